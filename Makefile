@@ -1,0 +1,44 @@
+# Every command sets up what it needs in .venv; nothing is installed elsewhere.
+PYTHON ?= python3
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check -q
+PACKAGES := assignor consumer_sdk sidecar cli
+
+.PHONY: demo test check bench clean help
+
+help: ## what can be made
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort
+
+.venv/.run: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit("trimtab needs Python 3.11 or newer, this is " + sys.version.split()[0] + "; run: make PYTHON=python3.12 ...") if sys.version_info < (3, 11) else None'
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@echo "installing into .venv (about 700 MB, once)"
+	@$(PIP) install -c constraints.txt -e '.[lake,plot,aiokafka]'
+	@touch $@
+
+.venv/.dev: .venv/.run
+	@$(PIP) install -c constraints.txt --group dev
+	@touch $@
+
+demo: .venv/.run ## the whole path on an embedded broker: producers, steered consumers, Iceberg tables, the proof
+	@$(BIN)/trimtab demo
+
+test: .venv/.dev ## all tests, on a real broker and a real Spark session
+	@$(BIN)/python -m pytest
+
+check: .venv/.dev build/types ## format, lint, types, import contracts
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/pyright
+	$(BIN)/lint-imports
+
+build/types: ## links that give the static checkers the installed names
+	@mkdir -p build/types/trimtab
+	@for p in $(PACKAGES); do ln -sfn ../../../$$p build/types/trimtab/$$p; done
+
+bench: .venv/.dev ## measured comparisons; each ends with one line RESULT {json}
+	@for b in benchmarks/bench_*.py; do $(BIN)/python $$b || exit 1; done
+
+clean: ## remove what make has built here
+	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis out demo-out

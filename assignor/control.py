@@ -1,0 +1,119 @@
+"""Values of the two control topics, as versioned JSON.
+
+`monitor.writeSpeed` is keyed by group and topic and holds `WriteSpeeds`; `consumer.metadata` is keyed by
+group and holds a `GroupPlan`. Both topics are compacted: the newest value of a key is the truth. A reader
+skips a version that it does not know (`BadPayload`) and keeps the value it has.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from trimtab.assignor.errors import BadPayload
+
+VERSION: Final = 1
+WRITE_SPEED_TOPIC: Final = "monitor.writeSpeed"
+PLAN_TOPIC: Final = "consumer.metadata"
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionSpeed:
+    """One partition of a measurement; None where it is unknown."""
+
+    bytes_per_s: float | None = None
+    records_per_s: float | None = None
+    backlog_bytes: float | None = None
+    backlog_records: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WriteSpeeds:
+    """Write speeds of one topic; `time` is seconds since the epoch, `window` is seconds."""
+
+    group: str
+    topic: str
+    time: float
+    window: float
+    source: str
+    partitions: Mapping[int, PartitionSpeed]
+
+    @property
+    def key(self) -> str:
+        """Key of the record in the control topic."""
+        return json.dumps([self.group, self.topic])
+
+    def encode(self) -> bytes:
+        """Return the record's value; equal values give equal bytes."""
+        body = asdict(self)
+        body["partitions"] = {str(p): asdict(s) for p, s in sorted(self.partitions.items())}
+        return _dump(body)
+
+    @classmethod
+    def decode(cls, value: bytes) -> "WriteSpeeds":
+        """Read a record's value. Raises BadPayload."""
+        body = _load(value, "write speeds")
+        try:
+            body["partitions"] = {
+                int(p): PartitionSpeed(**s) for p, s in body["partitions"].items()
+            }
+            return cls(**body)
+        except (TypeError, ValueError, KeyError, AttributeError) as error:
+            raise BadPayload(f"write speeds are malformed: {error}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPlan:
+    """What the sidecar decided for a group.
+
+    `epoch` grows by one with each decision and makes the leader start a rebalance; `draining` holds
+    instance names; `capacity` is bytes/s; `time` is seconds since the epoch.
+    """
+
+    group: str
+    epoch: int
+    time: float
+    replicas: int
+    heuristic: str
+    capacity: float
+    headroom: float = 1.0
+    draining: tuple[str, ...] = ()
+    reasons: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> str:
+        """Key of the record in the control topic."""
+        return self.group
+
+    def encode(self) -> bytes:
+        """Return the record's value; equal values give equal bytes."""
+        return _dump(asdict(self))
+
+    @classmethod
+    def decode(cls, value: bytes) -> "GroupPlan":
+        """Read a record's value. Raises BadPayload."""
+        body = _load(value, "plan")
+        try:
+            return cls(
+                **{
+                    **body,
+                    "draining": tuple(body.get("draining", ())),
+                    "reasons": tuple(body.get("reasons", ())),
+                }
+            )
+        except TypeError as error:
+            raise BadPayload(f"plan is malformed: {error}") from error
+
+
+def _dump(body: dict[str, Any]) -> bytes:
+    return json.dumps({"v": VERSION, **body}, sort_keys=True, separators=(",", ":")).encode()
+
+
+def _load(value: bytes, what: str) -> dict[str, Any]:
+    try:
+        body = json.loads(value)
+    except ValueError as error:
+        raise BadPayload(f"{what}: not JSON: {value[:80]!r}") from error
+    if not isinstance(body, dict) or body.pop("v", None) != VERSION:
+        raise BadPayload(f"{what}: version is not {VERSION}; upgrade this process: {value[:80]!r}")
+    return body

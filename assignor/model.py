@@ -1,0 +1,134 @@
+"""The vocabulary of a decision: what goes in (`Group`, `Load`, `Policy`) and what comes out (`Plan`).
+
+Names stay outside the heuristics. `trimtab.assignor.problem` turns a `Group` into a `Problem` of dense
+integers, a heuristic packs the `Problem`, and the way back sorts everything, so that equal input gives
+equal bytes.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+FloatArray: TypeAlias = NDArray[np.float64]
+IntArray: TypeAlias = NDArray[np.int32]
+BoolArray: TypeAlias = NDArray[np.bool_]
+
+NOBODY: Final = -1
+"""Owner of a partition that nobody reads; placement of a partition that fits nowhere."""
+
+
+class TopicPartition(NamedTuple):
+    """A partition by name; sorts by topic, then by number."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A consumer of the group, as the leader sees it.
+
+    `id` is the broker's member id, `instance` the name that survives restarts (a worker, a pod);
+    `capacity` is bytes/s, None where the member does not say.
+    """
+
+    id: str
+    topics: frozenset[str]
+    capacity: float | None = None
+    instance: str = ""
+    draining: bool = False
+    rack: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Who is there, what there is to read, and who reads it now.
+
+    `owners` maps a partition to a member id; a partition without an entry, or whose owner is not among
+    `members`, is read by nobody.
+    """
+
+    members: tuple[Member, ...]
+    partitions: tuple[TopicPartition, ...]
+    owners: Mapping[TopicPartition, str] = field(default_factory=dict[TopicPartition, str])
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What was measured: write speed in bytes/s and lag in records.
+
+    A partition that is absent, or whose speed is None, is *unknown*: its weight falls back to the mean
+    of its topic, then to the mean of all, then to 1.
+    """
+
+    speeds: Mapping[TopicPartition, float | None] = field(
+        default_factory=dict[TopicPartition, float | None]
+    )
+    lags: Mapping[TopicPartition, int] = field(default_factory=dict[TopicPartition, int])
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """How to decide.
+
+    `capacity` is bytes/s of a member that does not say its own; `headroom` is the share of a capacity
+    that may be filled, in (0, 1]. `consolidate` packs the members as full as the headroom allows (a plan
+    is in force); without it the load is spread: the least capacity at which everything fits.
+    """
+
+    heuristic: str = "mbf"
+    capacity: float = 2.3e6
+    headroom: float = 1.0
+    consolidate: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One decision in arrays: P partitions of T topics, M members.
+
+    `subscribed` has shape (T, M). `spare` is the capacity of each member that may be added beyond M
+    (open mode); None where the members that joined must do (closed mode).
+    """
+
+    weight: FloatArray  # (P,) bytes/s
+    owner: IntArray  # (P,) index of a member, or NOBODY
+    topic: IntArray  # (P,) index of a topic
+    lag: FloatArray  # (P,) records
+    capacity: FloatArray  # (M,) bytes/s
+    subscribed: BoolArray  # (T, M)
+    spare: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A partition that changes its owner, and why; `source` is None where nobody read it."""
+
+    partition: TopicPartition
+    source: str | None
+    target: str
+    speed: float  # bytes/s
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Who reads what.
+
+    `assignment` has an entry for every member, sorted, each with sorted partitions; in open mode the
+    members to be added are called "+1", "+2" and so on. `fill` is the load of the fullest member ÷ its
+    capacity; above 1 the group is overloaded. `unassigned` holds partitions that no member subscribes to.
+    """
+
+    assignment: Mapping[str, tuple[TopicPartition, ...]]
+    moves: tuple[Move, ...]
+    r_score: float
+    consumers: int  # members that read something
+    fill: float
+    notes: tuple[str, ...] = ()
+    unassigned: tuple[TopicPartition, ...] = ()
