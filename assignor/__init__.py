@@ -1,1 +1,63 @@
-"""TODO."""
+"""The pure decisions of Trimtab: who reads which partition, and how many consumers there should be."""
+
+from trimtab.assignor.decide import place, size
+from trimtab.assignor.errors import (
+    BadPayload,
+    BadProblem,
+    BadStream,
+    BrokenHeuristic,
+    CallerError,
+    PeerError,
+    SettingError,
+    TrimtabError,
+    UnknownHeuristic,
+)
+from trimtab.assignor.heuristic import Heuristic
+from trimtab.assignor.model import (
+    NOBODY,
+    Group,
+    Load,
+    Member,
+    Move,
+    Plan,
+    Policy,
+    Problem,
+    TopicPartition,
+)
+from trimtab.assignor.registry import get, names
+from trimtab.assignor.score import (
+    cardinal_bin_score,
+    lower_bound,
+    mean_r_score,
+    r_score,
+)
+
+__all__ = [
+    "NOBODY",
+    "BadPayload",
+    "BadProblem",
+    "BadStream",
+    "BrokenHeuristic",
+    "CallerError",
+    "Group",
+    "Heuristic",
+    "Load",
+    "Member",
+    "Move",
+    "PeerError",
+    "Plan",
+    "Policy",
+    "Problem",
+    "SettingError",
+    "TopicPartition",
+    "TrimtabError",
+    "UnknownHeuristic",
+    "cardinal_bin_score",
+    "get",
+    "lower_bound",
+    "mean_r_score",
+    "names",
+    "place",
+    "r_score",
+    "size",
+]

@@ -3,7 +3,8 @@
 TrimtabError                     base of every error that Trimtab raises; never raised itself
 ├── CallerError                  the caller's fault: mend the input; retrying does not help
 │   ├── SettingError             a setting is unknown, malformed or contradicts another (exit code 2)
-│   │   └── UnknownHeuristic     no heuristic of that name is registered
+│   │   ├── UnknownHeuristic     no heuristic of that name is registered
+│   │   └── BrokenHeuristic      a third party's heuristic cannot be loaded, fails, or gives nonsense
 │   ├── BadProblem               weights, capacities or members that cannot be assigned
 │   └── BadStream                a stream file that is not in the stream format
 └── PeerError                    the other side's fault: a broker, a member, a catalog
@@ -34,6 +35,10 @@ class SettingError(CallerError):
 
 class UnknownHeuristic(SettingError):
     """No heuristic of that name is registered."""
+
+
+class BrokenHeuristic(SettingError):
+    """A third party's heuristic cannot be loaded, fails, or gives nonsense."""
 
 
 class BadProblem(CallerError):

@@ -1,1 +1,1 @@
-"""TODO."""
+"""The built-in heuristics, one a file; `trimtab.assignor.registry` knows them by name."""

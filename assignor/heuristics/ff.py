@@ -1,0 +1,21 @@
+"""First fit: partitions in their order, each into the lowest open bin that holds it."""
+
+from typing import Final
+
+from trimtab.assignor.heuristic import Heuristic
+from trimtab.assignor.model import IntArray, Problem
+from trimtab.assignor.packing import any_fit, as_given, first_fit
+
+
+def pack(problem: Problem) -> IntArray:
+    """Pack by first fit; source: the paper's sections II-B and IV-C."""
+    return any_fit(problem, first_fit, as_given(problem))
+
+
+HEURISTIC: Final = Heuristic(
+    name="ff",
+    pack=pack,
+    summary="first fit: partitions in their order, into the lowest open bin that holds it",
+    source="Kafka Consumer Group Autoscaler, II-B and IV-C",
+    settles=True,
+)

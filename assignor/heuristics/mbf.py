@@ -1,0 +1,21 @@
+"""Modified best fit: Algorithm 1 with best fit, consumers by total load."""
+
+from typing import Final
+
+from trimtab.assignor.heuristic import Heuristic
+from trimtab.assignor.model import IntArray, Problem
+from trimtab.assignor.modified import by_total, modified_any_fit
+from trimtab.assignor.packing import best_fit
+
+
+def pack(problem: Problem) -> IntArray:
+    """Pack by modified best fit; source: the paper's Algorithm 1 and Table II."""
+    return modified_any_fit(problem, best_fit, by_total)
+
+
+HEURISTIC: Final = Heuristic(
+    name="mbf",
+    pack=pack,
+    summary="modified best fit: Algorithm 1, consumers by total load",
+    source="Kafka Consumer Group Autoscaler, Algorithm 1 and Table II",
+)

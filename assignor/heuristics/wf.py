@@ -1,0 +1,21 @@
+"""Worst fit: partitions in their order, each into the open bin with the most room."""
+
+from typing import Final
+
+from trimtab.assignor.heuristic import Heuristic
+from trimtab.assignor.model import IntArray, Problem
+from trimtab.assignor.packing import any_fit, as_given, worst_fit
+
+
+def pack(problem: Problem) -> IntArray:
+    """Pack by worst fit; source: the paper's sections II-B and IV-C."""
+    return any_fit(problem, worst_fit, as_given(problem))
+
+
+HEURISTIC: Final = Heuristic(
+    name="wf",
+    pack=pack,
+    summary="worst fit: partitions in their order, into the open bin with the most room",
+    source="Kafka Consumer Group Autoscaler, II-B and IV-C",
+    settles=True,
+)

@@ -1,0 +1,21 @@
+"""Worst fit decreasing: the largest partition first, each into the open bin with the most room."""
+
+from typing import Final
+
+from trimtab.assignor.heuristic import Heuristic
+from trimtab.assignor.model import IntArray, Problem
+from trimtab.assignor.packing import any_fit, decreasing, worst_fit
+
+
+def pack(problem: Problem) -> IntArray:
+    """Pack by worst fit decreasing; source: the paper's sections II-B and IV-C."""
+    return any_fit(problem, worst_fit, decreasing(problem))
+
+
+HEURISTIC: Final = Heuristic(
+    name="wfd",
+    pack=pack,
+    summary="worst fit decreasing: the largest partition first, into the open bin with the most room",
+    source="Kafka Consumer Group Autoscaler, II-B and IV-C",
+    settles=True,
+)

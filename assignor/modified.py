@@ -1,0 +1,74 @@
+"""Algorithm 1 of "Kafka Consumer Group Autoscaler" (Modified Any Fit), with the rules that it leaves open.
+
+1. Consumers are visited by falling total load, or by falling largest partition.
+2. From its smallest partition upwards, a consumer's partitions go to bins that are already open; at the first that
+   fits in none, its own bin is opened and keeps the rest from the largest down; at the first that does not fit, that
+   one and all smaller ones are set aside.
+3. What was set aside, and what nobody read, goes where it fits, the largest first, or to a new bin.
+
+Where members differ in capacity, a partition too large for its consumer is set aside at once if a closed bin could
+hold it; otherwise its consumer keeps it (an empty bin takes any partition).
+"""
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+import numpy as np
+
+from trimtab.assignor.model import NOBODY, FloatArray, IntArray, Problem
+from trimtab.assignor.packing import Fit, Packing, decreasing, place_all
+
+Rank: TypeAlias = Callable[[IntArray, FloatArray, int], FloatArray]
+"""Returns shape (M,): the key by which consumers are visited, from owners (-1: nobody), weights and M."""
+
+
+def by_total(home: IntArray, weight: FloatArray, members: int) -> FloatArray:
+    """Return each consumer's total load."""
+    return np.bincount(home[home != NOBODY], weight[home != NOBODY], minlength=members)
+
+
+def by_largest(home: IntArray, weight: FloatArray, members: int) -> FloatArray:
+    """Return each consumer's largest partition."""
+    largest = np.zeros(members)
+    np.maximum.at(largest, home[home != NOBODY], weight[home != NOBODY])
+    return largest
+
+
+def modified_any_fit(problem: Problem, fit: Fit, rank: Rank) -> IntArray:
+    """Pack by Algorithm 1."""
+    packing = Packing(problem)
+    order = decreasing(problem)
+    held: list[list[int]] = [[] for _ in problem.capacity]
+    aside: list[int] = []
+    for item in order:
+        home = packing.home[item]
+        (aside if home == NOBODY else held[home]).append(item)
+    homes = np.asarray(packing.home, dtype=np.int32)
+    for consumer in np.argsort(-rank(homes, problem.weight, len(held)), kind="stable").tolist():
+        aside += _keep(packing, fit, consumer, held[consumer])
+    left = set(aside)
+    place_all(packing, fit, [item for item in order if item in left])
+    return packing.bin
+
+
+def _keep(packing: Packing, fit: Fit, consumer: int, items: list[int]) -> list[int]:
+    """Place one consumer's items, given from the largest down, and return those set aside."""
+    rest = _insert_smallest(packing, fit, items)
+    too_large = [i for i in rest if not packing.fits(i, consumer) and packing.fits_a_free_bin(i)]
+    if too_large:
+        rest = [i for i in rest if i not in too_large]
+    for position, item in enumerate(rest):
+        if packing.is_open(consumer) and not packing.fits(item, consumer):
+            return too_large + rest[position:]
+        packing.put(item, consumer)
+    return too_large
+
+
+def _insert_smallest(packing: Packing, fit: Fit, items: list[int]) -> list[int]:
+    """Move items, from the smallest up, into open bins until one fits in none; return the others."""
+    for left in range(len(items), 0, -1):
+        number = fit(packing, items[left - 1])
+        if number == NOBODY:
+            return items[:left]
+        packing.put(items[left - 1], number)
+    return []

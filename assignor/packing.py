@@ -1,0 +1,173 @@
+"""Bins being filled, and the rules that every any-fit heuristic shares.
+
+Rules of this file (HEURISTICS, "Decisions where Algorithm 1 is silent"):
+- bins are scanned by number, and ties go to the lowest: first fit is the lowest number that fits (rule 5);
+- an empty bin takes any partition, so that one larger than every capacity has a home (rule 4). Where members
+  differ, it goes to a bin that holds it if there is one, and stays at home otherwise;
+- a new bin is the partition's current consumer if that is closed, else the lowest free number (rule 3);
+- zero speeds are items like any other;
+- a load may exceed its capacity by one part in 10^9: sums of floats are not exact.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Final, TypeAlias
+
+import numpy as np
+
+from trimtab.assignor.model import NOBODY, BoolArray, FloatArray, IntArray, Problem
+
+TOLERANCE: Final = 1e-9
+
+
+class Packing:
+    """The bins of one decision while it is made."""
+
+    def __init__(self, problem: Problem) -> None:
+        members, items = len(problem.capacity), len(problem.weight)
+        added = items if problem.spare is not None else 0
+        room = np.full(members + added, problem.spare or 0.0)
+        room[:members] = problem.capacity
+        self._capacity: FloatArray = room * (1 + TOLERANCE)
+        self._slack: FloatArray = np.full(len(room), -np.inf)  # -inf: the bin is closed
+        self._top = 0  # bins from here on were never opened
+        self._weight: list[float] = problem.weight.tolist()
+        self._topic: list[int] = problem.topic.tolist()
+        self._readers = _readers(problem.subscribed, added)
+        self.home: list[int] = _homes(problem)
+        self.opened: list[int] = []
+        self.bin: IntArray = np.full(items, NOBODY, dtype=np.int32)
+
+    def is_open(self, number: int) -> bool:
+        """Tell whether the bin has been opened."""
+        return self._slack[number] != -np.inf
+
+    def room(self, item: int) -> FloatArray:
+        """Return the room left in each bin for this item; -inf where it is closed or may not read it."""
+        room = self._slack[: self._top]
+        if self._readers is None:
+            return room
+        return np.where(self._readers[self._topic[item], : self._top], room, -np.inf)
+
+    def need(self, item: int) -> float:
+        """Return the item's weight."""
+        return self._weight[item]
+
+    def put(self, item: int, number: int) -> None:
+        """Place the item, opening the bin if it is closed."""
+        if not self.is_open(number):
+            self._slack[number] = self._capacity[number]
+            self._top = max(self._top, number + 1)
+            self.opened.append(number)
+        self._slack[number] -= self._weight[item]
+        self.bin[item] = number
+
+    def fits(self, item: int, number: int) -> bool:
+        """Tell whether the bin, closed or open, has room for the item."""
+        slack = self._slack[number] if self.is_open(number) else self._capacity[number]
+        return bool(slack >= self._weight[item])
+
+    def new_bin(self, item: int) -> int:
+        """Return the closed bin to open for this item; NOBODY if none is left (closed mode)."""
+        home = self.home[item]
+        home_is_free = home != NOBODY and not self.is_open(home)
+        if home_is_free and self.fits(item, home):
+            return home
+        free = self._free(item)
+        if not free.any():
+            return NOBODY
+        holds = free & (self._capacity >= self._weight[item])
+        if holds.any():
+            return int(holds.argmax())
+        return home if home_is_free else int(np.where(free, self._capacity, -np.inf).argmax())
+
+    def fits_a_free_bin(self, item: int) -> bool:
+        """Tell whether some closed bin could hold the item within its capacity."""
+        return bool((self._free(item) & (self._capacity >= self._weight[item])).any())
+
+    def _free(self, item: int) -> BoolArray:
+        free = self._slack == -np.inf
+        return free if self._readers is None else free & self._readers[self._topic[item]]
+
+
+Fit: TypeAlias = Callable[[Packing, int], int]
+"""Chooses an open bin for an item; NOBODY if it fits in none."""
+
+
+def first_fit(packing: Packing, item: int) -> int:
+    """Return the lowest bin that holds the item."""
+    holds = packing.room(item) >= packing.need(item)
+    return int(holds.argmax()) if holds.any() else NOBODY
+
+
+def best_fit(packing: Packing, item: int) -> int:
+    """Return the bin that the item leaves least room in."""
+    left = packing.room(item) - packing.need(item)
+    left[left < 0] = np.inf
+    return _where_finite(left, int(left.argmin())) if left.size else NOBODY
+
+
+def worst_fit(packing: Packing, item: int) -> int:
+    """Return the bin with the most room, if that holds the item."""
+    room = packing.room(item)
+    number = int(room.argmax()) if room.size else NOBODY
+    return number if number != NOBODY and room[number] >= packing.need(item) else NOBODY
+
+
+def next_fit(packing: Packing, item: int) -> int:
+    """Return the last opened bin, if it holds the item (rule 8).
+
+    Where members subscribe to different topics: the last opened one that may read this item.
+    """
+    room = packing.room(item)
+    last = next((b for b in reversed(packing.opened) if room[b] != -np.inf), NOBODY)
+    return last if last != NOBODY and room[last] >= packing.need(item) else NOBODY
+
+
+def any_fit(problem: Problem, fit: Fit, order: Iterable[int]) -> IntArray:
+    """Place items in the order given: where they fit, else in a new bin."""
+    packing = Packing(problem)
+    place_all(packing, fit, order)
+    return packing.bin
+
+
+def place_all(packing: Packing, fit: Fit, order: Iterable[int]) -> None:
+    """Place items in the order given; what fits nowhere and finds no new bin stays with NOBODY."""
+    for item in order:
+        number = fit(packing, item)
+        if number == NOBODY:
+            number = packing.new_bin(item)
+        if number != NOBODY:
+            packing.put(item, number)
+
+
+def as_given(problem: Problem) -> Iterable[int]:
+    """Return the items in the order of their partitions."""
+    return range(len(problem.weight))
+
+
+def decreasing(problem: Problem) -> list[int]:
+    """Return the items from the largest to the smallest; ties in the order of their partitions."""
+    order: list[int] = np.argsort(-problem.weight, kind="stable").tolist()
+    return order
+
+
+def _where_finite(values: FloatArray, number: int) -> int:
+    return number if values[number] != np.inf else NOBODY
+
+
+def _homes(problem: Problem) -> list[int]:
+    """Return each item's current consumer; NOBODY where there is none or it no longer subscribes."""
+    owner = problem.owner
+    if not len(problem.capacity):
+        return [NOBODY] * len(owner)
+    stays = (owner != NOBODY) & problem.subscribed[problem.topic, np.maximum(owner, 0)]
+    homes: list[int] = np.where(stays, owner, NOBODY).tolist()
+    return homes
+
+
+def _readers(subscribed: BoolArray, added: int) -> BoolArray | None:
+    """Return who may read each topic, added bins included; None when everybody reads everything."""
+    if subscribed.all():
+        return None
+    everything = np.ones((len(subscribed), added), dtype=np.bool_)
+    return np.concatenate([subscribed, everything], axis=1)

@@ -1,0 +1,96 @@
+"""Heuristics by name: the built-in ones, and those of third parties by the entry-point group below.
+
+A third party's entry point names a `Heuristic`, or a plain function from `Problem` to bins. It is loaded when it is
+asked for, never before, so a broken one cannot hurt the others.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from difflib import get_close_matches
+from importlib.metadata import EntryPoint, entry_points
+from typing import Final, cast
+
+from trimtab.assignor.errors import BrokenHeuristic, UnknownHeuristic
+from trimtab.assignor.heuristic import Heuristic, Pack
+from trimtab.assignor.heuristics import (
+    bf,
+    bfd,
+    ff,
+    ffd,
+    lag_aware,
+    mbf,
+    mbfp,
+    mwf,
+    mwfp,
+    nf,
+    nfd,
+    sticky,
+    wf,
+    wfd,
+)
+
+GROUP: Final = "trimtab.heuristics"
+DEFAULT: Final = "mbf"
+
+_BUILT_IN: Final = {
+    module.HEURISTIC.name: module.HEURISTIC
+    for module in (nf, nfd, ff, ffd, wf, wfd, bf, bfd, mwf, mbf, mwfp, mbfp, lag_aware, sticky)
+}
+
+
+def names() -> tuple[str, ...]:
+    """Return every name: the built-in ones in the papers' order, then third parties' sorted; loads none."""
+    return (*_BUILT_IN, *sorted(_third_parties()))
+
+
+def get(name: str) -> Heuristic:
+    """Return the heuristic called "name" or "name:preset".
+
+    Raises UnknownHeuristic, suggesting the nearest name; BrokenHeuristic for an entry point that cannot be loaded.
+    """
+    base, _, preset = name.partition(":")
+    entry = _BUILT_IN.get(base) or _load(base)
+    if entry is None:
+        raise UnknownHeuristic(_unknown(f"heuristic {name!r}", base, names()))
+    if not preset:
+        return entry
+    if preset not in entry.presets:
+        raise UnknownHeuristic(_unknown(f"preset {preset!r} of {base}", preset, entry.presets))
+    return replace(entry, name=name, pack=entry.presets[preset])
+
+
+def _unknown(what: str, wanted: str, known: Iterable[str]) -> str:
+    known = tuple(known)
+    near = get_close_matches(wanted, known, n=1, cutoff=0.3)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    return f"{what} is not known; {hint}there is: {', '.join(known) or 'none'}"
+
+
+def _third_parties() -> dict[str, EntryPoint]:
+    return {e.name: e for e in entry_points(group=GROUP) if e.name not in _BUILT_IN}
+
+
+def _load(name: str) -> Heuristic | None:
+    entry_point = _third_parties().get(name)
+    if entry_point is None:
+        return None
+    try:
+        loaded: object = entry_point.load()
+    except Exception as error:  # whatever a third party's import may raise
+        raise BrokenHeuristic(
+            f"heuristic {name!r}: its entry point {entry_point.value!r} cannot be loaded ({error!r}); "
+            "mend or remove the package that brings it"
+        ) from error
+    if isinstance(loaded, Heuristic):
+        return replace(loaded, name=name)
+    if callable(loaded):
+        return _wrapped(name, entry_point.value, cast("Pack", loaded))
+    raise BrokenHeuristic(
+        f"heuristic {name!r}: its entry point {entry_point.value!r} gives {type(loaded).__name__}; "
+        "it must give a Heuristic or a function from Problem to bins"
+    )
+
+
+def _wrapped(name: str, origin: str, pack: Callable[..., object]) -> Heuristic:
+    summary = (pack.__doc__ or "").strip().partition("\n")[0]
+    return Heuristic(name, cast("Pack", pack), summary or "no summary", origin)

@@ -1,0 +1,69 @@
+"""What a decision costs: R-score, cardinal bin score, and a bound on the number of bins."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from trimtab.assignor.model import NOBODY, FloatArray, IntArray
+from trimtab.assignor.packing import TOLERANCE
+
+
+def r_score(speed: FloatArray, before: IntArray, after: IntArray, capacity: float) -> float:
+    """Return how many consumers' worth of reading stops for the moves (equation 10).
+
+    `speed` (P,) is the current one in bytes/s, `before` and `after` (P,) are owners. A partition that nobody
+    read before does not count: no reading stops for it.
+    """
+    return float(speed[moved(before, after)].sum()) / capacity
+
+
+def moved(before: IntArray, after: IntArray) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """Return which partitions (P,) had an owner and changed it."""
+    return (before != NOBODY) & (before != after)
+
+
+def mean_r_score(scores: Sequence[float]) -> float:
+    """Return the mean R-score of a stream's ticks (equation 13); 0 of none."""
+    return float(np.mean(scores)) if len(scores) else 0.0
+
+
+def cardinal_bin_score(bins: Mapping[str, Sequence[int]]) -> dict[str, float]:
+    """Return each heuristic's mean excess over the fewest bins of the set, as a fraction (equation 12).
+
+    `bins` holds the bins used at each tick, by heuristic, all on one stream.
+    """
+    if not bins:
+        return {}
+    table = np.array([list(used) for used in bins.values()], dtype=np.float64)
+    fewest = np.maximum(table.min(axis=0), 1)  # no partitions, no bins: no excess
+    excess = (table - table.min(axis=0)) / fewest
+    means: list[float] = excess.mean(axis=1).tolist() if table.shape[1] else [0.0] * len(table)
+    return dict(zip(bins, means, strict=True))
+
+
+def lower_bound(weight: FloatArray, capacity: float) -> int:
+    """Return a number of bins that no packing can undercut (Martello and Toth's L2).
+
+    `weight` (P,) and `capacity` in bytes/s. A weight above the capacity has a bin to itself.
+    """
+    capacity *= 1 + TOLERANCE
+    rest = np.sort(weight[weight <= capacity])
+    over = len(weight) - len(rest)
+    if not len(rest):
+        return over
+    return over + max(1, int(_l2(rest, capacity).max()))
+
+
+def _l2(rest: FloatArray, capacity: float) -> FloatArray:
+    """Return L(α) for α = 0 and every weight up to half the capacity; `rest` is sorted."""
+    small = int(np.searchsorted(rest, capacity / 2, side="right"))
+    alpha = np.unique(np.append(0.0, rest[:small]))
+    upto = np.append(0.0, np.cumsum(rest))
+    huge = np.searchsorted(
+        rest, capacity - alpha, side="right"
+    )  # J1: nothing >= α fits beside these
+    middle = huge - small  # |J2|
+    first = np.searchsorted(rest, alpha, side="left")
+    room = middle * capacity - (upto[huge] - upto[small])
+    beside = (upto[small] - upto[first] - room) / capacity  # J3 that must go elsewhere
+    return len(rest) - huge + middle + np.maximum(0, np.ceil(beside - TOLERANCE))
