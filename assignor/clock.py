@@ -1,4 +1,4 @@
-"""The one door to time: decisions take `now` as a number, loops take a `Clock`, tests bring their own."""
+"""The one door to time: decisions take `now`, loops take a `Clock`, tests bring their own."""
 
 import time
 from typing import Protocol

@@ -1,8 +1,8 @@
 """Values of the two control topics, as versioned JSON.
 
-`monitor.writeSpeed` is keyed by group and topic and holds `WriteSpeeds`; `consumer.metadata` is keyed by
-group and holds a `GroupPlan`. Both topics are compacted: the newest value of a key is the truth. A reader
-skips a version that it does not know (`BadPayload`) and keeps the value it has.
+`monitor.writeSpeed` is keyed by group and topic and holds `WriteSpeeds`; `consumer.metadata` is
+keyed by group and holds a `GroupPlan`. Both topics are compacted: the newest value of a key is the
+truth. A reader skips a version that it does not know (`BadPayload`) and keeps the value it has.
 """
 
 import json
@@ -19,12 +19,21 @@ PLAN_TOPIC: Final = "consumer.metadata"
 
 @dataclass(frozen=True, slots=True)
 class PartitionSpeed:
-    """One partition of a measurement; None where it is unknown."""
+    """One partition of a measurement; None where it is unknown.
+
+    `needed_bytes_per_s` is what its consumer must sustain: the write speed plus its share of the backlog.
+    """
 
     bytes_per_s: float | None = None
     records_per_s: float | None = None
     backlog_bytes: float | None = None
     backlog_records: int | None = None
+    needed_bytes_per_s: float | None = None
+
+    @property
+    def weight(self) -> float | None:
+        """What a placement counts: the needed rate where the sidecar gives one, else the write speed."""
+        return self.bytes_per_s if self.needed_bytes_per_s is None else self.needed_bytes_per_s
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
-"""The vocabulary of a decision: what goes in (`Group`, `Load`, `Policy`) and what comes out (`Plan`).
+"""The words of a decision: what goes in (`Group`, `Load`, `Policy`), what comes out (`Plan`).
 
-Names stay outside the heuristics. `trimtab.assignor.problem` turns a `Group` into a `Problem` of dense
-integers, a heuristic packs the `Problem`, and the way back sorts everything, so that equal input gives
-equal bytes.
+Names stay outside the heuristics. `trimtab.assignor.problem` turns a `Group` into a `Problem` of
+dense integers, a heuristic packs the `Problem`, and the way back sorts everything, so that equal
+input gives equal bytes.
 """
 
 from collections.abc import Mapping
@@ -50,8 +50,8 @@ class Member:
 class Group:
     """Who is there, what there is to read, and who reads it now.
 
-    `owners` maps a partition to a member id; a partition without an entry, or whose owner is not among
-    `members`, is read by nobody.
+    `owners` maps a partition to a member id; a partition without an entry, or whose owner is not
+    among `members`, is read by nobody.
     """
 
     members: tuple[Member, ...]
@@ -63,8 +63,8 @@ class Group:
 class Load:
     """What was measured: write speed in bytes/s and lag in records.
 
-    A partition that is absent, or whose speed is None, is *unknown*: its weight falls back to the mean
-    of its topic, then to the mean of all, then to 1.
+    A partition that is absent, or whose speed is None, is *unknown*: its weight falls back to the
+    mean of its topic, then to the mean of all, then to 1.
     """
 
     speeds: Mapping[TopicPartition, float | None] = field(
@@ -77,9 +77,10 @@ class Load:
 class Policy:
     """How to decide.
 
-    `capacity` is bytes/s of a member that does not say its own; `headroom` is the share of a capacity
-    that may be filled, in (0, 1]. `consolidate` packs the members as full as the headroom allows (a plan
-    is in force); without it the load is spread: the least capacity at which everything fits.
+    `capacity` is bytes/s of a member that does not say its own; `headroom` is the share of a
+    capacity that may be filled, in (0, 1]. `consolidate` packs the members as full as the headroom
+    allows (a plan is in force); without it the load is spread: the least capacity at which
+    everything fits.
     """
 
     heuristic: str = "mbf"
@@ -120,9 +121,10 @@ class Move:
 class Plan:
     """Who reads what.
 
-    `assignment` has an entry for every member, sorted, each with sorted partitions; in open mode the
-    members to be added are called "+1", "+2" and so on. `fill` is the load of the fullest member ÷ its
-    capacity; above 1 the group is overloaded. `unassigned` holds partitions that no member subscribes to.
+    `assignment` has an entry for every member, sorted, each with sorted partitions; in open mode
+    the members to be added are called "+1", "+2" and so on. `fill` is the load of the fullest
+    member ÷ its capacity; above 1 the group is overloaded. `unassigned` holds partitions that no
+    member subscribes to.
     """
 
     assignment: Mapping[str, tuple[TopicPartition, ...]]

@@ -1,7 +1,7 @@
 """Sizes, rates and durations as people write them: "64 MB", "2.3 MB/s", "10 s", "250 ms".
 
-Decimal prefixes (kB, MB, GB) are powers of 1000, binary ones (KiB, MiB, GiB) powers of 1024, as in IEC 80000-13.
-A bare number is bytes, bytes/s or seconds.
+Decimal prefixes (kB, MB, GB) are powers of 1000, binary ones (KiB, MiB, GiB) powers of 1024, as in
+IEC 80000-13. A bare number is bytes, bytes/s or seconds.
 """
 
 import re

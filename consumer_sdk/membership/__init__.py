@@ -1,1 +1,1 @@
-"""TODO."""
+"""The control plane: a kafka-python group member in a thread of its own; it never fetches."""

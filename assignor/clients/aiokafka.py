@@ -1,0 +1,99 @@
+"""Trimtab's assignor as a plugin for aiokafka, whose protocol is eager: all stop, then start.
+
+    AIOKafkaConsumer("orders", group_id="g", partition_assignment_strategy=(TrimtabAssignor,))
+
+Settings go through `TrimtabAssignor.configured(heuristic="mwf", capacity="2.3 MB/s")`, which
+returns a class of its own. aiokafka passes classes and calls class methods, so two consumers of one
+process that share a class share its memory of what they read: give each its own `configured()`.
+
+The protocol is called "trimtab-eager": it must never share a group with the cooperative "trimtab",
+whose members keep reading while these have stopped.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any, ClassVar, Self
+
+from aiokafka.cluster import ClusterMetadata
+from aiokafka.coordinator.assignors.abstract import AbstractPartitionAssignor
+from aiokafka.coordinator.protocol import (
+    ConsumerProtocolMemberAssignment,
+    ConsumerProtocolMemberMetadata,
+)
+
+from trimtab.assignor.clients.leading import (
+    log_round,
+    member_data,
+    own_policy,
+    partitions_to_assign,
+    placement_data,
+)
+from trimtab.assignor.model import Load, Policy, TopicPartition
+from trimtab.assignor.rebalance import Joined, View, lead
+from trimtab.assignor.userdata import MemberData, group_by_topic
+
+
+class TrimtabAssignor(AbstractPartitionAssignor):
+    """Assigns by write speed, moving as little load as it can; sticky through the user data."""
+
+    name: ClassVar[str] = "trimtab-eager"
+    _policy: ClassVar[Policy] = Policy()
+    _data: ClassVar[MemberData] = MemberData()
+    _view: ClassVar[Callable[[], View]] = staticmethod(lambda: View(Load()))
+
+    @classmethod
+    def configured(
+        cls,
+        heuristic: str = "mbf",
+        capacity: str | float | None = None,
+        *,
+        instance: str = "",
+        rack: str | None = None,
+        view: Callable[[], View] | None = None,
+    ) -> type[Self]:
+        """Return a class with these settings and a memory of its own.
+
+        The arguments are those of `trimtab.assignor.clients.kafka_python.TrimtabAssignor`. Raises
+        UnknownHeuristic and SettingError.
+        """
+        policy, own_capacity = own_policy(heuristic, capacity)
+        settings = {
+            "_policy": policy,
+            "_data": MemberData(capacity=own_capacity, instance=instance, rack=rack),
+            "_view": staticmethod(view or cls._view),
+        }
+        return type(cls.__name__, (cls,), settings)
+
+    @classmethod
+    def metadata(cls, topics: Iterable[str]) -> ConsumerProtocolMemberMetadata:
+        """Say what this member subscribes to, read until now, and can do."""
+        return ConsumerProtocolMemberMetadata(0, sorted(topics), cls._data.encode())
+
+    @classmethod
+    def on_assignment(cls, assignment: ConsumerProtocolMemberAssignment) -> None:
+        """Remember what was assigned, to say so in the next rebalance."""
+        owned = frozenset(TopicPartition(tp.topic, tp.partition) for tp in assignment.partitions())
+        decision = placement_data(assignment.user_data).decision
+        cls._data = replace(cls._data, owned=owned, decision=decision)
+
+    @classmethod
+    def assign(
+        cls, cluster: ClusterMetadata, members: Mapping[str, ConsumerProtocolMemberMetadata]
+    ) -> dict[str, ConsumerProtocolMemberAssignment]:
+        """Lead a rebalance: all have stopped, so the whole target is handed out at once."""
+        joined = [_joined(member, members[member]) for member in sorted(members)]
+        counts = {t: cluster.partitions_for_topic(t) for j in joined for t in j.topics}
+        partitions = partitions_to_assign(joined, counts, own_topics=frozenset(counts))
+        outcome = lead(joined, partitions, cls._view(), cls._policy)
+        log_round(outcome)
+        return {
+            member: ConsumerProtocolMemberAssignment(
+                0, group_by_topic(share.now | share.promised), outcome.data(member).encode()
+            )
+            for member, share in outcome.shares.items()
+        }
+
+
+def _joined(member: str, metadata: Any) -> Joined:
+    data = member_data(member, metadata.user_data)
+    return Joined(member, frozenset(metadata.subscription), data, owned=data.owned)

@@ -1,0 +1,176 @@
+"""Trimtab's assignor as a plugin for kafka-python: cooperative (KIP-429), sticky, by load.
+
+    KafkaConsumer("orders", group_id="g", partition_assignment_strategy=[TrimtabAssignor()])
+
+Alone it balances by the speeds and the plan that `view` returns, or by count where it has none;
+inside `trimtab.consumer_sdk` the view comes from the control topics.
+
+For a rolling upgrade list both protocols, `[TrimtabAssignor, CooperativeStickyAssignor]`, restart
+the members one by one, then list `[TrimtabAssignor]` alone. kafka-python tells only the elected
+assignor what was assigned, so ours looks at the consumer itself whenever it must say what the
+member owns (`_coordinator`).
+"""
+
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+from kafka.coordinator.assignors.abstract import AbstractPartitionAssignor, RebalanceProtocol
+from kafka.protocol.consumer.metadata import (
+    ConsumerProtocolAssignment,
+    ConsumerProtocolSubscription,
+)
+
+from trimtab.assignor.clients.leading import (
+    log_round,
+    member_data,
+    own_policy,
+    partitions_to_assign,
+    placement_data,
+)
+from trimtab.assignor.model import Load, TopicPartition
+from trimtab.assignor.rebalance import Joined, Round, View, lead
+from trimtab.assignor.userdata import MemberData, group_by_topic
+
+SUBSCRIPTION_VERSION = 3
+"""ConsumerProtocolSubscription v3: owned partitions (KIP-429), generation (KIP-792), rack
+(KIP-881).
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """What this member reads, and since which generation."""
+
+    partitions: frozenset[TopicPartition] = frozenset()
+    generation: int = -1
+
+
+class TrimtabAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # kafka-python has no types
+    """Assigns by write speed, moving as little load as it can.
+
+    `heuristic` is a registered name; `capacity` is this member's bytes/s ("2.3 MB/s"), None for the
+    plan's or the default; `instance` is the name that the plan drains by; `view` returns what the
+    leader knows (called once per rebalance, on the client's I/O thread: it must not block). Raises
+    UnknownHeuristic and SettingError.
+    """
+
+    name: ClassVar[str] = "trimtab"
+    version: ClassVar[int] = SUBSCRIPTION_VERSION
+
+    def __init__(
+        self,
+        heuristic: str = "mbf",
+        capacity: str | float | None = None,
+        *,
+        instance: str = "",
+        rack: str | None = None,
+        view: Callable[[], View] | None = None,
+        on_round: Callable[[Round], None] = log_round,
+    ) -> None:
+        self._policy, own_capacity = own_policy(heuristic, capacity)
+        self._data = MemberData(capacity=own_capacity, instance=instance, rack=rack)
+        self._view = view or (lambda: View(Load()))
+        self._on_round = on_round
+        self._told = _Held()
+
+    def supported_protocols(self) -> list[RebalanceProtocol]:
+        """Cooperative only: a member keeps what does not move (KIP-429)."""
+        return [RebalanceProtocol.COOPERATIVE]
+
+    def drain(self, draining: bool = True) -> None:  # noqa: FBT001, FBT002 - a switch
+        """Ask, from the next rebalance on, to be given nothing."""
+        self._data = replace(self._data, draining=draining)
+
+    def metadata(self, topics: Iterable[str]) -> ConsumerProtocolSubscription:
+        """Say what this member subscribes to, owns and can do; called before each JoinGroup."""
+        held = _held_by_caller(self._told)
+        return ConsumerProtocolSubscription(
+            version=SUBSCRIPTION_VERSION,
+            topics=sorted(topics),
+            user_data=self._data.encode(),
+            owned_partitions=[
+                ConsumerProtocolSubscription.TopicPartition(topic=topic, partitions=numbers)
+                for topic, numbers in group_by_topic(held.partitions)
+            ],
+            generation_id=held.generation,
+            rack_id=self._data.rack,
+        )
+
+    def on_assignment(self, assignment: ConsumerProtocolAssignment, generation: int) -> None:
+        """Remember what was assigned and promised; called on each member after each round."""
+        held = frozenset(TopicPartition(tp.topic, tp.partition) for tp in assignment.partitions())
+        self._told = _Held(held, generation)
+        placement = placement_data(assignment.user_data)
+        self._data = replace(self._data, decision=placement.decision, promised=placement.promised)
+
+    def assign(self, cluster: Any, members: Sequence[Any]) -> dict[str, Any]:
+        """Lead a rebalance: decide or complete, stage, answer every member."""
+        joined = sorted((_joined(member) for member in members), key=lambda j: j.id)
+        counts = {t: cluster.partitions_for_topic(t) for j in joined for t in j.topics}
+        own_topics = _subscribed_by_caller(frozenset(counts))
+        partitions = partitions_to_assign(joined, counts, own_topics)
+        outcome = lead(joined, partitions, self._view(), self._policy)
+        self._on_round(outcome)
+        return {
+            j.id: ConsumerProtocolAssignment(
+                version=1,
+                assigned_partitions=group_by_topic(outcome.shares[j.id].now),
+                user_data=outcome.data(j.id).encode(),
+            )
+            for j in joined
+        }
+
+
+def _joined(member: Any) -> Joined:
+    subscription = member.metadata
+    data = member_data(member.member_id, subscription.user_data)
+    owned = frozenset(
+        TopicPartition(entry.topic, partition)
+        for entry in subscription.owned_partitions or ()
+        for partition in entry.partitions
+    )
+    return Joined(
+        id=member.member_id,
+        topics=frozenset(subscription.topics),
+        data=replace(data, rack=subscription.rack_id or data.rack),
+        owned=owned,
+        generation=subscription.generation_id,
+    )
+
+
+def _coordinator() -> Any | None:
+    """Return kafka-python's coordinator that is calling the assignor, or None (in a test).
+
+    The plugin interface shows an assignor neither the consumer nor what it owns, and after a lost
+    membership, or while another listed assignor is elected, what it was told last is no longer
+    true. Claiming partitions that another member reads would break rule 2 of staging, so the caller
+    is asked.
+    """
+    frame = sys._getframe(1)  # noqa: SLF001 - the interface passes nothing, see above
+    while frame is not None:
+        caller = frame.f_locals.get("self")
+        if type(caller).__name__ == "ConsumerCoordinator" and hasattr(caller, "_subscription"):
+            return caller
+        frame = frame.f_back
+    return None
+
+
+def _held_by_caller(told: _Held) -> _Held:
+    coordinator = _coordinator()
+    if coordinator is None:
+        return told
+    assigned = coordinator._subscription.assigned_partitions()  # noqa: SLF001 - as above
+    generation = coordinator._generation.generation_id  # noqa: SLF001 - as above
+    return _Held(frozenset(TopicPartition(tp.topic, tp.partition) for tp in assigned), generation)
+
+
+def _subscribed_by_caller(every: frozenset[str]) -> frozenset[str]:
+    coordinator = _coordinator()
+    if coordinator is None:
+        return every
+    return frozenset(coordinator._subscription.subscription or ())  # noqa: SLF001 - as above
+
+
+__all__ = ["TrimtabAssignor"]

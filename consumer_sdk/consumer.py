@@ -1,0 +1,493 @@
+"""The drop-in consumer: confluent-kafka's interface, Trimtab's assignor, exact ownership.
+
+    with Consumer({"bootstrap.servers": "localhost:9092", "group.id": "lake"}) as consumer:
+        consumer.subscribe(["orders"], on_assign=start, on_revoke=flush, on_lost=drop)
+        while running:
+            for message in consumer.consume(5000, timeout=0.2):
+                ...
+
+Two planes (docs/design.md): a kafka-python member joins and commits (`membership.member`),
+librdkafka fetches. The member never touches the data plane; this module does, on the application's
+thread only, inside `poll`, `consume` and `close`. The rules:
+
+1. Records are handed out only of owned partitions, and only while the member's lease holds.
+2. A revoked partition stops being fetched first, then `on_revoke` runs, then the offsets are
+   committed, and only then does the next owner get it.
+3. After a lost partition nothing of it is committed.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, Self, TypeAlias
+
+from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, Message
+from confluent_kafka import Consumer as DataConsumer
+from confluent_kafka import TopicPartition as RawPartition
+from kafka.errors import CommitFailedError, KafkaTimeoutError
+from kafka.errors import KafkaError as KafkaPythonError
+
+from trimtab.assignor.clock import Clock, SystemClock
+from trimtab.assignor.errors import TrimtabError
+from trimtab.assignor.model import TopicPartition
+from trimtab.consumer_sdk.bookkeeping import Bookkeeping, parting
+from trimtab.consumer_sdk.errors import ConsumerClosed, InvalidSetting
+from trimtab.consumer_sdk.membership.events import (
+    Assigned,
+    Committed,
+    Failed,
+    Lost,
+    Position,
+    Revoked,
+)
+from trimtab.consumer_sdk.membership.member import Member
+from trimtab.consumer_sdk.settings import parse
+
+log = logging.getLogger("trimtab.consumer_sdk")
+
+Callback: TypeAlias = Callable[["Consumer", list[RawPartition]], Any]
+
+SLICE: Final = 0.02
+"""Seconds of one wait for records: how late a waiting application notices a revocation.
+"""
+
+FOREVER: Final = 1e9
+
+
+class Consumer:
+    """A group consumer with confluent-kafka's methods; not thread-safe, as theirs.
+
+    `config` holds librdkafka's names and `trimtab.*` (docs/settings.md). Raises SettingError for
+    what cannot work and BrokerUnreachable when no broker answers. Methods raise `KafkaException`
+    where confluent-kafka's do.
+    """
+
+    def __init__(self, config: Mapping[str, Any], *, clock: Clock | None = None) -> None:
+        self._clock = clock or SystemClock()
+        self._settings = parse(config)
+        self._data = _data_plane(self._settings.data)
+        self._book = Bookkeeping()
+        self._member: Member | None = None
+        self._callbacks: dict[str, Callback | None] = {}
+        self._started: list[RawPartition] | None = None
+        self._suspended = False
+        self._closed = False
+        self._failure: TrimtabError | None = None
+        self._next_commit = self._clock.monotonic() + self._settings.auto_commit_interval
+
+    # -- group ------------------------------------------------------------------------------------
+
+    def subscribe(
+        self,
+        topics: Sequence[str],
+        on_assign: Callback | None = None,
+        on_revoke: Callback | None = None,
+        on_lost: Callback | None = None,
+    ) -> None:
+        """Join the group for these topics; names that begin with "^" are patterns.
+
+        Callbacks take (consumer, partitions) and run inside `poll`, `consume` or `close`.
+        `on_assign` may call `assign` or `incremental_assign` to begin at offsets of its own;
+        partitions are released when `on_revoke` returns; without `on_lost`, `on_revoke` is called
+        for lost partitions too.
+        """
+        self._open()
+        self._callbacks = {"assign": on_assign, "revoke": on_revoke, "lost": on_lost or on_revoke}
+        if self._member is None:
+            self._member = Member(self._settings, self._clock)
+        self._member.start(topics)
+
+    def unsubscribe(self) -> None:
+        """Leave the group; partitions are revoked first."""
+        self._leave()
+
+    def poll(self, timeout: float | None = None) -> Message | None:
+        """Return the next record, an error event, or None after `timeout` seconds (None: wait)."""
+        messages = self.consume(1, -1 if timeout is None else timeout)
+        return messages[0] if messages else None
+
+    def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
+        """Return up to `num_messages` records, fewer after `timeout` seconds (-1: wait).
+
+        With `num_messages=0` only callbacks are served. Raises MembershipFailed when the group
+        cannot be joined.
+        """
+        self._open()
+        deadline = self._clock.monotonic() + (FOREVER if timeout < 0 else timeout)
+        messages: list[Message] = []
+        while True:
+            self._serve()
+            left = deadline - self._clock.monotonic()
+            wanted = num_messages - len(messages)
+            if wanted > 0 and self._may_read():
+                messages += self._fetch(wanted, max(0.0, min(left, SLICE)))
+            elif left > 0:
+                self._clock.sleep(min(left, SLICE))
+            if left <= 0 or (num_messages and len(messages) >= num_messages):
+                return messages
+
+    def close(self) -> None:
+        """Revoke, commit, leave the group and free everything; may be called twice."""
+        if self._closed:
+            return
+        self._leave()
+        self._closed = True
+        self._data.close()
+
+    def drain(self) -> None:
+        """Ask the group to take everything from this consumer; it stays an idle member."""
+        if self._member is not None:
+            self._member.drain()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # -- offsets ----------------------------------------------------------------------------------
+
+    def commit(
+        self,
+        message: Message | None = None,
+        offsets: Sequence[RawPartition] | None = None,
+        asynchronous: bool = True,  # noqa: FBT001, FBT002 - confluent-kafka's signature
+    ) -> list[RawPartition] | None:
+        """Commit a record's, these, or all stored offsets, with the group's generation.
+
+        Waits if not `asynchronous`. Raises KafkaException: ILLEGAL_GENERATION or UNKNOWN_MEMBER_ID
+        when the group went on without us, _ASSIGNMENT_LOST for a partition that is not ours,
+        _NO_OFFSET for nothing at all.
+        """
+        self._open()
+        positions = self._book.to_commit(self._offsets(message, offsets))
+        if not positions:
+            raise KafkaException(KafkaError(KafkaError._NO_OFFSET))  # noqa: SLF001 - its public name
+        if asynchronous:
+            self._membership().commit_async(positions)
+            return None
+        self._commit_now(positions)
+        return [RawPartition(*p, at.offset) for p, at in positions.items()]
+
+    def store_offsets(
+        self, message: Message | None = None, offsets: Sequence[RawPartition] | None = None
+    ) -> None:
+        """Note offsets for the next commit; needs enable.auto.offset.store=false."""
+        if self._settings.auto_store:
+            raise KafkaException(KafkaError(KafkaError._INVALID_ARG, _STORE_HINT))  # noqa: SLF001
+        self._book.stored.update(self._owned_only(_offsets_of(message, offsets)))
+
+    def committed(
+        self, partitions: Sequence[RawPartition], timeout: float = 10
+    ) -> list[RawPartition]:
+        """Return the group's committed offsets."""
+        return list(self._data.committed(list(partitions), timeout=timeout))
+
+    def position(self, partitions: Sequence[RawPartition]) -> list[RawPartition]:
+        """Return the offsets of the next records to be read."""
+        return list(self._data.position(list(partitions)))
+
+    def seek(self, partition: RawPartition) -> None:
+        """Go on at another offset; the stored offset of before is forgotten."""
+        self._book.stored.pop(_key(partition), None)
+        self._data.seek(partition)
+
+    # -- partitions -------------------------------------------------------------------------------
+
+    def assignment(self) -> list[RawPartition]:
+        """Return the partitions that are read now."""
+        return list(self._data.assignment())
+
+    def assign(self, partitions: Sequence[RawPartition]) -> None:
+        """Inside `on_assign`: begin at these offsets; without a subscription: read just these."""
+        if self._member is None:
+            self._data.assign(list(partitions))
+            self._book.own(_key(p) for p in partitions)
+            return
+        self.incremental_assign(partitions)
+
+    def incremental_assign(self, partitions: Sequence[RawPartition]) -> None:
+        """Inside `on_assign`: begin to read at these offsets."""
+        wanted = [p for p in partitions if _key(p) in self._book.owned]
+        self._data.incremental_assign(wanted)
+        if self._started is not None:
+            self._started += wanted
+
+    def unassign(self) -> None:
+        """Stop reading; inside `on_revoke` and `on_lost` it has been done already."""
+        if self._member is None:
+            self._data.unassign()
+            self._book = Bookkeeping()
+
+    def incremental_unassign(self, partitions: Sequence[RawPartition]) -> None:
+        """As in `unassign`: revoked partitions have stopped before the callback runs."""
+        self._stop_fetching(_key(p) for p in partitions)
+
+    def pause(self, partitions: Sequence[RawPartition]) -> None:
+        """Stop handing out records of these partitions."""
+        self._book.paused |= {_key(p) for p in partitions}
+        self._data.pause(list(partitions))
+
+    def resume(self, partitions: Sequence[RawPartition]) -> None:
+        """Go on with these partitions."""
+        self._book.paused -= {_key(p) for p in partitions}
+        if not self._suspended:
+            self._data.resume(list(partitions))
+
+    # -- passed on --------------------------------------------------------------------------------
+
+    def memberid(self) -> str | None:
+        """Return the broker's id of this member, or None before the first join."""
+        return (self._member.id or None) if self._member else None
+
+    def generation(self) -> int:
+        """Return the group's generation; -1 outside the group."""
+        return self._member.generation if self._member else -1
+
+    def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any:
+        """Return the cluster's metadata."""
+        return (
+            self._data.list_topics(topic, timeout)
+            if topic
+            else self._data.list_topics(timeout=timeout)
+        )
+
+    def get_watermark_offsets(
+        self, partition: RawPartition, timeout: float = 10
+    ) -> tuple[int, int]:
+        """Return the first and the next offset of a partition."""
+        low, high = self._data.get_watermark_offsets(partition, timeout=timeout)
+        return low, high
+
+    def offsets_for_times(
+        self, partitions: Sequence[RawPartition], timeout: float = 10
+    ) -> list[RawPartition]:
+        """Return the first offsets at or after the times (ms) in the partitions' offset fields."""
+        return list(self._data.offsets_for_times(list(partitions), timeout=timeout))
+
+    # -- inside -----------------------------------------------------------------------------------
+
+    def _open(self) -> None:
+        if self._closed:
+            raise ConsumerClosed("the consumer is closed; make a new one")
+
+    def _membership(self) -> Member:
+        if self._member is None:
+            raise KafkaException(KafkaError(KafkaError._STATE, "subscribe first"))  # noqa: SLF001
+        return self._member
+
+    def _may_read(self) -> bool:
+        """Hold back everything while the lease is over, and go on when it is renewed."""
+        if self._member is None:
+            return bool(self._book.owned)
+        holds = self._member.may_read()
+        if holds == self._suspended:
+            self._suspended = not holds
+            affected = [RawPartition(*p) for p in self._book.owned - self._book.paused]
+            log.warning("the group's coordinator %s", "answers again" if holds else _SILENT)
+            (self._data.resume if holds else self._data.pause)(affected)
+        return holds
+
+    def _fetch(self, wanted: int, timeout: float) -> list[Message]:
+        messages: list[Message] = self._data.consume(wanted, timeout=timeout)
+        if self._book.released:
+            wall = self._clock.wall()
+            for message in messages:
+                if message.error() is None:
+                    self._book.first_read(_key_of(message), wall)
+        return messages
+
+    def _serve(self) -> None:
+        """Take everything from the inbox, in order; commit by the clock."""
+        if self._member is None:
+            return
+        self._member.polled()
+        while self._member.inbox:
+            self._take(self._member.inbox.popleft())
+        if self._failure is not None:
+            raise self._failure
+        now = self._clock.monotonic()
+        if self._settings.auto_commit and now >= self._next_commit:
+            self._next_commit = now + self._settings.auto_commit_interval
+            positions = self._book.to_commit(self._stored())
+            if positions:
+                self._member.commit_async(positions)
+
+    def _take(self, event: Any) -> None:
+        match event:
+            case Assigned(partitions):
+                self._on_assigned(partitions)
+            case Revoked(partitions, done):
+                try:
+                    self._on_revoked(partitions)
+                finally:
+                    done.set()
+            case Lost(partitions):
+                self._on_lost(partitions)
+            case Committed(positions, error):
+                self._on_committed(positions, error)
+            case Failed(error):
+                self._failure = error
+                self._on_lost(frozenset(self._book.owned))
+
+    def _on_assigned(self, partitions: frozenset[TopicPartition]) -> None:
+        fresh = partitions - self._book.owned
+        self._book.own(fresh)
+        starts = self._starts(fresh)
+        self._started = []
+        try:
+            self._call("assign", fresh)
+        finally:
+            begun = {_key(p) for p in self._started}
+            self._started = None
+        self._data.incremental_assign([p for p in starts if _key(p) not in begun])
+        if self._suspended:
+            self._data.pause([RawPartition(*p) for p in fresh])
+
+    def _starts(self, partitions: Iterable[TopicPartition]) -> list[RawPartition]:
+        """Return where to begin: at the committed offsets, else as auto.offset.reset says."""
+        asked = [RawPartition(*p) for p in sorted(partitions)]
+        try:
+            found = self._data.committed(asked, timeout=5) if asked else []
+        except KafkaException as error:
+            log.warning("committed offsets: %s; librdkafka will ask again", error)
+            return asked
+        for partition in found:
+            self._book.taken_over(_key(partition), partition.metadata)
+        offsets = {_key(p): p.offset for p in found if p.error is None and p.offset >= 0}
+        self._book.committed.update(offsets)
+        return [RawPartition(*_key(p), offsets.get(_key(p), OFFSET_INVALID)) for p in asked]
+
+    def _on_revoked(self, partitions: frozenset[TopicPartition]) -> None:
+        reached = {p: o for p, o in self._stored().items() if p in partitions}
+        self._book.leaving = dict(reached)
+        self._stop_fetching(partitions)
+        try:
+            self._call("revoke", partitions)
+        finally:
+            last = reached if self._settings.auto_commit else {}
+            known = {p: o for p, o in self._book.committed.items() if p in partitions}
+            self._book.forget(partitions)
+            self._part({**known, **last})
+
+    def _part(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Commit what goes, with the time; after a failure the next owner reads it again."""
+        if not offsets:
+            return
+        try:
+            self._membership().commit(parting(offsets, self._clock.wall()), timeout=5)
+        except KafkaPythonError as error:
+            log.warning("the last commit of %d partitions failed: %s", len(offsets), error)
+
+    def _on_lost(self, partitions: frozenset[TopicPartition]) -> None:
+        gone = partitions & self._book.owned
+        if not gone:
+            return
+        log.warning(
+            "lost %s: the group went on without this consumer", ", ".join(map(str, sorted(gone)))
+        )
+        self._stop_fetching(gone)
+        self._book.forget(gone)
+        self._call("lost", gone)
+
+    def _on_committed(
+        self, positions: Mapping[TopicPartition, Position], error: Exception | None
+    ) -> None:
+        if error is None:
+            self._book.on_committed(positions)
+        else:
+            log.warning("commit of %d partitions failed: %s", len(positions), error)
+        if self._settings.on_commit is not None:
+            answer = None if error is None else as_kafka_error(error)
+            self._settings.on_commit(
+                answer, [RawPartition(*p, at.offset) for p, at in positions.items()]
+            )
+
+    def _stop_fetching(self, partitions: Iterable[TopicPartition]) -> None:
+        reading = {_key(p) for p in self._data.assignment()}
+        gone = [RawPartition(*p) for p in partitions if p in reading]
+        if gone:
+            self._data.incremental_unassign(gone)
+
+    def _call(self, name: str, partitions: Iterable[TopicPartition]) -> None:
+        callback = self._callbacks.get(name)
+        if callback is not None:
+            callback(self, [RawPartition(*p) for p in sorted(partitions)])
+
+    def _commit_now(self, positions: Mapping[TopicPartition, Position]) -> None:
+        try:
+            self._membership().commit(positions, timeout=30)
+        except KafkaPythonError as error:
+            raise KafkaException(as_kafka_error(error)) from error
+        self._book.on_committed(positions)
+
+    def _offsets(
+        self, message: Message | None, offsets: Sequence[RawPartition] | None
+    ) -> dict[TopicPartition, int]:
+        if message is None and offsets is None:
+            return self._stored()
+        return self._owned_only(_offsets_of(message, offsets))
+
+    def _owned_only(self, offsets: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
+        strange = sorted(offsets.keys() - self._book.owned)
+        if strange:
+            names = ", ".join(map(str, strange))
+            raise KafkaException(KafkaError(KafkaError._ASSIGNMENT_LOST, f"not ours: {names}"))  # noqa: SLF001
+        return offsets
+
+    def _stored(self) -> dict[TopicPartition, int]:
+        """Return what a commit without arguments commits: stored offsets, or how far was read."""
+        if not self._settings.auto_store:
+            return dict(self._book.stored)
+        reached = self._data.position([RawPartition(*p) for p in self._book.owned])
+        offsets = {_key(p): p.offset for p in reached if p.offset >= 0}
+        return {**self._book.leaving, **offsets}
+
+    def _leave(self) -> None:
+        member = self._member
+        if member is None:
+            return
+        member.stop()
+        while not member.stopped or member.inbox:
+            while member.inbox:
+                self._take(member.inbox.popleft())
+            self._clock.sleep(SLICE / 4)
+        self._member = None
+
+
+_SILENT: Final = "has been silent for a session timeout: holding back all records until it answers"
+_STORE_HINT: Final = "store_offsets() needs enable.auto.offset.store=false"
+
+
+def as_kafka_error(error: Exception) -> KafkaError:
+    """Return confluent-kafka's error for one of kafka-python's."""
+    cause = error.args[0] if isinstance(error, CommitFailedError) and error.args else error
+    if isinstance(cause, KafkaPythonError) and not isinstance(cause, CommitFailedError):
+        if isinstance(cause, KafkaTimeoutError):
+            return KafkaError(KafkaError._TIMED_OUT, str(error))  # noqa: SLF001 - its public name
+        return KafkaError(cause.errno, str(error))
+    return KafkaError(KafkaError.ILLEGAL_GENERATION, str(error))
+
+
+def _data_plane(config: dict[str, Any]) -> DataConsumer:
+    try:
+        return DataConsumer(config)
+    except KafkaException as error:
+        raise InvalidSetting(
+            f"librdkafka refuses the configuration: {error.args[0].str()}"
+        ) from None
+
+
+def _offsets_of(
+    message: Message | None, offsets: Sequence[RawPartition] | None
+) -> dict[TopicPartition, int]:
+    if message is not None:
+        return {_key_of(message): int(message.offset() or 0) + 1}
+    return {_key(p): p.offset for p in offsets or ()}
+
+
+def _key(partition: RawPartition) -> TopicPartition:
+    return TopicPartition(partition.topic, partition.partition)
+
+
+def _key_of(message: Message) -> TopicPartition:
+    return TopicPartition(str(message.topic()), int(message.partition() or 0))

@@ -1,0 +1,133 @@
+"""Reads the two control topics: the newest plan of our group, the newest speeds of its topics.
+
+Every member reads them, since any member may become the leader. A topic that does not exist (no
+sidecar) is looked for again now and then; a value that cannot be decoded is skipped, the one before
+stays in force.
+"""
+
+import logging
+from collections.abc import Iterable
+from threading import Event, Thread
+from typing import Final
+
+from confluent_kafka import OFFSET_BEGINNING, KafkaException, Message
+from confluent_kafka import Consumer as DataConsumer
+from confluent_kafka import TopicPartition as RawPartition
+
+from trimtab.assignor.clock import Clock
+from trimtab.assignor.control import GroupPlan, WriteSpeeds
+from trimtab.assignor.errors import BadPayload
+from trimtab.assignor.model import Load, TopicPartition
+from trimtab.assignor.rebalance import View
+from trimtab.consumer_sdk.settings import Settings
+
+log = logging.getLogger("trimtab.consumer_sdk")
+
+LOOK_AGAIN: Final = 5.0
+"""Seconds between two looks for a control topic that does not exist."""
+
+TURN: Final = 0.1
+"""Seconds of one turn: how late a new plan can be noticed."""
+
+
+class ControlTopics:
+    """The newest values, kept up to date by a thread of its own."""
+
+    def __init__(self, settings: Settings, clock: Clock) -> None:
+        self.plan: GroupPlan | None = None
+        self._speeds: dict[str, WriteSpeeds] = {}
+        self._settings = settings
+        self._clock = clock
+        self._closing = Event()
+        self._wanted = {t for t in (settings.plan_topic, settings.speed_topic) if t}
+        self._look_at = clock.monotonic()
+        self._thread = Thread(target=self._run, name="trimtab-control-topics", daemon=True)
+
+    def start(self) -> None:
+        """Begin to read; nothing to do where both topics are switched off."""
+        if self._wanted:
+            self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread."""
+        self._closing.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def view(self) -> View:
+        """Return what the leader may know; speeds past `trimtab.speed.max.age` are unknown."""
+        newest = tuple(self._speeds.values())
+        horizon = self._clock.wall() - self._settings.speed_max_age
+        return View(load_of(s for s in newest if s.time >= horizon), self.plan)
+
+    def take(self, message: Message) -> None:
+        """Take in one record of a control topic."""
+        value = message.value()
+        if value is None:
+            return
+        try:
+            if message.topic() == self._settings.plan_topic:
+                self._take_plan(GroupPlan.decode(value))
+            else:
+                self._take_speeds(WriteSpeeds.decode(value))
+        except BadPayload as error:
+            log.warning("%s, offset %s: skipped: %s", message.topic(), message.offset(), error)
+
+    def _take_plan(self, plan: GroupPlan) -> None:
+        if plan.group == self._settings.group:
+            self.plan = plan
+
+    def _take_speeds(self, speeds: WriteSpeeds) -> None:
+        if speeds.group == self._settings.group:
+            self._speeds[speeds.topic] = speeds
+
+    def _run(self) -> None:
+        consumer = DataConsumer({**self._settings.data, "enable.partition.eof": False})
+        try:
+            while not self._closing.is_set():
+                self._turn(consumer)
+        finally:
+            consumer.close()
+
+    def _turn(self, consumer: DataConsumer) -> None:
+        if self._wanted and self._clock.monotonic() >= self._look_at:
+            self._look(consumer)
+        if not consumer.assignment():
+            self._closing.wait(TURN)
+            return
+        for message in consumer.consume(100, timeout=TURN):
+            if message.error() is None:
+                self.take(message)
+
+    def _look(self, consumer: DataConsumer) -> None:
+        found = _partitions_of(consumer, self._wanted)
+        if found:
+            consumer.incremental_assign(found)
+            self._wanted -= {p.topic for p in found}
+        self._look_at = self._clock.monotonic() + LOOK_AGAIN
+
+
+def load_of(speeds: Iterable[WriteSpeeds]) -> Load:
+    """Return the load that these measurements speak of."""
+    rates: dict[TopicPartition, float | None] = {}
+    lags: dict[TopicPartition, int] = {}
+    for measured in speeds:
+        for number, speed in measured.partitions.items():
+            partition = TopicPartition(measured.topic, number)
+            rates[partition] = speed.bytes_per_s
+            if speed.backlog_records is not None:
+                lags[partition] = speed.backlog_records
+    return Load(rates, lags)
+
+
+def _partitions_of(consumer: DataConsumer, topics: set[str]) -> list[RawPartition]:
+    found: list[RawPartition] = []
+    for topic in topics:
+        try:
+            metadata = consumer.list_topics(topic, timeout=5).topics[topic]
+        except KafkaException as error:
+            log.debug("control topic %s: %s", topic, error)
+            continue
+        if metadata.error is None:
+            found += [RawPartition(topic, p, OFFSET_BEGINNING) for p in metadata.partitions]
+    return found

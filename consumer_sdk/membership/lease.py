@@ -1,0 +1,31 @@
+"""The lease: how long this process may read without having heard from the group's coordinator.
+
+The broker gives a member's partitions away when it has heard nothing for the session timeout. So
+the data plane may hand out records only while the last heartbeat that the broker *answered* was
+*sent* less than a session timeout ago, less a margin. A frozen process, a dead member thread and a
+cut network all end the lease without anybody's help; a heartbeat that is answered again renews it,
+and a lost membership is told by the broker before that.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+MARGIN: Final = 0.1
+"""Share of the session timeout kept back: the way to the broker, and the time to notice."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """When the broker surely knew us last, by our own clock in seconds."""
+
+    session_timeout: float
+    contact: float
+
+    def heard(self, sent: float, received: float, joined: float) -> "Lease":
+        """Take in a heartbeat's times and the last join's end; unanswered ones count nothing."""
+        answered = sent if received >= sent else self.contact
+        return replace(self, contact=max(self.contact, answered, joined))
+
+    def valid(self, now: float) -> bool:
+        """Say whether records may be handed out."""
+        return now - self.contact < self.session_timeout * (1 - MARGIN)

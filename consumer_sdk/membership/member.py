@@ -1,0 +1,302 @@
+"""The group member: joins, heartbeats, leads, commits with its generation; never fetches.
+
+Threads: the member's own thread drives joins; kafka-python's I/O thread heartbeats and runs the
+listener; the application's thread takes events from `inbox` and commits. The rules:
+
+1. Partitions are released only after the application acknowledged the `Revoked` event, or was lost
+   first.
+2. While the listener waits for that, heartbeats go on (the wait is a coroutine on the I/O thread).
+3. An application that has not polled for `max.poll.interval.ms` is taken for dead: the member
+   leaves the group, so that its partitions find a new owner, and joins again when the application
+   is back (KIP-62).
+4. Only the leader acts on a new plan. It starts a rebalance at once, unless the plan wants more
+   members than there are: then the one that is on its way starts it by joining.
+"""
+
+import logging
+import re
+from collections import deque
+from collections.abc import Mapping, Sequence
+from threading import Event, Thread
+from typing import Any, Final
+
+from kafka import KafkaConsumer
+from kafka.consumer.subscription_state import AsyncConsumerRebalanceListener
+from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
+from kafka.errors import (
+    InconsistentGroupProtocolError,
+    KafkaConnectionError,
+    KafkaTimeoutError,
+)
+from kafka.errors import KafkaError as KafkaPythonError
+
+from trimtab.assignor.clients.kafka_python import TrimtabAssignor
+from trimtab.assignor.clients.leading import log_round
+from trimtab.assignor.clock import Clock
+from trimtab.assignor.model import TopicPartition
+from trimtab.assignor.rebalance import Round, View
+from trimtab.consumer_sdk.control_topics import ControlTopics
+from trimtab.consumer_sdk.errors import BrokerUnreachable, MembershipFailed
+from trimtab.consumer_sdk.membership import hooks
+from trimtab.consumer_sdk.membership.events import (
+    Assigned,
+    Committed,
+    Failed,
+    Lost,
+    MembershipEvent,
+    Position,
+    Revoked,
+)
+from trimtab.consumer_sdk.membership.lease import Lease
+from trimtab.consumer_sdk.settings import Settings
+
+log = logging.getLogger("trimtab.consumer_sdk")
+
+TURN: Final = 0.05
+"""Seconds of one turn of the member's loop: how late it can notice a new plan or the end."""
+
+BOOTSTRAP_MS: Final = 10_000
+"""How long the first connection may take, in ms."""
+
+RETRY: Final = 0.5
+"""Seconds until the next try after the broker could not be reached."""
+
+LOOK_AGAIN: Final = 1.0
+"""Seconds between two looks for a subscribed topic that does not exist yet."""
+
+ACK_POLL: Final = 0.004
+"""Seconds between two looks for the application's acknowledgement; adds to every handover."""
+
+
+class Member:
+    """One membership in a consumer group; made and used by `Consumer`."""
+
+    def __init__(self, settings: Settings, clock: Clock) -> None:
+        self.inbox: deque[MembershipEvent] = deque()
+        self._settings = settings
+        self._clock = clock
+        self._control = ControlTopics(settings, clock)
+        self._assignor = TrimtabAssignor(
+            settings.heuristic,
+            settings.capacity,
+            instance=settings.instance,
+            rack=settings.rack,
+            view=self._view,
+            on_round=self._on_round,
+        )
+        self._client = _connect(settings, self._assignor)
+        self._lease = Lease(settings.session_timeout, clock.monotonic())
+        self._closing = Event()
+        self._absent = False
+        self._polled = clock.monotonic()
+        self._epoch = 0
+        self._size = 0
+        self._names: frozenset[str] = frozenset()
+        self._missing: set[str] = set()
+        self._look_at = clock.monotonic() + LOOK_AGAIN
+        self._thread = Thread(target=self._run, name=f"trimtab-{settings.instance}", daemon=True)
+
+    # -- the application's side -------------------------------------------------------------------
+
+    def start(self, topics: Sequence[str]) -> None:
+        """Subscribe and begin to join; `topics` are names, or patterns that begin with "^"."""
+        listener = _Listener(self)
+        self._names = frozenset(t for t in topics if not t.startswith("^"))
+        pattern = topic_pattern(topics)
+        if pattern is None:
+            self._client.subscribe(topics=list(topics), listener=listener)
+        else:
+            self._client.subscribe(pattern=pattern, listener=listener)
+        if not self._thread.is_alive():
+            self._control.start()
+            self._thread.start()
+        hooks.request_rejoin(self._client)
+
+    def polled(self) -> None:
+        """Note that the application is alive."""
+        self._polled = self._clock.monotonic()
+
+    def may_read(self) -> bool:
+        """Say whether the lease holds."""
+        self._lease = self._lease.heard(*hooks.contact(self._client))
+        return self._lease.valid(self._clock.monotonic())
+
+    @property
+    def id(self) -> str:
+        """The broker's id of this member; empty before the first join."""
+        return hooks.member_id(self._client)
+
+    @property
+    def generation(self) -> int:
+        """The group's generation as we know it; -1 outside the group."""
+        return hooks.generation(self._client)
+
+    def drain(self) -> None:
+        """Ask the group to take everything from this member."""
+        self._assignor.drain()
+        hooks.request_rejoin(self._client)
+
+    def rejoin(self) -> None:
+        """Start a rebalance."""
+        hooks.request_rejoin(self._client)
+
+    def commit(self, offsets: Mapping[TopicPartition, Position], timeout: float) -> None:
+        """Commit and wait up to `timeout` seconds. Raises kafka-python's errors."""
+        hooks.commit(self._client, offsets, timeout)
+
+    def commit_async(self, offsets: Mapping[TopicPartition, Position]) -> None:
+        """Commit in the background; the outcome arrives in the inbox."""
+        taken = dict(offsets)
+        hooks.commit_async(
+            self._client, taken, lambda error: self.inbox.append(Committed(taken, error))
+        )
+
+    def stop(self) -> None:
+        """Begin to leave: the listener is told, `inbox` must be served until `stopped`."""
+        self._closing.set()
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the member's thread has ended, or was never started."""
+        return not self._thread.is_alive()
+
+    # -- the member's thread ----------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            while not self._closing.is_set():
+                self._try_turn()
+        except Exception as error:  # noqa: BLE001 - whatever it was, the application must hear of it
+            self.inbox.append(Failed(_explain(error, self._settings)))
+        finally:
+            self._end()
+
+    def _try_turn(self) -> None:
+        try:
+            self._turn()
+        except KafkaPythonError as error:
+            if not _passing(error):
+                raise
+            log.warning("group %s: %s; trying again", self._settings.group, _name(error))
+            self._closing.wait(RETRY)
+
+    def _turn(self) -> None:
+        overdue = self._clock.monotonic() - self._polled > self._settings.max_poll_interval
+        if overdue and not self._absent:
+            log.warning(
+                "no poll for %.1f s (max.poll.interval.ms): leaving group %s until it is back",
+                self._settings.max_poll_interval,
+                self._settings.group,
+            )
+            hooks.leave(self._client, "the application does not poll")
+        self._absent = overdue
+        if not overdue:
+            self._follow_plan()
+            self._look_for_missing()
+            hooks.drive(self._client, TURN)
+        self._closing.wait(TURN if overdue else TURN / 10)
+
+    def _follow_plan(self) -> None:
+        plan = self._control.plan
+        if plan is None or plan.epoch == self._epoch or not hooks.is_leader(self._client):
+            return
+        self._epoch = plan.epoch
+        if plan.replicas <= self._size:
+            log.info("plan %d of group %s: %s", plan.epoch, plan.group, "; ".join(plan.reasons))
+            hooks.request_rejoin(self._client)
+
+    def _look_for_missing(self) -> None:
+        now = self._clock.monotonic()
+        if now < self._look_at:
+            return
+        self._look_at = now + LOOK_AGAIN
+        missing = hooks.look_for(self._client, self._names)
+        for topic in sorted(missing - self._missing):
+            log.warning("topic %r does not exist at %s; waiting", topic, self._settings.bootstrap)
+        self._missing = missing
+
+    def _view(self) -> View:
+        return self._control.view()
+
+    def _on_round(self, outcome: Round) -> None:
+        plan = self._control.plan
+        self._epoch = 0 if plan is None else plan.epoch
+        self._size = len(outcome.shares)
+        log_round(outcome)
+
+    def _end(self) -> None:
+        self._control.stop()
+        try:
+            self._client.close(autocommit=False, timeout_ms=5000)
+        except Exception as error:  # noqa: BLE001 - leaving is best effort; the session timeout does the rest
+            log.warning("leaving group %s: %s", self._settings.group, error)
+
+
+class _Listener(AsyncConsumerRebalanceListener):  # type: ignore[misc] # kafka-python has no types
+    """Passes rebalance callbacks on to the inbox; runs on kafka-python's I/O thread."""
+
+    def __init__(self, member: Member) -> None:
+        self._member = member
+
+    async def on_partitions_assigned(self, assigned: Any) -> None:
+        self._member.inbox.append(Assigned(_partitions(assigned)))
+
+    async def on_partitions_revoked(self, revoked: Any) -> None:
+        event = Revoked(_partitions(revoked))
+        if not event.partitions:
+            return
+        self._member.inbox.append(event)
+        while not event.done.is_set():
+            await hooks.sleep(self._member._client, ACK_POLL)  # noqa: SLF001 - one module, one machine
+
+    async def on_partitions_lost(self, lost: Any) -> None:
+        self._member.inbox.append(Lost(_partitions(lost)))
+
+
+def topic_pattern(topics: Sequence[str]) -> str | None:
+    """Return one pattern for a mix of names and "^patterns", or None where there are names only."""
+    if not any(t.startswith("^") for t in topics):
+        return None
+    parts = [t if t.startswith("^") else f"^{re.escape(t)}$" for t in topics]
+    return "|".join(f"(?:{part})" for part in parts)
+
+
+def _connect(settings: Settings, assignor: TrimtabAssignor) -> KafkaConsumer:
+    strategy = [assignor]
+    if settings.upgrading:
+        strategy.append(CooperativeStickyAssignor())
+    try:
+        return KafkaConsumer(
+            **settings.control,
+            enable_auto_commit=False,
+            bootstrap_timeout_ms=BOOTSTRAP_MS,
+            partition_assignment_strategy=strategy,
+        )
+    except (KafkaTimeoutError, KafkaConnectionError) as error:
+        raise BrokerUnreachable(settings.bootstrap) from error
+
+
+def _passing(error: KafkaPythonError) -> bool:
+    """Say whether trying again can help: brokers that are away come back."""
+    return bool(error.retriable) or isinstance(error, KafkaConnectionError)
+
+
+def _name(error: Exception) -> str:
+    text = str(error)
+    kind = type(error).__name__
+    return text if text.startswith(kind) else f"{kind}: {text}".rstrip(": ")
+
+
+def _explain(error: Exception, settings: Settings) -> MembershipFailed:
+    hint = ""
+    if isinstance(error, InconsistentGroupProtocolError):
+        hint = (
+            "; its members use another assignor: stop them first, or upgrade one by one with "
+            'partition.assignment.strategy="trimtab,cooperative-sticky"'
+        )
+    who = f"group {settings.group}, instance {settings.instance}"
+    return MembershipFailed(f"{who}: {_name(error)}{hint}")
+
+
+def _partitions(partitions: Any) -> frozenset[TopicPartition]:
+    return frozenset(TopicPartition(tp.topic, tp.partition) for tp in partitions)

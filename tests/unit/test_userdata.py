@@ -1,0 +1,65 @@
+"""What travels inside the group protocol survives the way, and bad bytes are named."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trimtab.assignor.errors import BadPayload
+from trimtab.assignor.model import TopicPartition
+from trimtab.assignor.userdata import MemberData, PlacementData, group_by_topic
+
+partitions = st.frozensets(
+    st.builds(TopicPartition, st.sampled_from(["a", "b.c", "ü"]), st.integers(0, 99))
+)
+
+
+@given(
+    st.builds(
+        MemberData,
+        capacity=st.none() | st.floats(1, 1e12),
+        instance=st.text(max_size=8),
+        draining=st.booleans(),
+        rack=st.none() | st.text(max_size=8),
+        decision=st.text("0123456789abcdef", max_size=16),
+        promised=partitions,
+        owned=partitions,
+        generation=st.integers(-1, 2**31 - 1),
+    )
+)
+def test_member_data_survives_the_way(data: MemberData) -> None:
+    """Decoding what was encoded gives the same value, and equal values give equal bytes."""
+    assert MemberData.decode(data.encode()) == data
+    assert MemberData.decode(data.encode()).encode() == data.encode()
+
+
+@given(st.builds(PlacementData, st.text(max_size=8), partitions))
+def test_placement_data_survives_the_way(data: PlacementData) -> None:
+    """Decoding what was encoded gives the same value."""
+    assert PlacementData.decode(data.encode()) == data
+
+
+def test_a_member_without_user_data_says_nothing() -> None:
+    """Another assignor's member in a rolling upgrade is no error."""
+    assert MemberData.decode(b"") == MemberData.decode(None) == MemberData()
+
+
+def test_a_newer_version_is_read_as_far_as_it_is_known() -> None:
+    """Fields of a later version are passed over."""
+    newer = b'{"v": 7, "capacity": 5.0, "mood": "good"}'
+    assert MemberData.decode(newer) == MemberData(capacity=5.0)
+
+
+@pytest.mark.parametrize(
+    "data", [b"\xff\x00", b"[]", b"{}", b'{"v": 1, "promised": 3}', b'{"v": 1, "capacity": "x"}']
+)
+def test_bytes_that_are_not_ours_are_named(data: bytes) -> None:
+    """Malformed bytes raise BadPayload, never anything else."""
+    with pytest.raises(BadPayload):
+        MemberData.decode(data)
+
+
+@given(partitions)
+def test_partitions_are_grouped_in_order(some: frozenset[TopicPartition]) -> None:
+    """Topics and numbers are sorted, so that equal input gives equal bytes."""
+    grouped = group_by_topic(some)
+    assert [TopicPartition(t, n) for t, numbers in grouped for n in numbers] == sorted(some)
