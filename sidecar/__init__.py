@@ -1,1 +1,1 @@
-"""TODO."""
+"""The process beside the group: observe, decide, check again, act, report."""

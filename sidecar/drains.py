@@ -1,0 +1,50 @@
+"""Which replicas to drain: those whose load costs least to move, as the leader would move it."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from trimtab.sidecar.situation import Situation, overflow, weigh
+
+LOOKED_AT: Final = 8
+"""Candidates for which a whole placement is computed: the least loaded ones."""
+
+SLACK: Final = 1e-6
+"""Relative overload that counts as none: sums of floats are not exact."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Cost:
+    """What draining a candidate costs; the least comes first."""
+
+    overflow: float  # bytes/s above capacity afterwards
+    moved: float  # bytes/s that change their reader
+    load: float  # bytes/s that the candidate reads
+    name: str
+
+
+def choose(at: Situation, count: int, *, forced: bool = False) -> tuple[str, ...]:
+    """Return up to `count` replicas to drain; fewer where the others could not hold what they read.
+
+    With `forced` (above the limit) the count comes first.
+    """
+    chosen: list[str] = []
+    for _ in range(min(count, len(at.active) - 1)):
+        best = min(_cost(at, chosen, name) for name in _candidates(at, chosen))
+        allowed = at.overflow() + SLACK * at.policy.placement.capacity
+        if best.overflow > allowed and not forced:
+            break
+        chosen.append(best.name)
+    return tuple(chosen)
+
+
+def _candidates(at: Situation, chosen: list[str]) -> list[str]:
+    loads = at.loads()
+    left = (n for n in at.active if n not in chosen)
+    return sorted(left, key=lambda n: (loads[n], len(at.owned(n)), n))[:LOOKED_AT]
+
+
+def _cost(at: Situation, chosen: list[str], name: str) -> Cost:
+    load, capacity = at.load(), at.policy.placement.capacity
+    plan = at.without([*chosen, name])
+    moved = weigh((m.partition for m in plan.moves if m.source is not None), load)
+    return Cost(overflow(plan.assignment, load, capacity), moved, weigh(at.owned(name), load), name)

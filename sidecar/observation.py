@@ -1,0 +1,64 @@
+"""What the sidecar sees in one turn, as values: speeds, readers, replicas, the plan in force.
+
+What is not known is None or absent, never zero; `trouble` says why.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from trimtab.assignor.control import GroupPlan, PartitionSpeed
+from trimtab.assignor.model import TopicPartition
+
+
+class GroupState(StrEnum):
+    """The group as its coordinator describes it."""
+
+    STABLE = "stable"
+    REBALANCING = "rebalancing"
+    EMPTY = "empty"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """A member of the group; `instance` is its client id, the name that survives restarts."""
+
+    id: str
+    instance: str
+    owned: frozenset[TopicPartition] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class GroupView:
+    """The members of the group and its state."""
+
+    state: GroupState = GroupState.UNKNOWN
+    readers: tuple[Reader, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """A replica as its target knows it; `started` is seconds since the epoch."""
+
+    name: str
+    alive: bool
+    started: float
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """Everything that one decision may look at.
+
+    `speeds` has an entry for every partition of the group's topics. `replicas` is None where the
+    target did not answer. `plan_known` is False as long as the plan in force could not be read.
+    `restart` names instances that somebody asked to be replaced.
+    """
+
+    speeds: Mapping[TopicPartition, PartitionSpeed]
+    group: GroupView
+    replicas: tuple[Instance, ...] | None
+    plan: GroupPlan | None = None
+    plan_known: bool = True
+    restart: tuple[str, ...] = ()
+    trouble: tuple[str, ...] = field(default=())

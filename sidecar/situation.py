@@ -1,0 +1,135 @@
+"""An observation as a decision needs it: who of ours reads what, how full each is, who is missing.
+
+Members whose instance the replica target does not know (strangers: dying ones, or somebody else's)
+are not counted on: what they read counts as read by nobody.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from trimtab.assignor.control import GroupPlan
+from trimtab.assignor.decide import place
+from trimtab.assignor.model import Group, Load, Member, Plan, TopicPartition
+from trimtab.sidecar.observation import GroupState, Observation, Reader
+from trimtab.sidecar.policy import ScalePolicy
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """What follows from an observation under a policy, with the plan in force."""
+
+    seen: Observation
+    policy: ScalePolicy
+    plan: GroupPlan
+    running: tuple[str, ...]  # live instances, sorted
+    readers: Mapping[str, Reader]  # ours, by instance
+
+    @property
+    def draining(self) -> tuple[str, ...]:
+        """Live instances that the plan in force drains."""
+        return tuple(name for name in self.running if name in self.plan.draining)
+
+    @property
+    def active(self) -> tuple[str, ...]:
+        """Live instances that are to stay."""
+        return tuple(name for name in self.running if name not in self.plan.draining)
+
+    @property
+    def unknown(self) -> tuple[TopicPartition, ...]:
+        """Partitions whose write speed is not known."""
+        return tuple(sorted(p for p, s in self.seen.speeds.items() if s.weight is None))
+
+    def pending(self, now: float) -> tuple[str, ...]:
+        """Return instances that were started lately and have not joined yet."""
+        horizon = now - self.policy.start_grace
+        young = {i.name for i in self.seen.replicas or () if i.started >= horizon}
+        return tuple(n for n in self.active if n in young and n not in self.readers)
+
+    def owned(self, instance: str) -> frozenset[TopicPartition]:
+        """Return what the instance reads now."""
+        reader = self.readers.get(instance)
+        return frozenset() if reader is None else reader.owned
+
+    def unsettled(self) -> str | None:
+        """Tell why the group cannot be trusted to be at rest; None where it is."""
+        group = self.seen.group
+        if group.state is not GroupState.STABLE:
+            return f"the group is {group.state}"
+        read = {p for reader in group.readers for p in reader.owned}
+        unread = sorted(p for p in self.seen.speeds if p not in read)
+        if unread:
+            return f"{len(unread)} partitions have no owner ({unread[0]} first)"
+        strangers = sorted(
+            r.instance or r.id for r in group.readers if r.owned and r.instance not in self.readers
+        )
+        return f"{strangers[0]} reads and is not ours" if strangers else None
+
+    def load(self, *, unknown_is_nothing: bool = False) -> Load:
+        """Return what a placement weighs; the assignor guesses what is not known."""
+        instead = 0.0 if unknown_is_nothing else None
+        speeds = {p: s.weight for p, s in self.seen.speeds.items()}
+        lags = {
+            p: s.backlog_records
+            for p, s in self.seen.speeds.items()
+            if s.backlog_records is not None
+        }
+        return Load({p: instead if w is None else w for p, w in speeds.items()}, lags)
+
+    def group(self, draining: Iterable[str] = (), *, with_draining: bool = True) -> Group:
+        """Return our members, with these and the plan's draining; pending ones count."""
+        leaving = {*self.draining, *draining}
+        names = self.running if with_draining else self.active
+        topics = frozenset(p.topic for p in self.seen.speeds)
+        members = tuple(
+            Member(id=name, topics=topics, instance=name, draining=name in leaving)
+            for name in names
+        )
+        owners = {p: name for name in names for p in self.owned(name)}
+        return Group(members, tuple(sorted(self.seen.speeds)), owners)
+
+    def loads(self) -> dict[str, float]:
+        """Return the known needed rate of each live instance, in bytes/s."""
+        return {n: weigh(self.owned(n), self.load()) for n in self.running}
+
+    def fill(self) -> float | None:
+        """Return the fullest instance's load / capacity; None where nobody reads anything."""
+        loads = self.loads()
+        return max(loads.values()) / self.policy.placement.capacity if loads else None
+
+    def overflow(self) -> float:
+        """Return the bytes/s above capacity that the present placement leaves."""
+        held = {name: tuple(self.owned(name)) for name in self.running}
+        return overflow(held, self.load(), self.policy.placement.capacity)
+
+    def placed(self) -> frozenset[tuple[TopicPartition, str]]:
+        """Return the present placement as one comparable value."""
+        return frozenset((p, name) for name in self.running for p in self.owned(name))
+
+    def without(self, names: Iterable[str]) -> Plan:
+        """Return the placement that the leader would make if these were drained."""
+        return place(self.group(names), self.load(), self.policy.placement)
+
+
+def situation(seen: Observation, policy: ScalePolicy, plan: GroupPlan) -> Situation:
+    """Read an observation whose replicas and group are known."""
+    running = tuple(sorted(i.name for i in seen.replicas or () if i.alive))
+    readers: dict[str, Reader] = {}
+    for reader in seen.group.readers:
+        if reader.instance in running:
+            held = readers.get(reader.instance, reader).owned
+            readers[reader.instance] = Reader(reader.id, reader.instance, held | reader.owned)
+    return Situation(seen, policy, plan, running, readers)
+
+
+def weigh(partitions: Iterable[TopicPartition], load: Load) -> float:
+    """Return the known rate of these partitions, in bytes/s."""
+    return sum(load.speeds.get(p) or 0.0 for p in partitions)
+
+
+def overflow(held: Mapping[str, tuple[TopicPartition, ...]], load: Load, capacity: float) -> float:
+    """Return the bytes/s above capacity of consumers that could hand something over.
+
+    A consumer with one partition cannot: no placement cures a partition larger than a consumer.
+    """
+    over = (weigh(items, load) - capacity for items in held.values() if len(items) > 1)
+    return sum(max(0.0, excess) for excess in over)

@@ -1,0 +1,96 @@
+"""What was decided, from which numbers and why, and the one line that says so."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from trimtab.assignor.control import GroupPlan
+from trimtab.assignor.units import format_bytes, format_rate
+
+
+class Action(StrEnum):
+    """What a verdict asks for."""
+
+    HOLD = "hold"
+    ANNOUNCE = "announce"  # publish a first plan, or one with new settings
+    ADOPT = "adopt"  # record the count or the drained members as they are found; moves nothing
+    START = "scale-out"
+    REPLACE = "replace"
+    SURGE = "surge"  # one more, so that another can be replaced
+    DRAIN = "drain"
+    ASK_AGAIN = "ask-again"
+    UNDRAIN = "undrain"
+    STOP = "stop"
+    PLACE = "place"
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """Inputs of a decision: rates in bytes/s, backlog in bytes; None where unknown.
+
+    `running` counts live replicas that are not draining, `wished` is what the load alone asks for
+    now, `wanted` what is left of it after dead band, limits and windows; `fill` is the fullest
+    consumer's needed rate / capacity; `r_score` and `moves` are what the verdict is expected to
+    cost.
+    """
+
+    written: float | None = None
+    needed: float | None = None
+    backlog: float | None = None
+    unknown: int = 0
+    partitions: int = 0
+    running: int | None = None
+    planned: int | None = None
+    wished: int | None = None
+    wanted: int | None = None
+    fill: float | None = None
+    r_score: float = 0.0
+    moves: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What to do: publish `plan` if there is one, start `add` replicas, stop those of `stop`."""
+
+    action: Action
+    reasons: tuple[str, ...]
+    numbers: Numbers
+    plan: GroupPlan | None = None
+    add: int = 0
+    stop: tuple[str, ...] = ()
+
+    def agrees(self, other: "Verdict") -> bool:
+        """Tell whether the other verdict asks for the same; numbers and reasons may differ."""
+        return _substance(self) == _substance(other)
+
+    def line(self) -> str:
+        """Return one readable line."""
+        n = self.numbers
+        count = (
+            f"{_count(n.running)} running, {_count(n.planned)} planned, {_count(n.wanted)} wanted"
+        )
+        load = (
+            f"writing {_rate(n.written)}, needed {_rate(n.needed)}, backlog {_size(n.backlog)}, "
+            f"fullest {'?' if n.fill is None else f'{n.fill:.0%}'}"
+        )
+        unknown = f", {n.unknown} of {n.partitions} partitions unknown" if n.unknown else ""
+        cost = f", R {n.r_score:.2f}, {n.moves} moves" if n.moves else ""
+        epoch = f", epoch {self.plan.epoch}" if self.plan else ""
+        return f"{self.action}: {'; '.join(self.reasons)} ({count}; {load}{unknown}{cost}{epoch})"
+
+
+def _substance(verdict: Verdict) -> tuple[object, ...]:
+    plan = verdict.plan
+    asked = None if plan is None else (plan.epoch, plan.replicas, plan.draining)
+    return verdict.action, asked, verdict.add, verdict.stop
+
+
+def _count(value: int | None) -> str:
+    return "?" if value is None else str(value)
+
+
+def _rate(value: float | None) -> str:
+    return "?" if value is None else format_rate(value)
+
+
+def _size(value: float | None) -> str:
+    return "?" if value is None else format_bytes(value)
