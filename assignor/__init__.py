@@ -1,4 +1,4 @@
-"""The pure decisions of Trimtab: who reads which partition, and how many consumers there should be."""
+"""The pure decisions of Trimtab: who reads which partition, and how many consumers to have."""
 
 from trimtab.assignor.decide import place, size
 from trimtab.assignor.errors import (
@@ -25,12 +25,9 @@ from trimtab.assignor.model import (
     TopicPartition,
 )
 from trimtab.assignor.registry import get, names
-from trimtab.assignor.score import (
-    cardinal_bin_score,
-    lower_bound,
-    mean_r_score,
-    r_score,
-)
+from trimtab.assignor.replay import Tick, replay
+from trimtab.assignor.score import cardinal_bin_score, lower_bound, mean_r_score, r_score
+from trimtab.assignor.stream import Stream, Walk, random_walk
 
 __all__ = [
     "NOBODY",
@@ -49,9 +46,12 @@ __all__ = [
     "Policy",
     "Problem",
     "SettingError",
+    "Stream",
+    "Tick",
     "TopicPartition",
     "TrimtabError",
     "UnknownHeuristic",
+    "Walk",
     "cardinal_bin_score",
     "get",
     "lower_bound",
@@ -59,5 +59,7 @@ __all__ = [
     "names",
     "place",
     "r_score",
+    "random_walk",
+    "replay",
     "size",
 ]

@@ -1,8 +1,9 @@
 """Open mode for every heuristic, those that do not pack by capacity included.
 
-One that does not count (sticky, lag-aware) gets the least number of members whose capacities add up to the load,
-at least one: those that hold most of it now, so that the least moves, and then as many new ones as are missing.
-Where members of one capacity are compared, that is the load ÷ capacity, rounded up.
+One that does not count (sticky, lag-aware) gets the least number of members whose capacities add up
+to the load, at least one: those that hold most of it now, so that the least moves, and then as many
+new ones as are missing. Where members of one capacity are compared, that is the load ÷ capacity,
+rounded up.
 """
 
 import math
@@ -12,12 +13,11 @@ import numpy as np
 
 from trimtab.assignor.heuristic import Heuristic, run
 from trimtab.assignor.model import NOBODY, IntArray, Problem
-from trimtab.assignor.packing import TOLERANCE
-from trimtab.assignor.spread import loads
+from trimtab.assignor.packing import TOLERANCE, loads
 
 
 def pack_open(entry: Heuristic, problem: Problem) -> IntArray:
-    """Return the bin of each partition of an open problem; bins from M on are members to be added."""
+    """Return the bin of each partition of an open problem; those from M on are to be added."""
     if entry.counts or not len(problem.weight):
         return run(entry, problem)
     kept, added = _needed(problem)
@@ -30,7 +30,7 @@ def pack_open(entry: Heuristic, problem: Problem) -> IntArray:
 def _needed(problem: Problem) -> tuple[IntArray, int]:
     """Return the members to keep, in order, and how many to add."""
     total = float(problem.weight.sum())
-    load = loads(problem, problem.owner)
+    load = loads(problem.owner, problem.weight, len(problem.capacity))
     kept: list[int] = []
     room = 0.0
     for member in np.argsort(-load, kind="stable").tolist():

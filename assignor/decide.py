@@ -1,6 +1,7 @@
 """The two decisions: who reads what (`place`), and how many consumers are needed (`size`).
 
-Both are pure and deterministic: equal input gives equal bytes, in whatever order members and partitions are given.
+Both are pure and deterministic: equal input gives equal bytes, in whatever order members and
+partitions are given.
 """
 
 from collections.abc import Iterator, Mapping
@@ -20,9 +21,10 @@ from trimtab.assignor.spread import spread
 def place(group: Group, load: Load, policy: Policy) -> Plan:
     """Give every partition that some member subscribes to one member that reads it (closed mode).
 
-    With `policy.consolidate` the heuristic packs the members as full as the headroom allows. Without it, when no
-    write speed is known, or when something would fit nowhere, the load is spread (`trimtab.assignor.spread`). A
-    heuristic that does not pack by capacity is simply applied.
+    With `policy.consolidate` the heuristic packs the members as full as the headroom allows.
+    Without it, when no write speed is known, or when something would fit nowhere, the load is
+    spread (`trimtab.assignor.spread`). A heuristic that does not pack by capacity is simply
+    applied.
 
     Raises BadProblem, UnknownHeuristic, BrokenHeuristic.
     """
@@ -37,9 +39,10 @@ def place(group: Group, load: Load, policy: Policy) -> Plan:
 def size(group: Group, load: Load, policy: Policy) -> Plan:
     """Find how many consumers the load needs: `consumers` of the plan (open mode).
 
-    Members that are left empty may stop; those to be added have the policy's capacity, subscribe to everything and
-    are called "+1", "+2" and so on. A heuristic that does not count gets the fewest members whose capacities add up
-    to the load, at least one (`trimtab.assignor.counting`). `policy.consolidate` makes no difference here.
+    Members that are left empty may stop; those to be added have the policy's capacity, subscribe to
+    everything and are called "+1", "+2" and so on. A heuristic that does not count gets the fewest
+    members whose capacities add up to the load, at least one (`trimtab.assignor.counting`).
+    `policy.consolidate` makes no difference here.
 
     Raises BadProblem, UnknownHeuristic, BrokenHeuristic.
     """
@@ -72,7 +75,7 @@ def _plan(group: Group, decided: Outcome) -> Plan:
 
 
 def _moves(group: Group, decided: Outcome) -> Iterator[Move]:
-    """Yield the changes of owner; an owner that is no member any more counts as nobody (equation 10)."""
+    """Yield the changes of owner; an owner that has left the group counts as nobody."""
     members = {m.id: m for m in group.members}
     for item, partition in enumerate(decided.framed.partitions):
         owner = group.owners.get(partition)

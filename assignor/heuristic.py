@@ -1,4 +1,4 @@
-"""What a heuristic is: a function from a `Problem` to the bin of each partition, and what it promises."""
+"""What a heuristic is: a function from a `Problem` to bins, with a name and promises."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -12,9 +12,9 @@ from trimtab.assignor.model import NOBODY, IntArray, Problem
 Pack: TypeAlias = Callable[[Problem], IntArray]
 """Returns shape (P,): the bin of each partition.
 
-Bins 0..M-1 are the members. In open mode (`problem.spare` is set) bins from M on are members to be added, which
-subscribe to every topic; the lowest numbers are used first. In closed mode a partition that fits nowhere
-gets `NOBODY`. The problem's arrays are not to be written to.
+Bins 0..M-1 are the members. In open mode (`problem.spare` is set) bins from M on are members to be
+added, which subscribe to every topic; the lowest numbers are used first. In closed mode a partition
+that fits nowhere gets `NOBODY`. The problem's arrays are not to be written to.
 """
 
 
@@ -23,8 +23,8 @@ class Heuristic:
     """A heuristic by name.
 
     `settles`: applied to its own output it moves nothing. `counts`: it packs by capacity and so can
-    decide how many consumers there should be; one that does not is only asked to place. `presets` are
-    variants, chosen as "name:preset".
+    decide how many consumers there should be; one that does not is only asked to place. `presets`
+    are variants, chosen as "name:preset".
     """
 
     name: str
@@ -37,7 +37,7 @@ class Heuristic:
 
 
 def run(entry: Heuristic, problem: Problem) -> IntArray:
-    """Apply a heuristic and check its answer. Raises BrokenHeuristic if it fails or its bins make no sense."""
+    """Apply a heuristic. Raises BrokenHeuristic if it fails or its bins make no sense."""
     try:
         bins = np.asarray(entry.pack(problem), dtype=np.int32)
     except TrimtabError:

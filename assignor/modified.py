@@ -1,13 +1,13 @@
-"""Algorithm 1 of "Kafka Consumer Group Autoscaler" (Modified Any Fit), with the rules that it leaves open.
+"""Modified any fit: Algorithm 1 of "Kafka Consumer Group Autoscaler", and what it leaves open.
 
 1. Consumers are visited by falling total load, or by falling largest partition.
-2. From its smallest partition upwards, a consumer's partitions go to bins that are already open; at the first that
-   fits in none, its own bin is opened and keeps the rest from the largest down; at the first that does not fit, that
-   one and all smaller ones are set aside.
+2. From its smallest partition upwards, a consumer's partitions go to bins that are already open; at
+   the first that fits in none, its own bin is opened and keeps the rest from the largest down; at
+   the first that does not fit, that one and all smaller ones are set aside.
 3. What was set aside, and what nobody read, goes where it fits, the largest first, or to a new bin.
 
-Where members differ in capacity, a partition too large for its consumer is set aside at once if a closed bin could
-hold it; otherwise its consumer keeps it (an empty bin takes any partition).
+Where members differ in capacity, a partition too large for its consumer is set aside at once if a
+closed bin could hold it; otherwise its consumer keeps it (an empty bin takes any partition).
 """
 
 from collections.abc import Callable
@@ -16,15 +16,15 @@ from typing import TypeAlias
 import numpy as np
 
 from trimtab.assignor.model import NOBODY, FloatArray, IntArray, Problem
-from trimtab.assignor.packing import Fit, Packing, decreasing, place_all
+from trimtab.assignor.packing import Fit, Packing, decreasing, loads, place_all
 
 Rank: TypeAlias = Callable[[IntArray, FloatArray, int], FloatArray]
-"""Returns shape (M,): the key by which consumers are visited, from owners (-1: nobody), weights and M."""
+"""Returns shape (M,): by what consumers are visited, from owners (P,), weights (P,) and M."""
 
 
 def by_total(home: IntArray, weight: FloatArray, members: int) -> FloatArray:
     """Return each consumer's total load."""
-    return np.bincount(home[home != NOBODY], weight[home != NOBODY], minlength=members)
+    return loads(home, weight, members)
 
 
 def by_largest(home: IntArray, weight: FloatArray, members: int) -> FloatArray:
@@ -65,7 +65,7 @@ def _keep(packing: Packing, fit: Fit, consumer: int, items: list[int]) -> list[i
 
 
 def _insert_smallest(packing: Packing, fit: Fit, items: list[int]) -> list[int]:
-    """Move items, from the smallest up, into open bins until one fits in none; return the others."""
+    """Move items, smallest first, into open bins until one fits in none; return the others."""
     for left in range(len(items), 0, -1):
         number = fit(packing, items[left - 1])
         if number == NOBODY:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from trimtab.assignor.model import NOBODY, BoolArray, FloatArray, IntArray, Policy
-from trimtab.assignor.packing import TOLERANCE
+from trimtab.assignor.packing import TOLERANCE, loads
 from trimtab.assignor.problem import Framed, own_capacity
 
 
@@ -13,8 +13,8 @@ from trimtab.assignor.problem import Framed, own_capacity
 class Outcome:
     """Bins chosen for a framed group; N counts its M members and the members to be added.
 
-    `owner` is NOBODY for what nobody reads or may go on reading. `spread` tells that the capacities were
-    scaled to a common factor.
+    `owner` is NOBODY for what nobody reads or may go on reading. `spread` tells that the capacities
+    were scaled to a common factor.
     """
 
     framed: Framed
@@ -27,9 +27,7 @@ class Outcome:
 
     def load(self, bins: IntArray) -> FloatArray:
         """Return what each of the N carries, in bytes/s, with these bins (P,)."""
-        held = bins != NOBODY
-        weight = self.framed.problem.weight[held]
-        return np.bincount(bins[held], weight, minlength=len(self.names))
+        return loads(bins, self.framed.problem.weight, len(self.names))
 
     def fill(self, bins: IntArray) -> FloatArray:
         """Return load ÷ capacity of each of the N with these bins (P,)."""

@@ -1,10 +1,12 @@
 """Bins being filled, and the rules that every any-fit heuristic shares.
 
 Rules of this file (HEURISTICS, "Decisions where Algorithm 1 is silent"):
-- bins are scanned by number, and ties go to the lowest: first fit is the lowest number that fits (rule 5);
-- an empty bin takes any partition, so that one larger than every capacity has a home (rule 4). Where members
-  differ, it goes to a bin that holds it if there is one, and stays at home otherwise;
-- a new bin is the partition's current consumer if that is closed, else the lowest free number (rule 3);
+- bins are scanned by number, and ties go to the lowest: first fit is the lowest number that fits
+  (rule 5);
+- an empty bin takes any partition, so that one larger than every capacity has a home (rule 4).
+  Where members differ, it goes to a bin that holds it if there is one, and stays at home otherwise;
+- a new bin is the partition's current consumer if that is closed, else the lowest free number (rule
+  3);
 - zero speeds are items like any other;
 - a load may exceed its capacity by one part in 10^9: sums of floats are not exact.
 """
@@ -39,10 +41,10 @@ class Packing:
 
     def is_open(self, number: int) -> bool:
         """Tell whether the bin has been opened."""
-        return self._slack[number] != -np.inf
+        return bool(self._slack[number] != -np.inf)
 
     def room(self, item: int) -> FloatArray:
-        """Return the room left in each bin for this item; -inf where it is closed or may not read it."""
+        """Return the room in each bin for this item; -inf where closed or not subscribed."""
         room = self._slack[: self._top]
         if self._readers is None:
             return room
@@ -85,7 +87,7 @@ class Packing:
         return bool((self._free(item) & (self._capacity >= self._weight[item])).any())
 
     def _free(self, item: int) -> BoolArray:
-        free = self._slack == -np.inf
+        free: BoolArray = self._slack == -np.inf
         return free if self._readers is None else free & self._readers[self._topic[item]]
 
 
@@ -140,6 +142,12 @@ def place_all(packing: Packing, fit: Fit, order: Iterable[int]) -> None:
             packing.put(item, number)
 
 
+def loads(bins: IntArray, weight: FloatArray, count: int) -> FloatArray:
+    """Return the load of bins 0..count-1, shape (count,); others do not count."""
+    inside = (bins >= 0) & (bins < count)
+    return np.bincount(bins[inside], weight[inside], minlength=count).astype(np.float64)
+
+
 def as_given(problem: Problem) -> Iterable[int]:
     """Return the items in the order of their partitions."""
     return range(len(problem.weight))
@@ -156,7 +164,7 @@ def _where_finite(values: FloatArray, number: int) -> int:
 
 
 def _homes(problem: Problem) -> list[int]:
-    """Return each item's current consumer; NOBODY where there is none or it no longer subscribes."""
+    """Return each item's consumer; NOBODY where it has none or that no longer subscribes."""
     owner = problem.owner
     if not len(problem.capacity):
         return [NOBODY] * len(owner)

@@ -1,12 +1,14 @@
-"""The door between names and numbers: `Group` + `Load` + `Policy` in, a `Problem` of dense integers out.
+"""The door between names and numbers: `Group`, `Load`, `Policy` in; dense integers out.
 
-Members are numbered by their ids in order, partitions by topic and number, so the order in which they are given
-does not matter. A draining member holds nothing, and so is not numbered, unless all are draining.
+Members are numbered by their ids in order, partitions by topic and number, so the order in which
+they are given does not matter. A draining member holds nothing, and so is not numbered, unless all
+are draining.
 """
 
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -40,7 +42,8 @@ class Framed:
 def frame(group: Group, load: Load, policy: Policy, *, spare: bool = False) -> Framed:
     """Turn names into numbers; with `spare`, members of the policy's capacity may be added.
 
-    Raises BadProblem for duplicate member ids, and for speeds, capacities or a headroom that make no sense.
+    Raises BadProblem for duplicate member ids, and for speeds, capacities or a headroom that make
+    no sense.
     """
     check(group, policy)
     members = _eligible(group)
@@ -66,14 +69,14 @@ def frame(group: Group, load: Load, policy: Policy, *, spare: bool = False) -> F
 
 
 def own_capacity(member: Member, policy: Policy) -> float:
-    """Return the member's capacity in bytes/s, before headroom; the policy's where it does not say."""
+    """Return the member's capacity in bytes/s, before headroom; else the policy's."""
     return policy.capacity if member.capacity is None else member.capacity
 
 
 def check(group: Group, policy: Policy) -> None:
     """Raise BadProblem where members or policy make no sense."""
     ids = sorted(m.id for m in group.members)
-    twice = next((a for a, b in zip(ids, ids[1:], strict=False) if a == b), None)
+    twice = next((a for a, b in pairwise(ids) if a == b), None)
     if twice is not None:
         raise BadProblem(f"member {twice!r} is there twice; member ids must differ")
     for member in group.members:
@@ -134,7 +137,8 @@ def _speed(partition: TopicPartition, load: Load) -> float:
         return math.nan
     if not math.isfinite(speed) or speed < 0:
         raise BadProblem(
-            f"speed of {partition} is {speed} bytes/s; it must be finite and not negative, or None if unknown"
+            f"speed of {partition} is {speed} bytes/s; "
+            "it must be finite and not negative, or None if unknown"
         )
     return speed
 
@@ -145,7 +149,5 @@ def _unknown_note(known: BoolArray) -> tuple[str, ...]:
         return ()
     if missing == len(known):
         return ("no write speed is known: every partition weighs the same",)
-    return (
-        f"the write speed of {missing} of {len(known)} partitions is unknown: "
-        "the mean of their topic, else of all, stands for it",
-    )
+    count = f"{missing} of {len(known)}"
+    return (f"no write speed of {count} partitions: their topic's mean, else the overall, serves",)

@@ -1,4 +1,4 @@
-"""Why a partition moves, and what to know about a plan, in words that can be checked against the figures."""
+"""Why a partition moves, and what to know about a plan, in words with their figures."""
 
 from collections.abc import Iterable
 
@@ -12,7 +12,7 @@ SHOWN = 3  # names in a list before "and 7 more"
 
 
 def reason(decided: Outcome, item: int, owner: str | None, member: Member | None) -> str:
-    """Say why the item moves; `owner` is the id of who read it, `member` that member if it is still there."""
+    """Say why the item moves; `owner` is who read it, `member` that one if it is still there."""
     target = int(decided.bins[item])
     forced = _forced(decided.framed.partitions[item], owner, member, decided)
     if forced:

@@ -1,7 +1,7 @@
 """Heuristics by name: the built-in ones, and those of third parties by the entry-point group below.
 
-A third party's entry point names a `Heuristic`, or a plain function from `Problem` to bins. It is loaded when it is
-asked for, never before, so a broken one cannot hurt the others.
+A third party's entry point names a `Heuristic`, or a plain function from `Problem` to bins. It is
+loaded when it is asked for, never before, so a broken one cannot hurt the others.
 """
 
 from collections.abc import Callable, Iterable
@@ -39,14 +39,15 @@ _BUILT_IN: Final = {
 
 
 def names() -> tuple[str, ...]:
-    """Return every name: the built-in ones in the papers' order, then third parties' sorted; loads none."""
+    """Return every name: the built-in ones, then those of third parties; loads none."""
     return (*_BUILT_IN, *sorted(_third_parties()))
 
 
 def get(name: str) -> Heuristic:
     """Return the heuristic called "name" or "name:preset".
 
-    Raises UnknownHeuristic, suggesting the nearest name; BrokenHeuristic for an entry point that cannot be loaded.
+    Raises UnknownHeuristic, suggesting the nearest name; BrokenHeuristic for an entry point that
+    cannot be loaded.
     """
     base, _, preset = name.partition(":")
     entry = _BUILT_IN.get(base) or _load(base)
@@ -78,7 +79,7 @@ def _load(name: str) -> Heuristic | None:
         loaded: object = entry_point.load()
     except Exception as error:  # whatever a third party's import may raise
         raise BrokenHeuristic(
-            f"heuristic {name!r}: its entry point {entry_point.value!r} cannot be loaded ({error!r}); "
+            f"heuristic {name!r}: entry point {entry_point.value!r} cannot be loaded: {error!r}; "
             "mend or remove the package that brings it"
         ) from error
     if isinstance(loaded, Heuristic):

@@ -4,22 +4,23 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from trimtab.assignor.model import NOBODY, FloatArray, IntArray
+from trimtab.assignor.model import NOBODY, BoolArray, FloatArray, IntArray
 from trimtab.assignor.packing import TOLERANCE
 
 
 def r_score(speed: FloatArray, before: IntArray, after: IntArray, capacity: float) -> float:
     """Return how many consumers' worth of reading stops for the moves (equation 10).
 
-    `speed` (P,) is the current one in bytes/s, `before` and `after` (P,) are owners. A partition that nobody
-    read before does not count: no reading stops for it.
+    `speed` (P,) is the current one in bytes/s, `before` and `after` (P,) are owners. A partition
+    that nobody read before does not count: no reading stops for it.
     """
     return float(speed[moved(before, after)].sum()) / capacity
 
 
-def moved(before: IntArray, after: IntArray) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def moved(before: IntArray, after: IntArray) -> BoolArray:
     """Return which partitions (P,) had an owner and changed it."""
-    return (before != NOBODY) & (before != after)
+    changed: BoolArray = (before != NOBODY) & (before != after)
+    return changed
 
 
 def mean_r_score(scores: Sequence[float]) -> float:
@@ -28,7 +29,7 @@ def mean_r_score(scores: Sequence[float]) -> float:
 
 
 def cardinal_bin_score(bins: Mapping[str, Sequence[int]]) -> dict[str, float]:
-    """Return each heuristic's mean excess over the fewest bins of the set, as a fraction (equation 12).
+    """Return each heuristic's mean excess over the set's fewest bins, a fraction (equation 12).
 
     `bins` holds the bins used at each tick, by heuristic, all on one stream.
     """
@@ -55,15 +56,16 @@ def lower_bound(weight: FloatArray, capacity: float) -> int:
 
 
 def _l2(rest: FloatArray, capacity: float) -> FloatArray:
-    """Return L(α) for α = 0 and every weight up to half the capacity; `rest` is sorted."""
+    """Return L(a) for a = 0 and every weight up to half the capacity; `rest` is sorted."""
     small = int(np.searchsorted(rest, capacity / 2, side="right"))
     alpha = np.unique(np.append(0.0, rest[:small]))
     upto = np.append(0.0, np.cumsum(rest))
     huge = np.searchsorted(
         rest, capacity - alpha, side="right"
-    )  # J1: nothing >= α fits beside these
+    )  # J1: nothing >= a fits beside these
     middle = huge - small  # |J2|
     first = np.searchsorted(rest, alpha, side="left")
     room = middle * capacity - (upto[huge] - upto[small])
     beside = (upto[small] - upto[first] - room) / capacity  # J3 that must go elsewhere
-    return len(rest) - huge + middle + np.maximum(0, np.ceil(beside - TOLERANCE))
+    least: FloatArray = len(rest) - huge + middle + np.maximum(0, np.ceil(beside - TOLERANCE))
+    return least

@@ -1,12 +1,13 @@
 """Spreading: closed mode without a plan, and the way out of an overload.
 
 Rules of this file:
-1. Every capacity is scaled by one common factor, the least at which the heuristic places everything. So an overload
-   is shared in proportion to the capacities.
+1. Every capacity is scaled by one common factor, the least at which the heuristic places
+   everything. So an overload is shared in proportion to the capacities.
 2. Idle partitions weigh a little, so that an idle group is spread by count.
-3. No member is left less than half as full as the fullest while handing it a partition narrows the gap.
-4. What is there is kept, with the unread partitions added to the emptiest readers, if that uses as many members and
-   fills the fullest at most 5 % more: a move must be worth it.
+3. No member is left less than half as full as the fullest while handing it a partition narrows the
+   gap.
+4. What is there is kept, with the unread partitions added to the emptiest readers, if that uses as
+   many members and fills the fullest at most 5 % more: a move must be worth it.
 """
 
 from dataclasses import replace
@@ -17,6 +18,7 @@ import numpy as np
 from trimtab.assignor.errors import BrokenHeuristic
 from trimtab.assignor.heuristic import Heuristic, run
 from trimtab.assignor.model import NOBODY, FloatArray, IntArray, Problem
+from trimtab.assignor.packing import loads
 
 IDLE: Final = 1e-3  # weight of an idle partition, as a share of the mean
 WORTH: Final = 1.05  # how much fuller the fullest may stay for nothing to move
@@ -36,12 +38,6 @@ def spread(entry: Heuristic, problem: Problem) -> IntArray:
     return kept if _as_good(problem, kept, fresh) else fresh
 
 
-def loads(problem: Problem, bins: IntArray) -> FloatArray:
-    """Return the load of each member, shape (M,), bytes/s."""
-    placed = (bins != NOBODY) & (bins < len(problem.capacity))
-    return np.bincount(bins[placed], problem.weight[placed], minlength=len(problem.capacity))
-
-
 def _with_idle(weight: FloatArray) -> FloatArray:
     floor = float(weight.mean()) * IDLE
     return np.maximum(weight, floor) if floor > 0 else np.ones_like(weight)
@@ -56,8 +52,8 @@ def _tightest(entry: Heuristic, problem: Problem) -> IntArray:
     while best is None:
         if high >= ceiling:
             raise BrokenHeuristic(
-                f"heuristic {entry.name!r} ({entry.source}) leaves partitions out although any member "
-                "could hold them all; choose another one"
+                f"heuristic {entry.name!r} ({entry.source}) leaves partitions out although "
+                "any member could hold them all; choose another one"
             )
         low, high = high, min(2 * high, ceiling)
         best = _scaled(entry, problem, high)
@@ -80,7 +76,7 @@ def _scaled(entry: Heuristic, problem: Problem, factor: float) -> IntArray | Non
 def _repaired(problem: Problem) -> IntArray:
     """Keep every owner, and give the unread partitions, largest first, to the emptiest readers."""
     bins = problem.owner.copy()
-    load = loads(problem, bins)
+    load = loads(bins, problem.weight, len(problem.capacity))
     for item in np.argsort(-problem.weight, kind="stable").tolist():
         if bins[item] == NOBODY:
             fill = (load + problem.weight[item]) / problem.capacity
@@ -94,7 +90,7 @@ def _levelled(problem: Problem, bins: IntArray) -> IntArray:
     """Hand partitions to members that are less than half as full as the fullest (rule 3)."""
     bins = bins.copy()
     for _ in range(len(bins)):  # each step lowers the sum of squares; the bound is for safety
-        fill = loads(problem, bins) / problem.capacity
+        fill = _fill(problem, bins)
         hungry = np.flatnonzero(fill < HALF * fill.max())
         step = next(
             (
@@ -129,8 +125,12 @@ def _gift(problem: Problem, bins: IntArray, fill: FloatArray, member: int) -> in
 
 def _as_good(problem: Problem, kept: IntArray, fresh: IntArray) -> bool:
     """Tell whether the fresh placement is not worth its moves (rule 4)."""
-    before, after = loads(problem, kept), loads(problem, fresh)
-    if np.count_nonzero(before) < np.count_nonzero(after):
+    stays, would = _fill(problem, kept), _fill(problem, fresh)
+    if np.count_nonzero(stays) < np.count_nonzero(would):
         return False
-    fullest = float((before / problem.capacity).max())
-    return fullest <= WORTH * float((after / problem.capacity).max())
+    return float(stays.max()) <= WORTH * float(would.max())
+
+
+def _fill(problem: Problem, bins: IntArray) -> FloatArray:
+    """Return load ÷ capacity of each member."""
+    return loads(bins, problem.weight, len(problem.capacity)) / problem.capacity

@@ -1,4 +1,4 @@
-"""Best fit: partitions in their order, each into the open bin with the least room that holds it."""
+"""Best fit: partitions in order, each into the fullest open bin that holds it."""
 
 from typing import Final
 
@@ -15,7 +15,7 @@ def pack(problem: Problem) -> IntArray:
 HEURISTIC: Final = Heuristic(
     name="bf",
     pack=pack,
-    summary="best fit: partitions in their order, into the open bin with the least room that holds it",
+    summary="best fit: partitions in order, into the fullest open bin that holds it",
     source="Kafka Consumer Group Autoscaler, II-B and IV-C",
     settles=True,
 )

@@ -1,4 +1,4 @@
-"""Best fit decreasing: the largest partition first, each into the open bin with the least room that holds it."""
+"""Best fit decreasing: largest first, each into the fullest open bin that holds it."""
 
 from typing import Final
 
@@ -15,7 +15,7 @@ def pack(problem: Problem) -> IntArray:
 HEURISTIC: Final = Heuristic(
     name="bfd",
     pack=pack,
-    summary="best fit decreasing: the largest partition first, into the open bin with the least room that holds it",
+    summary="best fit decreasing: largest first, into the fullest open bin that holds it",
     source="Kafka Consumer Group Autoscaler, II-B and IV-C",
     settles=True,
 )

@@ -1,4 +1,4 @@
-"""First fit: partitions in their order, each into the lowest open bin that holds it."""
+"""First fit: partitions in order, each into the first open bin that holds it."""
 
 from typing import Final
 
@@ -15,7 +15,7 @@ def pack(problem: Problem) -> IntArray:
 HEURISTIC: Final = Heuristic(
     name="ff",
     pack=pack,
-    summary="first fit: partitions in their order, into the lowest open bin that holds it",
+    summary="first fit: partitions in order, into the first open bin that holds it",
     source="Kafka Consumer Group Autoscaler, II-B and IV-C",
     settles=True,
 )

@@ -1,4 +1,4 @@
-"""First fit decreasing: the largest partition first, each into the lowest open bin that holds it."""
+"""First fit decreasing: largest first, each into the first open bin that holds it."""
 
 from typing import Final
 
@@ -15,7 +15,7 @@ def pack(problem: Problem) -> IntArray:
 HEURISTIC: Final = Heuristic(
     name="ffd",
     pack=pack,
-    summary="first fit decreasing: the largest partition first, into the lowest open bin that holds it",
+    summary="first fit decreasing: largest first, into the first open bin that holds it",
     source="Kafka Consumer Group Autoscaler, II-B and IV-C",
     settles=True,
 )

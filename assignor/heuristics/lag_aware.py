@@ -1,13 +1,14 @@
-"""Lag-aware (KAFKA-5337): topic by topic, the partition with the most lag to the consumer with the fewest.
+"""Lag-aware (KAFKA-5337): topic by topic, the most lag to the consumer with the fewest partitions.
 
-Counts and lags are those within the topic, as in the proposal's prototype. Ties: fewest partitions, then least lag,
-then the lowest member; equal lags go in the order of their partitions.
+Counts and lags are those within the topic, as in the proposal's prototype. Ties: fewest partitions,
+then least lag, then the lowest member; equal lags go in the order of their partitions.
 """
 
 import heapq
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from trimtab.assignor.heuristic import Heuristic
 from trimtab.assignor.model import NOBODY, IntArray, Problem
@@ -26,7 +27,7 @@ def pack(problem: Problem) -> IntArray:
 
 def _deal(
     placed: IntArray,
-    items: np.ndarray[tuple[int], np.dtype[np.intp]],
+    items: NDArray[np.intp],
     turns: list[tuple[int, float, int]],
     problem: Problem,
 ) -> None:
@@ -40,7 +41,7 @@ def _deal(
 HEURISTIC: Final = Heuristic(
     name="lag-aware",
     pack=pack,
-    summary="per topic, by decreasing lag, to the consumer with the fewest partitions, then the least lag",
+    summary="per topic, most lag first, to who has the fewest partitions, then the least lag",
     source="KAFKA-5337",
     settles=True,
     counts=False,

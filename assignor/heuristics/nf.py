@@ -1,4 +1,4 @@
-"""Next fit: partitions in their order, each into the last opened bin, else a new one."""
+"""Next fit: partitions in order, each into the last opened bin, else a new one."""
 
 from typing import Final
 
@@ -15,7 +15,7 @@ def pack(problem: Problem) -> IntArray:
 HEURISTIC: Final = Heuristic(
     name="nf",
     pack=pack,
-    summary="next fit: partitions in their order, into the last opened bin, else a new one",
+    summary="next fit: partitions in order, into the last opened bin, else a new one",
     source="Kafka Consumer Group Autoscaler, II-B and IV-C",
     settles=True,
 )

@@ -1,4 +1,4 @@
-"""Next fit decreasing: the largest partition first, each into the last opened bin, else a new one."""
+"""Next fit decreasing: largest first, each into the last opened bin, else a new one."""
 
 from typing import Final
 
@@ -15,7 +15,7 @@ def pack(problem: Problem) -> IntArray:
 HEURISTIC: Final = Heuristic(
     name="nfd",
     pack=pack,
-    summary="next fit decreasing: the largest partition first, into the last opened bin, else a new one",
+    summary="next fit decreasing: largest first, into the last opened bin, else a new one",
     source="Kafka Consumer Group Autoscaler, II-B and IV-C",
     settles=True,
 )

@@ -1,9 +1,11 @@
 """Sticky: as even by count as subscriptions allow, then as few moves as that allows.
 
-1. Everybody keeps what it reads; what nobody reads goes to whoever has least (ties: the lowest member).
-2. While a member has at least two partitions more than another that it can hand one to, directly or through
-   others that each pass one on, it does so; the shortest such chain first. Where no chain is left, no assignment
-   is more even (this is the optimality condition of semi-matchings: no cost-reducing path).
+1. Everybody keeps what it reads; what nobody reads goes to whoever has least (ties: the lowest
+   member).
+2. While a member has at least two partitions more than another that it can hand one to, directly or
+   through others that each pass one on, it does so; the shortest such chain first. Where no chain
+   is left, no assignment is more even (this is the optimality condition of semi-matchings: no
+   cost-reducing path).
 3. In a chain, a partition that is away from home is passed on before one that is at home.
 """
 
@@ -16,7 +18,7 @@ from trimtab.assignor.heuristic import Heuristic
 from trimtab.assignor.model import NOBODY, IntArray, Problem
 
 _Hop: TypeAlias = tuple[int, int]
-"""An item and the member that takes it; while searching, a topic and the member that passes it on."""
+"""An item and its taker; while searching, a topic and the member that passes it on."""
 
 
 def pack(problem: Problem) -> IntArray:
@@ -71,7 +73,7 @@ class _Table:
                 self._give(item, queue[0][1])
 
     def _chain(self, giver: int) -> list[_Hop]:
-        """Return the shortest chain from the giver to a member at least two below it; [] if there is none."""
+        """Return the shortest chain from the giver to one two below it; [] if there is none."""
         came: dict[int, _Hop] = {giver: (NOBODY, NOBODY)}
         level = [giver]
         while level:
@@ -85,7 +87,7 @@ class _Table:
         return []
 
     def _reach(self, member: int, came: dict[int, _Hop]) -> list[int]:
-        """Return the members that this one can pass something on to, and note how they are come to."""
+        """Return the members that this one can pass something to, and note the way there."""
         reached: list[int] = []
         for topic in sorted(self.held[member]):
             new = [taker for taker in self.readers[topic] if taker not in came]
@@ -94,7 +96,7 @@ class _Table:
         return reached
 
     def _trace(self, giver: int, end: int, came: dict[int, _Hop]) -> list[_Hop]:
-        """Return the hops from the giver to the end, each with the item to pass on and its taker."""
+        """Return the hops from the giver to the end, each an item and its taker."""
         chain: list[_Hop] = []
         while end != giver:
             topic, member = came[end]
@@ -103,7 +105,7 @@ class _Table:
         return chain
 
     def _choose(self, member: int, topic: int, taker: int) -> int:
-        """Return the member's partition of the topic to pass on: the taker's own, then one away from home."""
+        """Return what to pass on: what is the taker's own, else what is away from home."""
         items = self.held[member][topic]
         return min(items, key=lambda i: (self.home[i] != taker, self.home[i] == member, i))
 

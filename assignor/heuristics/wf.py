@@ -1,4 +1,4 @@
-"""Worst fit: partitions in their order, each into the open bin with the most room."""
+"""Worst fit: partitions in order, each into the emptiest open bin."""
 
 from typing import Final
 
@@ -15,7 +15,7 @@ def pack(problem: Problem) -> IntArray:
 HEURISTIC: Final = Heuristic(
     name="wf",
     pack=pack,
-    summary="worst fit: partitions in their order, into the open bin with the most room",
+    summary="worst fit: partitions in order, into the emptiest open bin",
     source="Kafka Consumer Group Autoscaler, II-B and IV-C",
     settles=True,
 )

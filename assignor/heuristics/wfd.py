@@ -1,4 +1,4 @@
-"""Worst fit decreasing: the largest partition first, each into the open bin with the most room."""
+"""Worst fit decreasing: largest first, each into the emptiest open bin."""
 
 from typing import Final
 
@@ -15,7 +15,7 @@ def pack(problem: Problem) -> IntArray:
 HEURISTIC: Final = Heuristic(
     name="wfd",
     pack=pack,
-    summary="worst fit decreasing: the largest partition first, into the open bin with the most room",
+    summary="worst fit decreasing: largest first, into the emptiest open bin",
     source="Kafka Consumer Group Autoscaler, II-B and IV-C",
     settles=True,
 )

@@ -1,0 +1,63 @@
+"""Replay of a stream: each heuristic decides tick by tick, on its own trajectory, in open mode."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from trimtab.assignor.counting import pack_open
+from trimtab.assignor.heuristic import Heuristic
+from trimtab.assignor.model import NOBODY, FloatArray, IntArray, Problem
+from trimtab.assignor.score import lower_bound, moved, r_score
+from trimtab.assignor.stream import Stream
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """What one decision of a replay cost."""
+
+    consumers: int
+    r_score: float
+    moved: int  # partitions that changed their owner
+
+
+def replay(entry: Heuristic, stream: Stream, capacity: float) -> Iterator[Tick]:
+    """Yield the cost of every tick; `capacity` in bytes/s is that of every consumer.
+
+    The group starts empty, so the first tick moves nothing and scores 0. A stream holds no lags:
+    the bytes of one second stand for them.
+    """
+    owner: IntArray = np.full(len(stream.partitions), NOBODY, dtype=np.int32)
+    topics = sorted({p.topic for p in stream.partitions})
+    topic = np.array([topics.index(p.topic) for p in stream.partitions], dtype=np.int32)
+    for speeds in stream.speeds:
+        there = ~np.isnan(speeds)
+        before, speed = owner[there], speeds[there]
+        after = pack_open(entry, _problem(speed, before, topic[there], len(topics), capacity))
+        owner = np.full_like(owner, NOBODY)
+        owner[there] = after
+        yield Tick(
+            consumers=len(np.unique(after)),
+            r_score=r_score(speed, before, after, capacity),
+            moved=int(np.count_nonzero(moved(before, after))),
+        )
+
+
+def lower_bounds(stream: Stream, capacity: float) -> list[int]:
+    """Return for every tick the L2 bound on the number of consumers."""
+    return [lower_bound(speeds[~np.isnan(speeds)], capacity) for speeds in stream.speeds]
+
+
+def _problem(
+    speed: FloatArray, owner: IntArray, topic: IntArray, topics: int, capacity: float
+) -> Problem:
+    members = int(owner.max(initial=NOBODY)) + 1
+    return Problem(
+        weight=speed,
+        owner=owner,
+        topic=topic,
+        lag=speed,
+        capacity=np.full(members, capacity),
+        subscribed=np.ones((topics, members), dtype=np.bool_),
+        spare=capacity,
+    )

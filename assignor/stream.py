@@ -1,0 +1,127 @@
+"""Streams of write speeds: the paper's random walk, and the file format that simulations share.
+
+The format is a JSON list of ticks, each `{"topic": {"partition": bytes_per_s}}`. A partition may
+come and go.
+"""
+
+import json
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from trimtab.assignor.errors import BadStream
+from trimtab.assignor.model import FloatArray, TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """Write speeds of N ticks; `speeds` (N, P) in bytes/s, NaN where a partition is away."""
+
+    partitions: tuple[TopicPartition, ...]  # (P,) sorted
+    speeds: FloatArray
+
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """A random walk: `delta` is the largest step in percent of the capacity (bytes/s)."""
+
+    delta: float
+    partitions: int = 200
+    ticks: int = 500
+    capacity: float = 100.0
+    clamped: bool = True
+
+
+def random_walk(rng: np.random.Generator, walk: Walk) -> Stream:
+    """Return the paper's stream (equation 11): starts uniform in [0, C], steps in ±δ % of C.
+
+    Speeds stay in [0, C]. `clamped=False` is the printed formula, which has no upper limit; the
+    published results need one. Raises BadStream for a walk that makes no sense.
+    """
+    _check(walk)
+    top = walk.capacity if walk.clamped else math.inf
+    step = walk.delta / 100 * walk.capacity
+    speeds = np.empty((walk.ticks, walk.partitions))
+    speeds[0] = rng.uniform(0, walk.capacity, walk.partitions)
+    for tick in range(1, walk.ticks):
+        change = rng.uniform(-step, step, walk.partitions)
+        speeds[tick] = np.clip(speeds[tick - 1] + change, 0, top)
+    return Stream(tuple(TopicPartition("walk", p) for p in range(walk.partitions)), speeds)
+
+
+def parse(text: str | bytes) -> Stream:
+    """Read a stream file's text. Raises BadStream, saying where it is wrong."""
+    try:
+        ticks: object = json.loads(text)
+    except ValueError as error:
+        raise BadStream(f"the stream is not JSON: {error}") from error
+    if not isinstance(ticks, list) or not ticks:
+        raise BadStream(
+            'the stream must be a list of ticks, each {"topic": {"partition": bytes/s}}'
+        )
+    rows = [_tick(number, tick) for number, tick in enumerate(ticks)]
+    partitions = sorted(set[TopicPartition]().union(*rows))
+    speeds = [[row.get(p, math.nan) for p in partitions] for row in rows]
+    return Stream(tuple(partitions), np.array(speeds, dtype=np.float64).reshape(len(rows), -1))
+
+
+def dump(stream: Stream) -> str:
+    """Return a stream as the text of a file; one tick a line."""
+    lines: list[str] = []
+    for row in stream.speeds.tolist():
+        tick: dict[str, dict[str, float]] = {}
+        for partition, speed in zip(stream.partitions, row, strict=True):
+            if not math.isnan(speed):
+                tick.setdefault(partition.topic, {})[str(partition.partition)] = speed
+        lines.append(json.dumps(tick, separators=(",", ":")))
+    return "[\n" + ",\n".join(lines) + "\n]\n"
+
+
+def _tick(number: int, tick: Any) -> dict[TopicPartition, float]:
+    where = f"tick {number}"
+    if not isinstance(tick, dict):
+        raise BadStream(f'{where}: {_shown(tick)} must be {{"topic": {{"partition": bytes/s}}}}')
+    found: dict[TopicPartition, float] = {}
+    for topic, partitions in tick.items():
+        if not isinstance(partitions, dict):
+            raise BadStream(
+                f'{where}, topic {topic!r}: {_shown(partitions)} must be {{"partition": bytes/s}}'
+            )
+        for partition, speed in partitions.items():
+            name = TopicPartition(topic, _partition(f"{where}, topic {topic!r}", partition))
+            found[name] = _speed(f"{where}, {name}", speed)
+    return found
+
+
+def _partition(where: str, text: str) -> int:
+    if not (text.isascii() and text.isdecimal()):
+        raise BadStream(f"{where}: partition {text!r} must be a number from 0 on")
+    return int(text)
+
+
+def _speed(where: str, speed: Any) -> float:
+    number = isinstance(speed, int | float) and not isinstance(speed, bool)
+    if not number or not math.isfinite(speed) or speed < 0:
+        raise BadStream(
+            f"{where}: speed {_shown(speed)} must be a finite number from 0 on, bytes/s"
+        )
+    return float(speed)
+
+
+def _shown(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 60 else text[:57] + "..."  # noqa: PLR2004 - a screen line
+
+
+def _check(walk: Walk) -> None:
+    if not (math.isfinite(walk.delta) and walk.delta >= 0):
+        raise BadStream(f"a random walk's δ is {walk.delta}; it must be a percentage from 0 on")
+    if not (math.isfinite(walk.capacity) and walk.capacity > 0):
+        raise BadStream(f"a random walk's capacity is {walk.capacity}; it must be above 0 bytes/s")
+    if walk.partitions < 1 or walk.ticks < 1:
+        raise BadStream(
+            f"a random walk of {walk.partitions} partitions and {walk.ticks} ticks; "
+            "both must be at least 1"
+        )
