@@ -114,7 +114,7 @@ def load_of(speeds: Iterable[WriteSpeeds]) -> Load:
     for measured in speeds:
         for number, speed in measured.partitions.items():
             partition = TopicPartition(measured.topic, number)
-            rates[partition] = speed.bytes_per_s
+            rates[partition] = speed.weight
             if speed.backlog_records is not None:
                 lags[partition] = speed.backlog_records
     return Load(rates, lags)

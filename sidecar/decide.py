@@ -98,10 +98,10 @@ class Step:
 def decide(
     seen: Observation, policy: ScalePolicy, memory: Memory, now: float, group: str = ""
 ) -> tuple[Verdict, Memory]:
-    """Return the verdict on an observation and the memory of having seen it; `now` is seconds
-    since the epoch.
+    """Return the verdict on an observation, and the memory of having seen it.
 
-    What the verdict asks for is not remembered as done: `done` does that, once it is.
+    `now` is seconds since the epoch; `group` is the group's name, for its first plan. What
+    the verdict asks for is not remembered as done: `done` does that, once it is.
     """
     blind = _blind(seen)
     if blind is not None:
