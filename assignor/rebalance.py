@@ -9,7 +9,7 @@ was decided, so nothing moves when nothing changed, whatever the heuristic.
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from trimtab.assignor.control import GroupPlan
 from trimtab.assignor.decide import place
@@ -47,6 +47,11 @@ class Round:
     notes: tuple[str, ...]
     fresh: bool  # False where an earlier decision was completed
     r_score: float = 0.0
+    names: Mapping[str, str] = field(default_factory=dict[str, str])  # member id → instance
+
+    def name(self, member: str | None) -> str:
+        """A member as people know it."""
+        return "nobody" if member is None else self.names.get(member) or member
 
     def data(self, member: str) -> PlacementData:
         """User data of one member's assignment."""
@@ -71,12 +76,20 @@ def lead(
         if target is not None:
             return Round(stage(target, claims), decision, (), (), fresh=False)
     plan = place(Group(members, tuple(partitions), owners), view.load, policy)
-    return _fresh(plan, claims, decision)
+    names = {m.id: m.instance for m in members}
+    return _fresh(plan, claims, decision, names)
 
 
-def _fresh(plan: Plan, claims: Sequence[Claim], decision: str) -> Round:
-    shares = stage(plan.assignment, claims)
-    return Round(shares, decision, plan.moves, plan.notes, fresh=True, r_score=plan.r_score)
+def _fresh(plan: Plan, claims: Sequence[Claim], decision: str, names: Mapping[str, str]) -> Round:
+    return Round(
+        shares=stage(plan.assignment, claims),
+        decision=decision,
+        moves=plan.moves,
+        notes=plan.notes,
+        fresh=True,
+        r_score=plan.r_score,
+        names=names,
+    )
 
 
 def _member(joined: Joined, plan: GroupPlan | None) -> Member:

@@ -49,14 +49,14 @@ class Bookkeeping:
             self.released[partition] = float(released)
 
     def first_read(self, partition: TopicPartition, wall: float) -> None:
-        """Note that a partition is read again; the next commit tells how long it was not."""
+        """Note that a partition is read again; every commit of ours tells how long it was not."""
         released = self.released.pop(partition, None)
         if released is not None:
             handover = round(max(0.0, wall - released), 3)
             self.notes[partition] = _note(handover=handover, at=round(wall, 3))
 
     def to_commit(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, Position]:
-        """Return positions to commit, each with the note of a fresh handover."""
+        """Return positions to commit, each with the note of its handover."""
         return {p: Position(offset, self.notes.get(p, "")) for p, offset in offsets.items()}
 
     def on_committed(self, positions: Mapping[TopicPartition, Position]) -> None:
@@ -64,7 +64,6 @@ class Bookkeeping:
         for partition, position in positions.items():
             if partition in self.owned:
                 self.committed[partition] = position.offset
-                self.notes.pop(partition, None)
 
 
 def parting(offsets: Mapping[TopicPartition, int], wall: float) -> dict[TopicPartition, Position]:

@@ -395,7 +395,13 @@ class Consumer:
         if error is None:
             self._book.on_committed(positions)
         else:
-            log.warning("commit of %d partitions failed: %s", len(positions), error)
+            passing = isinstance(error, KafkaPythonError) and error.retriable  # the next one tells
+            log.log(
+                logging.DEBUG if passing and self._settings.auto_commit else logging.WARNING,
+                "commit of %d partitions failed: %s",
+                len(positions),
+                error,
+            )
         if self._settings.on_commit is not None:
             answer = None if error is None else as_kafka_error(error)
             self._settings.on_commit(

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from threading import Event, Thread
 from typing import Final
 
-from confluent_kafka import OFFSET_BEGINNING, KafkaException, Message
+from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, Message
 from confluent_kafka import Consumer as DataConsumer
 from confluent_kafka import TopicPartition as RawPartition
 
@@ -41,12 +41,20 @@ class ControlTopics:
         self._closing = Event()
         self._wanted = {t for t in (settings.plan_topic, settings.speed_topic) if t}
         self._look_at = clock.monotonic()
+        self._unread: set[tuple[str | None, int | None]] = set()
+        self._read = Event()
         self._thread = Thread(target=self._run, name="trimtab-control-topics", daemon=True)
 
     def start(self) -> None:
         """Begin to read; nothing to do where both topics are switched off."""
         if self._wanted:
             self._thread.start()
+        else:
+            self._read.set()
+
+    def wait(self, timeout: float) -> bool:
+        """Wait until everything that there was at the start is read; True if it is."""
+        return self._read.wait(timeout)
 
     def stop(self) -> None:
         """End the thread."""
@@ -82,7 +90,7 @@ class ControlTopics:
             self._speeds[speeds.topic] = speeds
 
     def _run(self) -> None:
-        consumer = DataConsumer({**self._settings.data, "enable.partition.eof": False})
+        consumer = DataConsumer({**self._settings.data, "enable.partition.eof": True})
         try:
             while not self._closing.is_set():
                 self._turn(consumer)
@@ -96,14 +104,22 @@ class ControlTopics:
             self._closing.wait(TURN)
             return
         for message in consumer.consume(100, timeout=TURN):
-            if message.error() is None:
+            error = message.error()
+            if error is None:
                 self.take(message)
+            elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name
+                self._unread.discard((message.topic(), message.partition()))
+        if not self._unread:
+            self._read.set()
 
     def _look(self, consumer: DataConsumer) -> None:
         found = _partitions_of(consumer, self._wanted)
         if found:
             consumer.incremental_assign(found)
             self._wanted -= {p.topic for p in found}
+            self._unread |= {(p.topic, p.partition) for p in found}
+        elif not self._unread:
+            self._read.set()
         self._look_at = self._clock.monotonic() + LOOK_AGAIN
 
 

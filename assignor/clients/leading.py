@@ -62,14 +62,17 @@ def placement_data(user_data: bytes | None) -> PlacementData:
 
 def log_round(outcome: Round) -> None:
     """Log each move with its reason, and each note."""
+    if not outcome.fresh:
+        return
+    log.info("decision %s: %d moves, R %.2f", outcome.decision, len(outcome.moves), outcome.r_score)
     for note in outcome.notes:
         log.warning("%s", note)
-    if outcome.fresh:
-        log.info(
-            "decision %s: %d moves, R = %.2f", outcome.decision, len(outcome.moves), outcome.r_score
-        )
     for move in outcome.moves:
-        speed = format_rate(move.speed)
         log.info(
-            "%s: %s → %s (%s): %s", move.partition, move.source, move.target, speed, move.reason
+            "%s (%s): %s → %s: %s",
+            move.partition,
+            format_rate(move.speed),
+            outcome.name(move.source),
+            outcome.name(move.target),
+            move.reason,
         )

@@ -55,6 +55,12 @@ log = logging.getLogger("trimtab.consumer_sdk")
 TURN: Final = 0.05
 """Seconds of one turn of the member's loop: how late it can notice a new plan or the end."""
 
+JOINING: Final = 1.0
+"""Seconds for one step of a join; less than a metadata update takes would never let it end."""
+
+CATCH_UP: Final = 3.0
+"""Seconds that the first join may wait for the control topics: better than deciding blind."""
+
 BOOTSTRAP_MS: Final = 10_000
 """How long the first connection may take, in ms."""
 
@@ -164,6 +170,7 @@ class Member:
 
     def _run(self) -> None:
         try:
+            self._control.wait(CATCH_UP)
             while not self._closing.is_set():
                 self._try_turn()
         except Exception as error:  # noqa: BLE001 - whatever it was, the application must hear of it
@@ -193,7 +200,7 @@ class Member:
         if not overdue:
             self._follow_plan()
             self._look_for_missing()
-            hooks.drive(self._client, TURN)
+            hooks.drive(self._client, JOINING)
         self._closing.wait(TURN if overdue else TURN / 10)
 
     def _follow_plan(self) -> None:

@@ -1,0 +1,160 @@
+"""Consumers on threads of their own, watched: no partition is ever read by two at once."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from threading import Event, Thread
+from time import monotonic
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+
+from trimtab.assignor.model import TopicPartition
+from trimtab.consumer_sdk import Consumer
+
+
+@dataclass
+class Tenure:
+    """One stretch of time in which a worker owned a partition."""
+
+    partition: TopicPartition
+    worker: str
+    begin: float
+    end: float = float("inf")
+
+
+@dataclass
+class Log:
+    """What all workers of a test saw, in the order of time."""
+
+    tenures: list[Tenure] = field(default_factory=list)
+    records: list[tuple[TopicPartition, int, str, float]] = field(default_factory=list)
+
+    def owner_conflicts(self) -> list[tuple[Tenure, Tenure]]:
+        by_partition = defaultdict(list)
+        for tenure in sorted(self.tenures, key=lambda t: t.begin):
+            by_partition[tenure.partition].append(tenure)
+        return [
+            (one, two)
+            for tenures in by_partition.values()
+            for one, two in zip(tenures, tenures[1:], strict=False)
+            if two.begin < one.end
+        ]
+
+    def offsets(self) -> dict[TopicPartition, list[int]]:
+        found: defaultdict[TopicPartition, list[int]] = defaultdict(list)
+        for partition, offset, _, _ in self.records:
+            found[partition].append(offset)
+        return dict(found)
+
+
+class Worker:
+    """A consumer that reads until it is stopped, on a thread of its own."""
+
+    def __init__(self, name: str, topics: list[str], config: dict[str, Any], log: Log) -> None:
+        self.name = name
+        self.log = log
+        self.owned: set[TopicPartition] = set()
+        self.assigns = 0
+        self.error: Exception | None = None
+        self.consumer = Consumer({**config, "trimtab.instance": name})
+        self._topics = topics
+        self._stop = Event()
+        self._thread = Thread(target=self._run, name=name)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._thread.join(timeout=60)
+        assert not self._thread.is_alive(), f"{self.name} hangs"
+
+    def _run(self) -> None:
+        try:
+            self.consumer.subscribe(self._topics, self._assigned, self._gone, self._gone)
+            while not self._stop.is_set():
+                for message in self.consumer.consume(500, timeout=0.05):
+                    assert message.error() is None, message.error()
+                    where = TopicPartition(message.topic(), message.partition())
+                    self.log.records.append((where, message.offset(), self.name, monotonic()))
+        except Exception as error:  # noqa: BLE001 - the test reads it
+            self.error = error
+        finally:
+            self.consumer.close()
+
+    def _assigned(self, _: Any, partitions: list[Any]) -> None:
+        self.assigns += 1
+        for p in partitions:
+            where = TopicPartition(p.topic, p.partition)
+            self.owned.add(where)
+            self.log.tenures.append(Tenure(where, self.name, monotonic()))
+
+    def _gone(self, _: Any, partitions: list[Any]) -> None:
+        for p in partitions:
+            where = TopicPartition(p.topic, p.partition)
+            self.owned.discard(where)
+            mine = [t for t in self.log.tenures if t.worker == self.name and t.partition == where]
+            mine[-1].end = monotonic()
+
+
+Start = Callable[..., Worker]
+
+
+@pytest.fixture
+def log() -> Iterator[Log]:
+    """What the workers see; at the end no partition may have had two owners at once."""
+    seen = Log()
+    yield seen
+    assert seen.owner_conflicts() == []
+
+
+@pytest.fixture
+def config(bootstrap: str, group: str) -> dict[str, Any]:
+    """A consumer's settings, with the shortest session that every broker allows."""
+    return {
+        "bootstrap.servers": bootstrap,
+        "group.id": group,
+        "auto.offset.reset": "earliest",
+        "session.timeout.ms": 6000,
+        "heartbeat.interval.ms": 100,
+        "metadata.max.age.ms": 1000,
+    }
+
+
+@pytest.fixture
+def start(config: dict[str, Any], log: Log) -> Iterator[Start]:
+    """Start workers by name; all are stopped at the end, and none may have failed."""
+    workers: list[Worker] = []
+
+    def start(name: str, topics: list[str], **settings: Any) -> Worker:
+        extra = {key.replace("_", "."): value for key, value in settings.items()}
+        workers.append(Worker(name, topics, {**config, **extra}, log))
+        return workers[-1]
+
+    yield start
+    for worker in workers:
+        worker.stop()
+    assert [w.error for w in workers if w.error] == []
+
+
+class Feed:
+    """Writes numbered records, evenly over a topic's partitions."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self._producer = Producer({"bootstrap.servers": bootstrap})
+        self.written: defaultdict[TopicPartition, int] = defaultdict(int)
+
+    def write(self, topic: str, partitions: int, count: int, size: int = 20) -> None:
+        for number in range(count):
+            where = TopicPartition(topic, number % partitions)
+            body = str(self.written[where]).encode().ljust(size, b".")
+            self._producer.produce(topic, body, partition=where.partition)
+            self.written[where] += 1
+            self._producer.poll(0)
+        self._producer.flush()
+
+
+@pytest.fixture
+def feed(bootstrap: str) -> Feed:
+    """A producer of numbered records."""
+    return Feed(bootstrap)

@@ -1,0 +1,236 @@
+"""The consumer on a real broker: join, leave, rebalance, drain, and every record read once."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import TopicPartition as RawPartition
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from kafka.admin import KafkaAdminClient, MemberToRemove
+
+from trimtab.assignor.model import TopicPartition
+from trimtab.consumer_sdk import Consumer, MembershipFailed
+from trimtab.consumer_sdk.errors import BrokerUnreachable
+from trimtab.consumer_sdk.membership import hooks
+
+pytestmark = pytest.mark.broker
+
+Eventually = Callable[..., None]
+
+
+def read_all(log: Any, feed: Any) -> bool:
+    return all(len(set(log.offsets().get(p, ()))) == n for p, n in feed.written.items())
+
+
+def exactly_once(log: Any, feed: Any) -> None:
+    for partition, count in feed.written.items():
+        assert sorted(log.offsets()[partition]) == list(range(count)), partition
+
+
+def test_members_come_and_go_and_every_record_is_read_once(
+    topic: Any, start: Any, feed: Any, log: Any, eventually: Eventually
+) -> None:
+    """Joining and leaving moves partitions without losing or doubling a record."""
+    name = topic(partitions=6)
+    first = start("first", [name])
+    eventually(lambda: len(first.owned) == 6)
+    feed.write(name, 6, 600)
+    second = start("second", [name])
+    eventually(lambda: len(first.owned) == len(second.owned) == 3)
+    feed.write(name, 6, 600)
+    third = start("third", [name])
+    eventually(lambda: {len(w.owned) for w in (first, second, third)} == {2})
+    feed.write(name, 6, 600)
+    first.stop()
+    eventually(lambda: len(second.owned) == len(third.owned) == 3)
+    feed.write(name, 6, 600)
+    eventually(lambda: read_all(log, feed))
+    exactly_once(log, feed)
+
+
+def test_a_forced_rebalance_moves_nothing(
+    topic: Any, start: Any, feed: Any, log: Any, eventually: Eventually
+) -> None:
+    """Rebalances without a cause leave every partition where it is."""
+    name = topic(partitions=7)
+    workers = [start(n, [name]) for n in ("a", "b", "c")]
+    eventually(lambda: sum(len(w.owned) for w in workers) == 7 and all(w.owned for w in workers))
+    before = [set(w.owned) for w in workers]
+    tenures = len(log.tenures)
+    generation = workers[0].consumer.generation()
+    for worker in workers:
+        worker.consumer._member.rejoin()
+        eventually(lambda g=generation: workers[0].consumer.generation() > g)
+        generation = workers[0].consumer.generation()
+    feed.write(name, 7, 70)
+    eventually(lambda: read_all(log, feed))
+    assert [w.owned for w in workers] == before
+    assert len(log.tenures) == tenures
+
+
+def test_a_draining_member_ends_with_nothing(
+    topic: Any, start: Any, feed: Any, log: Any, eventually: Eventually
+) -> None:
+    """drain() hands everything to the others; the member stays, idle."""
+    name = topic(partitions=4)
+    one, two = start("one", [name]), start("two", [name])
+    eventually(lambda: len(one.owned) == len(two.owned) == 2)
+    feed.write(name, 4, 400)
+    one.consumer.drain()
+    eventually(lambda: len(two.owned) == 4 and not one.owned)
+    feed.write(name, 4, 400)
+    eventually(lambda: read_all(log, feed))
+    exactly_once(log, feed)
+
+
+def test_a_commit_from_an_old_generation_is_refused(
+    topic: Any, config: dict[str, Any], group: str, feed: Any
+) -> None:
+    """A member that the group threw out cannot commit any more."""
+    name = topic(partitions=1)
+    feed.write(name, 1, 10)
+    consumer = Consumer({**config, "enable.auto.commit": False})
+    try:
+        consumer.subscribe([name])
+        assert len(consumer.consume(10, timeout=20)) == 10
+        admin = KafkaAdminClient(bootstrap_servers=config["bootstrap.servers"])
+        admin.remove_group_members(group, [_identity(consumer)])
+        admin.close()
+        with pytest.raises(KafkaException) as refused:
+            consumer.commit(asynchronous=False)
+        assert refused.value.args[0].code() in {
+            KafkaError.ILLEGAL_GENERATION,
+            KafkaError.UNKNOWN_MEMBER_ID,
+        }
+    finally:
+        consumer.close()
+    other = Consumer(config)
+    committed = other.committed([_raw(name, 0)])
+    other.close()
+    assert committed[0].offset < 0
+
+
+def test_a_member_thrown_out_loses_its_partitions_and_comes_back(
+    topic: Any, start: Any, config: dict[str, Any], group: str, eventually: Eventually
+) -> None:
+    """on_lost is told, and the next join brings the partitions back."""
+    name = topic(partitions=2)
+    worker = start("only", [name])
+    eventually(lambda: len(worker.owned) == 2)
+    admin = KafkaAdminClient(bootstrap_servers=config["bootstrap.servers"])
+    admin.remove_group_members(group, [_identity(worker.consumer)])
+    admin.close()
+    eventually(lambda: worker.assigns == 2 and len(worker.owned) == 2)
+
+
+def test_a_pattern_finds_new_topics_and_new_partitions(
+    topic: Any, start: Any, bootstrap: str, group: str, eventually: Eventually
+) -> None:
+    """What appears after the subscription is assigned; what is deleted is let go."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    worker = start("only", [f"^{group}-.*"])
+    for name, partitions in ((f"{group}-x", 1), (f"{group}-y", 2)):
+        admin.create_topics([NewTopic(name, partitions, 1)])[name].result()
+        expected = {TopicPartition(name, n) for n in range(partitions)}
+        eventually(lambda e=expected: e <= worker.owned)
+    admin.create_partitions([NewPartitions(f"{group}-x", 3)])[f"{group}-x"].result()
+    eventually(lambda: TopicPartition(f"{group}-x", 2) in worker.owned)
+    admin.delete_topics([f"{group}-y"])[f"{group}-y"].result()
+    eventually(lambda: {p.topic for p in worker.owned} == {f"{group}-x"})
+
+
+def test_a_missing_topic_is_waited_for(
+    start: Any, bootstrap: str, group: str, feed: Any, log: Any, eventually: Eventually
+) -> None:
+    """A topic that does not exist yet is named in the log and read as soon as it does."""
+    worker = start("only", [f"{group}-late"])
+    eventually(lambda: worker.consumer.generation() > 0)
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(f"{group}-late", 2, 1)])[f"{group}-late"].result()
+    feed.write(f"{group}-late", 2, 20)
+    eventually(lambda: read_all(log, feed))
+
+
+def test_an_application_that_does_not_poll_is_left_behind(
+    topic: Any, config: dict[str, Any], start: Any, feed: Any, log: Any, eventually: Eventually
+) -> None:
+    """After max.poll.interval.ms the others take over, and the late one loses its partitions."""
+    name = topic(partitions=2)
+    late = Consumer({**config, "max.poll.interval.ms": 6000, "trimtab.instance": "late"})
+    lost: list[Any] = []
+    try:
+        late.subscribe([name], on_lost=lambda _, partitions: lost.extend(partitions))
+        eventually(lambda: late.consume(0, 0.1) == [] and len(late.assignment()) == 2)
+        feed.write(name, 2, 20)
+        heir = start("heir", [name])
+        eventually(lambda: read_all(log, feed) and len(heir.owned) == 2, timeout=40)
+        late.consume(0, timeout=0.5)
+        assert len(lost) > 0
+    finally:
+        late.close()
+
+
+def test_a_dead_control_plane_stops_the_data_plane(
+    topic: Any, config: dict[str, Any], feed: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When the member's thread dies, its partitions are lost and the application hears why."""
+    name = topic(partitions=1)
+    lost: list[Any] = []
+    consumer = Consumer(config)
+    try:
+        consumer.subscribe([name], on_lost=lambda _, partitions: lost.extend(partitions))
+        feed.write(name, 1, 1)
+        assert len(consumer.consume(1, timeout=20)) == 1
+
+        def die(*_: Any) -> None:
+            raise RuntimeError("struck by lightning")
+
+        monkeypatch.setattr(hooks, "drive", die)
+        with pytest.raises(MembershipFailed, match="lightning"):
+            consumer.consume(1, timeout=20)
+        assert [p.topic for p in lost] == [name]
+        assert consumer.assignment() == []
+    finally:
+        monkeypatch.undo()
+        consumer.close()
+
+
+def test_a_silent_coordinator_holds_back_all_records(
+    topic: Any, config: dict[str, Any], feed: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without an answered heartbeat for a session timeout nothing is handed out; then it goes on."""
+    name = topic(partitions=1)
+    consumer = Consumer(config)
+    try:
+        consumer.subscribe([name])
+        feed.write(name, 1, 1)
+        assert len(consumer.consume(1, timeout=20)) == 1
+        contact = hooks.contact
+        past = contact(consumer._member._client)
+        aged = hooks.Contact(past.sent - 10, past.received - 10, past.joined - 10)
+        monkeypatch.setattr(hooks, "contact", lambda _: aged)
+        consumer._member._lease = consumer._member._lease.__class__(6.0, aged.received)
+        feed.write(name, 1, 1)
+        assert consumer.consume(1, timeout=1) == []
+        monkeypatch.setattr(hooks, "contact", contact)
+        assert [m.offset() for m in consumer.consume(1, timeout=20)] == [1]
+    finally:
+        monkeypatch.undo()
+        consumer.close()
+
+
+def test_an_unreachable_broker_is_named() -> None:
+    """The address that was tried is in the message."""
+    consumer = Consumer({"bootstrap.servers": "127.0.0.1:9", "group.id": "g", "log_level": 0})
+    with pytest.raises(BrokerUnreachable, match=r"127\.0\.0\.1:9"):
+        consumer.subscribe(["t"])
+    consumer.close()
+
+
+def _identity(consumer: Consumer) -> Any:
+    return MemberToRemove(member_id=str(consumer.memberid()))
+
+
+def _raw(name: str, partition: int) -> Any:
+    return RawPartition(name, partition)

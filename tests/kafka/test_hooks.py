@@ -1,0 +1,45 @@
+"""The private parts of kafka-python that we use are still what they were."""
+
+from collections.abc import Callable
+from time import monotonic
+from typing import Any
+
+import pytest
+
+from trimtab.consumer_sdk.membership import hooks
+from trimtab.consumer_sdk.membership.events import Position
+
+pytestmark = pytest.mark.broker
+
+Eventually = Callable[..., None]
+
+
+def test_every_hook_does_what_its_name_says(topic: Any, start: Any, eventually: Eventually) -> None:
+    """Join without fetching, know the generation, the leader and the last contact, rejoin, leave."""
+    name = topic(partitions=1)
+    worker = start("only", [name])
+    eventually(lambda: len(worker.owned) == 1)
+    client = worker.consumer._member._client
+    generation = hooks.generation(client)
+    assert generation > 0
+    assert hooks.member_id(client).startswith("only-")
+    assert hooks.is_leader(client)
+    eventually(lambda: hooks.contact(client).received >= hooks.contact(client).joined)
+    assert monotonic() - hooks.contact(client).sent < 5
+    assert hooks.look_for(client, [name, "no-such-topic"]) == {"no-such-topic"}
+    hooks.request_rejoin(client)
+    eventually(lambda: hooks.generation(client) == generation + 1)
+    done: list[Any] = []
+    partition = next(iter(worker.owned))
+    hooks.commit(client, {partition: Position(7, "note")}, timeout=10)
+    hooks.commit_async(client, {partition: Position(8)}, done.append)
+    eventually(lambda: done == [None])
+    assert client.committed(_kafka(partition), metadata=True).offset == 8
+    hooks.leave(client, "a test")
+    eventually(lambda: worker.assigns == 2)
+
+
+def _kafka(partition: Any) -> Any:
+    from kafka.structs import TopicPartition as KafkaPartition
+
+    return KafkaPartition(*partition)

@@ -1,0 +1,131 @@
+"""The control topics steer the group: plan and write speeds, written as the sidecar writes them."""
+
+from collections.abc import Callable
+from time import time
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from trimtab.assignor.control import GroupPlan, PartitionSpeed, WriteSpeeds
+
+pytestmark = pytest.mark.broker
+
+Eventually = Callable[..., None]
+
+
+class Control:
+    """Writes to control topics of its own."""
+
+    def __init__(self, bootstrap: str, group: str) -> None:
+        self.group = group
+        self.topics = {
+            "trimtab.plan.topic": f"{group}.plan",
+            "trimtab.speed.topic": f"{group}.speed",
+        }
+        admin = AdminClient({"bootstrap.servers": bootstrap})
+        new = [
+            NewTopic(t, 1, 1, config={"cleanup.policy": "compact"}) for t in self.topics.values()
+        ]
+        for future in admin.create_topics(new).values():
+            future.result()
+        self._producer = Producer({"bootstrap.servers": bootstrap})
+
+    def plan(self, epoch: int, **fields: Any) -> None:
+        settings = {"replicas": 1, "heuristic": "mbf", "capacity": 1000.0, **fields}
+        plan = GroupPlan(self.group, epoch, time(), reasons=("a test",), **settings)
+        self._write(self.topics["trimtab.plan.topic"], plan.key, plan.encode())
+
+    def speeds(self, topic: str, *rates: float) -> None:
+        partitions = {n: PartitionSpeed(bytes_per_s=rate) for n, rate in enumerate(rates)}
+        speeds = WriteSpeeds(self.group, topic, time(), 30.0, "test", partitions)
+        self._write(self.topics["trimtab.speed.topic"], speeds.key, speeds.encode())
+
+    def garbage(self) -> None:
+        for topic in self.topics.values():
+            self._write(topic, "?", b"\xff{")
+
+    def _write(self, topic: str, key: str, value: bytes) -> None:
+        self._producer.produce(topic, value, key)
+        self._producer.flush()
+
+
+@pytest.fixture
+def control(bootstrap: str, group: str) -> Control:
+    """Control topics for one group."""
+    return Control(bootstrap, group)
+
+
+@pytest.fixture
+def config(config: dict[str, Any], control: Control) -> dict[str, Any]:
+    """The consumers of these tests follow these control topics."""
+    return {**config, **control.topics}
+
+
+def load(worker: Any, rates: tuple[float, ...]) -> float:
+    return sum(rates[p.partition] for p in worker.owned)
+
+
+def test_load_is_balanced_not_the_count(
+    topic: Any, start: Any, control: Control, eventually: Eventually
+) -> None:
+    """One heavy partition weighs as much as three light ones."""
+    name = topic(partitions=4)
+    control.speeds(name, 300.0, 100.0, 100.0, 100.0)
+    control.garbage()
+    one, two = start("one", [name]), start("two", [name])
+    eventually(lambda: sorted(len(w.owned) for w in (one, two)) == [1, 3])
+    rates = (300.0, 100.0, 100.0, 100.0)
+    assert load(one, rates) == load(two, rates) == 300.0
+
+
+def test_a_new_epoch_makes_the_leader_rebalance(
+    topic: Any, start: Any, control: Control, eventually: Eventually
+) -> None:
+    """A plan consolidates what fits onto one consumer, and the next plan spreads it again."""
+    name = topic(partitions=4)
+    control.speeds(name, 100.0, 100.0, 100.0, 100.0)
+    one, two = start("one", [name]), start("two", [name])
+    eventually(lambda: len(one.owned) == len(two.owned) == 2)
+    control.plan(1, replicas=1, capacity=1000.0)
+    eventually(lambda: sorted(len(w.owned) for w in (one, two)) == [0, 4])
+    control.plan(2, replicas=2, capacity=200.0)
+    eventually(lambda: len(one.owned) == len(two.owned) == 2)
+
+
+def test_the_plan_drains_by_instance_name(
+    topic: Any, start: Any, feed: Any, log: Any, control: Control, eventually: Eventually
+) -> None:
+    """A member that the plan names ends with nothing, and nothing is lost or doubled on the way."""
+    name = topic(partitions=4)
+    workers = {n: start(n, [name]) for n in ("one", "two", "three")}
+    eventually(lambda: all(w.owned for w in workers.values()))
+    feed.write(name, 4, 400)
+    control.plan(1, replicas=2, capacity=200.0, draining=("two",))
+    eventually(lambda: not workers["two"].owned)
+    eventually(lambda: sum(len(w.owned) for w in workers.values()) == 4)
+    feed.write(name, 4, 400)
+    eventually(lambda: len(log.records) >= 800)
+    assert all(sorted(found) == list(range(200)) for found in log.offsets().values())
+
+
+def test_members_agree_on_the_handover_in_the_commit_metadata(
+    topic: Any, start: Any, feed: Any, log: Any, bootstrap: str, eventually: Eventually
+) -> None:
+    """The committed offsets tell how long a moved partition was not read."""
+    name = topic(partitions=2)
+    settings = {"auto_commit_interval_ms": 200}
+    one = start("one", [name], **settings)
+    eventually(lambda: len(one.owned) == 2)
+    feed.write(name, 2, 20)
+    eventually(lambda: len(log.records) == 20)
+    two = start("two", [name], **settings)
+    eventually(lambda: len(two.owned) == 1)
+
+    def told() -> bool:
+        feed.write(name, 2, 2)
+        asked = two.consumer.assignment()
+        return any("handover" in (p.metadata or "") for p in two.consumer.committed(asked))
+
+    eventually(told)
