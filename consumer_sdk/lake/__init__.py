@@ -1,1 +1,11 @@
-"""TODO."""
+"""The lake sink: records of a consumer become rows of lake tables, each exactly once.
+
+`LakeWriter` is what an application uses. Inside: values and rules (`progress`, `positions`,
+`batches`, `names`, `config`), ports (`ports`), the flush (`fence`, `flush`, `stager`), Spark and
+Iceberg (`session`, `decode`, `shape`, `jvm`, `iceberg`).
+"""
+
+from trimtab.consumer_sdk.lake.config import LakeConfig
+from trimtab.consumer_sdk.lake.writer import LakeWriter
+
+__all__ = ["LakeConfig", "LakeWriter"]

@@ -1,0 +1,142 @@
+"""`trimtab ingest`: one process that reads topics and writes lake tables, until it is told to stop.
+
+The order matters: Spark is ready before the group is joined, so that nobody waits for a member that
+cannot work; on the way out everything is flushed before the group is left, so that the next owner
+begins where this one ended.
+"""
+
+import logging
+import threading
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from trimtab.assignor.clock import Clock, SystemClock
+from trimtab.assignor.errors import SettingError
+from trimtab.assignor.units import parse_rate
+from trimtab.consumer_sdk.consumer import Consumer
+from trimtab.consumer_sdk.lake import config as lake_config
+from trimtab.consumer_sdk.lake.config import LakeConfig
+from trimtab.consumer_sdk.lake.ports import CrashPoint, Lake, Message
+from trimtab.consumer_sdk.lake.writer import LakeWriter
+from trimtab.consumer_sdk.settings import nearest, parse
+from trimtab.consumer_sdk.throttle import Throttle
+
+log = logging.getLogger("trimtab.ingest")
+
+FETCH: Final = 5000
+OWN: Final = frozenset({"topics", "trimtab.throttle"})
+_DEFAULTS: Final = {"auto.offset.reset": "earliest", "enable.auto.commit": False}
+
+
+@dataclass(frozen=True, slots=True)
+class IngestConfig:
+    """A checked configuration; `throttle` is bytes/s, None for no limit."""
+
+    topics: tuple[str, ...]
+    consumer: Mapping[str, Any]
+    lake: LakeConfig
+    throttle: float | None = None
+
+    def __repr__(self) -> str:
+        """Show no secret: the consumer's settings stay out."""
+        return f"IngestConfig(topics={self.topics!r}, group={self.lake.group!r})"
+
+
+def load(path: Path) -> dict[str, Any]:
+    """Read a configuration file: one flat YAML mapping. Raises SettingError."""
+    try:
+        found = yaml.safe_load(path.read_text())
+    except OSError as error:
+        raise SettingError(f"the configuration {path} cannot be read: {error.strerror}") from error
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f" at line {mark.line + 1}" if mark else ""
+        raise SettingError(f"the configuration {path} is not YAML{line}") from error
+    if not isinstance(found, dict) or not all(isinstance(key, str) for key in found):
+        raise SettingError(
+            f'the configuration {path} must be one flat mapping, like "group.id: lake"'
+        )
+    return found
+
+
+def settings(config: Mapping[str, Any]) -> IngestConfig:
+    """Check a configuration, all of it. Raises SettingError."""
+    whole = {**_DEFAULTS, **config}
+    lake = lake_config.parse(whole)
+    consumer = {k: v for k, v in whole.items() if k not in OWN and not lake_config.ours(k)}
+    _suggest(consumer)
+    parse(consumer)
+    rate = config.get("trimtab.throttle")
+    return IngestConfig(
+        topics=_topics(config.get("topics")),
+        consumer=consumer,
+        lake=lake,
+        throttle=None if rate is None else _positive(parse_rate(rate, "trimtab.throttle")),
+    )
+
+
+def run(
+    config: IngestConfig,
+    stop: threading.Event,
+    *,
+    clock: Clock | None = None,
+    lake: Lake | None = None,
+    crash: CrashPoint = lambda step: None,  # noqa: ARG005 - the hook that tests fill
+) -> None:
+    """Ingest until `stop` is set, then flush, and leave the group.
+
+    Raises what `LakeWriter` raises.
+    """
+    clock = clock or SystemClock()
+    throttle = None if config.throttle is None else Throttle(config.throttle, clock)
+    with (
+        Consumer(config.consumer) as consumer,
+        LakeWriter(consumer, config.lake, lake=lake, clock=clock, crash=crash) as writer,
+    ):
+        log.info("ready: topics %s, group %s", ", ".join(config.topics), config.lake.group)
+        if not stop.is_set():
+            consumer.subscribe(config.topics, writer.on_assign, writer.on_revoke, writer.on_lost)
+        while not stop.is_set():
+            _turn(consumer, writer, throttle)
+        log.info("stopping: flushing what is left, then leaving the group")
+
+
+def _turn(consumer: Consumer, writer: LakeWriter, throttle: Throttle | None) -> None:
+    most = FETCH if throttle is None else throttle.batch(FETCH)
+    messages = consumer.consume(most, timeout=0.2)
+    writer.write(messages)
+    if throttle is not None:
+        throttle.take(sum(_size(m) for m in messages), len(messages))
+        while (wait := throttle.wait()) > 0:
+            consumer.consume(0, min(wait, 0.1))
+
+
+def _size(message: Message) -> int:
+    return len(message.key() or b"") + len(message.value() or b"")
+
+
+def _topics(topics: Any) -> tuple[str, ...]:
+    found = [topics] if isinstance(topics, str) else topics
+    if not found or not isinstance(found, Iterable):
+        raise SettingError(
+            '\'topics\' is missing; write a list, like ["orders"], or a pattern, like "^shop[.].*"'
+        )
+    return tuple(str(topic) for topic in found)
+
+
+def _suggest(consumer: Mapping[str, Any]) -> None:
+    """Raise SettingError for a name that is nearly one of ours; the consumer checks its own."""
+    for name in consumer:
+        hint = nearest(name, OWN | lake_config.KNOWN)
+        if hint and "." not in name:
+            raise SettingError(f"{name!r} is not a setting{hint}")
+
+
+def _positive(rate: float) -> float:
+    if rate <= 0:
+        raise SettingError("trimtab.throttle must be above 0")
+    return rate

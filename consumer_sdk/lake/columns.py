@@ -1,0 +1,80 @@
+"""Messages to Arrow: the record columns of a table, one record batch a run.
+
+Columns: topic string, partition int32, offset int64, timestamp (µs, UTC), key binary, value binary,
+headers map<string, binary>. A message without a timestamp, key, value or headers has null there. Of
+headers with the same name the last one counts, as a map needs.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, TypeAlias
+
+import pyarrow as pa
+
+from trimtab.assignor.model import TopicPartition
+from trimtab.consumer_sdk.lake.ports import Message, Records
+
+RecordBatch: TypeAlias = Any
+"""A pyarrow RecordBatch; Any, because pyarrow ships no types."""
+
+_HEADERS: Final = pa.map_(pa.string(), pa.binary())
+SCHEMA: Final = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", pa.timestamp("us", "UTC")),
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("headers", _HEADERS),
+    ]
+)
+
+
+def by_partition(messages: Iterable[Message]) -> dict[TopicPartition, list[Message]]:
+    """Sort messages into their partitions, keeping their order; error events are not among them."""
+    runs: dict[tuple[Any, Any], list[Message]] = {}
+    for message in messages:
+        runs.setdefault((message.topic(), message.partition()), []).append(message)
+    return {TopicPartition(*key): run for key, run in runs.items()}
+
+
+def offsets(messages: Sequence[Message]) -> list[int]:
+    """Return the offsets of a run."""
+    return [message.offset() for message in messages]
+
+
+def record_batch(partition: TopicPartition, messages: Sequence[Message]) -> RecordBatch:
+    """Return the record columns of messages of one partition."""
+    count = len(messages)
+    stamps = [message.timestamp() for message in messages]
+    columns = [
+        pa.repeat(pa.scalar(partition.topic, pa.string()), count),
+        pa.repeat(pa.scalar(partition.partition, pa.int32()), count),
+        pa.array([message.offset() for message in messages], pa.int64()),
+        pa.array([ms * 1000 if kind else None for kind, ms in stamps], SCHEMA.field(3).type),
+        pa.array([message.key() for message in messages], pa.binary()),
+        pa.array([message.value() for message in messages], pa.binary()),
+        _headers([message.headers() for message in messages]),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+
+
+def since(records: Records, firsts: Mapping[TopicPartition, int]) -> Records:
+    """Return the records of these partitions at or after their first offsets."""
+    if not firsts:
+        return records.slice(0, 0)
+    partitions = zip(
+        records.column("topic").to_pylist(),
+        records.column("partition").to_pylist(),
+        records.column("offset").to_pylist(),
+        strict=True,
+    )
+    beyond = 1 << 63
+    mask = [offset >= firsts.get(TopicPartition(t, p), beyond) for t, p, offset in partitions]
+    return records.filter(pa.array(mask))
+
+
+def _headers(headers: Sequence[Sequence[tuple[str, bytes | None]] | None]) -> Any:
+    if not any(headers):
+        return pa.nulls(len(headers), _HEADERS)
+    return pa.array([None if h is None else list(dict(h).items()) for h in headers], _HEADERS)

@@ -1,0 +1,216 @@
+"""The sink's settings.
+
+`lake.*` and `batch.*` of a flat configuration, and `spark.*` for the session.
+
+Other names belong to the consumer and are left alone. Every error names the setting and says what
+to write.
+"""
+
+import importlib
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, TypeAlias, cast
+
+from trimtab.assignor.errors import SettingError
+from trimtab.assignor.units import parse_bytes, parse_seconds
+from trimtab.consumer_sdk.lake.batches import Limits
+from trimtab.consumer_sdk.lake.names import TableNames
+from trimtab.consumer_sdk.settings import nearest
+
+Transform: TypeAlias = Callable[[Any], Any]
+
+CATALOG: Final = "lake.catalog."
+DECODERS: Final = ("raw", "json")
+KNOWN: Final = frozenset(
+    {
+        "batch.bytes",
+        "batch.memory",
+        "batch.wait",
+        "lake.catalog.name",
+        "lake.decoder",
+        "lake.patience",
+        "lake.schema",
+        "lake.table",
+        "lake.tables",
+        "lake.transform",
+        "lake.warehouse",
+    }
+)
+"""Every name of ours; `lake.catalog.*` beyond `name` is Iceberg's own."""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionConfig:
+    """What the Spark session is made of; `catalog` is empty for the embedded default."""
+
+    warehouse: str | None
+    catalog_name: str = "trimtab"
+    catalog: Mapping[str, str] = field(default_factory=dict[str, str])
+    spark: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+@dataclass(frozen=True, slots=True)
+class LakeConfig:
+    """A checked configuration.
+
+    `patience` is how many seconds a revocation or a close waits for the lake.
+
+    `schemas` maps a topic to the DDL of its JSON; the key "*" stands for every topic without one.
+    """
+
+    group: str
+    session: SessionConfig
+    names: TableNames = field(default_factory=TableNames)
+    limits: Limits = field(default_factory=lambda: Limits(64_000_000, 128_000_000, 10.0))
+    schemas: Mapping[str, str] = field(default_factory=dict[str, str])
+    transform: Transform | None = None
+    patience: float = 30.0
+
+    def schema(self, topic: str) -> str | None:
+        """Return the DDL that a topic's values are decoded with, None for raw."""
+        return self.schemas.get(topic) or self.schemas.get("*")
+
+
+def parse(config: Mapping[str, Any]) -> LakeConfig:
+    """Check a configuration. Raises SettingError."""
+    for name in config:
+        _known(name)
+    group = config.get("group.id")
+    if not group:
+        raise SettingError("'group.id' is missing; the table keeps its offsets by group")
+    if str(config.get("enable.auto.commit", "")).lower() != "false":
+        raise SettingError(
+            "enable.auto.commit must be false, here and in the consumer: the sink "
+            "commits after the table has the rows, "
+            "the consumer's own commits would run ahead of it"
+        )
+    names = TableNames(str(config.get("lake.table", "lake.{topic}")), _tables(config))
+    schemas = _schemas(config)
+    _agree(names, schemas)
+    return LakeConfig(
+        group=str(group),
+        session=session(config),
+        names=names,
+        limits=_limits(config),
+        schemas=schemas,
+        transform=_transform(config.get("lake.transform")),
+        patience=parse_seconds(config.get("lake.patience", "30 s"), "lake.patience"),
+    )
+
+
+def session(config: Mapping[str, Any]) -> SessionConfig:
+    """Return the part about Spark and the catalog. Raises SettingError."""
+    catalog = {k.removeprefix(CATALOG): str(v) for k, v in config.items() if k.startswith(CATALOG)}
+    name = catalog.pop("name", "trimtab")
+    if not name.isidentifier():
+        raise SettingError(f"lake.catalog.name: {name!r} is not a plain name")
+    warehouse = config.get("lake.warehouse")
+    if warehouse is None and not catalog:
+        raise SettingError(
+            "'lake.warehouse' is missing; write the folder for the tables, or describe a "
+            "catalog with lake.catalog.type "
+            "and its other settings"
+        )
+    return SessionConfig(
+        warehouse=None if warehouse is None else _location(str(warehouse)),
+        catalog_name=name,
+        catalog=catalog,
+        spark={k: _plain(v) for k, v in config.items() if k.startswith("spark.")},
+    )
+
+
+def ours(name: str) -> bool:
+    """Whether a setting is the sink's and not the consumer's."""
+    return name.startswith(("lake.", "batch.", "spark."))
+
+
+def _known(name: str) -> None:
+    if name in KNOWN or not name.startswith(("lake.", "batch.")) or name.startswith(CATALOG):
+        return
+    raise SettingError(f"{name!r} is not a setting of the sink{nearest(name, KNOWN)}")
+
+
+def _limits(config: Mapping[str, Any]) -> Limits:
+    size = parse_bytes(config.get("batch.bytes", "64 MB"), "batch.bytes")
+    memory = parse_bytes(config.get("batch.memory", 2 * size), "batch.memory")
+    wait = parse_seconds(config.get("batch.wait", "10 s"), "batch.wait")
+    if size <= 0:
+        raise SettingError("batch.bytes must be above 0")
+    if memory < size:
+        raise SettingError(f"batch.memory={memory} must not be below batch.bytes={size}")
+    return Limits(bytes=size, memory=memory, wait=wait)
+
+
+def _tables(config: Mapping[str, Any]) -> dict[str, str]:
+    tables = config.get("lake.tables") or {}
+    if not isinstance(tables, Mapping):
+        raise SettingError(f"lake.tables: {tables!r} is not a mapping of topic to table")
+    return {str(topic): str(table) for topic, table in tables.items()}
+
+
+def _schemas(config: Mapping[str, Any]) -> dict[str, str]:
+    decoder = config.get("lake.decoder", "raw")
+    schema = config.get("lake.schema")
+    if decoder not in DECODERS:
+        raise SettingError(
+            f"lake.decoder: {decoder!r} is not "
+            f"known{nearest(str(decoder), frozenset(DECODERS))}; write raw or json"
+        )
+    if (decoder == "json") != bool(schema):
+        raise SettingError(
+            "lake.decoder=json and lake.schema need each other; write the schema as "
+            "columns of Spark SQL, "
+            'like "id BIGINT, name STRING", or a mapping of topic to that'
+        )
+    if isinstance(schema, Mapping):
+        return {str(topic): str(ddl) for topic, ddl in schema.items()}
+    return {"*": str(schema)} if schema else {}
+
+
+def _agree(names: TableNames, schemas: Mapping[str, str]) -> None:
+    """Raise SettingError if topics that share a table have different schemas."""
+    chosen: dict[str, str | None] = {}
+    for topic, table in sorted(names.mapping.items()):
+        schema = schemas.get(topic) or schemas.get("*")
+        if chosen.setdefault(table, schema) != schema:
+            raise SettingError(
+                f"lake.schema: the topics of table {table!r} must have one schema, "
+                f"{topic!r} has another"
+            )
+
+
+def _transform(reference: Any) -> Transform | None:
+    if reference is None:
+        return None
+    if callable(reference):
+        return cast("Transform", reference)
+    module, _, name = str(reference).partition(":")
+    try:
+        found = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise SettingError(
+            f"lake.transform: {reference!r} cannot be loaded ({error}); write "
+            '"module:function" with the module on '
+            "PYTHONPATH"
+        ) from error
+    if not callable(found):
+        raise SettingError(f"lake.transform: {reference!r} is not a function")
+    return cast("Transform", found)
+
+
+def _location(warehouse: str) -> str:
+    """Return a warehouse as a URI.
+
+    A plain path is made absolute, so that every process means the same.
+    """
+    return (
+        warehouse
+        if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:", warehouse)
+        else str(Path(warehouse).expanduser().absolute())
+    )
+
+
+def _plain(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

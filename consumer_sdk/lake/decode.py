@@ -1,0 +1,108 @@
+"""Values to typed columns, in Spark.
+
+`raw` leaves the record as it is, `json` adds a schema's columns.
+
+A JSON value fits when it is valid UTF-8, is one JSON object and nothing else, and every field can
+be read as the schema's type; fields that the schema does not name are left out, missing ones are
+null. A record without a value (a tombstone) has null in every decoded column. Whatever does not fit
+becomes a dead letter, with the record's coordinates and the reason, and its partition goes on.
+Where a decoded column has the name of a record column, it is called value_<name>.
+"""
+
+from dataclasses import dataclass
+from typing import Final, cast
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as sql
+from pyspark.sql.types import StringType, StructField, StructType
+
+from trimtab.assignor.errors import SettingError
+
+RECORD: Final = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
+DEAD_LETTER: Final = ("topic", "partition", "offset", "timestamp", "key", "value", "error")
+_PARSED: Final = "__trimtab_parsed"
+_CORRUPT: Final = "__trimtab_corrupt"
+_ERROR: Final = "__trimtab_error"
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """Rows that fit and rows that do not; `bad` is None where nothing can fail."""
+
+    good: DataFrame
+    bad: DataFrame | None
+
+
+def decode(records: DataFrame, ddl: str | None) -> Decoded:
+    """Split records by whether their values fit a schema (None: raw).
+
+    Raises SettingError for bad DDL.
+    """
+    if ddl is None:
+        return Decoded(records, None)
+    schema = json_schema(ddl)
+    text = sql.col("value").cast("string")
+    parsed = records.withColumn(_PARSED, _parsed(text, schema)).withColumn(
+        _ERROR, _verdict(text, ddl)
+    )
+    good = parsed.where(sql.col(_ERROR).isNull())
+    return Decoded(
+        good.select(*RECORD, *(_column(name) for name in schema.names)),
+        parsed.where(sql.col(_ERROR).isNotNull())
+        .withColumn("error", sql.col(_ERROR))
+        .select(*DEAD_LETTER),
+    )
+
+
+def json_schema(ddl: str) -> StructType:
+    """Return the schema of a DDL text. Raises SettingError."""
+    try:
+        schema = cast("StructType", StructType.fromDDL(ddl))
+    except (PySparkException, Py4JError, ValueError) as error:
+        line = str(error).strip().splitlines()[0]
+        raise SettingError(
+            f"lake.schema: {ddl!r} is not a list of columns of Spark SQL: {line}; write "
+            'it like "id BIGINT, name STRING"'
+        ) from error
+    names = [_free(name).lower() for name in schema.names]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise SettingError(f"lake.schema: the column {twice[0]!r} comes twice in {ddl!r}")
+    return schema
+
+
+def _parsed(text: Column, schema: StructType) -> Column:
+    with_corrupt = StructType([*schema.fields, StructField(_CORRUPT, StringType())])
+    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
+    return sql.from_json(text, with_corrupt, options)
+
+
+def _verdict(text: Column, ddl: str) -> Column:
+    """Return the reason why a value does not fit, null where it does.
+
+    from_json stops reading after the first value and takes the first element of an array; counting
+    the elements of "[value]" finds whatever comes after it.
+    """
+    one = sql.json_array_length(sql.concat(sql.lit("["), text, sql.lit("]"))) == 1
+    short = ddl if len(ddl) <= 200 else f"{ddl[:200]}…"  # noqa: PLR2004 - for reading only
+    return (
+        sql.when(sql.col("value").isNull(), sql.lit(None))
+        .when(~sql.is_valid_utf8(text), sql.lit("not UTF-8"))
+        .when(~sql.coalesce(one, sql.lit(False)), sql.lit("not one JSON value"))  # noqa: FBT003 - SQL's false
+        .when(~sql.ltrim(text).startswith("{"), sql.lit("not a JSON object"))
+        .when(_unfit(), sql.lit(f"does not fit the schema {short}"))
+    )
+
+
+def _unfit() -> Column:
+    return sql.col(_PARSED).isNull() | sql.col(f"{_PARSED}.{_CORRUPT}").isNotNull()
+
+
+def _column(name: str) -> Column:
+    return sql.col(_PARSED).getField(name).alias(_free(name))
+
+
+def _free(name: str) -> str:
+    return f"value_{name}" if name.lower() in RECORD else name

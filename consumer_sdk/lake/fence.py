@@ -1,0 +1,92 @@
+"""The fenced commit: look, check, commit, and decide by the marks whatever the answer was.
+
+One loop serves every outcome. Before each try the table is read afresh: if the attempt is already
+in its history, an earlier try of unknown outcome went through; if a mark is not the expected one,
+the batch is refused (rule 1 of `progress`); else the commit adds files and carries all marks
+forward. A lost race against a writer of *other* partitions simply goes round again, with that
+writer's marks.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from trimtab.assignor.model import TopicPartition
+from trimtab.consumer_sdk.errors import CommitRaced, LakeUnavailable
+from trimtab.consumer_sdk.lake.pace import Abandoned, Pace, log
+from trimtab.consumer_sdk.lake.ports import LakeTable, Staged
+from trimtab.consumer_sdk.lake.progress import Clash, Span
+
+
+@dataclass(frozen=True, slots=True)
+class Added:
+    """The rows and their marks are in the table."""
+
+    raced: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Fenced:
+    """The table has other marks than the batch began from; nothing was added."""
+
+    clashes: tuple[Clash, ...]
+
+
+Answer: TypeAlias = Added | Fenced
+
+
+def commit_fenced(
+    table: LakeTable, staged: Staged, group: str, spans: Mapping[TopicPartition, Span], pace: Pace
+) -> Answer:
+    """Add a staged attempt to a table, or find that it may not be.
+
+    Raises Abandoned when cancelled, `unsure` if the last commit's outcome is not known.
+    """
+    return _Commit(table, staged, group, spans, pace).run()
+
+
+@dataclass(slots=True)
+class _Commit:
+    table: LakeTable
+    staged: Staged
+    group: str
+    spans: Mapping[TopicPartition, Span]
+    pace: Pace
+    raced: int = 0
+    away: int = 0
+    unsure: bool = False
+
+    def run(self) -> Answer:
+        try:
+            while True:
+                self.pace.check()
+                answer = self._round()
+                if answer is not None:
+                    return answer
+        except Abandoned as error:
+            error.unsure = self.unsure
+            raise
+
+    def _round(self) -> Answer | None:
+        try:
+            return self._try()
+        except CommitRaced:
+            self.unsure = False  # refused by the catalog: nothing of it went through
+            self.raced += 1
+            self.pace.race(self.raced)
+        except LakeUnavailable as error:
+            log.warning("%s: %s; asking the table again, nothing is lost", self.table.name, error)
+            self.away += 1
+            self.pace.away(self.away)
+        return None
+
+    def _try(self) -> Answer:
+        seen = self.table.look()
+        if self.unsure and self.table.landed(self.staged.attempt):
+            return Added(self.raced)
+        clashes = seen.marks.clashes(self.group, self.spans)
+        if clashes:
+            return Fenced(clashes)
+        self.unsure = True
+        self.table.commit(self.staged, seen.marks.advanced(self.group, self.spans), seen)
+        return Added(self.raced)

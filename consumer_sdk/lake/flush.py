@@ -1,0 +1,194 @@
+"""One flush: a batch becomes rows of its tables, once.
+
+The order, and why (the reasoning about marks stands in `progress`):
+
+1. look at the own table's marks; a batch that no longer fits is refused before any work is done;
+2. stage the own table's rows: what is most likely to fail, fails before anything is visible;
+3. stage and commit each other table (fan-out, dead letters), trimmed to what it lacks, in the order
+   of names;
+4. commit the own table, fenced: only now the batch counts.
+
+A crash between any two steps leaves the own table's mark where it was. The batch is read again; the
+tables of step 3 trim what they have. Files of a refused or abandoned attempt are deleted, unless a
+commit's outcome is unknown.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import pyarrow as pa
+
+from trimtab.assignor.model import TopicPartition
+from trimtab.consumer_sdk.lake import columns
+from trimtab.consumer_sdk.lake.fence import Added, Fenced, commit_fenced
+from trimtab.consumer_sdk.lake.pace import Abandoned, Pace
+from trimtab.consumer_sdk.lake.ports import CrashPoint, Frame, Lake, LakeTable, Staged
+from trimtab.consumer_sdk.lake.progress import Clash, Marks, Span, trimmed
+from trimtab.consumer_sdk.lake.shape import Shaped, Shaping
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Records of one own table, in partition order, and the spans they fill."""
+
+    table: str
+    spans: Mapping[TopicPartition, Span]
+    records: pa.Table
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What one table got: rows, and bytes of its data files."""
+
+    table: str
+    rows: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Landed:
+    """The batch is in; `tables` in the order of their commits."""
+
+    batch: Batch
+    tables: tuple[Written, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The batch is not in: the table's marks are others (`clashes`), or nobody wanted it any more.
+
+    `marks` is where the table stands; for an abandoned batch, where it stood.
+    """
+
+    batch: Batch
+    marks: Mapping[TopicPartition, int | None]
+    clashes: tuple[Clash, ...] = ()
+
+
+Outcome: TypeAlias = Landed | Refused
+
+
+@dataclass(frozen=True, slots=True)
+class Flush:
+    """How batches are flushed; `ids` gives each attempt a name of its own."""
+
+    lake: Lake
+    group: str
+    shaping: Callable[[str], Shaping]
+    ids: Callable[[], str]
+    crash: CrashPoint
+
+    def run(self, batch: Batch, pace: Pace) -> Outcome:
+        """Bring a batch in, waiting out what is retryable.
+
+        Raises TableMismatch, TransformFailed, MarksLost.
+        """
+        try:
+            return self._run(batch, pace)
+        except Abandoned:
+            return Refused(batch, {p: span.expected for p, span in batch.spans.items()})
+
+    def _run(self, batch: Batch, pace: Pace) -> Outcome:
+        self.crash("begun")
+        own, marks = self._look(batch.table, pace)
+        clashes = marks.clashes(self.group, batch.spans)
+        if clashes:
+            return self._refused(batch, clashes)
+        records = self.lake.frame(batch.records)
+        shaped = self.shaping(batch.table).shape(records)
+        if own is None:
+            columns_of = records if shaped.own is None else shaped.own
+            own = self._create(batch.table, columns_of, pace)
+        staged = self._stage(own, shaped.own, pace)
+        return self._commit(batch, own, staged, shaped, pace)
+
+    def _commit(
+        self, batch: Batch, own: LakeTable, staged: Staged, shaped: Shaped, pace: Pace
+    ) -> Outcome:
+        try:
+            self.crash("staged")
+            written = [self._side(batch, *side, pace) for side in sorted(shaped.sides.items())]
+            self.crash("sides-committed")
+        except BaseException:
+            own.discard(staged)
+            raise
+        answer = self._fenced(own, staged, batch.spans, pace)
+        if not isinstance(answer, Added):
+            own.discard(staged)
+            return self._refused(batch, answer.clashes)
+        self.crash("committed")
+        written.append(Written(own.name, staged.rows, staged.bytes))
+        return Landed(batch, tuple(w for w in written if w is not None))
+
+    def _side(self, batch: Batch, name: str, frame: Frame, pace: Pace) -> Written | None:
+        """Bring one other table up to the batch's end.
+
+        None where it had all of it already, or gets no rows.
+        """
+        while True:
+            table, marks = self._look(name, pace)
+            spans = trimmed(self.group, marks, batch.spans)
+            rows = self._trimmed_frame(batch, name, frame, spans)
+            if rows is None or (table is None and rows.isEmpty()):
+                return None
+            table = table or self._create(name, rows, pace)
+            staged = self._stage(table, rows, pace)
+            if staged.rows == 0:
+                return None
+            if self._land_side(table, staged, spans, pace):
+                return Written(name, staged.rows, staged.bytes)
+
+    def _land_side(
+        self, table: LakeTable, staged: Staged, spans: Mapping[TopicPartition, Span], pace: Pace
+    ) -> bool:
+        answer = self._fenced(table, staged, spans, pace)
+        if isinstance(answer, Added):
+            return True
+        table.discard(staged)
+        return False
+
+    def _fenced(
+        self, table: LakeTable, staged: Staged, spans: Mapping[TopicPartition, Span], pace: Pace
+    ) -> Added | Fenced:
+        try:
+            return commit_fenced(table, staged, self.group, spans, pace)
+        except Abandoned as error:
+            if not error.unsure:
+                table.discard(staged)
+            raise
+
+    def _trimmed_frame(
+        self, batch: Batch, name: str, frame: Frame, spans: Mapping[TopicPartition, Span]
+    ) -> Frame | None:
+        """Return the rows that another table lacks.
+
+        All as a rule, fewer after a crash between two commits.
+        """
+        firsts = {partition: span.first for partition, span in spans.items()}
+        if firsts == {partition: span.first for partition, span in batch.spans.items()}:
+            return frame
+        if not firsts:
+            return None
+        records = self.lake.frame(columns.since(batch.records, firsts))
+        return self.shaping(batch.table).shape(records).sides.get(name)
+
+    def _look(self, name: str, pace: Pace) -> tuple[LakeTable | None, Marks]:
+        def look() -> tuple[LakeTable | None, Marks]:
+            table = self.lake.open(name)
+            return table, Marks() if table is None else table.look().marks
+
+        return pace.persist(f"reading the marks of {name}", look)
+
+    def _create(self, name: str, frame: Frame, pace: Pace) -> LakeTable:
+        return pace.persist(f"making {name}", lambda: self.lake.create(name, frame))
+
+    def _stage(self, table: LakeTable, frame: Frame | None, pace: Pace) -> Staged:
+        if frame is None:
+            return Staged(self.ids())
+        return pace.persist(f"staging for {table.name}", lambda: table.stage(frame, self.ids()))
+
+    def _refused(self, batch: Batch, clashes: tuple[Clash, ...]) -> Refused:
+        found = {p: span.expected for p, span in batch.spans.items()}
+        found.update({clash.partition: clash.found for clash in clashes})
+        return Refused(batch, found, clashes)

@@ -1,0 +1,356 @@
+"""Iceberg tables: staged by Iceberg's own Spark writer, committed by its public API with our fence.
+
+*Stage.* A Spark job writes data files through the catalog that Iceberg keeps for rewriting tables
+(`SparkRewriteTableCatalog`): the same writer as for an INSERT (partitioning, sort order, file
+sizes, field ids, column metrics, the table's own properties), but the files end up with a
+coordinator in the driver instead of in a snapshot. That catalog is not public API; it is touched in
+`_Staging` only, and a test fails loudly when a release changes it. The public way, plain Parquet
+files listed by `TableMigrationUtil`, cannot fill a partitioned table, reads every footer again, and
+needs a name mapping on the user's table.
+
+*Commit.* `newAppend().appendFile(…).set(marks).validateWith(validator)`. Iceberg calls the
+validator with the ancestors of the snapshot that the commit would follow; it refuses unless the
+newest marks there are, to the letter, those that the new marks were made from. So it holds even
+where a table's own `commit.retry.num-retries` makes Iceberg try again.
+"""
+
+import json
+import logging
+from collections.abc import Iterator
+from typing import Any, Final
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sql
+from pyspark.sql.types import StructField, StructType
+
+from trimtab.assignor.errors import TrimtabError
+from trimtab.consumer_sdk.errors import LakeUnavailable, MarksLost, TableMismatch
+from trimtab.consumer_sdk.lake import jvm
+from trimtab.consumer_sdk.lake.ports import Records, Sight, Staged
+from trimtab.consumer_sdk.lake.progress import ATTEMPT, PROPERTY, Marks
+from trimtab.consumer_sdk.lake.session import STAGING, gateway, quiet_exit, session_object
+from trimtab.consumer_sdk.lake.session import jvm as java
+
+log = logging.getLogger("trimtab.lake")
+
+CREATED_WITH: Final = {
+    "commit.retry.num-retries": "0",  # we try again ourselves, with fresh marks
+    # a commit every few seconds leaves many metadata files behind
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "50",
+}
+
+
+class IcebergLake:
+    """The tables of one Iceberg catalog of a Spark session."""
+
+    def __init__(self, spark: SparkSession, catalog: str, *, owns_session: bool = False) -> None:
+        self.spark = spark
+        self.catalog_name = catalog
+        self._owns = owns_session
+        try:
+            tools = java(spark).org.apache.iceberg.spark.Spark3Util
+            self._catalog = tools.loadIcebergCatalog(session_object(spark), catalog)
+            self._staging = _Staging(spark)
+        except jvm.JvmError as error:
+            raise jvm.translate(error, f"catalog {catalog}") from error
+
+    def frame(self, records: Records) -> DataFrame:
+        """Return a frame with these rows in one partition: one flush makes one file."""
+        return self.spark.createDataFrame(records).coalesce(1)
+
+    def open(self, name: str) -> "IcebergTable | None":
+        """Return a table, None where there is none. Raises LakeUnavailable."""
+        try:
+            return IcebergTable(
+                name, self._catalog.loadTable(self._identifier(name)), self._staging
+            )
+        except jvm.JvmError as error:
+            if jvm.is_missing(error):
+                return None
+            raise jvm.translate(error, f"table {name}") from error
+
+    def create(self, name: str, frame: DataFrame) -> "IcebergTable":
+        """Return the table of that name, made with the frame's columns if it is missing."""
+        found = self.open(name)
+        if found is not None:
+            return found
+        try:
+            self._make(name, frame)
+            log.info("%s: made, with %s", name, frame.schema.simpleString())
+        except jvm.JvmError as error:
+            if not any("AlreadyExists" in cause for cause, _ in jvm.causes(error)):
+                raise jvm.translate(error, f"table {name} cannot be made") from error
+        made = self.open(name)
+        if made is None:
+            raise LakeUnavailable(f"table {name} was made and is gone again: who drops it?")
+        return made
+
+    def names(self) -> list[str]:
+        """Return the names of all tables, sorted."""
+        try:
+            found = [t for space in self._namespaces() for t in self._catalog.listTables(space)]
+        except jvm.JvmError as error:
+            raise jvm.translate(error, f"catalog {self.catalog_name}") from error
+        return sorted(str(table.toString()) for table in found)
+
+    def close(self) -> None:
+        """Stop the session if it was started for this lake."""
+        if self._owns:
+            quiet_exit(self.spark)
+
+    def _make(self, name: str, frame: DataFrame) -> None:
+        namespace = name.rpartition(".")[0]
+        self.spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {self.catalog_name}.{namespace}")
+        iceberg = java(self.spark).org.apache.iceberg
+        struct = _all_nullable(self.spark, frame.schema)
+        schema = iceberg.spark.SparkSchemaUtil.convert(struct)
+        spec = iceberg.PartitionSpec.unpartitioned()
+        self._catalog.createTable(self._identifier(name), schema, spec, CREATED_WITH)
+
+    def _identifier(self, name: str) -> Any:
+        return java(self.spark).org.apache.iceberg.catalog.TableIdentifier.parse(name)
+
+    def _namespaces(self) -> Iterator[Any]:
+        waiting = list(self._catalog.listNamespaces())
+        while waiting:
+            space = waiting.pop()
+            yield space
+            waiting.extend(self._catalog.listNamespaces(space))
+
+
+class IcebergTable:
+    """One Iceberg table; see the module's text for how it is written."""
+
+    def __init__(self, name: str, table: Any, staging: "_Staging") -> None:
+        self.name = name
+        self.table = table
+        self._staging = staging
+
+    def look(self) -> Sight:
+        """Read the marks of the newest snapshot that has some.
+
+        Raises MarksLost, LakeUnavailable.
+        """
+        try:
+            self.table.refresh()
+            text = self._newest_marks()
+        except jvm.JvmError as error:
+            raise jvm.translate(error, f"table {self.name}") from error
+        return Sight(Marks.decode(text, self.name) if text else Marks(), text)
+
+    def landed(self, attempt: str) -> bool:
+        """Whether an attempt's commit is among the snapshots."""
+        try:
+            return any(_summary(s, ATTEMPT) == attempt for s in self._ancestors())
+        except jvm.JvmError as error:
+            raise jvm.translate(error, f"table {self.name}") from error
+
+    def stage(self, frame: DataFrame, attempt: str) -> Staged:
+        """Write a frame's rows as data files.
+
+        Raises TableMismatch, TransformFailed, DiskFull, LakeUnavailable.
+        """
+        try:
+            fitted = self._fitted(frame)
+            files = self._staging.write(self.table, fitted, attempt)
+            rows = sum(int(file.recordCount()) for file in files)
+            size = sum(int(file.fileSizeInBytes()) for file in files)
+        except jvm.JvmError as error:
+            raise _explained(jvm.translate(error, f"table {self.name}")) from error
+        return Staged(attempt, files, rows, size)
+
+    def commit(self, staged: Staged, marks: Marks, seen: Sight) -> None:
+        """Add files and marks in one snapshot.
+
+        Raises CommitRaced, LakeUnavailable (outcome unknown).
+        """
+        try:
+            append = self.table.newAppend()
+            for file in staged.files:
+                append.appendFile(file)
+            append.set(PROPERTY, marks.encode()).set(ATTEMPT, staged.attempt)
+            append.validateWith(_Validator(seen.version)).commit()
+        except jvm.JvmError as error:
+            raise jvm.translate(error, f"table {self.name}: commit") from error
+
+    def discard(self, staged: Staged) -> None:
+        """Delete data files that will never be committed."""
+        try:
+            for file in staged.files:
+                self.table.io().deleteFile(file.location())
+        except jvm.JvmError as error:
+            told = jvm.translate(
+                error, f"table {self.name}: files of a dropped attempt stay behind"
+            )
+            log.warning("%s; remove_orphan_files takes them away", told)
+
+    def snapshots(self) -> int:
+        """Return how many snapshots the table keeps."""
+        return sum(1 for _ in self.table.snapshots())
+
+    def totals(self) -> dict[str, int]:
+        """Return rows, files and bytes as the current snapshot states them."""
+        current = self.table.currentSnapshot()
+        keys = {"rows": "total-records", "files": "total-data-files", "bytes": "total-files-size"}
+        found = {k: _summary(current, v) if current is not None else None for k, v in keys.items()}
+        return {name: int(value or 0) for name, value in found.items()}
+
+    def _newest_marks(self) -> str:
+        oldest = None
+        for snapshot in self._ancestors():
+            marks = _summary(snapshot, PROPERTY)
+            if marks is not None:
+                return marks
+            oldest = snapshot
+        given = self.table.properties().get(PROPERTY)
+        if given is None and oldest is not None and oldest.parentId() is not None:
+            raise MarksLost(
+                f"table {self.name}: the snapshots that kept {PROPERTY} have expired, so "
+                "it is not known up to which offsets "
+                f"the table is filled; set them by hand as table property {PROPERTY} "
+                "(docs/lake.md), or "
+                "write into a new table"
+            )
+        return str(given or "")
+
+    def _ancestors(self) -> Iterator[Any]:
+        """Walk from the current snapshot to the oldest one that is kept."""
+        snapshot = self.table.currentSnapshot()
+        while snapshot is not None:
+            yield snapshot
+            parent = snapshot.parentId()
+            snapshot = None if parent is None else self.table.snapshot(parent)
+
+    def _fitted(self, frame: DataFrame) -> DataFrame:
+        """Fill in the table's optional columns that the rows lack.
+
+        Raises TableMismatch for what cannot be.
+        """
+        wanted = self._staging.schema(self.table)
+        have = {name.lower() for name in frame.columns}
+        known = {column.name.lower() for column in wanted}
+        extra = [column for column in frame.schema if column.name.lower() not in known]
+        missing = [column for column in wanted if column.name.lower() not in have]
+        required = [column.name for column in missing if not column.nullable]
+        if extra or required:
+            raise _mismatch(self.name, extra, required)
+        return frame.withColumns({c.name: sql.lit(None).cast(c.dataType) for c in missing})
+
+
+class _Staging:
+    """Iceberg's rewrite machinery, the one place that touches it."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+        self._iceberg = java(spark).org.apache.iceberg
+        self._coordinator = self._iceberg.spark.FileRewriteCoordinator.get()
+        self._cache = _static_get(spark, "org.apache.iceberg.spark.SparkTableCache")
+
+    def schema(self, table: Any) -> StructType:
+        """Return the columns that a staged frame must have."""
+        schema = table.schema()
+        if self._iceberg.TableUtil.supportsRowLineage(table):
+            schema = self._iceberg.MetadataColumns.schemaWithRowLineage(schema)
+        struct = self._iceberg.spark.SparkSchemaUtil.convert(schema)
+        return StructType.fromJson(_json(struct.json()))
+
+    def write(self, table: Any, frame: DataFrame, attempt: str) -> tuple[Any, ...]:
+        """Run the job and return the data files."""
+        self._cache.add(attempt, table)
+        try:
+            frame.writeTo(f"{STAGING}.`{attempt}`").option("fanout-enabled", "true").append()
+            return tuple(self._coordinator.fetchNewFiles(table, attempt))
+        finally:
+            self._forget(table, attempt)
+
+    def _forget(self, table: Any, attempt: str) -> None:
+        try:
+            self._cache.remove(attempt)
+            self._coordinator.clearRewrite(table, attempt)
+        except (Py4JError, PySparkException, OSError) as error:
+            log.debug("staging of %s was not tidied up: %s", attempt, error)
+
+
+class _Validator:
+    """Called back from the JVM in the middle of a commit.
+
+    May the snapshot be added on top of these ancestors?
+    """
+
+    class Java:
+        """What py4j needs to know."""
+
+        implements: Final = ["org.apache.iceberg.SnapshotAncestryValidator"]
+
+    def __init__(self, seen: str) -> None:
+        self._seen = seen
+
+    def validate(self, ancestors: Any) -> bool:
+        """Whether the newest marks are, to the letter, those that were seen."""
+        snapshots = ancestors.iterator()
+        while snapshots.hasNext():
+            marks = _summary(snapshots.next(), PROPERTY)
+            if marks is not None:
+                return marks == self._seen
+        return True
+
+    def errorMessage(self) -> str:  # noqa: N802 - Iceberg's name
+        """Say why it was refused."""
+        return "the table's trimtab.offsets changed after they were read"
+
+
+def _summary(snapshot: Any, key: str) -> str | None:
+    value = snapshot.summary().get(key)
+    return None if value is None else str(value)
+
+
+def _mismatch(table: str, extra: list[StructField], required: list[str]) -> TableMismatch:
+    add = ", ".join(f"{column.name} {column.dataType.simpleString()}" for column in extra)
+    told = [
+        f"it has no column for {add} (ALTER TABLE {table} ADD COLUMNS ({add}), or leave "
+        "it out in a transform)"
+        if extra
+        else "",
+        f"its columns {', '.join(required)} are required and the rows do not have them "
+        "(make them optional: "
+        f"ALTER TABLE {table} ALTER COLUMN {required[0]} DROP NOT NULL, or add them in a transform)"
+        if required
+        else "",
+    ]
+    return TableMismatch(
+        f"table {table} does not fit the rows: {'; '.join(filter(None, told))}. Nothing "
+        "was written and no offset moved"
+    )
+
+
+def _explained(error: TrimtabError) -> TrimtabError:
+    if not isinstance(error, TableMismatch):
+        return error
+    return TableMismatch(
+        f"{error}. Change the column's type in the table or in a transform "
+        "(lake.transform), or let the topic go to another "
+        "table (lake.tables). Nothing was written and no offset moved"
+    )
+
+
+def _all_nullable(spark: SparkSession, schema: StructType) -> Any:
+    """Return the schema for the JVM with every column optional: a later batch may lack a value."""
+    columns = StructType([StructField(c.name, c.dataType, nullable=True) for c in schema])
+    return java(spark).org.apache.spark.sql.types.DataType.fromJson(columns.json())
+
+
+def _static_get(spark: SparkSession, name: str) -> Any:
+    """Call a class's static get(); py4j alone stumbles over an instance method of the same name."""
+    root = java(spark)
+    method = root.py4j.reflection.ReflectionUtil.classForName(name).getMethod(
+        "get", gateway(spark).new_array(root.java.lang.Class, 0)
+    )
+    return method.invoke(None, gateway(spark).new_array(root.java.lang.Object, 0))
+
+
+def _json(text: Any) -> dict[str, Any]:
+    body: dict[str, Any] = json.loads(str(text))
+    return body

@@ -1,0 +1,143 @@
+"""What the sink needs of others: a consumer to fetch with, and a lake to write into.
+
+`LakeWriter` and the flush know these Protocols only. A second table format is a second `Lake`; the
+contract tests in `tests/contract` hold it to the promises written here.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+from trimtab.consumer_sdk.lake.progress import Marks
+
+Records: TypeAlias = Any
+"""A pyarrow Table with the record columns; Any, because pyarrow ships no types."""
+
+Frame: TypeAlias = Any
+"""A Spark DataFrame; Any, so that this module does not import pyspark."""
+
+CrashPoint: TypeAlias = Callable[[str], None]
+"""Called with the name of each step of a flush; tests make it end the process there."""
+
+STEPS = ("begun", "staged", "sides-committed", "committed", "acknowledged")
+"""The steps, in order: nothing done; files staged; dead letters and fan-out in; the table has it.
+
+Kafka knows.
+"""
+
+
+class Message(Protocol):
+    """The part of confluent-kafka's message that is used."""
+
+    # The names are confluent-kafka's, and so is what they promise.
+    def topic(self) -> Any: ...  # noqa: D102
+    def partition(self) -> Any: ...  # noqa: D102
+    def offset(self) -> Any: ...  # noqa: D102
+    def timestamp(self) -> tuple[int, int]: ...  # noqa: D102
+    def key(self) -> Any: ...  # noqa: D102
+    def value(self) -> Any: ...  # noqa: D102
+    def headers(self) -> Any: ...  # noqa: D102
+    def error(self) -> Any: ...  # noqa: D102
+
+
+class Fetcher(Protocol):
+    """The part of `trimtab.consumer_sdk.Consumer` that is used."""
+
+    def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Any]:
+        """Return records; with `num_messages=0` only serve callbacks."""
+        ...
+
+    def incremental_assign(self, partitions: Sequence[Any]) -> None:
+        """Begin to read at these offsets."""
+        ...
+
+    def incremental_unassign(self, partitions: Sequence[Any]) -> None:
+        """Stop reading these, and forget what was fetched of them."""
+        ...
+
+    def commit(self, *, offsets: Sequence[Any], asynchronous: bool = True) -> Any:
+        """Commit offsets to Kafka."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """Data files of one attempt, written and not yet visible.
+
+    `files` is the table format's own handle.
+    """
+
+    attempt: str
+    files: tuple[Any, ...] = ()
+    rows: int = 0
+    bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """A table's marks as they were read, and the version they were read from."""
+
+    marks: Marks
+    version: str
+
+
+class LakeTable(Protocol):
+    """One table, as seen when it was opened.
+
+    Every method raises LakeUnavailable when it may work later.
+    """
+
+    @property
+    def name(self) -> str:
+        """Namespace and name, as in SQL."""
+        ...
+
+    def look(self) -> Sight:
+        """Read the table afresh. Raises MarksLost."""
+        ...
+
+    def landed(self, attempt: str) -> bool:
+        """Whether an attempt's commit is in the table's history.
+
+        For a commit of unknown outcome.
+        """
+        ...
+
+    def stage(self, frame: Frame, attempt: str) -> Staged:
+        """Write a frame's rows as data files that nobody sees.
+
+        Raises TableMismatch, TransformFailed.
+        """
+        ...
+
+    def commit(self, staged: Staged, marks: Marks, seen: Sight) -> None:
+        """Add files and marks at once, if the table's marks are still those that were seen.
+
+        Raises CommitRaced if they are not, or if another writer was faster; after LakeUnavailable
+        the outcome is unknown: ask `landed`.
+        """
+        ...
+
+    def discard(self, staged: Staged) -> None:
+        """Delete files that will never be committed; a failure to do so is logged only."""
+        ...
+
+
+class Lake(Protocol):
+    """A catalog of tables and the engine that writes them."""
+
+    def frame(self, records: Records) -> Frame:
+        """Return a frame with these rows."""
+        ...
+
+    def open(self, name: str) -> LakeTable | None:
+        """Return a table, None where there is none of that name. Raises LakeUnavailable."""
+        ...
+
+    def create(self, name: str, frame: Frame) -> LakeTable:
+        """Return the table of that name, made with the frame's columns if it is missing."""
+        ...
+
+    def close(self) -> None:
+        """Free what was started here."""
+        ...

@@ -1,0 +1,184 @@
+"""The Spark session of the sink: one classic session in this process, with Iceberg and a catalog.
+
+`local[*]` unless `spark.master` names a cluster; any `spark.*` setting wins over the defaults here.
+With no `lake.catalog.*` the catalog is the embedded one: Iceberg's JDBC catalog in an SQLite file
+inside the warehouse folder, in WAL mode and with a busy timeout, so that several processes can
+share it.
+"""
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import unquote, urlparse
+
+from py4j.protocol import Py4JError
+from pyspark import java_gateway
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from trimtab.assignor.errors import SettingError
+from trimtab.consumer_sdk.errors import SessionFailed
+from trimtab.consumer_sdk.jars import fetch
+from trimtab.consumer_sdk.java import require_java
+from trimtab.consumer_sdk.lake.config import SessionConfig
+
+ICEBERG: Final = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.11.0"
+SQLITE: Final = "org.xerial:sqlite-jdbc:3.50.3.0"
+STAGING: Final = "trimtab_staging"
+"""Spark's name for the catalog that writes files without committing them (see `iceberg`)."""
+
+_BUSY_MS: Final = 15_000
+_DEFAULTS: Final = {
+    "spark.master": "local[*]",
+    "spark.app.name": "trimtab",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+    "spark.sql.shuffle.partitions": "1",  # one flush is one small job
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
+    "spark.sql.adaptive.enabled": "false",  # re-planning costs more than such a job
+    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC",
+}
+_LOCAL: Final = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
+
+
+def settings(config: SessionConfig, jars: Sequence[Path]) -> dict[str, str]:
+    """Return every Spark setting of a session; pure, but for the folder names in it."""
+    local = config.spark.get("spark.master", "local[*]").startswith("local")
+    given = [path for path in config.spark.get("spark.jars", "").split(",") if path]
+    return {
+        **_DEFAULTS,
+        **(_LOCAL if local else {}),
+        **_catalog(config),
+        **config.spark,
+        "spark.jars": ",".join([*given, *map(str, jars)]),
+    }
+
+
+def coordinates(config: SessionConfig) -> tuple[str, ...]:
+    """Return the Maven coordinates of the jars that a session needs."""
+    return (ICEBERG,) if config.catalog else (ICEBERG, SQLITE)
+
+
+def start(config: SessionConfig, progress: Callable[[str], None] | None = None) -> SparkSession:
+    """Return a session, with its callback server running.
+
+    Raises NoJava and WrongJava, SessionFailed when the JVM does not start or is of another
+    application without Iceberg, SettingError for a warehouse folder that cannot be made.
+    """
+    require_java()
+    _make_folder(config)
+    wanted = settings(config, fetch("iceberg", coordinates(config), progress=progress))
+    builder = SparkSession.builder
+    for name, value in wanted.items():
+        builder = builder.config(name, value)
+    try:
+        spark = builder.getOrCreate()
+        _check(spark)
+        _hidden(java_gateway, "ensure_callback_server_started")(gateway(spark))
+    except (PySparkException, Py4JError, RuntimeError, OSError) as error:
+        raise SessionFailed(
+            f"the Spark session did not start: {str(error).splitlines()[0]}; what Java "
+            "printed above says why "
+            f"(spark.master={wanted['spark.master']})"
+        ) from error
+    return spark
+
+
+def gateway(spark: SparkSession) -> Any:
+    """Return py4j's gateway to the session's JVM."""
+    return _hidden(spark.sparkContext, "_gateway")
+
+
+def session_object(spark: SparkSession) -> Any:
+    """Return the session as an object of the JVM."""
+    return _hidden(spark, "_jsparkSession")
+
+
+def _hidden(owner: object, name: str) -> Any:
+    """Return what pyspark has no public name for."""
+    return getattr(owner, name)
+
+
+def jvm(spark: SparkSession) -> Any:
+    """Return the root of the JVM's packages."""
+    return gateway(spark).jvm
+
+
+def _catalog(config: SessionConfig) -> dict[str, str]:
+    catalog = dict(config.catalog) or _embedded(str(config.warehouse))
+    if config.warehouse is not None:
+        catalog.setdefault("warehouse", _uri(config.warehouse))
+    catalog.setdefault("cache-enabled", "false")  # marks must be read afresh
+    prefix = f"spark.sql.catalog.{config.catalog_name}"
+    return {
+        prefix: "org.apache.iceberg.spark.SparkCatalog",
+        **{f"{prefix}.{name}": value for name, value in catalog.items()},
+        f"spark.sql.catalog.{STAGING}": "org.apache.iceberg.spark.SparkRewriteTableCatalog",
+        "spark.sql.defaultCatalog": config.catalog_name,
+    }
+
+
+def _embedded(warehouse: str) -> dict[str, str]:
+    folder = _folder(warehouse)
+    if folder is None:
+        raise SettingError(
+            f"lake.warehouse={warehouse} is not a folder of this machine, so the embedded "
+            "catalog cannot live in it; "
+            "describe a catalog with lake.catalog.type, lake.catalog.uri and so on"
+        )
+    options = f"busy_timeout={_BUSY_MS}&journal_mode=WAL&synchronous=FULL"
+    return {"type": "jdbc", "uri": f"jdbc:sqlite:{folder / 'catalog.db'}?{options}"}
+
+
+def _make_folder(config: SessionConfig) -> None:
+    folder = None if config.catalog else _folder(str(config.warehouse))
+    if folder is None:
+        return
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise SettingError(
+            f"lake.warehouse: the folder {folder} cannot be made: {error}"
+        ) from error
+
+
+def _folder(warehouse: str) -> Path | None:
+    """Return the local folder that a warehouse names, None if it is elsewhere."""
+    if warehouse.startswith("file:"):
+        return Path(unquote(urlparse(warehouse).path))
+    return None if ":" in warehouse.split("/", 1)[0] else Path(warehouse)
+
+
+def _uri(warehouse: str) -> str:
+    folder = _folder(warehouse)
+    return warehouse if folder is None else folder.as_uri()
+
+
+def _check(spark: SparkSession) -> None:
+    """Raise SessionFailed if a session that was already there cannot see Iceberg's classes."""
+    name = "org.apache.iceberg.spark.SparkCatalog"
+    try:
+        jvm(spark).py4j.reflection.ReflectionUtil.classForName(name)
+    except Py4JError as error:
+        raise SessionFailed(
+            f"the Spark session of this process does not have Iceberg ({name}): stop it "
+            "before the sink starts, or "
+            f"start it with spark.jars.packages={ICEBERG}"
+        ) from error
+
+
+def quiet_exit(spark: SparkSession) -> None:
+    """Stop a session; a JVM that is already gone is no error."""
+    try:
+        spark.stop()
+    except (Py4JError, OSError) as error:
+        sys.stderr.write(f"the Spark session did not stop cleanly: {error}\n")
+
+
+def described(config: Mapping[str, str]) -> str:
+    """Return the catalog's settings for a log line, without what may be a secret."""
+    plain = {k: v for k, v in config.items() if k in ("type", "uri", "warehouse", "catalog-impl")}
+    return ", ".join(f"{k}={v}" for k, v in sorted(plain.items()))

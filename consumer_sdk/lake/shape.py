@@ -1,0 +1,79 @@
+"""From the records of a batch to the rows of each table: decode, then the user's transform.
+
+A transform takes the decoded frame and returns a frame (the rows of the topic's own table) or a
+dict of table name → frame. In the dict, a name without a dot lies in the own table's namespace. The
+own table may be missing from it: then it gets no rows, but it still keeps the marks (see
+`progress`, rule 3).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+
+from trimtab.assignor.errors import TrimtabError
+from trimtab.consumer_sdk.errors import TransformFailed
+from trimtab.consumer_sdk.lake.config import Transform
+from trimtab.consumer_sdk.lake.decode import decode
+from trimtab.consumer_sdk.lake.names import check_table, dead_letter
+
+
+@dataclass(frozen=True, slots=True)
+class Shaped:
+    """The rows of one batch; `own` is None where the transform gives the own table none."""
+
+    own: DataFrame | None
+    sides: Mapping[str, DataFrame] = field(default_factory=dict[str, DataFrame])
+
+
+@dataclass(frozen=True, slots=True)
+class Shaping:
+    """How the records of one table become rows; `ddl` is None for raw."""
+
+    table: str
+    ddl: str | None = None
+    transform: Transform | None = None
+
+    def shape(self, records: DataFrame) -> Shaped:
+        """Return each table's rows, lazily. Raises TransformFailed."""
+        decoded = decode(records, self.ddl)
+        frames = self._transformed(decoded.good)
+        if decoded.bad is not None:
+            frames[dead_letter(self.table)] = decoded.bad
+        return Shaped(frames.pop(self.table, None), frames)
+
+    def _transformed(self, good: DataFrame) -> dict[str, DataFrame]:
+        if self.transform is None:
+            return {self.table: good}
+        found = self._call(good)
+        if isinstance(found, DataFrame):
+            return {self.table: found}
+        if not isinstance(found, Mapping) or not all(
+            isinstance(f, DataFrame) for f in found.values()
+        ):
+            raise TransformFailed(
+                f"table {self.table}: the transform returned {type(found).__name__}; it "
+                "must return a DataFrame, or "
+                "a dict of table name → DataFrame"
+            )
+        return {self._full(str(name)): frame for name, frame in found.items()}
+
+    def _call(self, good: DataFrame) -> Any:
+        assert self.transform is not None
+        try:
+            return self.transform(good)
+        except TrimtabError:
+            raise
+        except PySparkException as error:
+            line = str(error).strip().splitlines()[0]
+            raise TransformFailed(f"table {self.table}: the transform failed: {line}") from error
+        except Exception as error:
+            raise TransformFailed(
+                f"table {self.table}: the transform failed: {type(error).__name__}: {error}"
+            ) from error
+
+    def _full(self, name: str) -> str:
+        namespace = self.table.rpartition(".")[0]
+        return check_table(name if "." in name else f"{namespace}.{name}", "lake.transform")
