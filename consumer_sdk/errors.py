@@ -4,12 +4,16 @@ CallerError
 ├── SettingError
 │   ├── InvalidSetting           librdkafka refuses the configuration (exit code 2)
 │   └── TableCollision           two topics would land in one table without having been told to
+├── NoJava                       no Java is found
+├── WrongJava                    the Java that is found is too old or too new
+├── MissingExtra                 an optional package is not installed
 ├── ConsumerClosed               a closed consumer was used
 ├── TableMismatch                a table's columns do not fit the rows that are to land in it
 ├── TransformFailed              the user's transform, or a value on its way into a column, failed
 └── OffsetsWentBack              a topic hands out offsets that its table already holds
 PeerError
 ├── BrokerUnreachable            no broker answered (retryable)
+├── JarsUnavailable              Java libraries cannot be downloaded (retryable)
 ├── MembershipFailed             the group cannot be joined, or threw us out for good
 └── LakeError                    what the lake's side does wrong; never raised itself
     ├── SessionFailed            Spark did not start, or its JVM is gone
@@ -19,13 +23,47 @@ PeerError
     └── CommitRaced              another writer changed the table first (retryable)
 """
 
-from typing import ClassVar
+from pathlib import Path
+from typing import ClassVar, Final
 
 from trimtab.assignor.errors import CallerError, PeerError, SettingError
+
+JAVA_ADVICE: Final = (
+    "Trimtab needs Java 17 to 24 (Spark 4.1 does not start with 25): install one, for example "
+    "openjdk-17-jre-headless, or let JAVA_HOME point to it"
+)
 
 
 class InvalidSetting(SettingError):
     """librdkafka refuses the configuration."""
+
+
+class NoJava(CallerError):
+    """No Java is found; `looked` says where."""
+
+    def __init__(self, looked: str) -> None:
+        super().__init__(f"{looked}; {JAVA_ADVICE}")
+        self.looked = looked
+
+
+class WrongJava(CallerError):
+    """The Java at `path` is of a version that Spark and Kafka do not both run on."""
+
+    def __init__(self, path: Path, version: int) -> None:
+        super().__init__(f"{path} is Java {version}; {JAVA_ADVICE}")
+        self.path = path
+        self.version = version
+
+
+class MissingExtra(CallerError):
+    """An optional package is not installed; says which pip command installs it."""
+
+    def __init__(self, package: str, extra: str) -> None:
+        super().__init__(
+            f"{package} is not installed and this needs it: pip install 'trimtab[{extra}]'"
+        )
+        self.package = package
+        self.extra = extra
 
 
 class ConsumerClosed(CallerError):
@@ -43,6 +81,12 @@ class BrokerUnreachable(PeerError):
             "(bootstrap.servers), security.protocol and firewall right?"
         )
         self.bootstrap = bootstrap
+
+
+class JarsUnavailable(PeerError):
+    """Java libraries cannot be downloaded; nothing half-filled is left behind."""
+
+    retryable: ClassVar[bool] = True
 
 
 class MembershipFailed(PeerError):
