@@ -31,9 +31,10 @@ def _needed(problem: Problem) -> tuple[IntArray, int]:
     """Return the members to keep, in order, and how many to add."""
     total = float(problem.weight.sum())
     load = loads(problem.owner, problem.weight, len(problem.capacity))
+    count = loads(problem.owner, np.ones_like(problem.weight), len(problem.capacity))
     kept: list[int] = []
     room = 0.0
-    for member in np.argsort(-load, kind="stable").tolist():
+    for member in np.lexsort((-count, -load)).tolist():
         if kept and room * (1 + TOLERANCE) >= total:
             break
         kept.append(member)

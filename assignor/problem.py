@@ -1,8 +1,8 @@
 """The door between names and numbers: `Group`, `Load`, `Policy` in; dense integers out.
 
 Members are numbered by their ids in order, partitions by topic and number, so the order in which
-they are given does not matter. A draining member holds nothing, and so is not numbered, unless all
-are draining.
+they are given does not matter. A draining member holds nothing, and so is not numbered; where all
+are draining, and no member may be added, they go on as if none were.
 """
 
 import math
@@ -46,7 +46,7 @@ def frame(group: Group, load: Load, policy: Policy, *, spare: bool = False) -> F
     no sense.
     """
     check(group, policy)
-    members = _eligible(group)
+    members = _eligible(group, spare=spare)
     read = frozenset[str]().union(*(m.topics for m in members))
     everything = sorted(set(group.partitions))
     partitions = tuple(p for p in everything if spare or p.topic in read)
@@ -92,9 +92,10 @@ def _positive(what: str, value: float) -> None:
         raise BadProblem(f"{what} is {value} bytes/s; it must be a finite number above 0")
 
 
-def _eligible(group: Group) -> tuple[Member, ...]:
+def _eligible(group: Group, *, spare: bool) -> tuple[Member, ...]:
     members = sorted(group.members, key=lambda m: m.id)
-    return tuple(m for m in members if not m.draining) or tuple(members)
+    staying = tuple(m for m in members if not m.draining)
+    return staying if staying or spare else tuple(members)
 
 
 def _owners(

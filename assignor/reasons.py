@@ -28,7 +28,7 @@ def notes(decided: Outcome, group: Group) -> tuple[str, ...]:
         found.append("the group has no members: nothing can be read")
     elif decided.framed.unassigned:
         found.append(f"no member subscribes to {_listed(map(str, decided.framed.unassigned))}")
-    if group.members and all(m.draining for m in group.members):
+    if any(m.draining for m in decided.framed.members):
         found.append("all members are draining: they go on reading")
     return (*found, *_too_large(decided), *_overload(decided))
 

@@ -89,7 +89,7 @@ def _repaired(problem: Problem) -> IntArray:
 def _levelled(problem: Problem, bins: IntArray) -> IntArray:
     """Hand partitions to members that are less than half as full as the fullest (rule 3)."""
     bins = bins.copy()
-    for _ in range(len(bins)):  # each step lowers the sum of squares; the bound is for safety
+    for _ in range(4 * len(bins)):  # fills, sorted, fall at each step; the bound is for safety
         fill = _fill(problem, bins)
         hungry = np.flatnonzero(fill < HALF * fill.max())
         step = next(
@@ -115,6 +115,7 @@ def _gift(problem: Problem, bins: IntArray, fill: FloatArray, member: int) -> in
     taker = fill[member] + problem.weight / problem.capacity[member]
     rest = giver - problem.weight / problem.capacity[bins]
     helps = problem.subscribed[problem.topic, member] & (taker < giver) & (bins != member)
+    helps &= np.bincount(bins)[bins] > 1  # to hand the only one on is no gain
     items = np.flatnonzero(helps)
     if not items.size:
         return NOBODY

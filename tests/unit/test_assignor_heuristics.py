@@ -1,0 +1,234 @@
+"""Each heuristic on cases made by hand, and what Algorithm 1 leaves open, rule by rule."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from trimtab.assignor import NOBODY, Problem, get
+
+ALL_COUNTING = ("nf", "nfd", "ff", "ffd", "wf", "wfd", "bf", "bfd", "mwf", "mbf", "mwfp", "mbfp")
+MODIFIED = ("mwf", "mbf", "mwfp", "mbfp")
+
+
+def problem(
+    weights: Sequence[float],
+    owners: Sequence[int] | None = None,
+    capacity: Sequence[float] = (),
+    *,
+    spare: float | None = 10.0,
+    topics: Sequence[int] | None = None,
+    subscribed: Sequence[Sequence[bool]] | None = None,
+) -> Problem:
+    """Return a problem; by default open, capacity 10, nobody reads anything, one topic for all."""
+    owner = np.array(owners if owners is not None else [NOBODY] * len(weights), dtype=np.int32)
+    members = capacity or [10.0] * (int(owner.max(initial=NOBODY)) + 1)
+    topic = np.array(topics or [0] * len(weights), dtype=np.int32)
+    readers = subscribed or [[True] * len(members)] * (int(topic.max(initial=0)) + 1)
+    return Problem(
+        weight=np.array(weights, dtype=np.float64),
+        owner=owner,
+        topic=topic,
+        lag=np.array(weights, dtype=np.float64),
+        capacity=np.array(members, dtype=np.float64),
+        subscribed=np.array(readers, dtype=np.bool_).reshape(len(readers), len(members)),
+        spare=spare,
+    )
+
+
+def bins(name: str, given: Problem) -> list[int]:
+    packed: list[int] = get(name).pack(given).tolist()
+    return packed
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("nf", [0, 0, 1, 2, 2, 2, 3]),
+        ("ff", [0, 0, 1, 2, 0, 1, 2]),
+        ("wf", [0, 0, 1, 2, 2, 0, 1]),
+        ("bf", [0, 0, 1, 2, 1, 0, 2]),
+    ],
+)
+def test_classics_in_the_order_given(name: str, expected: list[int]) -> None:
+    """Next fit sees one bin; first, worst and best fit choose differently among the open ones."""
+    assert bins(name, problem([4, 3, 8, 6, 2, 2, 2])) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("nfd", [1, 2, 0, 1, 2, 2, 2]),
+        ("ffd", [1, 2, 0, 1, 2, 0, 2]),
+        ("wfd", [1, 2, 0, 1, 2, 2, 0]),
+        ("bfd", [1, 2, 0, 1, 2, 0, 2]),
+    ],
+)
+def test_classics_decreasing(name: str, expected: list[int]) -> None:
+    """The decreasing variants take the largest first, ties in the order of the partitions."""
+    assert bins(name, problem([4, 3, 8, 6, 3, 2, 2])) == expected
+
+
+def test_rule_1_consumers_by_total_or_by_largest_partition() -> None:
+    """mbf visits the consumer with the largest total first, mbfp that with the largest partition.
+
+    Whoever comes first keeps its own; the other's small partitions go where they fit.
+    """
+    given = problem([4, 4, 1, 7, 1], [0, 0, 0, 1, 1])
+    assert bins("mbf", given) == [0, 0, 0, 1, 0]  # 9 before 8
+    assert bins("mbfp", given) == [0, 0, 1, 1, 1]  # 7 before 4
+
+
+def test_rule_2_a_consumer_is_emptied_from_its_smallest_up() -> None:
+    """Small partitions move to open bins until one fits nowhere; the own bin keeps the rest."""
+    given = problem([7, 1, 2, 3], [0, 1, 1, 1])
+    assert bins("mbf", given) == [0, 0, 0, 1]
+
+
+def test_rule_2_the_first_that_does_not_fit_takes_all_smaller_ones_along() -> None:
+    """When a consumer outgrew its capacity, what comes after the first misfit is set aside too.
+
+    7 stays; 6 does not fit, and 2, which would, is set aside with it. Then 6 opens a new bin, and 2
+    goes where there is least room (best fit) or most (worst fit).
+    """
+    given = problem([7, 6, 2], [0, 0, 0])
+    assert bins("mbf", given) == [0, 1, 0]
+    assert bins("mwf", given) == [0, 1, 1]
+
+
+def test_rule_3_unread_partitions_open_the_lowest_free_bin() -> None:
+    """What nobody read goes where it fits, largest first, else to the lowest number not in use."""
+    given = problem([9, 9, 8, 7], [1, 3, NOBODY, NOBODY])
+    assert bins("mbf", given) == [1, 3, 0, 2]
+
+
+@pytest.mark.parametrize("name", ALL_COUNTING)
+def test_rule_3_a_new_bin_is_the_current_consumer_if_closed(name: str) -> None:
+    """A partition that needs a bin of its own keeps its consumer."""
+    assert bins(name, problem([9, 8, 7], [4, 2, 5])) == [4, 2, 5]
+
+
+@pytest.mark.parametrize("name", ALL_COUNTING)
+def test_rule_4_an_empty_bin_takes_a_partition_of_any_size(name: str) -> None:
+    """A partition above every capacity stays where it is, alone, and does not wander."""
+    assert bins(name, problem([25, 1], [1, 0])) == [1, 0]
+    assert bins(name, problem([25, 1])) == [0, 1]
+
+
+@pytest.mark.parametrize("name", MODIFIED)
+def test_rule_4_with_differing_capacities_it_goes_to_who_can_hold_it(name: str) -> None:
+    """A partition too large for its consumer leaves for a member that can hold it."""
+    assert bins(name, problem([25], [0], [10.0, 30.0], spare=None)) == [1]
+
+
+def test_rule_5_ties_go_to_the_lowest_bin() -> None:
+    """Of bins with equal room the lowest number is taken, by every fit."""
+    given = problem([6, 6, 2], [2, 1, NOBODY])
+    for name in ("ff", "bf", "wf", "mbf", "mwf"):
+        assert bins(name, given) == [2, 1, 1]
+
+
+def test_rule_5_zero_speeds_are_items() -> None:
+    """A partition without load is placed like any other, but in no bin above its capacity."""
+    assert bins("bfd", problem([10, 0, 0])) == [0, 0, 0]
+    assert bins("bfd", problem([11, 0, 0])) == [0, 1, 1]
+
+
+def test_rule_8_next_fit_sees_the_last_opened_bin_only() -> None:
+    """Room left in an earlier bin is lost to next fit."""
+    assert bins("nf", problem([2, 9, 2])) == [0, 1, 2]
+
+
+def test_fits_allows_for_sums_of_floats() -> None:
+    """Ten times a tenth fills a bin of one exactly, however the sum is rounded."""
+    assert set(bins("ff", problem([0.1] * 10, spare=1.0))) == {0}
+
+
+@pytest.mark.parametrize("name", ALL_COUNTING)
+def test_closed_mode_leaves_out_what_fits_nowhere(name: str) -> None:
+    """With the members there are, a partition without room has NOBODY."""
+    assert sorted(bins(name, problem([8, 8, 8], capacity=[10.0, 10.0], spare=None))) == [-1, 0, 1]
+
+
+@pytest.mark.parametrize("name", ALL_COUNTING)
+def test_members_get_only_what_they_subscribe_to(name: str) -> None:
+    """A member that reads one topic gets none of another; an added one reads everything."""
+    given = problem(
+        [1, 1, 1, 9.5],
+        [1, 0, NOBODY, NOBODY],
+        [10.0, 10.0],
+        topics=[0, 1, 0, 1],
+        subscribed=[[True, False], [False, True]],
+    )
+    packed = bins(name, given)
+    assert packed[0] == 0
+    assert packed[2] in {0, 2}
+    assert {packed[1], packed[3]} <= {1, 2}
+
+
+def test_capacities_may_differ() -> None:
+    """Best fit fills the small member with what fits there, the large one with the rest."""
+    assert bins("bfd", problem([9, 4, 4], capacity=[5.0, 20.0], spare=None)) == [1, 1, 1]
+    assert bins("mbf", problem([9, 4, 4], [1, 0, 0], [5.0, 20.0], spare=None)) == [1, 1, 1]
+
+
+@pytest.mark.parametrize("name", ALL_COUNTING)
+def test_nothing_to_do_gives_nothing(name: str) -> None:
+    """No partitions need no bins, in either mode."""
+    assert bins(name, problem([])) == []
+    assert bins(name, problem([], spare=None)) == []
+
+
+def test_lag_aware_gives_the_example_of_its_proposal() -> None:
+    """KAFKA-5337: lags 100,000, 60,000 and 50,000 on two consumers: 100,000 and 110,000."""
+    given = problem([100_000, 60_000, 50_000], capacity=[1.0, 1.0], spare=None)
+    assert bins("lag-aware", given) == [0, 1, 1]
+
+
+def test_lag_aware_counts_before_it_weighs() -> None:
+    """The number of partitions comes first: four partitions on two consumers are two each."""
+    given = problem([100, 1, 1, 1], capacity=[1.0, 1.0], spare=None)
+    assert bins("lag-aware", given) == [0, 1, 1, 0]
+
+
+def test_lag_aware_starts_every_topic_afresh() -> None:
+    """Counts and lags are those within the topic: member 0 gets each topic's largest lag."""
+    given = problem(
+        [9, 5, 7, 2],
+        capacity=[1.0, 1.0],
+        spare=None,
+        topics=[0, 0, 1, 1],
+        subscribed=[[True, True], [True, True]],
+    )
+    assert bins("lag-aware", given) == [0, 1, 0, 1]
+
+
+def test_sticky_keeps_what_is_even() -> None:
+    """An assignment whose counts differ by at most one is left alone."""
+    given = problem([1, 1, 1, 1, 1], [1, 0, 1, 0, 1], [1.0, 1.0], spare=None)
+    assert bins("sticky", given) == [1, 0, 1, 0, 1]
+
+
+def test_sticky_gives_a_newcomer_its_share_and_no_more() -> None:
+    """When a third member joins two with three each, it gets one from each."""
+    given = problem([1] * 6, [0, 0, 0, 1, 1, 1], [1.0] * 3, spare=None)
+    packed = bins("sticky", given)
+    assert sorted(packed) == [0, 0, 1, 1, 2, 2]
+    assert sum(a != b for a, b in zip(packed, given.owner.tolist(), strict=True)) == 2
+
+
+def test_sticky_hands_on_through_a_third_member() -> None:
+    """The fullest may relieve itself through a member between it and the emptiest.
+
+    Member 0 reads topic 0 only, member 2 topic 1 only; member 1 reads both, and passes on one of
+    topic 1 for the one of topic 0 that it takes over.
+    """
+    given = problem(
+        [1] * 5,
+        [0, 0, 0, 1, 1],
+        [1.0] * 3,
+        spare=None,
+        topics=[0, 0, 0, 1, 1],
+        subscribed=[[True, True, False], [False, True, True]],
+    )
+    assert sorted(bins("sticky", given)) == [0, 0, 1, 1, 2]

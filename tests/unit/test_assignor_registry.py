@@ -1,0 +1,163 @@
+"""Heuristics by name, and those that third parties bring."""
+
+from importlib.metadata import EntryPoint, EntryPoints
+
+import numpy as np
+import pytest
+
+from trimtab.assignor import (
+    BrokenHeuristic,
+    Group,
+    Heuristic,
+    Load,
+    Member,
+    Policy,
+    Problem,
+    TopicPartition,
+    UnknownHeuristic,
+    get,
+    names,
+    place,
+    registry,
+)
+from trimtab.assignor.model import IntArray
+
+PAPER = ("nf", "nfd", "ff", "ffd", "wf", "wfd", "bf", "bfd", "mwf", "mbf", "mwfp", "mbfp")
+
+
+def all_to_the_last(problem: Problem) -> IntArray:
+    """Everything to the last member.
+
+    More words.
+    """
+    return np.full(len(problem.weight), len(problem.capacity) - 1, dtype=np.int32)
+
+
+def out_of_range(problem: Problem) -> IntArray:
+    return np.full(len(problem.weight), 99, dtype=np.int32)
+
+
+def too_few(problem: Problem) -> IntArray:
+    return np.zeros(len(problem.weight) + 1, dtype=np.int32)
+
+
+def regardless(problem: Problem) -> IntArray:
+    return np.zeros(len(problem.weight), dtype=np.int32)
+
+
+def never(problem: Problem) -> IntArray:
+    return np.full(len(problem.weight), -1, dtype=np.int32)
+
+
+def failing(_problem: Problem) -> IntArray:
+    raise ZeroDivisionError("no bins")
+
+
+WITH_PRESETS = Heuristic(
+    "as-its-author-calls-it", all_to_the_last, "x", "y", presets={"calm": regardless}
+)
+NOT_A_FUNCTION = 3
+
+
+@pytest.fixture
+def third_parties(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Install entry points that point into this file, and a broken one."""
+    here = EntryPoints(
+        EntryPoint(name.replace("_", "-"), f"{__name__}:{name}", registry.GROUP)
+        for name in (
+            "all_to_the_last",
+            "out_of_range",
+            "too_few",
+            "regardless",
+            "never",
+            "failing",
+            "WITH_PRESETS",
+            "NOT_A_FUNCTION",
+        )
+    )
+    broken = EntryPoint("broken", "no_such_package.heuristic:pack", registry.GROUP)
+    shadow = EntryPoint("mbf", "no_such_package.heuristic:pack", registry.GROUP)
+    found = EntryPoints((*here, broken, shadow))
+    monkeypatch.setattr(registry, "entry_points", lambda group: found.select(group=group))
+
+
+def decide(heuristic: str) -> dict[str, int]:
+    group = Group(
+        (Member("a", frozenset({"u"})), Member("b", frozenset({"t"}))),
+        tuple(TopicPartition("t", p) for p in range(3)),
+    )
+    plan = place(group, Load(), Policy(heuristic=heuristic))
+    return {m: len(held) for m, held in plan.assignment.items()}
+
+
+def test_built_in_names() -> None:
+    """The names of the issue are there, in the order of their sources."""
+    assert names() == (*PAPER, "lag-aware", "sticky")
+    assert all(get(name).summary and get(name).source for name in names())
+
+
+def test_promises() -> None:
+    """The classics, sticky and lag-aware settle; sticky and lag-aware do not count."""
+    assert [n for n in names() if not get(n).settles] == ["mwf", "mbf", "mwfp", "mbfp"]
+    assert [n for n in names() if not get(n).counts] == ["lag-aware", "sticky"]
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("stikcy", "heuristic 'stikcy' is not known; did you mean 'sticky'\\? there is: nf, nfd,"),
+        ("lagaware", "did you mean 'lag-aware'"),
+        ("", "heuristic '' is not known; there is: nf"),
+        ("mbf:calm", "preset 'calm' of mbf is not known; there is: none"),
+    ],
+)
+def test_an_unknown_name_suggests_the_nearest(name: str, said: str) -> None:
+    """A typing error is answered with the name that was meant, and exit code 2."""
+    with pytest.raises(UnknownHeuristic, match=said) as caught:
+        get(name)
+    assert caught.value.exit_code == 2
+
+
+@pytest.mark.usefixtures("third_parties")
+def test_a_function_of_a_third_party_is_a_heuristic() -> None:
+    """A plain function is enough; its first line is its summary."""
+    assert get("all-to-the-last").summary == "Everything to the last member."
+    assert decide("all-to-the-last") == {"a": 0, "b": 3}
+
+
+@pytest.mark.usefixtures("third_parties")
+def test_presets_are_chosen_after_a_colon() -> None:
+    """name:preset picks a variant, under the name of the entry point."""
+    assert get("WITH-PRESETS").name == "WITH-PRESETS"
+    assert get("WITH-PRESETS:calm").pack is regardless
+    assert get("WITH-PRESETS:calm").name == "WITH-PRESETS:calm"
+    with pytest.raises(UnknownHeuristic, match="did you mean 'calm'"):
+        get("WITH-PRESETS:clam")
+
+
+@pytest.mark.usefixtures("third_parties")
+def test_a_broken_third_party_hurts_nobody_else() -> None:
+    """One that cannot be loaded is listed, and named when asked for; it replaces no built-in."""
+    assert "broken" in names()
+    assert get("mbf").source.startswith("Kafka Consumer Group Autoscaler")
+    with pytest.raises(BrokenHeuristic, match=r"'no_such_package\.heuristic:pack' cannot be"):
+        get("broken")
+    with pytest.raises(BrokenHeuristic, match="gives int; it must give a Heuristic or a function"):
+        get("NOT-A-FUNCTION")
+
+
+@pytest.mark.usefixtures("third_parties")
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("failing", "failed: ZeroDivisionError"),
+        ("too-few", "gave \\(4,\\) bins for 3 partitions"),
+        ("out-of-range", "gave a bin outside -1..1"),
+        ("regardless", "gave a partition to a member that does not subscribe to it"),
+        ("never", "leaves partitions out although any member could hold them all"),
+    ],
+)
+def test_a_third_party_cannot_corrupt_a_plan(name: str, said: str) -> None:
+    """A heuristic that fails or answers nonsense is named; its answer goes nowhere."""
+    with pytest.raises(BrokenHeuristic, match=said):
+        decide(name)
