@@ -1,0 +1,216 @@
+"""Fetching jars: once, whole or not at all, offline afterwards. A fake `java` plays Ivy."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from trimtab.consumer_sdk import jars
+from trimtab.consumer_sdk.errors import JarsUnavailable, MissingExtra
+
+COORDINATES = ("org.example:one:1.0",)
+
+IVY = """#!{python}
+import os, pathlib, sys, time
+if "-version" in sys.argv:
+    sys.exit('openjdk version "17.0.1"')
+here = pathlib.Path({here!r})
+with (here / "calls").open("a") as calls:
+    calls.write("call\\n")
+    calls.write(pathlib.Path(sys.argv[sys.argv.index("-ivy") + 1]).read_text() + "\\n")
+lib = pathlib.Path(sys.argv[sys.argv.index("-retrieve") + 1]).parent
+lib.mkdir(parents=True, exist_ok=True)
+print("\\tfound org.example#one;1.0 in public", flush=True)
+(lib / "one-1.0.jar").write_bytes(b"jar" * 100)
+mode = (here / "mode").read_text()
+if mode == "fail" or (mode == "fail once" and not (here / "failed").exists()):
+    (here / "failed").touch()
+    print("unresolved dependency: org.example#one;1.0: not found")
+    sys.exit(1)
+while mode == "wait" and not (here / "go").exists():
+    time.sleep(0.01)
+print("\\t[SUCCESSFUL ] org.example#one;1.0!one.jar (1ms)")
+"""
+
+
+class Ivy:
+    """A `java` that does what Ivy would, and counts its calls."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        java = folder / "bin" / "java"
+        java.parent.mkdir(parents=True)
+        java.write_text(IVY.format(python=sys.executable, here=str(folder)))
+        java.chmod(0o755)
+        self.mode("good")
+
+    def mode(self, mode: str) -> None:
+        (self.folder / "mode").write_text(mode)
+
+    @property
+    def said(self) -> str:
+        calls = self.folder / "calls"
+        return calls.read_text() if calls.exists() else ""
+
+    @property
+    def calls(self) -> int:
+        return self.said.splitlines().count("call")
+
+
+@pytest.fixture
+def ivy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ivy:
+    made = Ivy(tmp_path / "ivy")
+    monkeypatch.setenv("JAVA_HOME", str(made.folder))
+    monkeypatch.setenv("TRIMTAB_CACHE", str(tmp_path / "cache"))
+    return made
+
+
+def left(cache: Path) -> list[str]:
+    """Everything in the cache but locks."""
+    return sorted(p.name for p in (cache / "jars").iterdir() if p.suffix != ".lock")
+
+
+def test_second_time_needs_neither_network_nor_java(
+    ivy: Ivy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What has been fetched is returned again without starting anything."""
+    first = jars.fetch("example", COORDINATES)
+    monkeypatch.setenv("JAVA_HOME", "/nowhere")
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    assert jars.fetch("example", COORDINATES) == first
+    assert [jar.name for jar in first] == ["one-1.0.jar"]
+    assert ivy.calls == 1
+
+
+def test_other_coordinates_are_another_folder(ivy: Ivy) -> None:
+    """Jars of one version are never mixed with those of another."""
+    first = jars.fetch("example", COORDINATES)
+    second = jars.fetch("example", ["org.example:one:1.1"])
+    assert first[0].parent != second[0].parent
+    assert ivy.calls == 2
+
+
+def test_asks_ivy_for_runtime_without_the_excluded(ivy: Ivy) -> None:
+    """Ivy is asked for the runtime parts, and not for what is excluded."""
+    jars.fetch("example", COORDINATES, excludes=["org.example:bad&ugly"])
+    assert 'org="org.example" name="one" rev="1.0" conf="default->runtime,master"' in ivy.said
+    assert '<exclude org="org.example" module="bad&amp;ugly"/>' in ivy.said
+
+
+@pytest.mark.parametrize("damage", ["short jar", "no jar", "no marker", "torn marker", "empty"])
+def test_damaged_cache_is_fetched_anew(ivy: Ivy, damage: str) -> None:
+    """A folder that is not whole is never used."""
+    (jar,) = jars.fetch("example", COORDINATES)
+    marker = jar.parent / jars.MARKER
+    match damage:
+        case "short jar":
+            jar.write_bytes(b"ja")
+        case "no jar":
+            jar.unlink()
+        case "no marker":
+            marker.unlink()
+        case "torn marker":
+            marker.write_text('{"one-1.0.jar": 3')
+        case _:
+            marker.write_text(json.dumps({}))
+    assert jars.fetch("example", COORDINATES) == (jar,)
+    assert jar.read_bytes() == b"jar" * 100
+    assert ivy.calls == 2
+
+
+def test_failure_leaves_nothing(ivy: Ivy, tmp_path: Path) -> None:
+    """A failed download says what Ivy said, and leaves no folder behind."""
+    ivy.mode("fail")
+    with pytest.raises(JarsUnavailable, match=r"unresolved dependency: org\.example#one;1\.0"):
+        jars.fetch("example", COORDINATES)
+    assert left(tmp_path / "cache") == []
+
+
+def test_a_hiccup_is_tried_again(ivy: Ivy) -> None:
+    """One failed attempt is not the end."""
+    ivy.mode("fail once")
+    assert len(jars.fetch("example", COORDINATES)) == 1
+    assert ivy.calls == 2
+
+
+@pytest.mark.usefixtures("ivy")
+def test_without_pyspark(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without pyspark the error gives the pip command."""
+    monkeypatch.setattr(jars.importlib.util, "find_spec", lambda _: None)
+    with pytest.raises(MissingExtra, match=r"pyspark is not installed.*pip install 'trimtab\[lake"):
+        jars.fetch("example", COORDINATES)
+
+
+@pytest.mark.usefixtures("ivy")
+def test_folder_that_cannot_be_written(tmp_path: Path) -> None:
+    """A cache folder that cannot be made is named, with the way out."""
+    (tmp_path / "cache").write_text("a file, not a folder")
+    with pytest.raises(JarsUnavailable, match="let TRIMTAB_CACHE name a folder"):
+        jars.fetch("example", COORDINATES)
+
+
+@pytest.mark.usefixtures("ivy")
+def test_progress_is_told_jar_by_jar() -> None:
+    """A caller's progress function hears what was found and what was fetched."""
+    heard: list[str] = []
+    jars.fetch("example", COORDINATES, progress=heard.append)
+    assert heard == ["example: 1 found", "example: 1 of 1 fetched"]
+
+
+@pytest.mark.usefixtures("ivy")
+def test_quiet_without_a_terminal(capfd: pytest.CaptureFixture[str]) -> None:
+    """Into a file goes one line, and nothing at all when the cache is warm."""
+    jars.fetch("example", COORDINATES)
+    cold = capfd.readouterr()
+    jars.fetch("example", COORDINATES)
+    warm = capfd.readouterr()
+    assert (cold.out, len(cold.err.splitlines())) == ("", 1)
+    assert (warm.out, warm.err) == ("", "")
+
+
+CHILD = """
+from trimtab.consumer_sdk import jars
+def heard(text):
+    print(text, flush=True)
+print(*jars.fetch("example", ("org.example:one:1.0",), progress=heard))
+"""
+
+
+def start_child() -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", CHILD], env=dict(os.environ), stdout=subprocess.PIPE, text=True
+    )
+
+
+def test_two_processes_fetch_once(ivy: Ivy) -> None:
+    """Of two processes that need the same jars, one fetches and the other waits for it."""
+    ivy.mode("wait")
+    with start_child() as one:
+        assert one.stdout
+        assert one.stdout.readline() == "example: 1 found\n"
+        with start_child() as two:
+            assert two.stdout
+            assert "another process is fetching" in two.stdout.readline()
+            (ivy.folder / "go").touch()
+            assert one.stdout.readlines()[-1] == two.stdout.readlines()[-1]
+    assert ivy.calls == 1
+
+
+def test_killed_in_the_middle(ivy: Ivy, tmp_path: Path) -> None:
+    """A process killed while fetching leaves nothing that is used; the next one starts afresh."""
+    ivy.mode("wait")
+    with start_child() as one:
+        assert one.stdout
+        one.stdout.readline()
+        one.kill()
+    ivy.mode("good")
+    with start_child() as two:
+        assert two.stdout
+        assert "another process" in two.stdout.readline()  # the orphaned Ivy still holds the lock
+        (ivy.folder / "go").touch()
+        assert two.stdout.readlines()[-1].strip().endswith("one-1.0.jar")
+    assert ivy.calls == 2
+    assert len(left(tmp_path / "cache")) == 1

@@ -1,0 +1,82 @@
+"""Finding Java: each way it can be missing or wrong has a name and a remedy."""
+
+from pathlib import Path
+
+import pytest
+
+from trimtab.consumer_sdk.errors import NoJava, WrongJava
+from trimtab.consumer_sdk.java import require_java
+
+
+def fake_java(folder: Path, says: str) -> Path:
+    java = folder / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    java.write_text(f"#!/bin/sh\ncat >&2 <<'END'\n{says}\nEND\n")
+    java.chmod(0o755)
+    return java
+
+
+@pytest.fixture
+def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPatch:
+    """No JAVA_HOME; PATH holds the shell's tools and tmp_path/bin only."""
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    for tool in ("/bin/sh", "/bin/cat"):
+        (tools / Path(tool).name).symlink_to(tool)
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{tools}")
+    return monkeypatch
+
+
+@pytest.mark.usefixtures("alone")
+def test_no_java_is_named() -> None:
+    """Without any Java the error says where was looked and which versions will do."""
+    with pytest.raises(NoJava, match=r"JAVA_HOME is not set.*Java 17 to 24"):
+        require_java()
+
+
+def test_java_home_without_java(alone: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A JAVA_HOME that holds no java is named, and PATH does not hide the mistake."""
+    fake_java(tmp_path, 'openjdk version "17.0.1"')
+    alone.setenv("JAVA_HOME", "/nowhere/jdk")
+    with pytest.raises(NoJava, match="JAVA_HOME is /nowhere/jdk"):
+        require_java()
+
+
+@pytest.mark.usefixtures("alone")
+@pytest.mark.parametrize(
+    ("says", "version"),
+    [
+        ('java version "1.8.0_402"', 8),
+        ('openjdk version "11.0.2" 2019-01-15', 11),
+        ('openjdk version "25" 2025-09-16', 25),
+        ('openjdk version "26-ea" 2026-03-17', 26),
+    ],
+)
+def test_wrong_version(tmp_path: Path, says: str, version: int) -> None:
+    """Java that Spark or Kafka does not run on is refused, with its path and version."""
+    java = fake_java(tmp_path, says)
+    with pytest.raises(WrongJava, match=f"is Java {version}; Trimtab needs") as caught:
+        require_java()
+    assert (caught.value.path, caught.value.version) == (java, version)
+
+
+@pytest.mark.parametrize("version", ["17.0.15", "21", "24.0.1"])
+def test_right_version(alone: pytest.MonkeyPatch, tmp_path: Path, version: str) -> None:
+    """Java 17 to 24 is taken, also when it talks about its options first."""
+    says = f'Picked up JAVA_TOOL_OPTIONS: -Xmx1g\nopenjdk version "{version}"'
+    assert require_java_in(alone, tmp_path, says) == tmp_path / "bin" / "java"
+
+
+def require_java_in(patch: pytest.MonkeyPatch, home: Path, says: str) -> Path:
+    fake_java(home, says)
+    patch.setenv("JAVA_HOME", str(home))
+    return require_java()
+
+
+@pytest.mark.usefixtures("alone")
+def test_a_stub_that_is_no_java(tmp_path: Path) -> None:
+    """A java that only advertises where to get one counts as none."""
+    fake_java(tmp_path, "Unable to locate a Java Runtime.")
+    with pytest.raises(NoJava, match="Unable to locate a Java Runtime"):
+        require_java()
