@@ -1,1 +1,1 @@
-"""TODO."""
+"""Where replicas run: adapters behind `ReplicaTarget`."""

@@ -1,0 +1,219 @@
+"""The loop: observe, decide, check again, act, report. Everything it knows can be rebuilt.
+
+Before it acts it looks at group and replicas once more and decides again; where the answer
+differs, the premise has changed and nothing is done until the next turn. A plan is published
+before replicas are started or stopped for it: whatever a crash leaves undone, the next sidecar
+finds in the plan.
+"""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from trimtab.assignor.clock import Clock
+from trimtab.assignor.control import GroupPlan, PartitionSpeed, WriteSpeeds
+from trimtab.assignor.errors import PeerError, TrimtabError
+from trimtab.assignor.model import TopicPartition
+from trimtab.sidecar.decide import decide, done
+from trimtab.sidecar.handovers import Ledger
+from trimtab.sidecar.monitor import Measurement, Watch
+from trimtab.sidecar.observation import GroupState, GroupView, Instance, Observation, Reader
+from trimtab.sidecar.policy import Memory
+from trimtab.sidecar.report import Report, Reporter
+from trimtab.sidecar.restarts import pending
+from trimtab.sidecar.settings import Settings
+from trimtab.sidecar.targets.port import ReplicaTarget
+from trimtab.sidecar.topics import Board
+from trimtab.sidecar.verdict import Action, Verdict
+
+log = logging.getLogger("trimtab.sidecar")
+
+ADVICE: Final = frozenset(
+    {Action.START, Action.REPLACE, Action.SURGE, Action.DRAIN, Action.UNDRAIN, Action.STOP}
+)
+"""What is only said where replicas are not ours to change."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Whom the loop works with."""
+
+    watch: Watch
+    board: Board
+    target: ReplicaTarget
+    reporters: Sequence[Reporter] = ()
+
+
+class Loop:
+    """One sidecar at work on one group."""
+
+    def __init__(self, settings: Settings, parts: Parts, clock: Clock) -> None:
+        self._settings = settings
+        self._policy = settings.policy
+        self._parts = parts
+        self._clock = clock
+        self._memory = Memory()
+        self._plan: GroupPlan | None = None
+        self._plan_known = False
+        self._ledger = Ledger(clock.wall())
+
+    def run(self, wait: Callable[[float], bool]) -> None:
+        """Turn until `wait(seconds)` says to stop; it waits so long, or until it is to end."""
+        seconds = 0.0
+        while not wait(seconds):
+            begun = self._clock.monotonic()
+            self.turn()
+            seconds = max(0.0, self._settings.interval - (self._clock.monotonic() - begun))
+
+    def turn(self) -> Verdict:
+        """Observe, decide, check again, act and report, once."""
+        begun = self._clock.monotonic()
+        measured = self._parts.watch.measure()
+        trouble = [*measured.trouble, *self._learn_plan(), *self._publish_speeds(measured)]
+        seen = self._observe(measured.speeds, measured.group, trouble)
+        now, before = self._clock.wall(), self._memory
+        started = self._clock.monotonic()
+        verdict, self._memory = decide(seen, self._policy, before, now, self._settings.group)
+        decided_in = self._clock.monotonic() - started
+        verdict = self._checked(verdict, seen, before, now)
+        verdict = self._act(verdict, seen, now)
+        report = Report(
+            time=now,
+            verdict=verdict,
+            speeds=measured.speeds,
+            epoch=0 if self._plan is None else self._plan.epoch,
+            reachable=measured.group.state is not GroupState.UNKNOWN and self._plan_known,
+            decided_in=decided_in,
+            turned_in=self._clock.monotonic() - begun,
+            trouble=seen.trouble,
+        )
+        self._tell(report, measured)
+        return verdict
+
+    def stop_workers(self, wait: Callable[[float], bool]) -> bool:
+        """Ask every replica to end and wait for it; tells whether all have."""
+        deadline = self._clock.monotonic() + 2 * self._settings.stop_patience
+        while self._clock.monotonic() < deadline:
+            alive = [i.name for i in self._parts.target.replicas() if i.alive]
+            if not alive:
+                return True
+            for name in alive:
+                self._parts.target.stop(name)
+            wait(0.2)
+        return False
+
+    def _learn_plan(self) -> tuple[str, ...]:
+        """Read the plan in force, once; the sidecar is its only writer from then on."""
+        if self._plan_known:
+            return ()
+        try:
+            self._plan = self._parts.board.plan()
+        except PeerError as error:
+            return (str(error),)
+        self._plan_known = True
+        if self._plan is not None:
+            self._memory = replace(self._memory, changed=self._plan.time)
+            log.info("plan %d is in force: %s", self._plan.epoch, "; ".join(self._plan.reasons))
+        return ()
+
+    def _publish_speeds(self, measured: Measurement) -> tuple[str, ...]:
+        if self._settings.dry_run or measured.group.state is GroupState.UNKNOWN:
+            return ()
+        by_topic: dict[str, dict[int, PartitionSpeed]] = {}
+        for (topic, number), speed in measured.speeds.items():
+            by_topic.setdefault(topic, {})[number] = speed
+        s, now = self._settings, self._clock.wall()
+        values = [
+            WriteSpeeds(s.group, topic, now, s.window, s.source, speeds)
+            for topic, speeds in sorted(by_topic.items())
+        ]
+        try:
+            self._parts.board.publish(values)
+        except PeerError as error:
+            return (str(error),)
+        return ()
+
+    def _observe(
+        self, speeds: Mapping[TopicPartition, PartitionSpeed], group: GroupView, trouble: list[str]
+    ) -> Observation:
+        replicas = self._replicas(group, trouble)
+        alive = [i.name for i in replicas or () if i.alive]
+        return Observation(
+            speeds=speeds,
+            group=_distinct(group) if self._policy.advisory else group,
+            replicas=replicas,
+            plan=self._plan,
+            plan_known=self._plan_known,
+            restart=() if replicas is None else pending(self._settings.state, alive),
+            trouble=tuple(trouble),
+        )
+
+    def _replicas(self, group: GroupView, trouble: list[str]) -> tuple[Instance, ...] | None:
+        if self._policy.advisory:
+            names = sorted(r.instance for r in _distinct(group).readers)
+            return tuple(Instance(name, alive=True, started=0.0) for name in names)
+        try:
+            return self._parts.target.replicas()
+        except PeerError as error:
+            trouble.append(str(error))
+            return None
+
+    def _checked(self, verdict: Verdict, seen: Observation, before: Memory, now: float) -> Verdict:
+        """Look at group and replicas again; hold where the verdict would not be the same."""
+        if verdict.action is Action.HOLD or self._policy.advisory:
+            return verdict
+        fresh = self._observe(seen.speeds, self._parts.watch.group(), [])
+        again, _ = decide(fresh, self._policy, before, now, self._settings.group)
+        if again.agrees(verdict):
+            return verdict
+        reason = f"{verdict.action} is put off: the group changed while it was decided"
+        return Verdict(Action.HOLD, (reason, *again.reasons), verdict.numbers)
+
+    def _act(self, verdict: Verdict, seen: Observation, now: float) -> Verdict:
+        if verdict.action is Action.HOLD or self._only_said(verdict):
+            return verdict
+        try:
+            self._publish_plan(verdict.plan)
+            for name in verdict.stop:
+                self._parts.target.stop(name)
+            started = self._parts.target.add(verdict.add) if verdict.add else ()
+        except TrimtabError as error:
+            log.error("%s failed: %s", verdict.action, error)  # noqa: TRY400 - it says all itself
+            if verdict.action is Action.REPLACE:
+                self._memory = done(verdict, seen, self._memory, now)  # counts: no hot loop
+            return verdict
+        self._memory = done(verdict, seen, self._memory, now)
+        if started:
+            return replace(verdict, reasons=(*verdict.reasons, f"started {' and '.join(started)}"))
+        return verdict
+
+    def _only_said(self, verdict: Verdict) -> bool:
+        return self._policy.advisory and verdict.action in ADVICE
+
+    def _publish_plan(self, plan: GroupPlan | None) -> None:
+        """Publish and take for granted; after a failure the plan is read back before all else."""
+        if plan is None:
+            return
+        if not self._settings.dry_run:
+            self._plan_known = False
+            self._parts.board.publish([plan])
+        self._plan_known = True
+        self._plan = plan
+
+    def _tell(self, report: Report, measured: Measurement) -> None:
+        handovers, self._ledger = self._ledger.handovers(measured.notes)
+        moves, self._ledger = self._ledger.moves(measured.group.readers)
+        report = replace(report, handovers=handovers, moves=moves)
+        for reporter in self._parts.reporters:
+            reporter(report)
+
+
+def _distinct(group: GroupView) -> GroupView:
+    """Return the group with members that share a client id going by their own ids."""
+    names = [r.instance for r in group.readers]
+    shared = {name for name in names if names.count(name) > 1 or not name}
+    readers = tuple(
+        Reader(r.id, r.id, r.owned) if r.instance in shared else r for r in group.readers
+    )
+    return GroupView(group.state, readers)

@@ -1,0 +1,148 @@
+"""One look at the group: members, offsets, sizes; what it measures becomes speeds and backlog."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Protocol
+
+from trimtab.assignor.clock import Clock
+from trimtab.assignor.control import PartitionSpeed
+from trimtab.assignor.model import TopicPartition
+from trimtab.sidecar.brokers import Brokers, Commits, Layout
+from trimtab.sidecar.log_dirs import LogDirs
+from trimtab.sidecar.observation import GroupView
+from trimtab.sidecar.sampler import Sampler
+from trimtab.sidecar.settings import Settings
+from trimtab.sidecar.speeds import Drain, Meter, Readings, Window, needed
+
+REMEMBERED: Final = 60.0
+"""Seconds for which a topic that the group has read belongs to it although nobody reads it now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """What one look gave; `notes` are the commits' metadata, `trouble` says what is not known."""
+
+    speeds: Mapping[TopicPartition, PartitionSpeed]
+    group: GroupView
+    notes: Mapping[TopicPartition, str]
+    trouble: tuple[str, ...]
+
+
+class Watch(Protocol):
+    """What the loop needs of a monitor."""
+
+    def measure(self) -> Measurement:
+        """Look at everything."""
+        ...
+
+    def group(self) -> GroupView:
+        """Look at the group's members only."""
+        ...
+
+
+class Monitor:
+    """Keeps the readings of the sliding window; never raises because a broker is away."""
+
+    def __init__(self, settings: Settings, clock: Clock) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._brokers = Brokers(settings.client, settings.group, settings.timeout)
+        window = Window(settings.window, settings.window / 2)
+        by_size = settings.source == "log-dirs"
+        self._meter = Meter(window, growth=window if by_size else None)
+        self._sampler = None if by_size else Sampler(settings.client)
+        self._log_dirs = LogDirs(settings.client, settings.timeout) if by_size else None
+        self._drain = Drain(settings.drain_target, settings.backlog_allowance)
+        self._read: dict[str, float] = {}  # topic -> when somebody read it
+        self._leaders: Mapping[TopicPartition, int] = {}
+
+    @property
+    def brokers(self) -> Brokers:
+        """Return the connection, for those who ask something else."""
+        return self._brokers
+
+    def group(self) -> GroupView:
+        """Look at the group's members only."""
+        return self._brokers.group()[0]
+
+    def measure(self) -> Measurement:
+        """Look at everything; takes as long as the slowest broker, at most a few timeouts."""
+        layout = self._brokers.layout()
+        if not layout.leaders:
+            return self._nothing(layout)
+        group, silent = self._brokers.group()
+        commits = self._brokers.commits()
+        wanted, missing = self._topics(layout, group, commits)
+        trouble = (*silent, *commits.trouble, *missing)
+        self._leaders = {p: b for p, b in layout.leaders.items() if p.topic in wanted}
+        readings, more = self._readings(commits)
+        self._meter = self._meter.add(self._clock.monotonic(), readings)
+        room = self._settings.policy.room
+        speeds = needed(self._meter.measure(readings), self._drain, room)
+        return Measurement(speeds, group, commits.notes, trouble + more)
+
+    def close(self) -> None:
+        """Let the connections go."""
+        if self._sampler is not None:
+            self._sampler.close()
+        if self._log_dirs is not None:
+            self._log_dirs.close()
+
+    def _nothing(self, layout: Layout) -> Measurement:
+        """Take note that nobody answers: every speed becomes unknown, and stays so for a while."""
+        readings = Readings(tuple(sorted(self._leaders)), {}, {}, None)
+        self._meter = self._meter.add(self._clock.monotonic(), readings)
+        return Measurement(self._meter.measure(readings), GroupView(), {}, layout.trouble)
+
+    def _readings(self, commits: Commits) -> tuple[Readings, tuple[str, ...]]:
+        partitions = tuple(sorted(self._leaders))
+        ends, begins = self._brokers.ends(partitions), self._brokers.begins(partitions)
+        trouble = (*ends.trouble, *begins.trouble)
+        readings = Readings(
+            partitions=partitions,
+            ends=ends.values,
+            begins=begins.values,
+            committed=commits.offsets if commits.known else None,
+            from_start=self._settings.offset_reset == "earliest",
+        )
+        if self._sampler is not None:
+            now = self._clock.monotonic()
+            learned = self._sampler.sample(ends.values, begins.values, now)
+            sizes = self._meter.sizes.learn(learned)
+            self._meter = replace(self._meter, sizes=sizes)
+        if self._log_dirs is not None:
+            grown = self._log_dirs.sizes(self._leaders)
+            readings = replace(readings, sizes=grown.values)
+            trouble += grown.trouble
+        return readings, trouble
+
+    def _topics(
+        self, layout: Layout, group: GroupView, commits: Commits
+    ) -> tuple[frozenset[str], tuple[str, ...]]:
+        there = {p.topic for p in layout.leaders}
+        if self._settings.topics:
+            return matching(self._settings.topics, there)
+        now = self._clock.monotonic()
+        for reader in group.readers:
+            self._read.update(dict.fromkeys((p.topic for p in reader.owned), now))
+        lately = {t for t, at in self._read.items() if now - at <= REMEMBERED}
+        return frozenset((lately or {p.topic for p in commits.offsets}) & there), ()
+
+
+def matching(wanted: Sequence[str], there: Iterable[str]) -> tuple[frozenset[str], tuple[str, ...]]:
+    """Return the topics meant by names and "^patterns", and a complaint for each that is missing.
+
+    A pattern never means Kafka's own topics ("__...").
+    """
+    there = frozenset(there)
+    found: set[str] = set()
+    missing: list[str] = []
+    for name in wanted:
+        if name.startswith("^"):
+            found |= {t for t in there if re.match(name, t) and not t.startswith("__")}
+        elif name in there:
+            found.add(name)
+        else:
+            missing.append(f"topic {name!r} does not exist")
+    return frozenset(found), tuple(missing)

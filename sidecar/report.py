@@ -1,0 +1,55 @@
+"""What one turn of the loop tells the outside."""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from trimtab.assignor.control import PartitionSpeed
+from trimtab.assignor.model import TopicPartition
+from trimtab.sidecar.verdict import Verdict
+
+log = logging.getLogger("trimtab.sidecar")
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """One turn: its verdict, what it was made from, and how long it took (seconds).
+
+    `time` is seconds since the epoch; `epoch` is that of the plan in force; `reachable` tells
+    whether the group could be described.
+    """
+
+    time: float
+    verdict: Verdict
+    speeds: Mapping[TopicPartition, PartitionSpeed]
+    epoch: int
+    reachable: bool
+    decided_in: float
+    turned_in: float
+    handovers: tuple[float, ...] = ()
+    moves: int = 0
+    trouble: tuple[str, ...] = ()
+
+
+class Reporter(Protocol):
+    """Somebody who wants to know."""
+
+    def __call__(self, report: Report) -> None:
+        """Take note of a turn."""
+        ...
+
+
+class LogLines:
+    """One line for each verdict, and one for each trouble that is new."""
+
+    def __init__(self) -> None:
+        self._trouble: tuple[str, ...] = ()
+
+    def __call__(self, report: Report) -> None:
+        """Log the turn."""
+        for text in report.trouble:
+            if text not in self._trouble:
+                log.warning("%s", text)
+        self._trouble = report.trouble
+        log.info("%s", report.verdict.line())

@@ -1,0 +1,254 @@
+"""The sidecar's settings: a YAML file and flags of the same names, checked before all else.
+
+Units are those people write ("2.3 MB/s", "30 s"). Unknown names are answered with the nearest known
+one, and settings that contradict each other are named together. `kafka` holds librdkafka's names
+(TLS, SASL); nothing of it is ever shown.
+"""
+
+import re
+import sys
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, cast
+
+import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo
+
+from trimtab.assignor import registry
+from trimtab.assignor.control import PLAN_TOPIC, WRITE_SPEED_TOPIC
+from trimtab.assignor.model import Policy
+from trimtab.assignor.units import parse_rate, parse_seconds
+from trimtab.sidecar.errors import BadSetting
+from trimtab.sidecar.policy import ScalePolicy
+from trimtab.sidecar.speeds import Drain
+
+
+def _named(info: ValidationInfo) -> str:
+    return (info.field_name or "").replace("_", "-")
+
+
+def _seconds(value: Any, info: ValidationInfo) -> float:
+    return parse_seconds(value, _named(info))
+
+
+def _rate(value: Any, info: ValidationInfo) -> float:
+    return parse_rate(value, _named(info))
+
+
+def _list(value: Any) -> Any:
+    if isinstance(value, str):
+        return (value,) if value.startswith("^") else tuple(re.split(r"\s*,\s*", value.strip()))
+    return value
+
+
+Seconds = Annotated[float, BeforeValidator(_seconds)]
+Rate = Annotated[float, BeforeValidator(_rate)]
+Names = Annotated[tuple[str, ...], BeforeValidator(_list)]
+
+LAST_PORT: Final = 65535
+INGEST: Final = (sys.executable, "-m", "trimtab.cli", "ingest", "--instance", "{instance}")
+
+
+class Settings(BaseModel):
+    """Everything that can be set; every default is one to start with."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        hide_input_in_errors=True,
+        alias_generator=lambda name: name.replace("_", "-"),
+        populate_by_name=True,
+    )
+
+    bootstrap: str
+    group: str
+    topics: Names = ()  # none: those that the group reads
+    kafka: dict[str, str | int | float | bool] = Field(default_factory=dict, repr=False)
+    timeout: Seconds = 5.0  # of one question to the brokers
+
+    capacity: Rate  # of one consumer, end to end
+    headroom: float = 0.9  # share of it that may be filled
+    heuristic: str = registry.DEFAULT
+    source: Literal["offsets", "log-dirs"] = "offsets"
+    window: Seconds = 30.0
+    interval: Seconds = 10.0
+    offset_reset: Literal["earliest", "latest"] | None = None  # none: as the worker config says
+
+    min: int = 1
+    max: int = 10
+    step_out: int = 4
+    step_in: int = 1
+    stabilise_out: Seconds = 0.0
+    stabilise_in: Seconds = 300.0
+    cool_down: Seconds = 30.0
+    dead_band: float = 0.1
+    drain_target: Seconds = 120.0
+    backlog_allowance: Seconds = 15.0
+    ask_again: Seconds = 60.0
+    start_grace: Seconds = 120.0
+
+    target: Literal["none", "process"] = "none"
+    worker_config: Path | None = None
+    worker_command: tuple[str, ...] = ()
+    stop_patience: Seconds = 60.0
+    state: Path | None = None
+    stop_workers: bool = False
+    dry_run: bool = False
+
+    plan_topic: str = PLAN_TOPIC
+    speed_topic: str = WRITE_SPEED_TOPIC
+    replication_factor: int = -1  # the brokers' default
+    host: str = "127.0.0.1"
+    port: int = 0  # a free one
+
+    @property
+    def policy(self) -> ScalePolicy:
+        """Return what the decision goes by."""
+        return ScalePolicy(
+            placement=Policy(self.heuristic, self.capacity, self.headroom, consolidate=True),
+            least=self.min,
+            most=self.max,
+            step_out=self.step_out,
+            step_in=self.step_in,
+            window_out=self.stabilise_out,
+            window_in=self.stabilise_in,
+            cool_down=self.cool_down,
+            dead_band=self.dead_band,
+            ask_again=self.ask_again,
+            start_grace=self.start_grace,
+            drain=Drain(self.drain_target, self.backlog_allowance),
+            advisory=self.dry_run or self.target == "none",
+        )
+
+    @property
+    def client(self) -> dict[str, Any]:
+        """Return librdkafka's configuration; holds secrets."""
+        return {
+            "bootstrap.servers": self.bootstrap,
+            "client.id": "trimtab-sidecar",
+            "log_level": 2,  # the loop itself says what does not answer, once
+            "socket.timeout.ms": int(self.timeout * 1000),
+            **self.kafka,
+        }
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        """Return the command that starts a worker, with "{instance}" for its name."""
+        if self.worker_command:
+            return self.worker_command
+        return (*INGEST, "--config", str(cast("Path", self.worker_config).resolve()))
+
+
+def names() -> tuple[str, ...]:
+    """Return the names of all settings, as they are written."""
+    return tuple(name.replace("_", "-") for name in Settings.model_fields)
+
+
+def load(file: Path | None, flags: Mapping[str, Any]) -> Settings:
+    """Read settings from a file and flags; flags that are None do not count, the others win.
+
+    Raises BadSetting.
+    """
+    given = {**_read(file), **{_written(k): v for k, v in flags.items() if v is not None}}
+    settings = _checked(given)
+    problems = [text for broken, text in _contradictions(settings) if broken]
+    if problems:
+        raise BadSetting("; ".join(problems))
+    registry.get(settings.heuristic)
+    if settings.offset_reset is None:
+        return settings.model_copy(update={"offset_reset": _reset(settings.worker_config)})
+    return settings
+
+
+def _written(name: str) -> str:
+    return name.replace("_", "-")
+
+
+def _read(file: Path | None) -> dict[str, Any]:
+    if file is None:
+        return {}
+    try:
+        body = yaml.safe_load(file.read_text())
+    except OSError as error:
+        raise BadSetting(f"config {file}: {error.strerror}; give a readable file") from error
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f", line {mark.line + 1}" if mark else ""
+        raise BadSetting(f"config {file}{where}: not YAML; write 'name: value' lines") from None
+    if body is None:
+        return {}
+    if not isinstance(body, dict):
+        raise BadSetting(f"config {file}: not a mapping; write one 'name: value' a line")
+    return {_written(str(key)): value for key, value in body.items()}
+
+
+def _checked(given: Mapping[str, Any]) -> Settings:
+    unknown = [name for name in given if name not in names()]
+    if unknown:
+        raise BadSetting("; ".join(_unknown(name) for name in unknown))
+    try:
+        return Settings.model_validate(given)
+    except ValidationError as error:
+        raise BadSetting("; ".join(_said(error))) from None
+
+
+def _unknown(name: str) -> str:
+    near = get_close_matches(name, names(), n=1, cutoff=0.5)
+    hint = f"did you mean {near[0]!r}?" if near else f"there is: {', '.join(names())}"
+    return f"{name!r} is not a setting of the sidecar; {hint}"
+
+
+def _said(error: ValidationError) -> Iterable[str]:
+    for problem in error.errors(include_url=False, include_context=False, include_input=False):
+        name = _written(".".join(str(part) for part in problem["loc"]))
+        if problem["type"] == "missing":
+            yield f"{name} is missing; every sidecar needs it (--{name})"
+        else:
+            yield f"{name}: {problem['msg'][:1].lower()}{problem['msg'][1:]}"
+
+
+def _contradictions(s: Settings) -> Iterable[tuple[bool, str]]:
+    """Yield whether something cannot be, and what to say about it."""
+    yield not s.bootstrap.strip(), "bootstrap is empty; give host:port of a broker"
+    yield not s.group.strip(), "group is empty; give the group's name"
+    yield s.capacity <= 0, "capacity must be above 0; give what one consumer sustains"
+    yield not 0 < s.headroom <= 1, f"headroom={s.headroom} must be above 0 and at most 1"
+    yield s.min < 0, f"min={s.min} must be at least 0"
+    yield s.max < 1, f"max={s.max} must be at least 1"
+    yield s.min > s.max, f"min={s.min} is above max={s.max}; lower one or raise the other"
+    yield s.step_out < 1, f"step-out={s.step_out} would never scale out; at least 1"
+    yield s.step_in < 1, f"step-in={s.step_in} would never scale in; at least 1"
+    yield not 0 <= s.dead_band < 1, f"dead-band={s.dead_band} must be at least 0 and below 1"
+    yield s.interval <= 0, "interval must be above 0"
+    yield s.drain_target <= 0, "drain-target must be above 0"
+    yield s.timeout <= 0, "timeout must be above 0"
+    short = f"window={s.window:g} s is less than twice interval={s.interval:g} s; make it longer"
+    yield s.window < 2 * s.interval, short
+    yield not 0 <= s.port <= LAST_PORT, f"port={s.port} must be 0 (a free one) to {LAST_PORT}"
+    yield from _target_contradictions(s)
+
+
+def _target_contradictions(s: Settings) -> Iterable[tuple[bool, str]]:
+    process = s.target == "process"
+    worker = s.worker_config is not None or bool(s.worker_command)
+    yield process and not worker, "target=process needs worker-config (or worker-command)"
+    yield (
+        s.worker_config is not None and bool(s.worker_command),
+        "worker-config and worker-command are both given; leave one out",
+    )
+    yield not process and worker, f"a worker is given, but target={s.target}; write target=process"
+    yield process and s.state is None, "target=process needs state, the folder it keeps pids in"
+    yield s.stop_workers and not process, "stop-workers needs target=process"
+    missing = s.worker_config is not None and not s.worker_config.is_file()
+    yield missing, f"worker-config {s.worker_config} is no file"
+    yield (
+        bool(s.worker_command) and not any("{instance}" in part for part in s.worker_command),
+        "worker-command has no {instance}; each worker must be told its name",
+    )
+
+
+def _reset(worker_config: Path | None) -> Literal["earliest", "latest"]:
+    """Return what the workers do without a commit, as far as their own settings tell."""
+    given = {} if worker_config is None else _read(worker_config)
+    return "earliest" if given.get("auto.offset.reset") in ("earliest", "smallest") else "latest"

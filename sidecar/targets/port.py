@@ -1,0 +1,33 @@
+"""What the sidecar needs of the place where replicas run."""
+
+from typing import Protocol
+
+from trimtab.sidecar.observation import Instance
+
+
+class ReplicaTarget(Protocol):
+    """Starts and stops replicas; every answer is about now, nothing is remembered by the caller.
+
+    The contract, held by tests/contract/test_replica_target.py:
+    - a name is given once: no later replica gets the name of an earlier one;
+    - `add` returns when the replicas are on their way, and `replicas` shows them from then on;
+    - `stop` asks a replica to end and may be repeated; one that is not there is no error;
+    - `advisory` targets do neither, and show no replicas.
+    """
+
+    @property
+    def advisory(self) -> bool:
+        """Whether this target only gives advice: nothing can be started or stopped."""
+        ...
+
+    def replicas(self) -> tuple[Instance, ...]:
+        """Return the replicas there are, sorted by name. Raises PeerError where it is not known."""
+        ...
+
+    def add(self, count: int) -> tuple[str, ...]:
+        """Start so many replicas and return their names. Raises CannotStart."""
+        ...
+
+    def stop(self, name: str) -> None:
+        """Ask a replica to finish what it holds, and to end."""
+        ...

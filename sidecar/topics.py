@@ -1,0 +1,199 @@
+"""The two control topics: made when missing, written with care, read back at the start.
+
+Both are compacted: the newest value of a key is the truth, and what a killed sidecar knew is there
+for the next one.
+"""
+
+import logging
+from collections.abc import Iterable, Iterator
+from typing import Any, Final, Protocol
+
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+)
+from confluent_kafka import TopicPartition as RawPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from trimtab.assignor.control import GroupPlan, WriteSpeeds
+from trimtab.assignor.errors import BadPayload
+from trimtab.sidecar.brokers import reason
+from trimtab.sidecar.errors import KafkaAway
+from trimtab.sidecar.settings import Settings
+
+log = logging.getLogger("trimtab.sidecar")
+
+SHAPE: Final = {"cleanup.policy": "compact", "compression.type": "zstd"}
+PARTITIONS: Final = 1
+BATCH: Final = 500  # records read at once
+MOMENT: Final = 0.1  # seconds that a batch may take to fill
+
+
+class Board(Protocol):
+    """Where plans and speeds are published and read back."""
+
+    def plan(self) -> GroupPlan | None:
+        """Return the newest plan of the group. Raises KafkaAway."""
+        ...
+
+    def publish(self, values: Iterable[GroupPlan | WriteSpeeds]) -> None:
+        """Write and wait until all are safe. Raises KafkaAway."""
+        ...
+
+
+class ControlTopics:
+    """The board that Kafka keeps."""
+
+    def __init__(self, settings: Settings, admin: AdminClient) -> None:
+        self._settings = settings
+        self._admin = admin
+        self._made = False
+        self._producer = Producer(
+            {
+                **settings.client,
+                "enable.idempotence": True,
+                "compression.type": "zstd",
+                "linger.ms": 5,
+                "message.timeout.ms": int(settings.timeout * 1000),
+            }
+        )
+
+    def plan(self) -> GroupPlan | None:
+        """Return the newest plan of the group; None if there never was one. Raises KafkaAway."""
+        newest: GroupPlan | None = None
+        for value in self._values(self._settings.plan_topic):
+            plan = _plan(value)
+            if plan is not None and plan.group == self._settings.group:
+                newest = plan
+        return newest
+
+    def speeds(self) -> dict[str, WriteSpeeds]:
+        """Return the newest published speeds of the group, by topic. Raises KafkaAway."""
+        newest: dict[str, WriteSpeeds] = {}
+        for value in self._values(self._settings.speed_topic):
+            speeds = _speeds(value)
+            if speeds is not None and speeds.group == self._settings.group:
+                newest[speeds.topic] = speeds
+        return newest
+
+    def publish(self, values: Iterable[GroupPlan | WriteSpeeds]) -> None:
+        """Write and wait until all are safe; makes the topics when they are missing.
+
+        Raises KafkaAway; what was written then is unknown, and read back before the next plan is
+        made.
+        """
+        self._make()
+        failed: list[str] = []
+
+        def told(error: KafkaError | None, _message: Message) -> None:
+            if error is not None:
+                failed.append(error.str())
+
+        for value in values:
+            topic = self._topic(value)
+            try:
+                self._producer.produce(topic, value.encode(), value.key, on_delivery=told)
+            except BufferError as error:
+                raise KafkaAway(f"control topic {topic}: {error}") from error
+        left = self._producer.flush(self._settings.timeout + 1)
+        if failed or left:
+            what = failed[0] if failed else f"{left} records unanswered"
+            raise KafkaAway(f"control topics could not be written: {what}")
+
+    def _topic(self, value: GroupPlan | WriteSpeeds) -> str:
+        plan = isinstance(value, GroupPlan)
+        return self._settings.plan_topic if plan else self._settings.speed_topic
+
+    def _make(self) -> None:
+        if self._made:
+            return
+        wanted = [
+            NewTopic(name, PARTITIONS, self._settings.replication_factor, config=dict(SHAPE))
+            for name in (self._settings.plan_topic, self._settings.speed_topic)
+        ]
+        asked = self._admin.create_topics(wanted, request_timeout=self._settings.timeout)
+        for name, answer in asked.items():
+            try:
+                answer.result(timeout=self._settings.timeout + 1)
+                log.info("made the control topic %s", name)
+            except (KafkaException, TimeoutError) as error:
+                if not _exists(error):
+                    raise KafkaAway(
+                        f"control topic {name} cannot be made: {_said(error)}"
+                    ) from error
+        self._made = True
+
+    def _values(self, topic: str) -> Iterator[bytes]:
+        """Yield every value of a topic up to its present end; none if it does not exist."""
+        consumer = Consumer(
+            {
+                **self._settings.client,
+                "group.id": "trimtab-sidecar-board",  # librdkafka wants one; it is never joined
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+            }
+        )
+        try:
+            yield from self._read(consumer, topic)
+        except KafkaException as error:
+            raise KafkaAway(f"control topic {topic}: {reason(error)}") from error
+        finally:
+            consumer.close()
+
+    def _read(self, consumer: Consumer, topic: str) -> Iterator[bytes]:
+        metadata = consumer.list_topics(topic, timeout=self._settings.timeout).topics[topic]
+        if metadata.error is not None:
+            if metadata.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                return
+            raise KafkaException(metadata.error)
+        open_partitions = set(metadata.partitions)
+        consumer.assign([RawPartition(topic, p, OFFSET_BEGINNING) for p in open_partitions])
+        silent = 0.0
+        while open_partitions:
+            messages = consumer.consume(BATCH, timeout=MOMENT)
+            silent = 0.0 if messages else silent + MOMENT
+            if silent > self._settings.timeout:
+                raise KafkaAway(f"control topic {topic}: no answer in {self._settings.timeout:g} s")
+            ended = {m.partition() for m in messages if _is_end(m)}
+            open_partitions -= ended
+            yield from (v for m in messages if m.error() is None and (v := m.value()) is not None)
+
+
+def _is_end(message: Message) -> bool:
+    """Tell whether this marks the end of a partition. Raises KafkaException for any other error."""
+    error = message.error()
+    if error is None:
+        return False
+    if error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001 - the name it is documented by
+        raise KafkaException(error)
+    return True
+
+
+def _plan(value: bytes) -> GroupPlan | None:
+    try:
+        return GroupPlan.decode(value)
+    except BadPayload as error:
+        log.warning("a plan is skipped: %s", error)
+        return None
+
+
+def _speeds(value: bytes) -> WriteSpeeds | None:
+    try:
+        return WriteSpeeds.decode(value)
+    except BadPayload as error:
+        log.warning("write speeds are skipped: %s", error)
+        return None
+
+
+def _exists(error: Any) -> bool:
+    inner: Any = error.args[0] if error.args else None
+    return bool(hasattr(inner, "code") and inner.code() == KafkaError.TOPIC_ALREADY_EXISTS)
+
+
+def _said(error: Exception) -> str:
+    return reason(error) if isinstance(error, KafkaException) else "no answer in time"
