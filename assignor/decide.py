@@ -62,13 +62,12 @@ def _packed(entry: Heuristic, framed: Framed, policy: Policy) -> IntArray | None
 def _plan(group: Group, decided: Outcome) -> Plan:
     moves = tuple(_moves(group, decided))
     stopped = sum(move.speed for move in moves if move.source is not None)
-    fill = decided.fill(decided.bins)
     return Plan(
         assignment=_assignment(group, decided),
         moves=moves,
         r_score=stopped / decided.policy.capacity,
-        consumers=int(np.count_nonzero(decided.count(decided.bins))),
-        fill=float(fill.max(initial=0.0)),
+        consumers=int(np.count_nonzero(decided.after.count)),
+        fill=float(decided.after.fill.max(initial=0.0)),
         notes=notes(decided, group),
         unassigned=decided.framed.unassigned,
     )

@@ -16,9 +16,10 @@ def reason(decided: Outcome, item: int, owner: str | None, member: Member | None
     target = int(decided.bins[item])
     forced = _forced(decided.framed.partitions[item], owner, member, decided)
     if forced:
-        fill = decided.fill(decided.bins)[target]
+        fill = decided.after.fill[target]
         return f"{forced}; {decided.person(target)} comes to {fill:.0%} of its capacity"
-    return f"{decided.policy.heuristic}: {_chosen(decided, int(decided.owner[item]), target)}"
+    source = int(decided.framed.problem.owner[item])
+    return f"{decided.policy.heuristic}: {_chosen(decided, source, target)}"
 
 
 def notes(decided: Outcome, group: Group) -> tuple[str, ...]:
@@ -49,15 +50,15 @@ def _forced(
 
 def _chosen(decided: Outcome, source: int, target: int) -> str:
     """Say why a partition that could have stayed moves."""
-    before, after = decided.fill(decided.owner), decided.fill(decided.bins)
+    before, after = decided.before.fill, decided.after.fill
     giver, taker = decided.person(source), decided.person(target)
-    if decided.overfull(decided.owner)[source]:
+    if decided.overfull(decided.before)[source]:
         limit = decided.policy.headroom
         allowed = f" ({limit:.0%} may be filled)" if limit < 1 else ""
         return f"{giver} would be at {before[source]:.0%} of its capacity{allowed}"
-    if not decided.count(decided.bins)[source]:
+    if not decided.after.count[source]:
         return f"{giver} is emptied: its load fits elsewhere"
-    if not decided.count(decided.owner)[target]:
+    if not decided.before.count[target]:
         return f"spread onto {taker}, which read nothing"
     what = "evens the load" if decided.spread else "repacked"
     return (
@@ -83,9 +84,9 @@ def _too_large(decided: Outcome) -> Iterable[str]:
 
 def _overload(decided: Outcome) -> Iterable[str]:
     """Name the members that carry too much, other than by one partition too large for them."""
-    over = decided.overfull(decided.bins) & (decided.count(decided.bins) > 1)
+    over = decided.overfull(decided.after) & (decided.after.count > 1)
     if over.any():
-        fill = decided.fill(decided.bins)
+        fill = decided.after.fill
         total = format_rate(float(decided.framed.problem.weight.sum()))
         room = format_rate(float(decided.capacity.sum()) * decided.policy.headroom)
         shown = (f"{decided.person(n)} at {fill[n]:.0%}" for n in np.flatnonzero(over).tolist())
