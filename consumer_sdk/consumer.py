@@ -36,6 +36,7 @@ from trimtab.consumer_sdk.membership.events import (
     Committed,
     Failed,
     Lost,
+    MembershipEvent,
     Position,
     Revoked,
 )
@@ -312,7 +313,7 @@ class Consumer:
             if positions:
                 self._member.commit_async(positions)
 
-    def _take(self, event: Any) -> None:
+    def _take(self, event: MembershipEvent) -> None:
         match event:
             case Assigned(partitions):
                 self._on_assigned(partitions)
@@ -470,7 +471,7 @@ def as_kafka_error(error: Exception) -> KafkaError:
     if isinstance(cause, KafkaPythonError) and not isinstance(cause, CommitFailedError):
         if isinstance(cause, KafkaTimeoutError):
             return KafkaError(KafkaError._TIMED_OUT, str(error))  # noqa: SLF001 - its public name
-        return KafkaError(cause.errno, str(error))
+        return KafkaError(int(getattr(cause, "errno", -1)), str(error))
     return KafkaError(KafkaError.ILLEGAL_GENERATION, str(error))
 
 

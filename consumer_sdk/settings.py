@@ -161,7 +161,8 @@ def _data(config: Config, instance: str) -> dict[str, Any]:
 
 def _control(config: Config, instance: str) -> dict[str, Any]:
     """Return kafka-python's part, under its own names."""
-    translated = {SHARED[k]: v for k, v in config.items() if SHARED.get(k) and v is not None}
+    renamed = ((SHARED.get(name), value) for name, value in config.items() if value is not None)
+    translated = {name: value for name, value in renamed if name is not None}
     for name in [n for n in translated if n.endswith("_ms")]:
         translated[name] = int(float(translated[name]))
     protocol = str(translated.get("security_protocol", "PLAINTEXT")).upper()

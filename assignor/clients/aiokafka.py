@@ -10,9 +10,12 @@ The protocol is called "trimtab-eager": it must never share a group with the coo
 whose members keep reading while these have stopped.
 """
 
+# pyright: reportIncompatibleMethodOverride=false
+# (`name` is a plain attribute in every assignor of aiokafka's own, too)
+
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, cast
 
 from aiokafka.cluster import ClusterMetadata
 from aiokafka.coordinator.assignors.abstract import AbstractPartitionAssignor
@@ -33,13 +36,17 @@ from trimtab.assignor.rebalance import Joined, View, lead
 from trimtab.assignor.userdata import MemberData, group_by_topic
 
 
-class TrimtabAssignor(AbstractPartitionAssignor):
+def _blind() -> View:
+    return View(Load())
+
+
+class TrimtabAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # aiokafka is untyped
     """Assigns by write speed, moving as little load as it can; sticky through the user data."""
 
     name: ClassVar[str] = "trimtab-eager"
     _policy: ClassVar[Policy] = Policy()
     _data: ClassVar[MemberData] = MemberData()
-    _view: ClassVar[Callable[[], View]] = staticmethod(lambda: View(Load()))
+    _sight: ClassVar[tuple[Callable[[], View]]] = (_blind,)  # in a tuple: no method
 
     @classmethod
     def configured(
@@ -60,9 +67,9 @@ class TrimtabAssignor(AbstractPartitionAssignor):
         settings = {
             "_policy": policy,
             "_data": MemberData(capacity=own_capacity, instance=instance, rack=rack),
-            "_view": staticmethod(view or cls._view),
+            "_sight": (view or cls._sight[0],),
         }
-        return type(cls.__name__, (cls,), settings)
+        return cast("type[Self]", type(cls.__name__, (cls,), settings))
 
     @classmethod
     def metadata(cls, topics: Iterable[str]) -> ConsumerProtocolMemberMetadata:
@@ -84,7 +91,7 @@ class TrimtabAssignor(AbstractPartitionAssignor):
         joined = [_joined(member, members[member]) for member in sorted(members)]
         counts = {t: cluster.partitions_for_topic(t) for j in joined for t in j.topics}
         partitions = partitions_to_assign(joined, counts, own_topics=frozenset(counts))
-        outcome = lead(joined, partitions, cls._view(), cls._policy)
+        outcome = lead(joined, partitions, cls._sight[0](), cls._policy)
         log_round(outcome)
         return {
             member: ConsumerProtocolMemberAssignment(

@@ -11,9 +11,14 @@ assignor what was assigned, so ours looks at the consumer itself whenever it mus
 member owns (`_coordinator`).
 """
 
+# pyright knows only the stubs of kafka-python 2, and `name` is a plain attribute in every assignor
+# pyright: reportIncompatibleMethodOverride=false, reportAttributeAccessIssue=false
+# pyright: reportUnknownParameterType=false
+
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from types import FrameType
 from typing import Any, ClassVar
 
 from kafka.coordinator.assignors.abstract import AbstractPartitionAssignor, RebalanceProtocol
@@ -98,7 +103,7 @@ class TrimtabAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # kafka-
             rack_id=self._data.rack,
         )
 
-    def on_assignment(self, assignment: ConsumerProtocolAssignment, generation: int) -> None:
+    def on_assignment(self, assignment: Any, generation: int) -> None:
         """Remember what was assigned and promised; called on each member after each round."""
         held = frozenset(TopicPartition(tp.topic, tp.partition) for tp in assignment.partitions())
         self._told = _Held(held, generation)
@@ -116,7 +121,10 @@ class TrimtabAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # kafka-
         return {
             j.id: ConsumerProtocolAssignment(
                 version=1,
-                assigned_partitions=group_by_topic(outcome.shares[j.id].now),
+                assigned_partitions=[
+                    ConsumerProtocolAssignment.TopicPartition(topic=topic, partitions=numbers)
+                    for topic, numbers in group_by_topic(outcome.shares[j.id].now)
+                ],
                 user_data=outcome.data(j.id).encode(),
             )
             for j in joined
@@ -148,7 +156,7 @@ def _coordinator() -> Any | None:
     true. Claiming partitions that another member reads would break rule 2 of staging, so the caller
     is asked.
     """
-    frame = sys._getframe(1)  # noqa: SLF001 - the interface passes nothing, see above
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - see above
     while frame is not None:
         caller = frame.f_locals.get("self")
         if type(caller).__name__ == "ConsumerCoordinator" and hasattr(caller, "_subscription"):

@@ -9,7 +9,6 @@ tell when the coordinator answered last.
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from kafka import KafkaConsumer
 from kafka.structs import OffsetAndMetadata
 from kafka.structs import TopicPartition as KafkaPartition
 
@@ -25,38 +24,43 @@ class Contact(NamedTuple):
     joined: float
 
 
-def drive(consumer: KafkaConsumer, timeout: float) -> None:
+def drive(consumer: Any, timeout: float) -> None:
     """Join, rejoin and serve callbacks for up to `timeout` seconds; fetches nothing."""
-    consumer._coordinator.poll(timeout_ms=timeout * 1000)
+    coordinator = consumer._coordinator
+    if coordinator.rejoining:
+        # A join that outlasts one step is forgotten, with the heartbeats off, when its cause was a
+        # change of metadata: the leader's own assignment takes that cause away. So name it again.
+        coordinator.request_rejoin()
+    coordinator.poll(timeout_ms=timeout * 1000)
 
 
-def contact(consumer: KafkaConsumer) -> Contact:
+def contact(consumer: Any) -> Contact:
     """Return when the coordinator was last in touch."""
     heartbeat = consumer._coordinator.heartbeat
     return Contact(heartbeat.last_send, heartbeat.last_receive, heartbeat.last_reset)
 
 
-def request_rejoin(consumer: KafkaConsumer) -> None:
+def request_rejoin(consumer: Any) -> None:
     """Start a rebalance at the next `drive`."""
     consumer._coordinator.request_rejoin()
 
 
-def is_leader(consumer: KafkaConsumer) -> bool:
+def is_leader(consumer: Any) -> bool:
     """Say whether this member made the group's last assignment."""
     return bool(consumer._coordinator._is_leader)
 
 
-def member_id(consumer: KafkaConsumer) -> str:
+def member_id(consumer: Any) -> str:
     """Return the id that the broker gave us; empty before the first join."""
     return str(consumer._coordinator._generation.member_id)
 
 
-def generation(consumer: KafkaConsumer) -> int:
+def generation(consumer: Any) -> int:
     """Return the group's generation as we know it; -1 outside the group."""
     return int(consumer._coordinator._generation.generation_id)
 
 
-def look_for(consumer: KafkaConsumer, topics: Iterable[str]) -> set[str]:
+def look_for(consumer: Any, topics: Iterable[str]) -> set[str]:
     """Return those of `topics` that the metadata does not hold, and ask for news if there are."""
     cluster = consumer._cluster
     missing = {t for t in topics if not cluster.partitions_for_topic(t)}
@@ -65,33 +69,32 @@ def look_for(consumer: KafkaConsumer, topics: Iterable[str]) -> set[str]:
     return missing
 
 
-def leave(consumer: KafkaConsumer, reason: str) -> None:
+def leave(consumer: Any, reason: str) -> None:
     """Leave the group; the next `drive` tells the listener what was lost and joins again."""
     consumer._coordinator.maybe_leave_group(reason=reason, timeout_ms=2000)
 
 
-def sleep(consumer: KafkaConsumer, seconds: float) -> Any:
+def sleep(consumer: Any, seconds: float) -> Any:
     """Return an awaitable for the client's own event loop."""
     return consumer._net.sleep(seconds)
 
 
-def commit(
-    consumer: KafkaConsumer, offsets: Mapping[TopicPartition, Position], timeout: float
-) -> None:
+def commit(consumer: Any, offsets: Mapping[TopicPartition, Position], timeout: float) -> None:
     """Commit with the member's generation and wait; may be called from any thread."""
     consumer._coordinator.commit_offsets_sync(_wire(offsets), timeout_ms=timeout * 1000)
 
 
 def commit_async(
-    consumer: KafkaConsumer,
+    consumer: Any,
     offsets: Mapping[TopicPartition, Position],
     done: Callable[[Exception | None], None],
 ) -> None:
     """Commit with the member's generation; `done` runs on the member's thread."""
-    consumer._coordinator.commit_offsets_async(
-        _wire(offsets),
-        callback=lambda _, answer: done(answer if isinstance(answer, Exception) else None),
-    )
+
+    def callback(_offsets: Any, answer: Any) -> None:
+        done(answer if isinstance(answer, Exception) else None)
+
+    consumer._coordinator.commit_offsets_async(_wire(offsets), callback=callback)
 
 
 def _wire(offsets: Mapping[TopicPartition, Position]) -> dict[KafkaPartition, OffsetAndMetadata]:

@@ -21,7 +21,9 @@ from threading import Event, Thread
 from typing import Any, Final
 
 from kafka import KafkaConsumer
-from kafka.consumer.subscription_state import AsyncConsumerRebalanceListener
+from kafka.consumer.subscription_state import (
+    AsyncConsumerRebalanceListener,  # pyright: ignore[reportAttributeAccessIssue] # stubs of v2
+)
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 from kafka.errors import (
     InconsistentGroupProtocolError,
@@ -90,7 +92,7 @@ class Member:
             view=self._view,
             on_round=self._on_round,
         )
-        self._client = _connect(settings, self._assignor)
+        self.client = _connect(settings, self._assignor)
         self._lease = Lease(settings.session_timeout, clock.monotonic())
         self._closing = Event()
         self._absent = False
@@ -110,13 +112,13 @@ class Member:
         self._names = frozenset(t for t in topics if not t.startswith("^"))
         pattern = topic_pattern(topics)
         if pattern is None:
-            self._client.subscribe(topics=list(topics), listener=listener)
+            self.client.subscribe(topics=list(topics), listener=listener)
         else:
-            self._client.subscribe(pattern=pattern, listener=listener)
+            self.client.subscribe(pattern=pattern, listener=listener)
         if not self._thread.is_alive():
             self._control.start()
             self._thread.start()
-        hooks.request_rejoin(self._client)
+        hooks.request_rejoin(self.client)
 
     def polled(self) -> None:
         """Note that the application is alive."""
@@ -124,37 +126,37 @@ class Member:
 
     def may_read(self) -> bool:
         """Say whether the lease holds."""
-        self._lease = self._lease.heard(*hooks.contact(self._client))
+        self._lease = self._lease.heard(*hooks.contact(self.client))
         return self._lease.valid(self._clock.monotonic())
 
     @property
     def id(self) -> str:
         """The broker's id of this member; empty before the first join."""
-        return hooks.member_id(self._client)
+        return hooks.member_id(self.client)
 
     @property
     def generation(self) -> int:
         """The group's generation as we know it; -1 outside the group."""
-        return hooks.generation(self._client)
+        return hooks.generation(self.client)
 
     def drain(self) -> None:
         """Ask the group to take everything from this member."""
         self._assignor.drain()
-        hooks.request_rejoin(self._client)
+        hooks.request_rejoin(self.client)
 
     def rejoin(self) -> None:
         """Start a rebalance."""
-        hooks.request_rejoin(self._client)
+        hooks.request_rejoin(self.client)
 
     def commit(self, offsets: Mapping[TopicPartition, Position], timeout: float) -> None:
         """Commit and wait up to `timeout` seconds. Raises kafka-python's errors."""
-        hooks.commit(self._client, offsets, timeout)
+        hooks.commit(self.client, offsets, timeout)
 
     def commit_async(self, offsets: Mapping[TopicPartition, Position]) -> None:
         """Commit in the background; the outcome arrives in the inbox."""
         taken = dict(offsets)
         hooks.commit_async(
-            self._client, taken, lambda error: self.inbox.append(Committed(taken, error))
+            self.client, taken, lambda error: self.inbox.append(Committed(taken, error))
         )
 
     def stop(self) -> None:
@@ -195,29 +197,29 @@ class Member:
                 self._settings.max_poll_interval,
                 self._settings.group,
             )
-            hooks.leave(self._client, "the application does not poll")
+            hooks.leave(self.client, "the application does not poll")
         self._absent = overdue
         if not overdue:
             self._follow_plan()
             self._look_for_missing()
-            hooks.drive(self._client, JOINING)
+            hooks.drive(self.client, JOINING)
         self._closing.wait(TURN if overdue else TURN / 10)
 
     def _follow_plan(self) -> None:
         plan = self._control.plan
-        if plan is None or plan.epoch == self._epoch or not hooks.is_leader(self._client):
+        if plan is None or plan.epoch == self._epoch or not hooks.is_leader(self.client):
             return
         self._epoch = plan.epoch
         if plan.replicas <= self._size:
             log.info("plan %d of group %s: %s", plan.epoch, plan.group, "; ".join(plan.reasons))
-            hooks.request_rejoin(self._client)
+            hooks.request_rejoin(self.client)
 
     def _look_for_missing(self) -> None:
         now = self._clock.monotonic()
         if now < self._look_at:
             return
         self._look_at = now + LOOK_AGAIN
-        missing = hooks.look_for(self._client, self._names)
+        missing = hooks.look_for(self.client, self._names)
         for topic in sorted(missing - self._missing):
             log.warning("topic %r does not exist at %s; waiting", topic, self._settings.bootstrap)
         self._missing = missing
@@ -234,7 +236,7 @@ class Member:
     def _end(self) -> None:
         self._control.stop()
         try:
-            self._client.close(autocommit=False, timeout_ms=5000)
+            self.client.close(autocommit=False, timeout_ms=5000)
         except Exception as error:  # noqa: BLE001 - leaving is best effort; the session timeout does the rest
             log.warning("leaving group %s: %s", self._settings.group, error)
 
@@ -254,7 +256,7 @@ class _Listener(AsyncConsumerRebalanceListener):  # type: ignore[misc] # kafka-p
             return
         self._member.inbox.append(event)
         while not event.done.is_set():
-            await hooks.sleep(self._member._client, ACK_POLL)  # noqa: SLF001 - one module, one machine
+            await hooks.sleep(self._member.client, ACK_POLL)
 
     async def on_partitions_lost(self, lost: Any) -> None:
         self._member.inbox.append(Lost(_partitions(lost)))
@@ -268,17 +270,15 @@ def topic_pattern(topics: Sequence[str]) -> str | None:
     return "|".join(f"(?:{part})" for part in parts)
 
 
-def _connect(settings: Settings, assignor: TrimtabAssignor) -> KafkaConsumer:
-    strategy = [assignor]
-    if settings.upgrading:
-        strategy.append(CooperativeStickyAssignor())
+def _connect(settings: Settings, assignor: TrimtabAssignor) -> Any:
+    older = [CooperativeStickyAssignor()] if settings.upgrading else []
+    own: dict[str, Any] = {
+        "enable_auto_commit": False,
+        "bootstrap_timeout_ms": BOOTSTRAP_MS,
+        "partition_assignment_strategy": [assignor, *older],
+    }
     try:
-        return KafkaConsumer(
-            **settings.control,
-            enable_auto_commit=False,
-            bootstrap_timeout_ms=BOOTSTRAP_MS,
-            partition_assignment_strategy=strategy,
-        )
+        return KafkaConsumer(**settings.control, **own)
     except (KafkaTimeoutError, KafkaConnectionError) as error:
         raise BrokerUnreachable(settings.bootstrap) from error
 

@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 from threading import Event, Thread
 from time import monotonic
 from typing import Any
@@ -38,7 +39,7 @@ class Log:
         return [
             (one, two)
             for tenures in by_partition.values()
-            for one, two in zip(tenures, tenures[1:], strict=False)
+            for one, two in pairwise(tenures)
             if two.begin < one.end
         ]
 

@@ -5,6 +5,7 @@ from time import monotonic
 from typing import Any
 
 import pytest
+from kafka.structs import TopicPartition as KafkaPartition
 
 from trimtab.consumer_sdk.membership import hooks
 from trimtab.consumer_sdk.membership.events import Position
@@ -15,11 +16,11 @@ Eventually = Callable[..., None]
 
 
 def test_every_hook_does_what_its_name_says(topic: Any, start: Any, eventually: Eventually) -> None:
-    """Join without fetching, know the generation, the leader and the last contact, rejoin, leave."""
+    """Join, know the generation, the leader and the last contact, commit, rejoin, leave."""
     name = topic(partitions=1)
     worker = start("only", [name])
     eventually(lambda: len(worker.owned) == 1)
-    client = worker.consumer._member._client
+    client = worker.consumer._member.client
     generation = hooks.generation(client)
     assert generation > 0
     assert hooks.member_id(client).startswith("only-")
@@ -40,6 +41,4 @@ def test_every_hook_does_what_its_name_says(topic: Any, start: Any, eventually: 
 
 
 def _kafka(partition: Any) -> Any:
-    from kafka.structs import TopicPartition as KafkaPartition
-
     return KafkaPartition(*partition)

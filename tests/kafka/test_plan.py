@@ -111,7 +111,7 @@ def test_the_plan_drains_by_instance_name(
 
 
 def test_members_agree_on_the_handover_in_the_commit_metadata(
-    topic: Any, start: Any, feed: Any, log: Any, bootstrap: str, eventually: Eventually
+    topic: Any, start: Any, feed: Any, log: Any, eventually: Eventually
 ) -> None:
     """The committed offsets tell how long a moved partition was not read."""
     name = topic(partitions=2)

@@ -55,7 +55,8 @@ class Plain:
 
     def _run(self) -> None:
         while not self._stop.is_set():
-            self.consumer.poll(timeout_ms=50)
+            # kafka-python forgets a join that outlasts a poll (see hooks.drive): poll longer
+            self.consumer.poll(timeout_ms=1000)
         self.consumer.close()
 
     def stop(self) -> None:
