@@ -320,7 +320,7 @@ def _place(turn: Turn) -> Step | None:
 def _hold(turn: Turn) -> Step:
     sizing = turn.sizing
     if sizing.notes:
-        return Step(Action.HOLD, sizing.notes)
+        return Step(Action.HOLD, (*sizing.notes, *turn.at.seen.trouble[:1]))
     if sizing.steady != sizing.wanted:
         return Step(Action.HOLD, (f"{sizing.steady} would do, but not for long enough",))
     return Step(Action.HOLD, (f"{turn.plan.replicas} is right",))

@@ -150,7 +150,12 @@ def load(file: Path | None, flags: Mapping[str, Any]) -> Settings:
 
     Raises BadSetting.
     """
-    given = {**_read(file), **{_written(k): v for k, v in flags.items() if v is not None}}
+    given = _read(file)
+    for name, value in flags.items():
+        if value is not None:
+            old = given.get(_written(name))
+            whole = {**old, **value} if isinstance(old, dict) and name == "kafka" else value
+            given[_written(name)] = whole
     settings = _checked(given)
     problems = [text for broken, text in _contradictions(settings) if broken]
     if problems:
@@ -249,6 +254,8 @@ def _target_contradictions(s: Settings) -> Iterable[tuple[bool, str]]:
 
 
 def _reset(worker_config: Path | None) -> Literal["earliest", "latest"]:
-    """Return what the workers do without a commit, as far as their own settings tell."""
-    given = {} if worker_config is None else _read(worker_config)
-    return "earliest" if given.get("auto.offset.reset") in ("earliest", "smallest") else "latest"
+    """Return where readers without a commit begin: ingest workers at the earliest record."""
+    if worker_config is None:
+        return "latest"  # librdkafka's default
+    given = _read(worker_config).get("auto.offset.reset", "earliest")
+    return "earliest" if given in ("earliest", "smallest", "beginning") else "latest"

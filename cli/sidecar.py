@@ -1,0 +1,165 @@
+"""`trimtab sidecar`: steers a group; `trimtab sidecar restart` replaces its workers one by one."""
+
+import logging
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from trimtab.assignor.errors import SettingError, TrimtabError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from trimtab.sidecar.loop import Loop
+    from trimtab.sidecar.settings import Settings
+
+OWN_FLAGS: Final = frozenset({"action", "config", "kafka", "more"})
+"""Flags that are no settings themselves."""
+
+
+class Do(StrEnum):
+    """What is asked for."""
+
+    RUN = "run"
+    RESTART = "restart"
+
+
+def sidecar(  # noqa: PLR0913 - typer: one parameter an option
+    ctx: typer.Context,
+    action: Annotated[
+        Do, typer.Argument(help="run, or restart: replace the workers one by one.")
+    ] = Do.RUN,
+    *,
+    config: Annotated[
+        Path | None, typer.Option("--config", "-c", help="YAML file of settings; flags win.")
+    ] = None,
+    bootstrap: Annotated[str | None, typer.Option(help="host:port of brokers.")] = None,
+    group: Annotated[str | None, typer.Option(help="The consumer group to steer.")] = None,
+    topics: Annotated[
+        str | None,
+        typer.Option(help='Names with commas, or "^pattern"; by default what the group reads.'),
+    ] = None,
+    capacity: Annotated[
+        str | None, typer.Option(help='What one consumer sustains, end to end: "2.3 MB/s".')
+    ] = None,
+    headroom: Annotated[float | None, typer.Option(help="Share of it to fill; 0.9.")] = None,
+    heuristic: Annotated[str | None, typer.Option(help="See `trimtab heuristics`; mbf.")] = None,
+    source: Annotated[str | None, typer.Option(help="offsets (default) or log-dirs.")] = None,
+    window: Annotated[str | None, typer.Option(help='Of the write speed; "30 s".')] = None,
+    interval: Annotated[str | None, typer.Option(help='Between decisions; "10 s".')] = None,
+    least: Annotated[int | None, typer.Option("--min", help="Fewest replicas; 1.")] = None,
+    most: Annotated[int | None, typer.Option("--max", help="Most replicas; 10.")] = None,
+    cool_down: Annotated[
+        str | None, typer.Option(help='Between changes of one\'s own accord; "30 s".')
+    ] = None,
+    stabilise_out: Annotated[
+        str | None, typer.Option(help='More must be wanted for so long; "0 s".')
+    ] = None,
+    stabilise_in: Annotated[
+        str | None, typer.Option(help='Less must do for so long; "300 s".')
+    ] = None,
+    target: Annotated[str | None, typer.Option(help="none (default) or process.")] = None,
+    worker_config: Annotated[
+        Path | None, typer.Option(help="Settings of `trimtab ingest`, for target process.")
+    ] = None,
+    state: Annotated[
+        Path | None, typer.Option(help="Folder for pids and logs of the workers.")
+    ] = None,
+    host: Annotated[str | None, typer.Option(help="Of the web page; 127.0.0.1.")] = None,
+    port: Annotated[int | None, typer.Option(help="Of the web page; 0: a free one.")] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be done, do nothing.")
+    ] = False,
+    stop_workers: Annotated[
+        bool, typer.Option("--stop-workers", help="On SIGTERM stop the workers too.")
+    ] = False,
+    kafka: Annotated[
+        list[str] | None,
+        typer.Option(help="librdkafka's name=value; keep secrets in the file instead."),
+    ] = None,
+    more: Annotated[
+        list[str] | None, typer.Option("--set", help="Any other setting, name=value.")
+    ] = None,
+) -> None:
+    """Steer a consumer group: how many consumers, and who reads what.
+
+    SIGTERM ends it; workers go on, and the next sidecar finds them. For example:
+
+        trimtab sidecar --bootstrap localhost:9092 --group lake --capacity "2.3 MB/s" --dry-run
+
+        trimtab sidecar -c sidecar.yaml --target process --worker-config ingest.yaml --state run
+
+        trimtab sidecar restart --state run
+    """
+    del bootstrap, group, topics, capacity, headroom, heuristic, source, window, interval
+    del least, most, cool_down, stabilise_out, stabilise_in, target, worker_config, host, port
+    if action is Do.RESTART:
+        _restart(state)
+        return
+    from trimtab.sidecar.settings import load  # noqa: PLC0415 - keeps --help fast
+
+    flags = {k: v for k, v in ctx.params.items() if k not in OWN_FLAGS}
+    flags |= {"min": flags.pop("least"), "max": flags.pop("most")}
+    flags |= {"dry_run": dry_run or None, "stop_workers": stop_workers or None}
+    flags |= pairs("--set", more)
+    if kafka:
+        flags["kafka"] = pairs("--kafka", kafka)
+    _run(load(config, flags))
+
+
+def pairs(flag: str, given: list[str] | None) -> dict[str, Any]:
+    """Return name=value pairs, values read as YAML. Raises SettingError, without the value."""
+    import yaml  # noqa: PLC0415 - keeps --help fast
+
+    found: dict[str, Any] = {}
+    for pair in given or ():
+        name, equals, value = pair.partition("=")
+        if not equals or not name.strip():
+            raise SettingError(f"{flag} needs name=value; {name!r} has no value")
+        try:
+            found[name.strip()] = yaml.safe_load(value)
+        except yaml.YAMLError:
+            raise SettingError(f"{flag} {name.strip()}: the value is not YAML") from None
+    return found
+
+
+def _run(settings: "Settings") -> None:
+    from trimtab.assignor.clock import SystemClock  # noqa: PLC0415 - keeps --help fast
+    from trimtab.cli.signals import waiter  # noqa: PLC0415 - as above
+    from trimtab.sidecar.assemble import assembled  # noqa: PLC0415 - as above
+
+    log_to_stderr()
+    wait = waiter()
+    with assembled(settings, SystemClock()) as loop:
+        loop.run(wait)
+        if settings.stop_workers:
+            _stop_workers(loop)
+
+
+def _stop_workers(loop: "Loop") -> None:
+    from threading import Event  # noqa: PLC0415 - keeps --help fast
+
+    patience: Callable[[float], bool] = Event().wait  # a second signal changes nothing
+    if not loop.stop_workers(patience):
+        raise TrimtabError("some workers did not end in time; see their logs in the state folder")
+
+
+def _restart(state: Path | None) -> None:
+    from trimtab.sidecar.restarts import request  # noqa: PLC0415 - keeps --help fast
+
+    if state is None:
+        raise SettingError("restart needs --state, the folder of the sidecar that is running")
+    names = request(state)
+    if not names:
+        raise SettingError(f"state folder {state} knows no workers; is it the right one?")
+    typer.echo(f"asked for {', '.join(names)} to be replaced, one by one")
+
+
+def log_to_stderr() -> None:
+    """Show our own log, and of the client libraries only what is wrong."""
+    form = "%(asctime)s %(levelname).1s %(name)s: %(message)s"
+    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format=form, datefmt="%H:%M:%S")
+    logging.getLogger("trimtab").setLevel(logging.INFO)

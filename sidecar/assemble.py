@@ -1,0 +1,57 @@
+"""Puts a sidecar together from its settings, and takes it apart again."""
+
+import logging
+from collections.abc import Generator
+from contextlib import ExitStack, contextmanager
+from typing import Final
+
+from trimtab.assignor.clock import Clock
+from trimtab.sidecar.loop import Loop, Parts
+from trimtab.sidecar.monitor import Monitor
+from trimtab.sidecar.report import LogLines
+from trimtab.sidecar.settings import Settings
+from trimtab.sidecar.targets.advice import Advice
+from trimtab.sidecar.targets.port import ReplicaTarget
+from trimtab.sidecar.targets.process import Processes
+from trimtab.sidecar.topics import ControlTopics
+from trimtab.sidecar.web import Page
+
+log = logging.getLogger("trimtab.sidecar")
+
+LATE: Final = 30.0
+"""Seconds without a turn, beyond three intervals, after which a loop counts as stuck."""
+
+WEB_FILE: Final = "web"
+"""File in the state folder that holds the address of the web page."""
+
+
+@contextmanager
+def assembled(settings: Settings, clock: Clock) -> Generator[Loop]:
+    """Give a loop that is ready to run, its web page being served.
+
+    Raises CannotStart, StateInUse.
+    """
+    with ExitStack() as stack:
+        target = _target(settings, clock, stack)
+        monitor = Monitor(settings, clock)
+        stack.callback(monitor.close)
+        page = Page(settings.group, clock, LATE + 3 * settings.interval)
+        stack.callback(page.stop)
+        port = page.start(settings.host, settings.port)
+        address = f"http://{settings.host}:{port}"
+        log.info("health, metrics and verdicts at %s", address)
+        if settings.state is not None:
+            settings.state.mkdir(parents=True, exist_ok=True)
+            (settings.state / WEB_FILE).write_text(f"{address}\n")
+        board = ControlTopics(settings, monitor.brokers.admin)
+        yield Loop(settings, Parts(monitor, board, target, (page, LogLines())), clock)
+
+
+def _target(settings: Settings, clock: Clock, stack: ExitStack) -> ReplicaTarget:
+    if settings.target == "none" or settings.dry_run:
+        return Advice()
+    state = settings.state
+    assert state is not None, "settings check that target=process has a state folder"
+    processes = Processes(settings.command, state, clock, settings.stop_patience)
+    stack.callback(processes.close)
+    return processes
