@@ -1,0 +1,115 @@
+"""The files that a single-node broker starts from: properties and logging, small and quick."""
+
+import base64
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+HOST: Final = "127.0.0.1"
+CONTROLLER: Final = "CONTROLLER"
+PLAINTEXT: Final = "PLAINTEXT"
+
+KAFKA: Final = "4.4.0"
+COORDINATES: Final = (
+    f"org.apache.kafka:kafka_2.13:{KAFKA}",
+    "org.apache.logging.log4j:log4j-slf4j-impl:2.25.5",  # else the broker is silent
+)
+EXCLUDES: Final = ("org.apache.kafka:kafka-tools-api",)  # named by kafka_2.13, never published
+
+JVM: Final = (
+    "-Xmx512m",
+    "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",  # 2.5 s to start instead of 4.2 s; fast enough for a test broker
+    "-XX:-UsePerfData",
+    "-XX:+ExitOnOutOfMemoryError",
+)
+
+# one node, short-lived groups and little memory; the rest is Kafka's own default
+DEFAULTS: Final[Mapping[str, str]] = {
+    "process.roles": "broker,controller",
+    "node.id": "1",
+    "auto.create.topics.enable": "false",  # a misspelt topic must be an error, not a new topic
+    "controlled.shutdown.enable": "false",
+    "group.initial.rebalance.delay.ms": "0",
+    "group.min.session.timeout.ms": "1000",
+    "log.cleaner.backoff.ms": "1000",
+    "log.cleaner.dedupe.buffer.size": "4194304",
+    "num.io.threads": "4",
+    "num.network.threads": "2",
+    "offsets.topic.num.partitions": "1",
+    "offsets.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+    "share.coordinator.state.topic.num.partitions": "1",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "transaction.state.log.num.partitions": "1",
+    "transaction.state.log.replication.factor": "1",
+}
+
+LOGGING: Final = """\
+rootLogger.level = WARN
+rootLogger.appenderRef.out.ref = out
+logger.app.name = kafka.server.KafkaRaftServer
+logger.app.level = INFO
+appender.out.type = Console
+appender.out.name = out
+appender.out.layout.type = PatternLayout
+appender.out.layout.pattern = %d{HH:mm:ss.SSS} %p %m (%c{1})%n
+"""
+
+
+def properties(
+    folder: Path,
+    ports: Mapping[str, int],
+    protocols: Mapping[str, str],
+    extra: Mapping[str, str],
+) -> dict[str, str]:
+    """Return the server's properties.
+
+    `ports` is listener → port and includes CONTROLLER; `protocols` is listener → security protocol;
+    `extra` wins over everything.
+    """
+    listeners = {name: f"{name}://{HOST}:{port}" for name, port in ports.items()}
+    return {
+        **DEFAULTS,
+        "log.dirs": str(folder / "data"),
+        "controller.listener.names": CONTROLLER,
+        "controller.quorum.voters": f"1@{HOST}:{ports[CONTROLLER]}",
+        "inter.broker.listener.name": PLAINTEXT,
+        "listener.security.protocol.map": ",".join(f"{n}:{p}" for n, p in protocols.items()),
+        "listeners": ",".join(listeners.values()),
+        "advertised.listeners": ",".join(u for n, u in listeners.items() if n != CONTROLLER),
+        **extra,
+    }
+
+
+def write_files(folder: Path, values: Mapping[str, str]) -> None:
+    """Write server.properties and log4j2.properties into `folder`."""
+    lines = [f"{name}={_escaped(value)}\n" for name, value in sorted(values.items())]
+    (folder / "server.properties").write_text("".join(lines), encoding="latin-1")
+    (folder / "log4j2.properties").write_text(LOGGING)
+
+
+def commands(java: Path, jars: tuple[Path, ...], folder: Path) -> list[list[str]]:
+    """Return what to run, in order: the formatting, unless it has been done, then the broker."""
+    start = [
+        *(str(java), *JVM, "-cp", ":".join(map(str, jars))),
+        f"-Dlog4j2.configurationFile={folder / 'log4j2.properties'}",
+        f"-Djava.io.tmpdir={folder}",  # unpacked native libraries go with the folder
+    ]
+    server = str(folder / "server.properties")
+    format_it = [*start, "kafka.tools.StorageTool", "format", "-t", _cluster_id(), "-c", server]
+    formatted = (folder / "data" / "meta.properties").exists()
+    return [*([] if formatted else [format_it]), [*start, "kafka.Kafka", server]]
+
+
+def _cluster_id() -> str:
+    """Return 16 bytes in base64 without a leading dash, which would look like an option."""
+    return base64.urlsafe_b64encode(b"T" + secrets.token_bytes(15)).decode().rstrip("=")
+
+
+def _escaped(value: str) -> str:
+    """Return a value as java.util.Properties reads it."""
+    text = value.replace("\\", "\\\\").replace("\n", "\\n")
+    return "".join(c if c.isascii() else f"\\u{ord(c):04x}" for c in text)

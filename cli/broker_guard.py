@@ -1,0 +1,104 @@
+"""A small process between Trimtab and the broker's JVM: whoever dies, nothing is left running.
+
+Run by path with one JSON argument, so that it needs the standard library alone. Rules: its standard
+input ends when its parent is gone, however that went; then the JVM is stopped and the temporary
+folder removed. Should the guard itself be killed, the kernel kills the JVM (Linux). What happens is
+told on standard output: "pid N" when a command has started, "end CODE" when all is over; after an
+"end" the folder stays until standard input ends, so that the parent can read the log.
+"""
+
+import contextlib
+import ctypes
+import json
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any, Final
+
+PR_SET_PDEATHSIG: Final = 1
+TICK: Final = 0.1  # seconds between two looks at the JVM
+STOPPED: Final = -1  # "the parent is gone" among exit codes
+
+
+def main(task: dict[str, Any]) -> None:
+    """Run `commands` one after the other until one fails or the parent is gone."""
+    signal.signal(signal.SIGTERM, _leave)
+    try:
+        code = 0
+        for command in task["commands"]:
+            code = _run(command, task)
+            if code:
+                break
+        if code != STOPPED:
+            _tell(f"end {code}")
+            while not _parent_gone(task["parent"]):
+                pass
+    finally:
+        if task["remove"]:
+            shutil.rmtree(task["remove"], ignore_errors=True)
+
+
+def _leave(_signal: int, _frame: FrameType | None) -> None:
+    sys.exit(0)  # by way of the `finally` blocks
+
+
+def _run(command: list[str], task: dict[str, Any]) -> int:
+    """Return the command's exit code, or STOPPED when the parent went first."""
+    with (
+        Path(task["log"]).open("ab") as log,
+        subprocess.Popen(  # noqa: S603 - the parent's command
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            preexec_fn=_die_with_me(),  # noqa: PLW1509 - this process has one thread
+        ) as child,
+    ):
+        try:
+            _tell(f"pid {child.pid}")
+            while child.poll() is None:
+                if _parent_gone(task["parent"]):
+                    return STOPPED
+            return child.returncode
+        finally:
+            _stop(child, task["grace"])
+
+
+def _stop(child: "subprocess.Popen[bytes]", grace: float) -> None:
+    """End the child: politely with `grace` seconds to obey, at once with none."""
+    if child.poll() is None and grace:
+        child.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.wait(grace)
+    if child.poll() is None:
+        child.kill()
+
+
+def _parent_gone(parent: int) -> bool:
+    """Wait a tick; true when standard input ends or the parent is another one."""
+    readable, _, _ = select.select([sys.stdin], [], [], TICK)
+    ended = bool(readable) and not os.read(sys.stdin.fileno(), 4096)
+    return ended or os.getppid() != parent
+
+
+def _die_with_me() -> Callable[[], None] | None:
+    """Return what makes the kernel kill a child when this process dies, where it can."""
+    if sys.platform != "linux":
+        return None
+    libc = ctypes.CDLL(None)
+    return lambda: libc.prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL)) and None
+
+
+def _tell(line: str) -> None:
+    with contextlib.suppress(OSError):  # nobody listens any more
+        print(line, flush=True)  # noqa: T201 - the protocol with the parent
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))

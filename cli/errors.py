@@ -1,0 +1,40 @@
+"""Errors of the command, on the two branches of `trimtab.assignor.errors`.
+
+CallerError
+└── SettingError
+    ├── PortInUse                another process listens on the port (exit code 2)
+    └── DataInUse                another broker works with this data folder (exit code 2)
+PeerError
+└── BrokerFailed                 the embedded broker did not start, or ended by itself
+"""
+
+from pathlib import Path
+
+from trimtab.assignor.errors import PeerError, SettingError
+
+
+class PortInUse(SettingError):
+    """Another process listens on the port."""
+
+    def __init__(self, port: int) -> None:
+        super().__init__(
+            f"port {port} of 127.0.0.1 is in use: stop what listens there "
+            f"(ss -ltnp 'sport = :{port}' shows it), or choose another port; 0 takes a free one"
+        )
+        self.port = port
+
+
+class DataInUse(SettingError):
+    """Another broker works with this data folder."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(f"another broker works with {folder}: stop it, or choose another folder")
+        self.folder = folder
+
+
+class BrokerFailed(PeerError):
+    """The embedded broker did not start, or ended by itself; `log` holds its last lines."""
+
+    def __init__(self, what: str, log: str) -> None:
+        super().__init__(f"{what}; the broker's last words:\n{log or '(nothing)'}")
+        self.log = log

@@ -1,0 +1,117 @@
+"""What all tests share: one broker a run, fresh names, and waiting without sleeping.
+
+The broker is TRIMTAB_TEST_BOOTSTRAP where that is set, else a container where a Docker engine
+answers, else the embedded one.
+"""
+
+import itertools
+import os
+import secrets
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from threading import Event
+from time import monotonic
+from typing import Protocol
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from trimtab.cli.broker import EmbeddedBroker
+
+_RUN = secrets.token_hex(3)
+_NUMBERS = itertools.count(1)
+_IMAGE = "apache/kafka:4.4.0"
+
+
+class Eventually(Protocol):
+    def __call__(self, condition: Callable[[], object], timeout: float = 30.0) -> None: ...
+
+
+class TopicFactory(Protocol):
+    def __call__(self, partitions: int = 4, **config: str) -> str: ...
+
+
+@pytest.fixture(scope="session")
+def bootstrap() -> Iterator[str]:
+    """Address of the run's broker."""
+    given = os.environ.get("TRIMTAB_TEST_BOOTSTRAP")
+    if given:
+        yield given
+    elif _docker_answers():
+        with _container() as address:
+            yield address
+    else:
+        with EmbeddedBroker() as broker:
+            yield broker.bootstrap
+
+
+@pytest.fixture(scope="session")
+def admin(bootstrap: str) -> AdminClient:
+    return AdminClient({"bootstrap.servers": bootstrap})
+
+
+@pytest.fixture
+def topic(admin: AdminClient, request: pytest.FixtureRequest) -> TopicFactory:
+    """Make topics; underscores of keyword arguments stand for the dots of topic settings."""
+
+    def make(partitions: int = 4, **config: str) -> str:
+        name = f"{_fresh(request)}-topic"
+        settings = {key.replace("_", "."): value for key, value in config.items()}
+        new = NewTopic(name, num_partitions=partitions, replication_factor=1, config=settings)
+        for created in admin.create_topics([new]).values():
+            created.result(30)
+        return name
+
+    return make
+
+
+@pytest.fixture
+def group(request: pytest.FixtureRequest) -> str:
+    """Name of a group that nobody has used."""
+    return f"{_fresh(request)}-group"
+
+
+@pytest.fixture(scope="session")
+def eventually() -> Eventually:
+    """Wait until a condition holds; past the deadline the test fails with what it was."""
+
+    def wait(condition: Callable[[], object], timeout: float = 30.0) -> None:
+        pause, deadline = Event(), monotonic() + timeout
+        while not condition():
+            if monotonic() > deadline:
+                pytest.fail(f"not true within {timeout} s: {condition}")
+            pause.wait(0.02)
+
+    return wait
+
+
+def _fresh(request: pytest.FixtureRequest) -> str:
+    test = "".join(c if c.isalnum() else "-" for c in request.node.name)[:60]
+    return f"{test}-{_RUN}-{next(_NUMBERS)}"
+
+
+def _docker_answers() -> bool:
+    import docker  # noqa: PLC0415 - only where no broker is given
+
+    try:
+        client = docker.from_env()
+    except docker.errors.DockerException:
+        return False
+    try:
+        return bool(client.ping())
+    except Exception:  # noqa: BLE001 - whatever it is, it is no engine that works
+        return False
+    finally:
+        client.close()
+
+
+@contextmanager
+def _container() -> Generator[str, None, None]:
+    from testcontainers.kafka import KafkaContainer  # noqa: PLC0415 - only with Docker
+
+    container = KafkaContainer(_IMAGE).with_kraft()
+    container.with_env("KAFKA_AUTO_CREATE_TOPICS_ENABLE", "false")
+    container.with_env("KAFKA_GROUP_INITIAL_REBALANCE_DELAY_MS", "0")
+    container.with_env("KAFKA_GROUP_MIN_SESSION_TIMEOUT_MS", "1000")
+    with container as kafka:
+        yield kafka.get_bootstrap_server()
