@@ -124,7 +124,29 @@ def test_spreading_employs_a_newcomer() -> None:
 def test_spreading_keeps_what_is_nearly_as_good() -> None:
     """A move that would relieve the fullest by less than 5 % is not made."""
     group = Group(members("a", "b"), parts(4), owned("a", "a", "b", "b"))
-    assert not place(group, load(21, 20, 20, 20), SPREAD).moves
+    assert not place(group, load(26, 21, 20, 23), SPREAD).moves  # 47 beside 46
+    assert place(group, load(30, 24, 20, 16), SPREAD).moves  # 54 beside 46
+
+
+def test_spreading_leaves_nobody_idle() -> None:
+    """Where best fit would pair four partitions on two of three members, all three get some."""
+    plan = place(Group(members("a", "b", "c"), parts(4)), load(*[10.0] * 4), SPREAD)
+    assert sorted(len(held) for held in plan.assignment.values()) == [1, 1, 2]
+
+
+def test_spreading_does_not_pass_an_only_partition_round() -> None:
+    """A member's one partition stays, though another of more capacity idles."""
+    group = Group(
+        (
+            Member("a", frozenset({"t"}), 20.0),
+            Member("b", frozenset({"t"}), 50.0),
+            Member("c", frozenset({"u"}), 100.0),
+        ),
+        (*parts(1), *parts(2, "u")),
+        {parts(1)[0]: "a", **dict.fromkeys(parts(2, "u"), "c")},
+    )
+    speeds = dict(zip(group.partitions, (0.1, 1.0, 1.0), strict=True))
+    assert not place(group, Load(speeds), SPREAD).moves
 
 
 def test_spreading_after_a_loss_moves_only_what_was_lost() -> None:
@@ -228,6 +250,16 @@ def test_sizing_without_a_count_keeps_who_holds_most() -> None:
     group = Group(members("a", "b", "c"), parts(3), owned("a", "c", "c"))
     plan = size(group, load(10, 30, 30), replace(SPREAD, heuristic="sticky"))
     assert shares(plan) == {"a": [], "b": [], "c": [0, 1, 2]}
+
+
+def test_sizing_without_a_count_keeps_a_reader_of_every_topic() -> None:
+    """Though one member could carry the load, the only subscriber of another topic stays too."""
+    group = Group(
+        (Member("a", frozenset({"t"})), Member("b", frozenset({"u"}))),
+        (*parts(2), *parts(1, "u")),
+    )
+    plan = size(group, load(1, 1), replace(SPREAD, heuristic="sticky"))
+    assert plan.assignment == {"a": parts(2), "b": parts(1, "u")}
 
 
 @pytest.mark.parametrize(
