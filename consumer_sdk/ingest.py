@@ -81,13 +81,13 @@ def settings(config: Mapping[str, Any]) -> IngestConfig:
 
 def run(
     config: IngestConfig,
+    lake: Lake,
     stop: threading.Event,
     *,
     clock: Clock | None = None,
-    lake: Lake | None = None,
     crash: CrashPoint = lambda step: None,  # noqa: ARG005 - the hook that tests fill
 ) -> None:
-    """Ingest until `stop` is set, then flush, and leave the group.
+    """Ingest into a lake that is ready until `stop` is set; then flush, and leave the group.
 
     Raises what `LakeWriter` raises.
     """

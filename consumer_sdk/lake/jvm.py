@@ -24,7 +24,9 @@ from trimtab.consumer_sdk.errors import (
 JvmError: Final = (Py4JError, PySparkException, ConnectionError, EOFError)
 """What a call into the JVM may raise."""
 
-_NO_ROOM: Final = re.compile(r"No space left on device|[Dd]isk quota exceeded|File too large")
+_NO_ROOM: Final = re.compile(
+    r"No space left on device|[Dd]isk quota exceeded|File too large|database or disk is full"
+)
 _RACED: Final = re.compile(r"\.CommitFailedException$")
 _FENCED: Final = re.compile(r"Snapshot ancestry validation failed")
 _UNKNOWN: Final = re.compile(r"\.CommitStateUnknownException$")

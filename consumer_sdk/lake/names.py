@@ -64,7 +64,7 @@ class TableNames:
         return self.mapping.get(topic) or self.template.replace("{topic}", identifier(topic))
 
     def check(self, topics: Iterable[str]) -> None:
-        """Raise TableCollision for two of these topics in a table that lake.tables does not name."""
+        """Raise TableCollision for two topics in a table that lake.tables does not name."""
         taken: dict[str, str] = {}
         for topic in sorted(set(topics)):
             table = self.of(topic)

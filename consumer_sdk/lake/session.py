@@ -6,6 +6,7 @@ inside the warehouse folder, in WAL mode and with a busy timeout, so that severa
 share it.
 """
 
+import logging
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -70,6 +71,8 @@ def start(config: SessionConfig, progress: Callable[[str], None] | None = None) 
     """
     require_java()
     _make_folder(config)
+    for noisy in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        logging.getLogger(noisy).setLevel(logging.CRITICAL)  # they print what we catch
     wanted = settings(config, fetch("iceberg", coordinates(config), progress=progress))
     builder = SparkSession.builder
     for name, value in wanted.items():

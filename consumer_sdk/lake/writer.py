@@ -27,7 +27,7 @@ import logging
 import random
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as RawPartition
@@ -39,7 +39,7 @@ from trimtab.assignor.units import format_bytes
 from trimtab.consumer_sdk.errors import LakeUnavailable
 from trimtab.consumer_sdk.lake import columns
 from trimtab.consumer_sdk.lake.batches import Batches, Run
-from trimtab.consumer_sdk.lake.config import LakeConfig, parse
+from trimtab.consumer_sdk.lake.config import LakeConfig, SessionConfig, parse
 from trimtab.consumer_sdk.lake.flush import Batch, Flush, Landed, Refused
 from trimtab.consumer_sdk.lake.pace import Pace
 from trimtab.consumer_sdk.lake.ports import CrashPoint, Fetcher, Lake, Message
@@ -47,6 +47,9 @@ from trimtab.consumer_sdk.lake.positions import Positions
 from trimtab.consumer_sdk.lake.progress import Marks, story
 from trimtab.consumer_sdk.lake.shape import Shaping
 from trimtab.consumer_sdk.lake.stager import Flight, Stager
+
+if TYPE_CHECKING:
+    from trimtab.consumer_sdk.lake.iceberg import IcebergLake
 
 log = logging.getLogger("trimtab.lake")
 
@@ -72,7 +75,7 @@ class LakeWriter:
     ) -> None:
         self._consumer = consumer
         self._config = config if isinstance(config, LakeConfig) else parse(config)
-        self._lake = open_lake(self._config) if lake is None else lake
+        self._lake = open_lake(self._config.session) if lake is None else lake
         self._owns_lake = lake is None
         self._clock = clock or SystemClock()
         self._crash = crash
@@ -340,15 +343,12 @@ class LakeWriter:
             raise self._failure
 
 
-def open_lake(config: LakeConfig) -> Lake:
-    """Start Spark and return the lake of a configuration.
+def open_lake(config: SessionConfig) -> "IcebergLake":
+    """Start Spark and return the lake. Raises NoJava, WrongJava, SessionFailed."""
+    from trimtab.consumer_sdk.lake.iceberg import IcebergLake  # noqa: PLC0415 - pyspark is slow
+    from trimtab.consumer_sdk.lake.session import start  # noqa: PLC0415 - pyspark is slow to load
 
-    Raises NoJava, WrongJava, SessionFailed.
-    """
-    from trimtab.consumer_sdk.lake.iceberg import IcebergLake  # noqa: PLC0415 - pyspark is slow to load
-    from trimtab.consumer_sdk.lake.session import start  # noqa: PLC0415 - as above
-
-    return IcebergLake(start(config.session), config.session.catalog_name, owns_session=True)
+    return IcebergLake(start(config), config.catalog_name, owns_session=True)
 
 
 def _records(messages: Iterable[Message]) -> Iterable[Message]:

@@ -96,7 +96,7 @@ class FakeConsumer:
     callbacks: deque[Callable[[], None]] = field(default_factory=deque)
     started: set[TopicPartition] = field(default_factory=set)
 
-    def consume(self, num_messages: int = 1, timeout: float = -1) -> list[FakeMessage]:
+    def consume(self, num_messages: int = 1, timeout: float = -1) -> list[FakeMessage]:  # noqa: ARG002 - the interface
         while self.callbacks:
             self.callbacks.popleft()()
         found: list[FakeMessage] = []
@@ -114,7 +114,7 @@ class FakeConsumer:
         for p in partitions:
             del self.positions[TopicPartition(p.topic, p.partition)]
 
-    def commit(self, *, offsets: Sequence[RawPartition], asynchronous: bool = True) -> None:
+    def commit(self, *, offsets: Sequence[RawPartition], asynchronous: bool = True) -> None:  # noqa: ARG002
         self.committed |= {TopicPartition(p.topic, p.partition): p.offset for p in offsets}
 
     def join(self, writer: LakeWriter, *partitions: TopicPartition) -> None:
@@ -163,7 +163,7 @@ def writers(
     made: list[LakeWriter] = []
 
     def make(log: dict[Any, list[bytes | None]], **changes: Any) -> tuple[FakeConsumer, LakeWriter]:
-        crash = changes.pop("crash", lambda step: None)
+        crash = changes.pop("crash", print)
         consumer = FakeConsumer({TopicPartition(*p): values for p, values in log.items()})
         writer = LakeWriter(consumer, config(**changes), lake=lake, crash=crash)
         made.append(writer)

@@ -1,21 +1,303 @@
 """The writer against a real Spark session and real Iceberg tables."""
 
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
 from trimtab.assignor.model import TopicPartition
+from trimtab.consumer_sdk.errors import OffsetsWentBack, TableCollision
+from trimtab.consumer_sdk.lake.iceberg import IcebergLake
 
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
+LONG = 60.0
 pytestmark = pytest.mark.spark
 
+Make = Callable[..., Any]
+Read = Callable[[str], list[Any]]
 
-def test_records_and_marks_land_in_one_commit(writers, lake, rows, namespace):
-    """Every record is in the table once, and the table knows where to go on."""
+
+def values(count: int, size: int = 20) -> list[bytes | None]:
+    return [b"%0*d" % (size, n) for n in range(count)]
+
+
+class Gate:
+    """A crash hook that holds a writer at a step until it is opened."""
+
+    def __init__(self, step: str) -> None:
+        self.step = step
+        self.reached = threading.Event()
+        self.open = threading.Event()
+
+    def __call__(self, step: str) -> None:
+        if step == self.step:
+            self.reached.set()
+            assert self.open.wait(LONG)
+
+
+def mark(lake: IcebergLake, table: str, partition: TopicPartition, group: str = "g") -> int | None:
+    found = lake.open(table)
+    assert found is not None
+    return found.look().marks.of(group, partition)
+
+
+def test_records_and_marks_land_in_one_commit(
+    writers: Make, lake: IcebergLake, rows: Read, namespace: str
+) -> None:
+    """Every record is in the table once, and the table knows where to go on.
+
+    Kafka's offsets follow.
+    """
     consumer, writer = writers({P0: [b"a", b"b"], P1: [b"c"]})
     consumer.join(writer, P0, P1)
     writer.write(consumer.consume(10))
     writer.flush()
     table = f"{namespace}.orders"
     assert rows(table) == [("orders", 0, 0), ("orders", 0, 1), ("orders", 1, 0)]
-    marks = lake.open(table).look().marks
-    assert (marks.of("g", P0), marks.of("g", P1)) == (2, 1)
+    assert (mark(lake, table, P0), mark(lake, table, P1)) == (2, 1)
     assert consumer.committed == {P0: 2, P1: 1}
+
+
+def test_the_record_columns_hold_what_the_record_held(
+    writers: Make, fakes: Any, spark: Any, namespace: str
+) -> None:
+    """Topic, coordinates, time, key, value and headers come through, nulls too."""
+    consumer, writer = writers({P0: []})
+    consumer.join(writer, P0)
+    writer.write(
+        [
+            fakes.Message(P0, 0, b"\x00\xff", b"k", [("h", b"1"), ("h", b"2"), ("n", None)]),
+            fakes.Message(P0, 1, None, None),
+        ]
+    )
+    writer.flush()
+    first, second = spark.table(f"{namespace}.orders").orderBy("offset").collect()
+    assert first.asDict() == {
+        "topic": "orders",
+        "partition": 0,
+        "offset": 0,
+        "timestamp": first.timestamp,
+        "key": b"k",
+        "value": b"\x00\xff",
+        "headers": {"h": b"2", "n": None},
+    }
+    assert first.timestamp.timestamp() == 1_700_000_000
+    assert (second.key, second.value, second.headers) == (None, None, None)
+
+
+def test_a_new_owner_starts_where_the_table_ends(writers: Make, rows: Read, namespace: str) -> None:
+    """Kafka's committed offset is not believed where the table knows better."""
+    log = {P0: values(10)}
+    consumer, writer = writers(log)
+    consumer.join(writer, P0)
+    writer.write(consumer.consume(6))
+    writer.flush()
+    later, second = writers(log)
+    later.committed = {P0: 2}
+    later.join(second, P0)
+    assert later.positions == {P0: 6}
+    second.write(later.consume(100))
+    second.close()
+    assert rows(f"{namespace}.orders") == [("orders", 0, n) for n in range(10)]
+
+
+def test_a_zombie_with_staged_files_is_refused(
+    writers: Make, rows: Read, namespace: str, warehouse: Any
+) -> None:
+    """An old owner that wakes up after the new one has committed adds nothing.
+
+    And leaves no files.
+    """
+    log = {P0: values(100), P1: values(100)}
+    gate = Gate("staged")
+    sleeper, old = writers(log, crash=gate)
+    sleeper.join(old, P0, P1)
+    old.write(sleeper.consume(150))
+    assert gate.reached.wait(LONG)
+    consumer, new = writers(log)
+    consumer.join(new, P0)
+    for _ in range(2):
+        new.write(consumer.consume(50))
+        new.flush()
+    gate.open.set()
+    old.flush()
+    table = f"{namespace}.orders"
+    assert rows(table) == [("orders", 0, n) for n in range(100)]
+    assert len(list(warehouse.glob(f"{namespace}/orders/data/*.parquet"))) == 2
+    assert sleeper.positions == {P0: 100, P1: 0}  # on from the table's mark, and from the start
+    old.on_lost(sleeper, [_raw(P0)])
+    del sleeper.positions[P0]
+    old.write(sleeper.consume(1000))
+    old.flush()
+    assert rows(table) == [(*p, n) for p in (P0, P1) for n in range(100)]
+
+
+def test_two_writers_with_different_partitions_both_succeed(
+    writers: Make, lake: IcebergLake, rows: Read, namespace: str
+) -> None:
+    """Writers that meet at one table again and again lose no row and no mark."""
+    rounds = 6
+    log = {P0: values(10 * rounds), P1: values(10 * rounds)}
+    meet = threading.Barrier(2)
+
+    def together(step: str) -> None:
+        if step == "sides-committed":
+            meet.wait(LONG)
+
+    pairs = [(*writers(log, crash=together), p) for p in (P0, P1)]
+    for consumer, writer, partition in pairs:
+        consumer.join(writer, partition)
+    for _ in range(rounds):
+        for consumer, writer, _partition in pairs:
+            writer.write(consumer.consume(10))
+        for _consumer, writer, _partition in pairs:
+            writer.flush()
+    table = f"{namespace}.orders"
+    assert rows(table) == [(*p, n) for p in (P0, P1) for n in range(10 * rounds)]
+    assert [mark(lake, table, p) for p in (P0, P1)] == [10 * rounds] * 2
+
+
+def test_groups_keep_marks_of_their_own_in_one_table(
+    writers: Make, lake: IcebergLake, spark: Any, namespace: str
+) -> None:
+    """A commit carries the other group's marks forward.
+
+    And so does the one after an INSERT by hand.
+    """
+    table = f"{namespace}.orders"
+    for group, count in (("g", 3), ("h", 2), ("g", 4)):
+        consumer, writer = writers({P0: values(count)}, group_id=group)
+        consumer.join(writer, P0)
+        writer.write(consumer.consume(100))
+        writer.close()
+    spark.sql(f"INSERT INTO {table} SELECT * FROM {table} LIMIT 1")  # noqa: S608 - this test's table
+    consumer, writer = writers({P0: values(5)})
+    consumer.join(writer, P0)
+    assert consumer.positions == {P0: 4}
+    writer.write(consumer.consume(100))
+    writer.close()
+    assert (mark(lake, table, P0, "g"), mark(lake, table, P0, "h")) == (5, 2)
+
+
+def test_a_revocation_drops_what_is_far_from_full(
+    writers: Make, lake: IcebergLake, rows: Read, namespace: str
+) -> None:
+    """The handover does not wait for a batch that has just begun; the next owner reads it again."""
+    consumer, writer = writers({P0: values(10), P1: values(10)}, batch_wait=LONG)
+    consumer.join(writer, P0, P1)
+    writer.write(consumer.consume(20))
+    consumer.leave(writer, P0)
+    assert lake.open(f"{namespace}.orders") is None
+    writer.flush()
+    assert rows(f"{namespace}.orders") == [("orders", 1, n) for n in range(10)]
+
+
+def test_a_revocation_brings_in_what_is_nearly_full(
+    writers: Make, rows: Read, namespace: str
+) -> None:
+    """A batch that is at least four fifths full is flushed.
+
+    And Kafka knows before the partition goes.
+    """
+    log = {P0: values(1000, 100)}
+    consumer, writer = writers(log, batch_wait=LONG, batch_bytes=160_000)
+    consumer.join(writer, P0)
+    writer.write(consumer.consume(1000))
+    consumer.leave(writer, P0)
+    assert rows(f"{namespace}.orders") == [("orders", 0, n) for n in range(1000)]
+    assert consumer.committed == {P0: 1000}
+
+
+def test_a_revocation_waits_for_what_is_being_staged(
+    writers: Make, rows: Read, namespace: str
+) -> None:
+    """A batch under way is in the table before the partition goes."""
+    gate = Gate("staged")
+    consumer, writer = writers({P0: values(10)}, crash=gate)
+    consumer.join(writer, P0)
+    writer.write(consumer.consume(10))
+    assert gate.reached.wait(LONG)
+    threading.Timer(0.2, gate.open.set).start()
+    consumer.leave(writer, P0)
+    assert rows(f"{namespace}.orders") == [("orders", 0, n) for n in range(10)]
+    assert consumer.committed == {P0: 10}
+
+
+def test_a_lost_partition_is_called_off(writers: Make, lake: IcebergLake, namespace: str) -> None:
+    """What is under way of a lost partition is not committed if it can still be stopped."""
+    gate = Gate("staged")
+    consumer, writer = writers({P0: values(10)}, crash=gate)
+    consumer.join(writer, P0)
+    writer.write(consumer.consume(10))
+    assert gate.reached.wait(LONG)
+    del consumer.positions[P0]
+    writer.on_lost(consumer, [_raw(P0)])
+    gate.open.set()
+    writer.flush()
+    assert mark(lake, f"{namespace}.orders", P0) is None
+    assert consumer.committed == {}
+
+
+def test_slow_storage_pushes_back_and_serves_callbacks(
+    writers: Make, rows: Read, namespace: str
+) -> None:
+    """While a batch is stuck, no more than the next one is taken in.
+
+    And a rebalance is still answered.
+    """
+    gate = Gate("staged")
+    consumer, writer = writers({P0: values(2000, 100)}, crash=gate, batch_bytes=100_000)
+    consumer.join(writer, P0)
+    consumer.callbacks.append(gate.open.set)  # runs when write() serves callbacks: not before
+    for _ in range(4):
+        callbacks, consumer.callbacks = consumer.callbacks, type(consumer.callbacks)()
+        messages = consumer.consume(500)
+        consumer.callbacks = callbacks
+        writer.write(messages)
+        assert writer._batches.bytes < 2 * 100_000
+    assert gate.open.is_set()
+    writer.close()
+    assert rows(f"{namespace}.orders") == [("orders", 0, n) for n in range(2000)]
+
+
+def test_a_topic_made_anew_is_not_dropped_in_silence(writers: Make) -> None:
+    """Offsets below the mark are a named error."""
+    consumer, writer = writers({P0: values(10)})
+    consumer.join(writer, P0)
+    writer.write(consumer.consume(10))
+    writer.close()
+    consumer, writer = writers({P0: values(3)})
+    consumer.join(writer, P0)
+    consumer.positions[P0] = 0  # what auto.offset.reset does when an offset is out of range
+    with pytest.raises(OffsetsWentBack, match="created anew"):
+        writer.write(consumer.consume(10))
+
+
+def test_topics_that_would_share_a_table_are_refused(writers: Make) -> None:
+    """Also when the other topic has been read by another process: the table's marks tell."""
+    dot, dash = TopicPartition("a.b", 0), TopicPartition("a-b", 0)
+    consumer, writer = writers({dot: values(1)})
+    consumer.join(writer, dot)
+    writer.write(consumer.consume(1))
+    writer.close()
+    consumer, writer = writers({dash: values(1)})
+    with pytest.raises(TableCollision, match=r"lake\.tables"):
+        consumer.join(writer, dash)
+
+
+def test_each_flush_is_one_readable_line(writers: Make, caplog: pytest.LogCaptureFixture) -> None:
+    """Table, rows, bytes and seconds are logged."""
+    consumer, writer = writers({P0: values(5)})
+    consumer.join(writer, P0)
+    with caplog.at_level(logging.INFO, logger="trimtab.lake"):
+        writer.write(consumer.consume(5))
+        writer.close()
+    assert any("orders: 5 rows, " in line and " s" in line for line in caplog.messages)
+
+
+def _raw(partition: TopicPartition) -> Any:
+    from confluent_kafka import TopicPartition as Raw  # noqa: PLC0415 - the same name
+
+    return Raw(*partition)

@@ -1,0 +1,116 @@
+"""`trimtab ingest`: topics into lake tables, until it is told to stop."""
+
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from trimtab.assignor.errors import SettingError, TrimtabError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from threading import Event
+
+CRASH_AT = "TRIMTAB_CRASH_AT"
+"""For tests: the step of a flush at which this process kills itself, "staged" or "staged:3"."""
+
+
+def ingest(
+    *,
+    config: Annotated[
+        Path, typer.Option("--config", "-c", help="A flat YAML mapping of settings.")
+    ],
+    instance: Annotated[
+        str | None, typer.Option(help="This worker's name; it survives restarts.")
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="name=value; wins over the file."),
+    ] = None,
+) -> None:
+    """Write the records of Kafka topics into lake tables, each exactly once.
+
+    SIGTERM or SIGINT: flush, leave the group, exit with 0. For example:
+
+        trimtab ingest --config ingest.yaml
+
+        trimtab ingest --config ingest.yaml --instance worker-3 --set "batch.wait=5 s"
+    """
+    from threading import Event  # noqa: PLC0415 - keeps --help fast
+
+    _need_spark()
+    from trimtab.consumer_sdk import ingest as work  # noqa: PLC0415 - pyspark is slow to load
+    from trimtab.consumer_sdk.lake.writer import open_lake  # noqa: PLC0415 - as above
+
+    whole = work.load(config) | _given(settings or [])
+    if instance is not None:
+        whole["trimtab.instance"] = instance
+    checked = work.settings(whole)
+    _log_to_stderr()
+    stop = Event()
+    stop_on_signals(stop)
+    lake = open_lake(checked.lake.session)
+    stop_on_signals(stop)  # again: Spark has put a handler of its own there
+    try:
+        work.run(checked, lake, stop, crash=crash_at(os.environ.get(CRASH_AT, "")))
+    finally:
+        lake.close()
+
+
+def stop_on_signals(stop: "Event") -> None:
+    """Let SIGTERM and SIGINT set the event."""
+
+    def ask(*_: object) -> None:
+        stop.set()
+
+    signal.signal(signal.SIGTERM, ask)
+    signal.signal(signal.SIGINT, ask)
+
+
+def crash_at(wanted: str) -> "Callable[[str], None]":
+    """Return a hook that kills this process at a step, the n-th time it comes by; "": never."""
+    name, _, count = wanted.partition(":")
+    left = {name: int(count or 1)}
+
+    def pass_by(step: str) -> None:
+        left[step] = left.get(step, 0) - 1
+        if step == name and left[step] == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return pass_by
+
+
+def _given(pairs: list[str]) -> dict[str, Any]:
+    """Return settings of the command line, read as YAML values. Raises SettingError."""
+    import yaml  # noqa: PLC0415 - keeps --help fast
+
+    found: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or not name.strip():
+            raise SettingError(f'--set {pair!r} is not name=value, like "batch.wait=5 s"')
+        try:
+            found[name.strip()] = yaml.safe_load(value)
+        except yaml.YAMLError as error:
+            raise SettingError(f"--set {name.strip()}: the value is not YAML") from error
+    return found
+
+
+def _need_spark() -> None:
+    from importlib.util import find_spec  # noqa: PLC0415 - only this command asks
+
+    if find_spec("pyspark") is None:
+        raise TrimtabError(
+            'the lake sink needs pyspark, which is not installed: pip install "trimtab[lake]"'
+        )
+
+
+def _log_to_stderr() -> None:
+    import logging  # noqa: PLC0415 - keeps --help fast
+
+    form = "%(asctime)s %(levelname).1s %(name)s: %(message)s"
+    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format=form, datefmt="%H:%M:%S")
+    logging.getLogger("trimtab").setLevel(logging.INFO)

@@ -1,0 +1,57 @@
+"""What is in a lake: each table's size, and up to which offset it holds each partition."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from trimtab.assignor.errors import SettingError
+from trimtab.consumer_sdk.errors import MarksLost
+from trimtab.consumer_sdk.lake.config import SessionConfig
+from trimtab.consumer_sdk.lake.iceberg import IcebergLake, IcebergTable
+from trimtab.consumer_sdk.lake.progress import Marks
+
+
+@dataclass(frozen=True, slots=True)
+class TableFacts:
+    """One table; `marks` is group → topic → partition → next offset, `note` says what is wrong."""
+
+    name: str
+    rows: int
+    files: int
+    bytes: int
+    snapshots: int
+    marks: Mapping[str, Mapping[str, Mapping[int, int]]]
+    note: str = ""
+
+
+def inventory(lake: IcebergLake) -> list[TableFacts]:
+    """Return the facts of every table, sorted by name. Raises LakeUnavailable."""
+    found = ((name, lake.open(name)) for name in lake.names())
+    return [_facts(name, table) for name, table in found if table is not None]
+
+
+def check_exists(config: SessionConfig) -> None:
+    """Raise SettingError where an embedded lake is asked for that nobody has made."""
+    if config.catalog or config.warehouse is None or ":" in config.warehouse:
+        return
+    if not (Path(config.warehouse) / "catalog.db").exists():
+        raise SettingError(f"there is no lake in {config.warehouse}: it has no catalog.db")
+
+
+def _facts(name: str, table: IcebergTable) -> TableFacts:
+    totals, snapshots = table.totals(), table.snapshots()
+    try:
+        marks, note = table.look().marks, ""
+    except MarksLost as error:
+        marks, note = Marks(), str(error)
+    return TableFacts(
+        name, totals["rows"], totals["files"], totals["bytes"], snapshots, _nested(marks), note
+    )
+
+
+def _nested(marks: Marks) -> dict[str, dict[str, dict[int, int]]]:
+    nested: dict[str, dict[str, dict[int, int]]] = {}
+    for group, partitions in sorted(marks.groups.items()):
+        for (topic, partition), offset in sorted(partitions.items()):
+            nested.setdefault(group, {}).setdefault(topic, {})[partition] = offset
+    return nested

@@ -1,0 +1,282 @@
+"""What lands in which table: decoding, dead letters, fan-out, and tables of the user's own."""
+
+import logging
+import resource
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from trimtab.assignor.errors import SettingError
+from trimtab.assignor.model import TopicPartition
+from trimtab.consumer_sdk.errors import MarksLost, TableMismatch, TransformFailed
+from trimtab.consumer_sdk.lake.columns import record_batch
+from trimtab.consumer_sdk.lake.decode import decode
+from trimtab.consumer_sdk.lake.iceberg import IcebergLake
+from trimtab.consumer_sdk.lake.session import gateway
+
+P0 = TopicPartition("orders", 0)
+JSON = {"lake_decoder": "json", "lake_schema": "id BIGINT, name STRING, at TIMESTAMP"}
+LONG = 60.0
+pytestmark = pytest.mark.spark
+
+Make = Callable[..., Any]
+Read = Callable[[str], list[Any]]
+
+
+def expire(spark: Any, table: str) -> None:
+    """Keep the newest snapshot only."""
+    spark.sql(
+        f"CALL trimtab.system.expire_snapshots(table => '{table}', older_than => now(), "
+        "retain_last => 1)"
+    )
+
+
+def ingest(writers: Make, values: list[bytes | None], **config: Any) -> Any:
+    """Bring these values in as records of one partition, in one flush."""
+    consumer, writer = writers({P0: values}, **config)
+    consumer.join(writer, P0)
+    writer.write(consumer.consume(len(values)))
+    writer.close()
+    return writer
+
+
+def test_json_becomes_columns(writers: Make, spark: Any, namespace: str) -> None:
+    """Record columns stay, decoded columns are added.
+
+    A missing field and a tombstone give nulls.
+    """
+    ingest(writers, [b'{"id": 7, "name": "x", "more": 1}', b"{}", None, b' {"id":8}\n'], **JSON)
+    found = spark.table(f"{namespace}.orders").orderBy("offset").collect()
+    assert [(r.offset, r.id, r.name) for r in found] == [
+        (0, 7, "x"),
+        (1, None, None),
+        (2, None, None),
+        (3, 8, None),
+    ]
+    assert found[0].value == b'{"id": 7, "name": "x", "more": 1}'
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        (b"no json", "not one JSON value"),
+        (b"", "not one JSON value"),
+        (b'{"id": 1} {"id": 2}', "not one JSON value"),
+        (b'{"id": 1', "not one JSON value"),
+        (b'[{"id": 1}]', "not a JSON object"),
+        (b"17", "not a JSON object"),
+        (b'{"id": "seven"}', "does not fit the schema"),
+        (b'{"at": "yesterday"}', "does not fit the schema"),
+        (b'{"name": "\xff\xfe"}', "not UTF-8"),
+    ],
+)
+def test_every_kind_of_misfit_is_told_apart(
+    lake: IcebergLake, fakes: Any, value: bytes, reason: str
+) -> None:
+    """A value that is not one JSON object that fits the schema is a dead letter with its reason."""
+
+    batch = record_batch(P0, [fakes.Message(P0, 0, value), fakes.Message(P0, 1, b'{"id": 2}')])
+    decoded = decode(lake.frame(pa.Table.from_batches([batch])), JSON["lake_schema"])
+    assert [r.id for r in decoded.good.collect()] == [2]
+    assert decoded.bad is not None
+    (letter,) = decoded.bad.collect()
+    assert reason in letter.error
+    assert (letter.topic, letter.partition, letter.offset, letter.value) == ("orders", 0, 0, value)
+
+
+def test_dead_letters_do_not_stop_their_partition(
+    writers: Make, rows: Read, spark: Any, namespace: str
+) -> None:
+    """What cannot be decoded lands beside the table, and the rest goes on."""
+    ingest(writers, [b'{"id": 1}', b"oops", b'{"id": 3}', b"oops too"], **JSON)
+    assert [o for _, _, o in rows(f"{namespace}.orders")] == [0, 2]
+    letters = spark.table(f"{namespace}.orders_dead_letter").orderBy("offset").collect()
+    assert [(r.offset, r.value, r.error) for r in letters] == [
+        (1, b"oops", "not one JSON value"),
+        (3, b"oops too", "not one JSON value"),
+    ]
+
+
+def test_no_dead_letters_no_table(writers: Make, lake: IcebergLake, namespace: str) -> None:
+    """The dead-letter table is made when it is needed."""
+    ingest(writers, [b'{"id": 1}'], **JSON)
+    assert lake.open(f"{namespace}.orders_dead_letter") is None
+
+
+def test_a_decoded_column_does_not_hide_a_record_column(
+    writers: Make, spark: Any, namespace: str
+) -> None:
+    """A field with the name of a record column gets a name of its own."""
+    ingest(writers, [b'{"offset": 9}'], lake_decoder="json", lake_schema="offset INT")
+    (row,) = spark.table(f"{namespace}.orders").collect()
+    assert (row.offset, row.value_offset) == (0, 9)
+
+
+def test_a_schema_that_is_none_is_a_bad_setting(writers: Make) -> None:
+    """DDL that Spark cannot read is a setting error, and nothing is written."""
+    with pytest.raises(SettingError, match=r"lake\.schema"):
+        ingest(writers, [b"{}"], lake_decoder="json", lake_schema="id WHATEVER")
+
+
+def test_a_transform_may_fan_out(writers: Make, rows: Read, spark: Any, namespace: str) -> None:
+    """Each table gets its rows; names without a namespace lie beside the own table."""
+
+    def transform(frame: Any) -> dict[str, Any]:
+        return {
+            "orders": frame.where("offset % 2 = 0"),
+            "odd": frame.where("offset % 2 = 1"),
+            f"{namespace}x.all": frame.select("offset"),
+        }
+
+    ingest(writers, [b"v"] * 5, lake_transform=transform)
+    assert [o for _, _, o in rows(f"{namespace}.orders")] == [0, 2, 4]
+    assert [o for _, _, o in rows(f"{namespace}.odd")] == [1, 3]
+    assert spark.table(f"{namespace}x.all").count() == 5
+
+
+def test_the_own_table_keeps_the_marks_even_without_rows(writers: Make, lake: IcebergLake) -> None:
+    """A transform that sends everything elsewhere still goes on where it ended."""
+    ingest(writers, [b"v"] * 3, lake_transform=lambda frame: {"elsewhere": frame})
+    consumer, writer = writers({P0: []})
+    consumer.join(writer, P0)
+    assert consumer.positions == {P0: 3}
+
+
+@pytest.mark.parametrize(
+    ("transform", "told"),
+    [
+        (lambda _: 7, "returned int"),
+        (lambda frame: frame.select("nothing"), "the transform failed"),
+        (lambda _: 1 / 0, "ZeroDivisionError"),
+        (lambda frame: frame.selectExpr("offset / 0 AS x"), "[Dd]ivision by zero"),
+    ],
+)
+def test_a_transform_that_fails_moves_no_offset(
+    writers: Make, lake: IcebergLake, namespace: str, transform: Any, told: str
+) -> None:
+    """The error is named and the records stay in Kafka."""
+    with pytest.raises(TransformFailed, match=told):
+        ingest(writers, [b"v"], lake_transform=transform)
+    found = lake.open(f"{namespace}.orders")
+    assert found is None or found.look().marks.of("g", P0) is None
+
+
+@pytest.mark.parametrize(
+    ("columns", "told"),
+    [
+        ("topic STRING, partition INT, offset BIGINT", "no column for timestamp timestamp, key"),
+        ("offset INT NOT NULL, who STRING NOT NULL", "who are required"),
+        ("value INT", "value"),
+    ],
+)
+def test_a_table_that_does_not_fit_is_named(
+    writers: Make, spark: Any, lake: IcebergLake, namespace: str, columns: str, told: str
+) -> None:
+    """The error says which column and what to do; nothing is written and no offset moves."""
+    table = f"{namespace}.orders"
+    spark.sql(f"CREATE NAMESPACE {namespace}")
+    if columns == "value INT":
+        columns = "topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, key BINARY, "
+        columns += "value INT, headers MAP<STRING, BINARY>"
+    spark.sql(f"CREATE TABLE {table} ({columns}) USING iceberg")
+    with pytest.raises(TableMismatch, match=told) as caught:
+        ingest(writers, [b"v"])
+    assert table in str(caught.value)
+    found = lake.open(table)
+    assert found is not None
+    assert found.look().version == ""
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_a_table_of_the_users_own_is_written_as_it_wants(
+    writers: Make, rows: Read, spark: Any, namespace: str, version: int
+) -> None:
+    """Partitioned, sorted, with a column that the rows lack, in either format version."""
+    table = f"{namespace}.orders"
+    spark.sql(f"CREATE NAMESPACE {namespace}")
+    spark.sql(
+        f"CREATE TABLE {table} (note STRING, topic STRING, partition INT, offset BIGINT, "
+        "timestamp TIMESTAMP, "
+        "key BINARY, value BINARY, headers MAP<STRING, BINARY>) USING iceberg "
+        f"PARTITIONED BY (bucket(3, offset)) TBLPROPERTIES ('format-version' = '{version}')"
+    )
+    ingest(writers, [b"v"] * 20)
+    assert rows(table) == [("orders", 0, n) for n in range(20)]
+    assert spark.sql(f"SELECT * FROM {table}.files").count() == 3  # noqa: S608 - the table of this test
+    assert spark.table(table).where("note IS NULL").count() == 20
+
+
+def test_marks_outlive_expiry_and_compaction(writers: Make, spark: Any, namespace: str) -> None:
+    """Old snapshots may go: an idle partition's mark is in the newest one too."""
+    idle = TopicPartition("orders", 1)
+    log = {P0: [b"v"] * 4, idle: [b"w"] * 2}
+    consumer, writer = writers(log)
+    consumer.join(writer, P0, idle)
+    writer.write(consumer.consume(3))
+    writer.flush()
+    writer.close()
+    for _ in range(2):
+        consumer, writer = writers(log)
+        consumer.join(writer, P0)
+        writer.write(consumer.consume(1))
+        writer.close()
+    expire(spark, f"{namespace}.orders")
+    consumer, writer = writers(log)
+    consumer.join(writer, P0, idle)
+    assert consumer.positions[P0] == 4
+
+
+def test_marks_that_are_gone_are_not_guessed(writers: Make, spark: Any, namespace: str) -> None:
+    """A table whose history was cut off behind a compaction is an error.
+
+    Marks given by hand mend it.
+    """
+    table = f"{namespace}.orders"
+    ingest(writers, [b"v"] * 4)
+    spark.sql(f"INSERT INTO {table} SELECT * FROM {table}")  # noqa: S608 - the table of this test
+    expire(spark, table)
+    consumer, writer = writers({P0: []})
+    with pytest.raises(MarksLost, match="by hand"):
+        consumer.join(writer, P0)
+    marks = '{"v":1,"groups":{"g":{"orders":{"0":4}}}}'
+    spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('trimtab.offsets' = '{marks}')")
+    consumer.join(writer, P0)
+    assert consumer.positions == {P0: 4}
+
+
+def test_a_full_disk_is_waited_out(
+    writers: Make, rows: Read, spark: Any, namespace: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Staging fails with a named error, is tried again, and loses nothing.
+
+    The disk is made to look full by the kernel: the JVM may not write files of more
+    than 4 kB for a while.
+    """
+    java = gateway(spark).proc.pid
+    soft, hard = resource.prlimit(java, resource.RLIMIT_FSIZE)
+    consumer, writer = writers({P0: [b"%0400d" % n for n in range(500)]})
+    consumer.join(writer, P0)
+    writer.write(consumer.consume(1))  # the table is there already: what fails is the staging
+    writer.flush()
+    told = threading.Event()
+
+    class Listener(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if "full" in record.getMessage():
+                told.set()
+
+    listener = Listener()
+    logging.getLogger("trimtab.lake").addHandler(listener)
+    try:
+        resource.prlimit(java, resource.RLIMIT_FSIZE, (4096, hard))
+        writer.write(consumer.consume(500))
+        assert told.wait(LONG)
+    finally:
+        resource.prlimit(java, resource.RLIMIT_FSIZE, (soft, hard))
+        logging.getLogger("trimtab.lake").removeHandler(listener)
+    writer.close()
+    assert rows(f"{namespace}.orders") == [("orders", 0, n) for n in range(500)]
+    assert any("the storage is full, make room" in line for line in caplog.messages)

@@ -1,0 +1,112 @@
+"""The fenced commit against a table that misbehaves on purpose."""
+
+import random
+import threading
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from trimtab.assignor.model import TopicPartition
+from trimtab.consumer_sdk.errors import CommitRaced, LakeUnavailable
+from trimtab.consumer_sdk.lake.fence import Added, Fenced, commit_fenced
+from trimtab.consumer_sdk.lake.pace import Abandoned, Pace
+from trimtab.consumer_sdk.lake.ports import Sight, Staged
+from trimtab.consumer_sdk.lake.progress import Marks, Span
+
+P, Q = TopicPartition("a", 0), TopicPartition("a", 1)
+SPANS = {P: Span(10, 10, 20)}
+
+
+@dataclass
+class Table:
+    """A table in memory.
+
+    `script` says what each commit does: "ok", "race", "lost answer", "away".
+    """
+
+    script: list[str]
+    marks: Marks = field(default_factory=lambda: Marks({"g": {P: 10}}))
+    attempts: list[str] = field(default_factory=list)
+    after: Any = None
+    name: str = "lake.a"
+
+    def look(self) -> Sight:
+        return Sight(self.marks, self.marks.encode())
+
+    def landed(self, attempt: str) -> bool:
+        return attempt in self.attempts
+
+    def commit(self, staged: Staged, marks: Marks, seen: Sight) -> None:
+        assert seen.version == self.marks.encode()
+        step = self.script.pop(0)
+        if step in ("ok", "lost answer"):
+            self.marks = marks
+            self.attempts.append(staged.attempt)
+        if self.after is not None:
+            self.after()
+        if step == "race":
+            raise CommitRaced("raced")
+        if step in ("lost answer", "away"):
+            raise LakeUnavailable("no answer")
+
+
+class Hasty(Pace):
+    """Waits for nothing."""
+
+    def race(self, attempt: int) -> None:  # noqa: ARG002 - the interface
+        self.check()
+
+    def away(self, attempt: int) -> float:  # noqa: ARG002 - the interface
+        self.check()
+        return 0.0
+
+
+@pytest.fixture
+def pace() -> Pace:
+    return Hasty(random.Random(1), threading.Event())  # noqa: S311 - jitter
+
+
+def test_a_lost_race_on_other_partitions_is_run_again_with_their_marks(pace: Pace) -> None:
+    """The other writer's marks are carried forward, and no row is lost."""
+    table = Table(["race", "ok"])
+
+    def other() -> None:
+        table.marks = table.marks.advanced("g", {Q: Span(None, 0, 7)})
+        table.after = None
+
+    table.after = other
+    assert commit_fenced(table, Staged("x"), "g", SPANS, pace) == Added(raced=1)
+    assert table.marks == Marks({"g": {P: 20, Q: 7}})
+
+
+def test_a_lost_race_on_the_same_partition_is_refused(pace: Pace) -> None:
+    """Whoever finds another mark adds nothing."""
+    table = Table(["race"])
+
+    def other() -> None:
+        table.marks = Marks({"g": {P: 15}})
+
+    table.after = other
+    answer = commit_fenced(table, Staged("x"), "g", SPANS, pace)
+    assert isinstance(answer, Fenced)
+    assert answer.clashes[0].found == 15
+    assert table.attempts == []
+
+
+def test_a_commit_whose_answer_was_lost_is_not_made_twice(pace: Pace) -> None:
+    """After an unknown outcome the table's history decides."""
+    table = Table(["away", "lost answer"])
+    assert commit_fenced(table, Staged("x"), "g", SPANS, pace) == Added()
+    assert table.attempts == ["x"]
+
+
+def test_calling_off_tells_whether_the_outcome_is_known(pace: Pace) -> None:
+    """Files may be deleted after a call-off only if no commit can have gone through."""
+    table = Table(["lost answer"], after=pace.cancel.set)
+    with pytest.raises(Abandoned) as caught:
+        commit_fenced(table, Staged("x"), "g", SPANS, pace)
+    assert caught.value.unsure
+    with pytest.raises(Abandoned) as caught:
+        commit_fenced(Table([]), Staged("y"), "g", SPANS, pace)
+    assert not caught.value.unsure

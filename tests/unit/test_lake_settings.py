@@ -1,0 +1,76 @@
+"""The sink's settings and names: each mistake is a named error that says what to write."""
+
+from typing import Any
+
+import pytest
+
+from trimtab.assignor.errors import SettingError
+from trimtab.consumer_sdk.errors import TableCollision
+from trimtab.consumer_sdk.lake.config import parse
+from trimtab.consumer_sdk.lake.names import TableNames, identifier
+
+GOOD: dict[str, Any] = {
+    "group.id": "g",
+    "enable.auto.commit": False,
+    "lake.warehouse": "/tmp/lake",  # noqa: S108 - only a name here
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"lake.warehous": "x"}, "did you mean 'lake.warehouse'"),
+        ({"batch.byte": 1}, "did you mean 'batch.bytes'"),
+        ({"batch.bytes": "many"}, "batch.bytes"),
+        ({"batch.bytes": 0}, "above 0"),
+        ({"batch.memory": 1}, "must not be below"),
+        ({"group.id": ""}, "'group.id' is missing"),
+        ({"enable.auto.commit": True}, "enable.auto.commit must be false"),
+        ({"lake.warehouse": None}, "'lake.warehouse' is missing"),
+        ({"lake.decoder": "jsn"}, "did you mean 'json'"),
+        ({"lake.decoder": "json"}, "need each other"),
+        ({"lake.schema": "id INT"}, "need each other"),
+        ({"lake.table": "lake.orders"}, "lacks"),
+        ({"lake.table": "{topic}"}, "namespace.name"),
+        ({"lake.tables": {"a": "b c.d"}}, r"lake.tables\[a\]"),
+        ({"lake.tables": ["a"]}, "not a mapping"),
+        ({"lake.transform": "nowhere"}, "module:function"),
+        ({"lake.transform": "nowhere.at.all:f"}, "cannot be loaded"),
+        ({"lake.catalog.name": "a-b"}, "not a plain name"),
+    ],
+)
+def test_a_bad_setting_is_named(change: dict[str, Any], told: str) -> None:
+    """The error names the setting and says what to write."""
+    with pytest.raises(SettingError, match=told) as caught:
+        parse(GOOD | change)
+    assert caught.value.exit_code == 2
+
+
+def test_topics_of_one_table_need_one_schema() -> None:
+    """Two topics that share a table cannot be decoded differently."""
+    shared = {"lake.tables": {"a": "lake.t", "b": "lake.t"}, "lake.decoder": "json"}
+    with pytest.raises(SettingError, match="must have one schema"):
+        parse(GOOD | shared | {"lake.schema": {"a": "x INT", "b": "x STRING"}})
+
+
+def test_names_of_others_are_left_alone() -> None:
+    """The flat configuration may hold the consumer's settings too."""
+    assert parse(GOOD | {"bootstrap.servers": "x", "trimtab.capacity": "1 MB/s"}).group == "g"
+
+
+@pytest.mark.parametrize(
+    ("topic", "plain"),
+    [("orders", "orders"), ("shop.orders-v2", "shop_orders_v2"), ("2024", "t_2024"), ("ü", "_")],
+)
+def test_topics_become_plain_identifiers(topic: str, plain: str) -> None:
+    """A topic's name can stand in SQL without quotes."""
+    assert identifier(topic) == plain
+
+
+def test_two_topics_never_share_a_table_unasked() -> None:
+    """A collision is refused, unless the mapping sends both there."""
+    with pytest.raises(TableCollision, match=r"'a\.b' and topic|'a-b' and 'a\.b'|'a\.b'"):
+        TableNames().check(["a.b", "a-b"])
+    with pytest.raises(TableCollision):
+        TableNames(mapping={"a": "lake.b"}).check(["a", "b"])
+    TableNames(mapping={"a": "lake.t", "b": "lake.t"}).check(["a", "b"])

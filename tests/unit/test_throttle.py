@@ -1,0 +1,49 @@
+"""The throttle: a rate on average, and fetches small enough to keep it smooth."""
+
+from dataclasses import dataclass
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trimtab.consumer_sdk.throttle import Throttle
+
+
+@dataclass
+class HandClock:
+    now: float = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def wall(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@given(st.floats(1e3, 1e8), st.lists(st.integers(0, 10**6), min_size=1, max_size=50))
+def test_whoever_waits_as_told_keeps_the_rate(rate: float, sizes: list[int]) -> None:
+    """All bytes take as long as the rate says, whatever the sizes of the fetches."""
+    clock = HandClock()
+    throttle = Throttle(rate, clock)
+    for size in sizes:
+        throttle.take(size, 1)
+        clock.sleep(throttle.wait())
+    assert abs(clock.now - sum(sizes) / rate) < 1e-6 * max(1.0, clock.now)
+
+
+def test_idle_time_is_not_saved_up() -> None:
+    """After a pause the rate holds at once."""
+    clock = HandClock(100.0)
+    throttle = Throttle(1000.0, clock)
+    throttle.take(500, 5)
+    assert throttle.wait() == 0.5
+
+
+def test_a_fetch_takes_a_tenth_of_a_second_of_capacity() -> None:
+    """The number of records to fetch follows their size."""
+    throttle = Throttle(100_000.0, HandClock())
+    for _ in range(60):
+        throttle.take(100_000, 100)
+    assert throttle.batch(5000) == 10
