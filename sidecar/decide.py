@@ -125,7 +125,7 @@ def done(verdict: Verdict, seen: Observation, memory: Memory, now: float) -> Mem
         case Action.PLACE:
             placed = frozenset((p, r.instance) for r in seen.group.readers for p in r.owned)
             return replace(memory, changed=now, placed=placed)
-        case Action.HOLD | Action.ADOPT | Action.STOP | Action.SURGE:
+        case Action.HOLD | Action.ANNOUNCE | Action.ADOPT | Action.STOP | Action.SURGE:
             return memory
         case _:
             return replace(memory, changed=now)
@@ -179,9 +179,7 @@ def _stop(turn: Turn) -> Step | None:
     if not drained or turn.at.unsettled() is not None:
         return None
     names = " and ".join(drained)
-    return Step(
-        Action.STOP, (f"{names} own nothing any more and the group is at rest",), stop=drained
-    )
+    return Step(Action.STOP, (f"nothing is left with {names}, the group is at rest",), stop=drained)
 
 
 def _settle(turn: Turn) -> Step | None:

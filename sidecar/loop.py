@@ -141,7 +141,7 @@ class Loop:
         alive = [i.name for i in replicas or () if i.alive]
         return Observation(
             speeds=speeds,
-            group=_distinct(group) if self._policy.advisory else group,
+            group=distinct(group) if self._policy.advisory else group,
             replicas=replicas,
             plan=self._plan,
             plan_known=self._plan_known,
@@ -151,7 +151,7 @@ class Loop:
 
     def _replicas(self, group: GroupView, trouble: list[str]) -> tuple[Instance, ...] | None:
         if self._policy.advisory:
-            names = sorted(r.instance for r in _distinct(group).readers)
+            names = sorted(r.instance for r in distinct(group).readers)
             return tuple(Instance(name, alive=True, started=0.0) for name in names)
         try:
             return self._parts.target.replicas()
@@ -209,7 +209,7 @@ class Loop:
             reporter(report)
 
 
-def _distinct(group: GroupView) -> GroupView:
+def distinct(group: GroupView) -> GroupView:
     """Return the group with members that share a client id going by their own ids."""
     names = [r.instance for r in group.readers]
     shared = {name for name in names if names.count(name) > 1 or not name}

@@ -150,7 +150,7 @@ def load(file: Path | None, flags: Mapping[str, Any]) -> Settings:
 
     Raises BadSetting.
     """
-    given = _read(file)
+    given = read(file)
     for name, value in flags.items():
         if value is not None:
             old = given.get(_written(name))
@@ -170,7 +170,8 @@ def _written(name: str) -> str:
     return name.replace("_", "-")
 
 
-def _read(file: Path | None) -> dict[str, Any]:
+def read(file: Path | None) -> dict[str, Any]:
+    """Return a file's settings unchecked; none of no file. Raises BadSetting."""
     if file is None:
         return {}
     try:
@@ -257,5 +258,5 @@ def _reset(worker_config: Path | None) -> Literal["earliest", "latest"]:
     """Return where readers without a commit begin: ingest workers at the earliest record."""
     if worker_config is None:
         return "latest"  # librdkafka's default
-    given = _read(worker_config).get("auto.offset.reset", "earliest")
+    given = read(worker_config).get("auto.offset.reset", "earliest")
     return "earliest" if given in ("earliest", "smallest", "beginning") else "latest"

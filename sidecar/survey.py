@@ -1,0 +1,111 @@
+"""A read-only look at a live group: what each heuristic would do with it now.
+
+Speeds are those a sidecar published lately; where there are none they are measured for one window.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import Final
+
+from trimtab.assignor.clock import Clock
+from trimtab.assignor.control import GroupPlan, PartitionSpeed
+from trimtab.assignor.decide import size
+from trimtab.assignor.model import Policy, TopicPartition
+from trimtab.sidecar.errors import BadSetting, KafkaAway
+from trimtab.sidecar.loop import distinct
+from trimtab.sidecar.monitor import Monitor
+from trimtab.sidecar.observation import GroupState, GroupView, Instance, Observation
+from trimtab.sidecar.policy import ScalePolicy
+from trimtab.sidecar.settings import Settings
+from trimtab.sidecar.situation import Situation, situation
+from trimtab.sidecar.topics import ControlTopics
+
+FRESH: Final = 60.0
+"""Seconds after which published speeds are old news."""
+
+READINGS: Final = 5  # of one window, when there is nothing to read
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What was found: the group, its speeds, where they come from, the plan in force."""
+
+    group: GroupView
+    speeds: Mapping[TopicPartition, PartitionSpeed]
+    source: str
+    plan: GroupPlan | None
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What one heuristic would do; rates as in `Plan`, `reasons` are those of the first moves."""
+
+    heuristic: str
+    consumers: int
+    moves: int
+    r_score: float
+    fill: float
+    reasons: tuple[str, ...]
+
+
+def survey(settings: Settings, clock: Clock, progress: Callable[[float], None]) -> Survey:
+    """Look at the group; `progress` is told the share done. Publishes nothing.
+
+    Raises KafkaAway, BadSetting for a group that reads nothing.
+    """
+    with closing(Monitor(settings, clock)) as monitor:
+        board = ControlTopics(settings, monitor.brokers.admin)
+        plan, published = board.plan(), board.speeds()
+        horizon = clock.wall() - FRESH
+        lately = {t: s for t, s in published.items() if s.time >= horizon}
+        speeds: Mapping[TopicPartition, PartitionSpeed]
+        if lately:
+            group, trouble = monitor.brokers.group()
+            speeds = {
+                TopicPartition(t, number): speed
+                for t, s in lately.items()
+                for number, speed in s.partitions.items()
+            }
+            source = "published by a sidecar"
+        else:
+            group, speeds, trouble = _measured(monitor, settings, clock, progress)
+            source = f"measured for {settings.window:g} s"
+    if group.state is GroupState.UNKNOWN:
+        raise KafkaAway("; ".join(trouble) or "no broker answers")
+    if not speeds:
+        raise BadSetting(
+            f"group {settings.group!r} reads nothing and never committed; is the name right? "
+            "Name its topics (--topics) if it is new"
+        )
+    return Survey(distinct(group), speeds, source, plan)
+
+
+def _measured(
+    monitor: Monitor, settings: Settings, clock: Clock, progress: Callable[[float], None]
+) -> tuple[GroupView, Mapping[TopicPartition, PartitionSpeed], tuple[str, ...]]:
+    seen = monitor.measure()
+    for reading in range(READINGS):
+        progress(reading / READINGS)
+        clock.sleep(settings.window / READINGS)
+        seen = monitor.measure()
+    progress(1.0)
+    return seen.group, seen.speeds, seen.trouble
+
+
+def rows(found: Survey, heuristics: Iterable[str], policy: Policy, shown: int) -> tuple[Row, ...]:
+    """Return what each heuristic would do, with the reasons of its first `shown` moves."""
+    at = _situation(found)
+    made: list[Row] = []
+    for name in heuristics:
+        plan = size(at.group(), at.load(), replace(policy, heuristic=name))
+        reasons = tuple(f"{m.partition} -> {m.target}: {m.reason}" for m in plan.moves[:shown])
+        made.append(Row(name, plan.consumers, len(plan.moves), plan.r_score, plan.fill, reasons))
+    return tuple(made)
+
+
+def _situation(found: Survey) -> Situation:
+    replicas = tuple(Instance(r.instance, alive=True, started=0.0) for r in found.group.readers)
+    seen = Observation(found.speeds, found.group, replicas, found.plan)
+    plan = found.plan or GroupPlan("", 0, 0.0, len(replicas), "", 0.0)
+    return situation(seen, ScalePolicy(), replace(plan, draining=()))
