@@ -30,7 +30,6 @@ DEFAULTS: Final[Mapping[str, str]] = {
     "process.roles": "broker,controller",
     "node.id": "1",
     "auto.create.topics.enable": "false",  # a misspelt topic must be an error, not a new topic
-    "controlled.shutdown.enable": "false",
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "1000",
     "log.cleaner.backoff.ms": "1000",

@@ -9,6 +9,7 @@ import errno
 import json
 import os
 import select
+import shutil
 import socket
 import subprocess
 import sys
@@ -119,6 +120,8 @@ class EmbeddedBroker:
             guard.wait()
         assert guard.stdout is not None
         guard.stdout.close()
+        if not self._keeps:
+            shutil.rmtree(self.folder, ignore_errors=True)  # in case the guard was killed
 
     def wait(self) -> None:
         """Return never, unless the broker ends by itself. Raises BrokerFailed."""

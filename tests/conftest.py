@@ -7,8 +7,10 @@ answers, else the embedded one.
 import itertools
 import os
 import secrets
+import socket
+import sys
 from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from threading import Event
 from time import monotonic
 from typing import Protocol
@@ -16,11 +18,11 @@ from typing import Protocol
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from trimtab.cli import broker_config
 from trimtab.cli.broker import EmbeddedBroker
 
 _RUN = secrets.token_hex(3)
 _NUMBERS = itertools.count(1)
-_IMAGE = "apache/kafka:4.4.0"
 
 
 class Eventually(Protocol):
@@ -37,12 +39,9 @@ def bootstrap() -> Iterator[str]:
     given = os.environ.get("TRIMTAB_TEST_BOOTSTRAP")
     if given:
         yield given
-    elif _docker_answers():
-        with _container() as address:
-            yield address
     else:
-        with EmbeddedBroker() as broker:
-            yield broker.bootstrap
+        with ExitStack() as stack:
+            yield _own_broker(stack)
 
 
 @pytest.fixture(scope="session")
@@ -90,6 +89,15 @@ def _fresh(request: pytest.FixtureRequest) -> str:
     return f"{test}-{_RUN}-{next(_NUMBERS)}"
 
 
+def _own_broker(stack: ExitStack) -> str:
+    if _docker_answers():
+        try:
+            return stack.enter_context(_container())
+        except Exception as error:  # noqa: BLE001 - an engine may answer and yet not fetch an image
+            sys.stderr.write(f"no Kafka container ({error}): taking the embedded broker\n")
+    return stack.enter_context(EmbeddedBroker()).bootstrap
+
+
 def _docker_answers() -> bool:
     import docker  # noqa: PLC0415 - only where no broker is given
 
@@ -107,11 +115,24 @@ def _docker_answers() -> bool:
 
 @contextmanager
 def _container() -> Generator[str, None, None]:
-    from testcontainers.kafka import KafkaContainer  # noqa: PLC0415 - only with Docker
+    """Run Kafka's own image with the embedded broker's settings; both sides use one port."""
+    from testcontainers.core.container import DockerContainer  # noqa: PLC0415 - only with Docker
 
-    container = KafkaContainer(_IMAGE).with_kraft()
-    container.with_env("KAFKA_AUTO_CREATE_TOPICS_ENABLE", "false")
-    container.with_env("KAFKA_GROUP_INITIAL_REBALANCE_DELAY_MS", "0")
-    container.with_env("KAFKA_GROUP_MIN_SESSION_TIMEOUT_MS", "1000")
-    with container as kafka:
-        yield kafka.get_bootstrap_server()
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        port = probe.getsockname()[1]
+    container = DockerContainer(f"apache/kafka:{broker_config.KAFKA}").with_bind_ports(port, port)
+    address = f"{container.get_docker_client().host()}:{port}"
+    settings = {
+        **broker_config.DEFAULTS,
+        "listeners": f"PLAINTEXT://:{port},CONTROLLER://:19093",
+        "advertised.listeners": f"PLAINTEXT://{address}",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "controller.listener.names": "CONTROLLER",
+        "controller.quorum.voters": "1@localhost:19093",
+    }
+    for name, value in settings.items():
+        container.with_env("KAFKA_" + name.upper().replace(".", "_"), value)
+    with container:
+        AdminClient({"bootstrap.servers": address, "log_level": 0}).list_topics(timeout=60)
+        yield address
