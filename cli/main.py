@@ -1,0 +1,160 @@
+"""The `trimtab` command: finds the subcommand, and turns every failure into one clear message.
+
+A subcommand's module is imported only when that subcommand is asked for, so that `trimtab --help`
+is quick and a missing optional package breaks nobody else.
+"""
+
+import importlib
+import importlib.metadata
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Annotated, Any, Final
+
+import typer
+
+COMMANDS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "demo": "Show it all: producers, a steered group, Iceberg tables, and the proof.",
+        "broker": "Run a real single-node Kafka on this machine.",
+        "sidecar": "Steer a consumer group: measure, decide, scale.",
+        "ingest": "Run one consumer that writes topics into lake tables, exactly once.",
+        "plan": "Print what each heuristic would do with a live group now; changes nothing.",
+        "simulate": "Replay a stream of write speeds through heuristics.",
+        "heuristics": "List the heuristics.",
+        "tables": "Show lake tables and the offsets they hold.",
+    }
+)
+
+INTERRUPTED: Final = 130
+EPILOG: Final = "`trimtab COMMAND --help` shows the options of a command, with examples."
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; return its exit code: 0, 1 for a failure, 2 for a bad setting or usage."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        typer.main.get_command(_app(_wanted(words)))(args=words, prog_name="trimtab")
+    except SystemExit as end:
+        return _exit_code(end.code)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except Exception as error:
+        known = _known(error, words)
+        if known is None:
+            raise
+        return _say(*known)
+    return 0
+
+
+def _known(error: Exception, words: Sequence[str]) -> tuple[str, int] | None:
+    """Return message and exit code of a failure that was foreseen."""
+    from trimtab.assignor.errors import TrimtabError  # noqa: PLC0415 - its package loads numpy
+
+    if isinstance(error, TrimtabError):
+        return str(error), error.exit_code
+    said = _kafka_says(error, words)
+    return None if said is None else (said, 1)
+
+
+def _app(wanted: str | None) -> typer.Typer:
+    """Return the command with `wanted` as it is and all other subcommands in outline."""
+    app = typer.Typer(
+        rich_markup_mode="markdown",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+        epilog=EPILOG,
+    )
+    app.callback()(_trimtab)
+    for name, summary in COMMANDS.items():
+        if name == wanted:
+            app.command(name)(_load(name))
+        else:
+            app.command(name, help=summary)(_outline)
+    return app
+
+
+def _print_version(asked: bool) -> None:  # noqa: FBT001 - typer gives it by place
+    if asked:
+        typer.echo(f"trimtab {importlib.metadata.version('trimtab')}")
+        raise typer.Exit
+
+
+def _trimtab(
+    *,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version",
+            callback=_print_version,
+            is_eager=True,
+            help="Print the version.",
+        ),
+    ] = False,
+) -> None:
+    """Steer Kafka consumer groups by load, and land every record in the lake exactly once.
+
+    For example:
+
+        trimtab demo
+
+        trimtab sidecar --bootstrap localhost:9092 --group billing --capacity "2.3 MB/s" --dry-run
+
+        trimtab simulate --random-walk 15 --heuristic mbf --heuristic mwf
+    """
+
+
+def _outline() -> None:
+    """Stand in the list of commands for one that is not asked for."""
+
+
+def _wanted(words: Sequence[str]) -> str | None:
+    """Return the subcommand that is asked for; while completing, the shell's words count."""
+    typed = os.environ.get("_TYPER_COMPLETE_ARGS") or os.environ.get("COMP_WORDS") or ""
+    first = next((word for word in [*words, *typed.split()[1:]] if not word.startswith("-")), None)
+    return first if first in COMMANDS else None
+
+
+def _load(name: str) -> Callable[..., Any]:
+    try:
+        command: Callable[..., Any] = getattr(importlib.import_module(f"trimtab.cli.{name}"), name)
+    except ModuleNotFoundError as error:
+        missing = error.name or str(error)
+        raise SystemExit(
+            _say(f"`trimtab {name}` needs {missing}, which is not installed here", 1)
+        ) from error
+    return command
+
+
+def _kafka_says(error: Exception, words: Sequence[str]) -> str | None:
+    """Return a message for what a Kafka client raised, None for anything else."""
+    kind = type(error).__module__.partition(".")[0]
+    if kind not in {"cimpl", "confluent_kafka", "kafka", "aiokafka"}:
+        return None
+    where = _bootstrap(words)
+    return (
+        f"Kafka{f' at {where}' if where else ''} fails: {error or type(error).__name__}. "
+        "Is the broker running, is its address right, and do security settings and rights fit?"
+    )
+
+
+def _bootstrap(words: Sequence[str]) -> str | None:
+    for word, following in zip(words, [*words[1:], ""], strict=True):
+        if word in {"--bootstrap", "-b"}:
+            return following
+        if word.startswith("--bootstrap="):
+            return word.partition("=")[2]
+    return None
+
+
+def _say(message: str, code: int) -> int:
+    typer.secho(f"trimtab: {message}", err=True, fg=typer.colors.RED)
+    return code
+
+
+def _exit_code(code: object) -> int:
+    if code is None:
+        return 0
+    return code if isinstance(code, int) else _say(str(code), 1)

@@ -1,0 +1,148 @@
+"""The command itself: quick help, and one clear message for whatever goes wrong."""
+
+import json
+import subprocess
+import sys
+from types import ModuleType
+from typing import Any
+
+import confluent_kafka
+import kafka.errors
+import pytest
+
+from trimtab.assignor.errors import PeerError, SettingError
+from trimtab.cli import main as command
+
+HEAVY = {"numpy", "pyspark", "pyarrow", "kafka", "confluent_kafka", "matplotlib", "pydantic"}
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Put a function in the place of `trimtab heuristics`."""
+
+    def put(function: Any) -> None:
+        module = ModuleType("trimtab.cli.heuristics")
+        module.heuristics = function  # type: ignore[attr-defined]
+        monkeypatch.setitem(sys.modules, "trimtab.cli.heuristics", module)
+
+    return put
+
+
+def raising(error: BaseException) -> Any:
+    def heuristics() -> None:
+        raise error
+
+    return heuristics
+
+
+def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    """`trimtab --help` lists each command and exits 0."""
+    assert command.main(["--help"]) == 0
+    said = capsys.readouterr().out
+    assert [name for name in command.COMMANDS if f"│ {name} " not in said] == []
+
+
+@pytest.mark.parametrize("name", sorted(command.COMMANDS))
+def test_every_command_has_help_with_an_example(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`trimtab COMMAND --help` shows an example of that command."""
+    assert command.main([name, "--help"]) == 0
+    assert f"trimtab {name}" in capsys.readouterr().out.partition("example:")[2]
+
+
+def test_help_loads_nothing_heavy() -> None:
+    """`trimtab --help` is quick because no client, Spark or numpy is loaded for it."""
+    code = (
+        "import sys, json; from trimtab.cli.main import main; main(['--help']);"
+        "print(json.dumps(sorted({name.partition('.')[0] for name in sys.modules})))"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert HEAVY & set(json.loads(ran.stdout.splitlines()[-1])) == set()
+
+
+def test_missing_package_breaks_only_its_command(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A command whose module cannot be loaded says what is missing; `--help` still works."""
+    monkeypatch.setitem(sys.modules, "trimtab.cli.tables", None)
+    assert command.main(["--help"]) == 0
+    assert command.main(["tables"]) == 1
+    assert "`trimtab tables` needs trimtab.cli.tables" in capsys.readouterr().err
+
+
+def test_nearest_command_is_suggested(capsys: pytest.CaptureFixture[str]) -> None:
+    """A misspelt command is a usage error that names the nearest one."""
+    assert command.main(["brokr"]) == 2
+    assert "Did you mean 'broker'?" in capsys.readouterr().err
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    """`trimtab --version` prints it."""
+    assert command.main(["--version"]) == 0
+    assert capsys.readouterr().out.startswith("trimtab 0.")
+
+
+@pytest.mark.parametrize(
+    ("error", "code"), [(SettingError("no such thing"), 2), (PeerError("no such thing"), 1)]
+)
+def test_own_error_is_one_message(
+    fake: Any, capsys: pytest.CaptureFixture[str], error: Exception, code: int
+) -> None:
+    """An error of ours is one message on standard error, and its own exit code."""
+    fake(raising(error))
+    assert command.main(["heuristics"]) == code
+    assert capsys.readouterr() == ("", "trimtab: no such thing\n")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        confluent_kafka.KafkaException(confluent_kafka.KafkaError(-195)),
+        kafka.errors.KafkaConnectionError("no brokers"),
+    ],
+)
+def test_kafka_s_error_says_what_to_check(
+    fake: Any, capsys: pytest.CaptureFixture[str], error: Exception
+) -> None:
+    """What a Kafka client raises becomes a message that says what to check."""
+
+    fake(raising(error))
+    code = command.main(["heuristics"])
+    (line,) = capsys.readouterr().err.splitlines()
+    assert (code, line[:20], "Is the broker running" in line) == (1, "trimtab: Kafka fails", True)
+
+
+def test_kafka_s_error_names_the_bootstrap_of_the_command_line(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The address that was typed is in the message."""
+    error = kafka.errors.KafkaConnectionError("no brokers")
+    for words in (["plan", "--bootstrap", "there:9092"], ["plan", "--bootstrap=there:9092"]):
+        assert "Kafka at there:9092 fails" in (command._kafka_says(error, words) or "")
+    assert capsys.readouterr().err == ""
+
+
+def test_interrupt_is_quiet(fake: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """Ctrl-C exits 130 and says nothing."""
+    fake(raising(KeyboardInterrupt()))
+    assert command.main(["heuristics"]) == 130
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_bug_is_not_hidden(fake: Any) -> None:
+    """An error that nobody foresaw keeps its traceback."""
+    fake(raising(ZeroDivisionError("a bug")))
+    with pytest.raises(ZeroDivisionError):
+        command.main(["heuristics"])
+
+
+def test_module_runs_as_the_command() -> None:
+    """`python -m trimtab.cli` is the same command."""
+    ran = subprocess.run(
+        [sys.executable, "-m", "trimtab.cli", "heuristics"],
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert (ran.returncode, "mbf" in ran.stdout.split()) == (0, True)
