@@ -1,0 +1,135 @@
+"""How long a partition is not read when it moves between two live consumers.
+
+Two consumer processes, 12 partitions at 100 records/s each. A plan drains one, then the other, so
+that every epoch moves all partitions; a handover is the time from the last record that the old
+owner handed out to the first of the new one (both by the machine's monotonic clock).
+"""
+
+import signal
+import subprocess
+import sys
+import tempfile
+from collections import defaultdict
+from itertools import pairwise
+from pathlib import Path
+from threading import Event, Thread
+from time import monotonic, sleep, time
+
+import harness
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from trimtab.assignor.control import GroupPlan
+from trimtab.consumer_sdk import Consumer
+
+PARTITIONS = 12
+RATE = 100
+
+
+def main() -> None:
+    arguments = harness.parser(__doc__ or "")
+    arguments.add_argument(
+        "--moves", type=int, default=20, help="epochs, each moving 12 partitions"
+    )
+    arguments.add_argument("--heartbeat-ms", type=int, default=250)
+    arguments.add_argument("--consumer", nargs=5, help="(the benchmark starts itself with this)")
+    given = arguments.parse_args()
+    if given.consumer:
+        consume(*given.consumer)
+        return
+    with harness.broker(given.bootstrap) as bootstrap, tempfile.TemporaryDirectory() as folder:
+        run(bootstrap, given.moves, given.heartbeat_ms, Path(folder))
+        report(Path(folder), given.heartbeat_ms)
+
+
+def run(bootstrap: str, moves: int, heartbeat: int, folder: Path) -> None:
+    topic = harness.new_topic(bootstrap, PARTITIONS)
+    plans = f"{topic}-plan"
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(plans, 1, 1)])[plans].result()
+    stop = Event()
+    producing = Thread(target=produce, args=(bootstrap, topic, stop))
+    producing.start()
+    names = ("a", "b")
+    itself = [sys.executable, __file__, "--consumer", bootstrap, topic]
+    processes = [subprocess.Popen([*itself, n, str(heartbeat), str(folder)]) for n in names]
+    publisher = Producer({"bootstrap.servers": bootstrap})
+    sleep(5)
+    for epoch in range(1, moves + 1):
+        draining = (names[epoch % 2],)
+        plan = GroupPlan(topic, epoch, time(), 1, "mbf", 1e9, draining=draining)
+        publisher.produce(plans, plan.encode(), plan.key)
+        publisher.flush()
+        sleep(2)
+    stop.set()
+    producing.join()
+    for process in processes:
+        process.terminate()
+        process.wait(timeout=30)
+
+
+def produce(bootstrap: str, topic: str, stop: Event) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 1})
+    turn = monotonic()
+    while not stop.is_set():
+        for partition in range(PARTITIONS):
+            producer.produce(topic, b"x" * 100, partition=partition)
+        producer.poll(0)
+        turn += 1 / RATE
+        stop.wait(max(0.0, turn - monotonic()))
+    producer.flush()
+
+
+def consume(bootstrap: str, topic: str, name: str, heartbeat: str, folder: str) -> None:
+    stop = Event()
+    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    config = {
+        "bootstrap.servers": bootstrap,
+        "group.id": topic,
+        "trimtab.instance": name,
+        "trimtab.plan.topic": f"{topic}-plan",
+        "trimtab.speed.topic": "",
+        "heartbeat.interval.ms": int(heartbeat),
+        "session.timeout.ms": 10_000,
+    }
+    with (Path(folder) / name).open("w") as log, Consumer(config) as consumer:
+        consumer.subscribe([topic])
+        while not stop.is_set():
+            messages = consumer.consume(500, timeout=0.05)
+            now = monotonic()
+            log.writelines(f"{m.partition()} {m.offset()} {now} {name}\n" for m in messages)
+
+
+def report(folder: Path, heartbeat: int) -> None:
+    seen: defaultdict[int, list[tuple[int, float, str]]] = defaultdict(list)
+    for log in folder.iterdir():
+        for line in log.read_text().splitlines():
+            partition, offset, when, name = line.split()
+            seen[int(partition)].append((int(offset), float(when), name))
+    handovers: list[float] = []
+    doubled = lost = 0
+    for records in seen.values():
+        records.sort()
+        for one, two in pairwise(records):
+            doubled += one[0] == two[0]
+            lost += max(0, two[0] - one[0] - 1)
+            if one[2] != two[2]:
+                handovers.append((two[1] - one[1]) * 1000)
+    middle, worst = harness.percentile(handovers, 50), harness.percentile(handovers, 99)
+    print(f"{len(handovers)} handovers: median {middle:.0f} ms, p99 {worst:.0f} ms")
+    harness.result(
+        {
+            "handover": {
+                "heartbeat_ms": heartbeat,
+                "count": len(handovers),
+                "median_ms": round(middle),
+                "p99_ms": round(worst),
+                "lost": lost,
+                "doubled": doubled,
+            }
+        }
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,241 @@
+"""Our consumer behaves as confluent-kafka's does: every test here runs on both."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import confluent_kafka
+import pytest
+from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
+
+import trimtab.consumer_sdk
+
+pytestmark = pytest.mark.broker
+
+COUNT = 20
+NAMES = {
+    "enable_auto_commit": "enable.auto.commit",
+    "enable_auto_offset_store": "enable.auto.offset.store",
+    "enable_partition_eof": "enable.partition.eof",
+}
+
+
+@pytest.fixture(
+    params=[confluent_kafka.Consumer, trimtab.consumer_sdk.Consumer], ids=["theirs", "ours"]
+)
+def make(
+    request: pytest.FixtureRequest, bootstrap: str, group: str
+) -> Iterator[Callable[..., Any]]:
+    """Make consumers of one kind; all are closed at the end."""
+    made: list[Any] = []
+
+    def make(**settings: Any) -> Any:
+        extra = {NAMES.get(key, key): value for key, value in settings.items()}
+        config = {
+            "bootstrap.servers": bootstrap,
+            "group.id": group,
+            "auto.offset.reset": "earliest",
+            "session.timeout.ms": 6000,
+            "heartbeat.interval.ms": 100,
+            **extra,
+        }
+        made.append(request.param(config))
+        return made[-1]
+
+    yield make
+    for consumer in made:
+        consumer.close()
+
+
+@pytest.fixture
+def filled(topic: Callable[..., str], bootstrap: str) -> str:
+    """A topic of one partition with 20 numbered records."""
+    name = topic(partitions=1)
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for number in range(COUNT):
+        producer.produce(name, str(number).encode(), key=b"k", partition=0, headers={"n": b"1"})
+    producer.flush()
+    return name
+
+
+def read(consumer: Any, count: int) -> list[Message]:
+    """Read until there are `count` records, for at most 30 rounds of a second."""
+    messages: list[Message] = []
+    for _ in range(30):
+        messages += consumer.consume(count - len(messages), timeout=1)
+        if len(messages) >= count:
+            break
+    assert all(m.error() is None for m in messages)
+    return messages
+
+
+def values(messages: list[Message]) -> list[int]:
+    return [int(m.value()) for m in messages]
+
+
+def test_records_come_whole_and_in_order(make: Any, filled: str) -> None:
+    """Key, value, headers, offset and timestamp are there; poll and consume share one position."""
+    consumer = make()
+    consumer.subscribe([filled])
+    first = read(consumer, 5)
+    polled = consumer.poll(10)
+    rest = read(consumer, COUNT - 6)
+    assert values([*first, polled, *rest]) == list(range(COUNT))
+    assert (polled.key(), polled.offset(), polled.headers()) == (b"k", 5, [("n", b"1")])
+    assert polled.timestamp()[1] > 0
+    assert consumer.poll(0.1) is None
+
+
+def test_callbacks_see_the_partitions(make: Any, filled: str) -> None:
+    """on_assign and on_revoke get the consumer and the partitions, on the application's thread."""
+    seen: list[Any] = []
+    consumer = make()
+    consumer.subscribe(
+        [filled],
+        on_assign=lambda c, ps: seen.append((c is consumer, "assign", [p.partition for p in ps])),
+        on_revoke=lambda c, ps: seen.append((c is consumer, "revoke", [p.partition for p in ps])),
+    )
+    read(consumer, 1)
+    consumer.close()
+    assert seen == [(True, "assign", [0]), (True, "revoke", [0])]
+
+
+def test_assign_in_the_callback_begins_where_it_says(make: Any, filled: str) -> None:
+    """An application that keeps its own offsets starts there."""
+
+    def begin(consumer: Any, partitions: list[TopicPartition]) -> None:
+        for partition in partitions:
+            partition.offset = 15
+        consumer.assign(partitions)
+
+    consumer = make()
+    consumer.subscribe([filled], on_assign=begin)
+    assert values(read(consumer, 5)) == [15, 16, 17, 18, 19]
+
+
+def test_commits_of_every_kind_are_seen_by_the_next_consumer(make: Any, filled: str) -> None:
+    """By message, by offsets, and by position: a commit names the next record to read."""
+    consumer = make(enable_auto_commit=False)
+    consumer.subscribe([filled])
+    messages = read(consumer, 10)
+    where = [TopicPartition(filled, 0)]
+    assert consumer.commit(message=messages[3], asynchronous=False)[0].offset == 4
+    assert consumer.committed(where, timeout=10)[0].offset == 4
+    consumer.commit(offsets=[TopicPartition(filled, 0, 7)], asynchronous=False)
+    assert consumer.committed(where, timeout=10)[0].offset == 7
+    consumer.commit(asynchronous=False)
+    assert consumer.committed(where, timeout=10)[0].offset == 10
+    assert consumer.position(where)[0].offset == 10
+    consumer.close()
+    heir = make(enable_auto_commit=False)
+    heir.subscribe([filled])
+    assert values(read(heir, 1)) == [10]
+
+
+def test_auto_commit_leaves_the_position_behind(make: Any, filled: str) -> None:
+    """What was handed out before close() is not read again."""
+    consumer = make()
+    consumer.subscribe([filled])
+    assert len(read(consumer, 8)) == 8
+    consumer.close()
+    heir = make()
+    heir.subscribe([filled])
+    assert values(read(heir, 1)) == [8]
+
+
+def test_an_asynchronous_commit_calls_back(make: Any, filled: str) -> None:
+    """on_commit gets None and the offsets once the broker has them."""
+    told: list[Any] = []
+
+    def on_commit(error: Any, partitions: list[TopicPartition]) -> None:
+        told.append((error, [p.offset for p in partitions]))
+
+    consumer = make(**{"enable.auto.commit": False, "on_commit": on_commit})
+    consumer.subscribe([filled])
+    read(consumer, 2)
+    assert consumer.commit(offsets=[TopicPartition(filled, 0, 2)], asynchronous=True) is None
+    for _ in range(100):
+        consumer.poll(0.05)
+        if told:
+            break
+    assert told == [(None, [2])]
+
+
+def test_stored_offsets_are_what_is_committed(make: Any, filled: str) -> None:
+    """With enable.auto.offset.store=false only stored offsets are committed."""
+    consumer = make(enable_auto_offset_store=False)
+    consumer.subscribe([filled])
+    messages = read(consumer, 10)
+    consumer.store_offsets(message=messages[2])
+    consumer.close()
+    heir = make()
+    heir.subscribe([filled])
+    assert values(read(heir, 1)) == [3]
+
+
+def test_a_commit_of_nothing_is_an_error(make: Any, filled: str) -> None:
+    """There is no offset to commit before anything was read."""
+    consumer = make(enable_auto_commit=False)
+    consumer.subscribe([filled])
+    with pytest.raises(KafkaException) as nothing:
+        consumer.commit(asynchronous=False)
+    assert nothing.value.args[0].code() == KafkaError._NO_OFFSET
+
+
+def test_seek_goes_back_and_forth(make: Any, filled: str) -> None:
+    """After seek() the next record is the one that was asked for."""
+    consumer = make()
+    consumer.subscribe([filled])
+    read(consumer, 10)
+    for offset in (2, 17):
+        consumer.seek(TopicPartition(filled, 0, offset))
+        assert values(read(consumer, 1)) == [offset]
+
+
+def test_pause_and_resume(make: Any, filled: str) -> None:
+    """A paused partition gives nothing, and goes on where it was."""
+    consumer = make()
+    consumer.subscribe([filled])
+    read(consumer, 5)
+    where = consumer.assignment()
+    assert [(p.topic, p.partition) for p in where] == [(filled, 0)]
+    consumer.pause(where)
+    assert consumer.consume(5, timeout=0.5) == []
+    consumer.resume(where)
+    assert values(read(consumer, 3)) == [5, 6, 7]
+
+
+def test_end_of_partition_events(make: Any, filled: str) -> None:
+    """With enable.partition.eof the end is told as an event with that error."""
+    consumer = make(enable_partition_eof=True)
+    consumer.subscribe([filled])
+    events: list[Message] = []
+    for _ in range(30):
+        events += consumer.consume(COUNT + 1, timeout=1)
+        if len(events) > COUNT:
+            break
+    assert events[-1].error().code() == KafkaError._PARTITION_EOF
+
+
+def test_watermarks_times_and_metadata(make: Any, filled: str) -> None:
+    """What can be asked of the cluster can be asked of the consumer."""
+    consumer = make()
+    assert consumer.get_watermark_offsets(TopicPartition(filled, 0), timeout=10) == (0, COUNT)
+    found = consumer.offsets_for_times([TopicPartition(filled, 0, 1)], timeout=10)
+    assert found[0].offset == 0
+    assert filled in consumer.list_topics(timeout=10).topics
+
+
+def test_a_closed_consumer_says_so(make: Any) -> None:
+    """Using a closed consumer is an error, closing it twice is not."""
+    consumer = make()
+    consumer.close()
+    consumer.close()
+    with pytest.raises((RuntimeError, trimtab.consumer_sdk.ConsumerClosed)):
+        consumer.poll(0)
+
+
+def test_manual_assignment_without_a_group(make: Any, filled: str) -> None:
+    """assign() alone reads without joining."""
+    consumer = make()
+    consumer.assign([TopicPartition(filled, 0, 12)])
+    assert values(read(consumer, 2)) == [12, 13]

@@ -1,0 +1,135 @@
+"""A round of a rebalance: one decision per cause, completed in the next round, never two owners."""
+
+from collections.abc import Iterable
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trimtab.assignor import registry
+from trimtab.assignor.control import GroupPlan
+from trimtab.assignor.model import Load, Policy, TopicPartition
+from trimtab.assignor.rebalance import Joined, Round, View, lead
+from trimtab.assignor.userdata import MemberData
+
+PARTITIONS = [TopicPartition("t", n) for n in range(8)]
+BLIND = View(Load())
+
+
+class Group:
+    """Members that do what they are told, as cooperative clients do."""
+
+    def __init__(self, *names: str) -> None:
+        self.owned: dict[str, frozenset[TopicPartition]] = dict.fromkeys(names, frozenset())
+        self.data = {name: MemberData(instance=name) for name in names}
+        self.generation = 0
+
+    def round(self, view: View = BLIND, policy: Policy | None = None) -> Round:
+        joined = [
+            Joined(n, frozenset({"t"}), self.data[n], self.owned[n], self.generation)
+            for n in self.owned
+        ]
+        outcome = lead(joined, PARTITIONS, view, policy or Policy())
+        for name in self.owned:
+            self.owned[name] = outcome.shares[name].now
+            told = outcome.data(name)
+            self.data[name] = MemberData(
+                instance=name, decision=told.decision, promised=told.promised
+            )
+        self.generation += 1
+        return outcome
+
+    def join(self, name: str) -> None:
+        self.owned[name] = frozenset()
+        self.data[name] = MemberData(instance=name)
+
+    def everything(self) -> list[TopicPartition]:
+        return sorted(p for owned in self.owned.values() for p in owned)
+
+
+def plan(epoch: int, draining: Iterable[str] = (), replicas: int = 2) -> GroupPlan:
+    return GroupPlan("g", epoch, 0.0, replicas, "mbf", 100.0, draining=tuple(draining))
+
+
+def test_the_second_round_completes_the_first() -> None:
+    """What the first round promised is what the second hands out; no new decision is made."""
+    group = Group("a")
+    group.round()
+    group.join("b")
+    first = group.round()
+    assert first.fresh
+    assert len(group.everything()) < len(PARTITIONS)
+    promised = {n: first.shares[n].now | first.shares[n].promised for n in "ab"}
+    second = group.round()
+    assert not second.fresh
+    assert group.owned == promised
+    assert group.everything() == PARTITIONS
+
+
+def test_a_round_in_between_keeps_the_promise() -> None:
+    """If somebody rejoins before the old owner has let go, the target stays what it was."""
+    group = Group("a")
+    group.round()
+    group.join("b")
+    held = group.owned["a"]
+    first = group.round()
+    target = first.shares["b"].now | first.shares["b"].promised
+    group.owned["a"] = held  # the old owner is still flushing
+    again = group.round()
+    assert not again.fresh
+    assert again.shares["b"].promised == target
+    group.round()
+    assert group.owned["b"] == target
+
+
+@given(
+    st.sampled_from(registry.names()),
+    st.integers(1, 5),
+    st.lists(st.floats(0, 200), min_size=8, max_size=8),
+)
+def test_nothing_moves_when_nothing_changed(
+    heuristic: str, members: int, speeds: list[float]
+) -> None:
+    """Further rounds without a cause move nothing, whatever the heuristic and the speeds now."""
+    group = Group(*(f"m{n}" for n in range(members)))
+    policy = Policy(heuristic=heuristic, capacity=100.0)
+    group.round(policy=policy)
+    before = dict(group.owned)
+    view = View(Load(speeds=dict(zip(PARTITIONS, speeds, strict=True))))
+    outcome = group.round(view, policy)
+    assert not outcome.fresh
+    assert group.owned == before
+
+
+def test_a_new_epoch_is_a_cause() -> None:
+    """With a plan in force the load is consolidated; the plan's draining members end empty."""
+    load = Load(speeds=dict.fromkeys(PARTITIONS, 10.0))
+    group = Group("a", "b", "c")
+    group.round(View(load))
+    assert all(group.owned.values())
+    for _ in range(3):
+        group.round(View(load, plan(1, draining=["b"])))
+    assert not group.owned["b"]
+    assert group.everything() == PARTITIONS
+    for _ in range(3):
+        group.round(View(load, plan(2, replicas=1)))
+    assert sorted(len(owned) for owned in group.owned.values()) == [0, 0, 8]
+
+
+def test_a_member_that_left_is_a_cause() -> None:
+    """Its partitions go to the others at once: nobody has to let go of them."""
+    group = Group("a", "b")
+    group.round()
+    gone = group.owned.pop("b")
+    group.data.pop("b")
+    outcome = group.round()
+    assert outcome.fresh
+    assert gone <= group.owned["a"]
+    assert {m.partition for m in outcome.moves} >= gone
+
+
+def test_members_of_another_assignor_are_taken_as_they_are() -> None:
+    """In a rolling upgrade members without user data keep what they own."""
+    owned = {"a": frozenset(PARTITIONS[:4]), "b": frozenset(PARTITIONS[4:])}
+    joined = [Joined(n, frozenset({"t"}), MemberData(), owned[n], 3) for n in "ab"]
+    outcome = lead(joined, PARTITIONS, BLIND, Policy(heuristic="sticky"))
+    assert {n: outcome.shares[n].now for n in "ab"} == owned

@@ -1,0 +1,95 @@
+"""Settings are checked before anything connects; each mistake is answered with its cure."""
+
+from typing import Any
+
+import pytest
+
+from trimtab.assignor.errors import SettingError, UnknownHeuristic
+from trimtab.consumer_sdk import Consumer
+from trimtab.consumer_sdk.settings import parse
+
+GOOD = {"bootstrap.servers": "localhost:9092,other:9092", "group.id": "g"}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"sesion.timeout.ms": 1}, "did you mean 'session.timeout.ms'"),
+        ({"trimtab.capasity": "1 MB/s"}, "did you mean 'trimtab.capacity'"),
+        ({"no.such.thing": 1}, "'no.such.thing' is not a setting"),
+        ({"trimtab.capacity": "fast"}, 'trimtab.capacity: .*"2.3 MB/s"'),
+        ({"trimtab.capacity": "0 MB/s"}, "trimtab.capacity must be above 0"),
+        ({"trimtab.heuristic": "mfb"}, "mbf"),
+        ({"partition.assignment.strategy": "range"}, "contradicts trimtab.heuristic"),
+        ({"group.protocol": "consumer"}, "KIP-848"),
+        ({"heartbeat.interval.ms": 50_000}, "heartbeat.interval.ms=50000 must be below"),
+        ({"max.poll.interval.ms": 10_000}, "must not exceed max.poll.interval.ms=10000"),
+        ({"session.timeout.ms": "long"}, "session.timeout.ms='long' is not a number"),
+        ({"enable.auto.commit": "maybe"}, "must be true or false"),
+        ({"group.id": ""}, "'group.id' is missing"),
+    ],
+)
+def test_a_wrong_setting_is_named_with_its_cure(wrong: dict[str, Any], said: str) -> None:
+    """Unknown, malformed and contradictory settings are SettingErrors with exit code 2."""
+    with pytest.raises(SettingError, match=said) as raised:
+        parse({**GOOD, **wrong})
+    assert raised.value.exit_code == 2
+
+
+def test_an_unknown_heuristic_is_its_own_error() -> None:
+    """A program can tell a wrong heuristic from other mistakes."""
+    with pytest.raises(UnknownHeuristic):
+        parse({**GOOD, "trimtab.heuristic": "besst"})
+
+
+def test_what_only_librdkafka_knows_it_checks() -> None:
+    """A value out of librdkafka's range is a SettingError too, without a traceback of its own."""
+    with pytest.raises(SettingError, match=r"auto\.offset\.reset"):
+        Consumer({**GOOD, "auto.offset.reset": "sometimes"})
+
+
+def test_security_reaches_both_planes() -> None:
+    """TLS and SASL settings go to librdkafka as they are, to kafka-python translated."""
+    settings = parse(
+        {
+            **GOOD,
+            "security.protocol": "sasl_ssl",
+            "sasl.mechanism": "SCRAM-SHA-512",
+            "sasl.username": "u",
+            "sasl.password": "secret",
+            "ssl.ca.location": "/ca.pem",
+            "ssl.endpoint.identification.algorithm": "none",
+        }
+    )
+    assert settings.data["sasl.password"] == "secret"
+    assert settings.data["security.protocol"] == "sasl_ssl"
+    control = settings.control
+    assert control["security_protocol"] == "SASL_SSL"
+    assert control["sasl_plain_password"] == "secret"  # noqa: S105 - a test's
+    assert (control["ssl_cafile"], control["ssl_check_hostname"]) == ("/ca.pem", False)
+    assert "secret" not in repr(settings)
+
+
+def test_the_data_plane_never_joins_nor_commits() -> None:
+    """librdkafka gets no setting that would let it act for the group."""
+    settings = parse({**GOOD, "enable.auto.commit": True, "group.instance.id": "static-1"})
+    assert settings.data["enable.auto.commit"] is False
+    assert settings.data["enable.auto.offset.store"] is False
+    assert "group.instance.id" not in settings.data
+    assert settings.control["group_instance_id"] == "static-1"
+
+
+@pytest.mark.parametrize(
+    ("config", "environ", "instance"),
+    [
+        ({"trimtab.instance": "a", "client.id": "b"}, {"TRIMTAB_INSTANCE": "c"}, "a"),
+        ({"client.id": "b"}, {"TRIMTAB_INSTANCE": "c"}, "b"),
+        ({}, {"TRIMTAB_INSTANCE": "c"}, "c"),
+    ],
+)
+def test_the_instance_name_is_found(
+    config: dict[str, str], environ: dict[str, str], instance: str
+) -> None:
+    """The setting wins over the client id, which wins over the environment."""
+    assert parse({**GOOD, **config}, environ).instance == instance
+    assert parse({**GOOD, **config}, environ).control["client_id"] == instance
