@@ -1,0 +1,61 @@
+"""What is installed is what stands in the folders."""
+
+import shutil
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PARTS = ("assignor", "consumer_sdk", "sidecar", "cli")
+
+
+def repository_files() -> list[Path]:
+    """Files that are, or are about to be, in the repository."""
+    asked = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    said = subprocess.run(asked, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    return [Path(name) for name in said.split("\0") if name and (ROOT / name).is_file()]
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The repository without anything built, so that no leftover gets into the wheel."""
+    folder = tmp_path_factory.mktemp("copy")
+    for file in repository_files():
+        target = folder / file
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(ROOT / file, target)
+    return folder
+
+
+def test_wheel_holds_every_module_and_nothing_else(copy: Path, tmp_path: Path) -> None:
+    """Each module of the four folders is in the wheel under its installed name, and no other."""
+    build = ["-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", str(tmp_path)]
+    subprocess.run([sys.executable, *build, str(copy)], check=True, capture_output=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    inside = {n for n in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in n}
+    wanted = {
+        str("trimtab" / file.relative_to(copy))
+        for part in PARTS
+        for file in (copy / part).rglob("*")
+        if file.suffix == ".py" or file.name == "py.typed"
+    }
+    assert inside == wanted
+
+
+def test_every_sub_package_is_listed() -> None:
+    """`packages` and `package-dir` of pyproject.toml name each folder with modules."""
+    setuptools = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+    folders = {f.parent for f in repository_files() if f.suffix == ".py" and f.parts[0] in PARTS}
+    names = {"trimtab." + ".".join(folder.parts): folder.as_posix() for folder in folders}
+    assert setuptools["packages"] == sorted(names)
+    assert setuptools["package-dir"] == names
+
+
+def test_namespace_has_no_init() -> None:
+    """`trimtab` itself stays a namespace, open to others."""
+    assert not (ROOT / "__init__.py").exists()
+    assert not (ROOT / "trimtab").exists()
