@@ -1,0 +1,203 @@
+"""What every replica target promises, and what the one with real processes promises besides."""
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from threading import Event
+from typing import Protocol
+
+import pytest
+
+from trimtab.assignor.clock import SystemClock
+from trimtab.sidecar.errors import CannotStart, StateInUse
+from trimtab.sidecar.targets.advice import Advice
+from trimtab.sidecar.targets.memory import Memory
+from trimtab.sidecar.targets.port import ReplicaTarget
+from trimtab.sidecar.targets.process import Processes
+
+POLITE = "import signal; signal.sigwait({signal.SIGTERM})"
+STUBBORN = (
+    "import signal, threading; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
+    "print('deaf', flush=True); threading.Event().wait()"
+)
+
+
+class Eventually(Protocol):
+    def __call__(self, condition: Callable[[], object], timeout: float = 30.0) -> None: ...
+
+
+class Clock(SystemClock):
+    """Real time, and more of it when a test says so."""
+
+    ahead = 0.0
+
+    def wall(self) -> float:
+        return super().wall() + self.ahead
+
+
+def command(program: str = POLITE) -> list[str]:
+    return [sys.executable, "-c", program, "{instance}"]
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def open_target(tmp_path: Path, clock: Clock) -> Iterator[Callable[..., Processes]]:
+    """Opens process targets on one state folder, and ends what they leave behind."""
+    opened: list[Processes] = []
+
+    def start(program: str = POLITE, patience: float = 60.0) -> Processes:
+        opened.append(Processes(command(program), tmp_path / "state", clock, patience))
+        return opened[-1]
+
+    yield start
+    for target in opened:
+        target.close()
+    for file in (tmp_path / "state" / "workers").glob("*.json"):
+        os.kill(json.loads(file.read_text())["pid"], signal.SIGKILL)
+
+
+@pytest.fixture(params=["memory", "process"])
+def target(request: pytest.FixtureRequest, open_target: Callable[..., Processes]) -> ReplicaTarget:
+    return Memory() if request.param == "memory" else open_target()
+
+
+def alive(target: ReplicaTarget) -> list[str]:
+    return [i.name for i in target.replicas() if i.alive]
+
+
+def test_added_replicas_are_there(target: ReplicaTarget) -> None:
+    """What `add` names is alive when `replicas` is asked next."""
+    names = target.add(2)
+    assert alive(target) == sorted(names)
+    assert target.add(0) == ()
+
+
+def test_stopped_replicas_go(target: ReplicaTarget, eventually: Eventually) -> None:
+    """A stopped one ends, the others stay; stopping again, or a stranger, is no error."""
+    first, second = target.add(2)
+    target.stop(first)
+    target.stop(first)
+    target.stop("nobody")
+    eventually(lambda: alive(target) == [second])
+
+
+def test_names_are_given_once(target: ReplicaTarget, eventually: Eventually) -> None:
+    """A new replica never gets the name of one that is gone."""
+    (first,) = target.add(1)
+    target.stop(first)
+    eventually(lambda: not alive(target))
+    assert first not in target.add(3)
+
+
+def test_advice_does_nothing() -> None:
+    """The advisory target shows, starts and stops nothing."""
+    target = Advice()
+    assert target.advisory
+    assert target.add(3) == ()
+    target.stop("worker-1")
+    assert target.replicas() == ()
+
+
+def pid_of(folder: Path, name: str) -> int:
+    return int(json.loads((folder / "state" / "workers" / f"{name}.json").read_text())["pid"])
+
+
+def test_the_dead_are_noticed(
+    open_target: Callable[..., Processes], tmp_path: Path, eventually: Eventually
+) -> None:
+    """A killed worker is gone, reaped, and its file with it."""
+    target = open_target()
+    (name,) = target.add(1)
+    os.kill(pid_of(tmp_path, name), signal.SIGKILL)
+    eventually(lambda: not alive(target))
+    assert not list((tmp_path / "state" / "workers").iterdir())
+
+
+def test_workers_outlive_the_sidecar(
+    open_target: Callable[..., Processes], tmp_path: Path, eventually: Eventually
+) -> None:
+    """A target opened again finds the workers, can stop them, and goes on counting names."""
+    before = open_target()
+    names = before.add(2)
+    before.close()
+    after = open_target()
+    assert alive(after) == sorted(names)
+    after.stop(names[0])
+    eventually(lambda: alive(after) == [names[1]])
+    assert after.add(1) == ("worker-3",)
+    assert os.getsid(pid_of(tmp_path, names[1])) == pid_of(tmp_path, names[1])
+
+
+def test_a_crash_while_starting_loses_no_worker(
+    open_target: Callable[..., Processes], tmp_path: Path
+) -> None:
+    """A file without a pid, or cut short, is completed from the worker's own mark."""
+    before = open_target()
+    one, two = before.add(2)
+    pids = [pid_of(tmp_path, one), pid_of(tmp_path, two)]
+    before.close()
+    folder = tmp_path / "state" / "workers"
+    (folder / f"{one}.json").write_text(json.dumps({"name": one, "started": 1.0}))
+    (folder / f"{two}.json").write_text('{"na')
+    assert alive(open_target()) == [one, two]
+    assert [pid_of(tmp_path, one), pid_of(tmp_path, two)] == pids
+
+
+def test_a_pid_that_came_back_is_not_ours(
+    open_target: Callable[..., Processes], tmp_path: Path
+) -> None:
+    """A file whose pid now belongs to another process is no worker, and that process is spared."""
+    target = open_target()
+    target.close()
+    folder = tmp_path / "state" / "workers"
+    folder.mkdir(exist_ok=True)
+    body = {"name": "worker-1", "started": 1.0, "pid": os.getpid(), "ticks": 1}
+    (folder / "worker-1.json").write_text(json.dumps(body))
+    again = open_target()
+    again.stop("worker-1")
+    assert alive(again) == []
+
+
+def test_the_stubborn_are_killed(
+    open_target: Callable[..., Processes],
+    clock: Clock,
+    tmp_path: Path,
+    eventually: Eventually,
+) -> None:
+    """One that ignores SIGTERM is killed when the patience is over, not before."""
+    target = open_target(STUBBORN, patience=60)
+    (name,) = target.add(1)
+    log = tmp_path / "state" / "logs" / f"{name}.log"
+    eventually(lambda: "deaf" in log.read_text())
+    target.stop(name)
+    target.stop(name)
+    Event().wait(0.2)
+    assert alive(target) == [name]
+    clock.ahead = 61
+    target.stop(name)
+    eventually(lambda: not alive(target))
+
+
+def test_two_sidecars_cannot_share_a_folder(open_target: Callable[..., Processes]) -> None:
+    """The second is told so; when the first lets go, it can have the folder."""
+    first = open_target()
+    with pytest.raises(StateInUse, match="in use by another sidecar"):
+        open_target()
+    first.close()
+    open_target()
+
+
+def test_a_command_that_is_not_there(tmp_path: Path, clock: Clock) -> None:
+    """What cannot be started is a named error and leaves no file behind."""
+    target = Processes(["/no/such/program", "{instance}"], tmp_path / "state", clock)
+    with pytest.raises(CannotStart, match="/no/such/program"):
+        target.add(1)
+    assert target.replicas() == ()
+    target.close()

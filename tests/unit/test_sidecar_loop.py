@@ -1,0 +1,367 @@
+"""The loop against a simulated group: seeded days of load, deaths, outages and restarts."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import settings as effort
+from hypothesis import strategies as st
+
+from trimtab.assignor.control import GroupPlan, PartitionSpeed, WriteSpeeds
+from trimtab.assignor.decide import place
+from trimtab.assignor.model import Group, Load, Member, Policy, TopicPartition
+from trimtab.sidecar.errors import CannotStart, KafkaAway
+from trimtab.sidecar.loop import Loop, Parts
+from trimtab.sidecar.monitor import Measurement
+from trimtab.sidecar.observation import GroupState, GroupView, Reader
+from trimtab.sidecar.report import Report
+from trimtab.sidecar.settings import Settings, load
+from trimtab.sidecar.targets.memory import Memory
+from trimtab.sidecar.verdict import Action
+
+PARTITIONS = tuple(TopicPartition("t", n) for n in range(6))
+
+
+class Clock:
+    """Time that only moves when it is told to."""
+
+    def __init__(self) -> None:
+        self.now = 1_000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def wall(self) -> float:
+        return 1.7e9 + self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@dataclass
+class Simulated:
+    """A group, its brokers and its workers; a rebalance takes two turns, as cooperative ones do."""
+
+    clock: Clock
+    target: Memory = field(init=False)
+    speeds: dict[TopicPartition, float | None] = field(default_factory=dict)
+    owners: dict[TopicPartition, str] = field(default_factory=dict)
+    members: set[str] = field(default_factory=set)
+    published: list[GroupPlan] = field(default_factory=list)
+    away: bool = False
+    deaf: bool = False  # plans cannot be written
+    broken: list[str] = field(default_factory=list)
+    _cause: object = None
+    _moving: dict[TopicPartition, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        world = self
+
+        class Target(Memory):
+            def stop(self, name: str) -> None:
+                if any(owner == name for owner in world.owners.values()):
+                    world.broken.append(f"{name} was stopped while it owned partitions")
+                super().stop(name)
+
+        self.target = Target(self.clock.wall)
+        self.speeds = dict.fromkeys(PARTITIONS, 10.0)
+
+    # what the loop needs of a monitor and of the control topics
+
+    def measure(self) -> Measurement:
+        if self.away:
+            nothing = {p: PartitionSpeed() for p in PARTITIONS}
+            return Measurement(nothing, GroupView(), {}, ("nobody answers",))
+        speeds = {p: PartitionSpeed(bytes_per_s=s) for p, s in self.speeds.items()}
+        return Measurement(speeds, self.group(), {}, ())
+
+    def group(self) -> GroupView:
+        if self.away:
+            return GroupView()
+        held = {m: frozenset(p for p, o in self.owners.items() if o == m) for m in self.members}
+        readers = tuple(Reader(f"id-{m}", m, owned) for m, owned in sorted(held.items()))
+        if not readers:
+            return GroupView(GroupState.EMPTY)
+        return GroupView(GroupState.REBALANCING if self._moving else GroupState.STABLE, readers)
+
+    def plan(self) -> GroupPlan | None:
+        if self.away:
+            raise KafkaAway("nobody answers")
+        return self.published[-1] if self.published else None
+
+    def publish(self, values: Iterable[GroupPlan | WriteSpeeds]) -> None:
+        for value in values:
+            if self.away or (self.deaf and isinstance(value, GroupPlan)):
+                raise KafkaAway("nobody answers")
+            if isinstance(value, GroupPlan):
+                self.published.append(value)
+
+    # what the world does between two turns
+
+    def tick(self) -> None:
+        self.clock.sleep(2)
+        alive = {i.name for i in self.target.replicas() if i.alive}
+        self.members = alive
+        self.owners = {p: o for p, o in self.owners.items() if o in alive}
+        if self._moving:
+            self.owners |= {p: o for p, o in self._moving.items() if o in alive}
+            self._moving = {}
+        self._rebalance()
+
+    def _rebalance(self) -> None:
+        plan = self.plan() if not self.away else None
+        if not self.members or plan is None:
+            return
+        cause = (frozenset(self.members), plan.epoch, frozenset(self.owners) == set(PARTITIONS))
+        if cause == self._cause:
+            return
+        self._cause = cause
+        members = tuple(
+            Member(m, frozenset({"t"}), instance=m, draining=m in plan.draining)
+            for m in sorted(self.members)
+        )
+        policy = Policy(plan.heuristic, plan.capacity, plan.headroom, consolidate=True)
+        made = place(Group(members, PARTITIONS, self.owners), Load(self.speeds), policy)
+        self._moving = {m.partition: m.target for m in made.moves}
+        for partition in self._moving:
+            self.owners.pop(partition, None)
+
+
+def settings(**more: Any) -> Settings:
+    values: dict[str, Any] = {
+        "bootstrap": "b:1",
+        "group": "g",
+        "capacity": 100,
+        "target": "process",
+        "worker_command": ["w", "{instance}"],
+        "state": "unused",
+        "max": 5,
+        "interval": 2,
+        "window": 10,
+        "cool_down": 6,
+        "stabilise_in": 10,
+    }
+    return load(None, {**values, **more})
+
+
+def start(world: Simulated, reports: list[Report] | None = None, **more: Any) -> Loop:
+    reporters = () if reports is None else (reports.append,)
+    return Loop(settings(**more), Parts(world, world, world.target, reporters), world.clock)
+
+
+def turns(world: Simulated, loop: Loop, count: int) -> list[Action]:
+    actions = []
+    for _ in range(count):
+        actions.append(loop.turn().action)
+        world.tick()
+    return actions
+
+
+@pytest.fixture
+def world() -> Simulated:
+    return Simulated(Clock())
+
+
+def test_from_nothing_to_what_the_load_needs(world: Simulated) -> None:
+    """A fresh sidecar announces, starts the least, and follows the load up."""
+    world.speeds = dict.fromkeys(PARTITIONS, 60.0)
+    actions = turns(world, start(world), 20)
+    assert actions[:3] == [Action.ANNOUNCE, Action.REPLACE, Action.START]
+    assert world.published[-1].replicas == 5
+    assert len(world.target.replicas()) == 5
+    assert set(world.owners) == set(PARTITIONS)
+
+
+def test_down_again_without_stopping_an_owner(world: Simulated) -> None:
+    """When the load falls, one after another is drained, stopped and forgotten."""
+    loop = start(world)
+    world.speeds = dict.fromkeys(PARTITIONS, 60.0)
+    turns(world, loop, 20)
+    world.speeds = dict.fromkeys(PARTITIONS, 10.0)
+    turns(world, loop, 80)
+    assert world.published[-1].replicas == 1
+    assert world.published[-1].draining == ()
+    assert len(world.target.replicas()) == 1
+    assert not world.broken
+
+
+def test_a_restarted_sidecar_publishes_nothing(world: Simulated) -> None:
+    """Started again with nothing changed, it neither publishes nor starts nor stops anything."""
+    turns(world, start(world), 20)
+    before, replicas = list(world.published), world.target.replicas()
+    turns(world, start(world), 40)
+    assert world.published == before
+    assert world.target.replicas() == replicas
+
+
+def test_killed_between_publishing_and_starting(world: Simulated) -> None:
+    """A plan whose replicas were never started is completed by the next sidecar."""
+    turns(world, start(world), 10)
+    world.published.append(replace(world.published[-1], replicas=3))
+    world.speeds = dict.fromkeys(PARTITIONS, 45.0)
+    assert turns(world, start(world), 1) == [Action.REPLACE]
+    assert len(world.target.replicas()) == 3
+
+
+def test_an_outage_changes_nothing(world: Simulated) -> None:
+    """While no broker answers the loop goes on and holds; afterwards nothing has changed."""
+    loop = start(world)
+    turns(world, loop, 20)
+    before = world.published[-1]
+    world.away = True
+    assert set(turns(world, loop, 10)) == {Action.HOLD}
+    world.away = False
+    turns(world, loop, 10)
+    assert world.published[-1] == before
+
+
+def test_a_plan_that_could_not_be_written_is_read_back(world: Simulated) -> None:
+    """After a failed publication nothing is started, and the next turn asks what is in force."""
+    loop = start(world)
+    turns(world, loop, 10)
+    world.speeds, world.deaf = dict.fromkeys(PARTITIONS, 60.0), True
+    turns(world, loop, 3)
+    assert len(world.target.replicas()) == 1
+    world.deaf = False
+    turns(world, loop, 1)
+    assert len(world.target.replicas()) > 1
+
+
+def test_what_changed_since_is_checked_again(world: Simulated) -> None:
+    """A verdict whose premise is gone when it is to be carried out is put off."""
+    loop = start(world)
+    world.speeds = dict.fromkeys(PARTITIONS, 60.0)
+    turns(world, loop, 20)
+    world.speeds = dict.fromkeys(PARTITIONS, 10.0)
+    turns(world, loop, 3)
+    looks = iter([GroupView(GroupState.REBALANCING, world.group().readers)])
+    real = world.group
+    reports: list[Report] = []
+    loop = start(world, reports)
+    for _ in range(30):
+        world.group = real  # type: ignore[method-assign]
+        seen = world.measure()
+        drains = GroupView(GroupState.REBALANCING, seen.group.readers)
+        world.measure = lambda seen=seen: seen  # type: ignore[method-assign, misc]
+        world.group = lambda drains=drains: drains  # type: ignore[method-assign, misc]
+        loop.turn()
+        del world.measure, world.group
+        world.tick()
+    del looks
+    said = [" ".join(r.verdict.reasons) for r in reports]
+    assert any("drain is put off" in text for text in said)
+    assert not any(r.verdict.action is Action.DRAIN for r in reports)
+
+
+def test_dry_run_touches_nothing(world: Simulated) -> None:
+    """A dry run says what it would do; it publishes, starts and stops nothing."""
+    turns(world, start(world), 10)
+    before, replicas = list(world.published), world.target.replicas()
+    world.speeds = dict.fromkeys(PARTITIONS, 60.0)
+    assert Action.START in turns(world, start(world, dry_run=True), 10)
+    assert (world.published, world.target.replicas()) == (before, replicas)
+
+
+def test_workers_that_cannot_start_do_not_end_the_loop(world: Simulated) -> None:
+    """A target that fails is reported, and asked again ever more slowly."""
+
+    def fail(_count: int) -> tuple[str, ...]:
+        raise CannotStart("no such program")
+
+    world.target.add = fail  # type: ignore[method-assign]
+    actions = turns(world, start(world), 30)
+    assert Action.REPLACE in actions
+    assert actions.count(Action.REPLACE) < 8
+
+
+def test_rolling_restart_replaces_everyone(world: Simulated, tmp_path: Any) -> None:
+    """Asked to restart, it replaces each by surge; never fewer run than planned."""
+    world.speeds = dict.fromkeys(PARTITIONS, 40.0)
+    loop = start(world, state=tmp_path)
+    turns(world, loop, 15)
+    old = {i.name for i in world.target.replicas()}
+    assert len(old) == 3
+    (tmp_path / "restart.json").write_text(str(sorted(old)).replace("'", '"'))
+    for _ in range(60):
+        turns(world, loop, 1)
+        assert len(world.target.replicas()) >= 3
+    now = {i.name for i in world.target.replicas()}
+    assert len(now) == 3
+    assert not now & old
+    assert not world.broken
+    assert not (tmp_path / "restart.json").exists()
+
+
+EVENTS = st.one_of(
+    st.tuples(st.just("load"), st.integers(0, 5), st.integers(0, 150)),
+    st.tuples(st.just("all"), st.just(0), st.integers(0, 90)),
+    st.tuples(st.just("unknown"), st.integers(0, 5), st.just(0)),
+    st.tuples(st.just("kill"), st.integers(0, 9), st.just(0)),
+    st.tuples(st.just("away"), st.just(0), st.just(0)),
+    st.tuples(st.just("deaf"), st.just(0), st.just(0)),
+    st.tuples(st.just("restart"), st.just(0), st.just(0)),
+    st.tuples(st.just("time"), st.integers(1, 12), st.just(0)),
+)
+
+
+def kill(world: Simulated, number: int) -> None:
+    alive = [i.name for i in world.target.replicas() if i.alive]
+    if alive:
+        world.target.kill(alive[number % len(alive)])
+
+
+def happens(world: Simulated, loop: Loop, event: tuple[str, int, int]) -> Loop:
+    kind, number, value = event
+    if kind == "load":
+        world.speeds[PARTITIONS[number]] = float(value)
+    elif kind == "all":
+        world.speeds = dict.fromkeys(PARTITIONS, float(value))
+    elif kind == "unknown":
+        world.speeds[PARTITIONS[number]] = None
+    elif kind == "kill":
+        kill(world, number)
+    elif kind in ("away", "deaf"):
+        setattr(world, kind, not getattr(world, kind))
+    elif kind == "time":
+        turns(world, loop, number)
+    return start(world) if kind == "restart" else loop
+
+
+def check(world: Simulated, before: Mapping[str, Any], action: Action) -> None:
+    assert not world.broken
+    for plan in world.published:
+        assert 1 <= plan.replicas <= 5
+    epochs = [plan.epoch for plan in world.published]
+    assert epochs == sorted(epochs)
+    assert all(b - a <= 1 for a, b in pairwise(epochs))
+    if before["away"]:
+        assert action is Action.HOLD
+        assert world.published == before["published"]
+
+
+@effort(deadline=None)
+@given(st.lists(EVENTS, max_size=40))
+def test_whatever_happens(events: list[tuple[str, int, int]]) -> None:
+    """Limits hold, blindness holds, no owner is stopped, epochs grow by one; then calm returns."""
+    world = Simulated(Clock())
+    loop = start(world)
+    for event in events:
+        loop = happens(world, loop, event)
+        before = {"away": world.away, "published": list(world.published)}
+        action = loop.turn().action
+        check(world, before, action)
+        world.tick()
+    world.away = world.deaf = False
+    world.speeds = {p: 10.0 if s is None else s for p, s in world.speeds.items()}
+    turns(world, loop, 150)
+    assert not world.broken
+    plan = world.published[-1]
+    assert plan.draining == ()
+    assert len([i for i in world.target.replicas() if i.alive]) == plan.replicas
+    assert set(world.owners) == set(PARTITIONS)
+    epoch = plan.epoch
+    turns(world, start(world), 20)
+    assert world.published[-1].epoch == epoch

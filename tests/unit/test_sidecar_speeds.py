@@ -1,0 +1,143 @@
+"""From readings to speeds: what is known, what is not, and how a backlog counts."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trimtab.assignor.control import PartitionSpeed
+from trimtab.assignor.model import TopicPartition
+from trimtab.sidecar.speeds import (
+    Drain,
+    Meter,
+    Readings,
+    RecordSizes,
+    Sample,
+    Window,
+    backlog,
+    needed,
+)
+
+A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
+
+
+def window(*readings: tuple[float, int | None], length: float = 30.0, least: float = 4.0) -> Window:
+    filled = Window(length, least)
+    for time, value in readings:
+        filled = filled.add(Sample(time, {} if value is None else {A: value}))
+    return filled
+
+
+@pytest.mark.parametrize(
+    ("readings", "rate"),
+    [
+        ([(0, 100), (5, 150), (10, 300)], 20.0),
+        ([(0, 100), (10, 100)], 0.0),
+        ([], None),
+        ([(0, 100)], None),
+        ([(0, 100), (3, 900)], None),  # too short
+        ([(0, 100), (5, None), (10, 300)], None),  # broken just now
+        ([(0, 100), (5, 200), (10, None)], None),  # no answer now
+        ([(0, 0), (1, None), (2, 200), (4, 300), (6, 400)], 50.0),  # the unbroken run
+        ([(0, 900), (5, 1000), (10, 50)], None),  # shrank just now
+        ([(0, 900), (2, 10), (4, 20), (6, 30)], 5.0),  # shrank, and runs again
+    ],
+)
+def test_rate(readings: list[tuple[float, int | None]], rate: float | None) -> None:
+    """A rate is known of an unbroken, growing, long enough run; else it is unknown, never 0."""
+    assert window(*readings).rates([A, B]) == {A: rate, B: None}
+
+
+def test_window_slides() -> None:
+    """Readings older than the window no longer count."""
+    readings = [(t, 1000 if t < 40 else 1000 + 100 * (t - 40)) for t in range(0, 80, 2)]
+    assert window(*readings).rates([A])[A] == 100.0
+
+
+@given(
+    st.lists(st.integers(0, 1000), min_size=2, max_size=40),
+    st.integers(1, 50),
+)
+def test_rate_of_a_growing_log(growth: list[int], step: int) -> None:
+    """Of a log that only grows, the rate lies between the slowest and the fastest step."""
+    total, filled = 0, Window(1e9, 0.5)
+    for tick, more in enumerate(growth):
+        total += more
+        filled = filled.add(Sample(tick * step, {A: total}))
+    rate = filled.rates([A])[A]
+    assert rate is not None
+    assert min(growth[1:]) / step <= rate + 1e-9
+    assert rate <= max(growth[1:]) / step + 1e-9
+
+
+def test_sizes_are_weighted_means() -> None:
+    """Newer samples pull the mean, and an unseen partition takes its topic's."""
+    sizes = RecordSizes(weight=0.5).learn({A: [100, 300]}).learn({A: [400], B: []})
+    other = TopicPartition("clicks", 0)
+    assert sizes.of([A, B, other]) == {A: 300.0, B: 300.0}
+
+
+def readings(**given: object) -> Readings:
+    values: dict[str, object] = {
+        "partitions": (A,),
+        "ends": {A: 100},
+        "begins": {A: 40},
+        "committed": {A: 70},
+        "from_start": True,
+    }
+    return Readings(**{**values, **given})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("given", "records"),
+    [
+        ({}, 30),
+        ({"committed": {}}, 60),
+        ({"committed": {}, "from_start": False}, 0),
+        ({"committed": {}, "begins": {}}, None),
+        ({"committed": None}, None),
+        ({"ends": {}}, None),
+        ({"committed": {A: 10}}, 60),  # retention deleted what was not read
+        ({"committed": {A: 120}}, 0),  # the end was read before the commit
+    ],
+)
+def test_backlog(given: dict[str, object], records: int | None) -> None:
+    """Backlog is end - committed; without a commit it goes by auto.offset.reset."""
+    assert backlog(readings(**given), A) == records
+
+
+def test_offsets_need_a_size_only_for_records() -> None:
+    """No records are no bytes; records of an unseen size are unknown bytes."""
+    meter = Meter(Window(30, 1))
+    still = meter.add(0, readings()).add(2, readings())
+    assert still.measure(readings(committed={A: 100}))[A] == PartitionSpeed(0.0, 0.0, 0, 0)
+    moving = still.add(4, readings(ends={A: 200}))
+    measured = moving.measure(readings(ends={A: 200}))[A]
+    assert (measured.bytes_per_s, measured.records_per_s) == (None, 25.0)
+    assert (measured.backlog_bytes, measured.backlog_records) == (None, 130)
+
+
+def test_log_dirs_measure_bytes_by_themselves() -> None:
+    """Of log directories bytes/s are the files' growth, and a record's size follows from them."""
+    meter = Meter(Window(30, 1), growth=Window(30, 1))
+    first, last = readings(sizes={A: 6000}), readings(ends={A: 120}, sizes={A: 8000})
+    measured = meter.add(0, first).add(10, last).measure(last)[A]
+    assert (measured.bytes_per_s, measured.records_per_s) == (200.0, 2.0)
+    assert measured.backlog_bytes == 50 * 100.0
+
+
+@pytest.mark.parametrize(
+    ("speed", "rate"),
+    [
+        (PartitionSpeed(None, None, 1e6, 10), None),
+        (PartitionSpeed(100.0, 1.0, None, None), 100.0),
+        (PartitionSpeed(100.0, 1.0, 1_000.0, 10), 100.0),  # 10 s worth: on its way
+        (PartitionSpeed(100.0, 1.0, 2_000.0, 20), 110.0),
+        (PartitionSpeed(100.0, 1.0, 1e9, 10), 500.0),  # one consumer is all it can get
+        (PartitionSpeed(800.0, 1.0, 1e9, 10), 800.0),  # larger than a consumer already
+    ],
+)
+def test_needed(speed: PartitionSpeed, rate: float | None) -> None:
+    """What a consumer must sustain is the write speed and its share of what is really late."""
+    found = needed({A: speed}, Drain(target=100, allowance=10), room=500.0)[A]
+    assert found.needed_bytes_per_s == rate
+    assert found.weight == rate

@@ -1,0 +1,146 @@
+"""The web page over real HTTP: health, readiness, metrics, verdicts."""
+
+import json
+from collections.abc import Iterator
+from http.client import HTTPConnection
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from trimtab.assignor.control import PartitionSpeed
+from trimtab.assignor.model import TopicPartition
+from trimtab.sidecar.errors import CannotStart
+from trimtab.sidecar.report import Report
+from trimtab.sidecar.verdict import Action, Numbers, Verdict
+from trimtab.sidecar.web import Page
+
+
+class Clock:
+    now = 100.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def wall(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+class Served:
+    def __init__(self) -> None:
+        self.clock = Clock()
+        self.page = Page("lake", self.clock, patience=30.0)
+        self.port = self.page.start("127.0.0.1", 0)
+
+    def get(self, path: str) -> tuple[int, str]:
+        connection = HTTPConnection("127.0.0.1", self.port, timeout=10)
+        try:
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            return answer.status, answer.read().decode()
+        finally:
+            connection.close()
+
+    def samples(self) -> dict[str, float]:
+        text = self.get("/metrics")[1]
+        return {
+            s.name + "".join(f"|{v}" for k, v in sorted(s.labels.items()) if k != "group"): s.value
+            for family in text_string_to_metric_families(text)
+            for s in family.samples
+        }
+
+
+@pytest.fixture
+def served() -> Iterator[Served]:
+    served = Served()
+    yield served
+    served.page.stop()
+
+
+def report(*, reachable: bool = True, handovers: tuple[float, ...] = ()) -> Report:
+    numbers = Numbers(
+        written=50.0, needed=60.0, unknown=1, partitions=2, running=2, planned=3, wanted=3,
+        wished=4, fill=0.5, r_score=0.25, moves=2,
+    )  # fmt: skip
+    return Report(
+        time=100.0,
+        verdict=Verdict(Action.START, ("2 -> 3",), numbers, add=1),
+        speeds={
+            TopicPartition("t", 0): PartitionSpeed(50.0, 5.0, 500.0, 50),
+            TopicPartition("t", 1): PartitionSpeed(),
+        },
+        epoch=7,
+        reachable=reachable,
+        decided_in=0.02,
+        turned_in=0.2,
+        handovers=handovers,
+        moves=2,
+        trouble=() if reachable else ("group lake: no answer",),
+    )
+
+
+def test_metrics(served: Served) -> None:
+    """Gauges show the last turn, counters and histograms all; the unknown has no sample."""
+    served.page(report(handovers=(0.15, 0.4)))
+    served.page(report())
+    found = served.samples()
+    expected = {
+        "trimtab_write_speed_bytes_per_second|0|t": 50.0,
+        "trimtab_backlog_bytes|0|t": 500.0,
+        "trimtab_replicas": 2.0,
+        "trimtab_replicas_planned": 3.0,
+        "trimtab_replicas_wanted": 3.0,
+        "trimtab_partitions_unknown": 1.0,
+        "trimtab_r_score": 0.25,
+        "trimtab_plan_epoch": 7.0,
+        "trimtab_moves_total": 4.0,
+        "trimtab_verdicts_total|scale-out": 2.0,
+        "trimtab_handover_seconds_count": 2.0,
+        "trimtab_handover_seconds_sum": 0.55,
+        "trimtab_decision_seconds_count": 2.0,
+    }
+    assert {name: found.get(name) for name in expected} == pytest.approx(expected)
+    assert "trimtab_write_speed_bytes_per_second|1|t" not in found
+
+
+def test_health_needs_turns(served: Served) -> None:
+    """A loop that has not turned for too long is not healthy."""
+    assert served.get("/healthz")[0] == 200
+    served.clock.now += 31
+    assert served.get("/healthz")[0] == 503
+    served.page(report())
+    assert served.get("/healthz")[0] == 200
+
+
+def test_readiness_needs_the_group(served: Served) -> None:
+    """Ready after a turn that reached the group; else the page says why not."""
+    assert served.get("/readyz") == (503, "no turn yet\n")
+    served.page(report())
+    assert served.get("/readyz")[0] == 200
+    served.page(report(reachable=False))
+    assert served.get("/readyz") == (503, "group lake: no answer\n")
+
+
+def test_verdicts_are_kept(served: Served) -> None:
+    """The last verdicts are there with numbers, reasons and their line."""
+    served.page(report())
+    (kept,) = json.loads(served.get("/verdicts")[1])
+    assert kept["action"] == "scale-out"
+    assert kept["reasons"] == ["2 -> 3"]
+    assert kept["numbers"]["wanted"] == 3
+    assert kept["line"].startswith("scale-out: 2 -> 3")
+
+
+def test_other_paths_are_told_what_there_is(served: Served) -> None:
+    """An unknown path is a 404 that lists the known ones."""
+    status, text = served.get("/")
+    assert status == 404
+    assert "/metrics" in text
+
+
+def test_a_taken_port_is_a_named_error(served: Served) -> None:
+    """A port in use is refused with the address and what to do."""
+    with pytest.raises(CannotStart, match=f"127.0.0.1:{served.port}.*choose another port"):
+        Page("lake", served.clock, 30.0).start("127.0.0.1", served.port)
