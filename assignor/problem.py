@@ -6,7 +6,7 @@ are draining, and no member may be added, they go on as if none were.
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -49,22 +49,21 @@ def frame(group: Group, load: Load, policy: Policy, *, spare: bool = False) -> F
     members = _eligible(group, spare=spare)
     read = frozenset[str]().union(*(m.topics for m in members))
     everything = sorted(set(group.partitions))
-    partitions = tuple(p for p in everything if spare or p.topic in read)
+    there = np.array([spare or p.topic in read for p in everything], dtype=np.bool_)
+    partitions = tuple(p for p, is_read in zip(everything, there, strict=True) if is_read)
     topics = sorted({p.topic for p in partitions})
-    topic = _numbers((p.topic for p in partitions), {t: i for i, t in enumerate(topics)})
-    weight, known = _weights(partitions, topic, load)
+    weight, known = _weights(everything, load)
     problem = Problem(
-        weight=weight,
+        weight=weight[there],
         owner=_owners(group, partitions, members),
-        topic=topic,
+        topic=_numbers(partitions, topics),
         lag=np.array([max(0, load.lags.get(p, 0)) for p in partitions], dtype=np.float64),
         capacity=np.array([own_capacity(m, policy) * policy.headroom for m in members]),
-        subscribed=np.array(
-            [[t in m.topics for m in members] for t in topics], dtype=np.bool_
-        ).reshape(len(topics), len(members)),
+        subscribed=_subscribed(topics, members),
         spare=policy.capacity * policy.headroom if spare else None,
     )
-    unassigned = tuple(p for p in everything if not spare and p.topic not in read)
+    unassigned = tuple(p for p, is_read in zip(everything, there, strict=True) if not is_read)
+    known = known[there]
     return Framed(problem, members, partitions, unassigned, known, _unknown_note(known))
 
 
@@ -99,7 +98,7 @@ def _eligible(group: Group, *, spare: bool) -> tuple[Member, ...]:
 
 
 def _owners(
-    group: Group, partitions: Iterable[TopicPartition], members: tuple[Member, ...]
+    group: Group, partitions: Sequence[TopicPartition], members: tuple[Member, ...]
 ) -> IntArray:
     """Return each partition's owner; NOBODY where it left, drains or no longer subscribes."""
     number = {m.id: i for i, m in enumerate(members)}
@@ -111,13 +110,17 @@ def _owners(
     return np.array(owners, dtype=np.int32)
 
 
-def _numbers(names: Iterable[str], number: dict[str, int]) -> IntArray:
-    return np.array([number[name] for name in names], dtype=np.int32)
+def _numbers(partitions: Sequence[TopicPartition], topics: Sequence[str]) -> IntArray:
+    number = {topic: i for i, topic in enumerate(topics)}
+    return np.array([number[p.topic] for p in partitions], dtype=np.int32)
 
 
-def _weights(
-    partitions: tuple[TopicPartition, ...], topic: IntArray, load: Load
-) -> tuple[FloatArray, BoolArray]:
+def _subscribed(topics: Sequence[str], members: Sequence[Member]) -> BoolArray:
+    rows = [[topic in member.topics for member in members] for topic in topics]
+    return np.array(rows, dtype=np.bool_).reshape(len(topics), len(members))
+
+
+def _weights(partitions: Sequence[TopicPartition], load: Load) -> tuple[FloatArray, BoolArray]:
     """Return the weights and which of them were measured.
 
     An unknown one is the mean of its topic's known ones, else the mean of all known ones, else 1.
@@ -125,6 +128,7 @@ def _weights(
     weight = np.array([_speed(p, load) for p in partitions], dtype=np.float64)
     known = ~np.isnan(weight)
     overall = float(weight[known].mean()) if known.any() else 1.0
+    topic = _numbers(partitions, sorted({p.topic for p in partitions}))
     for number in np.unique(topic[~known]).tolist():
         mine = topic == number
         measured = weight[mine & known]
