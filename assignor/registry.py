@@ -62,7 +62,8 @@ def get(name: str) -> Heuristic:
 
 def _unknown(what: str, wanted: str, known: Iterable[str]) -> str:
     known = tuple(known)
-    near = get_close_matches(wanted, known, n=1, cutoff=0.3)
+    swapped = [name for name in known if sorted(name) == sorted(wanted)]
+    near = swapped or get_close_matches(wanted, known, n=1, cutoff=0.3)
     hint = f"did you mean {near[0]!r}? " if near else ""
     return f"{what} is not known; {hint}there is: {', '.join(known) or 'none'}"
 

@@ -96,7 +96,9 @@ def weights(situation: Situation) -> Mapping[TopicPartition, float]:
 
 def joined(situation: Situation, plan: Plan) -> Situation:
     """Let the members that a plan adds join, under ids that sort last."""
-    names_last = {name: name.replace("+", "n") for name in plan.assignment}
+    names_last = {
+        name: f"n{int(name[1:]):03}" if name.startswith("+") else name for name in plan.assignment
+    }
     added = [name for name in plan.assignment if name.startswith("+")]
     fresh = tuple(Member(names_last[name], frozenset(TOPICS)) for name in added)
     owners = {p: names_last[m] for m, held in plan.assignment.items() for p in held}

@@ -106,6 +106,7 @@ def test_promises() -> None:
     ("name", "said"),
     [
         ("stikcy", "heuristic 'stikcy' is not known; did you mean 'sticky'\\? there is: nf, nfd,"),
+        ("mfb", "did you mean 'mbf'"),
         ("lagaware", "did you mean 'lag-aware'"),
         ("", "heuristic '' is not known; there is: nf"),
         ("mbf:calm", "preset 'calm' of mbf is not known; there is: none"),
