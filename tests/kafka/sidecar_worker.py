@@ -1,0 +1,38 @@
+"""A worker for the sidecar's tests: reads at a bounded rate; told to end, it says what it owns."""
+
+import signal
+import sys
+from threading import Event
+from time import monotonic
+from typing import Any
+
+from trimtab.consumer_sdk import Consumer
+
+
+def main(instance: str, bootstrap: str, group: str, topic: str, rate: float) -> None:
+    """Read until SIGTERM, `rate` bytes/s at most."""
+    stop = Event()
+
+    def end(*_: object) -> None:
+        stop.set()
+
+    signal.signal(signal.SIGTERM, end)
+    config: dict[str, Any] = {
+        "bootstrap.servers": bootstrap,
+        "group.id": group,
+        "trimtab.instance": instance,
+        "auto.offset.reset": "earliest",
+        "session.timeout.ms": 6000,
+        "auto.commit.interval.ms": 500,
+    }
+    with Consumer(config) as consumer:
+        consumer.subscribe([topic])
+        while not stop.is_set():
+            begun = monotonic()
+            size = sum(len(m.value() or b"") for m in consumer.consume(200, timeout=0.05))
+            stop.wait(max(0.0, size / rate - (monotonic() - begun)))
+        print(f"told to end while owning {len(consumer.assignment())}", flush=True)  # noqa: T201 - its log
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:5], rate=float(sys.argv[5]))

@@ -1,0 +1,226 @@
+"""Monitor, control topics and survey on a real broker."""
+
+from collections.abc import Callable, Iterator
+from threading import Event, Thread
+from time import monotonic
+from typing import Any, Protocol
+
+import pytest
+from confluent_kafka import Consumer, Producer
+from confluent_kafka import TopicPartition as RawPartition
+from confluent_kafka.admin import AdminClient
+
+from trimtab.assignor.clock import SystemClock
+from trimtab.assignor.control import GroupPlan, PartitionSpeed, WriteSpeeds
+from trimtab.assignor.model import TopicPartition
+from trimtab.sidecar.errors import BadSetting, KafkaAway
+from trimtab.sidecar.monitor import Measurement, Monitor
+from trimtab.sidecar.observation import GroupState
+from trimtab.sidecar.settings import Settings, load
+from trimtab.sidecar.survey import rows, survey
+from trimtab.sidecar.topics import ControlTopics
+
+SIZE = 200
+NOWHERE = "127.0.0.1:1"
+TopicFactory = Callable[..., str]
+
+
+class Eventually(Protocol):
+    def __call__(self, condition: Callable[[], object], timeout: float = 30.0) -> None: ...
+
+
+class Steady:
+    """Produces to each partition at a steady rate: partition n gets (n + 1) x `unit` records/s."""
+
+    def __init__(self, bootstrap: str, topic: str, partitions: int, unit: float) -> None:
+        self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 10})
+        self._topic, self._partitions, self._unit = topic, partitions, unit
+        self._stop = Event()
+        self._thread = Thread(target=self._run)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._thread.join()
+        self._producer.flush(10)
+
+    def _run(self) -> None:
+        begun, sent = monotonic(), [0] * self._partitions
+        while not self._stop.wait(0.02):
+            for number in range(self._partitions):
+                due = int((monotonic() - begun) * self._unit * (number + 1))
+                for _ in range(due - sent[number]):
+                    self._producer.produce(self._topic, b"x" * SIZE, partition=number)
+                sent[number] = due
+            self._producer.poll(0)
+
+
+def settings(bootstrap: str, group: str, **more: Any) -> Settings:
+    values = {"capacity": "1 MB/s", "window": "4 s", "interval": "500 ms", "timeout": "5 s"}
+    return load(None, {"bootstrap": bootstrap, "group": group, **values, **more})
+
+
+@pytest.fixture
+def watch(bootstrap: str, group: str) -> Iterator[Callable[..., Monitor]]:
+    """Opens monitors and closes them."""
+    opened: list[Monitor] = []
+
+    def start(**more: Any) -> Monitor:
+        where = more.pop("bootstrap", bootstrap)
+        opened.append(Monitor(settings(where, group, **more), SystemClock()))
+        return opened[-1]
+
+    yield start
+    for monitor in opened:
+        monitor.close()
+
+
+@pytest.mark.broker
+@pytest.mark.parametrize("source", ["offsets", "log-dirs"])
+def test_measures_what_a_producer_writes(
+    bootstrap: str, topic: TopicFactory, watch: Callable[..., Monitor], source: str
+) -> None:
+    """Both sources come within 15 % of a producer's real rate, on every partition."""
+    name = topic(partitions=3)
+    monitor = watch(topics=name, source=source)
+    producer = Steady(bootstrap, name, 3, unit=200)
+    pause, last = Event(), monitor.measure()
+    try:
+        for _ in range(12):
+            pause.wait(0.5)
+            last = monitor.measure()
+    finally:
+        producer.stop()
+    for number in range(3):
+        true = 200 * (number + 1) * SIZE
+        assert last.speeds[TopicPartition(name, number)].bytes_per_s == pytest.approx(
+            true, rel=0.15
+        )
+    assert last.trouble == ()
+
+
+@pytest.mark.broker
+def test_group_backlog_and_topics(
+    bootstrap: str,
+    topic: TopicFactory,
+    group: str,
+    watch: Callable[..., Monitor],
+    eventually: Eventually,
+) -> None:
+    """Members, what they own, and end - committed are seen; topics are those the group reads."""
+    name = topic(partitions=2)
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for _ in range(10):
+        producer.produce(name, b"x" * SIZE, partition=0)
+    producer.flush(10)
+    consumer = Consumer(
+        {"bootstrap.servers": bootstrap, "group.id": group, "client.id": "worker-1"}
+    )
+    consumer.subscribe([name])
+    monitor, seen = watch(offset_reset="earliest"), list[Measurement]()
+    try:
+
+        def joined() -> bool:
+            consumer.poll(0.05)
+            seen.append(monitor.measure())
+            return bool(seen[-1].speeds) and seen[-1].group.state is GroupState.STABLE
+
+        eventually(joined)
+        (reader,) = seen[-1].group.readers
+        both = {TopicPartition(name, 0), TopicPartition(name, 1)}
+        assert (reader.instance, reader.owned) == ("worker-1", both)
+        assert seen[-1].speeds[TopicPartition(name, 0)].backlog_records == 10
+        note = RawPartition(name, 0, 4, '{"handover": 0.5, "at": 1}')
+        consumer.commit(offsets=[note], asynchronous=False)
+    finally:
+        consumer.close()
+    after = monitor.measure()
+    assert after.speeds[TopicPartition(name, 0)].backlog_records == 6
+    assert after.notes == {TopicPartition(name, 0): '{"handover": 0.5, "at": 1}'}
+    assert after.group.state is GroupState.EMPTY
+
+
+@pytest.mark.broker
+def test_a_topic_that_is_not_there_is_told(watch: Callable[..., Monitor]) -> None:
+    """A named topic that does not exist is a trouble with its name, not an error."""
+    seen = watch(topics="no-such-topic").measure()
+    assert seen.speeds == {}
+    assert "topic 'no-such-topic' does not exist" in seen.trouble
+
+
+@pytest.mark.parametrize("source", ["offsets", "log-dirs"])
+def test_no_broker_is_blindness(group: str, source: str) -> None:
+    """An unreachable broker gives unknowns and a reason, never an exception."""
+    monitor = Monitor(
+        settings(NOWHERE, group, topics="t", source=source, timeout="300 ms"), SystemClock()
+    )
+    try:
+        seen = monitor.measure()
+    finally:
+        monitor.close()
+    assert seen.group.state is GroupState.UNKNOWN
+    assert seen.trouble
+
+
+@pytest.mark.broker
+def test_control_topics_round_trip(
+    bootstrap: str, group: str, topic: TopicFactory, admin: AdminClient
+) -> None:
+    """Plan and speeds of this group are read back, the newest of each; the topics are compacted."""
+    ours = settings(bootstrap, group, plan_topic=f"{group}-plan", speed_topic=f"{group}-speed")
+    board = ControlTopics(ours, admin)
+    assert board.plan() is None
+    plans = [GroupPlan(group, n, 1.5, n, "mbf", 1e6, draining=("a",)) for n in (1, 2)]
+    speeds = WriteSpeeds(group, topic(), 1.0, 30.0, "offsets", {0: PartitionSpeed(1.0)})
+    other = [GroupPlan("other", 9, 1.0, 9, "mbf", 1.0), WriteSpeeds("other", "t", 1, 1, "s", {})]
+    board.publish([*plans, speeds, *other])
+    again = ControlTopics(ours, admin)
+    assert again.plan() == plans[-1]
+    assert again.speeds() == {speeds.topic: speeds}
+    again.publish(plans[-1:])
+
+
+def test_control_topics_without_a_broker(group: str) -> None:
+    """Neither reading nor writing hangs: both are a named error that can be tried again."""
+    ours = settings(NOWHERE, group, timeout="300 ms")
+    board = ControlTopics(ours, AdminClient({"bootstrap.servers": NOWHERE, "log_level": 0}))
+    for ask in (board.plan, lambda: board.publish([])):
+        with pytest.raises(KafkaAway) as caught:
+            ask()
+        assert caught.value.retryable
+
+
+@pytest.mark.broker
+def test_survey_looks_and_changes_nothing(bootstrap: str, group: str, topic: TopicFactory) -> None:
+    """What each heuristic would do is told from a measurement; nothing is published."""
+    name = topic(partitions=4)
+    ours = settings(
+        bootstrap,
+        group,
+        topics=name,
+        window="2 s",
+        interval="400 ms",
+        capacity="200 kB/s",
+        plan_topic=f"{group}-plan",
+        speed_topic=f"{group}-speed",
+    )
+    producer = Steady(bootstrap, name, 4, unit=200)
+    shares: list[float] = []
+    try:
+        found = survey(ours, SystemClock(), shares.append)
+    finally:
+        producer.stop()
+    assert shares[-1] == 1.0
+    made = {row.heuristic: row for row in rows(found, ["mbf", "sticky"], ours.policy.placement, 3)}
+    assert made["mbf"].consumers == 3
+    assert made["mbf"].moves == 4
+    assert made["mbf"].reasons
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    assert f"{group}-plan" not in admin.list_topics(timeout=10).topics
+
+
+@pytest.mark.broker
+def test_survey_of_a_group_that_is_not_there(bootstrap: str, group: str) -> None:
+    """A group that never read anything is a named error."""
+    with pytest.raises(BadSetting, match=group):
+        survey(settings(bootstrap, group, window="1 s"), SystemClock(), lambda _: None)

@@ -1,0 +1,248 @@
+"""The whole sidecar as a process: a real broker, real workers, real signals."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from threading import Event, Thread
+from time import monotonic
+from typing import Any, Protocol
+from urllib.request import urlopen
+
+import pytest
+import yaml
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+
+from trimtab.assignor.clock import SystemClock
+from trimtab.assignor.control import GroupPlan
+from trimtab.sidecar.monitor import Monitor
+from trimtab.sidecar.observation import GroupState
+from trimtab.sidecar.settings import load
+from trimtab.sidecar.targets.process import MARK
+from trimtab.sidecar.topics import ControlTopics
+
+pytestmark = [pytest.mark.broker, pytest.mark.timeout(240)]
+
+WORKER = Path(__file__).with_name("sidecar_worker.py")
+CAPACITY = 100_000.0
+SECRET = "hunter2"  # noqa: S105 - it is nobody's
+PARTITIONS = 8
+TopicFactory = Callable[..., str]
+
+
+class Eventually(Protocol):
+    def __call__(self, condition: Callable[[], object], timeout: float = 30.0) -> None: ...
+
+
+class Flow:
+    """Produces at a rate that can be changed, spread over the partitions."""
+
+    def __init__(self, bootstrap: str, topic: str) -> None:
+        self.rate = 0.0
+        self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 10})
+        self._topic = topic
+        self._stop = Event()
+        self._thread = Thread(target=self._run)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._thread.join()
+        self._producer.flush(10)
+
+    def _run(self) -> None:
+        last, owed, number = monotonic(), 0.0, 0
+        while not self._stop.wait(0.02):
+            now = monotonic()
+            owed, last = owed + (now - last) * self.rate, now
+            while owed >= 200:
+                self._producer.produce(self._topic, b"x" * 200, partition=number % PARTITIONS)
+                owed, number = owed - 200, number + 1
+            self._producer.poll(0)
+
+
+class Bench:
+    """A sidecar with its group, and what a test asks about them."""
+
+    def __init__(self, bootstrap: str, group: str, topic: str, folder: Path) -> None:
+        self.state = folder / "state"
+        self.log = folder / "sidecar.log"
+        self.config = folder / "sidecar.yaml"
+        body: dict[str, Any] = {
+            "bootstrap": bootstrap,
+            "group": group,
+            "topics": topic,
+            "capacity": "100 kB/s",
+            "target": "process",
+            "worker-command": [
+                sys.executable, str(WORKER), "{instance}", bootstrap, group, topic, str(CAPACITY),
+            ],
+            "state": str(self.state),
+            "max": 5,
+            "interval": "500 ms",
+            "window": "4 s",
+            "cool-down": "2 s",
+            "stabilise-in": "4 s",
+            "drain-target": "20 s",
+            "backlog-allowance": "3 s",
+            "offset-reset": "earliest",
+            "kafka": {"sasl.password": SECRET},
+        }  # fmt: skip
+        self.config.write_text(yaml.safe_dump(body))
+        settings = load(self.config, {})
+        self.monitor = Monitor(settings, SystemClock())
+        self.board = ControlTopics(settings, AdminClient({"bootstrap.servers": bootstrap}))
+        self.flow = Flow(bootstrap, topic)
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self, *flags: str) -> None:
+        command = [sys.executable, "-m", "trimtab.cli", "sidecar", "-c", str(self.config), *flags]
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(command, stdout=log, stderr=log)
+
+    def end(self, number: signal.Signals) -> int:
+        assert self.process is not None
+        self.process.send_signal(number)
+        code = self.process.wait(60)
+        self.process = None
+        return code
+
+    def pids(self) -> dict[str, int]:
+        found: dict[str, int] = {}
+        for file in (self.state / "workers").glob("*.json"):
+            with suppress(FileNotFoundError):  # it may go while we look
+                pid = json.loads(file.read_text()).get("pid")
+                if pid is not None and Path(f"/proc/{pid}").exists():
+                    found[file.stem] = pid
+        return found
+
+    def plan(self) -> GroupPlan:
+        plan = self.board.plan()
+        assert plan is not None
+        return plan
+
+    def settled(self) -> bool:
+        """Tell whether every partition is read, by exactly the workers that the plan wants."""
+        group = self.monitor.group()
+        owned = [p for r in group.readers for p in r.owned]
+        names = {r.instance for r in group.readers}
+        return (
+            group.state is GroupState.STABLE
+            and len(owned) == len(set(owned)) == PARTITIONS
+            and names == set(self.pids())
+            and len(names) == self.plan().replicas
+        )
+
+    def logs(self) -> str:
+        return "\n".join(f.read_text() for f in (self.state / "logs").glob("*.log"))
+
+    def page(self, path: str) -> str:
+        address = (self.state / "web").read_text().strip()
+        with urlopen(f"{address}{path}", timeout=10) as answer:  # noqa: S310 - our own page
+            return str(answer.read().decode())
+
+    def held(self) -> int:
+        """Return how many verdicts were to do nothing, since the sidecar started."""
+        found = re.search(r'verdicts_total{action="hold"[^}]*} (\d+)', self.page("/metrics"))
+        return int(found[1]) if found else 0
+
+    def close(self) -> None:
+        self.flow.stop()
+        self.monitor.close()
+        if self.process is not None:
+            self.end(signal.SIGKILL)
+        for pid in self.pids().values():
+            if f"{MARK}={self.state}".encode() in Path(f"/proc/{pid}/environ").read_bytes():
+                os.kill(pid, signal.SIGKILL)
+
+
+@pytest.fixture
+def bench(bootstrap: str, group: str, topic: TopicFactory, tmp_path: Path) -> Iterator[Bench]:
+    bench = Bench(bootstrap, group, topic(partitions=PARTITIONS), tmp_path)
+    yield bench
+    bench.close()
+
+
+def test_up_killed_restarted_down(bench: Bench, eventually: Eventually) -> None:
+    """Load brings workers; a killed sidecar carries on; workers are replaced, drained, stopped.
+
+    Nothing that owns a partition is ever told to end, and no secret is ever written.
+    """
+    bench.flow.rate = 2.4 * CAPACITY
+    bench.start()
+    eventually(lambda: bench.state.exists() and len(bench.pids()) >= 3, 60)
+    eventually(bench.settled, 60)
+    _carries_on(bench, eventually)
+    _restarts_workers(bench, eventually)
+    bench.flow.rate = 0.4 * CAPACITY
+    eventually(lambda: bench.plan().replicas == 1 and bench.settled(), 90)
+    told = re.findall(r"told to end while owning (\d+)", bench.logs())
+    assert told
+    assert set(told) == {"0"}
+    assert bench.end(signal.SIGTERM) == 0
+    assert len(bench.pids()) == 1
+    bench.start("--stop-workers")
+    eventually(lambda: "is in force" in bench.log.read_text().splitlines()[-2], 30)
+    assert bench.end(signal.SIGTERM) == 0
+    assert bench.pids() == {}
+    assert SECRET not in bench.log.read_text() + bench.logs()
+
+
+def _carries_on(bench: Bench, eventually: Eventually) -> None:
+    before, workers = bench.plan(), bench.pids()
+    bench.end(signal.SIGKILL)
+    assert bench.pids() == workers
+    bench.start()
+    eventually(lambda: bench.log.read_text().count(f"plan {before.epoch} is in force") == 1, 30)
+    address = bench.page("/healthz")
+    assert address.startswith("last turn")
+    eventually(lambda: bench.held() >= 10, 30)
+    assert bench.plan().epoch == before.epoch
+    assert workers.items() <= bench.pids().items()
+
+
+def _restarts_workers(bench: Bench, eventually: Eventually) -> None:
+    old = set(bench.pids().values())
+    command = [sys.executable, "-m", "trimtab.cli", "sidecar", "restart", "--state"]
+    asked = subprocess.run([*command, str(bench.state)], check=True, capture_output=True, text=True)
+    assert "one by one" in asked.stdout
+    eventually(lambda: not old & set(bench.pids().values()), 120)
+    eventually(lambda: not (bench.state / "restart.json").exists() and bench.settled(), 30)
+
+
+def test_a_killed_worker_is_replaced(bench: Bench, eventually: Eventually) -> None:
+    """A worker that dies is replaced at once, whatever the windows and the cool-down."""
+    bench.flow.rate = 0.3 * CAPACITY
+    bench.start("--cool-down", "10 min")
+    eventually(lambda: bench.state.exists() and bench.pids() and bench.settled(), 60)
+    (name, pid) = next(iter(bench.pids().items()))
+    os.kill(pid, signal.SIGKILL)
+    eventually(lambda: bench.pids() and name not in bench.pids(), 15)
+    eventually(bench.settled, 60)
+
+
+def test_dry_run_starts_and_publishes_nothing(bench: Bench, eventually: Eventually) -> None:
+    """A dry run only writes its log: no worker, no control topic."""
+    bench.flow.rate = 2.4 * CAPACITY
+    bench.start("--dry-run")
+    eventually(lambda: bench.log.exists() and "scale-out: " in bench.log.read_text(), 60)
+    assert bench.end(signal.SIGTERM) == 0
+    assert bench.board.plan() is None
+    assert bench.pids() == {}
+
+
+def test_mistakes_are_one_line(bench: Bench) -> None:
+    """Contradictory settings end with exit code 2 and no traceback."""
+    flags = ("--min", "5", "--max", "2")
+    bench.start(*flags)
+    assert bench.process is not None
+    assert bench.process.wait(60) == 2
+    said = bench.log.read_text()
+    assert "min=5 is above max=2" in said
+    assert "Traceback" not in said
