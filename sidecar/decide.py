@@ -47,10 +47,10 @@ from trimtab.assignor.model import Plan
 from trimtab.assignor.units import format_rate
 from trimtab.sidecar.drains import choose
 from trimtab.sidecar.observation import GroupState, Observation
-from trimtab.sidecar.policy import Memory, ScalePolicy
+from trimtab.sidecar.policy import Memory, ScalePolicy, Wish
 from trimtab.sidecar.situation import Situation, overflow, situation
 from trimtab.sidecar.verdict import Action, Numbers, Verdict
-from trimtab.sidecar.wishes import Sizing, wish
+from trimtab.sidecar.wishes import Sizing, remember, wish
 
 FIRST_PAUSE: Final = 5.0
 LONGEST_PAUSE: Final = 120.0
@@ -105,7 +105,7 @@ def decide(
     """
     blind = _blind(seen)
     if blind is not None:
-        return Verdict(Action.HOLD, blind, _sums(seen)), memory
+        return Verdict(Action.HOLD, blind, _sums(seen)), _unmoved(seen, policy, memory, now)
     if seen.plan is None:
         return _first(seen, policy, now, group), memory
     at = situation(seen, policy, seen.plan)
@@ -139,6 +139,15 @@ def _blind(seen: Observation) -> tuple[str, ...] | None:
     if seen.group.state is GroupState.UNKNOWN:
         return ("the group could not be described", *seen.trouble)
     return None
+
+
+def _unmoved(seen: Observation, policy: ScalePolicy, memory: Memory, now: float) -> Memory:
+    """Remember that the present count was wished for while nothing was known."""
+    if seen.plan is None:
+        return memory
+    count = policy.clamp(seen.plan.replicas)
+    memory = remember(memory, policy, count, now)
+    return replace(memory, wishes=(*memory.wishes, Wish(now, count)))
 
 
 def _first(seen: Observation, policy: ScalePolicy, now: float, group: str) -> Verdict:
@@ -227,7 +236,7 @@ def _ask_again(turn: Turn) -> Step | None:
 def _replace(turn: Turn) -> Step | None:
     running = len(turn.at.active)
     missing = turn.plan.replicas - running
-    if missing <= 0 or turn.at.policy.advisory:
+    if missing <= 0:
         return None
     lately = [t for t in turn.memory.replaced if turn.now - FORGIVEN <= t <= turn.now]
     pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** (len(lately) - 1)) if lately else 0.0
@@ -262,7 +271,7 @@ def _scale_out(turn: Turn) -> Step | None:
 
 def _restart(turn: Turn) -> Step | None:
     old = tuple(n for n in turn.at.active if n in turn.at.seen.restart)
-    if not old or turn.at.policy.advisory:
+    if not old:
         return None
     if len(turn.at.active) <= turn.plan.replicas:
         return Step(Action.SURGE, (f"one more, so that {old[0]} can be replaced",), add=1)

@@ -138,14 +138,15 @@ class Loop:
         self, speeds: Mapping[TopicPartition, PartitionSpeed], group: GroupView, trouble: list[str]
     ) -> Observation:
         replicas = self._replicas(group, trouble)
-        alive = [i.name for i in replicas or () if i.alive]
+        ours = () if self._policy.advisory else replicas or ()
+        alive = [i.name for i in ours if i.alive]
         return Observation(
             speeds=speeds,
             group=distinct(group) if self._policy.advisory else group,
             replicas=replicas,
             plan=self._plan,
             plan_known=self._plan_known,
-            restart=() if replicas is None else pending(self._settings.state, alive),
+            restart=pending(self._settings.state, alive) if alive else (),
             trouble=tuple(trouble),
         )
 

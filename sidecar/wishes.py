@@ -8,8 +8,9 @@ The rules are those of the HPA, the count is the assignor's:
    band).
 3. What is unknown pulls against the move: unknown partitions weigh nothing towards growing and
    forbid shrinking. With nothing known, the present count is wished for.
-4. Growing follows the lowest wish of its window, shrinking the highest; an empty window starts
-   with the present count. Limits apply before the windows, steps after.
+4. Growing follows the lowest wish of its window, shrinking the highest. The first window starts
+   with the present count, and blind turns wish for it. Limits apply before the windows, steps
+   after.
 """
 
 from dataclasses import dataclass, replace
@@ -36,12 +37,18 @@ def wish(at: Situation, memory: Memory, now: float) -> tuple[Sizing, Memory]:
     current = at.policy.clamp(at.plan.replicas)
     expected = _expected(at)
     steady, notes = _steady(at, current, expected)
-    memory = memory.recent(now, max(at.policy.window_out, at.policy.window_in))
-    before = memory.wishes or (Wish(now, current),)
-    memory = replace(memory, wishes=(*before, Wish(now, steady)))
+    memory = remember(memory, at.policy, current, now)
+    memory = replace(memory, wishes=(*memory.wishes, Wish(now, steady)))
     wanted = _stabilised(memory, at.policy, current, now)
     wished = None if expected is None else expected.consumers
     return Sizing(wished, steady, wanted, expected, notes), memory
+
+
+def remember(memory: Memory, policy: ScalePolicy, count: int, now: float) -> Memory:
+    """Return the memory without what no window needs; an empty one starts with this count."""
+    if not memory.wishes:
+        return replace(memory, wishes=(Wish(now, count),))
+    return memory.recent(now, max(policy.window_out, policy.window_in))
 
 
 def _expected(at: Situation) -> Plan | None:
@@ -74,6 +81,9 @@ def _steady(at: Situation, current: int, expected: Plan | None) -> tuple[int, tu
 
 
 def _stabilised(memory: Memory, policy: ScalePolicy, current: int, now: float) -> int:
-    lowest = min(w.count for w in memory.wishes if w.time >= now - policy.window_out)
-    highest = max(w.count for w in memory.wishes if w.time >= now - policy.window_in)
+    """Bound the present count by the windows (rule 4); the newest wish is in both."""
+    *before, newest = memory.wishes
+    out = [w.count for w in before if w.time > now - policy.window_out]
+    back = [w.count for w in before if w.time > now - policy.window_in]
+    lowest, highest = min([*out, newest.count]), max([*back, newest.count])
     return max(min(current, highest), lowest)

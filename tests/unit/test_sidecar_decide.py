@@ -100,6 +100,8 @@ def test_unknown_partitions_forbid_shrinking_and_weigh_nothing() -> None:
     """One unknown partition keeps every consumer, and known load alone may still add some."""
     some = {**IDLE.reads, "b": {2: 5, 3: None}}
     assert judge(replace(IDLE, reads=some)).action is Action.HOLD
+    many = {"a": {0: 90.0}, "b": {1: None, 2: None, 3: None}}
+    assert judge(replace(IDLE, reads=many)).action is Action.HOLD
     more = {**BUSY.reads, "b": {3: 60, 4: None}}
     assert judge(replace(BUSY, reads=more)).plan is not None
 
@@ -181,6 +183,25 @@ def test_scale_in_waits_for_its_window() -> None:
     assert judge(IDLE).action is Action.DRAIN
 
 
+@pytest.mark.parametrize("window", [0.0, 5.0])
+def test_windows_shorter_than_a_turn_do_not_freeze(window: float) -> None:
+    """Without windows, or with windows in which nothing was wished, the newest wish decides."""
+    policy = replace(POLICY, window_in=window, window_out=window)
+    memory = Memory((Wish(NOW - 10, 2),))
+    assert judge(BUSY, policy, memory).action is Action.START
+    assert judge(IDLE, policy, memory).action is Action.DRAIN
+
+
+def test_blindness_counts_as_wishing_for_what_there_is() -> None:
+    """After an outage nobody is drained before the load was low for the whole window."""
+    memory = SETTLED
+    for age in range(100, 0, -5):
+        lost = replace(IDLE.seen(), group=GroupView())
+        memory = decide(lost, POLICY, memory, NOW - age, "g")[1]
+    assert judge(IDLE, memory=memory).action is Action.HOLD
+    assert len(memory.wishes) < 20
+
+
 def test_scale_in_drains_what_costs_least_to_move() -> None:
     """Not the newest goes, but the one whose load is least, and it is drained, not stopped."""
     cheap = World({"z": {0: 40}, "b": {1: 5}}, plan=PLAN)
@@ -214,9 +235,13 @@ def test_scale_in_needs_a_group_at_rest(world: World) -> None:
 
 def test_scale_in_never_overfills_the_others() -> None:
     """A count that would do by sum but not by packing is not brought about."""
-    world = World({"a": {0: 55}, "b": {1: 55}, "c": {2: 55}}, plan=replace(PLAN, replicas=3))
-    verdict = judge(world, memory=Memory((Wish(NOW - 50, 2),)))
+    plan = replace(PLAN, replicas=3, heuristic="sticky")
+    policy = replace(POLICY, placement=replace(POLICY.placement, heuristic="sticky"))
+    world = World({"a": {0: 55}, "b": {1: 55}, "c": {2: 55}}, plan=plan)
+    verdict = judge(world, policy, Memory((Wish(NOW - 50, 2),)))
+    assert verdict.numbers.wanted == 2
     assert verdict.action is Action.HOLD
+    assert "could not hold" in verdict.line()
 
 
 def test_above_the_limit_is_brought_down() -> None:
@@ -338,7 +363,9 @@ def test_a_placement_is_not_asked_for_twice() -> None:
 def test_a_partition_larger_than_a_consumer_moves_nothing() -> None:
     """No placement cures it, so none is asked for."""
     world = World({"a": {0: 300}, "b": {1: 60}})
-    assert judge(world, replace(POLICY, most=2)).action is Action.HOLD
+    verdict = judge(world, replace(POLICY, most=2))
+    assert verdict.action is Action.HOLD
+    assert "above capacity" not in verdict.line()
 
 
 def test_advice_takes_the_count_as_it_is_found() -> None:

@@ -53,6 +53,7 @@ class Simulated:
     published: list[GroupPlan] = field(default_factory=list)
     away: bool = False
     deaf: bool = False  # plans cannot be written
+    unsure: bool = False  # plans are written, but nobody says so
     broken: list[str] = field(default_factory=list)
     _cause: object = None
     _moving: dict[TopicPartition, str] = field(default_factory=dict)
@@ -98,6 +99,8 @@ class Simulated:
                 raise KafkaAway("nobody answers")
             if isinstance(value, GroupPlan):
                 self.published.append(value)
+                if self.unsure:
+                    raise KafkaAway("no answer")
 
     # what the world does between two turns
 
@@ -228,6 +231,31 @@ def test_a_plan_that_could_not_be_written_is_read_back(world: Simulated) -> None
     world.deaf = False
     turns(world, loop, 1)
     assert len(world.target.replicas()) > 1
+
+
+def test_a_plan_that_was_written_after_all_is_not_written_again(world: Simulated) -> None:
+    """Where the answer to a publication was lost, the plan that got through is carried out."""
+    loop = start(world)
+    turns(world, loop, 10)
+    world.speeds, world.unsure = dict.fromkeys(PARTITIONS, 60.0), True
+    assert turns(world, loop, 1) == [Action.START]
+    world.unsure = False
+    before = list(world.published)
+    assert turns(world, loop, 1) == [Action.REPLACE]
+    assert world.published == before
+    assert len(world.target.replicas()) == before[-1].replicas
+
+
+def test_a_restart_keeps_the_cool_down(world: Simulated) -> None:
+    """A sidecar that starts right after a change waits as the one before would have."""
+    turns(world, start(world), 10)
+    world.speeds = dict.fromkeys(PARTITIONS, 25.0)
+    assert Action.START in turns(world, start(world), 3)
+    world.speeds = dict.fromkeys(PARTITIONS, 80.0)
+    reports: list[Report] = []
+    turns(world, start(world, reports, cool_down=60), 8)
+    assert {r.verdict.action for r in reports} == {Action.HOLD}
+    assert "cool-down" in reports[-1].verdict.line()
 
 
 def test_what_changed_since_is_checked_again(world: Simulated) -> None:

@@ -1,0 +1,42 @@
+"""Handovers and moves: each is counted once, whatever stands in the commits' metadata."""
+
+import json
+
+import pytest
+
+from trimtab.assignor.model import TopicPartition
+from trimtab.sidecar.handovers import Ledger
+from trimtab.sidecar.observation import Reader
+
+A, B = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+def note(seconds: float, at: float) -> str:
+    return json.dumps({"handover": seconds, "at": at})
+
+
+def test_a_handover_counts_once() -> None:
+    """The same note is not counted again, the next one is, and those from before never are."""
+    ledger = Ledger(since=100.0)
+    fresh, ledger = ledger.handovers({A: note(0.5, 101), B: note(0.7, 99)})
+    assert fresh == (0.5,)
+    fresh, ledger = ledger.handovers({A: note(0.5, 101), B: note(0.2, 103)})
+    assert fresh == (0.2,)
+    assert ledger.handovers({A: note(0.9, 110)})[0] == (0.9,)
+
+
+@pytest.mark.parametrize("text", ["", "x", "{}", '{"released": 5}', "[1]", '{"handover": null}'])
+def test_other_notes_are_left_alone(text: str) -> None:
+    """Metadata of others, or of a release, is no handover and no error."""
+    assert Ledger(0.0).handovers({A: text})[0] == ()
+
+
+def test_moves_are_changes_of_reader() -> None:
+    """A partition that comes back to its last reader did not move, nor did one that is new."""
+    ledger = Ledger(0.0)
+    moved, ledger = ledger.moves([Reader("1", "a", frozenset({A, B}))])
+    assert moved == 0
+    moved, ledger = ledger.moves([Reader("1", "a", frozenset({A}))])
+    assert moved == 0
+    both = [Reader("1", "a", frozenset({B})), Reader("2", "b", frozenset({A}))]
+    assert ledger.moves(both)[0] == 1
