@@ -1,0 +1,32 @@
+"""A consumer as a process, for tests that kill or freeze it; logs each record as it is handed out.
+
+reader.py BOOTSTRAP GROUP TOPIC NAME FILE - a line a record: partition, offset, monotonic seconds.
+"""
+
+import sys
+from pathlib import Path
+from time import monotonic
+
+from trimtab.consumer_sdk import Consumer
+
+
+def main(bootstrap: str, group: str, topic: str, name: str, file: str) -> None:
+    config = {
+        "bootstrap.servers": bootstrap,
+        "group.id": group,
+        "trimtab.instance": name,
+        "auto.offset.reset": "earliest",
+        "session.timeout.ms": 6000,
+        "heartbeat.interval.ms": 100,
+        "auto.commit.interval.ms": 200,
+    }
+    with Path(file).open("a", buffering=1) as log, Consumer(config) as consumer:
+        consumer.subscribe([topic])
+        while True:
+            messages = consumer.consume(100, timeout=0.05)
+            now = monotonic()
+            log.write("".join(f"{m.partition()} {m.offset()} {now}\n" for m in messages))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,32 @@
+"""The lease: reading goes on only while the coordinator surely knows this member."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trimtab.consumer_sdk.membership.lease import Lease
+
+times = st.floats(0, 1000)
+
+
+def test_an_answered_heartbeat_renews_the_lease_from_when_it_was_sent() -> None:
+    """The broker's timer began no earlier than that."""
+    lease = Lease(session_timeout=10.0, contact=0.0).heard(sent=5.0, received=5.2)
+    assert lease.valid(13.9)
+    assert not lease.valid(14.1)
+
+
+def test_an_unanswered_heartbeat_renews_nothing() -> None:
+    """Sending alone proves nothing."""
+    lease = Lease(session_timeout=10.0, contact=0.0)
+    assert lease.heard(sent=8.0, received=7.0) == lease
+
+
+@given(times, times, times, times)
+def test_a_lease_never_outlives_the_session(
+    contact: float, sent: float, received: float, now: float
+) -> None:
+    """Whatever is heard, a valid lease has a contact within the session timeout."""
+    lease = Lease(10.0, contact).heard(sent, received)
+    newest = max(contact, sent if received >= sent else contact)
+    assert lease.contact == newest
+    assert lease.valid(now) == (now - newest < 9.0)
