@@ -10,7 +10,8 @@ Two planes (docs/design.md): a kafka-python member joins and commits (`membershi
 librdkafka fetches. The member never touches the data plane; this module does, on the application's
 thread only, inside `poll`, `consume` and `close`. The rules:
 
-1. Records are handed out only of owned partitions, and only while the member's lease holds.
+1. Records are handed out only of owned partitions, and only while the member's lease holds, which
+   is looked at before and after each fetch.
 2. A revoked partition stops being fetched first, then `on_revoke` runs, then the offsets are
    committed, and only then does the next owner get it.
 3. After a lost partition nothing of it is committed.
@@ -290,12 +291,24 @@ class Consumer:
 
     def _fetch(self, wanted: int, timeout: float) -> list[Message]:
         messages: list[Message] = self._data.consume(wanted, timeout=timeout)
+        if messages and not self._may_read():  # frozen on the way: the lease ended meanwhile
+            self._put_back(messages)
+            return []
         if self._book.released:
             wall = self._clock.wall()
             for message in messages:
                 if message.error() is None:
                     self._book.first_read(_key_of(message), wall)
         return messages
+
+    def _put_back(self, messages: Iterable[Message]) -> None:
+        """Go back to before these records, as if they had never been fetched."""
+        first: dict[TopicPartition, int] = {}
+        for message in messages:
+            if message.error() is None:
+                first.setdefault(_key_of(message), int(message.offset() or 0))
+        for partition, offset in first.items():
+            self._data.seek(RawPartition(*partition, offset))
 
     def _serve(self) -> None:
         """Take everything from the inbox, in order; commit by the clock."""
@@ -341,8 +354,8 @@ class Consumer:
             begun = {_key(p) for p in self._started}
             self._started = None
         self._data.incremental_assign([p for p in starts if _key(p) not in begun])
-        if self._suspended:
-            self._data.pause([RawPartition(*p) for p in fresh])
+        # librdkafka remembers a pause beyond the end of an assignment; a new owner begins afresh
+        (self._data.pause if self._suspended else self._data.resume)(starts)
 
     def _starts(self, partitions: Iterable[TopicPartition]) -> list[RawPartition]:
         """Return where to begin: at the committed offsets, else as auto.offset.reset says."""

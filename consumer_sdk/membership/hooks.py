@@ -17,11 +17,10 @@ from trimtab.consumer_sdk.membership.events import Position
 
 
 class Contact(NamedTuple):
-    """Times of the last heartbeat and of the last completed join, by `time.monotonic`."""
+    """Times of the last heartbeat and of its answer, by `time.monotonic`."""
 
     sent: float
     received: float
-    joined: float
 
 
 def drive(consumer: Any, timeout: float) -> None:
@@ -37,7 +36,7 @@ def drive(consumer: Any, timeout: float) -> None:
 def contact(consumer: Any) -> Contact:
     """Return when the coordinator was last in touch."""
     heartbeat = consumer._coordinator.heartbeat
-    return Contact(heartbeat.last_send, heartbeat.last_receive, heartbeat.last_reset)
+    return Contact(heartbeat.last_send, heartbeat.last_receive)
 
 
 def request_rejoin(consumer: Any) -> None:

@@ -21,10 +21,13 @@ class Lease:
     session_timeout: float
     contact: float
 
-    def heard(self, sent: float, received: float, joined: float) -> "Lease":
-        """Take in a heartbeat's times and the last join's end; unanswered ones count nothing."""
-        answered = sent if received >= sent else self.contact
-        return replace(self, contact=max(self.contact, answered, joined))
+    def heard(self, sent: float, received: float) -> "Lease":
+        """Take in the times of a heartbeat; an unanswered one counts nothing."""
+        return self.known(sent) if received >= sent else self
+
+    def known(self, sent: float) -> "Lease":
+        """Take in when something was sent that the broker has answered as to a member."""
+        return replace(self, contact=max(self.contact, sent))
 
     def valid(self, now: float) -> bool:
         """Say whether records may be handed out."""

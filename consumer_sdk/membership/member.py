@@ -16,7 +16,7 @@ listener; the application's thread takes events from `inbox` and commits. The ru
 import logging
 import re
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from threading import Event, Thread
 from typing import Any, Final
 
@@ -84,7 +84,8 @@ class Member:
         self._settings = settings
         self._clock = clock
         self._control = ControlTopics(settings, clock)
-        self._assignor = TrimtabAssignor(
+        self._assignor = _TimedAssignor(
+            clock,
             settings.heuristic,
             settings.capacity,
             instance=settings.instance,
@@ -126,7 +127,8 @@ class Member:
 
     def may_read(self) -> bool:
         """Say whether the lease holds."""
-        self._lease = self._lease.heard(*hooks.contact(self.client))
+        lease = self._lease.heard(*hooks.contact(self.client))
+        self._lease = lease.known(self._assignor.joined)
         return self._lease.valid(self._clock.monotonic())
 
     @property
@@ -239,6 +241,25 @@ class Member:
             self.client.close(autocommit=False, timeout_ms=5000)
         except Exception as error:  # noqa: BLE001 - leaving is best effort; the session timeout does the rest
             log.warning("leaving group %s: %s", self._settings.group, error)
+
+
+class _TimedAssignor(TrimtabAssignor):
+    """Knows when the join was asked for that has been answered last: from then on we are known."""
+
+    def __init__(self, clock: Clock, *settings: Any, **more: Any) -> None:
+        super().__init__(*settings, **more)
+        self._clock = clock
+        self._asked = self.joined = clock.monotonic()
+
+    def metadata(self, topics: Iterable[str]) -> Any:
+        """Note the time; this is called just before each JoinGroup is sent."""
+        self._asked = self._clock.monotonic()
+        return super().metadata(topics)
+
+    def on_assignment(self, assignment: Any, generation: int) -> None:
+        """Take that time as the contact; this is called when SyncGroup was answered."""
+        self.joined = self._asked
+        super().on_assignment(assignment, generation)
 
 
 class _Listener(AsyncConsumerRebalanceListener):  # type: ignore[misc] # kafka-python has no types

@@ -13,6 +13,7 @@ from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk import Consumer, MembershipFailed
 from trimtab.consumer_sdk.errors import BrokerUnreachable
 from trimtab.consumer_sdk.membership import hooks
+from trimtab.consumer_sdk.membership.lease import Lease
 
 pytestmark = pytest.mark.broker
 
@@ -208,9 +209,10 @@ def test_a_silent_coordinator_holds_back_all_records(
         assert len(consumer.consume(1, timeout=20)) == 1
         contact = hooks.contact
         past = contact(consumer._member.client)
-        aged = hooks.Contact(past.sent - 10, past.received - 10, past.joined - 10)
+        aged = hooks.Contact(past.sent - 10, past.received - 10)
         monkeypatch.setattr(hooks, "contact", lambda _: aged)
-        consumer._member._lease = consumer._member._lease.__class__(6.0, aged.received)
+        consumer._member._lease = Lease(6.0, aged.sent)
+        consumer._member._assignor.joined = aged.sent
         feed.write(name, 1, 1)
         assert consumer.consume(1, timeout=1) == []
         monkeypatch.setattr(hooks, "contact", contact)
