@@ -5,7 +5,8 @@ CallerError
     ├── PortInUse                another process listens on the port (exit code 2)
     └── DataInUse                another broker works with this data folder (exit code 2)
 PeerError
-└── BrokerFailed                 the embedded broker did not start, or ended by itself
+├── BrokerFailed                 the embedded broker did not start, or ended by itself
+└── DemoFailed                   the demo could not be played to its end
 """
 
 from pathlib import Path
@@ -38,3 +39,7 @@ class BrokerFailed(PeerError):
     def __init__(self, what: str, log: str) -> None:
         super().__init__(f"{what}; the broker's last words:\n{log or '(nothing)'}")
         self.log = log
+
+
+class DemoFailed(PeerError):
+    """The demo could not be played to its end."""

@@ -1,0 +1,88 @@
+"""The picture of a show: replicas, load and capacity, backlog and R-score over one time axis."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from trimtab.cli.demo.script import CAPACITY
+from trimtab.cli.demo.view import Story
+from trimtab.cli.demo.watch import Moment
+
+MARKS: Final = {"killed": "tab:red", "restart": "tab:purple"}
+"""Events that are marked, and their colours."""
+
+
+def save(story: Story, title: str, file: Path) -> None:
+    """Draw the story into a PNG. Raises ModuleNotFoundError without matplotlib."""
+    import matplotlib as mpl  # noqa: PLC0415 - an optional extra, and slow to load
+
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt  # noqa: PLC0415 - after the choice of the backend
+
+    figure, axes = plt.subplots(
+        4, 1, sharex=True, figsize=(10, 9), height_ratios=[3, 3, 2, 2], layout="constrained"
+    )
+    moments = story.moments
+    times = [m.at for m in moments]
+    _replicas(axes[0], times, moments)
+    _load(axes[1], times, moments)
+    _backlog(axes[2], times, moments)
+    _moves(axes[3], moments)
+    for ax in axes:
+        _mark(ax, story, named=ax is axes[0])
+        ax.grid(alpha=0.3)
+        ax.margins(x=0.01)
+    axes[-1].set_xlabel("seconds")
+    figure.suptitle(title)
+    figure.savefig(file, dpi=110)
+    plt.close(figure)
+
+
+def _replicas(ax: Any, times: Sequence[float], moments: Sequence[Moment]) -> None:
+    wanted = [m.numbers.wanted or 0 for m in moments]
+    ax.step(times, wanted, where="post", color="tab:gray", linestyle="--", label="wanted")
+    readers = [m.readers for m in moments]
+    ax.step(times, readers, where="post", color="tab:blue", linewidth=2, label="reading")
+    ax.set_ylabel("consumers")
+    ax.set_ylim(bottom=0)
+    ax.legend(loc="upper left")
+
+
+def _load(ax: Any, times: Sequence[float], moments: Sequence[Moment]) -> None:
+    capacity = [m.readers * CAPACITY / 1e6 for m in moments]
+    ax.fill_between(times, capacity, step="post", color="tab:blue", alpha=0.15, label="capacity")
+    written = [(m.numbers.written or 0.0) / 1e6 for m in moments]
+    ax.plot(times, written, color="tab:orange", linewidth=2, label="write speed")
+    ax.set_ylabel("MB/s")
+    ax.set_ylim(bottom=0)
+    ax.legend(loc="upper left")
+
+
+def _backlog(ax: Any, times: Sequence[float], moments: Sequence[Moment]) -> None:
+    backlog = [(m.numbers.backlog or 0.0) / 1e6 for m in moments]
+    ax.fill_between(times, backlog, color="tab:green", alpha=0.4)
+    ax.set_ylabel("backlog, MB")
+    ax.set_ylim(bottom=0)
+
+
+def _moves(ax: Any, moments: Sequence[Moment]) -> None:
+    moved = [(m.at, m.r_score) for m in moments if m.moved]
+    ax.bar([at for at, _ in moved], [r for _, r in moved], width=1.5, color="tab:brown")
+    ax.set_ylabel("R-score")
+    ax.set_ylim(bottom=0)
+
+
+def _mark(ax: Any, story: Story, *, named: bool) -> None:
+    for at, what, _ in story.events:
+        if what in MARKS:
+            ax.axvline(at, color=MARKS[what], linestyle=":", linewidth=1.5)
+            if named:
+                ax.annotate(
+                    what,
+                    (at, 0.97),
+                    xycoords=("data", "axes fraction"),
+                    rotation=90,
+                    va="top",
+                    ha="right",
+                    color=MARKS[what],
+                )

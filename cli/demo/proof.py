@@ -1,0 +1,148 @@
+"""The proof: every record that was written stands in its table once, unharmed, and nothing else.
+
+Spark counts what the tables hold; it is held against the broker's end offsets and against what the
+producers were told. The three are found in three ways, so none can hide another's mistake.
+"""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from trimtab.assignor.model import TopicPartition
+from trimtab.cli.demo.producers import Tally
+from trimtab.cli.errors import DemoFailed
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+COLUMNS: Final = """
+    topic, partition,
+    count(*) AS rows,
+    count(DISTINCT offset) AS distinct,
+    coalesce(max(offset), -1) + 1 AS next,
+    sum(crc32(value)) AS checksums,
+    count_if(NOT coalesce(
+        lpad(lower(hex(crc32(substring(value, 1, length(value) - 8)))), 8, '0')
+            = decode(substring(value, -8, 8), 'UTF-8')
+        AND startswith(value, encode(concat_ws(' ', topic, partition, offset, ''), 'UTF-8'))
+        AND key = encode(concat_ws('-', topic, partition, offset), 'UTF-8'), false)) AS corrupt
+"""
+"""Of one partition; corrupt: checksum, or what the record says of itself, does not fit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What a table holds of one partition."""
+
+    rows: int = 0
+    distinct: int = 0  # offsets
+    next: int = 0  # the largest offset + 1
+    checksums: int = 0
+    corrupt: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """The verdict; `records` is what the broker holds, `faults` say what else is wrong."""
+
+    records: int
+    lost: int
+    duplicated: int
+    corrupt: int
+    faults: tuple[str, ...] = ()
+
+    @property
+    def good(self) -> bool:
+        """Whether every record arrived exactly once, and unharmed."""
+        return not (self.lost or self.duplicated or self.corrupt or self.faults or not self.records)
+
+    def line(self) -> str:
+        """Return the verdict in one line."""
+        if self.good:
+            return f"exactly once: {self.records} records, 0 lost, 0 duplicated"
+        return (
+            f"NOT exactly once: {self.records} records, {self.lost} lost, "
+            f"{self.duplicated} duplicated, {self.corrupt} corrupt"
+        )
+
+
+def prove(
+    stored: Mapping[TopicPartition, Stored],
+    ends: Mapping[TopicPartition, int],
+    tally: Mapping[TopicPartition, Tally],
+    told: Iterable[str] = (),
+) -> Proof:
+    """Compare tables, end offsets and tally, partition by partition; `told` are faults known."""
+    lost = duplicated = corrupt = 0
+    faults = list(told)
+    for where in sorted({*stored, *ends, *tally}):
+        held, end = stored.get(where, Stored()), ends.get(where, 0)
+        counted = tally.get(where, Tally())
+        lost += max(0, end - held.distinct)
+        duplicated += held.rows - held.distinct
+        corrupt += held.corrupt
+        faults += _faults(where, held, end, counted)
+    return Proof(sum(ends.values()), lost, duplicated, corrupt, tuple(faults))
+
+
+def _faults(where: TopicPartition, held: Stored, end: int, counted: Tally) -> Iterable[str]:
+    if counted.records != end:
+        yield f"{where}: {counted.records} records were acknowledged, the broker has {end}"
+    if held.next > end:
+        yield f"{where}: the table holds offset {held.next - 1}, the broker ends at {end}"
+    whole = held.rows == held.distinct == end == counted.records
+    if whole and held.checksums != counted.checksums:
+        yield f"{where}: the checksums of the table do not add up to those that were written"
+
+
+def ask(
+    warehouse: Path, tables: Iterable[str], java: str, log: Path
+) -> dict[TopicPartition, Stored]:
+    """Return what Spark finds in the tables, in a process of its own. Raises DemoFailed."""
+    task = json.dumps({"warehouse": str(warehouse), "tables": list(tables), "java": java})
+    with log.open("wb") as errors:
+        asked = subprocess.run(  # noqa: S603 - our own module
+            [sys.executable, "-m", __name__, task],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            check=False,
+        )
+    if asked.returncode:
+        raise DemoFailed(f"Spark could not read the tables; {log} says why")
+    rows = json.loads(asked.stdout.splitlines()[-1])
+    return {TopicPartition(topic, number): Stored(**facts) for topic, number, facts in rows}
+
+
+def stored(spark: "SparkSession", tables: Iterable[str]) -> dict[TopicPartition, Stored]:
+    """Ask Spark what the tables hold; a table that is missing holds nothing."""
+    found: dict[TopicPartition, Stored] = {}
+    for table in tables:
+        if not spark.catalog.tableExists(table):
+            continue
+        query = f"SELECT {COLUMNS} FROM {table} GROUP BY topic, partition"  # noqa: S608 - our names
+        for row in spark.sql(query).collect():
+            facts: dict[str, Any] = row.asDict()
+            where = TopicPartition(facts.pop("topic"), facts.pop("partition"))
+            found[where] = Stored(**facts)
+    return found
+
+
+def _answer(task: dict[str, Any]) -> None:
+    from trimtab.consumer_sdk.lake.config import SessionConfig  # noqa: PLC0415 - only the child
+    from trimtab.consumer_sdk.lake.writer import open_lake  # noqa: PLC0415 - only the child
+
+    spark = {"spark.master": "local[2]", "spark.driver.extraJavaOptions": task["java"]}
+    lake = open_lake(SessionConfig(warehouse=task["warehouse"], spark=spark))
+    found = stored(lake.spark, task["tables"])
+    lake.close()
+    rows = [(where.topic, where.partition, asdict(facts)) for where, facts in found.items()]
+    sys.stdout.write(json.dumps(rows) + "\n")
+
+
+if __name__ == "__main__":
+    _answer(json.loads(sys.argv[1]))

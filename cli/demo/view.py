@@ -1,0 +1,165 @@
+"""The show on a terminal, or as plain lines where there is none.
+
+A consumer is a bar: its full width is one consumer's capacity, each partition on it is as wide as
+the rate it needs, in the colour of its topic. Everything here turns values into text.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import Final
+
+from rich.console import Group, RenderableType
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from trimtab.assignor.model import TopicPartition
+from trimtab.assignor.units import format_bytes, format_rate
+from trimtab.cli.demo.script import CAPACITY, SHARES, Script
+from trimtab.cli.demo.watch import Moment
+
+COLOURS: Final = (
+    ("dodger_blue2", "deep_sky_blue3"),
+    ("magenta3", "orchid"),
+    ("green4", "dark_sea_green4"),
+    ("dark_goldenrod", "gold3"),
+)
+"""Two shades of each topic, in turn, so that neighbours can be told apart."""
+
+SPARKS: Final = "▁▂▃▄▅▆▇█"
+SPARK_WIDTH: Final = 48
+NEWS: Final = 7
+REASONS: Final = 3
+
+
+@dataclass(slots=True)
+class Story:
+    """What has happened so far: each look, and each event as (seconds, what, words)."""
+
+    moments: list[Moment] = field(default_factory=list[Moment])
+    events: list[tuple[float, str, str]] = field(default_factory=list[tuple[float, str, str]])
+    phase: str = ""
+
+    def note(self, at: float, what: str, words: str) -> None:
+        """Take an event down."""
+        self.events.append((at, what, words))
+
+
+def frame(story: Story, script: Script, width: int) -> RenderableType:
+    """Return the whole picture of the last look, for a terminal of `width` columns."""
+    moment = story.moments[-1] if story.moments else Moment(0.0)
+    return Group(
+        _headline(story, script, moment),
+        Panel(
+            _consumers(moment, script, max(20, width - 40)), title="consumers", title_align="left"
+        ),
+        Panel(_load(story, moment), title="load", title_align="left"),
+        Panel(_news(story), title="decisions and events", title_align="left"),
+    )
+
+
+def line(story: Story) -> str:
+    """Return the last look as one line."""
+    moment = story.moments[-1]
+    numbers = moment.numbers
+    return (
+        f"[{moment.at:4.0f} s] {moment.readers} consumers read, {_count(numbers.running)} run, "
+        f"{_count(numbers.wanted)} wanted; writing {_rate(numbers.written)}, "
+        f"backlog {_size(numbers.backlog)}, {moment.handovers} handovers"
+    )
+
+
+def bar(
+    owned: Sequence[TopicPartition],
+    rates: Sequence[float],
+    script: Script,
+    width: int,
+) -> Text:
+    """Return a consumer's partitions as coloured stretches; `width` columns are its capacity."""
+    ends = [round(total / CAPACITY * width) for total in accumulate(rates)]
+    text = Text(no_wrap=True, overflow="crop")
+    for where, start, end in zip(owned, [0, *ends], ends, strict=False):
+        shades = COLOURS[script.topics.index(where.topic)]
+        label = str(where.partition) if end > start else ""
+        text.append(label.ljust(end - start), style=f"bold white on {shades[where.partition % 2]}")
+    text.append("·" * max(0, width - (ends[-1] if ends else 0)), style="dim")
+    return text
+
+
+def spark(values: Sequence[float]) -> str:
+    """Return values as small columns, the largest one full."""
+    top = max(values, default=0.0) or 1.0
+    return "".join(SPARKS[min(len(SPARKS) - 1, int(v / top * len(SPARKS)))] for v in values)
+
+
+def _headline(story: Story, script: Script, moment: Moment) -> Text:
+    text = Text(" trimtab demo ", style="bold reverse")
+    text.append(f"  {moment.at:3.0f} of {script.seconds:.0f} s  ", style="not reverse")
+    text.append(story.phase, style="italic not reverse")
+    for i, topic in enumerate(SHARES):
+        text.append(f"  {topic} ", style="not reverse")
+        text.append("  ", style=f"on {COLOURS[i][0]} not reverse")
+    return text
+
+
+def _consumers(moment: Moment, script: Script, width: int) -> RenderableType:
+    table = Table.grid(padding=(0, 1))
+    for name, owned in moment.owned.items():
+        rates = [moment.speeds.get(p, 0.0) for p in owned]
+        table.add_row(
+            name,
+            bar(owned, rates, script, width),
+            f"{sum(rates) / CAPACITY:4.0%}",
+            _state(name, moment),
+        )
+    waiting = (moment.numbers.running or 0) + len(moment.draining) - len(moment.owned)
+    for _ in range(max(0, waiting)):
+        table.add_row(Text("…", style="dim"), Text("its Spark session starts", style="dim"), "", "")
+    return table
+
+
+def _state(name: str, moment: Moment) -> Text:
+    if name in moment.draining:
+        return Text("draining", style="yellow")
+    count = len(moment.owned[name])
+    return Text(f"{count} partition{'s' if count != 1 else ''}", style="dim")
+
+
+def _load(story: Story, moment: Moment) -> RenderableType:
+    numbers = moment.numbers
+    table = Table.grid(padding=(0, 1))
+    table.add_row("writing", _rate(numbers.written), _history(story, "written"))
+    table.add_row("backlog", _size(numbers.backlog), _history(story, "backlog"))
+    replicas = f"{_count(numbers.running)} run, {_count(numbers.wanted)} wanted"
+    table.add_row("replicas", replicas, _history(story, "running"))
+    mean = moment.handover_seconds / moment.handovers if moment.handovers else 0.0
+    words = f"{moment.handovers}, {1000 * mean:.0f} ms in the mean" if moment.handovers else "none"
+    table.add_row("handovers", words, "")
+    return table
+
+
+def _history(story: Story, name: str) -> Text:
+    values = [getattr(moment.numbers, name) or 0.0 for moment in story.moments]
+    step = max(1, len(values) // SPARK_WIDTH + 1)
+    return Text(spark(values[::step]), style="cyan")
+
+
+def _news(story: Story) -> RenderableType:
+    table = Table.grid(padding=(0, 1))
+    for at, what, words in sorted(story.events)[-NEWS:]:
+        style = "bold red" if what == "killed" else "bold"
+        table.add_row(Text(f"{at:4.0f} s", style="dim"), Text(what, style=style), Text(words))
+    return table
+
+
+def _count(value: int | None) -> str:
+    return "?" if value is None else str(value)
+
+
+def _rate(value: float | None) -> str:
+    return "?" if value is None else format_rate(value)
+
+
+def _size(value: float | None) -> str:
+    return "?" if value is None else format_bytes(value)
