@@ -39,8 +39,13 @@ def contact(consumer: Any) -> Contact:
     return Contact(heartbeat.last_send, heartbeat.last_receive)
 
 
+def joining(consumer: Any) -> bool:
+    """Say whether a join is under way, whose end would wipe out a request to rejoin."""
+    return bool(consumer._coordinator.rejoining)
+
+
 def request_rejoin(consumer: Any) -> None:
-    """Start a rebalance at the next `drive`."""
+    """Start a rebalance at the next `drive`; lost if a join is under way."""
     consumer._coordinator.request_rejoin()
 
 

@@ -96,6 +96,7 @@ class Member:
         self.client = _connect(settings, self._assignor)
         self._lease = Lease(settings.session_timeout, clock.monotonic())
         self._closing = Event()
+        self._rejoin = Event()
         self._absent = False
         self._polled = clock.monotonic()
         self._epoch = 0
@@ -119,7 +120,7 @@ class Member:
         if not self._thread.is_alive():
             self._control.start()
             self._thread.start()
-        hooks.request_rejoin(self.client)
+        self._rejoin.set()
 
     def polled(self) -> None:
         """Note that the application is alive."""
@@ -144,11 +145,11 @@ class Member:
     def drain(self) -> None:
         """Ask the group to take everything from this member."""
         self._assignor.drain()
-        hooks.request_rejoin(self.client)
+        self._rejoin.set()
 
     def rejoin(self) -> None:
-        """Start a rebalance."""
-        hooks.request_rejoin(self.client)
+        """Start a rebalance, after the one that may be under way."""
+        self._rejoin.set()
 
     def commit(self, offsets: Mapping[TopicPartition, Position], timeout: float) -> None:
         """Commit and wait up to `timeout` seconds. Raises kafka-python's errors."""
@@ -204,6 +205,9 @@ class Member:
         if not overdue:
             self._follow_plan()
             self._look_for_missing()
+            if self._rejoin.is_set() and not hooks.joining(self.client):
+                self._rejoin.clear()
+                hooks.request_rejoin(self.client)
             hooks.drive(self.client, JOINING)
         self._closing.wait(TURN if overdue else TURN / 10)
 
@@ -214,7 +218,7 @@ class Member:
         self._epoch = plan.epoch
         if plan.replicas <= self._size:
             log.info("plan %d of group %s: %s", plan.epoch, plan.group, "; ".join(plan.reasons))
-            hooks.request_rejoin(self.client)
+            self._rejoin.set()
 
     def _look_for_missing(self) -> None:
         now = self._clock.monotonic()
