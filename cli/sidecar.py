@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from trimtab.assignor.errors import SettingError, TrimtabError
+from trimtab.cli import sidecar_options as options
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,56 +34,30 @@ def sidecar(  # noqa: PLR0913 - typer: one parameter an option
         Do, typer.Argument(help="run, or restart: replace the workers one by one.")
     ] = Do.RUN,
     *,
-    config: Annotated[
-        Path | None, typer.Option("--config", "-c", help="YAML file of settings; flags win.")
-    ] = None,
-    bootstrap: Annotated[str | None, typer.Option(help="host:port of brokers.")] = None,
-    group: Annotated[str | None, typer.Option(help="The consumer group to steer.")] = None,
-    topics: Annotated[
-        str | None,
-        typer.Option(help='Names with commas, or "^pattern"; by default what the group reads.'),
-    ] = None,
-    capacity: Annotated[
-        str | None, typer.Option(help='What one consumer sustains, end to end: "2.3 MB/s".')
-    ] = None,
-    headroom: Annotated[float | None, typer.Option(help="Share of it to fill; 0.9.")] = None,
-    heuristic: Annotated[str | None, typer.Option(help="See `trimtab heuristics`; mbf.")] = None,
-    source: Annotated[str | None, typer.Option(help="offsets (default) or log-dirs.")] = None,
-    window: Annotated[str | None, typer.Option(help='Of the write speed; "30 s".')] = None,
-    interval: Annotated[str | None, typer.Option(help='Between decisions; "10 s".')] = None,
-    least: Annotated[int | None, typer.Option("--min", help="Fewest replicas; 1.")] = None,
-    most: Annotated[int | None, typer.Option("--max", help="Most replicas; 10.")] = None,
-    cool_down: Annotated[
-        str | None, typer.Option(help='Between changes of one\'s own accord; "30 s".')
-    ] = None,
-    stabilise_out: Annotated[
-        str | None, typer.Option(help='More must be wanted for so long; "0 s".')
-    ] = None,
-    stabilise_in: Annotated[
-        str | None, typer.Option(help='Less must do for so long; "300 s".')
-    ] = None,
-    target: Annotated[str | None, typer.Option(help="none (default) or process.")] = None,
-    worker_config: Annotated[
-        Path | None, typer.Option(help="Settings of `trimtab ingest`, for target process.")
-    ] = None,
-    state: Annotated[
-        Path | None, typer.Option(help="Folder for pids and logs of the workers.")
-    ] = None,
-    host: Annotated[str | None, typer.Option(help="Of the web page; 127.0.0.1.")] = None,
-    port: Annotated[int | None, typer.Option(help="Of the web page; 0: a free one.")] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would be done, do nothing.")
-    ] = False,
-    stop_workers: Annotated[
-        bool, typer.Option("--stop-workers", help="On SIGTERM stop the workers too.")
-    ] = False,
-    kafka: Annotated[
-        list[str] | None,
-        typer.Option(help="librdkafka's name=value; keep secrets in the file instead."),
-    ] = None,
-    more: Annotated[
-        list[str] | None, typer.Option("--set", help="Any other setting, name=value.")
-    ] = None,
+    config: options.Config = None,
+    bootstrap: options.Bootstrap = None,
+    group: options.Group = None,
+    topics: options.Topics = None,
+    capacity: options.Capacity = None,
+    headroom: options.Headroom = None,
+    heuristic: options.Heuristic = None,
+    source: options.Source = None,
+    window: options.Window = None,
+    interval: options.Interval = None,
+    least: options.Least = None,
+    most: options.Most = None,
+    cool_down: options.CoolDown = None,
+    stabilise_out: options.StabiliseOut = None,
+    stabilise_in: options.StabiliseIn = None,
+    target: options.Target = None,
+    worker_config: options.WorkerConfig = None,
+    state: options.State = None,
+    host: options.Host = None,
+    port: options.Port = None,
+    dry_run: options.DryRun = False,
+    stop_workers: options.StopWorkers = False,
+    kafka: options.Kafka = None,
+    more: options.More = None,
 ) -> None:
     """Steer a consumer group: how many consumers, and who reads what.
 
