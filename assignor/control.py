@@ -21,7 +21,7 @@ PLAN_TOPIC: Final = "consumer.metadata"
 class PartitionSpeed:
     """One partition of a measurement; None where it is unknown.
 
-    `needed_bytes_per_s` is what its consumer must sustain: the write speed plus its share of the backlog.
+    `needed_bytes_per_s` is what its consumer must sustain: write speed plus share of the backlog.
     """
 
     bytes_per_s: float | None = None
@@ -32,7 +32,7 @@ class PartitionSpeed:
 
     @property
     def weight(self) -> float | None:
-        """What a placement counts: the needed rate where the sidecar gives one, else the write speed."""
+        """What a placement counts: the needed rate where there is one, else the write speed."""
         return self.bytes_per_s if self.needed_bytes_per_s is None else self.needed_bytes_per_s
 
 
@@ -103,13 +103,9 @@ class GroupPlan:
         """Read a record's value. Raises BadPayload."""
         body = _load(value, "plan")
         try:
-            return cls(
-                **{
-                    **body,
-                    "draining": tuple(body.get("draining", ())),
-                    "reasons": tuple(body.get("reasons", ())),
-                }
-            )
+            body["draining"] = tuple(body.get("draining", ()))
+            body["reasons"] = tuple(body.get("reasons", ()))
+            return cls(**body)
         except TypeError as error:
             raise BadPayload(f"plan is malformed: {error}") from error
 

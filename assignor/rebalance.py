@@ -50,7 +50,7 @@ class Round:
     names: Mapping[str, str] = field(default_factory=dict[str, str])  # member id → instance
 
     def name(self, member: str | None) -> str:
-        """A member as people know it."""
+        """Return a member's name as people know it."""
         return "nobody" if member is None else self.names.get(member) or member
 
     def data(self, member: str) -> PlacementData:
