@@ -6,22 +6,29 @@ stays in force.
 """
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from threading import Event, Thread
 from typing import Final
 
 from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, Message
 from confluent_kafka import Consumer as DataConsumer
 from confluent_kafka import TopicPartition as RawPartition
+from confluent_kafka.admin import AdminClient
 
 from trimtab.assignor.clock import Clock
 from trimtab.assignor.control import GroupPlan, WriteSpeeds
 from trimtab.assignor.errors import BadPayload
 from trimtab.assignor.model import Load, TopicPartition
 from trimtab.assignor.rebalance import View
+from trimtab.consumer_sdk.lags import measure
 from trimtab.consumer_sdk.settings import Settings
 
 log = logging.getLogger("trimtab.consumer_sdk")
+
+LAG_AWARE: Final = "lag-aware"
+ADMIN: Final = ("bootstrap.servers", "security.", "sasl.", "ssl.", "client.id", "log_level")
+"""Settings that an admin client needs of a consumer's."""
 
 LOOK_AGAIN: Final = 5.0
 """Seconds between two looks for a control topic that does not exist."""
@@ -41,13 +48,16 @@ class ControlTopics:
         self._closing = Event()
         self._wanted = {t for t in (settings.plan_topic, settings.speed_topic) if t}
         self._look_at = clock.monotonic()
+        self._topics: Sequence[str] = ()
+        self._lags: dict[TopicPartition, int] = {}
         self._unread: set[tuple[str | None, int | None]] = set()
         self._read = Event()
         self._thread = Thread(target=self._run, name="trimtab-control-topics", daemon=True)
 
-    def start(self) -> None:
-        """Begin to read; nothing to do where both topics are switched off."""
-        if self._wanted:
+    def start(self, topics: Sequence[str] = ()) -> None:
+        """Begin to read; `topics` are those whose lags a lag-aware leader must know."""
+        self._topics = topics if self._settings.heuristic == LAG_AWARE else ()
+        if self._wanted or self._topics:
             self._thread.start()
         else:
             self._read.set()
@@ -66,7 +76,8 @@ class ControlTopics:
         """Return what the leader may know; speeds past `trimtab.speed.max.age` are unknown."""
         newest = tuple(self._speeds.values())
         horizon = self._clock.wall() - self._settings.speed_max_age
-        return View(load_of(s for s in newest if s.time >= horizon), self.plan)
+        load = load_of(s for s in newest if s.time >= horizon)
+        return View(replace(load, lags={**self._lags, **load.lags}), self.plan)
 
     def take(self, message: Message) -> None:
         """Take in one record of a control topic."""
@@ -98,7 +109,7 @@ class ControlTopics:
             consumer.close()
 
     def _turn(self, consumer: DataConsumer) -> None:
-        if self._wanted and self._clock.monotonic() >= self._look_at:
+        if (self._wanted or self._topics) and self._clock.monotonic() >= self._look_at:
             self._look(consumer)
         if not consumer.assignment():
             self._closing.wait(TURN)
@@ -113,6 +124,8 @@ class ControlTopics:
             self._read.set()
 
     def _look(self, consumer: DataConsumer) -> None:
+        if self._topics:
+            self._measure(consumer)
         found = _partitions_of(consumer, self._wanted)
         if found:
             consumer.incremental_assign(found)
@@ -121,6 +134,19 @@ class ControlTopics:
         elif not self._unread:
             self._read.set()
         self._look_at = self._clock.monotonic() + LOOK_AGAIN
+
+    def _measure(self, consumer: DataConsumer) -> None:
+        reset = str(self._settings.data.get("auto.offset.reset", "latest"))
+        security = {k: v for k, v in self._settings.data.items() if k.startswith(ADMIN)}
+        try:
+            self._lags = measure(
+                consumer,
+                AdminClient(security),
+                self._topics,
+                from_beginning=reset in ("earliest", "smallest", "beginning"),
+            )
+        except KafkaException as error:
+            log.warning("lags are not known, so the last ones count: %s", error)
 
 
 def load_of(speeds: Iterable[WriteSpeeds]) -> Load:

@@ -118,7 +118,7 @@ class Member:
         else:
             self.client.subscribe(pattern=pattern, listener=listener)
         if not self._thread.is_alive():
-            self._control.start()
+            self._control.start(topics)
             self._thread.start()
         self._rejoin.set()
 

@@ -14,6 +14,8 @@ from confluent_kafka import Producer
 from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk import Consumer
 
+NAMES = {"enable_auto_commit": "enable.auto.commit"}
+
 
 @dataclass
 class Tenure:
@@ -128,7 +130,7 @@ def start(config: dict[str, Any], log: Log) -> Iterator[Start]:
     workers: list[Worker] = []
 
     def start(name: str, topics: list[str], **settings: Any) -> Worker:
-        extra = {key.replace("_", "."): value for key, value in settings.items()}
+        extra = {NAMES.get(key, key.replace("_", ".")): value for key, value in settings.items()}
         workers.append(Worker(name, topics, {**config, **extra}, log))
         return workers[-1]
 
@@ -152,6 +154,13 @@ class Feed:
             self._producer.produce(topic, body, partition=where.partition)
             self.written[where] += 1
             self._producer.poll(0)
+        self._producer.flush()
+
+    def fill(self, topic: str, partition: int, count: int) -> None:
+        where = TopicPartition(topic, partition)
+        for _ in range(count):
+            self._producer.produce(topic, b".", partition=partition)
+            self.written[where] += 1
         self._producer.flush()
 
 

@@ -129,3 +129,18 @@ def test_members_agree_on_the_handover_in_the_commit_metadata(
         return any("handover" in (p.metadata or "") for p in two.consumer.committed(asked))
 
     eventually(told)
+
+
+def test_lag_aware_needs_no_sidecar(
+    topic: Any, start: Any, feed: Any, eventually: Eventually
+) -> None:
+    """KAFKA-5337's own example: lags of 10, 6 and 5 on two consumers give 10 and 11."""
+    name = topic(partitions=3)
+    for partition, count in enumerate((1000, 600, 500)):
+        feed.fill(name, partition, count)
+    lag_aware = {"trimtab_heuristic": "lag-aware", "enable_auto_commit": False}
+    one = start("one", [name], **lag_aware)
+    two = start("two", [name], **lag_aware)
+    eventually(lambda: {len(one.owned), len(two.owned)} == {1, 2})
+    alone = one if len(one.owned) == 1 else two
+    assert [p.partition for p in alone.owned] == [0]
