@@ -75,6 +75,7 @@ DATA_ONLY: Final = frozenset(
         "max.in.flight.requests.per.connection",
         "max.partition.fetch.bytes",
         "message.max.bytes",
+        "oauth_cb",  # reaches kafka-python as a token provider
         "on_commit",
         "partition.assignment.strategy",
         "queued.max.messages.kbytes",
@@ -83,6 +84,7 @@ DATA_ONLY: Final = frozenset(
         "reconnect.backoff.max.ms",
         "reconnect.backoff.ms",
         "retry.backoff.max.ms",
+        "sasl.oauthbearer.config",
         "socket.connection.setup.timeout.ms",
         "socket.keepalive.enable",
         "socket.nagle.disable",

@@ -16,6 +16,7 @@ from trimtab.assignor import registry
 from trimtab.assignor.control import PLAN_TOPIC, WRITE_SPEED_TOPIC
 from trimtab.assignor.errors import SettingError
 from trimtab.assignor.units import parse_rate, parse_seconds
+from trimtab.consumer_sdk.membership.tokens import Tokens
 from trimtab.consumer_sdk.setting_names import DATA_ONLY, OWN, SHARED
 
 Config: TypeAlias = Mapping[str, Any]
@@ -166,6 +167,9 @@ def _control(config: Config, instance: str) -> dict[str, Any]:
     for name in [n for n in translated if n.endswith("_ms")]:
         translated[name] = int(float(translated[name]))
     protocol = str(translated.get("security_protocol", "PLAINTEXT")).upper()
+    if config.get("oauth_cb"):
+        oauth = str(config.get("sasl.oauthbearer.config", ""))
+        translated["sasl_oauth_token_provider"] = Tokens(config["oauth_cb"], oauth)
     verify = config.get("ssl.endpoint.identification.algorithm", "https") != "none"
     return {
         **translated,

@@ -70,6 +70,18 @@ def test_security_reaches_both_planes() -> None:
     assert "secret" not in repr(settings)
 
 
+def test_tokens_reach_both_planes() -> None:
+    """The application's oauth_cb is asked by librdkafka and by kafka-python."""
+
+    def tokens(config: str) -> tuple[str, float]:
+        return f"token for {config}", 9e9
+
+    settings = parse({**GOOD, "oauth_cb": tokens, "sasl.oauthbearer.config": "scope=x"})
+    assert settings.data["oauth_cb"] is tokens
+    provider = settings.control["sasl_oauth_token_provider"]
+    assert provider.token() == "token for scope=x"
+
+
 def test_the_data_plane_never_joins_nor_commits() -> None:
     """librdkafka gets no setting that would let it act for the group."""
     settings = parse({**GOOD, "enable.auto.commit": True, "group.instance.id": "static-1"})
