@@ -16,6 +16,6 @@ class Tokens(AbstractTokenProvider):  # type: ignore[misc] # kafka-python has no
         self._callback = callback
         self._config = config
 
-    def token(self) -> str:
+    def token(self) -> str:  # pyright: ignore[reportIncompatibleMethodOverride] # as above
         """Return a token; its expiry matters to librdkafka only."""
         return str(self._callback(self._config)[0])

@@ -1,0 +1,43 @@
+"""A heuristic of your own: a function from a problem in arrays to the member of each partition.
+
+Give it a name with an entry point, and every setting that takes a heuristic takes yours:
+
+    [project.entry-points."trimtab.heuristics"]
+    round-robin = "my_package:round_robin"
+"""
+
+import numpy as np
+
+from trimtab.assignor import Group, Member, Problem, TopicPartition
+from trimtab.assignor.model import IntArray
+
+
+def round_robin(problem: Problem) -> IntArray:
+    """Deal partitions out in turn, whatever they weigh; shape (P,)."""
+    members = len(problem.capacity)
+    return np.arange(len(problem.weight), dtype=np.int32) % members
+
+
+def main() -> None:
+    """Show where ten partitions of one topic would go."""
+    topics = frozenset({"orders"})
+    group = Group(
+        members=(Member("a", topics), Member("b", topics)),
+        partitions=tuple(TopicPartition("orders", n) for n in range(10)),
+    )
+    placed = round_robin(
+        Problem(
+            weight=np.ones(len(group.partitions)),
+            owner=np.full(len(group.partitions), -1, dtype=np.int32),
+            topic=np.zeros(len(group.partitions), dtype=np.int32),
+            lag=np.zeros(len(group.partitions)),
+            capacity=np.full(len(group.members), 10.0),
+            subscribed=np.ones((1, len(group.members)), dtype=np.bool_),
+        )
+    )
+    for partition, member in zip(group.partitions, placed, strict=True):
+        print(partition, group.members[member].id)
+
+
+if __name__ == "__main__":
+    main()
