@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from trimtab.assignor.errors import SettingError, TrimtabError
+from trimtab.assignor.errors import SettingError
+from trimtab.consumer_sdk.errors import MissingExtra
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,7 +53,7 @@ def ingest(
     _log_to_stderr()
     stop = Event()
     stop_on_signals(stop)
-    lake = open_lake(checked.lake.session)
+    lake = open_lake(checked.lake.session, warm=True)
     stop_on_signals(stop)  # again: Spark has put a handler of its own there
     try:
         work.run(checked, lake, stop, crash=crash_at(os.environ.get(CRASH_AT, "")))
@@ -103,9 +104,7 @@ def _need_spark() -> None:
     from importlib.util import find_spec  # noqa: PLC0415 - only this command asks
 
     if find_spec("pyspark") is None:
-        raise TrimtabError(
-            'the lake sink needs pyspark, which is not installed: pip install "trimtab[lake]"'
-        )
+        raise MissingExtra("pyspark", "lake")
 
 
 def _log_to_stderr() -> None:

@@ -92,7 +92,7 @@ def run(
     Raises what `LakeWriter` raises.
     """
     clock = clock or SystemClock()
-    throttle = None if config.throttle is None else Throttle(config.throttle, clock)
+    throttle = Throttle(clock, config.lake.limits.bytes / 8, config.throttle)
     with (
         Consumer(config.consumer) as consumer,
         LakeWriter(consumer, config.lake, lake=lake, clock=clock, crash=crash) as writer,
@@ -105,14 +105,12 @@ def run(
         log.info("stopping: flushing what is left, then leaving the group")
 
 
-def _turn(consumer: Consumer, writer: LakeWriter, throttle: Throttle | None) -> None:
-    most = FETCH if throttle is None else throttle.batch(FETCH)
-    messages = consumer.consume(most, timeout=0.2)
+def _turn(consumer: Consumer, writer: LakeWriter, throttle: Throttle) -> None:
+    messages = consumer.consume(throttle.batch(FETCH), timeout=0.2)
     writer.write(messages)
-    if throttle is not None:
-        throttle.take(sum(_size(m) for m in messages), len(messages))
-        while (wait := throttle.wait()) > 0:
-            consumer.consume(0, min(wait, 0.1))
+    throttle.take(sum(_size(m) for m in messages), len(messages))
+    while (wait := throttle.wait()) > 0:
+        consumer.consume(0, min(wait, 0.1))
 
 
 def _size(message: Message) -> int:

@@ -108,7 +108,8 @@ class Flush:
     ) -> Outcome:
         try:
             self.crash("staged")
-            written = [self._side(batch, *side, pace) for side in sorted(shaped.sides.items())]
+            sides = shaped.left(batch.records.num_rows, staged.rows)
+            written = [self._side(batch, *side, pace) for side in sides]
             self.crash("sides-committed")
         except BaseException:
             own.discard(staged)

@@ -101,14 +101,27 @@ class IcebergLake:
         if self._owns:
             quiet_exit(self.spark)
 
+    def scratch(self, folder: str, frame: DataFrame) -> "IcebergTable":
+        """Return a table with the frame's columns in a local folder, outside the catalog."""
+        iceberg = java(self.spark).org.apache.iceberg
+        try:
+            tables = iceberg.hadoop.HadoopTables(
+                session_object(self.spark).sessionState().newHadoopConf()
+            )
+            return IcebergTable(folder, tables.create(self._schema(frame), folder), self._staging)
+        except jvm.JvmError as error:
+            raise jvm.translate(error, f"table {folder}") from error
+
     def _make(self, name: str, frame: DataFrame) -> None:
         namespace = name.rpartition(".")[0]
         self.spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {self.catalog_name}.{namespace}")
-        iceberg = java(self.spark).org.apache.iceberg
+        spec = java(self.spark).org.apache.iceberg.PartitionSpec.unpartitioned()
+        identifier, schema = self._identifier(name), self._schema(frame)
+        self._catalog.createTable(identifier, schema, spec, CREATED_WITH)
+
+    def _schema(self, frame: DataFrame) -> Any:
         struct = _all_nullable(self.spark, frame.schema)
-        schema = iceberg.spark.SparkSchemaUtil.convert(struct)
-        spec = iceberg.PartitionSpec.unpartitioned()
-        self._catalog.createTable(self._identifier(name), schema, spec, CREATED_WITH)
+        return java(self.spark).org.apache.iceberg.spark.SparkSchemaUtil.convert(struct)
 
     def _identifier(self, name: str) -> Any:
         return java(self.spark).org.apache.iceberg.catalog.TableIdentifier.parse(name)

@@ -6,8 +6,11 @@ inside the warehouse folder, in WAL mode and with a busy timeout, so that severa
 share it.
 """
 
+import atexit
 import logging
+import os
 import sys
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -29,6 +32,7 @@ SQLITE: Final = "org.xerial:sqlite-jdbc:3.50.3.0"
 STAGING: Final = "trimtab_staging"
 """Spark's name for the catalog that writes files without committing them (see `iceberg`)."""
 
+JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 _BUSY_MS: Final = 15_000
 _DEFAULTS: Final = {
     "spark.master": "local[*]",
@@ -40,8 +44,16 @@ _DEFAULTS: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
     "spark.sql.adaptive.enabled": "false",  # re-planning costs more than such a job
-    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC",
 }
+_QUIET: Final = """\
+rootLogger.level = error
+rootLogger.appenderRef.stderr.ref = stderr
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n
+"""
 _LOCAL: Final = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
 
 
@@ -73,7 +85,8 @@ def start(config: SessionConfig, progress: Callable[[str], None] | None = None) 
     _make_folder(config)
     for noisy in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
         logging.getLogger(noisy).setLevel(logging.CRITICAL)  # they print what we catch
-    wanted = settings(config, fetch("iceberg", coordinates(config), progress=progress))
+    jars = fetch("iceberg", coordinates(config), progress=progress)
+    wanted = {JAVA_OPTIONS: _java_options()} | settings(config, jars)
     builder = SparkSession.builder
     for name, value in wanted.items():
         builder = builder.config(name, value)
@@ -134,6 +147,15 @@ def _embedded(warehouse: str) -> dict[str, str]:
         )
     options = f"busy_timeout={_BUSY_MS}&journal_mode=WAL&synchronous=FULL"
     return {"type": "jdbc", "uri": f"jdbc:sqlite:{folder / 'catalog.db'}?{options}"}
+
+
+def _java_options() -> str:
+    """Return options for the JVM: one small heap with few threads, and errors only on its log."""
+    handle, path = tempfile.mkstemp(prefix="trimtab-", suffix="-log4j2.properties")
+    with os.fdopen(handle, "w") as file:
+        file.write(_QUIET)
+    atexit.register(Path(path).unlink, missing_ok=True)
+    return f"-XX:+UseSerialGC -Dlog4j2.configurationFile={Path(path).as_uri()}"
 
 
 def _make_folder(config: SessionConfig) -> None:

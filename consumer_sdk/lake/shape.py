@@ -22,10 +22,18 @@ from trimtab.consumer_sdk.lake.names import check_table, dead_letter
 
 @dataclass(frozen=True, slots=True)
 class Shaped:
-    """The rows of one batch; `own` is None where the transform gives the own table none."""
+    """The rows of one batch; `own` is None where the transform gives the own table none.
+
+    `direct`: without a transform every record is one row, of the own table or of the dead letters.
+    """
 
     own: DataFrame | None
     sides: Mapping[str, DataFrame] = field(default_factory=dict[str, DataFrame])
+    direct: bool = False
+
+    def left(self, records: int, rows: int) -> list[tuple[str, DataFrame]]:
+        """Return the other tables to write, by name, once the own table got `rows` of `records`."""
+        return [] if self.direct and records == rows else sorted(self.sides.items())
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +50,7 @@ class Shaping:
         frames = self._transformed(decoded.good)
         if decoded.bad is not None:
             frames[dead_letter(self.table)] = decoded.bad
-        return Shaped(frames.pop(self.table, None), frames)
+        return Shaped(frames.pop(self.table, None), frames, direct=self.transform is None)
 
     def _transformed(self, good: DataFrame) -> dict[str, DataFrame]:
         if self.transform is None:

@@ -75,7 +75,7 @@ class LakeWriter:
     ) -> None:
         self._consumer = consumer
         self._config = config if isinstance(config, LakeConfig) else parse(config)
-        self._lake = open_lake(self._config.session) if lake is None else lake
+        self._lake = open_lake(self._config.session, warm=True) if lake is None else lake
         self._owns_lake = lake is None
         self._clock = clock or SystemClock()
         self._crash = crash
@@ -343,12 +343,19 @@ class LakeWriter:
             raise self._failure
 
 
-def open_lake(config: SessionConfig) -> "IcebergLake":
-    """Start Spark and return the lake. Raises NoJava, WrongJava, SessionFailed."""
+def open_lake(config: SessionConfig, *, warm: bool = False) -> "IcebergLake":
+    """Start Spark and return the lake; `warm`: rehearse a flush, so that the first one is quick.
+
+    Raises NoJava, WrongJava, JarsUnavailable, SessionFailed.
+    """
     from trimtab.consumer_sdk.lake.iceberg import IcebergLake  # noqa: PLC0415 - pyspark is slow
     from trimtab.consumer_sdk.lake.session import start  # noqa: PLC0415 - pyspark is slow to load
+    from trimtab.consumer_sdk.lake.warm import rehearse  # noqa: PLC0415 - pyspark is slow to load
 
-    return IcebergLake(start(config), config.catalog_name, owns_session=True)
+    lake = IcebergLake(start(config), config.catalog_name, owns_session=True)
+    if warm:
+        rehearse(lake)
+    return lake
 
 
 def _records(messages: Iterable[Message]) -> Iterable[Message]:

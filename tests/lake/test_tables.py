@@ -48,13 +48,24 @@ def test_json_becomes_columns(writers: Make, spark: Any, namespace: str) -> None
 
     A missing field and a tombstone give nulls.
     """
-    ingest(writers, [b'{"id": 7, "name": "x", "more": 1}', b"{}", None, b' {"id":8}\n'], **JSON)
+    ingest(
+        writers,
+        [
+            b'{"id": 7, "name": "x", "more": 1}',
+            b"{}",
+            None,
+            b' {"id":8}\n',
+            b'{"x": {"y": [1]}, "name": "}"}',
+        ],
+        **JSON,
+    )
     found = spark.table(f"{namespace}.orders").orderBy("offset").collect()
     assert [(r.offset, r.id, r.name) for r in found] == [
         (0, 7, "x"),
         (1, None, None),
         (2, None, None),
         (3, 8, None),
+        (4, None, "}"),
     ]
     assert found[0].value == b'{"id": 7, "name": "x", "more": 1}'
 
@@ -71,6 +82,11 @@ def test_json_becomes_columns(writers: Make, spark: Any, namespace: str) -> None
         (b'{"id": "seven"}', "does not fit the schema"),
         (b'{"at": "yesterday"}', "does not fit the schema"),
         (b'{"name": "\xff\xfe"}', "not UTF-8"),
+        (b'{"id": 1}, {"id": 2}', "not one JSON value"),
+        (b'{"id": 1}]}', "not one JSON value"),
+        (b'{"id": 1}, 2]', "not one JSON value"),
+        (b'{"name": "}', "not one JSON value"),
+        (b"}", "not one JSON value"),
     ],
 )
 def test_every_kind_of_misfit_is_told_apart(
@@ -137,7 +153,7 @@ def test_a_transform_may_fan_out(writers: Make, rows: Read, spark: Any, namespac
     assert spark.table(f"{namespace}x.all").count() == 5
 
 
-def test_the_own_table_keeps_the_marks_even_without_rows(writers: Make, lake: IcebergLake) -> None:
+def test_the_own_table_keeps_the_marks_even_without_rows(writers: Make) -> None:
     """A transform that sends everything elsewhere still goes on where it ended."""
     ingest(writers, [b"v"] * 3, lake_transform=lambda frame: {"elsewhere": frame})
     consumer, writer = writers({P0: []})

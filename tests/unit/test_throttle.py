@@ -26,7 +26,7 @@ class HandClock:
 def test_whoever_waits_as_told_keeps_the_rate(rate: float, sizes: list[int]) -> None:
     """All bytes take as long as the rate says, whatever the sizes of the fetches."""
     clock = HandClock()
-    throttle = Throttle(rate, clock)
+    throttle = Throttle(clock, 1e6, rate)
     for size in sizes:
         throttle.take(size, 1)
         clock.sleep(throttle.wait())
@@ -36,14 +36,25 @@ def test_whoever_waits_as_told_keeps_the_rate(rate: float, sizes: list[int]) -> 
 def test_idle_time_is_not_saved_up() -> None:
     """After a pause the rate holds at once."""
     clock = HandClock(100.0)
-    throttle = Throttle(1000.0, clock)
+    throttle = Throttle(clock, 1e6, 1000.0)
     throttle.take(500, 5)
     assert throttle.wait() == 0.5
 
 
 def test_a_fetch_takes_a_tenth_of_a_second_of_capacity() -> None:
     """The number of records to fetch follows their size."""
-    throttle = Throttle(100_000.0, HandClock())
+    throttle = Throttle(HandClock(), 1e6, 100_000.0)
     for _ in range(60):
         throttle.take(100_000, 100)
     assert throttle.batch(5000) == 10
+
+
+def test_without_a_rate_a_fetch_is_bounded_by_its_bytes() -> None:
+    """Large records are fetched few at a time, small ones many; nobody waits."""
+    throttle = Throttle(HandClock(), 1e6)
+    throttle.take(500_000, 1)
+    assert throttle.batch(5000) == 2
+    assert throttle.wait() == 0.0
+    for _ in range(60):
+        throttle.take(100_000, 1000)
+    assert throttle.batch(5000) == 5000
