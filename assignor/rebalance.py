@@ -1,7 +1,8 @@
 """One round of a rebalance as the leader sees it: claims and load in, shares and reasons out.
 
-A decision is made once per cause. Its cause is the plan's epoch, the members (capacity, draining,
-subscription) and the partitions there are; write speeds alone are no cause. As long as the cause is
+A decision is made once per cause. Its cause is the plan's epoch, the members that may hold
+something (capacity, subscription) and the partitions there are; write speeds alone are no cause,
+and neither is the end of a member that was drained. As long as the cause is
 the same, a further round (the second of a cooperative move, a forced rejoin) only completes what
 was decided, so nothing moves when nothing changed, whatever the heuristic.
 """
@@ -123,7 +124,7 @@ def _cause(
     policy: Policy,
 ) -> str:
     cause = [
-        sorted([m.id, sorted(m.topics), m.capacity, m.draining, m.rack] for m in members),
+        sorted([m.id, sorted(m.topics), m.capacity, m.rack] for m in members if not m.draining),
         sorted(partitions),
         [0 if plan is None else plan.epoch, policy.heuristic, policy.capacity, policy.headroom],
     ]

@@ -21,17 +21,16 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, Self, TypeAlias
 
-from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, Message
-from confluent_kafka import Consumer as DataConsumer
+from confluent_kafka import KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as RawPartition
-from kafka.errors import CommitFailedError, KafkaTimeoutError
 from kafka.errors import KafkaError as KafkaPythonError
 
 from trimtab.assignor.clock import Clock, SystemClock
 from trimtab.assignor.errors import TrimtabError
 from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk.bookkeeping import Bookkeeping, parting
-from trimtab.consumer_sdk.errors import ConsumerClosed, InvalidSetting
+from trimtab.consumer_sdk.errors import ConsumerClosed
+from trimtab.consumer_sdk.fetching import rewind, starts, stop
 from trimtab.consumer_sdk.membership.events import (
     Assigned,
     Committed,
@@ -43,6 +42,7 @@ from trimtab.consumer_sdk.membership.events import (
 )
 from trimtab.consumer_sdk.membership.member import Member
 from trimtab.consumer_sdk.settings import parse
+from trimtab.consumer_sdk.translate import as_kafka_error, data_plane, key, key_of, offsets_of
 
 log = logging.getLogger("trimtab.consumer_sdk")
 
@@ -66,7 +66,7 @@ class Consumer:
     def __init__(self, config: Mapping[str, Any], *, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
         self._settings = parse(config)
-        self._data = _data_plane(self._settings.data)
+        self._data = data_plane(self._settings.data)
         self._book = Bookkeeping()
         self._member: Member | None = None
         self._callbacks: dict[str, Callback | None] = {}
@@ -176,7 +176,7 @@ class Consumer:
         """Note offsets for the next commit; needs enable.auto.offset.store=false."""
         if self._settings.auto_store:
             raise KafkaException(KafkaError(KafkaError._INVALID_ARG, _STORE_HINT))  # noqa: SLF001
-        self._book.stored.update(self._owned_only(_offsets_of(message, offsets)))
+        self._book.stored.update(self._owned_only(offsets_of(message, offsets)))
 
     def committed(
         self, partitions: Sequence[RawPartition], timeout: float = 10
@@ -190,7 +190,7 @@ class Consumer:
 
     def seek(self, partition: RawPartition) -> None:
         """Go on at another offset; the stored offset of before is forgotten."""
-        self._book.stored.pop(_key(partition), None)
+        self._book.stored.pop(key(partition), None)
         self._data.seek(partition)
 
     # -- partitions -------------------------------------------------------------------------------
@@ -203,13 +203,13 @@ class Consumer:
         """Inside `on_assign`: begin at these offsets; without a subscription: read just these."""
         if self._member is None:
             self._data.assign(list(partitions))
-            self._book.own(_key(p) for p in partitions)
+            self._book.own(key(p) for p in partitions)
             return
         self.incremental_assign(partitions)
 
     def incremental_assign(self, partitions: Sequence[RawPartition]) -> None:
         """Inside `on_assign`: begin to read at these offsets."""
-        wanted = [p for p in partitions if _key(p) in self._book.owned]
+        wanted = [p for p in partitions if key(p) in self._book.owned]
         self._data.incremental_assign(wanted)
         if self._started is not None:
             self._started += wanted
@@ -222,16 +222,16 @@ class Consumer:
 
     def incremental_unassign(self, partitions: Sequence[RawPartition]) -> None:
         """As in `unassign`: revoked partitions have stopped before the callback runs."""
-        self._stop_fetching(_key(p) for p in partitions)
+        stop(self._data, [key(p) for p in partitions])
 
     def pause(self, partitions: Sequence[RawPartition]) -> None:
         """Stop handing out records of these partitions."""
-        self._book.paused |= {_key(p) for p in partitions}
+        self._book.paused |= {key(p) for p in partitions}
         self._data.pause(list(partitions))
 
     def resume(self, partitions: Sequence[RawPartition]) -> None:
         """Go on with these partitions."""
-        self._book.paused -= {_key(p) for p in partitions}
+        self._book.paused -= {key(p) for p in partitions}
         if not self._suspended:
             self._data.resume(list(partitions))
 
@@ -292,23 +292,14 @@ class Consumer:
     def _fetch(self, wanted: int, timeout: float) -> list[Message]:
         messages: list[Message] = self._data.consume(wanted, timeout=timeout)
         if messages and not self._may_read():  # frozen on the way: the lease ended meanwhile
-            self._put_back(messages)
+            rewind(self._data, messages)
             return []
         if self._book.released:
             wall = self._clock.wall()
             for message in messages:
                 if message.error() is None:
-                    self._book.first_read(_key_of(message), wall)
+                    self._book.first_read(key_of(message), wall)
         return messages
-
-    def _put_back(self, messages: Iterable[Message]) -> None:
-        """Go back to before these records, as if they had never been fetched."""
-        first: dict[TopicPartition, int] = {}
-        for message in messages:
-            if message.error() is None:
-                first.setdefault(_key_of(message), int(message.offset() or 0))
-        for partition, offset in first.items():
-            self._data.seek(RawPartition(*partition, offset))
 
     def _serve(self) -> None:
         """Take everything from the inbox, in order; commit by the clock."""
@@ -346,35 +337,21 @@ class Consumer:
     def _on_assigned(self, partitions: frozenset[TopicPartition]) -> None:
         fresh = partitions - self._book.owned
         self._book.own(fresh)
-        starts = self._starts(fresh)
+        beginnings = starts(self._data, self._book, fresh)
         self._started = []
         try:
             self._call("assign", fresh)
         finally:
-            begun = {_key(p) for p in self._started}
+            begun = {key(p) for p in self._started}
             self._started = None
-        self._data.incremental_assign([p for p in starts if _key(p) not in begun])
+        self._data.incremental_assign([p for p in beginnings if key(p) not in begun])
         # librdkafka remembers a pause beyond the end of an assignment; a new owner begins afresh
-        (self._data.pause if self._suspended else self._data.resume)(starts)
-
-    def _starts(self, partitions: Iterable[TopicPartition]) -> list[RawPartition]:
-        """Return where to begin: at the committed offsets, else as auto.offset.reset says."""
-        asked = [RawPartition(*p) for p in sorted(partitions)]
-        try:
-            found = self._data.committed(asked, timeout=5) if asked else []
-        except KafkaException as error:
-            log.warning("committed offsets: %s; librdkafka will ask again", error)
-            return asked
-        for partition in found:
-            self._book.taken_over(_key(partition), partition.metadata)
-        offsets = {_key(p): p.offset for p in found if p.error is None and p.offset >= 0}
-        self._book.committed.update(offsets)
-        return [RawPartition(*_key(p), offsets.get(_key(p), OFFSET_INVALID)) for p in asked]
+        (self._data.pause if self._suspended else self._data.resume)(beginnings)
 
     def _on_revoked(self, partitions: frozenset[TopicPartition]) -> None:
         reached = {p: o for p, o in self._stored().items() if p in partitions}
         self._book.leaving = dict(reached)
-        self._stop_fetching(partitions)
+        stop(self._data, partitions)
         try:
             self._call("revoke", partitions)
         finally:
@@ -399,7 +376,7 @@ class Consumer:
         log.warning(
             "lost %s: the group went on without this consumer", ", ".join(map(str, sorted(gone)))
         )
-        self._stop_fetching(gone)
+        stop(self._data, gone)
         self._book.forget(gone)
         self._call("lost", gone)
 
@@ -422,12 +399,6 @@ class Consumer:
                 answer, [RawPartition(*p, at.offset) for p, at in positions.items()]
             )
 
-    def _stop_fetching(self, partitions: Iterable[TopicPartition]) -> None:
-        reading = {_key(p) for p in self._data.assignment()}
-        gone = [RawPartition(*p) for p in partitions if p in reading]
-        if gone:
-            self._data.incremental_unassign(gone)
-
     def _call(self, name: str, partitions: Iterable[TopicPartition]) -> None:
         callback = self._callbacks.get(name)
         if callback is not None:
@@ -445,7 +416,7 @@ class Consumer:
     ) -> dict[TopicPartition, int]:
         if message is None and offsets is None:
             return self._stored()
-        return self._owned_only(_offsets_of(message, offsets))
+        return self._owned_only(offsets_of(message, offsets))
 
     def _owned_only(self, offsets: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
         strange = sorted(offsets.keys() - self._book.owned)
@@ -459,7 +430,7 @@ class Consumer:
         if not self._settings.auto_store:
             return dict(self._book.stored)
         reached = self._data.position([RawPartition(*p) for p in self._book.owned])
-        offsets = {_key(p): p.offset for p in reached if p.offset >= 0}
+        offsets = {key(p): p.offset for p in reached if p.offset >= 0}
         return {**self._book.leaving, **offsets}
 
     def _leave(self) -> None:
@@ -476,38 +447,3 @@ class Consumer:
 
 _SILENT: Final = "has been silent for a session timeout: holding back all records until it answers"
 _STORE_HINT: Final = "store_offsets() needs enable.auto.offset.store=false"
-
-
-def as_kafka_error(error: Exception) -> KafkaError:
-    """Return confluent-kafka's error for one of kafka-python's."""
-    cause = error.args[0] if isinstance(error, CommitFailedError) and error.args else error
-    if isinstance(cause, KafkaPythonError) and not isinstance(cause, CommitFailedError):
-        if isinstance(cause, KafkaTimeoutError):
-            return KafkaError(KafkaError._TIMED_OUT, str(error))  # noqa: SLF001 - its public name
-        return KafkaError(int(getattr(cause, "errno", -1)), str(error))
-    return KafkaError(KafkaError.ILLEGAL_GENERATION, str(error))
-
-
-def _data_plane(config: dict[str, Any]) -> DataConsumer:
-    try:
-        return DataConsumer(config)
-    except KafkaException as error:
-        raise InvalidSetting(
-            f"librdkafka refuses the configuration: {error.args[0].str()}"
-        ) from None
-
-
-def _offsets_of(
-    message: Message | None, offsets: Sequence[RawPartition] | None
-) -> dict[TopicPartition, int]:
-    if message is not None:
-        return {_key_of(message): int(message.offset() or 0) + 1}
-    return {_key(p): p.offset for p in offsets or ()}
-
-
-def _key(partition: RawPartition) -> TopicPartition:
-    return TopicPartition(partition.topic, partition.partition)
-
-
-def _key_of(message: Message) -> TopicPartition:
-    return TopicPartition(str(message.topic()), int(message.partition() or 0))

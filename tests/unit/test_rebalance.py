@@ -115,6 +115,18 @@ def test_a_new_epoch_is_a_cause() -> None:
     assert sorted(len(owned) for owned in group.owned.values()) == [0, 0, 8]
 
 
+def test_a_drained_member_that_leaves_is_no_cause() -> None:
+    """Its partitions have moved already: nothing is decided afresh when it goes."""
+    view = View(Load(speeds=dict.fromkeys(PARTITIONS, 10.0)), plan(1, draining=["b"]))
+    group = Group("a", "b", "c")
+    for _ in range(3):
+        group.round(view)
+    before = {name: owned for name, owned in group.owned.items() if name != "b"}
+    group.owned.pop("b")
+    assert not group.round(view).fresh
+    assert group.owned == before
+
+
 def test_a_member_that_left_is_a_cause() -> None:
     """Its partitions go to the others at once: nobody has to let go of them."""
     group = Group("a", "b")

@@ -1,0 +1,49 @@
+"""What the consumer does to the data plane: begin, stop, go back."""
+
+import logging
+from collections.abc import Iterable
+
+from confluent_kafka import OFFSET_INVALID, KafkaException, Message
+from confluent_kafka import Consumer as DataConsumer
+from confluent_kafka import TopicPartition as RawPartition
+
+from trimtab.assignor.model import TopicPartition
+from trimtab.consumer_sdk.bookkeeping import Bookkeeping
+from trimtab.consumer_sdk.translate import key, key_of
+
+log = logging.getLogger("trimtab.consumer_sdk")
+
+
+def starts(
+    data: DataConsumer, book: Bookkeeping, partitions: Iterable[TopicPartition]
+) -> list[RawPartition]:
+    """Return where to begin: at the committed offsets, else as auto.offset.reset says."""
+    asked = [RawPartition(*p) for p in sorted(partitions)]
+    try:
+        found = data.committed(asked, timeout=5) if asked else []
+    except KafkaException as error:
+        log.warning("committed offsets: %s; librdkafka will ask again", error)
+        return asked
+    for partition in found:
+        book.taken_over(key(partition), partition.metadata)
+    offsets = {key(p): p.offset for p in found if p.error is None and p.offset >= 0}
+    book.committed.update(offsets)
+    return [RawPartition(*key(p), offsets.get(key(p), OFFSET_INVALID)) for p in asked]
+
+
+def rewind(data: DataConsumer, messages: Iterable[Message]) -> None:
+    """Go back to before these records, as if they had never been fetched."""
+    first: dict[TopicPartition, int] = {}
+    for message in messages:
+        if message.error() is None:
+            first.setdefault(key_of(message), int(message.offset() or 0))
+    for partition, offset in first.items():
+        data.seek(RawPartition(*partition, offset))
+
+
+def stop(data: DataConsumer, partitions: Iterable[TopicPartition]) -> None:
+    """Stop fetching those of the partitions that are being fetched."""
+    reading = {key(p) for p in data.assignment()}
+    gone = [RawPartition(*p) for p in partitions if p in reading]
+    if gone:
+        data.incremental_unassign(gone)
