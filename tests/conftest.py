@@ -1,4 +1,4 @@
-"""What all tests share: one broker a run, fresh names, and waiting without sleeping.
+"""What all tests share: one broker and one Spark session a run, fresh names, waiting without sleep.
 
 The broker is TRIMTAB_TEST_BOOTSTRAP where that is set, else a container where a Docker engine
 answers, else the embedded one.
@@ -11,15 +11,21 @@ import socket
 import sys
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from threading import Event
 from time import monotonic
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from trimtab.cli import broker_config
 from trimtab.cli.broker import EmbeddedBroker
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from trimtab.consumer_sdk.lake.iceberg import IcebergLake
 
 _RUN = secrets.token_hex(3)
 _NUMBERS = itertools.count(1)
@@ -82,6 +88,37 @@ def eventually() -> Eventually:
             pause.wait(0.02)
 
     return wait
+
+
+@pytest.fixture(scope="session")
+def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of the run's lake."""
+    return tmp_path_factory.mktemp("warehouse")
+
+
+@pytest.fixture(scope="session")
+def lake(warehouse: Path) -> "Iterator[IcebergLake]":
+    """The run's one Spark session, with the embedded catalog."""
+    from trimtab.consumer_sdk.lake.config import SessionConfig  # noqa: PLC0415 - pyspark is slow
+    from trimtab.consumer_sdk.lake.iceberg import IcebergLake  # noqa: PLC0415 - as above
+    from trimtab.consumer_sdk.lake.session import start  # noqa: PLC0415 - as above
+
+    options = {"spark.master": "local[2]", "spark.driver.memory": "1g"}
+    session = SessionConfig(warehouse=str(warehouse), spark=options)
+    made = IcebergLake(start(session), session.catalog_name, owns_session=True)
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="session")
+def spark(lake: "IcebergLake") -> "SparkSession":
+    return lake.spark
+
+
+@pytest.fixture
+def namespace() -> str:
+    """A namespace of tables that nobody has used."""
+    return f"ns{next(_NUMBERS)}"
 
 
 def _fresh(request: pytest.FixtureRequest) -> str:

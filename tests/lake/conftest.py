@@ -1,9 +1,5 @@
-"""One real Spark session with a real Iceberg catalog for all lake tests.
+"""Writers over a consumer that is a list of values: the rest of the path is real."""
 
-Each test gets a namespace of its own.
-"""
-
-import itertools
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -15,37 +11,9 @@ import pytest
 from confluent_kafka import TopicPartition as RawPartition
 
 from trimtab.assignor.model import TopicPartition
-from trimtab.consumer_sdk.lake.config import LakeConfig, SessionConfig, parse
+from trimtab.consumer_sdk.lake.config import LakeConfig, parse
 from trimtab.consumer_sdk.lake.iceberg import IcebergLake
-from trimtab.consumer_sdk.lake.session import start
 from trimtab.consumer_sdk.lake.writer import LakeWriter
-
-_NUMBERS = itertools.count(1)
-
-
-@pytest.fixture(scope="session")
-def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("warehouse")
-
-
-@pytest.fixture(scope="session")
-def lake(warehouse: Path) -> Iterator[IcebergLake]:
-    """The embedded catalog in a folder of this run."""
-    spark = {"spark.master": "local[2]", "spark.driver.memory": "1g"}
-    session = SessionConfig(warehouse=str(warehouse), spark=spark)
-    made = IcebergLake(start(session), session.catalog_name, owns_session=True)
-    yield made
-    made.close()
-
-
-@pytest.fixture(scope="session")
-def spark(lake: IcebergLake) -> Any:
-    return lake.spark
-
-
-@pytest.fixture
-def namespace() -> str:
-    return f"ns{next(_NUMBERS)}"
 
 
 @dataclass
