@@ -1,0 +1,57 @@
+"""Every program in examples/ runs and prints what it promises."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+
+pytestmark = [pytest.mark.broker]
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def run(name: str, *arguments: str) -> str:
+    command = [sys.executable, str(EXAMPLES / name), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=150, check=True).stdout
+
+
+@pytest.fixture
+def orders(topic: Callable[..., str], bootstrap: str) -> str:
+    """A topic with ten orders, half of them paid."""
+    name = topic(partitions=2)
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for number in range(10):
+        value = f"{'paid' if number % 2 else 'open'} order {number}"
+        producer.produce(name, value.encode(), partition=0)
+    producer.flush()
+    return name
+
+
+@pytest.mark.parametrize("name", ["consume.py", "plain_kafka_python.py"])
+def test_the_consumers_print_ten_records(name: str, bootstrap: str, orders: str) -> None:
+    """Both ways to consume read the topic from its beginning."""
+    printed = run(name, bootstrap, orders)
+    assert printed.count(" order ") == 10
+    assert "0 0 b'open order 0'" in printed
+
+
+def test_the_heuristic_deals_in_turn() -> None:
+    """The example of a heuristic gives every other partition to the same member."""
+    assert run("own_heuristic.py").splitlines()[:3] == ["orders-0 a", "orders-1 b", "orders-2 a"]
+
+
+def test_the_lake_example_writes_what_is_paid(bootstrap: str, orders: str, tmp_path: Path) -> None:
+    """The transform's five rows are in the table, and the command lists them."""
+    run("lake.py", bootstrap, orders, str(tmp_path / "warehouse"))
+    command = [sys.executable, "-m", "trimtab.cli", "tables", "--format", "json"]
+    listed = subprocess.run(
+        [*command, "--warehouse", str(tmp_path / "warehouse")],
+        capture_output=True,
+        text=True,
+        timeout=150,
+        check=True,
+    )
+    assert '"rows": 5' in listed.stdout
