@@ -113,3 +113,5 @@ def _log_to_stderr() -> None:
     form = "%(asctime)s %(levelname).1s %(name)s: %(message)s"
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format=form, datefmt="%H:%M:%S")
     logging.getLogger("trimtab").setLevel(logging.INFO)
+    # kafka-python tells of a missing topic at each look; our own word for it comes once
+    logging.getLogger("kafka.cluster").setLevel(logging.ERROR)
