@@ -1,4 +1,4 @@
-"""What every table format promises to the sink; another format is another parameter of `formats`."""
+"""What every table format promises to the sink; another format is one more of `formats`."""
 
 from collections.abc import Callable
 from pathlib import Path
