@@ -1,18 +1,13 @@
 """A real single-node Kafka in KRaft mode, started from published jars.
 
 Rules: it listens on the loopback only. It is ready when an admin client gets an answer, not before.
-It never outlives this process (see `broker_guard`). Its folder is removed at the end unless the
+It never outlives this process (see `guarded`). Its folder is removed at the end unless the
 caller named one or asked to keep it.
 """
 
 import errno
-import json
-import os
-import select
 import shutil
 import socket
-import subprocess
-import sys
 import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
@@ -24,6 +19,7 @@ from trimtab.assignor.clock import Clock, SystemClock
 from trimtab.assignor.errors import SettingError
 from trimtab.cli import broker_config as config
 from trimtab.cli.errors import BrokerFailed, DataInUse, PortInUse
+from trimtab.cli.guarded import Guarded
 from trimtab.consumer_sdk.jars import Progress, fetch
 from trimtab.consumer_sdk.java import require_java
 
@@ -62,7 +58,7 @@ class EmbeddedBroker:
         self._listeners = listeners
         self._properties = properties
         self._clock = clock or SystemClock()
-        self._guard: subprocess.Popen[str] | None = None
+        self._guarded: Guarded | None = None
 
     @property
     def bootstrap(self) -> str:
@@ -108,18 +104,10 @@ class EmbeddedBroker:
 
     def stop(self) -> None:
         """Stop the broker; with data to keep it may close its logs first. May be called twice."""
-        guard, self._guard = self._guard, None
-        if guard is None:
+        guarded, self._guarded = self._guarded, None
+        if guarded is None:
             return
-        assert guard.stdin is not None
-        guard.stdin.close()  # the guard takes it from here
-        try:
-            guard.wait(GRACE_SECONDS + 10)
-        except subprocess.TimeoutExpired:
-            guard.kill()
-            guard.wait()
-        assert guard.stdout is not None
-        guard.stdout.close()
+        guarded.stop()
         if not self._keeps:
             shutil.rmtree(self.folder, ignore_errors=True)  # in case the guard was killed
 
@@ -138,7 +126,12 @@ class EmbeddedBroker:
             self.folder, self.ports, {**plain, **self._listeners}, self._properties
         )
         config.write_files(self.folder, values)
-        self._guard = self._start_guard(config.commands(java, jars, self.folder))
+        self._guarded = Guarded(
+            config.commands(java, jars, self.folder),
+            self.log,
+            GRACE_SECONDS if self._keeps else 0,
+            None if self._keeps else self.folder,
+        )
         try:
             self._await_answer()
         except BaseException:
@@ -152,23 +145,6 @@ class EmbeddedBroker:
             self.folder = self._data.absolute()
             self.folder.mkdir(parents=True, exist_ok=True)
         self.log.write_bytes(b"")
-
-    def _start_guard(self, commands: list[list[str]]) -> "subprocess.Popen[str]":
-        task = {
-            "commands": commands,
-            "grace": GRACE_SECONDS if self._keeps else 0,
-            "log": str(self.log),
-            "parent": os.getpid(),
-            "remove": "" if self._keeps else str(self.folder),
-        }
-        guard = str(Path(__file__).with_name("broker_guard.py"))
-        return subprocess.Popen(  # noqa: S603 - our own program
-            [sys.executable, "-I", "-S", guard, json.dumps(task)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            start_new_session=True,  # Ctrl-C is for us; we stop the broker in our own time
-        )
 
     def _await_answer(self) -> None:
         from confluent_kafka.admin import AdminClient  # noqa: PLC0415 - keeps --help fast
@@ -192,17 +168,13 @@ class EmbeddedBroker:
 
     def _listen(self, seconds: float) -> None:
         """Hear the guard for so long. Raises PortInUse, DataInUse, BrokerFailed at an end."""
-        assert self._guard is not None
-        assert self._guard.stdout is not None
-        if not select.select([self._guard.stdout], [], [], seconds)[0]:
-            return
-        match self._guard.stdout.readline().split():
-            case ["pid", pid]:
-                self.pid = int(pid)
-            case ["end", code]:
-                raise self._failed(f"the broker ended with code {code}")
-            case _:
-                raise self._failed("the broker's guard was killed")
+        assert self._guarded is not None
+        self._guarded.hear(seconds)
+        self.pid = self._guarded.pid
+        if self._guarded.killed:
+            raise self._failed("the broker's guard was killed")
+        if self._guarded.ended:
+            raise self._failed(f"the broker ended with code {self._guarded.code}")
 
     def _failed(self, what: str) -> PortInUse | DataInUse | BrokerFailed:
         said = self.log.read_text(errors="replace").splitlines() if self.log.exists() else []

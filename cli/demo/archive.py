@@ -16,7 +16,7 @@ from typing import Final
 from trimtab.consumer_sdk.jars import cache_folder
 from trimtab.consumer_sdk.java import require_java
 
-SMALL: Final = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+SMALL: Final = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData"
 """Options of a small JVM that starts quickly; the archive is made and used with the same."""
 
 MAKING_SECONDS: Final = 180.0
@@ -24,7 +24,7 @@ MAKING_SECONDS: Final = 180.0
 
 def options(archive: Path | None) -> str:
     """Return the options of a worker's JVM."""
-    return SMALL if archive is None else f"{SMALL} -XX:SharedArchiveFile={archive} -Xshare:auto"
+    return SMALL if archive is None else f'{SMALL} "-XX:SharedArchiveFile={archive}" -Xshare:auto'
 
 
 def find() -> Path | None:
@@ -73,7 +73,7 @@ def _dump(archive: str) -> None:
         spark = {
             "spark.master": "local[1]",
             "spark.driver.memory": "512m",
-            "spark.driver.extraJavaOptions": f"{SMALL} -XX:ArchiveClassesAtExit={archive}",
+            "spark.driver.extraJavaOptions": f'{SMALL} "-XX:ArchiveClassesAtExit={archive}"',
         }
         open_lake(SessionConfig(warehouse=folder, spark=spark), warm=True).close()
 

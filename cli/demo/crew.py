@@ -1,14 +1,15 @@
 """The processes of the demo: a real `trimtab sidecar`, and the `trimtab ingest` workers it starts.
 
 Rules: at the end nothing of them is left. A good end is the sidecar's own: on SIGTERM it stops its
-workers, and they flush and leave. On any other end all are killed, found by the sidecar's state
-folder, so that one that was just being started is found too.
+workers, and they flush and leave; so it does when the demo itself is killed, by its guard. On any
+other end all are killed, found by the sidecar's state folder, so that one that was just being
+started is found too.
 """
 
 import json
 import os
+import shutil
 import signal
-import subprocess
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
@@ -19,6 +20,7 @@ import yaml
 
 from trimtab.assignor.clock import Clock
 from trimtab.cli.demo.script import CAPACITY, RECORD, Script
+from trimtab.cli.guarded import Guarded
 from trimtab.sidecar.restarts import NAME as RESTART_FILE
 from trimtab.sidecar.restarts import request
 from trimtab.sidecar.targets.process import Processes
@@ -47,7 +49,7 @@ def ingest_settings(
         "spark.master": "local[1]",
         "spark.driver.memory": "512m",
         "spark.ui.enabled": False,
-        "spark.driver.extraJavaOptions": java_options,
+        "spark.driver.extraJavaOptions": f'{java_options} "-Djava.io.tmpdir={out / "tmp"}"',
     }
 
 
@@ -92,7 +94,7 @@ class Crew:
         self._out = out
         self._state = out / "state"
         self._clock = clock
-        self._sidecar: subprocess.Popen[bytes] | None = None
+        self._sidecar: Guarded | None = None
 
     def write(self, ingest: Mapping[str, Any], sidecar: Mapping[str, Any]) -> None:
         """Write both configurations."""
@@ -102,14 +104,14 @@ class Crew:
 
     def start(self) -> None:
         """Start the sidecar; it starts the workers."""
-        with (self._out / "sidecar.log").open("wb") as log:
-            self._sidecar = subprocess.Popen(  # noqa: S603 - our own command
-                [sys.executable, "-m", "trimtab.cli", "sidecar", "-c", self._out / "sidecar.yaml"],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,  # Ctrl-C is for the demo, which then stops all in order
-            )
+        (self._out / "tmp").mkdir(exist_ok=True)
+        config = str(self._out / "sidecar.yaml")
+        self._sidecar = Guarded(
+            [[sys.executable, "-m", "trimtab.cli", "sidecar", "--config", config]],
+            self._out / "sidecar.log",
+            END_SECONDS,
+            environ={"TMPDIR": str(self._out / "tmp")},  # for what killed workers leave behind
+        )
 
     @property
     def web(self) -> str | None:
@@ -121,8 +123,9 @@ class Crew:
     @property
     def fault(self) -> str | None:
         """What to say if the sidecar has ended by itself."""
-        code = None if self._sidecar is None else self._sidecar.poll()
-        return None if code is None else f"the sidecar ended with code {code}: {self._last_words()}"
+        if self._sidecar is not None:
+            self._sidecar.hear(0.0)
+        return self._fault() if self._sidecar is not None and self._sidecar.ended else None
 
     def kill(self, worker: str) -> bool:
         """SIGKILL a worker and its JVM, as a machine would that loses power."""
@@ -143,22 +146,19 @@ class Crew:
 
     def finish(self) -> str | None:
         """End in good order: workers flush and leave. Returns what went wrong, if anything did."""
-        sidecar = self._sidecar
-        if sidecar is None:
+        if self._sidecar is None:
             return None
-        sidecar.terminate()
-        try:
-            code = sidecar.wait(END_SECONDS)
-        except subprocess.TimeoutExpired:
-            return f"the sidecar and its workers did not end within {END_SECONDS:.0f} s"
-        return None if code == 0 else f"the sidecar ended with code {code}: {self._last_words()}"
+        self._sidecar.stop()
+        return self._fault()
 
     def abandon(self) -> None:
-        """Kill whatever still runs; does nothing after a good end."""
+        """Kill whatever still runs, and remove the temporary files; after a good end only those."""
         if self._sidecar is None:
             return
-        self._sidecar.kill()
-        self._sidecar.wait()
+        with suppress(ProcessLookupError):
+            if self._sidecar.pid and not self._sidecar.ended:
+                os.kill(self._sidecar.pid, signal.SIGKILL)
+        self._sidecar.stop()
         target = Processes((), self._state, self._clock, patience=0.0)
         deadline = self._clock.monotonic() + KILL_SECONDS
         while (alive := target.replicas()) and self._clock.monotonic() < deadline:
@@ -166,6 +166,12 @@ class Crew:
                 self.kill(worker.name)
             self._clock.sleep(0.05)
         target.close()
+        shutil.rmtree(self._out / "tmp", ignore_errors=True)
+
+    def _fault(self) -> str | None:
+        assert self._sidecar is not None
+        code = self._sidecar.code
+        return None if code == 0 else f"the sidecar ended with code {code}: {self._last_words()}"
 
     def _last_words(self) -> str:
         lines = (self._out / "sidecar.log").read_text(errors="replace").splitlines()

@@ -26,8 +26,8 @@ COLUMNS: Final = """
     coalesce(max(offset), -1) + 1 AS next,
     sum(crc32(value)) AS checksums,
     count_if(NOT coalesce(
-        lpad(lower(hex(crc32(substring(value, 1, length(value) - 8)))), 8, '0')
-            = decode(substring(value, -8, 8), 'UTF-8')
+        encode(lpad(lower(hex(crc32(substring(value, 1, length(value) - 8)))), 8, '0'), 'UTF-8')
+            = substring(value, -8, 8)
         AND startswith(value, encode(concat_ws(' ', topic, partition, offset, ''), 'UTF-8'))
         AND key = encode(concat_ws('-', topic, partition, offset), 'UTF-8'), false)) AS corrupt
 """

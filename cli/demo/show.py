@@ -41,7 +41,7 @@ FIRST_READER: Final = 120.0  # seconds in which the first consumer must read eve
 SETTLED: Final = 180.0  # seconds in which all must be read after the last record
 FEW: Final = 3  # consumers: a restart of so many takes half a minute
 LATEST: Final = 0.85  # of the show: then the restart begins however many there are
-OURS: Final = ("lake", "state", "sidecar.log", "sidecar.yaml", "ingest.yaml", "demo.png")
+OURS: Final = ("lake", "state", "tmp", "sidecar.yaml", "ingest.yaml", "demo.png", "sidecar.log")
 """What a show leaves in its folder, and the next one takes away."""
 
 

@@ -83,6 +83,7 @@ def bar(
         shades = COLOURS[script.topics.index(where.topic)]
         label = str(where.partition) if end > start else ""
         text.append(label.ljust(end - start), style=f"bold white on {shades[where.partition % 2]}")
+    text.truncate(width)
     text.append("·" * max(0, width - (ends[-1] if ends else 0)), style="dim")
     return text
 

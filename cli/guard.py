@@ -1,10 +1,11 @@
-"""A small process between Trimtab and the broker's JVM: whoever dies, nothing is left running.
+"""A small process between Trimtab and what it starts: whoever dies, nothing is left running.
 
-Run by path with one JSON argument, so that it needs the standard library alone. Rules: its standard
-input ends when its parent is gone, however that went; then the JVM is stopped and the temporary
-folder removed. Should the guard itself be killed, the kernel kills the JVM (Linux). What happens is
-told on standard output: "pid N" when a command has started, "end CODE" when all is over; after an
-"end" the folder stays until standard input ends, so that the parent can read the log.
+Run by path with one JSON argument, so that it needs the standard library alone (`guarded` is the
+other side). Rules: its standard input ends when its parent is gone, however that went; then the
+command is stopped and the folder to remove is removed. Should the guard itself be killed, the
+kernel kills the command (Linux). What happens is told on standard output: "pid N" when a command
+has started, "end CODE" when the last one is over; the folder stays until standard input ends, so
+that the parent can read the log in it.
 """
 
 import contextlib
@@ -22,23 +23,21 @@ from types import FrameType
 from typing import Any, Final
 
 PR_SET_PDEATHSIG: Final = 1
-TICK: Final = 0.1  # seconds between two looks at the JVM
-STOPPED: Final = -1  # "the parent is gone" among exit codes
+TICK: Final = 0.1  # seconds between two looks at the command
 
 
 def main(task: dict[str, Any]) -> None:
     """Run `commands` one after the other until one fails or the parent is gone."""
     signal.signal(signal.SIGTERM, _leave)
     try:
-        code = 0
+        code, gone = 0, False
         for command in task["commands"]:
-            code = _run(command, task)
-            if code:
+            code, gone = _run(command, task)
+            if code or gone:
                 break
-        if code != STOPPED:
-            _tell(f"end {code}")
-            while not _parent_gone(task["parent"]):
-                pass
+        _tell(f"end {code}")
+        while not gone:
+            gone = _parent_gone(task["parent"])
     finally:
         if task["remove"]:
             shutil.rmtree(task["remove"], ignore_errors=True)
@@ -48,8 +47,8 @@ def _leave(_signal: int, _frame: FrameType | None) -> None:
     sys.exit(0)  # by way of the `finally` blocks
 
 
-def _run(command: list[str], task: dict[str, Any]) -> int:
-    """Return the command's exit code, or STOPPED when the parent went first."""
+def _run(command: list[str], task: dict[str, Any]) -> tuple[int, bool]:
+    """Return the command's exit code, and whether the parent went first."""
     with (
         Path(task["log"]).open("ab") as log,
         subprocess.Popen(  # noqa: S603 - the parent's command
@@ -60,14 +59,14 @@ def _run(command: list[str], task: dict[str, Any]) -> int:
             preexec_fn=_die_with_me(),  # noqa: PLW1509 - this process has one thread
         ) as child,
     ):
+        gone = False
         try:
             _tell(f"pid {child.pid}")
-            while child.poll() is None:
-                if _parent_gone(task["parent"]):
-                    return STOPPED
-            return child.returncode
+            while child.poll() is None and not gone:
+                gone = _parent_gone(task["parent"])
         finally:
             _stop(child, task["grace"])
+        return child.wait(), gone
 
 
 def _stop(child: "subprocess.Popen[bytes]", grace: float) -> None:
@@ -97,7 +96,7 @@ def _die_with_me() -> Callable[[], None] | None:
 
 def _tell(line: str) -> None:
     with contextlib.suppress(OSError):  # nobody listens any more
-        print(line, flush=True)  # noqa: T201 - the protocol with the parent
+        os.write(sys.stdout.fileno(), f"{line}\n".encode())
 
 
 if __name__ == "__main__":

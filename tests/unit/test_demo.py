@@ -1,0 +1,197 @@
+"""The demo's pure parts: the script, the records, the pace, the proof, and what is shown."""
+
+import random
+import zlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from rich.console import Console
+
+from trimtab.assignor.model import TopicPartition
+from trimtab.cli.demo import crew, payload
+from trimtab.cli.demo.picture import save
+from trimtab.cli.demo.producers import Pace, Tally
+from trimtab.cli.demo.proof import Proof, Stored, prove
+from trimtab.cli.demo.script import CAPACITY, PARTITIONS, RECORD, SHARES, Script
+from trimtab.cli.demo.view import Story, bar, frame, line, spark
+from trimtab.cli.demo.watch import Moment, Numbers
+from trimtab.consumer_sdk import ingest
+from trimtab.sidecar import settings as sidecar
+
+ORDERS = TopicPartition("orders", 0)
+CLICKS = TopicPartition("clicks", 3)
+DATA = Stored(rows=2, distinct=2, next=2, checksums=30)
+TOLD = Tally(records=2, checksums=30)
+
+
+@pytest.mark.parametrize("seconds", [20.0, 60.0, 160.0])
+def test_load_goes_up_then_down(seconds: float) -> None:
+    """The load climbs to its peak, stays, and comes down to where it began."""
+    script = Script(seconds)
+    levels = [script.level(seconds * i / 100) for i in range(101)]
+    top = levels.index(max(levels))
+    assert levels[: top + 1] == sorted(levels[: top + 1])
+    assert levels[top:] == sorted(levels[top:], reverse=True)
+    assert levels[0] == levels[-1] < levels[top] == pytest.approx(script.peak * CAPACITY)
+
+
+def test_partitions_walk_and_make_up_the_level() -> None:
+    """Partitions together are as fast as the script says, topics by their shares."""
+    script = Script()
+    speeds = script.speeds()
+    levels = [script.level(float(tick)) for tick in range(len(speeds))]
+    assert speeds.shape == (len(levels), PARTITIONS * len(SHARES))
+    assert speeds.sum(axis=1).tolist() == pytest.approx(levels)
+    assert speeds.max() < CAPACITY  # no partition is more than a consumer can read
+    by_topic = dict.fromkeys(SHARES, 0.0)
+    for where, total in zip(script.partitions, speeds.sum(axis=0).tolist(), strict=True):
+        by_topic[where.topic] += total
+    assert sorted(by_topic, key=lambda t: by_topic[t], reverse=True) == list(SHARES)
+
+
+def test_same_seed_same_load() -> None:
+    """A show can be repeated: the seed decides the walk."""
+    assert (Script(seed=3).speeds() == Script(seed=3).speeds()).all()
+    assert (Script(seed=3).speeds() != Script(seed=4).speeds()).any()
+
+
+def test_record_says_who_it_is_and_checks_itself() -> None:
+    """A record has the wanted size, names its place, and ends in the checksum of the rest."""
+    record = payload.make(ORDERS, 41, RECORD, random.Random(1))  # noqa: S311 - filler
+    assert len(record.key) + len(record.value) == RECORD
+    assert record.value.startswith(b"orders 0 41 ")
+    assert int(record.value[-8:], 16) == zlib.crc32(record.value[:-8])
+    assert record.checksum == zlib.crc32(record.value)
+
+
+def test_pace_follows_the_speeds() -> None:
+    """Over time as many records are due as the speeds ask for, whatever the slices."""
+    script = Script(20)
+    speeds = script.speeds()
+    pace = Pace(speeds, 100.0)
+    due = [0] * speeds.shape[1]
+    for step in range(1, 401):
+        due = [a + b for a, b in zip(due, pace.due(100.0 + step * 0.05), strict=True)]
+    assert due == pytest.approx((speeds.sum(axis=0) / RECORD).tolist(), abs=2.5)
+
+
+def test_good_proof_has_the_line() -> None:
+    """When tables, broker and producers agree, the verdict is the promised line."""
+    found = prove({ORDERS: DATA}, {ORDERS: 2}, {ORDERS: TOLD})
+    assert found == Proof(2, 0, 0, 0)
+    assert (found.good, found.line()) == (True, "exactly once: 2 records, 0 lost, 0 duplicated")
+
+
+@pytest.mark.parametrize(
+    ("stored", "lost", "duplicated", "corrupt"),
+    [
+        ({}, 2, 0, 0),
+        ({ORDERS: Stored(1, 1, 2, 10)}, 1, 0, 0),
+        ({ORDERS: Stored(3, 2, 2, 40)}, 0, 1, 0),
+        ({ORDERS: Stored(2, 1, 1, 30)}, 1, 1, 0),
+        ({ORDERS: Stored(2, 2, 2, 30, corrupt=1)}, 0, 0, 1),
+    ],
+    ids=["no table", "one lost", "one doubled", "one doubled hides one lost", "one corrupt"],
+)
+def test_bad_proof_counts(
+    stored: dict[TopicPartition, Stored], lost: int, duplicated: int, corrupt: int
+) -> None:
+    """Each way to fail is counted, and the line says NOT."""
+    found = prove(stored, {ORDERS: 2}, {ORDERS: TOLD})
+    assert (found.lost, found.duplicated, found.corrupt) == (lost, duplicated, corrupt)
+    assert not found.good
+    assert found.line().startswith("NOT exactly once: 2 records, ")
+
+
+@pytest.mark.parametrize(
+    ("stored", "ends", "tally", "fault"),
+    [
+        (DATA, 2, Tally(1, 30), "1 records were acknowledged, the broker has 2"),
+        (Stored(2, 2, 3, 30), 2, TOLD, "holds offset 2, the broker ends at 2"),
+        (Stored(2, 2, 2, 31), 2, TOLD, "checksums of the table do not add up"),
+    ],
+)
+def test_disagreement_is_a_fault(stored: Stored, ends: int, tally: Tally, fault: str) -> None:
+    """Nothing is lost or doubled, yet the three counts disagree: that is no good end either."""
+    found = prove({ORDERS: stored}, {ORDERS: ends}, {ORDERS: tally})
+    assert not found.good
+    assert fault in found.faults[0]
+
+
+def test_no_records_prove_nothing() -> None:
+    """An empty show is not a success."""
+    assert not prove({}, {ORDERS: 0}, {ORDERS: Tally()}).good
+
+
+def test_fault_of_the_producers_is_kept() -> None:
+    """What the producers complain of is part of the proof."""
+    assert not prove({ORDERS: DATA}, {ORDERS: 2}, {ORDERS: TOLD}, ["no answer"]).good
+
+
+def test_bar_is_as_wide_as_the_load() -> None:
+    """A bar of 40 columns is one capacity: a partition at half of it takes 20, the rest is dots."""
+    text = bar([ORDERS, CLICKS], [CAPACITY / 2, CAPACITY / 4], Script(), 40)
+    assert text.plain == "0".ljust(20) + "3".ljust(10) + "·" * 10
+    overfull = bar([ORDERS, CLICKS], [CAPACITY, CAPACITY], Script(), 40)
+    assert len(overfull.plain) == 40
+
+
+def test_spark_shows_the_shape() -> None:
+    """Small columns: the largest value is full, nothing is flat."""
+    assert spark([0, 1, 2, 4]) == "▁▃▅█"
+    assert spark([0, 0]) == "▁▁"
+
+
+@pytest.fixture
+def story() -> Story:
+    """Two looks and two events."""
+    numbers = Numbers(written=150e3, backlog=2e6, running=3, planned=3, wanted=3)
+    owned = {"worker-1": (ORDERS,), "worker-2": (CLICKS,)}
+    speeds = {ORDERS: 60e3, CLICKS: 90e3}
+    moments = [
+        Moment(1.0, {"worker-1": (CLICKS, ORDERS)}, speeds),
+        Moment(2.0, owned, speeds, ("worker-2",), numbers, 90e3, handovers=2, handover_seconds=0.4),
+    ]
+    events = [(1.5, "scale-out", "1 -> 3: why"), (1.8, "killed", "worker-9 (SIGKILL)")]
+    return Story(moments, events, "the load follows its script")
+
+
+def test_frame_shows_consumers_load_and_decisions(story: Story) -> None:
+    """The picture names consumers, who drains, who still starts, figures and reasons."""
+    console = Console(width=100)
+    with console.capture() as captured:
+        console.print(frame(story, Script(), 100))
+    text = captured.get()
+    for words in ("worker-1", "draining", "its Spark session starts", "150.0 kB/s", "2.0 MB"):
+        assert words in text
+    assert "200 ms in the mean" in text
+    assert "1 -> 3: why" in text
+
+
+def test_line_is_one_line(story: Story) -> None:
+    """Without a terminal a look is one plain line."""
+    assert line(story) == (
+        "[   2 s] 2 consumers read, 3 run, 3 wanted; writing 150.0 kB/s, backlog 2.0 MB, "
+        "2 handovers"
+    )
+
+
+def test_picture_is_drawn(story: Story, tmp_path: Path) -> None:
+    """The picture is a PNG file."""
+    story.note(1.9, "restart", "all")
+    save(story, "a title", tmp_path / "demo.png")
+    assert (tmp_path / "demo.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_configurations_are_valid(tmp_path: Path) -> None:
+    """What the demo writes for workers and sidecar passes their own checks, blanks in paths too."""
+    script, client = Script(prefix="x-"), {"bootstrap.servers": "127.0.0.1:1"}
+    worker: dict[str, Any] = crew.ingest_settings(script, client, "g", tmp_path / "a b", "-Dx=y")
+    checked = ingest.settings(worker)
+    assert (checked.throttle, checked.topics) == (CAPACITY, script.topics)
+    assert checked.lake.names.of("x-orders") == "demo.orders"
+    (tmp_path / "ingest.yaml").write_text(yaml.safe_dump(worker))
+    loaded = sidecar.load(None, crew.sidecar_settings(script, client, "g", tmp_path))
+    assert loaded.capacity == CAPACITY
