@@ -17,7 +17,7 @@ help: ## what can be made
 	@touch $@
 
 .venv/.dev: .venv/.run
-	@$(PIP) install -c constraints.txt --group dev
+	@$(PIP) install -c constraints.txt -e '.[lake,plot,aiokafka,dev]'
 	@touch $@
 
 demo: .venv/.run ## the whole path on an embedded broker: producers, steered consumers, Iceberg tables, the proof
