@@ -70,10 +70,10 @@ def is_missing(error: BaseException) -> bool:
 
 def translate(error: BaseException, where: str) -> TrimtabError:
     """Return our error for one that came out of the JVM; `where` begins its message."""
-    if isinstance(error, Py4JNetworkError | ConnectionError | EOFError):
-        return SessionFailed(f"{where}: {_GONE}")
     chain = causes(error)
     told = _first_line(chain, error)
+    if not chain and not isinstance(error, PySparkException):  # it did not come from Java
+        return SessionFailed(f"{where}: {_GONE} ({told})")
     for fits, kind, what in _KINDS:
         if any(fits(name, message) for name, message in chain):
             return kind(f"{where}: {what}: {told}")

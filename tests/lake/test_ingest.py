@@ -68,9 +68,13 @@ class Rig:
 
     def landed(self) -> int:
         """Return how many records the own table's marks cover."""
+        return sum(self.marks().values())
+
+    def marks(self) -> dict[TopicPartition, int]:
+        """Return the own table's marks."""
         found = self.lake.open(self.table("own"))
         marks = found.look().marks if found is not None else Marks()
-        return sum(marks.of(self.group, p) or 0 for p in self.ends)
+        return dict(marks.groups.get(self.group, {}))
 
     def keys(self, name: str) -> list[int]:
         """Return the keys of a table's rows, sorted, doubles included."""
@@ -151,12 +155,23 @@ def test_sigterm_drains_flushes_leaves_and_exits_with_0(
     running.send_signal(signal.SIGTERM)
     assert running.wait(60) == 0, rig.said()
     assert rig.landed() > before  # what was read meanwhile is in, although its time had not come
-    found = rig.lake.open(rig.table("own"))
-    assert found is not None
-    marks = found.look().marks
-    assert committed(admin, rig.group) == dict(marks.groups[rig.group])
+    assert committed(admin, rig.group) == rig.marks()
     assert admin.describe_consumer_groups([rig.group])[rig.group].result(30).members == []
     assert "Traceback" not in rig.said()
+
+
+def test_a_dead_jvm_is_named_and_loses_nothing(rig: Rig, eventually: Callable[..., None]) -> None:
+    """The process ends with a clear message and 1; the table stands where its marks say."""
+    running = rig.start(**{"batch.wait": "0.5 s", "trimtab.throttle": "20 kB/s"})
+    eventually(lambda: rig.landed() > 0, timeout=90)
+    children = Path(f"/proc/{running.pid}/task/{running.pid}/children").read_text().split()
+    os.kill(int(children[0]), signal.SIGKILL)
+    assert running.wait(60) == 1, rig.said()
+    assert "the Spark JVM is gone" in rig.said()
+    assert "Traceback" not in rig.said()
+    marks = {p.partition: offset for p, offset in rig.marks().items()}
+    below = [n for n in range(COUNT) if n // PARTITIONS < marks.get(n % PARTITIONS, 0)]
+    assert rig.keys("own") == [n for n in below if n % BAD]
 
 
 def committed(admin: Any, group: str) -> dict[TopicPartition, int]:
