@@ -26,6 +26,15 @@ from trimtab.sidecar.restarts import request
 from trimtab.sidecar.targets.process import Processes
 
 MOST: Final = 6  # consumers: what two cores can show
+QUEUE: Final = {
+    "max.partition.fetch.bytes": 32 * RECORD,
+    "queued.max.messages.kbytes": 128,
+    "queued.min.messages": 50,
+    "fetch.queue.backoff.ms": 20,
+}
+"""A short queue before the throttle: a partition that comes late must not wait behind seconds of
+others that were fetched before it."""
+
 END_SECONDS: Final = 90.0
 KILL_SECONDS: Final = 10.0
 
@@ -39,6 +48,7 @@ def ingest_settings(
         **client,
         "group.id": group,
         "session.timeout.ms": 6000,
+        **QUEUE,
         "topics": list(script.topics),
         "trimtab.capacity": rate,
         "trimtab.throttle": rate,

@@ -44,6 +44,7 @@ def _replicas(ax: Any, times: Sequence[float], moments: Sequence[Moment]) -> Non
     readers = [m.readers for m in moments]
     ax.step(times, readers, where="post", color="tab:blue", linewidth=2, label="reading")
     ax.set_ylabel("consumers")
+    ax.yaxis.get_major_locator().set_params(integer=True)
     ax.set_ylim(bottom=0)
     ax.legend(loc="upper left")
 

@@ -19,14 +19,14 @@ SHARES: Final = {"orders": 4.0, "clicks": 2.0, "payments": 1.0, "audit": 0.5}
 PARTITIONS: Final = 8  # of each topic
 RECORD: Final = 1000  # bytes of key and value
 CAPACITY: Final = 300e3  # bytes/s of one consumer, throttled: two cores can show six of them
-SECONDS: Final = 160.0
+SECONDS: Final = 150.0
 SHORTEST: Final = 20.0
 DELTA: Final = 10.0  # of the random walk, in percent of a partition's largest share
 TICK: Final = 1.0  # seconds between two steps of the walk
 
 CALM: Final = 0.5  # consumers' worth of load at both ends
 PEAK: Final = 4.4  # at the top; with headroom that takes six
-SECONDS_PER_CONSUMER: Final = 32.0  # a shorter show climbs less high: a worker needs its time
+SECONDS_PER_CONSUMER: Final = 30.0  # a shorter show climbs less high: a worker needs its time
 RISEN: Final = 0.48  # of the show: the top begins
 KILL: Final = 0.52
 FALLING: Final = 0.60  # the top ends

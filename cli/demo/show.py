@@ -40,7 +40,7 @@ LOOK: Final = 0.5  # seconds between two looks
 FIRST_READER: Final = 120.0  # seconds in which the first consumer must read everything
 SETTLED: Final = 180.0  # seconds in which all must be read after the last record
 FEW: Final = 3  # consumers: a restart of so many takes half a minute
-LATEST: Final = 0.85  # of the show: then the restart begins however many there are
+LATEST: Final = 0.95  # of the show: then the restart begins however many there are
 OURS: Final = ("lake", "state", "tmp", "sidecar.yaml", "ingest.yaml", "demo.png", "sidecar.log")
 """What a show leaves in its folder, and the next one takes away."""
 
@@ -110,7 +110,9 @@ class Show:
         last = story.moments[-1]
         most = max(moment.readers for moment in story.moments)
         r_score = sum(moment.r_score for moment in story.moments)
-        say(f"up to {most} consumers; {last.handovers} handovers, R-score {r_score:.1f} in all")
+        mean = last.handover_seconds / max(1, last.handovers)
+        handovers = f"{last.handovers} handovers of {mean:.2f} s in the mean"
+        say(f"up to {most} consumers; {handovers}; R-score {r_score:.1f} in all")
         for fault in found.faults[:10]:
             say(f"fault: {fault}")
         file = self._out / "demo.png"
@@ -177,7 +179,7 @@ class Show:
         return moment.at >= self._script.kill_at and moment.readers > 1
 
     def _time_to_restart(self, moment: Moment) -> bool:
-        few = moment.readers <= FEW and self._all_read(moment)
+        few = (moment.numbers.running or 0) <= FEW and self._all_read(moment)
         late = moment.at >= LATEST * self._script.seconds
         return moment.at >= self._script.restart_at and (few or late)
 
