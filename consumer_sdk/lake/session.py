@@ -83,7 +83,7 @@ def start(config: SessionConfig, progress: Callable[[str], None] | None = None) 
     """
     require_java()
     _make_folder(config)
-    for noisy in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+    for noisy in ("SQLQueryContextLogger", "DataFrameQueryContextLogger", "py4j"):
         logging.getLogger(noisy).setLevel(logging.CRITICAL)  # they print what we catch
     jars = fetch("iceberg", coordinates(config), progress=progress)
     wanted = {JAVA_OPTIONS: _java_options()} | settings(config, jars)
