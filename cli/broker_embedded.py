@@ -89,7 +89,8 @@ class EmbeddedBroker:
     def start(self, progress: Progress | None = None) -> None:
         """Start and wait until it answers.
 
-        Raises PortInUse, DataInUse, BrokerFailed; NoJava, WrongJava, MissingExtra, JarsUnavailable.
+        Raises PortInUse, DataInUse, SettingError, BrokerFailed; NoJava, WrongJava, MissingExtra,
+        JarsUnavailable.
         """
         java = require_java()
         jars = fetch("kafka", config.COORDINATES, excludes=config.EXCLUDES, progress=progress)
@@ -143,8 +144,11 @@ class EmbeddedBroker:
             self.folder = Path(tempfile.mkdtemp(prefix="trimtab-broker-"))
         else:
             self.folder = self._data.absolute()
+        try:
             self.folder.mkdir(parents=True, exist_ok=True)
-        self.log.write_bytes(b"")
+            self.log.write_bytes(b"")
+        except OSError as error:
+            raise SettingError(f"data folder {self.folder} cannot be used: {error}") from error
 
     def _await_answer(self) -> None:
         from confluent_kafka.admin import AdminClient  # noqa: PLC0415 - keeps --help fast

@@ -27,6 +27,11 @@ COMMANDS: Final[Mapping[str, str]] = MappingProxyType(
     }
 )
 
+EXTRAS: Final[Mapping[str, str]] = MappingProxyType(
+    {"aiokafka": "aiokafka", "matplotlib": "plot", "pyspark": "lake"}
+)
+"""Optional packages, and the extra that brings each."""
+
 INTERRUPTED: Final = 130
 EPILOG: Final = "`trimtab COMMAND --help` shows the options of a command, with examples."
 
@@ -54,6 +59,8 @@ def _known(error: Exception, words: Sequence[str]) -> tuple[str, int] | None:
 
     if isinstance(error, TrimtabError):
         return str(error), error.exit_code
+    if isinstance(error, ModuleNotFoundError):
+        return _missing(error)
     said = _kafka_says(error, words)
     return None if said is None else (said, 1)
 
@@ -118,14 +125,18 @@ def _wanted(words: Sequence[str]) -> str | None:
 
 
 def _load(name: str) -> Callable[..., Any]:
-    try:
-        command: Callable[..., Any] = getattr(importlib.import_module(f"trimtab.cli.{name}"), name)
-    except ModuleNotFoundError as error:
-        missing = error.name or str(error)
-        raise SystemExit(
-            _say(f"`trimtab {name}` needs {missing}, which is not installed here", 1)
-        ) from error
+    command: Callable[..., Any] = getattr(importlib.import_module(f"trimtab.cli.{name}"), name)
     return command
+
+
+def _missing(error: ModuleNotFoundError) -> tuple[str, int] | None:
+    """Return what to say of an optional package that is not installed."""
+    package = (error.name or "").partition(".")[0]
+    extra = EXTRAS.get(package)
+    if extra is None:
+        return None
+    said = f"this needs {package}, which is not installed: pip install 'trimtab[{extra}]'"
+    return said, 1
 
 
 def _kafka_says(error: Exception, words: Sequence[str]) -> str | None:

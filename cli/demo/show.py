@@ -23,6 +23,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from trimtab.assignor.clock import Clock, SystemClock
+from trimtab.assignor.errors import SettingError
 from trimtab.cli.broker_embedded import EmbeddedBroker
 from trimtab.cli.demo import archive, picture, proof
 from trimtab.cli.demo.crew import Crew, ingest_settings, sidecar_settings, table
@@ -41,6 +42,9 @@ FIRST_READER: Final = 120.0  # seconds in which the first consumer must read eve
 SETTLED: Final = 180.0  # seconds in which all must be read after the last record
 FEW: Final = 3  # consumers: a restart of so many takes half a minute
 LATEST: Final = 0.95  # of the show: then the restart begins however many there are
+MARKER: Final = ".trimtab-demo"
+"""File that says: this folder is a show's, and may be emptied."""
+
 OURS: Final = ("lake", "state", "tmp", "sidecar.yaml", "ingest.yaml", "demo.png", "sidecar.log")
 """What a show leaves in its folder, and the next one takes away."""
 
@@ -235,14 +239,22 @@ def _interruptible() -> Generator[None, None, None]:
 
 
 def _clear(out: Path) -> None:
-    """Make the folder, without what an earlier show has left."""
-    out.mkdir(parents=True, exist_ok=True)
-    for name in OURS:
-        path = out / name
-        if path.is_dir():
-            shutil.rmtree(path)
-        else:
-            path.unlink(missing_ok=True)
+    """Make the folder, without what an earlier show has left. Raises SettingError."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        if any(out.iterdir()) and not (out / MARKER).exists():
+            raise SettingError(
+                f"--out: {out} has files that are not of a demo; choose a new or an empty folder"
+            )
+        (out / MARKER).touch()
+        for name in OURS:
+            path = out / name
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
+    except OSError as error:
+        raise SettingError(f"--out: {out} cannot be used: {error}") from error
 
 
 def _make_topics(client: Mapping[str, str], script: Script, stack: ExitStack | None) -> None:

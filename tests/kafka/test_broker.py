@@ -12,11 +12,13 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from trimtab.assignor.errors import SettingError
 from trimtab.cli.broker import EmbeddedBroker
 from trimtab.cli.errors import BrokerFailed, DataInUse, PortInUse
 
 PARENT = """
 import sys
+from trimtab.assignor.errors import SettingError
 from trimtab.cli.broker import EmbeddedBroker
 with EmbeddedBroker() as broker:
     print(broker.pid, broker.port, broker.folder, flush=True)
@@ -118,6 +120,13 @@ def test_data_in_use_is_named(tmp_path: Path) -> None:
     """Two brokers never share a data folder; the second says so."""
     with EmbeddedBroker(data=tmp_path), pytest.raises(DataInUse, match=str(tmp_path)):
         EmbeddedBroker(data=tmp_path).start()
+
+
+def test_data_folder_that_cannot_be_written(tmp_path: Path) -> None:
+    """A data folder that cannot be made is named."""
+    (tmp_path / "file").touch()
+    with pytest.raises(SettingError, match=r"data folder .*file/data cannot be used"):
+        EmbeddedBroker(data=tmp_path / "file" / "data").start()
 
 
 def test_bad_property_shows_the_broker_s_reason() -> None:

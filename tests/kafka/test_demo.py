@@ -77,3 +77,12 @@ def test_no_broker(tmp_path: Path) -> None:
     assert show.returncode == 1
     assert "trimtab: no Kafka broker answers at 127.0.0.1:1" in said
     assert "Traceback" not in said
+
+
+def test_other_people_s_folder_is_not_emptied(tmp_path: Path) -> None:
+    """A folder with files that no show has made is left alone, and named."""
+    (tmp_path / "lake").mkdir()
+    with start("127.0.0.1:1", tmp_path) as show:
+        said, _ = show.communicate(timeout=60)
+    assert (show.returncode, (tmp_path / "lake").exists()) == (2, True)
+    assert "has files that are not of a demo" in said.replace("\n", " ")

@@ -10,7 +10,7 @@ import yaml
 from rich.console import Console
 
 from trimtab.assignor.model import TopicPartition
-from trimtab.cli.demo import crew, payload
+from trimtab.cli.demo import archive, crew, payload
 from trimtab.cli.demo.picture import save
 from trimtab.cli.demo.producers import Pace, Tally
 from trimtab.cli.demo.proof import Proof, Stored, prove
@@ -195,3 +195,19 @@ def test_configurations_are_valid(tmp_path: Path) -> None:
     (tmp_path / "ingest.yaml").write_text(yaml.safe_dump(worker))
     loaded = sidecar.load(None, crew.sidecar_settings(script, client, "g", tmp_path))
     assert loaded.capacity == CAPACITY
+
+
+def test_without_an_archive_workers_still_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where no class archive can be kept, there is none, and the JVM gets its plain options."""
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("TRIMTAB_CACHE", str(tmp_path / "file"))
+    assert archive.find() is None
+    assert archive.make() is None
+    assert archive.options(None) == archive.SMALL
+
+
+def test_archive_s_path_may_hold_blanks() -> None:
+    """Spark splits Java options at blanks, so a path is quoted."""
+    assert '"-XX:SharedArchiveFile=/a b/c.jsa"' in archive.options(Path("/a b/c.jsa"))

@@ -64,11 +64,19 @@ def test_help_loads_nothing_heavy() -> None:
 def test_missing_package_breaks_only_its_command(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A command whose module cannot be loaded says what is missing; `--help` still works."""
+    """A command whose module cannot be loaded does not keep `--help` from working."""
     monkeypatch.setitem(sys.modules, "trimtab.cli.tables", None)
     assert command.main(["--help"]) == 0
-    assert command.main(["tables"]) == 1
-    assert "`trimtab tables` needs trimtab.cli.tables" in capsys.readouterr().err
+    assert "tables" in capsys.readouterr().out
+
+
+def test_missing_extra_says_how_to_install_it(
+    fake: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An optional package that is not installed is named, with the pip command."""
+    fake(raising(ModuleNotFoundError("No module named 'pyspark'", name="pyspark.sql")))
+    assert command.main(["heuristics"]) == 1
+    assert "pip install 'trimtab[lake]'" in capsys.readouterr().err
 
 
 def test_nearest_command_is_suggested(capsys: pytest.CaptureFixture[str]) -> None:
