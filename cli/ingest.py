@@ -111,7 +111,9 @@ def _log_to_stderr() -> None:
     import logging  # noqa: PLC0415 - keeps --help fast
 
     form = "%(asctime)s %(levelname).1s %(name)s: %(message)s"
-    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format=form, datefmt="%H:%M:%S")
+    handler = logging.StreamHandler(sys.stderr)
+    handler.addFilter(lambda record: record.module != "java_gateway")  # we tell it in one line
+    logging.basicConfig(handlers=[handler], level=logging.WARNING, format=form, datefmt="%H:%M:%S")
     logging.getLogger("trimtab").setLevel(logging.INFO)
     # kafka-python tells of a missing topic at each look; our own word for it comes once
     logging.getLogger("kafka.cluster").setLevel(logging.ERROR)

@@ -131,7 +131,7 @@ class Flush:
             table, marks = self._look(name, pace)
             spans = trimmed(self.group, marks, batch.spans)
             rows = self._trimmed_frame(batch, name, frame, spans)
-            if rows is None or (table is None and rows.isEmpty()):
+            if rows is None or (table is None and self.lake.empty(rows)):
                 return None
             table = table or self._create(name, rows, pace)
             staged = self._stage(table, rows, pace)

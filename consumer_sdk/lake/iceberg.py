@@ -59,7 +59,17 @@ class IcebergLake:
 
     def frame(self, records: Records) -> DataFrame:
         """Return a frame with these rows in one partition: one flush makes one file."""
-        return self.spark.createDataFrame(records).coalesce(1)
+        try:
+            return self.spark.createDataFrame(records).coalesce(1)
+        except jvm.JvmError as error:
+            raise jvm.translate(error, "a batch on its way into Spark") from error
+
+    def empty(self, frame: DataFrame) -> bool:
+        """Whether a frame has no rows. Raises TransformFailed, SessionFailed, LakeUnavailable."""
+        try:
+            return frame.isEmpty()
+        except jvm.JvmError as error:
+            raise jvm.translate(error, "a batch in Spark") from error
 
     def open(self, name: str) -> "IcebergTable | None":
         """Return a table, None where there is none. Raises LakeUnavailable."""

@@ -130,6 +130,10 @@ class Lake(Protocol):
         """Return a frame with these rows."""
         ...
 
+    def empty(self, frame: Frame) -> bool:
+        """Whether a frame has no rows. Raises TransformFailed."""
+        ...
+
     def open(self, name: str) -> LakeTable | None:
         """Return a table, None where there is none of that name. Raises LakeUnavailable."""
         ...

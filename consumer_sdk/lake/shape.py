@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame
 
 from trimtab.assignor.errors import TrimtabError
 from trimtab.consumer_sdk.errors import TransformFailed
+from trimtab.consumer_sdk.lake import jvm
 from trimtab.consumer_sdk.lake.config import Transform
 from trimtab.consumer_sdk.lake.decode import decode
 from trimtab.consumer_sdk.lake.names import check_table, dead_letter
@@ -46,7 +47,10 @@ class Shaping:
 
     def shape(self, records: DataFrame) -> Shaped:
         """Return each table's rows, lazily. Raises TransformFailed."""
-        decoded = decode(records, self.ddl)
+        try:
+            decoded = decode(records, self.ddl)
+        except jvm.JvmError as error:
+            raise jvm.translate(error, f"table {self.table}: decoding") from error
         frames = self._transformed(decoded.good)
         if decoded.bad is not None:
             frames[dead_letter(self.table)] = decoded.bad
@@ -77,6 +81,8 @@ class Shaping:
         except PySparkException as error:
             line = str(error).strip().splitlines()[0]
             raise TransformFailed(f"table {self.table}: the transform failed: {line}") from error
+        except jvm.JvmError as error:
+            raise jvm.translate(error, f"table {self.table}: the transform") from error
         except Exception as error:
             raise TransformFailed(
                 f"table {self.table}: the transform failed: {type(error).__name__}: {error}"
