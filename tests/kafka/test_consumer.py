@@ -13,6 +13,7 @@ from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk import Consumer, MembershipFailed
 from trimtab.consumer_sdk.errors import BrokerUnreachable
 from trimtab.consumer_sdk.membership import hooks
+from trimtab.consumer_sdk.membership.events import Revoked
 from trimtab.consumer_sdk.membership.lease import Lease
 
 pytestmark = pytest.mark.broker
@@ -219,6 +220,35 @@ def test_a_silent_coordinator_holds_back_all_records(
         assert [m.offset() for m in consumer.consume(1, timeout=20)] == [1]
     finally:
         monkeypatch.undo()
+        consumer.close()
+
+
+def test_records_are_handed_out_before_their_partition_goes(
+    topic: Any, config: dict[str, Any], feed: Any
+) -> None:
+    """A revocation that comes while consume() collects waits until the records are handed out."""
+    name = topic(partitions=1)
+    feed.write(name, 1, 1)
+    gone: list[Any] = []
+    consumer = Consumer(config)
+    try:
+        consumer.subscribe([name], on_revoke=lambda _, partitions: gone.extend(partitions))
+        revoked = Revoked(frozenset({TopicPartition(name, 0)}))
+        fetch = consumer._fetch
+
+        def fetch_and_revoke(*limits: Any) -> Any:
+            messages = fetch(*limits)
+            if messages:
+                consumer._member.inbox.append(revoked)
+            return messages
+
+        consumer._fetch = fetch_and_revoke
+        assert len(consumer.consume(5, timeout=20)) == 1
+        assert gone == []
+        consumer.consume(0, timeout=0.1)
+        assert [p.topic for p in gone] == [name]
+        assert revoked.done.is_set()
+    finally:
         consumer.close()
 
 
