@@ -19,6 +19,7 @@ thread only, inside `poll`, `consume` and `close`. The rules:
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import inf
 from typing import Any, Final, Self, TypeAlias
 
 from confluent_kafka import KafkaError, KafkaException, Message
@@ -51,8 +52,6 @@ Callback: TypeAlias = Callable[["Consumer", list[RawPartition]], Any]
 SLICE: Final = 0.02
 """Seconds of one wait for records: how late a waiting application notices a revocation.
 """
-
-FOREVER: Final = 1e9
 
 
 class Consumer:
@@ -114,7 +113,7 @@ class Consumer:
         cannot be joined.
         """
         self._open()
-        deadline = self._clock.monotonic() + (FOREVER if timeout < 0 else timeout)
+        deadline = self._clock.monotonic() + (inf if timeout < 0 else timeout)
         messages: list[Message] = []
         while True:
             if not messages:  # else a callback might give away what these were read from
