@@ -1,10 +1,13 @@
 """The fenced commit: look, check, commit, and decide by the marks whatever the answer was.
 
-One loop serves every outcome. Before each try the table is read afresh: if the attempt is already
-in its history, an earlier try of unknown outcome went through; if a mark is not the expected one,
-the batch is refused (rule 1 of `progress`); else the commit adds files and carries all marks
-forward. A lost race against a writer of *other* partitions simply goes round again, with that
-writer's marks.
+One loop serves every outcome. Before each try the table is read afresh. If a mark is not the
+expected one, either the attempt is in the table's history, and an earlier try went through; or the
+batch is refused (rule 1 of `progress`). Else the commit adds files and carries all marks forward. A
+lost race against a writer of *other* partitions simply goes round again, with that writer's marks.
+
+Only the history tells that a try went through, and it is asked whatever the answers were: a try
+that was not answered may land during a later one, which then loses the race against it. An attempt
+that landed has moved its own marks, so the history need not be asked where they are as expected.
 """
 
 from collections.abc import Mapping
@@ -40,7 +43,8 @@ def commit_fenced(
 ) -> Answer:
     """Add a staged attempt to a table, or find that it may not be.
 
-    Raises Abandoned when cancelled, `unsure` if the last commit's outcome is not known.
+    Raises Abandoned when cancelled, `unsure` if a commit has been tried: no later answer, a lost
+    race neither, tells that none of the tries went through or will.
     """
     return _Commit(table, staged, group, spans, pace).run()
 
@@ -71,7 +75,6 @@ class _Commit:
         try:
             return self._try()
         except CommitRaced:
-            self.unsure = False  # refused by the catalog: nothing of it went through
             self.raced += 1
             self.pace.race(self.raced)
         except LakeUnavailable as error:
@@ -82,11 +85,10 @@ class _Commit:
 
     def _try(self) -> Answer:
         seen = self.table.look()
-        if self.unsure and self.table.landed(self.staged.attempt):
-            return Added(self.raced)
         clashes = seen.marks.clashes(self.group, self.spans)
         if clashes:
-            return Fenced(clashes)
-        self.unsure = True
+            landed = self.table.landed(self.staged.attempt)
+            return Added(self.raced) if landed else Fenced(clashes)
+        self.unsure = True  # from here on, and for good
         self.table.commit(self.staged, seen.marks.advanced(self.group, self.spans), seen)
         return Added(self.raced)

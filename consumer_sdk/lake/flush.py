@@ -9,8 +9,8 @@ The order, and why (the reasoning about marks stands in `progress`):
 4. commit the own table, fenced: only now the batch counts.
 
 A crash between any two steps leaves the own table's mark where it was. The batch is read again; the
-tables of step 3 trim what they have. Files of a refused or abandoned attempt are deleted, unless a
-commit's outcome is unknown.
+tables of step 3 trim what they have. Files of a refused attempt are deleted; those of an abandoned
+one only if no commit of it was ever tried, since a live snapshot may come to name them.
 """
 
 from collections.abc import Callable, Mapping

@@ -22,13 +22,15 @@ SPANS = {P: Span(10, 10, 20)}
 class Table:
     """A table in memory.
 
-    `script` says what each commit does: "ok", "race", "lost answer", "away".
+    `script` says what each commit does: "ok", "race", "lost answer", "away", or "late": the last
+    commit that was away lands now, and this one loses the race against it.
     """
 
     script: list[str]
     marks: Marks = field(default_factory=lambda: Marks({"g": {P: 10}}))
     attempts: list[str] = field(default_factory=list)
     after: Any = None
+    pending: tuple[str, Marks] | None = None
     name: str = "lake.a"
 
     def look(self) -> Sight:
@@ -37,15 +39,27 @@ class Table:
     def landed(self, attempt: str) -> bool:
         return attempt in self.attempts
 
+    def stage(self, frame: Any, attempt: str) -> Staged:
+        raise AssertionError("the fence stages nothing", frame, attempt)
+
+    def discard(self, staged: Staged) -> None:
+        raise AssertionError("the fence deletes nothing", staged)
+
     def commit(self, staged: Staged, marks: Marks, seen: Sight) -> None:
         assert seen.version == self.marks.encode()
         step = self.script.pop(0)
         if step in ("ok", "lost answer"):
             self.marks = marks
             self.attempts.append(staged.attempt)
+        if step == "away":
+            self.pending = (staged.attempt, marks)
+        if step == "late":
+            assert self.pending is not None
+            attempt, self.marks = self.pending
+            self.attempts.append(attempt)
         if self.after is not None:
             self.after()
-        if step == "race":
+        if step in ("race", "late"):
             raise CommitRaced("raced")
         if step in ("lost answer", "away"):
             raise LakeUnavailable("no answer")
@@ -99,6 +113,28 @@ def test_a_commit_whose_answer_was_lost_is_not_made_twice(pace: Pace) -> None:
     table = Table(["away", "lost answer"])
     assert commit_fenced(table, Staged("x"), "g", SPANS, pace) == Added()
     assert table.attempts == ["x"]
+
+
+def test_away_lands_late_raced(pace: Pace) -> None:
+    """A try that lands while the next one loses the race against it is no clash: it is in."""
+    table = Table(["away", "late"])
+    assert commit_fenced(table, Staged("x"), "g", SPANS, pace) == Added(raced=1)
+    assert table.attempts == ["x"]
+    assert table.marks == Marks({"g": {P: 20}})
+
+
+def test_a_call_off_after_away_and_raced_is_unsure(pace: Pace) -> None:
+    """A lost race says nothing about the try before it: the files must stay."""
+    table = Table(["away", "late"])
+
+    def call_off_at_the_race() -> None:
+        if not table.script:
+            pace.cancel.set()
+
+    table.after = call_off_at_the_race
+    with pytest.raises(Abandoned) as caught:
+        commit_fenced(table, Staged("x"), "g", SPANS, pace)
+    assert caught.value.unsure
 
 
 def test_calling_off_tells_whether_the_outcome_is_known(pace: Pace) -> None:
