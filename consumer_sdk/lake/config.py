@@ -50,6 +50,10 @@ class SessionConfig:
     catalog: Mapping[str, str] = field(default_factory=dict[str, str])
     spark: Mapping[str, str] = field(default_factory=dict[str, str])
 
+    def __repr__(self) -> str:
+        """Show no secret: the settings of the catalog and of Spark stay out."""
+        return f"SessionConfig(catalog_name={self.catalog_name!r})"
+
 
 @dataclass(frozen=True, slots=True)
 class LakeConfig:
@@ -67,6 +71,10 @@ class LakeConfig:
     schemas: Mapping[str, str] = field(default_factory=dict[str, str])
     transform: Transform | None = None
     patience: float = 30.0
+
+    def __repr__(self) -> str:
+        """Show no secret: the session's settings stay out."""
+        return f"LakeConfig(group={self.group!r}, session={self.session!r})"
 
     def schema(self, topic: str) -> str | None:
         """Return the DDL that a topic's values are decoded with, None for raw."""

@@ -46,6 +46,19 @@ def test_a_bad_setting_is_named(change: dict[str, Any], told: str) -> None:
     assert caught.value.exit_code == 2
 
 
+def test_no_secret_is_printed() -> None:
+    """Tokens and keys of the catalog, of Spark or in the warehouse's URI are in no repr."""
+    secrets = {
+        "lake.catalog.token": "hush-1",
+        "spark.hadoop.fs.s3a.secret.key": "hush-2",
+        "lake.warehouse": "s3a://key:hush-3@bucket/lake",
+    }
+    config = parse(GOOD | secrets)
+    assert config.session.catalog == {"token": "hush-1"}
+    for shown in (repr(config), repr(config.session), str(config), f"{config.session}"):
+        assert "hush" not in shown
+
+
 def test_topics_of_one_table_need_one_schema() -> None:
     """Two topics that share a table cannot be decoded differently."""
     shared = {"lake.tables": {"a": "lake.t", "b": "lake.t"}, "lake.decoder": "json"}
