@@ -28,7 +28,10 @@ MARK: Final = "TRIMTAB_WORKER"
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """What is on file of a worker; times are seconds since the epoch, `ticks` as in `proc`."""
+    """What is on file of a worker; times are seconds since the epoch, `ticks` as in `proc`.
+
+    With a pid and no ticks it died at once: it was gone before its start time could be read.
+    """
 
     name: str
     started: float
@@ -39,7 +42,9 @@ class Worker:
     @property
     def alive(self) -> bool:
         """Whether this very process still runs."""
-        return self.pid is not None and start_ticks(self.pid) == self.ticks
+        if self.pid is None or self.ticks is None:
+            return False  # else "gone" would equal "gone" for ever
+        return start_ticks(self.pid) == self.ticks
 
 
 class Processes:

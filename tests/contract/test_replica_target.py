@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from pathlib import Path
 from threading import Event
 from typing import Protocol
@@ -16,7 +17,7 @@ from trimtab.sidecar.errors import CannotStart, StateInUse
 from trimtab.sidecar.targets.advice import Advice
 from trimtab.sidecar.targets.memory import Memory
 from trimtab.sidecar.targets.port import ReplicaTarget
-from trimtab.sidecar.targets.process import Processes
+from trimtab.sidecar.targets.process import Processes, Worker
 
 POLITE = "import signal; signal.sigwait({signal.SIGTERM})"
 STUBBORN = (
@@ -163,6 +164,20 @@ def test_a_pid_that_came_back_is_not_ours(
     again = open_target()
     again.stop("worker-1")
     assert alive(again) == []
+
+
+def test_one_that_died_at_once_is_dead(
+    open_target: Callable[..., Processes], tmp_path: Path
+) -> None:
+    """A worker that was gone before its start time could be read does not count as alive."""
+    gone = Worker("worker-1", 0.0, pid=99_999_999, ticks=None)
+    assert not gone.alive
+    target = open_target()
+    file = tmp_path / "state" / "workers" / "worker-1.json"
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(json.dumps(asdict(gone)))
+    assert target.replicas() == ()
+    assert not file.exists()
 
 
 def test_the_stubborn_are_killed(
