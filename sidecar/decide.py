@@ -29,7 +29,8 @@ Rules, the first that applies decides; all of them are kept here:
     plan keeps its epoch: the join starts the rebalance. The plan is published before replicas are
     started, so that a crash in between is completed by rule 8.
 11. Restart: one more replica is started (above the limit too), and when it has joined, one of
-    those to be replaced is drained.
+    those to be replaced is drained. One that dies first is started again as in rule 8; once an old
+    one has been replaced, the starts before no longer count.
 12. Scale in: the wanted count below the plan, by at most `step_in`, after the cool-down, in a
     group at rest: the replicas whose load costs least to move are drained, if the others can hold
     it. A new epoch, unless they own nothing.
@@ -119,13 +120,15 @@ def decide(
 def done(verdict: Verdict, seen: Observation, memory: Memory, now: float) -> Memory:
     """Return the memory once a verdict has been carried out."""
     match verdict.action:
-        case Action.REPLACE:
+        case Action.REPLACE | Action.SURGE:
             recent = (t for t in memory.replaced if t >= now - FORGIVEN)
             return replace(memory, replaced=(*recent, now))
+        case Action.STOP if set(verdict.stop) & set(seen.restart):
+            return replace(memory, replaced=())  # the new one reads: a long restart is not slowed
         case Action.PLACE:
             placed = frozenset((p, r.instance) for r in seen.group.readers for p in r.owned)
             return replace(memory, changed=now, placed=placed)
-        case Action.HOLD | Action.ANNOUNCE | Action.ADOPT | Action.STOP | Action.SURGE:
+        case Action.HOLD | Action.ANNOUNCE | Action.ADOPT | Action.STOP:
             return memory
         case _:
             return replace(memory, changed=now)
@@ -238,14 +241,24 @@ def _replace(turn: Turn) -> Step | None:
     missing = turn.plan.replicas - running
     if missing <= 0:
         return None
-    lately = [t for t in turn.memory.replaced if turn.now - FORGIVEN <= t <= turn.now]
-    pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** (len(lately) - 1)) if lately else 0.0
-    left = pause - (turn.now - lately[-1]) if lately else 0.0
     what = f"{running} of {turn.plan.replicas} run"
-    if left > 0:
-        again = f"{len(lately)} replacements in the last {FORGIVEN:.0f} s, the next in {left:.0f} s"
-        return Step(Action.HOLD, (what, again, "look into the logs of the replicas"))
+    pause = _pause(turn, what)
+    if pause is not None:
+        return pause
     return Step(Action.REPLACE, (what,), add=missing)
+
+
+def _pause(turn: Turn, what: str) -> Step | None:
+    """Return the wait before another start; None where it is over, or nothing died lately."""
+    lately = [t for t in turn.memory.replaced if turn.now - FORGIVEN <= t <= turn.now]
+    if not lately:
+        return None
+    pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** (len(lately) - 1))
+    left = pause - (turn.now - lately[-1])
+    if left <= 0:
+        return None
+    again = f"{len(lately)} replacements in the last {FORGIVEN:.0f} s, the next in {left:.0f} s"
+    return Step(Action.HOLD, (what, again, "look into the logs of the replicas"))
 
 
 def _surplus(turn: Turn) -> Step | None:
@@ -274,7 +287,8 @@ def _restart(turn: Turn) -> Step | None:
     if not old:
         return None
     if len(turn.at.active) <= turn.plan.replicas:
-        return Step(Action.SURGE, (f"one more, so that {old[0]} can be replaced",), add=1)
+        step = Step(Action.SURGE, (f"one more, so that {old[0]} can be replaced",), add=1)
+        return _pause(turn, f"restart of {old[0]} waits") or step
     absent = tuple(n for n in turn.at.active if n not in turn.at.readers and n not in old)
     waits = f"{absent[0]} has not joined yet" if absent else turn.at.unsettled()
     if waits is not None:

@@ -181,7 +181,7 @@ class Loop:
             started = self._parts.target.add(verdict.add) if verdict.add else ()
         except TrimtabError as error:
             log.error("%s failed: %s", verdict.action, error)  # noqa: TRY400 - it says all itself
-            if verdict.action is Action.REPLACE:
+            if verdict.action in (Action.REPLACE, Action.SURGE):
                 self._memory = done(verdict, seen, self._memory, now)  # counts: no hot loop
             return verdict
         self._memory = done(verdict, seen, self._memory, now)

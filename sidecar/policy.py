@@ -54,8 +54,8 @@ class Memory:
 
     All of it may be lost; then the sidecar is only more cautious for a while.
 
-    Times are seconds since the epoch. `placed` is the placement at the last request for a better
-    one.
+    Times are seconds since the epoch. `replaced` holds the starts of replicas for dead ones and
+    for a restart; `placed` is the placement at the last request for a better one.
     """
 
     wishes: tuple[Wish, ...] = ()

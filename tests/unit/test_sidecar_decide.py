@@ -341,6 +341,28 @@ def test_restart_replaces_by_surge() -> None:
     assert (drain.plan.draining, drain.plan.replicas) == (("a",), 2)
 
 
+def test_a_surge_that_keeps_dying_is_started_ever_more_slowly() -> None:
+    """In ten turns, one second apart, a new replica that dies at once is started twice."""
+    seen, memory = replace(EVEN, restart=("a", "b")).seen(), SETTLED
+    verdicts: list[Verdict] = []
+    for second in range(10):
+        verdict, memory = decide(seen, POLICY, memory, NOW + second, "g")
+        memory = done(verdict, seen, memory, NOW + second)
+        verdicts.append(verdict)
+    assert [n for n, v in enumerate(verdicts) if v.action is Action.SURGE] == [0, 5]
+    assert "look into the logs" in verdicts[1].line()
+
+
+def test_a_restart_that_works_is_not_slowed() -> None:
+    """Once an old replica is told to end, the next surge need not wait."""
+    memory = replace(SETTLED, replaced=(NOW - 3, NOW - 2))
+    seen = replace(DRAINED, restart=("b", "c")).seen()
+    verdict, memory = decide(seen, POLICY, memory, NOW, "g")
+    assert verdict.action is Action.STOP
+    memory = done(verdict, seen, memory, NOW)
+    assert judge(replace(EVEN, restart=("b",)), memory=memory).action is Action.SURGE
+
+
 OVERFULL = World({"a": {0: 50, 1: 50, 2: 20}, "b": {3: 30}})
 
 

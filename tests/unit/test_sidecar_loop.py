@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -321,6 +322,22 @@ def test_rolling_restart_replaces_everyone(world: Simulated, tmp_path: Any) -> N
     assert not now & old
     assert not world.broken
     assert not (tmp_path / "restart.json").exists()
+
+
+def test_a_surge_that_cannot_start_is_asked_for_ever_more_slowly(
+    world: Simulated, tmp_path: Path
+) -> None:
+    """A restart whose new replica cannot be started does not try in every turn."""
+    loop = start(world, state=tmp_path)
+    turns(world, loop, 15)
+
+    def fail(_count: int) -> tuple[str, ...]:
+        raise CannotStart("no such program")
+
+    world.target.add = fail  # type: ignore[method-assign]
+    (tmp_path / "restart.json").write_text('["worker-1"]')
+    actions = turns(world, loop, 30)
+    assert 1 < actions.count(Action.SURGE) < 8
 
 
 EVENTS = st.one_of(
