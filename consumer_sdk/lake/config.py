@@ -22,6 +22,9 @@ from trimtab.consumer_sdk.settings import nearest
 Transform: TypeAlias = Callable[[Any], Any]
 
 CATALOG: Final = "lake.catalog."
+ENDS: Final = ("latest", "largest", "end")
+"""What librdkafka takes for `auto.offset.reset` to begin at the end."""
+
 DECODERS: Final = ("raw", "json")
 KNOWN: Final = frozenset(
     {
@@ -62,6 +65,8 @@ class LakeConfig:
     `patience` is how many seconds a revocation or a close waits for the lake.
 
     `schemas` maps a topic to the DDL of its JSON; the key "*" stands for every topic without one.
+
+    `skips` is whether the consumer jumps to the end of a partition where its offset is gone.
     """
 
     group: str
@@ -71,6 +76,7 @@ class LakeConfig:
     schemas: Mapping[str, str] = field(default_factory=dict[str, str])
     transform: Transform | None = None
     patience: float = 30.0
+    skips: bool = False
 
     def __repr__(self) -> str:
         """Show no secret: the session's settings stay out."""
@@ -105,6 +111,7 @@ def parse(config: Mapping[str, Any]) -> LakeConfig:
         schemas=schemas,
         transform=_transform(config.get("lake.transform")),
         patience=parse_seconds(config.get("lake.patience", "30 s"), "lake.patience"),
+        skips=config.get("auto.offset.reset") in ENDS,
     )
 
 

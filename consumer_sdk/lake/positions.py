@@ -17,12 +17,14 @@ Rules:
 4. Records fetched before a partition was taken away and given back may still be under way. So the
    first record after an assignment must be the one that was asked for; if it is not, or if the
    offsets of a run do not rise, the run is dropped and the consumer is asked once more. The second
-   answer is believed: then the gap is the log's own.
+   answer is believed: then the gap is the log's own. It is logged as "offset gap", since records
+   that retention deleted before they were read are lost, and no error tells.
 5. The first record after an assignment cannot lie below the mark: such a topic was deleted and
    created anew, and going on would lose its records silently. That is the named error
    OffsetsWentBack.
 """
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import lt
@@ -30,6 +32,8 @@ from operator import lt
 from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk.errors import OffsetsWentBack
 from trimtab.consumer_sdk.lake.progress import Span
+
+log = logging.getLogger("trimtab.lake")
 
 
 @dataclass(slots=True)
@@ -95,6 +99,8 @@ class Positions:
         skip = _below(offsets, position.next)
         if skip and position.fresh:
             raise _went_back(partition, offsets[0], position.next)
+        if position.fresh:
+            _tell_gap(partition, position.next, offsets[0])
         position.fresh = False
         if skip < len(offsets):
             position.next = offsets[-1] + 1
@@ -154,11 +160,22 @@ def _first_known(*offsets: int | None) -> int:
     return next(offset for offset in offsets if offset is not None)
 
 
+def _tell_gap(partition: TopicPartition, mark: int | None, first: int) -> None:
+    if mark is not None and first > mark:
+        log.warning(
+            "offset gap: %s: its table holds it up to offset %d, the first record handed out is "
+            "%d: what lay between is not in the table. Retention has deleted it, or "
+            "auto.offset.reset=latest has skipped it; only compaction and the markers of "
+            "transactions leave a gap without a loss",
+            partition,
+            mark,
+            first,
+        )
+
+
 def _went_back(partition: TopicPartition, offset: int, mark: int | None) -> OffsetsWentBack:
     return OffsetsWentBack(
-        f"{partition} hands out offset {offset}, but its table already holds it up to "
-        f"{mark}: the topic was deleted "
-        "and created anew, or its log was truncated. Nothing was written. Let the new "
-        "topic go to a table "
-        "of its own (lake.tables), or use another group.id"
+        f"{partition} hands out offset {offset}, but its table already holds it up to {mark}: "
+        "the topic was deleted and created anew, or its log was truncated. Nothing was written. "
+        "Let the new topic go to a table of its own (lake.tables), or use another group.id"
     )

@@ -163,6 +163,12 @@ class LakeWriter:
         known = [start for start in starts if start.offset >= 0]
         if known:
             self._consumer.incremental_assign(known)
+        if known and self._config.skips:
+            log.warning(
+                "auto.offset.reset=latest: should retention delete records before they are read, "
+                "%s would go on at the end of the log; write earliest to lose only what is deleted",
+                _named(map(_key, known)),
+            )
         log.info("assigned %s", _listed(starts))
 
     def on_revoke(self, _consumer: Any, partitions: Sequence[Any]) -> None:

@@ -61,6 +61,27 @@ def test_a_gap_at_the_start_is_asked_for_once_more(positions: Positions) -> None
     assert positions.accept(P, [150, 151]) == 0
 
 
+def test_a_gap_that_is_believed_is_told(
+    positions: Positions, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Records that retention took are named: the partition, the mark, the first offset; once."""
+    positions.accept(P, [150, 151])
+    positions.accept(P, [160])
+    (line,) = caplog.messages
+    assert line.startswith("offset gap: orders-0: its table holds it up to offset 100, ")
+    assert "handed out is 150:" in line
+
+
+def test_without_a_gap_nothing_is_told(
+    positions: Positions, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Neither where reading goes on at the mark nor where the table knows no mark."""
+    positions.accept(P, [100])
+    positions.assign(TopicPartition("orders", 1), None)
+    positions.accept(TopicPartition("orders", 1), [40])
+    assert caplog.messages == []
+
+
 def test_offsets_that_do_not_rise_are_asked_for_again(positions: Positions) -> None:
     """A run that mixes two ownerships is not believed."""
     assert positions.doubt(P, [100, 101, 100]) == 100

@@ -46,6 +46,15 @@ def test_a_bad_setting_is_named(change: dict[str, Any], told: str) -> None:
     assert caught.value.exit_code == 2
 
 
+@pytest.mark.parametrize(
+    ("reset", "skips"),
+    [("latest", True), ("largest", True), ("end", True), ("earliest", False), (None, False)],
+)
+def test_a_reset_to_the_end_is_noticed(reset: str | None, *, skips: bool) -> None:
+    """The writer knows whether the consumer would jump to the end, so that it can say so."""
+    assert parse(GOOD | {"auto.offset.reset": reset}).skips is skips
+
+
 def test_no_secret_is_printed() -> None:
     """Tokens and keys of the catalog, of Spark or in the warehouse's URI are in no repr."""
     secrets = {

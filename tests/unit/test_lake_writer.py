@@ -1,0 +1,79 @@
+"""The writer's promises that need neither Spark nor a broker."""
+
+from typing import Any
+
+import pytest
+from confluent_kafka import TopicPartition as RawPartition
+
+from trimtab.assignor.model import TopicPartition
+from trimtab.consumer_sdk.lake.ports import Frame, LakeTable, Records, Sight, Staged
+from trimtab.consumer_sdk.lake.progress import Marks
+from trimtab.consumer_sdk.lake.writer import LakeWriter
+
+CONFIG: dict[str, Any] = {"group.id": "g", "enable.auto.commit": False, "lake.warehouse": "lake"}
+MARKS = Marks({"g": {TopicPartition("a", 0): 10}})
+
+
+class Fetcher:
+    """A consumer that hands out nothing."""
+
+    def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Any]:  # noqa: ARG002 - the interface
+        return []
+
+    def incremental_assign(self, partitions: Any) -> None: ...
+    def incremental_unassign(self, partitions: Any) -> None: ...
+    def commit(self, *, offsets: Any, asynchronous: bool = True) -> None: ...
+
+
+class Table:
+    """A table that knows partition a-0 and is only looked at."""
+
+    name = "lake.a"
+
+    def look(self) -> Sight:
+        return Sight(MARKS, MARKS.encode())
+
+    def landed(self, attempt: str) -> bool:
+        raise AssertionError(attempt)
+
+    def stage(self, frame: Frame, attempt: str) -> Staged:
+        raise AssertionError(frame, attempt)
+
+    def commit(self, staged: Staged, marks: Marks, seen: Sight) -> None:
+        raise AssertionError(staged, marks, seen)
+
+    def discard(self, staged: Staged) -> None:
+        raise AssertionError(staged)
+
+
+class Lake:
+    """A lake whose every table is that one."""
+
+    def frame(self, records: Records) -> Frame:
+        raise AssertionError(records)
+
+    def empty(self, frame: Frame) -> bool:
+        raise AssertionError(frame)
+
+    def open(self, name: str) -> LakeTable | None:  # noqa: ARG002 - the interface
+        return Table()
+
+    def create(self, name: str, frame: Frame) -> LakeTable:
+        raise AssertionError(name, frame)
+
+    def close(self) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("reset", "partition", "lines"), [("latest", 0, 1), ("latest", 1, 0), ("earliest", 0, 0)]
+)
+def test_a_reset_to_the_end_is_told_for_partitions_with_a_mark(
+    caplog: pytest.LogCaptureFixture, reset: str, partition: int, lines: int
+) -> None:
+    """A partition that the table knows would lose what is still there: the log says so."""
+    config = CONFIG | {"auto.offset.reset": reset}
+    with LakeWriter(Fetcher(), config, lake=Lake()) as writer:
+        writer.on_assign(None, [RawPartition("a", partition)])
+    told = [line for line in caplog.messages if "auto.offset.reset=latest" in line]
+    assert len(told) == lines
+    assert all("a-0" in line for line in told)
