@@ -10,6 +10,7 @@ from trimtab.sidecar.loop import Loop, Parts
 from trimtab.sidecar.monitor import Monitor
 from trimtab.sidecar.report import LogLines
 from trimtab.sidecar.settings import Settings
+from trimtab.sidecar.state import usable
 from trimtab.sidecar.targets.advice import Advice
 from trimtab.sidecar.targets.port import ReplicaTarget
 from trimtab.sidecar.targets.process import Processes
@@ -29,7 +30,7 @@ WEB_FILE: Final = "web"
 def assembled(settings: Settings, clock: Clock) -> Generator[Loop]:
     """Give a loop that is ready to run, its web page being served.
 
-    Raises CannotStart, StateInUse.
+    Raises CannotStart, StateInUse, StateUnusable.
     """
     with ExitStack() as stack:
         target = _target(settings, clock, stack)
@@ -41,8 +42,9 @@ def assembled(settings: Settings, clock: Clock) -> Generator[Loop]:
         address = f"http://{settings.host}:{port}"
         log.info("health, metrics and verdicts at %s", address)
         if settings.state is not None:
-            settings.state.mkdir(parents=True, exist_ok=True)
-            (settings.state / WEB_FILE).write_text(f"{address}\n")
+            with usable(settings.state):
+                settings.state.mkdir(parents=True, exist_ok=True)
+                (settings.state / WEB_FILE).write_text(f"{address}\n")
         board = ControlTopics(settings, monitor.brokers.admin)
         yield Loop(settings, Parts(monitor, board, target, (page, LogLines())), clock)
 

@@ -6,7 +6,8 @@ CallerError
 │   └── StateInUse               another sidecar works with this state folder (exit code 2)
 └── CannotStart                  a worker, or the web page, cannot be started
 PeerError
-└── KafkaAway                    no answer from a broker in time, or a refusal (retryable)
+├── KafkaAway                    no answer from a broker in time, or a refusal (retryable)
+└── StateUnusable                the state folder cannot be read or written (retryable)
 """
 
 from typing import ClassVar
@@ -28,5 +29,11 @@ class CannotStart(CallerError):
 
 class KafkaAway(PeerError):
     """No answer from a broker in time, or a refusal; the loop goes on and asks again."""
+
+    retryable: ClassVar[bool] = True
+
+
+class StateUnusable(PeerError):
+    """The state folder cannot be read or written; the loop goes on and tries again."""
 
     retryable: ClassVar[bool] = True

@@ -146,7 +146,7 @@ class Loop:
             replicas=replicas,
             plan=self._plan,
             plan_known=self._plan_known,
-            restart=pending(self._settings.state, alive) if alive else (),
+            restart=self._restart(alive, trouble),
             trouble=tuple(trouble),
         )
 
@@ -159,6 +159,13 @@ class Loop:
         except PeerError as error:
             trouble.append(str(error))
             return None
+
+    def _restart(self, alive: Sequence[str], trouble: list[str]) -> tuple[str, ...]:
+        try:
+            return pending(self._settings.state, alive) if alive else ()
+        except PeerError as error:
+            trouble.append(str(error))
+            return ()
 
     def _checked(self, verdict: Verdict, seen: Observation, before: Memory, now: float) -> Verdict:
         """Look at group and replicas again; hold where the verdict would not be the same."""

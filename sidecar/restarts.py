@@ -9,6 +9,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
+from trimtab.sidecar.state import usable
+
 NAME: Final = "restart.json"
 
 
@@ -23,8 +25,18 @@ def request(state: Path) -> tuple[str, ...]:
 
 
 def pending(state: Path | None, alive: Iterable[str]) -> tuple[str, ...]:
-    """Return the names still to be replaced; takes the request away when there are none left."""
-    if state is None or not (state / NAME).exists():
+    """Return the names still to be replaced; takes the request away when there are none left.
+
+    Raises StateUnusable.
+    """
+    if state is None:
+        return ()
+    with usable(state):
+        return _pending(state, alive)
+
+
+def _pending(state: Path, alive: Iterable[str]) -> tuple[str, ...]:
+    if not (state / NAME).exists():
         return ()
     try:
         asked = [str(name) for name in json.loads((state / NAME).read_text())]

@@ -25,9 +25,9 @@ class ReplicaTarget(Protocol):
         ...
 
     def add(self, count: int) -> tuple[str, ...]:
-        """Start so many replicas and return their names. Raises CannotStart."""
+        """Start so many replicas and return their names. Raises CannotStart, PeerError."""
         ...
 
     def stop(self, name: str) -> None:
-        """Ask a replica to finish what it holds, and to end."""
+        """Ask a replica to finish what it holds, and to end. Raises PeerError."""
         ...

@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import IO, Final
 
 from trimtab.assignor.clock import Clock
-from trimtab.sidecar.errors import CannotStart, StateInUse
+from trimtab.sidecar.errors import CannotStart, StateInUse, StateUnusable
 from trimtab.sidecar.observation import Instance
+from trimtab.sidecar.state import usable
 from trimtab.sidecar.targets.proc import marked, start_ticks
 
 MARK: Final = "TRIMTAB_WORKER"
@@ -67,22 +68,36 @@ class Processes:
         self._lock = _locked(self._state)
 
     def replicas(self) -> tuple[Instance, ...]:
-        """Return the live workers, and take the files of dead ones away."""
+        """Return the live workers, and take the files of dead ones away. Raises StateUnusable."""
         self._reap()
         found: list[Instance] = []
-        for worker in self._workers():
-            if worker.alive:
-                found.append(Instance(worker.name, alive=True, started=worker.started))
-            else:
-                self._file(worker.name).unlink(missing_ok=True)
+        with usable(self._state):
+            for worker in self._workers():
+                if worker.alive:
+                    found.append(Instance(worker.name, alive=True, started=worker.started))
+                else:
+                    self._file(worker.name).unlink(missing_ok=True)
         return tuple(found)
 
     def add(self, count: int) -> tuple[str, ...]:
-        """Start so many workers. Raises CannotStart."""
-        return tuple(self._start() for _ in range(count))
+        """Start so many workers. Raises CannotStart, StateUnusable."""
+        with usable(self._state):
+            return tuple(self._start() for _ in range(count))
 
     def stop(self, name: str) -> None:
-        """Send SIGTERM once; when the patience is over, SIGKILL."""
+        """Send SIGTERM once; when the patience is over, SIGKILL. Raises StateUnusable."""
+        with usable(self._state):
+            self._stop(name)
+
+    def close(self) -> None:
+        """Let go of the state folder; workers go on."""
+        self._reap()
+        for child in self._children.values():
+            child.returncode = 0  # not ours to wait for any more; else Popen warns when collected
+        self._children.clear()
+        self._lock.close()
+
+    def _stop(self, name: str) -> None:
         worker = next((w for w in self._workers() if w.name == name), None)
         if worker is None or worker.pid is None or not worker.alive:
             return
@@ -95,35 +110,30 @@ class Processes:
             with suppress(ProcessLookupError):
                 os.killpg(worker.pid, signal.SIGKILL)  # it leads its session
 
-    def close(self) -> None:
-        """Let go of the state folder; workers go on."""
-        self._reap()
-        for child in self._children.values():
-            child.returncode = 0  # not ours to wait for any more; else Popen warns when collected
-        self._children.clear()
-        self._lock.close()
-
     def _start(self) -> str:
         name = self._name()
         self._write(Worker(name, self._clock.wall()))
         command = [part.replace("{instance}", name) for part in self._command]
-        try:
-            with (self._folder("logs") / f"{name}.log").open("ab") as log:
-                child = subprocess.Popen(  # noqa: S603 - the operator's own command
-                    command,
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=subprocess.STDOUT,
-                    env={**os.environ, MARK: self._mark(name)},
-                    start_new_session=True,
-                )
-        except OSError as error:
-            self._file(name).unlink(missing_ok=True)
-            raise CannotStart(f"{command[0]}: {error.strerror}; mend the worker command") from error
+        with (self._folder("logs") / f"{name}.log").open("ab") as log:
+            child = self._spawn(name, command, log)
         self._children[child.pid] = child
         ticks = start_ticks(child.pid)
         self._write(Worker(name, self._clock.wall(), child.pid, ticks))
         return name
+
+    def _spawn(self, name: str, command: Sequence[str], log: IO[bytes]) -> subprocess.Popen[bytes]:
+        try:
+            return subprocess.Popen(  # noqa: S603 - the operator's own command
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, MARK: self._mark(name)},
+                start_new_session=True,
+            )
+        except OSError as error:
+            self._file(name).unlink(missing_ok=True)
+            raise CannotStart(f"{command[0]}: {error.strerror}; mend the worker command") from error
 
     def _reap(self) -> None:
         for pid, child in list(self._children.items()):
@@ -151,7 +161,13 @@ class Processes:
 
     def _name(self) -> str:
         last = self._state / "last"
-        given = int(last.read_text()) if last.exists() else 0
+        try:
+            given = int(last.read_text()) if last.exists() else 0
+        except ValueError:
+            raise StateUnusable(
+                f"{last} does not hold a number; write that of the newest worker in "
+                f"{self._state / 'logs'} into it"
+            ) from None
         _replace(last, str(given + 1))
         return f"worker-{given + 1}"
 

@@ -1,6 +1,7 @@
 """The loop against a simulated group: seeded days of load, deaths, outages and restarts."""
 
-from collections.abc import Iterable, Mapping
+import sys
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
@@ -21,6 +22,7 @@ from trimtab.sidecar.observation import GroupState, GroupView, Reader
 from trimtab.sidecar.report import Report
 from trimtab.sidecar.settings import Settings, load
 from trimtab.sidecar.targets.memory import Memory
+from trimtab.sidecar.targets.process import Processes
 from trimtab.sidecar.verdict import Action
 
 PARTITIONS = tuple(TopicPartition("t", n) for n in range(6))
@@ -338,6 +340,61 @@ def test_a_surge_that_cannot_start_is_asked_for_ever_more_slowly(
     (tmp_path / "restart.json").write_text('["worker-1"]')
     actions = turns(world, loop, 30)
     assert 1 < actions.count(Action.SURGE) < 8
+
+
+@pytest.fixture
+def processes(world: Simulated, tmp_path: Path) -> Iterator[Processes]:
+    target = Processes([sys.executable, "-c", "pass"], tmp_path / "state", world.clock)
+    yield target
+    target.close()
+
+
+def survive(world: Simulated, target: Processes) -> list[Report]:
+    """Run ten turns on real processes, whose state folder somebody has spoilt."""
+    reports: list[Report] = []
+    loop = Loop(settings(), Parts(world, world, target, (reports.append,)), world.clock)
+    for _ in range(10):
+        loop.turn()
+        world.clock.sleep(2)
+    return reports
+
+
+def test_a_bad_name_file_does_not_end_the_loop(
+    world: Simulated, processes: Processes, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Where no name can be given nothing is started; the log says which file to mend."""
+    (tmp_path / "state" / "last").write_text("seven")
+    actions = [r.verdict.action for r in survive(world, processes)]
+    assert 1 < actions.count(Action.REPLACE) < 8
+    assert "state/last does not hold a number" in caplog.text
+
+
+def test_a_folder_that_cannot_be_written_does_not_end_the_loop(
+    world: Simulated, processes: Processes, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A write that the system refuses is logged with its reason, and tried again later."""
+    (tmp_path / "state" / "last.tmp").mkdir(parents=True)
+    actions = [r.verdict.action for r in survive(world, processes)]
+    assert 1 < actions.count(Action.REPLACE) < 8
+    assert "last.tmp: Is a directory; make room" in caplog.text
+
+
+def test_a_folder_that_cannot_be_read_is_trouble(
+    world: Simulated, processes: Processes, tmp_path: Path
+) -> None:
+    """Replicas that cannot be read are not known: nothing is done, and the report says why."""
+    (tmp_path / "state" / "workers").touch()
+    reports = survive(world, processes)
+    assert {r.verdict.action for r in reports} == {Action.HOLD}
+    assert "make room" in reports[-1].trouble[0]
+
+
+def test_a_restart_file_that_cannot_be_read_is_trouble(world: Simulated, tmp_path: Path) -> None:
+    """A request that cannot be read is reported, and the loop goes on without it."""
+    (tmp_path / "restart.json").mkdir()
+    reports: list[Report] = []
+    turns(world, start(world, reports, state=tmp_path), 5)
+    assert "Is a directory" in reports[-1].trouble[0]
 
 
 EVENTS = st.one_of(
