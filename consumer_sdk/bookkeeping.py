@@ -16,8 +16,12 @@ from trimtab.consumer_sdk.membership.events import Position
 
 @dataclass(slots=True)
 class Bookkeeping:
-    """The partitions of one consumer; offsets are those of the next record to read."""
+    """The partitions of one consumer; offsets are those of the next record to read.
 
+    `tenure` tells which stretch of membership they belong to: after a loss there is a new one.
+    """
+
+    tenure: int = 0
     owned: set[TopicPartition] = field(default_factory=set[TopicPartition])
     paused: set[TopicPartition] = field(default_factory=set[TopicPartition])
     stored: dict[TopicPartition, int] = field(default_factory=dict[TopicPartition, int])

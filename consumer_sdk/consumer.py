@@ -11,7 +11,7 @@ librdkafka fetches. The member never touches the data plane; this module does, o
 thread only, inside `poll`, `consume` and `close`. The rules:
 
 1. Records are handed out only of owned partitions, and only while the member's lease holds, which
-   is looked at before and after each fetch.
+   is looked at before each fetch and before anything is handed out.
 2. A revoked partition stops being fetched first, then `on_revoke` runs, then the offsets are
    committed, and only then does the next owner get it.
 3. After a lost partition nothing of it is committed.
@@ -42,6 +42,7 @@ from trimtab.consumer_sdk.membership.events import (
     Revoked,
 )
 from trimtab.consumer_sdk.membership.member import Member
+from trimtab.consumer_sdk.queries import Queries
 from trimtab.consumer_sdk.settings import parse
 from trimtab.consumer_sdk.translate import as_kafka_error, data_plane, key, key_of, offsets_of
 
@@ -54,7 +55,7 @@ SLICE: Final = 0.02
 """
 
 
-class Consumer:
+class Consumer(Queries):
     """A group consumer with confluent-kafka's methods; not thread-safe, as theirs.
 
     `config` holds librdkafka's names and `trimtab.*` (docs/settings.md). Raises SettingError for
@@ -114,28 +115,21 @@ class Consumer:
         """
         self._open()
         deadline = self._clock.monotonic() + (inf if timeout < 0 else timeout)
-        messages: list[Message] = []
-        while True:
-            if not messages:  # else a callback might give away what these were read from
-                self._serve()
-            elif self._member is not None and self._member.inbox:
-                return messages
-            left = deadline - self._clock.monotonic()
-            wanted = num_messages - len(messages)
-            if wanted > 0 and self._may_read():
-                messages += self._fetch(wanted, max(0.0, min(left, SLICE)))
-            elif left > 0:
-                self._clock.sleep(min(left, SLICE))
-            if left <= 0 or (num_messages and len(messages) >= num_messages):
-                return messages
+        messages = self._collect(num_messages, deadline)
+        if messages and not self._still_ours():
+            rewind(self._data, messages)
+            return []
+        return messages
 
     def close(self) -> None:
         """Revoke, commit, leave the group and free everything; may be called twice."""
         if self._closed:
             return
-        self._leave()
-        self._closed = True
-        self._data.close()
+        try:
+            self._leave()
+        finally:
+            self._closed = True
+            self._data.close()
 
     def drain(self) -> None:
         """Ask the group to take everything from this consumer; it stays an idle member."""
@@ -167,7 +161,7 @@ class Consumer:
         if not positions:
             raise KafkaException(KafkaError(KafkaError._NO_OFFSET))  # noqa: SLF001 - its public name
         if asynchronous:
-            self._membership().commit_async(positions)
+            self._membership().commit_async(positions, self._book.tenure)
             return None
         self._commit_now(positions)
         return [RawPartition(*p, at.offset) for p, at in positions.items()]
@@ -179,16 +173,6 @@ class Consumer:
         if self._settings.auto_store:
             raise KafkaException(KafkaError(KafkaError._INVALID_ARG, _STORE_HINT))  # noqa: SLF001
         self._book.stored.update(self._owned_only(offsets_of(message, offsets)))
-
-    def committed(
-        self, partitions: Sequence[RawPartition], timeout: float = 10
-    ) -> list[RawPartition]:
-        """Return the group's committed offsets."""
-        return list(self._data.committed(list(partitions), timeout=timeout))
-
-    def position(self, partitions: Sequence[RawPartition]) -> list[RawPartition]:
-        """Return the offsets of the next records to be read."""
-        return list(self._data.position(list(partitions)))
 
     def seek(self, partition: RawPartition) -> None:
         """Go on at another offset; the stored offset of before is forgotten."""
@@ -245,27 +229,6 @@ class Consumer:
         """Return the group's generation; -1 outside the group."""
         return self._member.generation if self._member else -1
 
-    def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any:
-        """Return the cluster's metadata."""
-        return (
-            self._data.list_topics(topic, timeout)
-            if topic
-            else self._data.list_topics(timeout=timeout)
-        )
-
-    def get_watermark_offsets(
-        self, partition: RawPartition, timeout: float = 10
-    ) -> tuple[int, int]:
-        """Return the first and the next offset of a partition."""
-        low, high = self._data.get_watermark_offsets(partition, timeout=timeout)
-        return low, high
-
-    def offsets_for_times(
-        self, partitions: Sequence[RawPartition], timeout: float = 10
-    ) -> list[RawPartition]:
-        """Return the first offsets at or after the times (ms) in the partitions' offset fields."""
-        return list(self._data.offsets_for_times(list(partitions), timeout=timeout))
-
     # -- inside -----------------------------------------------------------------------------------
 
     def _open(self) -> None:
@@ -289,11 +252,29 @@ class Consumer:
             (self._data.resume if holds else self._data.pause)(affected)
         return holds
 
+    def _still_ours(self) -> bool:
+        """Look once more before records are handed out: this process may have been frozen."""
+        waiting = () if self._member is None else tuple(self._member.inbox)
+        return self._may_read() and not any(isinstance(e, Lost | Failed) for e in waiting)
+
+    def _collect(self, count: int, deadline: float) -> list[Message]:
+        """Fetch in slices; callbacks run only while nothing is held that they could give away."""
+        messages: list[Message] = []
+        while not messages or self._member is None or not self._member.inbox:
+            if not messages:
+                self._serve()
+            left = deadline - self._clock.monotonic()
+            wanted = count - len(messages)
+            if wanted > 0 and self._may_read():
+                messages += self._fetch(wanted, max(0.0, min(left, SLICE)))
+            elif left > 0:
+                self._clock.sleep(min(left, SLICE))
+            if left <= 0 or (count and len(messages) >= count):
+                break
+        return messages
+
     def _fetch(self, wanted: int, timeout: float) -> list[Message]:
         messages: list[Message] = self._data.consume(wanted, timeout=timeout)
-        if messages and not self._may_read():  # frozen on the way: the lease ended meanwhile
-            rewind(self._data, messages)
-            return []
         if self._book.released:
             wall = self._clock.wall()
             for message in messages:
@@ -315,11 +296,12 @@ class Consumer:
             self._next_commit = now + self._settings.auto_commit_interval
             positions = self._book.to_commit(self._stored())
             if positions:
-                self._member.commit_async(positions)
+                self._member.commit_async(positions, self._book.tenure)
 
     def _take(self, event: MembershipEvent) -> None:
         match event:
-            case Assigned(partitions):
+            case Assigned(partitions, tenure):
+                self._book.tenure = tenure
                 self._on_assigned(partitions)
             case Revoked(partitions, done):
                 try:
@@ -341,12 +323,12 @@ class Consumer:
         self._started = []
         try:
             self._call("assign", fresh)
-        finally:
+        finally:  # also after a callback that failed: what is owned is read
             begun = {key(p) for p in self._started}
             self._started = None
-        self._data.incremental_assign([p for p in beginnings if key(p) not in begun])
-        # librdkafka remembers a pause beyond the end of an assignment; a new owner begins afresh
-        (self._data.pause if self._suspended else self._data.resume)(beginnings)
+            self._data.incremental_assign([p for p in beginnings if key(p) not in begun])
+            # librdkafka remembers a pause beyond the end of an assignment; an owner begins afresh
+            (self._data.pause if self._suspended else self._data.resume)(beginnings)
 
     def _on_revoked(self, partitions: frozenset[TopicPartition]) -> None:
         reached = {p: o for p, o in self._stored().items() if p in partitions}
@@ -364,8 +346,9 @@ class Consumer:
         """Commit what goes, with the time; after a failure the next owner reads it again."""
         if not offsets:
             return
+        last = parting(offsets, self._clock.wall())
         try:
-            self._membership().commit(parting(offsets, self._clock.wall()), timeout=5)
+            self._membership().commit(last, self._book.tenure, timeout=5)
         except KafkaPythonError as error:
             log.warning("the last commit of %d partitions failed: %s", len(offsets), error)
 
@@ -406,7 +389,7 @@ class Consumer:
 
     def _commit_now(self, positions: Mapping[TopicPartition, Position]) -> None:
         try:
-            self._membership().commit(positions, timeout=30)
+            self._membership().commit(positions, self._book.tenure, timeout=30)
         except KafkaPythonError as error:
             raise KafkaException(as_kafka_error(error)) from error
         self._book.on_committed(positions)
@@ -438,11 +421,17 @@ class Consumer:
         if member is None:
             return
         member.stop()
+        failed: list[Exception] = []
         while not member.stopped or member.inbox:
             while member.inbox:
-                self._take(member.inbox.popleft())
+                try:
+                    self._take(member.inbox.popleft())
+                except Exception as error:  # noqa: BLE001 - the group is left all the same
+                    failed.append(error)
             self._clock.sleep(SLICE / 4)
         self._member = None
+        if failed:
+            raise failed[0]
 
 
 _SILENT: Final = "has been silent for a session timeout: holding back all records until it answers"

@@ -30,6 +30,9 @@ LAG_AWARE: Final = "lag-aware"
 ADMIN: Final = ("bootstrap.servers", "security.", "sasl.", "ssl.", "client.id", "log_level")
 """Settings that an admin client needs of a consumer's."""
 
+APPLICATIONS: Final = {"stats_cb", "error_cb", "throttle_cb", "logger", "statistics.interval.ms"}
+"""Settings whose callbacks belong to the application's thread."""
+
 LOOK_AGAIN: Final = 5.0
 """Seconds between two looks for a control topic that does not exist."""
 
@@ -101,12 +104,20 @@ class ControlTopics:
             self._speeds[speeds.topic] = speeds
 
     def _run(self) -> None:
-        consumer = DataConsumer({**self._settings.data, "enable.partition.eof": True})
+        own = {k: v for k, v in self._settings.data.items() if k not in APPLICATIONS}
+        consumer = DataConsumer({**own, "enable.partition.eof": True})
         try:
             while not self._closing.is_set():
-                self._turn(consumer)
+                self._try_turn(consumer)
         finally:
             consumer.close()
+
+    def _try_turn(self, consumer: DataConsumer) -> None:
+        try:
+            self._turn(consumer)
+        except Exception as error:  # noqa: BLE001 - whatever it was, the plan must not go stale
+            log.warning("control topics: %r; reading on", error)
+            self._closing.wait(TURN)
 
     def _turn(self, consumer: DataConsumer) -> None:
         if (self._wanted or self._topics) and self._clock.monotonic() >= self._look_at:

@@ -12,9 +12,13 @@ Partitions: TypeAlias = frozenset[TopicPartition]
 
 @dataclass(frozen=True, slots=True)
 class Assigned:
-    """These partitions are ours from now on; nobody else reads them."""
+    """These partitions are ours from now on; nobody else reads them.
+
+    `tenure` counts the losses before: what was owned in an earlier one is not ours any more.
+    """
 
     partitions: Partitions
+    tenure: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,13 +7,19 @@ tell when the coordinator answered last.
 # ruff: noqa: SLF001 - the reason is the module's docstring
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from threading import Event
+from typing import Any, Final, NamedTuple
 
+from kafka.errors import IllegalGenerationError, KafkaError
 from kafka.structs import OffsetAndMetadata
 from kafka.structs import TopicPartition as KafkaPartition
+from kafka.util import Timer  # pyright: ignore[reportAttributeAccessIssue] # stubs of v2
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk.membership.events import Position
+
+COORDINATOR_MS: Final = 5_000
+"""How long a commit looks for the group's coordinator, in ms."""
 
 
 class Contact(NamedTuple):
@@ -83,22 +89,55 @@ def sleep(consumer: Any, seconds: float) -> Any:
     return consumer._net.sleep(seconds)
 
 
-def commit(consumer: Any, offsets: Mapping[TopicPartition, Position], timeout: float) -> None:
-    """Commit with the member's generation and wait; may be called from any thread."""
-    consumer._coordinator.commit_offsets_sync(_wire(offsets), timeout_ms=timeout * 1000)
+def commit(
+    consumer: Any,
+    offsets: Mapping[TopicPartition, Position],
+    timeout: float,
+    ours: Callable[[], bool],
+) -> None:
+    """Commit with the member's generation and wait; may be called from any thread.
+
+    `ours` is asked on the I/O thread, just before the request is made. Raises kafka-python's
+    errors.
+    """
+    timer = Timer(timeout * 1000)
+    pause = Event()
+    while True:
+        try:
+            consumer._net.run(_commit, consumer, offsets, ours)
+        except KafkaError as error:
+            if not error.retriable or timer.expired:
+                raise
+            pause.wait(consumer._coordinator.config["retry_backoff_ms"] / 1000)
+        else:
+            return
 
 
 def commit_async(
     consumer: Any,
     offsets: Mapping[TopicPartition, Position],
+    ours: Callable[[], bool],
     done: Callable[[Exception | None], None],
 ) -> None:
-    """Commit with the member's generation; `done` runs on the member's thread."""
+    """Commit with the member's generation; `done` runs on the I/O thread."""
+    future = consumer._manager.call_soon(_commit, consumer, offsets, ours)
 
-    def callback(_offsets: Any, answer: Any) -> None:
-        done(answer if isinstance(answer, Exception) else None)
+    def succeed(_nothing: Any) -> None:
+        done(None)
 
-    consumer._coordinator.commit_offsets_async(_wire(offsets), callback=callback)
+    future.add_callback(succeed)
+    future.add_errback(done)
+
+
+async def _commit(
+    consumer: Any, offsets: Mapping[TopicPartition, Position], ours: Callable[[], bool]
+) -> None:
+    coordinator = consumer._coordinator
+    await coordinator.ensure_coordinator_ready_async(timeout_ms=COORDINATOR_MS)
+    if not ours():
+        raise IllegalGenerationError("the partitions were lost before this commit")
+    # up to the request nothing else runs on this thread: it carries the generation of `ours`
+    await coordinator._send_offset_commit_request(_wire(offsets))
 
 
 def _wire(offsets: Mapping[TopicPartition, Position]) -> dict[KafkaPartition, OffsetAndMetadata]:

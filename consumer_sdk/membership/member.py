@@ -81,6 +81,7 @@ class Member:
 
     def __init__(self, settings: Settings, clock: Clock) -> None:
         self.inbox: deque[MembershipEvent] = deque()
+        self.tenure = 0  # changed on the client's I/O thread only, where commits look at it too
         self._settings = settings
         self._clock = clock
         self._control = ControlTopics(settings, clock)
@@ -151,15 +152,20 @@ class Member:
         """Start a rebalance, after the one that may be under way."""
         self._rejoin.set()
 
-    def commit(self, offsets: Mapping[TopicPartition, Position], timeout: float) -> None:
+    def commit(
+        self, offsets: Mapping[TopicPartition, Position], tenure: int, timeout: float
+    ) -> None:
         """Commit and wait up to `timeout` seconds. Raises kafka-python's errors."""
-        hooks.commit(self.client, offsets, timeout)
+        hooks.commit(self.client, offsets, timeout, lambda: tenure == self.tenure)
 
-    def commit_async(self, offsets: Mapping[TopicPartition, Position]) -> None:
+    def commit_async(self, offsets: Mapping[TopicPartition, Position], tenure: int) -> None:
         """Commit in the background; the outcome arrives in the inbox."""
         taken = dict(offsets)
         hooks.commit_async(
-            self.client, taken, lambda error: self.inbox.append(Committed(taken, error))
+            self.client,
+            taken,
+            lambda: tenure == self.tenure,
+            lambda error: self.inbox.append(Committed(taken, error)),
         )
 
     def stop(self) -> None:
@@ -240,11 +246,11 @@ class Member:
         log_round(outcome)
 
     def _end(self) -> None:
-        self._control.stop()
         try:
             self.client.close(autocommit=False, timeout_ms=5000)
         except Exception as error:  # noqa: BLE001 - leaving is best effort; the session timeout does the rest
             log.warning("leaving group %s: %s", self._settings.group, error)
+        self._control.stop()
 
 
 class _TimedAssignor(TrimtabAssignor):
@@ -273,7 +279,7 @@ class _Listener(AsyncConsumerRebalanceListener):  # type: ignore[misc] # kafka-p
         self._member = member
 
     async def on_partitions_assigned(self, assigned: Any) -> None:
-        self._member.inbox.append(Assigned(_partitions(assigned)))
+        self._member.inbox.append(Assigned(_partitions(assigned), self._member.tenure))
 
     async def on_partitions_revoked(self, revoked: Any) -> None:
         event = Revoked(_partitions(revoked))
@@ -284,6 +290,7 @@ class _Listener(AsyncConsumerRebalanceListener):  # type: ignore[misc] # kafka-p
             await hooks.sleep(self._member.client, ACK_POLL)
 
     async def on_partitions_lost(self, lost: Any) -> None:
+        self._member.tenure += 1
         self._member.inbox.append(Lost(_partitions(lost)))
 
 

@@ -113,6 +113,57 @@ def test_a_commit_from_an_old_generation_is_refused(
     assert committed[0].offset < 0
 
 
+def test_a_rejoin_that_nobody_noticed_does_not_renew_what_was_lost(
+    topic: Any, config: dict[str, Any], group: str, feed: Any, eventually: Eventually
+) -> None:
+    """A commit of the time before the loss is refused, though the member is in the group again."""
+    name = topic(partitions=1)
+    feed.write(name, 1, 10)
+    consumer = Consumer({**config, "enable.auto.commit": False})
+    try:
+        consumer.subscribe([name])
+        assert len(consumer.consume(10, timeout=20)) == 10
+        generation = consumer.generation()
+        admin = KafkaAdminClient(bootstrap_servers=config["bootstrap.servers"])
+        admin.remove_group_members(group, [_identity(consumer)])
+        admin.close()
+        client = consumer._member.client
+        eventually(lambda: consumer.generation() > generation and not hooks.joining(client))
+        with pytest.raises(KafkaException) as refused:
+            consumer.commit(offsets=[_raw(name, 0, 3)], asynchronous=False)
+        assert refused.value.args[0].code() == KafkaError.ILLEGAL_GENERATION
+        assert consumer.committed([_raw(name, 0)])[0].offset < 0
+        assert [m.offset() for m in consumer.consume(1, timeout=20)] == [0]
+        consumer.commit(asynchronous=False)
+        assert consumer.committed([_raw(name, 0)])[0].offset == 1
+    finally:
+        consumer.close()
+
+
+def test_a_callback_that_fails_leaves_no_member_behind(
+    topic: Any, config: dict[str, Any], feed: Any
+) -> None:
+    """The error reaches the application, and close() leaves the group all the same."""
+    name = topic(partitions=1)
+    feed.write(name, 1, 1)
+
+    def fail(*_: Any) -> None:
+        raise RuntimeError("a mistake in the application")
+
+    consumer = Consumer(config)
+    consumer.subscribe([name], on_assign=fail, on_revoke=fail)
+    with pytest.raises(RuntimeError, match="mistake"):
+        consumer.consume(1, timeout=20)
+    assert len(consumer.consume(1, timeout=20)) == 1
+    with pytest.raises(RuntimeError, match="mistake"):
+        consumer.close()
+    heir = Consumer(config)
+    heir.subscribe([name])
+    feed.write(name, 1, 1)
+    assert len(heir.consume(1, timeout=5)) == 1
+    heir.close()
+
+
 def test_a_member_thrown_out_loses_its_partitions_and_comes_back(
     topic: Any, start: Any, config: dict[str, Any], group: str, eventually: Eventually
 ) -> None:
@@ -264,5 +315,5 @@ def _identity(consumer: Consumer) -> Any:
     return MemberToRemove(member_id=str(consumer.memberid()))
 
 
-def _raw(name: str, partition: int) -> Any:
-    return RawPartition(name, partition)
+def _raw(name: str, partition: int, offset: int = -1001) -> Any:
+    return RawPartition(name, partition, offset)

@@ -32,8 +32,8 @@ def test_every_hook_does_what_its_name_says(topic: Any, start: Any, eventually: 
     eventually(lambda: hooks.generation(client) == generation + 1 and not hooks.joining(client))
     done: list[Any] = []
     partition = next(iter(worker.owned))
-    hooks.commit(client, {partition: Position(7, "note")}, timeout=10)
-    hooks.commit_async(client, {partition: Position(8)}, done.append)
+    hooks.commit(client, {partition: Position(7, "note")}, 10, lambda: True)
+    hooks.commit_async(client, {partition: Position(8)}, lambda: True, done.append)
     eventually(lambda: done == [None])
     assert client.committed(_kafka(partition), metadata=True).offset == 8
     hooks.leave(client, "a test")
