@@ -115,5 +115,5 @@ def _log_to_stderr() -> None:
     handler.addFilter(lambda record: record.module != "java_gateway")  # we tell it in one line
     logging.basicConfig(handlers=[handler], level=logging.WARNING, format=form, datefmt="%H:%M:%S")
     logging.getLogger("trimtab").setLevel(logging.INFO)
-    # kafka-python tells of a missing topic at each look; our own word for it comes once
-    logging.getLogger("kafka.cluster").setLevel(logging.ERROR)
+    # kafka-python tells of a missing topic at each look, as an error; our own word comes once
+    logging.getLogger("kafka.cluster").setLevel(logging.CRITICAL)

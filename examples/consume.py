@@ -31,4 +31,6 @@ def main(bootstrap: str, topic: str, limit: int = 10) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:3])
+    if len(sys.argv) != 3:
+        sys.exit("usage: consume.py BOOTSTRAP TOPIC")
+    main(*sys.argv[1:])

@@ -44,4 +44,6 @@ def main(bootstrap: str, topic: str, warehouse: str, limit: int = 10) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:4])
+    if len(sys.argv) != 4:
+        sys.exit("usage: lake.py BOOTSTRAP TOPIC WAREHOUSE")
+    main(*sys.argv[1:])

@@ -38,6 +38,12 @@ def test_the_consumers_print_ten_records(name: str, bootstrap: str, orders: str)
     assert "0 0 b'open order 0'" in printed
 
 
+def test_the_producer_makes_what_it_fills(bootstrap: str, group: str) -> None:
+    """The other examples find a topic with records in it."""
+    assert run("produce.py", bootstrap, f"{group}-made") == f"100 records in {group}-made\n"
+    assert run("consume.py", bootstrap, f"{group}-made").count("paid order") == 10
+
+
 def test_the_heuristic_deals_in_turn() -> None:
     """The example of a heuristic gives every other partition to the same member."""
     assert run("own_heuristic.py").splitlines()[:3] == ["orders-0 a", "orders-1 b", "orders-2 a"]
