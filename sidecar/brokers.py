@@ -33,6 +33,16 @@ STATES: Final = {
 _SPECS: Any = admin  # OffsetSpec is documented, but not in the package's __all__
 LATEST: Final[Any] = _SPECS.OffsetSpec.latest()
 EARLIEST: Final[Any] = _SPECS.OffsetSpec.earliest()
+UNREACHED: Final = frozenset(
+    {
+        KafkaErrors._TRANSPORT,  # noqa: SLF001 - the names they are documented by
+        KafkaErrors._TIMED_OUT,  # noqa: SLF001 - as above
+        KafkaErrors._ALL_BROKERS_DOWN,  # noqa: SLF001 - as above
+        KafkaErrors._RESOLVE,  # noqa: SLF001 - as above
+    }
+)
+"""Errors of the client itself: nobody was there to refuse anything."""
+
 GRACE: Final = 1.0
 """Seconds to wait for librdkafka's own timeout to be reported."""
 
@@ -163,6 +173,16 @@ def reason(error: KafkaException) -> str:
     """Return what the client says went wrong, without its codes."""
     inner: Any = error.args[0] if error.args else error
     return str(inner.str()) if hasattr(inner, "str") else str(inner)
+
+
+def unreachable(error: KafkaException, bootstrap: str) -> str | None:
+    """Return what to check where no broker was reached at all; None for any other error."""
+    if _code(error) not in UNREACHED:
+        return None
+    return (
+        f"no Kafka broker answers at {bootstrap} ({reason(error)}): is it running, and are the "
+        "address (--bootstrap), security.protocol and the firewall right?"
+    )
 
 
 def _code(error: KafkaException) -> int | None:

@@ -22,7 +22,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from trimtab.assignor.control import GroupPlan, WriteSpeeds
 from trimtab.assignor.errors import BadPayload
-from trimtab.sidecar.brokers import reason
+from trimtab.sidecar.brokers import reason, unreachable
 from trimtab.sidecar.errors import KafkaAway
 from trimtab.sidecar.settings import Settings
 
@@ -141,7 +141,8 @@ class ControlTopics:
         try:
             yield from self._read(consumer, topic)
         except KafkaException as error:
-            raise KafkaAway(f"control topic {topic}: {reason(error)}") from error
+            away = unreachable(error, self._settings.bootstrap)
+            raise KafkaAway(away or f"control topic {topic}: {reason(error)}") from error
         finally:
             consumer.close()
 

@@ -1,0 +1,18 @@
+"""The control topics where there is no broker to keep them."""
+
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from trimtab.sidecar.errors import KafkaAway
+from trimtab.sidecar.settings import load
+from trimtab.sidecar.topics import ControlTopics
+
+
+def test_nobody_at_the_address_names_the_address() -> None:
+    """Without a broker the message says which address was tried, and what to check."""
+    nobody = "127.0.0.1:1"
+    flags = {"bootstrap": nobody, "group": "g", "capacity": 100, "target": "none", "timeout": 0.5}
+    settings = load(None, flags)
+    board = ControlTopics(settings, AdminClient({**settings.client, "log_level": 0}))
+    with pytest.raises(KafkaAway, match=rf"answers at {nobody} .*is it running.*--bootstrap"):
+        board.plan()
