@@ -139,11 +139,7 @@ class Crew:
 
     def kill(self, worker: str) -> bool:
         """SIGKILL a worker and its JVM, as a machine would that loses power."""
-        with suppress(OSError, ValueError, KeyError, TypeError):
-            file = self._state / "workers" / f"{worker}.json"
-            os.killpg(int(json.loads(file.read_text())["pid"]), signal.SIGKILL)
-            return True
-        return False
+        return _kill(self._state, worker)
 
     def restart(self) -> tuple[str, ...]:
         """Ask for all workers to be replaced, one after the other, as `sidecar restart` does."""
@@ -169,13 +165,7 @@ class Crew:
             if self._sidecar.pid and not self._sidecar.ended:
                 os.kill(self._sidecar.pid, signal.SIGKILL)
         self._sidecar.stop()
-        target = Processes((), self._state, self._clock, patience=0.0)
-        deadline = self._clock.monotonic() + KILL_SECONDS
-        while (alive := target.replicas()) and self._clock.monotonic() < deadline:
-            for worker in alive:
-                self.kill(worker.name)
-            self._clock.sleep(0.05)
-        target.close()
+        kill_workers(self._state, self._clock)
         shutil.rmtree(self._out / "tmp", ignore_errors=True)
 
     def _fault(self) -> str | None:
@@ -186,3 +176,24 @@ class Crew:
     def _last_words(self) -> str:
         lines = (self._out / "sidecar.log").read_text(errors="replace").splitlines()
         return lines[-1] if lines else "(it said nothing)"
+
+
+def kill_workers(state: Path, clock: Clock) -> None:
+    """Kill the workers on file that still run. Raises StateInUse where a sidecar still does."""
+    target = Processes((), state, clock, patience=0.0)
+    deadline = clock.monotonic() + KILL_SECONDS
+    try:
+        while (alive := target.replicas()) and clock.monotonic() < deadline:
+            for worker in alive:
+                _kill(state, worker.name)
+            clock.sleep(0.05)
+    finally:
+        target.close()
+
+
+def _kill(state: Path, worker: str) -> bool:
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        file = state / "workers" / f"{worker}.json"
+        os.killpg(int(json.loads(file.read_text())["pid"]), signal.SIGKILL)
+        return True
+    return False

@@ -26,7 +26,7 @@ from trimtab.assignor.clock import Clock, SystemClock
 from trimtab.assignor.errors import SettingError
 from trimtab.cli.broker_embedded import EmbeddedBroker
 from trimtab.cli.demo import archive, picture, proof
-from trimtab.cli.demo.crew import Crew, ingest_settings, sidecar_settings, table
+from trimtab.cli.demo.crew import Crew, ingest_settings, kill_workers, sidecar_settings, table
 from trimtab.cli.demo.producers import Producers
 from trimtab.cli.demo.screen import Screen
 from trimtab.cli.demo.script import PARTITIONS, Script
@@ -82,7 +82,7 @@ class Show:
     def perform(self, bootstrap: str | None, stack: ExitStack) -> proof.Proof:
         """Play all phases. What is begun is ended by `stack`, whatever happens."""
         say, script = self._screen.say, self._script
-        _clear(self._out)
+        clear(self._out, self._clock)
         require_java()
         java = self._prepare_java(say)
         client = {"bootstrap.servers": bootstrap or stack.enter_context(EmbeddedBroker()).bootstrap}
@@ -238,8 +238,11 @@ def _interruptible() -> Generator[None, None, None]:
             signal.signal(number, handler)
 
 
-def _clear(out: Path) -> None:
-    """Make the folder, without what an earlier show has left. Raises SettingError."""
+def clear(out: Path, clock: Clock) -> None:
+    """Make the folder, without what an earlier show has left, running workers included.
+
+    Raises SettingError, StateInUse, StateUnusable.
+    """
     try:
         out.mkdir(parents=True, exist_ok=True)
         if any(out.iterdir()) and not (out / MARKER).exists():
@@ -247,6 +250,8 @@ def _clear(out: Path) -> None:
                 f"--out: {out} has files that are not of a demo; choose a new or an empty folder"
             )
         (out / MARKER).touch()
+        if (out / "state").is_dir():
+            kill_workers(out / "state", clock)  # without their files nobody would find them
         for name in OURS:
             path = out / name
             if path.is_dir():

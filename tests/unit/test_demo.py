@@ -1,6 +1,10 @@
 """The demo's pure parts: the script, the records, the pace, the proof, and what is shown."""
 
+import json
+import os
 import random
+import signal
+import sys
 import zlib
 from pathlib import Path
 from typing import Any
@@ -9,16 +13,20 @@ import pytest
 import yaml
 from rich.console import Console
 
+from trimtab.assignor.clock import SystemClock
 from trimtab.assignor.model import TopicPartition
 from trimtab.cli.demo import archive, crew, payload
 from trimtab.cli.demo.picture import save
 from trimtab.cli.demo.producers import Pace, Tally
 from trimtab.cli.demo.proof import Proof, Stored, prove
 from trimtab.cli.demo.script import CAPACITY, PARTITIONS, RECORD, SHARES, Script
+from trimtab.cli.demo.show import clear
 from trimtab.cli.demo.view import Story, bar, frame, line, spark
 from trimtab.cli.demo.watch import Moment, Numbers
 from trimtab.consumer_sdk import ingest
 from trimtab.sidecar import settings as sidecar
+from trimtab.sidecar.targets.proc import start_ticks
+from trimtab.sidecar.targets.process import Processes
 
 ORDERS = TopicPartition("orders", 0)
 CLICKS = TopicPartition("clicks", 3)
@@ -211,3 +219,21 @@ def test_without_an_archive_workers_still_start(
 def test_archive_s_path_may_hold_blanks() -> None:
     """Spark splits Java options at blanks, so a path is quoted."""
     assert '"-XX:SharedArchiveFile=/a b/c.jsa"' in archive.options(Path("/a b/c.jsa"))
+
+
+def test_next_show_ends_what_the_last_one_left_running(tmp_path: Path) -> None:
+    """Workers whose show was killed are ended before the files that name them are removed."""
+    clear(tmp_path, SystemClock())
+    command = [sys.executable, "-c", "import signal; signal.pause()"]
+    before = Processes(command, tmp_path / "state", SystemClock())
+    (name,) = before.add(1)
+    pid = json.loads((tmp_path / "state" / "workers" / f"{name}.json").read_text())["pid"]
+    before.close()
+    try:
+        assert start_ticks(pid) is not None
+        clear(tmp_path, SystemClock())
+        assert start_ticks(pid) is None
+        assert not (tmp_path / "state").exists()
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
