@@ -3,14 +3,19 @@
 At most one batch is under way: the writer fills the next one meanwhile, and when that is full it
 waits. The thread touches the lake only; positions, batches and the consumer belong to the
 application's thread.
+
+It is a daemon, unlike a thread of ThreadPoolExecutor, which the interpreter waits for at its end: a
+storage that hangs must not keep a process from ending. What is cut off is read again.
 """
 
 import random
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
+from queue import SimpleQueue
 
+from trimtab.consumer_sdk.errors import LakeUnavailable
 from trimtab.consumer_sdk.lake.flush import Batch, Outcome
 from trimtab.consumer_sdk.lake.pace import Pace
 
@@ -44,13 +49,38 @@ class Stager:
     def __init__(self, run: Callable[[Batch, Pace], Outcome], rng: random.Random) -> None:
         self._run = run
         self._rng = rng
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix="trimtab-stager")
+        self._flights: SimpleQueue[Flight | None] = SimpleQueue()
+        self._thread: threading.Thread | None = None
 
     def submit(self, batch: Batch, now: float) -> Flight:
         """Begin a flush."""
         pace = Pace(random.Random(self._rng.random()), threading.Event())  # noqa: S311 - jitter, not secrets
-        return Flight(batch, now, pace, self._pool.submit(self._run, batch, pace))
+        flight = Flight(batch, now, pace, Future())
+        self._flights.put(flight)
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._serve, name="trimtab-stager", daemon=True)
+            self._thread.start()
+        return flight
 
-    def close(self) -> None:
-        """Let the thread end; what is under way has been waited for or cancelled."""
-        self._pool.shutdown(wait=True)
+    def close(self, patience: float) -> None:
+        """Let the thread end; what is under way has been waited for or cancelled.
+
+        Raises LakeUnavailable if the thread still hangs after `patience` seconds; it is left alone.
+        """
+        self._flights.put(None)
+        if self._thread is None:
+            return
+        self._thread.join(patience)
+        if self._thread.is_alive():
+            raise LakeUnavailable(
+                f"the lake hangs: a flush that was called off did not end within {patience:.0f} s "
+                "(lake.patience) and is left behind; its records will be read again. See whether "
+                "the catalog and the storage answer"
+            )
+
+    def _serve(self) -> None:
+        while (flight := self._flights.get()) is not None:
+            try:
+                flight.result.set_result(self._run(flight.batch, flight.pace))
+            except BaseException as error:  # noqa: BLE001 - raised again where the result is asked for
+                flight.result.set_exception(error)

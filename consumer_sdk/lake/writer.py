@@ -329,7 +329,10 @@ class LakeWriter:
         if self._flight is not None:
             self._flight.cancel()
         self._batches = Batches(self._config.limits)
-        self._stager.close()
+        try:
+            self._stager.close(self._config.patience)
+        except LakeUnavailable as error:  # logged only: it must not hide what led here
+            log.error("%s", error)  # noqa: TRY400 - the message says all
         if self._owns_lake:
             self._lake.close()
 

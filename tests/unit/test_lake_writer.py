@@ -1,11 +1,14 @@
 """The writer's promises that need neither Spark nor a broker."""
 
+import threading
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from confluent_kafka import TopicPartition as RawPartition
 
 from trimtab.assignor.model import TopicPartition
+from trimtab.consumer_sdk.lake.flush import Batch
 from trimtab.consumer_sdk.lake.ports import Frame, LakeTable, Records, Sight, Staged
 from trimtab.consumer_sdk.lake.progress import Marks
 from trimtab.consumer_sdk.lake.writer import LakeWriter
@@ -77,3 +80,25 @@ def test_a_reset_to_the_end_is_told_for_partitions_with_a_mark(
     told = [line for line in caplog.messages if "auto.offset.reset=latest" in line]
     assert len(told) == lines
     assert all("a-0" in line for line in told)
+
+
+def test_a_lake_that_hangs_does_not_hang_the_writers_end(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The end comes after lake.patience, and the log says what hangs."""
+    begun, released = threading.Event(), threading.Event()
+
+    class Hanging(Lake):
+        def open(self, name: str) -> LakeTable | None:
+            begun.set()
+            released.wait(20)
+            return super().open(name)
+
+    batch = Batch("lake.a", {}, pa.table({}))
+    with LakeWriter(Fetcher(), CONFIG | {"lake.patience": "10 ms"}, lake=Hanging()) as writer:
+        flight = writer._stager.submit(batch, 0.0)  # pyright: ignore[reportPrivateUsage] - no batch of its own
+        assert begun.wait(10)
+        flight.cancel()
+    assert any(line.startswith("the lake hangs") for line in caplog.messages)
+    assert not flight.done
+    released.set()
