@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from threading import Event
 
+HOUR = 3600.0
+
 CRASH_AT = "TRIMTAB_CRASH_AT"
 """For tests: the step of a flush at which this process kills itself, "staged" or "staged:3"."""
 
@@ -62,13 +64,23 @@ def ingest(
 
 
 def stop_on_signals(stop: "Event") -> None:
-    """Let SIGTERM and SIGINT set the event."""
+    """Let SIGTERM and SIGINT set the event.
 
-    def ask(*_: object) -> None:
+    A thread of its own sets it: a handler that did so could wait for ever for the event's lock,
+    which the code that it interrupts may hold.
+    """
+    from threading import Thread  # noqa: PLC0415 - keeps --help fast
+
+    from trimtab.cli.signals import waiter  # noqa: PLC0415 - as above
+
+    wait = waiter()
+
+    def watch() -> None:
+        while not wait(HOUR):
+            pass
         stop.set()
 
-    signal.signal(signal.SIGTERM, ask)
-    signal.signal(signal.SIGINT, ask)
+    Thread(target=watch, name="trimtab-signals", daemon=True).start()
 
 
 def crash_at(wanted: str) -> "Callable[[str], None]":
