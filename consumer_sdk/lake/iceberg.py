@@ -231,11 +231,9 @@ class IcebergTable:
         given = self.table.properties().get(PROPERTY)
         if given is None and oldest is not None and oldest.parentId() is not None:
             raise MarksLost(
-                f"table {self.name}: the snapshots that kept {PROPERTY} have expired, so "
-                "it is not known up to which offsets "
-                f"the table is filled; set them by hand as table property {PROPERTY} "
-                "(docs/lake.md), or "
-                "write into a new table"
+                f"table {self.name}: the snapshots that kept {PROPERTY} have expired, so it is "
+                "not known up to which offsets the table is filled; set them by hand as table "
+                f"property {PROPERTY} (docs/lake.md), or write into a new table"
             )
         return str(given or "")
 
@@ -333,19 +331,19 @@ def _summary(snapshot: Any, key: str) -> str | None:
 def _mismatch(table: str, extra: list[StructField], required: list[str]) -> TableMismatch:
     add = ", ".join(f"{column.name} {column.dataType.simpleString()}" for column in extra)
     told = [
-        f"it has no column for {add} (ALTER TABLE {table} ADD COLUMNS ({add}), or leave "
-        "it out in a transform)"
+        f"it has no column for {add} "
+        f"(ALTER TABLE {table} ADD COLUMNS ({add}), or leave it out in a transform)"
         if extra
         else "",
         f"its columns {', '.join(required)} are required and the rows do not have them "
-        "(make them optional: "
-        f"ALTER TABLE {table} ALTER COLUMN {required[0]} DROP NOT NULL, or add them in a transform)"
+        f"(make them optional: ALTER TABLE {table} ALTER COLUMN {required[0]} DROP NOT NULL, "
+        "or add them in a transform)"
         if required
         else "",
     ]
     return TableMismatch(
-        f"table {table} does not fit the rows: {'; '.join(filter(None, told))}. Nothing "
-        "was written and no offset moved"
+        f"table {table} does not fit the rows: {'; '.join(filter(None, told))}. "
+        "Nothing was written and no offset moved"
     )
 
 

@@ -20,9 +20,9 @@ CrashPoint: TypeAlias = Callable[[str], None]
 """Called with the name of each step of a flush; tests make it end the process there."""
 
 STEPS = ("begun", "staged", "sides-committed", "committed", "acknowledged")
-"""The steps, in order: nothing done; files staged; dead letters and fan-out in; the table has it.
+"""The steps, in order.
 
-Kafka knows.
+Nothing is done; files are staged; dead letters and fan-out are in; the table has it; Kafka knows.
 """
 
 

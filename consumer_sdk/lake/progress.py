@@ -25,16 +25,13 @@ from trimtab.consumer_sdk.errors import MarksLost
 
 VERSION: Final = 1
 PROPERTY: Final = "trimtab.offsets"
-"""Key of the marks in a snapshot's summary (and, set by hand, in a table's properties.
+"""Key of the marks in a snapshot's summary.
 
-A first value).
+Set by hand among a table's properties, it is the value to begin with.
 """
 
 ATTEMPT: Final = "trimtab.attempt"
-"""Key of the attempt's id in a snapshot's summary.
-
-Tells whether a commit of unknown outcome went through.
-"""
+"""Key of the attempt's id in a snapshot's summary; tells whether a commit went through."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,14 @@
-"""The sink's side of the application's loop.
-
-Records in, batches out, partitions taken and given up.
+"""The sink's side of the application's loop: records in, batches out, partitions come and go.
 
     with Consumer(config) as consumer, LakeWriter(consumer, config) as lake:
-    consumer.subscribe(["orders"], on_assign=lake.on_assign, on_revoke=lake.on_revoke,
-    on_lost=lake.on_lost) while running: lake.write(consumer.consume(5000, timeout=0.2))
+        consumer.subscribe(
+            ["orders"],
+            on_assign=lake.on_assign,
+            on_revoke=lake.on_revoke,
+            on_lost=lake.on_lost,
+        )
+        while running:
+            lake.write(consumer.consume(5000, timeout=0.2))
 
 The rules:
 
@@ -98,11 +102,12 @@ class LakeWriter:
     def write(self, messages: Sequence[Message]) -> None:
         """Take records in, and flush what is due.
 
-        Waits while the memory is full, serving callbacks.
+        Call it with an empty list too: batches grow old. It waits while the memory is full, serving
+        callbacks meanwhile.
 
-        Call it with an empty list too: batches grow old. Raises TableMismatch, TransformFailed,
-        OffsetsWentBack, MarksLost and SessionFailed, after which nothing has been lost and the
-        writer takes no more; KafkaException for a fatal error event among the messages.
+        Raises TableMismatch, TransformFailed, OffsetsWentBack, MarksLost and SessionFailed, after
+        which nothing has been lost and the writer takes no more; KafkaException for a fatal error
+        event among the messages.
         """
         self._raise_failure()
         now = self._clock.monotonic()

@@ -1,5 +1,8 @@
 """The writer's promises that need neither Spark nor a broker."""
 
+import ast
+import re
+import textwrap
 import threading
 from typing import Any
 
@@ -8,6 +11,7 @@ import pytest
 from confluent_kafka import TopicPartition as RawPartition
 
 from trimtab.assignor.model import TopicPartition
+from trimtab.consumer_sdk.lake import writer as writer_module
 from trimtab.consumer_sdk.lake.flush import Batch
 from trimtab.consumer_sdk.lake.ports import Frame, LakeTable, Records, Sight, Staged
 from trimtab.consumer_sdk.lake.progress import Marks
@@ -102,3 +106,12 @@ def test_a_lake_that_hangs_does_not_hang_the_writers_end(
     assert any(line.startswith("the lake hangs") for line in caplog.messages)
     assert not flight.done
     released.set()
+
+
+def test_the_modules_example_is_code() -> None:
+    """What stands indented in the module's text is the loop, and Python can read it."""
+    found = re.search(r"\n\n(    with .*?)\n\n", writer_module.__doc__ or "", re.DOTALL)
+    assert found is not None
+    (loop,) = ast.parse(textwrap.dedent(found[1])).body
+    assert isinstance(loop, ast.With)
+    assert "lake.write(consumer.consume(5000, timeout=0.2))" in ast.unparse(loop.body[-1])
