@@ -41,6 +41,8 @@ def assembled(settings: Settings, clock: Clock) -> Generator[Loop]:
         port = page.start(settings.host, settings.port)
         address = f"http://{settings.host}:{port}"
         log.info("health, metrics and verdicts at %s", address)
+        if settings.dry_run:
+            log.info("dry run: what follows is only said, nothing is published or started")
         if settings.state is not None:
             with usable(settings.state):
                 settings.state.mkdir(parents=True, exist_ok=True)

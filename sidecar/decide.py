@@ -391,8 +391,10 @@ def _drained(turn: Turn, names: Sequence[str], replicas: int, reason: str) -> St
 
 
 def _demand(turn: Turn) -> str:
-    sums, room = _sums(turn.at.seen), turn.at.policy.room
-    return f"needed {format_rate(sums.needed or 0.0)} at {format_rate(room)} a consumer"
+    needed, room = _sums(turn.at.seen).needed, turn.at.policy.room
+    if needed is None:
+        return f"at least {turn.at.policy.least}; the load is not known yet"
+    return f"needed {format_rate(needed)} at {format_rate(room)} a consumer"
 
 
 def _numbers(turn: Turn, step: Step) -> Numbers:

@@ -421,6 +421,6 @@ def _named(partitions: Iterable[TopicPartition]) -> str:
 
 def _listed(starts: Iterable[RawPartition]) -> str:
     return ", ".join(
-        f"{s.topic}-{s.partition} at {s.offset if s.offset >= 0 else 'the committed offset'}"
+        f"{s.topic}-{s.partition} at {s.offset if s.offset >= 0 else 'where the group stands'}"
         for s in starts
     )
