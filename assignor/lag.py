@@ -9,5 +9,5 @@ def lag_of(end: int, committed: int | None, beginning: int, *, from_beginning: b
     offset that the log has passed by (retention) counts from the beginning.
     """
     if committed is None:
-        return end - beginning if from_beginning else 0
+        return max(0, end - beginning) if from_beginning else 0
     return max(0, end - max(committed, beginning))

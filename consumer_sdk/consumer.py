@@ -58,7 +58,7 @@ SLICE: Final = 0.02
 class Consumer(Queries):
     """A group consumer with confluent-kafka's methods; not thread-safe, as theirs.
 
-    `config` holds librdkafka's names and `trimtab.*` (docs/settings.md). Raises SettingError for
+    `config` holds librdkafka's names and `trimtab.*` (docs/consumer.md). Raises SettingError for
     what cannot work and BrokerUnreachable when no broker answers. Methods raise `KafkaException`
     where confluent-kafka's do.
     """

@@ -17,6 +17,7 @@ from statistics import fmean
 from typing import Final
 
 from trimtab.assignor.control import PartitionSpeed
+from trimtab.assignor.lag import lag_of
 from trimtab.assignor.model import TopicPartition
 
 SOURCES: Final = ("offsets", "log-dirs")
@@ -117,11 +118,9 @@ def backlog(readings: Readings, partition: TopicPartition) -> int | None:
         return None
     begin = readings.begins.get(partition)
     committed = readings.committed.get(partition)
-    if committed is not None:
-        return max(0, end - max(committed, begin or 0))
-    if not readings.from_start:
-        return 0
-    return None if begin is None else max(0, end - begin)
+    if begin is None and committed is None and readings.from_start:
+        return None
+    return lag_of(end, committed, begin or 0, from_beginning=readings.from_start)
 
 
 @dataclass(frozen=True, slots=True)
