@@ -12,13 +12,14 @@ from trimtab.assignor.score import lower_bound, moved, r_score
 from trimtab.assignor.stream import Stream
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)  # arrays have no one truth of equality
 class Tick:
-    """What one decision of a replay cost."""
+    """What one decision of a replay gave, and what it cost."""
 
     consumers: int
     r_score: float
     moved: int  # partitions that changed their owner
+    owner: IntArray  # (P,) who reads from now on; NOBODY where a partition is away
 
 
 def replay(entry: Heuristic, stream: Stream, capacity: float) -> Iterator[Tick]:
@@ -40,6 +41,7 @@ def replay(entry: Heuristic, stream: Stream, capacity: float) -> Iterator[Tick]:
             consumers=len(np.unique(after)),
             r_score=r_score(speed, before, after, capacity),
             moved=int(np.count_nonzero(moved(before, after))),
+            owner=owner,
         )
 
 
