@@ -13,11 +13,11 @@ help: ## what can be made
 	@$(PYTHON) -c 'import sys; sys.exit("trimtab needs Python 3.11 or newer, this is " + sys.version.split()[0] + "; run: make PYTHON=python3.12 ...") if sys.version_info < (3, 11) else None'
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@echo "installing into .venv (about 700 MB, once)"
-	@$(PIP) install -c constraints.txt -e '.[lake,plot,aiokafka]'
+	@$(PIP) install -c constraints.txt -e '.[lake,plot,aiokafka,certify]'
 	@touch $@
 
 .venv/.dev: .venv/.run
-	@$(PIP) install -c constraints.txt -e '.[lake,plot,aiokafka,dev]'
+	@$(PIP) install -c constraints.txt -e '.[lake,plot,aiokafka,certify,dev]'
 	@touch $@
 
 demo: .venv/.run ## the whole path on an embedded broker: producers, steered consumers, Iceberg tables, the proof

@@ -28,7 +28,7 @@ COMMANDS: Final[Mapping[str, str]] = MappingProxyType(
 )
 
 EXTRAS: Final[Mapping[str, str]] = MappingProxyType(
-    {"aiokafka": "aiokafka", "matplotlib": "plot", "pyspark": "lake"}
+    {"aiokafka": "aiokafka", "highspy": "certify", "matplotlib": "plot", "pyspark": "lake"}
 )
 """Optional packages, and the extra that brings each."""
 
