@@ -1,6 +1,6 @@
 """Replay of a stream: each heuristic decides tick by tick, on its own trajectory, in open mode."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,11 +22,17 @@ class Tick:
     owner: IntArray  # (P,) who reads from now on; NOBODY where a partition is away
 
 
-def replay(entry: Heuristic, stream: Stream, capacity: float) -> Iterator[Tick]:
-    """Yield the cost of every tick; `capacity` in bytes/s is that of every consumer.
+def replay(
+    entry: Heuristic,
+    stream: Stream,
+    capacity: float,
+    lags: Callable[[], FloatArray] | None = None,
+) -> Iterator[Tick]:
+    """Yield what every tick decides and costs; `capacity` in bytes/s is that of every consumer.
 
-    The group starts empty, so the first tick moves nothing and scores 0. A stream holds no lags:
-    the bytes of one second stand for them.
+    The group starts empty, so the first tick moves nothing and scores 0. `lags` is asked before
+    each decision for the backlogs (P,) in bytes that whoever takes the ticks has simulated;
+    without it the bytes of one second stand for them.
     """
     owner: IntArray = np.full(len(stream.partitions), NOBODY, dtype=np.int32)
     topics = sorted({p.topic for p in stream.partitions})
@@ -34,7 +40,8 @@ def replay(entry: Heuristic, stream: Stream, capacity: float) -> Iterator[Tick]:
     for speeds in stream.speeds:
         there = ~np.isnan(speeds)
         before, speed = owner[there], speeds[there]
-        after = pack_open(entry, _problem(speed, before, topic[there], len(topics), capacity))
+        lag = speed if lags is None else lags()[there]
+        after = pack_open(entry, _problem(speed, before, topic[there], lag, capacity))
         owner = np.full_like(owner, NOBODY)
         owner[there] = after
         yield Tick(
@@ -51,14 +58,15 @@ def lower_bounds(stream: Stream, capacity: float) -> list[int]:
 
 
 def _problem(
-    speed: FloatArray, owner: IntArray, topic: IntArray, topics: int, capacity: float
+    speed: FloatArray, owner: IntArray, topic: IntArray, lag: FloatArray, capacity: float
 ) -> Problem:
     members = int(owner.max(initial=NOBODY)) + 1
+    topics = int(topic.max(initial=-1)) + 1
     return Problem(
         weight=speed,
         owner=owner,
         topic=topic,
-        lag=speed,
+        lag=lag,
         capacity=np.full(members, capacity),
         subscribed=np.ones((topics, members), dtype=np.bool_),
         spare=capacity,
