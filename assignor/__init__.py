@@ -12,6 +12,7 @@ from trimtab.assignor.errors import (
     TrimtabError,
     UnknownHeuristic,
 )
+from trimtab.assignor.generators import FlashCrowd, Oversize, Walk, Zipf, random_walk
 from trimtab.assignor.heuristic import Heuristic
 from trimtab.assignor.model import (
     NOBODY,
@@ -27,7 +28,7 @@ from trimtab.assignor.model import (
 from trimtab.assignor.registry import get, names
 from trimtab.assignor.replay import Tick, replay
 from trimtab.assignor.score import cardinal_bin_score, lower_bound, mean_r_score, r_score
-from trimtab.assignor.stream import Stream, Walk, random_walk
+from trimtab.assignor.stream import Stream
 
 __all__ = [
     "NOBODY",
@@ -36,11 +37,13 @@ __all__ = [
     "BadStream",
     "BrokenHeuristic",
     "CallerError",
+    "FlashCrowd",
     "Group",
     "Heuristic",
     "Load",
     "Member",
     "Move",
+    "Oversize",
     "PeerError",
     "Plan",
     "Policy",
@@ -52,6 +55,7 @@ __all__ = [
     "TrimtabError",
     "UnknownHeuristic",
     "Walk",
+    "Zipf",
     "cardinal_bin_score",
     "get",
     "lower_bound",

@@ -1,4 +1,4 @@
-"""Streams of write speeds: the paper's random walk, and the file format that simulations share.
+"""Streams of write speeds, and the file format that simulations and recordings share.
 
 The format is a JSON list of ticks, each `{"topic": {"partition": bytes_per_s}}`. A partition may
 come and go.
@@ -21,34 +21,6 @@ class Stream:
 
     partitions: tuple[TopicPartition, ...]  # (P,) sorted
     speeds: FloatArray
-
-
-@dataclass(frozen=True, slots=True)
-class Walk:
-    """A random walk: `delta` is the largest step in percent of the capacity (bytes/s)."""
-
-    delta: float
-    partitions: int = 200
-    ticks: int = 500
-    capacity: float = 100.0
-    clamped: bool = True
-
-
-def random_walk(rng: np.random.Generator, walk: Walk) -> Stream:
-    """Return the paper's stream (equation 11): starts uniform in [0, C], steps in ±δ % of C.
-
-    Speeds stay in [0, C]. `clamped=False` is the printed formula, which has no upper limit; the
-    published results need one. Raises BadStream for a walk that makes no sense.
-    """
-    _check(walk)
-    top = walk.capacity if walk.clamped else math.inf
-    step = walk.delta / 100 * walk.capacity
-    speeds = np.empty((walk.ticks, walk.partitions))
-    speeds[0] = rng.uniform(0, walk.capacity, walk.partitions)
-    for tick in range(1, walk.ticks):
-        change = rng.uniform(-step, step, walk.partitions)
-        speeds[tick] = np.clip(speeds[tick - 1] + change, 0, top)
-    return Stream(tuple(TopicPartition("walk", p) for p in range(walk.partitions)), speeds)
 
 
 def parse(text: str | bytes) -> Stream:
@@ -113,15 +85,3 @@ def _speed(where: str, speed: Any) -> float:
 def _shown(value: Any) -> str:
     text = json.dumps(value)
     return text if len(text) <= 60 else text[:57] + "..."  # noqa: PLR2004 - a screen line
-
-
-def _check(walk: Walk) -> None:
-    if not (math.isfinite(walk.delta) and walk.delta >= 0):
-        raise BadStream(f"a random walk's δ is {walk.delta}; it must be a percentage from 0 on")
-    if not (math.isfinite(walk.capacity) and walk.capacity > 0):
-        raise BadStream(f"a random walk's capacity is {walk.capacity}; it must be above 0 bytes/s")
-    if walk.partitions < 1 or walk.ticks < 1:
-        raise BadStream(
-            f"a random walk of {walk.partitions} partitions and {walk.ticks} ticks; "
-            "both must be at least 1"
-        )

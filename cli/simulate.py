@@ -111,14 +111,13 @@ def _capacity(source: _Source, text: str | None) -> float:
 def _stream(source: _Source, capacity: float) -> "Stream":
     import numpy as np  # noqa: PLC0415 - slow to load
 
-    from trimtab.assignor import stream  # noqa: PLC0415 - numpy is slow to load
+    from trimtab.assignor.generators import Walk, random_walk  # noqa: PLC0415 - as above
+    from trimtab.assignor.stream import parse  # noqa: PLC0415 - as above
 
     if source.file is not None:
-        return stream.parse(_read(source.file))
-    walk = stream.Walk(
-        source.delta or 0.0, source.partitions, source.ticks, capacity, source.clamped
-    )
-    return stream.random_walk(np.random.default_rng(source.seed), walk)
+        return parse(_read(source.file))
+    walk = Walk(source.delta or 0.0, source.partitions, source.ticks, capacity, source.clamped)
+    return random_walk(np.random.default_rng(source.seed), walk)
 
 
 def _read(file: Path) -> bytes:

@@ -10,8 +10,8 @@ from typing import Final
 
 import numpy as np
 
+from trimtab.assignor.generators import Walk, random_walk
 from trimtab.assignor.model import FloatArray, TopicPartition
-from trimtab.assignor.stream import Walk, random_walk
 
 SHARES: Final = {"orders": 4.0, "clicks": 2.0, "payments": 1.0, "audit": 0.5}
 """How much faster one topic is written than another."""
