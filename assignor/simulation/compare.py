@@ -1,0 +1,55 @@
+"""Runs side by side: scores that need the whole set, and who beats whom over several streams."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from trimtab.assignor.packing import TOLERANCE
+from trimtab.assignor.score import cardinal_bin_score
+from trimtab.assignor.simulation.bench import Run
+from trimtab.assignor.simulation.metrics import Summary, mean_of, summary
+from trimtab.assignor.simulation.setup import Setup
+
+
+@dataclass(frozen=True, slots=True)
+class Duel:
+    """How one fares against another on the same streams.
+
+    `r_ratio` is mean R over the other's; None where the other never moves anything. `better`
+    counts the streams with less R at no higher CBS, `cbs_no_higher` those with no higher CBS.
+    """
+
+    name: str
+    against: str
+    r_ratio: float | None
+    cbs_no_higher: int
+    better: int
+    streams: int
+
+
+def summaries(runs: Mapping[str, Run], setup: Setup, bounds: Sequence[int]) -> dict[str, Summary]:
+    """Return each run of one stream in figures.
+
+    CBS compares with the fewest bins among those that pack by capacity; `bounds` (N,) are L2's.
+    """
+    scores = cardinal_bin_score({n: r.consumers.tolist() for n, r in runs.items() if r.counts})
+    return {n: summary(run, setup, bounds, scores.get(n)) for n, run in runs.items()}
+
+
+def duel(name: str, against: str, streams: Sequence[Mapping[str, Summary]]) -> Duel:
+    """Compare two by R at equal or lower CBS; one that has no CBS is never better."""
+    pairs = [(s[name], s[against]) for s in streams]
+    ours, theirs = (mean_of(side).mean_r for side in zip(*pairs, strict=True))
+    fits = [_no_higher(one.cbs_percent, two.cbs_percent) for one, two in pairs]
+    less = [one.mean_r < two.mean_r for one, two in pairs]
+    return Duel(
+        name=name,
+        against=against,
+        r_ratio=ours / theirs if theirs else None,
+        cbs_no_higher=sum(fits),
+        better=sum(f and x for f, x in zip(fits, less, strict=True)),
+        streams=len(pairs),
+    )
+
+
+def _no_higher(one: float | None, two: float | None) -> bool:
+    return one is not None and two is not None and one <= two + TOLERANCE
