@@ -1,0 +1,11 @@
+"""How far a decision is from the best one: bounds by column generation (extra `certify`)."""
+
+from trimtab.assignor.certify.certificate import (
+    Certificate,
+    certify,
+    certify_all,
+    certify_moves,
+    countdown,
+)
+
+__all__ = ["Certificate", "certify", "certify_all", "certify_moves", "countdown"]
