@@ -1,19 +1,20 @@
 """The two decisions: who reads what (`place`), and how many consumers are needed (`size`).
 
 Both are pure and deterministic: equal input gives equal bytes, in whatever order members and
-partitions are given.
+partitions are given. `place` and `size` speak of names; `placed` is `place` for a
+group that is in numbers already.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 
 from trimtab.assignor.counting import pack_open
 from trimtab.assignor.heuristic import Heuristic, run
-from trimtab.assignor.model import NOBODY, Group, IntArray, Load, Move, Plan, Policy, TopicPartition
+from trimtab.assignor.model import NOBODY, Group, IntArray, Load, Plan, Policy, TopicPartition
 from trimtab.assignor.outcome import Outcome, outcome
-from trimtab.assignor.problem import Framed, frame
-from trimtab.assignor.reasons import notes, reason
+from trimtab.assignor.problem import Census, Framed, census, frame, frame_census
+from trimtab.assignor.reasons import Moves, notes
 from trimtab.assignor.registry import get
 from trimtab.assignor.spread import spread
 
@@ -28,12 +29,7 @@ def place(group: Group, load: Load, policy: Policy) -> Plan:
 
     Raises BadProblem, UnknownHeuristic, BrokenHeuristic.
     """
-    entry = get(policy.heuristic)
-    framed = frame(group, load, policy)
-    bins = _packed(entry, framed, policy)
-    if bins is not None:
-        return _plan(group, outcome(framed, policy, bins))
-    return _plan(group, outcome(framed, policy, spread(entry, framed.problem), spread=True))
+    return _plan(placed(census(group), load, policy))
 
 
 def size(group: Group, load: Load, policy: Policy) -> Plan:
@@ -48,7 +44,17 @@ def size(group: Group, load: Load, policy: Policy) -> Plan:
     """
     entry = get(policy.heuristic)
     framed = frame(group, load, policy, spare=True)
-    return _plan(group, outcome(framed, policy, pack_open(entry, framed.problem)))
+    return _plan(outcome(framed, policy, pack_open(entry, framed.problem)))
+
+
+def placed(there: Census, load: Load, policy: Policy) -> Outcome:
+    """Place a group that is in numbers already; rules and errors are those of `place`."""
+    entry = get(policy.heuristic)
+    framed = frame_census(there, load, policy)
+    bins = _packed(entry, framed, policy)
+    if bins is not None:
+        return outcome(framed, policy, bins)
+    return outcome(framed, policy, spread(entry, framed.problem), spread=True)
 
 
 def _packed(entry: Heuristic, framed: Framed, policy: Policy) -> IntArray | None:
@@ -59,41 +65,22 @@ def _packed(entry: Heuristic, framed: Framed, policy: Policy) -> IntArray | None
     return None if (bins == NOBODY).any() else bins
 
 
-def _plan(group: Group, decided: Outcome) -> Plan:
-    moves = tuple(_moves(group, decided))
-    stopped = sum(move.speed for move in moves if move.source is not None)
+def _plan(decided: Outcome) -> Plan:
+    universe = decided.framed.census.universe
     return Plan(
-        assignment=_assignment(group, decided),
-        moves=moves,
-        r_score=stopped / decided.policy.capacity,
+        assignment=_assignment(decided),
+        moves=tuple(Moves(decided)),
+        r_score=decided.r_score,
         consumers=int(np.count_nonzero(decided.after.count)),
         fill=float(decided.after.fill.max(initial=0.0)),
-        notes=notes(decided, group),
-        unassigned=decided.framed.unassigned,
+        notes=notes(decided),
+        unassigned=tuple(map(universe.name, decided.framed.unassigned.tolist())),
     )
 
 
-def _moves(group: Group, decided: Outcome) -> Iterator[Move]:
-    """Yield the changes of owner; an owner that has left the group counts as nobody."""
-    members = {m.id: m for m in group.members}
-    for item, partition in enumerate(decided.framed.partitions):
-        owner = group.owners.get(partition)
-        target = decided.names[decided.bins[item]]
-        if owner != target:
-            member = members.get(owner or "")
-            yield Move(
-                partition=partition,
-                source=member.id if member else None,
-                target=target,
-                speed=float(decided.framed.problem.weight[item]),
-                reason=reason(decided, item, owner, member),
-            )
-
-
-def _assignment(group: Group, decided: Outcome) -> Mapping[str, tuple[TopicPartition, ...]]:
-    held: dict[str, list[TopicPartition]] = {
-        name: [] for name in sorted({*(m.id for m in group.members), *decided.names})
-    }
+def _assignment(decided: Outcome) -> Mapping[str, tuple[TopicPartition, ...]]:
+    everybody = {*(m.id for m in decided.framed.census.members), *decided.names}
+    held: dict[str, list[TopicPartition]] = {name: [] for name in sorted(everybody)}
     for partition, number in zip(decided.framed.partitions, decided.bins.tolist(), strict=True):
         held[decided.names[number]].append(partition)
     return {name: tuple(partitions) for name, partitions in held.items()}

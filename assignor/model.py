@@ -70,7 +70,9 @@ class Load:
     speeds: Mapping[TopicPartition, float | None] = field(
         default_factory=dict[TopicPartition, float | None]
     )
-    lags: Mapping[TopicPartition, int] = field(default_factory=dict[TopicPartition, int])
+    lags: Mapping[TopicPartition, float | None] = field(
+        default_factory=dict[TopicPartition, float | None]
+    )
 
 
 @dataclass(frozen=True, slots=True)

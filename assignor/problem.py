@@ -3,6 +3,9 @@
 Members are numbered by their ids in order, partitions by topic and number, so the order in which
 they are given does not matter. A draining member holds nothing, and so is not numbered; where all
 are draining, and no member may be added, they go on as if none were.
+
+A `Census` is a group already in numbers: a rebalance makes it from what the members sent, without
+any names of partitions; `census` makes it from a `Group`.
 """
 
 import math
@@ -13,6 +16,7 @@ from itertools import pairwise
 import numpy as np
 
 from trimtab.assignor.errors import BadProblem
+from trimtab.assignor.measured import lags_of, speeds_of
 from trimtab.assignor.model import (
     NOBODY,
     BoolArray,
@@ -25,46 +29,97 @@ from trimtab.assignor.model import (
     Problem,
     TopicPartition,
 )
+from trimtab.assignor.universe import Universe
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
+class Census:
+    """Who is there, what there is to read, and who reads it: P partitions, M members.
+
+    `owner` is an index into `members`, NOBODY, or M + i for the i-th of `gone`: owners that are
+    not there any more.
+    """
+
+    members: tuple[Member, ...]  # (M,) sorted by id
+    universe: Universe  # P partitions
+    owner: IntArray  # (P,)
+    gone: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Framed:
-    """A `Problem` with the names of its numbers."""
+    """A `Problem` with the way back to names."""
 
     problem: Problem
-    members: tuple[Member, ...]  # who may hold something; member m of the problem
-    partitions: tuple[TopicPartition, ...]  # partition p of the problem
-    unassigned: tuple[TopicPartition, ...]  # no member may read these
-    known: BoolArray  # (P,) whether the speed was measured
+    census: Census
+    eligible: IntArray  # who may hold something: index in the census of each problem's member
+    item: IntArray  # index in the universe of each problem's partition
+    unassigned: IntArray  # indexes of what no member may read
+    known: BoolArray  # (items,) whether the speed was measured
     notes: tuple[str, ...]
+
+    @property
+    def partitions(self) -> tuple[TopicPartition, ...]:
+        """The problem's partitions by name; what is to be fast does without."""
+        names = self.census.universe.names()
+        return tuple(names[p] for p in self.item.tolist())
+
+    @property
+    def members(self) -> tuple[Member, ...]:
+        """Who may hold something; member m of the problem."""
+        return tuple(self.census.members[m] for m in self.eligible.tolist())
+
+
+def census(group: Group) -> Census:
+    """Give a group its numbers. Raises BadProblem where two members have one id."""
+    members = tuple(sorted(group.members, key=lambda m: m.id))
+    _check_ids(members)
+    universe = Universe.named(set(group.partitions))
+    number = {m.id: i for i, m in enumerate(members)}
+    gone = tuple(sorted(set(group.owners.values()) - set(number)))
+    number |= {name: len(members) + i for i, name in enumerate(gone)}
+    owners = (group.owners.get(name) for name in universe.names()) if group.owners else ()
+    owner = np.full(len(universe), NOBODY, dtype=np.int32)
+    for item, name in enumerate(owners):
+        if name is not None:
+            owner[item] = number[name]
+    return Census(members, universe, owner, gone)
 
 
 def frame(group: Group, load: Load, policy: Policy, *, spare: bool = False) -> Framed:
-    """Turn names into numbers; with `spare`, members of the policy's capacity may be added.
+    """Turn names into a problem; with `spare`, members of the policy's capacity may be added.
 
     Raises BadProblem for duplicate member ids, and for speeds, capacities or a headroom that make
     no sense.
     """
-    check(group, policy)
-    members = _eligible(group, spare=spare)
-    read = frozenset[str]().union(*(m.topics for m in members))
-    everything = sorted(set(group.partitions))
-    there = np.array([spare or p.topic in read for p in everything], dtype=np.bool_)
-    partitions = tuple(p for p, is_read in zip(everything, there, strict=True) if is_read)
-    topics = sorted({p.topic for p in partitions})
-    weight, known = _weights(everything, load)
+    return frame_census(census(group), load, policy, spare=spare)
+
+
+def frame_census(there: Census, load: Load, policy: Policy, *, spare: bool = False) -> Framed:
+    """Turn a census into a problem; otherwise as `frame`."""
+    _check(there.members, policy)
+    universe = there.universe
+    eligible = _eligible(there.members, spare=spare)
+    members = [there.members[m] for m in eligible.tolist()]
+    reads = subscribed(universe.topics, [m.topics for m in members])
+    topic_is_read = np.array([spare or row.any() for row in reads], dtype=np.bool_)
+    is_read = topic_is_read[universe.topic]
+    item = np.flatnonzero(is_read).astype(np.int32)
+    weight, known = _weights(universe, speeds_of(load.speeds, universe))
+    reads = reads[topic_is_read]
+    topic = (np.cumsum(topic_is_read, dtype=np.int32) - 1)[universe.topic[item]]
     problem = Problem(
-        weight=weight[there],
-        owner=_owners(group, partitions, members),
-        topic=_numbers(partitions, topics),
-        lag=np.array([max(0, load.lags.get(p, 0)) for p in partitions], dtype=np.float64),
+        weight=weight[item],
+        owner=_owners(there, eligible, item, reads, topic),
+        topic=topic.astype(np.int32),
+        lag=lags_of(load.lags, universe)[item],
         capacity=np.array([own_capacity(m, policy) * policy.headroom for m in members]),
-        subscribed=_subscribed(topics, members),
+        subscribed=reads,
         spare=policy.capacity * policy.headroom if spare else None,
     )
-    unassigned = tuple(p for p, is_read in zip(everything, there, strict=True) if not is_read)
-    known = known[there]
-    return Framed(problem, members, partitions, unassigned, known, _unknown_note(known))
+    unassigned = np.flatnonzero(~is_read).astype(np.int32)
+    known = known[item]
+    return Framed(problem, there, eligible, item, unassigned, known, _unknown_note(known))
 
 
 def own_capacity(member: Member, policy: Policy) -> float:
@@ -72,13 +127,10 @@ def own_capacity(member: Member, policy: Policy) -> float:
     return policy.capacity if member.capacity is None else member.capacity
 
 
-def check(group: Group, policy: Policy) -> None:
+def _check(members: Sequence[Member], policy: Policy) -> None:
     """Raise BadProblem where members or policy make no sense."""
-    ids = sorted(m.id for m in group.members)
-    twice = next((a for a, b in pairwise(ids) if a == b), None)
-    if twice is not None:
-        raise BadProblem(f"member {twice!r} is there twice; member ids must differ")
-    for member in group.members:
+    _check_ids(members)
+    for member in members:
         if member.capacity is not None:
             _positive(f"capacity of member {member.id!r}", member.capacity)
     _positive("capacity of the policy", policy.capacity)
@@ -86,66 +138,57 @@ def check(group: Group, policy: Policy) -> None:
         raise BadProblem(f"headroom {policy.headroom} must be above 0 and at most 1")
 
 
+def _check_ids(members: Sequence[Member]) -> None:
+    twice = next((a.id for a, b in pairwise(members) if a.id == b.id), None)
+    if twice is not None:
+        raise BadProblem(f"member {twice!r} is there twice; member ids must differ")
+
+
 def _positive(what: str, value: float) -> None:
     if not (math.isfinite(value) and value > 0):
         raise BadProblem(f"{what} is {value} bytes/s; it must be a finite number above 0")
 
 
-def _eligible(group: Group, *, spare: bool) -> tuple[Member, ...]:
-    members = sorted(group.members, key=lambda m: m.id)
-    staying = tuple(m for m in members if not m.draining)
-    return staying if staying or spare else tuple(members)
+def _eligible(members: Sequence[Member], *, spare: bool) -> IntArray:
+    staying = [i for i, m in enumerate(members) if not m.draining]
+    return np.array(staying if staying or spare else range(len(members)), dtype=np.int32)
 
 
 def _owners(
-    group: Group, partitions: Sequence[TopicPartition], members: tuple[Member, ...]
+    there: Census, eligible: IntArray, item: IntArray, may_read: BoolArray, topic: IntArray
 ) -> IntArray:
     """Return each partition's owner; NOBODY where it left, drains or no longer subscribes."""
-    number = {m.id: i for i, m in enumerate(members)}
-    owners: list[int] = []
-    for partition in partitions:
-        owner = number.get(group.owners.get(partition, ""), NOBODY)
-        reads = owner != NOBODY and partition.topic in members[owner].topics
-        owners.append(owner if reads else NOBODY)
-    return np.array(owners, dtype=np.int32)
+    number = np.full(len(there.members) + len(there.gone) + 1, NOBODY, dtype=np.int32)
+    number[eligible] = np.arange(len(eligible), dtype=np.int32)
+    owner = number[there.owner[item]]  # the last entry of `number` is NOBODY's
+    reads = owner != NOBODY
+    reads[reads] = may_read[topic[reads], owner[reads]]
+    return np.where(reads, owner, NOBODY).astype(np.int32)
 
 
-def _numbers(partitions: Sequence[TopicPartition], topics: Sequence[str]) -> IntArray:
-    number = {topic: i for i, topic in enumerate(topics)}
-    return np.array([number[p.topic] for p in partitions], dtype=np.int32)
+def subscribed(topics: Sequence[str], of: Sequence[frozenset[str]]) -> BoolArray:
+    """Return who reads which topic, (T, M); members that subscribe alike are looked up once."""
+    kinds = {kind: i for i, kind in enumerate(dict.fromkeys(of))}
+    rows = [[topic in kind for kind in kinds] for topic in topics]
+    by_kind = np.array(rows, dtype=np.bool_).reshape(len(topics), len(kinds))
+    found: BoolArray = by_kind[:, np.array([kinds[kind] for kind in of], dtype=np.int32)]
+    return found
 
 
-def _subscribed(topics: Sequence[str], members: Sequence[Member]) -> BoolArray:
-    rows = [[topic in member.topics for member in members] for topic in topics]
-    return np.array(rows, dtype=np.bool_).reshape(len(topics), len(members))
-
-
-def _weights(partitions: Sequence[TopicPartition], load: Load) -> tuple[FloatArray, BoolArray]:
+def _weights(universe: Universe, speed: FloatArray) -> tuple[FloatArray, BoolArray]:
     """Return the weights and which of them were measured.
 
     An unknown one is the mean of its topic's known ones, else the mean of all known ones, else 1.
     """
-    weight = np.array([_speed(p, load) for p in partitions], dtype=np.float64)
-    known = ~np.isnan(weight)
-    overall = float(weight[known].mean()) if known.any() else 1.0
-    topic = _numbers(partitions, sorted({p.topic for p in partitions}))
-    for number in np.unique(topic[~known]).tolist():
-        mine = topic == number
-        measured = weight[mine & known]
-        weight[mine & ~known] = measured.mean() if measured.size else overall
-    return weight, known
-
-
-def _speed(partition: TopicPartition, load: Load) -> float:
-    speed = load.speeds.get(partition)
-    if speed is None:
-        return math.nan
-    if not math.isfinite(speed) or speed < 0:
-        raise BadProblem(
-            f"speed of {partition} is {speed} bytes/s; "
-            "it must be finite and not negative, or None if unknown"
-        )
-    return speed
+    known = ~np.isnan(speed)
+    if known.all():
+        return speed, known
+    overall = float(speed[known].mean()) if known.any() else 1.0
+    mean = np.full(len(universe.topics), overall)
+    measured = np.bincount(universe.topic[known], minlength=len(mean))
+    total = np.bincount(universe.topic[known], speed[known], minlength=len(mean))
+    np.divide(total, measured, out=mean, where=measured > 0)
+    return np.where(known, speed, mean[universe.topic]), known
 
 
 def _unknown_note(known: BoolArray) -> tuple[str, ...]:

@@ -1,51 +1,109 @@
 """Why a partition moves, and what to know about a plan, in words with their figures."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import overload
 
 import numpy as np
 
-from trimtab.assignor.model import Group, Member, TopicPartition
+from trimtab.assignor.model import NOBODY, IntArray, Member, Move
 from trimtab.assignor.outcome import Outcome
+from trimtab.assignor.problem import Census
 from trimtab.assignor.units import format_rate
 
 SHOWN = 3  # names in a list before "and 7 more"
 
 
-def reason(decided: Outcome, item: int, owner: str | None, member: Member | None) -> str:
-    """Say why the item moves; `owner` is who read it, `member` that one if it is still there."""
-    target = int(decided.bins[item])
-    forced = _forced(decided.framed.partitions[item], owner, member, decided)
-    if forced:
+class Moves(Sequence[Move]):
+    """The changes of owner in a decision, by partition; each is put into words when asked for.
+
+    An owner that has left the group counts as nobody.
+    """
+
+    def __init__(self, decided: Outcome, items: IntArray | None = None) -> None:
+        self._decided = decided
+        if items is None:
+            items = np.flatnonzero(decided.source != decided.target).astype(np.int32)
+        self._items = items
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    @overload
+    def __getitem__(self, index: int) -> Move: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> "Moves": ...
+
+    def __getitem__(self, index: int | slice) -> "Move | Moves":
+        if isinstance(index, slice):
+            return Moves(self._decided, self._items[index])
+        return _move(self._decided, int(self._items[index]))
+
+    def largest(self, count: int) -> "Moves":
+        """Return those that move the most load, the largest first."""
+        weight = self._decided.framed.problem.weight[self._items]
+        return Moves(self._decided, self._items[np.argsort(-weight, kind="stable")[:count]])
+
+    @property
+    def speed(self) -> float:
+        """Load of all that moves, bytes/s."""
+        return float(self._decided.framed.problem.weight[self._items].sum())
+
+
+def _move(decided: Outcome, item: int) -> Move:
+    there = decided.framed.census
+    partition = there.universe.name(int(decided.framed.item[item]))
+    owner = int(there.owner[decided.framed.item[item]])
+    member = there.members[owner] if 0 <= owner < len(there.members) else None
+    return Move(
+        partition=partition,
+        source=member.id if member else None,
+        target=decided.names[decided.bins[item]],
+        speed=float(decided.framed.problem.weight[item]),
+        reason=_reason(decided, item, _forced(partition.topic, _name(there, owner), member)),
+    )
+
+
+def _name(there: Census, owner: int) -> str | None:
+    if owner == NOBODY:
+        return None
+    count = len(there.members)
+    return there.members[owner].id if owner < count else there.gone[owner - count]
+
+
+def _reason(decided: Outcome, item: int, forced: str) -> str:
+    """Say why the item moves; `forced` is why its owner could not keep it, if it could not."""
+    source, target = int(decided.framed.problem.owner[item]), int(decided.bins[item])
+    if source == NOBODY:
         fill = decided.after.fill[target]
         return f"{forced}; {decided.person(target)} comes to {fill:.0%} of its capacity"
-    source = int(decided.framed.problem.owner[item])
     return f"{decided.policy.heuristic}: {_chosen(decided, source, target)}"
 
 
-def notes(decided: Outcome, group: Group) -> tuple[str, ...]:
+def notes(decided: Outcome) -> tuple[str, ...]:
     """Say what to know about the plan as a whole."""
     found = [*decided.framed.notes]
-    if not group.members and group.partitions:
+    there, unassigned = decided.framed.census, decided.framed.unassigned.tolist()
+    if not there.members and len(there.universe):
         found.append("the group has no members: nothing can be read")
-    elif decided.framed.unassigned:
-        found.append(f"no member subscribes to {_listed(map(str, decided.framed.unassigned))}")
+    elif unassigned:
+        shown = [str(there.universe.name(p)) for p in unassigned[:SHOWN]]
+        found.append(f"no member subscribes to {_listed(shown, len(unassigned))}")
     if any(m.draining for m in decided.framed.members):
         found.append("all members are draining: they go on reading")
     return (*found, *_too_large(decided), *_overload(decided))
 
 
-def _forced(
-    partition: TopicPartition, owner: str | None, member: Member | None, decided: Outcome
-) -> str:
-    """Say why the owner could not keep the partition; "" if it could."""
+def _forced(topic: str, owner: str | None, member: Member | None) -> str:
+    """Say why the owner could not keep a partition of the topic."""
     if owner is None:
         return "nobody read it"
     if member is None:
         return f"its owner {owner} left"
     name = member.instance or member.id
-    if partition.topic not in member.topics:
-        return f"{name} no longer subscribes to {partition.topic}"
-    return "" if member.id in decided.names else f"{name} is draining"
+    if topic not in member.topics:
+        return f"{name} no longer subscribes to {topic}"
+    return f"{name} is draining"
 
 
 def _chosen(decided: Outcome, source: int, target: int) -> str:
@@ -69,12 +127,13 @@ def _chosen(decided: Outcome, source: int, target: int) -> str:
 
 def _too_large(decided: Outcome) -> Iterable[str]:
     """Name the partitions that no care in packing can help."""
-    weight = decided.framed.problem.weight
+    weight, universe = decided.framed.problem.weight, decided.framed.census.universe
     limit = (decided.capacity * decided.policy.headroom)[decided.bins]
     large = np.flatnonzero((weight > limit) & decided.framed.known).tolist()
     for item in large[:SHOWN]:
+        name = universe.name(int(decided.framed.item[item]))
         yield (
-            f"{decided.framed.partitions[item]} writes {format_rate(weight[item])}, more than "
+            f"{name} writes {format_rate(weight[item])}, more than "
             f"{decided.person(int(decided.bins[item]))} may take ({format_rate(limit[item])}): "
             "split the key or raise the capacity"
         )
@@ -89,12 +148,13 @@ def _overload(decided: Outcome) -> Iterable[str]:
         fill = decided.after.fill
         total = format_rate(float(decided.framed.problem.weight.sum()))
         room = format_rate(float(decided.capacity.sum()) * decided.policy.headroom)
-        shown = (f"{decided.person(n)} at {fill[n]:.0%}" for n in np.flatnonzero(over).tolist())
+        numbers = np.flatnonzero(over).tolist()
+        shown = [f"{decided.person(n)} at {fill[n]:.0%}" for n in numbers[:SHOWN]]
         how = "spread in proportion" if decided.spread else "placed regardless"
-        yield f"overload: {total} for members that may take {room}; {how}: {_listed(shown)}"
+        named = _listed(shown, len(numbers))
+        yield f"overload: {total} for members that may take {room}; {how}: {named}"
 
 
-def _listed(names: Iterable[str]) -> str:
-    known = tuple(names)
-    more = f" and {len(known) - SHOWN} more" if len(known) > SHOWN else ""
-    return ", ".join(known[:SHOWN]) + more
+def _listed(shown: Sequence[str], count: int) -> str:
+    more = f" and {count - len(shown)} more" if count > len(shown) else ""
+    return ", ".join(shown) + more

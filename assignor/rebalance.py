@@ -5,18 +5,28 @@ something (capacity, subscription) and the partitions there are; write speeds al
 and neither is the end of a member that was drained. As long as the cause is
 the same, a further round (the second of a cooperative move, a forced rejoin) only completes what
 was decided, so nothing moves when nothing changed, whatever the heuristic.
+
+All of it is arrays over the partitions of a `Universe`, from the claims (`trimtab.assignor.roll`)
+to the bytes of the assignments (`trimtab.assignor.wire`); names of partitions are made only for
+the few moves that are logged, and by `lead` and `Round.shares`, which speak of names throughout.
 """
 
-import hashlib
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+
+import numpy as np
 
 from trimtab.assignor.control import GroupPlan
-from trimtab.assignor.decide import place
-from trimtab.assignor.model import Group, Load, Member, Move, Plan, Policy, TopicPartition
-from trimtab.assignor.staging import Claim, Share, settle, stage
-from trimtab.assignor.userdata import MemberData, PlacementData
+from trimtab.assignor.decide import placed
+from trimtab.assignor.model import NOBODY, BoolArray, IntArray, Load, Move, Policy, TopicPartition
+from trimtab.assignor.outcome import Outcome
+from trimtab.assignor.problem import Census
+from trimtab.assignor.reasons import Moves, notes
+from trimtab.assignor.roll import Roll, cause, enroll
+from trimtab.assignor.staging import Settled, settle, stage
+from trimtab.assignor.universe import Holding, Universe
+from trimtab.assignor.userdata import Grouped, MemberData, PlacementData, group_by_topic
+from trimtab.assignor.wire import Subscription, encode_assignments
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,70 +49,124 @@ class View:
 
 
 @dataclass(frozen=True, slots=True)
+class Share:
+    """One member's part of a round: what it reads now, what it is promised for the next."""
+
+    now: frozenset[TopicPartition]
+    promised: frozenset[TopicPartition]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Round:
     """A leader's answer: each member's share, the decision it belongs to, the moves and notes."""
 
-    shares: Mapping[str, Share]
+    roll: Roll
+    target: IntArray  # (P,) member of each partition, NOBODY for none
+    now: BoolArray  # (P,) handed out in this round; the rest of the target is promised
     decision: str
-    moves: tuple[Move, ...]
-    notes: tuple[str, ...]
-    fresh: bool  # False where an earlier decision was completed
-    r_score: float = 0.0
-    names: Mapping[str, str] = field(default_factory=dict[str, str])  # member id → instance
+    decided: Outcome | None = None  # None where an earlier decision was completed
+
+    @property
+    def fresh(self) -> bool:
+        """Whether this round decided; False where it completed an earlier decision."""
+        return self.decided is not None
+
+    @property
+    def moves(self) -> Sequence[Move]:
+        """The changes of owner that were decided, each put into words when it is asked for."""
+        return Moves(self.decided) if self.decided else ()
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What to know about the decision as a whole."""
+        return notes(self.decided) if self.decided else ()
+
+    @property
+    def r_score(self) -> float:
+        """What the decision costs: load that stops being read, over the capacity."""
+        return self.decided.r_score if self.decided else 0.0
+
+    @property
+    def shares(self) -> Mapping[str, Share]:
+        """Each member's share by name."""
+        now, promised = self._held(now=True), self._held(now=False)
+        return {
+            name: Share(frozenset(now[m]), frozenset(promised[m]))
+            for m, name in enumerate(self.roll.ids)
+        }
 
     def name(self, member: str | None) -> str:
         """Return a member's name as people know it."""
-        return "nobody" if member is None else self.names.get(member) or member
+        if member is None:
+            return "nobody"
+        return self.roll.data[self.roll.ids.index(member)].instance or member
 
     def data(self, member: str) -> PlacementData:
         """User data of one member's assignment."""
-        return PlacementData(self.decision, self.shares[member].promised)
+        return PlacementData(self.decision, group_by_topic(self.shares[member].promised))
+
+    def encode(self, *, eager: bool = False) -> dict[str, bytes]:
+        """Return each member's ConsumerProtocolAssignment.
+
+        With `eager` the whole target is handed out at once, since all have stopped.
+        """
+        promised = {} if eager else self._promised()
+        plain = PlacementData(self.decision).encode()
+        user_data = [
+            PlacementData(self.decision, promised[m]).encode() if m in promised else plain
+            for m in range(len(self.roll.ids))
+        ]
+        given = self.target if eager else np.where(self.now, self.target, NOBODY)
+        encoded = encode_assignments(self.roll.universe, given, user_data)
+        return dict(zip(self.roll.ids, encoded, strict=True))
+
+    def _held(self, *, now: bool) -> list[list[TopicPartition]]:
+        held: list[list[TopicPartition]] = [[] for _ in self.roll.ids]
+        universe = self.roll.universe
+        for item in np.flatnonzero((self.target != NOBODY) & (self.now == now)).tolist():
+            held[self.target[item]].append(universe.name(item))
+        return held
+
+    def _promised(self) -> dict[int, Grouped]:
+        """Return what is promised to each member that is promised anything."""
+        held = self._held(now=False)
+        return {m: group_by_topic(partitions) for m, partitions in enumerate(held) if partitions}
 
 
 def lead(
     joined: Sequence[Joined], partitions: Sequence[TopicPartition], view: View, own: Policy
 ) -> Round:
+    """Lead a round of members and partitions given by name; else as `answer`."""
+    subscriptions = {
+        j.id: Subscription(
+            topics=tuple(sorted(j.topics)),
+            owned=Holding.of(group_by_topic(j.owned)),
+            generation=j.generation,
+        )
+        for j in joined
+    }
+    roll = enroll(subscriptions, {j.id: j.data for j in joined}, Universe.named(partitions))
+    return answer(roll, view, own)
+
+
+def answer(roll: Roll, view: View, own: Policy) -> Round:
     """Decide, or complete the decision in force, and stage it (KIP-429).
 
-    `partitions` are those of all subscribed topics; `own` is the leader's policy, used where there
-    is no plan.
+    The roll's partitions are those of all subscribed topics; `own` is the leader's policy, used
+    where there is no plan. Raises BadProblem, UnknownHeuristic, BrokenHeuristic.
     """
-    claims = tuple(Claim(j.id, j.generation, j.owned) for j in joined)
-    members = tuple(_member(j, view.plan) for j in joined)
+    members = roll.members(view.plan)
     policy = _policy(view.plan, own)
-    decision = _cause(members, partitions, view.plan, policy)
-    owners = settle(claims)
-    if all(j.data.decision == decision for j in joined):
-        target = _decided(joined, owners, partitions)
+    decision = cause(members, roll.universe, view.plan, policy)
+    settled = settle(roll.claims, len(roll.universe))
+    if all(data.decision == decision for data in roll.data):
+        target = _decided(roll, settled)
         if target is not None:
-            return Round(stage(target, claims), decision, (), (), fresh=False)
-    plan = place(Group(members, tuple(partitions), owners), view.load, policy)
-    names = {m.id: m.instance for m in members}
-    return _fresh(plan, claims, decision, names)
-
-
-def _fresh(plan: Plan, claims: Sequence[Claim], decision: str, names: Mapping[str, str]) -> Round:
-    return Round(
-        shares=stage(plan.assignment, claims),
-        decision=decision,
-        moves=plan.moves,
-        notes=plan.notes,
-        fresh=True,
-        r_score=plan.r_score,
-        names=names,
-    )
-
-
-def _member(joined: Joined, plan: GroupPlan | None) -> Member:
-    told_to_drain = plan is not None and joined.data.instance in plan.draining
-    return Member(
-        id=joined.id,
-        topics=joined.topics,
-        capacity=joined.data.capacity,
-        instance=joined.data.instance,
-        draining=joined.data.draining or told_to_drain,
-        rack=joined.data.rack,
-    )
+            return Round(roll, target, stage(target, settled), decision)
+    decided = placed(Census(members, roll.universe, settled.owner), view.load, policy)
+    target = np.full(len(roll.universe), NOBODY, dtype=np.int32)
+    target[decided.framed.item] = decided.target
+    return Round(roll, target, stage(target, settled), decision, decided)
 
 
 def _policy(plan: GroupPlan | None, own: Policy) -> Policy:
@@ -117,32 +181,10 @@ def _policy(plan: GroupPlan | None, own: Policy) -> Policy:
     )
 
 
-def _cause(
-    members: Sequence[Member],
-    partitions: Sequence[TopicPartition],
-    plan: GroupPlan | None,
-    policy: Policy,
-) -> str:
-    cause = [
-        sorted([m.id, sorted(m.topics), m.capacity, m.rack] for m in members if not m.draining),
-        sorted(partitions),
-        [0 if plan is None else plan.epoch, policy.heuristic, policy.capacity, policy.headroom],
-    ]
-    return hashlib.blake2b(json.dumps(cause).encode(), digest_size=8).hexdigest()
-
-
-def _decided(
-    joined: Sequence[Joined],
-    owners: Mapping[TopicPartition, str],
-    partitions: Sequence[TopicPartition],
-) -> dict[str, set[TopicPartition]] | None:
+def _decided(roll: Roll, settled: Settled) -> IntArray | None:
     """Return the target of the decision in force, or None where it is not wholly known."""
-    heirs = {p: j.id for j in joined for p in j.data.promised}
-    target: dict[str, set[TopicPartition]] = {j.id: set() for j in joined}
-    topics = {j.id: j.topics for j in joined}
-    for partition in partitions:
-        member = heirs.get(partition, owners.get(partition))
-        if member is None or partition.topic not in topics[member]:
-            return None
-        target[member].add(partition)
+    heir = roll.promised()
+    target = np.where(heir != NOBODY, heir, settled.owner)
+    if (target == NOBODY).any() or not roll.reads()[roll.universe.topic, target].all():
+        return None
     return target

@@ -11,52 +11,46 @@ The rules, all kept here:
    decision stays the same, the next round completes it instead of deciding afresh.
 """
 
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from trimtab.assignor.model import TopicPartition
+import numpy as np
+
+from trimtab.assignor.model import NOBODY, BoolArray, IntArray
+from trimtab.assignor.universe import owners_of
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """What one member says it reads, and since which generation."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Claims:
+    """What M members say they read: N claims, and since which generation each of the M reads."""
 
-    member: str
-    generation: int
-    partitions: frozenset[TopicPartition]
-
-
-@dataclass(frozen=True, slots=True)
-class Share:
-    """One member's part of a round: what it reads now, what it is promised for the next."""
-
-    now: frozenset[TopicPartition]
-    promised: frozenset[TopicPartition]
+    member: IntArray  # (N,)
+    partition: IntArray  # (N,)
+    generation: IntArray  # (M,)
 
 
-def settle(claims: Iterable[Claim]) -> dict[TopicPartition, str]:
-    """Return the owner of each claimed partition (rule 1); contested ones have none."""
-    best: dict[TopicPartition, tuple[int, str | None]] = {}
-    for claim in claims:
-        for partition in claim.partitions:
-            generation, _ = best.get(partition, (claim.generation - 1, None))
-            if claim.generation > generation:
-                best[partition] = (claim.generation, claim.member)
-            elif claim.generation == generation:
-                best[partition] = (generation, None)
-    return {p: member for p, (_, member) in best.items() if member is not None}
+@dataclass(frozen=True, slots=True, eq=False)
+class Settled:
+    """Who owns each of P partitions (NOBODY: none), and whether anybody claims it."""
+
+    owner: IntArray  # (P,)
+    claimed: BoolArray  # (P,)
 
 
-def stage(
-    target: Mapping[str, Iterable[TopicPartition]], claims: Iterable[Claim]
-) -> dict[str, Share]:
-    """Split each member's target into what it gets now and what it is promised (rule 2)."""
-    claims = tuple(claims)
-    owners = settle(claims)
-    claimed = {partition for claim in claims for partition in claim.partitions}
-    shares: dict[str, Share] = {}
-    for member, wanted in target.items():
-        whole = frozenset(wanted)
-        now = frozenset(p for p in whole if owners.get(p) == member or p not in claimed)
-        shares[member] = Share(now=now, promised=whole - now)
-    return shares
+def settle(claims: Claims, partitions: int) -> Settled:
+    """Find the owner of each claimed partition (rule 1); contested ones have none."""
+    claimed = np.zeros(partitions, dtype=np.bool_)
+    claimed[claims.partition] = True
+    generation = claims.generation[claims.member]
+    newest = np.full(partitions, np.iinfo(np.int32).min, dtype=np.int32)
+    np.maximum.at(newest, claims.partition, generation)
+    counts = generation == newest[claims.partition]
+    member, partition = claims.member[counts], claims.partition[counts]
+    owner = owners_of(member, partition, partitions)
+    owner[partition[owner[partition] != member]] = NOBODY  # somebody else claims it, too
+    return Settled(owner, claimed)
+
+
+def stage(target: IntArray, settled: Settled) -> BoolArray:
+    """Tell what of the target (P,) is handed out now; the rest of it is promised (rule 2)."""
+    now: BoolArray = (target != NOBODY) & ((settled.owner == target) | ~settled.claimed)
+    return now

@@ -8,14 +8,18 @@ says nothing about itself.
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from trimtab.assignor.errors import BadPayload
 from trimtab.assignor.model import TopicPartition
 
 VERSION: Final = 1
+_INT32: Final = range(-(2**31), 2**31)
+
+Grouped: TypeAlias = tuple[tuple[str, tuple[int, ...]], ...]
+"""Partitions as ((topic, (number, …)), …), topics and numbers sorted and each there once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +36,8 @@ class MemberData:
     draining: bool = False
     rack: str | None = None
     decision: str = ""
-    promised: frozenset[TopicPartition] = frozenset()
-    owned: frozenset[TopicPartition] = frozenset()
+    promised: Grouped = ()
+    owned: Grouped = ()
     generation: int = -1
 
     def encode(self) -> bytes:
@@ -44,8 +48,8 @@ class MemberData:
             draining=self.draining,
             rack=self.rack,
             decision=self.decision,
-            promised=_by_topic(self.promised),
-            owned=_by_topic(self.owned),
+            promised=dict(self.promised),
+            owned=dict(self.owned),
             generation=self.generation,
         )
 
@@ -60,8 +64,8 @@ class MemberData:
                 draining=bool(body.get("draining", False)),
                 rack=body.get("rack"),
                 decision=str(body.get("decision", "")),
-                promised=_partitions(body.get("promised", {})),
-                owned=_partitions(body.get("owned", {})),
+                promised=_grouped(body.get("promised", {})),
+                owned=_grouped(body.get("owned", {})),
                 generation=int(body.get("generation", -1)),
             )
         except (TypeError, ValueError, AttributeError) as error:
@@ -73,36 +77,42 @@ class PlacementData:
     """What the leader adds to an assignment: its decision, and what the next round will bring."""
 
     decision: str = ""
-    promised: frozenset[TopicPartition] = frozenset()
+    promised: Grouped = ()
 
     def encode(self) -> bytes:
         """Return the bytes for the assignment's user data."""
-        return _dump(decision=self.decision, promised=_by_topic(self.promised))
+        return _dump(decision=self.decision, promised=dict(self.promised))
 
     @classmethod
     def decode(cls, data: bytes | None) -> "PlacementData":
         """Read an assignment's user data. Raises BadPayload."""
         body = _load(data)
         try:
-            return cls(str(body.get("decision", "")), _partitions(body.get("promised", {})))
+            return cls(str(body.get("decision", "")), _grouped(body.get("promised", {})))
         except (TypeError, ValueError, AttributeError) as error:
             raise BadPayload(f"assignment user data is malformed: {error}") from error
 
 
-def group_by_topic(partitions: Iterable[TopicPartition]) -> list[tuple[str, list[int]]]:
-    """Return [(topic, [partition, …]), …], both sorted, as the Kafka protocol writes them."""
+def group_by_topic(partitions: Iterable[TopicPartition]) -> Grouped:
+    """Return the partitions grouped, as the Kafka protocol writes them."""
     grouped: defaultdict[str, list[int]] = defaultdict(list)
     for topic, partition in sorted(partitions):
         grouped[topic].append(partition)
-    return sorted(grouped.items())
+    return tuple((topic, tuple(numbers)) for topic, numbers in grouped.items())
 
 
-def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    return dict(group_by_topic(partitions))
+def _grouped(grouped: Mapping[str, Sequence[int]]) -> Grouped:
+    return tuple(
+        (topic, tuple(sorted(set(map(_number, numbers)))))
+        for topic, numbers in sorted(grouped.items())
+    )
 
 
-def _partitions(grouped: dict[str, list[int]]) -> frozenset[TopicPartition]:
-    return frozenset(TopicPartition(t, int(p)) for t, numbers in grouped.items() for p in numbers)
+def _number(value: Any) -> int:
+    number = int(value)
+    if number not in _INT32:
+        raise ValueError(f"{number} is no partition")
+    return number
 
 
 def _dump(**body: Any) -> bytes:

@@ -6,10 +6,9 @@ stays in force.
 """
 
 import logging
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from threading import Event, Thread
-from typing import Final
+from typing import Final, NamedTuple
 
 from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, Message
 from confluent_kafka import Consumer as DataConsumer
@@ -19,6 +18,7 @@ from confluent_kafka.admin import AdminClient
 from trimtab.assignor.clock import Clock
 from trimtab.assignor.control import GroupPlan, WriteSpeeds
 from trimtab.assignor.errors import BadPayload
+from trimtab.assignor.measured import Column, Measured
 from trimtab.assignor.model import Load, TopicPartition
 from trimtab.assignor.rebalance import View
 from trimtab.consumer_sdk.lags import measure
@@ -45,7 +45,7 @@ class ControlTopics:
 
     def __init__(self, settings: Settings, clock: Clock) -> None:
         self.plan: GroupPlan | None = None
-        self._speeds: dict[str, WriteSpeeds] = {}
+        self._speeds: dict[str, _Columns] = {}
         self._settings = settings
         self._clock = clock
         self._closing = Event()
@@ -77,10 +77,12 @@ class ControlTopics:
 
     def view(self) -> View:
         """Return what the leader may know; speeds past `trimtab.speed.max.age` are unknown."""
-        newest = tuple(self._speeds.values())
         horizon = self._clock.wall() - self._settings.speed_max_age
-        load = load_of(s for s in newest if s.time >= horizon)
-        return View(replace(load, lags={**self._lags, **load.lags}), self.plan)
+        newest = {t: s for t, s in tuple(self._speeds.items()) if s.time >= horizon}
+        speeds = Measured({topic: s.speed for topic, s in newest.items()})
+        lags = Measured({topic: s.lag for topic, s in newest.items()})
+        known = {**self._lags, **dict(lags.pairs())} if self._lags else lags
+        return View(Load(speeds, known), self.plan)
 
     def take(self, message: Message) -> None:
         """Take in one record of a control topic."""
@@ -101,7 +103,7 @@ class ControlTopics:
 
     def _take_speeds(self, speeds: WriteSpeeds) -> None:
         if speeds.group == self._settings.group:
-            self._speeds[speeds.topic] = speeds
+            self._speeds[speeds.topic] = _columns(speeds)
 
     def _run(self) -> None:
         own = {k: v for k, v in self._settings.data.items() if k not in APPLICATIONS}
@@ -160,17 +162,20 @@ class ControlTopics:
             log.warning("lags are not known, so the last ones count: %s", error)
 
 
-def load_of(speeds: Iterable[WriteSpeeds]) -> Load:
-    """Return the load that these measurements speak of."""
-    rates: dict[TopicPartition, float | None] = {}
-    lags: dict[TopicPartition, int] = {}
-    for measured in speeds:
-        for number, speed in measured.partitions.items():
-            partition = TopicPartition(measured.topic, number)
-            rates[partition] = speed.weight
-            if speed.backlog_records is not None:
-                lags[partition] = speed.backlog_records
-    return Load(rates, lags)
+class _Columns(NamedTuple):
+    """One topic's newest measurement in arrays, so that a rebalance finds them ready."""
+
+    time: float
+    speed: Column
+    lag: Column
+
+
+def _columns(measured: WriteSpeeds) -> _Columns:
+    speed = {n: s.weight for n, s in measured.partitions.items()}
+    lag = {n: s.backlog_records for n, s in measured.partitions.items()}
+    return _Columns(
+        measured.time, Column.of(speed), Column.of({n: v for n, v in lag.items() if v is not None})
+    )
 
 
 def _partitions_of(consumer: DataConsumer, topics: set[str]) -> list[RawPartition]:

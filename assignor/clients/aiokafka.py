@@ -25,15 +25,18 @@ from aiokafka.coordinator.protocol import (
 )
 
 from trimtab.assignor.clients.leading import (
+    lead_group,
     log_round,
     member_data,
     own_policy,
-    partitions_to_assign,
     placement_data,
+    subscribed_topics,
 )
 from trimtab.assignor.model import Load, Policy, TopicPartition
-from trimtab.assignor.rebalance import Joined, View, lead
+from trimtab.assignor.rebalance import View
+from trimtab.assignor.universe import Holding
 from trimtab.assignor.userdata import MemberData, group_by_topic
+from trimtab.assignor.wire import Subscription
 
 
 def _blind() -> View:
@@ -79,28 +82,26 @@ class TrimtabAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # aiokaf
     @classmethod
     def on_assignment(cls, assignment: ConsumerProtocolMemberAssignment) -> None:
         """Remember what was assigned, to say so in the next rebalance."""
-        owned = frozenset(TopicPartition(tp.topic, tp.partition) for tp in assignment.partitions())
+        owned = group_by_topic(
+            TopicPartition(tp.topic, tp.partition) for tp in assignment.partitions()
+        )
         decision = placement_data(assignment.user_data).decision
         cls._data = replace(cls._data, owned=owned, decision=decision)
 
     @classmethod
     def assign(
         cls, cluster: ClusterMetadata, members: Mapping[str, ConsumerProtocolMemberMetadata]
-    ) -> dict[str, ConsumerProtocolMemberAssignment]:
+    ) -> dict[str, bytes]:
         """Lead a rebalance: all have stopped, so the whole target is handed out at once."""
-        joined = [_joined(member, members[member]) for member in sorted(members)]
-        counts = {t: cluster.partitions_for_topic(t) for j in joined for t in j.topics}
-        partitions = partitions_to_assign(joined, counts, own_topics=frozenset(counts))
-        outcome = lead(joined, partitions, cls._sight[0](), cls._policy)
+        subscriptions = {m: _subscription(m, metadata) for m, metadata in members.items()}
+        counts = {t: cluster.partitions_for_topic(t) for t in subscribed_topics(subscriptions)}
+        view, own = cls._sight[0](), cls._policy
+        outcome = lead_group(subscriptions, counts, frozenset(counts), view, own)
         log_round(outcome)
-        return {
-            member: ConsumerProtocolMemberAssignment(
-                0, group_by_topic(share.now | share.promised), outcome.data(member).encode()
-            )
-            for member, share in outcome.shares.items()
-        }
+        return outcome.encode(eager=True)
 
 
-def _joined(member: str, metadata: Any) -> Joined:
-    data = member_data(member, metadata.user_data)
-    return Joined(member, frozenset(metadata.subscription), data, owned=data.owned)
+def _subscription(member: str, metadata: Any) -> Subscription:
+    """Read a member's subscription; what it owned is in its user data, for eager protocols."""
+    owned = member_data(member, metadata.user_data).owned
+    return Subscription(tuple(metadata.subscription), metadata.user_data, Holding.of(owned))

@@ -16,27 +16,26 @@ member owns (`_coordinator`).
 # pyright: reportUnknownParameterType=false
 
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import FrameType
 from typing import Any, ClassVar
 
 from kafka.coordinator.assignors.abstract import AbstractPartitionAssignor, RebalanceProtocol
-from kafka.protocol.consumer.metadata import (
-    ConsumerProtocolAssignment,
-    ConsumerProtocolSubscription,
-)
+from kafka.protocol.consumer.metadata import ConsumerProtocolSubscription
 
 from trimtab.assignor.clients.leading import (
+    lead_group,
     log_round,
-    member_data,
     own_policy,
-    partitions_to_assign,
     placement_data,
+    subscribed_topics,
 )
 from trimtab.assignor.model import Load, TopicPartition
-from trimtab.assignor.rebalance import Joined, Round, View, lead
+from trimtab.assignor.rebalance import Round, View
+from trimtab.assignor.universe import Holding
 from trimtab.assignor.userdata import MemberData, group_by_topic
+from trimtab.assignor.wire import Subscription
 
 SUBSCRIPTION_VERSION = 3
 """ConsumerProtocolSubscription v3: owned partitions (KIP-429), generation (KIP-792), rack
@@ -96,7 +95,7 @@ class TrimtabAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # kafka-
             topics=sorted(topics),
             user_data=self._data.encode(),
             owned_partitions=[
-                ConsumerProtocolSubscription.TopicPartition(topic=topic, partitions=numbers)
+                ConsumerProtocolSubscription.TopicPartition(topic=topic, partitions=list(numbers))
                 for topic, numbers in group_by_topic(held.partitions)
             ],
             generation_id=held.generation,
@@ -110,41 +109,27 @@ class TrimtabAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # kafka-
         placement = placement_data(assignment.user_data)
         self._data = replace(self._data, decision=placement.decision, promised=placement.promised)
 
-    def assign(self, cluster: Any, members: Sequence[Any]) -> dict[str, Any]:
-        """Lead a rebalance: decide or complete, stage, answer every member."""
-        joined = sorted((_joined(member) for member in members), key=lambda j: j.id)
-        counts = {t: cluster.partitions_for_topic(t) for j in joined for t in j.topics}
+    def assign(self, cluster: Any, members: Sequence[Any]) -> dict[str, bytes]:
+        """Lead a rebalance: decide or complete, stage, answer every member in bytes."""
+        return self.lead(cluster, {m.member_id: _subscription(m.metadata) for m in members})
+
+    def lead(self, cluster: Any, members: Mapping[str, Subscription]) -> dict[str, bytes]:
+        """Do as `assign` with subscriptions that are read already."""
+        counts = {t: cluster.partitions_for_topic(t) for t in subscribed_topics(members)}
         own_topics = _subscribed_by_caller(frozenset(counts))
-        partitions = partitions_to_assign(joined, counts, own_topics)
-        outcome = lead(joined, partitions, self._view(), self._policy)
+        outcome = lead_group(members, counts, own_topics, self._view(), self._policy)
         self._on_round(outcome)
-        return {
-            j.id: ConsumerProtocolAssignment(
-                version=1,
-                assigned_partitions=[
-                    ConsumerProtocolAssignment.TopicPartition(topic=topic, partitions=numbers)
-                    for topic, numbers in group_by_topic(outcome.shares[j.id].now)
-                ],
-                user_data=outcome.data(j.id).encode(),
-            )
-            for j in joined
-        }
+        return outcome.encode()
 
 
-def _joined(member: Any) -> Joined:
-    subscription = member.metadata
-    data = member_data(member.member_id, subscription.user_data)
-    owned = frozenset(
-        TopicPartition(entry.topic, partition)
-        for entry in subscription.owned_partitions or ()
-        for partition in entry.partitions
-    )
-    return Joined(
-        id=member.member_id,
-        topics=frozenset(subscription.topics),
-        data=replace(data, rack=subscription.rack_id or data.rack),
-        owned=owned,
-        generation=subscription.generation_id,
+def _subscription(metadata: Any) -> Subscription:
+    """Read what kafka-python has decoded, of whatever version."""
+    return Subscription(
+        topics=tuple(metadata.topics),
+        user_data=metadata.user_data,
+        owned=Holding.of((e.topic, e.partitions) for e in metadata.owned_partitions or ()),
+        generation=metadata.generation_id,
+        rack=metadata.rack_id,
     )
 
 

@@ -1,16 +1,27 @@
-"""What every plugin's leader does alike: settings, partitions to assign, the log of a round."""
+"""What every plugin's leader does alike: settings, one round of a rebalance, its log."""
 
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
+from itertools import chain
+from typing import Final
+
+import numpy as np
 
 from trimtab.assignor import registry
 from trimtab.assignor.errors import BadPayload, SettingError
-from trimtab.assignor.model import Policy, TopicPartition
-from trimtab.assignor.rebalance import Joined, Round
+from trimtab.assignor.model import IntArray, Policy
+from trimtab.assignor.reasons import Moves
+from trimtab.assignor.rebalance import Round, View, answer
+from trimtab.assignor.roll import enroll
 from trimtab.assignor.units import format_rate, parse_rate
+from trimtab.assignor.universe import Universe
 from trimtab.assignor.userdata import MemberData, PlacementData
+from trimtab.assignor.wire import Subscription, decode_subscription
 
 log = logging.getLogger("trimtab.assignor")
+
+LOGGED: Final = 20
+"""Moves of a decision that are logged one by one, the largest."""
 
 
 def own_policy(heuristic: str, capacity: str | float | None) -> tuple[Policy, float | None]:
@@ -24,22 +35,61 @@ def own_policy(heuristic: str, capacity: str | float | None) -> tuple[Policy, fl
     return Policy(heuristic=heuristic, capacity=rate), rate
 
 
-def partitions_to_assign(
-    joined: Sequence[Joined],
+def read_subscriptions(raw: Mapping[str, bytes]) -> dict[str, Subscription]:
+    """Read what each member sent; one that cannot be understood subscribes to nothing."""
+    return {member: _subscription(member, data) for member, data in raw.items()}
+
+
+def _subscription(member: str, data: bytes) -> Subscription:
+    try:
+        return decode_subscription(data)
+    except BadPayload as error:
+        log.warning("member %s: %s; it is given nothing", member, error)
+        return Subscription()
+
+
+def subscribed_topics(subscriptions: Mapping[str, Subscription]) -> frozenset[str]:
+    """Return every topic that somebody subscribes to."""
+    return frozenset(chain.from_iterable({s.topics for s in subscriptions.values()}))
+
+
+def lead_group(
+    subscriptions: Mapping[str, Subscription],
     known: Mapping[str, Collection[int] | None],
     own_topics: Collection[str],
-) -> list[TopicPartition]:
-    """Return the sorted partitions of all subscribed topics.
+    view: View,
+    own: Policy,
+) -> Round:
+    """Lead a round: decide or complete, and stage.
 
     `known` maps a topic to its partition numbers, None where the leader's metadata does not hold
-    it. If the leader itself subscribes to such a topic, it does not exist (any more): nothing is
-    assigned. If not, its metadata is still on the way and starts the next rebalance: until then the
-    owners keep what they have.
+    it; `own_topics` are those that the leader subscribes to.
     """
-    found = {TopicPartition(topic, p) for topic, numbers in known.items() for p in numbers or ()}
+    data = {member: member_data(member, s.user_data) for member, s in subscriptions.items()}
+    universe = partitions_to_assign(subscriptions, known, own_topics)
+    return answer(enroll(subscriptions, data, universe), view, own)
+
+
+def partitions_to_assign(
+    subscriptions: Mapping[str, Subscription],
+    known: Mapping[str, Collection[int] | None],
+    own_topics: Collection[str],
+) -> Universe:
+    """Return the partitions of all subscribed topics.
+
+    If the leader itself subscribes to a topic that its metadata does not hold, it does not exist
+    (any more): nothing is assigned. If not, its metadata is still on the way and starts the next
+    rebalance: until then the owners keep what they have.
+    """
+    found = {topic: _array(numbers) for topic, numbers in known.items() if numbers is not None}
     waiting = {t for t, numbers in known.items() if numbers is None and t not in own_topics}
-    kept = {p for j in joined for p in j.owned if p.topic in waiting}
-    return sorted(found | kept)
+    for topic in waiting:
+        found[topic] = np.concatenate([s.owned.numbers(topic) for s in subscriptions.values()])
+    return Universe.of(found)
+
+
+def _array(numbers: Collection[int]) -> IntArray:
+    return np.fromiter(numbers, dtype=np.int32, count=len(numbers))
 
 
 def member_data(member: str, user_data: bytes | None) -> MemberData:
@@ -61,13 +111,17 @@ def placement_data(user_data: bytes | None) -> PlacementData:
 
 
 def log_round(outcome: Round) -> None:
-    """Log each move with its reason, and each note."""
-    if not outcome.fresh:
+    """Log a fresh decision: its notes, and its largest moves with their reasons."""
+    moves = outcome.moves
+    if not isinstance(moves, Moves):
         return
-    log.info("decision %s: %d moves, R %.2f", outcome.decision, len(outcome.moves), outcome.r_score)
+    log.info("decision %s: %d moves, R %.2f", outcome.decision, len(moves), outcome.r_score)
     for note in outcome.notes:
         log.warning("%s", note)
-    for move in outcome.moves:
+    if not log.isEnabledFor(logging.INFO):
+        return
+    shown = moves.largest(LOGGED)
+    for move in shown:
         log.info(
             "%s (%s): %s → %s: %s",
             move.partition,
@@ -76,3 +130,6 @@ def log_round(outcome: Round) -> None:
             outcome.name(move.target),
             move.reason,
         )
+    if len(moves) > len(shown):
+        rest = format_rate(max(0.0, moves.speed - shown.speed))
+        log.info("and %d smaller moves, %s together", len(moves) - len(shown), rest)

@@ -1,21 +1,25 @@
 """Everything private that we use of kafka-python 3; `tests/kafka/test_hooks.py` holds it.
 
 Private, because the public interface can neither start a rebalance, nor join without fetching, nor
-tell when the coordinator answered last.
+tell when the coordinator answered last, nor show the leader what the members sent.
 """
 
 # ruff: noqa: SLF001 - the reason is the module's docstring
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from threading import Event
 from typing import Any, Final, NamedTuple
 
 from kafka.errors import IllegalGenerationError, KafkaError
+from kafka.protocol.consumer.metadata import ConsumerProtocolSubscription
 from kafka.structs import OffsetAndMetadata
 from kafka.structs import TopicPartition as KafkaPartition
 from kafka.util import Timer  # pyright: ignore[reportAttributeAccessIssue] # stubs of v2
 
+from trimtab.assignor.clients.leading import read_subscriptions, subscribed_topics
 from trimtab.assignor.model import TopicPartition
+from trimtab.assignor.wire import Subscription
 from trimtab.consumer_sdk.membership.events import Position
 
 COORDINATOR_MS: Final = 5_000
@@ -77,6 +81,36 @@ def look_for(consumer: Any, topics: Iterable[str]) -> set[str]:
     if missing:
         cluster.request_update()
     return missing
+
+
+@dataclass
+class Everybody:
+    """Stands in for all members that joined, while kafka-python keeps its books."""
+
+    subscriptions: Mapping[str, Subscription]
+    metadata: Any  # their topics, as kafka-python knows a subscription
+    member_id: str = ""
+
+
+def lead_on_bytes(consumer: Any, protocol: str) -> None:
+    """Give the assignor of `protocol` one `Everybody` in place of the decoded members.
+
+    kafka-python makes an integer object of every partition that a member owns. Its own interest
+    ends with the topics, so it is shown a stand-in that subscribes to all of them.
+    """
+    coordinator = consumer._coordinator
+    usual = coordinator._perform_assignment
+
+    def perform(leader: str, name: str, members: Any) -> Any:
+        if name != protocol:
+            return usual(leader, name, members)
+        subscriptions = read_subscriptions({m.member_id: bytes(m.metadata) for m in members})
+        topics = ConsumerProtocolSubscription(
+            version=0, topics=sorted(subscribed_topics(subscriptions)), user_data=b""
+        )
+        return usual(leader, name, [Everybody(subscriptions, topics.encode())])
+
+    coordinator._perform_assignment = perform
 
 
 def leave(consumer: Any, reason: str) -> None:

@@ -95,6 +95,7 @@ class Member:
             on_round=self._on_round,
         )
         self.client = _connect(settings, self._assignor)
+        hooks.lead_on_bytes(self.client, self._assignor.name)
         self._lease = Lease(settings.session_timeout, clock.monotonic())
         self._closing = Event()
         self._rejoin = Event()
@@ -242,7 +243,7 @@ class Member:
     def _on_round(self, outcome: Round) -> None:
         plan = self._control.plan
         self._epoch = 0 if plan is None else plan.epoch
-        self._size = len(outcome.shares)
+        self._size = len(outcome.roll.ids)
         log_round(outcome)
 
     def _end(self) -> None:
@@ -270,6 +271,11 @@ class _TimedAssignor(TrimtabAssignor):
         """Take that time as the contact; this is called when SyncGroup was answered."""
         self.joined = self._asked
         super().on_assignment(assignment, generation)
+
+    def assign(self, cluster: Any, members: Sequence[Any]) -> dict[str, bytes]:
+        """Lead on what the members sent."""
+        everybody: hooks.Everybody = members[0]
+        return self.lead(cluster, everybody.subscriptions)
 
 
 class _Listener(AsyncConsumerRebalanceListener):  # type: ignore[misc] # kafka-python has no types

@@ -1,82 +1,114 @@
 """Cooperative staging holds its promise whatever the target says."""
 
+from dataclasses import dataclass
+
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trimtab.assignor.model import TopicPartition
-from trimtab.assignor.staging import Claim, settle, stage
+from trimtab.assignor.model import NOBODY
+from trimtab.assignor.staging import Claims, Settled, settle, stage
 
-MEMBERS = ("a", "b", "c", "d")
-PARTITIONS = tuple(TopicPartition("t", n) for n in range(6))
+MEMBERS = range(4)
+PARTITIONS = range(6)
 
-owners = st.dictionaries(st.sampled_from(PARTITIONS), st.sampled_from(MEMBERS))
+
+@dataclass(frozen=True)
+class Claim:
+    """What one member says it reads, and since which generation."""
+
+    generation: int
+    partitions: frozenset[int]
+
+
+owners = st.lists(
+    st.sampled_from([NOBODY, *MEMBERS]), min_size=len(PARTITIONS), max_size=len(PARTITIONS)
+).map(lambda of: np.array(of, dtype=np.int32))
 claims = st.lists(
-    st.builds(
-        Claim,
-        st.sampled_from(MEMBERS),
-        st.integers(-1, 3),
-        st.frozensets(st.sampled_from(PARTITIONS)),
-    ),
-    unique_by=lambda claim: claim.member,
+    st.builds(Claim, st.integers(-1, 3), st.frozensets(st.sampled_from(PARTITIONS))),
+    min_size=len(MEMBERS),
+    max_size=len(MEMBERS),
 )
 
 
-def by_member(of: dict[TopicPartition, str]) -> dict[str, set[TopicPartition]]:
-    return {m: {p for p, owner in of.items() if owner == m} for m in MEMBERS}
+def settled(claimed: list[Claim], order: int = 1) -> Settled:
+    pairs = [(m, p) for m, claim in enumerate(claimed) for p in claim.partitions][::order]
+    generations = [claim.generation for claim in claimed]
+    return settle(
+        Claims(
+            np.array([m for m, _ in pairs], dtype=np.int32),
+            np.array([p for _, p in pairs], dtype=np.int32),
+            np.array(generations, dtype=np.int32),
+        ),
+        len(PARTITIONS),
+    )
 
 
 @given(owners, claims)
-def test_no_partition_is_given_to_two_members(
-    target: dict[TopicPartition, str], claimed: list[Claim]
-) -> None:
-    """What a member gets now, no other member gets or rightfully reads."""
-    shares = stage(by_member(target), claimed)
-    given_out = [p for share in shares.values() for p in share.now]
-    assert len(given_out) == len(set(given_out))
-    rightful = settle(claimed)
-    for member, share in shares.items():
-        assert all(rightful.get(p, member) == member for p in share.now)
+def test_no_partition_is_given_to_two_members(target: np.ndarray, claimed: list[Claim]) -> None:
+    """What a member gets now, no other member rightfully reads."""
+    rightful = settled(claimed)
+    now = stage(target, rightful)
+    assert (target[now] != NOBODY).all()
+    kept = rightful.owner[now]
+    assert ((kept == NOBODY) | (kept == target[now])).all()
 
 
 @given(owners, claims)
-def test_an_unclaimed_partition_is_never_withheld(
-    target: dict[TopicPartition, str], claimed: list[Claim]
-) -> None:
+def test_an_unclaimed_partition_is_never_withheld(target: np.ndarray, claimed: list[Claim]) -> None:
     """A partition that nobody claims goes to its target at once: nothing waits for ever."""
     held = {p for claim in claimed for p in claim.partitions}
-    shares = stage(by_member(target), claimed)
-    for partition, member in target.items():
-        assert partition in held or partition in shares[member].now
+    now = stage(target, settled(claimed))
+    for partition, member in enumerate(target.tolist()):
+        assert member == NOBODY or partition in held or now[partition]
 
 
 @given(owners, owners)
-def test_a_move_is_complete_after_two_rounds(
-    before: dict[TopicPartition, str], target: dict[TopicPartition, str]
-) -> None:
+def test_a_move_is_complete_after_two_rounds(before: np.ndarray, target: np.ndarray) -> None:
     """Round one takes away, round two hands out; in between nobody reads what moves (KIP-429)."""
-    wanted = by_member(target)
-    held = by_member(before)
+    held = before
     for generation in (1, 2):
-        shares = stage(wanted, [Claim(m, generation, frozenset(held[m])) for m in MEMBERS])
-        for member in MEMBERS:
-            # revoke what is not in the new share; nobody else may have got it in this round
-            lost = held[member] - shares[member].now
-            assert not any(lost & shares[m].now for m in MEMBERS)
-        held = {m: set(shares[m].now) for m in MEMBERS}
-    assert held == wanted
+        of = [Claim(generation, frozenset(np.flatnonzero(held == m).tolist())) for m in MEMBERS]
+        now = stage(target, settled(of))
+        # nobody gets in this round what somebody else has to give up
+        assert ((held == NOBODY) | (held == target))[now].all()
+        held = np.where(now, target, NOBODY)
+    assert np.array_equal(held, target)
+
+
+@given(claims)
+def test_the_order_of_claims_does_not_matter(claimed: list[Claim]) -> None:
+    """The same claims the other way round settle alike, and by the rule told claim by claim."""
+    found, other = settled(claimed), settled(claimed, order=-1)
+    assert np.array_equal(found.owner, other.owner)
+    for partition in PARTITIONS:
+        of = [(c.generation, m) for m, c in enumerate(claimed) if partition in c.partitions]
+        newest = [m for generation, m in of if generation == max(of)[0]]
+        assert found.owner[partition] == (newest[0] if len(newest) == 1 else NOBODY)
+        assert found.claimed[partition] == bool(of)
 
 
 def test_the_newest_generation_owns() -> None:
     """A claim of an older generation loses."""
-    old = Claim("a", 3, frozenset({PARTITIONS[0]}))
-    new = Claim("b", 4, frozenset({PARTITIONS[0]}))
-    assert settle([old, new]) == settle([new, old]) == {PARTITIONS[0]: "b"}
+    old, new = Claim(3, frozenset({0})), Claim(4, frozenset({0}))
+    assert settled([old, new]).owner[0] == 1
+    assert settled([new, old]).owner[0] == 0
 
 
 def test_two_claims_of_one_generation_cancel() -> None:
-    """Of two equal claims neither keeps the partition, in whatever order they come."""
-    twins = [Claim(m, 4, frozenset({PARTITIONS[0]})) for m in ("a", "b")]
-    older = Claim("c", 3, frozenset({PARTITIONS[0]}))
-    assert settle([*twins, older]) == settle([older, *twins]) == {}
-    shares = stage({"a": {PARTITIONS[0]}}, twins)
-    assert shares["a"].now == frozenset()
+    """Of two equal claims neither keeps the partition, and a third, older one does not either."""
+    twin, older = Claim(4, frozenset({0})), Claim(3, frozenset({0}))
+    found = settled([twin, twin, older])
+    assert found.owner[0] == NOBODY
+    target = np.array([0, *[NOBODY] * 5], dtype=np.int32)
+    assert not stage(target, found).any()
+
+
+def test_a_member_that_repeats_itself_keeps_what_it_claims() -> None:
+    """The same claim twice by one member is one claim."""
+    twice = Claims(
+        np.array([2, 2], dtype=np.int32),
+        np.array([1, 1], dtype=np.int32),
+        np.array([0, 0, 5], dtype=np.int32),
+    )
+    assert settle(twice, len(PARTITIONS)).owner[1] == 2

@@ -1,0 +1,114 @@
+"""The codec agrees with kafka-python's own, byte for byte, and bad bytes are named."""
+
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kafka.protocol.consumer.metadata import (
+    ConsumerProtocolAssignment,
+    ConsumerProtocolSubscription,
+)
+
+from trimtab.assignor.clients.leading import read_subscriptions
+from trimtab.assignor.errors import BadPayload
+from trimtab.assignor.model import NOBODY
+from trimtab.assignor.universe import Universe
+from trimtab.assignor.wire import decode_subscription, encode_assignments
+
+names = st.text("abc.-üß漢", min_size=1, max_size=8)
+numbers = st.lists(st.integers(0, 2**31 - 1), max_size=6)
+
+
+@st.composite
+def subscriptions(draw: st.DrawFn) -> ConsumerProtocolSubscription:
+    return ConsumerProtocolSubscription(
+        version=draw(st.integers(0, 3)),
+        topics=draw(st.lists(names, max_size=4)),
+        user_data=draw(st.none() | st.binary(max_size=8)),
+        owned_partitions=[
+            ConsumerProtocolSubscription.TopicPartition(topic=topic, partitions=found)
+            for topic, found in draw(st.dictionaries(names, numbers, max_size=3)).items()
+        ],
+        generation_id=draw(st.integers(-1, 2**31 - 1)),
+        rack_id=draw(st.none() | names),
+    )
+
+
+@given(subscriptions())
+def test_subscriptions_are_read_as_kafka_python_reads_them(sent: Any) -> None:
+    """Every version's fields come out alike."""
+    data = sent.encode()
+    theirs, ours = ConsumerProtocolSubscription.decode(data), decode_subscription(data)
+    assert ours.topics == tuple(theirs.topics)
+    assert ours.user_data == theirs.user_data
+    assert (ours.generation, ours.rack) == (theirs.generation_id, theirs.rack_id)
+    entries = [(e.topic, e.partitions) for e in theirs.owned_partitions or ()]
+    assert ours.owned.topics == tuple(topic for topic, _ in entries)
+    assert ours.owned.counts == tuple(len(found) for _, found in entries)
+    assert ours.owned.number.tolist() == [n for _, found in entries for n in found]
+
+
+@given(subscriptions(), st.data())
+def test_a_subscription_that_is_cut_off_is_named(sent: Any, data: st.DataObject) -> None:
+    """No cut gives a shorter value: it raises BadPayload, or nothing that matters was cut."""
+    whole = sent.encode()
+    cut = whole[: data.draw(st.integers(0, len(whole) - 1))]
+    with pytest.raises(BadPayload):
+        decode_subscription(cut)
+
+
+@given(st.binary(max_size=60))
+def test_garbage_is_named_or_read_but_never_another_error(garbage: bytes) -> None:
+    """Whatever a member sends, the leader hears BadPayload or a subscription."""
+    with suppress(BadPayload):
+        assert decode_subscription(garbage).generation >= -(2**31)
+
+
+@given(st.dictionaries(names, st.integers(0, 5), max_size=4), st.integers(1, 4), st.data())
+def test_assignments_are_written_as_kafka_python_writes_them(
+    sizes: dict[str, int], members: int, data: st.DataObject
+) -> None:
+    """Equal bytes for the same topics and numbers, members without any included."""
+    universe = Universe.of({t: np.arange(n, dtype=np.int32) for t, n in sizes.items()})
+    owner = np.array(
+        [data.draw(st.integers(NOBODY, members - 1)) for _ in range(len(universe))], dtype=np.int32
+    )
+    user_data = [data.draw(st.binary(max_size=5)) for _ in range(members)]
+    for version in (0, 1, 3):
+        written = encode_assignments(universe, owner, user_data, version)
+        assert written == [
+            _theirs(universe, owner, member, user_data[member], version)
+            for member in range(members)
+        ]
+
+
+def _theirs(
+    universe: Universe, owner: np.ndarray, member: int, user_data: bytes, version: int
+) -> bytes:
+    held: dict[str, list[int]] = {}
+    for item in np.flatnonzero(owner == member).tolist():
+        name = universe.name(item)
+        held.setdefault(name.topic, []).append(name.partition)
+    assignment = ConsumerProtocolAssignment(
+        version=version,
+        assigned_partitions=[
+            ConsumerProtocolAssignment.TopicPartition(topic=topic, partitions=found)
+            for topic, found in held.items()
+        ],
+        user_data=user_data,
+    )
+    return bytes(assignment.encode())
+
+
+def test_a_member_whose_bytes_are_no_subscription_is_given_nothing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It subscribes to nothing, the log names it, and the others are heard."""
+    good = ConsumerProtocolSubscription(version=0, topics=["t"], user_data=b"").encode()
+    read = read_subscriptions({"bad": b"\x00\x01\x00\x00\x00\x07", "good": good})
+    assert read["bad"].topics == ()
+    assert read["good"].topics == ("t",)
+    assert "member bad: subscription is malformed" in caplog.text
