@@ -2,10 +2,12 @@
 
 `monitor.writeSpeed` is keyed by group and topic and holds `WriteSpeeds`; `consumer.metadata` is
 keyed by group and holds a `GroupPlan`. Both topics are compacted: the newest value of a key is the
-truth. A reader skips a version that it does not know (`BadPayload`) and keeps the value it has.
+truth. A reader skips a version that it does not know, and a value with numbers that make no sense
+(`BadPayload`), and keeps the value it has.
 """
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final
@@ -66,9 +68,15 @@ class WriteSpeeds:
             body["partitions"] = {
                 int(p): PartitionSpeed(**s) for p, s in body["partitions"].items()
             }
-            return cls(**body)
+            speeds = cls(**body)
         except (TypeError, ValueError, KeyError, AttributeError) as error:
             raise BadPayload(f"write speeds are malformed: {error}") from error
+        for number, speed in speeds.partitions.items():
+            for name, figure in asdict(speed).items():
+                if figure is not None:
+                    _check(f"{name} of {speeds.topic}-{number}", figure)
+        _check(f"time of {speeds.topic}", speeds.time)
+        return speeds
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,9 +113,24 @@ class GroupPlan:
         try:
             body["draining"] = tuple(body.get("draining", ()))
             body["reasons"] = tuple(body.get("reasons", ()))
-            return cls(**body)
+            plan = cls(**body)
         except TypeError as error:
             raise BadPayload(f"plan is malformed: {error}") from error
+        for name in ("epoch", "time", "replicas", "capacity", "headroom"):
+            _check(f"{name} of the plan for {plan.group}", getattr(plan, name))
+        if plan.capacity == 0 or not 0 < plan.headroom <= 1:
+            raise BadPayload(
+                f"the plan for {plan.group} has capacity {plan.capacity}, headroom "
+                f"{plan.headroom}; they must be above 0, the headroom at most 1"
+            )
+        return plan
+
+
+def _check(what: str, value: Any) -> None:
+    """Raise BadPayload for anything but a finite number from 0 on."""
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not (number and 0 <= value < math.inf):
+        raise BadPayload(f"{what} is {value!r}; it must be a finite number from 0 on")
 
 
 def _dump(body: dict[str, Any]) -> bytes:

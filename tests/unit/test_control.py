@@ -1,0 +1,47 @@
+"""Values of the control topics: what makes no sense is refused where it comes in, by name."""
+
+import json
+from typing import Any
+
+import pytest
+
+from trimtab.assignor.control import GroupPlan, PartitionSpeed, WriteSpeeds
+from trimtab.assignor.errors import BadPayload
+
+SPEEDS = WriteSpeeds("g", "t", 1.0, 30.0, "offsets", {0: PartitionSpeed(1.0), 7: PartitionSpeed()})
+PLAN = GroupPlan("g", 3, 1.0, 2, "mbf", 1000.0, 0.9, ("a",), ("why",))
+NONSENSE = [-1.0, float("nan"), float("inf"), float("-inf"), "1", True, [1]]
+
+
+def changed(value: bytes, **fields: Any) -> bytes:
+    return json.dumps({**json.loads(value), **fields}).encode()
+
+
+def test_what_is_written_is_read() -> None:
+    """Speeds and plans come back as they were."""
+    assert WriteSpeeds.decode(SPEEDS.encode()) == SPEEDS
+    assert GroupPlan.decode(PLAN.encode()) == PLAN
+
+
+@pytest.mark.parametrize("speed", NONSENSE)
+@pytest.mark.parametrize("field", ["bytes_per_s", "needed_bytes_per_s", "backlog_records"])
+def test_a_speed_that_is_none_is_refused(field: str, speed: object) -> None:
+    """Negative, NaN, infinite or no number: the error names topic, partition and figure."""
+    body = changed(SPEEDS.encode(), partitions={"7": {field: speed}})
+    with pytest.raises(BadPayload, match=f"{field} of t-7 is .*; it must be a finite number"):
+        WriteSpeeds.decode(body)
+
+
+@pytest.mark.parametrize("number", NONSENSE)
+@pytest.mark.parametrize("field", ["capacity", "headroom", "replicas", "epoch"])
+def test_a_plan_that_cannot_be_is_refused(field: str, number: object) -> None:
+    """A plan whose figures make no sense steers nobody."""
+    with pytest.raises(BadPayload, match=f"{field} of the plan for g is"):
+        GroupPlan.decode(changed(PLAN.encode(), **{field: number}))
+
+
+@pytest.mark.parametrize("fields", [{"capacity": 0.0}, {"headroom": 0.0}, {"headroom": 1.5}])
+def test_a_plan_without_room_is_refused(fields: dict[str, float]) -> None:
+    """Neither a capacity nor a headroom of 0 can be packed by."""
+    with pytest.raises(BadPayload, match="headroom at most 1"):
+        GroupPlan.decode(changed(PLAN.encode(), **fields))
