@@ -1,56 +1,53 @@
 """`trimtab plan`: what each heuristic would do with a live group now; it changes nothing."""
 
 import json
-from dataclasses import asdict
-from enum import StrEnum
+import math
+from dataclasses import asdict, dataclass
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
+from trimtab.cli import plan_options as options
 from trimtab.cli.sidecar import pairs
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
+    from trimtab.assignor.certify import Certificate
     from trimtab.sidecar.settings import Settings
     from trimtab.sidecar.survey import Row, Survey
 
 SHOWN: Final = 3  # reasons of a heuristic
 
 
-class Format(StrEnum):
-    """How the result is printed."""
+@dataclass(frozen=True, slots=True)
+class _Certified:
+    """Certificates by heuristic, what they weighed moves by, and how long it took."""
 
-    TABLE = "table"
-    JSON = "json"
+    by_name: "Mapping[str, Certificate]"
+    moves_cost: float
+    seconds: float
 
 
 def plan(  # noqa: PLR0913 - typer: one parameter an option
+    more: options.More = None,
     *,
-    bootstrap: Annotated[str | None, typer.Option(help="host:port of brokers.")] = None,
-    group: Annotated[str | None, typer.Option(help="The consumer group.")] = None,
-    topics: Annotated[
-        str | None,
-        typer.Option(help='Names with commas, or "^pattern"; by default what the group reads.'),
-    ] = None,
-    capacity: Annotated[
-        str | None, typer.Option(help='Of one consumer: "2.3 MB/s"; by default the plan\'s.')
-    ] = None,
-    headroom: Annotated[float | None, typer.Option(help="Share of it to fill; 0.9.")] = None,
-    heuristic: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Repeat it; by default all.")
-    ] = None,
-    seconds: Annotated[str, typer.Option(help="To measure, if no sidecar did.")] = "10 s",
-    source: Annotated[str | None, typer.Option(help="offsets (default) or log-dirs.")] = None,
-    config: Annotated[
-        Path | None, typer.Option("--config", "-c", help="YAML file of a sidecar's settings.")
-    ] = None,
-    kafka: Annotated[
-        list[str] | None,
-        typer.Option(help="librdkafka's name=value; keep secrets in the file instead."),
-    ] = None,
-    output: Annotated[Format, typer.Option("--format", help="How to print it.")] = Format.TABLE,
+    bootstrap: options.Bootstrap = None,
+    group: options.Group = None,
+    topics: options.Topics = None,
+    capacity: options.Capacity = None,
+    headroom: options.Headroom = None,
+    heuristic: options.Heuristic = None,
+    seconds: options.Seconds = "10 s",
+    source: options.Source = None,
+    certify: options.Certify = False,
+    time_limit: options.TimeLimit = "10 s",
+    moves_cost: options.MovesCost = None,
+    config: options.Config = None,
+    kafka: options.Kafka = None,
+    output: options.Output = options.Format.TABLE,
 ) -> None:
     """Show what each heuristic would do with a live group now, and change nothing.
 
@@ -58,28 +55,68 @@ def plan(  # noqa: PLR0913 - typer: one parameter an option
 
         trimtab plan --bootstrap localhost:9092 --group lake --capacity "2.3 MB/s"
 
-        trimtab plan --bootstrap localhost:9092 --group lake --heuristic mbf --format json
+        trimtab plan --bootstrap localhost:9092 --group lake --heuristic mbf mwf --format json
+
+        trimtab plan --bootstrap localhost:9092 --group lake --certify --time-limit 5s
     """
+    from trimtab.assignor.registry import get, names  # noqa: PLC0415 - numpy is slow to load
+    from trimtab.sidecar.survey import rows  # noqa: PLC0415 - as above
+
+    wanted = [n.strip() for text in (*(heuristic or ()), *(more or ())) for n in text.split(",")]
+    for name in wanted:
+        get(name)
+    limit = _limit(time_limit) if certify else 0.0
     flags: dict[str, Any] = {
         "bootstrap": bootstrap,
         "group": group,
         "topics": topics,
         "headroom": headroom,
         "source": source,
+        "moves_cost": moves_cost,
         "kafka": pairs("--kafka", kafka) or None,
     }
     settings, known = _settings(config, flags, capacity, seconds)
     found = _survey(settings)
     settings = _with_plan(settings, found) if not known else settings
-    from trimtab.assignor.registry import names  # noqa: PLC0415 - numpy is slow to load
-    from trimtab.sidecar.survey import rows  # noqa: PLC0415 - as above
-
-    wanted = [name for text in heuristic or () for name in text.split(",")]
     made = rows(found, wanted or names(), settings.policy.placement, SHOWN)
-    if output is Format.JSON:
-        typer.echo(json.dumps(_body(found, settings, made), indent=2))
+    certified = _certified(found, settings, made, limit) if certify else None
+    if output is options.Format.JSON:
+        typer.echo(json.dumps(_body(found, settings, made, certified), indent=2))
     else:
-        _print(found, settings, made)
+        _print(found, settings, made, certified)
+
+
+def _limit(text: str) -> float:
+    """Return the time limit in seconds, once it is clear that the solver is there."""
+    from trimtab.assignor.errors import SettingError  # noqa: PLC0415 - keeps --help fast
+    from trimtab.assignor.units import parse_seconds  # noqa: PLC0415 - as above
+
+    import_module("trimtab.assignor.certify")  # an extra; better missed before measuring
+    limit = parse_seconds(text, "--time-limit")
+    if limit <= 0:
+        raise SettingError(f"--time-limit {text!r} must be above 0")
+    return limit
+
+
+def _certified(
+    found: "Survey", settings: "Settings", made: "Sequence[Row]", limit: float
+) -> _Certified:
+    from rich.console import Console  # noqa: PLC0415 - keeps --help fast
+
+    from trimtab.assignor.certify import certify_sizes, countdown  # noqa: PLC0415 - as above
+    from trimtab.assignor.clock import SystemClock  # noqa: PLC0415 - as above
+    from trimtab.sidecar.survey import asked  # noqa: PLC0415 - as above
+
+    clock = SystemClock()
+    begun = clock.monotonic()
+    with Console(stderr=True).status("bounding the optimum"):
+        by_name = certify_sizes(
+            asked(found, settings.policy.placement),
+            [row.heuristic for row in made],
+            moves_cost=settings.moves_cost,
+            left=countdown(clock, limit),
+        )
+    return _Certified(by_name, settings.moves_cost, clock.monotonic() - begun)
 
 
 def _settings(
@@ -124,9 +161,12 @@ def _survey(settings: "Settings") -> "Survey":
         )
 
 
-def _body(found: "Survey", settings: "Settings", made: "Sequence[Row]") -> dict[str, Any]:
+def _body(
+    found: "Survey", settings: "Settings", made: "Sequence[Row]", certified: _Certified | None
+) -> dict[str, Any]:
     speeds = found.speeds.values()
-    return {
+    heuristics: dict[str, dict[str, Any]] = {row.heuristic: asdict(row) for row in made}
+    body: dict[str, Any] = {
         "group": settings.group,
         "state": found.group.state.value,
         "members": len(found.group.readers),
@@ -138,31 +178,65 @@ def _body(found: "Survey", settings: "Settings", made: "Sequence[Row]") -> dict[
         "headroom": settings.headroom,
         "speeds": found.source,
         "epoch": None if found.plan is None else found.plan.epoch,
-        "heuristics": {row.heuristic: asdict(row) for row in made},
+        "heuristics": heuristics,
     }
+    if certified is not None:
+        body["certify"] = {"moves_cost": certified.moves_cost, "seconds": certified.seconds}
+        for name, certificate in certified.by_name.items():
+            heuristics[name]["certificate"] = certificate.body()
+    return body
 
 
-def _print(found: "Survey", settings: "Settings", made: "Sequence[Row]") -> None:
+def _print(
+    found: "Survey", settings: "Settings", made: "Sequence[Row]", certified: _Certified | None
+) -> None:
     from rich.console import Console  # noqa: PLC0415 - keeps --help fast
     from rich.table import Table  # noqa: PLC0415 - as above
 
+    console = Console()
+    console.print(_heading(found, settings, made), highlight=False)
+    table = Table("heuristic")
+    optional = ("above the optimum",) if certified else ()
+    for column in ("consumers", "moves", "R-score", "fullest", *optional):
+        table.add_column(column, justify="right")
+    table.add_column("first reason")
+    for row in made:
+        figures = [str(row.consumers), str(row.moves), f"{row.r_score:.2f}", f"{row.fill:.0%}"]
+        if certified:
+            figures.append(_distance(certified.by_name[row.heuristic]))
+        table.add_row(row.heuristic, *figures, "\n".join(row.reasons[:1]))
+    console.print(table)
+    if certified:
+        console.print(_bound(certified, settings), highlight=False)
+
+
+def _heading(found: "Survey", settings: "Settings", made: "Sequence[Row]") -> str:
     from trimtab.assignor.units import format_bytes, format_rate  # noqa: PLC0415 - as above
 
-    body = _body(found, settings, made)
-    console = Console()
-    console.print(
+    body = _body(found, settings, made, None)
+    return (
         f"group {body['group']} ({body['state']}): {body['members']} members, "
         f"{body['partitions']} partitions, {body['unknown']} of them unknown; "
         f"writing {format_rate(body['bytes_per_s'])}, backlog "
         f"{format_bytes(body['backlog_bytes'])} ({body['speeds']}); "
-        f"{settings.headroom:.0%} of {format_rate(settings.capacity)} a consumer",
-        highlight=False,
+        f"{settings.headroom:.0%} of {format_rate(settings.capacity)} a consumer"
     )
-    table = Table("heuristic")
-    for column in ("consumers", "moves", "R-score", "fullest"):
-        table.add_column(column, justify="right")
-    table.add_column("first reason")
-    for row in made:
-        figures = (str(row.consumers), str(row.moves), f"{row.r_score:.2f}", f"{row.fill:.0%}")
-        table.add_row(row.heuristic, *figures, "\n".join(row.reasons[:1]))
-    console.print(table)
+
+
+def _distance(certificate: "Certificate") -> str:
+    if not certificate.fits:
+        return "overfull"
+    gap = certificate.gap
+    return "unknown" if math.isinf(gap) else f"at most {math.ceil(gap * 1000) / 10:.1f} %"
+
+
+def _bound(certified: _Certified, settings: "Settings") -> str:
+    """Say what all certificates have in common."""
+    one = next(iter(certified.by_name.values()))
+    best = "?" if math.isinf(one.best_known) else f"{one.best_known:.2f}"
+    cut = "" if one.complete else "; cut off by --time-limit, more time may tighten it"
+    return (
+        f"optimum of consumers + {certified.moves_cost:g} x R: between {one.lower_bound:.2f} "
+        f"(bound) and {best} (found), {certified.seconds:.1f} s{cut}; "
+        f"R counts {settings.headroom:.0%} of the capacity as one consumer"
+    )

@@ -5,6 +5,7 @@ one, and settings that contradict each other are named together. `kafka` holds l
 (TLS, SASL); nothing of it is ever shown.
 """
 
+import math
 import re
 import sys
 from collections.abc import Iterable, Mapping
@@ -87,6 +88,10 @@ class Settings(BaseModel):
     backlog_allowance: Seconds = 15.0
     ask_again: Seconds = 60.0
     start_grace: Seconds = 120.0
+
+    certify: bool = False
+    certify_limit: Seconds = 10.0  # at most, of a thread beside the decisions
+    moves_cost: float = 0.5  # consumers that R 1 is worth to a certificate
 
     target: Literal["none", "process"] = "none"
     worker_config: Path | None = None
@@ -229,6 +234,11 @@ def _contradictions(s: Settings) -> Iterable[tuple[bool, str]]:
     yield s.interval <= 0, "interval must be above 0"
     yield s.drain_target <= 0, "drain-target must be above 0"
     yield s.timeout <= 0, "timeout must be above 0"
+    yield s.certify_limit <= 0, "certify-limit must be above 0"
+    yield (
+        not 0 <= s.moves_cost < math.inf,
+        f"moves-cost={s.moves_cost} must be a finite number from 0 on",
+    )
     short = f"window={s.window:g} s is less than twice interval={s.interval:g} s; make it longer"
     yield s.window < 2 * s.interval, short
     yield not 0 <= s.port <= LAST_PORT, f"port={s.port} must be 0 (a free one) to {LAST_PORT}"

@@ -11,7 +11,7 @@ from typing import Final
 from trimtab.assignor.clock import Clock
 from trimtab.assignor.control import GroupPlan, PartitionSpeed
 from trimtab.assignor.decide import size
-from trimtab.assignor.model import Policy, TopicPartition
+from trimtab.assignor.model import Group, Load, Policy, TopicPartition
 from trimtab.sidecar.errors import BadSetting, KafkaAway
 from trimtab.sidecar.loop import distinct
 from trimtab.sidecar.monitor import Monitor
@@ -102,6 +102,12 @@ def rows(found: Survey, heuristics: Iterable[str], policy: Policy, shown: int) -
         reasons = tuple(f"{m.partition} -> {m.target}: {m.reason}" for m in plan.moves[:shown])
         made.append(Row(name, plan.consumers, len(plan.moves), plan.r_score, plan.fill, reasons))
     return tuple(made)
+
+
+def asked(found: Survey, policy: Policy) -> tuple[Group, Load, Policy]:
+    """Return what `size` is asked about the group that was found."""
+    at = _situation(found)
+    return at.group(), at.load(), policy
 
 
 def _situation(found: Survey) -> Situation:

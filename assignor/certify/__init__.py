@@ -7,5 +7,13 @@ from trimtab.assignor.certify.certificate import (
     certify_moves,
     countdown,
 )
+from trimtab.assignor.certify.sizing import certify_sizes
 
-__all__ = ["Certificate", "certify", "certify_all", "certify_moves", "countdown"]
+__all__ = [
+    "Certificate",
+    "certify",
+    "certify_all",
+    "certify_moves",
+    "certify_sizes",
+    "countdown",
+]

@@ -10,7 +10,7 @@ Rules of this file:
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Final
 
 import numpy as np
@@ -55,6 +55,11 @@ class Certificate:
     def gap(self) -> float:
         """How far above the best decision this one is at most: 0.05 is 5 %; inf if unknown."""
         return excess(self.value, self.lower_bound)
+
+    def body(self) -> dict[str, float | bool | None]:
+        """Return it as JSON takes it: what is infinite is None."""
+        figures = {**asdict(self), "gap": self.gap}
+        return {name: None if math.isinf(f) else f for name, f in figures.items()}
 
 
 def excess(value: float, least: float) -> float:

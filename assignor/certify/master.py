@@ -88,7 +88,8 @@ class Master:
     def lacks(self, column: Column, duals: Duals) -> bool:
         """Tell whether adding the column would lower the linear program's value."""
         paid = float(duals.worth[column.items].sum())
-        return self.cost(column) + duals.use[column.kind] + duals.count - paid < -REDUCED
+        use = float(duals.use[column.kind])
+        return self.cost(column) + use + duals.count - paid < -REDUCED
 
     def solve(self, seconds: float) -> Duals | None:
         """Solve the linear program; None if time ran out."""
@@ -182,7 +183,7 @@ class Master:
 
 
 def _quiet() -> Highs:
-    highs = Highs()
+    highs = Highs()  # type: ignore[no-untyped-call]  # highspy is typed in part
     for name, value in OPTIONS:
         highs.setOptionValue(name, value)
     return highs

@@ -1,0 +1,51 @@
+"""The options of `trimtab plan`."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, TypeAlias
+
+import typer
+
+
+class Format(StrEnum):
+    """How the result is printed."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
+More: TypeAlias = Annotated[
+    list[str] | None, typer.Argument(help="More heuristics, after --heuristic.", metavar="NAME")
+]
+Bootstrap: TypeAlias = Annotated[str | None, typer.Option(help="host:port of brokers.")]
+Group: TypeAlias = Annotated[str | None, typer.Option(help="The consumer group.")]
+Topics: TypeAlias = Annotated[
+    str | None,
+    typer.Option(help='Names with commas, or "^pattern"; by default what the group reads.'),
+]
+Capacity: TypeAlias = Annotated[
+    str | None, typer.Option(help='Of one consumer: "2.3 MB/s"; by default the plan\'s.')
+]
+Headroom: TypeAlias = Annotated[float | None, typer.Option(help="Share of it to fill; 0.9.")]
+Heuristic: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME", help="Repeat it, or list names; by default all."),
+]
+Seconds: TypeAlias = Annotated[str, typer.Option(help="To measure, if no sidecar did.")]
+Source: TypeAlias = Annotated[str | None, typer.Option(help="offsets (default) or log-dirs.")]
+Config: TypeAlias = Annotated[
+    Path | None, typer.Option("--config", "-c", help="YAML file of a sidecar's settings.")
+]
+Kafka: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(help="librdkafka's name=value; keep secrets in the file instead."),
+]
+Output: TypeAlias = Annotated[Format, typer.Option("--format", help="How to print it.")]
+Certify: TypeAlias = Annotated[
+    bool, typer.Option("--certify", help="Tell how far each is from the optimum, at most.")
+]
+TimeLimit: TypeAlias = Annotated[str, typer.Option(help="For --certify; a bound holds anyway.")]
+MovesCost: TypeAlias = Annotated[
+    float | None,
+    typer.Option(min=0.0, help="For --certify: consumers that R 1 is worth; 0.5."),
+]
