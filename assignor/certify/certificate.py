@@ -121,14 +121,14 @@ def certify_moves(problem: Problem, bins: IntArray, *, left: Left) -> Certificat
 
 
 def _certificate(value: float, found: Found, kinds: Kinds, bins: IntArray) -> Certificate:
-    lower = found.lower * (1 - FLOATS)
-    return Certificate(value, lower, found.best, found.complete, _fits(kinds, bins))
+    return Certificate(value, found.lower, found.best, found.complete, _fits(kinds, bins))
 
 
 def _searched(kinds: Kinds, prices: Prices, packings: Sequence[IntArray], left: Left) -> Found:
     if not len(kinds.weight):
         return Found(0.0, 0.0, complete=True)
-    return search(kinds, prices, (c for b in packings for c in columns_of(kinds, b)), left)
+    found = search(kinds, prices, (c for b in packings for c in columns_of(kinds, b)), left)
+    return Found(found.lower * (1 - FLOATS), found.best, found.complete)
 
 
 def _starts(problem: Problem) -> Iterator[IntArray]:
