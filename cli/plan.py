@@ -198,7 +198,7 @@ def _print(
     table = Table("heuristic")
     optional = ("above the optimum",) if certified else ()
     for column in ("consumers", "moves", "R-score", "fullest", *optional):
-        table.add_column(column, justify="right")
+        table.add_column(column, justify="right", no_wrap=True)
     table.add_column("first reason")
     for row in made:
         figures = [str(row.consumers), str(row.moves), f"{row.r_score:.2f}", f"{row.fill:.0%}"]
