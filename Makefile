@@ -9,7 +9,7 @@ PACKAGES := assignor consumer_sdk sidecar cli
 help: ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort
 
-.venv/.run: pyproject.toml constraints.txt
+.venv/.run: pyproject.toml constraints.txt setup.py $(wildcard assignor/steady/*.p[yx][xd])
 	@$(PYTHON) -c 'import sys; sys.exit("trimtab needs Python 3.11 or newer, this is " + sys.version.split()[0] + "; run: make PYTHON=python3.12 ...") if sys.version_info < (3, 11) else None'
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@echo "installing into .venv (about 700 MB, once)"

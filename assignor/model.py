@@ -92,11 +92,20 @@ class Policy:
 
 
 @dataclass(frozen=True, slots=True)
+class Outlook:
+    """How the write speeds may change until the next decision, as far as it is known."""
+
+    drift: FloatArray  # (P,) expected change, bytes/s
+    variance: FloatArray  # (P,) of the change, (bytes/s)²
+
+
+@dataclass(frozen=True, slots=True)
 class Problem:
     """One decision in arrays: P partitions of T topics, M members.
 
     `subscribed` has shape (T, M). `spare` is the capacity of each member that may be added beyond M
-    (open mode); None where the members that joined must do (closed mode).
+    (open mode); None where the members that joined must do (closed mode). `outlook` is None where
+    nothing is known of the next tick.
     """
 
     weight: FloatArray  # (P,) bytes/s
@@ -106,6 +115,7 @@ class Problem:
     capacity: FloatArray  # (M,) bytes/s
     subscribed: BoolArray  # (T, M)
     spare: float | None = None
+    outlook: Outlook | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ from trimtab.assignor.heuristics import (
     mwfp,
     nf,
     nfd,
+    steady,
     sticky,
     wf,
     wfd,
@@ -34,7 +35,23 @@ DEFAULT: Final = "mbf"
 
 _BUILT_IN: Final = {
     module.HEURISTIC.name: module.HEURISTIC
-    for module in (nf, nfd, ff, ffd, wf, wfd, bf, bfd, mwf, mbf, mwfp, mbfp, lag_aware, sticky)
+    for module in (
+        steady,
+        nf,
+        nfd,
+        ff,
+        ffd,
+        wf,
+        wfd,
+        bf,
+        bfd,
+        mwf,
+        mbf,
+        mwfp,
+        mbfp,
+        lag_aware,
+        sticky,
+    )
 }
 
 

@@ -1,0 +1,1 @@
+"""The heuristic `steady`: few consumers, few moves, and room for what comes next."""

@@ -1,0 +1,19 @@
+"""Types of the compiled `bins.pyx`."""
+
+from trimtab.assignor.model import IntArray, Outlook, Problem
+
+class Bins:
+    """Who reads what, while it is decided."""
+
+    value: float
+
+    def __init__(
+        self,
+        problem: Problem,
+        outlook: Outlook,
+        bin_cost: float,
+        move_cost: float,
+        risk_cost: float,
+    ) -> None: ...
+    def placed(self) -> IntArray: ...
+    def restart(self, placed: IntArray) -> None: ...

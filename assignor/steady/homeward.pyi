@@ -1,0 +1,6 @@
+"""Types of the compiled `homeward.pyx`."""
+
+from trimtab.assignor.model import IntArray
+from trimtab.assignor.steady.bins import Bins
+
+def homeward(bins: Bins, order: IntArray) -> None: ...
