@@ -1,10 +1,6 @@
-"""Types of the compiled `bins.pyx`."""
-
 from trimtab.assignor.model import IntArray, Outlook, Problem
 
 class Bins:
-    """Who reads what, while it is decided."""
-
     value: float
 
     def __init__(

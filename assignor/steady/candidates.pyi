@@ -1,5 +1,3 @@
-"""Types of the compiled `candidates.pyx`."""
-
 from trimtab.assignor.model import IntArray
 from trimtab.assignor.steady.bins import Bins
 

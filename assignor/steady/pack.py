@@ -5,12 +5,11 @@ the members that are there must do and cost nothing more: evict → the emptiest
 search → homeward.
 """
 
-from dataclasses import replace
 from typing import Final
 
 import numpy as np
 
-from trimtab.assignor.model import NOBODY, FloatArray, IntArray, Outlook, Problem
+from trimtab.assignor.model import FloatArray, IntArray, Outlook, Problem
 from trimtab.assignor.steady.bins import Bins
 from trimtab.assignor.steady.candidates import free, insert, insert_emptiest
 from trimtab.assignor.steady.close import close
