@@ -28,6 +28,7 @@ ASSIGNMENT_VERSION: Final = 1
 
 _SHORT: Final = Struct(">h")
 _INT: Final = Struct(">i")
+_OWNED_SINCE: Final = 1
 _GENERATION_SINCE: Final = 2
 _RACK_SINCE: Final = 3
 _WIRE_INT: Final = np.dtype(">i4")
@@ -46,78 +47,106 @@ class Subscription:
 
 def decode_subscription(data: bytes) -> Subscription:
     """Read a ConsumerProtocolSubscription of any version. Raises BadPayload."""
-    try:
-        return _subscription(data)
-    except (error, IndexError, UnicodeDecodeError, ValueError) as fault:
-        raise BadPayload(f"subscription is malformed: {fault}: {data[:80]!r}") from fault
+    return Decoder().subscription(data)
 
 
-def _subscription(data: bytes) -> Subscription:
-    reader = _Reader(data)
-    version = reader.short()
-    if version < 0:
-        raise ValueError(f"version {version}")
-    topics = tuple(reader.string() for _ in range(reader.count()))
-    return Subscription(
-        topics=topics,
-        user_data=reader.blob(),
-        owned=reader.holding() if version else Holding(),
-        generation=reader.integer() if version >= _GENERATION_SINCE else -1,
-        rack=reader.optional_string() if version >= _RACK_SINCE else None,
-    )
+class Decoder:
+    """Reads the subscriptions of one group, whose members mostly name the same topics.
 
+    What is cut off is an error, never a shorter value.
+    """
 
-class _Reader:
-    """Reads one value after the other; what is cut off is an error, never a shorter value."""
+    def __init__(self) -> None:
+        self._block = b""  # of the topics that were read last, with their tuple
+        self._topics: tuple[str, ...] = ()
+        self._names: dict[bytes, str] = {}
 
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-        self._at = 0
+    def subscription(self, data: bytes) -> Subscription:
+        """Read a ConsumerProtocolSubscription of any version. Raises BadPayload."""
+        try:
+            return self._subscription(data)
+        except (error, ValueError) as fault:
+            raise BadPayload(f"subscription is malformed: {fault}: {data[:80]!r}") from fault
 
-    def short(self) -> int:
-        (value,) = _SHORT.unpack_from(self._data, self._at)
-        self._at += 2
-        return int(value)
+    def _subscription(self, data: bytes) -> Subscription:
+        (version,) = _SHORT.unpack_from(data)
+        if version < 0:
+            raise ValueError(f"version {version}")
+        topics, at = self._subscribed(data)
+        user_data, at = _blob(data, at)
+        owned, generation, rack = Holding(), -1, None
+        if version >= _OWNED_SINCE:
+            owned, at = self._holding(data, at)
+        if version >= _GENERATION_SINCE:
+            (generation,) = _INT.unpack_from(data, at)
+        if version >= _RACK_SINCE:
+            rack = self._optional(data, at + 4)
+        return Subscription(topics, user_data, owned, generation, rack)
 
-    def integer(self) -> int:
-        (value,) = _INT.unpack_from(self._data, self._at)
-        self._at += 4
-        return int(value)
+    def _subscribed(self, data: bytes) -> tuple[tuple[str, ...], int]:
+        """Read [topic]; the same bytes as last time are the same topics."""
+        if not self._block or not data.startswith(self._block, 2):
+            count, at = _count(data, 2)
+            topics: list[str] = []
+            for _ in range(count):
+                piece, at = _string(data, at)
+                topics.append(self._name(piece))
+            self._topics, self._block = tuple(topics), data[2:at]
+        return self._topics, 2 + len(self._block)
 
-    def count(self) -> int:
-        """Read an array's length; none (-1) counts as empty."""
-        return max(0, self.integer())
-
-    def string(self) -> str:
-        return self._take(self.short()).decode()
-
-    def optional_string(self) -> str | None:
-        length = self.short()
-        return None if length < 0 else self._take(length).decode()
-
-    def blob(self) -> bytes | None:
-        length = self.integer()
-        return None if length < 0 else self._take(length)
-
-    def holding(self) -> Holding:
+    def _holding(self, data: bytes, at: int) -> tuple[Holding, int]:
         """Read [topic, [partition]]."""
+        entries, at = _count(data, at)
         topics: list[str] = []
         counts: list[int] = []
         pieces: list[bytes] = []
-        for _ in range(self.count()):
-            topics.append(self.string())
-            counts.append(self.count())
-            pieces.append(self._take(4 * counts[-1]))
+        for _ in range(entries):
+            name, at = _string(data, at)
+            topics.append(self._names.get(name) or self._name(name))
+            count, at = _count(data, at)
+            counts.append(count)
+            pieces.append(data[at : at + 4 * count])
+            at += 4 * count
+        _within(data, at)
         number = np.frombuffer(b"".join(pieces), dtype=_WIRE_INT).astype(np.int32)
-        return Holding(tuple(topics), tuple(counts), number)
+        return Holding(tuple(topics), tuple(counts), number), at
 
-    def _take(self, length: int) -> bytes:
-        end = self._at + length
-        if length < 0 or end > len(self._data):
-            raise ValueError(f"{length} bytes at {self._at} of {len(self._data)}")
-        piece = self._data[self._at : end]
-        self._at = end
-        return piece
+    def _optional(self, data: bytes, at: int) -> str | None:
+        (length,) = _SHORT.unpack_from(data, at)
+        return None if length < 0 else self._name(_string(data, at)[0])
+
+    def _name(self, piece: bytes) -> str:
+        return self._names.setdefault(piece, piece.decode())
+
+
+def _count(data: bytes, at: int) -> tuple[int, int]:
+    """Read an array's length, none (-1) as empty; return it and where the array begins."""
+    (count,) = _INT.unpack_from(data, at)
+    return max(0, count), at + 4
+
+
+def _string(data: bytes, at: int) -> tuple[bytes, int]:
+    """Read a string's bytes; return them and where they end."""
+    (length,) = _SHORT.unpack_from(data, at)
+    end = at + 2 + length
+    if length < 0 or end > len(data):
+        raise ValueError(f"a string of {length} bytes at {at} of {len(data)}")
+    return data[at + 2 : end], end
+
+
+def _blob(data: bytes, at: int) -> tuple[bytes | None, int]:
+    """Read bytes or none; return them and where they end."""
+    (length,) = _INT.unpack_from(data, at)
+    at += 4
+    if length < 0:
+        return None, at
+    _within(data, at + length)
+    return data[at : at + length], at + length
+
+
+def _within(data: bytes, end: int) -> None:
+    if end > len(data):
+        raise ValueError(f"{end} bytes are announced, {len(data)} are there")
 
 
 def encode_assignments(
@@ -137,7 +166,7 @@ def encode_assignments(
     numbers = universe.number[item].astype(_WIRE_INT).tobytes()
     ends = np.flatnonzero(_last_of_group(member, topic)) + 1
     entries: list[list[bytes]] = [[] for _ in user_data]
-    names = [_string(name) for name in universe.topics]
+    names = [_named(name) for name in universe.topics]
     at = 0
     for m, t, end in zip(
         member[ends - 1].tolist(), topic[ends - 1].tolist(), ends.tolist(), strict=True
@@ -163,6 +192,6 @@ def _last_of_group(member: IntArray, topic: IntArray) -> BoolArray:
     return last
 
 
-def _string(text: str) -> bytes:
+def _named(text: str) -> bytes:
     data = text.encode()
     return _SHORT.pack(len(data)) + data

@@ -16,7 +16,7 @@ from trimtab.assignor.roll import enroll
 from trimtab.assignor.units import format_rate, parse_rate
 from trimtab.assignor.universe import Universe
 from trimtab.assignor.userdata import MemberData, PlacementData
-from trimtab.assignor.wire import Subscription, decode_subscription
+from trimtab.assignor.wire import Decoder, Subscription
 
 log = logging.getLogger("trimtab.assignor")
 
@@ -37,12 +37,13 @@ def own_policy(heuristic: str, capacity: str | float | None) -> tuple[Policy, fl
 
 def read_subscriptions(raw: Mapping[str, bytes]) -> dict[str, Subscription]:
     """Read what each member sent; one that cannot be understood subscribes to nothing."""
-    return {member: _subscription(member, data) for member, data in raw.items()}
+    decoder = Decoder()
+    return {member: _subscription(decoder, member, data) for member, data in raw.items()}
 
 
-def _subscription(member: str, data: bytes) -> Subscription:
+def _subscription(decoder: Decoder, member: str, data: bytes) -> Subscription:
     try:
-        return decode_subscription(data)
+        return decoder.subscription(data)
     except BadPayload as error:
         log.warning("member %s: %s; it is given nothing", member, error)
         return Subscription()
