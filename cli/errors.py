@@ -6,6 +6,7 @@ CallerError
     └── DataInUse                another broker works with this data folder (exit code 2)
 PeerError
 ├── BrokerFailed                 the embedded broker did not start, or ended by itself
+├── WorkerLost                   a process of a simulation was killed
 └── DemoFailed                   the demo could not be played to its end
 """
 
@@ -39,6 +40,17 @@ class BrokerFailed(PeerError):
     def __init__(self, what: str, log: str) -> None:
         super().__init__(f"{what}; the broker's last words:\n{log or '(nothing)'}")
         self.log = log
+
+
+class WorkerLost(PeerError):
+    """A process of a simulation was killed; `cores` is how many there were."""
+
+    def __init__(self, cores: int) -> None:
+        super().__init__(
+            f"one of {cores} simulating processes was killed, perhaps for want of memory; "
+            "try --jobs 1, or fewer ticks or partitions"
+        )
+        self.cores = cores
 
 
 class DemoFailed(PeerError):

@@ -50,7 +50,7 @@ def _least_late(candidates: Sequence[Candidate], limit: float) -> Recommendation
     reason = (
         f"none of the {_settings(len(candidates))} keeps late traffic at {limit:g} %; this one "
         f"comes closest with {chosen.summary.late_percent:.2f} %, for "
-        f"{chosen.summary.consumer_hours:.0f} consumer-hours"
+        f"{chosen.summary.consumer_hours:.1f} consumer-hours"
     )
     return Recommendation(chosen, within=False, reason=reason)
 
@@ -58,19 +58,23 @@ def _least_late(candidates: Sequence[Candidate], limit: float) -> Recommendation
 def _why(
     chosen: Candidate, candidates: Sequence[Candidate], fit: Sequence[Candidate], limit: float
 ) -> str:
-    said = (
-        f"{chosen.summary.consumer_hours:.0f} consumer-hours are the least of the {len(fit)} of "
-        f"{_settings(len(candidates))} that keep late traffic at {limit:g} % or less "
-        f"(here {chosen.summary.late_percent:.2f} %)"
-    )
-    cheaper = [c for c in candidates if c.summary.consumer_hours < chosen.summary.consumer_hours]
+    late, hours = chosen.summary.late_percent, chosen.summary.consumer_hours
+    if len(fit) == 1:
+        said = f"it alone of {_settings(len(candidates))} keeps late traffic at {limit:g} % or less"
+    else:
+        said = (
+            f"it costs least, give or take {ALIKE:.0%}, of the {len(fit)} of "
+            f"{_settings(len(candidates))} that keep late traffic at {limit:g} % or less"
+        )
+    said += f": {hours:.1f} consumer-hours, {late:.2f} % late"
+    cheaper = [c for c in candidates if c.summary.consumer_hours < hours]
     missed = [c for c in cheaper if c not in fit]
     if not missed:
         return said
     next_ = max(missed, key=lambda c: c.summary.consumer_hours)
     return (
         f"{said}; the next cheaper, {next_.name} at headroom {next_.headroom:g}, takes "
-        f"{next_.summary.consumer_hours:.0f} but {next_.summary.late_percent:.2f} % is late"
+        f"{next_.summary.consumer_hours:.1f} but {next_.summary.late_percent:.2f} % is late"
     )
 
 

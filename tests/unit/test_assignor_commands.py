@@ -8,6 +8,7 @@ import typer
 from typer.testing import CliRunner, Result
 
 from trimtab.assignor import BadStream, SettingError, UnknownHeuristic, names
+from trimtab.assignor.simulation import default_names
 from trimtab.cli.heuristics import heuristics
 from trimtab.cli.simulate import simulate
 
@@ -52,11 +53,11 @@ def test_heuristics_can_say_more() -> None:
 def test_simulate_prints_json_for_machines(stream: str, words: tuple[str, ...]) -> None:
     """The three lists per heuristic, one entry a tick, however the heuristics are listed."""
     result = call("simulate", "--stream", stream, "--capacity", "100", *words, "--format", "json")
-    assert json.loads(result.stdout) == {
-        "heuristics": {
-            "mbf": {"consumers": [2, 1], "rscore": [0.0, 0.4], "moved": [0, 1]},
-            "sticky": {"consumers": [2, 1], "rscore": [0.0, 0.4], "moved": [0, 1]},
-        }
+    told = json.loads(result.stdout)["heuristics"]
+    lists = {"consumers": [2, 1], "rscore": [0.0, 0.4], "moved": [0, 1]}
+    assert {name: {key: found[key] for key in lists} for name, found in told.items()} == {
+        "mbf": lists,
+        "sticky": lists,
     }
 
 
@@ -65,7 +66,7 @@ def test_simulate_prints_a_table_for_people() -> None:
     output = call("simulate", "--random-walk", "5", "--ticks", "3", "--partitions", "9").output
     assert "CBS %" in output
     assert "over L2 %" in output
-    assert all(f"│ {name} " in output for name in names()[:12])
+    assert all(f"│ {name} " in output for name in default_names())
     assert "sticky" not in output
 
 
@@ -76,7 +77,7 @@ def test_a_saved_walk_replays_to_the_same_end(tmp_path: Path) -> None:
     walk = ("--random-walk", "15", "--ticks", "5", "--capacity", "2 MB/s")
     first = call("simulate", *walk, "--save", file, *words)
     again = call("simulate", "--stream", file, "--capacity", "2 MB/s", *words)
-    assert first.stdout == again.stdout
+    assert json.loads(first.stdout)["heuristics"] == json.loads(again.stdout)["heuristics"]
     assert call("simulate", *walk, *words).stdout == first.stdout
     assert call("simulate", *walk, "--seed", "1", *words).stdout != first.stdout
 
