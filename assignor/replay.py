@@ -1,11 +1,12 @@
 """Replay of a stream: each heuristic decides tick by tick, on its own trajectory, in open mode."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from trimtab.assignor.counting import pack_open
+from trimtab.assignor.forecast import Changes, taken
 from trimtab.assignor.heuristic import Heuristic
 from trimtab.assignor.model import NOBODY, FloatArray, IntArray, Problem
 from trimtab.assignor.score import lower_bound, moved, r_score
@@ -30,18 +31,23 @@ def replay(
 ) -> Iterator[Tick]:
     """Yield what every tick decides and costs; `capacity` in bytes/s is that of every consumer.
 
-    The group starts empty, so the first tick moves nothing and scores 0. `lags` is asked before
+    Heuristics see how much the speeds changed in earlier ticks (`trimtab.assignor.forecast`). The
+    group starts empty, so the first tick moves nothing and scores 0. `lags` is asked before
     each decision for the backlogs (P,) in bytes that whoever takes the ticks has simulated;
     without it the bytes of one second stand for them.
     """
     owner: IntArray = np.full(len(stream.partitions), NOBODY, dtype=np.int32)
     topics = sorted({p.topic for p in stream.partitions})
     topic = np.array([topics.index(p.topic) for p in stream.partitions], dtype=np.int32)
+    changes = Changes.none(len(stream.partitions))
     for speeds in stream.speeds:
         there = ~np.isnan(speeds)
+        changes = changes.seen(speeds)
         before, speed = owner[there], speeds[there]
         lag = speed if lags is None else lags()[there]
-        after = pack_open(entry, _problem(speed, before, topic[there], lag, capacity))
+        problem = _problem(speed, before, topic[there], lag, capacity)
+        outlook = taken(changes.outlook(speeds), there)
+        after = pack_open(entry, replace(problem, outlook=outlook))
         owner = np.full_like(owner, NOBODY)
         owner[there] = after
         yield Tick(

@@ -25,8 +25,8 @@ class Knobs:
 PRESETS: Final[Mapping[str, Knobs]] = MappingProxyType(
     {
         "tight": Knobs(0.08, 0.3),
-        "balanced": Knobs(0.55, 0.75),
-        "calm": Knobs(1.25, 1.0),
+        "balanced": Knobs(0.5, 0.7),
+        "calm": Knobs(1.3, 1.1),
         "lexicographic": Knobs(0.03, 0.0, tries=2000, starts=2, closings=60),
     }
 )

@@ -9,7 +9,8 @@ from typing import Final
 
 import numpy as np
 
-from trimtab.assignor.model import FloatArray, IntArray, Outlook, Problem
+from trimtab.assignor.forecast import guess
+from trimtab.assignor.model import FloatArray, IntArray, Problem
 from trimtab.assignor.steady.bins import Bins
 from trimtab.assignor.steady.candidates import free, insert, insert_emptiest
 from trimtab.assignor.steady.close import close
@@ -22,8 +23,6 @@ from trimtab.assignor.steady.search import search
 SEED: Final = 1
 THETAS: Final = (0.0, 0.7, 0.85, 0.94, 0.98, 1.01)
 FILLS: Final = (1.0, 0.9)
-GUESS: Final = 0.1
-"""Deviation of a write speed of which nothing is known, as a share of it."""
 
 
 def pack(problem: Problem, knobs: Knobs) -> IntArray:
@@ -83,13 +82,8 @@ def _bins(problem: Problem, knobs: Knobs) -> Bins:
     scale = float(problem.capacity.mean()) if problem.spare is None else problem.spare
     move_cost = knobs.move_cost / scale
     bin_cost = 1.0 if problem.spare is not None else 0.0
-    return Bins(problem, _outlook(problem), bin_cost, move_cost, move_cost * knobs.foresight)
-
-
-def _outlook(problem: Problem) -> Outlook:
-    if problem.outlook is not None:
-        return problem.outlook
-    return Outlook(np.zeros_like(problem.weight), (GUESS * problem.weight) ** 2)
+    outlook = guess(problem.weight) if problem.outlook is None else problem.outlook
+    return Bins(problem, outlook, bin_cost, move_cost, move_cost * knobs.foresight)
 
 
 def _falling(weight: FloatArray) -> IntArray:
