@@ -1,0 +1,154 @@
+"""The report: one HTML file that needs nothing else, light or dark as the reader's system is."""
+
+from html import escape
+from pathlib import Path
+from typing import Final
+
+from trimtab.assignor.errors import SettingError
+from trimtab.assignor.simulation import contender
+from trimtab.cli.simulate import figures
+from trimtab.cli.simulate.findings import Findings
+from trimtab.cli.simulate.output import FELT, PACKING, advice, cell, given
+
+CSS: Final = """
+:root { color-scheme: light dark; --paper: #fff; --card: #f4f6f9; --ink: #1c2430; --muted: #68748a;
+  --grid: #d9dfe8; --area: #e3e9f2; --series-1: #0b6bcb; --series-2: #bd4f06; --series-3: #1a7f4b;
+  --series-4: #7d4cc0; --series-5: #b02a63; }
+@media (prefers-color-scheme: dark) { :root { --paper: #12161d; --card: #1b212b; --ink: #e6eaf0;
+  --muted: #93a0b4; --grid: #303947; --area: #263041; --series-1: #6cb6ff; --series-2: #f5a25d;
+  --series-3: #56c98a; --series-4: #c297ff; --series-5: #ff7eb0; } }
+body { background: var(--paper); color: var(--ink); max-width: 68rem; margin: 0 auto;
+  padding: 2rem 1.25rem 4rem; font: 16px/1.55 system-ui, sans-serif; }
+h1 { font-size: 1.7rem; margin: 0; } h2 { font-size: 1.2rem; margin: 2.4rem 0 .4rem; }
+p.lead, figcaption, dd { color: var(--muted); } p.lead { margin-top: .3rem; }
+section.advice { background: var(--card); border-left: 4px solid var(--series-1);
+  border-radius: .4rem; padding: .9rem 1.2rem; margin: 1.4rem 0; }
+section.advice p { margin: .3rem 0; }
+pre { font: 14px/1.5 ui-monospace, monospace; margin: .6rem 0 .2rem; overflow-x: auto; }
+figure { margin: .6rem 0 0; } figure svg { width: 100%; height: auto; }
+figure svg text { font-family: system-ui, sans-serif !important; }
+div.wide { overflow-x: auto; }
+table { border-collapse: collapse; font-size: .88rem; font-variant-numeric: tabular-nums; }
+th, td { padding: .3rem .65rem; text-align: right; border-bottom: 1px solid var(--grid); }
+th:first-child, td:first-child { text-align: left; white-space: nowrap; }
+thead th { vertical-align: bottom; border-bottom: 2px solid var(--muted); }
+tbody th { font-weight: 500; } tr.chosen { background: var(--card); }
+tr.chosen th { font-weight: 700; color: var(--series-1); }
+dt { font-weight: 600; margin-top: .6rem; } dd { margin: 0; }
+"""
+
+TERMS: Final = {
+    "CBS": "How many more consumers than the best of the set, averaged over the ticks. Over L2: "
+    "more than a bound that no packing can undercut.",
+    "R": "Write speed of the partitions that change their owner at a tick, over a consumer's "
+    "capacity: how many consumers' worth of reading stops.",
+    "Late traffic": "Share of the bytes that arrive while the oldest unread byte of their "
+    "partition has waited longer than the limit.",
+    "Overload": "Share of the consumers to which more arrives than they sustain, at the tick after "
+    "the decision.",
+    "keda, range": "What Kafka users have otherwise: a lag-threshold autoscaler as KEDA and HPA "
+    "act together, and Kafka's default assignor. Drawn as crosses.",
+}
+
+
+def write(file: Path, found: Findings, capacity: str | None) -> None:
+    """Write the report. Raises SettingError, and ModuleNotFoundError without matplotlib."""
+    text = page(found, capacity)
+    try:
+        file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise SettingError(f"--html: {file} cannot be written: {error.strerror}") from error
+
+
+def page(found: Findings, capacity: str | None) -> str:
+    """Return the report as HTML."""
+    title = f"Trimtab simulation: {found.title}"
+    shown = figures.highlights(found)
+    body = [
+        f"<h1>{escape(title)}</h1>",
+        f'<p class="lead">{escape(_setting(found, capacity))}</p>',
+        _advice(found, capacity),
+        *_plots(found, shown),
+        "<h2>All figures</h2>",
+        _table(found),
+        "<h2>What the figures mean</h2>",
+        "<dl>" + "".join(f"<dt>{t}</dt><dd>{escape(d)}</dd>" for t, d in TERMS.items()) + "</dl>",
+    ]
+    return (
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{escape(title)}</title>\n<style>{CSS}</style>\n</head>\n<body>\n<main>\n"
+        + "\n".join(body)
+        + "\n</main>\n</body>\n</html>\n"
+    )
+
+
+def _setting(found: Findings, capacity: str | None) -> str:
+    setup, first = found.setup, found.streams[0]
+    ticks, partitions = first.speeds.shape
+    several = f"{len(found.streams)} streams of " if len(found.streams) > 1 else ""
+    return (
+        f"{several}{partitions} partitions and {ticks} ticks of {setup.tick:g} s; a consumer "
+        f"sustains {given(found, capacity)} and is filled to {setup.headroom:.0%}; a moved "
+        f"partition pauses {setup.pause:g} s; late is behind {setup.late:g} s."
+    )
+
+
+def _advice(found: Findings, capacity: str | None) -> str:
+    lines = advice(found, capacity, tried=len({c.headroom for c in found.candidates}) > 1)
+    said = "".join(f"<p>{escape(line)}</p>" for line in lines if not line.startswith(" "))
+    settings = "\n".join(line.strip() for line in lines if line.startswith(" "))
+    pre = f"<pre>{escape(settings)}</pre>" if settings else ""
+    return f'<section class="advice" aria-label="Recommendation">{said}{pre}</section>'
+
+
+def _plots(found: Findings, shown: list[str]) -> list[str]:
+    least = min(found.means.items(), key=lambda item: item[1].late_percent)
+    most = max(found.means.items(), key=lambda item: item[1].late_percent)
+    spread = (
+        f"Late traffic reaches from {least[1].late_percent:.2f} % ({least[0]}) to "
+        f"{most[1].late_percent:.2f} % ({most[0]})"
+    )
+    first = " (first stream)" if len(found.streams) > 1 else ""
+    return [
+        _figure(
+            "What it costs to move less, and to be late less",
+            figures.trade(found, shown),
+            "Left: the fewer consumers, the more is moved. Right: the price of little late "
+            "traffic. The line joins those that none beats in both; small points are other "
+            "headrooms; dotted is the limit.",
+            f"Two scatter plots of every heuristic. {spread}.",
+        ),
+        _figure("Late traffic", figures.late(found, shown), f"{spread}.", f"Bar chart. {spread}."),
+        _figure(
+            f"Over time{first}",
+            figures.timeline(found, shown),
+            f"Dotted: a lag of {found.setup.late:g} s.",
+            f"Three time lines. {figures.described(found, shown)}.",
+        ),
+    ]
+
+
+def _figure(title: str, svg: str, caption: str, alt: str) -> str:
+    labelled = svg.replace("<svg", f'<svg role="img" aria-label="{escape(alt)}"', 1)
+    return (
+        f"<h2>{escape(title)}</h2>\n<figure>{labelled}"
+        f"<figcaption>{escape(caption)}</figcaption></figure>"
+    )
+
+
+def _table(found: Findings) -> str:
+    columns = (*PACKING, *FELT)
+    chosen = found.advice.chosen.name if found.advice else None
+    head = "".join(f'<th scope="col">{escape(title)}</th>' for title, _, _ in columns)
+    rows: list[str] = []
+    for name, summary in found.means.items():
+        values = summary.figures()
+        cells = "".join(f"<td>{cell(values[field], digits)}</td>" for _, field, digits in columns)
+        mark = ' class="chosen"' if name == chosen else ""
+        label = escape(name) + ("" if contender(name).ours else " ✕")
+        rows.append(f'<tr{mark}><th scope="row">{label}</th>{cells}</tr>')
+    return (
+        '<div class="wide" tabindex="0"><table><thead><tr><th scope="col">heuristic</th>'
+        f"{head}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
+    )
