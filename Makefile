@@ -4,7 +4,7 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 PACKAGES := assignor consumer_sdk sidecar cli
 
-.PHONY: demo test check bench clean help
+.PHONY: demo test check bench bench-assign clean help
 
 help: ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort
@@ -39,6 +39,9 @@ build/types: ## links that give the static checkers the installed names
 
 bench: .venv/.dev ## measured comparisons; each ends with one line RESULT {json}
 	@for b in benchmarks/bench_*.py; do $(BIN)/python $$b || exit 1; done
+
+bench-assign: .venv/.dev ## assigning in a rebalance, beside Kafka's, kafka-python's and aiokafka's assignors
+	@$(BIN)/python benchmarks/bench_assign.py --growth --plot docs/bench-assign.png
 
 clean: ## remove what make has built here
 	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis out demo-out

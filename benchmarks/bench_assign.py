@@ -1,0 +1,192 @@
+"""Assigning inside a rebalance: ours beside Kafka's, kafka-python's and aiokafka's, same problems.
+
+Everybody gets the same members, owners and write speeds, on which all are at rest before one joins
+or leaves (`assign_problem.py`). Medians of warm calls, in CPU ms of the thread that calls: "alone"
+is the assignor on what it works on in memory, "bytes" is from what the members send to what they
+are sent, "2nd" the further round that a cooperative move needs. Each peer runs in a process of its
+own; one that takes longer than --limit for a problem is ended, and not asked about the rest of
+that size.
+"""
+
+import json
+import subprocess
+import sys
+import tempfile
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import assign_plot
+import assign_problem
+import harness
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from trimtab.assignor import registry
+from trimtab.cli import broker_config
+from trimtab.consumer_sdk.jars import fetch
+from trimtab.consumer_sdk.java import require_java
+
+HERE = Path(__file__).parent
+SIZES = ("1000x10", "10000x100", "100000x1000")
+GROWTH = ("1000x10", "10000x100", "100000x1000", "1000000x10000")
+JAVA = ("range", "sticky", "cooperative-sticky")
+OTHERS = ("java", "kafka-python", "aiokafka")
+MEASURES = {"ms": "assign_cpu_ms", "wire_ms": "wire_cpu_ms"}
+SECOND = {"second_ms": "second_assign_cpu_ms", "second_wire_ms": "second_wire_cpu_ms"}
+QUALITY = ("moves", "max_load_over_mean", "max_count_over_mean")
+
+Figures: TypeAlias = dict[str, Any]
+"""What was measured of one peer on one problem; empty where it took too long."""
+
+Found: TypeAlias = dict[str, dict[str, dict[str, Figures]]]
+"""Size → scene → peer → figures."""
+
+
+def main() -> None:
+    given = _arguments()
+    ours = {"trimtab": f"trimtab/{registry.DEFAULT}", "trimtab_sticky": "trimtab/sticky"}
+    if "steady" in registry.names():
+        ours["trimtab"] = "trimtab/steady"
+    plugin = {"trimtab_plugin": ours["trimtab"].replace("trimtab/", "plugin/")}
+    others = {name.replace("-", "_"): name for name in given.peers if name != "java"}
+    found: Found = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for size in given.sizes:
+            found[size] = compare(Path(folder), size, ours | plugin | others, given)
+        if given.growth:
+            for size in (s for s in GROWTH if s not in found):
+                found[size] = compare(Path(folder), size, {"trimtab": ours["trimtab"]}, given)
+    show(found, given)
+    if given.plot:
+        assign_plot.draw(given.plot, {size: _row(found[size]) for size in found})
+        print(f"plot: {given.plot}")
+    harness.result({size: _row(of) for size, of in found.items()})
+
+
+def _arguments() -> Namespace:
+    arguments = ArgumentParser(description=__doc__)
+    arguments.add_argument("--sizes", nargs="*", default=SIZES, help="PARTITIONSxMEMBERS")
+    arguments.add_argument("--topics", type=int, default=10, help="topics of equal size")
+    arguments.add_argument("--peers", nargs="*", choices=OTHERS, default=OTHERS)
+    arguments.add_argument("--limit", type=float, default=60, help="seconds a peer and problem")
+    arguments.add_argument("--growth", action="store_true", help=f"ours also at {GROWTH[-1]}")
+    arguments.add_argument("--quick", action="store_true", help="the smallest size, few calls")
+    arguments.add_argument("--plot", type=Path, help="write a picture there")
+    given = arguments.parse_args()
+    given.sizes = SIZES[:1] if given.quick else given.sizes
+    return given
+
+
+def compare(
+    folder: Path, size: str, peers: dict[str, str], given: Namespace
+) -> dict[str, dict[str, Figures]]:
+    """Return figures by scene and peer."""
+    partitions, members = map(int, size.split("x"))
+    problems = dict(assign_problem.scenes(folder, (partitions, members), given.topics))
+    found: dict[str, dict[str, Figures]] = {scene: {} for scene in problems}
+    for name, peer in peers.items():
+        for scene, path in problems.items():
+            print(f"{size} {scene}: {peer}", file=sys.stderr)
+            figures = run(peer, path, given)
+            found[scene][name] = figures
+            if not figures:
+                break
+    if "java" in given.peers and set(peers) - {"trimtab"}:
+        for scene, name, figures in java(folder, problems, given):
+            found[scene][name] = figures
+    return found
+
+
+def run(peer: str, problem: Path, given: Namespace) -> Figures:
+    """Time a peer in a process of its own; nothing if it takes too long."""
+    command = [sys.executable, HERE / "assign_peers.py", peer, problem]
+    more = ["--memory"] if peer.startswith("trimtab/") else []
+    more += ["--seconds", "0"] if given.quick else []
+    try:
+        done = subprocess.run(
+            [*command, *more], capture_output=True, timeout=given.limit, check=True
+        )
+    except subprocess.TimeoutExpired:
+        return {}
+    except subprocess.CalledProcessError as error:
+        print(error.stderr.decode(), file=sys.stderr)
+        raise
+    return dict(json.loads(done.stdout))
+
+
+def java(
+    folder: Path, problems: dict[str, Path], given: Namespace
+) -> Iterator[tuple[str, str, Figures]]:
+    """Yield (scene, name, figures) of Kafka's own assignors, all in one warm JVM."""
+    jars = fetch("kafka", broker_config.COORDINATES, excludes=broker_config.EXCLUDES)
+    first, _ = assign_problem.read(problems["fresh"])
+    warm, runs = (15, 9) if len(first.universe) >= 100_000 else (200, 51)
+    if given.quick:
+        warm, runs = 1, 3
+    pairs: list[str] = []
+    for scene, path in problems.items():
+        (folder / f"{path.stem}.out").mkdir()
+        pairs += [str(path), str(folder / f"{path.stem}.out")]
+        print(f"{path.stem} {scene}: java", file=sys.stderr)
+    classes = ":".join(map(str, jars))
+    command = [require_java(), "-Xmx4g", "-cp", classes, HERE / "java" / "Harness.java"]
+    done = subprocess.run(
+        [*command, str(warm), str(runs), *pairs], capture_output=True, check=True, text=True
+    )
+    scenes = {str(path): scene for scene, path in problems.items()}
+    for line in done.stdout.splitlines():
+        figures: Figures = json.loads(line)
+        problem, _ = assign_problem.read(Path(figures["problem"]))
+        owners = np.fromfile(figures["owners"], dtype=">i4").astype(np.int32)
+        name = "java_" + figures["assignor"].replace("-", "_")
+        scene = scenes[figures["problem"]]
+        yield scene, name, figures | assign_problem.quality(problem, owners)
+
+
+def show(found: Found, given: Namespace) -> None:
+    """Print one table a size."""
+    console = Console(width=150)
+    for size, scenes in found.items():
+        table = Table(title=f"{size.replace('x', ' partitions x ')} members, {given.topics} topics")
+        for column in ("", "assignor", "alone ms", "bytes ms", "wall ms", "2nd alone", "2nd bytes"):
+            table.add_column(column, justify="left" if column in {"", "assignor"} else "right")
+        for column in ("moves", "max/mean load", "max/mean count", "peak MB"):
+            table.add_column(column, justify="right")
+        for scene, peers in scenes.items():
+            for name, figures in peers.items():
+                table.add_row(scene, name, *_cells(figures, given.limit))
+            table.add_section()
+        console.print(table)
+
+
+def _cells(figures: Figures, limit: float) -> Sequence[str]:
+    if not figures:
+        return [f"> {limit:.0f} s"]
+    keys = (*MEASURES.values(), "wire_wall_ms", *SECOND.values(), *QUALITY, "peak_mb")
+    return [_number(figures[key]) if key in figures else "" for key in keys]
+
+
+def _number(value: float) -> str:
+    digits = 0 if isinstance(value, int) or value >= 10 else 2
+    return f"{value:,.{digits}f}"
+
+
+def _row(scenes: dict[str, dict[str, Figures]]) -> dict[str, dict[str, Any]]:
+    """Return the figures of a size as they stand in the closing line; null took too long."""
+    row: dict[str, dict[str, Any]] = {}
+    for scene, peers in scenes.items():
+        row[scene] = {}
+        for name, figures in peers.items():
+            for key, source in (MEASURES | SECOND).items():
+                if key in MEASURES or source in figures:
+                    value = figures.get(source)
+                    row[scene][f"{name}_{key}"] = None if value is None else round(value, 2)
+            row[scene] |= {f"{name}_{key}": figures[key] for key in QUALITY if key in figures}
+    return row
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,47 @@
+"""The bench of assignors still runs: ours and Kafka's own on the smallest problems."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+BENCH = Path(__file__).parents[2] / "benchmarks" / "bench_assign.py"
+
+
+@pytest.fixture(scope="module")
+def said(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[str], bytes]:
+    plot = tmp_path_factory.mktemp("bench") / "plot.png"
+    done = subprocess.run(
+        [sys.executable, BENCH, "--quick", "--peers", "java", "--plot", plot],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines(), plot.read_bytes()
+
+
+def test_the_last_line_has_the_figures(said: tuple[list[str], bytes]) -> None:
+    """Times of every peer, in every scene, and what they moved."""
+    lines, plot = said
+    assert plot.startswith(b"\x89PNG")
+    found = json.loads(lines[-1].removeprefix("RESULT "))["1000x10"]
+    assert set(found) == {"fresh", "join", "leave"}
+    peers = ("trimtab", "trimtab_sticky", "trimtab_plugin")
+    java = ("java_range", "java_sticky", "java_cooperative_sticky")
+    for scene in found.values():
+        assert all(
+            scene[f"{name}{end}"] > 0 for name in peers + java for end in ("_ms", "_wire_ms")
+        )
+        assert scene["java_cooperative_sticky_second_ms"] > 0
+
+
+def test_everybody_solved_the_same_problem(said: tuple[list[str], bytes]) -> None:
+    """Those that even the counts agree on the fewest moves, so owners reached them alike."""
+    found = json.loads(said[0][-1].removeprefix("RESULT "))["1000x10"]
+    sticky = ("trimtab_sticky", "java_sticky", "java_cooperative_sticky")
+    assert [found["join"][f"{name}_moves"] for name in sticky] == [100] * 3
+    assert [found["leave"][f"{name}_moves"] for name in sticky] == [0] * 3
+    assert {found[s][f"{n}_max_count_over_mean"] for s in found for n in sticky} == {1.0}
