@@ -177,7 +177,7 @@ class Master:
         )
 
     def _run(self, seconds: float) -> bool:
-        self._highs.setOptionValue("time_limit", self._highs.getRunTime() + max(0.0, seconds))
+        self._highs.setOptionValue("time_limit", max(0.0, seconds))
         self._highs.run()
         return bool(self._highs.getModelStatus() == HighsModelStatus.kOptimal)
 
