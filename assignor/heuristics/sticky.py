@@ -30,23 +30,27 @@ def pack(problem: Problem) -> IntArray:
 
 
 class _Table:
-    """Who holds what, by topic; the state of one call of `pack`."""
+    """Who holds what; the state of one call of `pack`.
+
+    What a member holds is listed by topic when it first takes part in a chain; most never do.
+    """
 
     def __init__(self, problem: Problem) -> None:
-        self.readers: list[list[int]] = [np.flatnonzero(row).tolist() for row in problem.subscribed]
-        self.topic: list[int] = problem.topic.tolist()
         members = len(problem.capacity)
-        self.placed: IntArray = np.full(len(self.topic), NOBODY, dtype=np.int32)
-        self.held: list[dict[int, list[int]]] = [{} for _ in range(members)]
-        self.home: list[int] = problem.owner.tolist()
-        self.count = [0] * members
-        homeless: list[int] = []
-        for item, home in enumerate(self.home):
-            if home != NOBODY and problem.subscribed[self.topic[item], home]:
-                self._give(item, home)
-            else:
-                homeless.append(item)
-        self._seat(homeless)
+        self._subscribed = problem.subscribed
+        self.topic = problem.topic
+        self.home = problem.owner
+        stays = problem.owner != NOBODY
+        stays[stays] = problem.subscribed[problem.topic[stays], problem.owner[stays]]
+        self.placed: IntArray = np.where(stays, problem.owner, NOBODY).astype(np.int32)
+        count = np.bincount(self.placed[stays], minlength=members)
+        self._seat(np.flatnonzero(~stays).astype(np.int32), count.astype(np.int32))
+        seated = self.placed[self.placed != NOBODY]
+        self.count: list[int] = np.bincount(seated, minlength=members).tolist()
+        self._order = np.argsort(self.placed, kind="stable")
+        self._start = np.searchsorted(self.placed[self._order], np.arange(members + 1))
+        self._held: dict[int, dict[int, list[int]]] = {}
+        self._readers: dict[int, list[int]] = {}
 
     def step(self) -> bool:
         """Hand partitions along one chain; False when no chain evens the counts."""
@@ -61,16 +65,26 @@ class _Table:
                 return True
         return False
 
-    def _seat(self, homeless: list[int]) -> None:
-        queues = [[(self.count[m], m) for m in readers] for readers in self.readers]
+    def _seat(self, homeless: IntArray, count: IntArray) -> None:
+        """Give what nobody reads to whoever has least (rule 1)."""
+        everywhere = (self._subscribed == self._subscribed[:1]).all()
+        readers = np.flatnonzero(self._subscribed[:1].any(axis=0))
+        if everywhere and readers.size:
+            self.placed[homeless] = readers[_seats(count[readers], len(homeless))]
+        else:
+            self._seat_in_turn(homeless.tolist(), count.tolist())
+
+    def _seat_in_turn(self, homeless: list[int], count: list[int]) -> None:
+        queues = [[(count[m], m) for m in np.flatnonzero(row).tolist()] for row in self._subscribed]
         for queue in queues:
             heapq.heapify(queue)
         for item in homeless:
             queue = queues[self.topic[item]]
-            while queue and queue[0][0] != self.count[queue[0][1]]:  # filled by another topic since
-                heapq.heapreplace(queue, (self.count[queue[0][1]], queue[0][1]))
+            while queue and queue[0][0] != count[queue[0][1]]:  # filled by another topic since
+                heapq.heapreplace(queue, (count[queue[0][1]], queue[0][1]))
             if queue:
-                self._give(item, queue[0][1])
+                self.placed[item] = queue[0][1]
+                count[queue[0][1]] += 1
 
     def _chain(self, giver: int) -> list[_Hop]:
         """Return the shortest chain from the giver to one two below it; [] if there is none."""
@@ -89,8 +103,10 @@ class _Table:
     def _reach(self, member: int, came: dict[int, _Hop]) -> list[int]:
         """Return the members that this one can pass something to, and note the way there."""
         reached: list[int] = []
-        for topic in sorted(self.held[member]):
-            new = [taker for taker in self.readers[topic] if taker not in came]
+        for topic in sorted(self._holding(member)):
+            if len(came) == len(self.count):
+                break
+            new = [taker for taker in self._readers_of(topic) if taker not in came]
             came.update((taker, (topic, member)) for taker in new)
             reached += new
         return reached
@@ -106,21 +122,50 @@ class _Table:
 
     def _choose(self, member: int, topic: int, taker: int) -> int:
         """Return what to pass on: what is the taker's own, else what is away from home."""
-        items = self.held[member][topic]
+        items = self._holding(member)[topic]
         return min(items, key=lambda i: (self.home[i] != taker, self.home[i] == member, i))
 
     def _give(self, item: int, member: int) -> None:
-        self.held[member].setdefault(self.topic[item], []).append(item)
+        self._holding(member).setdefault(int(self.topic[item]), []).append(item)
         self.count[member] += 1
         self.placed[item] = member
 
     def _take(self, item: int) -> None:
-        member = int(self.placed[item])
-        items = self.held[member][self.topic[item]]
-        items.remove(item)
-        if not items:
-            del self.held[member][self.topic[item]]
+        member, topic = int(self.placed[item]), int(self.topic[item])
+        held = self._holding(member)
+        held[topic].remove(item)
+        if not held[topic]:
+            del held[topic]
         self.count[member] -= 1
+
+    def _holding(self, member: int) -> dict[int, list[int]]:
+        """Return what a member holds, by topic; nothing was passed on if it is not listed yet."""
+        held = self._held.get(member)
+        if held is None:
+            held = self._held[member] = {}
+            for item in self._order[self._start[member] : self._start[member + 1]].tolist():
+                held.setdefault(int(self.topic[item]), []).append(item)
+        return held
+
+    def _readers_of(self, topic: int) -> list[int]:
+        readers = self._readers.get(topic)
+        if readers is None:
+            readers = self._readers[topic] = np.flatnonzero(self._subscribed[topic]).tolist()
+        return readers
+
+
+def _seats(count: IntArray, guests: int) -> IntArray:
+    """Return who takes each guest, one by one, if always who has least does (ties: the lowest).
+
+    Seat number c of a member is taken before seat c + 1 of any; so the seats in order are the
+    pairs (c, member) from each one's count upwards, sorted.
+    """
+    full = int(count.max()) + -(-guests // len(count)) + 1
+    free = np.minimum(full - count, guests)
+    ends = np.cumsum(free)
+    member = np.repeat(np.arange(len(count), dtype=np.int32), free)
+    seat = np.arange(len(member)) - np.repeat(ends - free, free) + count[member]
+    return member[np.lexsort((member, seat))[:guests]]
 
 
 HEURISTIC: Final = Heuristic(
