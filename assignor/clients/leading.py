@@ -112,7 +112,7 @@ def placement_data(user_data: bytes | None) -> PlacementData:
 
 
 def log_round(outcome: Round) -> None:
-    """Log a fresh decision: its notes, and its largest moves with their reasons."""
+    """Log a fresh decision: its notes, and its largest moves with their reasons (all at DEBUG)."""
     moves = outcome.moves
     if not isinstance(moves, Moves):
         return
@@ -121,7 +121,7 @@ def log_round(outcome: Round) -> None:
         log.warning("%s", note)
     if not log.isEnabledFor(logging.INFO):
         return
-    shown = moves.largest(LOGGED)
+    shown = moves.largest(len(moves) if log.isEnabledFor(logging.DEBUG) else LOGGED)
     for move in shown:
         log.info(
             "%s (%s): %s → %s: %s",

@@ -1,0 +1,74 @@
+"""What a leader does around a decision: which partitions there are, and what the log says."""
+
+import logging
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from trimtab.assignor.clients.leading import (
+    LOGGED,
+    lead_group,
+    log_round,
+    partitions_to_assign,
+)
+from trimtab.assignor.model import Load, Policy, TopicPartition
+from trimtab.assignor.rebalance import Round, View
+from trimtab.assignor.universe import Holding
+from trimtab.assignor.wire import Subscription
+
+COUNT = 50
+SPEEDS = {TopicPartition("t", n): float(n + 1) for n in range(COUNT)}
+STICKY = Policy(heuristic="sticky")
+
+
+def led(policy: Policy = STICKY, data: bytes | None = None) -> Round:
+    members = {m: Subscription(("t",), data) for m in ("a", "b")}
+    return lead_group(members, {"t": range(COUNT)}, {"t"}, View(Load(SPEEDS)), policy)
+
+
+def test_a_large_decision_logs_its_largest_moves(caplog: pytest.LogCaptureFixture) -> None:
+    """The largest come one by one with their reasons, the rest as a number and their load."""
+    with caplog.at_level(logging.INFO, "trimtab.assignor"):
+        log_round(led())
+    lines = [r.getMessage() for r in caplog.records]
+    assert lines[0].endswith(f": {COUNT} moves, R 0.00")
+    assert len(lines) == LOGGED + 2
+    assert lines[1].startswith("t-49 (50 B/s): nobody → b: nobody read it; ")
+    rest = sum(sorted(SPEEDS.values())[: COUNT - LOGGED])
+    assert lines[-1] == f"and {COUNT - LOGGED} smaller moves, {rest:.0f} B/s together"
+
+
+def test_all_moves_are_logged_to_who_asks(caplog: pytest.LogCaptureFixture) -> None:
+    """At DEBUG no move is left out."""
+    with caplog.at_level(logging.DEBUG, "trimtab.assignor"):
+        log_round(led())
+    assert len(caplog.records) == COUNT + 1
+
+
+def test_a_completed_decision_logs_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    """A round that only completes says nothing: nothing was decided."""
+    done = replace(led(), decided=None)
+    with caplog.at_level(logging.DEBUG, "trimtab.assignor"):
+        log_round(done)
+    assert not caplog.records
+
+
+def test_a_topic_that_is_not_known_yet_stays_with_its_owners() -> None:
+    """What members own of it is kept, unless the leader reads the topic: then it is gone."""
+    owned = Holding.of([("new", [4, 2]), ("old", [0])])
+    members = {"a": Subscription(("new", "old"), owned=owned), "b": Subscription(("new",))}
+    known = {"new": None, "old": None}
+    universe = partitions_to_assign(members, known, {"old"})
+    assert universe.names() == [TopicPartition("new", 2), TopicPartition("new", 4)]
+    assert np.array_equal(universe.topic, [0, 0])
+
+
+@pytest.mark.parametrize("data", [b"\xff", b'{"v": 1, "capacity": "x"}'])
+def test_a_member_with_strange_user_data_says_nothing(
+    data: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is read from like any other, and the log names it."""
+    outcome = led(data=data)
+    assert sorted(map(len, (s.now for s in outcome.shares.values()))) == [25, 25]
+    assert "member a: " in caplog.text
