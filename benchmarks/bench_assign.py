@@ -123,7 +123,7 @@ def java(
     """Yield (scene, name, figures) of Kafka's own assignors, all in one warm JVM."""
     jars = fetch("kafka", broker_config.COORDINATES, excludes=broker_config.EXCLUDES)
     first, _ = assign_problem.read(problems["fresh"])
-    warm, runs = (15, 9) if len(first.universe) >= 100_000 else (200, 51)
+    warm, runs = (25, 9) if len(first.universe) >= 100_000 else (200, 51)
     if given.quick:
         warm, runs = 1, 3
     pairs: list[str] = []
