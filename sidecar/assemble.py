@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from trimtab.assignor.clock import Clock
 from trimtab.sidecar.loop import Loop, Parts
@@ -16,6 +16,9 @@ from trimtab.sidecar.targets.port import ReplicaTarget
 from trimtab.sidecar.targets.process import Processes
 from trimtab.sidecar.topics import ControlTopics
 from trimtab.sidecar.web import Page
+
+if TYPE_CHECKING:
+    from trimtab.sidecar.certifier import Certifier
 
 log = logging.getLogger("trimtab.sidecar")
 
@@ -48,7 +51,18 @@ def assembled(settings: Settings, clock: Clock) -> Generator[Loop]:
                 settings.state.mkdir(parents=True, exist_ok=True)
                 (settings.state / WEB_FILE).write_text(f"{address}\n")
         board = ControlTopics(settings, monitor.brokers.admin)
-        yield Loop(settings, Parts(monitor, board, target, (page, LogLines())), clock)
+        certifier = _certifier(settings, clock, stack)
+        yield Loop(settings, Parts(monitor, board, target, (page, LogLines()), certifier), clock)
+
+
+def _certifier(settings: Settings, clock: Clock, stack: ExitStack) -> "Certifier | None":
+    if not settings.certify:
+        return None
+    from trimtab.sidecar.certifier import Certifier  # noqa: PLC0415 - it needs an extra
+
+    certifier = Certifier(settings, clock)
+    stack.callback(certifier.close)
+    return certifier
 
 
 def _target(settings: Settings, clock: Clock, stack: ExitStack) -> ReplicaTarget:

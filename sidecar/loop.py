@@ -9,7 +9,7 @@ finds in the plan.
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from trimtab.assignor.clock import Clock
 from trimtab.assignor.control import GroupPlan, PartitionSpeed, WriteSpeeds
@@ -27,6 +27,9 @@ from trimtab.sidecar.targets.port import ReplicaTarget
 from trimtab.sidecar.topics import Board
 from trimtab.sidecar.verdict import Action, Verdict
 
+if TYPE_CHECKING:  # it needs an extra
+    from trimtab.sidecar.certifier import Certified, Certifier
+
 log = logging.getLogger("trimtab.sidecar")
 
 ADVICE: Final = frozenset(
@@ -43,6 +46,7 @@ class Parts:
     board: Board
     target: ReplicaTarget
     reporters: Sequence[Reporter] = ()
+    certifier: "Certifier | None" = None
 
 
 class Loop:
@@ -87,6 +91,7 @@ class Loop:
             decided_in=decided_in,
             turned_in=self._clock.monotonic() - begun,
             trouble=seen.trouble,
+            certificate=self._certified(seen),
         )
         self._tell(report, measured)
         return verdict
@@ -208,6 +213,14 @@ class Loop:
             self._parts.board.publish([plan])
         self._plan_known = True
         self._plan = plan
+
+    def _certified(self, seen: Observation) -> "Certified | None":
+        """Have this turn certified in the background; return the newest certificate there is."""
+        certifier = self._parts.certifier
+        if certifier is None:
+            return None
+        certifier.offer(seen)
+        return certifier.last
 
     def _tell(self, report: Report, measured: Measurement) -> None:
         handovers, self._ledger = self._ledger.handovers(measured.notes)

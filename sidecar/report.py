@@ -3,11 +3,14 @@
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from trimtab.assignor.control import PartitionSpeed
 from trimtab.assignor.model import TopicPartition
 from trimtab.sidecar.verdict import Verdict
+
+if TYPE_CHECKING:  # it needs an extra
+    from trimtab.sidecar.certifier import Certified
 
 log = logging.getLogger("trimtab.sidecar")
 
@@ -30,6 +33,7 @@ class Report:
     handovers: tuple[float, ...] = ()
     moves: int = 0
     trouble: tuple[str, ...] = ()
+    certificate: "Certified | None" = None  # the newest, of an earlier turn
 
 
 class Reporter(Protocol):

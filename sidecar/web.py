@@ -1,4 +1,7 @@
-"""The web page: /healthz, /readyz, /metrics (Prometheus) and /verdicts (the last ones, as JSON).
+"""The web page: /healthz, /readyz, /metrics (Prometheus), /verdicts and /certificate (JSON).
+
+/verdicts has the last ones; /certificate how far the decision is from the optimum, null if that is
+not known (or not asked for: setting `certify`).
 
 Healthy is a loop that turned lately; ready is one that reached the group in its last turn.
 """
@@ -38,6 +41,14 @@ OVERALL: Final = (
     ("r_score", "trimtab_r_score", "R-score that the last decision is expected to cost"),
 )
 """Attribute of `Numbers`, metric, help."""
+
+CERTIFIED: Final = (
+    ("gap", "trimtab_optimality_gap_ratio", "How far above the optimum the decision is, at most"),
+    ("value", "trimtab_decision_cost", "Consumers + moves-cost x R of the decision"),
+    ("lower_bound", "trimtab_optimum_bound", "What no decision costs less than"),
+    ("seconds", "trimtab_certificate_seconds", "Time that the newest certificate took"),
+)
+"""Figure of a certificate, metric, help."""
 
 BY_PARTITION: Final = (
     ("bytes_per_s", "trimtab_write_speed_bytes_per_second", "Write speed"),
@@ -100,6 +111,7 @@ class Metrics(Collector):
         if report is None:
             return
         yield from self._overall(report.verdict.numbers)
+        yield from self._certificate(report)
         epoch = GaugeMetricFamily("trimtab_plan_epoch", "Epoch of the plan", labels=["group"])
         epoch.add_metric([self._group], report.epoch)
         yield epoch
@@ -109,6 +121,18 @@ class Metrics(Collector):
                 value = getattr(speed, attribute)
                 if value is not None:
                     family.add_metric([self._group, topic, str(number)], value)
+            yield family
+
+    def _certificate(self, report: Report) -> Iterator[GaugeMetricFamily]:
+        made = report.certificate
+        if made is None:
+            return
+        figures = {**made.certificate.body(), "seconds": made.seconds}
+        for attribute, name, text in CERTIFIED:
+            value = figures[attribute]
+            family = GaugeMetricFamily(name, text, labels=["group"])
+            if value is not None:
+                family.add_metric([self._group], value)
             yield family
 
     def _overall(self, numbers: Numbers) -> Iterator[GaugeMetricFamily]:
@@ -185,6 +209,8 @@ class Page:
             case "/verdicts":
                 body = json.dumps(list(self._verdicts), default=str)
                 return GOOD, "application/json", body.encode()
+            case "/certificate":
+                return GOOD, "application/json", json.dumps(self._certificate()).encode()
             case "/healthz":
                 silent = self._clock.monotonic() - self._turned
                 status = GOOD if silent <= self._patience else BAD
@@ -192,7 +218,11 @@ class Page:
             case "/readyz":
                 return _text(*self._readiness())
             case _:
-                return _text(404, "there is /healthz /readyz /metrics /verdicts")
+                return _text(404, "there is /healthz /readyz /metrics /verdicts /certificate")
+
+    def _certificate(self) -> dict[str, Any] | None:
+        made = None if self._last is None else self._last.certificate
+        return None if made is None else {**asdict(made), "certificate": made.certificate.body()}
 
     def _readiness(self) -> tuple[int, str]:
         if self._last is None:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import given
@@ -467,3 +467,22 @@ def test_whatever_happens(events: list[tuple[str, int, int]]) -> None:
     epoch = plan.epoch
     turns(world, start(world), 20)
     assert world.published[-1].epoch == epoch
+
+
+def test_each_turn_is_offered_for_a_certificate(world: Simulated) -> None:
+    """The loop hands over what it saw, and reports the newest certificate that there is."""
+
+    class Certifier:
+        last = "the newest"
+        offers: ClassVar[list[Any]] = []
+
+        def offer(self, seen: Any) -> bool:
+            self.offers.append(seen)
+            return True
+
+    reports: list[Report] = []
+    certifier: Any = Certifier()
+    parts = Parts(world, world, world.target, (reports.append,), certifier)
+    Loop(settings(), parts, world.clock).turn()
+    assert [r.certificate for r in reports] == ["the newest"]
+    assert [seen.group for seen in certifier.offers] == [world.group()]

@@ -1,0 +1,116 @@
+"""Certificates beside the loop: made on a thread, shown on the page, never in the way."""
+
+import json
+from dataclasses import replace
+from threading import Event
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from trimtab.assignor.clock import SystemClock
+from trimtab.assignor.control import GroupPlan, PartitionSpeed
+from trimtab.assignor.errors import BadProblem
+from trimtab.assignor.model import TopicPartition
+from trimtab.sidecar import certifier
+from trimtab.sidecar.certifier import LARGEST, Certified, Certifier
+from trimtab.sidecar.errors import BadSetting
+from trimtab.sidecar.observation import GroupState, GroupView, Instance, Observation, Reader
+from trimtab.sidecar.report import Report
+from trimtab.sidecar.settings import Settings, load
+from trimtab.sidecar.verdict import Action, Numbers, Verdict
+from trimtab.sidecar.web import Page
+
+GIVEN = {
+    "bootstrap": "nowhere:1",
+    "group": "g",
+    "capacity": 100.0,
+    "headroom": 1.0,
+    "heuristic": "mbf",
+}
+
+
+def settings(**more: Any) -> Settings:
+    return load(None, {**GIVEN, "certify": True, **more})
+
+
+def observation(*speeds: float | None) -> Observation:
+    """Two replicas that hold the partitions in turn."""
+    names = [TopicPartition("t", n) for n in range(len(speeds))]
+    readers = tuple(Reader(f"id{m}", f"w{m}", frozenset(names[m::2])) for m in range(2))
+    return Observation(
+        {p: PartitionSpeed(bytes_per_s=s) for p, s in zip(names, speeds, strict=True)},
+        GroupView(GroupState.STABLE, readers),
+        tuple(Instance(f"w{m}", alive=True, started=0.0) for m in range(2)),
+        GroupPlan("g", 1, 0.0, 2, "mbf", 100.0),
+    )
+
+
+def certified() -> Certified:
+    made = Certifier(settings(), SystemClock())
+    assert made.offer(observation(60.0, 50.0, 40.0, 30.0))
+    made.wait(30)
+    assert made.last is not None
+    return made.last
+
+
+def test_what_the_heuristic_wants_is_certified() -> None:
+    """The certificate is complete, and says by which heuristic and price."""
+    made = certified()
+    assert (made.moves_cost, made.heuristic) == (0.5, settings().heuristic)
+    assert made.certificate.complete
+    assert 2 <= made.certificate.lower_bound <= made.certificate.value
+
+
+def test_an_offer_never_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While a certificate is being made another offer is dropped at once; closing cuts it short."""
+    begun, go = Event(), Event()
+
+    def slow(*_: Any, left: Any, **__: Any) -> Any:
+        begun.set()
+        go.wait(30)
+        assert left() == 0.0
+        raise BadProblem("cut short")
+
+    monkeypatch.setattr(certifier, "certify_sizes", slow)
+    made = Certifier(settings(), SystemClock())
+    assert made.offer(observation(60.0))
+    assert begun.wait(30)
+    assert not made.offer(observation(60.0))
+    made._stop.set()
+    go.set()
+    made.close()
+    assert made.last is None
+
+
+def test_only_what_can_be_certified_is() -> None:
+    """No plan, no known speed, or too many partitions: nothing is started."""
+    made = Certifier(settings(), SystemClock())
+    assert not made.offer(replace(observation(60.0), plan=None))
+    assert not made.offer(observation(None, None))
+    assert not made.offer(observation(*[1.0] * (LARGEST + 1)))
+
+
+def test_the_page_shows_it() -> None:
+    """/certificate and /metrics tell the gap; before the first certificate there is none."""
+    page = Page("g", SystemClock(), 30.0)
+    assert page.respond("/certificate")[2] == b"null"
+    made = certified()
+    verdict = Verdict(Action.HOLD, ("",), Numbers())
+    report = Report(0.0, verdict, {}, 1, reachable=True, decided_in=0, turned_in=0)
+    page(replace(report, certificate=made))
+    body = json.loads(page.respond("/certificate")[2])
+    assert body["certificate"]["gap"] == pytest.approx(made.certificate.gap)
+    families = text_string_to_metric_families(page.respond("/metrics")[2].decode())
+    shown = {s.name: s.value for family in families for s in family.samples}
+    assert shown["trimtab_optimum_bound"] == pytest.approx(made.certificate.lower_bound)
+    assert shown["trimtab_optimality_gap_ratio"] == pytest.approx(made.certificate.gap)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("certify_limit", 0), ("moves_cost", -1.0), ("moves_cost", float("nan"))]
+)
+def test_limits_that_cannot_be_are_refused(name: str, value: float) -> None:
+    """The time limit must be above 0, the price of moves finite and not negative."""
+    with pytest.raises(BadSetting, match=name.replace("_", "-")):
+        settings(**{name: value})
