@@ -18,9 +18,6 @@ KEPT: Final = 0.9
 POOLED: Final = 0.5
 """Share of the variance that is the mean of all partitions."""
 
-GUESS: Final = 0.1
-"""Deviation of a change of which nothing is known, as a share of the write speed."""
-
 
 @dataclass(frozen=True, slots=True, eq=False)  # arrays have no one truth of equality
 class Changes:
@@ -52,15 +49,15 @@ class Changes:
         """Return what the next measurement may bring; `speeds` (P,) are the present ones."""
         known = self.variance[~np.isnan(self.variance)]
         if not known.size:
-            return guess(speeds)
+            return unknown(speeds)
         pooled = float(known.mean())
         own = np.where(np.isnan(self.variance), pooled, self.variance)
         return Outlook(np.zeros_like(speeds), (1 - POOLED) * own + POOLED * pooled)
 
 
-def guess(speeds: FloatArray) -> Outlook:
-    """Return the outlook of speeds (P,) that were never seen to change."""
-    return Outlook(np.zeros_like(speeds), (GUESS * speeds) ** 2)
+def unknown(speeds: FloatArray) -> Outlook:
+    """Return the outlook of speeds (P,) that were never seen to change: that they stay."""
+    return Outlook(np.zeros_like(speeds), np.zeros_like(speeds))
 
 
 def taken(outlook: Outlook, which: BoolArray) -> Outlook:

@@ -24,7 +24,9 @@ class Heuristic:
 
     `settles`: applied to its own output it moves nothing. `counts`: it packs by capacity and so can
     decide how many consumers there should be; one that does not is only asked to place. `presets`
-    are variants, chosen as "name:preset".
+    are variants, chosen as "name:preset"; `tuned` makes one of a number, chosen as "name:0.7".
+    `level` is its own way to spread the load of a closed problem over all members; without one it
+    is packed at the least capacity that holds everything.
     """
 
     name: str
@@ -34,6 +36,8 @@ class Heuristic:
     settles: bool = False
     counts: bool = True
     presets: Mapping[str, Pack] = field(default_factory=dict[str, Pack])
+    tuned: Callable[[float], Pack] | None = None
+    level: Pack | None = None
 
 
 def run(entry: Heuristic, problem: Problem) -> IntArray:

@@ -85,7 +85,7 @@ class Policy:
     everything fits.
     """
 
-    heuristic: str = "mbf"
+    heuristic: str = "steady"
     capacity: float = 2.3e6
     headroom: float = 1.0
     consolidate: bool = False

@@ -31,7 +31,7 @@ from trimtab.assignor.heuristics import (
 )
 
 GROUP: Final = "trimtab.heuristics"
-DEFAULT: Final = "mbf"
+DEFAULT: Final = "steady"
 
 _BUILT_IN: Final = {
     module.HEURISTIC.name: module.HEURISTIC
@@ -61,7 +61,7 @@ def names() -> tuple[str, ...]:
 
 
 def get(name: str) -> Heuristic:
-    """Return the heuristic called "name" or "name:preset".
+    """Return the heuristic called "name", "name:preset" or, where it can be tuned, "name:0.7".
 
     Raises UnknownHeuristic, suggesting the nearest name; BrokenHeuristic for an entry point that
     cannot be loaded.
@@ -72,9 +72,18 @@ def get(name: str) -> Heuristic:
         raise UnknownHeuristic(_unknown(f"heuristic {name!r}", base, names()))
     if not preset:
         return entry
+    if entry.tuned is not None and (number := _number(preset)) is not None:
+        return replace(entry, name=name, pack=entry.tuned(number))
     if preset not in entry.presets:
         raise UnknownHeuristic(_unknown(f"preset {preset!r} of {base}", preset, entry.presets))
     return replace(entry, name=name, pack=entry.presets[preset])
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
 
 
 def _unknown(what: str, wanted: str, known: Iterable[str]) -> str:

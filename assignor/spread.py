@@ -8,6 +8,7 @@ Rules of this file:
    gap.
 4. What is there is kept, with the unread partitions added to the emptiest readers, if that uses as
    many members and fills the fullest at most 5 % more: a move must be worth it.
+A heuristic that has its own way of spreading (`Heuristic.level`) goes by rule 2 alone.
 """
 
 from dataclasses import replace
@@ -31,6 +32,8 @@ def spread(entry: Heuristic, problem: Problem) -> IntArray:
     if not len(problem.weight):
         return np.zeros(0, dtype=np.int32)
     problem = replace(problem, weight=_with_idle(problem.weight))
+    if entry.level is not None:
+        return run(replace(entry, pack=entry.level), problem)
     fresh = _levelled(problem, _tightest(entry, problem))
     if (problem.owner == NOBODY).all():
         return fresh

@@ -14,7 +14,7 @@ def main(bootstrap: str, topic: str, limit: int = 10) -> None:
         "bootstrap.servers": bootstrap,
         "group.id": "example-consume",
         "auto.offset.reset": "earliest",
-        "trimtab.heuristic": "mbf",
+        "trimtab.heuristic": "steady",
         "trimtab.capacity": "2.3 MB/s",
     }
     with Consumer(config) as consumer:

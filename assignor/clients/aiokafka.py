@@ -54,7 +54,7 @@ class TrimtabAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # aiokaf
     @classmethod
     def configured(
         cls,
-        heuristic: str = "mbf",
+        heuristic: str = "steady",
         capacity: str | float | None = None,
         *,
         instance: str = "",

@@ -65,7 +65,7 @@ class TrimtabAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # kafka-
 
     def __init__(
         self,
-        heuristic: str = "mbf",
+        heuristic: str = "steady",
         capacity: str | float | None = None,
         *,
         instance: str = "",

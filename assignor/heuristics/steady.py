@@ -5,7 +5,8 @@ from typing import Final
 
 from trimtab.assignor.heuristic import Heuristic
 from trimtab.assignor.model import IntArray, Problem
-from trimtab.assignor.steady.knobs import DEFAULT, PRESETS
+from trimtab.assignor.steady.knobs import DEFAULT, PRESETS, tuned
+from trimtab.assignor.steady.pack import even
 from trimtab.assignor.steady.pack import pack as _pack
 
 
@@ -20,4 +21,6 @@ HEURISTIC: Final = Heuristic(
     summary="few consumers and few moves, now and at the next tick; presets weigh the two",
     source="Trimtab: repair, ejection chains and large neighbourhood search",
     presets={name: partial(_pack, knobs=knobs) for name, knobs in PRESETS.items()},
+    tuned=lambda move_cost: partial(_pack, knobs=tuned(move_cost)),
+    level=even,
 )

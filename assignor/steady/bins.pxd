@@ -7,11 +7,12 @@ cimport cython
 cdef class Bins:
     cdef readonly int items, members, total, top
     cdef readonly double value
-    cdef double bin_cost, move_cost, risk_cost
-    cdef double[::1] weight, drift, variance
+    cdef double bin_cost, risk_cost
+    cdef const double[::1] weight, drift, variance, fare
     cdef double[::1] capacity, load, load_drift, load_variance, risk
-    cdef int[::1] home, topic, bin, next, prev, head, count
-    cdef unsigned char[:, ::1] readers
+    cdef const int[::1] home, topic
+    cdef int[::1] bin, next, prev, head, count
+    cdef const unsigned char[:, ::1] readers
     cdef bint all_read
     cdef int[::1] journal_item, journal_bin
     cdef int journal_length

@@ -1,4 +1,4 @@
-from trimtab.assignor.model import IntArray, Outlook, Problem
+from trimtab.assignor.model import FloatArray, IntArray, Outlook, Problem
 
 class Bins:
     value: float
@@ -8,7 +8,7 @@ class Bins:
         problem: Problem,
         outlook: Outlook,
         bin_cost: float,
-        move_cost: float,
+        fare: FloatArray,
         risk_cost: float,
     ) -> None: ...
     def placed(self) -> IntArray: ...

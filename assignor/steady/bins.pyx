@@ -4,7 +4,8 @@ The objective, in consumers:
 
     value = bins in use + λ · (load moved + β · Σ over bins of the load evicted next tick) / C
 
-where the last term is an expectation (`objective.pxd`). In closed mode the consumers run anyway, so
+where the last term is an expectation (`objective.pxd`), and a move counts a little besides its
+load (`TOUCH` in `pack.py`). In closed mode the consumers run anyway, so
 a bin costs nothing.
 
 Rules of this file:
@@ -31,18 +32,22 @@ cdef enum:
 cdef class Bins:
     """Who reads what, while it is decided; starts with everything loose."""
 
-    def __init__(self, problem, outlook, bin_cost, move_cost, risk_cost):
-        """Take a `Problem`, an `Outlook`, and the prices per bin and per byte/s."""
+    def __init__(self, problem, outlook, bin_cost, fare, risk_cost):
+        """Take a `Problem`, an `Outlook`, and prices: of a bin, of moving each item, of a byte/s."""
         cdef int added = 0 if problem.spare is None else len(problem.weight)
         self.items, self.members = len(problem.weight), len(problem.capacity)
         self.total = self.members + added
-        self.weight, self.drift, self.variance = problem.weight, outlook.drift, outlook.variance
-        self.home, self.topic = problem.owner, problem.topic
+        self.weight = np.ascontiguousarray(problem.weight, dtype=np.float64)
+        self.drift = np.ascontiguousarray(outlook.drift, dtype=np.float64)
+        self.variance = np.ascontiguousarray(outlook.variance, dtype=np.float64)
+        self.home = np.ascontiguousarray(problem.owner, dtype=np.int32)
+        self.topic = np.ascontiguousarray(problem.topic, dtype=np.int32)
         spare = np.full(added, problem.spare or 0.0)
         self.capacity = np.concatenate([problem.capacity, spare]) * (1 + TOLERANCE)
         self.all_read = bool(problem.subscribed.all())
-        self.readers = problem.subscribed.astype(np.uint8)
-        self.bin_cost, self.move_cost, self.risk_cost = bin_cost, move_cost, risk_cost
+        self.readers = np.ascontiguousarray(problem.subscribed, dtype=np.uint8)
+        self.bin_cost, self.risk_cost = bin_cost, risk_cost
+        self.fare = np.ascontiguousarray(fare, dtype=np.float64)
         self.load, self.risk = np.zeros(self.total), np.zeros(self.total)
         self.load_drift, self.load_variance = np.zeros(self.total), np.zeros(self.total)
         self.bin = np.full(self.items, -1, dtype=np.int32)
@@ -55,7 +60,7 @@ cdef class Bins:
         """Return a copy of each item's bin, shape (P,); -1 where it is loose."""
         return np.array(self.bin, dtype=np.int32)
 
-    def restart(self, int[::1] placed):
+    def restart(self, const int[::1] placed):
         """Put every item where `placed` (P,) says; -1 leaves it loose."""
         cdef int item
         for item in range(self.items):
@@ -130,7 +135,7 @@ cdef class Bins:
 
     cdef double price(self, int item, int number) noexcept nogil:
         """Return what the objective would rise by if the loose item went there."""
-        cdef double price = self.move_cost * self.weight[item] if self.away(item, number) else 0.0
+        cdef double price = self.fare[item] if self.away(item, number) else 0.0
         if self.count[number] == 0:
             return price + self.bin_cost
         return price + self.danger(number, item, -1) - self.risk[number]
@@ -138,7 +143,7 @@ cdef class Bins:
     cdef double relief(self, int item) noexcept nogil:
         """Return what the objective would fall by if the item was loose."""
         cdef int number = self.bin[item]
-        cdef double relief = self.move_cost * self.weight[item] if self.away(item, number) else 0.0
+        cdef double relief = self.fare[item] if self.away(item, number) else 0.0
         if self.count[number] == 1:
             return relief + self.bin_cost
         return relief + self.risk[number] - self.danger(number, -1, item)
@@ -150,7 +155,7 @@ cdef class Bins:
             self.load[number] = self.load_drift[number] = self.load_variance[number] = 0.0
             self.top = max(self.top, number + 1)
         if self.away(item, number):
-            self.value += self.move_cost * self.weight[item]
+            self.value += self.fare[item]
         self.load[number] += self.weight[item]
         self.load_drift[number] += self.drift[item]
         self.load_variance[number] += self.variance[item]
@@ -165,7 +170,7 @@ cdef class Bins:
         if self.count[number] == 0:
             self.value -= self.bin_cost
         if self.away(item, number):
-            self.value -= self.move_cost * self.weight[item]
+            self.value -= self.fare[item]
         self.load[number] -= self.weight[item]
         self.load_drift[number] -= self.drift[item]
         self.load_variance[number] -= self.variance[item]

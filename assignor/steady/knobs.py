@@ -1,9 +1,14 @@
 """What steady can be told: how dear a move is, and how much foresight is worth."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
+
+import numpy as np
+
+from trimtab.assignor.errors import UnknownHeuristic
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +31,40 @@ PRESETS: Final[Mapping[str, Knobs]] = MappingProxyType(
     {
         "tight": Knobs(0.08, 0.3),
         "balanced": Knobs(0.5, 0.7),
-        "calm": Knobs(1.3, 1.1),
+        "calm": Knobs(1.25, 1.05),
         "lexicographic": Knobs(0.03, 0.0, tries=2000, starts=2, closings=60),
     }
 )
 
 DEFAULT: Final = "balanced"
+
+
+def tuned(move_cost: float) -> Knobs:
+    """Return the knobs for any move cost; the foresight follows the presets' curve.
+
+    Raises UnknownHeuristic for a cost that is not a finite number above 0.
+    """
+    if not (math.isfinite(move_cost) and move_cost > 0):
+        raise UnknownHeuristic(
+            f"heuristic 'steady:{move_cost:g}': the number is how many consumers one would keep to "
+            "avoid moving one consumer's worth of load; it must be finite and above 0"
+        )
+    known = [PRESETS[name] for name in ("tight", "balanced", "calm")]
+    costs = [math.log(k.move_cost) for k in known]
+    foresight = np.interp(math.log(move_cost), costs, [k.foresight for k in known])
+    return Knobs(move_cost, float(foresight))
+
+
+def knobs_of(preset: str) -> Knobs:
+    """Return the knobs of what stands behind "steady:": nothing, a preset, or a move cost.
+
+    Raises UnknownHeuristic.
+    """
+    if preset in PRESETS or not preset:
+        return PRESETS[preset or DEFAULT]
+    try:
+        return tuned(float(preset))
+    except ValueError:
+        raise UnknownHeuristic(
+            f"heuristic 'steady:{preset}' is not known; there is: {', '.join(PRESETS)}, or a number"
+        ) from None

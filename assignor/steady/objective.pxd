@@ -6,8 +6,9 @@ of at least o, so with sizes w_1 ≤ w_2 ≤ … it evicts
 
     Σ_i (w_i − w_{i−1}) · Q((slack + w_{i−1}) / deviation),   w_0 = 0
 
-where Q is the upper tail. With many partitions some subset comes as near to o as one likes, and the
-sum becomes the mean overflow, deviation · (φ(z) − z·Q(z)) at z = slack / deviation.
+where Q is the upper tail, and what is farther than four deviations is not looked at. With many
+partitions some subset comes as near to o as one likes, and the sum becomes the mean overflow,
+deviation · (φ(z) − z·Q(z)) at z = slack / deviation.
 """
 
 from libc.math cimport erfc, exp

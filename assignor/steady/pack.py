@@ -2,25 +2,31 @@
 
 Open mode: evict → candidates → (homeward → close → search → homeward) → relabel. Closed mode, where
 the members that are there must do and cost nothing more: evict → the emptiest takes what is loose →
-search → homeward.
+search → homeward. Without a plan: `level`.
 """
 
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
 
-from trimtab.assignor.forecast import guess
-from trimtab.assignor.model import FloatArray, IntArray, Problem
+from trimtab.assignor.forecast import unknown
+from trimtab.assignor.model import NOBODY, FloatArray, IntArray, Problem
 from trimtab.assignor.steady.bins import Bins
 from trimtab.assignor.steady.candidates import free, insert, insert_emptiest
 from trimtab.assignor.steady.close import close
 from trimtab.assignor.steady.evict import evict
 from trimtab.assignor.steady.homeward import homeward
 from trimtab.assignor.steady.knobs import Knobs
+from trimtab.assignor.steady.level import level
 from trimtab.assignor.steady.naming import canonical, relabel
 from trimtab.assignor.steady.search import search
 
 SEED: Final = 1
+SECOND_THOUGHTS: Final = 8
+TOUCH: Final = 1e-4
+"""What any move counts besides its load, in capacities: an idle partition stays, too."""
+
 THETAS: Final = (0.0, 0.7, 0.85, 0.94, 0.98, 1.01)
 FILLS: Final = (1.0, 0.9)
 
@@ -31,8 +37,35 @@ def pack(problem: Problem, knobs: Knobs) -> IntArray:
         return np.zeros(0, dtype=np.int32)
     order = canonical(problem)
     posed = order.posed(problem)
-    bins = _closed(posed, knobs) if problem.spare is None else _open(posed, knobs)
-    return order.answer(bins)
+    if problem.spare is None:
+        return order.answer(_closed(posed, knobs))
+    if (problem.owner == NOBODY).all():
+        return order.answer(_fresh(posed, knobs))
+    return order.answer(_open(posed, knobs))
+
+
+def _fresh(problem: Problem, knobs: Knobs) -> IntArray:
+    """Decide until the decision stands: what nobody reads yet may still be moved for nothing."""
+    members = len(problem.capacity)
+    bins = _open(problem, knobs)
+    for _ in range(SECOND_THOUGHTS):
+        added = max(0, int(bins.max()) + 1 - members)
+        again = _open(_owned(problem, bins, added), knobs)
+        if (again == bins).all():
+            break
+        bins = again
+    return bins
+
+
+def _owned(problem: Problem, bins: IntArray, added: int) -> Problem:
+    """Return the problem in which the bins are members that read what is in them."""
+    everything = np.ones((len(problem.subscribed), added), dtype=np.bool_)
+    return replace(
+        problem,
+        owner=bins,
+        capacity=np.append(problem.capacity, np.full(added, problem.spare)),
+        subscribed=np.concatenate([problem.subscribed, everything], axis=1),
+    )
 
 
 def _open(problem: Problem, knobs: Knobs) -> IntArray:
@@ -51,14 +84,27 @@ def _open(problem: Problem, knobs: Knobs) -> IntArray:
     return relabel(problem, best.placed())
 
 
+def even(problem: Problem) -> IntArray:
+    """Return the member of each partition, shape (P,), so that all are about as full.
+
+    For a closed problem in which every topic has a reader; capacities are only compared.
+    """
+    order = canonical(problem)
+    posed = order.posed(problem)
+    bins = Bins(posed, unknown(posed.weight), 0.0, np.zeros_like(posed.weight), 0.0)
+    bins.restart(posed.owner)
+    level(bins, _falling(posed.weight))
+    return order.answer(bins.placed())
+
+
 def _closed(problem: Problem, knobs: Knobs) -> IntArray:
     bins = _bins(problem, knobs)
-    bins.restart(_evicted(problem, knobs))
+    bins.restart(problem.owner)
+    evict(bins)
     falling = _falling(problem.weight)
-    if not insert_emptiest(bins, falling):
-        return bins.placed()
-    search(bins, knobs.tries, SEED)
-    homeward(bins, falling)
+    if insert_emptiest(bins, falling):
+        search(bins, knobs.tries, SEED)
+        homeward(bins, falling)
     return bins.placed()
 
 
@@ -80,10 +126,14 @@ def _candidate(problem: Problem, knobs: Knobs, kept: IntArray, theta: float, fil
 
 def _bins(problem: Problem, knobs: Knobs) -> Bins:
     scale = float(problem.capacity.mean()) if problem.spare is None else problem.spare
-    move_cost = knobs.move_cost / scale
-    bin_cost = 1.0 if problem.spare is not None else 0.0
-    outlook = guess(problem.weight) if problem.outlook is None else problem.outlook
-    return Bins(problem, outlook, bin_cost, move_cost, move_cost * knobs.foresight)
+    price = knobs.move_cost / scale
+    return Bins(
+        problem,
+        unknown(problem.weight) if problem.outlook is None else problem.outlook,
+        bin_cost=0.0 if problem.spare is None else 1.0,
+        fare=price * (problem.weight + TOUCH * scale),
+        risk_cost=price * knobs.foresight,
+    )
 
 
 def _falling(weight: FloatArray) -> IntArray:

@@ -11,6 +11,7 @@ cdef enum:
     MOST = 8
     LOOSE = 512  # partitions in hand at once
     LOOKS = 64
+    WORK = 60000  # partitions inserted; more do not pay within a rebalance
 cdef double GAIN = 1e-9
 cdef double NOISE = 0.3  # of a weight, in the order of insertion
 cdef double JITTER = 0.06  # consumers, in the price of a place
@@ -31,12 +32,15 @@ def search(Bins bins, int tries, unsigned long long seed):
     """Try `tries` times; deterministic in the seed."""
     cdef Hand hand
     cdef double before
-    cdef int turn
+    cdef int turn, work = 0
     hand.state = 88172645463325252ULL + seed * 2654435761ULL
     for turn in range(tries if bins.items else 0):
         _choose(bins, &hand)
         if hand.bins < 2:
             continue
+        work += hand.items
+        if work > WORK:
+            break
         before = bins.value
         bins.mark()
         _take_apart(bins, &hand)

@@ -18,8 +18,8 @@ from trimtab.assignor import (
 )
 
 CAPACITY = 100.0
-SPREAD = Policy(capacity=CAPACITY)
-PACKED = Policy(capacity=CAPACITY, consolidate=True)
+SPREAD = Policy("mbf", CAPACITY)
+PACKED = Policy("mbf", CAPACITY, consolidate=True)
 
 
 def members(*ids: str) -> tuple[Member, ...]:

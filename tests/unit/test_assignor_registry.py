@@ -92,23 +92,27 @@ def decide(heuristic: str) -> dict[str, int]:
 
 def test_built_in_names() -> None:
     """The names of the issue are there, in the order of their sources."""
-    assert names() == (*PAPER, "lag-aware", "sticky")
+    assert names() == ("steady", *PAPER, "lag-aware", "sticky")
     assert all(get(name).summary and get(name).source for name in names())
 
 
 def test_promises() -> None:
     """The classics, sticky and lag-aware settle; sticky and lag-aware do not count."""
-    assert [n for n in names() if not get(n).settles] == ["mwf", "mbf", "mwfp", "mbfp"]
+    assert [n for n in names() if not get(n).settles] == ["steady", "mwf", "mbf", "mwfp", "mbfp"]
     assert [n for n in names() if not get(n).counts] == ["lag-aware", "sticky"]
 
 
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("stikcy", "heuristic 'stikcy' is not known; did you mean 'sticky'\\? there is: nf, nfd,"),
+        ("stikcy", "heuristic 'stikcy' is not known; did you mean 'sticky'\\? there is: steady, nf,"),
         ("mfb", "did you mean 'mbf'"),
         ("lagaware", "did you mean 'lag-aware'"),
-        ("", "heuristic '' is not known; there is: nf"),
+        ("", "heuristic '' is not known; there is: steady"),
+        ("steady:clam", "did you mean 'calm'"),
+        ("steady:-1", "must be finite and above 0"),
+        ("steady:nan", "must be finite and above 0"),
+        ("mbf:0.5", "preset '0.5' of mbf is not known; there is: none"),
         ("mbf:calm", "preset 'calm' of mbf is not known; there is: none"),
     ],
 )
