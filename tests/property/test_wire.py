@@ -51,6 +51,16 @@ def test_subscriptions_are_read_as_kafka_python_reads_them(sent: Any) -> None:
     assert ours.owned.number.tolist() == [n for _, found in entries for n in found]
 
 
+@given(st.lists(subscriptions(), max_size=5))
+def test_a_group_is_read_as_its_members_one_by_one(sent: list[Any]) -> None:
+    """What one member's bytes began with is not taken for the next one's."""
+    raw = {f"m{n}": subscription.encode() for n, subscription in enumerate(sent)}
+    for member, ours in read_subscriptions(raw).items():
+        alone = decode_subscription(raw[member])
+        assert (ours.topics, ours.owned.topics) == (alone.topics, alone.owned.topics)
+        assert (ours.user_data, ours.generation) == (alone.user_data, alone.generation)
+
+
 @given(subscriptions(), st.data())
 def test_a_subscription_that_is_cut_off_is_named(sent: Any, data: st.DataObject) -> None:
     """No cut gives a shorter value: it raises BadPayload, or nothing that matters was cut."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -145,3 +146,29 @@ def test_members_of_another_assignor_are_taken_as_they_are() -> None:
     joined = [Joined(n, frozenset({"t"}), MemberData(), owned[n], 3) for n in "ab"]
     outcome = lead(joined, PARTITIONS, BLIND, Policy(heuristic="sticky"))
     assert {n: outcome.shares[n].now for n in "ab"} == owned
+
+
+@pytest.mark.parametrize(
+    "partitions",
+    [
+        [*PARTITIONS, TopicPartition("t", 8)],
+        PARTITIONS[:-1],
+        [*PARTITIONS[:-1], TopicPartition("t", 9)],
+        [*PARTITIONS[:-1], TopicPartition("u", 7)],
+        [TopicPartition("u", p.partition) for p in PARTITIONS],
+    ],
+)
+def test_other_partitions_are_a_cause(partitions: list[TopicPartition]) -> None:
+    """One more, one less, another number or another topic: the decision is another one."""
+    joined = [Joined("a", frozenset("tu"), MemberData())]
+    causes = [lead(joined, p, BLIND, Policy()).decision for p in (PARTITIONS, partitions)]
+    assert causes[0] != causes[1]
+
+
+def test_the_order_of_members_is_no_cause() -> None:
+    """A digest is the same in whatever order members, topics and partitions come."""
+    joined = [Joined(n, frozenset("tu"), MemberData(capacity=5.0)) for n in "ab"]
+    one = lead(joined, PARTITIONS, BLIND, Policy())
+    other = lead(joined[::-1], PARTITIONS[::-1], BLIND, Policy())
+    assert one.decision == other.decision
+    assert one.shares == other.shares
