@@ -48,8 +48,6 @@ Found: TypeAlias = dict[str, dict[str, dict[str, Figures]]]
 def main() -> None:
     given = _arguments()
     ours = {"trimtab": f"trimtab/{registry.DEFAULT}", "trimtab_sticky": "trimtab/sticky"}
-    if "steady" in registry.names():
-        ours["trimtab"] = "trimtab/steady"
     plugin = {"trimtab_plugin": ours["trimtab"].replace("trimtab/", "plugin/")}
     others = {name.replace("-", "_"): name for name in given.peers if name != "java"}
     found: Found = {}
