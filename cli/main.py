@@ -21,6 +21,7 @@ COMMANDS: Final[Mapping[str, str]] = MappingProxyType(
         "sidecar": "Steer a consumer group: measure, decide, scale.",
         "ingest": "Run one consumer that writes topics into lake tables, exactly once.",
         "plan": "Print what each heuristic would do with a live group now; changes nothing.",
+        "record": "Record a live group's write speeds into a file for simulate.",
         "simulate": "Replay a stream of write speeds through heuristics.",
         "heuristics": "List the heuristics.",
         "tables": "Show lake tables and the offsets they hold.",

@@ -136,6 +136,7 @@ class ControlTopics:
                 "group.id": "trimtab-sidecar-board",  # librdkafka wants one; it is never joined
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,
+                "fetch.wait.max.ms": 20,  # a longer wait meets the next value, never the end
             }
         )
         try:
