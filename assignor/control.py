@@ -23,7 +23,9 @@ PLAN_TOPIC: Final = "consumer.metadata"
 class PartitionSpeed:
     """One partition of a measurement; None where it is unknown.
 
-    `needed_bytes_per_s` is what its consumer must sustain: write speed plus share of the backlog.
+    `needed_bytes_per_s` is what its consumer must sustain: write speed plus share of the backlog;
+    `deviation_bytes_per_s` how much the write speed changes from one decision to the next (the
+    standard deviation).
     """
 
     bytes_per_s: float | None = None
@@ -31,6 +33,7 @@ class PartitionSpeed:
     backlog_bytes: float | None = None
     backlog_records: int | None = None
     needed_bytes_per_s: float | None = None
+    deviation_bytes_per_s: float | None = None
 
     @property
     def weight(self) -> float | None:

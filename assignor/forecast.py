@@ -48,7 +48,7 @@ class Changes:
     def outlook(self, speeds: FloatArray) -> Outlook:
         """Return what the next measurement may bring; `speeds` (P,) are the present ones."""
         known = self.variance[~np.isnan(self.variance)]
-        if not known.size:
+        if not known.size or not len(speeds):
             return unknown(speeds)
         pooled = float(known.mean())
         own = np.where(np.isnan(self.variance), pooled, self.variance)

@@ -100,5 +100,27 @@ def lags_of(lags: Mapping[TopicPartition, float | None], universe: Universe) -> 
     return np.maximum(np.array(found, dtype=np.float64), 0)
 
 
+def deviations_of(
+    deviations: Mapping[TopicPartition, float | None], universe: Universe
+) -> FloatArray:
+    """Return each partition's deviation in bytes/s; 0 where it is unknown.
+
+    Raises BadProblem for one that is negative or infinite.
+    """
+    if isinstance(deviations, Measured):
+        column = np.nan_to_num(deviations.column(universe), posinf=math.inf)
+    elif not deviations:
+        return np.zeros(len(universe))
+    else:
+        given = [deviations.get(name) or 0.0 for name in universe.names()]
+        column = np.array(given, dtype=np.float64)
+    for item in np.flatnonzero(~((column >= 0) & np.isfinite(column))).tolist():
+        raise BadProblem(
+            f"deviation of {universe.name(item)} is {column[item]} bytes/s; "
+            "it must be finite and not negative, or None if unknown"
+        )
+    return column
+
+
 def _known(value: float) -> float | None:
     return None if math.isnan(value) else value

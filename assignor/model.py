@@ -64,13 +64,17 @@ class Load:
     """What was measured: write speed in bytes/s and lag in records.
 
     A partition that is absent, or whose speed is None, is *unknown*: its weight falls back to the
-    mean of its topic, then to the mean of all, then to 1.
+    mean of its topic, then to the mean of all, then to 1. `deviations` say how much a speed may
+    change until the next decision (bytes/s, standard deviation); what is not known stays.
     """
 
     speeds: Mapping[TopicPartition, float | None] = field(
         default_factory=dict[TopicPartition, float | None]
     )
     lags: Mapping[TopicPartition, float | None] = field(
+        default_factory=dict[TopicPartition, float | None]
+    )
+    deviations: Mapping[TopicPartition, float | None] = field(
         default_factory=dict[TopicPartition, float | None]
     )
 

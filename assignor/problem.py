@@ -16,7 +16,7 @@ from itertools import pairwise
 import numpy as np
 
 from trimtab.assignor.errors import BadProblem
-from trimtab.assignor.measured import lags_of, speeds_of
+from trimtab.assignor.measured import deviations_of, lags_of, speeds_of
 from trimtab.assignor.model import (
     NOBODY,
     BoolArray,
@@ -25,6 +25,7 @@ from trimtab.assignor.model import (
     IntArray,
     Load,
     Member,
+    Outlook,
     Policy,
     Problem,
     TopicPartition,
@@ -116,6 +117,7 @@ def frame_census(there: Census, load: Load, policy: Policy, *, spare: bool = Fal
         capacity=np.array([own_capacity(m, policy) * policy.headroom for m in members]),
         subscribed=reads,
         spare=policy.capacity * policy.headroom if spare else None,
+        outlook=Outlook(np.zeros(len(item)), deviations_of(load.deviations, universe)[item] ** 2),
     )
     unassigned = np.flatnonzero(~is_read).astype(np.int32)
     known = known[item]

@@ -82,7 +82,8 @@ class ControlTopics:
         speeds = Measured({topic: s.speed for topic, s in newest.items()})
         lags = Measured({topic: s.lag for topic, s in newest.items()})
         known = {**self._lags, **dict(lags.pairs())} if self._lags else lags
-        return View(Load(speeds, known), self.plan)
+        deviations = Measured({topic: s.deviation for topic, s in newest.items()})
+        return View(Load(speeds, known, deviations), self.plan)
 
     def take(self, message: Message) -> None:
         """Take in one record of a control topic."""
@@ -168,13 +169,18 @@ class _Columns(NamedTuple):
     time: float
     speed: Column
     lag: Column
+    deviation: Column
 
 
 def _columns(measured: WriteSpeeds) -> _Columns:
     speed = {n: s.weight for n, s in measured.partitions.items()}
     lag = {n: s.backlog_records for n, s in measured.partitions.items()}
+    deviation = {n: s.deviation_bytes_per_s for n, s in measured.partitions.items()}
     return _Columns(
-        measured.time, Column.of(speed), Column.of({n: v for n, v in lag.items() if v is not None})
+        measured.time,
+        Column.of(speed),
+        Column.of({n: v for n, v in lag.items() if v is not None}),
+        Column.of(deviation),
     )
 
 

@@ -14,6 +14,7 @@ from trimtab.sidecar.observation import GroupView
 from trimtab.sidecar.sampler import Sampler
 from trimtab.sidecar.settings import Settings
 from trimtab.sidecar.speeds import Drain, Meter, Readings, Window, needed
+from trimtab.sidecar.swings import Swings
 
 REMEMBERED: Final = 60.0
 """Seconds for which a topic that the group has read belongs to it although nobody reads it now."""
@@ -53,6 +54,7 @@ class Monitor:
         self._meter = Meter(window, growth=window if by_size else None)
         self._sampler = None if by_size else Sampler(settings.client)
         self._log_dirs = LogDirs(settings.client, settings.timeout) if by_size else None
+        self._swings = Swings(settings.window)
         self._drain = Drain(settings.drain_target, settings.backlog_allowance)
         self._read: dict[str, float] = {}  # topic -> when somebody read it
         self._leaders: Mapping[TopicPartition, int] = {}
@@ -79,7 +81,9 @@ class Monitor:
         readings, more = self._readings(commits)
         self._meter = self._meter.add(self._clock.monotonic(), readings)
         room = self._settings.policy.room
-        speeds = needed(self._meter.measure(readings), self._drain, room)
+        measured = self._meter.measure(readings)
+        self._swings = self._swings.seen(self._clock.monotonic(), measured)
+        speeds = needed(self._swings.marked(measured), self._drain, room)
         return Measurement(speeds, group, commits.notes, trouble + more)
 
     def close(self) -> None:

@@ -73,7 +73,8 @@ class Situation:
             for p, s in self.seen.speeds.items()
             if s.backlog_records is not None
         }
-        return Load({p: instead if w is None else w for p, w in speeds.items()}, lags)
+        deviations = {p: s.deviation_bytes_per_s for p, s in self.seen.speeds.items()}
+        return Load({p: instead if w is None else w for p, w in speeds.items()}, lags, deviations)
 
     def group(self, draining: Iterable[str] = (), *, with_draining: bool = True) -> Group:
         """Return our members, with these and the plan's draining; pending ones count."""
