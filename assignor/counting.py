@@ -42,6 +42,7 @@ def _needed(problem: Problem) -> tuple[IntArray, int]:
     missing = total - room * (1 + TOLERANCE)
     if missing > 0 or not kept:
         added = max(1, math.ceil(missing / ((problem.spare or math.inf) * (1 + TOLERANCE))))
+        added = min(added, len(problem.weight))  # more would have nothing to read
     else:
         added = int(not problem.subscribed[problem.topic].any(axis=1).all())
     if not added:

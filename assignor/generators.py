@@ -59,7 +59,7 @@ class Zipf:
     The mean speed of the r-th busiest is proportional to r^-`exponent`; which partition that is,
     is chance. The wave goes up and down by the share `wave` once in `day` ticks, each partition up
     to `phase` of a day early or late. `noise` is the relative change of a tick (its standard
-    deviation), `consumers` the mean load in capacities before the hottest are clamped to one.
+    deviation), `load` the mean of a partition in capacities, before the hottest are clamped to one.
     """
 
     partitions: int = 200
@@ -71,13 +71,13 @@ class Zipf:
     day: float = 250.0
     phase: float = 0.1
     noise: float = 0.05
-    consumers: float = 60.0
+    load: float = 0.3
 
     def stream(self, rng: np.random.Generator) -> Stream:
         """Return the stream. Raises BadStream for a shape that makes no sense."""
         _check("Zipf load", self, at_least_0=("exponent", "wave", "phase", "noise"))
         share = np.arange(1, self.partitions + 1, dtype=np.float64) ** -self.exponent
-        mean = rng.permutation(share / share.sum() * self.consumers * self.capacity)
+        mean = rng.permutation(share / share.mean() * self.load * self.capacity)
         late = rng.uniform(-self.phase, self.phase, self.partitions)
         angle = 2 * np.pi * (np.arange(self.ticks)[:, None] / self.day - late)
         speeds = mean * (1 + self.wave * np.sin(angle)) * _noise(rng, self)

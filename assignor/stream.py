@@ -7,12 +7,15 @@ come and go.
 import json
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from trimtab.assignor.errors import BadStream
 from trimtab.assignor.model import FloatArray, TopicPartition
+
+FASTEST: Final = 1e15
+"""Bytes/s that no partition writes; sums of anything below are far from overflowing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +82,8 @@ def _speed(where: str, speed: Any) -> float:
         raise BadStream(
             f"{where}: speed {_shown(speed)} must be a finite number from 0 on, bytes/s"
         )
+    if speed > FASTEST:
+        raise BadStream(f"{where}: speed {_shown(speed)} is above {FASTEST:g} bytes/s; mend it")
     return float(speed)
 
 

@@ -48,8 +48,8 @@ def recommend(candidates: Sequence[Candidate], limit: float) -> Recommendation |
 def _least_late(candidates: Sequence[Candidate], limit: float) -> Recommendation:
     chosen = min(candidates, key=lambda c: (c.summary.late_percent, c.summary.consumer_hours))
     reason = (
-        f"none of the {_settings(len(candidates))} keeps late traffic at {limit:g} %; this one "
-        f"comes closest with {chosen.summary.late_percent:.2f} %, for "
+        f"none of the {_settings(len(candidates))} keeps late traffic at {limit:g} % or less; "
+        f"this one comes closest with {chosen.summary.late_percent:.2f} %, for "
         f"{chosen.summary.consumer_hours:.1f} consumer-hours"
     )
     return Recommendation(chosen, within=False, reason=reason)

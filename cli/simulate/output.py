@@ -66,7 +66,7 @@ def advice(found: Findings, capacity: str | None, *, tried: bool) -> list[str]:
         return lines
     chosen = found.advice.chosen
     hint = "" if tried else " (--recommend tries headrooms from 0.7 to 1)"
-    head = "Recommended" if found.advice.within else "Nothing keeps the limit; nearest to it"
+    head = "Recommended" if found.advice.within else "Nearest to the limit"
     lines += [f"{head}: {found.advice.reason}{hint}.", f"    heuristic: {chosen.name}"]
     lines += [f"    capacity: {given(found, capacity)}", f"    headroom: {chosen.headroom:g}"]
     return lines

@@ -70,6 +70,74 @@ def test_simulate_prints_a_table_for_people() -> None:
     assert "sticky" not in output
 
 
+SMALL = ("--ticks", "12", "--partitions", "12")
+
+
+@pytest.mark.parametrize("words", [("--zipf",), ("--flash-crowd",), ("--oversize",)])
+def test_the_last_line_is_for_machines(words: tuple[str, ...]) -> None:
+    """A table ends with RESULT and figures in stated units, one object a heuristic."""
+    names = ("--heuristic", "mbf", "keda", "range")
+    lines = call("simulate", *words, *SMALL, *names).output.splitlines()
+    assert lines[-1].startswith("RESULT {")
+    result = json.loads(lines[-1].removeprefix("RESULT "))
+    assert list(result["heuristics"]) == ["mbf", "keda", "range"]
+    assert result["heuristics"]["mbf"]["cbs_percent"] == 0
+    assert result["heuristics"]["keda"]["over_l2_percent"] is None
+    assert result["heuristics"]["range"]["consumer_hours"] > 0
+    assert result["recommended"]["heuristic"] == "mbf"
+
+
+def test_shapes_reach_the_generator() -> None:
+    """--shape changes what is made up, and is checked."""
+    words = ("simulate", "--zipf", *SMALL, "--heuristic", "mbf", "--format", "json")
+    flat = call(*words, "--shape", "exponent=0", "--shape", "wave=2").stdout
+    assert json.loads(flat)["heuristics"] != json.loads(call(*words).stdout)["heuristics"]
+    assert "--shape nope is not known" in str(call(*words, "--shape", "nope=1").exception)
+    assert "must be a number" in str(call(*words, "--shape", "day=x").exception)
+
+
+def test_several_seeds_are_compared() -> None:
+    """Several streams give means, each stream's lists, and who is better in how many of them."""
+    words = ("--random-walk", "15", *SMALL, "--seeds", "3", "--heuristic", "mwf", "bfd")
+    told = json.loads(call("simulate", *words, "--format", "json").stdout)
+    assert told["streams"] == len(told["heuristics"]["mwf"]["streams"]) == 3
+    (found,) = told["against"]
+    assert (found["heuristic"], found["against"]) == ("bfd", "mwf")
+    assert 0 <= found["better"] <= found["cbs_no_higher"] <= 3
+    assert "3 of 3" in call("simulate", *words).output
+
+
+def test_a_recommendation_tries_headrooms() -> None:
+    """--recommend goes through seven headrooms and says which lines to write."""
+    words = ("--random-walk", "15", *SMALL, "--heuristic", "mwf", "keda", "--recommend")
+    output = call("simulate", *words, "--late-limit", "100", "--capacity", "2 MB/s").output
+    assert "7 simulated settings" in output
+    assert "    heuristic: mwf\n    capacity: 2 MB/s\n    headroom: 1\n" in output
+    crowd = ("--flash-crowd", "--ticks", "40", "--heuristic", "mwf", "--recommend")
+    assert "Nearest to the limit: none of" in call("simulate", *crowd, "--late-limit", "0").output
+
+
+def test_partitions_beyond_a_consumer_are_told() -> None:
+    """No placement cures a partition that writes more than a consumer sustains; it is said."""
+    output = call("simulate", "--oversize", *SMALL, "--heuristic", "mbf").output
+    assert "more than one consumer sustains" in output
+
+
+def test_the_report_stands_alone(tmp_path: Path) -> None:
+    """The HTML holds its plots, takes nothing from elsewhere, and follows the reader's theme."""
+    file = tmp_path / "report.html"
+    names = ("--heuristic", "mbf", "mwf", "sticky", "keda")
+    assert call("simulate", "--zipf", *SMALL, *names, "--html", str(file)).exit_code == 0
+    page = file.read_text()
+    assert page.count('<svg role="img" aria-label="') == 3
+    assert "prefers-color-scheme: dark" in page
+    assert "#0a0001" not in page
+    assert "var(--series-1)" in page
+    outside = ('src="', "<script", "<link", "url(http")
+    assert [word for word in outside if word in page] == []
+    assert '<th scope="row">sticky' in page
+
+
 def test_a_saved_walk_replays_to_the_same_end(tmp_path: Path) -> None:
     """--save writes the stream that --stream reads back."""
     file = str(tmp_path / "walk.json")
@@ -92,6 +160,12 @@ def test_a_saved_walk_replays_to_the_same_end(tmp_path: Path) -> None:
         (("--random-walk", "5", "--save", "no/such/folder/x"), "cannot be written"),
         (("--random-walk", "5", "--capacity", "lots"), "--capacity: 'lots' is not understood"),
         (("--random-walk", "5", "--capacity", "0"), "--capacity '0' must be above 0"),
+        (("--random-walk", "5", "--headroom", "1.1"), "--headroom 1.1 must be"),
+        (("--random-walk", "5", "--tick", "0"), "--tick '0' must be above 0"),
+        (("--random-walk", "5", "--shape", "day=1"), "a random walk's only shape is its"),
+        (("--zipf", "--oversize"), "either --stream FILE or --random-walk"),
+        (("--zipf", "--html", "no/such/folder/x"), "--html: no/such/folder/x cannot be written"),
+        (("--stream", "x", "--capacity", "1", "--seeds", "2"), "leave out --stream"),
     ],
 )
 def test_simulate_refuses_bad_settings(words: tuple[str, ...], said: str) -> None:
@@ -109,5 +183,10 @@ def test_simulate_names_unknown_heuristics_and_bad_streams(tmp_path: Path) -> No
     assert isinstance(
         call("simulate", "--stream", str(file), "--capacity", "1").exception, BadStream
     )
+    file.write_text("[{}]")
+    nobody = call("simulate", "--stream", str(file), "--capacity", "1").exception
+    assert isinstance(nobody, BadStream)
+    assert "names no partition" in str(nobody)
+    assert call("simulate", "--random-walk", "5", "--seeds", "0").exit_code == 2
     unknown = call("simulate", "--random-walk", "5", "--heuristic", "nope").exception
     assert isinstance(unknown, UnknownHeuristic)

@@ -9,9 +9,12 @@ import pytest
 from trimtab.assignor import (
     NOBODY,
     BadStream,
+    FlashCrowd,
+    Oversize,
     Stream,
     TopicPartition,
     Walk,
+    Zipf,
     cardinal_bin_score,
     get,
     lower_bound,
@@ -106,6 +109,7 @@ def test_an_empty_tick_needs_nobody() -> None:
         ('[{}, {"a": {"0": -1}}]', "tick 1, a-0: speed -1 must be a finite number"),
         ('[{"a": {"0": NaN}}]', "tick 0, a-0: speed NaN must be a finite number"),
         ('[{"a": {"0": "7"}}]', 'tick 0, a-0: speed "7" must be a finite number'),
+        ('[{"a": {"0": 1e300}}]', r"tick 0, a-0: speed 1e\+300 is above"),
         ('[{"a": {"0": true}}]', "tick 0, a-0: speed true must be a finite number"),
     ],
 )
@@ -219,3 +223,61 @@ def test_the_published_scores_are_reproduced(delta: float) -> None:
     for name, (cbs, mean_r) in PUBLISHED[delta].items():
         assert 100 * excess[name] == pytest.approx(cbs, abs=0.5)
         assert mean_r_score([t.r_score for t in runs[name]]) == pytest.approx(mean_r, rel=0.05)
+
+
+@pytest.mark.parametrize("generator", [Zipf, FlashCrowd, Oversize])
+def test_generators_make_what_they_say(generator: type[Zipf | FlashCrowd | Oversize]) -> None:
+    """200 partitions of 500 ticks, seeded, that need 45 to 85 consumers on average."""
+    speeds = generator().stream(np.random.default_rng(1)).speeds
+    assert speeds.shape == (500, 200)
+    assert speeds.min() >= 0
+    assert np.array_equal(speeds, generator().stream(np.random.default_rng(1)).speeds)
+    assert 45 < speeds.sum(axis=1).mean() / 100 < 85
+    twice = generator(capacity=200.0).stream(np.random.default_rng(1)).speeds
+    assert twice == pytest.approx(2 * speeds)
+
+
+def test_zipf_is_skewed_and_has_a_day() -> None:
+    """Means fall like a power of the rank; the load rises and falls once a day."""
+    calm = Zipf(exponent=1, phase=0, noise=0, clamped=False, day=100, ticks=200)
+    speeds = calm.stream(np.random.default_rng(0)).speeds
+    means = np.sort(speeds.mean(axis=0))[::-1]
+    assert means[0] / means[9] == pytest.approx(10)
+    total = speeds.sum(axis=1)
+    assert total.max() / total.min() == pytest.approx(3, rel=0.01)
+    assert total[:100] == pytest.approx(total[100:])
+
+
+def test_a_flash_crowd_multiplies_a_share() -> None:
+    """While a crowd is there, some partitions write three times as much as in quiet."""
+    crowd = FlashCrowd(noise=0, clamped=False)
+    speeds = crowd.stream(np.random.default_rng(0)).speeds
+    ratio = speeds / speeds.min(axis=0)
+    assert np.unique(ratio.round(6)).tolist() == [1, 3]
+    assert 0.1 < (ratio > 2).any(axis=1).mean() < 0.6
+
+
+def test_oversize_partitions_exceed_a_consumer() -> None:
+    """A tenth of the partitions go up to 2.5 capacities, the others to half of one."""
+    peaks = Oversize().stream(np.random.default_rng(0)).speeds.max(axis=0)
+    assert peaks.max() <= 250
+    assert (peaks > 100).sum() == 20
+    assert np.sort(peaks)[179] <= 50
+
+
+@pytest.mark.parametrize(
+    ("nonsense", "said"),
+    [
+        (Zipf(exponent=-1), "exponent is -1"),
+        (Zipf(day=0), "day is 0"),
+        (FlashCrowd(share=float("nan")), "share is nan"),
+        (FlashCrowd(factor=float("inf")), "factor is inf"),
+        (Oversize(partitions=0), "0 partitions"),
+    ],
+)
+def test_a_shape_that_makes_no_sense_is_refused(
+    nonsense: Zipf | FlashCrowd | Oversize, said: str
+) -> None:
+    """BadStream names the field."""
+    with pytest.raises(BadStream, match=said):
+        nonsense.stream(np.random.default_rng(0))
