@@ -27,26 +27,31 @@ def draw(path: Path, rows: dict[str, dict[str, dict[str, Any]]]) -> None:
 
 
 def _times(cells: dict[str, Any]) -> dict[str, float | None]:
-    """Return the time of each peer, the second round included; None where it took too long."""
+    """Return the time of each peer; None where it took too long.
+
+    A cooperative peer needs its second round only where something moves between the living.
+    """
     names = [k.removesuffix(ENDING) for k in cells if k.endswith(ENDING) and "_second" not in k]
-    return {
-        name: None
-        if cells[name + ENDING] is None
-        else cells[name + ENDING] + cells.get(f"{name}_second{ENDING}", 0)
-        for name in names
-    }
+    return {name: _time(cells, name) for name in names}
+
+
+def _time(cells: dict[str, Any], name: str) -> float | None:
+    first: float | None = cells[name + ENDING]
+    if first is None or not cells[f"{name}_moves"]:
+        return first
+    second: float = cells.get(f"{name}_second{ENDING}", 0)
+    return first + second
 
 
 def _bars(axis: Any, title: str, cells: dict[str, Any]) -> None:
     times = _times(cells)
     longest = max((t for t in times.values() if t is not None), default=1.0)
     names = list(times)[::-1]
-    widths = [longest * 2 if times[n] is None else times[n] for n in names]
+    widths = [longest * 1.2 if times[n] is None else times[n] for n in names]
     colours = [OURS if n.startswith("trimtab") else THEIRS for n in names]
     bars = axis.barh(names, widths, color=colours)
-    labels = ["over the limit" if times[n] is None else f"{times[n]:,.0f}" for n in names]
+    labels = ["too long" if times[n] is None else f"{times[n]:,.3g}" for n in names]
     axis.bar_label(bars, labels, padding=2, fontsize=7)
-    axis.set_xscale("log")
     axis.margins(x=0.25)
     axis.tick_params(labelsize=7)
     axis.set_title(title, fontsize=9)
