@@ -90,7 +90,8 @@ def _setting(found: Findings, capacity: str | None) -> str:
     return (
         f"{several}{partitions} partitions and {ticks} ticks of {setup.tick:g} s; a consumer "
         f"sustains {given(found, capacity)} and is filled to {setup.headroom:.0%}; a moved "
-        f"partition pauses {setup.pause:g} s; late is behind {setup.late:g} s."
+        f"partition pauses {setup.pause:g} s; a byte is late behind one that has waited "
+        f"{setup.late:g} s."
     )
 
 
