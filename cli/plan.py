@@ -44,7 +44,7 @@ def plan(  # noqa: PLR0913 - typer: one parameter an option
     source: options.Source = None,
     certify: options.Certify = False,
     time_limit: options.TimeLimit = "10 s",
-    moves_cost: options.MovesCost = None,
+    move_cost: options.MoveCost = None,
     config: options.Config = None,
     kafka: options.Kafka = None,
     output: options.Output = options.Format.TABLE,
@@ -72,18 +72,23 @@ def plan(  # noqa: PLR0913 - typer: one parameter an option
         "topics": topics,
         "headroom": headroom,
         "source": source,
-        "moves_cost": moves_cost,
+        "move_cost": move_cost,
         "kafka": pairs("--kafka", kafka) or None,
     }
     settings, known = _settings(config, flags, capacity, seconds)
     found = _survey(settings)
     settings = _with_plan(settings, found) if not known else settings
-    made = rows(found, wanted or names(), settings.policy.placement, SHOWN)
+    made = rows(found, wanted or _all(settings, names()), settings.policy.placement, SHOWN)
     certified = _certified(found, settings, made, limit) if certify else None
     if output is options.Format.JSON:
         typer.echo(json.dumps(_body(found, settings, made, certified), indent=2))
     else:
         _print(found, settings, made, certified)
+
+
+def _all(settings: "Settings", names: tuple[str, ...]) -> list[str]:
+    """Return every heuristic, with steady as it is tuned."""
+    return [settings.chosen if name == "steady" else name for name in names]
 
 
 def _limit(text: str) -> float:

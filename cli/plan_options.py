@@ -45,7 +45,10 @@ Certify: TypeAlias = Annotated[
     bool, typer.Option("--certify", help="Tell how far each is from the optimum, at most.")
 ]
 TimeLimit: TypeAlias = Annotated[str, typer.Option(help="For --certify; a bound holds anyway.")]
-MovesCost: TypeAlias = Annotated[
-    float | None,
-    typer.Option(min=0.0, help="For --certify: consumers that R 1 is worth; 0.5."),
+MoveCost: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        help="Tunes steady: how long you would keep one consumer more rather than move one "
+        'consumer\'s load; "15 s" is what balanced does.'
+    ),
 ]

@@ -41,6 +41,7 @@ def sidecar(  # noqa: PLR0913 - typer: one parameter an option
     capacity: options.Capacity = None,
     headroom: options.Headroom = None,
     heuristic: options.Heuristic = None,
+    move_cost: options.MoveCost = None,
     source: options.Source = None,
     window: options.Window = None,
     interval: options.Interval = None,
@@ -69,7 +70,7 @@ def sidecar(  # noqa: PLR0913 - typer: one parameter an option
 
         trimtab sidecar restart --state run
     """
-    del bootstrap, group, topics, capacity, headroom, heuristic, source, window, interval
+    del bootstrap, group, topics, capacity, headroom, heuristic, move_cost, source, window, interval
     del least, most, cool_down, stabilise_out, stabilise_in, target, worker_config, host, port
     if action is Do.RESTART:
         _restart(state)

@@ -18,7 +18,14 @@ Capacity: TypeAlias = Annotated[
     str | None, typer.Option(help='What one consumer sustains, end to end: "2.3 MB/s".')
 ]
 Headroom: TypeAlias = Annotated[float | None, typer.Option(help="Share of it to fill; 0.9.")]
-Heuristic: TypeAlias = Annotated[str | None, typer.Option(help="See `trimtab heuristics`; mbf.")]
+Heuristic: TypeAlias = Annotated[str | None, typer.Option(help="See `trimtab heuristics`; steady.")]
+MoveCost: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        help="Tunes steady: how long you would keep one consumer more rather than move one "
+        'consumer\'s load; "15 s" is what balanced does.'
+    ),
+]
 Source: TypeAlias = Annotated[str | None, typer.Option(help="offsets (default) or log-dirs.")]
 Window: TypeAlias = Annotated[str | None, typer.Option(help='Of the write speed; "30 s".')]
 Interval: TypeAlias = Annotated[str | None, typer.Option(help='Between decisions; "10 s".')]

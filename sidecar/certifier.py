@@ -81,7 +81,7 @@ class Certifier:
 
     def _certify(self, seen: Observation, plan: GroupPlan) -> None:
         settings = self._settings
-        begun, name = self._clock.monotonic(), settings.heuristic
+        begun, name = self._clock.monotonic(), settings.chosen
         at = situation(seen, settings.policy, plan)
         asked = (
             at.group(with_draining=False),

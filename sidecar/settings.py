@@ -5,7 +5,6 @@ one, and settings that contradict each other are named together. `kafka` holds l
 (TLS, SASL); nothing of it is ever shown.
 """
 
-import math
 import re
 import sys
 from collections.abc import Iterable, Mapping
@@ -19,6 +18,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from trimtab.assignor import registry
 from trimtab.assignor.control import PLAN_TOPIC, WRITE_SPEED_TOPIC
 from trimtab.assignor.model import Policy
+from trimtab.assignor.steady.knobs import knobs_of
 from trimtab.assignor.units import parse_rate, parse_seconds
 from trimtab.sidecar.errors import BadSetting
 from trimtab.sidecar.policy import ScalePolicy
@@ -71,6 +71,7 @@ class Settings(BaseModel):
     capacity: Rate  # of one consumer, end to end
     headroom: float = 0.9  # share of it that may be filled
     heuristic: str = registry.DEFAULT
+    move_cost: Seconds | None = None  # of one consumer, worth not moving one consumer's load
     source: Literal["offsets", "log-dirs"] = "offsets"
     window: Seconds = 30.0
     interval: Seconds = 10.0
@@ -91,7 +92,6 @@ class Settings(BaseModel):
 
     certify: bool = False
     certify_limit: Seconds = 10.0  # at most, of a thread beside the decisions
-    moves_cost: float = 0.5  # consumers that R 1 is worth to a certificate
 
     target: Literal["none", "process"] = "none"
     worker_config: Path | None = None
@@ -108,10 +108,26 @@ class Settings(BaseModel):
     port: int = 0  # a free one
 
     @property
+    def chosen(self) -> str:
+        """Return the heuristic that decides: `heuristic`, tuned where `move_cost` is given.
+
+        A decision stands for as long as changes are apart, so so many consumers may be kept.
+        """
+        if self.move_cost is None:
+            return self.heuristic
+        return f"steady:{self.move_cost / max(self.cool_down, self.interval):g}"
+
+    @property
+    def moves_cost(self) -> float:
+        """Return λ: how many consumers a move of one consumer's worth of load counts."""
+        name, _, preset = self.chosen.partition(":")
+        return knobs_of(preset if name == "steady" else "").move_cost
+
+    @property
     def policy(self) -> ScalePolicy:
         """Return what the decision goes by."""
         return ScalePolicy(
-            placement=Policy(self.heuristic, self.capacity, self.headroom, consolidate=True),
+            placement=Policy(self.chosen, self.capacity, self.headroom, consolidate=True),
             least=self.min,
             most=self.max,
             step_out=self.step_out,
@@ -165,7 +181,7 @@ def load(file: Path | None, flags: Mapping[str, Any]) -> Settings:
     problems = [text for broken, text in _contradictions(settings) if broken]
     if problems:
         raise BadSetting("; ".join(problems))
-    registry.get(settings.heuristic)
+    registry.get(settings.chosen)
     if settings.offset_reset is None:
         return settings.model_copy(update={"offset_reset": _reset(settings.worker_config)})
     return settings
@@ -235,9 +251,10 @@ def _contradictions(s: Settings) -> Iterable[tuple[bool, str]]:
     yield s.drain_target <= 0, "drain-target must be above 0"
     yield s.timeout <= 0, "timeout must be above 0"
     yield s.certify_limit <= 0, "certify-limit must be above 0"
+    yield s.move_cost is not None and s.move_cost <= 0, "move-cost must be above 0"
     yield (
-        not 0 <= s.moves_cost < math.inf,
-        f"moves-cost={s.moves_cost} must be a finite number from 0 on",
+        s.move_cost is not None and s.heuristic != "steady",
+        f"move-cost tunes steady, but heuristic={s.heuristic}; leave one of the two out",
     )
     short = f"window={s.window:g} s is less than twice interval={s.interval:g} s; make it longer"
     yield s.window < 2 * s.interval, short

@@ -105,7 +105,10 @@ def test_promises() -> None:
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("stikcy", "heuristic 'stikcy' is not known; did you mean 'sticky'\\? there is: steady, nf,"),
+        (
+            "stikcy",
+            "heuristic 'stikcy' is not known; did you mean 'sticky'\\? there is: steady, nf,",
+        ),
         ("mfb", "did you mean 'mbf'"),
         ("lagaware", "did you mean 'lag-aware'"),
         ("", "heuristic '' is not known; there is: steady"),

@@ -64,7 +64,7 @@ def test_an_unknown_name_is_told_at_once(plan: Any) -> None:
 
 def test_each_heuristic_is_certified(plan: Any) -> None:
     """The JSON has value, bound and gap of each; they agree with consumers and R."""
-    words = ("--certify", "--moves-cost", "0.25", "--format", "json", "--heuristic", "mbf", "bfd")
+    words = ("--certify", "--move-cost", "7.5 s", "--format", "json", "--heuristic", "mbf", "bfd")
     code, out, _ = plan(found(*SPEEDS), *words)
     assert code == 0
     assert json.loads(out)["certify"]["moves_cost"] == 0.25

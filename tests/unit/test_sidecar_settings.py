@@ -37,6 +37,14 @@ def test_flags_win_over_the_file(tmp_path: Path) -> None:
     assert settings.kafka == {"sasl.username": "me", "a": 2}
 
 
+def test_a_move_is_paid_for_in_time_of_a_consumer() -> None:
+    """15 s of a consumer, where changes are 30 s apart, is half a consumer until the next one."""
+    settings = load(None, {**GOOD, "move-cost": "15 s", "cool-down": "30 s"})
+    assert settings.policy.placement.heuristic == "steady:0.5"
+    assert settings.moves_cost == 0.5
+    assert load(None, {**GOOD, "heuristic": "steady:calm"}).moves_cost > settings.moves_cost
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [
@@ -48,6 +56,9 @@ def test_flags_win_over_the_file(tmp_path: Path) -> None:
         ({"headroom": 1.5}, "headroom=1.5"),
         ({"dead-band": 1}, "dead-band=1"),
         ({"heuristic": "mbb"}, "did you mean 'mbf'"),
+        ({"heuristic": "steady:clam"}, "did you mean 'calm'"),
+        ({"heuristic": "mbf", "move-cost": "15 s"}, "leave one of the two out"),
+        ({"move-cost": 0}, "move-cost must be above 0"),
         ({"target": "kubernets"}, "target"),
         ({"source": "disk"}, "source"),
         ({"window": "2 s", "interval": "2 s"}, "window=2 s"),

@@ -1,0 +1,182 @@
+"""What looking further ahead would buy `steady`: forecasts beside the variance that it uses.
+
+Each forecast says how the speeds will change until the next tick; the rest of the decision is the
+same. `nothing` looks at the present only, `kept` is what `trimtab.assignor.forecast` does (expects
+no change, but knows its size), `perfect` knows the next speeds. The figure is the objective,
+consumers + λ · R, as a mean over the ticks, in percent of `kept`'s: below 100 is better.
+
+    python benchmarks/bench_lookahead.py [--seeds 3] [--ticks 300]
+"""
+
+import argparse
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from itertools import product
+
+import numpy as np
+from harness import result
+from rich.console import Console
+from rich.table import Table
+
+from trimtab.assignor.forecast import Changes
+from trimtab.assignor.generators import FlashCrowd, Generator, Walk, Zipf
+from trimtab.assignor.model import NOBODY, FloatArray, Outlook, Problem
+from trimtab.assignor.score import r_score
+from trimtab.assignor.steady.knobs import PRESETS
+from trimtab.assignor.steady.pack import pack
+
+CAPACITY = 100.0
+FIRST_SEED = 400  # nothing was tuned on these
+LEVELS = 20
+QUICK = 0.2  # weight of the newest change in a trend
+
+Forecast = Callable[[FloatArray, int, Outlook], Outlook]
+"""From all speeds (N, P), a tick, and what `kept` expects, to what is expected."""
+
+
+def kept(_speeds: FloatArray, _tick: int, outlook: Outlook) -> Outlook:
+    return outlook
+
+
+def nothing(_speeds: FloatArray, _tick: int, outlook: Outlook) -> Outlook:
+    return Outlook(outlook.drift, np.zeros_like(outlook.variance))
+
+
+def two_ticks(_speeds: FloatArray, _tick: int, outlook: Outlook) -> Outlook:
+    return Outlook(outlook.drift, 2 * outlook.variance)
+
+
+def four_ticks(_speeds: FloatArray, _tick: int, outlook: Outlook) -> Outlook:
+    return Outlook(outlook.drift, 4 * outlook.variance)
+
+
+def own_trend(speeds: FloatArray, tick: int, outlook: Outlook) -> Outlook:
+    """Half of each partition's exponentially weighted change goes on."""
+    past = np.diff(speeds[max(0, tick - 20) : tick + 1], axis=0)
+    weight = QUICK * (1 - QUICK) ** np.arange(len(past))[::-1]
+    return Outlook(0.5 * weight @ past, outlook.variance)
+
+
+def common_growth(speeds: FloatArray, tick: int, outlook: Outlook) -> Outlook:
+    """All grow as the sum did lately: the slope of a daily wave."""
+    sums = speeds[max(0, tick - 20) : tick + 1].sum(axis=1)
+    growth = np.diff(sums) / np.maximum(sums[:-1], 1e-9)
+    weight = QUICK * (1 - QUICK) ** np.arange(len(growth))[::-1]
+    return Outlook(speeds[tick] * (weight @ growth), outlook.variance)
+
+
+def by_level(speeds: FloatArray, tick: int, outlook: Outlook) -> Outlook:
+    """What is high falls, what is low rises: the mean change at each level, of all partitions."""
+    past, change = speeds[:tick].ravel(), np.diff(speeds[: tick + 1], axis=0).ravel()
+    top = speeds[: tick + 1].max() or 1.0
+    level = np.minimum((past / top * LEVELS).astype(int), LEVELS - 1)
+    seen = np.bincount(level, minlength=LEVELS)
+    mean = np.bincount(level, change, minlength=LEVELS) / (seen + 200)  # little seen counts little
+    now = np.minimum((speeds[tick] / top * LEVELS).astype(int), LEVELS - 1)
+    return Outlook(mean[now], outlook.variance)
+
+
+def day_before(speeds: FloatArray, tick: int, outlook: Outlook) -> Outlook:
+    """The sum changes as it did a day ago (the wave's 250 ticks), once there is history."""
+    ago = tick - 250
+    if ago < 0:
+        return outlook
+    sums = speeds[ago : ago + 2].sum(axis=1)
+    return Outlook(speeds[tick] * (sums[1] / max(sums[0], 1e-9) - 1), outlook.variance)
+
+
+def perfect(speeds: FloatArray, tick: int, outlook: Outlook) -> Outlook:
+    return Outlook(speeds[min(tick + 1, len(speeds) - 1)] - speeds[tick], outlook.variance)
+
+
+FORECASTS: dict[str, Forecast] = {
+    "nothing": nothing,
+    "kept": kept,
+    "two ticks": two_ticks,
+    "four ticks": four_ticks,
+    "own trend": own_trend,
+    "common growth": common_growth,
+    "by level": by_level,
+    "day before": day_before,
+    "perfect": perfect,
+}
+
+
+def streams(ticks: int) -> dict[str, Generator]:
+    return {
+        "walk δ=5": Walk(delta=5, ticks=ticks),
+        "walk δ=15": Walk(delta=15, ticks=ticks),
+        "walk δ=25": Walk(delta=25, ticks=ticks),
+        "zipf, daily wave": Zipf(ticks=max(ticks, 500)),  # two days
+        "flash crowd": FlashCrowd(ticks=ticks),
+    }
+
+
+def run(job: tuple[str, str, str, int, int]) -> tuple[float, float]:
+    """Return the mean consumers and R of one preset with one forecast on one stream."""
+    stream, preset, forecast, seed, ticks = job
+    speeds = streams(ticks)[stream].stream(np.random.default_rng(seed)).speeds
+    changes = Changes.none(speeds.shape[1])
+    owner = np.full(speeds.shape[1], NOBODY, dtype=np.int32)
+    consumers, scores = [], []
+    for tick, speed in enumerate(speeds):
+        changes = changes.seen(speed)
+        outlook = FORECASTS[forecast](speeds, tick, changes.outlook(speed))
+        after = pack(problem(speed, owner, outlook), PRESETS[preset])
+        scores.append(r_score(speed, owner, after, CAPACITY))
+        owner = np.unique(after, return_inverse=True)[1].astype(np.int32)
+        consumers.append(int(owner.max()) + 1)
+    return float(np.mean(consumers)), float(np.mean(scores))
+
+
+def problem(speed: FloatArray, owner: np.ndarray, outlook: Outlook) -> Problem:
+    members = int(owner.max()) + 1
+    return Problem(
+        weight=speed,
+        owner=owner,
+        topic=np.zeros(len(speed), dtype=np.int32),
+        lag=np.zeros(len(speed)),
+        capacity=np.full(members, CAPACITY),
+        subscribed=np.ones((1, members), dtype=np.bool_),
+        spare=CAPACITY,
+        outlook=outlook,
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--ticks", type=int, default=300)
+    given = parser.parse_args()
+    seeds = range(FIRST_SEED, FIRST_SEED + given.seeds)
+    cells = list(product(streams(1), ("balanced", "calm"), FORECASTS))
+    jobs = [(*cell, seed, given.ticks) for cell in cells for seed in seeds]
+    with ProcessPoolExecutor() as pool:
+        done = list(pool.map(run, jobs, chunksize=2))
+    means = np.array(done).reshape(len(cells), len(seeds), 2).mean(axis=1)
+    found = dict(zip(cells, means.tolist(), strict=True))
+    figures: dict[str, dict[str, dict[str, dict[str, float]]]] = {}
+    for preset in ("balanced", "calm"):
+        table = Table("stream", *FORECASTS, title=f"steady:{preset}, objective in % of kept's")
+        for stream in streams(1):
+            values = {
+                name: found[stream, preset, name][0]
+                + PRESETS[preset].move_cost * found[stream, preset, name][1]
+                for name in FORECASTS
+            }
+            percent = {name: 100 * value / values["kept"] for name, value in values.items()}
+            table.add_row(stream, *(f"{value:.2f}" for value in percent.values()))
+            figures.setdefault(preset, {})[stream] = {
+                name: {
+                    "consumers": round(found[stream, preset, name][0], 2),
+                    "mean_r": round(found[stream, preset, name][1], 3),
+                    "objective_percent_of_kept": round(percent[name], 3),
+                }
+                for name in FORECASTS
+            }
+        Console(width=140).print(table)
+    result(figures)
+
+
+if __name__ == "__main__":
+    main()

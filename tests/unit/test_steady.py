@@ -1,0 +1,85 @@
+"""What `steady` is for: few consumers, few moves, better than the paper's, and never worse."""
+
+import numpy as np
+import pytest
+
+from trimtab.assignor import Group, Load, Policy, get, size
+from trimtab.assignor.generators import Walk
+from trimtab.assignor.replay import Tick, replay
+from trimtab.assignor.steady.knobs import PRESETS, knobs_of, tuned
+
+NOBODY_THERE = Group((), ())
+
+
+def ticks(heuristic: str, delta: float, *, seed: int, count: int) -> list[Tick]:
+    stream = Walk(delta=delta, ticks=count).stream(np.random.default_rng(seed))
+    return list(replay(get(heuristic), stream, 100.0))
+
+
+def means(run: list[Tick]) -> tuple[float, float]:
+    return float(np.mean([t.r_score for t in run])), float(np.mean([t.consumers for t in run]))
+
+
+@pytest.mark.parametrize(
+    ("preset", "delta", "r_score", "consumers"),
+    [
+        ("tight", 5, 12.29, 104.47),
+        ("tight", 15, 16.47, 106.12),
+        ("tight", 25, 18.27, 105.10),
+        ("balanced", 5, 5.24, 107.67),
+        ("balanced", 15, 12.29, 108.07),
+        ("balanced", 25, 15.21, 106.55),
+        ("calm", 5, 1.79, 114.10),
+        ("calm", 15, 5.33, 116.00),
+        ("calm", 25, 7.81, 113.72),
+        ("lexicographic", 5, 11.58, 104.40),
+        ("lexicographic", 15, 16.00, 106.12),
+        ("lexicographic", 25, 17.60, 105.08),
+    ],
+)
+def test_no_change_makes_it_worse(
+    preset: str, delta: float, r_score: float, consumers: float
+) -> None:
+    """On a fixed stream R stays within 5 % of what it was, consumers within half a percent."""
+    found_r, found_consumers = means(ticks(f"steady:{preset}", delta, seed=7, count=60))
+    assert found_r <= 1.05 * r_score
+    assert found_consumers <= 1.005 * consumers
+
+
+@pytest.mark.parametrize("delta", [5.0, 15.0, 25.0])
+@pytest.mark.parametrize(
+    ("preset", "rival"), [("tight", "mbfp"), ("balanced", "mbf"), ("calm", "mwf")]
+)
+def test_each_preset_beats_its_rival_of_the_paper(preset: str, rival: str, delta: float) -> None:
+    """Less load moved with no more consumers, on a stream that it was not tuned on."""
+    ours = means(ticks(f"steady:{preset}", delta, seed=1234, count=80))
+    theirs = means(ticks(rival, delta, seed=1234, count=80))
+    assert ours[0] < 0.9 * theirs[0]
+    assert ours[1] <= theirs[1]
+
+
+@pytest.mark.parametrize("preset", sorted(PRESETS))
+def test_nothing_moves_where_nothing_changes(preset: str) -> None:
+    """With δ = 0 there is not one move after the first tick."""
+    assert not any(t.moved for t in ticks(f"steady:{preset}", 0, seed=3, count=20))
+
+
+def test_a_dearer_move_is_made_less_often() -> None:
+    """The one number trades consumers for moves, all the way."""
+    found = [means(ticks(f"steady:{cost}", 15, seed=5, count=40)) for cost in (0.1, 0.4, 1.5)]
+    rs, consumers = zip(*found, strict=True)
+    assert sorted(rs, reverse=True) == list(rs)
+    assert sorted(consumers) == list(consumers)
+
+
+def test_a_preset_is_a_point_on_the_curve() -> None:
+    """Tuning to a preset's move cost gives its foresight, too."""
+    for name in ("tight", "balanced", "calm"):
+        assert tuned(PRESETS[name].move_cost).foresight == pytest.approx(PRESETS[name].foresight)
+    assert knobs_of("") == PRESETS["balanced"]
+
+
+def test_an_empty_group_needs_nobody() -> None:
+    """No members and no partitions are a plan with neither."""
+    plan = size(NOBODY_THERE, Load(), Policy("steady"))
+    assert (plan.consumers, plan.moves) == (0, ())
