@@ -1,6 +1,7 @@
 """`trimtab simulate`: a stream of write speeds through heuristics, side by side, with queues."""
 
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -111,9 +112,13 @@ def _names(wanted: Sequence[str], against: Sequence[str]) -> list[str]:
 
 
 def _check_writable(file: Path | None) -> None:
-    """Raise SettingError if a report could not be written, before the long work and not after."""
+    """Raise SettingError if a report could not be written, before the long work and not after.
+
+    Without matplotlib it is ModuleNotFoundError, which the command turns into what to install.
+    """
     if file is None:
         return
+    import_module("matplotlib")
     try:
         file.open("ab").close()
     except OSError as error:
