@@ -31,6 +31,7 @@ check: .venv/.dev build/types ## format, lint, types, import contracts
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/pyright
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/cython-lint --max-line-length 100 assignor/steady
 	$(BIN)/lint-imports
 
 build/types: ## links that give the static checkers the installed names

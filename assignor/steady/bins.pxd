@@ -35,4 +35,6 @@ cdef class Bins:
     cdef void _unlink(self, int item, int number) noexcept nogil
     cdef void _weigh(self, int number) noexcept nogil
     cdef void _note(self, int item, int number) noexcept nogil
-    cdef int _sizes(self, int number, int joins, int leaves, double share, double *sizes) noexcept nogil
+    cdef int _sizes(
+        self, int number, int joins, int leaves, double share, double *sizes
+    ) noexcept nogil

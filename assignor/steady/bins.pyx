@@ -33,7 +33,7 @@ cdef class Bins:
     """Who reads what, while it is decided; starts with everything loose."""
 
     def __init__(self, problem, outlook, bin_cost, fare, risk_cost):
-        """Take a `Problem`, an `Outlook`, and prices: of a bin, of moving each item, of a byte/s."""
+        """Take a `Problem`, an `Outlook`, and prices: a bin, moving each item, a byte/s at risk."""
         cdef int added = 0 if problem.spare is None else len(problem.weight)
         self.items, self.members = len(problem.weight), len(problem.capacity)
         self.total = self.members + added
@@ -84,7 +84,10 @@ cdef class Bins:
         return self.home[item] >= 0 and self.home[item] != number
 
     cdef double danger(self, int number, int joins, int leaves) noexcept nogil:
-        """Return the price of what the bin is expected to evict next; -1 for none that joins or leaves."""
+        """Return the price of what the bin will evict next, as it is expected to.
+
+        `joins` and `leaves` are items to be thought in or away, -1 for none.
+        """
         cdef double load = self.load[number] + self.load_drift[number]
         cdef double variance = self.load_variance[number]
         cdef int count = self.count[number]
@@ -111,7 +114,9 @@ cdef class Bins:
         count = self._sizes(number, joins, leaves, (slack + 0.5 * deviation) / variance, sizes)
         return self.risk_cost * mean_evicted(sizes, count, slack, deviation)
 
-    cdef int _sizes(self, int number, int joins, int leaves, double share, double *sizes) noexcept nogil:
+    cdef int _sizes(
+        self, int number, int joins, int leaves, double share, double *sizes
+    ) noexcept nogil:
         """Sort what the partitions will weigh if the bin overflows, and return their number.
 
         Whatever made the bin overflow has grown itself: by its share of the variance.

@@ -51,21 +51,30 @@ cdef int _choose(Bins bins, int item, double fill) noexcept:
 
 def insert_emptiest(Bins bins, int[::1] order):
     """Place what is loose with the emptiest members; False if something found no room."""
-    cdef int i, item, number, best
-    cdef double room, most
+    cdef int i, number
     cdef bint done = True
     for i in range(order.shape[0]):
-        item = order[i]
-        if bins.bin[item] >= 0:
+        if bins.bin[order[i]] >= 0:
             continue
-        best, most = -1, -1.0
-        for number in range(bins.total):
-            if bins.count[number] == 0 or bins.has_room(item, number):
-                room = 1.0 - (bins.load[number] if bins.count[number] else 0.0) / bins.capacity[number]
-                if room > most and bins.reads(item, number):
-                    most, best = room, number
-        if best >= 0:
-            bins.put(item, best)
+        number = _emptiest(bins, order[i])
+        if number >= 0:
+            bins.put(order[i], number)
         else:
             done = False
     return done
+
+
+cdef int _emptiest(Bins bins, int item) noexcept:
+    """Return the emptiest member with room, the lowest of two; -1 if none has."""
+    cdef int number, best = -1
+    cdef double fill, least = 1e300
+    for number in range(bins.members):
+        if bins.count[number] == 0:
+            fill = 0.0 if bins.reads(item, number) else 1e300
+        elif bins.has_room(item, number):
+            fill = bins.load[number] / bins.capacity[number]
+        else:
+            continue
+        if fill < least:
+            least, best = fill, number
+    return best

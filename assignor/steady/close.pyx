@@ -103,7 +103,7 @@ cdef bint _send_off(Bins bins, int item, unsigned char[::1] shut) noexcept:
 
 
 cdef int _cheapest_room(Bins bins, int item, unsigned char[::1] shut) noexcept:
-    """Return the open bin with room where the objective rises least, the fuller of two; -1: none."""
+    """Return the open bin with room where the objective rises least; of two, the fuller."""
     cdef int number, best = -1
     cdef double price, least = 1e300
     for number in range(bins.top):

@@ -12,9 +12,9 @@ cdef enum:
 
 def homeward(Bins bins, int[::1] order):
     """Bring moved items home, in the order given, while the objective falls."""
-    cdef int turn, i
+    cdef int i
     cdef bint changed
-    for turn in range(ROUNDS):
+    for _ in range(ROUNDS):
         changed = False
         for i in range(order.shape[0]):
             if bins.bin[order[i]] >= 0 and bins.away(order[i], bins.bin[order[i]]):

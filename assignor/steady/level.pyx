@@ -50,7 +50,7 @@ cdef double _mean_fill(Bins bins) noexcept:
 
 
 cdef void _hand_on(Bins bins, int member, double most):
-    """Take partitions, the largest first that are not too much, then the smallest that is enough."""
+    """Take the largest that are not too much, one by one, then the smallest that is enough."""
     cdef double over
     cdef int item, i, enough = -1
     cdef list held = []

@@ -25,7 +25,9 @@ cdef inline double mean_overflow(double slack, double deviation) noexcept nogil:
     return deviation * (0.3989422804014327 * exp(-0.5 * z * z) - z * upper_tail(z))
 
 
-cdef inline double mean_evicted(double *sizes, int count, double slack, double deviation) noexcept nogil:
+cdef inline double mean_evicted(
+    double *sizes, int count, double slack, double deviation
+) noexcept nogil:
     """Return what is evicted of partitions of rising sizes; the largest always stays."""
     cdef double expected = 0.0
     cdef double below = 0.0

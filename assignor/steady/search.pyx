@@ -32,9 +32,9 @@ def search(Bins bins, int tries, unsigned long long seed):
     """Try `tries` times; deterministic in the seed."""
     cdef Hand hand
     cdef double before
-    cdef int turn, work = 0
+    cdef int work = 0
     hand.state = 88172645463325252ULL + seed * 2654435761ULL
-    for turn in range(tries if bins.items else 0):
+    for _ in range(tries if bins.items else 0):
         _choose(bins, &hand)
         if hand.bins < 2:
             continue
@@ -64,16 +64,16 @@ cdef inline double _unit(Hand *hand) noexcept nogil:
 cdef void _choose(Bins bins, Hand *hand) noexcept nogil:
     """Choose the bins: those of a moved item, if one is found, then roomy ones."""
     cdef int size = FEWEST + _draw(hand) % (MOST - FEWEST + 1)
-    cdef int look, item, number
+    cdef int item, number
     cdef double room
     hand.bins = hand.items = 0
-    for look in range(8):
+    for _ in range(8):
         item = _draw(hand) % bins.items
         if bins.away(item, bins.bin[item]):
             _add(bins, hand, bins.bin[item])
             _add(bins, hand, bins.home[item])
             break
-    for look in range(LOOKS):
+    for _ in range(LOOKS):
         if hand.bins >= size:
             break
         number = _draw(hand) % bins.top
