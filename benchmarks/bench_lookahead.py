@@ -2,8 +2,9 @@
 
 Each forecast says how the speeds will change until the next tick; the rest of the decision is the
 same. `nothing` looks at the present only, `kept` is what `trimtab.assignor.forecast` does (expects
-no change, but knows its size), `perfect` knows the next speeds. The figure is the objective,
-consumers + λ · R, as a mean over the ticks, in percent of `kept`'s: below 100 is better.
+no change, but knows its size), `perfect` knows the next speeds. Every forecast runs with several
+move costs λ, which draws its curve of R over consumers; the figure is R on that curve at as many
+consumers as `kept` has with the preset's λ, in percent of `kept`'s R. Below 100 is better.
 
     python benchmarks/bench_lookahead.py [--seeds 3] [--ticks 300]
 """
@@ -11,6 +12,7 @@ consumers + λ · R, as a mean over the ticks, in percent of `kept`'s: below 100
 import argparse
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
 from itertools import product
 
 import numpy as np
@@ -27,6 +29,8 @@ from trimtab.assignor.steady.pack import pack
 
 CAPACITY = 100.0
 FIRST_SEED = 400  # nothing was tuned on these
+FACTORS = (0.7, 1.0, 1.5, 2.3)  # of the preset's λ
+PRESETS_TRIED = ("balanced", "calm")
 LEVELS = 20
 QUICK = 0.2  # weight of the newest change in a trend
 
@@ -112,17 +116,30 @@ def streams(ticks: int) -> dict[str, Generator]:
     }
 
 
-def run(job: tuple[str, str, str, int, int]) -> tuple[float, float]:
-    """Return the mean consumers and R of one preset with one forecast on one stream."""
-    stream, preset, forecast, seed, ticks = job
-    speeds = streams(ticks)[stream].stream(np.random.default_rng(seed)).speeds
+@dataclass(frozen=True)
+class Job:
+    """One forecast with one λ on one stream."""
+
+    stream: str
+    preset: str
+    forecast: str
+    factor: float
+    seed: int
+    ticks: int
+
+
+def run(job: Job) -> tuple[float, float]:
+    """Return the mean consumers and the mean R."""
+    speeds = streams(job.ticks)[job.stream].stream(np.random.default_rng(job.seed)).speeds
+    knobs = PRESETS[job.preset]
+    knobs = replace(knobs, move_cost=knobs.move_cost * job.factor)
     changes = Changes.none(speeds.shape[1])
     owner = np.full(speeds.shape[1], NOBODY, dtype=np.int32)
     consumers, scores = [], []
     for tick, speed in enumerate(speeds):
         changes = changes.seen(speed)
-        outlook = FORECASTS[forecast](speeds, tick, changes.outlook(speed))
-        after = pack(problem(speed, owner, outlook), PRESETS[preset])
+        outlook = FORECASTS[job.forecast](speeds, tick, changes.outlook(speed))
+        after = pack(problem(speed, owner, outlook), knobs)
         scores.append(r_score(speed, owner, after, CAPACITY))
         owner = np.unique(after, return_inverse=True)[1].astype(np.int32)
         consumers.append(int(owner.max()) + 1)
@@ -143,36 +160,41 @@ def problem(speed: FloatArray, owner: np.ndarray, outlook: Outlook) -> Problem:
     )
 
 
+def at_equal_consumers(curve: FloatArray, consumers: float) -> float:
+    """Return R on a curve of rows (consumers, R), NaN where it does not reach."""
+    curve = curve[np.argsort(curve[:, 0])]
+    inside = curve[0, 0] <= consumers <= curve[-1, 0]
+    if not inside:
+        return float("nan")
+    return float(np.exp(np.interp(consumers, curve[:, 0], np.log(curve[:, 1]))))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--ticks", type=int, default=300)
     given = parser.parse_args()
+    cells = list(product(streams(1), PRESETS_TRIED, FORECASTS))
     seeds = range(FIRST_SEED, FIRST_SEED + given.seeds)
-    cells = list(product(streams(1), ("balanced", "calm"), FORECASTS))
-    jobs = [(*cell, seed, given.ticks) for cell in cells for seed in seeds]
+    jobs = [Job(*cell, f, seed, given.ticks) for cell in cells for f in FACTORS for seed in seeds]
     with ProcessPoolExecutor() as pool:
         done = list(pool.map(run, jobs, chunksize=2))
-    means = np.array(done).reshape(len(cells), len(seeds), 2).mean(axis=1)
-    found = dict(zip(cells, means.tolist(), strict=True))
-    figures: dict[str, dict[str, dict[str, dict[str, float]]]] = {}
-    for preset in ("balanced", "calm"):
-        table = Table("stream", *FORECASTS, title=f"steady:{preset}, objective in % of kept's")
+    curves = np.array(done).reshape(len(cells), len(FACTORS), len(seeds), 2).mean(axis=2)
+    found = dict(zip(cells, curves, strict=True))
+    figures: dict[str, dict[str, dict[str, float | None]]] = {}
+    for preset in PRESETS_TRIED:
+        table = Table("stream", "consumers", *FORECASTS, title=f"steady:{preset}, R in % of kept's")
         for stream in streams(1):
-            values = {
-                name: found[stream, preset, name][0]
-                + PRESETS[preset].move_cost * found[stream, preset, name][1]
+            consumers, kept_r = found[stream, preset, "kept"][FACTORS.index(1.0)]
+            percent = {
+                name: 100 * at_equal_consumers(found[stream, preset, name], consumers) / kept_r
                 for name in FORECASTS
             }
-            percent = {name: 100 * value / values["kept"] for name, value in values.items()}
-            table.add_row(stream, *(f"{value:.2f}" for value in percent.values()))
+            shown = ("-" if np.isnan(p) else f"{p:.1f}" for p in percent.values())
+            table.add_row(stream, f"{consumers:.1f}", *shown)
             figures.setdefault(preset, {})[stream] = {
-                name: {
-                    "consumers": round(found[stream, preset, name][0], 2),
-                    "mean_r": round(found[stream, preset, name][1], 3),
-                    "objective_percent_of_kept": round(percent[name], 3),
-                }
-                for name in FORECASTS
+                f"{name}_r_percent_of_kept": None if np.isnan(p) else round(p, 2)
+                for name, p in percent.items()
             }
         Console(width=140).print(table)
     result(figures)
