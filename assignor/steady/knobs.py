@@ -29,7 +29,7 @@ class Knobs:
 
 PRESETS: Final[Mapping[str, Knobs]] = MappingProxyType(
     {
-        "tight": Knobs(0.08, 0.3, tries=3000),
+        "tight": Knobs(0.08, 0.3, tries=1500),
         "balanced": Knobs(0.5, 0.7),
         "calm": Knobs(1.25, 1.05),
         "lexicographic": Knobs(0.03, 0.0, tries=2000, starts=2, closings=60),

@@ -1,0 +1,96 @@
+"""CPU of one decision in open mode: `steady` beside the paper's heuristics, on the same problems.
+
+A random walk (δ = 10) of a few ticks at each size, each heuristic on its own trajectory; the first
+tick, where nobody owns anything, is told apart. CPU ms of the calling thread, medians.
+
+    python benchmarks/bench_decide.py [--ticks 5]
+"""
+
+import argparse
+from statistics import median
+from time import thread_time
+
+import numpy as np
+from harness import result
+from rich.console import Console
+from rich.table import Table
+
+from trimtab.assignor.forecast import Changes
+from trimtab.assignor.model import NOBODY, FloatArray, IntArray, Problem
+from trimtab.assignor.registry import get
+
+SIZES = ((200, 100), (1_000, 500), (10_000, 500), (10_000, 5_000))  # partitions, consumers
+HEURISTICS = ("steady:tight", "steady:balanced", "steady:calm", "mwf", "mbf")
+SLOW = {(10_000, 5_000): ("mwf", "mbf")}  # minutes, and no news
+CAPACITY = 100.0
+
+
+def speeds(partitions: int, consumers: int, ticks: int) -> FloatArray:
+    """Return a walk, (ticks, partitions), that fills the consumers by nine tenths."""
+    rng = np.random.default_rng(partitions + consumers)
+    top = 1.8 * CAPACITY * consumers / partitions
+    walk = [rng.uniform(0, top, partitions)]
+    for _ in range(ticks - 1):
+        walk.append(np.clip(walk[-1] + rng.uniform(-0.1, 0.1, partitions) * top, 0, top))
+    return np.minimum(np.array(walk), CAPACITY)
+
+
+def problem(speed: FloatArray, owner: IntArray, changes: Changes) -> Problem:
+    members = int(owner.max()) + 1
+    return Problem(
+        weight=speed,
+        owner=owner,
+        topic=np.zeros(len(speed), dtype=np.int32),
+        lag=np.zeros(len(speed)),
+        capacity=np.full(members, CAPACITY),
+        subscribed=np.ones((1, members), dtype=np.bool_),
+        spare=CAPACITY,
+        outlook=changes.outlook(speed),
+    )
+
+
+def measure(heuristic: str, walk: FloatArray) -> dict[str, float]:
+    """Return CPU ms of the first decision and of a further one, and what that moved."""
+    entry = get(heuristic)
+    owner = np.full(walk.shape[1], NOBODY, dtype=np.int32)
+    changes = Changes.none(walk.shape[1])
+    spent: list[float] = []
+    moved: list[float] = []
+    for speed in walk:
+        changes = changes.seen(speed)
+        asked = problem(speed, owner, changes)
+        began = thread_time()
+        after = entry.pack(asked)
+        spent.append(1e3 * (thread_time() - began))
+        moved.append(float(speed[(owner != NOBODY) & (owner != after)].sum()) / CAPACITY)
+        owner = np.unique(after, return_inverse=True)[1].astype(np.int32)
+    return {
+        "first_cpu_ms": round(spent[0], 2),
+        "cpu_ms": round(median(spent[1:]), 2),
+        "r_score": round(median(moved[1:]), 2),
+        "consumers": int(owner.max()) + 1,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--ticks", type=int, default=5)
+    ticks = parser.parse_args().ticks
+    table = Table(
+        "partitions x consumers", "heuristic", "first, ms", "further, ms", "R", "consumers"
+    )
+    figures: dict[str, dict[str, dict[str, float]]] = {}
+    for partitions, consumers in SIZES:
+        walk = speeds(partitions, consumers, ticks)
+        size = f"{partitions}x{consumers}"
+        for heuristic in HEURISTICS:
+            if heuristic in SLOW.get((partitions, consumers), ()):
+                continue
+            found = figures.setdefault(size, {})[heuristic] = measure(heuristic, walk)
+            table.add_row(size, heuristic, *(f"{value:g}" for value in found.values()))
+    Console().print(table)
+    result(figures)
+
+
+if __name__ == "__main__":
+    main()
