@@ -23,9 +23,9 @@ def means(run: list[Tick]) -> tuple[float, float]:
 @pytest.mark.parametrize(
     ("preset", "delta", "r_score", "consumers"),
     [
-("tight", 5, 12.17, 104.45),
-        ("tight", 15, 16.09, 106.12),
-        ("tight", 25, 18.02, 105.10),
+        ("tight", 5, 12.00, 104.48),
+        ("tight", 15, 16.45, 106.12),
+        ("tight", 25, 18.22, 105.10),
         ("balanced", 5, 5.24, 107.67),
         ("balanced", 15, 12.29, 108.07),
         ("balanced", 25, 15.21, 106.55),
