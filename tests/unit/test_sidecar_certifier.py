@@ -107,9 +107,7 @@ def test_the_page_shows_it() -> None:
     assert shown["trimtab_optimality_gap_ratio"] == pytest.approx(made.certificate.gap)
 
 
-@pytest.mark.parametrize(
-    ("name", "value"), [("certify_limit", 0), ("move_cost", "0 s")]
-)
+@pytest.mark.parametrize(("name", "value"), [("certify_limit", 0), ("move_cost", "0 s")])
 def test_limits_that_cannot_be_are_refused(name: str, value: object) -> None:
     """The time limit and the price of a move must be above 0."""
     with pytest.raises(BadSetting, match=name.replace("_", "-")):
