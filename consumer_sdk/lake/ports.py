@@ -17,12 +17,19 @@ Frame: TypeAlias = Any
 """A Spark DataFrame; Any, so that this module does not import pyspark."""
 
 CrashPoint: TypeAlias = Callable[[str], None]
-"""Called with the name of each step of a flush; tests make it end the process there."""
+"""Called with the name of each step; tests make it end the process there."""
 
 STEPS = ("begun", "staged", "sides-committed", "committed", "acknowledged")
 """The steps, in order.
 
 Nothing is done; files are staged; dead letters and fan-out are in; the table has it; Kafka knows.
+"""
+
+MEMBER_STEPS = ("assigning", "assigned", "revoking", "settled", "revoked", "draining", "drained")
+"""The steps of a rebalance and of the end.
+
+Nothing is known of the new partitions; they are being read; nothing is done for those that go;
+their last batches are in, or given up; Kafka knows, they may go; the end has begun; all is in.
 """
 
 

@@ -137,7 +137,9 @@ class LakeWriter:
         """
         try:
             if self._failure is None and not self._closed:
+                self._crash("draining")
                 self.flush()
+                self._crash("drained")
         finally:
             self._free()
 
@@ -157,6 +159,7 @@ class LakeWriter:
 
         Raises TableCollision, LakeUnavailable.
         """
+        self._crash("assigning")
         fresh = [_key(partition) for partition in partitions]
         starts: list[RawPartition] = []
         for topic in sorted({partition.topic for partition in fresh}):
@@ -175,9 +178,11 @@ class LakeWriter:
                 _named(map(_key, known)),
             )
         log.info("assigned %s", _listed(starts))
+        self._crash("assigned")
 
     def on_revoke(self, _consumer: Any, partitions: Sequence[Any]) -> None:
         """Bring in what is staged or nearly full, drop the rest, tell Kafka, let go (rule 2)."""
+        self._crash("revoking")
         going = {_key(partition) for partition in partitions}
         deadline = self._clock.monotonic() + self._config.patience
         try:
@@ -189,10 +194,12 @@ class LakeWriter:
         except TrimtabError as error:
             self._failure = self._failure or (None if error.retryable else error)
             log.warning("giving partitions up without their last batch: %s", error)
+        self._crash("settled")
         self._batches.drop(going)
         self._acknowledge(self._positions.marks(going), asynchronous=False)
         self._positions.forget(going)
         log.info("gave up %s", _named(going))
+        self._crash("revoked")
 
     def on_lost(self, _consumer: Any, partitions: Sequence[Any]) -> None:
         """Drop everything of these partitions (rule 3)."""
