@@ -25,9 +25,6 @@ from rich.console import Console
 from rich.table import Table
 
 from trimtab.assignor import registry
-from trimtab.cli import broker_config
-from trimtab.consumer_sdk.jars import fetch
-from trimtab.consumer_sdk.java import require_java
 
 HERE = Path(__file__).parent
 SIZES = ("1000x10", "10000x100", "100000x1000")
@@ -119,7 +116,6 @@ def java(
     folder: Path, problems: dict[str, Path], given: Namespace
 ) -> Iterator[tuple[str, str, Figures]]:
     """Yield (scene, name, figures) of Kafka's own assignors, all in one warm JVM."""
-    jars = fetch("kafka", broker_config.COORDINATES, excludes=broker_config.EXCLUDES)
     first, _ = assign_problem.read(problems["fresh"])
     warm, runs = (25, 9) if len(first.universe) >= 100_000 else (200, 51)
     if given.quick:
@@ -129,8 +125,7 @@ def java(
         (folder / f"{path.stem}.out").mkdir()
         pairs += [str(path), str(folder / f"{path.stem}.out")]
         print(f"{path.stem} {scene}: java", file=sys.stderr)
-    classes = ":".join(map(str, jars))
-    command = [require_java(), "-Xmx4g", "-cp", classes, HERE / "java" / "Harness.java"]
+    command = harness.java("Harness.java", "-Xmx4g")
     done = subprocess.run(
         [*command, str(warm), str(runs), *pairs], capture_output=True, check=True, text=True
     )

@@ -12,7 +12,7 @@ import tempfile
 from collections import defaultdict
 from itertools import pairwise
 from pathlib import Path
-from threading import Event, Thread
+from threading import Event
 from time import monotonic, sleep, time
 
 import harness
@@ -47,37 +47,21 @@ def run(bootstrap: str, moves: int, heartbeat: int, folder: Path) -> None:
     plans = f"{topic}-plan"
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.create_topics([NewTopic(plans, 1, 1)])[plans].result()
-    stop = Event()
-    producing = Thread(target=produce, args=(bootstrap, topic, stop))
-    producing.start()
     names = ("a", "b")
     itself = [sys.executable, __file__, "--consumer", bootstrap, topic]
     processes = [subprocess.Popen([*itself, n, str(heartbeat), str(folder)]) for n in names]
     publisher = Producer({"bootstrap.servers": bootstrap})
-    sleep(5)
-    for epoch in range(1, moves + 1):
-        draining = (names[epoch % 2],)
-        plan = GroupPlan(topic, epoch, time(), 1, "mbf", 1e9, draining=draining)
-        publisher.produce(plans, plan.encode(), plan.key)
-        publisher.flush()
-        sleep(2)
-    stop.set()
-    producing.join()
+    with harness.produced(bootstrap, topic, PARTITIONS, RATE):
+        sleep(5)
+        for epoch in range(1, moves + 1):
+            draining = (names[epoch % 2],)
+            plan = GroupPlan(topic, epoch, time(), 1, "mbf", 1e9, draining=draining)
+            publisher.produce(plans, plan.encode(), plan.key)
+            publisher.flush()
+            sleep(2)
     for process in processes:
         process.terminate()
         process.wait(timeout=30)
-
-
-def produce(bootstrap: str, topic: str, stop: Event) -> None:
-    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 1})
-    turn = monotonic()
-    while not stop.is_set():
-        for partition in range(PARTITIONS):
-            producer.produce(topic, b"x" * 100, partition=partition)
-        producer.poll(0)
-        turn += 1 / RATE
-        stop.wait(max(0.0, turn - monotonic()))
-    producer.flush()
 
 
 def consume(bootstrap: str, topic: str, name: str, heartbeat: str, folder: str) -> None:

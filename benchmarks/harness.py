@@ -1,17 +1,23 @@
-"""What the benchmarks share: a broker, filled topics, and the closing line."""
+"""What the benchmarks share: a broker, filled topics, steady producers, Java, the closing line."""
 
 import json
 import uuid
 from argparse import ArgumentParser
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from statistics import quantiles
+from threading import Event, Thread
+from time import monotonic
 from typing import Any
 
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from trimtab.cli import broker_config
 from trimtab.cli.broker import EmbeddedBroker
+from trimtab.consumer_sdk.jars import fetch
+from trimtab.consumer_sdk.java import require_java
 
 
 def parser(what: str) -> ArgumentParser:
@@ -52,6 +58,38 @@ def fill(bootstrap: str, topic: str, partitions: int, count: int, size: int) -> 
                 producer.poll(0.1)
         producer.poll(0)
     producer.flush()
+
+
+@contextmanager
+def produced(bootstrap: str, topic: str, partitions: int, rate: float) -> Iterator[None]:
+    """Write `rate` records/s of 100 bytes to each partition, from a thread, while inside."""
+    stop = Event()
+    thread = Thread(target=_produce, args=(bootstrap, topic, partitions, rate, stop))
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+def _produce(bootstrap: str, topic: str, partitions: int, rate: float, stop: Event) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 1})
+    turn = monotonic()
+    while not stop.is_set():
+        for partition in range(partitions):
+            producer.produce(topic, b"x" * 100, partition=partition)
+        producer.poll(0)
+        turn += 1 / rate
+        stop.wait(max(0.0, turn - monotonic()))
+    producer.flush()
+
+
+def java(program: str, *options: str) -> Sequence[str]:
+    """Return the command of a Java program of ours, with Kafka's own classes."""
+    jars = fetch("kafka", broker_config.COORDINATES, excludes=broker_config.EXCLUDES)
+    source = Path(__file__).parent / "java" / program
+    return (str(require_java()), *options, "-cp", ":".join(map(str, jars)), str(source))
 
 
 def percentile(values: list[float], percent: int) -> float:

@@ -1,0 +1,85 @@
+"""What a bounce cost, from the instances' logs: pauses, handovers, lost and doubled records.
+
+A partition's pause is what it waits beyond 100 ms between two records handled, whoever handles
+them. A handover is from the last record of one instance to the first of another.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import TypeAlias
+
+PATIENCE = 0.1
+"""Seconds between two records of a partition that are no pause yet."""
+
+Handled: TypeAlias = tuple[float, int, str]
+"""A record as it was handled: when (monotonic seconds), offset, by which instance."""
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """Of one run; `curve` is (seconds since the first stop, ms paused until then)."""
+
+    pause_ms: float
+    longest_ms: float
+    still_ms: float  # the pause of as long a time without a bounce, from the time before
+    handovers: tuple[float, ...]  # seconds each
+    lost: int
+    doubled: int
+    curve: tuple[tuple[float, float], ...]
+
+
+def read(folder: Path) -> dict[int, list[Handled]]:
+    """Return what was handled of each partition, in the order of time."""
+    seen: defaultdict[int, list[Handled]] = defaultdict(list)
+    for log in sorted(folder.iterdir()):
+        for line in log.read_text().splitlines():
+            partition, offset, when, who = line.split()
+            seen[int(partition)].append((float(when), int(offset), who))
+    return {partition: sorted(records) for partition, records in seen.items()}
+
+
+def figures(seen: Mapping[int, Sequence[Handled]], begin: float, end: float) -> Figures:
+    """Measure between `begin`, the first stop, and `end`; the time before is the still one."""
+    waits = sorted(w for records in seen.values() for w in _waits(records, begin, end))
+    quiet = max(min(records[0][0] for records in seen.values()), begin - 5)
+    still = sum(w for records in seen.values() for _, w in _waits(records, quiet, begin))
+    return Figures(
+        pause_ms=sum(w for _, w in waits) * 1000,
+        longest_ms=max((w + PATIENCE for _, w in waits), default=0.0) * 1000,
+        still_ms=still * 1000 * (end - begin) / (begin - quiet),
+        handovers=tuple(h for records in seen.values() for h in _handovers(records, begin, end)),
+        lost=sum(_lost(records) for records in seen.values()),
+        doubled=sum(len(r) - len({offset for _, offset, _ in r}) for r in seen.values()),
+        curve=tuple(_summed(waits, begin)),
+    )
+
+
+def _waits(records: Iterable[Handled], begin: float, end: float) -> Iterator[tuple[float, float]]:
+    """Yield (when it ended, seconds beyond our patience) of each pause between two times."""
+    times = [begin, *(when for when, _, _ in records if begin < when < end), end]
+    for one, two in pairwise(times):
+        if two - one > PATIENCE:
+            yield two, two - one - PATIENCE
+
+
+def _handovers(records: Iterable[Handled], begin: float, end: float) -> Iterator[float]:
+    inside = [record for record in records if begin < record[0] < end]
+    for one, two in pairwise(inside):
+        if one[2] != two[2]:
+            yield two[0] - one[0]
+
+
+def _lost(records: Iterable[Handled]) -> int:
+    """Return how many offsets between the first and the last were never handled."""
+    offsets = {offset for _, offset, _ in records}
+    return max(offsets) - min(offsets) + 1 - len(offsets)
+
+
+def _summed(waits: Iterable[tuple[float, float]], begin: float) -> Iterator[tuple[float, float]]:
+    total = 0.0
+    for when, wait in waits:
+        total += wait * 1000
+        yield when - begin, total

@@ -1,0 +1,78 @@
+"""One instance of bench_bounce that reads with Trimtab's consumer; the process outlives restarts.
+
+bounce_host.py LEAVE NUMBER FILE CONFIG - LEAVE is how it stops: `drain` hands everything over
+first, `close` just closes; CONFIG is the consumer's, in JSON, with the topic under "topic". Lines
+on standard input start and stop it; it answers `reading NUMBER` at its first record after a start,
+and `stopped NUMBER`. Logs a line a record: partition, offset, monotonic seconds, NUMBER.
+"""
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from threading import Thread
+from time import monotonic
+from typing import IO
+
+from trimtab.consumer_sdk import Consumer
+
+DRAINING = 10.0
+"""Seconds that an instance waits for the others to take over before it closes all the same."""
+
+
+def main(leave: str, number: str, file: str, config: str) -> None:
+    commands: SimpleQueue[str] = SimpleQueue()
+    Thread(target=listen, args=(commands,), daemon=True).start()
+    settings = json.loads(config)
+    topic = settings.pop("topic")
+    with Path(file).open("w") as log:
+        while commands.get() == "start":
+            with Consumer(settings) as consumer:
+                consumer.subscribe([topic])
+                for count in handle(consumer, log, number):
+                    if count:
+                        print("reading", number, flush=True)
+                        break
+                handle_until_told(consumer, log, number, commands)
+                if leave == "drain":
+                    drain(consumer, log, number)
+            print("stopped", number, flush=True)
+
+
+def listen(commands: "SimpleQueue[str]") -> None:
+    for line in sys.stdin:
+        commands.put(line.split()[0])
+    commands.put("end")
+
+
+def handle(consumer: Consumer, log: IO[str], number: str) -> Iterator[int]:
+    """Read for ever; yield how many records were handled."""
+    while True:
+        messages = consumer.consume(500, timeout=0.05)
+        now = monotonic()
+        log.writelines(f"{m.partition()} {m.offset()} {now} {number}\n" for m in messages)
+        yield len(messages)
+
+
+def handle_until_told(
+    consumer: Consumer, log: IO[str], number: str, commands: "SimpleQueue[str]"
+) -> None:
+    for _ in handle(consumer, log, number):
+        with suppress(Empty):
+            commands.get_nowait()
+            return
+
+
+def drain(consumer: Consumer, log: IO[str], number: str) -> None:
+    """Go on reading until the others have taken over."""
+    consumer.drain()
+    end = monotonic() + DRAINING
+    for _ in handle(consumer, log, number):
+        if not consumer.assignment() or monotonic() > end:
+            return
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,59 @@
+"""The picture of bench_bounce: medians on a logarithmic scale, and how one run's pauses add up."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import matplotlib as mpl
+from bounce_figures import Figures
+
+mpl.use("Agg")
+import matplotlib.pyplot as plt
+
+COLOURS = {
+    "trimtab": "#1f77b4",
+    "trimtab_close": "#6baed6",
+    "trimtab_static": "#b0c4de",
+    "eager": "#d62728",
+    "java_cooperative": "#ff7f0e",
+    "java_cooperative_3s": "#a0a0a0",
+}
+
+
+def draw(path: Path, found: Mapping[str, Sequence[Figures]]) -> None:
+    """Draw each side's pause in seconds: the median with all runs, and over one run's time."""
+    figure, axes = plt.subplots(1, 2, figsize=(12, 4), layout="constrained")
+    _bars(axes[0], found)
+    _curves(axes[1], found)
+    figure.suptitle("rolling bounce: waited beyond 100 ms, summed over the partitions")
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+
+
+def _bars(axis: Any, found: Mapping[str, Sequence[Figures]]) -> None:
+    names = list(found)[::-1]
+    middles = [max(median(r.pause_ms for r in found[n]), 1) / 1000 for n in names]
+    bars = axis.barh(names, middles, color=[COLOURS[n] for n in names])
+    axis.bar_label(bars, [f"{m:,.2f} s" for m in middles], padding=4, fontsize=8)
+    for row, name in enumerate(names):
+        runs = [max(r.pause_ms, 1) / 1000 for r in found[name]]
+        axis.plot(runs, [row] * len(runs), "k|", markersize=8)
+    axis.set_xscale("log")
+    axis.margins(x=0.2)
+    axis.set_xlabel("s, all instances bounced once; median, a mark for each run", fontsize=8)
+    axis.tick_params(labelsize=8)
+
+
+def _curves(axis: Any, found: Mapping[str, Sequence[Figures]]) -> None:
+    for name, runs in found.items():
+        curve = sorted(runs, key=lambda r: r.pause_ms)[len(runs) // 2].curve
+        times = [0.0, *(when for when, _ in curve)]
+        total = [0.0, *(paused / 1000 for _, paused in curve)]
+        axis.step(times, total, where="post", label=name, color=COLOURS[name])
+    axis.set_yscale("symlog", linthresh=1)
+    axis.set_xlabel("s since the first stop; the run in the middle", fontsize=8)
+    axis.set_ylabel("s paused until then", fontsize=8)
+    axis.tick_params(labelsize=8)
+    axis.grid(visible=True, alpha=0.3)
+    axis.legend(fontsize=7)

@@ -1,0 +1,107 @@
+import java.io.BufferedReader;
+import java.io.BufferedWriter;
+import java.io.IOException;
+import java.io.InputStreamReader;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.List;
+import java.util.Properties;
+import org.apache.kafka.clients.consumer.ConsumerRecord;
+import org.apache.kafka.clients.consumer.KafkaConsumer;
+import org.apache.kafka.common.errors.WakeupException;
+import org.apache.kafka.common.serialization.ByteArrayDeserializer;
+
+/**
+ * The instances of bench_bounce that read with Java's consumer, each on a thread of this one JVM.
+ *
+ * <p>Arguments: topic, number of instances, folder for the logs, then settings as name=value. Lines
+ * on standard input, "start N" and "stop N", open and close the consumer of an instance; it answers
+ * "reading N" at its first record after a start, and "stopped N". Logs a line a record: partition,
+ * offset, seconds of the monotonic clock (the same as Python's), N.
+ */
+public final class Bounce {
+    private static final Duration POLL = Duration.ofMillis(50);
+
+    private final String topic;
+    private final String number;
+    private final Properties settings;
+    private final BufferedWriter log;
+    private KafkaConsumer<byte[], byte[]> consumer;
+    private Thread thread;
+    private boolean reading;
+
+    private Bounce(String topic, int number, Path folder, Properties settings) throws IOException {
+        this.topic = topic;
+        this.number = Integer.toString(number);
+        this.settings = settings;
+        this.log = Files.newBufferedWriter(folder.resolve("instance-" + number));
+    }
+
+    public static void main(String[] args) throws IOException, InterruptedException {
+        Properties settings = new Properties();
+        for (int i = 3; i < args.length; i++) {
+            String[] pair = args[i].split("=", 2);
+            settings.setProperty(pair[0], pair[1]);
+        }
+        Bounce[] instances = new Bounce[Integer.parseInt(args[1])];
+        for (int i = 0; i < instances.length; i++) {
+            instances[i] = new Bounce(args[0], i, Path.of(args[2]), settings);
+        }
+        BufferedReader in = new BufferedReader(new InputStreamReader(System.in));
+        for (String line = in.readLine(); line != null; line = in.readLine()) {
+            String[] words = line.split(" ");
+            Bounce instance = instances[Integer.parseInt(words[1])];
+            if (words[0].equals("start")) {
+                instance.start();
+            } else {
+                instance.consumer.wakeup();
+            }
+        }
+        for (Bounce instance : instances) {
+            instance.thread.join();
+            instance.log.close();
+        }
+    }
+
+    private void start() {
+        consumer = new KafkaConsumer<>(
+            settings, new ByteArrayDeserializer(), new ByteArrayDeserializer());
+        consumer.subscribe(List.of(topic));
+        reading = false;
+        thread = new Thread(this::run, "instance-" + number);
+        thread.start();
+    }
+
+    private void run() {
+        try {
+            while (true) {
+                handle();
+            }
+        } catch (WakeupException told) {
+            consumer.close();
+            say("stopped");
+        } catch (IOException error) {
+            throw new IllegalStateException(error);
+        }
+    }
+
+    private void handle() throws IOException {
+        var records = consumer.poll(POLL);
+        double now = System.nanoTime() / 1e9;
+        for (ConsumerRecord<byte[], byte[]> record : records) {
+            log.write(record.partition() + " " + record.offset() + " " + now + " " + number + "\n");
+        }
+        if (!reading && !records.isEmpty()) {
+            reading = true;
+            say("reading");
+        }
+    }
+
+    private void say(String what) {
+        synchronized (System.out) {
+            System.out.println(what + " " + number);
+            System.out.flush();
+        }
+    }
+}
