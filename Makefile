@@ -14,11 +14,11 @@ help: ## what can be made
 	@command -v cc >/dev/null || { echo 'trimtab compiles its packing steps and needs a C compiler; install gcc and the headers of Python' >&2; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@echo "installing into .venv (about 700 MB, once)"
-	@$(PIP) install -c constraints.txt -e '.[lake,plot,aiokafka,certify]'
+	@$(PIP) install -c constraints.txt -e '.[lake,plot,aiokafka,certify,registry]'
 	@touch $@
 
 .venv/.dev: .venv/.run
-	@$(PIP) install -c constraints.txt -e '.[lake,plot,aiokafka,certify,dev]'
+	@$(PIP) install -c constraints.txt -e '.[lake,plot,aiokafka,certify,registry,dev]'
 	@touch $@
 
 demo: .venv/.run ## the whole path on an embedded broker: producers, steered consumers, Iceberg tables, the proof

@@ -29,7 +29,15 @@ COMMANDS: Final[Mapping[str, str]] = MappingProxyType(
 )
 
 EXTRAS: Final[Mapping[str, str]] = MappingProxyType(
-    {"aiokafka": "aiokafka", "highspy": "certify", "matplotlib": "plot", "pyspark": "lake"}
+    {
+        "aiokafka": "aiokafka",
+        "fastavro": "registry",
+        "google": "registry",
+        "highspy": "certify",
+        "httpx2": "registry",
+        "matplotlib": "plot",
+        "pyspark": "lake",
+    }
 )
 """Optional packages, and the extra that brings each."""
 
