@@ -75,7 +75,8 @@ def get(name: str) -> Heuristic:
     if entry.tuned is not None and (number := _number(preset)) is not None:
         return replace(entry, name=name, pack=entry.tuned(number))
     if preset not in entry.presets:
-        raise UnknownHeuristic(_unknown(f"preset {preset!r} of {base}", preset, entry.presets))
+        known = (*entry.presets, *(["or a number"] if entry.tuned else []))
+        raise UnknownHeuristic(_unknown(f"preset {preset!r} of {base}", preset, known))
     return replace(entry, name=name, pack=entry.presets[preset])
 
 
