@@ -1,0 +1,61 @@
+"""Fault injection on real parts; see docs/guarantees.md.
+
+    python -m faults --faults 1000 --seed 1
+
+Rounds of some dozen faults while traffic flows; after each the system comes to rest, and every
+record and every owner is checked. Broker, consumers and JVMs go on from round to round; each round
+has a topic and a table of its own. Ends with one line RESULT {json}, and with 1 if anything is
+wrong.
+"""
+
+import json
+import sys
+from argparse import ArgumentParser, Namespace
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from faults.run import Run, Wanted
+
+
+def main() -> int:
+    wanted = _wanted(_arguments())
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("faults, seed {task.fields[seed]}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.description}"),
+    )
+    with Progress(*columns, console=console) as progress, Run(wanted) as run:
+        bar = progress.add_task("", total=wanted.faults, seed=wanted.seed)
+        console.print(f"logs in {run.folder}")
+
+        def tell(done: int, line: str) -> None:
+            progress.update(bar, completed=min(done, wanted.faults), description=line)
+
+        tally = run.go(tell, console.print)
+    print("RESULT " + json.dumps(tally.figures()))  # noqa: T201 - the program's answer
+    return 0 if tally.good else 1
+
+
+def _arguments() -> Namespace:
+    parser = ArgumentParser(description="faults on real parts, and a check of every record")
+    parser.add_argument("--faults", type=int, default=1000, help="how many")
+    parser.add_argument("--seed", type=int, default=1, help="the same seed, the same schedule")
+    parser.add_argument("--round", type=int, default=40, help="faults in a round")
+    parser.add_argument("--format", choices=["iceberg", "delta"], default="iceberg")
+    parser.add_argument("--only", action="append", help="kinds of fault; default: all")
+    parser.add_argument("--keep", action="store_true", help="keep logs and tables")
+    return parser.parse_args()
+
+
+def _wanted(given: Namespace) -> Wanted:
+    return Wanted(
+        given.faults, given.seed, given.round, given.format, tuple(given.only or ()), given.keep
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

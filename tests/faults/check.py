@@ -1,0 +1,131 @@
+"""The verdict on a round: what was produced against what the tables hold, and who read when.
+
+Pure: it knows neither broker nor tables. The rules:
+
+1. A record is known by its partition and offset. Each that the broker holds or has acknowledged
+   must be in the table once: fewer is lost, more is duplicated; any other row is wrong.
+2. Key and value can be derived from the record's sequence number, and which number is at which
+   offset is known from the producer's acknowledgements: anything else there is wrong.
+3. A tenure is a stretch in which one process owns a partition; it lasts from the first record
+   handed out to the last. Tenures of two processes must not overlap.
+"""
+
+import hashlib
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeAlias
+
+Acknowledged: TypeAlias = Mapping[int, Mapping[int, int]]
+"""Partition → offset → sequence number."""
+
+
+class Row(NamedTuple):
+    """A row of the table."""
+
+    partition: int
+    offset: int
+    key: bytes
+    value: bytes
+
+
+class Handed(NamedTuple):
+    """Records of one partition that a process handed out at `time`, in seconds of one clock."""
+
+    process: str
+    tenure: int
+    partition: int
+    time: float
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """What is wrong; `told` describes the first ones."""
+
+    records: int = 0
+    lost: int = 0
+    duplicated: int = 0
+    wrong: int = 0
+    double_owners: int = 0
+    told: tuple[str, ...] = field(default=())
+
+    @property
+    def good(self) -> bool:
+        """Whether nothing is wrong."""
+        return not (self.lost or self.duplicated or self.wrong or self.double_owners)
+
+
+TELL = 5  # of each sort
+
+
+def record(topic: str, partition: int, number: int) -> tuple[bytes, bytes]:
+    """Return key and value of a partition's record; values have 40 to 295 bytes."""
+    key = f"{partition}/{number}".encode()
+    digest = hashlib.sha256(topic.encode() + b"/" + key).hexdigest().encode()
+    return key, digest[:40] + digest[:1] * int(digest[:2], 16)
+
+
+def check(
+    topic: str,
+    acknowledged: Acknowledged,
+    ends: Mapping[int, int],
+    rows: Iterable[Row],
+    handed: Iterable[Handed],
+) -> Findings:
+    """Compare the broker's records, up to its end offsets, with rows and owners."""
+    counts: Counter[tuple[int, int]] = Counter()
+    wrong: list[str] = []
+    for row in rows:
+        counts[row.partition, row.offset] += 1
+        number = acknowledged.get(row.partition, {}).get(row.offset)
+        if row.offset >= ends.get(row.partition, 0) or not _as_written(topic, row, number):
+            wrong.append(f"wrong: partition {row.partition} offset {row.offset}: {row.key!r}")
+    held = {(p, offset) for p, end in ends.items() for offset in range(end)}
+    held |= {(p, offset) for p, offsets in acknowledged.items() for offset in offsets}
+    lost = [f"lost: partition {p} offset {o}" for p, o in sorted(held - counts.keys())]
+    twice = [f"twice: partition {p} offset {o}" for (p, o), n in sorted(counts.items()) if n > 1]
+    owners = overlaps(handed)
+    return Findings(
+        records=len(held),
+        lost=len(lost),
+        duplicated=sum(n - 1 for n in counts.values()),
+        wrong=len(wrong),
+        double_owners=len(owners),
+        told=(*lost[:TELL], *twice[:TELL], *wrong[:TELL], *owners[:TELL]),
+    )
+
+
+def _as_written(topic: str, row: Row, number: int | None) -> bool:
+    """Say whether a row is what was written; without an acknowledgement its key gives the number.
+
+    A record may be in the log although its acknowledgement was lost with the broker.
+    """
+    if number is None:
+        name = row.key.rpartition(b"/")[2]
+        number = int(name) if name.isdigit() else -1
+    return (row.key, row.value) == record(topic, row.partition, number)
+
+
+def overlaps(handed: Iterable[Handed]) -> list[str]:
+    """Return the pairs of tenures in which two processes handed out one partition at once."""
+    spans: dict[tuple[int, str, int], tuple[float, float]] = {}
+    for one in handed:
+        key = (one.partition, one.process, one.tenure)
+        begin, end = spans.get(key, (one.time, one.time))
+        spans[key] = (min(begin, one.time), max(end, one.time))
+    by_partition: defaultdict[int, list[tuple[float, float, str]]] = defaultdict(list)
+    for (partition, process, _), (begin, end) in spans.items():
+        by_partition[partition].append((begin, end, process))
+    return [told for p in sorted(by_partition) for told in _overlaps(p, by_partition[p])]
+
+
+def _overlaps(partition: int, spans: list[tuple[float, float, str]]) -> list[str]:
+    found: list[str] = []
+    for i, (begin, end, process) in enumerate(sorted(spans)):
+        found += [
+            f"two owners: partition {partition}: {other} {since:.3f}-{until:.3f}, "
+            f"{process} {begin:.3f}-{end:.3f}"
+            for since, until, other in sorted(spans)[:i]
+            if other != process and begin < until
+        ]
+    return found

@@ -1,0 +1,144 @@
+"""The consumers, and the sidecar in some rounds; whoever dies is replaced.
+
+Both ways keep their books in the same state folder: with a sidecar it starts and stops the
+workers; without one this module does, with the sidecar's own process target. So the workers go on
+when the one takes over from the other.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event, Thread
+from typing import Any, Final
+
+import yaml
+
+from faults.door import Door
+from trimtab.assignor.clock import SystemClock
+from trimtab.sidecar.targets.proc import start_ticks
+from trimtab.sidecar.targets.process import Processes
+
+TICK: Final = 0.2
+LEAST, MOST = 2, 3
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """A consumer's process, as the state folder knows it."""
+
+    name: str
+    pid: int
+    folder: Path
+
+    @property
+    def door(self) -> Door:
+        return Door(self.folder / "doors" / self.name)
+
+    @property
+    def ready(self) -> bool:
+        """Whether its Spark is up and it joins, or has joined, the group."""
+        return (self.folder / "handed" / f"{self.name}.{self.pid}").exists()
+
+    @property
+    def alive(self) -> bool:
+        return start_ticks(self.pid) is not None
+
+    @property
+    def jvm(self) -> int | None:
+        """Process id of its Spark JVM."""
+        for file in Path(f"/proc/{self.pid}/task").glob("*/children"):
+            with suppress(OSError):
+                for child in file.read_text().split():
+                    if Path(f"/proc/{child}/comm").read_text().strip() == "java":
+                        return int(child)
+        return None
+
+    def signal(self, number: signal.Signals, *, whole: bool = False) -> bool:
+        """Send a signal to the process, or to its JVM as well; say whether it was there."""
+        with suppress(ProcessLookupError):
+            (os.killpg if whole else os.kill)(self.pid, number)
+            return True
+        return False
+
+
+class Crew:
+    """Keeps consumers running, `steered` by a sidecar or not."""
+
+    def __init__(self, folder: Path, ingest: dict[str, Any], sidecar: dict[str, Any]) -> None:
+        self.steered = False
+        self._folder = folder
+        self._state = folder / "state"
+        python = (sys.executable, "-m", "faults.worker", str(folder))
+        configs = {"ingest": ingest, "sidecar": sidecar}
+        for name, settings in configs.items():
+            (folder / f"{name}.yaml").write_text(yaml.safe_dump(settings))
+        self._worker = (*python, "{instance}", str(folder / "ingest.yaml"))
+        command = {"worker-command": list(self._worker), "state": str(self._state)}
+        (folder / "sidecar.yaml").write_text(yaml.safe_dump(sidecar | command))
+        self._sidecar = (*python, "sidecar", str(folder / "sidecar.yaml"))
+        self.sidecar: subprocess.Popen[bytes] | None = None
+        self._stop = Event()
+        self._thread: Thread | None = None
+
+    def work(self, *, steered: bool) -> None:
+        """Go on with a sidecar, or without one."""
+        self._rest()
+        self._stop.clear()
+        self.steered = steered
+        run = self._keep_sidecar if steered else self._keep_workers
+        self._thread = Thread(target=run, name="crew")
+        self._thread.start()
+
+    def close(self) -> None:
+        """Kill everybody."""
+        self._rest()
+        for worker in self.workers():
+            worker.signal(signal.SIGCONT, whole=True)
+            worker.signal(signal.SIGKILL, whole=True)
+
+    def workers(self) -> list[Worker]:
+        """Return those alive, in the order of their numbers."""
+        found: list[Worker] = []
+        for file in (self._state / "workers").glob("*.json"):
+            with suppress(OSError, ValueError):
+                facts = json.loads(file.read_text())
+                if facts["pid"] is not None and start_ticks(facts["pid"]) == facts["ticks"]:
+                    found.append(Worker(file.stem, facts["pid"], self._folder))
+        return sorted(found, key=lambda w: int(w.name.rpartition("-")[2]))
+
+    def kill_sidecar(self) -> bool:
+        """Kill the sidecar; it is started again at once."""
+        sidecar = self.sidecar
+        if sidecar is None or sidecar.poll() is not None:
+            return False
+        sidecar.kill()
+        return True
+
+    def _rest(self) -> None:
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join()
+        if self.sidecar is not None:
+            self.sidecar.kill()
+            self.sidecar.wait()
+            self.sidecar = None
+
+    def _keep_workers(self) -> None:
+        target = Processes(self._worker, self._state, SystemClock())
+        try:
+            while not self._stop.wait(TICK):
+                target.add(max(0, MOST - len(target.replicas())))
+        finally:
+            target.close()
+
+    def _keep_sidecar(self) -> None:
+        with (self._folder / "sidecar.log").open("ab") as log:
+            while not self._stop.is_set():
+                if self.sidecar is None or self.sidecar.poll() is not None:
+                    self.sidecar = subprocess.Popen(self._sidecar, stdout=log, stderr=log)
+                self._stop.wait(TICK)

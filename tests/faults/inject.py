@@ -1,0 +1,259 @@
+"""How each kind of fault is done to the real parts. A fault waits for somebody that it can hit."""
+
+import os
+import signal
+import sqlite3
+from collections.abc import Callable
+from contextlib import ExitStack, closing, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event, Lock
+from time import monotonic
+from typing import Any, Final
+
+from confluent_kafka import KafkaException
+
+from faults.broker import Broker
+from faults.crew import Crew, Worker
+from faults.schedule import END, FLUSH, MEMBER, Fault
+from trimtab.assignor.errors import TrimtabError
+from trimtab.consumer_sdk import Consumer
+
+TARGET_SECONDS: Final = 60.0  # until somebody is there to be hit
+CRASH_SECONDS: Final = 12.0  # until an armed crash point must have come by
+TICK: Final = 0.05
+FILLER: Final = "filler"
+VISITOR: Final = {"trimtab.instance": "visitor", "log_level": 0}
+DEADLY: Final = frozenset({"kill", "jvm", "stop", FLUSH, MEMBER, END})
+"""Kinds that leave one consumer less for a while: they wait until there are two."""
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """What faults are done to; `disk` is None where the warehouse has no file system of its own."""
+
+    broker: Broker
+    crew: Crew
+    warehouse: Path
+    disk: Path | None
+    consumer: dict[str, Any]
+    topics: str
+
+
+class Injector:
+    """Does faults, each on the thread that asks for it."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._pause = Event()
+        self._disk = Lock()
+        self._visit = Lock()
+        self._kinds: dict[str, Callable[[Fault], str]] = {
+            "freeze": self._freeze,
+            "freeze-jvm": self._freeze_jvm,
+            "cut": self._cut,
+            "reset": self._reset,
+            "catalog": self._lock_catalog,
+            "disk": self._fill_disk,
+            "clock": self._jump,
+            "visitor": self._visitor,
+            "kill": self._kill,
+            "jvm": self._kill_jvm,
+            "stop": self._stop,
+            "broker": self._kill_broker,
+            "sidecar": self._kill_sidecar,
+            FLUSH: self._crash,
+            MEMBER: self._crash_in_rebalance,
+            END: self._crash_at_end,
+        }
+
+    def apply(self, fault: Fault) -> str:
+        """Do a fault and wait until it is over; return whom it hit, "" if nobody."""
+        return self._kinds[fault.kind](fault)
+
+    # -- consumers --------------------------------------------------------------------------------
+
+    def _freeze(self, fault: Fault) -> str:
+        worker = self._target(fault)
+        if worker is None:
+            return ""
+        whole = fault.target % 2 == 0
+        hit = worker.signal(signal.SIGSTOP, whole=whole)
+        self._pause.wait(fault.seconds)
+        worker.signal(signal.SIGCONT, whole=whole)
+        return worker.name if hit else ""
+
+    def _freeze_jvm(self, fault: Fault) -> str:
+        worker = self._target(fault)
+        jvm = worker and worker.jvm
+        if worker is None or jvm is None:
+            return ""
+        with suppress(ProcessLookupError):
+            os.kill(jvm, signal.SIGSTOP)
+            self._pause.wait(fault.seconds)
+            os.kill(jvm, signal.SIGCONT)
+        return worker.name
+
+    def _kill(self, fault: Fault) -> str:
+        worker = self._target(fault)
+        hit = worker is not None and worker.signal(signal.SIGKILL, whole=fault.target % 2 == 0)
+        return self._gone(worker) if hit else ""
+
+    def _kill_jvm(self, fault: Fault) -> str:
+        worker = self._target(fault)
+        jvm = worker and worker.jvm
+        if jvm is None:
+            return ""
+        with suppress(ProcessLookupError):
+            os.kill(jvm, signal.SIGKILL)
+        return self._gone(worker)
+
+    def _stop(self, fault: Fault) -> str:
+        worker = self._target(fault)
+        hit = worker is not None and worker.signal(signal.SIGTERM)
+        return self._gone(worker) if hit else ""
+
+    def _jump(self, fault: Fault) -> str:
+        """Move a consumer's wall clock, or the sidecar's, and later back again."""
+        worker = self._target(fault)
+        if worker is None:
+            return ""
+        hit = worker.door.order("clock", str(fault.seconds))
+        self._pause.wait(fault.target % 5)
+        worker.door.order("clock", str(-fault.seconds))
+        return worker.name if hit else ""
+
+    # -- crash points -----------------------------------------------------------------------------
+
+    def _crash(self, fault: Fault) -> str:
+        return self._armed(fault, lambda worker: None)  # noqa: ARG005 - traffic brings flushes
+
+    def _crash_in_rebalance(self, fault: Fault) -> str:
+        """Arm a step of a rebalance, and start one: a drain takes away, a visitor gives back."""
+        if fault.step in ("assigning", "assigned"):
+            return self._armed(fault, lambda worker: self._visit_for(1.0))  # noqa: ARG005
+        return self._armed(fault, lambda worker: worker.door.order("drain"))
+
+    def _crash_at_end(self, fault: Fault) -> str:
+        return self._armed(fault, lambda worker: worker.signal(signal.SIGTERM))
+
+    def _armed(self, fault: Fault, start: Callable[[Worker], object]) -> str:
+        worker = self._target(fault)
+        if worker is None or not worker.door.order("crash", fault.step):
+            return ""
+        start(worker)
+        if self._await(lambda: not worker.alive, CRASH_SECONDS):
+            return worker.name
+        worker.door.order("crash")
+        if fault.step in ("revoking", "settled", "revoked"):
+            worker.signal(signal.SIGKILL)  # it was drained: it would read nothing any more
+        return ""
+
+    # -- what the consumers need ------------------------------------------------------------------
+
+    def _cut(self, fault: Fault) -> str:
+        worker, network = self._target(fault), self._world.broker.network
+        if worker is None:
+            return ""
+        link = self._link(worker)
+        network.cut(link)
+        self._pause.wait(fault.seconds)
+        network.mend(link)
+        return worker.name
+
+    def _reset(self, fault: Fault) -> str:
+        worker = self._target(fault)
+        if worker is None:
+            return ""
+        self._world.broker.network.reset(self._link(worker))
+        return worker.name
+
+    def _link(self, worker: Worker) -> int:
+        return int(worker.name.rpartition("-")[2]) % len(self._world.broker.network.ports)
+
+    def _kill_broker(self, fault: Fault) -> str:
+        self._world.broker.kill(fault.seconds)
+        return "broker"
+
+    def _kill_sidecar(self, fault: Fault) -> str:
+        del fault
+        return "sidecar" if self._world.crew.kill_sidecar() else ""
+
+    def _lock_catalog(self, fault: Fault) -> str:
+        """Hold the write lock of the catalog's database."""
+        file = self._world.warehouse / "catalog.db"
+        if not file.exists():
+            return ""
+        with closing(sqlite3.connect(file, isolation_level=None, timeout=60)) as catalog:
+            try:
+                catalog.execute("BEGIN IMMEDIATE")
+            except sqlite3.OperationalError:  # the disk is full
+                return ""
+            self._pause.wait(fault.seconds)
+            catalog.execute("ROLLBACK")
+        return "catalog"
+
+    def _fill_disk(self, fault: Fault) -> str:
+        if self._world.disk is None:
+            return ""
+        file = self._world.disk / FILLER
+        with self._disk:
+            try:
+                with file.open("wb", buffering=0) as filler:
+                    self._fill(filler.fileno(), fault.seconds)
+            finally:
+                file.unlink(missing_ok=True)
+        return "disk"
+
+    def _fill(self, file: int, seconds: float) -> None:
+        """Take all that is free, again and again: others free some meanwhile."""
+        block, until = b"\0" * 65_536, monotonic() + seconds
+        while monotonic() < until:
+            with suppress(OSError):
+                while os.write(file, block):
+                    pass
+            self._pause.wait(TICK)
+
+    # -- another member ---------------------------------------------------------------------------
+
+    def _visitor(self, fault: Fault) -> str:
+        return "group" if self._visit_for(fault.seconds) else ""
+
+    def _visit_for(self, seconds: float) -> bool:
+        """Join the group, read nothing, and leave it again: two rebalances."""
+        with self._visit, ExitStack() as stack, suppress(KafkaException, TrimtabError):
+            config = {**self._world.consumer, "bootstrap.servers": self._world.broker.bootstrap}
+            visitor = stack.enter_context(Consumer(config | VISITOR))
+            visitor.subscribe([self._world.topics])
+            until = monotonic() + seconds
+            while monotonic() < until:
+                visitor.consume(0, TICK)
+            return True
+        return False
+
+    # -- waiting ----------------------------------------------------------------------------------
+
+    def _target(self, fault: Fault) -> Worker | None:
+        """Return a worker that is at work, waiting until there are enough."""
+        enough = 1 + (fault.kind in DEADLY)
+        found: list[Worker] = []
+
+        def look() -> bool:
+            found[:] = [worker for worker in self._world.crew.workers() if worker.ready]
+            return len(found) >= enough
+
+        self._await(look, TARGET_SECONDS)
+        return found[fault.target % len(found)] if found else None
+
+    def _gone(self, worker: Worker | None) -> str:
+        """Wait for the end of a process that must end; return its name, "" if it lives on."""
+        assert worker is not None
+        return worker.name if self._await(lambda: not worker.alive, TARGET_SECONDS) else ""
+
+    def _await(self, condition: Callable[[], bool], seconds: float) -> bool:
+        until = monotonic() + seconds
+        while not condition():
+            if monotonic() > until:
+                return False
+            self._pause.wait(TICK)
+        return True

@@ -1,0 +1,123 @@
+"""A network that can be cut: TCP ports of ours, each leading to one listener of the broker.
+
+The broker advertises our ports on those listeners, so a client that begins here stays here. *Cut*
+means that bytes stop, as with a cable that is pulled: connections stay, new ones are taken and say
+nothing; what was on its way arrives when the cable is back. *Reset* closes what is open. One thread
+with an event loop of its own serves them all.
+"""
+
+import asyncio
+from collections.abc import Coroutine, Sequence
+from contextlib import suppress
+from threading import Thread
+from typing import Any, Final
+
+HOST: Final = "127.0.0.1"
+CHUNK: Final = 65_536
+
+
+class Link:
+    """One port and what it leads to; touched on the loop's thread only."""
+
+    def __init__(self) -> None:
+        self.port = 0
+        self.target = 0  # 0: nobody is there
+        self.cuts = 0  # how many faults hold it cut
+        self.whole = asyncio.Event()
+        self.whole.set()
+        self._open: set[asyncio.StreamWriter] = set()
+
+    async def serve(self) -> None:
+        server = await asyncio.start_server(self._accept, HOST, 0)
+        self.port = server.sockets[0].getsockname()[1]
+
+    def cut(self) -> None:
+        self.cuts += 1
+        self.whole.clear()
+
+    def mend(self) -> None:
+        self.cuts -= 1
+        if not self.cuts:
+            self.whole.set()
+
+    def reset(self) -> None:
+        for writer in self._open:
+            writer.transport.abort()
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await self.whole.wait()
+        try:
+            onward = await asyncio.open_connection(HOST, self.target)
+        except OSError:
+            writer.transport.abort()
+            return
+        self._open |= {writer, onward[1]}
+        try:
+            await asyncio.gather(self._copy(reader, onward[1]), self._copy(onward[0], writer))
+        finally:
+            self._open -= {writer, onward[1]}
+
+    async def _copy(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError):
+            while data := await reader.read(CHUNK):
+                await self.whole.wait()
+                writer.write(data)
+                await writer.drain()
+        writer.close()
+        with suppress(OSError):
+            await writer.wait_closed()
+
+
+class Network:
+    """So many links; methods may be called from any thread."""
+
+    def __init__(self, count: int) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = Thread(target=self._loop.run_forever, name="network", daemon=True)
+        self._thread.start()
+        self._links = [self._do(_made()) for _ in range(count)]
+
+    @property
+    def ports(self) -> list[int]:
+        """The port of each link."""
+        return [link.port for link in self._links]
+
+    def lead_to(self, targets: Sequence[int]) -> None:
+        """Let new connections of each link lead to these ports."""
+        for link, target in zip(self._links, targets, strict=True):
+            link.target = target
+
+    def cut(self, number: int) -> None:
+        """Let no byte through any more."""
+        self._loop.call_soon_threadsafe(self._links[number].cut)
+
+    def mend(self, number: int) -> None:
+        """Take one cut back."""
+        self._loop.call_soon_threadsafe(self._links[number].mend)
+
+    def reset(self, number: int) -> None:
+        """Break all connections."""
+        self._loop.call_soon_threadsafe(self._links[number].reset)
+
+    def close(self) -> None:
+        """End the thread, and everything with it."""
+        self._do(_cancel_all())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def _do(self, work: Coroutine[Any, Any, Any]) -> Any:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(10)
+
+
+async def _made() -> Link:
+    link = Link()
+    await link.serve()
+    return link
+
+
+async def _cancel_all() -> None:
+    tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,265 @@
+"""A run: the world is built once, then round after round of faults, rest and check.
+
+A round is over when every fault is over, every record is acknowledged, and the table has as many
+rows as the broker has records; if that does not come within REST_SECONDS, the round is stuck, and
+what is missing counts as lost.
+"""
+
+import json
+import logging
+import os
+import random
+import shutil
+import subprocess
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Event, Lock
+from time import monotonic
+from typing import Any, Final, Self
+
+from faults import settings
+from faults.broker import PARTITIONS, Broker
+from faults.check import Findings, Handed, check
+from faults.crew import LEAST, Crew
+from faults.inject import Injector, World
+from faults.schedule import KINDS, Fault, Kind, draw
+from faults.tables import Tables, reader
+from faults.traffic import Traffic
+
+LINKS: Final = 5
+REST_SECONDS: Final = 180.0
+DISK: Final = "512m"
+TICK: Final = 0.2
+
+Tell = Callable[[int, str], None]
+Say = Callable[[str], None]
+log = logging.getLogger("faults")
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is asked for."""
+
+    faults: int
+    seed: int
+    round: int
+    format: str
+    only: tuple[str, ...] = ()
+    keep: bool = False
+
+
+@dataclass(slots=True)
+class Tally:
+    """All rounds together."""
+
+    faults: int = 0
+    missed: int = 0  # drawn, but nobody was there to be hit
+    records: int = 0
+    lost: int = 0
+    duplicated: int = 0
+    wrong: int = 0
+    double_owners: int = 0
+    stuck: int = 0
+    rounds: int = 0
+    seconds: float = 0.0
+    kinds: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def good(self) -> bool:
+        """Whether all that counts mistakes is 0, and something was done at all."""
+        bad = (self.lost, self.duplicated, self.wrong, self.double_owners, self.stuck)
+        return not any(bad) and self.faults > 0 and self.records > 0
+
+    def add(self, found: Findings) -> None:
+        self.records += found.records
+        self.lost += found.lost
+        self.duplicated += found.duplicated
+        self.wrong += found.wrong
+        self.double_owners += found.double_owners
+
+    def note(self, fault: Fault, *, hit: bool) -> None:
+        if not hit:
+            self.missed += 1
+            return
+        self.faults += 1
+        self.kinds[f"{fault.kind}:{fault.step}" if fault.step else fault.kind] += 1
+
+    def figures(self) -> dict[str, Any]:
+        names = [n for n in self.__slots__ if n not in ("kinds", "seconds")]
+        figures = {name: getattr(self, name) for name in names}
+        return figures | {"seconds": round(self.seconds), "kinds": dict(sorted(self.kinds.items()))}
+
+
+class Run:
+    """The world of a run, taken down at the end; its folder stays if anything was wrong."""
+
+    def __init__(self, wanted: Wanted) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="trimtab-faults-"))
+        self._wanted = wanted
+        self._tally = Tally()
+        self._lock = Lock()
+        self._pause = Event()
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            for name in ("doors", "handed", "lake", "tmp"):
+                (self.folder / name).mkdir()
+            logging.basicConfig(
+                filename=self.folder / "faults.log",
+                level=logging.WARNING,
+                format="%(asctime)s %(name)s %(message)s",
+            )
+            log.setLevel(logging.INFO)
+            disk = mounted(self.folder / "lake", stack)
+            os.environ["TMPDIR"] = str(self.folder / "tmp")
+            paths = [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+            os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
+            self._broker = Broker(self.folder / "kafka", LINKS)
+            stack.callback(self._broker.close)
+            (self.folder / "links.json").write_text(json.dumps(self._broker.network.ports))
+            self._crew = self._hired()
+            stack.callback(self._crew.close)
+            world = World(
+                self._broker,
+                self._crew,
+                self.folder / "lake",
+                disk,
+                settings.consumer(),
+                settings.TOPICS,
+            )
+            self._injector = Injector(world)
+            self._tables: Tables = reader(self._wanted.format, self.folder / "lake")
+            self._kinds = self._possible(with_disk=disk is not None)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+        logging.shutdown()
+        if self._tally.good and not self._wanted.keep:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def go(self, tell: Tell, say: Say) -> Tally:
+        """Do all faults that are wanted, in rounds."""
+        begun, tally = monotonic(), self._tally
+        while tally.faults < self._wanted.faults:
+            count = min(self._wanted.round, self._wanted.faults - tally.faults)
+            found, told = self._round(tally.rounds, count, tell)
+            tally.rounds += 1
+            tally.add(found)
+            tally.seconds = monotonic() - begun
+            for line in (*found.told, *told):
+                say(f"round {tally.rounds - 1}: {line}")
+                log.error("%s", line)
+            if tally.stuck:
+                break
+        return tally
+
+    # -- a round ----------------------------------------------------------------------------------
+
+    def _round(self, number: int, count: int, tell: Tell) -> tuple[Findings, list[str]]:
+        steered = number % 2 == 1
+        topic = f"fire-{number}"
+        log.info("round %d, %s", number, "steered" if steered else "not steered")
+        self._broker.make(topic)
+        self._crew.work(steered=steered)
+        self._staffed()
+        kinds = {k: v for k, v in self._kinds.items() if steered or not v.steered}
+        rng = random.Random(f"{self._wanted.seed}/{number}/traffic")  # noqa: S311 - it must replay
+        traffic = Traffic(self._broker.bootstrap, topic, PARTITIONS, rng)
+        try:
+            self._inject(draw(self._wanted.seed, number, count, kinds), tell)
+        finally:
+            traffic.end()
+        ends = self._broker.ends(topic)
+        tell(self._tally.faults, f"round {number}: {sum(ends.values())} records, coming to rest")
+        stuck = self._rest(topic, sum(ends.values()))
+        rows = self._tables.rows(settings.table(topic))
+        found = check(topic, traffic.acknowledged, ends, rows, self._handed(topic))
+        log.info("round %d: %s", number, found)
+        told = [*traffic.faults, *stuck]
+        self._tally.stuck += len(told)
+        if found.good and not told:
+            self._tidy(topic)
+        return found, told
+
+    def _staffed(self) -> None:
+        """Wait until there are consumers to be hit: Spark takes its time to start."""
+        deadline = monotonic() + REST_SECONDS
+        while sum(w.ready for w in self._crew.workers()) < LEAST and monotonic() < deadline:
+            self._pause.wait(TICK)
+
+    def _inject(self, faults: tuple[Fault, ...], tell: Tell) -> None:
+        begun = monotonic()
+        with ThreadPoolExecutor(max_workers=16) as pool:
+            waiting: list[Future[None]] = []
+            for fault in faults:
+                self._pause.wait(max(0.0, begun + fault.at - monotonic()))
+                waiting.append(pool.submit(self._apply, fault, tell))
+        for done in waiting:
+            done.result()
+
+    def _apply(self, fault: Fault, tell: Tell) -> None:
+        hit = self._injector.apply(fault)
+        log.info("%s -> %s", fault, hit or "nobody")
+        with self._lock:
+            self._tally.note(fault, hit=bool(hit))
+        tell(self._tally.faults, f"{fault.kind} {hit}")
+
+    def _rest(self, topic: str, records: int) -> list[str]:
+        """Wait until all is in the table; return what to say if that does not come."""
+        deadline, table = monotonic() + REST_SECONDS, settings.table(topic)
+        while (held := self._count(table)) < records:
+            if monotonic() > deadline:
+                return [f"stuck: {held} of {records} records after {REST_SECONDS:.0f} s"]
+            self._pause.wait(TICK)
+        return []
+
+    def _count(self, table: str) -> int:
+        try:
+            return self._tables.count(table)
+        except OSError:  # a metadata file that was just replaced
+            return 0
+
+    def _handed(self, topic: str) -> Iterator[Handed]:
+        for file in sorted((self.folder / "handed").iterdir()):
+            for line in file.read_text().splitlines():
+                where, partition, tenure, time = line.split()
+                if where == topic:
+                    yield Handed(file.name, int(tenure), int(partition), float(time))
+
+    def _tidy(self, topic: str) -> None:
+        """Take a finished round's topic and files away, so that the next one has room."""
+        self._broker.drop(topic)
+        table = settings.table(topic)
+        shutil.rmtree(self.folder / "lake" / settings.NAMESPACE / table, ignore_errors=True)
+
+    # -- the world --------------------------------------------------------------------------------
+
+    def _hired(self) -> Crew:
+        bootstrap = self._broker.bootstrap
+        ingest = settings.ingest(bootstrap, self.folder, self._wanted.format)
+        return Crew(self.folder, ingest, settings.sidecar(bootstrap))
+
+    def _possible(self, *, with_disk: bool) -> dict[str, Kind]:
+        impossible = set() if with_disk else {"disk"}
+        if self._wanted.format != "iceberg":
+            impossible.add("catalog")
+        only = self._wanted.only or tuple(KINDS)
+        return {k: v for k, v in KINDS.items() if k in only and k not in impossible}
+
+
+def mounted(folder: Path, stack: ExitStack) -> Path | None:
+    """Give a folder a small file system of its own; return it, None where that is not allowed."""
+    asked = ["mount", "-t", "tmpfs", "-o", f"size={DISK}", "tmpfs", str(folder)]
+    if os.geteuid() != 0 or subprocess.run(asked, check=False, capture_output=True).returncode:
+        log.warning("no file system of its own for the tables (needs root): no full disk")
+        return None
+    stack.callback(subprocess.run, ["umount", "-l", str(folder)], check=False)
+    return folder

@@ -1,0 +1,98 @@
+"""Which faults hit whom, and when: a pure function of a seed.
+
+Faults are dealt from a shuffled bag that holds each kind as often as its weight says, so that even
+a short run meets every kind. `target` is an index into whoever is alive at that moment (modulo
+their number): processes come and go by chance, the schedule does not.
+"""
+
+import random
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from trimtab.consumer_sdk.lake.ports import MEMBER_STEPS, STEPS
+
+SESSION: Final = 4.0
+"""Session timeout of the consumers in seconds: a freeze or a cut may be shorter or longer."""
+
+GAP: Final = 2.0
+"""Mean seconds between two faults; they overlap."""
+
+FLUSH, END, MEMBER = "crash-flush", "crash-drain", "crash-rebalance"
+"""Kinds of crash: at a step of a flush, of the end, of a rebalance."""
+
+_ENDING: Final = ("draining", "drained")
+POINTS: Final[Mapping[str, tuple[str, ...]]] = {
+    FLUSH: STEPS,
+    MEMBER: tuple(step for step in MEMBER_STEPS if step not in _ENDING),
+    END: _ENDING,
+}
+"""The crash points of each kind of crash."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """How often a kind of fault comes, and how many seconds it lasts."""
+
+    weight: int
+    shortest: float = 0.0
+    longest: float = 0.0
+    steered: bool = False  # needs a sidecar
+
+
+KINDS: Final[Mapping[str, Kind]] = {
+    "freeze": Kind(4, 0.3, 2.0 * SESSION),
+    "freeze-jvm": Kind(2, 0.3, 6.0),
+    "cut": Kind(3, 0.3, 2.0 * SESSION),
+    "reset": Kind(2),
+    "catalog": Kind(2, 0.5, 18.0),
+    "disk": Kind(2, 0.5, 6.0),
+    "clock": Kind(2, 1.0, 86_400.0),
+    "visitor": Kind(2, 0.5, 4.0),
+    "kill": Kind(1),
+    "jvm": Kind(1),
+    "stop": Kind(1),
+    "broker": Kind(1, 0.0, 3.0),
+    FLUSH: Kind(2),
+    MEMBER: Kind(2),
+    END: Kind(1),
+    "sidecar": Kind(2, steered=True),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One fault: `at` seconds after the round began, for `seconds` (of a clock: the jump)."""
+
+    at: float
+    kind: str
+    target: int
+    seconds: float
+    step: str = ""
+
+
+def draw(seed: int, number: int, count: int, kinds: Mapping[str, Kind]) -> tuple[Fault, ...]:
+    """Return the faults of a round, in the order of time."""
+    rng = random.Random(f"{seed}/{number}")  # noqa: S311 - it must replay
+    at, found = 0.0, []
+    for kind in _dealt(rng, count, kinds):
+        at += rng.expovariate(1.0 / GAP)
+        found.append(_fault(rng, at, kind, kinds[kind]))
+    return tuple(found)
+
+
+def _dealt(rng: random.Random, count: int, kinds: Mapping[str, Kind]) -> Iterator[str]:
+    bag: list[str] = []
+    for _ in range(count):
+        if not bag:
+            bag = [name for name in sorted(kinds) for _ in range(kinds[name].weight)]
+            rng.shuffle(bag)
+        yield bag.pop()
+
+
+def _fault(rng: random.Random, at: float, name: str, kind: Kind) -> Fault:
+    seconds = rng.uniform(kind.shortest, kind.longest)
+    if name == "clock":
+        seconds *= rng.choice((-1, 1))
+    step = rng.choice(POINTS[name]) if name in POINTS else ""
+    return Fault(round(at, 3), name, rng.randrange(60), round(seconds, 3), step)

@@ -1,0 +1,74 @@
+"""The configurations of a run: quick to notice, small to run."""
+
+from pathlib import Path
+from typing import Any, Final
+
+from faults.crew import LEAST, MOST
+from faults.schedule import SESSION
+
+GROUP: Final = "fire"
+NAMESPACE: Final = "fire"
+TOPICS: Final = "^fire-.*"
+CAPACITY: Final = "40 kB/s"
+
+
+def consumer() -> dict[str, Any]:
+    """Return the settings of every member of the group, but for the broker's address."""
+    return {
+        "group.id": GROUP,
+        "enable.auto.commit": False,
+        "auto.offset.reset": "earliest",
+        "session.timeout.ms": int(SESSION * 1000),
+        "heartbeat.interval.ms": 250,
+        "metadata.max.age.ms": 1000,
+        "max.poll.interval.ms": 60_000,
+        "reconnect.backoff.max.ms": 500,
+    }
+
+
+def ingest(bootstrap: str, folder: Path, table_format: str) -> dict[str, Any]:
+    """Return the configuration of the consumers."""
+    java = f'-XX:+UseSerialGC -XX:TieredStopAtLevel=1 "-Djava.io.tmpdir={folder / "tmp"}"'
+    given = {} if table_format == "iceberg" else {"lake.format": table_format}
+    return {
+        **consumer(),
+        **given,
+        "bootstrap.servers": bootstrap,  # each one's link takes its place
+        "topics": TOPICS,
+        "trimtab.capacity": CAPACITY,
+        "lake.warehouse": str(folder / "lake"),
+        "lake.table": NAMESPACE + ".{topic}",
+        "lake.patience": "10 s",
+        "batch.bytes": "200 kB",
+        "batch.wait": "1 s",
+        "spark.master": "local[1]",
+        "spark.driver.memory": "512m",
+        "spark.ui.enabled": False,
+        "spark.local.dir": str(folder / "tmp"),
+        "spark.driver.extraJavaOptions": java,
+    }
+
+
+def sidecar(bootstrap: str) -> dict[str, Any]:
+    """Return the configuration of the sidecar: it scales with the waves of the traffic."""
+    return {
+        "bootstrap": bootstrap,
+        "group": GROUP,
+        "capacity": CAPACITY,
+        "interval": "500 ms",
+        "window": "4 s",
+        "min": LEAST,
+        "max": MOST,
+        "step-out": 1,
+        "stabilise-in": "8 s",
+        "cool-down": "4 s",
+        "drain-target": "20 s",
+        "backlog-allowance": "5 s",
+        "offset-reset": "earliest",
+        "target": "process",
+    }
+
+
+def table(topic: str) -> str:
+    """Return the name of a topic's table in the namespace."""
+    return topic.replace("-", "_")

@@ -1,0 +1,70 @@
+"""Reading tables without Spark: what is in one, as the files of its newest version say."""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from faults.check import Row
+
+COLUMNS = ("partition", "offset", "key", "value")
+
+
+class Tables(Protocol):
+    """Reads tables of one format; a table that does not exist yet is empty."""
+
+    def count(self, name: str) -> int:
+        """Return the number of rows, from the metadata alone."""
+        ...
+
+    def rows(self, name: str) -> Iterator[Row]:
+        """Return all rows."""
+        ...
+
+
+class Iceberg:
+    """Tables of the embedded catalog, an SQLite file in the warehouse folder."""
+
+    def __init__(self, warehouse: Path) -> None:
+        self._catalog = warehouse / "catalog.db"
+
+    def count(self, name: str) -> int:
+        table = self._open(name)
+        snapshot = None if table is None else table.current_snapshot()
+        return 0 if snapshot is None else int(snapshot.summary["total-records"])
+
+    def rows(self, name: str) -> Iterator[Row]:
+        table = self._open(name)
+        if table is not None:
+            yield from _rows(table.scan(selected_fields=COLUMNS).to_arrow())
+
+    def _open(self, name: str) -> Any:
+        from pyiceberg.table import StaticTable  # noqa: PLC0415 - slow to load
+
+        location = self._location(name)
+        return None if location is None else StaticTable.from_metadata(location)
+
+    def _location(self, name: str) -> str | None:
+        if not self._catalog.exists():
+            return None
+        asked = "SELECT metadata_location FROM iceberg_tables WHERE table_name = ?"
+        with closing(sqlite3.connect(f"file:{self._catalog}?mode=ro", uri=True)) as catalog:
+            try:
+                found = catalog.execute(asked, (name,)).fetchone()
+            except sqlite3.OperationalError:  # the catalog has no tables of its own yet
+                return None
+        return None if found is None else str(found[0])
+
+
+def _rows(table: pa.Table) -> Iterator[Row]:
+    return map(Row, *(table.column(name).to_pylist() for name in COLUMNS))
+
+
+def reader(table_format: str, warehouse: Path) -> Tables:
+    """Return what reads tables of a format."""
+    if table_format != "iceberg":
+        raise NotImplementedError(table_format)
+    return Iceberg(warehouse)

@@ -1,0 +1,81 @@
+"""A producer of records that can be told apart, which remembers each acknowledgement."""
+
+import random
+from collections import Counter, defaultdict
+from threading import Event, Thread
+from time import monotonic
+from typing import Any, Final
+
+from confluent_kafka import KafkaException, Producer
+
+from faults.check import record
+
+SWING: Final = 15.0  # seconds between two changes of the rate
+RATES: Final = (100.0, 200.0, 400.0)  # records/s
+TICK: Final = 0.02
+
+
+class Traffic:
+    """Writes into one topic on a thread of its own until it is ended; nothing is given up."""
+
+    def __init__(self, bootstrap: str, topic: str, partitions: int, rng: random.Random) -> None:
+        self.acknowledged: defaultdict[int, dict[int, int]] = defaultdict(dict)
+        self.faults: list[str] = []
+        self._topic = topic
+        self._partitions = partitions
+        self._rng = rng
+        self._next: Counter[int] = Counter()
+        self._stop = Event()
+        self._producer = Producer(
+            {
+                "bootstrap.servers": bootstrap,
+                "enable.idempotence": True,  # a retry after a broken connection must not double
+                "delivery.timeout.ms": 600_000,
+                "linger.ms": 20,
+                "reconnect.backoff.max.ms": 500,
+                "log_level": 0,
+            }
+        )
+        self._thread = Thread(target=self._run, name="traffic")
+        self._thread.start()
+
+    def end(self) -> None:
+        """Stop, and wait for every acknowledgement."""
+        self._stop.set()
+        self._thread.join()
+        left = self._producer.flush(120)
+        if left:
+            self.faults.append(f"{left} records were not acknowledged")
+
+    def _run(self) -> None:
+        rate, changed, last, owed = RATES[0], monotonic(), monotonic(), 0.0
+        while not self._stop.wait(TICK):
+            now = monotonic()
+            if now - changed > SWING:
+                rate, changed = self._rng.choice(RATES), now
+            owed, last = min(owed + (now - last) * rate, 2 * rate), now
+            while owed >= 1:
+                owed -= 1
+                self._write(self._rng.randrange(self._partitions))
+            self._producer.poll(0)
+
+    def _write(self, partition: int) -> None:
+        number = self._next[partition]
+        key, value = record(self._topic, partition, number)
+
+        def delivered(error: Any, message: Any) -> None:
+            if error is None:
+                self.acknowledged[partition][message.offset()] = number
+            else:
+                self.faults.append(f"partition {partition} number {number}: {error}")
+
+        try:
+            self._producer.produce(
+                self._topic, value, key, partition=partition, on_delivery=delivered
+            )
+        except BufferError:  # the broker has been away for long; this number comes again
+            return
+        except KafkaException as error:
+            self.faults.append(str(error))
+            return
+        self._next[partition] += 1

@@ -1,0 +1,125 @@
+"""One process under fire: `trimtab ingest` or `trimtab sidecar`, with a door for faults.
+
+`python -m faults.worker FOLDER NAME CONFIG` runs the product's own command: the sidecar if that is
+the name, else a consumer of that name, behind the link that its number gives it. What is added:
+
+- a *door*, a datagram socket `doors/NAME`, that takes "crash STEP" (end this process with SIGKILL
+  when that step comes next; "crash" alone: not any more), "clock SECONDS" (the wall clock jumps)
+  and "drain" (ask the group to take everything);
+- a *log* of what the consumer hands out, `handed/NAME.PID`, a line for each batch and partition:
+  topic, partition, tenure, seconds of the machine's monotonic clock. The time is taken just before
+  the consumer's last look at its lease: a process that is frozen after that look has handed out
+  what it says when it still might.
+
+The jump changes `time.time` for all Python code of the process: SDK, sidecar, kafka-python, the
+log; not librdkafka and not the JVM.
+"""
+
+import json
+import os
+import signal
+import socket
+import sys
+import time
+from collections import Counter
+from functools import partial
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+from trimtab.cli import main as command
+from trimtab.consumer_sdk import ingest
+from trimtab.consumer_sdk.consumer import Consumer
+
+SIDECAR = "sidecar"
+
+
+class Door:
+    """What was ordered from outside."""
+
+    def __init__(self, path: Path) -> None:
+        self.crash_at = ""
+        self.ahead = 0.0  # seconds by which the wall clock is wrong
+        self.consumer: Consumer | None = None
+        self._true_time = time.time
+        path.unlink(missing_ok=True)
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._socket.bind(str(path))
+        Thread(target=self._listen, name="door", daemon=True).start()
+
+    def wall(self) -> float:
+        return self._true_time() + self.ahead
+
+    def pass_by(self, step: str) -> None:
+        """End this process if it was ordered to at this step."""
+        if step == self.crash_at:
+            sys.stderr.write(f"crashing at {step}\n")
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def _listen(self) -> None:
+        while True:
+            order, _, detail = self._socket.recv(200).decode().partition(" ")
+            if order == "crash":
+                self.crash_at = detail
+            elif order == "clock":
+                self.ahead += float(detail)
+            elif order == "drain" and self.consumer is not None:
+                self.consumer.drain()
+
+
+class Watched(Consumer):
+    """The product's consumer, which also writes down what it hands out."""
+
+    def __init__(self, door: Door, log: Path, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self._log = log.open("a", buffering=1)
+        self._tenures: Counter[tuple[str, int]] = Counter()
+        self._looked = 0.0
+        door.consumer = self
+
+    def subscribe(self, topics: Any, on_assign: Any = None, *callbacks: Any) -> None:
+        def assign(consumer: Any, partitions: Any) -> None:
+            self._tenures.update((p.topic, p.partition) for p in partitions)
+            on_assign(consumer, partitions)
+
+        super().subscribe(topics, assign, *callbacks)
+
+    def consume(self, num_messages: int = 1, timeout: float = -1) -> Any:
+        messages = super().consume(num_messages, timeout)
+        where = {(m.topic(), m.partition()) for m in messages if m.error() is None}
+        lines = (f"{t} {p} {self._tenures[t, p]} {self._looked:.6f}\n" for t, p in sorted(where))
+        self._log.write("".join(lines))
+        return messages
+
+    def _still_ours(self) -> bool:
+        self._looked = time.monotonic()
+        return super()._still_ours()
+
+
+def arguments(folder: Path, name: str, config: str) -> list[str]:
+    """Return the product's command line."""
+    if name == SIDECAR:
+        return ["sidecar", "--config", config]
+    ports = json.loads((folder / "links.json").read_text())
+    port = ports[int(name.rpartition("-")[2]) % len(ports)]
+    address = f"bootstrap.servers=127.0.0.1:{port}"
+    return ["ingest", "--config", config, "--instance", name, "--set", address]
+
+
+def main(folder: Path, name: str, config: str) -> None:
+    door = Door(folder / "doors" / name)
+    time.time = door.wall
+    log = folder / "handed" / f"{name}.{os.getpid()}"
+    run = ingest.run
+
+    def run_watched(*args: Any, crash: Any) -> None:
+        del crash  # the door's takes its place
+        run(*args, crash=door.pass_by)
+
+    ingest.run = run_watched
+    ingest.Consumer = partial(Watched, door, log)  # type: ignore[assignment, misc]
+    sys.exit(command.main(arguments(folder, name, config)))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2], sys.argv[3])
