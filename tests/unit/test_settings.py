@@ -48,6 +48,14 @@ def test_what_only_librdkafka_knows_it_checks() -> None:
         Consumer({**GOOD, "auto.offset.reset": "sometimes"})
 
 
+def test_the_pace_of_reconnecting_reaches_both_planes() -> None:
+    """A member that comes back long after its broker is thrown out."""
+    settings = parse({**GOOD, "reconnect.backoff.ms": 50, "reconnect.backoff.max.ms": 500})
+    assert settings.data["reconnect.backoff.max.ms"] == 500
+    assert settings.control["reconnect_backoff_ms"] == 50
+    assert settings.control["reconnect_backoff_max_ms"] == 500
+
+
 def test_security_reaches_both_planes() -> None:
     """TLS and SASL settings go to librdkafka as they are, to kafka-python translated."""
     settings = parse(
