@@ -4,7 +4,7 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 PACKAGES := assignor consumer_sdk sidecar cli
 
-.PHONY: demo test check bench bench-assign clean help
+.PHONY: demo test check bench bench-assign faults clean help
 
 help: ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort
@@ -44,6 +44,12 @@ bench: .venv/.dev ## measured comparisons; each ends with one line RESULT {json}
 
 bench-assign: .venv/.dev ## assigning in a rebalance, beside Kafka's, kafka-python's and aiokafka's assignors
 	@$(BIN)/python benchmarks/bench_assign.py --growth --plot docs/bench-assign.png
+
+N ?= 1000
+SEED ?= 1
+FORMAT ?= iceberg
+faults: .venv/.dev ## faults on real parts, N of them as SEED says; every record and every owner is checked
+	@PYTHONPATH=tests $(BIN)/python -m faults --faults $(N) --seed $(SEED) --format $(FORMAT)
 
 clean: ## remove what make has built here
 	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis out demo-out

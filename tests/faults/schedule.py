@@ -41,14 +41,14 @@ class Kind:
 
 
 KINDS: Final[Mapping[str, Kind]] = {
-    "freeze": Kind(4, 0.3, 2.0 * SESSION),
-    "freeze-jvm": Kind(2, 0.3, 6.0),
-    "cut": Kind(3, 0.3, 2.0 * SESSION),
-    "reset": Kind(2),
-    "catalog": Kind(2, 0.5, 18.0),
+    "freeze": Kind(6, 0.3, 2.0 * SESSION),
+    "freeze-jvm": Kind(3, 0.3, 6.0),
+    "cut": Kind(5, 0.3, 2.0 * SESSION),
+    "reset": Kind(4),
+    "catalog": Kind(3, 0.5, 18.0),
     "disk": Kind(2, 0.5, 6.0),
-    "clock": Kind(2, 1.0, 86_400.0),
-    "visitor": Kind(2, 0.5, 4.0),
+    "clock": Kind(3, 1.0, 86_400.0),
+    "visitor": Kind(4, 0.5, 4.0),
     "kill": Kind(1),
     "jvm": Kind(1),
     "stop": Kind(1),
@@ -56,7 +56,7 @@ KINDS: Final[Mapping[str, Kind]] = {
     FLUSH: Kind(2),
     MEMBER: Kind(2),
     END: Kind(1),
-    "sidecar": Kind(2, steered=True),
+    "sidecar": Kind(3, steered=True),
 }
 
 

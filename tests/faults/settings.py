@@ -22,7 +22,8 @@ def consumer() -> dict[str, Any]:
         "heartbeat.interval.ms": 250,
         "metadata.max.age.ms": 1000,
         "max.poll.interval.ms": 60_000,
-        "reconnect.backoff.max.ms": 500,
+        "reconnect.backoff.ms": 100,
+        "reconnect.backoff.max.ms": 1000,
     }
 
 
@@ -39,7 +40,7 @@ def ingest(bootstrap: str, folder: Path, table_format: str) -> dict[str, Any]:
         "lake.warehouse": str(folder / "lake"),
         "lake.table": NAMESPACE + ".{topic}",
         "lake.patience": "10 s",
-        "batch.bytes": "200 kB",
+        "batch.bytes": "2 MB",
         "batch.wait": "1 s",
         "spark.master": "local[1]",
         "spark.driver.memory": "512m",
