@@ -1,0 +1,68 @@
+"""What each step of `steady` buys: the preset `balanced` without it, on random walks.
+
+Without the search, without closing, without both, the other steps as they are. R, consumers, and
+the two in one figure: consumers + λ R. (What look-ahead buys: bench_lookahead.)
+
+    python benchmarks/bench_ablation.py [--seeds 3] [--ticks 200]
+"""
+
+import argparse
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from functools import partial
+from itertools import product
+
+import numpy as np
+from harness import result
+from rich.console import Console
+from rich.table import Table
+
+from trimtab.assignor import Walk, get, random_walk, replay
+from trimtab.assignor.steady.knobs import PRESETS
+from trimtab.assignor.steady.pack import pack
+
+CAPACITY = 100.0
+FIRST_SEED = 1000  # nothing was tuned on these
+DELTAS = (5, 15, 25)
+WHOLE = PRESETS["balanced"]
+VARIANTS = {
+    "all steps": WHOLE,
+    "no search": replace(WHOLE, tries=0),
+    "no closing": replace(WHOLE, closings=0),
+    "neither search nor closing": replace(WHOLE, tries=0, closings=0),
+}
+
+
+def run(job: tuple[int, str, int], ticks: int) -> tuple[float, float]:
+    """Return the mean consumers and the mean R of one stream."""
+    delta, variant, seed = job
+    stream = random_walk(np.random.default_rng(seed), Walk(delta, 200, ticks, CAPACITY))
+    heuristic = replace(get("steady"), pack=partial(pack, knobs=VARIANTS[variant]))
+    done = [(tick.consumers, tick.r_score) for tick in replay(heuristic, stream, CAPACITY)]
+    consumers, scores = zip(*done, strict=True)
+    return float(np.mean(consumers)), float(np.mean(scores))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--ticks", type=int, default=200)
+    given = parser.parse_args()
+    seeds = range(FIRST_SEED, FIRST_SEED + given.seeds)
+    with ProcessPoolExecutor() as pool:
+        done = list(pool.map(partial(run, ticks=given.ticks), product(DELTAS, VARIANTS, seeds)))
+    means = np.array(done).reshape(len(DELTAS), len(VARIANTS), len(seeds), 2).mean(axis=2)
+    table = Table("δ", "steady:balanced", "consumers", "R", "consumers + λ R")
+    figures: dict[str, dict[str, dict[str, float]]] = {}
+    for (d, delta), (v, variant) in product(enumerate(DELTAS), enumerate(VARIANTS)):
+        consumers, r = means[d, v]
+        cost = consumers + WHOLE.move_cost * r
+        table.add_row(str(delta), variant, f"{consumers:.2f}", f"{r:.2f}", f"{cost:.2f}")
+        row = {"mean_consumers": consumers, "mean_r": r, "consumers_plus_lambda_r": cost}
+        figures.setdefault(str(delta), {})[variant] = {k: round(x, 3) for k, x in row.items()}
+    Console().print(table)
+    result(figures)
+
+
+if __name__ == "__main__":
+    main()
