@@ -15,8 +15,10 @@ from typing import Any, Final, TypeAlias, cast
 
 from trimtab.assignor.errors import SettingError
 from trimtab.assignor.units import parse_bytes, parse_seconds
+from trimtab.consumer_sdk.lake import partition
 from trimtab.consumer_sdk.lake.batches import Limits
 from trimtab.consumer_sdk.lake.names import TableNames
+from trimtab.consumer_sdk.lake.partition import Partitioning
 from trimtab.consumer_sdk.settings import nearest
 
 Transform: TypeAlias = Callable[[Any], Any]
@@ -33,6 +35,8 @@ KNOWN: Final = frozenset(
         "batch.wait",
         "lake.catalog.name",
         "lake.decoder",
+        "lake.evolve",
+        "lake.partition",
         "lake.patience",
         "lake.schema",
         "lake.table",
@@ -66,6 +70,8 @@ class LakeConfig:
 
     `schemas` maps a topic to the DDL of its JSON; the key "*" stands for every topic without one.
 
+    `evolve` is whether a table gets the columns that it lacks.
+
     `skips` is whether the consumer jumps to the end of a partition where its offset is gone.
     """
 
@@ -77,6 +83,8 @@ class LakeConfig:
     transform: Transform | None = None
     patience: float = 30.0
     skips: bool = False
+    partition: Partitioning = field(default_factory=Partitioning)
+    evolve: bool = False
 
     def __repr__(self) -> str:
         """Show no secret: the session's settings stay out."""
@@ -112,6 +120,8 @@ def parse(config: Mapping[str, Any]) -> LakeConfig:
         transform=_transform(config.get("lake.transform")),
         patience=parse_seconds(config.get("lake.patience", "30 s"), "lake.patience"),
         skips=config.get("auto.offset.reset") in ENDS,
+        partition=partition.parse(config.get(partition.SETTING)),
+        evolve=_evolve(config.get("lake.evolve", "fail")),
     )
 
 
@@ -182,6 +192,15 @@ def _schemas(config: Mapping[str, Any]) -> dict[str, str]:
     if isinstance(schema, Mapping):
         return {str(topic): str(ddl) for topic, ddl in schema.items()}
     return {"*": str(schema)} if schema else {}
+
+
+def _evolve(chosen: Any) -> bool:
+    if chosen not in ("add", "fail"):
+        raise SettingError(
+            f"lake.evolve: {chosen!r} is not known; write add (a table gets the columns that it "
+            "lacks) or fail (it is an error)"
+        )
+    return bool(chosen == "add")
 
 
 def _agree(names: TableNames, schemas: Mapping[str, str]) -> None:

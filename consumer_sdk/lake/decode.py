@@ -21,7 +21,16 @@ from pyspark.sql.types import StringType, StructField, StructType
 from trimtab.assignor.errors import SettingError
 
 RECORD: Final = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
-DEAD_LETTER: Final = ("topic", "partition", "offset", "timestamp", "key", "value", "error")
+DEAD_LETTER: Final = (
+    "topic",
+    "partition",
+    "offset",
+    "timestamp",
+    "key",
+    "value",
+    "headers",
+    "error",
+)
 _PARSED: Final = "__trimtab_parsed"
 _CORRUPT: Final = "__trimtab_corrupt"
 _NO_JSON: Final = "not one JSON value"

@@ -14,7 +14,7 @@ one only if no commit of it was ever tried, since a live snapshot may come to na
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import pyarrow as pa
@@ -22,7 +22,9 @@ import pyarrow as pa
 from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk.lake import columns
 from trimtab.consumer_sdk.lake.fence import Added, Fenced, commit_fenced
+from trimtab.consumer_sdk.lake.names import dead_letter
 from trimtab.consumer_sdk.lake.pace import Abandoned, Pace
+from trimtab.consumer_sdk.lake.partition import Partitioning, Parts
 from trimtab.consumer_sdk.lake.ports import CrashPoint, Frame, Lake, LakeTable, Staged
 from trimtab.consumer_sdk.lake.progress import Clash, Marks, Span, trimmed
 from trimtab.consumer_sdk.lake.shape import Shaped, Shaping
@@ -71,13 +73,18 @@ Outcome: TypeAlias = Landed | Refused
 
 @dataclass(frozen=True, slots=True)
 class Flush:
-    """How batches are flushed; `ids` gives each attempt a name of its own."""
+    """How batches are flushed; `ids` gives each attempt a name of its own.
+
+    `evolve`: a table gets the columns that it lacks. The sink's own dead-letter tables always do.
+    """
 
     lake: Lake
     group: str
     shaping: Callable[[str], Shaping]
     ids: Callable[[], str]
     crash: CrashPoint
+    partition: Partitioning = field(default_factory=Partitioning)
+    evolve: bool = False
 
     def run(self, batch: Batch, pace: Pace) -> Outcome:
         """Bring a batch in, waiting out what is retryable.
@@ -99,8 +106,9 @@ class Flush:
         shaped = self.shaping(batch.table).shape(records)
         if own is None:
             columns_of = records if shaped.own is None else shaped.own
-            own = self._create(batch.table, columns_of, pace)
-        staged = self._stage(own, shaped.own, pace)
+            parts = self.partition.of(batch.table, own=True)
+            own = self._create(batch.table, columns_of, parts, pace)
+        staged = self._stage(own, shaped.own, pace, evolve=self.evolve)
         return self._commit(batch, own, staged, shaped, pace)
 
     def _commit(
@@ -133,8 +141,10 @@ class Flush:
             rows = self._trimmed_frame(batch, name, frame, spans)
             if rows is None or (table is None and self.lake.empty(rows)):
                 return None
-            table = table or self._create(name, rows, pace)
-            staged = self._stage(table, rows, pace)
+            if table is None:
+                table = self._create(name, rows, self.partition.of(name, own=False), pace)
+            evolve = self.evolve or name == dead_letter(batch.table)
+            staged = self._stage(table, rows, pace, evolve=evolve)
             if staged.rows == 0:
                 return None
             if self._land_side(table, staged, spans, pace):
@@ -181,12 +191,14 @@ class Flush:
 
         return pace.persist(f"reading the marks of {name}", look)
 
-    def _create(self, name: str, frame: Frame, pace: Pace) -> LakeTable:
-        return pace.persist(f"making {name}", lambda: self.lake.create(name, frame))
+    def _create(self, name: str, frame: Frame, parts: Parts, pace: Pace) -> LakeTable:
+        return pace.persist(f"making {name}", lambda: self.lake.create(name, frame, parts))
 
-    def _stage(self, table: LakeTable, frame: Frame | None, pace: Pace) -> Staged:
+    def _stage(self, table: LakeTable, frame: Frame | None, pace: Pace, *, evolve: bool) -> Staged:
         if frame is None:
             return Staged(self.ids())
+        if evolve:
+            pace.persist(f"new columns of {table.name}", lambda: table.evolve(frame))
         return pace.persist(f"staging for {table.name}", lambda: table.stage(frame, self.ids()))
 
     def _refused(self, batch: Batch, clashes: tuple[Clash, ...]) -> Refused:

@@ -16,18 +16,20 @@ where a table's own `commit.retry.num-retries` makes Iceberg try again.
 
 import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import DataType, StructField, StructType
 
-from trimtab.assignor.errors import TrimtabError
+from trimtab.assignor.errors import SettingError, TrimtabError
 from trimtab.consumer_sdk.errors import LakeUnavailable, MarksLost, TableMismatch
 from trimtab.consumer_sdk.lake import jvm
+from trimtab.consumer_sdk.lake.evolution import Change, changes
+from trimtab.consumer_sdk.lake.partition import SETTING, Parts, check_columns
 from trimtab.consumer_sdk.lake.ports import Records, Sight, Staged
 from trimtab.consumer_sdk.lake.progress import ATTEMPT, PROPERTY, Marks
 from trimtab.consumer_sdk.lake.session import STAGING, gateway, quiet_exit, session_object
@@ -82,13 +84,16 @@ class IcebergLake:
                 return None
             raise jvm.translate(error, f"table {name}") from error
 
-    def create(self, name: str, frame: DataFrame) -> "IcebergTable":
-        """Return the table of that name, made with the frame's columns if it is missing."""
+    def create(self, name: str, frame: DataFrame, parts: Parts = ()) -> "IcebergTable":
+        """Return the table of that name, made with the frame's columns if it is missing.
+
+        Raises SettingError for a partitioning that the columns do not allow.
+        """
         found = self.open(name)
         if found is not None:
             return found
         try:
-            self._make(name, frame)
+            self._make(name, frame, parts)
             log.info("%s: made, with %s", name, frame.schema.simpleString())
         except jvm.JvmError as error:
             if not any("AlreadyExists" in cause for cause, _ in jvm.causes(error)):
@@ -122,12 +127,25 @@ class IcebergLake:
         except jvm.JvmError as error:
             raise jvm.translate(error, f"table {folder}") from error
 
-    def _make(self, name: str, frame: DataFrame) -> None:
+    def _make(self, name: str, frame: DataFrame, parts: Parts) -> None:
+        check_columns(name, parts, frame.columns)
+        schema = self._schema(frame)
+        spec = self._spec(name, schema, parts)
         namespace = name.rpartition(".")[0]
         self.spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {self.catalog_name}.{namespace}")
-        spec = java(self.spark).org.apache.iceberg.PartitionSpec.unpartitioned()
-        identifier, schema = self._identifier(name), self._schema(frame)
-        self._catalog.createTable(identifier, schema, spec, CREATED_WITH)
+        self._catalog.createTable(self._identifier(name), schema, spec, CREATED_WITH)
+
+    def _spec(self, name: str, schema: Any, parts: Parts) -> Any:
+        spec = java(self.spark).org.apache.iceberg.PartitionSpec.builderFor(schema)
+        spec.caseSensitive(False)  # noqa: FBT003 - Iceberg's signature
+        try:
+            for part in parts:
+                width = () if part.width is None else (part.width,)
+                getattr(spec, part.transform)(part.column, *width)
+            return spec.build()
+        except jvm.JvmError as error:
+            told = jvm.translate(error, f"{SETTING}: table {name}: {', '.join(map(str, parts))}")
+            raise SettingError(str(told)) from error
 
     def _schema(self, frame: DataFrame) -> Any:
         struct = _all_nullable(self.spark, frame.schema)
@@ -170,6 +188,20 @@ class IcebergTable:
             return any(_summary(s, ATTEMPT) == attempt for s in self._ancestors())
         except jvm.JvmError as error:
             raise jvm.translate(error, f"table {self.name}") from error
+
+    def evolve(self, frame: DataFrame) -> None:
+        """Add the columns that a frame has and the table lacks, in one commit.
+
+        Raises CommitRaced, LakeUnavailable.
+        """
+        try:
+            self.table.refresh()
+            needed = changes(self._staging.schema(self.table), frame.schema)
+            if needed:
+                self._staging.update(self.table, needed)
+                log.info("%s: new columns: %s", self.name, "; ".join(map(str, needed)))
+        except jvm.JvmError as error:
+            raise jvm.translate(error, f"table {self.name}: new columns") from error
 
     def stage(self, frame: DataFrame, attempt: str) -> Staged:
         """Write a frame's rows as data files.
@@ -278,6 +310,23 @@ class _Staging:
         struct = self._iceberg.spark.SparkSchemaUtil.convert(schema)
         return StructType.fromJson(_json(struct.json()))
 
+    def update(self, table: Any, needed: Sequence[Change]) -> None:
+        """Change a table's columns, in one commit."""
+        update = table.updateSchema().caseSensitive(False)  # noqa: FBT003 - Iceberg's signature
+        for change in needed:
+            kind = self._type(change.type)
+            if change.widen:
+                update.updateColumn(change.name, kind.asPrimitiveType())
+            elif len(change.path) == 1:
+                update.addColumn(change.name, kind)
+            else:
+                update.addColumn(".".join(change.path[:-1]), change.path[-1], kind)
+        update.commit()
+
+    def _type(self, kind: DataType) -> Any:
+        struct = _all_nullable(self._spark, StructType([StructField("c", kind)]))
+        return self._iceberg.spark.SparkSchemaUtil.convert(struct).columns().get(0).type()
+
     def write(self, table: Any, frame: DataFrame, attempt: str) -> tuple[Any, ...]:
         """Run the job and return the data files."""
         self._cache.add(attempt, table)
@@ -332,7 +381,8 @@ def _mismatch(table: str, extra: list[StructField], required: list[str]) -> Tabl
     add = ", ".join(f"{column.name} {column.dataType.simpleString()}" for column in extra)
     told = [
         f"it has no column for {add} "
-        f"(ALTER TABLE {table} ADD COLUMNS ({add}), or leave it out in a transform)"
+        f"(lake.evolve=add lets the sink add it; or ALTER TABLE {table} ADD COLUMNS ({add}), "
+        "or leave it out in a transform)"
         if extra
         else "",
         f"its columns {', '.join(required)} are required and the rows do not have them "

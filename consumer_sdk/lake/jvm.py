@@ -50,6 +50,11 @@ _KINDS: Final[tuple[tuple[Callable[[str, str], Any], type[TrimtabError], str], .
     (lambda name, _: _UNKNOWN.search(name), LakeUnavailable, "the outcome is not known"),
     (lambda name, _: _RACED.search(name), CommitRaced, "another writer was faster"),
     (lambda _, message: _FENCED.search(message), CommitRaced, "another writer was faster"),
+    (
+        lambda _, message: "NOT_NULL_ASSERT_VIOLATION" in message,
+        TableMismatch,
+        "a row lacks a value that the table requires",
+    ),
     (lambda name, _: _AWAY.search(name), LakeUnavailable, "catalog or storage do not answer"),
 )
 """How a chain of causes is sorted: the first line that fits any of them decides."""

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
+from trimtab.consumer_sdk.lake.partition import Parts
 from trimtab.consumer_sdk.lake.progress import Marks
 
 Records: TypeAlias = Any
@@ -110,6 +111,13 @@ class LakeTable(Protocol):
         """
         ...
 
+    def evolve(self, frame: Frame) -> None:
+        """Add the columns that a frame has and the table lacks (see `evolution`).
+
+        Raises CommitRaced if another writer changed the table first.
+        """
+        ...
+
     def stage(self, frame: Frame, attempt: str) -> Staged:
         """Write a frame's rows as data files that nobody sees.
 
@@ -145,8 +153,11 @@ class Lake(Protocol):
         """Return a table, None where there is none of that name. Raises LakeUnavailable."""
         ...
 
-    def create(self, name: str, frame: Frame) -> LakeTable:
-        """Return the table of that name, made with the frame's columns if it is missing."""
+    def create(self, name: str, frame: Frame, parts: Parts = ()) -> LakeTable:
+        """Return the table of that name, made with the frame's columns if it is missing.
+
+        Raises SettingError for a partitioning that the columns or the format do not allow.
+        """
         ...
 
     def close(self) -> None:

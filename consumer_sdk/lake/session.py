@@ -19,7 +19,7 @@ from urllib.parse import unquote, urlparse
 from py4j.protocol import Py4JError
 from pyspark import java_gateway
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from trimtab.assignor.errors import SettingError
 from trimtab.consumer_sdk.errors import SessionFailed
@@ -43,6 +43,7 @@ _DEFAULTS: Final = {
     "spark.sql.shuffle.partitions": "1",  # one flush is one small job
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
+    "spark.sql.storeAssignmentPolicy": "STRICT",  # a value is never rounded to fit its column
     "spark.sql.adaptive.enabled": "false",  # re-planning costs more than such a job
 }
 _QUIET: Final = """\
@@ -111,6 +112,11 @@ def gateway(spark: SparkSession) -> Any:
 def session_object(spark: SparkSession) -> Any:
     """Return the session as an object of the JVM."""
     return _hidden(spark, "_jsparkSession")
+
+
+def frame_object(frame: DataFrame) -> Any:
+    """Return a frame as an object of the JVM."""
+    return _hidden(frame, "_jdf")
 
 
 def _hidden(owner: object, name: str) -> Any:

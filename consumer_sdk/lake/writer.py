@@ -94,7 +94,15 @@ class LakeWriter:
         self._failure: TrimtabError | None = None
         self._closed = False
         rng = random.Random()  # noqa: S311 - jitter
-        flush = Flush(self._lake, self._config.group, self._shaping, _attempt, crash)
+        flush = Flush(
+            self._lake,
+            self._config.group,
+            self._shaping,
+            _attempt,
+            crash,
+            self._config.partition,
+            self._config.evolve,
+        )
         self._stager = Stager(flush.run, rng)
 
     # -- the loop ---------------------------------------------------------------------------------

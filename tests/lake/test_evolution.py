@@ -1,0 +1,216 @@
+"""Tables that change: columns added on the way, by us or by hand, and how they are partitioned."""
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from trimtab.assignor.errors import SettingError
+from trimtab.assignor.model import TopicPartition
+from trimtab.consumer_sdk.errors import TableMismatch
+from trimtab.consumer_sdk.lake.iceberg import IcebergLake
+from trimtab.consumer_sdk.lake.ports import LakeTable
+
+P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
+pytestmark = pytest.mark.spark
+
+Make = Callable[..., Any]
+
+
+def json(schema: str, **more: Any) -> dict[str, Any]:
+    """Settings for JSON values with these columns."""
+    slow = "120 s"  # on a machine that does other work too
+    return {"lake_decoder": "json", "lake_schema": schema, "lake_patience": slow} | more
+
+
+def ingest(writers: Make, values: list[bytes | None], skip: int = 0, **config: Any) -> Any:
+    """Bring these values in, in one flush; the first `skip` of them are in already."""
+    consumer, writer = writers({P0: values}, **config)
+    consumer.join(writer, P0)
+    assert consumer.positions[P0] == skip
+    writer.write(consumer.consume(len(values)))
+    writer.close()
+    return writer
+
+
+def test_new_columns_are_added_and_older_rows_are_null_there(
+    writers: Make, spark: Any, namespace: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also inside structs; a number is widened; the log says what was changed."""
+    caplog.set_level(logging.INFO, "trimtab.lake")
+    ingest(writers, [b'{"n": 1, "s": {"x": 1}}'], **json("n INT, s STRUCT<x: INT>"))
+    later = json("n BIGINT, s STRUCT<x: INT, y: STRING>, extra STRING", lake_evolve="add")
+    second = b'{"n": 5000000000, "s": {"x": 2, "y": "z"}, "extra": "e"}'
+    ingest(writers, [b"", second], skip=1, **later)
+    found = spark.table(f"{namespace}.orders").orderBy("offset").collect()
+    assert [(r.n, r.s.x, r.s.y, r.extra) for r in found] == [
+        (1, 1, None, None),
+        (5_000_000_000, 2, "z", "e"),
+    ]
+    assert any("s.y string; extra string" in line for line in caplog.messages)
+
+
+def test_without_evolve_a_new_column_is_an_error_that_tells_of_it(
+    writers: Make, spark: Any, namespace: str
+) -> None:
+    """Nothing is written, the table keeps its columns, and the error names both ways out."""
+    ingest(writers, [b'{"n": 1}'], **json("n INT"))
+    with pytest.raises(TableMismatch, match=r"no column for extra string.*lake\.evolve"):
+        ingest(writers, [b"", b'{"extra": "e"}'], skip=1, **json("n INT, extra STRING"))
+    table = spark.table(f"{namespace}.orders")
+    assert "extra" not in table.columns
+    assert table.count() == 1
+
+
+@pytest.mark.parametrize(
+    ("first", "second"), [("n STRING", "n STRUCT<x: INT>"), ("n INT", "n DOUBLE")]
+)
+def test_a_type_that_cannot_evolve_is_an_error(
+    writers: Make, spark: Any, namespace: str, first: str, second: str
+) -> None:
+    """Values are never cut to fit: the error names the column, and nothing is written."""
+    ingest(writers, [b"{}"], **json(first))
+    with pytest.raises(TableMismatch, match=r"`n`"):
+        ingest(writers, [b"", b"{}"], skip=1, **json(second, lake_evolve="add"))
+    assert spark.table(f"{namespace}.orders").count() == 1
+
+
+def test_dead_letter_tables_of_before_get_the_headers(
+    writers: Make, spark: Any, namespace: str
+) -> None:
+    """They are the sink's own, so a column that a release adds is added without being asked."""
+    schema = json("n INT")
+    ingest(writers, [b"bad"], **schema)
+    letters = f"{namespace}.orders_dead_letter"
+    spark.sql(f"ALTER TABLE {letters} DROP COLUMN headers")
+    ingest(writers, [b"", b"worse"], skip=1, **schema)
+    assert [r.headers for r in spark.table(letters).collect()] == [None, None]
+
+
+@pytest.mark.parametrize("evolve", ["add", "fail"])
+def test_a_table_changed_by_hand_between_flushes_is_noticed(
+    writers: Make, spark: Any, namespace: str, evolve: str
+) -> None:
+    """An added column is null; a dropped one comes back, or is the error that names it."""
+    table = f"{namespace}.orders"
+    consumer, writer = writers({P0: [b'{"n": 1}'] * 3}, **json("n INT", lake_evolve=evolve))
+    consumer.join(writer, P0)
+    writer.write(consumer.consume(1))
+    writer.flush()
+    spark.sql(f"ALTER TABLE {table} ADD COLUMN note STRING")
+    writer.write(consumer.consume(1))
+    writer.flush()
+    assert spark.table(table).where("note IS NULL").count() == 2
+    spark.sql(f"ALTER TABLE {table} DROP COLUMN n")
+    writer.write(consumer.consume(1))
+    if evolve == "fail":
+        with pytest.raises(TableMismatch, match="no column for n int"):
+            writer.flush()
+        return
+    writer.flush()
+    assert [r.n for r in spark.table(table).orderBy("offset").collect()] == [None, None, 1]
+
+
+def test_a_column_made_required_by_hand_is_named(
+    writers: Make, lake: IcebergLake, spark: Any, namespace: str
+) -> None:
+    """Rows that have it land; one that lacks it stops the writer, whatever lake.evolve says."""
+    table = f"{namespace}.orders"
+    consumer, writer = writers(
+        {P0: [b'{"n": 1}', b'{"n": 2}', b"{}"]}, **json("n INT", lake_evolve="add")
+    )
+    consumer.join(writer, P0)
+    writer.write(consumer.consume(1))
+    writer.flush()
+    opened = lake.open(table)
+    assert opened is not None
+    opened.table.updateSchema().allowIncompatibleChanges().requireColumn("n").commit()
+    writer.write(consumer.consume(1))
+    writer.flush()
+    writer.write(consumer.consume(1))
+    with pytest.raises(TableMismatch, match="lacks a value that the table requires"):
+        writer.flush()
+    assert spark.table(table).count() == 2
+
+
+def test_writers_that_race_for_a_column_both_get_their_rows_in(
+    writers: Make, lake: IcebergLake, spark: Any, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One adds it, the other loses that race, sees it there and goes on."""
+    table = f"{namespace}.orders"
+    log = {P0: [b'{"n": 1}'] * 2, P1: [b'{"n": 2}'] * 2}
+    later = json("n INT, extra STRING", lake_evolve="add")
+    consumer, writer = writers(log, **json("n INT"))
+    consumer.join(writer, P0, P1)
+    writer.write([*consumer.consume(1)])
+    writer.close()
+    pair = [writers(log, **later), writers(log, **later)]
+    for (consumer, writer), partition in zip(pair, (P0, P1), strict=True):
+        consumer.join(writer, partition)
+    update, raced = lake._staging.update, []
+
+    def slow(found: Any, needed: Any) -> None:
+        if not raced:
+            raced.append(found)
+            other: LakeTable | None = lake.open(table)
+            assert other is not None
+            update(other.table, needed)  # type: ignore[attr-defined]
+        update(found, needed)
+
+    monkeypatch.setattr(lake._staging, "update", slow)
+    for consumer, writer in pair:
+        writer.write(consumer.consume(5))
+        writer.close()
+    assert len(raced) == 1
+    assert spark.table(table).columns.count("extra") == 1
+    assert spark.table(table).count() == 4
+
+
+def test_tables_are_partitioned_as_the_setting_says(
+    writers: Make, spark: Any, namespace: str
+) -> None:
+    """The own table by the rule, a fan-out table only if it is named."""
+
+    def transform(frame: Any) -> dict[str, Any]:
+        return {"orders": frame, "side": frame, "other": frame}
+
+    rule = {f"{namespace}.orders": "day(timestamp), bucket(2, n)", f"{namespace}.side": "n"}
+    config = json("n INT", lake_partition=rule, lake_transform=transform)
+    ingest(writers, [b'{"n": %d}' % n for n in range(4)], **config)
+    fields = {
+        name: {r.partition for r in spark.table(f"{namespace}.{name}.files").collect()}
+        if name != "other"
+        else None
+        for name in ("orders", "side", "other")
+    }
+    assert {tuple(row.asDict()) for row in fields["orders"]} == {("timestamp_day", "n_bucket")}
+    assert {row.n for row in fields["side"]} == set(range(4))
+    assert "partition" not in spark.table(f"{namespace}.other.files").columns
+
+
+@pytest.mark.parametrize(
+    ("rule", "told"), [("country", "no column country"), ("day(n)", r"day\(n\)")]
+)
+def test_a_partitioning_that_cannot_be_is_a_bad_setting(
+    writers: Make, lake: IcebergLake, namespace: str, rule: str, told: str
+) -> None:
+    """The error names table and field, and no table is made."""
+    with pytest.raises(SettingError, match=told):
+        ingest(writers, [b'{"n": "x"}'], **json("n STRING", lake_partition=rule))
+    assert lake.open(f"{namespace}.orders") is None
+
+
+def test_a_record_larger_than_a_batch_is_a_batch_of_its_own(
+    writers: Make, spark: Any, namespace: str
+) -> None:
+    """However large it is, it lands, and so do those around it."""
+    sizes = [10, 3_000_000, 10, 2_000_000]
+    values: list[bytes | None] = [b"x" * size for size in sizes]
+    consumer, writer = writers({P0: values}, batch_bytes="100 kB", batch_wait="60 s")
+    consumer.join(writer, P0)
+    for _ in values:
+        writer.write(consumer.consume(1))
+    writer.close()
+    found = spark.table(f"{namespace}.orders").orderBy("offset").selectExpr("length(value) AS n")
+    assert [row.n for row in found.collect()] == sizes
