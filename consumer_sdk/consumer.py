@@ -51,8 +51,10 @@ log = logging.getLogger("trimtab.consumer_sdk")
 Callback: TypeAlias = Callable[["Consumer", list[RawPartition]], Any]
 
 SLICE: Final = 0.02
-"""Seconds of one wait for records: how late a waiting application notices a revocation.
-"""
+"""Seconds of one wait for records: how late a waiting application notices an event."""
+
+SLICE_REBALANCING: Final = 0.004
+"""The same while a join is under way, since its end gives and takes partitions."""
 
 
 class Consumer(Queries):
@@ -266,12 +268,16 @@ class Consumer(Queries):
             left = deadline - self._clock.monotonic()
             wanted = count - len(messages)
             if wanted > 0 and self._may_read():
-                messages += self._fetch(wanted, max(0.0, min(left, SLICE)))
+                messages += self._fetch(wanted, max(0.0, min(left, self._slice())))
             elif left > 0:
-                self._clock.sleep(min(left, SLICE))
+                self._clock.sleep(min(left, self._slice()))
             if left <= 0 or (count and len(messages) >= count):
                 break
         return messages
+
+    def _slice(self) -> float:
+        rebalancing = self._member is not None and self._member.rebalancing
+        return SLICE_REBALANCING if rebalancing else SLICE
 
     def _fetch(self, wanted: int, timeout: float) -> list[Message]:
         messages: list[Message] = self._data.consume(wanted, timeout=timeout)

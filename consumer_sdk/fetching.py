@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Iterable
+from typing import Final
 
 from confluent_kafka import OFFSET_INVALID, KafkaException, Message
 from confluent_kafka import Consumer as DataConsumer
@@ -13,12 +14,16 @@ from trimtab.consumer_sdk.translate import key, key_of
 
 log = logging.getLogger("trimtab.consumer_sdk")
 
+METADATA: Final = 2.0
+"""Seconds that a question for metadata may take before partitions are begun without."""
+
 
 def starts(
     data: DataConsumer, book: Bookkeeping, partitions: Iterable[TopicPartition]
 ) -> list[RawPartition]:
     """Return where to begin: at the committed offsets, else as auto.offset.reset says."""
     asked = [RawPartition(*p) for p in sorted(partitions)]
+    _know_leaders(data, {p.topic for p in asked})
     try:
         found = data.committed(asked, timeout=5) if asked else []
     except KafkaException as error:
@@ -29,6 +34,21 @@ def starts(
     offsets = {key(p): p.offset for p in found if p.error is None and p.offset >= 0}
     book.committed.update(offsets)
     return [RawPartition(*key(p), offsets.get(key(p), OFFSET_INVALID)) for p in asked]
+
+
+def _know_leaders(data: DataConsumer, topics: set[str]) -> None:
+    """Let librdkafka have the metadata of topics that are new to it.
+
+    It looks for leaders that it does not know once a second only, and meanwhile fetches nothing.
+    """
+    unknown = sorted(topics - {p.topic for p in data.assignment()})
+    try:
+        if len(unknown) == 1:
+            data.list_topics(unknown[0], timeout=METADATA)
+        elif unknown:
+            data.list_topics(timeout=METADATA)
+    except KafkaException as error:
+        log.debug("metadata of %s: %s; librdkafka will ask again", unknown, error)
 
 
 def rewind(data: DataConsumer, messages: Iterable[Message]) -> None:

@@ -43,6 +43,7 @@ class Settings:
     group: str
     bootstrap: str
     instance: str
+    static: bool  # has a group.instance.id (KIP-345)
     rack: str | None
     heuristic: str
     capacity: float | None
@@ -84,6 +85,7 @@ def parse(config: Config, environ: Mapping[str, str] = os.environ) -> Settings:
         group=str(config["group.id"]),
         bootstrap=str(config["bootstrap.servers"]),
         instance=instance,
+        static=bool(config.get("group.instance.id")),
         rack=config.get("client.rack"),
         heuristic=heuristic,
         capacity=None if capacity is None else _positive(parse_rate(capacity, "trimtab.capacity")),

@@ -1,7 +1,8 @@
 """Everything private that we use of kafka-python 3; `tests/kafka/test_hooks.py` holds it.
 
 Private, because the public interface can neither start a rebalance, nor join without fetching, nor
-tell when the coordinator answered last, nor show the leader what the members sent.
+tell when the coordinator answered last, nor show the leader what the members sent, nor look out for
+the second round of a move, nor tell that another consumer took our `group.instance.id`.
 """
 
 # ruff: noqa: SLF001 - the reason is the module's docstring
@@ -11,7 +12,10 @@ from dataclasses import dataclass
 from threading import Event
 from typing import Any, Final, NamedTuple
 
-from kafka.errors import IllegalGenerationError, KafkaError
+from kafka.coordinator.heartbeat import (
+    Heartbeat,  # pyright: ignore[reportAttributeAccessIssue] # stubs of v2
+)
+from kafka.errors import FencedInstanceIdError, IllegalGenerationError, KafkaError
 from kafka.protocol.consumer.metadata import ConsumerProtocolSubscription
 from kafka.structs import OffsetAndMetadata
 from kafka.structs import TopicPartition as KafkaPartition
@@ -24,6 +28,13 @@ from trimtab.consumer_sdk.membership.events import Position
 
 COORDINATOR_MS: Final = 5_000
 """How long a commit looks for the group's coordinator, in ms."""
+
+
+FIRST_BEAT_MS: Final = 15
+"""How soon after a join the first heartbeat follows, in ms; what a revocation takes at least."""
+
+BEAT_GROWTH: Final = 1.5
+"""How much longer each wait is than the one before, up to heartbeat.interval.ms."""
 
 
 class Contact(NamedTuple):
@@ -47,6 +58,84 @@ def contact(consumer: Any) -> Contact:
     """Return when the coordinator was last in touch."""
     heartbeat = consumer._coordinator.heartbeat
     return Contact(heartbeat.last_send, heartbeat.last_receive)
+
+
+class CloseBeats(Heartbeat):  # type: ignore[misc] # kafka-python has no types
+    """Heartbeats that follow a join closely, then ever less, up to the usual interval.
+
+    A cooperative move takes two rounds, and members learn of the second by a heartbeat. This way
+    they wait for it at most half as long as the revocation took, not a heartbeat's interval. It
+    costs some seven requests a member and rebalance.
+    """
+
+    def __init__(self, usual: Heartbeat) -> None:
+        super().__init__(**usual.config)
+        self._usual_ms: float = usual.config["heartbeat_interval_ms"]
+
+    def reset_timeouts(self) -> None:
+        """Begin anew; this is called when a join has ended."""
+        super().reset_timeouts()
+        self.config["heartbeat_interval_ms"] = min(FIRST_BEAT_MS, self._usual_ms)
+
+    def sent_heartbeat(self) -> None:
+        """Wait longer for the next one."""
+        super().sent_heartbeat()
+        longer = self.config["heartbeat_interval_ms"] * BEAT_GROWTH
+        self.config["heartbeat_interval_ms"] = min(longer, self._usual_ms)
+
+
+def beat_closely(consumer: Any) -> None:
+    """Make heartbeats follow each join closely; before the first one only."""
+    coordinator = consumer._coordinator
+    coordinator.heartbeat = CloseBeats(coordinator.heartbeat)
+
+
+def watch_fence(consumer: Any, fenced: Event) -> None:
+    """Set `fenced` when another consumer has taken our `group.instance.id` (KIP-345).
+
+    kafka-python only stops its heartbeats then. Our membership is forgotten, so that partitions
+    count as lost and no commit is tried. Runs on the I/O thread.
+    """
+    coordinator = consumer._coordinator
+    usual = coordinator._send_heartbeat_request
+
+    async def beat() -> None:
+        try:
+            await usual()
+        except FencedInstanceIdError:
+            coordinator.reset_generation()
+            fenced.set()
+            raise
+
+    coordinator._send_heartbeat_request = beat
+
+
+def watch_membership(
+    consumer: Any, calm: Callable[[float], None], lost: Callable[[], None]
+) -> None:
+    """Tell when a heartbeat was sent that found no rebalance, and when the membership is lost.
+
+    Both on the I/O thread, and the loss before the listener hears of it. He hears of a loss during
+    a join, too: kafka-python asks whether the membership is lost only before the first try of a
+    join. A later try that is answered with "unknown member" would begin a new membership, in which
+    what was owned in the old one counts as ours: given up by a commit that takes the new owner's
+    offsets back, or kept.
+    """
+    coordinator = consumer._coordinator
+    beat, reset = coordinator._send_heartbeat_request, coordinator.reset_generation
+
+    async def watched_beat() -> None:
+        sent = coordinator.heartbeat.last_send
+        await beat()  # raises where a rebalance is under way
+        calm(sent)
+
+    def watched_reset(*member: Any, **named: Any) -> None:
+        lost()
+        reset(*member, **named)
+        coordinator.rejoining = False  # so that the next try prepares anew
+
+    coordinator._send_heartbeat_request = watched_beat
+    coordinator.reset_generation = watched_reset
 
 
 def joining(consumer: Any) -> bool:

@@ -11,12 +11,17 @@ listener; the application's thread takes events from `inbox` and commits. The ru
    is back (KIP-62).
 4. Only the leader acts on a new plan. It starts a rebalance at once, unless the plan wants more
    members than there are: then the one that is on its way starts it by joining.
+5. A static member (`group.instance.id`, KIP-345) stays in the group when it closes; one that comes
+   back within its session gets what it had without a rebalance, and is not told whether it led. So
+   until its first rebalance it acts on a plan that is newer than its return. If another consumer
+   takes its name it stops with an error: it must not take the name back.
 """
 
 import logging
 import re
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
+from math import inf
 from threading import Event, Thread
 from typing import Any, Final
 
@@ -26,6 +31,7 @@ from kafka.consumer.subscription_state import (
 )
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 from kafka.errors import (
+    FencedInstanceIdError,
     InconsistentGroupProtocolError,
     KafkaConnectionError,
     KafkaTimeoutError,
@@ -96,7 +102,13 @@ class Member:
         )
         self.client = _connect(settings, self._assignor)
         hooks.lead_on_bytes(self.client, self._assignor.name)
+        hooks.watch_membership(self.client, self._on_calm, self._on_loss)
+        hooks.beat_closely(self.client)
+        self._fenced = Event()
+        hooks.watch_fence(self.client, self._fenced)
         self._lease = Lease(settings.session_timeout, clock.monotonic())
+        self._calm = clock.monotonic()
+        self._lost = -inf  # when; what the coordinator answered before counts no more
         self._closing = Event()
         self._rejoin = Event()
         self._absent = False
@@ -132,7 +144,14 @@ class Member:
         """Say whether the lease holds."""
         lease = self._lease.heard(*hooks.contact(self.client))
         self._lease = lease.known(self._assignor.joined)
-        return self._lease.valid(self._clock.monotonic())
+        round_ = Lease(self._settings.max_poll_interval, max(self._calm, self._assignor.joined))
+        now = self._clock.monotonic()
+        return self._lease.contact > self._lost and self._lease.valid(now) and round_.valid(now)
+
+    @property
+    def rebalancing(self) -> bool:
+        """Whether a join is under way, at whose end partitions may come or go."""
+        return hooks.joining(self.client)
 
     @property
     def id(self) -> str:
@@ -200,6 +219,8 @@ class Member:
             self._closing.wait(RETRY)
 
     def _turn(self) -> None:
+        if self._fenced.is_set():
+            raise FencedInstanceIdError
         overdue = self._clock.monotonic() - self._polled > self._settings.max_poll_interval
         if overdue and not self._absent:
             log.warning(
@@ -207,6 +228,7 @@ class Member:
                 self._settings.max_poll_interval,
                 self._settings.group,
             )
+            self._lost = inf  # before others read; an application that is back waits for our join
             hooks.leave(self.client, "the application does not poll")
         self._absent = overdue
         if not overdue:
@@ -220,12 +242,21 @@ class Member:
 
     def _follow_plan(self) -> None:
         plan = self._control.plan
-        if plan is None or plan.epoch == self._epoch or not hooks.is_leader(self.client):
+        if plan is None or plan.epoch == self._epoch:
+            return
+        if not self._assignor.rounds:
+            self._epoch = plan.epoch  # in force before we came: no news
+        if not self._leads():
             return
         self._epoch = plan.epoch
-        if plan.replicas <= self._size:
+        if not self._size or plan.replicas <= self._size:  # 0: we have never led
             log.info("plan %d of group %s: %s", plan.epoch, plan.group, "; ".join(plan.reasons))
             self._rejoin.set()
+
+    def _leads(self) -> bool:
+        """Say whether we lead; a static member that came back may, and is not told (KIP-814)."""
+        came_back = self._settings.static and self._assignor.rounds == 1
+        return came_back or hooks.is_leader(self.client)
 
     def _look_for_missing(self) -> None:
         now = self._clock.monotonic()
@@ -236,6 +267,12 @@ class Member:
         for topic in sorted(missing - self._missing):
             log.warning("topic %r does not exist at %s; waiting", topic, self._settings.bootstrap)
         self._missing = missing
+
+    def _on_calm(self, sent: float) -> None:
+        self._calm = sent
+
+    def _on_loss(self) -> None:
+        self._lost = self._clock.monotonic()
 
     def _view(self) -> View:
         return self._control.view()
@@ -255,12 +292,16 @@ class Member:
 
 
 class _TimedAssignor(TrimtabAssignor):
-    """Knows when the join was asked for that has been answered last: from then on we are known."""
+    """Knows when the join was asked for that has been answered last: from then on we are known.
+
+    `rounds` counts the assignments that it was told.
+    """
 
     def __init__(self, clock: Clock, *settings: Any, **more: Any) -> None:
         super().__init__(*settings, **more)
         self._clock = clock
         self._asked = self.joined = clock.monotonic()
+        self.rounds = 0
 
     def metadata(self, topics: Iterable[str]) -> Any:
         """Note the time; this is called just before each JoinGroup is sent."""
@@ -270,6 +311,7 @@ class _TimedAssignor(TrimtabAssignor):
     def on_assignment(self, assignment: Any, generation: int) -> None:
         """Take that time as the contact; this is called when SyncGroup was answered."""
         self.joined = self._asked
+        self.rounds += 1
         super().on_assignment(assignment, generation)
 
     def assign(self, cluster: Any, members: Sequence[Any]) -> dict[str, bytes]:
@@ -334,6 +376,11 @@ def _name(error: Exception) -> str:
 
 def _explain(error: Exception, settings: Settings) -> MembershipFailed:
     hint = ""
+    if isinstance(error, FencedInstanceIdError):
+        hint = (
+            "; another consumer of this group has taken the same group.instance.id: "
+            "give each its own"
+        )
     if isinstance(error, InconsistentGroupProtocolError):
         hint = (
             "; its members use another assignor: stop them first, or upgrade one by one with "

@@ -9,6 +9,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from trimtab.assignor.control import GroupPlan, PartitionSpeed, WriteSpeeds
+from trimtab.consumer_sdk.membership import hooks
 
 pytestmark = pytest.mark.broker
 
@@ -92,6 +93,27 @@ def test_a_new_epoch_makes_the_leader_rebalance(
     eventually(lambda: sorted(len(w.owned) for w in (one, two)) == [0, 4])
     control.plan(2, replicas=2, capacity=200.0)
     eventually(lambda: len(one.owned) == len(two.owned) == 2)
+
+
+def test_a_static_leader_that_came_back_acts_on_the_next_plan(
+    topic: Any, start: Any, control: Control, eventually: Eventually
+) -> None:
+    """It is not told that it leads still; a plan that was in force before is no news to it."""
+    name = topic(partitions=4)
+    control.speeds(name, 100.0, 100.0, 100.0, 100.0)
+    control.plan(1, replicas=2, capacity=200.0)
+    one = start("one", [name], group_instance_id="one")
+    eventually(lambda: len(one.owned) == 4)
+    two = start("two", [name], group_instance_id="two")
+    eventually(lambda: len(one.owned) == len(two.owned) == 2)
+    one.stop()
+    back = start("one", [name], group_instance_id="one")
+    eventually(lambda: len(back.owned) == 2)
+    generation = back.consumer.generation()
+    assert not hooks.is_leader(back.consumer._member.client)
+    control.plan(2, replicas=1, capacity=1000.0)
+    eventually(lambda: sorted(len(w.owned) for w in (back, two)) == [0, 4])
+    assert back.consumer.generation() == generation + 2
 
 
 def test_the_plan_drains_by_instance_name(

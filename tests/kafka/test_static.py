@@ -1,0 +1,69 @@
+"""Static membership (KIP-345) on a real broker: a restart moves nothing, a name has one owner."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from trimtab.consumer_sdk import Consumer, MembershipFailed
+
+pytestmark = pytest.mark.broker
+
+Eventually = Callable[..., None]
+ONE, TWO = {"group_instance_id": "one"}, {"group_instance_id": "two"}
+
+
+def test_a_restart_within_the_session_moves_nothing(
+    topic: Any, start: Any, feed: Any, log: Any, eventually: Eventually
+) -> None:
+    """A static member comes back to what it had, at once, in the same generation."""
+    name = topic(partitions=4)
+    one, two = start("one", [name], **ONE), start("two", [name], **TWO)
+    eventually(lambda: len(one.owned) == len(two.owned) == 2)
+    feed.write(name, 4, 400)
+    eventually(lambda: len(log.records) == 400)
+    had, others, generation = set(one.owned), set(two.owned), two.consumer.generation()
+    one.stop()
+    feed.write(name, 4, 400)
+    back = start("one", [name], **ONE)
+    eventually(lambda: back.owned == had)
+    eventually(lambda: len(log.records) == 800)
+    assert (two.owned, two.assigns) == (others, 1)
+    assert back.consumer.generation() == two.consumer.generation() == generation
+    assert all(sorted(found) == list(range(200)) for found in log.offsets().values())
+
+
+def test_a_static_member_that_drains_hands_over(
+    topic: Any, start: Any, eventually: Eventually
+) -> None:
+    """drain() works as for any member."""
+    name = topic(partitions=4)
+    one, two = start("one", [name], **ONE), start("two", [name], **TWO)
+    eventually(lambda: len(one.owned) == len(two.owned) == 2)
+    one.consumer.drain()
+    eventually(lambda: len(two.owned) == 4)
+
+
+def test_a_name_that_another_consumer_takes_ends_the_first(
+    topic: Any, config: dict[str, Any], feed: Any
+) -> None:
+    """The first consumer stops with an error that says why, loses all, and takes nothing back."""
+    name = topic(partitions=1)
+    feed.write(name, 1, 5)
+    lost: list[Any] = []
+    settings = {**config, "group.instance.id": "same", "enable.auto.commit": False}
+    first, second = Consumer(settings), Consumer(settings)
+    try:
+        first.subscribe([name], on_lost=lambda _, partitions: lost.extend(partitions))
+        assert len(first.consume(5, timeout=20)) == 5
+        second.subscribe([name])
+        assert len(second.consume(5, timeout=20)) == 5
+        with pytest.raises(MembershipFailed, match=r"same group\.instance\.id: give each its own"):
+            first.consume(1, timeout=20)
+        assert [p.partition for p in lost] == [0]
+        first.close()
+        feed.write(name, 1, 1)
+        assert len(second.consume(1, timeout=20)) == 1
+    finally:
+        first.close()
+        second.close()

@@ -1,0 +1,82 @@
+"""Heartbeats after a join, and what librdkafka is told before a partition is begun."""
+
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import TopicPartition as RawPartition
+from kafka.coordinator.heartbeat import Heartbeat
+
+from trimtab.assignor.model import TopicPartition
+from trimtab.consumer_sdk.bookkeeping import Bookkeeping
+from trimtab.consumer_sdk.fetching import starts
+from trimtab.consumer_sdk.membership.hooks import CloseBeats
+
+
+def beats(usual_ms: int, count: int) -> list[float]:
+    """Return the intervals, in ms, that follow a join."""
+    heartbeat = CloseBeats(Heartbeat(heartbeat_interval_ms=usual_ms, session_timeout_ms=45_000))
+    heartbeat.reset_timeouts()
+    intervals: list[float] = []
+    for _ in range(count):
+        intervals.append(heartbeat.config["heartbeat_interval_ms"])
+        heartbeat.sent_heartbeat()
+    return intervals
+
+
+def test_heartbeats_follow_a_join_closely_and_then_ever_less() -> None:
+    """The second round of a move is noticed after half of what the revocation took, at most."""
+    intervals = beats(250, 12)
+    assert intervals[0] == 15
+    assert intervals[-1] == 250
+    for number, interval in enumerate(intervals[1:], start=1):
+        assert interval <= sum(intervals[:number]) / 2 + 15
+        assert interval >= intervals[number - 1]
+    assert sum(i < 250 for i in intervals) == 7
+
+
+def test_a_shorter_heartbeat_is_left_alone() -> None:
+    """No interval is ever longer than the setting."""
+    assert beats(10, 3) == [10, 10, 10]
+
+
+class Data:
+    """Stands in for librdkafka's consumer; notes which metadata it was made to ask for."""
+
+    def __init__(self, *reads: str, silent: bool = False) -> None:
+        self.reads, self.silent = reads, silent
+        self.asked: list[str | None] = []
+
+    def assignment(self) -> list[RawPartition]:
+        return [RawPartition(topic, 0) for topic in self.reads]
+
+    def list_topics(self, topic: str | None = None, timeout: float = 0) -> None:  # noqa: ARG002 - the interface
+        self.asked.append(topic)
+        if self.silent:
+            raise KafkaException(KafkaError(KafkaError._TRANSPORT))
+
+    def committed(self, partitions: list[RawPartition], timeout: float = 0) -> list[RawPartition]:  # noqa: ARG002 - the interface
+        return partitions
+
+
+@pytest.mark.parametrize(
+    ("reads", "begun", "asked"),
+    [
+        (("a",), ("a",), []),
+        (("a",), ("b",), ["b"]),
+        ((), ("a", "b"), [None]),
+    ],
+)
+def test_the_leaders_of_a_new_topic_are_known_before_it_is_begun(
+    reads: tuple[str, ...], begun: tuple[str, ...], asked: list[str | None]
+) -> None:
+    """librdkafka would look for them up to a second later; what it reads already it knows."""
+    data: Any = Data(*reads)
+    starts(data, Bookkeeping(), [TopicPartition(topic, 1) for topic in begun])
+    assert data.asked == asked
+
+
+def test_partitions_begin_without_metadata_too() -> None:
+    """Brokers that do not answer hold nothing up."""
+    data: Any = Data(silent=True)
+    assert [p.topic for p in starts(data, Bookkeeping(), [TopicPartition("a", 0)])] == ["a"]
