@@ -150,7 +150,7 @@ class Instances:
 def instances(
     bootstrap: str, topic: str, side: Side, count: int, folder: Path
 ) -> Iterator[Instances]:
-    """Yield the instances, not started yet; at the end all are stopped."""
+    """Yield the instances, not started yet; at the end all have written their logs."""
     commands = list(_commands(_settings(bootstrap, topic, side), topic, side, count, folder))
     hosts = [
         subprocess.Popen(c, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -161,11 +161,9 @@ def instances(
         Thread(target=_listen, args=(host.stdout, group.answers), daemon=True).start()
     try:
         yield group
-        for number in range(count):
-            group.tell("stop", number)
+        for number in range(0, count, count // len(hosts)):
+            group.tell("end", number)
         for host in hosts:
-            assert host.stdin is not None
-            host.stdin.close()
             host.wait(PATIENCE)
     finally:
         for host in hosts:

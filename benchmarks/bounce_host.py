@@ -2,11 +2,13 @@
 
 bounce_host.py LEAVE NUMBER FILE CONFIG - LEAVE is how it stops: `drain` hands everything over
 first, `close` just closes; CONFIG is the consumer's, in JSON, with the topic under "topic". Lines
-on standard input start and stop it; it answers `reading NUMBER` at its first record after a start,
-and `stopped NUMBER`. Logs a line a record: partition, offset, monotonic seconds, NUMBER.
+on standard input start and stop it, or `end` the process; it answers `reading NUMBER` at its first
+record after a start, and `stopped NUMBER`. Logs a line a record: partition, offset, monotonic
+seconds, NUMBER.
 """
 
 import json
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
@@ -31,11 +33,9 @@ def main(leave: str, number: str, file: str, config: str) -> None:
         while commands.get() == "start":
             with Consumer(settings) as consumer:
                 consumer.subscribe([topic])
-                for count in handle(consumer, log, number):
-                    if count:
-                        print("reading", number, flush=True)
-                        break
-                handle_until_told(consumer, log, number, commands)
+                if until_told(consumer, log, number, commands) == "end":
+                    log.flush()
+                    os._exit(0)  # nobody is left to hand over to
                 if leave == "drain":
                     drain(consumer, log, number)
             print("stopped", number, flush=True)
@@ -50,19 +50,22 @@ def listen(commands: "SimpleQueue[str]") -> None:
 def handle(consumer: Consumer, log: IO[str], number: str) -> Iterator[int]:
     """Read for ever; yield how many records were handled."""
     while True:
-        messages = consumer.consume(500, timeout=0.05)
+        messages = consumer.consume(500, timeout=0.01)
         now = monotonic()
         log.writelines(f"{m.partition()} {m.offset()} {now} {number}\n" for m in messages)
         yield len(messages)
 
 
-def handle_until_told(
-    consumer: Consumer, log: IO[str], number: str, commands: "SimpleQueue[str]"
-) -> None:
-    for _ in handle(consumer, log, number):
+def until_told(consumer: Consumer, log: IO[str], number: str, commands: "SimpleQueue[str]") -> str:
+    """Go on reading until the next command, and return it."""
+    reading = False
+    for count in handle(consumer, log, number):
+        if count and not reading:
+            reading = True
+            print("reading", number, flush=True)
         with suppress(Empty):
-            commands.get_nowait()
-            return
+            return commands.get_nowait()
+    return "end"
 
 
 def drain(consumer: Consumer, log: IO[str], number: str) -> None:

@@ -19,6 +19,9 @@ from trimtab.cli.broker import EmbeddedBroker
 from trimtab.consumer_sdk.jars import fetch
 from trimtab.consumer_sdk.java import require_java
 
+BURST = 0.02
+"""Seconds of records that a steady producer writes at once: brokers are asked less often."""
+
 
 def parser(what: str) -> ArgumentParser:
     """Command-line arguments that every benchmark takes."""
@@ -75,12 +78,13 @@ def produced(bootstrap: str, topic: str, partitions: int, rate: float) -> Iterat
 
 def _produce(bootstrap: str, topic: str, partitions: int, rate: float, stop: Event) -> None:
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 1})
-    turn = monotonic()
+    turn, burst = monotonic(), max(1, round(rate * BURST))
     while not stop.is_set():
         for partition in range(partitions):
-            producer.produce(topic, b"x" * 100, partition=partition)
+            for _ in range(burst):
+                producer.produce(topic, b"x" * 100, partition=partition)
         producer.poll(0)
-        turn += 1 / rate
+        turn += burst / rate
         stop.wait(max(0.0, turn - monotonic()))
     producer.flush()
 

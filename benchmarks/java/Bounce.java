@@ -16,8 +16,8 @@ import org.apache.kafka.common.serialization.ByteArrayDeserializer;
  * The instances of bench_bounce that read with Java's consumer, each on a thread of this one JVM.
  *
  * <p>Arguments: topic, number of instances, folder for the logs, then settings as name=value. Lines
- * on standard input, "start N" and "stop N", open and close the consumer of an instance; it answers
- * "reading N" at its first record after a start, and "stopped N". Logs a line a record: partition,
+ * on standard input, "start N" and "stop N", open and close the consumer of an instance, "end N"
+ * ends the JVM; it answers "reading N" at its first record after a start, and "stopped N". Logs a line a record: partition,
  * offset, seconds of the monotonic clock (the same as Python's), N.
  */
 public final class Bounce {
@@ -28,7 +28,6 @@ public final class Bounce {
     private final Properties settings;
     private final BufferedWriter log;
     private KafkaConsumer<byte[], byte[]> consumer;
-    private Thread thread;
     private boolean reading;
 
     private Bounce(String topic, int number, Path folder, Properties settings) throws IOException {
@@ -38,7 +37,7 @@ public final class Bounce {
         this.log = Files.newBufferedWriter(folder.resolve("instance-" + number));
     }
 
-    public static void main(String[] args) throws IOException, InterruptedException {
+    public static void main(String[] args) throws IOException {
         Properties settings = new Properties();
         for (int i = 3; i < args.length; i++) {
             String[] pair = args[i].split("=", 2);
@@ -54,14 +53,16 @@ public final class Bounce {
             Bounce instance = instances[Integer.parseInt(words[1])];
             if (words[0].equals("start")) {
                 instance.start();
-            } else {
+            } else if (words[0].equals("stop")) {
                 instance.consumer.wakeup();
+            } else {
+                break;
             }
         }
         for (Bounce instance : instances) {
-            instance.thread.join();
-            instance.log.close();
+            instance.log.flush();
         }
+        Runtime.getRuntime().halt(0); // nobody is left to hand over to
     }
 
     private void start() {
@@ -69,8 +70,7 @@ public final class Bounce {
             settings, new ByteArrayDeserializer(), new ByteArrayDeserializer());
         consumer.subscribe(List.of(topic));
         reading = false;
-        thread = new Thread(this::run, "instance-" + number);
-        thread.start();
+        new Thread(this::run, "instance-" + number).start();
     }
 
     private void run() {
