@@ -94,7 +94,7 @@ def run(
     clock = clock or SystemClock()
     throttle = Throttle(clock, config.lake.limits.bytes / 8, config.throttle)
     with (
-        Consumer(config.consumer) as consumer,
+        Consumer(config.consumer, clock=clock) as consumer,
         LakeWriter(consumer, config.lake, lake=lake, clock=clock, crash=crash) as writer,
     ):
         log.info("ready: topics %s, group %s", ", ".join(config.topics), config.lake.group)

@@ -3,8 +3,12 @@
 The broker gives a member's partitions away when it has heard nothing for the session timeout. So
 the data plane may hand out records only while the last heartbeat that the broker *answered* was
 *sent* less than a session timeout ago, less a margin. A frozen process, a dead member thread and a
-cut network all end the lease without anybody's help; a heartbeat that is answered again renews it,
-and a lost membership is told by the broker before that.
+cut network all end the lease without anybody's help; a heartbeat that is answered again renews it.
+It says nothing once the membership is lost, or left: then only what is sent later counts.
+
+In a rebalance the coordinator also gives away what a member holds that has not joined again within
+the rebalance timeout, however many of its heartbeats it has answered. That is a second lease: it
+began when the last heartbeat was sent that found no rebalance, or the last join.
 """
 
 from dataclasses import dataclass, replace
@@ -16,9 +20,9 @@ MARGIN: Final = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """When the broker surely knew us last, by our own clock in seconds."""
+    """When the broker surely knew us last, and its timeout; by our own clock in seconds."""
 
-    session_timeout: float
+    timeout: float
     contact: float
 
     def heard(self, sent: float, received: float) -> "Lease":
@@ -31,4 +35,4 @@ class Lease:
 
     def valid(self, now: float) -> bool:
         """Say whether records may be handed out."""
-        return now - self.contact < self.session_timeout * (1 - MARGIN)
+        return now - self.contact < self.timeout * (1 - MARGIN)

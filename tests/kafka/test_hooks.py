@@ -40,5 +40,19 @@ def test_every_hook_does_what_its_name_says(topic: Any, start: Any, eventually: 
     eventually(lambda: worker.assigns == 2)
 
 
+def test_a_membership_that_ends_during_a_join_is_told(
+    topic: Any, start: Any, eventually: Eventually
+) -> None:
+    """What was owned counts as lost, and is not kept into the new membership."""
+    worker = start("only", [topic(partitions=1)])
+    eventually(lambda: len(worker.owned) == 1)
+    client = worker.consumer._member.client
+    before = hooks.member_id(client)
+    client._coordinator.rejoining = True  # as in a join, whose first try has asked for losses
+    client._coordinator.reset_generation()  # as an answer "unknown member" does
+    eventually(lambda: worker.assigns == 2)
+    assert hooks.member_id(client) != before
+
+
 def _kafka(partition: Any) -> Any:
     return KafkaPartition(*partition)

@@ -10,14 +10,14 @@ times = st.floats(0, 1000)
 
 def test_an_answered_heartbeat_renews_the_lease_from_when_it_was_sent() -> None:
     """The broker's timer began no earlier than that."""
-    lease = Lease(session_timeout=10.0, contact=0.0).heard(sent=5.0, received=5.2)
+    lease = Lease(timeout=10.0, contact=0.0).heard(sent=5.0, received=5.2)
     assert lease.valid(13.9)
     assert not lease.valid(14.1)
 
 
 def test_an_unanswered_heartbeat_renews_nothing() -> None:
     """Sending alone proves nothing."""
-    lease = Lease(session_timeout=10.0, contact=0.0)
+    lease = Lease(timeout=10.0, contact=0.0)
     assert lease.heard(sent=8.0, received=7.0) == lease
 
 
