@@ -4,7 +4,7 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 PACKAGES := assignor consumer_sdk sidecar cli
 
-.PHONY: demo test check bench bench-assign faults clean help
+.PHONY: demo test check bench bench-assign faults simulate-faults clean help
 
 help: ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort
@@ -50,6 +50,9 @@ SEED ?= 1
 FORMAT ?= iceberg
 faults: .venv/.dev ## faults on real parts, N of them as SEED says; every record and every owner is checked
 	@PYTHONPATH=tests $(BIN)/python -m faults --faults $(N) --seed $(SEED) --format $(FORMAT)
+
+simulate-faults: .venv/.dev ## N simulated histories with faults, from SEED on; N=1 tells one step by step
+	@PYTHONPATH=tests $(BIN)/python -m simulation --histories $(N) --seed $(SEED)
 
 clean: ## remove what make has built here
 	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis out demo-out
