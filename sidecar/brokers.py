@@ -77,7 +77,8 @@ class Brokers:
     """The cluster, asked about one group."""
 
     def __init__(self, client: Mapping[str, Any], group: str, timeout: float) -> None:
-        self._admin = AdminClient(dict(client))
+        self._client = dict(client)
+        self._admin = AdminClient(self._client)
         self._group = group
         self._timeout = timeout
 
@@ -119,6 +120,7 @@ class Brokers:
         except KafkaException as error:
             if _code(error) == KafkaErrors.GROUP_ID_NOT_FOUND:
                 return GroupView(GroupState.EMPTY), ()
+            self._renew(error)
             return GroupView(), (f"group {self._group}: {reason(error)}",)
         state = STATES.get(described.state, GroupState.UNKNOWN)
         readers = sorted((_reader(m) for m in described.members), key=lambda r: r.id)
@@ -134,6 +136,7 @@ class Brokers:
         except KafkaException as error:
             if _code(error) == KafkaErrors.GROUP_ID_NOT_FOUND:
                 return Commits()
+            self._renew(error)
             return Commits(known=False, trouble=(f"committed offsets: {reason(error)}",))
         offsets, notes = {}, {}
         for raw in answered:
@@ -161,6 +164,15 @@ class Brokers:
                 failed.append(f"{raw.topic}-{raw.partition}: {reason(error)}")
         more = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
         return Offsets(values, (f"offsets of {failed[0]}{more}",) if failed else ())
+
+    def _renew(self, error: KafkaException) -> None:
+        """Take a new client after a silence.
+
+        librdkafka's admin client never finds a group's coordinator again if the broker was away
+        while it was asked for: all later questions about the group time out (2.16, tried).
+        """
+        if _code(error) in (None, *UNREACHED):
+            self._admin = AdminClient(self._client)
 
     def _wait(self, future: "Future[Any]") -> Any:
         try:
