@@ -9,6 +9,7 @@ wrong.
 """
 
 import json
+import signal
 import sys
 from argparse import ArgumentParser, Namespace
 
@@ -20,6 +21,7 @@ from faults.run import Run, Wanted
 
 def main() -> int:
     wanted = _wanted(_arguments())
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # end as after Ctrl-C: tidily
     console = Console(stderr=True)
     columns = (
         TextColumn("faults, seed {task.fields[seed]}"),

@@ -33,6 +33,7 @@ from faults.traffic import Traffic
 
 LINKS: Final = 5
 REST_SECONDS: Final = 180.0
+GIVE_UP: Final = 3  # stuck rounds
 DISK: Final = "512m"
 TICK: Final = 0.2
 
@@ -157,7 +158,7 @@ class Run:
             for line in (*found.told, *told):
                 say(f"round {tally.rounds - 1}: {line}")
                 log.error("%s", line)
-            if tally.stuck:
+            if tally.stuck >= GIVE_UP:
                 break
         return tally
 
