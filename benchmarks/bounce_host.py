@@ -50,7 +50,7 @@ def listen(commands: "SimpleQueue[str]") -> None:
 def handle(consumer: Consumer, log: IO[str], number: str) -> Iterator[int]:
     """Read for ever; yield how many records were handled."""
     while True:
-        messages = consumer.consume(500, timeout=0.01)
+        messages = consumer.consume(500, timeout=0.02)
         now = monotonic()
         log.writelines(f"{m.partition()} {m.offset()} {now} {number}\n" for m in messages)
         yield len(messages)

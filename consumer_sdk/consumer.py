@@ -250,7 +250,8 @@ class Consumer(Queries):
         if holds == self._suspended:
             self._suspended = not holds
             affected = [RawPartition(*p) for p in self._book.owned - self._book.paused]
-            log.warning("the group's coordinator %s", "answers again" if holds else _SILENT)
+            if affected:
+                log.warning("the group's coordinator %s", "answers again" if holds else _SILENT)
             (self._data.resume if holds else self._data.pause)(affected)
         return holds
 

@@ -90,10 +90,11 @@ def beat_closely(consumer: Any) -> None:
     coordinator.heartbeat = CloseBeats(coordinator.heartbeat)
 
 
-def watch_fence(consumer: Any, fenced: Event) -> None:
-    """Set `fenced` when another consumer has taken our `group.instance.id` (KIP-345).
+def watch_heartbeats(consumer: Any, news: Event, fenced: Event) -> None:
+    """Set `news` when a heartbeat says that we must join again, or fails.
 
-    kafka-python only stops its heartbeats then. Our membership is forgotten, so that partitions
+    `fenced` is set before when another consumer has taken our `group.instance.id` (KIP-345), where
+    kafka-python only stops its heartbeats. Our membership is forgotten then, so that partitions
     count as lost and no commit is tried. Runs on the I/O thread.
     """
     coordinator = consumer._coordinator
@@ -105,6 +106,10 @@ def watch_fence(consumer: Any, fenced: Event) -> None:
         except FencedInstanceIdError:
             coordinator.reset_generation()
             fenced.set()
+            news.set()
+            raise
+        except KafkaError:
+            news.set()
             raise
 
     coordinator._send_heartbeat_request = beat
@@ -141,6 +146,11 @@ def watch_membership(
 def joining(consumer: Any) -> bool:
     """Say whether a join is under way, whose end would wipe out a request to rejoin."""
     return bool(consumer._coordinator.rejoining)
+
+
+def must_join(consumer: Any) -> bool:
+    """Say whether the next `drive` has a join to do."""
+    return bool(consumer._coordinator.need_rejoin())
 
 
 def request_rejoin(consumer: Any) -> None:

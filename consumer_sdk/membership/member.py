@@ -105,7 +105,8 @@ class Member:
         hooks.watch_membership(self.client, self._on_calm, self._on_loss)
         hooks.beat_closely(self.client)
         self._fenced = Event()
-        hooks.watch_fence(self.client, self._fenced)
+        self._news = Event()  # set after what caused it: the thread's next turn comes at once
+        hooks.watch_heartbeats(self.client, self._news, self._fenced)
         self._lease = Lease(settings.session_timeout, clock.monotonic())
         self._calm = clock.monotonic()
         self._lost = -inf  # when; what the coordinator answered before counts no more
@@ -166,11 +167,12 @@ class Member:
     def drain(self) -> None:
         """Ask the group to take everything from this member."""
         self._assignor.drain()
-        self._rejoin.set()
+        self.rejoin()
 
     def rejoin(self) -> None:
         """Start a rebalance, after the one that may be under way."""
         self._rejoin.set()
+        self._news.set()
 
     def commit(
         self, offsets: Mapping[TopicPartition, Position], tenure: int, timeout: float
@@ -191,6 +193,7 @@ class Member:
     def stop(self) -> None:
         """Begin to leave: the listener is told, `inbox` must be served until `stopped`."""
         self._closing.set()
+        self._news.set()
 
     @property
     def stopped(self) -> bool:
@@ -238,7 +241,9 @@ class Member:
                 self._rejoin.clear()
                 hooks.request_rejoin(self.client)
             hooks.drive(self.client, JOINING)
-        self._closing.wait(TURN if overdue else TURN / 10)
+        due = not overdue and (self._rejoin.is_set() or hooks.must_join(self.client))
+        self._news.wait(TURN / 10 if due else TURN)
+        self._news.clear()
 
     def _follow_plan(self) -> None:
         plan = self._control.plan

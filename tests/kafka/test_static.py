@@ -55,15 +55,15 @@ def test_a_name_that_another_consumer_takes_ends_the_first(
     first, second = Consumer(settings), Consumer(settings)
     try:
         first.subscribe([name], on_lost=lambda _, partitions: lost.extend(partitions))
-        assert len(first.consume(5, timeout=20)) == 5
+        assert len(first.consume(5, timeout=60)) == 5
         second.subscribe([name])
-        assert len(second.consume(5, timeout=20)) == 5
+        assert len(second.consume(5, timeout=60)) == 5
         with pytest.raises(MembershipFailed, match=r"same group\.instance\.id: give each its own"):
-            first.consume(1, timeout=20)
+            first.consume(1, timeout=60)
         assert [p.partition for p in lost] == [0]
         first.close()
         feed.write(name, 1, 1)
-        assert len(second.consume(1, timeout=20)) == 1
+        assert len(second.consume(1, timeout=60)) == 1
     finally:
         first.close()
         second.close()
