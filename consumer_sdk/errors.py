@@ -14,6 +14,7 @@ CallerError
 PeerError
 ├── BrokerUnreachable            no broker answered (retryable)
 ├── JarsUnavailable              Java libraries cannot be downloaded (retryable)
+├── RegistryUnavailable          the schema registry does not answer (retryable)
 ├── MembershipFailed             the group cannot be joined, or threw us out for good
 └── LakeError                    what the lake's side does wrong; never raised itself
     ├── SessionFailed            Spark did not start, or its JVM is gone
@@ -85,6 +86,12 @@ class BrokerUnreachable(PeerError):
 
 class JarsUnavailable(PeerError):
     """Java libraries cannot be downloaded; nothing half-filled is left behind."""
+
+    retryable: ClassVar[bool] = True
+
+
+class RegistryUnavailable(PeerError):
+    """The schema registry does not answer, or with something that is no answer."""
 
     retryable: ClassVar[bool] = True
 

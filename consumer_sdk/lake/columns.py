@@ -28,6 +28,12 @@ SCHEMA: Final = pa.schema(
         ("headers", _HEADERS),
     ]
 )
+RECORD: Final[tuple[str, ...]] = tuple(SCHEMA.names)
+
+
+def column_name(field: str) -> str:
+    """Return the column of a decoded field: one with the name of a record column is renamed."""
+    return f"value_{field}" if field.lower() in RECORD else field
 
 
 def by_partition(messages: Iterable[Message]) -> dict[TopicPartition, list[Message]]:

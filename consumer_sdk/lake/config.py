@@ -15,10 +15,11 @@ from typing import Any, Final, TypeAlias, cast
 
 from trimtab.assignor.errors import SettingError
 from trimtab.assignor.units import parse_bytes, parse_seconds
-from trimtab.consumer_sdk.lake import partition
+from trimtab.consumer_sdk.lake import partition, registry
 from trimtab.consumer_sdk.lake.batches import Limits
 from trimtab.consumer_sdk.lake.names import TableNames
 from trimtab.consumer_sdk.lake.partition import Partitioning
+from trimtab.consumer_sdk.lake.registry import SCHEMA_REGISTRY, USER_INFO
 from trimtab.consumer_sdk.settings import nearest
 
 Transform: TypeAlias = Callable[[Any], Any]
@@ -27,7 +28,8 @@ CATALOG: Final = "lake.catalog."
 ENDS: Final = ("latest", "largest", "end")
 """What librdkafka takes for `auto.offset.reset` to begin at the end."""
 
-DECODERS: Final = ("raw", "json")
+WITH_REGISTRY: Final = ("avro", "protobuf")
+DECODERS: Final = ("raw", "json", *WITH_REGISTRY)
 KNOWN: Final = frozenset(
     {
         "batch.bytes",
@@ -70,6 +72,8 @@ class LakeConfig:
 
     `schemas` maps a topic to the DDL of its JSON; the key "*" stands for every topic without one.
 
+    `registry` is how the schema registry is asked; empty for a decoder that needs none.
+
     `evolve` is whether a table gets the columns that it lacks.
 
     `skips` is whether the consumer jumps to the end of a partition where its offset is gone.
@@ -85,6 +89,8 @@ class LakeConfig:
     skips: bool = False
     partition: Partitioning = field(default_factory=Partitioning)
     evolve: bool = False
+    decoder: str = "raw"
+    registry: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     def __repr__(self) -> str:
         """Show no secret: the session's settings stay out."""
@@ -122,6 +128,8 @@ def parse(config: Mapping[str, Any]) -> LakeConfig:
         skips=config.get("auto.offset.reset") in ENDS,
         partition=partition.parse(config.get(partition.SETTING)),
         evolve=_evolve(config.get("lake.evolve", "fail")),
+        decoder=str(config.get("lake.decoder", "raw")),
+        registry=_registry(config),
     )
 
 
@@ -148,7 +156,7 @@ def session(config: Mapping[str, Any]) -> SessionConfig:
 
 def ours(name: str) -> bool:
     """Whether a setting is the sink's and not the consumer's."""
-    return name.startswith(("lake.", "batch.", "spark."))
+    return name.startswith(("lake.", "batch.", "spark.", SCHEMA_REGISTRY)) or name == USER_INFO
 
 
 def _known(name: str) -> None:
@@ -181,7 +189,7 @@ def _schemas(config: Mapping[str, Any]) -> dict[str, str]:
     if decoder not in DECODERS:
         raise SettingError(
             f"lake.decoder: {decoder!r} is not "
-            f"known{nearest(str(decoder), frozenset(DECODERS))}; write raw or json"
+            f"known{nearest(str(decoder), frozenset(DECODERS))}; write raw, json, avro or protobuf"
         )
     if (decoder == "json") != bool(schema):
         raise SettingError(
@@ -192,6 +200,14 @@ def _schemas(config: Mapping[str, Any]) -> dict[str, str]:
     if isinstance(schema, Mapping):
         return {str(topic): str(ddl) for topic, ddl in schema.items()}
     return {"*": str(schema)} if schema else {}
+
+
+def _registry(config: Mapping[str, Any]) -> dict[str, Any]:
+    if config.get("lake.decoder") not in WITH_REGISTRY:
+        return {}
+    found = registry.settings(config)
+    registry.address(found)
+    return found
 
 
 def _evolve(chosen: Any) -> bool:

@@ -19,18 +19,9 @@ from pyspark.sql import functions as sql
 from pyspark.sql.types import StringType, StructField, StructType
 
 from trimtab.assignor.errors import SettingError
+from trimtab.consumer_sdk.lake.columns import RECORD, column_name
 
-RECORD: Final = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
-DEAD_LETTER: Final = (
-    "topic",
-    "partition",
-    "offset",
-    "timestamp",
-    "key",
-    "value",
-    "headers",
-    "error",
-)
+DEAD_LETTER: Final = (*RECORD, "error")
 _PARSED: Final = "__trimtab_parsed"
 _CORRUPT: Final = "__trimtab_corrupt"
 _NO_JSON: Final = "not one JSON value"
@@ -76,7 +67,7 @@ def json_schema(ddl: str) -> StructType:
             f"lake.schema: {ddl!r} is not a list of columns of Spark SQL: {line}; write "
             'it like "id BIGINT, name STRING"'
         ) from error
-    names = [_free(name).lower() for name in schema.names]
+    names = [column_name(name).lower() for name in schema.names]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise SettingError(f"lake.schema: the column {twice[0]!r} comes twice in {ddl!r}")
@@ -135,8 +126,4 @@ def _unfit() -> Column:
 
 
 def _column(name: str) -> Column:
-    return sql.col(_PARSED).getField(name).alias(_free(name))
-
-
-def _free(name: str) -> str:
-    return f"value_{name}" if name.lower() in RECORD else name
+    return sql.col(_PARSED).getField(name).alias(column_name(name))

@@ -25,7 +25,7 @@ from trimtab.consumer_sdk.lake.fence import Added, Fenced, commit_fenced
 from trimtab.consumer_sdk.lake.names import dead_letter
 from trimtab.consumer_sdk.lake.pace import Abandoned, Pace
 from trimtab.consumer_sdk.lake.partition import Partitioning, Parts
-from trimtab.consumer_sdk.lake.ports import CrashPoint, Frame, Lake, LakeTable, Staged
+from trimtab.consumer_sdk.lake.ports import CrashPoint, Frame, Lake, LakeTable, Records, Staged
 from trimtab.consumer_sdk.lake.progress import Clash, Marks, Span, trimmed
 from trimtab.consumer_sdk.lake.shape import Shaped, Shaping
 
@@ -102,10 +102,9 @@ class Flush:
         clashes = marks.clashes(self.group, batch.spans)
         if clashes:
             return self._refused(batch, clashes)
-        records = self.lake.frame(batch.records)
-        shaped = self.shaping(batch.table).shape(records)
+        shaped = self._shape(batch.table, batch.records, pace)
         if own is None:
-            columns_of = records if shaped.own is None else shaped.own
+            columns_of = self.lake.frame(batch.records) if shaped.own is None else shaped.own
             parts = self.partition.of(batch.table, own=True)
             own = self._create(batch.table, columns_of, parts, pace)
         staged = self._stage(own, shaped.own, pace, evolve=self.evolve)
@@ -138,7 +137,7 @@ class Flush:
         while True:
             table, marks = self._look(name, pace)
             spans = trimmed(self.group, marks, batch.spans)
-            rows = self._trimmed_frame(batch, name, frame, spans)
+            rows = self._trimmed_frame(batch, name, frame, spans, pace)
             if rows is None or (table is None and self.lake.empty(rows)):
                 return None
             if table is None:
@@ -170,7 +169,12 @@ class Flush:
             raise
 
     def _trimmed_frame(
-        self, batch: Batch, name: str, frame: Frame, spans: Mapping[TopicPartition, Span]
+        self,
+        batch: Batch,
+        name: str,
+        frame: Frame,
+        spans: Mapping[TopicPartition, Span],
+        pace: Pace,
     ) -> Frame | None:
         """Return the rows that another table lacks.
 
@@ -181,8 +185,14 @@ class Flush:
             return frame
         if not firsts:
             return None
-        records = self.lake.frame(columns.since(batch.records, firsts))
-        return self.shaping(batch.table).shape(records).sides.get(name)
+        records = columns.since(batch.records, firsts)
+        return self._shape(batch.table, records, pace).sides.get(name)
+
+    def _shape(self, table: str, records: Records, pace: Pace) -> Shaped:
+        shaping = self.shaping(table)
+        return pace.persist(
+            f"decoding for {table}", lambda: shaping.shape(records, self.lake.frame)
+        )
 
     def _look(self, name: str, pace: Pace) -> tuple[LakeTable | None, Marks]:
         def look() -> tuple[LakeTable | None, Marks]:

@@ -17,8 +17,9 @@ from trimtab.assignor.errors import TrimtabError
 from trimtab.consumer_sdk.errors import TransformFailed
 from trimtab.consumer_sdk.lake import jvm
 from trimtab.consumer_sdk.lake.config import Transform
-from trimtab.consumer_sdk.lake.decode import decode
+from trimtab.consumer_sdk.lake.decoding import Decoder, Framed
 from trimtab.consumer_sdk.lake.names import check_table, dead_letter
+from trimtab.consumer_sdk.lake.ports import Records
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,16 +40,19 @@ class Shaped:
 
 @dataclass(frozen=True, slots=True)
 class Shaping:
-    """How the records of one table become rows; `ddl` is None for raw."""
+    """How the records of one table become rows."""
 
     table: str
-    ddl: str | None = None
+    decoder: Decoder
     transform: Transform | None = None
 
-    def shape(self, records: DataFrame) -> Shaped:
-        """Return each table's rows, lazily. Raises TransformFailed."""
+    def shape(self, records: Records, framed: Framed) -> Shaped:
+        """Return each table's rows, lazily; `framed` brings records into Spark.
+
+        Raises TransformFailed, TableMismatch, RegistryUnavailable.
+        """
         try:
-            decoded = decode(records, self.ddl)
+            decoded = self.decoder(records, framed)
         except jvm.JvmError as error:
             raise jvm.translate(error, f"table {self.table}: decoding") from error
         frames = self._transformed(decoded.good)

@@ -44,7 +44,7 @@ from trimtab.consumer_sdk.errors import LakeUnavailable
 from trimtab.consumer_sdk.lake import columns
 from trimtab.consumer_sdk.lake.batches import Batches, Run
 from trimtab.consumer_sdk.lake.config import LakeConfig, SessionConfig, parse
-from trimtab.consumer_sdk.lake.decode import json_schema
+from trimtab.consumer_sdk.lake.decoding import Decoding
 from trimtab.consumer_sdk.lake.flush import Batch, Flush, Landed, Refused
 from trimtab.consumer_sdk.lake.pace import Pace
 from trimtab.consumer_sdk.lake.ports import CrashPoint, Fetcher, Lake, Message
@@ -82,8 +82,7 @@ class LakeWriter:
         self._config = config if isinstance(config, LakeConfig) else parse(config)
         self._lake = open_lake(self._config.session, warm=True) if lake is None else lake
         self._owns_lake = lake is None
-        for ddl in self._config.schemas.values():
-            json_schema(ddl)  # only Spark can read it: as soon as there is Spark, before the join
+        self._decoding = Decoding(self._config)
         self._clock = clock or SystemClock()
         self._crash = crash
         self._topics: dict[str, str] = {}
@@ -249,7 +248,7 @@ class LakeWriter:
 
     def _shaping(self, table: str) -> Shaping:
         topics = sorted(topic for topic, own in tuple(self._topics.items()) if own == table)
-        return Shaping(table, self._config.schema(topics[0]), self._config.transform)
+        return Shaping(table, self._decoding.of(topics[0]), self._config.transform)
 
     # -- the stager -------------------------------------------------------------------------------
 

@@ -1,0 +1,77 @@
+"""The registry's wire format: which schema a value was written with.
+
+A value is the byte 0, the schema's id in four bytes (big-endian), and the data. Between the two,
+Protobuf has the path to the message within the schema's file: a count, then an index for each level
+(the third message of the file is [2]), as zigzag varints; a lone 0 stands for [0].
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+MAGIC: Final = b"\0"
+ID_END: Final = 5
+_DEEPEST: Final = 32
+"""Levels of nesting that are believed: more is no message, but another format's bytes."""
+
+
+class NotInWireFormat(Exception):
+    """The value does not begin as the registry's serializers begin it."""
+
+    def __str__(self) -> str:
+        return "not in the schema registry's wire format: it begins with no byte 0 and schema id"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Header:
+    """What stands before the data: schema id, and for Protobuf the path to the message."""
+
+    id: int
+    path: tuple[int, ...] = ()
+
+
+def avro_prefix(value: bytes) -> bytes:
+    """Return the bytes before the data, in Avro. Raises NotInWireFormat."""
+    if value[:1] != MAGIC or len(value) < ID_END:
+        raise NotInWireFormat
+    return value[:ID_END]
+
+
+def protobuf_prefix(value: bytes) -> bytes:
+    """Return the bytes before the data, in Protobuf. Raises NotInWireFormat."""
+    if value[:1] != MAGIC or len(value) <= ID_END:
+        raise NotInWireFormat
+    if value[ID_END] == 0:
+        return value[: ID_END + 1]
+    return value[: _path(value)[1]]
+
+
+def header(prefix: bytes) -> Header:
+    """Read such a prefix."""
+    path = _path(prefix)[0] if len(prefix) > ID_END else ()
+    return Header(int.from_bytes(prefix[1:ID_END]), path)
+
+
+def _path(value: bytes) -> tuple[tuple[int, ...], int]:
+    """Return the path, and where it ends."""
+    count, at = _varint(value, ID_END)
+    if not 0 <= count <= _DEEPEST:
+        raise NotInWireFormat
+    path: list[int] = []
+    for _ in range(count):
+        index, at = _varint(value, at)
+        path.append(index)
+    return tuple(path) or (0,), at
+
+
+def _varint(value: bytes, at: int) -> tuple[int, int]:
+    """Read one zigzag varint of at most five bytes; return it, and where it ends."""
+    number = 0
+    for shift in range(0, 35, 7):
+        if at >= len(value):
+            break
+        byte = value[at]
+        at += 1
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:  # noqa: PLR2004 - the last byte has no high bit
+            return (number >> 1) ^ -(number & 1), at
+    raise NotInWireFormat

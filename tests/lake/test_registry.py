@@ -1,0 +1,572 @@
+"""Values of a schema registry: typed columns, evolution, and what a bad value or registry gets."""
+
+import json
+import logging
+from base64 import b64encode
+from collections.abc import Callable
+from decimal import Decimal
+from io import BytesIO
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+import pytest
+from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
+from google.protobuf import timestamp_pb2, wrappers_pb2
+from google.protobuf.descriptor_pb2 import FieldDescriptorProto as Field
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message_factory import GetMessageClass
+
+from trimtab.assignor.errors import SettingError
+from trimtab.assignor.model import TopicPartition
+from trimtab.consumer_sdk.errors import RegistryUnavailable, TableMismatch
+from trimtab.consumer_sdk.lake.columns import record_batch
+from trimtab.consumer_sdk.lake.config import parse
+from trimtab.consumer_sdk.lake.registered import MOST_UNKNOWN, Registered
+from trimtab.consumer_sdk.lake.registry import Registry
+
+P0 = TopicPartition("orders", 0)
+Make = Callable[..., Any]
+
+ORDER: dict[str, Any] = {
+    "type": "record",
+    "name": "Order",
+    "fields": [
+        {"name": "id", "type": "int"},
+        {"name": "note", "type": ["null", "string"], "default": None},
+    ],
+}
+
+
+def fields(*more: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema of an order with other fields."""
+    return ORDER | {"fields": list(more)}
+
+
+def avro(number: int, schema: Any, row: dict[str, Any]) -> bytes:
+    """Return a value in the wire format."""
+    data = BytesIO()
+    fastavro.schemaless_writer(data, fastavro.parse_schema(schema), row)
+    return b"\0" + number.to_bytes(4) + data.getvalue()
+
+
+@pytest.fixture
+def split(registry: Any, fakes: Any) -> Callable[..., Any]:
+    """Decode values; return (decoded rows, [(offset, reason)])."""
+
+    def run(values: list[bytes | None], kind: str = "avro", **config: Any) -> Any:
+        decoder = Registered(Registry({"url": registry.url} | config), kind)
+        messages = [fakes.Message(P0, at, value) for at, value in enumerate(values)]
+        found = decoder.split(pa.Table.from_batches([record_batch(P0, messages)]))
+        bad = [] if found.bad is None else found.bad.select(["offset", "error"]).to_pylist()
+        return found.good.select(found.good.column_names[7:]).to_pylist(), [
+            (row["offset"], row["error"]) for row in bad
+        ]
+
+    return run
+
+
+def test_avro_becomes_typed_columns(registry: Any, split: Any) -> None:
+    """Each kind of type has the column that keeps its values; what no column can be is JSON."""
+    schema = fields(
+        {"name": "id", "type": "long"},
+        {"name": "offset", "type": "int"},
+        {"name": "day", "type": {"type": "int", "logicalType": "date"}},
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+        {
+            "name": "price",
+            "type": {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2},
+        },
+        {"name": "kind", "type": {"type": "enum", "name": "Kind", "symbols": ["A", "B"]}},
+        {"name": "again", "type": "Kind"},
+        {"name": "tags", "type": {"type": "array", "items": "string"}},
+        {"name": "more", "type": {"type": "map", "values": ["null", "long"]}},
+        {
+            "name": "inner",
+            "type": [
+                "null",
+                {
+                    "type": "record",
+                    "name": "Inner",
+                    "fields": [
+                        {"name": "x", "type": "double"},
+                        {
+                            "name": "parts",
+                            "type": {"type": "array", "items": {"type": "map", "values": "int"}},
+                        },
+                    ],
+                },
+            ],
+        },
+        {"name": "either", "type": ["null", "string", "bytes", "long"]},
+        {"name": "number", "type": ["int", "long"]},
+        {"name": "next", "type": ["null", "Order"]},
+    )
+    row = {
+        "id": 2**40,
+        "offset": 5,
+        "day": 19_000,
+        "at": 1_700_000_000_123,
+        "price": Decimal("12.30"),
+        "kind": "B",
+        "again": "A",
+        "tags": ["x"],
+        "more": {"a": 1, "b": None},
+        "inner": {"x": 0.5, "parts": [{"k": 1}]},
+        "either": b"\xff",
+        "number": 2**40,
+        "next": None,
+    }
+    number = registry.add("orders-value", schema)
+    (found, last), bad = split([avro(number, schema, row | {"next": row}), None])
+    assert bad == []
+    assert str(found.pop("day")) == "2022-01-08"
+    assert found.pop("at").isoformat() == "2023-11-14T22:13:20.123000+00:00"
+    assert json.loads(found.pop("next"))["either"] == "\xff"
+    assert found == {
+        "id": 2**40,
+        "value_offset": 5,
+        "price": Decimal("12.30"),
+        "kind": "B",
+        "again": "A",
+        "tags": ["x"],
+        "more": [("a", 1), ("b", None)],
+        "inner": {"x": 0.5, "parts": [[("k", 1)]]},
+        "either": '"ÿ"',
+        "number": 2**40,
+    }
+    assert set(last.values()) == {None}
+
+
+def test_schemas_of_a_batch_are_united(registry: Any, split: Any) -> None:
+    """An added field is null in older records, a dropped one in newer, a longer number wins."""
+    old = fields(
+        {"name": "id", "type": "int"},
+        {"name": "gone", "type": "string"},
+        {
+            "name": "in",
+            "type": {"type": "record", "name": "In", "fields": [{"name": "x", "type": "int"}]},
+        },
+    )
+    new = fields(
+        {"name": "id", "type": "long"},
+        {
+            "name": "in",
+            "type": {
+                "type": "record",
+                "name": "In",
+                "fields": [
+                    {"name": "x", "type": "int"},
+                    {"name": "y", "type": "string", "default": "-"},
+                ],
+            },
+        },
+        {"name": "added", "type": "double", "default": 1.0},
+    )
+    first, second = registry.add("s", old), registry.add("s", new)
+    rows, bad = split(
+        [
+            avro(second, new, {"id": 2**40, "in": {"x": 2, "y": "z"}, "added": 2.0}),
+            avro(first, old, {"id": 1, "gone": "g", "in": {"x": 1}}),
+        ]
+    )
+    assert bad == []
+    assert rows == [
+        {"id": 2**40, "gone": None, "in": {"x": 2, "y": "z"}, "added": 2.0},
+        {"id": 1, "gone": "g", "in": {"x": 1, "y": None}, "added": None},
+    ]
+
+
+def test_schemas_that_do_not_fit_together_are_an_error(registry: Any, split: Any) -> None:
+    """The error names the ids and the field; no record is given up for another."""
+    text, number = fields({"name": "n", "type": "string"}), fields({"name": "n", "type": "int"})
+    ids = registry.add("s", text), registry.add("s", number)
+    with pytest.raises(TableMismatch, match=r"schemas 1, 2 .*Field n"):
+        split([avro(ids[0], text, {"n": "x"}), avro(ids[1], number, {"n": 1})])
+    cased = fields({"name": "n", "type": "int"}, {"name": "N", "type": "int"})
+    with pytest.raises(TableMismatch, match="two columns 'n'"):
+        split([avro(registry.add("s", cased), cased, {"n": 1, "N": 2})])
+
+
+def test_each_bad_value_is_a_dead_letter_with_its_reason(registry: Any, split: Any) -> None:
+    """Its neighbours are read; nothing stops."""
+    good = registry.add("s", ORDER)
+    text = registry.add("s", '"string"')
+    other = registry.add("s", "", "PROTOBUF")
+    value = avro(good, ORDER, {"id": 1, "note": "x"})
+    rows, bad = split(
+        [
+            value,
+            b"",
+            b'{"id": 1}',
+            b"\0\0",
+            value[:-1],
+            value + b"\0",
+            avro(99, ORDER, {"id": 1}),
+            avro(text, "string", "x"),
+            avro(other, ORDER, {"id": 1}),  # type: ignore[arg-type]
+            value,
+        ]
+    )
+    assert [row["id"] for row in rows] == [1, 1]
+    assert [at for at, _ in bad] == [1, 2, 3, 4, 5, 6, 7, 8]
+    told = dict(bad)
+    assert all("wire format" in told[at] for at in (1, 2, 3))
+    assert told[4].startswith("does not fit its schema")
+    assert "1 bytes are left over" in told[5]
+    assert told[6] == "schema id 99: the schema registry does not know it"
+    assert "not a record" in told[7]
+    assert "it is PROTOBUF" in told[8]
+
+
+def test_a_value_that_its_column_cannot_hold_is_a_dead_letter(registry: Any, split: Any) -> None:
+    """A number of one schema may be too exact for the column that all schemas share."""
+    whole, real = fields({"name": "n", "type": "long"}), fields({"name": "n", "type": "double"})
+    first, second = registry.add("s", whole), registry.add("s", real)
+    values = [
+        avro(first, whole, {"n": 2**53 + 1}),
+        avro(first, whole, {"n": 3}),
+        avro(second, real, {"n": 0.5}),
+    ]
+    rows, bad = split(values)
+    assert [row["n"] for row in rows] == [3.0, 0.5]
+    assert [at for at, _ in bad] == [0]
+
+
+def test_referenced_schemas_are_fetched_and_kept(registry: Any, split: Any) -> None:
+    """One request a schema and one a reference, however many batches there are."""
+    address = {
+        "type": "record",
+        "name": "Address",
+        "namespace": "shop",
+        "fields": [{"name": "zip", "type": "string"}],
+    }
+    registry.add("address", address)
+    schema = fields(
+        {"name": "home", "type": "shop.Address"}, {"name": "work", "type": "shop.Address"}
+    )
+    refers = [{"name": "shop.Address", "subject": "address", "version": 1}]
+    number = registry.add("orders-value", schema, refers=refers)
+    whole = fields({"name": "home", "type": address}, {"name": "work", "type": "shop.Address"})
+    value = avro(number, whole, {"home": {"zip": "1"}, "work": {"zip": "2"}})
+    rows, bad = split([value, value])
+    assert (rows[1], bad) == ({"home": {"zip": "1"}, "work": {"zip": "2"}}, [])
+    assert len(registry.asked) == 2
+
+
+def test_a_topic_of_another_format_does_not_flood_the_registry(registry: Any, split: Any) -> None:
+    """Numbers that look like ids are asked for only so often; all are dead letters."""
+    _, bad = split([b"\0" + n.to_bytes(4) + b"x" for n in range(1000, 1500)])
+    assert len(bad) == 500
+    assert len(registry.asked) == MOST_UNKNOWN
+
+
+def proto(*lines: tuple[str, int, Any], nested: Any = ()) -> FileDescriptorProto:
+    """Return a file with a message Other and the message Order of these fields."""
+    file = FileDescriptorProto(name="order.proto", package="shop", syntax="proto3")
+    file.dependency.extend(["google/protobuf/timestamp.proto", "google/protobuf/wrappers.proto"])
+    file.message_type.add(name="Other").field.add(
+        name="o", number=1, type=Field.TYPE_STRING, label=Field.LABEL_OPTIONAL
+    )
+    order = file.message_type.add(name="Order")
+    for name, number, kind in lines:
+        added = order.field.add(name=name, number=number, label=Field.LABEL_OPTIONAL)
+        if isinstance(kind, str):
+            added.type, added.type_name = Field.TYPE_MESSAGE, kind
+        else:
+            added.type = kind
+    order.nested_type.extend(nested)
+    return file
+
+
+def message(file: FileDescriptorProto, name: str = "shop.Order") -> Any:
+    """Return the class of a message."""
+    pool = DescriptorPool()
+    for module in (timestamp_pb2, wrappers_pb2):
+        known = FileDescriptorProto()
+        module.DESCRIPTOR.CopyToProto(known)
+        pool.Add(known)
+    pool.Add(file)
+    return GetMessageClass(pool.FindMessageTypeByName(name))
+
+
+def register(registry: Any, file: FileDescriptorProto) -> bytes:
+    """Register a file's descriptor; return the five bytes before the path."""
+    text = b64encode(file.SerializeToString()).decode()
+    return b"\0" + bytes(registry.add("s", text, "PROTOBUF").to_bytes(4))
+
+
+ORDER_PATH = b"\x02\x02"  # one index, 1, both zigzag
+
+
+def test_protobuf_becomes_typed_columns(registry: Any, split: Any) -> None:
+    """Presence, enums, repeated fields, maps, unsigned numbers, Google's types, other messages."""
+    file = proto(
+        ("id", 1, Field.TYPE_INT64),
+        ("big", 2, Field.TYPE_UINT64),
+        ("at", 3, ".google.protobuf.Timestamp"),
+        ("maybe", 4, ".google.protobuf.StringValue"),
+        ("other", 5, ".shop.Other"),
+        ("self", 6, ".shop.Order"),
+        ("raw", 7, Field.TYPE_BYTES),
+    )
+    order = file.message_type[1]
+    kind = order.enum_type.add(name="Kind")
+    kind.value.add(name="A", number=0)
+    kind.value.add(name="B", number=1)
+    order.field.add(
+        name="kind",
+        number=8,
+        type=Field.TYPE_ENUM,
+        type_name=".shop.Order.Kind",
+        label=Field.LABEL_OPTIONAL,
+    )
+    order.field.add(name="tags", number=9, type=Field.TYPE_STRING, label=Field.LABEL_REPEATED)
+    entry = order.nested_type.add(name="MoreEntry")
+    entry.options.map_entry = True
+    entry.field.add(name="key", number=1, type=Field.TYPE_STRING, label=Field.LABEL_OPTIONAL)
+    entry.field.add(name="value", number=2, type=Field.TYPE_INT32, label=Field.LABEL_OPTIONAL)
+    order.field.add(
+        name="more",
+        number=10,
+        type=Field.TYPE_MESSAGE,
+        type_name=".shop.Order.MoreEntry",
+        label=Field.LABEL_REPEATED,
+    )
+    order.oneof_decl.add(name="_note")
+    order.field.add(
+        name="note",
+        number=11,
+        type=Field.TYPE_STRING,
+        label=Field.LABEL_OPTIONAL,
+        oneof_index=0,
+        proto3_optional=True,
+    )
+    prefix = register(registry, file)
+    full = message(file)(
+        id=1, big=2**64 - 1, raw=b"\xff", kind=1, tags=["a"], more={"k": 3}, note=""
+    )
+    full.at.FromMilliseconds(1_700_000_000_123)
+    full.maybe.value = "m"
+    full.other.o = "o"
+    full.self.id = 9
+    empty = message(file)(kind=7)
+    (one, two), bad = split(
+        [prefix + ORDER_PATH + m.SerializeToString() for m in (full, empty)], "protobuf"
+    )
+    assert bad == []
+    assert one.pop("at").isoformat() == "2023-11-14T22:13:20.123000+00:00"
+    assert json.loads(one.pop("self")) == {"id": "9"}
+    assert one == {
+        "id": 1,
+        "big": Decimal(2**64 - 1),
+        "maybe": "m",
+        "other": {"o": "o"},
+        "raw": b"\xff",
+        "kind": "B",
+        "tags": ["a"],
+        "more": [("k", 3)],
+        "note": "",
+    }
+    assert two == {
+        "id": 0,
+        "big": 0,
+        "at": None,
+        "maybe": None,
+        "other": None,
+        "self": None,
+        "raw": b"",
+        "kind": "7",
+        "tags": [],
+        "more": [],
+        "note": None,
+    }
+
+
+def test_protobuf_evolves_and_names_what_is_wrong(registry: Any, split: Any) -> None:
+    """Added fields are null in older records; bad paths and bytes are dead letters."""
+    old, new = (
+        proto(("id", 1, Field.TYPE_INT32)),
+        proto(("id", 1, Field.TYPE_INT64), ("more", 2, Field.TYPE_BOOL)),
+    )
+    first, second = register(registry, old), register(registry, new)
+    rows, bad = split(
+        [
+            first + ORDER_PATH + message(old)(id=1).SerializeToString(),
+            second + ORDER_PATH + message(new)(id=2**40).SerializeToString(),
+            second + b"\0" + message(new, "shop.Other")(o="x").SerializeToString(),
+            second + b"\x02\x12" + b"",
+            second + b"\x7e",
+            second,
+            second + ORDER_PATH + b"\xff",
+        ],
+        "protobuf",
+    )
+    assert rows == [
+        {"o": None, "id": 1, "more": None},
+        {"o": None, "id": 2**40, "more": False},
+        {"o": "x", "id": None, "more": None},
+    ]
+    assert [at for at, _ in bad] == [3, 4, 5, 6]
+    assert "no message at [9]" in bad[0][1]
+    assert "wire format" in bad[1][1]
+    assert "wire format" in bad[2][1]
+    assert "does not fit its schema" in bad[3][1]
+
+
+def test_the_registry_of_the_tests_speaks_the_clients_language(registry: Any) -> None:
+    """What confluent-kafka's own client registers, it finds again."""
+    client = SchemaRegistryClient({"url": registry.url})
+    number = client.register_schema("orders-value", Schema(json.dumps(ORDER), "AVRO"))
+    assert json.loads(client.get_schema(number).schema_str or "") == ORDER
+    assert client.get_latest_version("orders-value").schema_id == number
+
+
+def test_a_registry_that_gives_no_answer_is_told_without_secrets(registry: Any) -> None:
+    """Down, refusing, or no registry at all: retryable, and no password in the message."""
+    user = {"basic.auth.user.info": "me:hush"}
+    number = registry.add("s", ORDER)
+    registry.login = "me:other"
+    with pytest.raises(RegistryUnavailable, match="Unauthorized") as refused:
+        Registry({"url": registry.url} | user).schema(number)
+    registry.login = "me:hush"
+    assert Registry({"url": registry.url} | user).schema(number).kind == "AVRO"
+    registry.down = True
+    with pytest.raises(RegistryUnavailable, match="not now"):
+        Registry({"url": registry.url} | user).schema(number)
+    with pytest.raises(RegistryUnavailable) as away:
+        Registry({"url": "http://me:hush@127.0.0.1:1"}).schema(number)
+    assert away.value.retryable
+    assert "http://127.0.0.1:1 " in str(away.value)
+    assert "hush" not in f"{away.value} {refused.value}"
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({}, r"schema\.registry\.url must be"),
+        ({"schema.registry.url": "me:hush@host"}, "must be the registry's address"),
+        ({"lake.decoder": "avor"}, "did you mean 'avro'"),
+        ({"schema.registry.url": "http://x", "lake.schema": "id INT"}, "need each other"),
+    ],
+)
+def test_bad_settings_of_the_registry_are_named(change: dict[str, Any], told: str) -> None:
+    """Before anything starts, and without showing what may be secret."""
+    good = {
+        "group.id": "g",
+        "enable.auto.commit": False,
+        "lake.warehouse": "/x",
+        "lake.decoder": "avro",
+    }
+    with pytest.raises(SettingError, match=told) as caught:
+        parse(good | change)
+    assert "hush" not in str(caught.value)
+
+
+def test_settings_that_the_client_refuses_are_named() -> None:
+    """The client's own words, under our setting's name; repr shows no secret."""
+    with pytest.raises(SettingError, match=r"schema\.registry\.\*: Unrecognized.*nonsense"):
+        Registry({"url": "http://x", "nonsense": 1})
+    config = parse(
+        {
+            "group.id": "g",
+            "enable.auto.commit": False,
+            "lake.warehouse": "/x",
+            "lake.decoder": "avro",
+            "schema.registry.url": "http://x",
+            "basic.auth.user.info": "me:hush",
+        }
+    )
+    assert config.registry["basic.auth.user.info"] == "me:hush"
+    assert "hush" not in repr(config)
+
+
+@pytest.mark.spark
+def test_avro_lands_in_a_table_and_evolves_with_its_schemas(
+    writers: Make, registry: Any, spark: Any, namespace: str
+) -> None:
+    """New fields become columns, dead letters lie beside, and a tombstone is a row of nulls."""
+    new = fields(
+        *ORDER["fields"],
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-micros"}},
+        {
+            "name": "lines",
+            "type": {
+                "type": "array",
+                "items": {
+                    "type": "record",
+                    "name": "Line",
+                    "fields": [
+                        {"name": "n", "type": "int"},
+                        {
+                            "name": "d",
+                            "type": {
+                                "type": "bytes",
+                                "logicalType": "decimal",
+                                "precision": 9,
+                                "scale": 2,
+                            },
+                        },
+                    ],
+                },
+            },
+        },
+    )
+    first, second = registry.add("s", ORDER), registry.add("s", new)
+    log = {
+        P0: [
+            avro(first, ORDER, {"id": 1, "note": None}),
+            b"bad",
+            avro(
+                second,
+                new,
+                {"id": 2, "note": "n", "at": 1, "lines": [{"n": 1, "d": Decimal("1.50")}]},
+            ),
+            None,
+        ]
+    }
+    config = {
+        "lake_decoder": "avro",
+        "schema_registry_url": registry.url,
+        "lake_evolve": "add",
+        "lake_patience": "120 s",
+    }
+    consumer, writer = writers(log, **config)
+    consumer.join(writer, P0)
+    for count in (2, 2):
+        writer.write(consumer.consume(count))
+        writer.flush()
+    writer.close()
+    found = spark.table(f"{namespace}.orders").orderBy("offset").collect()
+    assert [(r.offset, r.id, r.note) for r in found] == [(0, 1, None), (2, 2, "n"), (3, None, None)]
+    assert found[1].lines[0].d == Decimal("1.50")
+    assert spark.table(f"{namespace}.orders_dead_letter").count() == 1
+
+
+@pytest.mark.spark
+def test_a_registry_that_is_down_is_waited_for(
+    writers: Make, registry: Any, spark: Any, namespace: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nothing is lost and nothing becomes a dead letter; the log says what is waited for."""
+    number = registry.add("s", ORDER)
+    registry.down = True
+    config = {"lake_decoder": "avro", "schema_registry_url": registry.url, "lake_patience": "120 s"}
+    consumer, writer = writers({P0: [avro(number, ORDER, {"id": 1, "note": None})] * 3}, **config)
+    consumer.join(writer, P0)
+
+    class Listener(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if "not now" in record.getMessage():
+                registry.down = False
+
+    listener = Listener()
+    logging.getLogger("trimtab.lake").addHandler(listener)
+    try:
+        writer.write(consumer.consume(3))
+        writer.close()
+    finally:
+        logging.getLogger("trimtab.lake").removeHandler(listener)
+    assert spark.table(f"{namespace}.orders").count() == 3
+    assert not spark.catalog.tableExists(f"{namespace}.orders_dead_letter")
+    assert any("trying again, nothing is lost" in line for line in caplog.messages)
