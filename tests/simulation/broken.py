@@ -1,0 +1,130 @@
+"""Rules of our code, broken on purpose: the simulation is worth what it finds of them."""
+
+from collections.abc import Callable, Generator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+from unittest import mock
+
+import numpy as np
+from confluent_kafka import OFFSET_INVALID
+
+from trimtab.assignor import rebalance
+from trimtab.assignor.model import NOBODY, BoolArray, IntArray
+from trimtab.assignor.staging import Settled
+from trimtab.consumer_sdk.lake import writer
+from trimtab.consumer_sdk.lake.progress import Marks, Span
+from trimtab.consumer_sdk.membership import hooks, lease, member
+from trimtab.sidecar import decide
+from trimtab.sidecar.verdict import Action
+
+
+def nothing_withheld() -> AbstractContextManager[Any]:
+    """Hand a partition to its new owner although the old one has not revoked it."""
+
+    def stage(target: IntArray, _settled: Settled) -> BoolArray:
+        now: BoolArray = np.asarray(target != NOBODY)
+        return now
+
+    return mock.patch.object(rebalance, "stage", stage)
+
+
+def commits_without_a_generation() -> AbstractContextManager[Any]:
+    """Commit as a consumer without a group does: the coordinator takes it from anybody."""
+
+    async def commit(consumer: Any, offsets: Any, _ours: Any) -> None:
+        coordinator = consumer._coordinator
+        wanted = {partition: (at.offset, at.metadata) for partition, at in offsets.items()}
+        member = coordinator._generation.member_id
+        coordinator._ask(lambda respond: coordinator._at.group.store(member, wanted, respond))
+
+    return mock.patch.object(hooks, "_commit", commit)
+
+
+def lease_for_ever() -> AbstractContextManager[Any]:
+    """Believe in the membership however long the coordinator has been silent."""
+    return mock.patch.object(lease.Lease, "valid", return_value=True)
+
+
+def marks_not_compared() -> AbstractContextManager[Any]:
+    """Add a batch whatever the table's marks are."""
+    return mock.patch.object(Marks, "clashes", return_value=())
+
+
+@contextmanager
+def kafka_before_the_table() -> Generator[None]:
+    """Tell Kafka of a batch before the table has it, and start from what Kafka was told."""
+    submit, assign = writer.LakeWriter._submit, writer.LakeWriter.on_assign
+
+    def early(self: Any, table: str) -> None:
+        submit(self, table)
+        spans: Mapping[Any, Span] = self._flight.batch.spans
+        self._acknowledge({p: s.next for p, s in spans.items()}, asynchronous=True)
+
+    def believing(self: Any, consumer: Any, partitions: Any) -> None:
+        assign(self, consumer, partitions)
+        for raw in consumer.committed(list(partitions)):
+            position = self._positions._owned[writer._key(raw)]
+            if raw.offset != OFFSET_INVALID:
+                position.next = raw.offset
+                self._restart(writer._key(raw), raw.offset)
+
+    with (
+        mock.patch.object(writer.LakeWriter, "_submit", early),
+        mock.patch.object(writer.LakeWriter, "on_assign", believing),
+    ):
+        yield
+
+
+def stopped_before_drained() -> AbstractContextManager[Any]:
+    """Stop a draining replica whatever it still owns."""
+
+    def stop(turn: Any) -> decide.Step | None:
+        names = turn.at.draining
+        return decide.Step(Action.STOP, ("at once",), stop=names) if names else None
+
+    rules = tuple(stop if rule is decide._stop else rule for rule in decide.RULES)
+    return mock.patch.object(decide, "RULES", rules)
+
+
+def losses_told_before_a_join_only() -> AbstractContextManager[Any]:
+    """Hear of a membership that is lost during a join as little as kafka-python tells."""
+    usual = hooks.watch_membership
+
+    def watch(consumer: Any, calm: Any, lost: Any) -> None:
+        usual(consumer, calm, lost)
+        coordinator = consumer._coordinator
+        watched = coordinator.reset_generation
+
+        def reset(*member: Any) -> None:
+            rejoining = coordinator.rejoining
+            watched(*member)
+            coordinator.rejoining = rejoining
+
+        coordinator.reset_generation = reset
+
+    return mock.patch.object(hooks, "watch_membership", watch)
+
+
+def read_on_after_leaving() -> AbstractContextManager[Any]:
+    """Read on after the group was left, for as long as the lease of before would have lasted."""
+
+    def may_read(self: Any) -> bool:
+        known = self._lease.heard(*hooks.contact(self.client)).known(self._assignor.joined)
+        return bool(known.valid(self._clock.monotonic()))
+
+    return mock.patch.object(member.Member, "may_read", may_read)
+
+
+BROKEN: dict[str, Callable[[], AbstractContextManager[Any]]] = {
+    broken.__name__: broken
+    for broken in (
+        nothing_withheld,
+        commits_without_a_generation,
+        lease_for_ever,
+        marks_not_compared,
+        kafka_before_the_table,
+        stopped_before_drained,
+        losses_told_before_a_join_only,
+        read_on_after_leaving,
+    )
+}

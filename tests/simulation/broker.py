@@ -1,0 +1,313 @@
+"""The simulated cluster: the logs of topics, and the coordinator of one consumer group.
+
+The coordinator follows Kafka's own for the classic protocol (`GroupCoordinator`): the states, who
+is expired and when, what each request is answered in each state, and the check of member and
+generation that a commit must pass. It knows bytes only, of subscriptions and assignments.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from simulation.green import Hub
+from trimtab.assignor.model import TopicPartition
+
+EMPTY: Final = "empty"
+PREPARING: Final = "preparing"
+COMPLETING: Final = "completing"
+STABLE: Final = "stable"
+
+UNKNOWN_MEMBER: Final = "UnknownMemberId"
+ILLEGAL_GENERATION: Final = "IllegalGeneration"
+REBALANCING: Final = "RebalanceInProgress"
+MEMBER_ID_REQUIRED: Final = "MemberIdRequired"
+
+Respond = Callable[["Answer"], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the coordinator says: an error's name, or the parts that the request asked for."""
+
+    error: str | None = None
+    member: str = ""
+    generation: int = -1
+    members: Mapping[str, bytes] | None = None  # for the leader only
+    assignment: bytes = b""
+
+
+class Log:
+    """The records of all partitions: an offset is missing where a transaction has its marker."""
+
+    def __init__(self) -> None:
+        self.records: dict[TopicPartition, dict[int, bytes]] = {}
+        self.ends: dict[TopicPartition, int] = {}
+        self.sorted: dict[TopicPartition, list[int]] = {}
+        self.count = 0
+
+    def grow(self, topic: str, partitions: int) -> None:
+        """Give a topic so many partitions; those there are stay."""
+        for number in range(partitions):
+            partition = TopicPartition(topic, number)
+            self.records.setdefault(partition, {})
+            self.sorted.setdefault(partition, [])
+            self.ends.setdefault(partition, 0)
+
+    def partitions(self, topic: str) -> set[int]:
+        """Return the numbers of a topic's partitions."""
+        return {p.partition for p in self.records if p.topic == topic}
+
+    def append(self, partition: TopicPartition, *, skip: int = 0) -> None:
+        """Add a record whose value nobody else has, after `skip` offsets that are not readable."""
+        offset = self.ends[partition] + skip
+        self.count += 1
+        self.records[partition][offset] = b"%d" % self.count
+        self.sorted[partition].append(offset)
+        self.ends[partition] = offset + 1
+
+
+@dataclass(slots=True)
+class GroupMember:
+    """A member as the coordinator knows it."""
+
+    id: str
+    client: str
+    subscription: bytes
+    heard: float
+    joining: Respond | None = None
+    syncing: Respond | None = None
+    assignment: bytes = b""
+    watched: bool = False
+
+    @property
+    def waits(self) -> bool:
+        return self.joining is not None or self.syncing is not None
+
+
+@dataclass(slots=True)
+class Watchers:
+    """Who is told what the group does: the invariants."""
+
+    assigned: Callable[["Group", Mapping[str, bytes]], None] = lambda _group, _given: None
+    committed: Callable[[str, TopicPartition, int], None] = lambda _member, _partition, _offset: (
+        None
+    )
+    told: Callable[[str], None] = lambda _text: None
+
+
+@dataclass(slots=True)
+class Group:
+    """The coordinator of one group; times in seconds."""
+
+    hub: Hub
+    session_timeout: float
+    rebalance_timeout: float
+    watchers: Watchers = field(default_factory=Watchers)
+    state: str = EMPTY
+    generation: int = 0
+    leader: str = ""
+    members: dict[str, GroupMember] = field(default_factory=dict[str, GroupMember])
+    pending: set[str] = field(default_factory=set[str])
+    offsets: dict[TopicPartition, tuple[int, str]] = field(
+        default_factory=dict[TopicPartition, tuple[int, str]]
+    )
+    _given: int = 0
+    _round: int = 0
+
+    # -- requests ---------------------------------------------------------------------------------
+
+    def join(self, member: str, client: str, subscription: bytes, respond: Respond) -> None:
+        """Join, or join again; answered when all members have, or when the time is up."""
+        if not member:
+            self._given += 1
+            name = f"{client}#{self._given}"
+            self.pending.add(name)
+            respond(Answer(MEMBER_ID_REQUIRED, member=name))
+            return
+        known = self.members.get(member)
+        if known is None and member not in self.pending:
+            respond(Answer(UNKNOWN_MEMBER))
+            return
+        changed = known is None or known.subscription != subscription
+        if known is None:
+            self.pending.discard(member)
+            known = GroupMember(member, client, subscription, self.hub.now)
+            self.members[member] = known
+            self._expire_later(known)
+        known.heard = self.hub.now
+        if self.state == COMPLETING and not changed:
+            respond(self._joined(known))
+            return
+        if self.state == STABLE and not changed and member != self.leader:
+            respond(self._joined(known))
+            return
+        known.subscription, known.joining = subscription, respond
+        self._prepare(f"{client} joins")
+
+    def sync(
+        self, member: str, generation: int, given: Mapping[str, bytes] | None, respond: Respond
+    ) -> None:
+        """Bring the leader's assignments, or ask for one's own."""
+        known = self.members.get(member)
+        error = self._wrong(known, generation)
+        if known is None or error is not None:
+            respond(Answer(error))
+        elif self.state == PREPARING:
+            respond(Answer(REBALANCING))
+        elif self.state == STABLE:
+            known.heard = self.hub.now
+            respond(Answer(assignment=known.assignment))
+        else:
+            known.heard = self.hub.now
+            known.syncing = respond
+            if member == self.leader and given is not None:
+                self._assign(given)
+
+    def heartbeat(self, member: str, generation: int, respond: Respond) -> None:
+        """Say that a member lives."""
+        known = self.members.get(member)
+        error = self._wrong(known, generation)
+        if known is None or error is not None:
+            respond(Answer(error))
+            return
+        known.heard = self.hub.now
+        respond(Answer(REBALANCING if self.state == PREPARING else None))
+
+    def leave(self, member: str, respond: Respond) -> None:
+        """Let a member go."""
+        self.pending.discard(member)
+        if member not in self.members:
+            respond(Answer(UNKNOWN_MEMBER))
+            return
+        self._remove(self.members[member], "leaves")
+        respond(Answer())
+
+    def commit(
+        self,
+        member: str,
+        generation: int,
+        offsets: Mapping[TopicPartition, tuple[int, str]],
+        respond: Respond,
+    ) -> None:
+        """Take offsets, of a member of this generation only."""
+        known = self.members.get(member)
+        error = self._wrong(known, generation)
+        if error is None and self.state == COMPLETING:
+            error = REBALANCING
+        if known is None or error is not None:
+            respond(Answer(error))
+            return
+        known.heard = self.hub.now
+        self.store(member, offsets, respond)
+
+    def store(
+        self, member: str, offsets: Mapping[TopicPartition, tuple[int, str]], respond: Respond
+    ) -> None:
+        """Take offsets unseen, as those of a consumer that is in no group."""
+        for partition, (offset, _) in sorted(offsets.items()):
+            self.watchers.committed(member, partition, offset)
+        self.offsets.update(offsets)
+        respond(Answer())
+
+    # -- inside -----------------------------------------------------------------------------------
+
+    def _wrong(self, known: GroupMember | None, generation: int) -> str | None:
+        if known is None:
+            return UNKNOWN_MEMBER
+        return None if generation == self.generation else ILLEGAL_GENERATION
+
+    def _joined(self, known: GroupMember) -> Answer:
+        leads = known.id == self.leader
+        members = {m.id: m.subscription for m in self.members.values()} if leads else None
+        return Answer(None, known.id, self.generation, members)
+
+    def _prepare(self, why: str) -> None:
+        if self.state != PREPARING:
+            self.watchers.told(f"rebalance: {why}")
+            if self.state == COMPLETING:
+                for member in self.members.values():
+                    self._answer_sync(member, Answer(REBALANCING))
+            self.state = PREPARING
+            self._round += 1
+            number = self._round
+            self.hub.at(self.rebalance_timeout, lambda: self._overdue(number))
+        self._try_complete()
+
+    def _overdue(self, number: int) -> None:
+        """Go on without those who did not join in time."""
+        if self.state != PREPARING or number != self._round:
+            return
+        for member in [m for m in self.members.values() if m.joining is None]:
+            self.watchers.told(f"{member.id} did not join in time")
+            del self.members[member.id]
+        self._try_complete()
+
+    def _try_complete(self) -> None:
+        if any(member.joining is None for member in self.members.values()):
+            return
+        self.generation += 1
+        self._round += 1
+        if not self.members:
+            self.state = EMPTY
+            return
+        self.state = COMPLETING
+        if self.leader not in self.members:
+            self.leader = next(iter(self.members))
+        number = self._round
+        for member in list(self.members.values()):
+            respond, member.joining = member.joining, None
+            member.heard = self.hub.now
+            self._expire_later(member)
+            assert respond is not None
+            respond(self._joined(member))
+        self.hub.at(self.rebalance_timeout, lambda: self._never_synced(number))
+
+    def _never_synced(self, number: int) -> None:
+        if self.state != COMPLETING or number != self._round:
+            return
+        for member in [m for m in self.members.values() if m.syncing is None]:
+            if member.id in self.members:
+                self._remove(member, "did not sync in time")
+
+    def _assign(self, given: Mapping[str, bytes]) -> None:
+        self.state = STABLE
+        self.watchers.assigned(self, given)
+        for member in list(self.members.values()):
+            member.assignment = given.get(member.id, b"")
+            self._answer_sync(member, Answer(assignment=member.assignment))
+
+    def _answer_sync(self, member: GroupMember, answer: Answer) -> None:
+        respond, member.syncing = member.syncing, None
+        if respond is not None:
+            member.heard = self.hub.now
+            self._expire_later(member)
+            respond(answer)
+
+    def _expire_later(self, member: GroupMember) -> None:
+        """Look again when the member's session could be over."""
+        if member.watched:
+            return
+        member.watched = True
+        left = member.heard + self.session_timeout - self.hub.now
+        self.hub.at(max(0.0, left) + 1e-6, lambda: self._expire(member))
+
+    def _expire(self, member: GroupMember) -> None:
+        member.watched = False
+        if self.members.get(member.id) is not member or member.waits:
+            return  # who waits for an answer is not expired
+        if self.hub.now - member.heard >= self.session_timeout:
+            self._remove(member, "was silent for a session timeout")
+        else:
+            self._expire_later(member)
+
+    def _remove(self, member: GroupMember, why: str) -> None:
+        del self.members[member.id]
+        if self.state == PREPARING:
+            self._try_complete()
+        else:
+            self._prepare(f"{member.id} {why}")
+
+    def described(self) -> list[tuple[Any, ...]]:
+        """Return (id, client, assignment) of each member; assignments in a stable group only."""
+        stable = self.state == STABLE
+        return [(m.id, m.client, m.assignment if stable else b"") for m in self.members.values()]

@@ -1,0 +1,182 @@
+"""The invariants: looked at with every step that could break them, and once more at rest.
+
+1. *Once*: a table gets a record at most once, with the value that was produced.
+2. *All*: when a table's mark passes a record, the table has it. Marks never go back.
+3. *Files*: a commit names no file that was thrown away.
+4. *One owner*: who takes a partition over finds nobody else who would still hand out its records;
+   who has lost it to another hands out nothing of it.
+5. *Withheld*: the leader gives no partition to a member while another one holds it.
+6. *Commits*: the group takes offsets of a partition only from the member that it was given to
+   last, never beyond what the table holds.
+7. *Sidecar*: nothing is stopped that owns a partition; no plan is outside of the limits, and no
+   more replicas are started than they allow.
+8. *At rest*: when faults have stopped, every record is in the tables, every partition has an
+   owner, the group is stable and stays so.
+"""
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
+
+from simulation.broker import Group, Log
+from simulation.lake import Content, Row, Snapshot
+from simulation.worker import Worker
+from trimtab.assignor.model import TopicPartition
+from trimtab.consumer_sdk.lake.ports import Staged
+
+Wanted = Callable[[str, bytes], bool]
+"""Whether a table is to have the record with this value."""
+
+
+@dataclass(slots=True)
+class Checks:
+    """What has been seen so far; `fail` is told of the first thing that is wrong."""
+
+    group: str
+    table: str
+    log: Log
+    workers: Mapping[str, Worker]
+    wanted: Wanted
+    fail: Callable[[str], None]
+    marks: Callable[[TopicPartition], int | None]
+    given: dict[TopicPartition, str] = field(default_factory=dict[TopicPartition, str])
+    reader: dict[TopicPartition, tuple[str, int]] = field(
+        default_factory=dict[TopicPartition, tuple[str, int]]
+    )
+    past: set[tuple[TopicPartition, str, int]] = field(
+        default_factory=set[tuple[TopicPartition, str, int]]
+    )
+    stints: dict[tuple[TopicPartition, str], int] = field(
+        default_factory=dict[tuple[TopicPartition, str], int]
+    )
+    handed_out: int = 0
+    handovers: int = 0
+    commits: int = 0
+
+    # -- the lake ---------------------------------------------------------------------------------
+
+    def added(self, content: Content, snapshot: Snapshot) -> None:
+        """Look at a snapshot before it becomes the newest."""
+        self.commits += 1
+        for row in snapshot.rows:
+            self._row(content, row)
+        before = content.marks.groups.get(self.group, {})
+        after = snapshot.marks.groups.get(self.group, {})
+        for partition, mark in before.items():
+            if after.get(partition, -1) < mark:
+                self.fail(
+                    f"{content.name}: the mark of {partition} went back from {mark} to "
+                    f"{after.get(partition)}"
+                )
+        for partition, mark in after.items():
+            self._complete(content, partition, before.get(partition, 0), mark)
+
+    def missing(self, content: Content, staged: Staged) -> None:
+        """Say that a commit names files that are gone."""
+        self.fail(f"{content.name}: the commit of {staged.attempt} names files that were deleted")
+
+    def _row(self, content: Content, row: Row) -> None:
+        key = (row.partition, row.offset)
+        content.seen[key] += 1
+        if content.seen[key] > 1:
+            self.fail(f"{content.name}: doubled: {row.partition} offset {row.offset}")
+        if self.log.records[row.partition].get(row.offset) != row.value:
+            self.fail(f"{content.name}: {row.partition} offset {row.offset} is another record")
+
+    def _complete(self, content: Content, partition: TopicPartition, start: int, end: int) -> None:
+        for offset in self._between(partition, start, end):
+            value = self.log.records[partition][offset]
+            if self.wanted(content.name, value) and not content.seen[partition, offset]:
+                self.fail(
+                    f"{content.name}: lost: {partition} offset {offset}, the mark is {end} now"
+                )
+
+    def _between(self, partition: TopicPartition, start: int, end: int) -> Sequence[int]:
+        offsets = self.log.sorted[partition]
+        return offsets[bisect_left(offsets, start) : bisect_left(offsets, end)]
+
+    # -- the group --------------------------------------------------------------------------------
+
+    def assigned(self, group: Group, given: Mapping[str, bytes]) -> None:
+        """Look at a leader's assignments when they arrive."""
+        for member, data in given.items():
+            if member in group.members:
+                found = ConsumerProtocolAssignment.decode(data).partitions()
+                client = group.members[member].client
+                for tp in found:
+                    self._give(member, client, TopicPartition(tp.topic, tp.partition))
+
+    def _give(self, member: str, client: str, partition: TopicPartition) -> None:
+        holder = self._holder(partition, client)
+        if holder is not None:
+            self.fail(f"{partition} was given to {member} while {holder} holds it")
+        self.given[partition] = member
+
+    def _holder(self, partition: TopicPartition, but: str) -> str | None:
+        for worker in self.workers.values():
+            others = worker.name != but and worker.alive
+            if others and partition in worker.owned() and worker.reads():
+                return worker.name
+        return None
+
+    def committed(self, member: str, partition: TopicPartition, offset: int) -> None:
+        """Look at an offset that the group accepts."""
+        if self.given.get(partition) != member:
+            self.fail(
+                f"{member} committed {partition}, which was given to {self.given.get(partition)}"
+            )
+        mark = self.marks(partition)
+        if mark is None or offset > mark:
+            self.fail(f"{member} committed {partition} up to {offset}, its table is at {mark}")
+
+    def took(self, worker: Worker, partitions: frozenset[TopicPartition]) -> None:
+        """Look at partitions that a worker takes over."""
+        self.handovers += len(partitions)
+        for partition in sorted(partitions):
+            holder = self._holder(partition, worker.name)
+            if holder is not None and worker.reads():
+                self.fail(f"{worker.name} took {partition} over while {holder} reads it")
+            key = (partition, worker.name)
+            self.stints[key] = self.stints.get(key, 0) + 1
+
+    def handed(self, worker: Worker, messages: Sequence[Any]) -> None:
+        """Look at records that a worker's application is given."""
+        self.handed_out += len(messages)
+        for partition in {message.at for message in messages}:
+            if partition not in worker.owned():
+                self.fail(f"{worker.name} was handed {partition}, which is not its own")
+            stint = (worker.name, self.stints.get((partition, worker.name), 0))
+            if (partition, *stint) in self.past:
+                self.fail(f"{worker.name} was handed {partition} after {self.reader[partition][0]}")
+            before = self.reader.get(partition)
+            if before is not None and before != stint:
+                self.past.add((partition, *before))
+            self.reader[partition] = stint
+
+    # -- at rest ----------------------------------------------------------------------------------
+
+    def unread(self) -> list[str]:
+        """Return the partitions whose records are not all in the topic's table."""
+        return [
+            f"{partition} is read up to {self.marks(partition)} of {offsets[-1] + 1}"
+            for partition, offsets in sorted(self.log.sorted.items())
+            if offsets and (self.marks(partition) or 0) <= offsets[-1]
+        ]
+
+    def unowned(self) -> list[str]:
+        """Return the partitions that nobody reads, or more than one."""
+        owners: dict[TopicPartition, list[str]] = {p: [] for p in self.log.records}
+        for worker in self.workers.values():
+            if worker.alive and worker.reads():
+                for partition in worker.owned():
+                    owners[partition].append(worker.name)
+        return [f"{p} has {o or 'nobody'}" for p, o in sorted(owners.items()) if len(o) != 1]
+
+    def incomplete(self, tables: Iterable[Content]) -> None:
+        """Look once more for records that no table has."""
+        for content in tables:
+            for partition, end in self.log.ends.items():
+                self._complete(content, partition, 0, end)

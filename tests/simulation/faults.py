@@ -1,0 +1,147 @@
+"""What can go wrong, each as one event of a history; which, when and to whom is up to the seed."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from trimtab.consumer_sdk.lake import ports
+
+if TYPE_CHECKING:
+    from simulation.history import History
+
+Fault = Callable[["History"], str | None]
+"""Breaks something and says what, or finds nothing to break."""
+
+STEPS: Final = (*ports.STEPS, *ports.MEMBER_STEPS)
+
+
+def crash(at: "History") -> str | None:
+    """Let a worker die at its next passage of a named step."""
+    worker = at.any_worker()
+    if worker is None or at.deaths_left <= 0:
+        return None
+    at.deaths_left -= 1
+    worker.crash_at = at.rng.choice(STEPS)
+    return f"{worker.name} will crash at {worker.crash_at}"
+
+
+def kill(at: "History") -> str | None:
+    """Let a worker die here and now."""
+    worker = at.any_worker()
+    if worker is None or at.deaths_left <= 0:
+        return None
+    at.deaths_left -= 1
+    worker.process.end()
+    return f"{worker.name} is killed"
+
+
+def freeze(at: "History") -> str | None:
+    """Stop a worker, often for longer than the session timeout, and let it go on."""
+    worker = at.any_worker()
+    if worker is None:
+        return None
+    seconds = at.rng.uniform(0.3, 3.0) * at.shape.session_timeout
+    worker.process.freeze(seconds)
+    return f"{worker.name} is frozen for {seconds:.1f} s"
+
+
+def cut(at: "History") -> str | None:
+    """Cut a worker off from the brokers; not from the lake."""
+    worker = at.any_worker()
+    if worker is None:
+        return None
+    seconds = at.rng.uniform(0.2, 2.5) * at.shape.session_timeout
+    at.network.cut(worker.name, seconds)
+    return f"{worker.name} is cut off for {seconds:.1f} s"
+
+
+def stall(at: "History") -> str | None:
+    """Let a worker's application not poll for a while; its threads go on."""
+    worker = at.any_worker()
+    if worker is None:
+        return None
+    worker.stall = at.rng.uniform(0.3, 1.5) * at.shape.poll_interval
+    return f"{worker.name} will not poll for {worker.stall:.1f} s"
+
+
+def brokers(at: "History") -> str | None:
+    """Let the brokers be away."""
+    seconds = at.rng.uniform(0.2, 1.5) * at.shape.session_timeout
+    at.network.down(seconds)
+    return f"the brokers are away for {seconds:.1f} s"
+
+
+def messages(at: "History") -> str | None:
+    """Lose, double and delay messages, or stop doing so."""
+    network, rng = at.network, at.rng
+    network.lost, network.doubled, network.slow = (
+        rng.choice((0.0, 0.02, 0.1)),
+        rng.choice((0.0, 0.1, 0.3)),
+        rng.choice((0.0, 0.05, 0.3)),
+    )
+    return f"messages: lost {network.lost}, doubled {network.doubled}, slow {network.slow}"
+
+
+def lake(at: "History") -> str | None:
+    """Let calls of the lake fail, or go unanswered, or land late, or stop doing so."""
+    trouble, rng = at.lake.trouble, at.rng
+    trouble.failing, trouble.unanswered, trouble.late = (
+        rng.choice((0.0, 0.0, 0.2)),
+        rng.choice((0.0, 0.1, 0.4)),
+        rng.choice((0.0, 0.1, 0.4)),
+    )
+    return f"lake: {trouble.failing} fail, {trouble.unanswered} unanswered, {trouble.late} late"
+
+
+def lake_away(at: "History") -> str | None:
+    """Let the lake be away."""
+    seconds = at.rng.uniform(0.5, 4.0)
+    at.lake.trouble.away = at.hub.now + seconds
+    return f"the lake is away for {seconds:.1f} s"
+
+
+def sidecar(at: "History") -> str | None:
+    """Kill the sidecar; another one starts a while later, with nothing but what is published."""
+    if at.sidecar is None or not at.sidecar.alive:
+        return None
+    at.sidecar.end()
+    seconds = at.rng.uniform(0.1, 5.0)
+    at.hub.at(seconds, at.start_sidecar)
+    return f"the sidecar is killed, the next starts in {seconds:.1f} s"
+
+
+def grow(at: "History") -> str | None:
+    """Give the topic more partitions."""
+    now = len(at.log.partitions(at.topic))
+    if now >= at.shape.most_partitions:
+        return None
+    more = now + at.rng.randint(1, 2)
+    at.log.grow(at.topic, more)
+    return f"{at.topic} has {more} partitions now"
+
+
+def leave(at: "History") -> str | None:
+    """Ask a worker to end, as an operator may; the sidecar has not been told."""
+    worker = at.any_worker()
+    if worker is None or at.deaths_left <= 0:
+        return None
+    at.deaths_left -= 1
+    worker.stop.set()
+    return f"{worker.name} is asked to end"
+
+
+FAULTS: Final[tuple[Fault, ...]] = (
+    crash,
+    crash,
+    kill,
+    freeze,
+    freeze,
+    cut,
+    stall,
+    brokers,
+    messages,
+    lake,
+    lake_away,
+    sidecar,
+    grow,
+    leave,
+)

@@ -1,0 +1,138 @@
+"""Stands in for librdkafka's consumer: what our consumer's data plane touches of it.
+
+It reads what was assigned to it and is not paused, at its positions; a partition without one begins
+at the group's committed offset, else at the log's beginning. It never joins and never commits.
+"""
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException
+from confluent_kafka import TopicPartition as RawPartition
+
+from simulation import green
+from simulation.membership import Cluster
+from simulation.network import Unreachable
+from trimtab.assignor.model import TopicPartition
+
+MOST: Final = 40
+"""Records that one partition gives at once, so that they come in several pieces."""
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """`confluent_kafka.Message`."""
+
+    at: TopicPartition
+    number: int
+    content: bytes
+
+    def topic(self) -> str:
+        return self.at.topic
+
+    def partition(self) -> int:
+        return self.at.partition
+
+    def offset(self) -> int:
+        return self.number
+
+    def value(self) -> bytes:
+        return self.content
+
+    def timestamp(self) -> tuple[int, int]:
+        return 0, -1
+
+    def key(self) -> None:
+        return None
+
+    def headers(self) -> None:
+        return None
+
+    def error(self) -> None:
+        return None
+
+
+class Fetcher:
+    """`confluent_kafka.Consumer` without a group."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._at = cluster
+        self._positions: dict[TopicPartition, int | None] = {}
+        self._paused: set[TopicPartition] = set()
+
+    def assignment(self) -> list[Any]:
+        return [RawPartition(*p) for p in self._positions]
+
+    def list_topics(self, topic: str = "", timeout: float = 0) -> None:
+        """Nothing to learn: the leaders are known here."""
+
+    def incremental_assign(self, partitions: Sequence[Any]) -> None:
+        for raw in partitions:
+            if _key(raw) in self._positions:
+                raise KafkaException(KafkaError(KafkaError._CONFLICT, f"{raw} is read already"))
+            self._positions[_key(raw)] = raw.offset if raw.offset >= 0 else None
+
+    def incremental_unassign(self, partitions: Sequence[Any]) -> None:
+        for raw in partitions:
+            del self._positions[_key(raw)]
+
+    def pause(self, partitions: Sequence[Any]) -> None:
+        self._paused |= {_key(raw) for raw in partitions}
+
+    def resume(self, partitions: Sequence[Any]) -> None:
+        self._paused -= {_key(raw) for raw in partitions}
+
+    def seek(self, raw: Any) -> None:
+        self._positions[_key(raw)] = raw.offset
+
+    def position(self, partitions: Sequence[Any]) -> list[Any]:
+        found = ((raw, self._positions.get(_key(raw))) for raw in partitions)
+        return [
+            RawPartition(raw.topic, raw.partition, OFFSET_INVALID if at is None else at)
+            for raw, at in found
+        ]
+
+    def committed(self, partitions: Sequence[Any], timeout: float = 0) -> list[Any]:  # noqa: ARG002 - the interface
+        """Return the group's offsets. Raises KafkaException."""
+        try:
+            known = self._at.network.call(lambda respond: respond(dict(self._at.group.offsets)))
+        except Unreachable:
+            raise KafkaException(KafkaError(KafkaError._TRANSPORT)) from None
+        found = ((raw, *known.get(_key(raw), (OFFSET_INVALID, ""))) for raw in partitions)
+        return [
+            RawPartition(raw.topic, raw.partition, offset, note.rstrip("\0"))
+            for raw, offset, note in found
+        ]
+
+    def consume(self, count: int, timeout: float = 0) -> list[Message]:
+        """Wait a while, then return what there is."""
+        hub = self._at.hub
+        hub.sleep(hub.lazily(timeout))
+        if count == 0 or self._at.network.away(green.process().name):
+            return []
+        found: list[Message] = []
+        for partition in list(self._positions):
+            if partition not in self._paused:
+                found += self._read(partition, min(MOST, count - len(found)))
+        return found
+
+    def close(self) -> None:
+        self._positions.clear()
+
+    def _read(self, partition: TopicPartition, most: int) -> list[Message]:
+        log = self._at.log
+        begin = self._positions[partition]
+        if begin is None:
+            begin = self._at.group.offsets.get(partition, (0, ""))[0]
+        offsets = log.sorted[partition]
+        first = bisect_left(offsets, begin)
+        wanted = offsets[first : first + max(0, most)]
+        self._positions[partition] = wanted[-1] + 1 if wanted else begin
+        records = log.records[partition]
+        return [Message(partition, offset, records[offset]) for offset in wanted]
+
+
+def _key(raw: Any) -> TopicPartition:
+    return TopicPartition(raw.topic, raw.partition)

@@ -1,0 +1,341 @@
+"""Threads as coroutines on a simulated clock: everything is decided by one seed.
+
+One `Hub` runs the history: a heap of things to do, ordered by time and, at equal times, by chance.
+A `Thread` of a simulated process is a greenlet: it runs until it waits, and waiting is the only
+place where another one can go on. A `Process` owns threads; it can be frozen (nothing of it runs
+until it thaws) and killed (nothing of it runs ever again).
+
+`Event`, `Thread`, `Queue`, `Future` and `wait_for` have the methods that our code uses of the
+modules `threading`, `queue` and `concurrent.futures`.
+
+A real machine may delay any thread by any amount. So a wait that ends by time lasts at least a
+short while here, which makes the loops that look around every few milliseconds affordable.
+"""
+
+import heapq
+import random
+from collections import deque
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import Any, Final
+
+from greenlet import getcurrent, greenlet
+
+LAZY: Final = (0.1, 0.3)
+"""Seconds that a wait which ends by time lasts at least."""
+
+EPOCH: Final = 1.7e9
+
+
+class Killed(BaseException):
+    """The simulated process ends here, whatever it was doing."""
+
+
+class Hub:
+    """The simulated clock, and what is to happen when."""
+
+    def __init__(self, seed: int) -> None:
+        self.now = 0.0
+        self.rng = random.Random(seed)  # noqa: S311 - chance that can be repeated
+        self.events = 0
+        self._heap: list[tuple[float, float, int, Callable[[], object]]] = []
+        self._count = 0
+        self._stopped = False
+        self.processes: list[Process] = []
+        self._main = getcurrent()
+
+    def at(self, seconds: float, action: Callable[[], object]) -> None:
+        """Do something so many seconds from now."""
+        self._count += 1
+        entry = (self.now + seconds, self.rng.random(), self._count, action)
+        heapq.heappush(self._heap, entry)
+
+    def run(self, until: float) -> bool:
+        """Go on to a time; return False if it was stopped on the way."""
+        heap = self._heap
+        while heap and heap[0][0] <= until and not self._stopped:
+            self.now, _, _, action = heapq.heappop(heap)
+            self.events += 1
+            action()
+        self.now = self.now if self._stopped else until
+        return not self._stopped
+
+    def stop(self) -> None:
+        """Do nothing more after what is being done now."""
+        self._stopped = True
+
+    def unwind(self) -> None:
+        """Let every thread of a dead process end; nothing else happens any more."""
+        self._stopped = True
+        self._heap.clear()
+        for ended in self.processes:
+            ended.clean()
+
+    def park(self) -> Any:
+        """Give control back until somebody resumes this thread; return what it is resumed with."""
+        me = getcurrent()
+        assert isinstance(me, _Green), "only a simulated thread can wait"
+        if not me.process.alive:
+            raise Killed
+        value = self._main.switch()
+        if not me.process.alive:
+            raise Killed
+        return value
+
+    def resume(self, ticket: "Ticket", value: object = None) -> None:
+        """Let a parked thread go on; once only, later when its process is frozen."""
+        if ticket.used:
+            return
+        ticket.used = True
+        self._wake(ticket.green, value)
+
+    def _wake(self, green: "_Green", value: object) -> None:
+        process = green.process
+        if not process.alive:
+            return
+        if process.thaws > self.now:
+            self.at(process.thaws - self.now, lambda: self._wake(green, value))
+            return
+        green.switch(value)
+
+    def sleep(self, seconds: float) -> None:
+        """Wait in the current thread, exactly so long."""
+        ticket = Ticket()
+        self.at(seconds, lambda: self.resume(ticket))
+        self.park()
+
+    def lazily(self, seconds: float) -> float:
+        """Return how long a wait of so many seconds takes on this machine."""
+        return max(seconds, self.rng.uniform(*LAZY))
+
+
+class _Green(greenlet):
+    process: "Process"
+
+
+class Ticket:
+    """One wait of the current thread."""
+
+    __slots__ = ("green", "used")
+
+    def __init__(self) -> None:
+        green = getcurrent()
+        assert isinstance(green, _Green), "only a simulated thread can wait"
+        self.green = green
+        self.used = False
+
+
+class Process:
+    """A simulated process; `on_death` is called once, with the error that ended it or None."""
+
+    def __init__(self, hub: Hub, name: str) -> None:
+        self.hub = hub
+        self.name = name
+        self.alive = True
+        self.thaws = 0.0
+        self.host: Any = None
+        self.on_death: Callable[[BaseException | None], None] = lambda _error: None
+        self._greens: list[_Green] = []
+        hub.processes.append(self)
+
+    def start(self, target: Callable[[], object], *, main: bool = False) -> "_Green":
+        """Begin a thread; the process ends with its main thread, and with an error in any."""
+
+        def body(_resumed: object) -> None:
+            try:
+                target()
+            except Killed:
+                pass
+            except Exception as error:  # noqa: BLE001 - the history is told
+                self.end(error)
+            else:
+                if main:
+                    self.end(None)
+
+        green = _Green(body, parent=self.hub._main)
+        green.process = self
+        self._greens.append(green)
+        self.hub.at(0.0, lambda: self.hub._wake(green, None))
+        return green
+
+    def end(self, error: BaseException | None = None) -> None:
+        """End the process; nothing of it runs any more."""
+        if self.alive:
+            self.alive = False
+            self.hub.at(0.0, self.clean)
+            self.on_death(error)
+
+    def clean(self) -> None:
+        """Unwind what is left of the threads of a dead process; to be called by the hub."""
+        while self._greens:
+            green = self._greens.pop()
+            if green is not getcurrent() and green and not green.dead:
+                with suppress(Killed):
+                    green.throw(Killed)
+
+    def freeze(self, seconds: float) -> None:
+        """Stop the process for a while, as SIGSTOP and SIGCONT do."""
+        self.thaws = max(self.thaws, self.hub.now + seconds)
+
+
+def process() -> Process:
+    """Return the process whose thread runs now."""
+    me = getcurrent()
+    assert isinstance(me, _Green), "this is no simulated thread"
+    return me.process
+
+
+def current_name() -> str:
+    """Return the name of the process whose thread runs now, for the trace."""
+    me = getcurrent()
+    return me.process.name if isinstance(me, _Green) else "world"
+
+
+class Clock:
+    """The clock of our code: `trimtab.assignor.clock.Clock`."""
+
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+
+    def monotonic(self) -> float:
+        return self._hub.now
+
+    def wall(self) -> float:
+        return EPOCH + self._hub.now
+
+    def sleep(self, seconds: float) -> None:
+        self._hub.sleep(self._hub.lazily(seconds))
+
+
+class Event:
+    """`threading.Event`."""
+
+    def __init__(self) -> None:
+        self._set = False
+        self._waiting: list[Ticket] = []
+
+    def is_set(self) -> bool:
+        return self._set
+
+    def set(self) -> None:
+        self._set = True
+        waiting, self._waiting = self._waiting, []
+        for ticket in waiting:
+            _hub(ticket).at(0.0, _resume(ticket))
+
+    def clear(self) -> None:
+        self._set = False
+
+    def wait(self, timeout: float | None = None) -> bool:
+        if self._set:
+            return True
+        hub = process().hub
+        ticket = Ticket()
+        self._waiting.append(ticket)
+        if timeout is not None:
+            hub.at(hub.lazily(timeout), _resume(ticket))
+        hub.park()
+        if not self._set and ticket in self._waiting:
+            self._waiting.remove(ticket)
+        return self._set
+
+
+class Thread:
+    """`threading.Thread`, a thread of the process that makes it."""
+
+    def __init__(
+        self,
+        target: Callable[[], object],
+        name: str = "",
+        daemon: bool = False,  # noqa: FBT001, FBT002 - the interface
+    ) -> None:
+        self.name, self.daemon = name, daemon
+        self._target = target
+        self._ended = Event()
+        self._begun = False
+
+    def start(self) -> None:
+        self._begun = True
+        process().start(self._run)
+
+    def _run(self) -> None:
+        try:
+            self._target()
+        finally:
+            self._ended.set()
+
+    def is_alive(self) -> bool:
+        return self._begun and not self._ended.is_set()
+
+    def join(self, timeout: float | None = None) -> None:
+        self._ended.wait(timeout)
+
+
+class Queue:
+    """`queue.SimpleQueue`, for one reader."""
+
+    def __init__(self) -> None:
+        self._items: deque[Any] = deque()
+        self._filled = Event()
+
+    def put(self, item: Any) -> None:
+        self._items.append(item)
+        self._filled.set()
+
+    def get(self) -> Any:
+        while not self._items:
+            self._filled.clear()
+            self._filled.wait()
+        return self._items.popleft()
+
+
+class Future:
+    """`concurrent.futures.Future`."""
+
+    def __init__(self) -> None:
+        self._done = Event()
+        self._value: Any = None
+        self._error: BaseException | None = None
+
+    def __class_getitem__(cls, _kind: object) -> type["Future"]:
+        return cls
+
+    def set_result(self, value: Any) -> None:
+        self._value = value
+        self._done.set()
+
+    def set_exception(self, error: BaseException) -> None:
+        self._error = error
+        self._done.set()
+
+    def done(self) -> bool:
+        return self._done.is_set()
+
+    def result(self) -> Any:
+        self._done.wait()
+        if self._error is not None:
+            raise self._error
+        return self._value
+
+    def ended(self, timeout: float | None = None) -> bool:
+        """Wait for the end; return whether it came."""
+        return self._done.wait(timeout)
+
+
+class _Waited:
+    def __init__(self, done: set[Future]) -> None:
+        self.done = done
+
+
+def wait_for(futures: Iterable[Future], timeout: float | None = None) -> _Waited:
+    """`concurrent.futures.wait`, for one future."""
+    (future,) = futures
+    return _Waited({future} if future.ended(timeout) else set())
+
+
+def _hub(ticket: Ticket) -> Hub:
+    return ticket.green.process.hub
+
+
+def _resume(ticket: Ticket) -> Callable[[], None]:
+    return lambda: _hub(ticket).resume(ticket)

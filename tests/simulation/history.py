@@ -1,0 +1,418 @@
+"""One history: a seed gives the group, its load, what goes wrong and when, and who runs first.
+
+First everything is calm and the sidecar starts the workers; then faults come; then they stop, and
+the group must come to rest with every record in its table. The first thing that is wrong ends the
+history.
+"""
+
+import logging
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, Final
+
+from simulation import green, sidecar
+from simulation.broker import Group, Log, Watchers
+from simulation.checks import Checks
+from simulation.faults import FAULTS
+from simulation.lake import Lake
+from simulation.membership import Cluster
+from simulation.network import Network
+from simulation.worker import Host, Worker
+from trimtab.assignor.control import GroupPlan, PartitionSpeed
+from trimtab.assignor.model import TopicPartition
+from trimtab.consumer_sdk import ingest
+from trimtab.consumer_sdk.errors import BrokerUnreachable, LakeUnavailable
+from trimtab.sidecar.observation import Instance
+from trimtab.sidecar.report import Report
+from trimtab.sidecar.settings import Settings
+from trimtab.sidecar.verdict import Action
+
+TOPIC: Final = "orders"
+GROUP: Final = "lake"
+RECORD: Final = 100.0
+"""Bytes that a record counts for the sidecar."""
+
+LOADS: Final = 3
+"""How often producers change what they write."""
+
+CALM: Final = 3.0
+"""Seconds before the first fault."""
+
+PATIENCE: Final = 240.0
+"""Seconds in which the group must come to rest; replicas that died are replaced ever slower."""
+
+RESTFUL: Final = 3.0
+"""Seconds for which it must stay at rest then."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What a history is made of; seconds, records/s, partitions, replicas."""
+
+    partitions: int
+    most_partitions: int
+    rate: float
+    heuristic: str
+    split: bool
+    faults: int
+    fault_seconds: float
+    least: int = 1
+    most: int = 4
+    session_timeout: float = 3.0
+    poll_interval: float = 6.0
+    heartbeat: float = 0.4
+
+    @classmethod
+    def of(cls, rng: random.Random) -> "Shape":
+        """Draw one."""
+        partitions = rng.randint(1, 6)
+        return cls(
+            partitions=partitions,
+            most_partitions=partitions + rng.choice((0, 2)),
+            rate=rng.uniform(5.0, 30.0),
+            heuristic=rng.choice(("sticky", "bfd", "mwf", "steady")),
+            split=rng.random() < 0.3,
+            faults=rng.randint(1, 10),
+            fault_seconds=rng.uniform(6.0, 16.0),
+            least=rng.randint(1, 2),
+            most=rng.randint(3, 4),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a history came to; `wrong` is None where nothing was."""
+
+    seed: int
+    wrong: str | None
+    trace: tuple[str, ...]
+    faults: int
+    records: int
+    handovers: int
+    commits: int
+    generations: int
+    seconds: float
+    events: int
+
+
+class _Tell(logging.Handler):
+    """Takes what our code logs into the trace."""
+
+    def __init__(self, history: "History") -> None:
+        super().__init__()
+        self._history = history
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._history.tell(record.getMessage(), green.current_name())
+
+
+@dataclass(slots=True)
+class History:
+    """Everything that a history is made of while it runs."""
+
+    seed: int
+    tracing: bool = False
+    topic: str = TOPIC
+    hub: green.Hub = field(init=False)
+    rng: random.Random = field(init=False)
+    shape: Shape = field(init=False)
+    log: Log = field(default_factory=Log)
+    network: Network = field(init=False)
+    group: Group = field(init=False)
+    cluster: Cluster = field(init=False)
+    lake: Lake = field(init=False)
+    checks: Checks = field(init=False)
+    control: list[sidecar.Record] = field(default_factory=list[sidecar.Record])
+    workers: dict[str, Worker] = field(default_factory=dict[str, Worker])
+    sidecar: green.Process | None = None
+    rate: float = 0.0
+    deaths_left: int = 4
+    broken: int = 0
+    wrong: str | None = None
+    trace: list[str] = field(default_factory=list[str])
+    _given: int = 0
+    _started: dict[str, float] = field(default_factory=dict[str, float])
+    _verdict: Action | None = None
+    _weights: dict[TopicPartition, float] = field(default_factory=dict[TopicPartition, float])
+
+    def __post_init__(self) -> None:
+        self.hub = green.Hub(self.seed)
+        self.rng = random.Random(self.seed ^ 0x5EED)  # noqa: S311 - chance that can be repeated
+        self.shape = Shape.of(self.rng)
+        self.rate = self.shape.rate
+        self.network = Network(self.hub)
+        self.lake = Lake(self.hub)
+        self.log.grow(TOPIC, self.shape.partitions)
+        self.checks = Checks(
+            GROUP, f"lake.{TOPIC}", self.log, self.workers, self._wanted, self.fail, self._mark
+        )
+        self.lake.on_commit, self.lake.on_missing = self.checks.added, self.checks.missing
+        watchers = Watchers(self.checks.assigned, self.checks.committed, self._told)
+        self.group = Group(self.hub, self.shape.session_timeout, self.shape.poll_interval, watchers)
+        self.cluster = Cluster(self.hub, self.network, self.group, self.log)
+
+    # -- the course -------------------------------------------------------------------------------
+
+    def run(self) -> Result:
+        """Run to the end, or to the first thing that is wrong."""
+        handler = _Tell(self)
+        loggers = [logging.getLogger(name) for name in ("trimtab",)]
+        if self.tracing:
+            for logger in loggers:
+                logger.setLevel(logging.INFO)
+                logger.addHandler(handler)
+        try:
+            self._run()
+        finally:
+            for worker in self.workers.values():
+                worker.process.end()
+            if self.sidecar is not None:
+                self.sidecar.end()
+            self.hub.unwind()
+            for logger in loggers:
+                logger.removeHandler(handler)
+        return self._result()
+
+    def _run(self) -> None:
+        shape = self.shape
+        self.tell(f"{shape}")
+        self.start_sidecar()
+        self._produce()
+        for _ in range(LOADS):
+            self.hub.at(CALM + self.rng.uniform(0.0, shape.fault_seconds), self._change_load)
+        for _ in range(shape.faults):
+            self.hub.at(CALM + self.rng.uniform(0.0, shape.fault_seconds), self._break)
+        if not self.hub.run(CALM + shape.fault_seconds):
+            return
+        self._heal()
+        deadline = self.hub.now + PATIENCE
+        rested = 0.0
+        while rested < RESTFUL:
+            generation = self.group.generation
+            if not self.hub.run(self.hub.now + 1.0):
+                return
+            calm = not self._unrest() and generation == self.group.generation
+            rested = rested + 1.0 if calm else 0.0
+            if self.hub.now > deadline:
+                self.fail("no rest: " + "; ".join(self._unrest() or ["it rebalances for ever"]))
+                return
+        self.checks.incomplete(self.lake.tables.values())
+
+    def _change_load(self) -> None:
+        self.rate = self.rng.choice((0.2, 0.5, 1.0, 1.5, 2.5)) * self.shape.rate
+        self.tell(f"producers write {self.rate:.0f} records/s", "load")
+
+    def _break(self) -> None:
+        told = self.rng.choice(FAULTS)(self)
+        if told is not None:
+            self.broken += 1
+            self.tell(told, "fault")
+
+    def _heal(self) -> None:
+        self.tell("faults stop", "fault")
+        self.network.heal()
+        self.lake.trouble.heal()
+        self.rate = 0.0
+        for worker in self.workers.values():
+            worker.crash_at, worker.stall = "", 0.0
+
+    def _unrest(self) -> list[str]:
+        """Return what is not as it should be in the end."""
+        found = [*self.checks.unread(), *self.checks.unowned()]
+        plan, alive = self.plan(), [w for w in self.workers.values() if w.alive]
+        if plan is None or len(alive) != plan.replicas or plan.draining:
+            found.append(f"{len(alive)} replicas live, the plan is {plan}")
+        if self._verdict is not Action.HOLD:
+            found.append(f"the sidecar is about to {self._verdict}")
+        return found
+
+    def _result(self) -> Result:
+        return Result(
+            self.seed,
+            self.wrong,
+            tuple(self.trace),
+            self.broken,
+            self.log.count,
+            self.checks.handovers,
+            self.checks.commits,
+            self.group.generation,
+            self.hub.now,
+            self.hub.events,
+        )
+
+    # -- told by others ---------------------------------------------------------------------------
+
+    def tell(self, text: str, who: str = "world") -> None:
+        """Write a line of the trace."""
+        if self.tracing:
+            self.trace.append(f"{self.hub.now:8.3f}  {who:10}  {text}")
+
+    def fail(self, what: str) -> None:
+        """End the history: something is wrong."""
+        if self.wrong is None:
+            self.wrong = f"at {self.hub.now:.3f} s: {what}"
+            self.tell(f"WRONG: {what}")
+            self.hub.stop()
+
+    def _told(self, text: str) -> None:
+        self.tell(f"generation {self.group.generation}: {text}", "group")
+
+    def _wanted(self, table: str, value: bytes) -> bool:
+        if not self.shape.split:
+            return True
+        return (int(value) % 3 == 0) == table.endswith("thirds")
+
+    def _mark(self, partition: TopicPartition) -> int | None:
+        content = self.lake.tables.get(f"lake.{TOPIC}")
+        return None if content is None else content.marks.of(GROUP, partition)
+
+    # -- producers --------------------------------------------------------------------------------
+
+    def _produce(self) -> None:
+        pause = self.rng.uniform(0.2, 0.8)
+        partitions = sorted(self.log.records)
+        for partition in partitions:
+            self._weights.setdefault(partition, self.rng.uniform(0.2, 2.0))
+        weights = [self._weights[p] for p in partitions]
+        for partition in self.rng.choices(partitions, weights, k=round(self.rate * pause)):
+            self.log.append(partition, skip=self.rng.random() < 0.05)
+        self.hub.at(pause, self._produce)
+
+    def speeds(self) -> Mapping[TopicPartition, PartitionSpeed]:
+        """Return what a perfect monitor would measure; now and then it knows nothing."""
+        partitions = sorted(self.log.records)
+        total = sum(self._weights.get(p, 1.0) for p in partitions)
+        known = self.hub.rng.random() > 0.02
+        speeds: dict[TopicPartition, PartitionSpeed] = {}
+        for partition in partitions:
+            rate = self.rate * RECORD * self._weights.get(partition, 1.0) / total
+            behind = self.log.ends[partition] - self.group.offsets.get(partition, (0, ""))[0]
+            speeds[partition] = PartitionSpeed(
+                bytes_per_s=rate if known else None,
+                backlog_bytes=behind * RECORD,
+                backlog_records=behind,
+            )
+        return speeds
+
+    # -- processes --------------------------------------------------------------------------------
+
+    def any_worker(self) -> Worker | None:
+        """Return a live worker by chance."""
+        alive = [worker for worker in self.workers.values() if worker.alive]
+        return self.rng.choice(alive) if alive else None
+
+    def start_sidecar(self) -> None:
+        """Start a sidecar that knows nothing yet."""
+        process = self.sidecar = green.Process(self.hub, "sidecar")
+        process.on_death = self._died(process)
+        settings = sidecar_settings(self.shape.least, self.shape.most, self.shape.heuristic)
+        parts = (
+            sidecar.Watch(self.cluster, self.speeds),
+            sidecar.Board(self.cluster, self.control),
+            sidecar.Target(self._replicas, self._begin, self._stop),
+        )
+        clock = green.Clock(self.hub)
+        process.start(lambda: sidecar.run(settings, parts, self._reported, clock), main=True)
+
+    def plan(self) -> GroupPlan | None:
+        """Return the plan in force."""
+        plans = [r for r in self.control if r.name.startswith("consumer")]
+        return GroupPlan.decode(plans[-1].content) if plans else None
+
+    def _reported(self, report: Report) -> None:
+        self._verdict = report.verdict.action
+        plan = report.verdict.plan
+        if plan is not None and not self.shape.least <= plan.replicas <= self.shape.most:
+            self.fail(f"the plan wants {plan.replicas} replicas: {report.verdict.line()}")
+
+    def _replicas(self) -> tuple[Instance, ...]:
+        alive = sorted(worker.name for worker in self.workers.values() if worker.alive)
+        return tuple(Instance(n, alive=True, started=self._started[n]) for n in alive)
+
+    def _begin(self) -> str:
+        self._given += 1
+        name = f"worker-{self._given}"
+        process = green.Process(self.hub, name)
+        process.on_death = self._died(process)
+        worker = self.workers[name] = Worker(name, process, self.checks)
+        process.host = Host(self.cluster, self.control, worker)
+        self._started[name] = green.EPOCH + self.hub.now
+        config = worker_config(name, self.shape)
+        self.hub.at(
+            self.rng.uniform(0.1, 1.5),
+            lambda: process.start(lambda: worker.run(config, self.lake), main=True),
+        )
+        alive = sum(w.alive and not w.stop.is_set() for w in self.workers.values())
+        self.tell(f"{name} starts, {alive} live")
+        if alive > self.shape.most:
+            self.fail(f"{alive} replicas live, {self.shape.most} are allowed")
+        return name
+
+    def _stop(self, name: str) -> None:
+        worker = self.workers[name]
+        self.tell(f"{name} is stopped by the sidecar")
+        if worker.alive and worker.owned() and worker.reads():
+            owned = ", ".join(map(str, sorted(worker.owned())))
+            self.fail(f"the sidecar stopped {name}, which owns {owned}")
+        worker.stop.set()
+
+    def _died(self, process: green.Process) -> Any:
+        def died(error: BaseException | None) -> None:
+            self.tell("ends" if error is None else f"ends with {error!r}", process.name)
+            passing = isinstance(error, LakeUnavailable | BrokerUnreachable)
+            if error is not None and not passing:
+                self.fail(f"{process.name} ended with {error!r}")
+
+        return died
+
+
+@cache
+def sidecar_settings(least: int, most: int, heuristic: str) -> Settings:
+    """Return the sidecar's settings: quick ones, so that a short history holds many decisions."""
+    given = {
+        "bootstrap": "simulated:9092",
+        "group": GROUP,
+        "topics": TOPIC,
+        "capacity": "800 B/s",
+        "heuristic": heuristic,
+        "interval": "1.5 s",
+        "window": "3 s",
+        "min": least,
+        "max": most,
+        "step_in": 2,
+        "stabilise_in": "3 s",
+        "cool_down": "2 s",
+        "ask_again": "5 s",
+        "start_grace": "8 s",
+        "target": "process",
+    }
+    return Settings.model_validate(given)
+
+
+@cache
+def worker_config(name: str, shape: Shape) -> ingest.IngestConfig:
+    """Return a worker's settings."""
+    given: dict[str, Any] = {
+        "bootstrap.servers": "simulated:9092",
+        "group.id": GROUP,
+        "topics": [TOPIC],
+        "trimtab.instance": name,
+        "trimtab.heuristic": shape.heuristic,
+        "session.timeout.ms": shape.session_timeout * 1000,
+        "max.poll.interval.ms": shape.poll_interval * 1000,
+        "heartbeat.interval.ms": shape.heartbeat * 1000,
+        "lake.warehouse": "simulated",
+        "lake.patience": "3 s",
+        "batch.bytes": "3 kB",
+        "batch.wait": "1 s",
+    }
+    if shape.split:
+        given["lake.transform"] = "simulation.lake:split"
+    return ingest.settings(given)
+
+
+def run(seed: int, *, tracing: bool = False) -> Result:
+    """Run the history of a seed; `seams.simulated` must be in force."""
+    return History(seed, tracing).run()

@@ -1,0 +1,219 @@
+"""The simulated lake: tables in memory behind the ports `Lake` and `LakeTable`.
+
+A commit looks at the table once more when it arrives, as Iceberg's validator does, and adds rows
+and marks at once. What can go wrong: a call is not answered, before or after its work was done; a
+commit that was not answered lands later, as long as the table is still the one it was made for.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple, Self
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from simulation import green
+from trimtab.assignor.model import TopicPartition
+from trimtab.consumer_sdk.errors import CommitRaced, LakeUnavailable, TableMismatch
+from trimtab.consumer_sdk.lake.partition import Parts
+from trimtab.consumer_sdk.lake.ports import Sight, Staged
+from trimtab.consumer_sdk.lake.progress import Marks
+
+COLUMNS: Final = ("topic", "partition", "offset", "value")
+
+
+class Row(NamedTuple):
+    """A row of a table: a record's coordinates and its value."""
+
+    partition: TopicPartition
+    offset: int
+    value: bytes
+
+
+class Frame(DataFrame):  # type: ignore[misc] # the transform's contract asks for this class
+    """Rows on their way; `columns_` are their names."""
+
+    rows: tuple[Row, ...]
+    columns_: frozenset[str]
+
+    def __new__(cls, rows: Iterable[Row], columns: Iterable[str] = COLUMNS) -> Self:
+        frame = object.__new__(cls)
+        frame.rows, frame.columns_ = tuple(rows), frozenset(columns)
+        return frame
+
+    def __init__(self, rows: Iterable[Row], columns: Iterable[str] = COLUMNS) -> None: ...
+
+    def selectExpr(self, *expressions: str) -> "Frame":  # noqa: N802 - the interface
+        """Add columns, as a contract test asks for: "'x' AS name"."""
+        added = {e.rpartition(" ")[2] for e in expressions if e != "*"}
+        return Frame(self.rows, self.columns_ | added)
+
+    def keep(self, wanted: Callable[[Row], bool]) -> "Frame":
+        """Return the rows that are wanted."""
+        return Frame((row for row in self.rows if wanted(row)), self.columns_)
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """One version of a table."""
+
+    attempt: str
+    marks: Marks
+    rows: tuple[Row, ...] = ()
+
+
+@dataclass(slots=True)
+class Content:
+    """A table as the storage holds it, apart from anybody's view of it."""
+
+    name: str
+    columns: frozenset[str] = frozenset(COLUMNS)
+    snapshots: list[Snapshot] = field(default_factory=lambda: [Snapshot("", Marks())])
+    staged: dict[str, tuple[Row, ...]] = field(default_factory=dict[str, tuple[Row, ...]])
+    seen: Counter[tuple[TopicPartition, int]] = field(
+        default_factory=Counter[tuple[TopicPartition, int]]
+    )
+
+    @property
+    def marks(self) -> Marks:
+        """The newest marks."""
+        return self.snapshots[-1].marks
+
+    def count(self) -> int:
+        """Return how many rows are visible."""
+        return sum(len(snapshot.rows) for snapshot in self.snapshots)
+
+
+class Trouble:
+    """What the next calls of the lake run into; chances per call, `away` until then."""
+
+    def __init__(self, hub: green.Hub) -> None:
+        self._hub = hub
+        self.failing = 0.0
+        self.unanswered = 0.0
+        self.late = 0.0
+        self.away = 0.0
+
+    def heal(self) -> None:
+        """Let everything through from now on."""
+        self.failing = self.unanswered = self.late = self.away = 0.0
+
+    def begin(self) -> None:
+        """Take the time of a call. Raises LakeUnavailable, with nothing done."""
+        self._hub.sleep(self._hub.rng.uniform(0.005, 0.1))
+        if self._hub.now < self.away or self._hub.rng.random() < self.failing:
+            raise LakeUnavailable("simulated: no answer, nothing was done")
+
+    def comes_late(self) -> float:
+        """Return the seconds after which a commit lands, 0 for at once."""
+        rng = self._hub.rng
+        return rng.uniform(0.1, 4.0) if rng.random() < self.late else 0.0
+
+    def answer(self) -> None:
+        """Take the time of the answer. Raises LakeUnavailable although the work is done."""
+        self._hub.sleep(self._hub.rng.uniform(0.001, 0.02))
+        if self._hub.rng.random() < self.unanswered:
+            raise LakeUnavailable("simulated: the answer was lost")
+
+
+class Table:
+    """A table as `LakeTable`."""
+
+    def __init__(self, lake: "Lake", content: Content) -> None:
+        self._lake = lake
+        self.content = content
+
+    @property
+    def name(self) -> str:
+        return self.content.name
+
+    def look(self) -> Sight:
+        self._lake.trouble.begin()
+        return Sight(self.content.marks, self.content.marks.encode())
+
+    def landed(self, attempt: str) -> bool:
+        self._lake.trouble.begin()
+        return any(snapshot.attempt == attempt for snapshot in self.content.snapshots)
+
+    def evolve(self, frame: Frame) -> None:
+        self._lake.trouble.begin()
+        self.content.columns |= frame.columns_
+        self._lake.trouble.answer()
+
+    def stage(self, frame: Frame, attempt: str) -> Staged:
+        self._lake.trouble.begin()
+        surplus = sorted(frame.columns_ - self.content.columns)
+        if surplus:
+            raise TableMismatch(f"{self.name} lacks {surplus[0]} string")
+        self.content.staged[attempt] = frame.rows
+        self._lake.trouble.answer()
+        return Staged(attempt, (attempt,), len(frame.rows), 100 * len(frame.rows))
+
+    def commit(self, staged: Staged, marks: Marks, seen: Sight) -> None:
+        self._lake.trouble.begin()
+        late = self._lake.trouble.comes_late()
+        if late:
+            self._lake.hub.at(late, lambda: self._land(staged, marks, seen))
+            raise LakeUnavailable("simulated: no answer, it may land yet")
+        if not self._land(staged, marks, seen):
+            raise CommitRaced(f"{self.name}: the marks have moved")
+        self._lake.trouble.answer()
+
+    def discard(self, staged: Staged) -> None:
+        if not green.process().alive:
+            raise green.Killed
+        self.content.staged.pop(staged.attempt, None)
+
+    def _land(self, staged: Staged, marks: Marks, seen: Sight) -> bool:
+        if self.content.marks.encode() != seen.version:
+            return False
+        rows = self.content.staged.pop(staged.attempt, ())
+        if len(rows) != staged.rows:
+            self._lake.on_missing(self.content, staged)
+        snapshot = Snapshot(staged.attempt, marks, rows)
+        self._lake.on_commit(self.content, snapshot)
+        self.content.snapshots.append(snapshot)
+        return True
+
+
+class Lake:
+    """A catalog as `Lake`; `on_commit` sees each snapshot before it is added."""
+
+    def __init__(self, hub: green.Hub) -> None:
+        self.hub = hub
+        self.tables: dict[str, Content] = {}
+        self.trouble = Trouble(hub)
+        self.on_commit: Callable[[Content, Snapshot], None] = lambda _content, _snapshot: None
+        self.on_missing: Callable[[Content, Staged], None] = lambda _content, _staged: None
+
+    def frame(self, records: pa.Table) -> Frame:
+        columns = (records.column(name).to_pylist() for name in COLUMNS)
+        return Frame(
+            Row(TopicPartition(topic, partition), offset, value)
+            for topic, partition, offset, value in zip(*columns, strict=True)
+        )
+
+    def empty(self, frame: Frame) -> bool:
+        return not frame.rows
+
+    def open(self, name: str) -> Table | None:
+        self.trouble.begin()
+        content = self.tables.get(name)
+        return None if content is None else Table(self, content)
+
+    def create(self, name: str, frame: Frame, parts: Parts = ()) -> Table:  # noqa: ARG002 - the interface
+        self.trouble.begin()
+        content = self.tables.setdefault(name, Content(name, frame.columns_))
+        self.trouble.answer()
+        return Table(self, content)
+
+    def close(self) -> None: ...
+
+
+def split(frame: Frame) -> Mapping[str, Any]:
+    """Send every third record to a second table, by its value: the transform of some histories."""
+    return {
+        "orders": frame.keep(lambda row: int(row.value) % 3 != 0),
+        "thirds": frame.keep(lambda row: int(row.value) % 3 == 0),
+    }

@@ -1,0 +1,472 @@
+"""Stands in for kafka-python's consumer: what our member and its hooks touch of it.
+
+The coordinator follows `kafka.coordinator` 3.0, with what our code has learned to live with: one
+join task that outlasts a poll, heartbeats that are off while it is under way, `rejoining` that
+survives a failed join (so that the listener is told of a loss only before the first one), an
+assignment that is applied before the listener has given up what is revoked.
+
+Its I/O thread is one thread here for each thing that is awaited there; they take turns where the
+real one awaits.
+"""
+
+from collections.abc import Callable, Coroutine, Generator, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final
+
+from kafka.coordinator.base import Generation
+from kafka.coordinator.heartbeat import Heartbeat
+from kafka.errors import (
+    CommitFailedError,
+    CoordinatorNotAvailableError,
+    IllegalGenerationError,
+    KafkaConnectionError,
+    KafkaError,
+    RebalanceInProgressError,
+    UnknownMemberIdError,
+)
+from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
+from kafka.structs import TopicPartition as KafkaPartition
+
+from simulation import broker, green
+from simulation.broker import Answer, Group, Log
+from simulation.network import Network, Unreachable
+
+UNJOINED: Final = "unjoined"
+REBALANCING: Final = "rebalancing"
+STABLE: Final = "stable"
+
+ERRORS: Final[dict[str, type[KafkaError]]] = {
+    broker.UNKNOWN_MEMBER: UnknownMemberIdError,
+    broker.ILLEGAL_GENERATION: IllegalGenerationError,
+    broker.REBALANCING: RebalanceInProgressError,
+    broker.MEMBER_ID_REQUIRED: RebalanceInProgressError,  # is tried again at once, just so
+}
+METADATA: Final = 2.0
+"""Seconds between two looks at the topics."""
+
+BACKOFF: Final = 0.1
+
+
+@dataclass(slots=True)
+class Cluster:
+    """What one process can reach, and by which name it is known."""
+
+    hub: green.Hub
+    network: Network
+    group: Group
+    log: Log
+
+
+class Metadata:
+    """The topics' partitions as they were looked at last."""
+
+    def __init__(self) -> None:
+        self.known: dict[str, set[int]] = {}
+        self.stale = green.Event()
+
+    def partitions_for_topic(self, topic: str) -> set[int] | None:
+        return self.known.get(topic)
+
+    def request_update(self) -> None:
+        self.stale.set()
+
+
+class Subscription:
+    """What is subscribed and assigned."""
+
+    def __init__(self) -> None:
+        self.subscription: set[str] | None = None
+        self.listener: Any = None
+        self.assigned: set[KafkaPartition] = set()
+
+    def assigned_partitions(self) -> set[KafkaPartition]:
+        return set(self.assigned)
+
+
+class Net:
+    """kafka-python's event loop: coroutines run to their end in a thread of ours."""
+
+    def sleep(self, seconds: float) -> "Sleep":
+        return Sleep(seconds)
+
+    def run(self, function: Callable[..., Coroutine[Any, Any, Any]], *arguments: Any) -> Any:
+        return run(function(*arguments))
+
+
+class Sleep:
+    """An awaitable that lets the other threads go on."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+
+    def __await__(self) -> Generator[None, None, None]:
+        hub = green.process().hub
+        hub.sleep(hub.lazily(self._seconds) / 3)
+        yield from ()
+
+
+class Called:
+    """The future of `call_soon`."""
+
+    def __init__(self) -> None:
+        self._good: list[Callable[[Any], None]] = []
+        self._bad: list[Callable[[Exception], None]] = []
+
+    def add_callback(self, callback: Callable[[Any], None]) -> None:
+        self._good.append(callback)
+
+    def add_errback(self, callback: Callable[[Exception], None]) -> None:
+        self._bad.append(callback)
+
+    def run(self, coroutine: Coroutine[Any, Any, Any]) -> None:
+        try:
+            value = run(coroutine)
+        except KafkaError as error:
+            for bad in self._bad:
+                bad(error)
+        else:
+            for good in self._good:
+                good(value)
+
+
+class Manager:
+    """Runs things soon."""
+
+    def call_soon(
+        self, function: Callable[..., Coroutine[Any, Any, Any]], *arguments: Any
+    ) -> Called:
+        called = Called()
+        green.process().start(lambda: called.run(function(*arguments)))
+        return called
+
+
+def run(coroutine: Coroutine[Any, Any, Any]) -> Any:
+    """Run a coroutine that waits by `Sleep` and by our own calls only."""
+    try:
+        coroutine.send(None)
+    except StopIteration as done:
+        return done.value
+    raise AssertionError("a coroutine waits for something that is not simulated")
+
+
+@dataclass(slots=True)
+class JoinMember:
+    """One of those whom the leader assigns to."""
+
+    member_id: str
+    metadata: bytes
+
+
+@dataclass(slots=True)
+class Settings:
+    """Of one member; seconds."""
+
+    heartbeat: float
+    session_timeout: float
+    poll_interval: float
+    name: str
+
+
+class ConsumerCoordinator:
+    """The client's side of the group; our assignor looks for a caller with this name."""
+
+    def __init__(self, cluster: Cluster, settings: Settings, assignor: Any) -> None:
+        self.config = {"retry_backoff_ms": BACKOFF * 1000}
+        self.heartbeat = Heartbeat(
+            group_id=settings.name,
+            heartbeat_interval_ms=settings.heartbeat * 1000,
+            session_timeout_ms=settings.session_timeout * 1000,
+            max_poll_interval_ms=settings.poll_interval * 1000,
+        )
+        self.rejoin_needed = True
+        self.rejoining = False
+        self.state = UNJOINED
+        self._at = cluster
+        self._settings = settings
+        self._assignor = assignor
+        self._metadata = Metadata()
+        self._subscription = Subscription()
+        self._generation = Generation.NO_GENERATION
+        self._is_leader = False
+        self._join: green.Future | None = None
+        self._beats = False
+        self._beating = green.Event()
+        self._closed = False
+        self._assigned_for: dict[str, set[int]] | None = None
+        self._begun = False
+
+    # -- the member's thread ----------------------------------------------------------------------
+
+    def request_rejoin(self) -> None:
+        self.rejoin_needed = True
+
+    def poll(self, timeout_ms: float) -> bool:
+        """Join where that is needed; as long as the listener takes, and at most so long."""
+        if not self._begun:
+            self._begun = True
+            green.process().start(self._heartbeat_loop)
+            green.process().start(self._metadata_loop)
+        if self._subscription.subscription is None:
+            return True
+        if self.need_rejoin() and not self._join_group(self._at.hub.now + timeout_ms / 1000):
+            return False
+        self.heartbeat.poll()
+        return True
+
+    def maybe_leave_group(self, reason: str = "", timeout_ms: float = 0) -> None:  # noqa: ARG002 - the interface
+        """Leave, whether or not the coordinator hears it."""
+        member = self._generation.member_id
+        if self.state != UNJOINED and member:
+            with suppress(Unreachable):
+                self._at.network.call(
+                    lambda respond: self._at.group.leave(member, respond), twice=False
+                )
+        self.reset_generation()
+
+    def close(self) -> None:
+        """Give up what is assigned, and leave."""
+        owned = set(self._subscription.assigned)
+        if owned:
+            listener = self._subscription.listener
+            lost = self._generation.is_lost()
+            run((listener.on_partitions_lost if lost else listener.on_partitions_revoked)(owned))
+            self._subscription.assigned = set()
+        self._closed = True
+        self._beating.set()
+        self._metadata.stale.set()
+        self.maybe_leave_group()
+
+    # -- joining ----------------------------------------------------------------------------------
+
+    def need_rejoin(self) -> bool:
+        changed = self._assigned_for is not None and self._assigned_for != self._metadata.known
+        return changed or self.rejoin_needed
+
+    def _join_group(self, deadline: float) -> bool:
+        while self.need_rejoin():
+            if self._join is None or self._join.done():
+                self._begin_join()
+            assert self._join is not None
+            if not self._join.ended(max(0.0, deadline - self._at.hub.now)):
+                return False  # the next poll waits for the same join
+            join, self._join = self._join, None
+            try:
+                assignment = join.result()
+            except (UnknownMemberIdError, RebalanceInProgressError, IllegalGenerationError):
+                continue
+            except KafkaError as error:
+                if not error.retriable and not isinstance(error, KafkaConnectionError):
+                    raise
+                if self._at.hub.now >= deadline:
+                    return False
+                self._at.hub.sleep(BACKOFF)
+                continue
+            self.rejoining = self.rejoin_needed = False
+            self.state = STABLE
+            self._beats = True
+            self.heartbeat.reset_timeouts()
+            self._beating.set()
+            self._on_join_complete(assignment)
+            return True
+        return True
+
+    def _begin_join(self) -> None:
+        if not self.rejoining:
+            self._on_join_prepare()
+            self.rejoining = True
+            self._beats = False
+        future = self._join = green.Future()
+        green.process().start(lambda: _settle(future, self._join_and_sync))
+
+    def _on_join_prepare(self) -> None:
+        lost = set(self._subscription.assigned)
+        if self._generation.is_lost() and lost:
+            run(self._subscription.listener.on_partitions_lost(lost))
+            self._subscription.assigned = set()
+        self._is_leader = False
+
+    def _join_and_sync(self) -> bytes:
+        self.state = REBALANCING
+        at, settings, member = self._at, self._settings, self._generation.member_id
+        subscription = self._assignor.metadata(self._subscription.subscription).encode()
+        answer = self._ask(
+            lambda respond: at.group.join(member, settings.name, subscription, respond),
+            twice=False,
+        )
+        if answer.error == broker.MEMBER_ID_REQUIRED:
+            self.reset_generation(answer.member)
+            raise RebalanceInProgressError("with the id that was given")
+        if answer.error is not None:
+            if answer.error == broker.UNKNOWN_MEMBER:
+                self.reset_generation()
+            raise ERRORS[answer.error]
+        if self.state != REBALANCING:
+            raise CoordinatorNotAvailableError
+        self._generation = Generation(answer.generation, answer.member, self._assignor.name)
+        given = None if answer.members is None else self._assign(answer)
+        return self._sync(answer, given)
+
+    def _assign(self, answer: Answer) -> dict[str, bytes]:
+        members = [JoinMember(name, data) for name, data in (answer.members or {}).items()]
+        self._metadata.request_update()
+        self._is_leader = True
+        self._assigned_for = {t: set(n) for t, n in self._metadata.known.items()}
+        return self._perform_assignment(answer.member, self._assignor.name, members)
+
+    def _perform_assignment(self, _leader: str, _name: str, members: list[Any]) -> dict[str, bytes]:
+        found: dict[str, bytes] = self._assignor.assign(self._metadata, members)
+        return found
+
+    def _sync(self, joined: Answer, given: dict[str, bytes] | None) -> bytes:
+        group = self._at.group
+        answer = self._ask(
+            lambda respond: group.sync(joined.member, joined.generation, given, respond),
+            twice=False,
+        )
+        if answer.error is None:
+            return answer.assignment
+        self.request_rejoin()
+        if answer.error == broker.UNKNOWN_MEMBER:
+            self.reset_generation()
+        elif answer.error == broker.ILLEGAL_GENERATION:
+            self.reset_generation(self._generation.member_id)
+        raise ERRORS[answer.error]
+
+    def _on_join_complete(self, data: bytes) -> None:
+        if not self._is_leader:
+            self._assigned_for = None
+        assignment = ConsumerProtocolAssignment.decode(data)
+        fresh = {KafkaPartition(tp.topic, tp.partition) for tp in assignment.partitions()}
+        owned = set(self._subscription.assigned)
+        self._subscription.assigned = fresh
+        self._assignor.on_assignment(assignment, self._generation.generation_id)
+        listener = self._subscription.listener
+        if owned - fresh:
+            run(listener.on_partitions_revoked(owned - fresh))
+        if fresh - owned:
+            run(listener.on_partitions_assigned(fresh - owned))
+        if owned - fresh:
+            self.request_rejoin()
+
+    def reset_generation(self, member: str = "") -> None:
+        self._generation = Generation(-1, member, None)
+        self.rejoin_needed = True
+        self.state = UNJOINED
+
+    def _ask(self, handler: Any, *, twice: bool = True) -> Answer:
+        try:
+            answer: Answer = self._at.network.call(handler, twice=twice)
+        except Unreachable as error:
+            raise KafkaConnectionError(str(error)) from None
+        return answer
+
+    # -- the I/O thread ---------------------------------------------------------------------------
+
+    def _heartbeat_loop(self) -> None:
+        while not self._closed:
+            if not self._beats:
+                self._beating.clear()
+                self._beating.wait()
+            elif self.state != STABLE:
+                self._beats = False
+            elif self.heartbeat.poll_timeout_expired():
+                self.maybe_leave_group()
+            else:
+                self._beat()
+
+    def _beat(self) -> None:
+        hub = self._at.hub
+        self.heartbeat.sent_heartbeat()
+        try:
+            run(self._send_heartbeat_request())
+        except RebalanceInProgressError:
+            self.heartbeat.received_heartbeat()
+        except KafkaError:
+            self.heartbeat.fail_heartbeat()
+        else:
+            self.heartbeat.received_heartbeat()
+        hub.sleep(max(0.01, self.heartbeat.time_to_next_heartbeat()))
+
+    async def _send_heartbeat_request(self) -> None:
+        at = self._generation
+        answer = self._ask(
+            lambda respond: self._at.group.heartbeat(at.member_id, at.generation_id, respond)
+        )
+        if answer.error is None:
+            return
+        if answer.error == broker.REBALANCING:
+            self.request_rejoin()
+        elif answer.error == broker.ILLEGAL_GENERATION:
+            self.reset_generation(self._generation.member_id)
+        else:
+            self.reset_generation()
+        raise ERRORS[answer.error]
+
+    def _metadata_loop(self) -> None:
+        while not self._closed:
+            names = set(self._subscription.subscription or ())
+            with suppress(Unreachable):
+                self._metadata.known = self._at.network.call(
+                    lambda respond, names=names: respond(self._looked_up(names))
+                )
+            self._metadata.stale.clear()
+            self._metadata.stale.wait(METADATA)
+
+    def _looked_up(self, names: Iterable[str]) -> dict[str, set[int]]:
+        found = {name: self._at.log.partitions(name) for name in names}
+        return {name: numbers for name, numbers in found.items() if numbers}
+
+    # -- commits ----------------------------------------------------------------------------------
+
+    async def ensure_coordinator_ready_async(self, timeout_ms: float) -> bool:  # noqa: ARG002 - the interface
+        return True
+
+    async def _send_offset_commit_request(self, offsets: Any) -> None:
+        if self.state == UNJOINED:
+            raise CommitFailedError
+        if self.state != STABLE:
+            raise RebalanceInProgressError("the client rejoins")
+        generation = self._generation
+        wanted = {
+            broker.TopicPartition(p.topic, p.partition): (at.offset, at.metadata)
+            for p, at in offsets.items()
+        }
+        answer = self._ask(
+            lambda respond: self._at.group.commit(
+                generation.member_id, generation.generation_id, wanted, respond
+            )
+        )
+        if answer.error is None:
+            return
+        if answer.error == broker.REBALANCING:
+            self.request_rejoin()
+            raise CommitFailedError(RebalanceInProgressError())
+        self.reset_generation("" if answer.error == broker.UNKNOWN_MEMBER else generation.member_id)
+        raise CommitFailedError(ERRORS[answer.error]())
+
+
+def _settle(future: green.Future, operation: Callable[[], bytes]) -> None:
+    try:
+        future.set_result(operation())
+    except KafkaError as error:
+        future.set_exception(error)
+
+
+class Client:
+    """`kafka.KafkaConsumer`, as far as `Member` and `hooks` know it."""
+
+    def __init__(self, cluster: Cluster, settings: Settings, assignor: Any) -> None:
+        self._coordinator = ConsumerCoordinator(cluster, settings, assignor)
+        self._cluster = self._coordinator._metadata
+        self._net = Net()
+        self._manager = Manager()
+
+    def subscribe(self, topics: Any = None, pattern: Any = None, listener: Any = None) -> None:
+        assert pattern is None, "names only, here"
+        subscription = self._coordinator._subscription
+        subscription.subscription, subscription.listener = set(topics), listener
+        self._cluster.request_update()
+
+    def close(self, autocommit: bool = False, timeout_ms: float = 0) -> None:  # noqa: ARG002, FBT001, FBT002 - the interface
+        self._coordinator.close()

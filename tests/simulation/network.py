@@ -1,0 +1,100 @@
+"""The way between a process and the brokers: each message may be late, lost, or come twice.
+
+A request travels, is handled, and its answer travels back. While a process is cut off, requests and
+answers are lost and the process finds out some time later; so an answer that does not come says
+nothing about whether the request was handled. Requests in flight when a cut begins are lost, too.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from simulation.green import Future, Hub, Process, process
+
+Handler = Callable[[Callable[[Any], None]], None]
+"""Handles a request when it arrives, and calls what it is given with the answer, now or later."""
+
+
+class Unreachable(Exception):
+    """No answer: the request may or may not have been handled."""
+
+
+@dataclass(slots=True)
+class Network:
+    """All ways; chances per message, times in seconds."""
+
+    hub: Hub
+    lost: float = 0.0
+    doubled: float = 0.0
+    slow: float = 0.0
+    _cut: dict[str, float] = field(default_factory=dict[str, float])
+    _down: float = 0.0
+
+    def cut(self, name: str, seconds: float) -> None:
+        """Cut a process off for a while."""
+        self._cut[name] = self.hub.now + seconds
+
+    def down(self, seconds: float) -> None:
+        """Let the brokers be away for a while."""
+        self._down = self.hub.now + seconds
+
+    def heal(self) -> None:
+        """Let everything through from now on."""
+        self.lost = self.doubled = self.slow = self._down = 0.0
+        self._cut.clear()
+
+    def away(self, name: str) -> bool:
+        """Whether nothing gets through between a process and the brokers."""
+        return self.hub.now < max(self._down, self._cut.get(name, 0.0))
+
+    def call(self, handler: Handler, *, twice: bool = True) -> Any:
+        """Send a request from the current process and wait for the answer. Raises Unreachable.
+
+        `twice`: it may be handled a second time, later, as when a client sends it again.
+        """
+        caller, future = process(), Future()
+        self._send(caller, future, handler, self.doubled if twice else 0.0)
+        return future.result()
+
+    def _send(self, caller: Process, future: Future, handler: Handler, doubled: float) -> None:
+        rng = self.hub.rng
+        if self._drops(caller):
+            self._fail(future)
+            return
+        self.hub.at(self._delay(), lambda: self._arrive(caller, future, handler))
+        if rng.random() < doubled:
+            late = self._delay() + rng.uniform(0.0, 1.0)
+            self.hub.at(late, lambda: handler(lambda _answer: None))
+
+    def _arrive(self, caller: Process, future: Future, handler: Handler) -> None:
+        if self.away(caller.name):
+            self._fail(future)
+        else:
+            handler(lambda answer: self._answer(caller, future, answer))
+
+    def _answer(self, caller: Process, future: Future, answer: Any) -> None:
+        if self._drops(caller):
+            self._fail(future)
+        else:
+            self.hub.at(self._delay(), lambda: self._deliver(caller, future, answer))
+
+    def _deliver(self, caller: Process, future: Future, answer: Any) -> None:
+        if self.away(caller.name):
+            self._fail(future)
+        elif not future.done():
+            future.set_result(answer)
+
+    def _drops(self, caller: Process) -> bool:
+        return self.away(caller.name) or self.hub.rng.random() < self.lost
+
+    def _delay(self) -> float:
+        rng = self.hub.rng
+        usual = rng.uniform(0.001, 0.02)
+        return usual + rng.uniform(0.0, 1.5) if rng.random() < self.slow else usual
+
+    def _fail(self, future: Future) -> None:
+        def fail() -> None:
+            if not future.done():
+                future.set_exception(Unreachable("no answer"))
+
+        self.hub.at(self.hub.rng.uniform(0.05, 1.0), fail)

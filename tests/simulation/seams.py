@@ -1,0 +1,78 @@
+"""Where the simulation enters our code: every name that is replaced, and nothing else is.
+
+Threads, waits and queues become those of `green`; the two Kafka clients become stand-ins; ids and
+jitter come from the history's seed. All of it is looked up in the process whose thread asks, so the
+replacements are made once for all histories.
+"""
+
+import random
+from collections.abc import Generator
+from contextlib import ExitStack, contextmanager
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+from kafka.coordinator import heartbeat
+
+from simulation import green
+from simulation.worker import Following, Host, Watched
+from trimtab.consumer_sdk import consumer, control_topics, ingest
+from trimtab.consumer_sdk.lake import pace, stager, writer
+from trimtab.consumer_sdk.membership import hooks, member
+
+
+class Timer:
+    """`kafka.util.Timer`, on the simulated clock."""
+
+    def __init__(self, milliseconds: float) -> None:
+        self._end = green.process().hub.now + milliseconds / 1000
+
+    @property
+    def expired(self) -> bool:
+        return green.process().hub.now >= self._end
+
+
+def _host() -> Host:
+    host: Host = green.process().host
+    return host
+
+
+def _random(*seed: Any) -> random.Random:
+    own = seed or (green.process().hub.rng.random(),)
+    return random.Random(*own)  # noqa: S311 - jitter
+
+
+THREADS = SimpleNamespace(Thread=green.Thread, Event=green.Event)
+REPLACED: dict[Any, dict[str, Any]] = {
+    control_topics: {"Thread": green.Thread, "Event": green.Event},
+    consumer: {"data_plane": lambda _config: _host().fetcher()},
+    ingest: {"Consumer": Watched},
+    member: {
+        "ControlTopics": Following,
+        "Event": green.Event,
+        "Thread": green.Thread,
+        "_connect": lambda settings, assignor: _host().client(settings, assignor),
+    },
+    heartbeat: {"time": SimpleNamespace(monotonic=lambda: green.process().hub.now)},
+    hooks: {"Event": green.Event, "Timer": Timer},
+    stager: {
+        "Future": green.Future,
+        "SimpleQueue": green.Queue,
+        "threading": THREADS,
+        "wait": green.wait_for,
+    },
+    writer: {
+        "Pace": lambda rng: pace.Pace(rng, green.Event()),
+        "_attempt": lambda: _host().attempt(),
+        "random": SimpleNamespace(Random=_random),
+    },
+}
+
+
+@contextmanager
+def simulated() -> Generator[None]:
+    """Replace the names for as long as histories run."""
+    with ExitStack() as stack:
+        for module, names in REPLACED.items():
+            stack.enter_context(mock.patch.multiple(module, **names))
+        yield

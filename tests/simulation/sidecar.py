@@ -1,0 +1,151 @@
+"""The sidecar: our own loop, on a simulated view of the group, control topics and replicas."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
+
+from simulation import broker, green
+from simulation.membership import Cluster
+from simulation.network import Unreachable
+from trimtab.assignor.control import PLAN_TOPIC, WRITE_SPEED_TOPIC, GroupPlan, PartitionSpeed
+from trimtab.assignor.control import WriteSpeeds as Speeds
+from trimtab.assignor.model import TopicPartition
+from trimtab.sidecar.errors import KafkaAway
+from trimtab.sidecar.loop import Loop, Parts
+from trimtab.sidecar.monitor import Measurement
+from trimtab.sidecar.observation import GroupState, GroupView, Instance, Reader
+from trimtab.sidecar.report import Report
+from trimtab.sidecar.settings import Settings
+
+STATES: Final = {
+    broker.EMPTY: GroupState.EMPTY,
+    broker.STABLE: GroupState.STABLE,
+    broker.PREPARING: GroupState.REBALANCING,
+    broker.COMPLETING: GroupState.REBALANCING,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A record of a control topic, as our reader takes it."""
+
+    name: str
+    content: bytes
+
+    def topic(self) -> str:
+        return self.name
+
+    def value(self) -> bytes:
+        return self.content
+
+    def offset(self) -> int:
+        return 0
+
+
+class Board:
+    """The control topics; what was published but not answered for may be there."""
+
+    def __init__(self, cluster: Cluster, control: list[Record]) -> None:
+        self._at = cluster
+        self._control = control
+
+    def plan(self) -> GroupPlan | None:
+        plans = _asked(self._at, lambda: [r for r in self._control if r.name == PLAN_TOPIC])
+        return GroupPlan.decode(plans[-1].content) if plans else None
+
+    def publish(self, values: Iterable[GroupPlan | Speeds]) -> None:
+        records = [
+            Record(PLAN_TOPIC if isinstance(v, GroupPlan) else WRITE_SPEED_TOPIC, v.encode())
+            for v in values
+        ]
+        _asked(self._at, lambda: self._control.extend(records))
+
+
+class Watch:
+    """The monitor: the group as its coordinator describes it, speeds as they are."""
+
+    def __init__(
+        self, cluster: Cluster, speeds: Callable[[], Mapping[TopicPartition, PartitionSpeed]]
+    ) -> None:
+        self._at = cluster
+        self._speeds = speeds
+
+    def group(self) -> GroupView:
+        return self._view()[0]
+
+    def measure(self) -> Measurement:
+        group, trouble = self._view()
+        speeds = dict(self._speeds())
+        if trouble:
+            speeds = dict.fromkeys(speeds, PartitionSpeed())
+        return Measurement(speeds, group, {}, trouble)
+
+    def _view(self) -> tuple[GroupView, tuple[str, ...]]:
+        try:
+            view: GroupView = _asked(self._at, lambda: described(self._at.group))
+        except KafkaAway as error:
+            return GroupView(), (str(error),)
+        return view, ()
+
+
+def described(group: broker.Group) -> GroupView:
+    """Return the group as the admin client would."""
+    readers = [Reader(name, client, _partitions(data)) for name, client, data in group.described()]
+    return GroupView(STATES[group.state], tuple(sorted(readers, key=lambda r: r.id)))
+
+
+def _partitions(data: bytes) -> frozenset[TopicPartition]:
+    if not data:
+        return frozenset()
+    found = ConsumerProtocolAssignment.decode(data).partitions()
+    return frozenset(TopicPartition(tp.topic, tp.partition) for tp in found)
+
+
+def _asked(cluster: Cluster, operation: Callable[[], Any]) -> Any:
+    try:
+        return cluster.network.call(lambda respond: respond(operation()), twice=False)
+    except Unreachable:
+        raise KafkaAway("simulated: no answer") from None
+
+
+class Target:
+    """Where replicas run; the caller is told of each one that is to begin or to end."""
+
+    advisory = False
+
+    def __init__(
+        self,
+        listed: Callable[[], tuple[Instance, ...]],
+        begin: Callable[[], str],
+        end: Callable[[str], None],
+    ) -> None:
+        self._listed, self._begin, self._end = listed, begin, end
+
+    def replicas(self) -> tuple[Instance, ...]:
+        return self._listed()
+
+    def add(self, count: int) -> tuple[str, ...]:
+        return tuple(self._begin() for _ in range(count))
+
+    def stop(self, name: str) -> None:
+        self._end(name)
+
+
+def run(
+    settings: Settings,
+    parts: tuple[Watch, Board, Target],
+    reporter: Callable[[Report], None],
+    clock: green.Clock,
+) -> None:
+    """Run the product's own loop until the process is killed."""
+    watch, board, target = parts
+    hub = green.process().hub
+    loop = Loop(settings, Parts(watch, board, target, (reporter,)), clock)
+
+    def wait(seconds: float) -> bool:
+        hub.sleep(max(0.01, seconds))
+        return False
+
+    loop.run(wait)

@@ -1,0 +1,54 @@
+"""The simulated lake keeps the promises that the real ones are held to, where no format shows."""
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from contract import test_lake_table as contract
+from simulation import green
+from simulation.lake import Lake
+from trimtab.consumer_sdk.lake.columns import SCHEMA
+
+HELD = (
+    contract.test_a_missing_table_is_none,
+    contract.test_making_a_table_twice_gives_the_one,
+    contract.test_staged_rows_are_seen_with_their_marks_or_not_at_all,
+    contract.test_marks_alone_can_be_committed,
+    contract.test_marks_that_moved_after_they_were_read_refuse_the_commit,
+    contract.test_the_history_tells_which_attempt_landed,
+    contract.test_rows_that_do_not_fit_are_named,
+)
+
+
+@pytest.mark.parametrize("promise", HELD, ids=lambda promise: promise.__name__)
+def test_the_simulated_lake_keeps_the_contract(promise: Callable[..., None]) -> None:
+    """The very tests of the real table formats, on the simulated one."""
+    hub = green.Hub(1)
+    died: list[BaseException | None] = []
+    process = green.Process(hub, "test")
+    process.on_death = died.append
+    process.start(lambda: promise(**_given(hub, promise)), main=True)
+    assert hub.run(60)
+    assert died == [None]
+
+
+def _given(hub: green.Hub, promise: Callable[..., None]) -> dict[str, Any]:
+    lake = Lake(hub)
+
+    def frame(rows: int) -> Any:
+        offsets = [{"topic": "t", "partition": 0, "offset": n, "value": b""} for n in range(rows)]
+        return lake.frame(pa.Table.from_pylist(offsets, schema=SCHEMA))
+
+    wanted = inspect.signature(promise).parameters
+    given: dict[str, Any] = {
+        "formats": lake,
+        "namespace": "n",
+        "frame": frame,
+        "count": lambda table: table.content.count(),
+    }
+    if "table" in wanted:
+        given["table"] = lake.create("n.t", frame(0))
+    return {name: given[name] for name in wanted}

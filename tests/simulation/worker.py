@@ -1,0 +1,157 @@
+"""A worker: `trimtab ingest`'s own loop, with our consumer and lake writer, in one process."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from simulation import green
+from simulation.fetching import Fetcher
+from simulation.membership import Client, Cluster
+from simulation.membership import Settings as ClientSettings
+from simulation.network import Unreachable
+from trimtab.assignor.model import TopicPartition
+from trimtab.consumer_sdk import ingest
+from trimtab.consumer_sdk.consumer import Consumer
+from trimtab.consumer_sdk.control_topics import ControlTopics
+from trimtab.consumer_sdk.lake.ports import Lake
+from trimtab.consumer_sdk.membership.events import Failed, Lost
+from trimtab.consumer_sdk.membership.member import Member
+
+FOLLOW = 0.5
+"""Seconds between two looks at the control topics."""
+
+
+class Observer(Protocol):
+    """What the invariants want to know of a worker."""
+
+    def took(self, worker: "Worker", partitions: frozenset[TopicPartition]) -> None: ...
+    def handed(self, worker: "Worker", messages: Sequence[Any]) -> None: ...
+
+
+@dataclass(slots=True)
+class Host:
+    """What a process finds where it runs; `control` holds the records of the control topics."""
+
+    cluster: Cluster
+    control: list[Any]
+    worker: "Worker"
+    attempts: int = 0
+
+    def fetcher(self) -> Fetcher:
+        return Fetcher(self.cluster)
+
+    def client(self, settings: Any, assignor: Any) -> Client:
+        control = settings.control
+        own = ClientSettings(
+            control["heartbeat_interval_ms"] / 1000,
+            settings.session_timeout,
+            settings.max_poll_interval,
+            settings.instance,
+        )
+        client = self.worker.client = Client(self.cluster, own, assignor)
+        return client
+
+    def attempt(self) -> str:
+        self.attempts += 1
+        return f"{self.worker.name}-{self.attempts}"
+
+
+class Following(ControlTopics):
+    """Our reader of the control topics, on simulated ones."""
+
+    def _run(self) -> None:
+        host: Host = green.process().host
+        taken = 0
+        while not self._closing.is_set():
+            try:
+                found = host.cluster.network.call(
+                    lambda respond, taken=taken: respond(host.control[taken:])
+                )
+            except Unreachable:
+                found = []
+            else:
+                self._read.set()
+            for record in found:
+                self.take(record)
+            taken += len(found)
+            self._closing.wait(FOLLOW)
+
+
+class Watched(Consumer):
+    """Our consumer, which tells what it takes over and hands out."""
+
+    def __init__(self, config: Any, *, clock: Any = None) -> None:
+        super().__init__(config, clock=clock)
+        self._worker: Worker = green.process().host.worker
+        self._worker.consumer = self
+
+    def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Any]:
+        messages = super().consume(num_messages, timeout)
+        self._worker.observer.handed(self._worker, messages)
+        self._worker.hiccup()
+        return messages
+
+    def owned(self) -> frozenset[TopicPartition]:
+        """Return what this consumer takes for its own."""
+        return frozenset(self._book.owned)
+
+    def reads(self) -> bool:
+        """Say whether records would be handed out now."""
+        member: Member | None = self._member
+        if member is None or any(isinstance(event, Lost | Failed) for event in member.inbox):
+            return False
+        return member.may_read()
+
+    def _on_assigned(self, partitions: frozenset[TopicPartition]) -> None:
+        self._worker.observer.took(self._worker, partitions - self._book.owned)
+        super()._on_assigned(partitions)
+
+
+@dataclass(slots=True)
+class Worker:
+    """One process; `crash_at` is the step at which it dies, `stall` how long it will not poll."""
+
+    name: str
+    process: green.Process
+    observer: Observer
+    stop: green.Event = field(default_factory=green.Event)
+    consumer: Watched | None = None
+    client: Client | None = None
+    crash_at: str = ""
+    stall: float = 0.0
+
+    @property
+    def alive(self) -> bool:
+        return self.process.alive
+
+    def owned(self) -> frozenset[TopicPartition]:
+        """Return what it takes for its own."""
+        return frozenset() if self.consumer is None else self.consumer.owned()
+
+    def reads(self) -> bool:
+        """Say whether it would hand out records now."""
+        return self.consumer is not None and self.consumer.reads()
+
+    def hiccup(self) -> None:
+        """Let the application be busy with something else, if that is to be."""
+        seconds, self.stall = self.stall, 0.0
+        if seconds:
+            self.process.hub.sleep(seconds)
+
+    def crash(self, step: str) -> None:
+        """End here if this is the step."""
+        if not self.process.alive:
+            raise green.Killed
+        if step == self.crash_at:
+            self.process.end()
+            raise green.Killed
+
+    def run(self, config: ingest.IngestConfig, lake: Lake) -> None:
+        """Run the product's own loop."""
+        ingest.run(
+            config,
+            lake,
+            self.stop,  # type: ignore[arg-type] # it is looked at only
+            clock=green.Clock(self.process.hub),
+            crash=self.crash,
+        )
