@@ -61,10 +61,14 @@ def tables(
 def _session(config: Path | None, warehouse: Path | None) -> "SessionConfig":
     from trimtab.consumer_sdk.ingest import load  # noqa: PLC0415 - pyspark is slow to load
     from trimtab.consumer_sdk.lake.config import session  # noqa: PLC0415 - as above
+    from trimtab.consumer_sdk.lake.inventory import format_of  # noqa: PLC0415 - as above
 
     if (config is None) == (warehouse is None):
         raise SettingError("say where the lake is: either --config FILE or --warehouse DIR")
-    return session({"lake.warehouse": str(warehouse)} if config is None else load(config))
+    if warehouse is None:
+        assert config is not None
+        return session(load(config))
+    return session({"lake.warehouse": str(warehouse), "lake.format": format_of(warehouse)})
 
 
 def _print_json(found: "list[TableFacts]") -> None:

@@ -25,6 +25,7 @@ from trimtab.cli.broker import EmbeddedBroker
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from trimtab.consumer_sdk.lake.delta import DeltaLake
     from trimtab.consumer_sdk.lake.iceberg import IcebergLake
 
 _RUN = secrets.token_hex(3)
@@ -98,16 +99,34 @@ def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def lake(warehouse: Path) -> "Iterator[IcebergLake]":
-    """The run's one Spark session, with the embedded catalog."""
+    """The run's one Spark session, with the embedded catalog; `delta` shares it."""
     from trimtab.consumer_sdk.lake.config import SessionConfig  # noqa: PLC0415 - pyspark is slow
+    from trimtab.consumer_sdk.lake.formats import needs  # noqa: PLC0415 - as above
     from trimtab.consumer_sdk.lake.iceberg import IcebergLake  # noqa: PLC0415 - as above
     from trimtab.consumer_sdk.lake.session import start  # noqa: PLC0415 - as above
 
-    options = {"spark.master": "local[2]", "spark.driver.memory": "1g"}
+    delta = needs(SessionConfig(warehouse=str(warehouse), format="delta"))
+    options = {
+        **delta.settings,
+        "spark.jars": ",".join(map(str, delta.fetch())),
+        "spark.master": "local[2]",
+        "spark.driver.memory": "1g",
+    }
     session = SessionConfig(warehouse=str(warehouse), spark=options)
     made = IcebergLake(start(session), session.catalog_name, owns_session=True)
     yield made
     made.close()
+
+
+@pytest.fixture(scope="session")
+def delta(lake: "IcebergLake", warehouse: Path) -> "DeltaLake":
+    """Delta tables in the same warehouse, by a session of their own in the same JVM."""
+    from trimtab.consumer_sdk.lake.delta import DeltaLake  # noqa: PLC0415 - pyspark is slow
+    from trimtab.consumer_sdk.lake.formats import hadoop_path  # noqa: PLC0415 - as above
+
+    session = lake.spark.newSession()
+    session.conf.set("spark.sql.defaultCatalog", "spark_catalog")
+    return DeltaLake(session, hadoop_path(str(warehouse)))
 
 
 @pytest.fixture(scope="session")

@@ -1,5 +1,6 @@
 """`trimtab demo`: the whole path on real parts, and the proof at its end."""
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -8,6 +9,13 @@ import typer
 from trimtab.cli.demo.script import SECONDS, SHORTEST
 
 __all__ = ["demo"]
+
+
+class Format(StrEnum):
+    """What the tables are."""
+
+    ICEBERG = "iceberg"
+    DELTA = "delta"
 
 
 def demo(
@@ -23,8 +31,9 @@ def demo(
         str | None, typer.Option(help="Use this broker instead of an embedded one.")
     ] = None,
     seed: Annotated[int, typer.Option(help="Of the random walk.")] = 11,
+    form: Annotated[Format, typer.Option("--format", help="Of the tables.")] = Format.ICEBERG,
 ) -> None:
-    """Show it all: producers, a group steered by load, Iceberg tables, and the proof.
+    """Show it all: producers, a group steered by load, lake tables, and the proof.
 
     Four topics are written faster and faster, then slower again; a sidecar starts and stops real
     consumers to keep up. One of them is killed and all are restarted on the way. At the end Spark
@@ -34,11 +43,13 @@ def demo(
 
         trimtab demo
 
+        trimtab demo --format delta
+
         DEMO_SECONDS=60 trimtab demo --out /tmp/demo
 
         trimtab demo --bootstrap localhost:9092
     """
     from trimtab.cli.demo.show import play  # noqa: PLC0415 - keeps --help fast
 
-    if not play(seconds, out.absolute(), bootstrap, seed):
+    if not play(seconds, out.absolute(), bootstrap, seed, form.value):
         raise typer.Exit(1)

@@ -27,22 +27,22 @@ def options(archive: Path | None) -> str:
     return SMALL if archive is None else f'{SMALL} "-XX:SharedArchiveFile={archive}" -Xshare:auto'
 
 
-def find() -> Path | None:
-    """Return the archive for this Java and this pyspark, if it has been made."""
-    place = _place()
+def find(form: str) -> Path | None:
+    """Return the archive for a table format, this Java and this pyspark, if it has been made."""
+    place = _place(form)
     return place if place.exists() else None
 
 
-def make() -> Path | None:
+def make(form: str) -> Path | None:
     """Make the archive (some 170 MB in the cache); None where this Java cannot."""
-    place = _place()
+    place = _place(form)
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=place.parent) as folder:
             draft = Path(folder) / place.name
             # the pipe ends when both Python and the JVM, which writes at its exit, are gone
             subprocess.run(  # noqa: S603 - our own module
-                [sys.executable, "-m", __name__, str(draft)],
+                [sys.executable, "-m", __name__, str(draft), form],
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 timeout=MAKING_SECONDS,
@@ -54,17 +54,17 @@ def make() -> Path | None:
     return place
 
 
-def _place() -> Path:
+def _place(form: str) -> Path:
     import pyspark  # noqa: PLC0415 - an optional extra
 
     java = require_java()
     said = subprocess.run([java, "-version"], capture_output=True, check=False)  # noqa: S603 - found above
-    known = [said.stderr.decode(), version("pyspark"), pyspark.__file__, SMALL]
+    known = [said.stderr.decode(), version("pyspark"), pyspark.__file__, SMALL, form]
     digest = hashlib.sha256("\0".join(known).encode()).hexdigest()[:12]
     return cache_folder() / "cds" / f"spark-{digest}.jsa"
 
 
-def _dump(archive: str) -> None:
+def _dump(archive: str, form: str) -> None:
     """Run a session as a worker would, with the JVM told to archive what it has loaded."""
     from trimtab.consumer_sdk.lake.config import SessionConfig  # noqa: PLC0415 - only the child
     from trimtab.consumer_sdk.lake.writer import open_lake  # noqa: PLC0415 - only the child
@@ -75,8 +75,8 @@ def _dump(archive: str) -> None:
             "spark.driver.memory": "512m",
             "spark.driver.extraJavaOptions": f'{SMALL} "-XX:ArchiveClassesAtExit={archive}"',
         }
-        open_lake(SessionConfig(warehouse=folder, spark=spark), warm=True).close()
+        open_lake(SessionConfig(warehouse=folder, spark=spark, format=form), warm=True).close()
 
 
 if __name__ == "__main__":
-    _dump(sys.argv[1])
+    _dump(*sys.argv[1:])

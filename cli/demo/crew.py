@@ -52,6 +52,7 @@ def ingest_settings(
         "topics": list(script.topics),
         "trimtab.capacity": rate,
         "trimtab.throttle": rate,
+        "lake.format": script.format,
         "lake.warehouse": str(out / "lake"),
         "lake.tables": {topic: table(script, topic) for topic in script.topics},
         "batch.bytes": f"{4000 * RECORD} B",

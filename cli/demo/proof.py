@@ -17,7 +17,7 @@ from trimtab.cli.demo.producers import Tally
 from trimtab.cli.errors import DemoFailed
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from trimtab.consumer_sdk.lake.engine import SparkLake
 
 COLUMNS: Final = """
     topic, partition,
@@ -99,11 +99,18 @@ def _faults(where: TopicPartition, held: Stored, end: int, counted: Tally) -> It
         yield f"{where}: the checksums of the table do not add up to those that were written"
 
 
-def ask(
-    warehouse: Path, tables: Iterable[str], java: str, log: Path
-) -> dict[TopicPartition, Stored]:
+@dataclass(frozen=True, slots=True)
+class Lake:
+    """Where the tables are, of which format, and the options of a JVM that reads them."""
+
+    warehouse: Path
+    format: str
+    java: str
+
+
+def ask(lake: Lake, tables: Iterable[str], log: Path) -> dict[TopicPartition, Stored]:
     """Return what Spark finds in the tables, in a process of its own. Raises DemoFailed."""
-    task = json.dumps({"warehouse": str(warehouse), "tables": list(tables), "java": java})
+    task = json.dumps({**asdict(lake), "warehouse": str(lake.warehouse), "tables": list(tables)})
     with log.open("wb") as errors:
         asked = subprocess.run(  # noqa: S603 - our own module
             [sys.executable, "-m", __name__, task],
@@ -118,14 +125,14 @@ def ask(
     return {TopicPartition(topic, number): Stored(**facts) for topic, number, facts in rows}
 
 
-def stored(spark: "SparkSession", tables: Iterable[str]) -> dict[TopicPartition, Stored]:
+def stored(lake: "SparkLake", tables: Iterable[str]) -> dict[TopicPartition, Stored]:
     """Ask Spark what the tables hold; a table that is missing holds nothing."""
     found: dict[TopicPartition, Stored] = {}
     for table in tables:
-        if not spark.catalog.tableExists(table):
+        if lake.open(table) is None:
             continue
         query = f"SELECT {COLUMNS} FROM {table} GROUP BY topic, partition"  # noqa: S608 - our names
-        for row in spark.sql(query).collect():
+        for row in lake.spark.sql(query).collect():
             facts: dict[str, Any] = row.asDict()
             where = TopicPartition(facts.pop("topic"), facts.pop("partition"))
             found[where] = Stored(**facts)
@@ -137,8 +144,9 @@ def _answer(task: dict[str, Any]) -> None:
     from trimtab.consumer_sdk.lake.writer import open_lake  # noqa: PLC0415 - only the child
 
     spark = {"spark.master": "local[2]", "spark.driver.extraJavaOptions": task["java"]}
-    lake = open_lake(SessionConfig(warehouse=task["warehouse"], spark=spark))
-    found = stored(lake.spark, task["tables"])
+    config = SessionConfig(warehouse=task["warehouse"], spark=spark, format=task["format"])
+    lake = open_lake(config)
+    found = stored(lake, task["tables"])
     lake.close()
     rows = [(where.topic, where.partition, asdict(facts)) for where, facts in found.items()]
     sys.stdout.write(json.dumps(rows) + "\n")

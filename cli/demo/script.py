@@ -40,6 +40,7 @@ class Script:
     seconds: float = SECONDS
     prefix: str = ""
     seed: int = 11
+    format: str = "iceberg"  # of the tables
 
     @property
     def topics(self) -> tuple[str, ...]:

@@ -34,7 +34,6 @@ from trimtab.cli.demo.view import Story
 from trimtab.cli.demo.watch import Moment, Watcher
 from trimtab.cli.errors import DemoFailed
 from trimtab.consumer_sdk.errors import BrokerUnreachable
-from trimtab.consumer_sdk.jars import fetch
 from trimtab.consumer_sdk.java import require_java
 
 LOOK: Final = 0.5  # seconds between two looks
@@ -49,13 +48,13 @@ OURS: Final = ("lake", "state", "tmp", "sidecar.yaml", "ingest.yaml", "demo.png"
 """What a show leaves in its folder, and the next one takes away."""
 
 
-def play(seconds: float, out: Path, bootstrap: str | None, seed: int) -> bool:
-    """Play the whole show; tells whether every record arrived exactly once.
+def play(seconds: float, out: Path, bootstrap: str | None, seed: int, form: str) -> bool:
+    """Play the whole show with tables of a format; tells whether every record arrived exactly once.
 
     Raises DemoFailed, and what the broker and the cache of jars raise.
     """
     token = "" if bootstrap is None else f"demo-{secrets.token_hex(3)}-"
-    script = Script(seconds, prefix=token, seed=seed)
+    script = Script(seconds, prefix=token, seed=seed, format=form)
     story = Story()
     with _interruptible(), ExitStack() as stack:
         screen = stack.enter_context(Screen(script, story))
@@ -130,14 +129,16 @@ class Show:
 
     def _prepare_java(self, say: Callable[[str], None]) -> str:
         """Fetch the lake's jars and make the class archive, once; return the workers' options."""
-        from trimtab.consumer_sdk.lake.session import ICEBERG, SQLITE  # noqa: PLC0415 - pyspark
+        from trimtab.consumer_sdk.lake.config import SessionConfig  # noqa: PLC0415 - pyspark
+        from trimtab.consumer_sdk.lake.formats import needs  # noqa: PLC0415 - pyspark
 
+        form = self._script.format
         self._screen.stop()
-        fetch("iceberg", (ICEBERG, SQLITE))
-        found = archive.find()
+        needs(SessionConfig(warehouse=str(self._out / "lake"), format=form)).fetch()
+        found = archive.find(form)
         if found is None:
             say("making a class archive, so that consumers start in half the time (once)")
-            found = archive.make()
+            found = archive.make(form)
         self._screen.__enter__()
         return archive.options(found)
 
@@ -216,7 +217,8 @@ class Show:
         if ends.trouble:
             raise DemoFailed(f"the broker does not tell its end offsets: {ends.trouble[0]}")
         tables = [table(self._script, topic) for topic in self._script.topics]
-        stored = proof.ask(self._out / "lake", tables, java, self._out / "proof.log")
+        lake = proof.Lake(self._out / "lake", self._script.format, java)
+        stored = proof.ask(lake, tables, self._out / "proof.log")
         return proof.prove(stored, ends.values, producers.tally, producers.faults)
 
 

@@ -28,6 +28,9 @@ CATALOG: Final = "lake.catalog."
 ENDS: Final = ("latest", "largest", "end")
 """What librdkafka takes for `auto.offset.reset` to begin at the end."""
 
+ICEBERG: Final = "iceberg"
+DELTA: Final = "delta"
+FORMATS: Final = (ICEBERG, DELTA)
 WITH_REGISTRY: Final = ("avro", "protobuf")
 DECODERS: Final = ("raw", "json", *WITH_REGISTRY)
 KNOWN: Final = frozenset(
@@ -38,6 +41,7 @@ KNOWN: Final = frozenset(
         "lake.catalog.name",
         "lake.decoder",
         "lake.evolve",
+        "lake.format",
         "lake.partition",
         "lake.patience",
         "lake.schema",
@@ -52,16 +56,20 @@ KNOWN: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class SessionConfig:
-    """What the Spark session is made of; `catalog` is empty for the embedded default."""
+    """What the Spark session is made of; `catalog` is empty for the embedded default.
+
+    `format` is one of `FORMATS`; Delta has a warehouse and no catalog.
+    """
 
     warehouse: str | None
     catalog_name: str = "trimtab"
     catalog: Mapping[str, str] = field(default_factory=dict[str, str])
     spark: Mapping[str, str] = field(default_factory=dict[str, str])
+    format: str = ICEBERG
 
     def __repr__(self) -> str:
         """Show no secret: the settings of the catalog and of Spark stay out."""
-        return f"SessionConfig(catalog_name={self.catalog_name!r})"
+        return f"SessionConfig(format={self.format!r}, catalog_name={self.catalog_name!r})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +144,7 @@ def parse(config: Mapping[str, Any]) -> LakeConfig:
 def session(config: Mapping[str, Any]) -> SessionConfig:
     """Return the part about Spark and the catalog. Raises SettingError."""
     catalog = {k.removeprefix(CATALOG): str(v) for k, v in config.items() if k.startswith(CATALOG)}
+    form = _format(config, catalog)
     name = catalog.pop("name", "trimtab")
     if not name.isidentifier():
         raise SettingError(f"lake.catalog.name: {name!r} is not a plain name")
@@ -151,7 +160,23 @@ def session(config: Mapping[str, Any]) -> SessionConfig:
         catalog_name=name,
         catalog=catalog,
         spark={k: _plain(v) for k, v in config.items() if k.startswith("spark.")},
+        format=form,
     )
+
+
+def _format(config: Mapping[str, Any], catalog: Mapping[str, str]) -> str:
+    form = str(config.get("lake.format", ICEBERG))
+    if form not in FORMATS:
+        raise SettingError(
+            f"lake.format: {form!r} is not known{nearest(form, frozenset(FORMATS))}; "
+            "write iceberg or delta"
+        )
+    if form == DELTA and catalog:
+        raise SettingError(
+            f"{CATALOG}{min(catalog)}: lake.catalog.* describes a catalog of Iceberg tables; with "
+            "lake.format=delta the tables are the folders of lake.warehouse, leave it out"
+        )
+    return form
 
 
 def ours(name: str) -> bool:

@@ -22,17 +22,19 @@ from typing import Any, Final
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as sql
 from pyspark.sql.types import DataType, StructField, StructType
 
-from trimtab.assignor.errors import SettingError, TrimtabError
-from trimtab.consumer_sdk.errors import LakeUnavailable, MarksLost, TableMismatch
+from trimtab.assignor.errors import SettingError
+from trimtab.consumer_sdk.errors import LakeUnavailable, MarksLost
 from trimtab.consumer_sdk.lake import jvm
+from trimtab.consumer_sdk.lake.engine import SparkLake
 from trimtab.consumer_sdk.lake.evolution import Change, changes
+from trimtab.consumer_sdk.lake.fit import all_nullable, explained, fitted
+from trimtab.consumer_sdk.lake.formats import STAGING
 from trimtab.consumer_sdk.lake.partition import SETTING, Parts, check_columns
-from trimtab.consumer_sdk.lake.ports import Records, Sight, Staged
+from trimtab.consumer_sdk.lake.ports import Sight, Staged
 from trimtab.consumer_sdk.lake.progress import ATTEMPT, PROPERTY, Marks
-from trimtab.consumer_sdk.lake.session import STAGING, gateway, quiet_exit, session_object
+from trimtab.consumer_sdk.lake.session import gateway, session_object
 from trimtab.consumer_sdk.lake.session import jvm as java
 
 log = logging.getLogger("trimtab.lake")
@@ -45,33 +47,18 @@ CREATED_WITH: Final = {
 }
 
 
-class IcebergLake:
+class IcebergLake(SparkLake):
     """The tables of one Iceberg catalog of a Spark session."""
 
     def __init__(self, spark: SparkSession, catalog: str, *, owns_session: bool = False) -> None:
-        self.spark = spark
+        super().__init__(spark, owns_session=owns_session)
         self.catalog_name = catalog
-        self._owns = owns_session
         try:
             tools = java(spark).org.apache.iceberg.spark.Spark3Util
             self._catalog = tools.loadIcebergCatalog(session_object(spark), catalog)
             self._staging = _Staging(spark)
         except jvm.JvmError as error:
             raise jvm.translate(error, f"catalog {catalog}") from error
-
-    def frame(self, records: Records) -> DataFrame:
-        """Return a frame with these rows in one partition: one flush makes one file."""
-        try:
-            return self.spark.createDataFrame(records).coalesce(1)
-        except jvm.JvmError as error:
-            raise jvm.translate(error, "a batch on its way into Spark") from error
-
-    def empty(self, frame: DataFrame) -> bool:
-        """Whether a frame has no rows. Raises TransformFailed, SessionFailed, LakeUnavailable."""
-        try:
-            return frame.isEmpty()
-        except jvm.JvmError as error:
-            raise jvm.translate(error, "a batch in Spark") from error
 
     def open(self, name: str) -> "IcebergTable | None":
         """Return a table, None where there is none. Raises LakeUnavailable."""
@@ -111,11 +98,6 @@ class IcebergLake:
             raise jvm.translate(error, f"catalog {self.catalog_name}") from error
         return sorted(str(table.toString()) for table in found)
 
-    def close(self) -> None:
-        """Stop the session if it was started for this lake."""
-        if self._owns:
-            quiet_exit(self.spark)
-
     def scratch(self, folder: str, frame: DataFrame) -> "IcebergTable":
         """Return a table with the frame's columns in a local folder, outside the catalog."""
         iceberg = java(self.spark).org.apache.iceberg
@@ -148,7 +130,7 @@ class IcebergLake:
             raise SettingError(str(told)) from error
 
     def _schema(self, frame: DataFrame) -> Any:
-        struct = _all_nullable(self.spark, frame.schema)
+        struct = all_nullable(self.spark, frame.schema)
         return java(self.spark).org.apache.iceberg.spark.SparkSchemaUtil.convert(struct)
 
     def _identifier(self, name: str) -> Any:
@@ -209,12 +191,12 @@ class IcebergTable:
         Raises TableMismatch, TransformFailed, DiskFull, LakeUnavailable.
         """
         try:
-            fitted = self._fitted(frame)
-            files = self._staging.write(self.table, fitted, attempt)
+            whole = fitted(self.name, frame, self._staging.schema(self.table))
+            files = self._staging.write(self.table, whole, attempt)
             rows = sum(int(file.recordCount()) for file in files)
             size = sum(int(file.fileSizeInBytes()) for file in files)
         except jvm.JvmError as error:
-            raise _explained(jvm.translate(error, f"table {self.name}")) from error
+            raise explained(jvm.translate(error, f"table {self.name}")) from error
         return Staged(attempt, files, rows, size)
 
     def commit(self, staged: Staged, marks: Marks, seen: Sight) -> None:
@@ -277,21 +259,6 @@ class IcebergTable:
             parent = snapshot.parentId()
             snapshot = None if parent is None else self.table.snapshot(parent)
 
-    def _fitted(self, frame: DataFrame) -> DataFrame:
-        """Fill in the table's optional columns that the rows lack.
-
-        Raises TableMismatch for what cannot be.
-        """
-        wanted = self._staging.schema(self.table)
-        have = {name.lower() for name in frame.columns}
-        known = {column.name.lower() for column in wanted}
-        extra = [column for column in frame.schema if column.name.lower() not in known]
-        missing = [column for column in wanted if column.name.lower() not in have]
-        required = [column.name for column in missing if not column.nullable]
-        if extra or required:
-            raise _mismatch(self.name, extra, required)
-        return frame.withColumns({c.name: sql.lit(None).cast(c.dataType) for c in missing})
-
 
 class _Staging:
     """Iceberg's rewrite machinery, the one place that touches it."""
@@ -324,7 +291,7 @@ class _Staging:
         update.commit()
 
     def _type(self, kind: DataType) -> Any:
-        struct = _all_nullable(self._spark, StructType([StructField("c", kind)]))
+        struct = all_nullable(self._spark, StructType([StructField("c", kind)]))
         return self._iceberg.spark.SparkSchemaUtil.convert(struct).columns().get(0).type()
 
     def write(self, table: Any, frame: DataFrame, attempt: str) -> tuple[Any, ...]:
@@ -375,42 +342,6 @@ class _Validator:
 def _summary(snapshot: Any, key: str) -> str | None:
     value = snapshot.summary().get(key)
     return None if value is None else str(value)
-
-
-def _mismatch(table: str, extra: list[StructField], required: list[str]) -> TableMismatch:
-    add = ", ".join(f"{column.name} {column.dataType.simpleString()}" for column in extra)
-    told = [
-        f"it has no column for {add} "
-        f"(lake.evolve=add lets the sink add it; or ALTER TABLE {table} ADD COLUMNS ({add}), "
-        "or leave it out in a transform)"
-        if extra
-        else "",
-        f"its columns {', '.join(required)} are required and the rows do not have them "
-        f"(make them optional: ALTER TABLE {table} ALTER COLUMN {required[0]} DROP NOT NULL, "
-        "or add them in a transform)"
-        if required
-        else "",
-    ]
-    return TableMismatch(
-        f"table {table} does not fit the rows: {'; '.join(filter(None, told))}. "
-        "Nothing was written and no offset moved"
-    )
-
-
-def _explained(error: TrimtabError) -> TrimtabError:
-    if not isinstance(error, TableMismatch):
-        return error
-    return TableMismatch(
-        f"{error}. Change the column's type in the table or in a transform "
-        "(lake.transform), or let the topic go to another "
-        "table (lake.tables). Nothing was written and no offset moved"
-    )
-
-
-def _all_nullable(spark: SparkSession, schema: StructType) -> Any:
-    """Return the schema for the JVM with every column optional: a later batch may lack a value."""
-    columns = StructType([StructField(c.name, c.dataType, nullable=True) for c in schema])
-    return java(spark).org.apache.spark.sql.types.DataType.fromJson(columns.json())
 
 
 def _static_get(spark: SparkSession, name: str) -> Any:

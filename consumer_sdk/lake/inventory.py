@@ -6,8 +6,8 @@ from pathlib import Path
 
 from trimtab.assignor.errors import SettingError
 from trimtab.consumer_sdk.errors import MarksLost
-from trimtab.consumer_sdk.lake.config import SessionConfig
-from trimtab.consumer_sdk.lake.iceberg import IcebergLake, IcebergTable
+from trimtab.consumer_sdk.lake.config import DELTA, ICEBERG, SessionConfig
+from trimtab.consumer_sdk.lake.engine import SparkLake, StoredTable
 from trimtab.consumer_sdk.lake.progress import Marks
 
 
@@ -24,7 +24,7 @@ class TableFacts:
     note: str = ""
 
 
-def inventory(lake: IcebergLake) -> list[TableFacts]:
+def inventory(lake: SparkLake) -> list[TableFacts]:
     """Return the facts of every table, sorted by name. Raises LakeUnavailable."""
     found = ((name, lake.open(name)) for name in lake.names())
     return [_facts(name, table) for name, table in found if table is not None]
@@ -34,11 +34,24 @@ def check_exists(config: SessionConfig) -> None:
     """Raise SettingError where an embedded lake is asked for that nobody has made."""
     if config.catalog or config.warehouse is None or ":" in config.warehouse:
         return
-    if not (Path(config.warehouse) / "catalog.db").exists():
-        raise SettingError(f"there is no lake in {config.warehouse}: it has no catalog.db")
+    folder = Path(config.warehouse)
+    if config.format == DELTA:
+        if not _has_delta(folder):
+            raise SettingError(f"there is no lake in {folder}: no folder of it is a Delta table")
+    elif not (folder / "catalog.db").exists():
+        raise SettingError(f"there is no lake in {folder}: it has no catalog.db")
 
 
-def _facts(name: str, table: IcebergTable) -> TableFacts:
+def format_of(folder: Path) -> str:
+    """Return the format of an embedded lake by what is in its folder."""
+    return DELTA if _has_delta(folder) and not (folder / "catalog.db").exists() else ICEBERG
+
+
+def _has_delta(folder: Path) -> bool:
+    return any(folder.glob("*/*/_delta_log"))
+
+
+def _facts(name: str, table: StoredTable) -> TableFacts:
     totals, snapshots = table.totals(), table.snapshots()
     try:
         marks, note = table.look().marks, ""

@@ -5,7 +5,8 @@ causes says what happened. `_KINDS` sorts such chains.
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
@@ -27,8 +28,12 @@ JvmError: Final = (Py4JError, PySparkException, ConnectionError, EOFError)
 _NO_ROOM: Final = re.compile(
     r"No space left on device|[Dd]isk quota exceeded|File too large|database or disk is full"
 )
-_RACED: Final = re.compile(r"\.CommitFailedException$")
-_FENCED: Final = re.compile(r"Snapshot ancestry validation failed")
+_RACED: Final = re.compile(
+    r"\.CommitFailedException$|^io\.delta\.exceptions\.|\.DeltaConcurrentModificationException$"
+)
+_FENCED: Final = re.compile(
+    r"Snapshot ancestry validation failed|Found (new )?conflicting|Missing required files to delete"
+)
 _UNKNOWN: Final = re.compile(r"\.CommitStateUnknownException$")
 _MISSING: Final = re.compile(r"\.NoSuch(Table|Namespace|IcebergTable)Exception$")
 _AWAY: Final = re.compile(
@@ -85,6 +90,15 @@ def translate(error: BaseException, where: str) -> TrimtabError:
     if isinstance(error, AnalysisException):
         return TableMismatch(f"{where}: the rows do not fit: {told}")
     return TransformFailed(f"{where}: {told}")
+
+
+@contextmanager
+def translated(where: str) -> Generator[None, None, None]:
+    """Turn what the block raises out of the JVM into our error (see `translate`)."""
+    try:
+        yield
+    except JvmError as error:
+        raise translate(error, where) from error
 
 
 def _throwable(error: BaseException) -> Any:

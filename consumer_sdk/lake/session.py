@@ -1,9 +1,7 @@
-"""The Spark session of the sink: one classic session in this process, with Iceberg and a catalog.
+"""The Spark session of the sink: one classic session in this process, for one table format.
 
-`local[*]` unless `spark.master` names a cluster; any `spark.*` setting wins over the defaults here.
-With no `lake.catalog.*` the catalog is the embedded one: Iceberg's JDBC catalog in an SQLite file
-inside the warehouse folder, in WAL mode and with a busy timeout, so that several processes can
-share it.
+`local[*]` unless `spark.master` names a cluster; any `spark.*` setting wins over the defaults here
+and over what the format asks for (`formats`).
 """
 
 import atexit
@@ -14,7 +12,6 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import unquote, urlparse
 
 from py4j.protocol import Py4JError
 from pyspark import java_gateway
@@ -23,17 +20,11 @@ from pyspark.sql import DataFrame, SparkSession
 
 from trimtab.assignor.errors import SettingError
 from trimtab.consumer_sdk.errors import SessionFailed
-from trimtab.consumer_sdk.jars import fetch
 from trimtab.consumer_sdk.java import require_java
 from trimtab.consumer_sdk.lake.config import SessionConfig
-
-ICEBERG: Final = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.11.0"
-SQLITE: Final = "org.xerial:sqlite-jdbc:3.50.3.0"
-STAGING: Final = "trimtab_staging"
-"""Spark's name for the catalog that writes files without committing them (see `iceberg`)."""
+from trimtab.consumer_sdk.lake.formats import Needs, local_folder, needs
 
 JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
-_BUSY_MS: Final = 15_000
 _DEFAULTS: Final = {
     "spark.master": "local[*]",
     "spark.app.name": "trimtab",
@@ -65,35 +56,31 @@ def settings(config: SessionConfig, jars: Sequence[Path]) -> dict[str, str]:
     return {
         **_DEFAULTS,
         **(_LOCAL if local else {}),
-        **_catalog(config),
+        **needs(config).settings,
         **config.spark,
         "spark.jars": ",".join([*given, *map(str, jars)]),
     }
-
-
-def coordinates(config: SessionConfig) -> tuple[str, ...]:
-    """Return the Maven coordinates of the jars that a session needs."""
-    return (ICEBERG,) if config.catalog else (ICEBERG, SQLITE)
 
 
 def start(config: SessionConfig, progress: Callable[[str], None] | None = None) -> SparkSession:
     """Return a session, with its callback server running.
 
     Raises NoJava and WrongJava, SessionFailed when the JVM does not start or is of another
-    application without Iceberg, SettingError for a warehouse folder that cannot be made.
+    application without the table format, SettingError for a warehouse folder that cannot be made.
     """
     require_java()
     _make_folder(config)
     for noisy in ("SQLQueryContextLogger", "DataFrameQueryContextLogger", "py4j"):
         logging.getLogger(noisy).setLevel(logging.CRITICAL)  # they print what we catch
-    jars = fetch("iceberg", coordinates(config), progress=progress)
+    needed = needs(config)
+    jars = needed.fetch(progress)
     wanted = {JAVA_OPTIONS: _java_options()} | settings(config, jars)
     builder = SparkSession.builder
     for name, value in wanted.items():
         builder = builder.config(name, value)
     try:
         spark = builder.getOrCreate()
-        _check(spark)
+        _check(spark, needed)
         _hidden(java_gateway, "ensure_callback_server_started")(gateway(spark))
     except (PySparkException, Py4JError, RuntimeError, OSError) as error:
         raise SessionFailed(
@@ -129,32 +116,6 @@ def jvm(spark: SparkSession) -> Any:
     return gateway(spark).jvm
 
 
-def _catalog(config: SessionConfig) -> dict[str, str]:
-    catalog = dict(config.catalog) or _embedded(str(config.warehouse))
-    if config.warehouse is not None:
-        catalog.setdefault("warehouse", _uri(config.warehouse))
-    catalog.setdefault("cache-enabled", "false")  # marks must be read afresh
-    prefix = f"spark.sql.catalog.{config.catalog_name}"
-    return {
-        prefix: "org.apache.iceberg.spark.SparkCatalog",
-        **{f"{prefix}.{name}": value for name, value in catalog.items()},
-        f"spark.sql.catalog.{STAGING}": "org.apache.iceberg.spark.SparkRewriteTableCatalog",
-        "spark.sql.defaultCatalog": config.catalog_name,
-    }
-
-
-def _embedded(warehouse: str) -> dict[str, str]:
-    folder = _folder(warehouse)
-    if folder is None:
-        raise SettingError(
-            f"lake.warehouse={warehouse} is not a folder of this machine, so the embedded "
-            "catalog cannot live in it; "
-            "describe a catalog with lake.catalog.type, lake.catalog.uri and so on"
-        )
-    options = f"busy_timeout={_BUSY_MS}&journal_mode=WAL&synchronous=FULL"
-    return {"type": "jdbc", "uri": f"jdbc:sqlite:{folder / 'catalog.db'}?{options}"}
-
-
 def _java_options() -> str:
     """Return options for the JVM: one small heap with few threads, and errors only on its log."""
     handle, path = tempfile.mkstemp(prefix="trimtab-", suffix="-log4j2.properties")
@@ -165,7 +126,7 @@ def _java_options() -> str:
 
 
 def _make_folder(config: SessionConfig) -> None:
-    folder = None if config.catalog else _folder(str(config.warehouse))
+    folder = None if config.catalog else local_folder(str(config.warehouse))
     if folder is None:
         return
     try:
@@ -176,28 +137,16 @@ def _make_folder(config: SessionConfig) -> None:
         ) from error
 
 
-def _folder(warehouse: str) -> Path | None:
-    """Return the local folder that a warehouse names, None if it is elsewhere."""
-    if warehouse.startswith("file:"):
-        return Path(unquote(urlparse(warehouse).path))
-    return None if ":" in warehouse.split("/", 1)[0] else Path(warehouse)
-
-
-def _uri(warehouse: str) -> str:
-    folder = _folder(warehouse)
-    return warehouse if folder is None else folder.as_uri()
-
-
-def _check(spark: SparkSession) -> None:
-    """Raise SessionFailed if a session that was already there cannot see Iceberg's classes."""
-    name = "org.apache.iceberg.spark.SparkCatalog"
+def _check(spark: SparkSession, needed: Needs) -> None:
+    """Raise SessionFailed if a session that was already there cannot see the format's classes."""
     try:
-        jvm(spark).py4j.reflection.ReflectionUtil.classForName(name)
+        jvm(spark).py4j.reflection.ReflectionUtil.classForName(needed.probe)
     except Py4JError as error:
+        settings = " ".join(f"{name}={value}" for name, value in needed.settings.items())
         raise SessionFailed(
-            f"the Spark session of this process does not have Iceberg ({name}): stop it "
-            "before the sink starts, or "
-            f"start it with spark.jars.packages={ICEBERG}"
+            f"the Spark session of this process does not have {needed.probe}: stop it before the "
+            f"sink starts, or start it with spark.jars.packages={','.join(needed.coordinates)} "
+            f"and with {settings}"
         ) from error
 
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 from trimtab.assignor.errors import TrimtabError
 from trimtab.consumer_sdk.lake.columns import SCHEMA
 from trimtab.consumer_sdk.lake.decode import decode
-from trimtab.consumer_sdk.lake.iceberg import IcebergLake
+from trimtab.consumer_sdk.lake.engine import SparkLake
 from trimtab.consumer_sdk.lake.progress import Marks
 
 log = logging.getLogger("trimtab.lake")
@@ -25,7 +25,7 @@ _ROWS: Final = [
 ]
 
 
-def rehearse(lake: IcebergLake) -> None:
+def rehearse(lake: SparkLake) -> None:
     """Stage and commit two rows; a failure is only logged, since the real flush will name it."""
     if not str(lake.spark.sparkContext.master).startswith("local"):
         return  # the executors do not share this machine's folders

@@ -54,7 +54,7 @@ from trimtab.consumer_sdk.lake.shape import Shaping
 from trimtab.consumer_sdk.lake.stager import Flight, Stager
 
 if TYPE_CHECKING:
-    from trimtab.consumer_sdk.lake.iceberg import IcebergLake
+    from trimtab.consumer_sdk.lake.engine import SparkLake
 
 log = logging.getLogger("trimtab.lake")
 
@@ -374,16 +374,15 @@ class LakeWriter:
             raise self._failure
 
 
-def open_lake(config: SessionConfig, *, warm: bool = False) -> "IcebergLake":
+def open_lake(config: SessionConfig, *, warm: bool = False) -> "SparkLake":
     """Start Spark and return the lake; `warm`: rehearse a flush, so that the first one is quick.
 
     Raises NoJava, WrongJava, JarsUnavailable, SessionFailed.
     """
-    from trimtab.consumer_sdk.lake.iceberg import IcebergLake  # noqa: PLC0415 - pyspark is slow
-    from trimtab.consumer_sdk.lake.session import start  # noqa: PLC0415 - pyspark is slow to load
+    from trimtab.consumer_sdk.lake.lakes import start_lake  # noqa: PLC0415 - pyspark is slow
     from trimtab.consumer_sdk.lake.warm import rehearse  # noqa: PLC0415 - pyspark is slow to load
 
-    lake = IcebergLake(start(config), config.catalog_name, owns_session=True)
+    lake = start_lake(config)
     if warm:
         rehearse(lake)
     return lake

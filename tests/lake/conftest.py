@@ -18,6 +18,7 @@ from confluent_kafka import TopicPartition as RawPartition
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk.lake.config import LakeConfig, parse
+from trimtab.consumer_sdk.lake.engine import SparkLake
 from trimtab.consumer_sdk.lake.iceberg import IcebergLake
 from trimtab.consumer_sdk.lake.writer import LakeWriter
 
@@ -110,6 +111,18 @@ def fakes() -> SimpleNamespace:
 
 
 @pytest.fixture
+def lake(request: pytest.FixtureRequest, lake: IcebergLake) -> SparkLake:
+    """The run's Iceberg lake; the Delta one where a test is parametrised so."""
+    wanted = getattr(request, "param", "iceberg")
+    return request.getfixturevalue("delta") if wanted == "delta" else lake
+
+
+@pytest.fixture
+def spark(lake: SparkLake) -> Any:
+    return lake.spark
+
+
+@pytest.fixture
 def config(namespace: str, warehouse: Path) -> Callable[..., LakeConfig]:
     """Make a configuration.
 
@@ -131,7 +144,7 @@ def config(namespace: str, warehouse: Path) -> Callable[..., LakeConfig]:
 
 @pytest.fixture
 def writers(
-    lake: IcebergLake, config: Callable[..., LakeConfig]
+    lake: SparkLake, config: Callable[..., LakeConfig]
 ) -> Iterator[Callable[..., tuple[FakeConsumer, LakeWriter]]]:
     """Make (consumer, writer) pairs over a log; whatever is left open is closed at the end."""
     made: list[LakeWriter] = []

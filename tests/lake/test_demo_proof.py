@@ -10,6 +10,7 @@ from trimtab.assignor.model import TopicPartition
 from trimtab.cli.demo import payload
 from trimtab.cli.demo.producers import Tally
 from trimtab.cli.demo.proof import Proof, prove, stored
+from trimtab.consumer_sdk.lake.progress import Marks
 
 pytestmark = pytest.mark.spark
 
@@ -30,21 +31,22 @@ def rows() -> list[dict[str, Any]]:
 
 
 @pytest.fixture
-def check(spark: Any, namespace: str) -> Callable[[list[dict[str, Any]]], Proof]:
+def check(lake: Any, namespace: str) -> Callable[[list[dict[str, Any]]], Proof]:
     """Write rows into a table and prove it against what was to be written."""
     rng = random.Random(7)  # noqa: S311 - filler
     sums = sum(payload.make(WHERE, n, 200, rng).checksum for n in range(COUNT))
 
     def run(found: list[dict[str, Any]]) -> Proof:
-        spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {namespace}")
-        table = f"{namespace}.orders"
-        spark.createDataFrame(found, SCHEMA).writeTo(table).create()
-        held = stored(spark, [table, f"{namespace}.never_made"])
+        frame = lake.spark.createDataFrame(found, SCHEMA)
+        table = lake.create(f"{namespace}.orders", frame)
+        table.commit(table.stage(frame, "a"), Marks(), table.look())
+        held = stored(lake, [table.name, f"{namespace}.never_made"])
         return prove(held, {WHERE: COUNT}, {WHERE: Tally(COUNT, sums)})
 
     return run
 
 
+@pytest.mark.parametrize("lake", ["iceberg", "delta"], indirect=True)
 def test_all_is_well(check: Callable[..., Proof], rows: list[dict[str, Any]]) -> None:
     """Every record once, in any order: a good end."""
     assert check(rows[::-1]).line() == f"exactly once: {COUNT} records, 0 lost, 0 duplicated"

@@ -1,0 +1,69 @@
+"""What the lakes of all table formats have in common: a Spark session, and ways to look around."""
+
+from abc import ABC, abstractmethod
+from typing import Protocol
+
+from pyspark.sql import DataFrame, SparkSession
+
+from trimtab.consumer_sdk.lake import jvm
+from trimtab.consumer_sdk.lake.partition import Parts
+from trimtab.consumer_sdk.lake.ports import LakeTable, Records
+from trimtab.consumer_sdk.lake.session import quiet_exit
+
+
+class StoredTable(LakeTable, Protocol):
+    """A table as the inventory sees it."""
+
+    def snapshots(self) -> int:
+        """Return how many versions of the table can still be read."""
+        ...
+
+    def totals(self) -> dict[str, int]:
+        """Return rows, files and bytes of the current version."""
+        ...
+
+
+class SparkLake(ABC):
+    """A lake that is written by a Spark session of this process.
+
+    `owns_session`: the session was started for this lake, and ends with it.
+    """
+
+    def __init__(self, spark: SparkSession, *, owns_session: bool = False) -> None:
+        self.spark = spark
+        self._owns = owns_session
+
+    @abstractmethod
+    def open(self, name: str) -> StoredTable | None:
+        """Return a table, None where there is none of that name. Raises LakeUnavailable."""
+
+    @abstractmethod
+    def create(self, name: str, frame: DataFrame, parts: Parts = ()) -> StoredTable:
+        """Return the table of that name, made with the frame's columns if it is missing."""
+
+    @abstractmethod
+    def scratch(self, folder: str, frame: DataFrame) -> StoredTable:
+        """Return a table with the frame's columns in a local folder, which no one else sees."""
+
+    @abstractmethod
+    def names(self) -> list[str]:
+        """Return the names of all tables, sorted. Raises LakeUnavailable."""
+
+    def frame(self, records: Records) -> DataFrame:
+        """Return a frame with these rows in one partition: one flush makes one file."""
+        try:
+            return self.spark.createDataFrame(records).coalesce(1)
+        except jvm.JvmError as error:
+            raise jvm.translate(error, "a batch on its way into Spark") from error
+
+    def empty(self, frame: DataFrame) -> bool:
+        """Whether a frame has no rows. Raises TransformFailed, SessionFailed, LakeUnavailable."""
+        try:
+            return frame.isEmpty()
+        except jvm.JvmError as error:
+            raise jvm.translate(error, "a batch in Spark") from error
+
+    def close(self) -> None:
+        """Stop the session if it was started for this lake."""
+        if self._owns:
+            quiet_exit(self.spark)
