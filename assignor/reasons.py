@@ -118,6 +118,12 @@ def _chosen(decided: Outcome, source: int, target: int) -> str:
         return f"{giver} is emptied: its load fits elsewhere"
     if not decided.before.count[target]:
         return f"spread onto {taker}, which read nothing"
+    if not decided.framed.known.any():
+        was, is_ = decided.before.count, decided.after.count
+        return (
+            f"evens the partitions: {giver} goes from {was[source]} to {is_[source]}, "
+            f"{taker} from {was[target]} to {is_[target]}"
+        )
     what = "evens the load" if decided.spread else "repacked"
     return (
         f"{what}: {giver} goes from {before[source]:.0%} to {after[source]:.0%} of its capacity, "

@@ -21,6 +21,7 @@ from trimtab.assignor.steady.knobs import Knobs
 from trimtab.assignor.steady.level import level
 from trimtab.assignor.steady.naming import canonical, relabel
 from trimtab.assignor.steady.search import search
+from trimtab.assignor.steady.shares import shares
 
 SEED: Final = 1
 SECOND_THOUGHTS: Final = 8
@@ -87,10 +88,13 @@ def _open(problem: Problem, knobs: Knobs) -> IntArray:
 def even(problem: Problem) -> IntArray:
     """Return the member of each partition, shape (P,), so that all are about as full.
 
-    For a closed problem in which every topic has a reader; capacities are only compared.
+    For a closed problem in which every topic has a reader; capacities are only compared. Full is
+    what a member's share is (`shares`).
     """
     order = canonical(problem)
     posed = order.posed(problem)
+    share = shares(posed)
+    posed = replace(posed, capacity=posed.capacity * np.where(share > 0, share, 1.0))
     bins = Bins(posed, unknown(posed.weight), 0.0, np.zeros_like(posed.weight), 0.0)
     bins.restart(posed.owner)
     level(bins, _falling(posed.weight))
