@@ -41,7 +41,7 @@ from rich.console import Console
 from rich.table import Table
 
 HOST = Path(__file__).parent / "bounce_host.py"
-SETTLING = 6.0
+SETTLING = 10.0
 """Seconds between the last instance's first record and the first stop; most of it is measured."""
 PATIENCE = 90.0
 """Seconds until an instance that does not answer is given up."""

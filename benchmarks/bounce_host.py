@@ -48,9 +48,10 @@ def listen(commands: "SimpleQueue[str]") -> None:
 
 
 def handle(consumer: Consumer, log: IO[str], number: str) -> Iterator[int]:
-    """Read for ever; yield how many records were handled."""
+    """Read for ever, as Java's `poll` does: wait for a record, take what there is; yield how many."""
     while True:
-        messages = consumer.consume(500, timeout=0.02)
+        first = consumer.poll(0.05)
+        messages = [first, *consumer.consume(500, timeout=0)] if first else []
         now = monotonic()
         log.writelines(f"{m.partition()} {m.offset()} {now} {number}\n" for m in messages)
         yield len(messages)

@@ -30,10 +30,10 @@ COORDINATOR_MS: Final = 5_000
 """How long a commit looks for the group's coordinator, in ms."""
 
 
-FIRST_BEAT_MS: Final = 15
+FIRST_BEAT_MS: Final = 10
 """How soon after a join the first heartbeat follows, in ms; what a revocation takes at least."""
 
-BEAT_GROWTH: Final = 1.5
+BEAT_GROWTH: Final = 1.3
 """How much longer each wait is than the one before, up to heartbeat.interval.ms."""
 
 
@@ -64,8 +64,8 @@ class CloseBeats(Heartbeat):  # type: ignore[misc] # kafka-python has no types
     """Heartbeats that follow a join closely, then ever less, up to the usual interval.
 
     A cooperative move takes two rounds, and members learn of the second by a heartbeat. This way
-    they wait for it at most half as long as the revocation took, not a heartbeat's interval. It
-    costs some seven requests a member and rebalance.
+    they wait for it a third as long as the revocation took at most, not a heartbeat's interval. It
+    costs some twelve requests a member and rebalance.
     """
 
     def __init__(self, usual: Heartbeat) -> None:

@@ -63,6 +63,9 @@ log = logging.getLogger("trimtab.consumer_sdk")
 TURN: Final = 0.05
 """Seconds of one turn of the member's loop: how late it can notice a new plan or the end."""
 
+TURN_DUE: Final = 0.001
+"""The same while there is a join to do."""
+
 JOINING: Final = 1.0
 """Seconds for one step of a join; less than a metadata update takes would never let it end."""
 
@@ -78,7 +81,7 @@ RETRY: Final = 0.5
 LOOK_AGAIN: Final = 1.0
 """Seconds between two looks for a subscribed topic that does not exist yet."""
 
-ACK_POLL: Final = 0.004
+ACK_POLL: Final = 0.002
 """Seconds between two looks for the application's acknowledgement; adds to every handover."""
 
 
@@ -151,8 +154,9 @@ class Member:
 
     @property
     def rebalancing(self) -> bool:
-        """Whether a join is under way, at whose end partitions may come or go."""
-        return hooks.joining(self.client)
+        """Whether a join is under way, or has just ended: partitions may come or go."""
+        ended = self._clock.monotonic() - self._assignor.told < TURN
+        return ended or hooks.joining(self.client)
 
     @property
     def id(self) -> str:
@@ -242,7 +246,7 @@ class Member:
                 hooks.request_rejoin(self.client)
             hooks.drive(self.client, JOINING)
         due = not overdue and (self._rejoin.is_set() or hooks.must_join(self.client))
-        self._news.wait(TURN / 10 if due else TURN)
+        self._news.wait(TURN_DUE if due else TURN)
         self._news.clear()
 
     def _follow_plan(self) -> None:
@@ -299,13 +303,14 @@ class Member:
 class _TimedAssignor(TrimtabAssignor):
     """Knows when the join was asked for that has been answered last: from then on we are known.
 
-    `rounds` counts the assignments that it was told.
+    `rounds` counts the assignments that it was told, `told` is when it was told the last.
     """
 
     def __init__(self, clock: Clock, *settings: Any, **more: Any) -> None:
         super().__init__(*settings, **more)
         self._clock = clock
         self._asked = self.joined = clock.monotonic()
+        self.told = -inf
         self.rounds = 0
 
     def metadata(self, topics: Iterable[str]) -> Any:
@@ -316,6 +321,7 @@ class _TimedAssignor(TrimtabAssignor):
     def on_assignment(self, assignment: Any, generation: int) -> None:
         """Take that time as the contact; this is called when SyncGroup was answered."""
         self.joined = self._asked
+        self.told = self._clock.monotonic()
         self.rounds += 1
         super().on_assignment(assignment, generation)
 
