@@ -81,6 +81,8 @@ def get(name: str) -> Heuristic:
 
 
 def _number(text: str) -> float | None:
+    if "_" in text or text != text.strip():  # Python would read them
+        return None
     try:
         return float(text)
     except ValueError:

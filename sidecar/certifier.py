@@ -16,7 +16,6 @@ from typing import Final
 from trimtab.assignor.certify import Certificate, certify_sizes
 from trimtab.assignor.clock import Clock
 from trimtab.assignor.control import GroupPlan
-from trimtab.assignor.errors import TrimtabError
 from trimtab.sidecar.observation import Observation
 from trimtab.sidecar.settings import Settings
 from trimtab.sidecar.situation import situation
@@ -92,8 +91,8 @@ class Certifier:
             made = certify_sizes(
                 asked, [name], moves_cost=settings.moves_cost, left=lambda: self._left(begun)
             )
-        except TrimtabError as error:
-            self._say(f"no certificate: {error}")
+        except Exception as error:  # noqa: BLE001  # a solver may raise anything
+            self._say(f"no certificate: {error!r}")
             return
         took = self._clock.monotonic() - begun
         self._last = Certified(self._clock.wall(), name, settings.moves_cost, took, made[name])

@@ -113,14 +113,14 @@ class Settings(BaseModel):
 
         A decision stands for as long as changes are apart, so so many consumers may be kept.
         """
-        if self.move_cost is None:
-            return self.heuristic
-        return f"steady:{self.move_cost / max(self.cool_down, self.interval):g}"
+        return self.heuristic if self.move_cost is None else f"steady:{self.moves_cost:g}"
 
     @property
     def moves_cost(self) -> float:
         """Return λ: how many consumers a move of one consumer's worth of load counts."""
-        name, _, preset = self.chosen.partition(":")
+        if self.move_cost is not None:
+            return self.move_cost / max(self.cool_down, self.interval)
+        name, _, preset = self.heuristic.partition(":")
         return knobs_of(preset if name == "steady" else "").move_cost
 
     @property

@@ -1,12 +1,4 @@
-"""The bins of one decision, with the objective kept up to date at every change.
-
-The objective, in consumers:
-
-    value = bins in use + λ · (load moved + β · Σ over bins of the load evicted next tick) / C
-
-where the last term is an expectation (`objective.pxd`), and a move counts a little besides its
-load (`TOUCH` in `pack.py`). In closed mode the consumers run anyway, so
-a bin costs nothing.
+"""The bins of one decision, with the objective (`objective.pxd`) kept up to date at every change.
 
 Rules of this file:
 1. Bins 0..members-1 are the members, those from there on may be added and read every topic.

@@ -18,18 +18,12 @@ def free(Bins bins, double theta):
 
 
 def insert(Bins bins, int[::1] order, double fill):
-    """Place what is loose, in the order given; False if something found no bin (closed mode)."""
-    cdef int i, item, number
-    cdef bint done = True
+    """Place what is loose, in the order given (open mode, where there is always a bin)."""
+    cdef int i, item
     for i in range(order.shape[0]):
         item = order[i]
         if bins.bin[item] < 0:
-            number = _choose(bins, item, fill)
-            if number >= 0:
-                bins.put(item, number)
-            else:
-                done = False
-    return done
+            bins.put(item, _choose(bins, item, fill))
 
 
 cdef int _choose(Bins bins, int item, double fill) noexcept:

@@ -40,7 +40,7 @@ DEFAULT: Final = "balanced"
 
 
 def tuned(move_cost: float) -> Knobs:
-    """Return the knobs for any move cost; the foresight follows the presets' curve.
+    """Return the knobs for any move cost; foresight and tries follow the presets' curve.
 
     Raises UnknownHeuristic for a cost that is not a finite number above 0.
     """
@@ -52,19 +52,10 @@ def tuned(move_cost: float) -> Knobs:
     known = [PRESETS[name] for name in ("tight", "balanced", "calm")]
     costs = [math.log(k.move_cost) for k in known]
     foresight = np.interp(math.log(move_cost), costs, [k.foresight for k in known])
-    return Knobs(move_cost, float(foresight))
+    tries = np.interp(math.log(move_cost), costs, [k.tries for k in known])
+    return Knobs(move_cost, float(foresight), int(tries))
 
 
 def knobs_of(preset: str) -> Knobs:
-    """Return the knobs of what stands behind "steady:": nothing, a preset, or a move cost.
-
-    Raises UnknownHeuristic.
-    """
-    if preset in PRESETS or not preset:
-        return PRESETS[preset or DEFAULT]
-    try:
-        return tuned(float(preset))
-    except ValueError:
-        raise UnknownHeuristic(
-            f"heuristic 'steady:{preset}' is not known; there is: {', '.join(PRESETS)}, or a number"
-        ) from None
+    """Return the knobs of what stands behind "steady:": nothing, a preset, or a move cost."""
+    return PRESETS.get(preset or DEFAULT) or tuned(float(preset))

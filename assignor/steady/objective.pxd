@@ -1,6 +1,14 @@
-"""What a bin is expected to evict at the next tick, for the bins' bookkeeping to inline.
+"""The objective of a decision, and its last term, for the bins' bookkeeping to inline.
 
-The load of a bin at the next tick is taken as normal: `slack` is the room that its expected load
+In consumers, the least is the best:
+
+    bins in use + λ · (Σ over moved partitions of (w_i + TOUCH · C) + β · Σ over bins of E) / C
+
+λ and β are knobs (`knobs.py`), C is the capacity of a consumer to be added (closed mode: the mean
+of the members'), w_i a partition's load, and TOUCH = 0.0001, so that an idle partition stays, too.
+In closed mode the consumers run anyway, so a bin costs nothing.
+
+E is what a bin is expected to evict at the next tick. The load of a bin at the next tick is taken as normal: `slack` is the room that its expected load
 leaves, `deviation` the root of its variance. Of an overflow o the bin evicts the smallest partition
 of at least o, so with sizes w_1 ≤ w_2 ≤ … it evicts
 
@@ -8,7 +16,12 @@ of at least o, so with sizes w_1 ≤ w_2 ≤ … it evicts
 
 where Q is the upper tail, and what is farther than four deviations is not looked at. With many
 partitions some subset comes as near to o as one likes, and the sum becomes the mean overflow,
-deviation · (φ(z) − z·Q(z)) at z = slack / deviation.
+deviation · (φ(z) − z·Q(z)) at z = slack / deviation. That holds from 24 partitions on.
+
+The sizes are what the partitions will weigh *if* the bin overflows: w_i, and the drift that is
+forecast (none, in Trimtab), and as much of the overflow as is partition i's share of the variance.
+The largest partition always stays, so a bin with one evicts nothing; and a bin whose load cannot
+change evicts what it is over by.
 """
 
 from libc.math cimport erfc, exp

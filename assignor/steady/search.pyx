@@ -1,7 +1,8 @@
 """Step 5, large neighbourhood search: take a few consumers apart, put them together again.
 
 The few are around a moved partition, or roomy. What they held is inserted again, by falling weight
-with some seeded noise, where the objective rises least. The outcome is kept if it is no worse.
+with some seeded noise, where the objective rises least. The outcome is kept if it is no worse. Bins
+of more than `LOOSE` / 2 items on average are left alone: what fits there is fine-grained enough.
 """
 
 from trimtab.assignor.steady.bins cimport Bins
@@ -34,7 +35,9 @@ def search(Bins bins, int tries, unsigned long long seed):
     cdef double before
     cdef int work = 0
     hand.state = 88172645463325252ULL + seed * 2654435761ULL
-    for _ in range(tries if bins.items else 0):
+    if bins.items == 0 or 2 * bins.items > LOOSE * bins.top:
+        return
+    for _ in range(tries):
         _choose(bins, &hand)
         if hand.bins < 2:
             continue

@@ -40,6 +40,7 @@ def problems(draw: st.DrawFn, *, closed: bool = False, alike: bool = False) -> P
     if members:
         owners[~subscribed[topic, np.maximum(owners, 0)]] = NOBODY
     deviation = np.array(draw(st.lists(st.floats(0, 20), min_size=items, max_size=items)))
+    drift = np.array(draw(st.lists(st.floats(-20, 20), min_size=items, max_size=items)))
     return Problem(
         weight=np.array(weight),
         owner=owners,
@@ -48,7 +49,7 @@ def problems(draw: st.DrawFn, *, closed: bool = False, alike: bool = False) -> P
         capacity=np.array(capacity),
         subscribed=subscribed,
         spare=None if closed else C,
-        outlook=Outlook(np.zeros(items), deviation**2),
+        outlook=Outlook(np.maximum(drift, -np.array(weight)), deviation**2),
     )
 
 
@@ -74,7 +75,8 @@ class Objective:
         inside = bins == number
         variance = float(self.problem.outlook.variance[inside].sum())
         capacity = capacity_of(self.problem, number)
-        slack = capacity * (1 + TOLERANCE) - float(self.problem.weight[inside].sum())
+        expected = self.problem.weight[inside] + self.problem.outlook.drift[inside]
+        slack = capacity * (1 + TOLERANCE) - float(expected.sum())
         if inside.sum() < 2:
             return 0.0
         if variance <= 1e-12 * capacity**2:
@@ -83,7 +85,7 @@ class Objective:
         if slack > 4 * deviation:
             return 0.0
         grown = max(0.0, (slack + deviation / 2) / variance)
-        sizes = sorted(self.problem.weight[inside] + self.problem.outlook.variance[inside] * grown)
+        sizes = sorted(expected + self.problem.outlook.variance[inside] * grown)
         steps = zip([0.0, *sizes], sizes[:-1], strict=False)
         near = ((v, w) for v, w in steps if slack + v <= 4 * deviation)
         return sum((w - v) * tail((slack + v) / deviation) for v, w in near)

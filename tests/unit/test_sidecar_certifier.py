@@ -83,6 +83,22 @@ def test_an_offer_never_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     assert made.last is None
 
 
+def test_a_solver_that_fails_costs_only_the_certificate(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whatever it raises is said once, and the next one may be tried."""
+
+    def broken(*_: Any, **__: Any) -> Any:
+        raise MemoryError("no room")
+
+    monkeypatch.setattr(certifier, "certify_sizes", broken)
+    made = Certifier(settings(), SystemClock())
+    for _ in range(2):
+        assert made.offer(observation(60.0))
+        made.wait(30)
+    assert [r.getMessage() for r in caplog.records] == ["no certificate: MemoryError('no room')"]
+
+
 def test_only_what_can_be_certified_is() -> None:
     """No plan, no known speed, or too many partitions: nothing is started."""
     made = Certifier(settings(), SystemClock())
