@@ -111,9 +111,10 @@ class Round:
         With `eager` the whole target is handed out at once, since all have stopped.
         """
         promised = {} if eager else self._promised()
-        plain = PlacementData(self.decision).encode()
+        more = bool(promised)
+        plain = PlacementData(self.decision, more=more).encode()
         user_data = [
-            PlacementData(self.decision, promised[m]).encode() if m in promised else plain
+            PlacementData(self.decision, promised[m], more).encode() if m in promised else plain
             for m in range(len(self.roll.ids))
         ]
         given = self.target if eager else np.where(self.now, self.target, NOBODY)

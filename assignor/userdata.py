@@ -74,21 +74,29 @@ class MemberData:
 
 @dataclass(frozen=True, slots=True)
 class PlacementData:
-    """What the leader adds to an assignment: its decision, and what the next round will bring."""
+    """What the leader adds to an assignment: its decision, and what the next round will bring.
+
+    `more` says that there will be one: somebody is promised something.
+    """
 
     decision: str = ""
     promised: Grouped = ()
+    more: bool = False
 
     def encode(self) -> bytes:
         """Return the bytes for the assignment's user data."""
-        return _dump(decision=self.decision, promised=dict(self.promised))
+        return _dump(decision=self.decision, promised=dict(self.promised), more=self.more)
 
     @classmethod
     def decode(cls, data: bytes | None) -> "PlacementData":
         """Read an assignment's user data. Raises BadPayload."""
         body = _load(data)
         try:
-            return cls(str(body.get("decision", "")), _grouped(body.get("promised", {})))
+            return cls(
+                decision=str(body.get("decision", "")),
+                promised=_grouped(body.get("promised", {})),
+                more=bool(body.get("more", False)),
+            )
         except (TypeError, ValueError, AttributeError) as error:
             raise BadPayload(f"assignment user data is malformed: {error}") from error
 

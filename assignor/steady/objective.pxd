@@ -8,9 +8,9 @@ In consumers, the least is the best:
 of the members'), w_i a partition's load, and TOUCH = 0.0001, so that an idle partition stays, too.
 In closed mode the consumers run anyway, so a bin costs nothing.
 
-E is what a bin is expected to evict at the next tick. The load of a bin at the next tick is taken as normal: `slack` is the room that its expected load
-leaves, `deviation` the root of its variance. Of an overflow o the bin evicts the smallest partition
-of at least o, so with sizes w_1 ≤ w_2 ≤ … it evicts
+E is what a bin is expected to evict at the next tick. Its load is then taken as normal: `slack` is
+the room that its expected load leaves, `deviation` the root of its variance. Of an overflow o the
+bin evicts the smallest partition of at least o, so with sizes w_1 ≤ w_2 ≤ … it evicts
 
     Σ_i (w_i − w_{i−1}) · Q((slack + w_{i−1}) / deviation),   w_0 = 0
 

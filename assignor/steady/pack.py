@@ -36,22 +36,24 @@ def pack(problem: Problem, knobs: Knobs) -> IntArray:
     """Return the bin of each partition, shape (P,); NOBODY where it fits nowhere (closed mode)."""
     if not len(problem.weight):
         return np.zeros(0, dtype=np.int32)
+    if problem.spare is not None and (problem.owner == NOBODY).all():
+        return _fresh(problem, knobs)
+    return _decided(problem, knobs)
+
+
+def _decided(problem: Problem, knobs: Knobs) -> IntArray:
     order = canonical(problem)
     posed = order.posed(problem)
-    if problem.spare is None:
-        return order.answer(_closed(posed, knobs))
-    if (problem.owner == NOBODY).all():
-        return order.answer(_fresh(posed, knobs))
-    return order.answer(_open(posed, knobs))
+    return order.answer((_closed if problem.spare is None else _open)(posed, knobs))
 
 
 def _fresh(problem: Problem, knobs: Knobs) -> IntArray:
     """Decide until the decision stands: what nobody reads yet may still be moved for nothing."""
     members = len(problem.capacity)
-    bins = _open(problem, knobs)
+    bins = _decided(problem, knobs)
     for _ in range(SECOND_THOUGHTS):
         added = max(0, int(bins.max()) + 1 - members)
-        again = _open(_owned(problem, bins, added), knobs)
+        again = _decided(_owned(problem, bins, added), knobs)
         if (again == bins).all():
             break
         bins = again

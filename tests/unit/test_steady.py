@@ -125,11 +125,13 @@ def test_a_name_is_not_given_to_a_bin_that_its_member_cannot_read() -> None:
     assert relabelled(problem([90.0], [NOBODY], [100.0], reads=[False]), [1]) == [1]
 
 
-def test_a_decision_from_nothing_is_repeated_until_it_stands() -> None:
+@pytest.mark.parametrize("seed", [3, 6, 7, 8])
+def test_a_decision_from_nothing_is_repeated_until_it_stands(seed: int) -> None:
     """A first placement that the next decision would change is never given."""
-    weight = [35.0, 4.0, 39.0, 62.0, 53.0, 88.0, 7.0, 69.0, 33.0, 14.0, 52.0, 34.0]
-    posed = problem(weight, [NOBODY] * 12, [150.0, 100.0, 150.0])
-    first = run(get("steady"), posed)
-    added = int(first.max()) + 1 - 3
-    grown = problem(weight, first.tolist(), [150.0, 100.0, 150.0, *[100.0] * added])
-    assert (run(get("steady"), grown) == first).all()
+    rng = np.random.default_rng(seed)
+    weight = rng.uniform(0, 100, 120).tolist()
+    capacity = rng.choice([60.0, 100.0, 150.0], 40).tolist()
+    first = run(get("steady"), problem(weight, [NOBODY] * 120, capacity))
+    added = max(0, int(first.max()) + 1 - 40)
+    again = problem(weight, first.tolist(), [*capacity, *[100.0] * added])
+    assert (run(get("steady"), again) == first).all()
