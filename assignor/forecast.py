@@ -1,8 +1,9 @@
 """How much write speeds change from one measurement to the next: what the next tick may bring.
 
 The variance of a partition's change is exponentially weighted, and half of it is pooled with the
-others': one partition alone says little. Trends, levels and several ticks were tried, too, and won
-nothing (`benchmarks/bench_lookahead.py`), so no change is expected, only its size.
+others': one partition alone says little. Trends, levels and the variance of several ticks were
+tried, too, and won nothing that lasts (`benchmarks/bench_lookahead.py`), so no change is expected,
+only its size.
 """
 
 from dataclasses import dataclass

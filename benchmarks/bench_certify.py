@@ -14,8 +14,9 @@ from statistics import fmean
 
 import harness
 import numpy as np
+from one_topic import one_topic
 
-from trimtab.assignor import NOBODY, Problem, Walk, get, random_walk, replay
+from trimtab.assignor import NOBODY, Walk, get, random_walk, replay
 from trimtab.assignor.certify import Certificate, certify_moves, countdown
 from trimtab.assignor.clock import SystemClock
 
@@ -71,23 +72,12 @@ def samples(given: Namespace, delta: float, seed: int) -> list[Sample]:
         if number and number % given.every == 0:
             begun = clock.monotonic()
             left = countdown(clock, given.time_limit)
-            made = certify_moves(problem(stream.speeds[number], before), tick.owner, left=left)
+            made = certify_moves(
+                one_topic(stream.speeds[number], before, CAPACITY), tick.owner, left=left
+            )
             found.append(Sample(made, clock.monotonic() - begun))
         before = tick.owner
     return found
-
-
-def problem(speeds: np.ndarray, owner: np.ndarray) -> Problem:
-    members = int(owner.max()) + 1
-    return Problem(
-        weight=speeds,
-        owner=owner,
-        topic=np.zeros(len(speeds), dtype=np.int32),
-        lag=speeds,
-        capacity=np.full(members, CAPACITY),
-        subscribed=np.ones((1, members), dtype=np.bool_),
-        spare=CAPACITY,
-    )
 
 
 def summary(found: list[Sample]) -> dict[str, float]:

@@ -7,16 +7,18 @@ tick, where nobody owns anything, is told apart. CPU ms of the calling thread, m
 """
 
 import argparse
+from dataclasses import replace
 from statistics import median
 from time import thread_time
 
 import numpy as np
 from harness import result
+from one_topic import one_topic
 from rich.console import Console
 from rich.table import Table
 
 from trimtab.assignor.forecast import Changes
-from trimtab.assignor.model import NOBODY, FloatArray, IntArray, Problem
+from trimtab.assignor.model import NOBODY, FloatArray
 from trimtab.assignor.registry import get
 
 SIZES = ((200, 100), (1_000, 500), (10_000, 500), (10_000, 5_000))  # partitions, consumers
@@ -35,20 +37,6 @@ def speeds(partitions: int, consumers: int, ticks: int) -> FloatArray:
     return np.minimum(np.array(walk), CAPACITY)
 
 
-def problem(speed: FloatArray, owner: IntArray, changes: Changes) -> Problem:
-    members = int(owner.max()) + 1
-    return Problem(
-        weight=speed,
-        owner=owner,
-        topic=np.zeros(len(speed), dtype=np.int32),
-        lag=np.zeros(len(speed)),
-        capacity=np.full(members, CAPACITY),
-        subscribed=np.ones((1, members), dtype=np.bool_),
-        spare=CAPACITY,
-        outlook=changes.outlook(speed),
-    )
-
-
 def measure(heuristic: str, walk: FloatArray) -> dict[str, float]:
     """Return CPU ms of the first decision and of a further one, and what that moved."""
     entry = get(heuristic)
@@ -58,7 +46,7 @@ def measure(heuristic: str, walk: FloatArray) -> dict[str, float]:
     moved: list[float] = []
     for speed in walk:
         changes = changes.seen(speed)
-        asked = problem(speed, owner, changes)
+        asked = replace(one_topic(speed, owner, CAPACITY), outlook=changes.outlook(speed))
         began = thread_time()
         after = entry.pack(asked)
         spent.append(1e3 * (thread_time() - began))
@@ -75,13 +63,14 @@ def measure(heuristic: str, walk: FloatArray) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--ticks", type=int, default=5)
-    ticks = parser.parse_args().ticks
+    parser.add_argument("--sizes", type=int, default=len(SIZES), help="the first so many sizes")
+    given = parser.parse_args()
     table = Table(
         "partitions x consumers", "heuristic", "first, ms", "further, ms", "R", "consumers"
     )
     figures: dict[str, dict[str, dict[str, float]]] = {}
-    for partitions, consumers in SIZES:
-        walk = speeds(partitions, consumers, ticks)
+    for partitions, consumers in SIZES[: given.sizes]:
+        walk = speeds(partitions, consumers, given.ticks)
         size = f"{partitions}x{consumers}"
         for heuristic in HEURISTICS:
             if heuristic in SLOW.get((partitions, consumers), ()):

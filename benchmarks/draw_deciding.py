@@ -16,8 +16,9 @@ import numpy as np
 mpl.use("Agg")
 import matplotlib.pyplot as plt
 from harness import result
+from one_topic import one_topic
 
-from trimtab.assignor import Problem, Walk, get, r_score, random_walk, replay
+from trimtab.assignor import Walk, get, r_score, random_walk, replay
 from trimtab.assignor.replay import lower_bounds
 
 CAPACITY = 100.0
@@ -35,23 +36,9 @@ PAPERS = ("bfd", "mbfp", "mbf", "mwfp", "mwf")
 SEEDS = (1000, 1001)  # nothing was tuned on these
 
 
-def example() -> Problem:
-    """Return the small group, to be packed in open mode."""
-    members = int(OWNER.max()) + 1
-    return Problem(
-        weight=SPEED,
-        owner=OWNER,
-        topic=np.zeros(len(SPEED), dtype=np.int32),
-        lag=SPEED,
-        capacity=np.full(members, CAPACITY),
-        subscribed=np.ones((1, members), dtype=np.bool_),
-        spare=CAPACITY,
-    )
-
-
 def draw_example(path: Path) -> dict[str, dict[str, float]]:
     """Draw the loads before, and after each heuristic's decision; return what those cost."""
-    posed = example()
+    posed = one_topic(SPEED, OWNER, CAPACITY)
     placements = {name: get(name).pack(posed) for name in EXAMPLES}
     figure, axes = plt.subplots(1, 4, figsize=(11, 3.2), sharey=True, layout="constrained")
     stack(axes[0], OWNER, "before: consumer 0 is overloaded")

@@ -1,0 +1,19 @@
+"""The problem that most benches pose: one topic that all read, equal capacities, open mode."""
+
+import numpy as np
+
+from trimtab.assignor.model import FloatArray, IntArray, Problem
+
+
+def one_topic(speed: FloatArray, owner: IntArray, capacity: float) -> Problem:
+    """Return the problem of as many members as own something; `speed` (P,) in bytes/s."""
+    members = int(owner.max()) + 1
+    return Problem(
+        weight=speed,
+        owner=owner,
+        topic=np.zeros(len(speed), dtype=np.int32),
+        lag=speed,
+        capacity=np.full(members, capacity),
+        subscribed=np.ones((1, members), dtype=np.bool_),
+        spare=capacity,
+    )

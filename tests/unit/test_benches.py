@@ -1,0 +1,58 @@
+"""The benches of decisions still run, on very little, and end with their figures."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+
+
+def said(name: str, *arguments: object) -> Any:
+    """Run a bench, and return what its last line says."""
+    done = subprocess.run(
+        [sys.executable, BENCHMARKS / name, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1].removeprefix("RESULT "))
+
+
+def test_a_decision_is_timed_beside_the_papers() -> None:
+    """Presets and rules, at the smallest size."""
+    found = said("bench_decide.py", "--sizes", 1, "--ticks", 2)["200x100"]
+    assert {"steady:balanced", "mwf"} <= set(found)
+    assert all(row["cpu_ms"] > 0 for row in found.values())
+
+
+def test_each_step_is_left_out_in_turn() -> None:
+    """Search and closing, at every δ."""
+    found = said("bench_ablation.py", "--seeds", 1, "--ticks", 2)
+    assert set(found) == {"5", "15", "25"}
+    assert "no closing" in found["15"]
+
+
+def test_decisions_are_held_against_the_bound() -> None:
+    """R is never below what no packing undercuts."""
+    small = ("--delta", 15, "--streams", 1, "--ticks", 3, "--every", 1, "--partitions", 20)
+    found = said("bench_certify.py", *small)["certify"]["delta"]["15"]
+    assert found["ratio_bound"] >= 1 - 1e-6
+
+
+def test_forecasts_are_compared_at_equal_consumers() -> None:
+    """What is kept is the measure of the others."""
+    found = said("bench_lookahead.py", "--seeds", 1, "--ticks", 6)
+    assert found["balanced"]["walk δ=15"]["kept_r_percent_of_kept"] == pytest.approx(100)
+
+
+def test_the_pictures_are_drawn(tmp_path: Path) -> None:
+    """Both pictures of the page, and the small example's figures."""
+    found = said("draw_deciding.py", "--folder", tmp_path, "--ticks", 2)
+    assert found["example"]["steady"]["r"] < found["example"]["bfd"]["r"]
+    assert all(p.read_bytes().startswith(b"\x89PNG") for p in tmp_path.iterdir())
+    assert len(list(tmp_path.iterdir())) == 2
