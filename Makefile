@@ -4,7 +4,7 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 PACKAGES := assignor consumer_sdk sidecar cli
 
-.PHONY: demo test check bench bench-assign faults simulate-faults clean help
+.PHONY: demo test check bench bench-assign bench-bounce bench-latency faults simulate-faults clean help
 
 help: ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort
@@ -39,7 +39,7 @@ build/types: ## links that give the static checkers the installed names
 	@mkdir -p build/types/trimtab
 	@for p in $(PACKAGES); do ln -sfn ../../../$$p build/types/trimtab/$$p; done
 
-bench: .venv/.dev ## measured comparisons; each ends with one line RESULT {json}
+bench: .venv/.dev ## measured comparisons, short versions; each ends with one line RESULT {json}
 	@for b in benchmarks/bench_*.py; do $(BIN)/python $$b || exit 1; done
 
 bench-assign: .venv/.dev ## assigning in a rebalance, beside Kafka's, kafka-python's and aiokafka's assignors
@@ -53,6 +53,12 @@ faults: .venv/.dev ## faults on real parts, N of them as SEED says; every record
 
 simulate-faults: .venv/.dev ## N simulated histories with faults, from SEED on; N=1 tells one step by step
 	@PYTHONPATH=tests $(BIN)/python -m simulation --histories $(N) --seed $(SEED)
+
+bench-bounce: .venv/.dev ## rolling bounce: what partitions wait, beside Java's consumer; three runs, 20 minutes
+	@$(BIN)/python benchmarks/bench_bounce.py --runs 3 --plot docs/bench-bounce.png
+
+bench-latency: .venv/.dev ## produced to handled by heuristic, live, beside Kafka's range; half an hour
+	@$(BIN)/python benchmarks/bench_latency.py --seconds 90 --match --plot docs/bench-latency.png
 
 clean: ## remove what make has built here
 	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis out demo-out

@@ -48,7 +48,7 @@ def listen(commands: "SimpleQueue[str]") -> None:
 
 
 def handle(consumer: Consumer, log: IO[str], number: str) -> Iterator[int]:
-    """Read for ever, as Java's `poll` does: wait for a record, take what there is; yield how many."""
+    """Read for ever, yield how many: wait for a record, take what there is, as Java's `poll`."""
     while True:
         first = consumer.poll(0.05)
         messages = [first, *consumer.consume(500, timeout=0)] if first else []
