@@ -103,7 +103,9 @@ class Round:
 
     def data(self, member: str) -> PlacementData:
         """User data of one member's assignment."""
-        return PlacementData(self.decision, group_by_topic(self.shares[member].promised))
+        shares = self.shares
+        more = any(share.promised for share in shares.values())
+        return PlacementData(self.decision, group_by_topic(shares[member].promised), more)
 
     def encode(self, *, eager: bool = False) -> dict[str, bytes]:
         """Return each member's ConsumerProtocolAssignment.

@@ -25,6 +25,7 @@ from typing import Any, Final, Self, TypeAlias
 from confluent_kafka import KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as RawPartition
 from kafka.errors import KafkaError as KafkaPythonError
+from kafka.errors import RebalanceInProgressError
 
 from trimtab.assignor.clock import Clock, SystemClock
 from trimtab.assignor.errors import TrimtabError
@@ -376,7 +377,9 @@ class Consumer(Queries):
         if error is None:
             self._book.on_committed(positions)
         else:
-            passing = isinstance(error, KafkaPythonError) and error.retriable  # the next one tells
+            passing = isinstance(error, KafkaPythonError) and (
+                error.retriable or isinstance(error, RebalanceInProgressError)
+            )  # the next one tells
             log.log(
                 logging.DEBUG if passing and self._settings.auto_commit else logging.WARNING,
                 "commit of %d partitions failed: %s",

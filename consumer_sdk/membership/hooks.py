@@ -61,20 +61,19 @@ def contact(consumer: Any) -> Contact:
 
 
 class CloseBeats(Heartbeat):  # type: ignore[misc] # kafka-python has no types
-    """Heartbeats that follow a join closely, then ever less, up to the usual interval.
+    """Heartbeats that, once hastened, follow closely, then ever less, up to the usual interval.
 
     A cooperative move takes two rounds, and members learn of the second by a heartbeat. This way
     they wait for it a third as long as the revocation took at most, not a heartbeat's interval. It
-    costs some twelve requests a member and rebalance.
+    costs some twelve requests a member and move.
     """
 
     def __init__(self, usual: Heartbeat) -> None:
         super().__init__(**usual.config)
         self._usual_ms: float = usual.config["heartbeat_interval_ms"]
 
-    def reset_timeouts(self) -> None:
-        """Begin anew; this is called when a join has ended."""
-        super().reset_timeouts()
+    def hasten(self) -> None:
+        """Begin to follow closely."""
         self.config["heartbeat_interval_ms"] = min(FIRST_BEAT_MS, self._usual_ms)
 
     def sent_heartbeat(self) -> None:
@@ -84,10 +83,15 @@ class CloseBeats(Heartbeat):  # type: ignore[misc] # kafka-python has no types
         self.config["heartbeat_interval_ms"] = min(longer, self._usual_ms)
 
 
-def beat_closely(consumer: Any) -> None:
-    """Make heartbeats follow each join closely; before the first one only."""
+def beat_closely(consumer: Any) -> Callable[[], None]:
+    """Return what makes heartbeats follow closely; made before the first join, called at its end.
+
+    On the I/O thread, before the heartbeats go on.
+    """
     coordinator = consumer._coordinator
     coordinator.heartbeat = CloseBeats(coordinator.heartbeat)
+    hasten: Callable[[], None] = coordinator.heartbeat.hasten
+    return hasten
 
 
 def watch_heartbeats(consumer: Any, news: Event, fenced: Event) -> None:

@@ -20,7 +20,7 @@ listener; the application's thread takes events from `inbox` and commits. The ru
 import logging
 import re
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import inf
 from threading import Event, Thread
 from typing import Any, Final
@@ -39,7 +39,7 @@ from kafka.errors import (
 from kafka.errors import KafkaError as KafkaPythonError
 
 from trimtab.assignor.clients.kafka_python import TrimtabAssignor
-from trimtab.assignor.clients.leading import log_round
+from trimtab.assignor.clients.leading import log_round, placement_data
 from trimtab.assignor.clock import Clock
 from trimtab.assignor.model import TopicPartition
 from trimtab.assignor.rebalance import Round, View
@@ -106,7 +106,7 @@ class Member:
         self.client = _connect(settings, self._assignor)
         hooks.lead_on_bytes(self.client, self._assignor.name)
         hooks.watch_membership(self.client, self._on_calm, self._on_loss)
-        hooks.beat_closely(self.client)
+        self._assignor.hasten = hooks.beat_closely(self.client)
         self._fenced = Event()
         self._news = Event()  # set after what caused it: the thread's next turn comes at once
         hooks.watch_heartbeats(self.client, self._news, self._fenced)
@@ -303,7 +303,8 @@ class Member:
 class _TimedAssignor(TrimtabAssignor):
     """Knows when the join was asked for that has been answered last: from then on we are known.
 
-    `rounds` counts the assignments that it was told, `told` is when it was told the last.
+    `rounds` counts the assignments that it was told, `told` is when it was told the last; `hasten`
+    is called when another round is to follow.
     """
 
     def __init__(self, clock: Clock, *settings: Any, **more: Any) -> None:
@@ -312,6 +313,7 @@ class _TimedAssignor(TrimtabAssignor):
         self._asked = self.joined = clock.monotonic()
         self.told = -inf
         self.rounds = 0
+        self.hasten: Callable[[], None] = lambda: None
 
     def metadata(self, topics: Iterable[str]) -> Any:
         """Note the time; this is called just before each JoinGroup is sent."""
@@ -323,6 +325,8 @@ class _TimedAssignor(TrimtabAssignor):
         self.joined = self._asked
         self.told = self._clock.monotonic()
         self.rounds += 1
+        if placement_data(assignment.user_data).more:
+            self.hasten()
         super().on_assignment(assignment, generation)
 
     def assign(self, cluster: Any, members: Sequence[Any]) -> dict[str, bytes]:

@@ -1,4 +1,4 @@
-"""Heartbeats after a join, and what librdkafka is told before a partition is begun."""
+"""Heartbeats between two rounds, and what librdkafka is told before a partition is begun."""
 
 from typing import Any
 
@@ -14,9 +14,9 @@ from trimtab.consumer_sdk.membership.hooks import CloseBeats
 
 
 def beats(usual_ms: int, count: int) -> list[float]:
-    """Return the intervals, in ms, that follow a join."""
+    """Return the intervals, in ms, that follow a round after which there is another."""
     heartbeat = CloseBeats(Heartbeat(heartbeat_interval_ms=usual_ms, session_timeout_ms=45_000))
-    heartbeat.reset_timeouts()
+    heartbeat.hasten()
     intervals: list[float] = []
     for _ in range(count):
         intervals.append(heartbeat.config["heartbeat_interval_ms"])
@@ -24,7 +24,7 @@ def beats(usual_ms: int, count: int) -> list[float]:
     return intervals
 
 
-def test_heartbeats_follow_a_join_closely_and_then_ever_less() -> None:
+def test_heartbeats_follow_closely_and_then_ever_less() -> None:
     """The second round of a move is noticed after a third of what the revocation took, at most."""
     intervals = beats(250, 20)
     assert intervals[0] == 10

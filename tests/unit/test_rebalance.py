@@ -5,12 +5,13 @@ from collections.abc import Iterable
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
 
 from trimtab.assignor import registry
 from trimtab.assignor.control import GroupPlan
 from trimtab.assignor.model import Load, Policy, TopicPartition
 from trimtab.assignor.rebalance import Joined, Round, View, lead
-from trimtab.assignor.userdata import MemberData
+from trimtab.assignor.userdata import MemberData, PlacementData
 
 PARTITIONS = [TopicPartition("t", n) for n in range(8)]
 BLIND = View(Load())
@@ -64,6 +65,21 @@ def test_the_second_round_completes_the_first() -> None:
     assert not second.fresh
     assert group.owned == promised
     assert group.everything() == PARTITIONS
+
+
+def test_everybody_is_told_whether_another_round_follows() -> None:
+    """It follows as long as something is withheld, and all must come to it."""
+    group = Group("a")
+    group.round()
+    group.join("b")
+    for more in (True, False):
+        outcome = group.round()
+        told = [
+            PlacementData.decode(ConsumerProtocolAssignment.decode(sent).user_data)
+            for sent in outcome.encode().values()
+        ]
+        assert {data.more for data in told} == {more}
+        assert told == [outcome.data(name) for name in "ab"]
 
 
 def test_a_round_in_between_keeps_the_promise() -> None:

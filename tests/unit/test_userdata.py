@@ -33,7 +33,7 @@ def test_member_data_survives_the_way(data: MemberData) -> None:
     assert MemberData.decode(data.encode()).encode() == data.encode()
 
 
-@given(st.builds(PlacementData, st.text(max_size=8), grouped))
+@given(st.builds(PlacementData, st.text(max_size=8), grouped, st.booleans()))
 def test_placement_data_survives_the_way(data: PlacementData) -> None:
     """Decoding what was encoded gives the same value."""
     assert PlacementData.decode(data.encode()) == data
