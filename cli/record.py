@@ -2,39 +2,33 @@
 
 Speeds are those that a sidecar publishes; where none does, they are measured. A tick is one window
 of theirs. The file is a whole stream after every tick, so however the recording ends, what there is
-can be used. A partition whose speed is unknown is away in that tick.
+can be used (`trimtab.cli.stream_file`, which also tells what becomes of unknown speeds).
 """
 
-import json
-import os
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, Protocol
 
 import typer
 
 from trimtab.assignor.errors import SettingError
 from trimtab.cli.sidecar import pairs
+from trimtab.cli.stream_file import Speeds, StreamFile
 
 if TYPE_CHECKING:
     from trimtab.assignor.clock import Clock
     from trimtab.assignor.control import PartitionSpeed, WriteSpeeds
-    from trimtab.assignor.model import TopicPartition
     from trimtab.sidecar.monitor import Monitor
     from trimtab.sidecar.settings import Settings
     from trimtab.sidecar.topics import ControlTopics
-
-Rates: TypeAlias = "Mapping[TopicPartition, float]"
 
 LOOKS: Final = 5
 """Looks at the group, or at what is published, in one window."""
 
 EARLY: Final = 0.9
 """Share of a window after which newer speeds are a new tick: turns are not to the millisecond."""
-
-END: Final = b"\n]\n"
 
 
 def record(  # noqa: PLR0913 - typer: one parameter an option
@@ -74,23 +68,36 @@ def record(  # noqa: PLR0913 - typer: one parameter an option
 
     clock = SystemClock()
     with closing(Monitor(settings, clock)) as monitor:
-        speeds = _speeds(settings, monitor, ControlTopics(settings, monitor.brokers.admin), clock)
-        file = _File(out)
+        board = ControlTopics(settings, monitor.brokers.admin)
+        origin = _origin(settings, monitor, board, clock)
+        if seconds < origin.window:
+            raise SettingError(
+                f"--duration {duration!r} is less than one tick ({origin.window:g} s, "
+                f"{origin.says}); record for longer, or with a smaller --window"
+            )
+        file = StreamFile(out, origin.window)
         try:
-            _follow(speeds, file, seconds, clock, waiter())
+            follow(origin, file, seconds, clock, waiter())
         finally:
             file.close()
-    _report(file, speeds)
+    _report(file, origin)
 
 
-class Speeds(Protocol):
+class Tick(NamedTuple):
+    """Speeds as of `at` seconds."""
+
+    at: float
+    speeds: Speeds
+
+
+class Origin(Protocol):
     """Where ticks come from; `window` seconds is what one lasts."""
 
     window: float
     says: str
 
-    def look(self) -> "Rates | None":
-        """Look again: return a tick in bytes/s if one is complete. Raises PeerError."""
+    def look(self) -> Tick | None:
+        """Look again: return a tick if one is complete. Raises PeerError."""
         ...
 
 
@@ -104,7 +111,7 @@ class _Published:
     latest: float  # seconds since the epoch, of the last tick
     says: str = "published by a sidecar"
 
-    def look(self) -> "Rates | None":
+    def look(self) -> Tick | None:
         """Return what was published since the last tick, once a window has passed."""
         found = self.board.speeds()
         newest = max((s.time for s in found.values()), default=self.latest)
@@ -112,14 +119,13 @@ class _Published:
             return None
         self.latest = newest
         meant = self.topics(found)
-        return _rates(
-            {
-                (topic, number): speed
-                for topic, speeds in found.items()
-                if topic in meant and speeds.time > newest - EARLY * self.window
-                for number, speed in speeds.partitions.items()
-            }
-        )
+        speeds = {
+            (topic, number): speed
+            for topic, speeds in found.items()
+            if topic in meant and speeds.time > newest - EARLY * self.window
+            for number, speed in speeds.partitions.items()
+        }
+        return Tick(newest, _written(speeds))
 
 
 @dataclass(slots=True)
@@ -128,67 +134,29 @@ class _Measured:
 
     monitor: "Monitor"
     window: float
+    clock: "Clock"
     says: str = "measured"
-    _looks: int = 0
+    latest: float | None = None  # monotonic seconds, of the last tick, or of the first look
 
-    def look(self) -> "Rates | None":
-        """Measure; every `LOOKS`-th time a window is full.
+    def look(self) -> Tick | None:
+        """Measure, and return what was found once a window has passed.
 
         Raises KafkaAway if nobody answers, BadSetting if at first there is nothing to measure.
         """
         from trimtab.sidecar.errors import BadSetting, KafkaAway  # noqa: PLC0415 - loaded by now
 
-        seen = self.monitor.measure()
+        seen, now = self.monitor.measure(), self.clock.monotonic()
         if not seen.speeds and seen.trouble:
             raise KafkaAway("; ".join(seen.trouble))
-        if not seen.speeds and not self._looks:
+        if not seen.speeds and self.latest is None:
             raise BadSetting(
                 "the group reads nothing and never committed; is its name right? "
                 "Name its topics (--topics) if it is new"
             )
-        self._looks += 1
-        return _rates(seen.speeds) if self._looks > 1 and self._looks % LOOKS == 1 else None
-
-
-@dataclass(slots=True)
-class _File:
-    """The stream file: begun at once, a whole stream after every tick."""
-
-    path: Path
-    ticks: int = 0
-    partitions: set["TopicPartition"] = field(default_factory=set)
-    total: float = 0.0  # bytes/s, over all ticks
-    _file: Any = None
-
-    def __post_init__(self) -> None:
-        try:
-            self._file = self.path.open("xb")
-        except FileExistsError:
-            raise SettingError(
-                f"--out: {self.path} is there already; remove it or choose another name"
-            ) from None
-        except OSError as error:
-            raise SettingError(f"--out: {self.path} cannot be written: {error.strerror}") from error
-
-    def add(self, rates: "Rates") -> None:
-        """Append a tick and make it safe."""
-        tick: dict[str, dict[str, float]] = {}
-        for (topic, number), rate in sorted(rates.items()):
-            tick.setdefault(topic, {})[str(number)] = round(rate, 3)
-        if self.ticks:
-            self._file.seek(-len(END), os.SEEK_END)
-        begin = b",\n" if self.ticks else b"[\n"
-        self._file.write(begin + json.dumps(tick, separators=(",", ":")).encode() + END)
-        self._file.flush()
-        self.ticks += 1
-        self.partitions |= set(rates)
-        self.total += sum(rates.values())
-
-    def close(self) -> None:
-        """Close it; a file without a tick is removed."""
-        self._file.close()
-        if not self.ticks:
-            self.path.unlink()
+        if self.latest is not None and now < self.latest + EARLY * self.window:
+            return None
+        first, self.latest = self.latest is None, now
+        return None if first else Tick(now, _written(seen.speeds))
 
 
 def _settings(
@@ -210,9 +178,9 @@ def _settings(
     return load(config, given), duration
 
 
-def _speeds(
+def _origin(
     settings: "Settings", monitor: "Monitor", board: "ControlTopics", clock: "Clock"
-) -> Speeds:
+) -> Origin:
     """Return the sidecar's speeds if it published some lately, else our own."""
     from trimtab.sidecar.monitor import matching  # noqa: PLC0415 - loaded by now
     from trimtab.sidecar.survey import FRESH  # noqa: PLC0415 - as above
@@ -223,16 +191,21 @@ def _speeds(
     published: list[WriteSpeeds] = list(board.speeds().values())
     newest = max(published, key=lambda s: s.time, default=None)
     if newest is None or newest.time < clock.wall() - FRESH:
-        return _Measured(monitor, settings.window)
+        return _Measured(monitor, settings.window, clock)
     return _Published(board, meant, newest.window, newest.time)
 
 
-def _follow(
-    speeds: Speeds, file: _File, seconds: float, clock: "Clock", wait: Callable[[float], bool]
+def follow(
+    origin: Origin,
+    file: StreamFile,
+    seconds: float,
+    clock: "Clock",
+    wait: Callable[[float], bool],
 ) -> None:
-    """Add ticks until the time is up or a signal comes, and show how far it is.
+    """Add ticks until the time is up or a signal comes (`wait` tells), and show how far it is.
 
-    A broker that is away costs the ticks of that time, no more; one that never answers is an error.
+    A broker that is away costs the ticks of that time, which are filled in, and it is said; one
+    that never answers is an error.
     """
     from rich.console import Console  # noqa: PLC0415 - keeps --help fast
     from rich.progress import Progress  # noqa: PLC0415 - as above
@@ -240,52 +213,57 @@ def _follow(
     from trimtab.assignor.errors import PeerError  # noqa: PLC0415 - as above
 
     console = Console(stderr=True)
-    begun, pause = clock.monotonic(), speeds.window / LOOKS
+    begun, pause, answered = clock.monotonic(), origin.window / LOOKS, False
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("recording", total=seconds)
-        looks = 0
         while True:
             try:
-                rates = speeds.look()
+                tick, answered = origin.look(), True
             except PeerError as error:
-                if not looks:
+                if not answered:
                     raise
                 console.print(f"trimtab: {error}; recording on", style="yellow")
-                rates = None
-            looks += 1
-            if rates is not None:
-                file.add(rates)
+                tick = None
+            lost = 0 if tick is None else file.add(tick.at, tick.speeds)
+            if lost:
+                console.print(f"trimtab: {_lost(lost)} recorded as before", style="yellow")
             now = clock.monotonic() - begun
-            bar.update(task, completed=now, description=f"{file.ticks} ticks, {speeds.says}")
-            rest = max(0.0, begun + looks * pause - clock.monotonic())
-            if now >= seconds - pause / 2 or wait(rest):
+            bar.update(task, completed=now, description=f"{file.ticks} ticks, {origin.says}")
+            if now >= seconds - pause / 2 or wait(pause - now % pause):
                 return
 
 
-def _rates(speeds: "Mapping[Any, PartitionSpeed]") -> Rates:
+def _lost(count: int) -> str:
+    return "1 tick was lost and is" if count == 1 else f"{count} ticks were lost and are"
+
+
+def _written(speeds: "Mapping[Any, PartitionSpeed]") -> Speeds:
     from trimtab.assignor.model import TopicPartition  # noqa: PLC0415 - numpy is slow to load
 
-    return {
-        TopicPartition(*name): speed.bytes_per_s
-        for name, speed in speeds.items()
-        if speed.bytes_per_s is not None
-    }
+    return {TopicPartition(*name): speed.bytes_per_s for name, speed in speeds.items()}
 
 
-def _report(file: _File, speeds: Speeds) -> None:
+def _report(file: StreamFile, origin: Origin) -> None:
     from trimtab.assignor.units import format_rate  # noqa: PLC0415 - keeps --help fast
 
     if not file.ticks:
         typer.secho(
-            f"trimtab: nothing was recorded: one tick takes {speeds.window:g} s; "
+            f"trimtab: nothing was recorded: one tick takes {origin.window:g} s; "
             "record for longer, or with a smaller --window",
             err=True,
             fg=typer.colors.RED,
         )
         raise typer.Exit(1)
+    if file.filled:
+        typer.echo(f"{file.filled} speeds were unknown: recorded as the last known ones", err=True)
     typer.echo(
-        f"{file.ticks} ticks of {speeds.window:g} s ({speeds.says}), "
-        f"{len(file.partitions)} partitions, {format_rate(file.total / file.ticks)} on average\n"
-        f'trimtab simulate --stream {file.path} --tick "{speeds.window:g} s" --recommend '
+        f"{_count(file.ticks, 'tick')} of {origin.window:g} s ({origin.says}), "
+        f"{_count(len(file.partitions), 'partition')}, "
+        f"{format_rate(file.total / file.ticks)} on average\n"
+        f'trimtab simulate --stream {file.path} --tick "{origin.window:g} s" --recommend '
         '--capacity "..."  # what one consumer sustains'
     )
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"

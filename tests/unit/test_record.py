@@ -1,0 +1,137 @@
+"""What a recording makes of gaps: unknown speeds, partitions that go, and ticks that are lost."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from trimtab.assignor import SettingError, Stream, TopicPartition
+from trimtab.assignor.errors import PeerError
+from trimtab.assignor.simulation import Setup, contender, simulate
+from trimtab.assignor.stream import parse
+from trimtab.cli.record import Tick, follow
+from trimtab.cli.stream_file import Speeds, StreamFile
+
+WINDOW = 30.0
+
+
+def seen(*speeds: float | None, first: int = 0) -> dict[TopicPartition, float | None]:
+    return {TopicPartition("t", first + n): speed for n, speed in enumerate(speeds)}
+
+
+def saved(path: Path, ticks: Sequence[tuple[float, Speeds]]) -> tuple[StreamFile, list[int]]:
+    """Record ticks; gives the file and how many lost ones each filled in."""
+    file = StreamFile(path, WINDOW)
+    lost = [file.add(at, speeds) for at, speeds in ticks]
+    file.close()
+    return file, lost
+
+
+def rows(path: Path) -> list[dict[str, float]]:
+    return [tick.get("t", {}) for tick in json.loads(path.read_text())]
+
+
+def read(path: Path) -> Stream:
+    return parse(path.read_bytes())
+
+
+def test_an_unknown_speed_is_the_last_known_one(tmp_path: Path) -> None:
+    """A partition that is still there keeps its speed; one never known is not there yet."""
+    out = tmp_path / "stream.json"
+    ticks = [seen(5, None), seen(None, 7), seen(6, None), seen(None, None)]
+    file, _ = saved(out, [(30.0 * n, tick) for n, tick in enumerate(ticks)])
+    assert rows(out) == [{"0": 5}, {"0": 5, "1": 7}, {"0": 6, "1": 7}, {"0": 6, "1": 7}]
+    assert file.filled == 4
+
+
+def test_a_partition_that_is_gone_is_away(tmp_path: Path) -> None:
+    """What is not looked at any more is written no speed, unlike what is unknown."""
+    out = tmp_path / "stream.json"
+    saved(out, [(0, seen(5, 7)), (30, seen(5))])
+    assert rows(out) == [{"0": 5, "1": 7}, {"0": 5}]
+
+
+def test_nothing_is_recorded_before_anything_is_known(tmp_path: Path) -> None:
+    """A first tick without any speed would make every partition new in the next one."""
+    out = tmp_path / "stream.json"
+    file, _ = saved(out, [(0, seen(None, None)), (30, seen(1, 2))])
+    assert (file.ticks, rows(out)) == (1, [{"0": 1, "1": 2}])
+
+
+@pytest.mark.parametrize(("gap", "lost"), [(27, 0), (42, 0), (60, 1), (121, 3)])
+def test_lost_ticks_are_filled_in(tmp_path: Path, gap: float, lost: int) -> None:
+    """Two ticks that are far apart are not joined: those between repeat the first."""
+    out = tmp_path / "stream.json"
+    _, told = saved(out, [(100, seen(5)), (100 + gap, seen(9))])
+    assert told == [0, lost]
+    assert rows(out) == [*([{"0": 5}] * (1 + lost)), {"0": 9}]
+
+
+def test_gaps_make_nothing_late(tmp_path: Path) -> None:
+    """A steady load in which single speeds are unknown now and then is read without lateness."""
+    out = tmp_path / "stream.json"
+    ticks = [seen(*(None if t == 9 * (n + 1) else 20.0 for n in range(12))) for t in range(60)]
+    saved(out, [(30.0 * n, tick) for n, tick in enumerate(ticks)])
+    run = simulate(contender("mbf"), read(out), Setup())
+    assert (run.late.sum(), run.moved.sum()) == (0, 0)
+
+
+def test_a_file_that_exists_is_kept(tmp_path: Path) -> None:
+    """No recording overwrites another."""
+    out = tmp_path / "stream.json"
+    out.write_text("mine")
+    with pytest.raises(SettingError, match="is there already"):
+        StreamFile(out, WINDOW)
+    assert out.read_text() == "mine"
+
+
+class Clock:
+    """A clock that waits by being told to."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    wall = monotonic
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+    def wait(self, seconds: float) -> bool:
+        self.sleep(seconds)
+        return False
+
+
+class Answers:
+    """An origin whose brokers are away for a while."""
+
+    window = WINDOW
+    says = "given"
+
+    def __init__(self, clock: Clock, away: tuple[float, float]) -> None:
+        self._clock, self._away = clock, away
+        self._next = WINDOW
+
+    def look(self) -> Tick | None:
+        now = self._clock.now
+        if self._away[0] <= now <= self._away[1]:
+            raise PeerError("nobody answers")
+        if now < self._next - 1e-6:
+            return None
+        self._next = now + WINDOW
+        return Tick(now, seen(now))
+
+
+def test_an_outage_is_told_and_filled(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """While nobody answers nothing ends; what is lost is said and stands in the file."""
+    clock, out = Clock(), tmp_path / "stream.json"
+    file = StreamFile(out, WINDOW)
+    follow(Answers(clock, (85, 130)), file, 200, clock, clock.wait)
+    file.close()
+    assert [round(row["0"]) for row in rows(out)] == [30, 60, 60, 132, 162, 192]
+    said = capsys.readouterr().err
+    assert "nobody answers; recording on" in said
+    assert "1 tick was lost and is recorded as before" in said
