@@ -32,24 +32,29 @@ def _table(known: tuple[str, ...]) -> None:
     from rich.console import Console  # noqa: PLC0415 - keeps --help fast
     from rich.table import Table  # noqa: PLC0415 - keeps --help fast
 
-    table = Table("name", "what it does", "counts", "settles", "source")
+    table = Table("name", "what it does", "presets", "counts", "settles", "source")
     for name in known:
         table.add_row(name, *_row(name))
     console = Console()
     console.print(table)
-    console.print("counts: decides how many consumers; settles: moves nothing when nothing changed")
+    console.print(
+        "presets: chosen as name:preset; counts: decides how many consumers; "
+        "settles: moves nothing when nothing changed"
+    )
 
 
-def _row(name: str) -> tuple[str, str, str, str]:
+def _row(name: str) -> tuple[str, ...]:
     from trimtab.assignor.errors import TrimtabError  # noqa: PLC0415 - keeps --help fast
     from trimtab.assignor.registry import get  # noqa: PLC0415 - numpy is slow to load
 
     try:
         entry = get(name)
     except TrimtabError as error:
-        return (str(error), "", "", "")
+        return (str(error),)
+    number = ["or a number"] if entry.tuned else []
     return (
         entry.summary,
+        ", ".join([*entry.presets, *number]),
         "yes" if entry.counts else "no",
         "yes" if entry.settles else "no",
         entry.source,

@@ -3,19 +3,27 @@
 Give it a name with an entry point, and every setting that takes a heuristic takes yours:
 
     [project.entry-points."trimtab.heuristics"]
-    round-robin = "my_package:round_robin"
+    round-robin = "my_package:ROUND_ROBIN"
 """
 
 import numpy as np
 
-from trimtab.assignor import Group, Member, Problem, TopicPartition
+from trimtab.assignor import NOBODY, Group, Heuristic, Member, Problem, TopicPartition
 from trimtab.assignor.model import IntArray
 
 
 def round_robin(problem: Problem) -> IntArray:
-    """Deal partitions out in turn, whatever they weigh; shape (P,)."""
-    members = len(problem.capacity)
-    return np.arange(len(problem.weight), dtype=np.int32) % members
+    """Deal each topic's partitions out in turn to its subscribers; shape (P,)."""
+    bins = np.full(len(problem.weight), NOBODY, dtype=np.int32)
+    for topic, subscribed in enumerate(problem.subscribed):
+        readers, items = np.flatnonzero(subscribed), np.flatnonzero(problem.topic == topic)
+        if len(readers):
+            bins[items] = readers[np.arange(len(items)) % len(readers)]
+    return bins
+
+
+# Whatever they weigh: it cannot tell how many members there should be, and is never asked to.
+ROUND_ROBIN = Heuristic("round-robin", round_robin, "in turn", "this example", counts=False)
 
 
 def main() -> None:
@@ -28,7 +36,7 @@ def main() -> None:
     placed = round_robin(
         Problem(
             weight=np.ones(len(group.partitions)),
-            owner=np.full(len(group.partitions), -1, dtype=np.int32),
+            owner=np.full(len(group.partitions), NOBODY, dtype=np.int32),
             topic=np.zeros(len(group.partitions), dtype=np.int32),
             lag=np.zeros(len(group.partitions)),
             capacity=np.full(len(group.members), 10.0),

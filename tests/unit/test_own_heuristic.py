@@ -1,0 +1,56 @@
+"""The heuristic of examples/, brought by an entry point as a package brings it."""
+
+import json
+from importlib.metadata import EntryPoint, EntryPoints
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trimtab.assignor import Group, Load, Member, Policy, TopicPartition, place, registry, size
+from trimtab.cli.main import main
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+WALK = ("simulate", "--random-walk", "5", "--ticks", "9", "--partitions", "9", "--format", "json")
+
+
+@pytest.fixture(autouse=True)
+def example(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bring the example as "round-robin"."""
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    found = EntryPoints(
+        [EntryPoint("round-robin", "own_heuristic:ROUND_ROBIN", registry.GROUP)],
+    )
+    monkeypatch.setattr(registry, "entry_points", lambda group: found.select(group=group))
+
+
+def simulated(capsys: pytest.CaptureFixture[str], *names: str) -> Any:
+    assert main([*WALK, "--heuristic", *names]) == 0
+    return json.loads(capsys.readouterr().out)["heuristics"]
+
+
+def test_it_is_simulated_beside_the_others(capsys: pytest.CaptureFixture[str]) -> None:
+    """It gets as many members as the load needs, and spoils nobody's score."""
+    both = simulated(capsys, "mbf", "bfd", "round-robin")
+    without = simulated(capsys, "mbf", "bfd")
+    assert both.pop("round-robin")["summary"]["cbs_percent"] is None
+    assert both == without
+
+
+def test_it_places_and_is_sized() -> None:
+    """With members it deals among those that subscribe; without any they are added for it."""
+    here, other = frozenset({"t"}), frozenset({"u"})
+    names = tuple(TopicPartition("t", n) for n in range(4))
+    members = (Member("a", here), Member("b", here), Member("c", other))
+    load, policy = Load(dict.fromkeys(names, 10.0)), Policy("round-robin", capacity=20.0)
+    held = place(Group(members, names), load, policy).assignment
+    assert held == {"a": names[::2], "b": names[1::2], "c": ()}
+    assert size(Group((), names), load, policy).consumers == 2
+
+
+def test_it_is_listed_with_its_promises(capsys: pytest.CaptureFixture[str]) -> None:
+    """The list says that it does not count; of others which presets there are."""
+    assert main(["heuristics", "--verbose"]) == 0
+    said = capsys.readouterr().out
+    assert "round-robin" in said
+    assert "or a number" in " ".join(said.replace("│", " ").split())
