@@ -98,7 +98,7 @@ def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def lake(warehouse: Path) -> "Iterator[IcebergLake]":
+def iceberg(warehouse: Path) -> "Iterator[IcebergLake]":
     """The run's one Spark session, with the embedded catalog; `delta` shares it."""
     from trimtab.consumer_sdk.lake.config import SessionConfig  # noqa: PLC0415 - pyspark is slow
     from trimtab.consumer_sdk.lake.formats import needs  # noqa: PLC0415 - as above
@@ -119,19 +119,25 @@ def lake(warehouse: Path) -> "Iterator[IcebergLake]":
 
 
 @pytest.fixture(scope="session")
-def delta(lake: "IcebergLake", warehouse: Path) -> "DeltaLake":
+def delta(iceberg: "IcebergLake", warehouse: Path) -> "DeltaLake":
     """Delta tables in the same warehouse, by a session of their own in the same JVM."""
     from trimtab.consumer_sdk.lake.delta import DeltaLake  # noqa: PLC0415 - pyspark is slow
     from trimtab.consumer_sdk.lake.formats import hadoop_path  # noqa: PLC0415 - as above
 
-    session = lake.spark.newSession()
+    session = iceberg.spark.newSession()
     session.conf.set("spark.sql.defaultCatalog", "spark_catalog")
     return DeltaLake(session, hadoop_path(str(warehouse)))
 
 
 @pytest.fixture(scope="session")
-def spark(lake: "IcebergLake") -> "SparkSession":
-    return lake.spark
+def lake(iceberg: "IcebergLake") -> "IcebergLake":
+    """The lake of whoever does not ask for a format."""
+    return iceberg
+
+
+@pytest.fixture(scope="session")
+def spark(iceberg: "IcebergLake") -> "SparkSession":
+    return iceberg.spark
 
 
 @pytest.fixture

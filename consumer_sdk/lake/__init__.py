@@ -1,8 +1,8 @@
 """The lake sink: records of a consumer become rows of lake tables, each exactly once.
 
 `LakeWriter` is what an application uses. Inside: values and rules (`progress`, `positions`,
-`batches`, `names`, `config`), ports (`ports`), the flush (`fence`, `flush`, `stager`), Spark and
-Iceberg (`session`, `decode`, `shape`, `jvm`, `iceberg`).
+`batches`, `names`, `config`), ports (`ports`), the flush (`fence`, `flush`, `stager`), Spark
+(`session`, `decode`, `shape`, `jvm`), and the table formats (`iceberg`, `delta`).
 """
 
 from trimtab.consumer_sdk.lake.config import LakeConfig

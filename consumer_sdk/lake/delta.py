@@ -115,6 +115,10 @@ class DeltaLake(SparkLake):
             raise jvm.translate(error, f"warehouse {self._warehouse}") from error
         return sorted(".".join(place.rsplit("/", 2)[1:]) for place in found)
 
+    def place(self, namespace: str) -> str:
+        """Return the folder of a namespace's tables, for SQL that makes one: LOCATION."""
+        return f"{self._warehouse}/{namespace}"
+
     def _path(self, name: str) -> str:
         namespace, _, table = name.partition(".")
         if "." in table:
@@ -122,7 +126,7 @@ class DeltaLake(SparkLake):
                 f"table {name!r}: with lake.format=delta a name has two parts, like lake.orders; "
                 "it is the folder lake/orders of lake.warehouse"
             )
-        return f"{self._warehouse}/{namespace}/{table}"
+        return f"{self.place(namespace)}/{table}"
 
     def _make(self, path: str, frame: DataFrame, parts: Parts) -> None:
         maker = java(self.spark).io.delta.tables.DeltaTable.createIfNotExists(
@@ -142,7 +146,7 @@ class DeltaLake(SparkLake):
         if name in self._named:
             return
         namespace = name.partition(".")[0]
-        folder, path = f"{self._warehouse}/{namespace}", self._path(name)
+        folder, path = self.place(namespace), self._path(name)
         for statement in (
             f"CREATE NAMESPACE IF NOT EXISTS {namespace} LOCATION {_text(folder)}",
             f"CREATE TABLE IF NOT EXISTS {name} USING delta LOCATION {_text(path)}",

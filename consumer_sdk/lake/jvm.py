@@ -34,6 +34,9 @@ _RACED: Final = re.compile(
 _FENCED: Final = re.compile(
     r"Snapshot ancestry validation failed|Found (new )?conflicting|Missing required files to delete"
 )
+_REFUSED: Final = re.compile(
+    r"NOT_NULL_ASSERT_VIOLATION|DELTA_NOT_NULL_CONSTRAINT_VIOLATED|DELTA_VIOLATE_CONSTRAINT"
+)
 _UNKNOWN: Final = re.compile(r"\.CommitStateUnknownException$")
 _MISSING: Final = re.compile(r"\.NoSuch(Table|Namespace|IcebergTable)Exception$")
 _AWAY: Final = re.compile(
@@ -56,9 +59,9 @@ _KINDS: Final[tuple[tuple[Callable[[str, str], Any], type[TrimtabError], str], .
     (lambda name, _: _RACED.search(name), CommitRaced, "another writer was faster"),
     (lambda _, message: _FENCED.search(message), CommitRaced, "another writer was faster"),
     (
-        lambda _, message: "NOT_NULL_ASSERT_VIOLATION" in message,
+        lambda _, message: _REFUSED.search(message),
         TableMismatch,
-        "a row lacks a value that the table requires",
+        "a row lacks a value that the table requires, or has one that it does not take",
     ),
     (lambda name, _: _AWAY.search(name), LakeUnavailable, "catalog or storage do not answer"),
 )

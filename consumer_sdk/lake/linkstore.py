@@ -35,15 +35,21 @@ def load(root: Any) -> None:
     loader = root.java.lang.Thread.currentThread().getContextClassLoader()
     if _known(loader):
         return
-    compiler = root.org.codehaus.janino.SimpleCompiler()
-    compiler.setParentClassLoader(loader)
-    compiler.cook((files("trimtab.consumer_sdk.lake") / _SOURCE).read_text())
+    compiler = compiled(root, loader)
     with tempfile.TemporaryDirectory(prefix="trimtab-") as folder:
         file = Path(folder, *CLASS.split(".")).with_suffix(".class")
         file.parent.mkdir()
         file.write_bytes(bytes(compiler.getBytecodes()[CLASS]))
         loader.addURL(root.java.net.URL(f"{Path(folder).as_uri()}/"))
         loader.loadClass(CLASS)  # now, while the file is there
+
+
+def compiled(root: Any, loader: Any) -> Any:
+    """Return Janino's compiler with the class in it; `loader` knows Delta's classes."""
+    compiler = root.org.codehaus.janino.SimpleCompiler()
+    compiler.setParentClassLoader(loader)
+    compiler.cook((files("trimtab.consumer_sdk.lake") / _SOURCE).read_text())
+    return compiler
 
 
 def _known(loader: Any) -> bool:

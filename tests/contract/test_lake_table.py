@@ -19,7 +19,7 @@ P, Q = TopicPartition("t", 0), TopicPartition("t", 1)
 MARKS = Marks({"g": {P: 3}})
 
 
-@pytest.fixture(params=["lake", "delta"], ids=["iceberg", "delta"])
+@pytest.fixture(params=["iceberg", "delta"])
 def formats(request: pytest.FixtureRequest) -> Any:
     """The lake of each format, by the name of its fixture."""
     return request.getfixturevalue(request.param)

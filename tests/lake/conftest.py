@@ -111,10 +111,10 @@ def fakes() -> SimpleNamespace:
 
 
 @pytest.fixture
-def lake(request: pytest.FixtureRequest, lake: IcebergLake) -> SparkLake:
+def lake(request: pytest.FixtureRequest, iceberg: IcebergLake) -> SparkLake:
     """The run's Iceberg lake; the Delta one where a test is parametrised so."""
     wanted = getattr(request, "param", "iceberg")
-    return request.getfixturevalue("delta") if wanted == "delta" else lake
+    return request.getfixturevalue("delta") if wanted == "delta" else iceberg
 
 
 @pytest.fixture

@@ -37,6 +37,8 @@ GOOD: dict[str, Any] = {
         ({"lake.transform": "nowhere"}, "module:function"),
         ({"lake.transform": "nowhere.at.all:f"}, "cannot be loaded"),
         ({"lake.catalog.name": "a-b"}, "not a plain name"),
+        ({"lake.format": "delt"}, "did you mean 'delta'"),
+        ({"lake.format": "delta", "lake.catalog.type": "rest"}, "lake.catalog.type: .* Iceberg"),
     ],
 )
 def test_a_bad_setting_is_named(change: dict[str, Any], told: str) -> None:

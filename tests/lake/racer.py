@@ -1,0 +1,59 @@
+"""One of several processes that race for the names of commits; a program of test_delta_log.
+
+Arguments: the log store's class, the folder, rounds, a file with a byte for each racer, its number.
+Prints one line: the rounds that it won.
+"""
+
+import json
+import mmap
+import os
+import sys
+from pathlib import Path
+
+import pyspark
+from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
+from py4j.protocol import Py4JJavaError
+
+from trimtab.consumer_sdk.lake import linkstore
+from trimtab.consumer_sdk.lake.config import SessionConfig
+from trimtab.consumer_sdk.lake.formats import needs
+
+
+def main(store: str, folder: str, rounds: int, board: str, number: int) -> None:
+    jars = [*needs(SessionConfig(warehouse=folder, format="delta")).fetch()]
+    classpath = ":".join([*map(str, jars), f"{Path(pyspark.__file__).parent}/jars/*"])
+    port = launch_gateway(classpath=classpath, die_on_exit=True, javaopts=["-Xmx256m"])
+    gateway = JavaGateway(gateway_parameters=GatewayParameters(port=port, auto_convert=True))
+    root = gateway.jvm
+    settings = root.org.apache.hadoop.conf.Configuration()
+    loader = root.java.lang.Thread.currentThread().getContextClassLoader()
+    if store == linkstore.CLASS:
+        loader = linkstore.compiled(root, loader).getClassLoader()
+    maker = loader.loadClass(store).getConstructors()[0]
+    made = maker.newInstance(_array(gateway, settings))
+    won = []
+    with Path(board).open("r+b") as file, mmap.mmap(file.fileno(), 0) as places:
+        for turn in range(rounds):
+            target = root.org.apache.hadoop.fs.Path(f"file:{folder}/{turn:020}.json")
+            lines = root.java.util.ArrayList([f"racer {number}"]).iterator()
+            places[number] = turn + 1
+            while min(places[:]) < turn + 1:  # all start at once: nobody sleeps
+                os.sched_yield()
+            try:
+                made.write(target, lines, False, settings)  # noqa: FBT003 - Delta's signature
+                won.append(turn)
+            except Py4JJavaError as error:
+                assert "FileAlreadyExists" in str(error.java_exception), error  # noqa: PT017
+    gateway.shutdown()
+    sys.stdout.write(json.dumps(won) + "\n")
+
+
+def _array(gateway: JavaGateway, only: object) -> object:
+    made = gateway.new_array(gateway.jvm.java.lang.Object, 1)
+    made[0] = only
+    return made
+
+
+if __name__ == "__main__":
+    store, folder, rounds, board, number = sys.argv[1:]
+    main(store, folder, int(rounds), board, int(number))
