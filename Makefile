@@ -21,7 +21,7 @@ help: ## what can be made
 	@$(PIP) install -c constraints.txt -e '.[lake,plot,aiokafka,certify,registry,dev]'
 	@touch $@
 
-demo: .venv/.run ## the whole path on an embedded broker: producers, steered consumers, Iceberg tables, the proof
+demo: .venv/.run ## the whole path on an embedded broker: producers, steered consumers, lake tables, the proof
 	@$(BIN)/trimtab demo
 
 test: .venv/.dev ## all tests, on a real broker and a real Spark session
