@@ -32,7 +32,7 @@ from trimtab.assignor.errors import TrimtabError
 from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk.bookkeeping import Bookkeeping, parting
 from trimtab.consumer_sdk.errors import ConsumerClosed
-from trimtab.consumer_sdk.fetching import rewind, starts, stop
+from trimtab.consumer_sdk.fetching import rewind, starts, stop, warm_up
 from trimtab.consumer_sdk.membership.events import (
     Assigned,
     Committed,
@@ -75,6 +75,7 @@ class Consumer(Queries):
         self._callbacks: dict[str, Callback | None] = {}
         self._started: list[RawPartition] | None = None
         self._suspended = False
+        self._trusted = False  # whether the coordinator has ever answered
         self._closed = False
         self._failure: TrimtabError | None = None
         self._next_commit = self._clock.monotonic() + self._settings.auto_commit_interval
@@ -100,6 +101,7 @@ class Consumer(Queries):
         if self._member is None:
             self._member = Member(self._settings, self._clock)
         self._member.start(topics)
+        warm_up(self._data, topics)
 
     def unsubscribe(self) -> None:
         """Leave the group; partitions are revoked first."""
@@ -251,9 +253,10 @@ class Consumer(Queries):
         if holds == self._suspended:
             self._suspended = not holds
             affected = [RawPartition(*p) for p in self._book.owned - self._book.paused]
-            if affected:
+            if affected and self._trusted:  # before the first answer nothing has fallen silent
                 log.warning("the group's coordinator %s", "answers again" if holds else _SILENT)
             (self._data.resume if holds else self._data.pause)(affected)
+        self._trusted |= holds
         return holds
 
     def _still_ours(self) -> bool:
@@ -302,8 +305,7 @@ class Consumer(Queries):
         now = self._clock.monotonic()
         if self._settings.auto_commit and now >= self._next_commit:
             self._next_commit = now + self._settings.auto_commit_interval
-            positions = self._book.to_commit(self._stored())
-            if positions:
+            if positions := self._book.to_commit(self._stored()):
                 self._member.commit_async(positions, self._book.tenure)
 
     def _take(self, event: MembershipEvent) -> None:
@@ -377,9 +379,8 @@ class Consumer(Queries):
         if error is None:
             self._book.on_committed(positions)
         else:
-            passing = isinstance(error, KafkaPythonError) and (
-                error.retriable or isinstance(error, RebalanceInProgressError)
-            )  # the next one tells
+            retriable = getattr(error, "retriable", False)  # then the next one tells
+            passing = retriable or isinstance(error, RebalanceInProgressError)
             log.log(
                 logging.DEBUG if passing and self._settings.auto_commit else logging.WARNING,
                 "commit of %d partitions failed: %s",

@@ -36,6 +36,20 @@ def starts(
     return [RawPartition(*key(p), offsets.get(key(p), OFFSET_INVALID)) for p in asked]
 
 
+def warm_up(data: DataConsumer, topics: Iterable[str]) -> None:
+    """Connect to the brokers and the coordinator while the group is being joined.
+
+    Else the first partitions would wait for it, which nobody reads meanwhile.
+    """
+    names = sorted(t for t in topics if not t.startswith("^"))
+    _know_leaders(data, set(names))
+    try:
+        if names:
+            data.committed([RawPartition(names[0], 0)], timeout=METADATA)
+    except KafkaException as error:
+        log.debug("coordinator: %s; librdkafka will ask again", error)
+
+
 def _know_leaders(data: DataConsumer, topics: set[str]) -> None:
     """Let librdkafka have the metadata of topics that are new to it.
 

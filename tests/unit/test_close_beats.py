@@ -9,7 +9,7 @@ from kafka.coordinator.heartbeat import Heartbeat
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk.bookkeeping import Bookkeeping
-from trimtab.consumer_sdk.fetching import starts
+from trimtab.consumer_sdk.fetching import starts, warm_up
 from trimtab.consumer_sdk.membership.hooks import CloseBeats
 
 
@@ -46,6 +46,7 @@ class Data:
     def __init__(self, *reads: str, silent: bool = False) -> None:
         self.reads, self.silent = reads, silent
         self.asked: list[str | None] = []
+        self.offsets: list[tuple[str, int]] = []
 
     def assignment(self) -> list[RawPartition]:
         return [RawPartition(topic, 0) for topic in self.reads]
@@ -56,6 +57,9 @@ class Data:
             raise KafkaException(KafkaError(KafkaError._TRANSPORT))
 
     def committed(self, partitions: list[RawPartition], timeout: float = 0) -> list[RawPartition]:  # noqa: ARG002 - the interface
+        if self.silent:
+            raise KafkaException(KafkaError(KafkaError._TRANSPORT))
+        self.offsets += [(p.topic, p.partition) for p in partitions]
         return partitions
 
 
@@ -76,7 +80,15 @@ def test_the_leaders_of_a_new_topic_are_known_before_it_is_begun(
     assert data.asked == asked
 
 
+def test_the_data_plane_connects_while_the_group_is_joined() -> None:
+    """It asks for metadata, and for an offset, which finds the coordinator."""
+    data: Any = Data()
+    warm_up(data, ["^pattern.*", "b", "a"])
+    assert (data.asked, data.offsets) == ([None], [("a", 0)])
+
+
 def test_partitions_begin_without_metadata_too() -> None:
     """Brokers that do not answer hold nothing up."""
     data: Any = Data(silent=True)
+    warm_up(data, ["a"])
     assert [p.topic for p in starts(data, Bookkeeping(), [TopicPartition("a", 0)])] == ["a"]
