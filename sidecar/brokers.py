@@ -1,34 +1,35 @@
-"""Questions to the brokers through confluent-kafka's admin client; every answer may be partial.
+"""Questions to the brokers through confluent-kafka; every answer may be partial.
 
 What does not answer in time is absent from the answer, and `trouble` says so: a broker that is
 away must neither stop the loop nor look like an idle partition.
+
+The group's coordinator is asked by the older calls, `list_groups` and a consumer's `committed`.
+The newer ones are not safe while brokers come and go (librdkafka 2.16, its issue 4605): asked while
+the broker is away they abort the process, or never hear of that group again.
 """
 
+import warnings
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from confluent_kafka import (
-    ConsumerGroupState,
-    ConsumerGroupTopicPartitions,
-    KafkaException,
-    admin,
-)
+from confluent_kafka import Consumer, KafkaException, admin
 from confluent_kafka import KafkaError as KafkaErrors
 from confluent_kafka import TopicPartition as RawPartition
 from confluent_kafka.admin import AdminClient
+from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.sidecar.observation import GroupState, GroupView, Reader
 
 STATES: Final = {
-    ConsumerGroupState.STABLE: GroupState.STABLE,
-    ConsumerGroupState.EMPTY: GroupState.EMPTY,
-    ConsumerGroupState.DEAD: GroupState.EMPTY,  # the broker forgot an empty group
-    ConsumerGroupState.PREPARING_REBALANCING: GroupState.REBALANCING,
-    ConsumerGroupState.COMPLETING_REBALANCING: GroupState.REBALANCING,
+    "Stable": GroupState.STABLE,
+    "Empty": GroupState.EMPTY,
+    "Dead": GroupState.EMPTY,  # the broker forgot an empty group
+    "PreparingRebalance": GroupState.REBALANCING,
+    "CompletingRebalance": GroupState.REBALANCING,
 }
 _SPECS: Any = admin  # OffsetSpec is documented, but not in the package's __all__
 LATEST: Final[Any] = _SPECS.OffsetSpec.latest()
@@ -77,8 +78,9 @@ class Brokers:
     """The cluster, asked about one group."""
 
     def __init__(self, client: Mapping[str, Any], group: str, timeout: float) -> None:
-        self._client = dict(client)
-        self._admin = AdminClient(self._client)
+        self._admin = AdminClient(dict(client))
+        self._reader = Consumer({**client, "group.id": group, "enable.auto.commit": False})
+        self._there: tuple[TopicPartition, ...] = ()
         self._group = group
         self._timeout = timeout
 
@@ -93,14 +95,14 @@ class Brokers:
             topics = self._admin.list_topics(timeout=self._timeout).topics
         except KafkaException as error:
             return Layout({}, (f"cluster metadata: {reason(error)}",))
-        return Layout(
-            {
-                TopicPartition(name, number): partition.leader
-                for name, topic in topics.items()
-                if topic.error is None
-                for number, partition in topic.partitions.items()
-            }
-        )
+        leaders = {
+            TopicPartition(name, number): partition.leader
+            for name, topic in topics.items()
+            if topic.error is None
+            for number, partition in topic.partitions.items()
+        }
+        self._there = tuple(leaders)
+        return Layout(leaders)
 
     def ends(self, partitions: Iterable[TopicPartition]) -> Offsets:
         """Return the offset after the last record of each partition."""
@@ -113,30 +115,22 @@ class Brokers:
     def group(self) -> tuple[GroupView, tuple[str, ...]]:
         """Return the group as its coordinator describes it."""
         try:
-            asked = self._admin.describe_consumer_groups(
-                [self._group], request_timeout=self._timeout
-            )
-            described = self._wait(asked[self._group])
+            described = self._described()
         except KafkaException as error:
-            if _code(error) == KafkaErrors.GROUP_ID_NOT_FOUND:
-                return GroupView(GroupState.EMPTY), ()
-            self._renew(error)
             return GroupView(), (f"group {self._group}: {reason(error)}",)
+        if described is None:
+            return GroupView(GroupState.EMPTY), ()
         state = STATES.get(described.state, GroupState.UNKNOWN)
         readers = sorted((_reader(m) for m in described.members), key=lambda r: r.id)
         return GroupView(state, tuple(readers)), ()
 
     def commits(self) -> Commits:
-        """Return what the group has committed, for all topics it ever read."""
+        """Return what the group has committed, for all topics that there are."""
+        there = self._there or tuple(self.layout().leaders)
         try:
-            asked = self._admin.list_consumer_group_offsets(
-                [ConsumerGroupTopicPartitions(self._group)], request_timeout=self._timeout
-            )
-            answered = self._wait(asked[self._group]).topic_partitions
+            asked = [RawPartition(*partition) for partition in there]
+            answered = self._reader.committed(asked, timeout=self._timeout) if asked else []
         except KafkaException as error:
-            if _code(error) == KafkaErrors.GROUP_ID_NOT_FOUND:
-                return Commits()
-            self._renew(error)
             return Commits(known=False, trouble=(f"committed offsets: {reason(error)}",))
         offsets, notes = {}, {}
         for raw in answered:
@@ -146,6 +140,19 @@ class Brokers:
                 if raw.metadata:
                     notes[partition] = raw.metadata
         return Commits(offsets, notes)
+
+    def close(self) -> None:
+        """Let the connections go."""
+        self._reader.close()
+
+    def _described(self) -> Any:
+        """Return the group's description, None for a group that nobody knows."""
+        with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
+            found: list[Any] = self._admin.list_groups(self._group, timeout=self._timeout)
+        described = next((group for group in found if group.id == self._group), None)
+        if described is not None and described.error:
+            raise KafkaException(described.error)
+        return described
 
     def _offsets(self, partitions: Iterable[TopicPartition], spec: Any) -> Offsets:
         asked = {RawPartition(p.topic, p.partition): spec for p in partitions}
@@ -164,15 +171,6 @@ class Brokers:
                 failed.append(f"{raw.topic}-{raw.partition}: {reason(error)}")
         more = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
         return Offsets(values, (f"offsets of {failed[0]}{more}",) if failed else ())
-
-    def _renew(self, error: KafkaException) -> None:
-        """Take a new client after a silence.
-
-        librdkafka's admin client never finds a group's coordinator again if the broker was away
-        while it was asked for: all later questions about the group time out (2.16, tried).
-        """
-        if _code(error) in (None, *UNREACHED):
-            self._admin = AdminClient(self._client)
 
     def _wait(self, future: "Future[Any]") -> Any:
         try:
@@ -203,6 +201,7 @@ def _code(error: KafkaException) -> int | None:
 
 
 def _reader(member: Any) -> Reader:
-    assigned = member.assignment.topic_partitions if member.assignment else []
-    owned = frozenset(TopicPartition(p.topic, p.partition) for p in assigned)
-    return Reader(member.member_id, member.client_id, owned)
+    assigned = ConsumerProtocolAssignment.decode(member.assignment) if member.assignment else None
+    topics = () if assigned is None else assigned.assigned_partitions
+    owned = frozenset(TopicPartition(t.topic, p) for t in topics for p in t.partitions)
+    return Reader(member.id, member.client_id, owned)

@@ -88,6 +88,7 @@ class Monitor:
 
     def close(self) -> None:
         """Let the connections go."""
+        self._brokers.close()
         if self._sampler is not None:
             self._sampler.close()
         if self._log_dirs is not None:

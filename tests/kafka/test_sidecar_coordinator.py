@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from confluent_kafka.admin import NewTopic
 
 from trimtab.cli.broker_embedded import EmbeddedBroker
 from trimtab.sidecar.brokers import Brokers
@@ -13,16 +14,23 @@ from trimtab.sidecar.brokers import Brokers
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(180)]
 
 
+def answers(brokers: Brokers) -> bool:
+    return brokers.commits().known and not brokers.group()[1]
+
+
 def test_the_group_is_seen_again_after_the_broker_was_killed(
     tmp_path: Path, eventually: Callable[..., None]
 ) -> None:
     """A question that was under way when the broker died does not spoil all later ones."""
     with EmbeddedBroker(data=tmp_path) as broker:
-        client = {"bootstrap.servers": broker.bootstrap, "socket.timeout.ms": 1000, "log_level": 0}
-        brokers = Brokers(client, "g", timeout=1.0)
-        eventually(lambda: brokers.commits().known, timeout=30)
+        client = {"bootstrap.servers": broker.bootstrap, "socket.timeout.ms": 2000, "log_level": 0}
+        brokers = Brokers(client, "g", timeout=2.0)
+        brokers.admin.create_topics([NewTopic("t", 1, 1)])["t"].result(60)
+        eventually(lambda: brokers.layout().leaders and answers(brokers), timeout=60)
         os.kill(broker.pid, signal.SIGKILL)
-        assert not brokers.commits().known
+        assert brokers.layout().trouble
         assert brokers.group()[1] != ()
+        assert not brokers.commits().known
     with EmbeddedBroker(broker.port, data=tmp_path):
-        eventually(lambda: brokers.commits().known and brokers.group()[1] == (), timeout=60)
+        eventually(lambda: answers(brokers), timeout=60)
+    brokers.close()
