@@ -18,6 +18,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from faults.run import Run, Wanted
 
+ROUND = 40
+
 
 def main() -> int:
     wanted = _wanted(_arguments())
@@ -46,7 +48,7 @@ def _arguments() -> Namespace:
     parser = ArgumentParser(description="faults on real parts, and a check of every record")
     parser.add_argument("--faults", type=int, default=1000, help="how many")
     parser.add_argument("--seed", type=int, default=1, help="the same seed, the same schedule")
-    parser.add_argument("--round", type=int, default=40, help="faults in a round")
+    parser.add_argument("--round", type=int, help="faults in a round; 40, fewer in a short run")
     parser.add_argument("--format", choices=["iceberg", "delta"], default="iceberg")
     parser.add_argument("--only", action="append", help="kinds of fault; default: all")
     parser.add_argument("--keep", action="store_true", help="keep logs and tables")
@@ -54,9 +56,8 @@ def _arguments() -> Namespace:
 
 
 def _wanted(given: Namespace) -> Wanted:
-    return Wanted(
-        given.faults, given.seed, given.round, given.format, tuple(given.only or ()), given.keep
-    )
+    size = given.round or max(1, min(ROUND, given.faults // 2))  # one with a sidecar, one without
+    return Wanted(given.faults, given.seed, size, given.format, tuple(given.only or ()), given.keep)
 
 
 if __name__ == "__main__":
