@@ -1,14 +1,18 @@
 """Reading tables without Spark: what is in one, as the files of its newest version say."""
 
+import json
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Protocol
+from urllib.parse import unquote
 
 import pyarrow as pa
+from pyarrow import parquet
 
 from faults.check import Row
+from faults.settings import NAMESPACE
 
 COLUMNS = ("partition", "offset", "key", "value")
 
@@ -59,12 +63,37 @@ class Iceberg:
         return None if found is None else str(found[0])
 
 
+class Delta:
+    """Tables as folders of the warehouse; every commit since the first is still in their logs."""
+
+    def __init__(self, warehouse: Path) -> None:
+        self._namespace = warehouse / NAMESPACE
+
+    def count(self, name: str) -> int:
+        return sum(json.loads(add["stats"])["numRecords"] for add in self._files(name).values())
+
+    def rows(self, name: str) -> Iterator[Row]:
+        for path in self._files(name):
+            file = self._namespace / name / unquote(path)
+            yield from _rows(parquet.read_table(file, columns=list(COLUMNS)))
+
+    def _files(self, name: str) -> dict[str, Any]:
+        """Return the live files by name, with what the log says of each."""
+        live: dict[str, Any] = {}
+        for commit in sorted((self._namespace / name / "_delta_log").glob("*.json")):
+            for line in commit.read_text().splitlines():
+                action = json.loads(line)
+                if "add" in action:
+                    live[action["add"]["path"]] = action["add"]
+                elif "remove" in action:
+                    live.pop(action["remove"]["path"], None)
+        return live
+
+
 def _rows(table: pa.Table) -> Iterator[Row]:
     return map(Row, *(table.column(name).to_pylist() for name in COLUMNS))
 
 
 def reader(table_format: str, warehouse: Path) -> Tables:
     """Return what reads tables of a format."""
-    if table_format != "iceberg":
-        raise NotImplementedError(table_format)
-    return Iceberg(warehouse)
+    return Delta(warehouse) if table_format == "delta" else Iceberg(warehouse)
