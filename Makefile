@@ -54,7 +54,7 @@ faults: .venv/.dev ## faults on real parts, N of them as SEED says; every record
 simulate-faults: .venv/.dev ## N simulated histories with faults, from SEED on; N=1 tells one step by step
 	@PYTHONPATH=tests $(BIN)/python -m simulation --histories $(N) --seed $(SEED)
 
-bench-bounce: .venv/.dev ## rolling bounce: what partitions wait, beside Java's consumer; three runs, 20 minutes
+bench-bounce: .venv/.dev ## rolling bounce: what partitions wait, beside Java's consumer; three runs, 13 minutes
 	@$(BIN)/python benchmarks/bench_bounce.py --runs 3 --plot docs/bench-bounce.png
 
 bench-latency: .venv/.dev ## produced to handled by heuristic, live, beside Kafka's range; half an hour
