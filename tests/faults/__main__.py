@@ -49,6 +49,7 @@ def _arguments() -> Namespace:
     parser.add_argument("--faults", type=int, default=1000, help="how many")
     parser.add_argument("--seed", type=int, default=1, help="the same seed, the same schedule")
     parser.add_argument("--round", type=int, help="faults in a round; 40, fewer in a short run")
+    parser.add_argument("--first", type=int, default=0, help="round to begin with: replays it")
     parser.add_argument("--format", choices=["iceberg", "delta"], default="iceberg")
     parser.add_argument("--only", action="append", help="kinds of fault; default: all")
     parser.add_argument("--keep", action="store_true", help="keep logs and tables")
@@ -57,7 +58,10 @@ def _arguments() -> Namespace:
 
 def _wanted(given: Namespace) -> Wanted:
     size = given.round or max(1, min(ROUND, given.faults // 2))  # one with a sidecar, one without
-    return Wanted(given.faults, given.seed, size, given.format, tuple(given.only or ()), given.keep)
+    only = tuple(given.only or ())
+    return Wanted(
+        given.faults, given.seed, size, given.format, only, keep=given.keep, first=given.first
+    )
 
 
 if __name__ == "__main__":

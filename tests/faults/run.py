@@ -52,6 +52,7 @@ class Wanted:
     format: str
     only: tuple[str, ...] = ()
     keep: bool = False
+    first: int = 0  # number of the first round
 
 
 @dataclass(slots=True)
@@ -151,12 +152,13 @@ class Run:
         begun, tally = monotonic(), self._tally
         while tally.faults < self._wanted.faults:
             count = min(self._wanted.round, self._wanted.faults - tally.faults)
-            found, told = self._round(tally.rounds, count, tell)
+            number = self._wanted.first + tally.rounds
+            found, told = self._round(number, count, tell)
             tally.rounds += 1
             tally.add(found)
             tally.seconds = monotonic() - begun
             for line in (*found.told, *told):
-                say(f"round {tally.rounds - 1}: {line}")
+                say(f"round {number}: {line}")
                 log.error("%s", line)
             if tally.stuck >= GIVE_UP:
                 break
