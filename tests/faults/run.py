@@ -1,8 +1,8 @@
 """A run: the world is built once, then round after round of faults, rest and check.
 
 A round is over when every fault is over, every record is acknowledged, and the table has as many
-rows as the broker has records; if that does not come within REST_SECONDS, the round is stuck, and
-what is missing counts as lost.
+rows as the broker has records; if no row is added for REST_SECONDS, the round is stuck, and what is
+missing counts as lost.
 """
 
 import json
@@ -217,10 +217,12 @@ class Run:
 
     def _rest(self, topic: str, records: int) -> list[str]:
         """Wait until all is in the table; return what to say if that does not come."""
-        deadline, table = monotonic() + REST_SECONDS, settings.table(topic)
+        table, most, since = settings.table(topic), 0, monotonic()
         while (held := self._count(table)) < records:
-            if monotonic() > deadline:
-                return [f"stuck: {held} of {records} records after {REST_SECONDS:.0f} s"]
+            if held > most:
+                most, since = held, monotonic()
+            if monotonic() > since + REST_SECONDS:
+                return [f"stuck: {held} of {records} records, no more for {REST_SECONDS:.0f} s"]
             self._pause.wait(TICK)
         return []
 
