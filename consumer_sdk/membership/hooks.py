@@ -119,31 +119,43 @@ def watch_heartbeats(consumer: Any, news: Event, fenced: Event) -> None:
     coordinator._send_heartbeat_request = beat
 
 
-def watch_membership(
-    consumer: Any, calm: Callable[[float], None], lost: Callable[[], None]
-) -> None:
-    """Tell when a heartbeat was sent that found no rebalance, and when the membership is lost.
+@dataclass(frozen=True, slots=True)
+class Watcher:
+    """Who is told, on the I/O thread, how it stands with the membership."""
 
-    Both on the I/O thread, and the loss before the listener hears of it. He hears of a loss during
-    a join, too: kafka-python asks whether the membership is lost only before the first try of a
-    join. A later try that is answered with "unknown member" would begin a new membership, in which
-    what was owned in the old one counts as ours: given up by a commit that takes the new owner's
-    offsets back, or kept.
+    calm: Callable[[float], None]  # a heartbeat found no rebalance; takes when it was sent
+    leaving: Callable[[], None]  # the group is about to be left: by us, or by kafka-python itself
+    lost: Callable[[], None]  # it is over; the listener hears of it later
+
+
+def watch_membership(consumer: Any, watcher: Watcher) -> None:
+    """Tell how it stands with the membership, and the listener of every loss.
+
+    kafka-python asks whether the membership is lost only before the first try of a join. A later
+    try that is answered with "unknown member" would begin a new membership, in which what was owned
+    in the old one counts as ours: given up by a commit that takes the new owner's offsets back, or
+    kept.
     """
     coordinator = consumer._coordinator
     beat, reset = coordinator._send_heartbeat_request, coordinator.reset_generation
+    leave = coordinator.maybe_leave_group_async
 
     async def watched_beat() -> None:
         sent = coordinator.heartbeat.last_send
         await beat()  # raises where a rebalance is under way
-        calm(sent)
+        watcher.calm(sent)
+
+    async def watched_leave(*reason: Any, **named: Any) -> None:
+        watcher.leaving()
+        await leave(*reason, **named)
 
     def watched_reset(*member: Any, **named: Any) -> None:
-        lost()
+        watcher.lost()
         reset(*member, **named)
         coordinator.rejoining = False  # so that the next try prepares anew
 
     coordinator._send_heartbeat_request = watched_beat
+    coordinator.maybe_leave_group_async = watched_leave
     coordinator.reset_generation = watched_reset
 
 

@@ -105,7 +105,8 @@ class Member:
         )
         self.client = _connect(settings, self._assignor)
         hooks.lead_on_bytes(self.client, self._assignor.name)
-        hooks.watch_membership(self.client, self._on_calm, self._on_loss)
+        watcher = hooks.Watcher(self._on_calm, self._on_leaving, self._on_loss)
+        hooks.watch_membership(self.client, watcher)
         self._assignor.hasten = hooks.beat_closely(self.client)
         self._fenced = Event()
         self._news = Event()  # set after what caused it: the thread's next turn comes at once
@@ -235,7 +236,6 @@ class Member:
                 self._settings.max_poll_interval,
                 self._settings.group,
             )
-            self._lost = inf  # before others read; an application that is back waits for our join
             hooks.leave(self.client, "the application does not poll")
         self._absent = overdue
         if not overdue:
@@ -279,6 +279,9 @@ class Member:
 
     def _on_calm(self, sent: float) -> None:
         self._calm = sent
+
+    def _on_leaving(self) -> None:
+        self._lost = inf  # before others read; an application that is back waits for our join
 
     def _on_loss(self) -> None:
         self._lost = self._clock.monotonic()

@@ -90,8 +90,8 @@ def losses_told_before_a_join_only() -> AbstractContextManager[Any]:
     """Hear of a membership that is lost during a join as little as kafka-python tells."""
     usual = hooks.watch_membership
 
-    def watch(consumer: Any, calm: Any, lost: Any) -> None:
-        usual(consumer, calm, lost)
+    def watch(consumer: Any, watcher: Any) -> None:
+        usual(consumer, watcher)
         coordinator = consumer._coordinator
         watched = coordinator.reset_generation
 

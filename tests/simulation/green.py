@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from greenlet import getcurrent, greenlet
 
-LAZY: Final = (0.1, 0.3)
+LAZY: Final = (0.1, 0.5)
 """Seconds that a wait which ends by time lasts at least."""
 
 EPOCH: Final = 1.7e9

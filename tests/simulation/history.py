@@ -34,7 +34,10 @@ GROUP: Final = "lake"
 RECORD: Final = 100.0
 """Bytes that a record counts for the sidecar."""
 
-LOADS: Final = 3
+HEURISTICS: Final = ("sticky", "sticky", "bfd", "bfd", "mwf", "steady")
+"""What a group may be placed by; the one that thinks longest comes up least."""
+
+LOADS: Final = 4
 """How often producers change what they write."""
 
 CALM: Final = 3.0
@@ -43,7 +46,7 @@ CALM: Final = 3.0
 PATIENCE: Final = 240.0
 """Seconds in which the group must come to rest; replicas that died are replaced ever slower."""
 
-RESTFUL: Final = 3.0
+RESTFUL: Final = 2.0
 """Seconds for which it must stay at rest then."""
 
 
@@ -62,7 +65,7 @@ class Shape:
     most: int = 4
     session_timeout: float = 3.0
     poll_interval: float = 6.0
-    heartbeat: float = 0.4
+    heartbeat: float = 0.5
 
     @classmethod
     def of(cls, rng: random.Random) -> "Shape":
@@ -72,10 +75,10 @@ class Shape:
             partitions=partitions,
             most_partitions=partitions + rng.choice((0, 2)),
             rate=rng.uniform(5.0, 30.0),
-            heuristic=rng.choice(("sticky", "bfd", "mwf", "steady")),
+            heuristic=rng.choice(HEURISTICS),
             split=rng.random() < 0.3,
-            faults=rng.randint(1, 10),
-            fault_seconds=rng.uniform(6.0, 16.0),
+            faults=rng.randint(2, 16),
+            fault_seconds=rng.uniform(5.0, 12.0),
             least=rng.randint(1, 2),
             most=rng.randint(3, 4),
         )
@@ -271,7 +274,7 @@ class History:
     # -- producers --------------------------------------------------------------------------------
 
     def _produce(self) -> None:
-        pause = self.rng.uniform(0.2, 0.8)
+        pause = self.rng.uniform(0.4, 1.2)
         partitions = sorted(self.log.records)
         for partition in partitions:
             self._weights.setdefault(partition, self.rng.uniform(0.2, 2.0))
@@ -377,8 +380,8 @@ def sidecar_settings(least: int, most: int, heuristic: str) -> Settings:
         "topics": TOPIC,
         "capacity": "800 B/s",
         "heuristic": heuristic,
-        "interval": "1.5 s",
-        "window": "3 s",
+        "interval": "1.8 s",
+        "window": "4 s",
         "min": least,
         "max": most,
         "step_in": 2,

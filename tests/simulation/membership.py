@@ -214,7 +214,11 @@ class ConsumerCoordinator:
         self.heartbeat.poll()
         return True
 
-    def maybe_leave_group(self, reason: str = "", timeout_ms: float = 0) -> None:  # noqa: ARG002 - the interface
+    def maybe_leave_group(self, reason: str = "", timeout_ms: float = 0) -> None:
+        """Leave, from the member's own thread."""
+        run(self.maybe_leave_group_async(reason, timeout_ms))
+
+    async def maybe_leave_group_async(self, reason: str = "", timeout_ms: float = 0) -> None:  # noqa: ARG002 - the interface
         """Leave, whether or not the coordinator hears it."""
         member = self._generation.member_id
         if self.state != UNJOINED and member:
@@ -371,7 +375,7 @@ class ConsumerCoordinator:
             elif self.state != STABLE:
                 self._beats = False
             elif self.heartbeat.poll_timeout_expired():
-                self.maybe_leave_group()
+                run(self.maybe_leave_group_async())
             else:
                 self._beat()
 
