@@ -155,8 +155,10 @@ def _consumers(
     ) as host:
         assert host.stdout is not None
         host.stdout.readline()
-        yield
-        host.communicate()
+        try:
+            yield
+        finally:
+            host.communicate()
 
 
 @contextmanager
@@ -170,8 +172,10 @@ def _sidecar(bootstrap: str, group: str, heuristic: str, capacity: float) -> Ite
         --set offset-reset=earliest --set ask-again=6s"""
     command = [sys.executable, "-m", "trimtab.cli", "sidecar", *words.split()]
     with subprocess.Popen(command, stderr=subprocess.DEVNULL) as sidecar:
-        yield
-        sidecar.terminate()
+        try:
+            yield
+        finally:
+            sidecar.terminate()
 
 
 def produce(bootstrap: str, topic: str, speeds: Speeds, size: int, stop: Event) -> list[float]:
