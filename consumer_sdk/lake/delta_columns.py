@@ -70,7 +70,7 @@ def created(rows: StructType, parts: Parts) -> tuple[StructType, list[str]]:
 
     Raises SettingError for a rule that Delta has no column for.
     """
-    columns = [StructField(c.name, c.dataType, nullable=True) for c in rows]
+    columns = [StructField(c.name, fit.optional(c.dataType), nullable=True) for c in rows]
     by: list[str] = []
     for part in parts:
         if part.transform == "identity":

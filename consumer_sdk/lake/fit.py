@@ -9,7 +9,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
 from trimtab.assignor.errors import TrimtabError
 from trimtab.consumer_sdk.errors import TableMismatch
@@ -47,8 +47,18 @@ def explained(error: TrimtabError) -> TrimtabError:
 
 def all_nullable(spark: SparkSession, schema: StructType) -> Any:
     """Return the schema for the JVM with every column optional: a later batch may lack a value."""
-    columns = StructType([StructField(c.name, c.dataType, nullable=True) for c in schema])
-    return java(spark).org.apache.spark.sql.types.DataType.fromJson(columns.json())
+    return java(spark).org.apache.spark.sql.types.DataType.fromJson(optional(schema).json())
+
+
+def optional(kind: DataType) -> DataType:
+    """Return the type with everything in it optional: fields, elements of arrays, map values."""
+    if isinstance(kind, StructType):
+        return StructType([StructField(f.name, optional(f.dataType), nullable=True) for f in kind])
+    if isinstance(kind, ArrayType):
+        return ArrayType(optional(kind.elementType), containsNull=True)
+    if isinstance(kind, MapType):
+        return MapType(kind.keyType, optional(kind.valueType), valueContainsNull=True)
+    return kind
 
 
 def _mismatch(table: str, extra: list[StructField], required: list[str]) -> TableMismatch:

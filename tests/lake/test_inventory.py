@@ -10,6 +10,9 @@ from typing import Any
 import pytest
 
 from trimtab.assignor.model import TopicPartition
+from trimtab.consumer_sdk.lake.delta import DeltaLake
+from trimtab.consumer_sdk.lake.formats import hadoop_path
+from trimtab.consumer_sdk.lake.progress import Marks
 
 P0, P3 = TopicPartition("orders", 0), TopicPartition("orders", 3)
 pytestmark = pytest.mark.spark
@@ -41,6 +44,26 @@ def test_tables_are_listed_with_their_marks(
     }
     assert found[f"{namespace}.other"]["rows"] == 0
     assert found[f"{namespace}.other"]["marks"] == {}
+
+
+def test_a_lake_of_delta_tables_is_known_by_its_folder(delta: DeltaLake, tmp_path: Path) -> None:
+    """Rows, files, versions and next offsets, with nothing said about the format."""
+    lake = DeltaLake(delta.spark, hadoop_path(str(tmp_path)))
+    frame = delta.spark.range(3).coalesce(1)
+    table = lake.create("here.things", frame)
+    table.commit(table.stage(frame, "a"), Marks({"g": {P0: 3}}), table.look())
+    command = [sys.executable, "-m", "trimtab.cli", "tables", "--warehouse", str(tmp_path)]
+    done = subprocess.run([*command, "--format", "json"], capture_output=True, check=True)
+    (found,) = json.loads(done.stdout)["tables"]
+    assert {**found, "bytes": 0} == {
+        "name": "here.things",
+        "rows": 3,
+        "files": 1,
+        "bytes": 0,
+        "snapshots": 2,
+        "marks": {"g": {"orders": {"0": 3}}},
+        "note": "",
+    }
 
 
 def test_a_folder_without_a_lake_is_a_bad_setting(tmp_path: Path) -> None:

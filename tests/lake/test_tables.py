@@ -14,12 +14,14 @@ from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk.errors import MarksLost, TableMismatch, TransformFailed
 from trimtab.consumer_sdk.lake.columns import record_batch
 from trimtab.consumer_sdk.lake.decode import decode
-from trimtab.consumer_sdk.lake.iceberg import IcebergLake
+from trimtab.consumer_sdk.lake.delta import DeltaLake
+from trimtab.consumer_sdk.lake.engine import SparkLake
 from trimtab.consumer_sdk.lake.session import gateway
 
 P0 = TopicPartition("orders", 0)
 JSON = {"lake_decoder": "json", "lake_schema": "id BIGINT, name STRING, at TIMESTAMP"}
 LONG = 60.0
+FORMATS = pytest.mark.parametrize("lake", ["iceberg", "delta"], indirect=True)
 pytestmark = pytest.mark.spark
 
 Make = Callable[..., Any]
@@ -32,6 +34,12 @@ def expire(spark: Any, table: str) -> None:
         f"CALL trimtab.system.expire_snapshots(table => '{table}', older_than => now(), "
         "retain_last => 1)"
     )
+
+
+def make_namespace(spark: Any, lake: SparkLake, name: str) -> None:
+    """Make a namespace; Delta's tables lie by their names below the warehouse."""
+    place = f" LOCATION '{lake.place(name)}'" if isinstance(lake, DeltaLake) else ""
+    spark.sql(f"CREATE NAMESPACE {name}{place}")
 
 
 def ingest(writers: Make, values: list[bytes | None], **config: Any) -> Any:
@@ -90,7 +98,7 @@ def test_json_becomes_columns(writers: Make, spark: Any, namespace: str) -> None
     ],
 )
 def test_every_kind_of_misfit_is_told_apart(
-    lake: IcebergLake, fakes: Any, value: bytes, reason: str
+    lake: SparkLake, fakes: Any, value: bytes, reason: str
 ) -> None:
     """A value that is not one JSON object that fits the schema is a dead letter with its reason."""
 
@@ -116,7 +124,7 @@ def test_dead_letters_do_not_stop_their_partition(
     ]
 
 
-def test_no_dead_letters_no_table(writers: Make, lake: IcebergLake, namespace: str) -> None:
+def test_no_dead_letters_no_table(writers: Make, lake: SparkLake, namespace: str) -> None:
     """The dead-letter table is made when it is needed."""
     ingest(writers, [b'{"id": 1}'], **JSON)
     assert lake.open(f"{namespace}.orders_dead_letter") is None
@@ -171,7 +179,7 @@ def test_the_own_table_keeps_the_marks_even_without_rows(writers: Make) -> None:
     ],
 )
 def test_a_transform_that_fails_moves_no_offset(
-    writers: Make, lake: IcebergLake, namespace: str, transform: Any, told: str
+    writers: Make, lake: SparkLake, namespace: str, transform: Any, told: str
 ) -> None:
     """The error is named and the records stay in Kafka."""
     with pytest.raises(TransformFailed, match=told):
@@ -180,6 +188,7 @@ def test_a_transform_that_fails_moves_no_offset(
     assert found is None or found.look().marks.of("g", P0) is None
 
 
+@FORMATS
 @pytest.mark.parametrize(
     ("columns", "told"),
     [
@@ -189,15 +198,16 @@ def test_a_transform_that_fails_moves_no_offset(
     ],
 )
 def test_a_table_that_does_not_fit_is_named(
-    writers: Make, spark: Any, lake: IcebergLake, namespace: str, columns: str, told: str
+    writers: Make, spark: Any, lake: SparkLake, namespace: str, columns: str, told: str
 ) -> None:
     """The error says which column and what to do; nothing is written and no offset moves."""
     table = f"{namespace}.orders"
-    spark.sql(f"CREATE NAMESPACE {namespace}")
+    make_namespace(spark, lake, namespace)
     if columns == "value INT":
         columns = "topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, key BINARY, "
         columns += "value INT, headers MAP<STRING, BINARY>"
-    spark.sql(f"CREATE TABLE {table} ({columns}) USING iceberg")
+    form = "delta" if isinstance(lake, DeltaLake) else "iceberg"
+    spark.sql(f"CREATE TABLE {table} ({columns}) USING {form}")
     with pytest.raises(TableMismatch, match=told) as caught:
         ingest(writers, [b"v"])
     assert table in str(caught.value)
@@ -223,6 +233,31 @@ def test_a_table_of_the_users_own_is_written_as_it_wants(
     assert rows(table) == [("orders", 0, n) for n in range(20)]
     assert spark.sql(f"SELECT * FROM {table}.files").count() == 3  # noqa: S608 - the table of this test
     assert spark.table(table).where("note IS NULL").count() == 20
+
+
+@pytest.mark.parametrize("lake", ["delta"], indirect=True)
+def test_a_delta_table_of_the_users_own_is_written_as_it_wants(
+    writers: Make, rows: Read, spark: Any, lake: SparkLake, namespace: str
+) -> None:
+    """Partitioned, with columns mapped by name, a column that it fills, and one rows lack."""
+    table = f"{namespace}.orders"
+    make_namespace(spark, lake, namespace)
+    spark.sql(
+        f"CREATE TABLE {table} (note STRING, topic STRING, partition INT, offset BIGINT, "
+        "timestamp TIMESTAMP, day DATE GENERATED ALWAYS AS (CAST(timestamp AS DATE)), "
+        "key BINARY, value BINARY, headers MAP<STRING, BINARY>) USING delta "
+        "PARTITIONED BY (day, partition) TBLPROPERTIES ('delta.columnMapping.mode' = 'name')"
+    )
+    spark.sql(f"ALTER TABLE {table} ADD CONSTRAINT sane CHECK (offset < 30)")
+    ingest(writers, [b"v"] * 20)
+    assert rows(table) == [("orders", 0, n) for n in range(20)]
+    assert spark.table(table).where("note IS NULL AND day = '2023-11-14'").count() == 20
+    consumer, writer = writers({P0: [b"v"] * 40})
+    consumer.join(writer, P0)
+    writer.write(consumer.consume(40))
+    with pytest.raises(TableMismatch, match="sane"):
+        writer.close()
+    assert len(rows(table)) == 20
 
 
 def test_marks_outlive_expiry_and_compaction(writers: Make, spark: Any, namespace: str) -> None:
@@ -263,6 +298,7 @@ def test_marks_that_are_gone_are_not_guessed(writers: Make, spark: Any, namespac
     assert consumer.positions == {P0: 4}
 
 
+@FORMATS
 def test_a_full_disk_is_waited_out(
     writers: Make, rows: Read, spark: Any, namespace: str, caplog: pytest.LogCaptureFixture
 ) -> None:

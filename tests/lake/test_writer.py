@@ -1,4 +1,4 @@
-"""The writer against a real Spark session and real Iceberg tables."""
+"""The writer against a real Spark session and real tables; what the fence holds, in each format."""
 
 import logging
 import threading
@@ -9,10 +9,11 @@ import pytest
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk.errors import OffsetsWentBack, TableCollision
-from trimtab.consumer_sdk.lake.iceberg import IcebergLake
+from trimtab.consumer_sdk.lake.engine import SparkLake
 
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 LONG = 60.0
+FORMATS = pytest.mark.parametrize("lake", ["iceberg", "delta"], indirect=True)
 pytestmark = pytest.mark.spark
 
 Make = Callable[..., Any]
@@ -37,14 +38,15 @@ class Gate:
             assert self.open.wait(LONG)
 
 
-def mark(lake: IcebergLake, table: str, partition: TopicPartition, group: str = "g") -> int | None:
+def mark(lake: SparkLake, table: str, partition: TopicPartition, group: str = "g") -> int | None:
     found = lake.open(table)
     assert found is not None
     return found.look().marks.of(group, partition)
 
 
+@FORMATS
 def test_records_and_marks_land_in_one_commit(
-    writers: Make, lake: IcebergLake, rows: Read, namespace: str
+    writers: Make, lake: SparkLake, rows: Read, namespace: str
 ) -> None:
     """Every record is in the table once, and the table knows where to go on.
 
@@ -87,6 +89,7 @@ def test_the_record_columns_hold_what_the_record_held(
     assert (second.key, second.value, second.headers) == (None, None, None)
 
 
+@FORMATS
 def test_a_new_owner_starts_where_the_table_ends(writers: Make, rows: Read, namespace: str) -> None:
     """Kafka's committed offset is not believed where the table knows better."""
     log = {P0: values(10)}
@@ -103,6 +106,7 @@ def test_a_new_owner_starts_where_the_table_ends(writers: Make, rows: Read, name
     assert rows(f"{namespace}.orders") == [("orders", 0, n) for n in range(10)]
 
 
+@FORMATS
 def test_a_zombie_with_staged_files_is_refused(
     writers: Make, rows: Read, namespace: str, warehouse: Any
 ) -> None:
@@ -125,7 +129,7 @@ def test_a_zombie_with_staged_files_is_refused(
     old.flush()
     table = f"{namespace}.orders"
     assert rows(table) == [("orders", 0, n) for n in range(100)]
-    assert len(list(warehouse.glob(f"{namespace}/orders/data/*.parquet"))) == 2
+    assert len(list(warehouse.glob(f"{namespace}/orders/**/*.parquet"))) == 2
     assert sleeper.positions == {P0: 100, P1: 0}  # on from the table's mark, and from the start
     old.on_lost(sleeper, [_raw(P0)])
     del sleeper.positions[P0]
@@ -134,8 +138,9 @@ def test_a_zombie_with_staged_files_is_refused(
     assert rows(table) == [(*p, n) for p in (P0, P1) for n in range(100)]
 
 
+@FORMATS
 def test_two_writers_with_different_partitions_both_succeed(
-    writers: Make, lake: IcebergLake, rows: Read, namespace: str
+    writers: Make, lake: SparkLake, rows: Read, namespace: str
 ) -> None:
     """Writers that meet at one table again and again lose no row and no mark."""
     rounds = 6
@@ -159,8 +164,9 @@ def test_two_writers_with_different_partitions_both_succeed(
     assert [mark(lake, table, p) for p in (P0, P1)] == [10 * rounds] * 2
 
 
+@FORMATS
 def test_groups_keep_marks_of_their_own_in_one_table(
-    writers: Make, lake: IcebergLake, spark: Any, namespace: str
+    writers: Make, lake: SparkLake, spark: Any, namespace: str
 ) -> None:
     """A commit carries the other group's marks forward.
 
@@ -182,7 +188,7 @@ def test_groups_keep_marks_of_their_own_in_one_table(
 
 
 def test_a_revocation_drops_what_is_far_from_full(
-    writers: Make, lake: IcebergLake, rows: Read, namespace: str
+    writers: Make, lake: SparkLake, rows: Read, namespace: str
 ) -> None:
     """The handover does not wait for a batch that has just begun; the next owner reads it again."""
     consumer, writer = writers({P0: values(10), P1: values(10)}, batch_wait=LONG)
@@ -225,7 +231,7 @@ def test_a_revocation_waits_for_what_is_being_staged(
     assert consumer.committed == {P0: 10}
 
 
-def test_a_lost_partition_is_called_off(writers: Make, lake: IcebergLake, namespace: str) -> None:
+def test_a_lost_partition_is_called_off(writers: Make, lake: SparkLake, namespace: str) -> None:
     """What is under way of a lost partition is not committed if it can still be stopped."""
     gate = Gate("staged")
     consumer, writer = writers({P0: values(10)}, crash=gate)
