@@ -17,6 +17,9 @@ from trimtab.assignor.model import FloatArray, TopicPartition
 FASTEST: Final = 1e15
 """Bytes/s that no partition writes; sums of anything below are far from overflowing."""
 
+HIGHEST: Final = 2**31 - 1
+"""Number that Kafka gives to a partition at most."""
+
 
 @dataclass(frozen=True, slots=True)
 class Stream:
@@ -29,7 +32,9 @@ class Stream:
 def parse(text: str | bytes) -> Stream:
     """Read a stream file's text. Raises BadStream, saying where it is wrong."""
     try:
-        ticks: object = json.loads(text)
+        ticks: object = json.loads(text, object_pairs_hook=_once)
+    except RecursionError:
+        raise BadStream("the stream is nested too deeply to be a list of ticks") from None
     except ValueError as error:
         raise BadStream(f"the stream is not JSON: {error}") from error
     if not isinstance(ticks, list) or not ticks:
@@ -54,6 +59,16 @@ def dump(stream: Stream) -> str:
     return "[\n" + ",\n".join(lines) + "\n]\n"
 
 
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object of JSON, which keeps the last of two equal names and tells nobody."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise BadStream(f"a topic or partition is twice in one tick: {twice!r}; leave one out")
+    return found
+
+
 def _tick(number: int, tick: Any) -> dict[TopicPartition, float]:
     where = f"tick {number}"
     if not isinstance(tick, dict):
@@ -66,6 +81,8 @@ def _tick(number: int, tick: Any) -> dict[TopicPartition, float]:
             )
         for partition, speed in partitions.items():
             name = TopicPartition(topic, _partition(f"{where}, topic {topic!r}", partition))
+            if name in found:
+                raise BadStream(f"{where}: {name} is there twice; leave one out")
             found[name] = _speed(f"{where}, {name}", speed)
     return found
 
@@ -73,7 +90,10 @@ def _tick(number: int, tick: Any) -> dict[TopicPartition, float]:
 def _partition(where: str, text: str) -> int:
     if not (text.isascii() and text.isdecimal()):
         raise BadStream(f"{where}: partition {text!r} must be a number from 0 on")
-    return int(text)
+    number = int(text) if len(text) <= len(str(HIGHEST)) else HIGHEST + 1
+    if number > HIGHEST:
+        raise BadStream(f"{where}: partition {_shown(text)} is above {HIGHEST}, Kafka's highest")
+    return number
 
 
 def _speed(where: str, speed: Any) -> float:

@@ -1,7 +1,17 @@
-"""`python -m trimtab.cli` is the trimtab command."""
+"""The trimtab command, also as `python -m trimtab.cli`: Ctrl-C is quiet while it loads, too."""
 
 import sys
 
-from trimtab.cli.main import main
 
-sys.exit(main())
+def run() -> int:
+    """Run the command; return its exit code."""
+    try:
+        from trimtab.cli.main import main  # noqa: PLC0415 - inside, as loading takes a moment
+
+        return main()
+    except KeyboardInterrupt:
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(run())

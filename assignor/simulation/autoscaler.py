@@ -1,6 +1,6 @@
 """A lag-threshold autoscaler, as KEDA's Kafka scaler and Kubernetes' HPA act together.
 
-Every `POLL` seconds, from the committed lag of the group:
+Every `SYNC` seconds, but at most once a tick, from the committed lag of the group:
 
 1. ratio = lag / (replicas x threshold); within the tolerance of 10 % nothing changes;
 2. else desired = ceil(replicas x ratio), between 1 and the number of partitions (KEDA allows no
@@ -8,8 +8,11 @@ Every `POLL` seconds, from the committed lag of the group:
 3. growing is limited to the greater of twice the replicas and 4 more, per 15 s;
 4. shrinking goes to the highest of the recommendations of the last 300 s.
 
-The values are the defaults of KEDA 2 and of autoscaling/v2. It begins with as many replicas as the
-first speeds need.
+The values are the defaults of KEDA 2 and of autoscaling/v2. From one replica on it is the HPA that
+asks for the lag, at its own sync period; KEDA's pollingInterval (30 s) only wakes a group from none
+(kedacore/keda-docs#1482), unless metrics are cached. In a tick that is longer than a sync period
+the HPA would look several times: here it looks once, and may then grow as often as it could have.
+It begins with as many replicas as the first speeds need.
 """
 
 import math
@@ -18,7 +21,7 @@ from typing import Final
 
 from trimtab.assignor.packing import TOLERANCE
 
-POLL: Final = 30.0
+SYNC: Final = 15.0
 TOLERATED: Final = 0.1
 WINDOW: Final = 300.0
 GROWTH_PERIOD: Final = 15.0
@@ -38,9 +41,9 @@ class Autoscaler:
 
     def decide(self, now: float, lag: float) -> int:
         """Return the replicas from `now` (seconds) on; `lag` in bytes is the group's."""
-        if now - self._polled < POLL * (1 - TOLERANCE):
+        if now - self._polled < SYNC * (1 - TOLERANCE):
             return self.replicas
-        grown_since = POLL if math.isinf(self._polled) else now - self._polled
+        grown_since = SYNC if math.isinf(self._polled) else now - self._polled
         self._polled = now
         wish = self._wish(lag)
         self._seen = [(at, n) for at, n in self._seen if at > now - WINDOW] + [(now, wish)]

@@ -15,14 +15,15 @@ class Duel:
     """How one fares against another on the same streams.
 
     `r_ratio` is mean R over the other's; None where the other never moves anything. `better`
-    counts the streams with less R at no higher CBS, `cbs_no_higher` those with no higher CBS.
+    counts the streams with less R at no higher CBS, `cbs_no_higher` those with no higher CBS; both
+    are None where one of the two has no CBS.
     """
 
     name: str
     against: str
     r_ratio: float | None
-    cbs_no_higher: int
-    better: int
+    cbs_no_higher: int | None
+    better: int | None
     streams: int
 
 
@@ -36,7 +37,7 @@ def summaries(runs: Mapping[str, Run], setup: Setup, bounds: Sequence[int]) -> d
 
 
 def duel(name: str, against: str, streams: Sequence[Mapping[str, Summary]]) -> Duel:
-    """Compare two by R at equal or lower CBS; one that has no CBS is never better."""
+    """Compare two by R at equal or lower CBS."""
     pairs = [(s[name], s[against]) for s in streams]
     ours, theirs = (mean_of(side).mean_r for side in zip(*pairs, strict=True))
     fits = [_no_higher(one.cbs_percent, two.cbs_percent) for one, two in pairs]
@@ -45,11 +46,11 @@ def duel(name: str, against: str, streams: Sequence[Mapping[str, Summary]]) -> D
         name=name,
         against=against,
         r_ratio=ours / theirs if theirs else None,
-        cbs_no_higher=sum(fits),
-        better=sum(f and x for f, x in zip(fits, less, strict=True)),
+        cbs_no_higher=None if None in fits else fits.count(True),
+        better=None if None in fits else [*zip(fits, less, strict=True)].count((True, True)),
         streams=len(pairs),
     )
 
 
-def _no_higher(one: float | None, two: float | None) -> bool:
-    return one is not None and two is not None and one <= two + TOLERANCE
+def _no_higher(one: float | None, two: float | None) -> bool | None:
+    return None if one is None or two is None else one <= two + TOLERANCE

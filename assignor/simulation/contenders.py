@@ -80,11 +80,22 @@ def contender(name: str) -> Contender:
     if name == RANGE.name:
         return Contender(name, RANGE)
     if base != KEDA:
-        return Contender(name, get(name))
+        return Contender(name, _ours(name))
     known = {"": RANGE, RANGE.name: RANGE, "sticky": get("sticky")}
     if below not in known:
         raise UnknownHeuristic(f"preset {below!r} of keda is not known; there is: range, sticky")
     return Contender(name, known[below], autoscaled=True)
+
+
+def _ours(name: str) -> Heuristic:
+    """Return a heuristic; the error for an unknown one names everybody who can take part."""
+    try:
+        return get(name)
+    except UnknownHeuristic as error:
+        if name.partition(":")[0] in names():
+            raise
+        others = f"{RANGE.name}, {KEDA}, {KEDA}:sticky, {EVERYTHING} (everybody)"
+        raise UnknownHeuristic(f"{error}, {others}") from None
 
 
 def default_names() -> tuple[str, ...]:

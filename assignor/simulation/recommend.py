@@ -4,11 +4,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from trimtab.assignor.registry import DEFAULT
 from trimtab.assignor.simulation.metrics import Summary
 
 HEADROOMS: Final = (1.0, 0.95, 0.9, 0.85, 0.8, 0.75, 0.7)
 ALIKE: Final = 0.01
 """Consumer-hours that differ by less than this share cost the same: then what is late decides."""
+
+IN_FORCE: Final = (DEFAULT, f"{DEFAULT}:balanced")
+"""What is set unless somebody changes it; a full tie is no reason to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,42 +45,60 @@ def recommend(candidates: Sequence[Candidate], limit: float) -> Recommendation |
         return _least_late(candidates, limit)
     least = min(c.summary.consumer_hours for c in fit)
     alike = [c for c in fit if c.summary.consumer_hours <= least * (1 + ALIKE)]
-    chosen = min(alike, key=lambda c: (c.summary.late_percent, c.summary.consumer_hours))
+    chosen = min(alike, key=_order)
     return Recommendation(chosen, within=True, reason=_why(chosen, candidates, fit, limit))
 
 
+def decimals(hours: float) -> int:
+    """Return how many decimals tell so few consumer-hours apart."""
+    return 1 if hours >= 10 else 2 if hours >= 1 else 3  # noqa: PLR2004 - digits
+
+
+def _order(one: Candidate) -> tuple[float, float, bool]:
+    return one.summary.late_percent, one.summary.consumer_hours, one.name not in IN_FORCE
+
+
 def _least_late(candidates: Sequence[Candidate], limit: float) -> Recommendation:
-    chosen = min(candidates, key=lambda c: (c.summary.late_percent, c.summary.consumer_hours))
-    reason = (
-        f"none of the {_settings(len(candidates))} keeps late traffic at {limit:g} % or less; "
-        f"this one comes closest with {chosen.summary.late_percent:.2f} %, for "
-        f"{chosen.summary.consumer_hours:.1f} consumer-hours"
-    )
+    chosen = min(candidates, key=_order)
+    late, hours = chosen.summary.late_percent, _hours(chosen)
+    if len(candidates) == 1:
+        reason = (
+            f"the one simulated setting does not keep late traffic at {limit:g} % or less: "
+            f"{late:.2f} % is late, for {hours}"
+        )
+    else:
+        reason = (
+            f"none of the {len(candidates)} simulated settings keeps late traffic at {limit:g} % "
+            f"or less; this one comes closest with {late:.2f} %, for {hours}"
+        )
     return Recommendation(chosen, within=False, reason=reason)
 
 
 def _why(
     chosen: Candidate, candidates: Sequence[Candidate], fit: Sequence[Candidate], limit: float
 ) -> str:
-    late, hours = chosen.summary.late_percent, chosen.summary.consumer_hours
-    if len(fit) == 1:
-        said = f"it alone of {_settings(len(candidates))} keeps late traffic at {limit:g} % or less"
+    kept = f"late traffic at {limit:g} % or less"
+    if len(candidates) == 1:
+        said = f"the one simulated setting keeps {kept}"
+    elif len(fit) == 1:
+        said = f"it alone of {len(candidates)} simulated settings keeps {kept}"
     else:
         said = (
-            f"it costs least, give or take {ALIKE:.0%}, of the {len(fit)} of "
-            f"{_settings(len(candidates))} that keep late traffic at {limit:g} % or less"
+            f"it costs least, give or take {100 * ALIKE:g} %, of the {len(fit)} of "
+            f"{len(candidates)} simulated settings that keep {kept}"
         )
-    said += f": {hours:.1f} consumer-hours, {late:.2f} % late"
-    cheaper = [c for c in candidates if c.summary.consumer_hours < hours]
+    said += f": {_hours(chosen)}, {chosen.summary.late_percent:.2f} % late"
+    cheaper = [c for c in candidates if c.summary.consumer_hours < chosen.summary.consumer_hours]
     missed = [c for c in cheaper if c not in fit]
     if not missed:
         return said
     next_ = max(missed, key=lambda c: c.summary.consumer_hours)
     return (
         f"{said}; the next cheaper, {next_.name} at headroom {next_.headroom:g}, takes "
-        f"{next_.summary.consumer_hours:.1f} but {next_.summary.late_percent:.2f} % is late"
+        f"{_hours(next_)}, but {next_.summary.late_percent:.2f} % is late"
     )
 
 
-def _settings(count: int) -> str:
-    return f"{count} simulated settings" if count != 1 else "one simulated setting"
+def _hours(one: Candidate) -> str:
+    hours = one.summary.consumer_hours
+    return f"{hours:.{decimals(hours)}f} consumer-hours"

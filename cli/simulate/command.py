@@ -5,6 +5,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+import typer
+
 from trimtab.assignor.errors import SettingError
 from trimtab.assignor.units import parse_seconds
 from trimtab.cli.sidecar import pairs
@@ -19,7 +21,12 @@ if TYPE_CHECKING:
 SEED: Final = 11
 
 
+MADE_UP: Final = ("partitions", "ticks", "seed", "seeds", "unclamped", "shape")
+"""Options that only a made-up stream has."""
+
+
 def simulate(  # noqa: PLR0913 - typer: one parameter an option
+    ctx: typer.Context,
     more: options.More = None,
     *,
     stream: options.File = None,
@@ -58,6 +65,8 @@ def simulate(  # noqa: PLR0913 - typer: one parameter an option
 
         trimtab simulate --stream mine.json --capacity "2.3 MB/s" --recommend --html report.html
     """
+    if stream is not None:
+        _refuse_made_up(ctx)
     shapes = pairs("--shape", shape)
     made_up = (random_walk, zipf, flash_crowd, oversize, partitions, ticks, seed, seeds)
     source = Source(stream, *made_up, clamped=not unclamped, shape=shapes)
@@ -82,8 +91,19 @@ def simulate(  # noqa: PLR0913 - typer: one parameter an option
 
 
 def split(given: Sequence[str] | None) -> list[str]:
-    """Return names that may be listed with commas."""
-    return [name.strip() for text in given or () for name in text.split(",")]
+    """Return names that may be listed with commas. Raises SettingError for an empty one."""
+    names = [name.strip() for text in given or () for name in text.split(",")]
+    if "" in names:
+        raise SettingError("a name in a list of heuristics is empty; leave out the comma")
+    return names
+
+
+def _refuse_made_up(ctx: typer.Context) -> None:
+    """Raise SettingError if anything is said that a stream from a file does not have."""
+    sources = {name: ctx.get_parameter_source(name) for name in MADE_UP}
+    said = [f"--{n}" for n, source in sources.items() if source and source.name == "COMMANDLINE"]
+    if said:
+        raise SettingError(f"only a made-up stream has {', '.join(said)}; leave out --stream")
 
 
 def _setup(capacity: float, headroom: float, times: dict[str, str]) -> "Setup":

@@ -26,6 +26,9 @@ from trimtab.cli.simulate.work import Job
 RIVALS: Final = ("mwf", "mbf", "mbfp")
 """Whom to compare with over several streams, unless told otherwise."""
 
+SHORT: Final = 10
+"""Times the limit of lateness that a stream must last to say anything about lateness."""
+
 
 @dataclass(frozen=True, slots=True)
 class Oversized:
@@ -37,7 +40,10 @@ class Oversized:
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """Everything there is to say; `runs` and `single` have an entry for each stream."""
+    """Everything there is to say; `runs` and `single` have an entry for each stream.
+
+    `doubt` says why nothing can be recommended; "" where something can.
+    """
 
     title: str
     setup: Setup
@@ -48,6 +54,7 @@ class Findings:
     duels: Sequence[Duel]
     candidates: Sequence[Candidate]
     advice: Recommendation | None
+    doubt: str
     limit: float  # percent of late traffic
     oversized: Oversized
 
@@ -79,6 +86,7 @@ def findings(
         ]
     rivals = [n for n in against or (RIVALS if len(streams) > 1 else ()) if n in means]
     ours = [n for n in means if single[0][n].cbs_percent is not None]
+    doubt = _doubt(streams, setup, candidates)
     return Findings(
         title=title,
         setup=setup,
@@ -88,7 +96,8 @@ def findings(
         means=means,
         duels=[duel(n, rival, single) for n in ours for rival in rivals if n != rival],
         candidates=candidates,
-        advice=recommend(candidates, limit),
+        advice=None if doubt else recommend(candidates, limit),
+        doubt=doubt,
         limit=limit,
         oversized=_oversized(streams, setup.capacity),
     )
@@ -100,6 +109,21 @@ def _runs(found: Mapping[Job, Run], stream: int, headroom: float) -> dict[str, R
         for job, run in found.items()
         if job.stream == stream and job.headroom == headroom
     }
+
+
+def _doubt(streams: Sequence[Stream], setup: Setup, candidates: Sequence[Candidate]) -> str:
+    """Say why these streams tell nothing about what to set."""
+    if not candidates:
+        return "none of those simulated is a setting of Trimtab"
+    lasts = min(len(stream.speeds) - 1 for stream in streams) * setup.tick
+    if lasts < SHORT * setup.late:
+        return (
+            f"after its first tick the stream lasts {lasts:g} s, too short to tell what would be "
+            f"late: {SHORT} times --late are {SHORT * setup.late:g} s"
+        )
+    if not any(np.nansum(stream.speeds[1:]) > 0 for stream in streams):
+        return "nothing is written in this stream"
+    return ""
 
 
 def _oversized(streams: Sequence[Stream], capacity: float) -> Oversized:

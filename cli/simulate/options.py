@@ -22,7 +22,10 @@ More: TypeAlias = Annotated[
     list[str] | None, typer.Argument(help="More heuristics, after --heuristic.", metavar="NAME")
 ]
 File: TypeAlias = Annotated[
-    Path | None, typer.Option(help='JSON list of ticks, each {"topic": {"partition": bytes/s}}.')
+    Path | None,
+    typer.Option(
+        help='JSON list of ticks, each {"topic": {"partition": bytes/s}}; "-" is standard input.'
+    ),
 ]
 Heuristic: TypeAlias = Annotated[
     list[str] | None,
@@ -131,7 +134,9 @@ Recommend: TypeAlias = Annotated[
 ]
 LateLimit: TypeAlias = Annotated[
     float,
-    typer.Option(min=0, help="Percent of late traffic that is all right.", rich_help_panel=RESULT),
+    typer.Option(
+        min=0, max=100, help="Percent of late traffic that is all right.", rich_help_panel=RESULT
+    ),
 ]
 Output: TypeAlias = Annotated[
     Format, typer.Option("--format", help="How to print it.", rich_help_panel=RESULT)

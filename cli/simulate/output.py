@@ -7,7 +7,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from trimtab.assignor.simulation import Run, Summary
+from trimtab.assignor.simulation import Run, Summary, contender
+from trimtab.assignor.simulation.recommend import decimals
 from trimtab.assignor.units import format_rate
 from trimtab.cli.simulate.findings import Findings
 from trimtab.cli.simulate.options import Format
@@ -43,8 +44,8 @@ def show(found: Findings, form: Format, capacity: str | None, *, tried: bool) ->
         typer.echo(json.dumps(_body(found, capacity)))
         return
     console = _console()
-    for columns in (PACKING, FELT):
-        console.print(_table(found, columns))
+    for shown in (PACKING, columns(found)):
+        console.print(_table(found, shown))
     if any(s.cbs_percent is None for s in found.means.values()):
         console.print(f"{NONE}: does not pack by capacity, so that its bins cannot be compared")
     if found.duels:
@@ -63,21 +64,31 @@ def advice(found: Findings, capacity: str | None, *, tried: bool) -> list[str]:
     """Return the recommendation as lines of text: reason, then settings to write."""
     lines = _oversized(found)
     if found.advice is None:
-        return lines
+        return [*lines, f"No recommendation: {found.doubt}."]
     chosen = found.advice.chosen
     hint = "" if tried else " (--recommend tries headrooms from 0.7 to 1)"
     head = "Recommended" if found.advice.within else "Nearest to the limit"
     lines += [f"{head}: {found.advice.reason}{hint}.", f"    heuristic: {chosen.name}"]
     lines += [f"    capacity: {given(found, capacity)}", f"    headroom: {chosen.headroom:g}"]
+    others = [name for name in found.means if not contender(name).ours]
+    if others:
+        lines.append(f"Not to be set in Trimtab, so not considered: {', '.join(others)}.")
     return lines
+
+
+def columns(found: Findings) -> tuple[tuple[str, str, int], ...]:
+    """Return the columns of what is felt; few consumer-hours have more decimals."""
+    least = min(s.consumer_hours for s in found.means.values())
+    return tuple((t, f, decimals(least) if f == "consumer_hours" else d) for t, f, d in FELT)
 
 
 def _oversized(found: Findings) -> list[str]:
     over, capacity = found.oversized, found.setup.capacity
     if not over.count:
         return []
+    who = "1 partition writes" if over.count == 1 else f"{over.count} partitions write"
     said = (
-        f"{over.count} partitions write more than one consumer sustains (up to "
+        f"{who} more than one consumer sustains (up to "
         f"{over.peak / capacity:.1f} times as much): no placement cures that. Split their keys or "
         f"the partitions, or give a consumer {format_rate(over.peak)}."
     )
@@ -94,14 +105,14 @@ def cell(value: float | None, decimals: int) -> str:
     return NONE if value is None else f"{value:.{decimals}f}"
 
 
-def _table(found: Findings, columns: tuple[tuple[str, str, int], ...]) -> Table:
+def _table(found: Findings, shown: tuple[tuple[str, str, int], ...]) -> Table:
     table = Table()
     table.add_column("heuristic", no_wrap=True)
-    for title, _, _ in columns:
+    for title, _, _ in shown:
         table.add_column(title, justify="right", overflow="fold")
     for name, summary in found.means.items():
         figures = summary.figures()
-        table.add_row(name, *(cell(figures[field], digits) for _, field, digits in columns))
+        table.add_row(name, *(cell(figures[field], digits) for _, field, digits in shown))
     return table
 
 
@@ -111,7 +122,7 @@ def _duels(found: Findings) -> Table:
     for title in ("R ÷ its R", "CBS no higher in", "better in"):
         table.add_column(title, justify="right")
     for d in found.duels:
-        counts = (f"{d.cbs_no_higher} of {streams}", f"{d.better} of {streams}")
+        counts = (NONE if n is None else f"{n} of {streams}" for n in (d.cbs_no_higher, d.better))
         table.add_row(d.name, d.against, cell(d.r_ratio, 3), *counts)
     return table
 

@@ -8,7 +8,7 @@ from trimtab.assignor.errors import SettingError
 from trimtab.assignor.simulation import contender
 from trimtab.cli.simulate import figures
 from trimtab.cli.simulate.findings import Findings
-from trimtab.cli.simulate.output import FELT, PACKING, advice, cell, given
+from trimtab.cli.simulate.output import PACKING, advice, cell, columns, given
 
 CSS: Final = """
 :root { color-scheme: light dark; --paper: #fff; --card: #f4f6f9; --ink: #1c2430; --muted: #68748a;
@@ -139,13 +139,13 @@ def _figure(title: str, svg: str, caption: str, alt: str) -> str:
 
 
 def _table(found: Findings) -> str:
-    columns = (*PACKING, *FELT)
+    shown = (*PACKING, *columns(found))
     chosen = found.advice.chosen.name if found.advice else None
-    head = "".join(f'<th scope="col">{escape(title)}</th>' for title, _, _ in columns)
+    head = "".join(f'<th scope="col">{escape(title)}</th>' for title, _, _ in shown)
     rows: list[str] = []
     for name, summary in found.means.items():
         values = summary.figures()
-        cells = "".join(f"<td>{cell(values[field], digits)}</td>" for _, field, digits in columns)
+        cells = "".join(f"<td>{cell(values[field], digits)}</td>" for _, field, digits in shown)
         mark = ' class="chosen"' if name == chosen else ""
         label = escape(name) + ("" if contender(name).ours else " ✕")
         rows.append(f'<tr{mark}><th scope="row">{label}</th>{cells}</tr>')

@@ -1,5 +1,7 @@
 """Where the streams of a simulation come from: a file, or a generator and its seeds."""
 
+import math
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -14,6 +16,12 @@ if TYPE_CHECKING:
 
 CAPACITY: Final = "100"
 """Of a consumer where a generator makes the stream: speeds are then percents of it."""
+
+LEAST: Final = 1e-3
+"""Bytes/s that any consumer sustains."""
+
+PIPE: Final = Path("-")
+"""The file that stands for standard input."""
 
 COMMON: Final = frozenset({"partitions", "ticks", "capacity", "clamped", "delta"})
 """Fields of a generator that have an option of their own; an oversize walk's δ is a shape."""
@@ -39,7 +47,7 @@ class Source:
     def title(self) -> str:
         """Return what it is, for people."""
         if self.file is not None:
-            return f"stream {self.file.name}"
+            return f"stream {'from standard input' if self.file == PIPE else self.file.name}"
         if self.delta is not None:
             return f"random walk, δ = {self.delta:g} %"
         kind = "Zipf with a daily wave" if self.zipf else "flash crowds"
@@ -47,17 +55,23 @@ class Source:
 
     def capacity(self, text: str | None) -> float:
         """Return bytes/s of a consumer, once it is clear that there is one source of speeds."""
-        given = (self.file is not None, self.delta is not None)
-        if sum((*given, self.zipf, self.flash_crowd, self.oversize)) != 1:
+        sources = {
+            "--stream": self.file is not None,
+            "--random-walk": self.delta is not None,
+            "--zipf": self.zipf,
+            "--flash-crowd": self.flash_crowd,
+            "--oversize": self.oversize,
+        }
+        given = [flag for flag, is_given in sources.items() if is_given]
+        if len(given) != 1:
+            what = f"{' and '.join(given)} are given" if given else "no stream is given"
             raise SettingError(
-                "say where the speeds come from: either --stream FILE or --random-walk δ "
+                f"{what}; say where the speeds come from: either --stream FILE or --random-walk δ "
                 "or --zipf or --flash-crowd or --oversize"
             )
-        self._check_file(text)
-        rate = parse_rate(text or CAPACITY, "--capacity")
-        if rate <= 0:
-            raise SettingError(f"--capacity {text!r} must be above 0")
-        return rate
+        if self.file is not None and text is None:
+            raise SettingError('--stream needs the capacity of a consumer: --capacity "2.3 MB/s"')
+        return _capacity(text or CAPACITY)
 
     def streams(self, capacity: float) -> list["Stream"]:
         """Return the streams, one a seed. Raises BadStream, SettingError."""
@@ -68,14 +82,6 @@ class Source:
         generator = self._generator(capacity)
         seeds = range(self.seed, self.seed + self.seeds)
         return [generator.stream(np.random.default_rng(seed)) for seed in seeds]
-
-    def _check_file(self, capacity: str | None) -> None:
-        if self.file is None:
-            return
-        if capacity is None:
-            raise SettingError('--stream needs the capacity of a consumer: --capacity "2.3 MB/s"')
-        if self.seeds > 1 or self.shape:
-            raise SettingError("--seeds and --shape are of generated streams; leave out --stream")
 
     def _generator(self, capacity: float) -> "Generator":
         from trimtab.assignor.generators import (  # noqa: PLC0415 - numpy is slow to load
@@ -97,8 +103,22 @@ class Source:
         return kind(*common, **shape)
 
 
+def _capacity(text: str) -> float:
+    """Return bytes/s of a consumer. Raises SettingError."""
+    from trimtab.assignor.stream import FASTEST  # noqa: PLC0415 - numpy is slow to load
+
+    rate = parse_rate(text, "--capacity")
+    if rate <= 0:
+        raise SettingError(f"--capacity {text!r} must be above 0")
+    if not LEAST <= rate <= FASTEST:
+        raise SettingError(f"--capacity {text!r} must be {LEAST:g} to {FASTEST:g} bytes/s")
+    return rate
+
+
 def read(file: Path) -> bytes:
     """Return what is in a stream's file. Raises SettingError."""
+    if file == PIPE:
+        return sys.stdin.buffer.read()
     try:
         return file.read_bytes()
     except OSError as error:
@@ -125,4 +145,6 @@ def _number(name: str, value: Any, known: Mapping[str, Any]) -> float | int:
     whole = known[name] is int
     if isinstance(value, bool) or not isinstance(value, int if whole else int | float):
         raise SettingError(f"--shape {name}={value!r} must be a {'whole ' * whole}number")
+    if not math.isfinite(value):
+        raise SettingError(f"--shape {name}={value!r} must be a finite number")
     return value

@@ -6,9 +6,10 @@ changes no figure. Workers are fresh processes that get the streams once.
 
 import os
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import replace
 from multiprocessing import get_context
 from typing import Final, NamedTuple
@@ -66,13 +67,24 @@ def _there(
         cores, get_context("spawn"), initializer=_begin, initargs=(tuple(streams), setup)
     )
     try:
-        asked = {pool.submit(_work, job): job for job in jobs}
+        with _undisturbed():
+            asked = {pool.submit(_work, job): job for job in jobs}
         for answer in as_completed(asked):
             yield asked[answer], answer.result()
     except BrokenProcessPool as error:
         raise WorkerLost(cores) from error
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+@contextmanager
+def _undisturbed() -> Generator[None]:
+    """Keep Ctrl-C from the workers begun inside: they inherit it, and the parent ends them."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 class _Given:
@@ -83,7 +95,6 @@ class _Given:
 
 
 def _begin(streams: Sequence[Stream], setup: Setup) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its workers
     _Given.streams, _Given.setup = streams, setup
 
 

@@ -153,8 +153,8 @@ def test_a_saved_walk_replays_to_the_same_end(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ((), "either --stream FILE or --random-walk"),
-        (("--stream", "x", "--random-walk", "5"), "either --stream FILE or --random-walk"),
+        ((), "no stream is given; say where the speeds come from"),
+        (("--stream", "x", "--random-walk", "5"), "--stream and --random-walk are given"),
         (("--stream", "x"), "--stream needs the capacity"),
         (("--stream", "no-such-file", "--capacity", "1"), "no-such-file cannot be read"),
         (("--random-walk", "5", "--save", "no/such/folder/x"), "cannot be written"),
@@ -163,9 +163,15 @@ def test_a_saved_walk_replays_to_the_same_end(tmp_path: Path) -> None:
         (("--random-walk", "5", "--headroom", "1.1"), "--headroom 1.1 must be"),
         (("--random-walk", "5", "--tick", "0"), "--tick '0' must be above 0"),
         (("--random-walk", "5", "--shape", "day=1"), "a random walk's only shape is its"),
-        (("--zipf", "--oversize"), "either --stream FILE or --random-walk"),
+        (("--zipf", "--oversize"), "--zipf and --oversize are given"),
+        (("--zipf", "--shape", "load=.nan"), "--shape load=nan must be a finite number"),
+        (("--zipf", "--capacity", "1e-300"), "--capacity '1e-300' must be 0.001 to 1e+15"),
+        (("--zipf", "--heuristic", "mbf,"), "a name in a list of heuristics is empty"),
         (("--zipf", "--html", "no/such/folder/x"), "--html: no/such/folder/x cannot be written"),
-        (("--stream", "x", "--capacity", "1", "--seeds", "2"), "leave out --stream"),
+        (
+            ("--stream", "x", "--capacity", "1", "--seeds", "2", "--unclamped"),
+            "only a made-up stream has --seeds, --unclamped; leave out --stream",
+        ),
     ],
 )
 def test_simulate_refuses_bad_settings(words: tuple[str, ...], said: str) -> None:
@@ -187,6 +193,51 @@ def test_simulate_names_unknown_heuristics_and_bad_streams(tmp_path: Path) -> No
     nobody = call("simulate", "--stream", str(file), "--capacity", "1").exception
     assert isinstance(nobody, BadStream)
     assert "names no partition" in str(nobody)
+    file.write_text("[" * 100_000)
+    deep = call("simulate", "--stream", str(file), "--capacity", "1").exception
+    assert isinstance(deep, BadStream)
     assert call("simulate", "--random-walk", "5", "--seeds", "0").exit_code == 2
+    assert call("simulate", "--random-walk", "5", "--late-limit", "200").exit_code == 2
     unknown = call("simulate", "--random-walk", "5", "--heuristic", "nope").exception
     assert isinstance(unknown, UnknownHeuristic)
+    assert "sticky, range, keda, keda:sticky, all (everybody)" in str(unknown)
+
+
+def test_a_stream_may_come_from_a_pipe() -> None:
+    """The file "-" is standard input."""
+    words = ["simulate", "--stream", "-", "--capacity", "100", "--heuristic", "mbf"]
+    result = CliRunner().invoke(app, words, input=STREAM)
+    assert '"stream": "stream from standard input"' in result.output
+    silent = json.dumps([{"a": {"0": 0}}] * 20)
+    result = CliRunner().invoke(app, words, input=silent)
+    assert "No recommendation: nothing is written in this stream." in result.output
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--random-walk", "5", "--ticks", "3"), "lasts 60 s, too short to tell what would be"),
+        (("--zipf", "--heuristic", "keda", "range"), "none of those simulated is a setting"),
+    ],
+)
+def test_what_tells_nothing_is_no_reason_to_recommend(words: tuple[str, ...], said: str) -> None:
+    """A stream that is short or silent, or a run without a setting of ours, has no advice."""
+    output = call("simulate", "--ticks", "12", "--partitions", "9", *words).output
+    assert "No recommendation: " in output
+    assert said in output
+    assert '"recommended": null' in output
+
+
+def test_those_who_are_no_settings_are_named() -> None:
+    """Beside a recommendation it is said who was not considered."""
+    names = ("--heuristic", "range,keda,sticky")
+    output = call("simulate", "--random-walk", "15", *SMALL, *names).output
+    assert "the one simulated setting" in output
+    assert "Not to be set in Trimtab, so not considered: range, keda." in output
+
+
+def test_what_has_no_cbs_is_not_compared() -> None:
+    """Against somebody who does not pack by capacity only R is compared."""
+    words = ("--random-walk", "15", *SMALL, "--heuristic", "mbf", "--against", "lag-aware")
+    output = call("simulate", *words).output
+    assert '"cbs_no_higher": null, "better": null' in output

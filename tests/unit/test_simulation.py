@@ -148,8 +148,8 @@ def test_the_autoscaler_tolerates_a_tenth() -> None:
 
 def test_the_autoscaler_grows_in_bounds() -> None:
     """At most twice, or four more, per 15 s; never more than there are partitions."""
-    assert Autoscaler(1.0, 1, 500).decide(0, 1e9) == 10
-    assert Autoscaler(1.0, 100, 500).decide(0, 1e9) == 400
+    assert Autoscaler(1.0, 1, 500).decide(0, 1e9) == 5
+    assert Autoscaler(1.0, 100, 500).decide(0, 1e9) == 200
     assert Autoscaler(1.0, 100, 150).decide(0, 1e9) == 150
 
 
@@ -165,14 +165,11 @@ def test_the_autoscaler_shrinks_to_the_highest_of_five_minutes() -> None:
     assert Autoscaler(100.0, 10, 50).decide(0, 0) == 1
 
 
-def test_the_autoscaler_polls_every_30_seconds() -> None:
-    """Ticks in between change nothing."""
-    scaler = Autoscaler(100.0, 10, 50)
-    assert [scaler.decide(at, lag) for at, lag in ((0, 1000), (10, 5000), (30, 2000))] == [
-        10,
-        10,
-        20,
-    ]
+def test_the_autoscaler_looks_every_15_seconds() -> None:
+    """Ticks in between change nothing; one that is longer allows as much growth as its parts."""
+    scaler = Autoscaler(100.0, 10, 500)
+    lags = ((0, 1000), (10, 5000), (15, 2000), (45, 1e9))
+    assert [scaler.decide(at, lag) for at, lag in lags] == [10, 10, 20, 80]
 
 
 def test_contenders_have_names() -> None:
@@ -251,7 +248,8 @@ def test_better_is_less_r_at_no_higher_cbs() -> None:
     assert (found.r_ratio, found.cbs_no_higher, found.better) == (1.0, 2, 1)
     still = [{"x": summary(0), "y": summary(0), "z": summary(1, None)}]
     assert duel("x", "y", still).r_ratio is None
-    assert duel("z", "x", still).better == 0
+    incomparable = duel("z", "x", still)
+    assert (incomparable.cbs_no_higher, incomparable.better) == (None, None)
 
 
 def test_means_keep_the_worst_lag() -> None:
@@ -270,13 +268,33 @@ def test_the_cheapest_within_the_limit_is_recommended() -> None:
     assert found is not None
     assert found.within
     assert found.chosen == calmer
-    assert "tight at headroom 1, takes 90.0 but 20.00 % is late" in found.reason
+    assert "tight at headroom 1, takes 90.0 consumer-hours, but 20.00 % is late" in found.reason
     assert "3 of 4 simulated settings" in found.reason
+    alone = recommend([calm], 1.0)
+    assert alone is not None
+    assert alone.reason.startswith("the one simulated setting keeps late traffic at 1 % or less")
     none = recommend([tight], 1.0)
     assert none is not None
+    assert none.reason.startswith("the one simulated setting does not keep late traffic at 1 %")
     assert not none.within
     assert none.chosen == tight
     assert recommend([], 1.0) is None
+
+
+def test_a_full_tie_goes_to_the_default() -> None:
+    """Where nothing tells settings apart, it is the one that is in force anyway."""
+    tied = [Candidate(name, 1.0, summary()) for name in ("mbf", "steady:balanced", "wf")]
+    found = recommend(tied, 1.0)
+    assert found is not None
+    assert found.chosen.name == "steady:balanced"
+
+
+@pytest.mark.parametrize(("hours", "said"), [(431.2, "431.2"), (4.312, "4.31"), (0.025, "0.025")])
+def test_few_hours_have_more_digits(hours: float, said: str) -> None:
+    """Short streams take fractions of an hour, which one decimal would not tell apart."""
+    found = recommend([Candidate("mbf", 1.0, summary(hours=hours))], 1.0)
+    assert found is not None
+    assert f" {said} consumer-hours" in found.reason
 
 
 def test_cores_change_no_figure() -> None:
