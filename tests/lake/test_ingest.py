@@ -17,7 +17,8 @@ from confluent_kafka import ConsumerGroupTopicPartitions, Producer
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk import ingest
-from trimtab.consumer_sdk.lake.iceberg import IcebergLake
+from trimtab.consumer_sdk.lake.delta import DeltaLake
+from trimtab.consumer_sdk.lake.engine import SparkLake
 from trimtab.consumer_sdk.lake.progress import Marks
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
@@ -37,7 +38,7 @@ class Rig:
 
     bootstrap: str
     group: str
-    lake: IcebergLake
+    lake: SparkLake
     namespace: str
     folder: Path
     settings: dict[str, Any]
@@ -83,9 +84,9 @@ class Rig:
 
 
 @pytest.fixture
-def rig(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Rig]:
-    bootstrap, group, lake, namespace, warehouse = map(
-        request.getfixturevalue, ["bootstrap", "group", "lake", "namespace", "warehouse"]
+def rig(request: pytest.FixtureRequest, tmp_path: Path, lake: SparkLake) -> Iterator[Rig]:
+    bootstrap, group, namespace, warehouse = map(
+        request.getfixturevalue, ["bootstrap", "group", "namespace", "warehouse"]
     )
     topic = request.getfixturevalue("topic")(partitions=PARTITIONS)
     (tmp_path / "fanning.py").write_text(TRANSFORM)
@@ -94,6 +95,7 @@ def rig(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Rig]:
         "group.id": group,
         "session.timeout.ms": 6000,
         "topics": [topic],
+        "lake.format": "delta" if isinstance(lake, DeltaLake) else "iceberg",
         "lake.warehouse": str(warehouse),
         "lake.tables": {topic: f"{namespace}.own"},
         "lake.decoder": "json",
@@ -121,7 +123,14 @@ def produce(bootstrap: str, topic: str) -> dict[TopicPartition, int]:
     return {TopicPartition(topic, p): COUNT // PARTITIONS for p in range(PARTITIONS)}
 
 
-@pytest.mark.parametrize("step", ["begun", "staged", "sides-committed", "committed"])
+@pytest.mark.parametrize(
+    ("lake", "step"),
+    [
+        *(("iceberg", step) for step in ("begun", "staged", "sides-committed", "committed")),
+        *(("delta", step) for step in ("staged", "sides-committed")),
+    ],
+    indirect=["lake"],
+)
 def test_records_survive_sigkill_at_each_step_of_a_flush(
     step: str, rig: Rig, monkeypatch: pytest.MonkeyPatch, eventually: Callable[..., None]
 ) -> None:
