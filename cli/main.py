@@ -24,6 +24,7 @@ COMMANDS: Final[Mapping[str, str]] = MappingProxyType(
         "record": "Record a live group's write speeds into a file for simulate.",
         "simulate": "Replay a stream of write speeds through heuristics.",
         "heuristics": "List the heuristics.",
+        "dead-letter": "List records that could not be decoded, and send them again.",
         "tables": "Show lake tables and the offsets they hold.",
     }
 )
@@ -85,10 +86,11 @@ def _app(wanted: str | None) -> typer.Typer:
     )
     app.callback()(_trimtab)
     for name, summary in COMMANDS.items():
-        if name == wanted:
-            app.command(name)(_load(name))
+        found = _load(name) if name == wanted else _outline
+        if isinstance(found, typer.Typer):
+            app.add_typer(found, name=name)
         else:
-            app.command(name, help=summary)(_outline)
+            app.command(name, help=None if name == wanted else summary)(found)
     return app
 
 
@@ -133,8 +135,10 @@ def _wanted(words: Sequence[str]) -> str | None:
     return first if first in COMMANDS else None
 
 
-def _load(name: str) -> Callable[..., Any]:
-    command: Callable[..., Any] = getattr(importlib.import_module(f"trimtab.cli.{name}"), name)
+def _load(name: str) -> Callable[..., Any] | typer.Typer:
+    """Return a subcommand: a function, or an app that has subcommands of its own."""
+    module = name.replace("-", "_")
+    command: Callable[..., Any] = getattr(importlib.import_module(f"trimtab.cli.{module}"), module)
     return command
 
 

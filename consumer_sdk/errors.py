@@ -14,6 +14,7 @@ CallerError
 PeerError
 ├── BrokerUnreachable            no broker answered (retryable)
 ├── JarsUnavailable              Java libraries cannot be downloaded (retryable)
+├── ReplayFailed                 Kafka did not take dead letters back; they stay in their table
 ├── RegistryUnavailable          the schema registry does not answer (retryable)
 ├── MembershipFailed             the group cannot be joined, or threw us out for good
 └── LakeError                    what the lake's side does wrong; never raised itself
@@ -88,6 +89,10 @@ class JarsUnavailable(PeerError):
     """Java libraries cannot be downloaded; nothing half-filled is left behind."""
 
     retryable: ClassVar[bool] = True
+
+
+class ReplayFailed(PeerError):
+    """Kafka did not take dead letters back; they stay in their table."""
 
 
 class RegistryUnavailable(PeerError):

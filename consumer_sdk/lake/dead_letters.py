@@ -1,0 +1,300 @@
+"""Dead letters back to Kafka: read from their table, sent again, taken out of the table.
+
+The order makes it at least once: a piece of the table is sent, Kafka confirms every record of it
+(acks=all, idempotent), and only then are these rows deleted. A crash in between leaves rows that
+have been sent; the next replay sends them again. Each copy says in its headers where it comes from,
+so that a reader can tell: trimtab.replay.topic, .partition, .offset, .timestamp (ms) and .error.
+
+Back in its own topic a record goes to its own partition, where that still exists. Its time is that
+of the replay: a log of many old times would be deleted by retention before it is read.
+
+Deleting is a MERGE of the table format, so it is safe beside the writers that add dead letters; it
+makes a version of the table without marks of its own, and the marks are then carried forward.
+"""
+
+import logging
+import random
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any, Final, Protocol, TypeAlias
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as sql
+
+from trimtab.assignor.errors import SettingError
+from trimtab.consumer_sdk.errors import CommitRaced, ReplayFailed
+from trimtab.consumer_sdk.lake import jvm
+from trimtab.consumer_sdk.lake.engine import SparkLake
+from trimtab.consumer_sdk.lake.names import DEAD_LETTER, dead_letter
+from trimtab.consumer_sdk.lake.pace import Pace
+from trimtab.consumer_sdk.lake.ports import LakeTable, Staged
+
+log = logging.getLogger("trimtab.lake")
+
+PREFIX: Final = "trimtab.replay."
+PIECE_ROWS: Final = 10_000
+PIECE_BYTES: Final = 64_000_000
+TRIES: Final = 20
+"""Times that a deletion may lose against writers that add dead letters meanwhile."""
+
+PRODUCER: Final[Mapping[str, Any]] = {
+    "acks": "all",
+    "enable.idempotence": True,
+    "message.timeout.ms": 60_000,
+    "partitioner": "murmur2_random",  # as Java's producer, for records that go to another topic
+}
+_SHARED: Final = (
+    "bootstrap.servers",
+    "client.",
+    "metadata.broker.list",
+    "sasl.",
+    "security.",
+    "ssl.",
+)
+_KEYS: Final = ("topic", "partition", "offset")
+_COORDINATES: Final = pa.schema(
+    [("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64())]
+)
+_VIEW: Final = "trimtab_replayed"
+
+Row: TypeAlias = Any
+"""A row of the dead-letter table."""
+
+
+class Producer(Protocol):
+    """The part of confluent-kafka's producer that is used."""
+
+    # The names are confluent-kafka's, and so is what they promise.
+    def produce(self, topic: str, value: Any, key: Any, **options: Any) -> Any: ...  # noqa: D102
+    def poll(self, timeout: float = -1) -> Any: ...  # noqa: D102
+    def flush(self, timeout: float = -1) -> Any: ...  # noqa: D102
+    def list_topics(self, topic: str, timeout: float = -1) -> Any: ...  # noqa: D102
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which dead letters: `error` is a part of the reason, `since` ≤ record's time < `until`."""
+
+    topic: str | None = None
+    error: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    limit: int | None = None
+
+    def of(self, letters: DataFrame) -> DataFrame:
+        """Return the rows that are wanted."""
+        if self.topic is not None:
+            letters = letters.where(sql.col("topic") == self.topic)
+        if self.error is not None:
+            letters = letters.where(sql.contains(sql.col("error"), sql.lit(self.error)))
+        if self.since is not None:
+            letters = letters.where(sql.col("timestamp") >= sql.lit(self.since))
+        if self.until is not None:
+            letters = letters.where(sql.col("timestamp") < sql.lit(self.until))
+        return letters if self.limit is None else letters.limit(self.limit)
+
+
+@dataclass(frozen=True, slots=True)
+class Heap:
+    """Dead letters of one table, topic and reason; times are of the records."""
+
+    table: str
+    topic: str
+    error: str
+    records: int
+    first: datetime | None
+    last: datetime | None
+
+
+def settings(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the producer's settings of a flat configuration. Raises SettingError."""
+    found = {name: value for name, value in config.items() if name.startswith(_SHARED)}
+    if not found.get("bootstrap.servers") and not found.get("metadata.broker.list"):
+        raise SettingError("'bootstrap.servers' is missing; write it, or give --bootstrap")
+    return {**PRODUCER, **found}
+
+
+def tables(lake: SparkLake, name: str | None = None) -> list[str]:
+    """Return the dead-letter tables: all, or the one of that name or of that own table.
+
+    Raises SettingError where there is none of that name.
+    """
+    found = [table for table in lake.names() if table.endswith(DEAD_LETTER)]
+    if name is None:
+        return found
+    wanted = name if name.endswith(DEAD_LETTER) else dead_letter(name)
+    if wanted not in found:
+        have = ", ".join(found) or "none"
+        raise SettingError(f"there is no dead-letter table {wanted!r}; there are: {have}")
+    return [wanted]
+
+
+def heaps(lake: SparkLake, table: str, wanted: Wanted) -> list[Heap]:
+    """Return what is in a dead-letter table, by topic and reason, the largest first."""
+    time = sql.col("timestamp")
+    with jvm.translated(f"table {table}"):
+        rows = (
+            wanted.of(_letters(lake, table))
+            .groupBy("topic", "error")
+            .agg(sql.count("*").alias("records"), sql.min(time), sql.max(time))
+            .collect()
+        )
+    found = [Heap(table, *row) for row in rows]
+    return sorted(found, key=lambda heap: (-heap.records, heap.topic, heap.error))
+
+
+@dataclass(slots=True)
+class Replay:
+    """Sends the dead letters of one table again; `to` is the topic, None: each to its own."""
+
+    lake: SparkLake
+    table: str
+    producer: Producer
+    to: str | None = None
+    _partitions: dict[str, int] = field(default_factory=dict[str, int])
+    _failed: list[str] = field(default_factory=list[str])
+
+    def run(self, wanted: Wanted) -> int:
+        """Return how many were sent and taken out.
+
+        Raises ReplayFailed where Kafka did not take one: it and what follows stay in the table.
+        """
+        total = 0
+        most, size = self._measure(wanted)
+        while total < most:
+            piece = self._read(replace(wanted, limit=min(size, most - total)))
+            if not piece:
+                break
+            delivered = self._send(piece)
+            self._forget(delivered)
+            total += len(delivered)
+            if self._failed:
+                raise ReplayFailed(
+                    f"table {self.table}: Kafka did not take {len(self._failed)} of {len(piece)} "
+                    f"records ({self._failed[0]}); they stay in the table, {total} were sent"
+                )
+        return total
+
+    def _measure(self, wanted: Wanted) -> tuple[int, int]:
+        """Return how many records there are, and how many are taken at once (bounded memory).
+
+        No more than these are sent: what fails again meanwhile is not sent round and round.
+        """
+        asked = sql.count("*"), sql.max(sql.length("value"))
+        with jvm.translated(f"table {self.table}"):
+            (found,) = wanted.of(_letters(self.lake, self.table)).agg(*asked).collect()
+        most, longest = found
+        return most, max(1, min(PIECE_ROWS, PIECE_BYTES // max(1, longest or 0)))
+
+    def _read(self, wanted: Wanted) -> list[Row]:
+        with jvm.translated(f"table {self.table}"):
+            return wanted.of(_letters(self.lake, self.table)).collect()
+
+    def _send(self, piece: Sequence[Row]) -> list[Row]:
+        """Send rows; return those that Kafka has confirmed."""
+        delivered: list[Row] = []
+        for row in piece:
+            self._produce(row, self._confirmation(row, delivered))
+            self.producer.poll(0)
+        self.producer.flush()
+        return delivered
+
+    def _confirmation(self, row: Row, delivered: list[Row]) -> Callable[[Any, Any], None]:
+        def confirm(error: Any, _message: Any) -> None:
+            if error is None:
+                delivered.append(row)
+            else:
+                self._failed.append(str(error))
+
+        return confirm
+
+    def _produce(self, row: Row, confirm: Callable[[Any, Any], None]) -> None:
+        topic = self.to or row.topic
+        options: dict[str, Any] = {"headers": _headers(row), "on_delivery": confirm}
+        if topic == row.topic and row.partition < self._count(topic):
+            options["partition"] = row.partition
+        else:
+            self._count(topic)
+        while True:
+            try:
+                self.producer.produce(topic, row.value, row.key, **options)
+            except BufferError:
+                self.producer.poll(1.0)
+            else:
+                return
+
+    def _count(self, topic: str) -> int:
+        """Return how many partitions a topic has. Raises SettingError where there is none."""
+        if topic not in self._partitions:
+            found = self.producer.list_topics(topic, timeout=30.0).topics[topic]
+            if found.error is not None:
+                raise SettingError(
+                    f"topic {topic!r}: {found.error.str()}; make it, or name another with --to"
+                )
+            self._partitions[topic] = len(found.partitions)
+        return self._partitions[topic]
+
+    def _forget(self, rows: Sequence[Row]) -> None:
+        """Take rows out of the table, and carry its marks forward."""
+        if not rows:
+            return
+        places = sorted({tuple(row[key] for key in _KEYS) for row in rows})
+        columns = list(zip(*places, strict=True))
+        gone = pa.table(dict(zip(_KEYS, columns, strict=True)), schema=_COORDINATES)
+        self.lake.frame(gone).createOrReplaceTempView(_VIEW)
+        on = " AND ".join(f"t.`{key}` = r.`{key}`" for key in _KEYS)
+        merge = f"MERGE INTO {self.table} t USING {_VIEW} r ON {on} WHEN MATCHED THEN DELETE"
+        pace = Pace(random.Random())  # noqa: S311 - jitter
+        _outlast(pace, lambda: self.lake.spark.sql(merge))
+        _outlast(pace, lambda: _carry(self._open()))
+
+    def _open(self) -> LakeTable | None:
+        return self.lake.open(self.table)
+
+
+def _letters(lake: SparkLake, table: str) -> DataFrame:
+    lake.open(table)  # gives it its name in SQL
+    letters = lake.spark.table(table)
+    if "headers" not in letters.columns:  # made before dead letters kept them
+        letters = letters.withColumn("headers", sql.lit(None).cast("map<string, binary>"))
+    return letters
+
+
+def _headers(row: Row) -> list[tuple[str, bytes | None]]:
+    kept = [(k, v) for k, v in (row.headers or {}).items() if not k.startswith(PREFIX)]
+    time = "" if row.timestamp is None else str(int(row.timestamp.timestamp() * 1000))
+    ours = {
+        "topic": row.topic,
+        "partition": row.partition,
+        "offset": row.offset,
+        "timestamp": time,
+        "error": row.error,
+    }
+    return [*kept, *((PREFIX + name, str(value).encode()) for name, value in ours.items())]
+
+
+def _outlast(pace: Pace, operation: Callable[[], Any]) -> None:
+    """Do it again where another writer was faster."""
+    for attempt in range(TRIES):
+        try:
+            with jvm.translated("taking replayed records out"):
+                operation()
+        except CommitRaced:
+            if attempt + 1 == TRIES:
+                raise
+            pace.race(attempt)
+        else:
+            return
+
+
+def _carry(table: LakeTable | None) -> None:
+    """Commit the marks that a table has once more, so that expiry cannot lose them."""
+    if table is None:
+        return
+    seen = table.look()
+    if seen.version:
+        attempt = f"trimtab-{uuid.uuid4().hex}"  # noqa: TID251 - two processes must never choose alike
+        table.commit(Staged(attempt), seen.marks, seen)

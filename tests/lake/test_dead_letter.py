@@ -1,0 +1,218 @@
+"""Dead letters: listed, sent to a real broker again, and gone from their table."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+
+from trimtab.assignor.errors import SettingError
+from trimtab.assignor.model import TopicPartition as Partition
+from trimtab.cli import dead_letter
+from trimtab.cli.main import main
+from trimtab.consumer_sdk.errors import ReplayFailed
+from trimtab.consumer_sdk.lake import dead_letters, writer
+from trimtab.consumer_sdk.lake.dead_letters import Replay, Wanted, heaps, tables
+from trimtab.consumer_sdk.lake.iceberg import IcebergLake
+
+pytestmark = [pytest.mark.spark, pytest.mark.broker]
+
+Make = Callable[..., Any]
+JSON = {"lake_decoder": "json", "lake_schema": "id INT", "lake_patience": "200 s"}
+
+
+@pytest.fixture
+def letters(writers: Make, namespace: str, fakes: Any) -> Callable[[str], str]:
+    """Make a table with four dead letters in two partitions of a topic; return its name."""
+
+    def make(topic: str) -> str:
+        config = JSON | {"lake_tables": {topic: f"{namespace}.orders"}}
+        p0, p1 = Partition(topic, 0), Partition(topic, 1)
+        consumer, made = writers({p0: [], p1: []}, **config)
+        consumer.join(made, p0, p1)
+        values = [b"bad", b'{"id": 1}', b'{"id": "x"}', b"worse"]
+        heads = [("kind", b"k")]
+        made.write([fakes.Message(p1, at, value, b"key", heads) for at, value in enumerate(values)])
+        made.write([fakes.Message(p0, 0, b"[]")])
+        made.close()
+        return f"{namespace}.orders_dead_letter"
+
+    return make
+
+
+def producer(bootstrap: str) -> Producer:
+    return Producer(dead_letters.settings({"bootstrap.servers": bootstrap, "group.id": "g"}))
+
+
+def read(bootstrap: str, topic: str, count: int) -> list[Any]:
+    """Return the records of a topic; there are so many."""
+    consumer = Consumer(
+        {"bootstrap.servers": bootstrap, "group.id": "r", "enable.auto.commit": False}
+    )
+    partitions = consumer.list_topics(topic).topics[topic].partitions
+    consumer.assign([TopicPartition(topic, p, 0) for p in partitions])
+    found: list[Any] = []
+    while len(found) < count:
+        found += consumer.consume(count - len(found), timeout=30)
+    assert consumer.consume(1, timeout=0.5) == []
+    consumer.close()
+    return sorted(found, key=lambda m: (m.partition(), m.offset()))
+
+
+def test_dead_letters_go_back_once_and_say_where_they_come_from(
+    letters: Any, lake: IcebergLake, spark: Any, bootstrap: str, topic: Any
+) -> None:
+    """Own partition, key, value and headers; a second replay has nothing left to send."""
+    name = topic(partitions=2)
+    table = letters(name)
+    opened = lake.open(table)
+    assert opened is not None
+    marks = opened.look().marks
+    assert Replay(lake, table, producer(bootstrap)).run(Wanted()) == 4
+    assert Replay(lake, table, producer(bootstrap)).run(Wanted()) == 0
+    assert spark.table(table).count() == 0
+    found = read(bootstrap, name, 4)
+    assert [m.partition() for m in found] == [0, 1, 1, 1]
+    by_value = {m.value(): m for m in found}
+    assert set(by_value) == {b"bad", b'{"id": "x"}', b"worse", b"[]"}
+    worse = by_value[b"worse"]
+    assert worse.key() == b"key"
+    assert dict(worse.headers()) == {
+        "kind": b"k",
+        "trimtab.replay.topic": name.encode(),
+        "trimtab.replay.partition": b"1",
+        "trimtab.replay.offset": b"3",
+        "trimtab.replay.timestamp": b"1700000000003",
+        "trimtab.replay.error": b"not one JSON value",
+    }
+    again = lake.open(table)
+    assert again is not None
+    seen = again.look()
+    assert seen.marks == marks
+    newest = again.table.currentSnapshot().summary().get("trimtab.offsets")
+    assert newest == seen.version
+
+
+def test_only_what_is_wanted_goes_and_to_where_it_is_wanted(
+    letters: Any, lake: IcebergLake, spark: Any, bootstrap: str, topic: Any
+) -> None:
+    """Filters by reason, topic, time and number; another topic gets the records by key."""
+    name, other = topic(partitions=2), topic(partitions=1)
+    table = letters(name)
+    sent = Replay(lake, table, producer(bootstrap), to=other).run(Wanted(error="not one", limit=1))
+    assert sent == 1
+    assert read(bootstrap, other, 1)[0].value() in (b"bad", b"worse")
+    assert spark.table(table).count() == 3
+    assert Replay(lake, table, producer(bootstrap)).run(Wanted(topic="another")) == 0
+    by_reason = {heap.error: heap.records for heap in heaps(lake, table, Wanted(topic=name))}
+    assert by_reason == {
+        "not one JSON value": 1,
+        "does not fit the schema id INT": 1,
+        "not a JSON object": 1,
+    }
+
+
+def test_what_kafka_does_not_take_stays_in_the_table(
+    letters: Any, lake: IcebergLake, spark: Any, bootstrap: str, topic: Any
+) -> None:
+    """The error says how many; what was delivered is not sent a second time."""
+    table = letters(topic(partitions=2))
+    sending = producer(bootstrap)
+
+    class Refusing:
+        """A producer whose broker does not take one of the records."""
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(sending, name)
+
+        def produce(self, to: str, value: bytes, key: Any, **options: Any) -> None:
+            if value == b"worse":
+                options["on_delivery"](KafkaError(KafkaError.MSG_SIZE_TOO_LARGE), None)
+            else:
+                sending.produce(to, value, key, **options)
+
+    with pytest.raises(ReplayFailed, match="did not take 1 of 4 records"):
+        Replay(lake, table, Refusing()).run(Wanted())  # type: ignore[arg-type]
+    assert [r.value for r in spark.table(table).collect()] == [b"worse"]
+
+
+def test_a_replay_and_a_writer_do_not_hinder_each_other(
+    letters: Any,
+    lake: IcebergLake,
+    spark: Any,
+    bootstrap: str,
+    topic: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Dead letters that come while others are taken out stay, and none is sent twice."""
+    name = topic(partitions=2)
+    table = letters(name)
+    carry, seen = dead_letters._carry, []
+
+    def slow(found: Any) -> None:
+        if not seen:  # a writer commits between looking and committing
+            seen.append(found)
+            other = lake.open(table)
+            assert other is not None
+            copy = spark.createDataFrame(
+                [(name, 0, 99, b"new", "e")],
+                "topic string, partition int, offset bigint, value binary, error string",
+            )
+            look = found.look
+
+            def raced() -> Any:
+                sight = look()
+                other.commit(
+                    other.stage(copy, "theirs"), sight.marks.advanced("other", {}), other.look()
+                )
+                return sight
+
+            monkeypatch.setattr(found, "look", raced)
+        carry(found)
+
+    monkeypatch.setattr(dead_letters, "_carry", slow)
+    assert Replay(lake, table, producer(bootstrap)).run(Wanted()) == 4
+    assert [r.offset for r in spark.table(table).collect()] == [99]
+
+
+def test_a_table_or_topic_that_is_not_there_is_a_bad_setting(
+    letters: Any, lake: IcebergLake, namespace: str, bootstrap: str
+) -> None:
+    """The error names what there is; no record is lost."""
+    table = letters("gone")
+    assert tables(lake, f"{namespace}.orders") == [table]
+    assert table in tables(lake)
+    with pytest.raises(SettingError, match=rf"no dead-letter table '{namespace}.x_dead.*{table}"):
+        tables(lake, f"{namespace}.x")
+    with pytest.raises(SettingError, match="--to"):
+        Replay(lake, table, producer(bootstrap), to="no-such-topic").run(Wanted())
+    assert sum(heap.records for heap in heaps(lake, table, Wanted())) == 4
+
+
+def test_the_command_lists_tries_and_sends(  # noqa: PLR0913, PLR0917 - fixtures
+    letters: Any,
+    lake: IcebergLake,
+    bootstrap: str,
+    topic: Any,
+    warehouse: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A dry run sends nothing; the end says how many went; a time may be given."""
+    table = letters(topic(partitions=2))
+    shared = IcebergLake(lake.spark, lake.catalog_name)
+    monkeypatch.setattr(writer, "open_lake", lambda _: shared)
+    where = ["--warehouse", str(warehouse)]
+    assert main(["dead-letter", "list", table, *where, "--since", "2023-11-01"]) == 0
+    assert "4 records" in capsys.readouterr().out
+    assert main(["dead-letter", "replay", table, *where]) == 2
+    assert "--bootstrap" in capsys.readouterr().err
+    words = ["dead-letter", "replay", table, *where, "-b", bootstrap]
+    assert main([*words, "--dry-run"]) == 0
+    assert "4 records" in capsys.readouterr().out
+    assert main([*words, "--until", "2023-11-01"]) == 0
+    assert f"{table}: 0 records" in capsys.readouterr().out
+    assert main(words) == 0
+    assert f"{table}: 4 records sent again and taken out" in capsys.readouterr().out
+    assert main(["dead-letter", "list"]) == 2
+    assert dead_letter.dead_letter.info.no_args_is_help
