@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
+from trimtab.assignor.errors import SettingError
 from trimtab.cli import plan_options as options
-from trimtab.cli.sidecar import pairs
+from trimtab.cli.sidecar import pairs, require_group
+from trimtab.cli.simulate.command import split
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from trimtab.sidecar.survey import Row, Survey
 
 SHOWN: Final = 3  # reasons of a heuristic
+TIME_LIMIT: Final = "10 s"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +46,7 @@ def plan(  # noqa: PLR0913 - typer: one parameter an option
     seconds: options.Seconds = "10 s",
     source: options.Source = None,
     certify: options.Certify = False,
-    time_limit: options.TimeLimit = "10 s",
+    time_limit: options.TimeLimit = None,
     move_cost: options.MoveCost = None,
     config: options.Config = None,
     kafka: options.Kafka = None,
@@ -59,13 +62,12 @@ def plan(  # noqa: PLR0913 - typer: one parameter an option
 
         trimtab plan --bootstrap localhost:9092 --group lake --certify --time-limit 5s
     """
-    from trimtab.assignor.registry import get, names  # noqa: PLC0415 - numpy is slow to load
-    from trimtab.sidecar.survey import rows  # noqa: PLC0415 - as above
+    from trimtab.sidecar.survey import rows  # noqa: PLC0415 - numpy is slow to load
 
-    wanted = [n.strip() for text in (*(heuristic or ()), *(more or ())) for n in text.split(",")]
-    for name in wanted:
-        get(name)
-    limit = _limit(time_limit) if certify else 0.0
+    wanted = _names([*(heuristic or ()), *(more or ())])
+    _check(wanted, certify=certify, time_limit=time_limit, move_cost=move_cost)
+    limit = _limit(time_limit or TIME_LIMIT) if certify else 0.0
+    require_group(config, bootstrap, group)
     flags: dict[str, Any] = {
         "bootstrap": bootstrap,
         "group": group,
@@ -76,9 +78,9 @@ def plan(  # noqa: PLR0913 - typer: one parameter an option
         "kafka": pairs("--kafka", kafka) or None,
     }
     settings, known = _settings(config, flags, capacity, seconds)
-    found = _survey(settings)
+    found = _survey(settings, capacity_known=known)
     settings = _with_plan(settings, found) if not known else settings
-    made = rows(found, wanted or _all(settings, names()), settings.policy.placement, SHOWN)
+    made = rows(found, _tuned(settings, wanted), settings.policy.placement, SHOWN)
     certified = _certified(found, settings, made, limit) if certify else None
     if output is options.Format.JSON:
         typer.echo(json.dumps(_body(found, settings, made, certified), indent=2))
@@ -86,15 +88,39 @@ def plan(  # noqa: PLR0913 - typer: one parameter an option
         _print(found, settings, made, certified)
 
 
-def _all(settings: "Settings", names: tuple[str, ...]) -> list[str]:
-    """Return every heuristic, with steady as it is tuned."""
+def _names(given: "Sequence[str]") -> tuple[str, ...]:
+    """Return whom to ask, each once; all where nobody is named. Raises UnknownHeuristic."""
+    from trimtab.assignor.registry import get, names  # noqa: PLC0415 - numpy is slow to load
+
+    wanted = split(given)
+    if not wanted or "all" in wanted:
+        return names()
+    for name in wanted:
+        get(name)
+    return tuple(dict.fromkeys(wanted))
+
+
+def _check(
+    wanted: "Sequence[str]", *, certify: bool, time_limit: str | None, move_cost: str | None
+) -> None:
+    """Raise SettingError for an option that would change nothing."""
+    if time_limit is not None and not certify:
+        raise SettingError("--time-limit is of --certify; leave it out, or add --certify")
+    if move_cost is not None and not certify and "steady" not in wanted:
+        raise SettingError(
+            f"--move-cost tunes steady, which is not among {', '.join(wanted)}; leave it out, or "
+            "add steady"
+        )
+
+
+def _tuned(settings: "Settings", names: "Sequence[str]") -> list[str]:
+    """Return the heuristics, with steady as it is tuned."""
     return [settings.chosen if name == "steady" else name for name in names]
 
 
 def _limit(text: str) -> float:
     """Return the time limit in seconds, once it is clear that the solver is there."""
-    from trimtab.assignor.errors import SettingError  # noqa: PLC0415 - keeps --help fast
-    from trimtab.assignor.units import parse_seconds  # noqa: PLC0415 - as above
+    from trimtab.assignor.units import parse_seconds  # noqa: PLC0415 - keeps --help fast
 
     import_module("trimtab.assignor.certify")  # an extra; better missed before measuring
     limit = parse_seconds(text, "--time-limit")
@@ -131,25 +157,23 @@ def _settings(
     from trimtab.assignor.units import parse_seconds  # noqa: PLC0415 - keeps --help fast
     from trimtab.sidecar.settings import load, read  # noqa: PLC0415 - as above
 
-    window = parse_seconds(seconds, "seconds")
+    window = parse_seconds(seconds, "--seconds")
+    if window <= 0:
+        raise SettingError(f"--seconds {seconds!r} must be above 0")
     known = capacity is not None or "capacity" in read(config)
     flags = {**flags, "window": window, "interval": window / 5, "capacity": capacity}
     return load(config, flags if known else {**flags, "capacity": "1 MB/s"}), known
 
 
 def _with_plan(settings: "Settings", found: "Survey") -> "Settings":
-    from trimtab.sidecar.errors import BadSetting  # noqa: PLC0415 - keeps --help fast
-
+    """Return the settings with the capacity of the plan in force; the survey insists on one."""
     if found.plan is None:
-        raise BadSetting(
-            "capacity is missing, and no sidecar's plan tells it; say what one consumer sustains: "
-            '--capacity "2.3 MB/s"'
-        )
+        return settings
     update = {"capacity": found.plan.capacity, "headroom": found.plan.headroom}
     return settings.model_copy(update=update)
 
 
-def _survey(settings: "Settings") -> "Survey":
+def _survey(settings: "Settings", *, capacity_known: bool) -> "Survey":
     from rich.console import Console  # noqa: PLC0415 - keeps --help fast
     from rich.progress import Progress  # noqa: PLC0415 - as above
 
@@ -163,12 +187,15 @@ def _survey(settings: "Settings") -> "Survey":
             settings,
             SystemClock(),
             lambda share: bar.update(task, completed=share, visible=True),
+            capacity_known=capacity_known,
         )
 
 
 def _body(
     found: "Survey", settings: "Settings", made: "Sequence[Row]", certified: _Certified | None
 ) -> dict[str, Any]:
+    from trimtab.sidecar.survey import oversize  # noqa: PLC0415 - loaded by now
+
     speeds = found.speeds.values()
     heuristics: dict[str, dict[str, Any]] = {row.heuristic: asdict(row) for row in made}
     body: dict[str, Any] = {
@@ -182,6 +209,7 @@ def _body(
         "capacity": settings.capacity,
         "headroom": settings.headroom,
         "speeds": found.source,
+        "notes": oversize(found, settings.policy.placement),
         "epoch": None if found.plan is None else found.plan.epoch,
         "heuristics": heuristics,
     }
@@ -198,6 +226,8 @@ def _print(
     from rich.console import Console  # noqa: PLC0415 - keeps --help fast
     from rich.table import Table  # noqa: PLC0415 - as above
 
+    from trimtab.sidecar.survey import oversize  # noqa: PLC0415 - loaded by now
+
     console = Console()
     console.print(_heading(found, settings, made), highlight=False)
     table = Table("heuristic")
@@ -211,6 +241,8 @@ def _print(
             figures.append(_distance(certified.by_name[row.heuristic]))
         table.add_row(row.heuristic, *figures, "\n".join(row.reasons[:1]))
     console.print(table)
+    for note in oversize(found, settings.policy.placement):
+        console.print(note, highlight=False)
     if certified:
         console.print(_bound(certified, settings), highlight=False)
 
@@ -242,6 +274,6 @@ def _bound(certified: _Certified, settings: "Settings") -> str:
     cut = "" if one.complete else "; cut off by --time-limit, more time may tighten it"
     return (
         f"optimum of consumers + {certified.moves_cost:g} x R: between {one.lower_bound:.2f} "
-        f"(bound) and {best} (found), {certified.seconds:.1f} s{cut}; "
-        f"R counts {settings.headroom:.0%} of the capacity as one consumer"
+        f"(bound) and {best} (found), {certified.seconds:.1f} s{cut}; here R counts "
+        f"{settings.headroom:.0%} of the capacity as one consumer, the column R-score all of it"
     )

@@ -29,7 +29,7 @@ Capacity: TypeAlias = Annotated[
 Headroom: TypeAlias = Annotated[float | None, typer.Option(help="Share of it to fill; 0.9.")]
 Heuristic: TypeAlias = Annotated[
     list[str] | None,
-    typer.Option(metavar="NAME", help="Repeat it, or list names; by default all."),
+    typer.Option(metavar="NAME", help='Repeat it, or list names; by default "all".'),
 ]
 Seconds: TypeAlias = Annotated[str, typer.Option(help="To measure, if no sidecar did.")]
 Source: TypeAlias = Annotated[str | None, typer.Option(help="offsets (default) or log-dirs.")]
@@ -44,7 +44,9 @@ Output: TypeAlias = Annotated[Format, typer.Option("--format", help="How to prin
 Certify: TypeAlias = Annotated[
     bool, typer.Option("--certify", help="Tell how far each is from the optimum, at most.")
 ]
-TimeLimit: TypeAlias = Annotated[str, typer.Option(help="For --certify; a bound holds anyway.")]
+TimeLimit: TypeAlias = Annotated[
+    str | None, typer.Option(help='For --certify; "10 s"; a bound holds anyway.')
+]
 MoveCost: TypeAlias = Annotated[
     str | None,
     typer.Option(

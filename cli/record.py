@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, Protocol
 import typer
 
 from trimtab.assignor.errors import SettingError
-from trimtab.cli.sidecar import pairs
+from trimtab.cli.sidecar import pairs, require_group
 from trimtab.cli.stream_file import Speeds, StreamFile
 
 if TYPE_CHECKING:
@@ -59,6 +59,7 @@ def record(  # noqa: PLR0913 - typer: one parameter an option
 
         trimtab simulate --stream stream.json --tick "30 s" --capacity "2.3 MB/s" --recommend
     """
+    require_group(config, bootstrap, group)
     flags = {"bootstrap": bootstrap, "group": group, "topics": topics, "source": source}
     settings, seconds = _settings(config, flags, pairs("--kafka", kafka), (window, duration))
     from trimtab.assignor.clock import SystemClock  # noqa: PLC0415 - keeps --help fast

@@ -102,6 +102,20 @@ def pairs(flag: str, given: list[str] | None) -> dict[str, Any]:
     return found
 
 
+def require_group(config: Path | None, bootstrap: str | None, group: str | None) -> None:
+    """Raise SettingError unless flags or the file say which group is meant."""
+    from trimtab.sidecar.settings import read  # noqa: PLC0415 - keeps --help fast
+
+    known = {**read(config), **({"bootstrap": bootstrap} if bootstrap else {})}
+    known |= {"group": group} if group else {}
+    missing = [f"--{name}" for name in ("bootstrap", "group") if name not in known]
+    if missing:
+        raise SettingError(
+            f"{' and '.join(missing)} missing; say which group is meant: "
+            "--bootstrap host:port --group NAME, or --config FILE"
+        )
+
+
 def _run(settings: "Settings") -> None:
     from trimtab.assignor.clock import SystemClock  # noqa: PLC0415 - keeps --help fast
     from trimtab.cli.signals import waiter  # noqa: PLC0415 - as above

@@ -114,7 +114,8 @@ def decide(
     turn = Turn(at, sizing, memory, now)
     step = next(step for rule in RULES if (step := rule(turn)) is not None)
     numbers = _numbers(turn, step)
-    return Verdict(step.action, step.reasons, numbers, step.plan, step.add, step.stop), memory
+    reasons = (*step.reasons, *at.oversize())
+    return Verdict(step.action, reasons, numbers, step.plan, step.add, step.stop), memory
 
 
 def done(verdict: Verdict, seen: Observation, memory: Memory, now: float) -> Memory:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from trimtab.assignor.control import GroupPlan
 from trimtab.assignor.decide import place
 from trimtab.assignor.model import Group, Load, Member, Plan, TopicPartition
+from trimtab.assignor.units import format_rate
 from trimtab.sidecar.observation import GroupState, Observation, Reader
 from trimtab.sidecar.policy import ScalePolicy
 
@@ -101,6 +102,20 @@ class Situation:
         """Return the bytes/s above capacity that the present placement leaves."""
         held = {name: tuple(self.owned(name)) for name in self.running}
         return overflow(held, self.load(), self.policy.placement.capacity)
+
+    def oversize(self) -> tuple[str, ...]:
+        """Name the largest partition of those that write more than a consumer may take, and why."""
+        speeds = {p: s.bytes_per_s or 0.0 for p, s in self.seen.speeds.items()}
+        room = self.policy.room
+        large = sorted((p for p, s in speeds.items() if s > room), key=lambda p: (-speeds[p], p))
+        if not large:
+            return ()
+        more = f" (and {len(large) - 1} more like it)" if len(large) > 1 else ""
+        said = (
+            f"{large[0]}{more} writes {format_rate(speeds[large[0]])}, more than a consumer may "
+            f"take ({format_rate(room)}): split the key or raise the capacity"
+        )
+        return (said,)
 
     def placed(self) -> frozenset[tuple[TopicPartition, str]]:
         """Return the present placement as one comparable value."""

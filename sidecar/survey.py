@@ -14,7 +14,7 @@ from trimtab.assignor.decide import size
 from trimtab.assignor.model import Group, Load, Policy, TopicPartition
 from trimtab.sidecar.errors import BadSetting, KafkaAway
 from trimtab.sidecar.loop import distinct
-from trimtab.sidecar.monitor import Monitor
+from trimtab.sidecar.monitor import Monitor, matching
 from trimtab.sidecar.observation import GroupState, GroupView, Instance, Observation
 from trimtab.sidecar.policy import ScalePolicy
 from trimtab.sidecar.settings import Settings
@@ -39,7 +39,10 @@ class Survey:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What one heuristic would do; rates as in `Plan`, `reasons` are those of the first moves."""
+    """What one heuristic would do; rates and `notes` as in `Plan`.
+
+    `reasons` are those of the first moves.
+    """
 
     heuristic: str
     consumers: int
@@ -47,16 +50,31 @@ class Row:
     r_score: float
     fill: float
     reasons: tuple[str, ...]
+    notes: tuple[str, ...]
 
 
-def survey(settings: Settings, clock: Clock, progress: Callable[[float], None]) -> Survey:
+def survey(
+    settings: Settings,
+    clock: Clock,
+    progress: Callable[[float], None],
+    *,
+    capacity_known: bool = True,
+) -> Survey:
     """Look at the group; `progress` is told the share done. Publishes nothing.
 
-    Raises KafkaAway, BadSetting for a group that reads nothing.
+    Before anything is measured it raises BadSetting for a group that reads nothing, for a topic
+    that does not exist and, if the settings do not know the capacity, for a group without a plan.
+    Raises KafkaAway.
     """
     with closing(Monitor(settings, clock)) as monitor:
         board = ControlTopics(settings, monitor.brokers.admin)
+        _check_topics(settings, monitor)
         plan, published = board.plan(), board.speeds()
+        if plan is None and not capacity_known:
+            raise BadSetting(
+                "capacity is missing, and no sidecar's plan tells it; say what one consumer "
+                'sustains: --capacity "2.3 MB/s"'
+            )
         horizon = clock.wall() - FRESH
         lately = {t: s for t, s in published.items() if s.time >= horizon}
         speeds: Mapping[TopicPartition, PartitionSpeed]
@@ -81,11 +99,23 @@ def survey(settings: Settings, clock: Clock, progress: Callable[[float], None]) 
     return Survey(distinct(group), speeds, source, plan)
 
 
+def _check_topics(settings: Settings, monitor: Monitor) -> None:
+    """Raise BadSetting if a topic that was named does not exist, KafkaAway if nobody answers."""
+    if not settings.topics:
+        return
+    layout = monitor.brokers.layout()
+    if not layout.leaders and layout.trouble:
+        raise KafkaAway("; ".join(layout.trouble))
+    missing = matching(settings.topics, {p.topic for p in layout.leaders})[1]
+    if missing:
+        raise BadSetting(f"--topics: {'; '.join(missing)}; is the name right?")
+
+
 def _measured(
     monitor: Monitor, settings: Settings, clock: Clock, progress: Callable[[float], None]
 ) -> tuple[GroupView, Mapping[TopicPartition, PartitionSpeed], tuple[str, ...]]:
     seen = monitor.measure()
-    for reading in range(READINGS):
+    for reading in range(READINGS if seen.speeds else 0):
         progress(reading / READINGS)
         clock.sleep(settings.window / READINGS)
         seen = monitor.measure()
@@ -95,23 +125,29 @@ def _measured(
 
 def rows(found: Survey, heuristics: Iterable[str], policy: Policy, shown: int) -> tuple[Row, ...]:
     """Return what each heuristic would do, with the reasons of its first `shown` moves."""
-    at = _situation(found)
+    at = _situation(found, policy)
     made: list[Row] = []
     for name in heuristics:
         plan = size(at.group(), at.load(), replace(policy, heuristic=name))
         reasons = tuple(f"{m.partition} -> {m.target}: {m.reason}" for m in plan.moves[:shown])
-        made.append(Row(name, plan.consumers, len(plan.moves), plan.r_score, plan.fill, reasons))
+        figures = (plan.consumers, len(plan.moves), plan.r_score, plan.fill)
+        made.append(Row(name, *figures, reasons, plan.notes))
     return tuple(made)
 
 
 def asked(found: Survey, policy: Policy) -> tuple[Group, Load, Policy]:
     """Return what `size` is asked about the group that was found."""
-    at = _situation(found)
+    at = _situation(found, policy)
     return at.group(), at.load(), policy
 
 
-def _situation(found: Survey) -> Situation:
+def oversize(found: Survey, policy: Policy) -> tuple[str, ...]:
+    """Say which partitions write more than a consumer may take; whatever decides, they stay."""
+    return _situation(found, policy).oversize()
+
+
+def _situation(found: Survey, policy: Policy) -> Situation:
     replicas = tuple(Instance(r.instance, alive=True, started=0.0) for r in found.group.readers)
     seen = Observation(found.speeds, found.group, replicas, found.plan)
     plan = found.plan or GroupPlan("", 0, 0.0, len(replicas), "", 0.0)
-    return situation(seen, ScalePolicy(), replace(plan, draining=()))
+    return situation(seen, ScalePolicy(policy), replace(plan, draining=()))

@@ -31,7 +31,7 @@ def plan(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
     """Call the command on a group; gives exit code, output and error output."""
 
     def call(group: Survey, *words: str) -> tuple[int, str, str]:
-        monkeypatch.setattr("trimtab.sidecar.survey.survey", lambda *_: group)
+        monkeypatch.setattr("trimtab.sidecar.survey.survey", lambda *_, **__: group)
         monkeypatch.setenv("COLUMNS", "200")
         code = main([*WORDS, *words])
         said = capsys.readouterr()
@@ -60,6 +60,52 @@ def test_an_unknown_name_is_told_at_once(plan: Any) -> None:
     code, out, err = plan(found(*SPEEDS), "--heuristic", "mfb")
     assert (code, out) == (2, "")
     assert "did you mean 'mbf'" in err
+
+
+def test_all_are_asked_once(plan: Any) -> None:
+    """ "all" is everybody, and a name that is there twice is asked once."""
+    _, everybody, _ = plan(found(*SPEEDS), "--format", "json")
+    _, listed, _ = plan(found(*SPEEDS), "--format", "json", "--heuristic", "all")
+    assert list(heuristics(everybody)) == list(heuristics(listed))
+    _, twice, _ = plan(found(*SPEEDS), "--format", "json", "--heuristic", "mbf,mwf,mbf")
+    assert list(heuristics(twice)) == ["mbf", "mwf"]
+
+
+def test_a_partition_beyond_a_consumer_is_told(plan: Any) -> None:
+    """No heuristic can help it: the table and the JSON say what can."""
+    said = "t-1 writes 250 B/s, more than a consumer may take (100 B/s): split the key or raise"
+    _, out, _ = plan(found(60.0, 250.0, 40.0), "--heuristic", "mbf")
+    assert said in out
+    _, body, _ = plan(found(60.0, 250.0, 40.0), "--heuristic", "mbf", "--format", "json")
+    assert said in json.loads(body)["notes"][0]
+    assert "split the key" in heuristics(body)["mbf"]["notes"][0]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--time-limit", "5 s"), "--time-limit is of --certify"),
+        (("--heuristic", "mwf", "--move-cost", "9 s"), "--move-cost tunes steady"),
+        (("--seconds", "0s"), "--seconds '0s' must be above 0"),
+        (("--heuristic", "mwf,"), "a name in a list of heuristics is empty"),
+    ],
+)
+def test_an_option_that_would_change_nothing_is_refused(
+    plan: Any, words: tuple[str, ...], said: str
+) -> None:
+    """What cannot be meant is named before anything is measured."""
+    code, out, err = plan(found(*SPEEDS), *words)
+    assert (code, out) == (2, "")
+    assert said in err
+
+
+def test_a_group_must_be_named(capsys: pytest.CaptureFixture[str]) -> None:
+    """Without a group the command says so, and speaks of nobody else."""
+    for command in (["plan"], ["record", "--out", "nowhere.json"]):
+        assert main(command) == 2
+        said = capsys.readouterr().err
+        assert "--bootstrap and --group missing; say which group is meant" in said
+        assert "sidecar" not in said
 
 
 def test_each_heuristic_is_certified(plan: Any) -> None:
