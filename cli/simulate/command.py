@@ -65,19 +65,16 @@ def simulate(  # noqa: PLR0913 - typer: one parameter an option
 
         trimtab simulate --stream mine.json --capacity "2.3 MB/s" --recommend --html report.html
     """
-    if stream is not None:
-        _refuse_made_up(ctx)
+    _refuse_made_up(ctx, stream)
     shapes = pairs("--shape", shape)
     made_up = (random_walk, zipf, flash_crowd, oversize, partitions, ticks, seed, seeds)
     source = Source(stream, *made_up, clamped=not unclamped, shape=shapes)
-    rate = source.capacity(capacity)
     times = {"tick": tick, "pause": pause, "late": late, "threshold": lag_threshold}
-    setup = _setup(rate, headroom, times)
+    setup = _setup(source.capacity(capacity), headroom, times)
     names = _names([*(heuristic or ()), *(more or ())], split(against))
     _check_writable(html)
-    streams = source.streams(rate)
-    if save is not None:
-        _save(save, streams[0])
+    streams = source.streams(setup.capacity)
+    _save(save, streams[0])
     runs = _simulated(names, streams, setup, recommend=recommend, cores=jobs)
     from trimtab.cli.simulate.findings import findings  # noqa: PLC0415 - numpy is slow to load
     from trimtab.cli.simulate.output import show  # noqa: PLC0415 - keeps --help fast
@@ -98,8 +95,10 @@ def split(given: Sequence[str] | None) -> list[str]:
     return names
 
 
-def _refuse_made_up(ctx: typer.Context) -> None:
+def _refuse_made_up(ctx: typer.Context, stream: Path | None) -> None:
     """Raise SettingError if anything is said that a stream from a file does not have."""
+    if stream is None:
+        return
     sources = {name: ctx.get_parameter_source(name) for name in MADE_UP}
     said = [f"--{n}" for n, source in sources.items() if source and source.name == "COMMANDLINE"]
     if said:
@@ -145,9 +144,11 @@ def _check_writable(file: Path | None) -> None:
         raise SettingError(f"--html: {file} cannot be written: {error.strerror}") from error
 
 
-def _save(file: Path, speeds: "Stream") -> None:
+def _save(file: Path | None, speeds: "Stream") -> None:
     from trimtab.assignor.stream import dump  # noqa: PLC0415 - numpy is slow to load
 
+    if file is None:
+        return
     try:
         file.write_text(dump(speeds), encoding="utf-8")
     except OSError as error:
