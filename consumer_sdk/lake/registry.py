@@ -6,6 +6,7 @@ answer, a refusal, an answer that is none) may be different later: RegistryUnava
 flush waits out. The client does not try again by itself, unless it is told to: one place waits.
 """
 
+import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -18,6 +19,9 @@ from trimtab.consumer_sdk.lake.reader import Unreadable
 SCHEMA_REGISTRY: Final = "schema.registry."
 USER_INFO: Final = "basic.auth.user.info"
 _DEFAULTS: Final[Mapping[str, Any]] = {"timeout": 10, "max.retries": 0}
+_EXTRA: Final = ("fastavro", "google.protobuf")
+"""What the decoders need besides the client: missed at the start, not at the first flush."""
+
 _NO_SUCH: Final = frozenset({40401, 40402, 40403})
 """Error codes of the registry's interface: subject, version, schema not found."""
 
@@ -52,6 +56,8 @@ class Registry:
     def __init__(self, config: Mapping[str, Any]) -> None:
         self._where = address(config)
         try:
+            for package in _EXTRA:
+                importlib.import_module(package)
             from confluent_kafka.schema_registry import (  # noqa: PLC0415 - an extra
                 SchemaRegistryClient,
             )

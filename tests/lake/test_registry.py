@@ -67,42 +67,44 @@ def split(registry: Any, fakes: Any) -> Callable[..., Any]:
     return run
 
 
+EVERY_TYPE = fields(
+    {"name": "id", "type": "long"},
+    {"name": "offset", "type": "int"},
+    {"name": "day", "type": {"type": "int", "logicalType": "date"}},
+    {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+    {
+        "name": "price",
+        "type": {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2},
+    },
+    {"name": "kind", "type": {"type": "enum", "name": "Kind", "symbols": ["A", "B"]}},
+    {"name": "again", "type": "Kind"},
+    {"name": "tags", "type": {"type": "array", "items": "string"}},
+    {"name": "more", "type": {"type": "map", "values": ["null", "long"]}},
+    {
+        "name": "inner",
+        "type": [
+            "null",
+            {
+                "type": "record",
+                "name": "Inner",
+                "fields": [
+                    {"name": "x", "type": "double"},
+                    {
+                        "name": "parts",
+                        "type": {"type": "array", "items": {"type": "map", "values": "int"}},
+                    },
+                ],
+            },
+        ],
+    },
+    {"name": "either", "type": ["null", "string", "bytes", "long"]},
+    {"name": "number", "type": ["int", "long"]},
+    {"name": "next", "type": ["null", "Order"]},
+)
+
+
 def test_avro_becomes_typed_columns(registry: Any, split: Any) -> None:
     """Each kind of type has the column that keeps its values; what no column can be is JSON."""
-    schema = fields(
-        {"name": "id", "type": "long"},
-        {"name": "offset", "type": "int"},
-        {"name": "day", "type": {"type": "int", "logicalType": "date"}},
-        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
-        {
-            "name": "price",
-            "type": {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2},
-        },
-        {"name": "kind", "type": {"type": "enum", "name": "Kind", "symbols": ["A", "B"]}},
-        {"name": "again", "type": "Kind"},
-        {"name": "tags", "type": {"type": "array", "items": "string"}},
-        {"name": "more", "type": {"type": "map", "values": ["null", "long"]}},
-        {
-            "name": "inner",
-            "type": [
-                "null",
-                {
-                    "type": "record",
-                    "name": "Inner",
-                    "fields": [
-                        {"name": "x", "type": "double"},
-                        {
-                            "name": "parts",
-                            "type": {"type": "array", "items": {"type": "map", "values": "int"}},
-                        },
-                    ],
-                },
-            ],
-        },
-        {"name": "either", "type": ["null", "string", "bytes", "long"]},
-        {"name": "number", "type": ["int", "long"]},
-        {"name": "next", "type": ["null", "Order"]},
-    )
     row = {
         "id": 2**40,
         "offset": 5,
@@ -118,8 +120,8 @@ def test_avro_becomes_typed_columns(registry: Any, split: Any) -> None:
         "number": 2**40,
         "next": None,
     }
-    number = registry.add("orders-value", schema)
-    (found, last), bad = split([avro(number, schema, row | {"next": row}), None])
+    number = registry.add("orders-value", EVERY_TYPE)
+    (found, last), bad = split([avro(number, EVERY_TYPE, row | {"next": row}), None])
     assert bad == []
     assert str(found.pop("day")) == "2022-01-08"
     assert found.pop("at").isoformat() == "2023-11-14T22:13:20.123000+00:00"
@@ -300,8 +302,8 @@ def register(registry: Any, file: FileDescriptorProto) -> bytes:
 ORDER_PATH = b"\x02\x02"  # one index, 1, both zigzag
 
 
-def test_protobuf_becomes_typed_columns(registry: Any, split: Any) -> None:
-    """Presence, enums, repeated fields, maps, unsigned numbers, Google's types, other messages."""
+def every_kind() -> FileDescriptorProto:
+    """Return a file whose Order has a field of each kind."""
     file = proto(
         ("id", 1, Field.TYPE_INT64),
         ("big", 2, Field.TYPE_UINT64),
@@ -343,6 +345,12 @@ def test_protobuf_becomes_typed_columns(registry: Any, split: Any) -> None:
         oneof_index=0,
         proto3_optional=True,
     )
+    return file
+
+
+def test_protobuf_becomes_typed_columns(registry: Any, split: Any) -> None:
+    """Presence, enums, repeated fields, maps, unsigned numbers, Google's types, other messages."""
+    file = every_kind()
     prefix = register(registry, file)
     full = message(file)(
         id=1, big=2**64 - 1, raw=b"\xff", kind=1, tags=["a"], more={"k": 3}, note=""
