@@ -57,8 +57,8 @@ simulate-faults: .venv/.dev ## N simulated histories with faults, from SEED on; 
 bench-bounce: .venv/.dev ## rolling bounce: what partitions wait, beside Java's consumer; three runs, 13 minutes
 	@$(BIN)/python benchmarks/bench_bounce.py --runs 3 --plot docs/bench-bounce.png
 
-bench-latency: .venv/.dev ## produced to handled by heuristic, live, beside Kafka's range; 20 minutes
-	@$(BIN)/python benchmarks/bench_latency.py --seconds 60 --match --plot docs/bench-latency.png
+bench-latency: .venv/.dev ## produced to handled by heuristic, live, beside Kafka's range; 15 minutes
+	@$(BIN)/python benchmarks/bench_latency.py --seconds 30 --match --plot docs/bench-latency.png
 
 clean: ## remove what make has built here
 	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis out demo-out
