@@ -1,0 +1,127 @@
+"""How long a flush takes, by table format and batch size: `Flush.run`, as the sink calls it.
+
+Raw records of 204 bytes (key + value) of one partition, one Spark session a format, a rehearsal
+first, as in `trimtab ingest`. "stage" is from the start to the staged files, "commit" from there to
+the marks in the table; medians. `--table N` commits into a table that has N commits already.
+"""
+
+import json
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import uuid
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+from time import perf_counter
+
+import harness
+import pyarrow as pa
+from rich.console import Console
+from rich.table import Table
+
+from trimtab.assignor.model import TopicPartition
+from trimtab.consumer_sdk.lake.columns import SCHEMA
+from trimtab.consumer_sdk.lake.config import FORMATS, SessionConfig
+from trimtab.consumer_sdk.lake.decoding import by_schema
+from trimtab.consumer_sdk.lake.flush import Batch, Flush, Landed
+from trimtab.consumer_sdk.lake.pace import Pace
+from trimtab.consumer_sdk.lake.progress import Span
+from trimtab.consumer_sdk.lake.shape import Shaping
+from trimtab.consumer_sdk.lake.writer import open_lake
+
+RECORD = 204
+WHERE = TopicPartition("t", 0)
+NAME = "bench.flush"
+
+
+def main() -> None:
+    arguments = _arguments()
+    if len(arguments.formats) == 1:
+        harness.result(_measure(arguments, arguments.formats[0]))
+        return
+    found = {form: _apart(arguments, form) for form in arguments.formats}
+    shown = Table("format", "batch", "stage", "commit", "flush", "MB/s")
+    for form, sizes in found.items():
+        for size, times in sizes.items():
+            seconds = [f"{times[name]:.2f} s" for name in ("stage", "commit", "flush")]
+            shown.add_row(form, f"{size} MB", *seconds, f"{float(size) / times['flush']:.1f}")
+    Console().print(shown)
+    harness.result({"flush_s": found})
+
+
+def _arguments() -> Namespace:
+    parser = ArgumentParser(description=__doc__)
+    parser.add_argument("--formats", nargs="+", default=list(FORMATS), choices=FORMATS)
+    parser.add_argument("--mb", nargs="+", type=float, default=[0.1, 1.0, 16.0, 64.0])
+    parser.add_argument("--repeat", type=int, default=7)
+    parser.add_argument("--table", type=int, default=0)
+    return parser.parse_args()
+
+
+def _apart(arguments: Namespace, form: str) -> dict[str, dict[str, float]]:
+    """Measure in a process of its own: one JVM serves one format."""
+    sizes = [str(size) for size in arguments.mb]
+    options = ["--repeat", str(arguments.repeat), "--table", str(arguments.table)]
+    command = [sys.executable, __file__, "--formats", form, "--mb", *sizes, *options]
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=True)
+    found: dict[str, dict[str, float]] = json.loads(
+        done.stdout.splitlines()[-1].removeprefix(b"RESULT ")
+    )
+    return found
+
+
+def _measure(arguments: Namespace, form: str) -> dict[str, dict[str, float]]:
+    with tempfile.TemporaryDirectory() as folder:
+        config = SessionConfig(warehouse=str(Path(folder)), format=form)
+        lake = open_lake(config, warm=True)
+        steps: dict[str, float] = {}
+
+        def note(step: str) -> None:
+            steps[step] = perf_counter()
+
+        flush = Flush(
+            lake, "g", lambda t: Shaping(t, by_schema(None)), lambda: uuid.uuid4().hex, note
+        )
+        at: int | None = None
+        found: dict[str, dict[str, float]] = {}
+        small = _records(1)
+        for size, records, times in (
+            *((None, small, 1) for _ in range(arguments.table + 1)),
+            *(
+                (size, _records(int(size * 1e6 / RECORD)), arguments.repeat)
+                for size in arguments.mb
+            ),
+        ):
+            runs = []
+            for _ in range(times):
+                first = at or 0
+                span = Span(at, first, first + records.num_rows)
+                begun = perf_counter()
+                done = flush.run(Batch(NAME, {WHERE: span}, records), Pace(random.Random(0)))  # noqa: S311 - jitter
+                ended = perf_counter()
+                assert isinstance(done, Landed)
+                at = span.next
+                runs.append((steps["staged"] - begun, ended - steps["staged"], ended - begun))
+            if size is not None:
+                medians = map(statistics.median, zip(*runs, strict=True))
+                found[f"{size:g}"] = dict(zip(("stage", "commit", "flush"), medians, strict=True))
+        lake.close()
+        return found
+
+
+def _records(count: int) -> pa.Table:
+    rng = random.Random(1)  # noqa: S311 - filler
+    values = [rng.randbytes(RECORD - 4) for _ in range(min(count, 5000))]
+    rows = [
+        {"topic": "t", "partition": 0, "offset": n, "key": b"%04d" % (n % 9999), "value": v}
+        for n, v in enumerate(values)
+    ]
+    block = pa.Table.from_pylist(rows, schema=SCHEMA)
+    blocks = [block] * (count // len(rows)) + [block.slice(0, count % len(rows))]
+    return pa.concat_tables(blocks)
+
+
+if __name__ == "__main__":
+    main()
