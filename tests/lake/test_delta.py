@@ -222,6 +222,26 @@ def test_rows_are_brought_into_the_tables_types(delta: DeltaLake, namespace: str
         narrow.stage(spark.sql("SELECT 1L AS a"), "b")
 
 
+def test_new_columns_are_added_and_types_widened_where_allowed(
+    delta: DeltaLake, namespace: str
+) -> None:
+    """Columns are added in structs too; a type is widened only if the table's property says so."""
+    spark = delta.spark
+    old = spark.sql("SELECT 1 AS a, named_struct('x', 1) AS s")
+    new = spark.sql("SELECT 2L AS a, named_struct('x', 2, 'y', 'q') AS s, 'n' AS b")
+    table = delta.create(f"{namespace}.grows", old)
+    table.evolve(new)
+    with pytest.raises(TableMismatch, match="a is bigint in the rows and int in the table"):
+        table.stage(new, "a")
+    widens = "('delta.enableTypeWidening' = 'true')"
+    spark.sql(f"ALTER TABLE {table.name} SET TBLPROPERTIES {widens}")
+    table.evolve(new)
+    table.commit(table.stage(new, "b"), marks(1), table.look())
+    table.commit(table.stage(old, "c"), marks(2), table.look())
+    found = spark.table(table.name).orderBy("a").collect()
+    assert [(r.a, tuple(r.s), r.b) for r in found] == [(1, (1, None), None), (2, (2, "q"), "n")]
+
+
 def test_a_table_that_became_another_one_meanwhile_is_named(
     delta: DeltaLake, table: DeltaTable, frame: Callable[[int], Any]
 ) -> None:
