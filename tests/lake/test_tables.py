@@ -332,3 +332,21 @@ def test_a_full_disk_is_waited_out(
     writer.close()
     assert rows(f"{namespace}.orders") == [("orders", 0, n) for n in range(500)]
     assert any("the storage is full, make room" in line for line in caplog.messages)
+
+
+def test_each_topic_has_its_table_and_its_marks(
+    writers: Make, rows: Read, lake: SparkLake, namespace: str
+) -> None:
+    """Topics of one consumer go to tables of their own; in lake.tables two may share one."""
+    other, third = TopicPartition("clicks", 0), TopicPartition("views", 0)
+    log: dict[Any, list[bytes | None]] = {P0: [b"o"] * 3, other: [b"c"] * 2, third: [b"v"]}
+    shared = {"clicks": f"{namespace}.web", "views": f"{namespace}.web"}
+    consumer, writer = writers(log, lake_tables=shared)
+    consumer.join(writer, P0, other, third)
+    writer.write(consumer.consume(9))
+    writer.close()
+    assert rows(f"{namespace}.orders") == [("orders", 0, n) for n in range(3)]
+    assert rows(f"{namespace}.web") == [("clicks", 0, 0), ("clicks", 0, 1), ("views", 0, 0)]
+    web = lake.open(f"{namespace}.web")
+    assert web is not None
+    assert web.look().marks.groups["g"] == {other: 2, third: 1}
