@@ -9,9 +9,15 @@ import mmap
 import os
 import sys
 from pathlib import Path
+from typing import ClassVar
 
 import pyspark
-from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
+from py4j.java_gateway import (
+    CallbackServerParameters,
+    GatewayParameters,
+    JavaGateway,
+    launch_gateway,
+)
 from py4j.protocol import Py4JJavaError
 
 from trimtab.consumer_sdk.lake import linkstore
@@ -19,11 +25,35 @@ from trimtab.consumer_sdk.lake.config import SessionConfig
 from trimtab.consumer_sdk.lake.formats import needs
 
 
+class Lines:
+    """The one line of a commit; it is ready when every racer is in the middle of its write."""
+
+    class Java:
+        implements: ClassVar = ["java.util.Iterator"]
+
+    def __init__(self, places: mmap.mmap, number: int, turn: int) -> None:
+        self.places, self.number, self.turn = places, number, turn
+        self.left = True
+
+    def hasNext(self) -> bool:  # noqa: N802 - Java's name
+        return self.left
+
+    def next(self) -> str:
+        self.left = False
+        self.places[self.number] = self.turn
+        while min(self.places[:]) < self.turn:
+            os.sched_yield()
+        return f"racer {self.number}"
+
+
 def main(store: str, folder: str, rounds: int, board: str, number: int) -> None:
     jars = [*needs(SessionConfig(warehouse=folder, format="delta")).fetch()]
     classpath = ":".join([*map(str, jars), f"{Path(pyspark.__file__).parent}/jars/*"])
     port = launch_gateway(classpath=classpath, die_on_exit=True, javaopts=["-Xmx256m"])
     gateway = JavaGateway(gateway_parameters=GatewayParameters(port=port, auto_convert=True))
+    gateway.start_callback_server(CallbackServerParameters(port=0, daemonize=True))
+    server, client = gateway.java_gateway_server, gateway.get_callback_server()
+    server.resetCallbackClient(server.getCallbackClient().getAddress(), client.get_listening_port())
     root = gateway.jvm
     settings = root.org.apache.hadoop.conf.Configuration()
     loader = root.java.lang.Thread.currentThread().getContextClassLoader()
@@ -35,12 +65,8 @@ def main(store: str, folder: str, rounds: int, board: str, number: int) -> None:
     with Path(board).open("r+b") as file, mmap.mmap(file.fileno(), 0) as places:
         for turn in range(rounds):
             target = root.org.apache.hadoop.fs.Path(f"file:{folder}/{turn:020}.json")
-            lines = root.java.util.ArrayList([f"racer {number}"]).iterator()
-            places[number] = turn + 1
-            while min(places[:]) < turn + 1:  # all start at once: nobody sleeps
-                os.sched_yield()
             try:
-                made.write(target, lines, False, settings)  # noqa: FBT003 - Delta's signature
+                made.write(target, Lines(places, number, turn + 1), False, settings)  # noqa: FBT003 - Delta's signature
                 won.append(turn)
             except Py4JJavaError as error:
                 assert "FileAlreadyExists" in str(error.java_exception), error  # noqa: PT017
