@@ -302,6 +302,9 @@ class Group:
 
     def _remove(self, member: GroupMember, why: str) -> None:
         del self.members[member.id]
+        for respond in (member.joining, member.syncing):
+            if respond is not None:
+                respond(Answer(UNKNOWN_MEMBER))
         if self.state == PREPARING:
             self._try_complete()
         else:
