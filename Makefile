@@ -27,7 +27,7 @@ demo: .venv/.run ## the whole path on an embedded broker: producers, steered con
 test: .venv/.dev ## all tests, on a real broker and a real Spark session
 	@$(BIN)/python -m pytest
 
-check: .venv/.dev build/types ## format, lint, types, import contracts
+check: .venv/.dev $(PACKAGES:%=build/types/trimtab/%) ## format, lint, types, import contracts
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
@@ -35,9 +35,9 @@ check: .venv/.dev build/types ## format, lint, types, import contracts
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/cython-lint --max-line-length 100 assignor/steady
 	$(BIN)/lint-imports
 
-build/types: ## links that give the static checkers the installed names
-	@mkdir -p build/types/trimtab
-	@for p in $(PACKAGES); do ln -sfn ../../../$$p build/types/trimtab/$$p; done
+build/types/trimtab/%: # a link that gives the static checkers the installed name
+	@mkdir -p $(@D)
+	@ln -sfn ../../../$* $@
 
 bench: .venv/.dev ## measured comparisons, short versions; each ends with one line RESULT {json}
 	@for b in benchmarks/bench_*.py; do $(BIN)/python $$b || exit 1; done
