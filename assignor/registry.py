@@ -91,6 +91,7 @@ def _number(text: str) -> float | None:
 
 def _unknown(what: str, wanted: str, known: Iterable[str]) -> str:
     known = tuple(known)
+    wanted = wanted.lower()
     swapped = [name for name in known if sorted(name) == sorted(wanted)]
     near = swapped or get_close_matches(wanted, known, n=1, cutoff=0.3)
     hint = f"did you mean {near[0]!r}? " if near else ""

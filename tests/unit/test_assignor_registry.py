@@ -115,6 +115,7 @@ def test_promises() -> None:
         ("steady:clam", "did you mean 'calm'"),
         ("steady:-1", "must be finite and above 0"),
         ("steady:nan", "must be finite and above 0"),
+        ("STEADY", "did you mean 'steady'"),
         ("steady:brisk", "preset 'brisk' of steady .* lexicographic, or a number"),
         ("mbf:0.5", "preset '0.5' of mbf is not known; there is: none"),
         ("mbf:calm", "preset 'calm' of mbf is not known; there is: none"),
