@@ -75,7 +75,7 @@ class Consumer(Queries):
         self._callbacks: dict[str, Callback | None] = {}
         self._started: list[RawPartition] | None = None
         self._suspended = False
-        self._trusted = False  # whether the coordinator has ever answered
+        self._trusted = False  # whether it is news that the coordinator is silent, or answers
         self._closed = False
         self._failure: TrimtabError | None = None
         self._next_commit = self._clock.monotonic() + self._settings.auto_commit_interval
@@ -253,8 +253,9 @@ class Consumer(Queries):
         if holds == self._suspended:
             self._suspended = not holds
             affected = [RawPartition(*p) for p in self._book.owned - self._book.paused]
-            if affected and self._trusted:  # before the first answer nothing has fallen silent
+            if affected and self._trusted:
                 log.warning("the group's coordinator %s", "answers again" if holds else _SILENT)
+            self._trusted &= bool(affected)
             (self._data.resume if holds else self._data.pause)(affected)
         self._trusted |= holds
         return holds
@@ -270,8 +271,7 @@ class Consumer(Queries):
         while not messages or self._member is None or not self._member.inbox:
             if not messages:
                 self._serve()
-            left = deadline - self._clock.monotonic()
-            wanted = count - len(messages)
+            left, wanted = deadline - self._clock.monotonic(), count - len(messages)
             if wanted > 0 and self._may_read():
                 messages += self._fetch(wanted, max(0.0, min(left, self._slice())))
             elif left > 0:
