@@ -12,7 +12,7 @@ from trimtab.assignor.errors import (
     TrimtabError,
     UnknownHeuristic,
 )
-from trimtab.assignor.generators import FlashCrowd, Oversize, Walk, Zipf, random_walk
+from trimtab.assignor.generators import FlashCrowd, Oversize, Walk, Zipf
 from trimtab.assignor.heuristic import Heuristic
 from trimtab.assignor.model import (
     NOBODY,
@@ -63,7 +63,6 @@ __all__ = [
     "names",
     "place",
     "r_score",
-    "random_walk",
     "replay",
     "size",
 ]

@@ -142,11 +142,6 @@ class Oversize:
         return _named("oversize", _walked(rng, start, self.delta / 100 * top, limit, self.ticks))
 
 
-def random_walk(rng: np.random.Generator, walk: Walk) -> Stream:
-    """Return the paper's stream. Raises BadStream for a walk that makes no sense."""
-    return walk.stream(rng)
-
-
 def _walked(
     rng: np.random.Generator, start: FloatArray, step: FloatArray, limit: FloatArray, ticks: int
 ) -> FloatArray:

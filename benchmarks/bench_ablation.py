@@ -17,7 +17,7 @@ from harness import result
 from rich.console import Console
 from rich.table import Table
 
-from trimtab.assignor import Walk, get, random_walk, replay
+from trimtab.assignor import Walk, get, replay
 from trimtab.assignor.steady.knobs import PRESETS
 from trimtab.assignor.steady.pack import pack
 
@@ -36,7 +36,7 @@ VARIANTS = {
 def run(job: tuple[int, str, int], ticks: int) -> tuple[float, float]:
     """Return the mean consumers and the mean R of one stream."""
     delta, variant, seed = job
-    stream = random_walk(np.random.default_rng(seed), Walk(delta, 200, ticks, CAPACITY))
+    stream = Walk(delta, 200, ticks, CAPACITY).stream(np.random.default_rng(seed))
     heuristic = replace(get("steady"), pack=partial(pack, knobs=VARIANTS[variant]))
     done = [(tick.consumers, tick.r_score) for tick in replay(heuristic, stream, CAPACITY)]
     consumers, scores = zip(*done, strict=True)

@@ -16,7 +16,7 @@ import harness
 import numpy as np
 from one_topic import one_topic
 
-from trimtab.assignor import NOBODY, Walk, get, random_walk, replay
+from trimtab.assignor import NOBODY, Walk, get, replay
 from trimtab.assignor.certify import Certificate, certify_moves, countdown
 from trimtab.assignor.clock import SystemClock
 
@@ -64,7 +64,7 @@ def arguments() -> Namespace:
 def samples(given: Namespace, delta: float, seed: int) -> list[Sample]:
     """Certify the sampled ticks of one stream."""
     walk = Walk(delta, given.partitions, given.ticks, CAPACITY)
-    stream = random_walk(np.random.default_rng(seed), walk)
+    stream = walk.stream(np.random.default_rng(seed))
     clock = SystemClock()
     found = []
     before = np.full(given.partitions, NOBODY, dtype=np.int32)

@@ -18,7 +18,7 @@ import matplotlib.pyplot as plt
 from harness import result
 from one_topic import one_topic
 
-from trimtab.assignor import Walk, get, r_score, random_walk, replay
+from trimtab.assignor import Walk, get, r_score, replay
 from trimtab.assignor.replay import lower_bounds
 
 CAPACITY = 100.0
@@ -73,7 +73,7 @@ def stack(axis: Any, owner: np.ndarray, title: str) -> None:
 def point(job: tuple[int, str, int], ticks: int) -> tuple[float, float]:
     """Return the consumers above the L2 bound in percent, and the mean R, of one stream."""
     delta, heuristic, seed = job
-    stream = random_walk(np.random.default_rng(seed), Walk(delta, 200, ticks, CAPACITY))
+    stream = Walk(delta, 200, ticks, CAPACITY).stream(np.random.default_rng(seed))
     done = [(tick.consumers, tick.r_score) for tick in replay(get(heuristic), stream, CAPACITY)]
     consumers, scores = zip(*done, strict=True)
     bound = sum(lower_bounds(stream, CAPACITY))

@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from trimtab.assignor.generators import Walk, random_walk
+from trimtab.assignor.generators import Walk
 from trimtab.assignor.model import FloatArray, TopicPartition
 
 SHARES: Final = {"orders": 4.0, "clicks": 2.0, "payments": 1.0, "audit": 0.5}
@@ -87,7 +87,7 @@ class Script:
         ticks = math.ceil(self.seconds / TICK)
         rng = np.random.default_rng(self.seed)
         partitions = self.partitions
-        walk = random_walk(rng, Walk(DELTA, len(partitions), ticks, capacity=100.0)).speeds
+        walk = Walk(DELTA, len(partitions), ticks, capacity=100.0).stream(rng).speeds
         shares = [SHARES[p.topic.removeprefix(self.prefix)] for p in partitions]
         weights = (20.0 + walk) * np.array(shares)  # nobody is silent for long
         levels = np.array([self.level(tick * TICK) for tick in range(ticks)])

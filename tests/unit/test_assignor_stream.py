@@ -20,7 +20,6 @@ from trimtab.assignor import (
     lower_bound,
     mean_r_score,
     r_score,
-    random_walk,
     replay,
 )
 from trimtab.assignor.replay import lower_bounds
@@ -35,7 +34,7 @@ def walk(
     partitions: int = 200,
     capacity: float = 100.0,
 ) -> Stream:
-    return random_walk(np.random.default_rng(seed), Walk(delta, partitions, ticks, capacity))
+    return Walk(delta, partitions, ticks, capacity).stream(np.random.default_rng(seed))
 
 
 def test_a_walk_is_the_papers() -> None:
@@ -49,7 +48,7 @@ def test_a_walk_is_the_papers() -> None:
 
 def test_an_unclamped_walk_is_the_printed_formula() -> None:
     """Without the clamp speeds grow beyond C, but never below 0."""
-    speeds = random_walk(np.random.default_rng(0), Walk(25, clamped=False)).speeds
+    speeds = Walk(25, clamped=False).stream(np.random.default_rng(0)).speeds
     assert speeds.max() > 150
     assert speeds.min() == 0
 
@@ -67,7 +66,7 @@ def test_a_seed_gives_one_walk() -> None:
 def test_a_walk_that_makes_no_sense_is_refused(nonsense: Walk) -> None:
     """A random walk of nothing, or of no capacity, raises BadStream."""
     with pytest.raises(BadStream, match="a random walk"):
-        random_walk(np.random.default_rng(0), nonsense)
+        nonsense.stream(np.random.default_rng(0))
 
 
 def test_a_stream_survives_its_file() -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from trimtab.assignor import BadProblem, Problem, Walk, get, random_walk, replay
+from trimtab.assignor import BadProblem, Problem, Walk, get, replay
 from trimtab.assignor.certify import certify, certify_moves, countdown
 from trimtab.assignor.certify.kinds import kinds_of
 from trimtab.assignor.certify.pricing import Knapsacks
@@ -32,7 +32,7 @@ def problem(*weights: float, members: int = 0, spare: float | None = 100.0) -> P
 
 def walked(partitions: int = 40) -> tuple[Problem, np.ndarray]:
     """A tick of a random walk, decided by mbf from mbf's own placement."""
-    stream = random_walk(np.random.default_rng(5), Walk(15, partitions, 9))
+    stream = Walk(15, partitions, 9).stream(np.random.default_rng(5))
     ticks = list(replay(get("mbf"), stream, 100.0))
     members = int(ticks[-2].owner.max()) + 1
     found = problem(*stream.speeds[-1].tolist(), members=members)
