@@ -6,6 +6,8 @@ from typing import Annotated, TypeAlias
 
 import typer
 
+from trimtab.cli import sidecar_options
+
 
 class Format(StrEnum):
     """How the result is printed."""
@@ -17,16 +19,13 @@ class Format(StrEnum):
 More: TypeAlias = Annotated[
     list[str] | None, typer.Argument(help="More heuristics, after --heuristic.", metavar="NAME")
 ]
-Bootstrap: TypeAlias = Annotated[str | None, typer.Option(help="host:port of brokers.")]
+Bootstrap: TypeAlias = sidecar_options.Bootstrap
 Group: TypeAlias = Annotated[str | None, typer.Option(help="The consumer group.")]
-Topics: TypeAlias = Annotated[
-    str | None,
-    typer.Option(help='Names with commas, or "^pattern"; by default what the group reads.'),
-]
+Topics: TypeAlias = sidecar_options.Topics
 Capacity: TypeAlias = Annotated[
     str | None, typer.Option(help='Of one consumer: "2.3 MB/s"; by default the plan\'s.')
 ]
-Headroom: TypeAlias = Annotated[float | None, typer.Option(help="Share of it to fill; 0.9.")]
+Headroom: TypeAlias = sidecar_options.Headroom
 Heuristic: TypeAlias = Annotated[
     list[str] | None,
     typer.Option(metavar="NAME", help='Repeat it, or list names; by default "all".'),

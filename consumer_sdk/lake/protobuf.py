@@ -11,22 +11,11 @@ descriptors, so nothing here has to read .proto text.
 import binascii
 from base64 import b64decode
 from collections.abc import Mapping
+from importlib import import_module
 from operator import attrgetter
 from typing import Any, Final
 
 import pyarrow as pa
-from google.protobuf import (
-    any_pb2,
-    api_pb2,
-    duration_pb2,
-    empty_pb2,
-    field_mask_pb2,
-    source_context_pb2,
-    struct_pb2,
-    timestamp_pb2,
-    type_pb2,
-    wrappers_pb2,
-)
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorProto
 from google.protobuf.descriptor_pool import DescriptorPool
@@ -37,20 +26,10 @@ from google.protobuf.message_factory import GetMessageClass
 from trimtab.consumer_sdk.lake.reader import TIMESTAMP, Column, Convert, Reader, Row, Unreadable
 
 _MAIN: Final = "trimtab/value.proto"
+_KNOWN: Final = "any api duration empty field_mask source_context struct timestamp type wrappers"
 _GOOGLES: Final = {
     module.DESCRIPTOR.name: module.DESCRIPTOR
-    for module in (
-        any_pb2,
-        api_pb2,
-        duration_pb2,
-        empty_pb2,
-        field_mask_pb2,
-        source_context_pb2,
-        struct_pb2,
-        timestamp_pb2,
-        type_pb2,
-        wrappers_pb2,
-    )
+    for module in (import_module(f"google.protobuf.{name}_pb2") for name in _KNOWN.split())
 }
 _SCALARS: Final = {
     FieldDescriptor.TYPE_BOOL: pa.bool_(),
@@ -70,7 +49,8 @@ _SCALARS: Final = {
     FieldDescriptor.TYPE_UINT64: pa.decimal128(20, 0),
 }
 _WRAPPERS: Final = frozenset(
-    f"google.protobuf.{name}" for name in wrappers_pb2.DESCRIPTOR.message_types_by_name
+    message.full_name
+    for message in _GOOGLES["google/protobuf/wrappers.proto"].message_types_by_name.values()
 )
 _AS_TEXT: Final = frozenset(f"google.protobuf.{name}" for name in ("Struct", "Value", "ListValue"))
 
