@@ -1,7 +1,5 @@
 """`trimtab ingest`: topics into lake tables, until it is told to stop."""
 
-import os
-import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,13 +10,9 @@ from trimtab.assignor.errors import SettingError
 from trimtab.consumer_sdk.errors import MissingExtra
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from threading import Event
 
 HOUR = 3600.0
-
-CRASH_AT = "TRIMTAB_CRASH_AT"
-"""For tests: the step of a flush at which this process kills itself, "staged" or "staged:3"."""
 
 
 def ingest(
@@ -58,7 +52,7 @@ def ingest(
     lake = open_lake(checked.lake.session, warm=True)
     stop_on_signals(stop)  # again: Spark has put a handler of its own there
     try:
-        work.run(checked, lake, stop, crash=crash_at(os.environ.get(CRASH_AT, "")))
+        work.run(checked, lake, stop)
     finally:
         lake.close()
 
@@ -81,19 +75,6 @@ def stop_on_signals(stop: "Event") -> None:
         stop.set()
 
     Thread(target=watch, name="trimtab-signals", daemon=True).start()
-
-
-def crash_at(wanted: str) -> "Callable[[str], None]":
-    """Return a hook that kills this process at a step, the n-th time it comes by; "": never."""
-    name, _, count = wanted.partition(":")
-    left = {name: int(count or 1)}
-
-    def pass_by(step: str) -> None:
-        left[step] = left.get(step, 0) - 1
-        if step == name and left[step] == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    return pass_by
 
 
 def _given(pairs: list[str]) -> dict[str, Any]:

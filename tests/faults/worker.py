@@ -112,8 +112,7 @@ def main(folder: Path, name: str, config: str) -> None:
     log = folder / "handed" / f"{name}.{os.getpid()}"
     run = ingest.run
 
-    def run_watched(*args: Any, crash: Any) -> None:
-        del crash  # the door's takes its place
+    def run_watched(*args: Any) -> None:
         run(*args, crash=door.pass_by)
 
     ingest.run = run_watched

@@ -23,6 +23,7 @@ from trimtab.consumer_sdk.lake.progress import Marks
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
+CRASHING = Path(__file__).with_name("crashing.py")
 COUNT = 1200
 PARTITIONS = 2
 BAD = 7  # every seventh record is not JSON
@@ -50,8 +51,9 @@ class Rig:
         file = self.folder / "ingest.yaml"
         file.write_text(yaml.safe_dump(self.settings | changes))
         path = os.pathsep.join([str(self.folder), os.environ.get("PYTHONPATH", "")])
-        environ = {**os.environ, "TRIMTAB_CRASH_AT": crash_at, "PYTHONPATH": path}
-        command = [sys.executable, "-m", "trimtab.cli", "ingest", "--config", str(file)]
+        environ = {**os.environ, "PYTHONPATH": path}
+        program = [str(CRASHING), crash_at] if crash_at else ["-m", "trimtab.cli"]
+        command = [sys.executable, *program, "ingest", "--config", str(file)]
         with (self.folder / "stderr").open("wb") as errors:
             made = subprocess.Popen(command, env=environ, stderr=errors)
         self.started.append(made)
