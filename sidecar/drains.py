@@ -1,4 +1,7 @@
-"""Which replicas to drain: those whose load costs least to move, as the leader would move it."""
+"""Which replicas to drain: those whose load costs least to move, as the leader would move it.
+
+Where the target takes replicas away in an order, only the last ones may go.
+"""
 
 from dataclasses import dataclass
 from typing import Final
@@ -38,9 +41,11 @@ def choose(at: Situation, count: int, *, forced: bool = False) -> tuple[str, ...
 
 
 def _candidates(at: Situation, chosen: list[str]) -> list[str]:
-    loads = at.loads()
-    left = (n for n in at.active if n not in chosen)
-    return sorted(left, key=lambda n: (loads[n], len(at.owned(n)), n))[:LOOKED_AT]
+    loads, ordinals = at.loads(), at.ordinals()
+    left = [n for n in at.active if n not in chosen]
+    last = max(ordinals[n] for n in left)
+    free = (n for n in left if ordinals[n] == last)
+    return sorted(free, key=lambda n: (loads[n], len(at.owned(n)), n))[:LOOKED_AT]
 
 
 def _cost(at: Situation, chosen: list[str], name: str) -> Cost:

@@ -9,6 +9,7 @@ from enum import StrEnum
 
 from trimtab.assignor.control import GroupPlan, PartitionSpeed
 from trimtab.assignor.model import TopicPartition
+from trimtab.sidecar.rules import Way
 
 
 class GroupState(StrEnum):
@@ -39,11 +40,42 @@ class GroupView:
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """A replica as its target knows it; `started` is seconds since the epoch."""
+    """A replica as its target knows it; `started` is seconds since the epoch.
+
+    Where a target takes replicas away in an order, the one of the highest `ordinal` goes first;
+    those of one ordinal may go in any order.
+    """
 
     name: str
     alive: bool
     started: float
+    ordinal: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The count that the target's own controller works towards.
+
+    `by` names who set it last, `at` says when (seconds since the epoch), `ours` whether it was us.
+    """
+
+    count: int
+    by: str
+    at: float
+    ours: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """What others ask of the target; with `contest`, a count of theirs is set back.
+
+    `pause` is empty, "in", "out" or "all".
+    """
+
+    asked: Asked | None = None
+    contest: bool = False
+    pause: str = ""
+    trouble: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +84,8 @@ class Observation:
 
     `speeds` has an entry for every partition of the group's topics. `replicas` is None where the
     target did not answer. `plan_known` is False as long as the plan in force could not be read.
-    `restart` names instances that somebody asked to be replaced.
+    `restart` names instances that somebody asked to be replaced. `outside` is what others ask of
+    the target.
     """
 
     speeds: Mapping[TopicPartition, PartitionSpeed]
@@ -61,4 +94,7 @@ class Observation:
     plan: GroupPlan | None = None
     plan_known: bool = True
     restart: tuple[str, ...] = ()
+    outside: Outside = Outside()
+    consumed: Mapping[TopicPartition, float] = field(default_factory=dict[TopicPartition, float])
+    pause: frozenset[Way] = frozenset()
     trouble: tuple[str, ...] = field(default=())

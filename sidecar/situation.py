@@ -89,6 +89,10 @@ class Situation:
         owners = {p: name for name in names for p in self.owned(name)}
         return Group(members, tuple(sorted(self.seen.speeds)), owners)
 
+    def ordinals(self) -> dict[str, int]:
+        """Return the ordinal of each live instance: the highest is the first that can go."""
+        return {i.name: i.ordinal for i in self.seen.replicas or () if i.alive}
+
     def loads(self) -> dict[str, float]:
         """Return the known needed rate of each live instance, in bytes/s."""
         return {n: weigh(self.owned(n), self.load()) for n in self.running}
