@@ -9,7 +9,6 @@ from enum import StrEnum
 
 from trimtab.assignor.control import GroupPlan, PartitionSpeed
 from trimtab.assignor.model import TopicPartition
-from trimtab.sidecar.rules import Way
 
 
 class GroupState(StrEnum):
@@ -95,6 +94,4 @@ class Observation:
     plan_known: bool = True
     restart: tuple[str, ...] = ()
     outside: Outside = Outside()
-    consumed: Mapping[TopicPartition, float] = field(default_factory=dict[TopicPartition, float])
-    pause: frozenset[Way] = frozenset()
     trouble: tuple[str, ...] = field(default=())
