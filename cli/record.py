@@ -206,7 +206,8 @@ def follow(
     """Add ticks until the time is up or a signal comes (`wait` tells), and show how far it is.
 
     A broker that is away costs the ticks of that time, which are filled in, and it is said; one
-    that never answers is an error.
+    that never answers is an error. The time counts from the first answer: the first look also
+    connects, and how long that takes is no part of a recording.
     """
     from rich.console import Console  # noqa: PLC0415 - keeps --help fast
     from rich.progress import Progress  # noqa: PLC0415 - as above
@@ -219,7 +220,9 @@ def follow(
         task = bar.add_task("recording", total=seconds)
         while True:
             try:
-                tick, answered = origin.look(), True
+                tick = origin.look()
+                if not answered:
+                    begun, answered = clock.monotonic(), True
             except PeerError as error:
                 if not answered:
                     raise

@@ -98,10 +98,12 @@ def test_what_nobody_publishes_is_measured(
     """Without a sidecar the speeds are measured, a tick a window, near the producer's rates."""
     name, out = topic(partitions=2), tmp_path / "stream.json"
     with repeated(written(bootstrap, name), 0.02):
-        ended = call(bootstrap, group, out, "--topics", name, "--window", "2 s", "--duration", "6s")
+        ended = call(bootstrap, group, out, "--topics", name, "--window", "2 s", "--duration", "8s")
     assert ended.returncode == 0, ended.stderr
-    assert "3 ticks of 2 s (measured), 2 partitions" in ended.stdout
     stream = read(out)
+    ticks = len(stream.speeds)
+    assert ticks >= 2  # how many of the four are in time is up to the machine
+    assert f"{ticks} ticks of 2 s (measured), 2 partitions" in ended.stdout
     assert [str(p) for p in stream.partitions] == [f"{name}-0", f"{name}-1"]
     for column, rate in enumerate((RATE * SIZE, 2 * RATE * SIZE)):
         assert stream.speeds[1:, column] == pytest.approx(rate, rel=0.3)
