@@ -3,17 +3,20 @@
 What does not answer in time is absent from the answer, and `trouble` says so: a broker that is
 away must neither stop the loop nor look like an idle partition.
 
+A coordinator that is on its way (a broker that has just started loads the groups' log) is asked
+again until the timeout: whoever looks once, as `trimtab record` does first, means its answer.
+
 The group's coordinator is asked by the older calls, `list_groups` and a consumer's `committed`.
 The newer ones are not safe while brokers come and go (librdkafka 2.16, its issue 4605): asked while
 the broker is away they abort the process, or never hear of that group again.
 """
 
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from confluent_kafka import Consumer, KafkaException, admin
 from confluent_kafka import KafkaError as KafkaErrors
@@ -21,6 +24,7 @@ from confluent_kafka import TopicPartition as RawPartition
 from confluent_kafka.admin import AdminClient
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
 
+from trimtab.assignor.clock import Clock, SystemClock
 from trimtab.assignor.model import TopicPartition
 from trimtab.sidecar.observation import GroupState, GroupView, Reader
 
@@ -44,8 +48,23 @@ UNREACHED: Final = frozenset(
 )
 """Errors of the client itself: nobody was there to refuse anything."""
 
+ON_ITS_WAY: Final = frozenset(
+    {
+        KafkaErrors.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaErrors.COORDINATOR_NOT_AVAILABLE,
+        KafkaErrors.NOT_COORDINATOR,
+    }
+)
+"""Answers of a broker that the group's coordinator is about to be on, or has just left."""
+
+PAUSE: Final = 0.1
+"""Seconds between two questions to a coordinator that is on its way."""
+
 GRACE: Final = 1.0
 """Seconds to wait for librdkafka's own timeout to be reported."""
+
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +96,15 @@ class Commits:
 class Brokers:
     """The cluster, asked about one group."""
 
-    def __init__(self, client: Mapping[str, Any], group: str, timeout: float) -> None:
+    def __init__(
+        self, client: Mapping[str, Any], group: str, timeout: float, clock: Clock | None = None
+    ) -> None:
         self._admin = AdminClient(dict(client))
         self._reader = Consumer({**client, "group.id": group, "enable.auto.commit": False})
         self._there: tuple[TopicPartition, ...] = ()
         self._group = group
         self._timeout = timeout
+        self._clock = clock or SystemClock()
 
     @property
     def admin(self) -> AdminClient:
@@ -115,7 +137,7 @@ class Brokers:
     def group(self) -> tuple[GroupView, tuple[str, ...]]:
         """Return the group as its coordinator describes it."""
         try:
-            described = self._described()
+            described = self._settled(self._described)
         except KafkaException as error:
             return GroupView(), (f"group {self._group}: {reason(error)}",)
         if described is None:
@@ -129,7 +151,7 @@ class Brokers:
         there = self._there or tuple(self.layout().leaders)
         try:
             asked = [RawPartition(*partition) for partition in there]
-            answered = self._reader.committed(asked, timeout=self._timeout) if asked else []
+            answered = self._settled(lambda: self._committed(asked)) if asked else []
         except KafkaException as error:
             return Commits(known=False, trouble=(f"committed offsets: {reason(error)}",))
         offsets, notes = {}, {}
@@ -144,6 +166,20 @@ class Brokers:
     def close(self) -> None:
         """Let the connections go."""
         self._reader.close()
+
+    def _settled(self, ask: Callable[[], T]) -> T:
+        """Ask, and again while the coordinator is on its way. Raises KafkaException."""
+        deadline = self._clock.monotonic() + self._timeout
+        while True:
+            try:
+                return ask()
+            except KafkaException as error:
+                if _code(error) not in ON_ITS_WAY or self._clock.monotonic() >= deadline:
+                    raise
+            self._clock.sleep(PAUSE)
+
+    def _committed(self, asked: list[RawPartition]) -> list[RawPartition]:
+        return self._reader.committed(asked, timeout=self._timeout)
 
     def _described(self) -> Any:
         """Return the group's description, None for a group that nobody knows."""
