@@ -23,6 +23,10 @@ def ingest(
     instance: Annotated[
         str | None, typer.Option(help="This worker's name; it survives restarts.")
     ] = None,
+    metrics_port: Annotated[
+        int | None,
+        typer.Option(min=0, max=65535, help="Serve /metrics (Prometheus) here; 0: a free port."),
+    ] = None,
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", help="name=value; wins over the file."),
@@ -35,6 +39,8 @@ def ingest(
         trimtab ingest --config ingest.yaml
 
         trimtab ingest --config ingest.yaml --instance worker-3 --set "batch.wait=5 s"
+
+        trimtab ingest --config ingest.yaml --metrics-port 9464
     """
     from threading import Event  # noqa: PLC0415 - keeps --help fast
 
@@ -45,6 +51,8 @@ def ingest(
     whole = work.load(config) | _given(settings or [])
     if instance is not None:
         whole["trimtab.instance"] = instance
+    if metrics_port is not None:
+        whole[work.METRICS_PORT] = metrics_port
     checked = work.settings(whole)
     _log_to_stderr()
     stop = Event()

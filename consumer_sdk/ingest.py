@@ -8,6 +8,7 @@ begins where this one ended.
 import logging
 import threading
 from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -22,24 +23,32 @@ from trimtab.consumer_sdk.lake import config as lake_config
 from trimtab.consumer_sdk.lake.config import LakeConfig
 from trimtab.consumer_sdk.lake.ports import CrashPoint, Lake, Message
 from trimtab.consumer_sdk.lake.writer import LakeWriter
+from trimtab.consumer_sdk.meters import Meters, served
 from trimtab.consumer_sdk.settings import nearest, parse
 from trimtab.consumer_sdk.throttle import Throttle
 
 log = logging.getLogger("trimtab.ingest")
 
 FETCH: Final = 5000
-OWN: Final = frozenset({"topics", "trimtab.throttle"})
+METRICS_PORT: Final = "trimtab.metrics.port"
+METRICS_HOST: Final = "trimtab.metrics.host"
+OWN: Final = frozenset({"topics", "trimtab.throttle", METRICS_HOST, METRICS_PORT})
+LAST_PORT: Final = 65535
 _DEFAULTS: Final = {"auto.offset.reset": "earliest", "enable.auto.commit": False}
 
 
 @dataclass(frozen=True, slots=True)
 class IngestConfig:
-    """A checked configuration; `throttle` is bytes/s, None for no limit."""
+    """A checked configuration; `throttle` is bytes/s, None for no limit.
+
+    `metrics` is where they are served, port 0 for a free one; None: nowhere.
+    """
 
     topics: tuple[str, ...]
     consumer: Mapping[str, Any]
     lake: LakeConfig
     throttle: float | None = None
+    metrics: tuple[str, int] | None = None
 
     def __repr__(self) -> str:
         """Show no secret: the consumer's settings stay out."""
@@ -76,6 +85,7 @@ def settings(config: Mapping[str, Any]) -> IngestConfig:
         consumer=consumer,
         lake=lake,
         throttle=None if rate is None else _positive(parse_rate(rate, "trimtab.throttle")),
+        metrics=_metrics(config),
     )
 
 
@@ -89,14 +99,19 @@ def run(
 ) -> None:
     """Ingest into a lake that is ready until `stop` is set; then flush, and leave the group.
 
-    Raises what `LakeWriter` raises.
+    Raises what `LakeWriter` raises, and SettingError where metrics cannot be served.
     """
-    clock = clock or SystemClock()
+    clock, meters = clock or SystemClock(), Meters()
     throttle = Throttle(clock, config.lake.limits.bytes / 8, config.throttle)
     with (
+        ExitStack() as stack,
         Consumer(config.consumer, clock=clock) as consumer,
-        LakeWriter(consumer, config.lake, lake=lake, clock=clock, crash=crash) as writer,
+        LakeWriter(
+            consumer, config.lake, lake=lake, clock=clock, crash=crash, meters=meters
+        ) as writer,
     ):
+        if config.metrics is not None:
+            log.info("metrics at %s", stack.enter_context(served(meters, *config.metrics)))
         log.info("ready: topics %s, group %s", ", ".join(config.topics), config.lake.group)
         if not stop.is_set():
             consumer.subscribe(config.topics, writer.on_assign, writer.on_revoke, writer.on_lost)
@@ -124,6 +139,15 @@ def _topics(topics: Any) -> tuple[str, ...]:
             '\'topics\' is missing; write a list, like ["orders"], or a pattern, like "^shop[.].*"'
         )
     return tuple(str(topic) for topic in found)
+
+
+def _metrics(config: Mapping[str, Any]) -> tuple[str, int] | None:
+    port = config.get(METRICS_PORT)
+    if port is None:
+        return None
+    if not str(port).isdecimal() or int(port) > LAST_PORT:
+        raise SettingError(f"{METRICS_PORT}: {port!r} must be 0 (a free one) to {LAST_PORT}")
+    return str(config.get(METRICS_HOST, "127.0.0.1")), int(port)
 
 
 def _suggest(consumer: Mapping[str, Any]) -> None:

@@ -46,12 +46,14 @@ from trimtab.consumer_sdk.lake.batches import Batches, Run
 from trimtab.consumer_sdk.lake.config import LakeConfig, SessionConfig, parse
 from trimtab.consumer_sdk.lake.decoding import Decoding
 from trimtab.consumer_sdk.lake.flush import Batch, Flush, Landed, Refused
+from trimtab.consumer_sdk.lake.metered import metered
 from trimtab.consumer_sdk.lake.pace import Pace
 from trimtab.consumer_sdk.lake.ports import CrashPoint, Fetcher, Lake, Message
 from trimtab.consumer_sdk.lake.positions import Positions
 from trimtab.consumer_sdk.lake.progress import Marks, story
 from trimtab.consumer_sdk.lake.shape import Shaping
 from trimtab.consumer_sdk.lake.stager import Flight, Stager
+from trimtab.consumer_sdk.meters import Meters
 
 if TYPE_CHECKING:
     from trimtab.consumer_sdk.lake.engine import SparkLake
@@ -77,6 +79,7 @@ class LakeWriter:
         lake: Lake | None = None,
         clock: Clock | None = None,
         crash: CrashPoint = lambda step: None,  # noqa: ARG005 - the hook that tests fill
+        meters: Meters | None = None,
     ) -> None:
         self._consumer = consumer
         self._config = config if isinstance(config, LakeConfig) else parse(config)
@@ -102,7 +105,8 @@ class LakeWriter:
             self._config.partition,
             self._config.evolve,
         )
-        self._stager = Stager(flush.run, rng)
+        self._meters = meters or Meters()
+        self._stager = Stager(metered(flush.run, self._meters, self._clock), rng)
 
     # -- the loop ---------------------------------------------------------------------------------
 

@@ -1,0 +1,76 @@
+"""Metrics of the sink: what is counted, and where it can be read."""
+
+from urllib.request import urlopen
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from prometheus_client import CollectorRegistry
+
+from trimtab.assignor.errors import SettingError
+from trimtab.consumer_sdk import ingest
+from trimtab.consumer_sdk.lake.columns import SCHEMA
+from trimtab.consumer_sdk.lake.metered import ages
+from trimtab.consumer_sdk.meters import Meters, VectorHistogram, served
+
+LAKE = {"group.id": "g", "lake.warehouse": "lake", "topics": ["t"], "bootstrap.servers": "x:1"}
+
+
+def test_a_vector_is_counted_as_its_values_would_be() -> None:
+    """Bounds belong to their bucket, and what comes from the future counts as 0."""
+    registry = CollectorRegistry()
+    histogram = VectorHistogram("age", "Age", (1.0, 10.0))
+    registry.register(histogram)
+    histogram.observe("t", np.array([-5.0, 0.5, 1.0, 2.0]))
+    histogram.observe("t", np.array([10.0, 11.0]))
+
+    def below(bound: str) -> float | None:
+        return registry.get_sample_value("age_bucket", {"table": "t", "le": bound})
+
+    assert [below("1"), below("10"), below("+Inf")] == [3, 5, 6]
+    assert registry.get_sample_value("age_count", {"table": "t"}) == 6
+    assert registry.get_sample_value("age_sum", {"table": "t"}) == 24.5
+
+
+def test_the_age_of_records_leaves_out_those_without_a_time() -> None:
+    """Ages are seconds, as exact as the timestamps are."""
+    stamps = [1_000_000, None, 2_500_000]
+    records = pa.Table.from_pylist([{"timestamp": stamp} for stamp in stamps], schema=SCHEMA)
+    assert ages(records, 3.0).tolist() == [2.0, 0.5]
+
+
+def test_metrics_are_served_while_the_block_runs() -> None:
+    """On a free port of the loopback; a port that is taken is a named error."""
+    meters = Meters()
+    meters.wrote("lake.orders", 3, 100)
+    with served(meters, "127.0.0.1", 0) as url:
+        said = urlopen(url).read().decode()  # noqa: S310 - our own page
+        port = int(url.split(":")[2].split("/")[0])
+        with (
+            pytest.raises(SettingError, match="choose another one"),
+            served(meters, "127.0.0.1", port),
+        ):
+            pass
+    assert 'trimtab_rows_total{table="lake.orders"} 3.0' in said
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        ({}, None),
+        ({"trimtab.metrics.port": 0}, ("127.0.0.1", 0)),
+        ({"trimtab.metrics.port": "9464", "trimtab.metrics.host": "::"}, ("::", 9464)),
+    ],
+)
+def test_metrics_are_off_unless_a_port_is_given(
+    given: dict[str, object], wanted: tuple[str, int] | None
+) -> None:
+    """The address is the loopback's unless another one is given."""
+    assert ingest.settings(LAKE | given).metrics == wanted
+
+
+@pytest.mark.parametrize("port", [-1, 65536, "many"])
+def test_a_port_that_is_none_is_refused(port: object) -> None:
+    """The error names the setting."""
+    with pytest.raises(SettingError, match=r"trimtab\.metrics\.port"):
+        ingest.settings(LAKE | {"trimtab.metrics.port": port})
