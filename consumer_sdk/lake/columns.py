@@ -8,6 +8,7 @@ headers with the same name the last one counts, as a map needs.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 
 from trimtab.assignor.model import TopicPartition
@@ -28,6 +29,9 @@ SCHEMA: Final = pa.schema(
         ("headers", _HEADERS),
     ]
 )
+_MOST: Final = 2**31 - 1
+"""Bytes that one binary array can hold."""
+
 RECORD: Final[tuple[str, ...]] = tuple(SCHEMA.names)
 
 
@@ -58,8 +62,8 @@ def record_batch(partition: TopicPartition, messages: Sequence[Message]) -> Reco
         pa.repeat(pa.scalar(partition.partition, pa.int32()), count),
         pa.array([message.offset() for message in messages], pa.int64()),
         pa.array([ms * 1000 if kind else None for kind, ms in stamps], SCHEMA.field(3).type),
-        pa.array([message.key() for message in messages], pa.binary()),
-        pa.array([message.value() for message in messages], pa.binary()),
+        _binary([message.key() for message in messages]),
+        _binary([message.value() for message in messages]),
         _headers([message.headers() for message in messages]),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
@@ -78,6 +82,21 @@ def since(records: Records, firsts: Mapping[TopicPartition, int]) -> Records:
     beyond = 1 << 63
     mask = [offset >= firsts.get(TopicPartition(t, p), beyond) for t, p, offset in partitions]
     return records.filter(pa.array(mask))
+
+
+def _binary(values: list[bytes | None]) -> Any:
+    """Return a binary column.
+
+    Arrow's own conversion grows its buffer by doubling it, which copies and touches several times
+    the memory: joining takes a third of its time at 1 kB a value.
+    """
+    known = [value for value in values if value is not None]
+    ends = np.zeros(len(known) + 1, np.int64)
+    np.cumsum(np.fromiter(map(len, known), np.int64, len(known)), out=ends[1:])
+    if len(known) < len(values) or ends[-1] > _MOST:
+        return pa.array(values, pa.binary())
+    buffers = [None, pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(b"".join(known))]
+    return pa.Array.from_buffers(pa.binary(), len(values), buffers)
 
 
 def _headers(headers: Sequence[Sequence[tuple[str, bytes | None]] | None]) -> Any:

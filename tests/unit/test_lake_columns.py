@@ -1,0 +1,63 @@
+"""Messages to Arrow: every key and value comes through as it was."""
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pytest
+
+from trimtab.assignor.model import TopicPartition
+from trimtab.consumer_sdk.lake import columns
+
+P = TopicPartition("t", 3)
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """confluent-kafka's message, as far as it is looked at."""
+
+    at: int
+    payload: bytes | None
+
+    def topic(self) -> str:
+        return P.topic
+
+    def partition(self) -> int:
+        return P.partition
+
+    def offset(self) -> int:
+        return self.at
+
+    def timestamp(self) -> tuple[int, int]:
+        return (0, 0)
+
+    def key(self) -> bytes | None:
+        return None if self.payload is None else self.payload[:1]
+
+    def value(self) -> bytes | None:
+        return self.payload
+
+    def headers(self) -> None:
+        return None
+
+    def error(self) -> None:
+        return None
+
+
+@pytest.mark.parametrize(
+    "values", [[b"a", b"", b"ccc"], [b"a", None, b""], [None, None], [b"", b""], [b"x" * 70_000]]
+)
+def test_bytes_come_through_with_their_nulls(values: list[bytes | None]) -> None:
+    """Empty values are not null, and what is null stays so; the batch is valid Arrow."""
+    batch = columns.record_batch(P, [Message(n, value) for n, value in enumerate(values)])
+    batch.validate(full=True)
+    assert batch.column("value").to_pylist() == values
+    assert batch.column("key").to_pylist() == [v and v[:1] for v in values]
+    assert batch.column("offset").to_pylist() == list(range(len(values)))
+    assert pa.types.is_binary(batch.column("value").type)
+
+
+def test_more_than_one_array_holds_is_left_to_arrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond 2 GiB in one array Arrow itself converts, and says so where it cannot."""
+    monkeypatch.setattr(columns, "_MOST", 2)
+    batch = columns.record_batch(P, [Message(0, b"ab"), Message(1, b"cd")])
+    assert batch.column("value").to_pylist() == [b"ab", b"cd"]
