@@ -9,7 +9,7 @@ truth. A reader skips a version that it does not know, and a value with numbers 
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from trimtab.assignor.errors import BadPayload
@@ -87,7 +87,8 @@ class GroupPlan:
     """What the sidecar decided for a group.
 
     `epoch` grows by one with each decision and makes the leader start a rebalance; `draining` holds
-    instance names; `capacity` is bytes/s; `time` is seconds since the epoch.
+    instance names; `capacity` is bytes/s, `capacities` holds those of instances of which another
+    one is known; `time` is seconds since the epoch.
     """
 
     group: str
@@ -99,6 +100,7 @@ class GroupPlan:
     headroom: float = 1.0
     draining: tuple[str, ...] = ()
     reasons: tuple[str, ...] = ()
+    capacities: Mapping[str, float] = field(default_factory=dict[str, float])
 
     @property
     def key(self) -> str:
@@ -106,8 +108,14 @@ class GroupPlan:
         return self.group
 
     def encode(self) -> bytes:
-        """Return the record's value; equal values give equal bytes."""
-        return _dump(asdict(self))
+        """Return the record's value; equal values give equal bytes.
+
+        Without capacities of their own it is what earlier readers know.
+        """
+        body = asdict(self)
+        if not self.capacities:
+            del body["capacities"]
+        return _dump(body)
 
     @classmethod
     def decode(cls, value: bytes) -> "GroupPlan":
@@ -116,14 +124,17 @@ class GroupPlan:
         try:
             body["draining"] = tuple(body.get("draining", ()))
             body["reasons"] = tuple(body.get("reasons", ()))
+            body["capacities"] = dict(body.get("capacities", {}))
             plan = cls(**body)
-        except TypeError as error:
+        except (TypeError, ValueError) as error:
             raise BadPayload(f"plan is malformed: {error}") from error
         for name in ("epoch", "time", "replicas", "capacity", "headroom"):
             _check(f"{name} of the plan for {plan.group}", getattr(plan, name))
-        if plan.capacity == 0 or not 0 < plan.headroom <= 1:
+        for name, capacity in plan.capacities.items():
+            _check(f"capacity of {name} in the plan for {plan.group}", capacity)
+        if 0 in (plan.capacity, *plan.capacities.values()) or not 0 < plan.headroom <= 1:
             raise BadPayload(
-                f"the plan for {plan.group} has capacity {plan.capacity}, headroom "
+                f"the plan for {plan.group} has a capacity of 0 ({plan.capacity}), or headroom "
                 f"{plan.headroom}; they must be above 0, the headroom at most 1"
             )
         return plan

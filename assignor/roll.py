@@ -34,13 +34,17 @@ class Roll:
     universe: Universe
 
     def members(self, plan: GroupPlan | None) -> tuple[Member, ...]:
-        """Return the members as a decision sees them."""
+        """Return the members as a decision sees them.
+
+        What a member says of its capacity counts before what the plan has learned of it.
+        """
         draining = frozenset(plan.draining) if plan else frozenset[str]()
+        learned = plan.capacities if plan else {}
         return tuple(
             Member(
                 id=name,
                 topics=topics,
-                capacity=data.capacity,
+                capacity=learned.get(data.instance) if data.capacity is None else data.capacity,
                 instance=data.instance,
                 draining=data.draining or data.instance in draining,
                 rack=data.rack,

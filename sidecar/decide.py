@@ -15,43 +15,51 @@ Rules, the first that applies decides; all of them are kept here:
     published.
  3. Advice only: where replicas cannot be acted upon, their count is recorded as it is found.
  4. Stop: a draining replica is stopped once it owns nothing, the group is stable and every
-    partition has an owner. Nothing that owns a partition is ever stopped.
- 5. Settle: drained replicas that are gone leave the plan, without a new epoch.
+    partition has an owner. Nothing that owns a partition is ever stopped, but the last replica of a
+    group in which nothing is to be read (`rest`). Where the target takes replicas away in an order,
+    the last ones go first.
+ 5. Settle: drained replicas that are gone leave the plan, without a new epoch. Then comes what
+    others did to the count at the target: `foreign` has the rules.
  6. Undrain: while draining, a load that wants more, or a death, is answered by keeping a draining
     replica.
  7. Ask again: a drain that is not over after `ask_again` seconds is published with a new epoch;
     till then nothing else is begun.
  8. Replace: live replicas short of the plan are started at once; those that keep dying, after a
-    growing pause.
+    growing pause; not where the target already does it.
  9. Adopt: more live replicas than planned (somebody started them) are recorded; limits bring them
     down later.
-10. Scale out: the wanted count above the plan, by at most `step_out`, after the cool-down. The
-    plan keeps its epoch: the join starts the rebalance. The plan is published before replicas are
-    started, so that a crash in between is completed by rule 8.
+10. Scale out: the wanted count above the plan, as far as the rules for growing allow (`rules`),
+    after the cool-down and where it is not paused. The plan keeps its epoch: the join starts the
+    rebalance. The plan is published before replicas are started, so that a crash in between is
+    completed by rule 8. The first replica of none waits for nothing.
 11. Restart: one more replica is started (above the limit too), and when it has joined, one of
     those to be replaced is drained. One that dies first is started again as in rule 8; once an old
     one has been replaced, the starts before no longer count.
-12. Scale in: the wanted count below the plan, by at most `step_in`, after the cool-down, in a
-    group at rest: the replicas whose load costs least to move are drained, if the others can hold
-    it. A new epoch, unless they own nothing.
-13. Place: a placement that overfills a consumer gets a new epoch if the leader would find a better
-    one, after the cool-down, and not twice for the same placement within `ask_again` seconds.
+12. Scale in: the wanted count below the plan, as far as the rules for shrinking allow, after the
+    cool-down, where it is not paused, in a group at rest: the replicas whose load costs least to
+    move are drained, if the others can hold it. A new epoch, unless they own nothing.
+13. Place: capacities that were learned and differ enough are published with a new epoch. A
+    placement that overfills a consumer gets one if the leader would find a better placement, after
+    the cool-down, and not twice for the same one within `ask_again` seconds.
 14. Else hold.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from trimtab.assignor.control import GroupPlan
-from trimtab.assignor.model import Plan
-from trimtab.assignor.units import format_rate
 from trimtab.sidecar.drains import choose
-from trimtab.sidecar.observation import GroupState, Observation
+from trimtab.sidecar.effect import behind, consumed, grown
+from trimtab.sidecar.foreign import foreign, meant, on_its_way, switched_off
+from trimtab.sidecar.observation import Asked, GroupState, Observation
 from trimtab.sidecar.policy import Memory, ScalePolicy, Wish
-from trimtab.sidecar.situation import Situation, overflow, situation
-from trimtab.sidecar.verdict import Action, Numbers, Verdict
-from trimtab.sidecar.wishes import Sizing, remember, wish
+from trimtab.sidecar.rules import Way
+from trimtab.sidecar.scaling import learn, place, rest, scale_in, scale_out
+from trimtab.sidecar.situation import situation
+from trimtab.sidecar.turn import Step, Turn, adopt, drained, next_plan
+from trimtab.sidecar.verdict import Action, Numbers, Verdict, totals
+from trimtab.sidecar.wishes import remember, wish
 
 FIRST_PAUSE: Final = 5.0
 LONGEST_PAUSE: Final = 120.0
@@ -59,41 +67,6 @@ LONGEST_PAUSE: Final = 120.0
 
 FORGIVEN: Final = 300.0
 """Seconds after which a replacement no longer counts."""
-
-BETTER: Final = 0.05
-"""Share of a consumer's capacity by which a placement must lower the overload."""
-
-
-@dataclass(frozen=True, slots=True)
-class Turn:
-    """What a rule may look at."""
-
-    at: Situation
-    sizing: Sizing
-    memory: Memory
-    now: float
-
-    @property
-    def plan(self) -> GroupPlan:
-        """Return the plan in force."""
-        return self.at.plan
-
-    def cooling(self) -> str | None:
-        """Tell how long the cool-down still lasts; None where it is over."""
-        left = self.at.policy.cool_down - self.memory.since_change(self.now)
-        return f"cool-down for another {left:.0f} s" if left > 0 else None
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """What a rule asks for."""
-
-    action: Action
-    reasons: tuple[str, ...]
-    plan: GroupPlan | None = None
-    add: int = 0
-    stop: tuple[str, ...] = ()
-    expected: Plan | None = None
 
 
 def decide(
@@ -104,9 +77,10 @@ def decide(
     `now` is seconds since the epoch; `group` is the group's name, for its first plan. What
     the verdict asks for is not remembered as done: `done` does that, once it is.
     """
+    policy = policy.at(now)
     blind = _blind(seen)
     if blind is not None:
-        return Verdict(Action.HOLD, blind, _sums(seen)), _unmoved(seen, policy, memory, now)
+        return Verdict(Action.HOLD, blind, totals(seen)), _unmoved(seen, policy, memory, now)
     if seen.plan is None:
         return _first(seen, policy, now, group), memory
     at = situation(seen, policy, seen.plan)
@@ -114,7 +88,7 @@ def decide(
     turn = Turn(at, sizing, memory, now)
     step = next(step for rule in RULES if (step := rule(turn)) is not None)
     numbers = _numbers(turn, step)
-    reasons = (*step.reasons, *at.oversize())
+    reasons = (*step.reasons, *sizing.warnings, *at.oversize())
     return Verdict(step.action, reasons, numbers, step.plan, step.add, step.stop), memory
 
 
@@ -126,13 +100,24 @@ def done(verdict: Verdict, seen: Observation, memory: Memory, now: float) -> Mem
             return replace(memory, replaced=(*recent, now))
         case Action.STOP if set(verdict.stop) & set(seen.restart):
             return replace(memory, replaced=())  # the new one reads: a long restart is not slowed
+        case Action.FOLLOW if verdict.plan is not None:
+            return replace(memory, changed=now, wishes=(Wish(now, verdict.plan.replicas),))
         case Action.PLACE:
             placed = frozenset((p, r.instance) for r in seen.group.readers for p in r.owned)
             return replace(memory, changed=now, placed=placed)
         case Action.HOLD | Action.ANNOUNCE | Action.ADOPT | Action.STOP:
             return memory
         case _:
-            return replace(memory, changed=now)
+            memory = memory.scaled(now, _by(verdict, seen))
+            starts = verdict.action is Action.START
+            return grown(verdict, seen, memory, now) if starts else memory
+
+
+def _by(verdict: Verdict, seen: Observation) -> int:
+    """Return how many replicas more than before the verdict plans."""
+    if verdict.plan is None or seen.plan is None:
+        return 0
+    return verdict.plan.replicas - seen.plan.replicas
 
 
 def _blind(seen: Observation) -> tuple[str, ...] | None:
@@ -151,7 +136,8 @@ def _unmoved(seen: Observation, policy: ScalePolicy, memory: Memory, now: float)
         return memory
     count = policy.clamp(seen.plan.replicas)
     memory = remember(memory, policy, count, now)
-    return replace(memory, wishes=(*memory.wishes, Wish(now, count)))
+    wishes = (*memory.wishes, Wish(now, count))
+    return replace(memory, wishes=wishes, dark=memory.dark + 1, idle=None)
 
 
 def _first(seen: Observation, policy: ScalePolicy, now: float, group: str) -> Verdict:
@@ -159,8 +145,8 @@ def _first(seen: Observation, policy: ScalePolicy, now: float, group: str) -> Ve
     count = running if policy.advisory else policy.clamp(running)
     base = GroupPlan(group, 0, now, count, "", 0.0)
     reasons = (f"the first plan of this group, with {count} replicas ({running} running)",)
-    plan = _next(base, policy, now, reasons)
-    return Verdict(Action.ANNOUNCE, reasons, replace(_sums(seen), running=running), plan)
+    plan = next_plan(base, policy, now, reasons)
+    return Verdict(Action.ANNOUNCE, reasons, replace(totals(seen), running=running), plan)
 
 
 def _announce(turn: Turn) -> Step | None:
@@ -174,21 +160,26 @@ def _announce(turn: Turn) -> Step | None:
         )
         if old != new
     ]
+    if plan.capacities and turn.at.policy.learn is None:
+        changed.append("capacities are learned no more")
     if not changed:
         return None
     reasons = ("settings were changed: " + ", ".join(changed),)
-    return Step(Action.ANNOUNCE, reasons, _next(plan, turn.at.policy, turn.now, reasons))
+    return Step(Action.ANNOUNCE, reasons, next_plan(plan, turn.at.policy, turn.now, reasons))
 
 
 def _found(turn: Turn) -> Step | None:
     found = len(turn.at.active)
     if not turn.at.policy.advisory or found == turn.plan.replicas:
         return None
-    return _adopt(turn, found, f"{found} are running; the count is not ours to change")
+    return adopt(turn, found, f"{found} are running; the count is not ours to change")
 
 
 def _stop(turn: Turn) -> Step | None:
-    drained = tuple(n for n in turn.at.draining if not turn.at.owned(n))
+    ordinals = turn.at.ordinals()
+    busy = [ordinals[n] for n in turn.at.running if n in turn.at.active or turn.at.owned(n)]
+    free = [n for n in turn.at.draining if not turn.at.owned(n)]
+    drained = tuple(n for n in free if ordinals[n] >= max(busy, default=0))
     if not drained or turn.at.unsettled() is not None:
         return None
     names = " and ".join(drained)
@@ -207,19 +198,48 @@ def _settle(turn: Turn) -> Step | None:
     )
 
 
+def _foreign(turn: Turn) -> Step | None:
+    off, asked = switched_off(turn.at), foreign(turn.at)
+    contest = turn.at.seen.outside.contest
+    if off is not None and not contest:
+        return Step(Action.HOLD, (off,))
+    if asked is None:
+        return None
+    if contest:
+        return _contested(turn, asked)
+    reason = f"{asked.by} set {asked.count} replicas, respected"
+    base = replace(turn.plan, replicas=asked.count, draining=(), time=turn.now, reasons=(reason,))
+    plan = next_plan(base, turn.at.policy, turn.now, (reason,)) if turn.at.draining else base
+    return Step(Action.FOLLOW, (reason,), plan)
+
+
+def _contested(turn: Turn, asked: Asked) -> Step | None:
+    reason = f"{asked.by} set {asked.count} replicas, contested: {turn.plan.replicas} are planned"
+    missing = turn.plan.replicas - len(turn.at.active)
+    if missing > 0:
+        return _pause(turn, reason) or Step(Action.REPLACE, (reason,), add=missing)
+    waits = turn.at.unsettled()
+    if waits is not None:
+        return Step(Action.HOLD, (reason, waits))
+    victims = choose(turn.at, -missing, forced=True)
+    return drained(turn, victims, turn.plan.replicas, reason) if victims else None
+
+
 def _undrain(turn: Turn) -> Step | None:
     short = turn.plan.replicas - len(turn.at.active)
-    more = turn.sizing.wanted - turn.plan.replicas
+    more = 0 if turn.at.paused(Way.OUT) else turn.sizing.wanted - turn.plan.replicas
     count = min(len(turn.at.draining), max(0, more) + max(0, short))
     if count <= 0 or turn.at.policy.advisory:
         return None
-    keep = sorted(turn.at.draining, key=lambda n: (-len(turn.at.owned(n)), n))[:count]
+    ordinals = turn.at.ordinals()
+    order = sorted(turn.at.draining, key=lambda n: (ordinals[n], -len(turn.at.owned(n)), n))
+    keep = order[:count]
     why = f"{short} died" if short > 0 else f"{turn.sizing.wanted} are wanted again"
     reasons = (f"{' and '.join(keep)} stay: {why} while draining",)
     left = tuple(n for n in turn.plan.draining if n not in keep)
     replicas = min(len(turn.at.active) + count, max(turn.sizing.wanted, turn.plan.replicas))
     base = replace(turn.plan, draining=left, replicas=replicas)
-    return Step(Action.UNDRAIN, reasons, _next(base, turn.at.policy, turn.now, reasons))
+    return Step(Action.UNDRAIN, reasons, next_plan(base, turn.at.policy, turn.now, reasons))
 
 
 def _ask_again(turn: Turn) -> Step | None:
@@ -229,7 +249,9 @@ def _ask_again(turn: Turn) -> Step | None:
     waited = turn.memory.since_change(turn.now)
     if busy and waited >= turn.at.policy.ask_again:
         reasons = (f"{busy[0]} still owns {len(turn.at.owned(busy[0]))} partitions, asked again",)
-        return Step(Action.ASK_AGAIN, reasons, _next(turn.plan, turn.at.policy, turn.now, reasons))
+        return Step(
+            Action.ASK_AGAIN, reasons, next_plan(turn.plan, turn.at.policy, turn.now, reasons)
+        )
     if busy:
         left = sum(len(turn.at.owned(n)) for n in busy)
         return Step(Action.HOLD, (f"{' and '.join(busy)} drain, {left} partitions to go",))
@@ -243,6 +265,8 @@ def _replace(turn: Turn) -> Step | None:
     if missing <= 0:
         return None
     what = f"{running} of {turn.plan.replicas} run"
+    if on_its_way(turn.at):
+        return Step(Action.HOLD, (what, "the target starts the others", *turn.at.seen.trouble[:1]))
     pause = _pause(turn, what)
     if pause is not None:
         return pause
@@ -263,24 +287,10 @@ def _pause(turn: Turn, what: str) -> Step | None:
 
 
 def _surplus(turn: Turn) -> Step | None:
-    running = len(turn.at.active)
+    running = meant(turn.at)
     if running <= turn.plan.replicas or turn.at.seen.restart:
         return None
-    return _adopt(turn, running, f"{running} run, {turn.plan.replicas} were planned")
-
-
-def _scale_out(turn: Turn) -> Step | None:
-    planned, policy = turn.plan.replicas, turn.at.policy
-    if turn.sizing.wanted <= planned:
-        return None
-    cooling = turn.cooling()
-    if cooling is not None:
-        return Step(Action.HOLD, (f"{turn.sizing.wanted} are wanted", cooling))
-    count = min(turn.sizing.wanted, planned + policy.step_out)
-    reasons = (f"{planned} -> {count}: {_demand(turn)}",)
-    plan = replace(turn.plan, replicas=count, time=turn.now, reasons=reasons)
-    add = max(0, count - len(turn.at.active))
-    return Step(Action.START, reasons, plan, add=add, expected=turn.sizing.expected)
+    return adopt(turn, running, f"{running} run, {turn.plan.replicas} were planned")
 
 
 def _restart(turn: Turn) -> Step | None:
@@ -294,49 +304,7 @@ def _restart(turn: Turn) -> Step | None:
     waits = f"{absent[0]} has not joined yet" if absent else turn.at.unsettled()
     if waits is not None:
         return Step(Action.HOLD, (f"restart of {old[0]} waits", waits))
-    return _drained(turn, old[:1], turn.plan.replicas, f"{old[0]} is to be replaced")
-
-
-def _scale_in(turn: Turn) -> Step | None:
-    planned, wanted = turn.plan.replicas, turn.sizing.wanted
-    if wanted >= planned:
-        return None
-    waits = turn.cooling() or turn.at.unsettled()
-    if waits is not None:
-        return Step(Action.HOLD, (f"{wanted} would do", waits))
-    count = max(wanted, planned - turn.at.policy.step_in)
-    forced = planned > turn.at.policy.most
-    victims = choose(turn.at, planned - count, forced=forced)
-    if not victims:
-        return Step(
-            Action.HOLD, (f"{wanted} would do", "the others could not hold what any one reads")
-        )
-    left = planned - len(victims)
-    why = f"{planned} -> {left}: {_demand(turn)}; {' and '.join(victims)} cost least"
-    return _drained(turn, victims, left, why)
-
-
-def _place(turn: Turn) -> Step | None:
-    before, capacity = turn.at.overflow(), turn.at.policy.placement.capacity
-    if before <= 0 or turn.at.unknown:
-        return None
-    pending = turn.at.pending(turn.now)
-    waits = turn.cooling() or turn.at.unsettled()
-    if pending:
-        waits = f"{pending[0]} has not joined yet"
-    what = f"{format_rate(before)} above capacity in the present placement"
-    if waits is not None:
-        return Step(Action.HOLD, (what, waits))
-    asked_lately = turn.memory.since_change(turn.now) < turn.at.policy.ask_again
-    if asked_lately and turn.at.placed() == turn.memory.placed:
-        return Step(Action.HOLD, (what, "the leader kept it when asked"))
-    better = turn.at.without(())
-    after = overflow(better.assignment, turn.at.load(), capacity)
-    if before - after < BETTER * capacity:
-        return Step(Action.HOLD, (what, "no better placement is known"))
-    reasons = (f"{what}, {format_rate(after)} in a better one",)
-    plan = _next(turn.plan, turn.at.policy, turn.now, reasons)
-    return Step(Action.PLACE, reasons, plan, expected=better)
+    return drained(turn, old[:1], turn.plan.replicas, f"{old[0]} is to be replaced")
 
 
 def _hold(turn: Turn) -> Step:
@@ -353,54 +321,27 @@ RULES: Final[Sequence[Callable[[Turn], Step | None]]] = (
     _found,
     _stop,
     _settle,
+    _foreign,
+    rest,
     _undrain,
     _ask_again,
     _replace,
     _surplus,
-    _scale_out,
+    scale_out,
     _restart,
-    _scale_in,
-    _place,
+    scale_in,
+    learn,
+    place,
     _hold,
 )
 
 
-def _next(plan: GroupPlan, policy: ScalePolicy, now: float, reasons: tuple[str, ...]) -> GroupPlan:
-    """Return the plan with a new epoch and the settings in force."""
-    return replace(
-        plan,
-        epoch=plan.epoch + 1,
-        time=now,
-        heuristic=policy.placement.heuristic,
-        capacity=policy.placement.capacity,
-        headroom=policy.placement.headroom,
-        reasons=reasons,
-    )
-
-
-def _adopt(turn: Turn, count: int, reason: str) -> Step:
-    plan = replace(turn.plan, replicas=count, time=turn.now, reasons=(reason,))
-    return Step(Action.ADOPT, (reason,), plan)
-
-
-def _drained(turn: Turn, names: Sequence[str], replicas: int, reason: str) -> Step:
-    base = replace(turn.plan, replicas=replicas, draining=(*turn.plan.draining, *names))
-    plan = _next(base, turn.at.policy, turn.now, (reason,))
-    if not any(turn.at.owned(name) for name in names):
-        plan = replace(plan, epoch=turn.plan.epoch)  # nobody has anything to hand over
-    return Step(Action.DRAIN, (reason,), plan, expected=turn.at.without(names))
-
-
-def _demand(turn: Turn) -> str:
-    needed, room = _sums(turn.at.seen).needed, turn.at.policy.room
-    if needed is None:
-        return f"at least {turn.at.policy.least}; the load is not known yet"
-    return f"needed {format_rate(needed)} at {format_rate(room)} a consumer"
-
-
 def _numbers(turn: Turn, step: Step) -> Numbers:
+    seen, drain = turn.at.seen, turn.at.policy.drain
     return replace(
-        _sums(turn.at.seen),
+        totals(seen),
+        late=behind(seen, drain),
+        consumed=consumed(seen, drain),
         running=len(turn.at.active),
         planned=turn.plan.replicas,
         wished=turn.sizing.wished,
@@ -408,19 +349,4 @@ def _numbers(turn: Turn, step: Step) -> Numbers:
         fill=turn.at.fill(),
         r_score=0.0 if step.expected is None else step.expected.r_score,
         moves=0 if step.expected is None else len(step.expected.moves),
-    )
-
-
-def _sums(seen: Observation) -> Numbers:
-    """Return the totals over what is known; None where nothing is."""
-    speeds = seen.speeds.values()
-    written = [s.bytes_per_s for s in speeds if s.bytes_per_s is not None]
-    weights = [s.weight for s in speeds if s.weight is not None]
-    backlog = [s.backlog_bytes for s in speeds if s.backlog_bytes is not None]
-    return Numbers(
-        written=sum(written) if written else None,
-        needed=sum(weights) if weights else None,
-        backlog=sum(backlog) if backlog else None,
-        unknown=sum(s.weight is None for s in speeds),
-        partitions=len(seen.speeds),
     )

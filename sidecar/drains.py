@@ -49,7 +49,9 @@ def _candidates(at: Situation, chosen: list[str]) -> list[str]:
 
 
 def _cost(at: Situation, chosen: list[str], name: str) -> Cost:
-    load, capacity = at.load(), at.policy.placement.capacity
+    load = at.load()
     plan = at.without([*chosen, name])
     moved = weigh((m.partition for m in plan.moves if m.source is not None), load)
-    return Cost(overflow(plan.assignment, load, capacity), moved, weigh(at.owned(name), load), name)
+    return Cost(
+        overflow(plan.assignment, load, at.capacity), moved, weigh(at.owned(name), load), name
+    )

@@ -7,14 +7,13 @@ finds in the plan.
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from trimtab.assignor.clock import Clock
 from trimtab.assignor.control import GroupPlan, PartitionSpeed, WriteSpeeds
 from trimtab.assignor.errors import PeerError, TrimtabError
-from trimtab.assignor.model import TopicPartition
 from trimtab.sidecar.decide import decide, done
 from trimtab.sidecar.handovers import Ledger
 from trimtab.sidecar.monitor import Measurement, Watch
@@ -75,7 +74,7 @@ class Loop:
         begun = self._clock.monotonic()
         measured = self._parts.watch.measure()
         trouble = [*measured.trouble, *self._learn_plan(), *self._publish_speeds(measured)]
-        seen = self._observe(measured.speeds, measured.group, trouble)
+        seen = self._observe(measured, measured.group, trouble)
         now, before = self._clock.wall(), self._memory
         started = self._clock.monotonic()
         verdict, self._memory = decide(seen, self._policy, before, now, self._settings.group)
@@ -91,6 +90,8 @@ class Loop:
             decided_in=decided_in,
             turned_in=self._clock.monotonic() - begun,
             trouble=seen.trouble,
+            learned=self._memory.learned,
+            growing_stopped=self._memory.stall is not None,
             certificate=self._certified(seen),
         )
         self._tell(report, measured)
@@ -140,13 +141,14 @@ class Loop:
         return ()
 
     def _observe(
-        self, speeds: Mapping[TopicPartition, PartitionSpeed], group: GroupView, trouble: list[str]
+        self, measured: Measurement | Observation, group: GroupView, trouble: list[str]
     ) -> Observation:
         replicas = self._replicas(group, trouble)
         ours = () if self._policy.advisory else replicas or ()
         alive = [i.name for i in ours if i.alive]
         return Observation(
-            speeds=speeds,
+            speeds=measured.speeds,
+            consumed=measured.consumed,
             group=distinct(group) if self._policy.advisory else group,
             replicas=replicas,
             plan=self._plan,
@@ -176,7 +178,7 @@ class Loop:
         """Look at group and replicas again; hold where the verdict would not be the same."""
         if verdict.action is Action.HOLD or self._policy.advisory:
             return verdict
-        fresh = self._observe(seen.speeds, self._parts.watch.group(), [])
+        fresh = self._observe(seen, self._parts.watch.group(), [])
         again, _ = decide(fresh, self._policy, before, now, self._settings.group)
         if again.agrees(verdict):
             return verdict

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
 from trimtab.assignor.clock import Clock
@@ -22,12 +22,16 @@ REMEMBERED: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """What one look gave; `notes` are the commits' metadata, `trouble` says what is not known."""
+    """What one look gave; `notes` are the commits' metadata, `trouble` says what is not known.
+
+    `consumed` is in bytes/s, of partitions of which it is known.
+    """
 
     speeds: Mapping[TopicPartition, PartitionSpeed]
     group: GroupView
     notes: Mapping[TopicPartition, str]
     trouble: tuple[str, ...]
+    consumed: Mapping[TopicPartition, float] = field(default_factory=dict[TopicPartition, float])
 
 
 class Watch(Protocol):
@@ -48,10 +52,15 @@ class Monitor:
     def __init__(self, settings: Settings, clock: Clock) -> None:
         self._settings = settings
         self._clock = clock
-        self._brokers = Brokers(settings.client, settings.group, settings.timeout)
+        self._brokers = Brokers(settings.client, settings.group, settings.timeout, clock)
         window = Window(settings.window, settings.window / 2)
         by_size = settings.source == "log-dirs"
-        self._meter = Meter(window, growth=window if by_size else None)
+        commits = Window(settings.effect, settings.effect / 2)
+        self._meter = Meter(
+            window,
+            growth=window if by_size else None,
+            commits=commits if settings.effect else None,
+        )
         self._sampler = None if by_size else Sampler(settings.client)
         self._log_dirs = LogDirs(settings.client, settings.timeout) if by_size else None
         self._swings = Swings(settings.window)
@@ -84,7 +93,8 @@ class Monitor:
         measured = self._meter.measure(readings)
         self._swings = self._swings.seen(self._clock.monotonic(), measured)
         speeds = needed(self._swings.marked(measured), self._drain, room)
-        return Measurement(speeds, group, commits.notes, trouble + more)
+        consumed = self._meter.consumed(readings)
+        return Measurement(speeds, group, commits.notes, trouble + more, consumed)
 
     def close(self) -> None:
         """Let the connections go."""

@@ -84,7 +84,7 @@ class Observation:
     `speeds` has an entry for every partition of the group's topics. `replicas` is None where the
     target did not answer. `plan_known` is False as long as the plan in force could not be read.
     `restart` names instances that somebody asked to be replaced. `outside` is what others ask of
-    the target.
+    the target. `consumed` is what each partition's reader consumes, in bytes/s, where it is known.
     """
 
     speeds: Mapping[TopicPartition, PartitionSpeed]
@@ -94,4 +94,5 @@ class Observation:
     plan_known: bool = True
     restart: tuple[str, ...] = ()
     outside: Outside = Outside()
+    consumed: Mapping[TopicPartition, float] = field(default_factory=dict[TopicPartition, float])
     trouble: tuple[str, ...] = field(default=())

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from trimtab.assignor.control import PartitionSpeed
@@ -20,7 +20,7 @@ class Report:
     """One turn: its verdict, what it was made from, and how long it took (seconds).
 
     `time` is seconds since the epoch; `epoch` is that of the plan in force; `reachable` tells
-    whether the group could be described.
+    whether the group could be described; `learned` are capacities in bytes/s by instance.
     """
 
     time: float
@@ -33,6 +33,8 @@ class Report:
     handovers: tuple[float, ...] = ()
     moves: int = 0
     trouble: tuple[str, ...] = ()
+    learned: Mapping[str, float] = field(default_factory=dict[str, float])
+    growing_stopped: bool = False
     certificate: "Certified | None" = None  # the newest, of an earlier turn
 
 

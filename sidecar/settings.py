@@ -5,47 +5,35 @@ one, and settings that contradict each other are named together. `kafka` holds l
 (TLS, SASL); nothing of it is ever shown.
 """
 
-import re
 import sys
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, cast
+from typing import Any, Final, Literal, cast
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from trimtab.assignor import registry
 from trimtab.assignor.control import PLAN_TOPIC, WRITE_SPEED_TOPIC
 from trimtab.assignor.model import Policy
 from trimtab.assignor.steady.knobs import knobs_of
-from trimtab.assignor.units import parse_rate, parse_seconds
+from trimtab.sidecar.contradictions import Told, of_bands, of_schedule, of_steps
 from trimtab.sidecar.errors import BadSetting
-from trimtab.sidecar.policy import ScalePolicy
+from trimtab.sidecar.fields import (
+    Bands,
+    DeadBands,
+    Names,
+    Paused,
+    Rate,
+    SchedulePeriod,
+    Seconds,
+    Steps,
+    steps,
+    ways,
+)
+from trimtab.sidecar.policy import Bounds, Fallback, ScalePolicy, Use
 from trimtab.sidecar.speeds import Drain
-
-
-def _named(info: ValidationInfo) -> str:
-    return (info.field_name or "").replace("_", "-")
-
-
-def _seconds(value: Any, info: ValidationInfo) -> float:
-    return parse_seconds(value, _named(info))
-
-
-def _rate(value: Any, info: ValidationInfo) -> float:
-    return parse_rate(value, _named(info))
-
-
-def _list(value: Any) -> Any:
-    if isinstance(value, str):
-        return (value,) if value.startswith("^") else tuple(re.split(r"\s*,\s*", value.strip()))
-    return value
-
-
-Seconds = Annotated[float, BeforeValidator(_seconds)]
-Rate = Annotated[float, BeforeValidator(_rate)]
-Names = Annotated[tuple[str, ...], BeforeValidator(_list)]
 
 LAST_PORT: Final = 65535
 INGEST: Final = (sys.executable, "-m", "trimtab.cli", "ingest", "--instance", "{instance}")
@@ -79,12 +67,23 @@ class Settings(BaseModel):
 
     min: int = 1
     max: int = 10
-    step_out: int = 4
-    step_in: int = 1
+    step_out: Steps = steps(4)  # or policies as the HPA has them
+    step_in: Steps = steps(1)
     stabilise_out: Seconds = 0.0
     stabilise_in: Seconds = 300.0
     cool_down: Seconds = 30.0
-    dead_band: float = 0.1
+    dead_band: Bands = DeadBands()
+    schedule: tuple[SchedulePeriod, ...] = ()
+    pause: Paused = "none"
+    fallback: Use = Use.CURRENT
+    fallback_replicas: int | None = None
+    fallback_after: int = 3  # turns
+    idle_after: Seconds = 300.0  # the last one goes, with min=0
+    effect_window: Seconds | None = None  # of consumption; none: four windows, 0: not looked at
+    effect_retry: Seconds = 600.0
+    learn_capacity: bool = False
+    learn_least: float = 0.5  # shares of the capacity
+    learn_most: float = 2.0
     drain_target: Seconds = 120.0
     backlog_allowance: Seconds = 15.0
     ask_again: Seconds = 60.0
@@ -124,18 +123,27 @@ class Settings(BaseModel):
         return knobs_of(preset if name == "steady" else "").move_cost
 
     @property
+    def effect(self) -> float:
+        """Return the seconds over which consumption is measured; 0 where it is not."""
+        return 4 * self.window if self.effect_window is None else self.effect_window
+
+    @property
     def policy(self) -> ScalePolicy:
         """Return what the decision goes by."""
         return ScalePolicy(
             placement=Policy(self.chosen, self.capacity, self.headroom, consolidate=True),
             least=self.min,
             most=self.max,
-            step_out=self.step_out,
-            step_in=self.step_in,
-            window_out=self.stabilise_out,
-            window_in=self.stabilise_in,
+            out=self.step_out.rules(self.stabilise_out, self.dead_band.out),
+            back=self.step_in.rules(self.stabilise_in, self.dead_band.in_),
             cool_down=self.cool_down,
-            dead_band=self.dead_band,
+            pause=ways(self.pause),
+            schedule=tuple(entry.period for entry in self.schedule),
+            fallback=Fallback(self.fallback, self.fallback_replicas or 0, self.fallback_after),
+            idle_after=self.idle_after,
+            effect_window=self.effect,
+            effect_retry=self.effect_retry,
+            learn=Bounds(self.learn_least, self.learn_most) if self.learn_capacity else None,
             ask_again=self.ask_again,
             start_grace=self.start_grace,
             drain=Drain(self.drain_target, self.backlog_allowance),
@@ -235,18 +243,12 @@ def _said(error: ValidationError) -> Iterable[str]:
             yield f"{name}: {problem['msg'][:1].lower()}{problem['msg'][1:]}"
 
 
-def _contradictions(s: Settings) -> Iterable[tuple[bool, str]]:
+def _contradictions(s: Settings) -> Told:
     """Yield whether something cannot be, and what to say about it."""
     yield not s.bootstrap.strip(), "bootstrap is empty; give host:port of a broker"
     yield not s.group.strip(), "group is empty; give the group's name"
     yield s.capacity <= 0, "capacity must be above 0; give what one consumer sustains"
     yield not 0 < s.headroom <= 1, f"headroom={s.headroom} must be above 0 and at most 1"
-    yield s.min < 0, f"min={s.min} must be at least 0"
-    yield s.max < 1, f"max={s.max} must be at least 1"
-    yield s.min > s.max, f"min={s.min} is above max={s.max}; lower one or raise the other"
-    yield s.step_out < 1, f"step-out={s.step_out} would never scale out; at least 1"
-    yield s.step_in < 1, f"step-in={s.step_in} would never scale in; at least 1"
-    yield not 0 <= s.dead_band < 1, f"dead-band={s.dead_band} must be at least 0 and below 1"
     yield s.interval <= 0, "interval must be above 0"
     yield s.drain_target <= 0, "drain-target must be above 0"
     yield s.timeout <= 0, "timeout must be above 0"
@@ -259,10 +261,48 @@ def _contradictions(s: Settings) -> Iterable[tuple[bool, str]]:
     short = f"window={s.window:g} s is less than twice interval={s.interval:g} s; make it longer"
     yield s.window < 2 * s.interval, short
     yield not 0 <= s.port <= LAST_PORT, f"port={s.port} must be 0 (a free one) to {LAST_PORT}"
+    yield from _policy_contradictions(s)
     yield from _target_contradictions(s)
 
 
-def _target_contradictions(s: Settings) -> Iterable[tuple[bool, str]]:
+def _policy_contradictions(s: Settings) -> Told:
+    yield s.min < 0, f"min={s.min} must be at least 0"
+    yield s.max < 1, f"max={s.max} must be at least 1"
+    yield s.min > s.max, f"min={s.min} is above max={s.max}; lower one or raise the other"
+    yield from of_steps("step-out", s.step_out)
+    yield from of_steps("step-in", s.step_in)
+    yield from of_bands(s.dead_band)
+    yield from of_schedule(s.schedule, s.min, s.max)
+    idle = f"idle-after={s.idle_after:g} s is less than window={s.window:g} s of the speeds"
+    yield s.min == 0 and s.idle_after < s.window, idle
+    yield from _fallback_contradictions(s)
+    yield from _effect_contradictions(s)
+
+
+def _fallback_contradictions(s: Settings) -> Told:
+    current, count = s.fallback is Use.CURRENT, s.fallback_replicas
+    yield not current and count is None, f"fallback={s.fallback} needs fallback-replicas"
+    unused = f"fallback-replicas={count} is given, but fallback=current; leave one of the two out"
+    yield current and count is not None, unused
+    outside = f"fallback-replicas={count} is not between min={s.min} and max={s.max}"
+    yield count is not None and not s.min <= count <= s.max, outside
+    early = (
+        f"fallback-after={s.fallback_after} turns of interval={s.interval:g} s are over before a "
+        f"sidecar that starts can know a speed (half of window={s.window:g} s); make it more"
+    )
+    yield not current and s.fallback_after * s.interval <= s.window / 2, early
+
+
+def _effect_contradictions(s: Settings) -> Told:
+    short = f"effect-window={s.effect:g} s is less than window={s.window:g} s; make it longer, or 0"
+    yield 0 < s.effect < s.window, short
+    low, high = s.learn_least, s.learn_most
+    around = f"learn-least={low:g} and learn-most={high:g} must be around 1: shares of capacity"
+    yield not 0 < low <= 1 <= high, around
+    yield s.learn_capacity and not s.effect, "learn-capacity needs an effect-window above 0"
+
+
+def _target_contradictions(s: Settings) -> Told:
     process = s.target == "process"
     worker = s.worker_config is not None or bool(s.worker_command)
     yield process and not worker, "target=process needs worker-config (or worker-command)"

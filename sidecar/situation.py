@@ -4,7 +4,7 @@ Members whose instance the replica target does not know (strangers: dying ones, 
 are not counted on: what they read counts as read by nobody.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from trimtab.assignor.control import GroupPlan
@@ -13,6 +13,7 @@ from trimtab.assignor.model import Group, Load, Member, Plan, TopicPartition
 from trimtab.assignor.units import format_rate
 from trimtab.sidecar.observation import GroupState, Observation, Reader
 from trimtab.sidecar.policy import ScalePolicy
+from trimtab.sidecar.rules import Way
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +84,13 @@ class Situation:
         names = self.running if with_draining else self.active
         topics = frozenset(p.topic for p in self.seen.speeds)
         members = tuple(
-            Member(id=name, topics=topics, instance=name, draining=name in leaving)
+            Member(
+                id=name,
+                topics=topics,
+                capacity=self.plan.capacities.get(name),
+                instance=name,
+                draining=name in leaving,
+            )
             for name in names
         )
         owners = {p: name for name in names for p in self.owned(name)}
@@ -99,13 +106,22 @@ class Situation:
 
     def fill(self) -> float | None:
         """Return the fullest instance's load / capacity; None where nobody reads anything."""
-        loads = self.loads()
-        return max(loads.values()) / self.policy.placement.capacity if loads else None
+        return max((load / self.capacity(n) for n, load in self.loads().items()), default=None)
+
+    def capacity(self, instance: str) -> float:
+        """Return the bytes/s that an instance sustains: as learned, else as configured."""
+        return self.plan.capacities.get(instance, self.policy.placement.capacity)
 
     def overflow(self) -> float:
         """Return the bytes/s above capacity that the present placement leaves."""
         held = {name: tuple(self.owned(name)) for name in self.running}
-        return overflow(held, self.load(), self.policy.placement.capacity)
+        return overflow(held, self.load(), self.capacity)
+
+    def paused(self, way: Way) -> str | None:
+        """Tell who wants nothing scaled in this direction; None where nobody does."""
+        if self.seen.outside.pause in (way, "all"):
+            return f"scaling {way} is paused at the target"
+        return f"scaling {way} is paused by the settings" if way in self.policy.pause else None
 
     def oversize(self) -> tuple[str, ...]:
         """Name the largest partition of those that write more than a consumer may take, and why."""
@@ -146,10 +162,12 @@ def weigh(partitions: Iterable[TopicPartition], load: Load) -> float:
     return sum(load.speeds.get(p) or 0.0 for p in partitions)
 
 
-def overflow(held: Mapping[str, tuple[TopicPartition, ...]], load: Load, capacity: float) -> float:
+def overflow(
+    held: Mapping[str, tuple[TopicPartition, ...]], load: Load, capacity: Callable[[str], float]
+) -> float:
     """Return the bytes/s above capacity of consumers that could hand something over.
 
     A consumer with one partition cannot: no placement cures a partition larger than a consumer.
     """
-    over = (weigh(items, load) - capacity for items in held.values() if len(items) > 1)
+    over = (weigh(items, load) - capacity(n) for n, items in held.items() if len(items) > 1)
     return sum(max(0.0, excess) for excess in over)

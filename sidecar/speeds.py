@@ -9,6 +9,9 @@
 4. Of `offsets`, bytes are records x mean record size, and a size that was never seen is unknown,
    except that no records are no bytes. Of `log-dirs`, bytes are the growth of the leader replica's
    files.
+5. A backlog counts from the group's commit. A commit that was there and is gone (it expired, or
+   was deleted) makes it unknown until the next one: the whole log is no backlog for that.
+6. Consumption is the growth of the committed offsets, over a window long enough for batches.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -129,15 +132,20 @@ class Meter:
 
     records: Window
     growth: Window | None = None  # of the files, `log-dirs` only
+    commits: Window | None = None  # of committed offsets; None where consumption is not asked for
     sizes: RecordSizes = field(default_factory=RecordSizes)
+    committed: frozenset[TopicPartition] = frozenset()  # what had a commit at any time
 
     def add(self, time: float, readings: Readings) -> "Meter":
         """Return the meter with these readings taken in."""
-        records = self.records.add(Sample(time, readings.ends))
-        if self.growth is None:
-            return replace(self, records=records)
+        found = readings.committed or {}
+        new = found.keys() - self.committed
         return replace(
-            self, records=records, growth=self.growth.add(Sample(time, readings.sizes or {}))
+            self,
+            records=self.records.add(Sample(time, readings.ends)),
+            growth=self.growth and self.growth.add(Sample(time, readings.sizes or {})),
+            commits=self.commits and self.commits.add(Sample(time, found)),
+            committed=self.committed | new if new else self.committed,
         )
 
     def measure(self, readings: Readings) -> dict[TopicPartition, PartitionSpeed]:
@@ -148,7 +156,7 @@ class Meter:
         measured: dict[TopicPartition, PartitionSpeed] = {}
         for partition in readings.partitions:
             rate, size = records[partition], sizes.get(partition)
-            waiting = backlog(readings, partition)
+            waiting = self._backlog(readings, partition)
             measured[partition] = PartitionSpeed(
                 bytes_per_s=_bytes(rate, size) if grown is None else grown[partition],
                 records_per_s=rate,
@@ -156,6 +164,21 @@ class Meter:
                 backlog_records=waiting,
             )
         return measured
+
+    def consumed(self, readings: Readings) -> dict[TopicPartition, float]:
+        """Return the bytes/s that each partition's reader commits; what is unknown is absent."""
+        if self.commits is None:
+            return {}
+        sizes, rates = self._sizes(readings), self.commits.rates(readings.partitions)
+        found = {p: _bytes(rate, sizes.get(p)) for p, rate in rates.items()}
+        return {p: rate for p, rate in found.items() if rate is not None}
+
+    def _backlog(self, readings: Readings, partition: TopicPartition) -> int | None:
+        """Return the backlog in records (rule 5)."""
+        known = readings.committed is None or partition in readings.committed
+        if not known and partition in self.committed:
+            return None
+        return backlog(readings, partition)
 
     def _sizes(self, readings: Readings) -> dict[TopicPartition, float]:
         if readings.sizes is None:
@@ -197,8 +220,15 @@ def needed(
     return {p: replace(s, needed_bytes_per_s=_need(s, drain, room)) for p, s in speeds.items()}
 
 
+def late(speed: PartitionSpeed, drain: Drain) -> float | None:
+    """Return the bytes that wait for longer than the allowance; None where that is not known."""
+    if speed.bytes_per_s is None or speed.backlog_bytes is None:
+        return None
+    return max(0.0, speed.backlog_bytes - speed.bytes_per_s * drain.allowance)
+
+
 def _need(speed: PartitionSpeed, drain: Drain, room: float) -> float | None:
     if speed.bytes_per_s is None:
         return None
-    late = max(0.0, (speed.backlog_bytes or 0.0) - speed.bytes_per_s * drain.allowance)
-    return min(speed.bytes_per_s + late / drain.target, max(speed.bytes_per_s, room))
+    behind = late(speed, drain) or 0.0
+    return min(speed.bytes_per_s + behind / drain.target, max(speed.bytes_per_s, room))

@@ -5,6 +5,7 @@ from enum import StrEnum
 
 from trimtab.assignor.control import GroupPlan
 from trimtab.assignor.units import format_bytes, format_rate
+from trimtab.sidecar.observation import Observation
 
 
 class Action(StrEnum):
@@ -13,6 +14,7 @@ class Action(StrEnum):
     HOLD = "hold"
     ANNOUNCE = "announce"  # publish a first plan, or one with new settings
     ADOPT = "adopt"  # record the count or the drained members as they are found; moves nothing
+    FOLLOW = "follow"  # take over the count that somebody else set
     START = "scale-out"
     REPLACE = "replace"
     SURGE = "surge"  # one more, so that another can be replaced
@@ -27,15 +29,18 @@ class Action(StrEnum):
 class Numbers:
     """Inputs of a decision: rates in bytes/s, backlog in bytes; None where unknown.
 
-    `running` counts live replicas that are not draining, `wished` is what the load alone asks for
-    now, `wanted` what is left of it after dead band, limits and windows; `fill` is the fullest
-    consumer's needed rate / capacity; `r_score` and `moves` are what the verdict is expected to
-    cost.
+    `late` is the backlog that has waited for longer than the allowance, `consumed` what the group
+    consumes, None if unknown of a partition that is late. `running` counts live replicas that are
+    not draining, `wished` is what the load alone asks for now, `wanted` what is left of it after
+    dead band, limits and windows; `fill` is the fullest consumer's needed rate / capacity;
+    `r_score` and `moves` are what the verdict is expected to cost.
     """
 
     written: float | None = None
     needed: float | None = None
     backlog: float | None = None
+    late: float | None = None
+    consumed: float | None = None
     unknown: int = 0
     partitions: int = 0
     running: int | None = None
@@ -69,13 +74,28 @@ class Verdict:
             f"{_count(n.running)} running, {_count(n.planned)} planned, {_count(n.wanted)} wanted"
         )
         load = (
-            f"writing {_rate(n.written)}, needed {_rate(n.needed)}, backlog {_size(n.backlog)}, "
-            f"fullest {'?' if n.fill is None else f'{n.fill:.0%}'}"
+            f"writing {_rate(n.written)}, consuming {_rate(n.consumed)}, needed {_rate(n.needed)}, "
+            f"backlog {_size(n.backlog)}, fullest {'?' if n.fill is None else f'{n.fill:.0%}'}"
         )
         unknown = f", {n.unknown} of {n.partitions} partitions unknown" if n.unknown else ""
         cost = f", R {n.r_score:.2f}, {n.moves} moves" if n.moves else ""
         epoch = f", epoch {self.plan.epoch}" if self.plan else ""
         return f"{self.action}: {'; '.join(self.reasons)} ({count}; {load}{unknown}{cost}{epoch})"
+
+
+def totals(seen: Observation) -> Numbers:
+    """Return the totals over what is known; None where nothing is."""
+    speeds = seen.speeds.values()
+    written = [s.bytes_per_s for s in speeds if s.bytes_per_s is not None]
+    weights = [s.weight for s in speeds if s.weight is not None]
+    backlog = [s.backlog_bytes for s in speeds if s.backlog_bytes is not None]
+    return Numbers(
+        written=sum(written) if written else None,
+        needed=sum(weights) if weights else None,
+        backlog=sum(backlog) if backlog else None,
+        unknown=sum(s.weight is None for s in speeds),
+        partitions=len(seen.speeds),
+    )
 
 
 def _substance(verdict: Verdict) -> tuple[object, ...]:

@@ -37,6 +37,8 @@ OVERALL: Final = (
     ("unknown", "trimtab_partitions_unknown", "Partitions whose write speed is not known"),
     ("partitions", "trimtab_partitions", "Partitions of the group's topics"),
     ("needed", "trimtab_needed_bytes_per_second", "What all consumers together must sustain"),
+    ("consumed", "trimtab_consumed_bytes_per_second", "What all consumers together consume"),
+    ("late", "trimtab_late_bytes", "Backlog that has waited for longer than the allowance"),
     ("fill", "trimtab_fullest_consumer_ratio", "Needed rate / capacity of the fullest consumer"),
     ("r_score", "trimtab_r_score", "R-score that the last decision is expected to cost"),
 )
@@ -115,6 +117,7 @@ class Metrics(Collector):
         epoch = GaugeMetricFamily("trimtab_plan_epoch", "Epoch of the plan", labels=["group"])
         epoch.add_metric([self._group], report.epoch)
         yield epoch
+        yield from self._learned(report)
         for attribute, name, text in BY_PARTITION:
             family = GaugeMetricFamily(name, text, labels=["group", "topic", "partition"])
             for (topic, number), speed in report.speeds.items():
@@ -122,6 +125,23 @@ class Metrics(Collector):
                 if value is not None:
                     family.add_metric([self._group, topic, str(number)], value)
             yield family
+
+    def _learned(self, report: Report) -> Iterator[GaugeMetricFamily]:
+        stopped = GaugeMetricFamily(
+            "trimtab_growing_stopped",
+            "Whether nothing is added because the last growth had no effect",
+            labels=["group"],
+        )
+        stopped.add_metric([self._group], report.growing_stopped)
+        yield stopped
+        learned = GaugeMetricFamily(
+            "trimtab_learned_capacity_bytes_per_second",
+            "What a consumer sustained while it was behind",
+            labels=["group", "instance"],
+        )
+        for instance, rate in report.learned.items():
+            learned.add_metric([self._group, instance], rate)
+        yield learned
 
     def _certificate(self, report: Report) -> Iterator[GaugeMetricFamily]:
         made = report.certificate

@@ -1,6 +1,7 @@
 """Values of the control topics: what makes no sense is refused where it comes in, by name."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -45,3 +46,17 @@ def test_a_plan_without_room_is_refused(fields: dict[str, float]) -> None:
     """Neither a capacity nor a headroom of 0 can be packed by."""
     with pytest.raises(BadPayload, match="headroom at most 1"):
         GroupPlan.decode(changed(PLAN.encode(), **fields))
+
+
+def test_capacities_of_instances_travel_only_where_there_are_some() -> None:
+    """Without them a plan is what earlier readers know; with them it comes back as it was."""
+    assert "capacities" not in json.loads(PLAN.encode())
+    learned = replace(PLAN, capacities={"a": 900.0, "b": 1200.0})
+    assert GroupPlan.decode(learned.encode()) == learned
+
+
+@pytest.mark.parametrize("capacities", [{"a": 0.0}, {"a": -1.0}, {"a": "1"}, [1]])
+def test_capacities_that_cannot_be_are_refused(capacities: object) -> None:
+    """A plan with one of them steers nobody."""
+    with pytest.raises(BadPayload):
+        GroupPlan.decode(changed(PLAN.encode(), capacities=capacities))

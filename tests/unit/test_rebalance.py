@@ -1,6 +1,7 @@
 """A round of a rebalance: one decision per cause, completed in the next round, never two owners."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -130,6 +131,18 @@ def test_a_new_epoch_is_a_cause() -> None:
     for _ in range(3):
         group.round(View(load, plan(2, replicas=1)))
     assert sorted(len(owned) for owned in group.owned.values()) == [0, 0, 8]
+
+
+def test_a_learned_capacity_fills_a_member_as_far_as_it_goes() -> None:
+    """The plan's capacity of an instance counts, unless the member says its own."""
+    group, speeds = Group("a", "b"), dict.fromkeys(PARTITIONS, 20.0)
+    learned = replace(plan(1), capacities={"a": 40.0, "b": 160.0})
+    group.round(View(Load(speeds=speeds), learned))
+    group.round(View(Load(speeds=speeds), learned))
+    assert {name: len(owned) for name, owned in group.owned.items()} == {"a": 2, "b": 6}
+    group.data["a"] = MemberData(capacity=100.0, instance="a")
+    said = group.round(View(Load(speeds=speeds), replace(learned, epoch=2)))
+    assert said.roll.members(learned)[0].capacity == 100.0
 
 
 def test_a_drained_member_that_leaves_is_no_cause() -> None:

@@ -9,6 +9,7 @@ from trimtab.assignor.model import Policy, TopicPartition
 from trimtab.sidecar.decide import decide, done
 from trimtab.sidecar.observation import GroupState, GroupView, Instance, Observation, Reader
 from trimtab.sidecar.policy import Memory, ScalePolicy, Wish
+from trimtab.sidecar.rules import Pace, Rules
 from trimtab.sidecar.verdict import Action, Verdict
 
 NOW = 10_000.0
@@ -16,11 +17,9 @@ POLICY = ScalePolicy(
     placement=Policy("mbf", 100.0, 1.0, consolidate=True),
     least=1,
     most=6,
-    step_out=3,
-    step_in=1,
-    window_in=60,
+    out=Rules((Pace(3),)),
+    back=Rules((Pace(1),), window=60),
     cool_down=30,
-    dead_band=0.1,
     ask_again=60,
 )
 PLAN = GroupPlan("g", 7, NOW - 500, 2, "mbf", 100.0, 1.0)
@@ -140,7 +139,7 @@ def test_scale_out_keeps_the_epoch() -> None:
 
 def test_scale_out_is_bounded_by_step_and_limit() -> None:
     """Neither the step nor the upper limit is exceeded."""
-    assert judge(BUSY, replace(POLICY, step_out=1)).add == 1
+    assert judge(BUSY, replace(POLICY, out=Rules((Pace(1),)))).add == 1
     assert judge(BUSY, replace(POLICY, most=3)).add == 1
     assert judge(BUSY, replace(POLICY, most=2)).action is not Action.START
 
@@ -154,7 +153,7 @@ def test_scale_out_waits_for_the_cool_down() -> None:
 
 def test_scale_out_takes_the_lowest_wish_of_its_window() -> None:
     """With a window for growing, one low wish in it holds the count down."""
-    policy = replace(POLICY, window_out=30)
+    policy = replace(POLICY, out=replace(POLICY.out, window=30))
     assert judge(BUSY, policy, Memory((Wish(NOW - 20, 2),))).action is Action.HOLD
     assert judge(BUSY, policy, Memory((Wish(NOW - 40, 2), Wish(NOW - 20, 5)))).add == 3
 
@@ -186,7 +185,8 @@ def test_scale_in_waits_for_its_window() -> None:
 @pytest.mark.parametrize("window", [0.0, 5.0])
 def test_windows_shorter_than_a_turn_do_not_freeze(window: float) -> None:
     """Without windows, or with windows in which nothing was wished, the newest wish decides."""
-    policy = replace(POLICY, window_in=window, window_out=window)
+    out, back = replace(POLICY.out, window=window), replace(POLICY.back, window=window)
+    policy = replace(POLICY, out=out, back=back)
     memory = Memory((Wish(NOW - 10, 2),))
     assert judge(BUSY, policy, memory).action is Action.START
     assert judge(IDLE, policy, memory).action is Action.DRAIN

@@ -6,9 +6,11 @@ from typing import Any
 import pytest
 
 from trimtab.assignor.errors import SettingError
+from trimtab.sidecar.rules import Pace, Rules, Select, Way
 from trimtab.sidecar.settings import load
 
 GOOD: dict[str, Any] = {"bootstrap": "b:9092", "group": "g", "capacity": "2.3 MB/s"}
+PERIOD = {"start": "0 8 * * 1-5", "end": "0 18 * * 1-5", "timezone": "Europe/Rome"}
 PROCESS = {"target": "process", "worker-command": ["w", "{instance}"], "state": "s"}
 
 
@@ -45,6 +47,33 @@ def test_a_move_is_paid_for_in_time_of_a_consumer() -> None:
     assert load(None, {**GOOD, "heuristic": "steady:calm"}).moves_cost > settings.moves_cost
 
 
+def test_steps_and_bands_are_short_or_in_full() -> None:
+    """A number is a step of each turn; policies, and bands by direction, are what the HPA has."""
+    short = load(None, {**GOOD, "step-out": 2, "dead-band": 0.2}).policy
+    assert short.out == Rules((Pace(2),), dead_band=0.2)
+    assert short.back == Rules((Pace(1),), window=300.0, dead_band=0.2)
+    percent = {"type": "percent", "value": 100, "period": "1 min"}
+    listed = load(None, {**GOOD, "step-out": [percent], "dead-band": {"out": 0.05}}).policy
+    assert listed.out == Rules((Pace(100, 60.0, percent=True),), dead_band=0.05)
+    assert listed.back.dead_band == 0.1
+    whole = {"select": "min", "policies": [percent]}
+    assert load(None, {**GOOD, "step-in": whole}).policy.back.select is Select.MIN
+
+
+def test_a_schedule_is_read() -> None:
+    """Cron lines with their time zone, limits and pauses."""
+    entry = {**PERIOD, "min": 4, "pause": "in"}
+    (period,) = load(None, {**GOOD, "schedule": [entry]}).policy.schedule
+    assert (period.least, period.most, period.pause) == (4, None, {Way.IN})
+    assert period.timezone == "Europe/Rome"
+
+
+def test_consumption_is_measured_over_four_windows() -> None:
+    """Unless it is said otherwise."""
+    assert load(None, {**GOOD, "window": "1 min"}).policy.effect_window == 240
+    assert load(None, {**GOOD, "effect-window": 0}).policy.effect_window == 0
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [
@@ -55,6 +84,30 @@ def test_a_move_is_paid_for_in_time_of_a_consumer() -> None:
         ({"capacity": "fast"}, "capacity: 'fast' is not understood"),
         ({"headroom": 1.5}, "headroom=1.5"),
         ({"dead-band": 1}, "dead-band=1"),
+        ({"dead-band": {"out": 0.1, "in": 1}}, "dead-band (in)=1"),
+        ({"dead-band": {"up": 0.1}}, "dead-band.up"),
+        ({"step-out": []}, "step-out has no policies"),
+        ({"step-out": {"policies": [{"type": "pod", "value": 1, "period": 9}]}}, "policies.0.type"),
+        ({"step-in": [{"type": "pods", "value": 1, "period": "1 h"}]}, "period of 3600 s is above"),
+        ({"min": 0, "idle-after": "20 s"}, "idle-after=20 s is less than window=30 s"),
+        ({"pause": "off"}, "pause"),
+        ({"schedule": [PERIOD]}, "schedule entry 1 says neither min nor max nor pause"),
+        ({"schedule": [{**PERIOD, "min": 11}]}, "schedule entry 1: min=11 is above max=10"),
+        ({"min": 3, "schedule": [{**PERIOD, "max": 2}]}, "min=3 is above schedule entry 1: max=2"),
+        ({"schedule": [{**PERIOD, "min": 2, "start": "8 o'clock"}]}, "is no cron line"),
+        ({"schedule": [{**PERIOD, "min": 2, "timezone": "Europe/Rom"}]}, "timezone='Europe/Rom'"),
+        ({"schedule": [{**PERIOD, "min": 2, "end": PERIOD["start"]}]}, "start and end are both"),
+        ({"schedule": [{"min": 2, "end": "0 9 * * *"}]}, "schedule.0.start is missing"),
+        ({"fallback": "static"}, "fallback=static needs fallback-replicas"),
+        ({"fallback-replicas": 3}, "fallback-replicas=3 is given, but fallback=current"),
+        ({"fallback": "static", "fallback-replicas": 12}, "not between min=1 and max=10"),
+        (
+            {"fallback": "static", "fallback-replicas": 2, "fallback-after": 1},
+            "fallback-after=1 turns of interval=10 s",
+        ),
+        ({"effect-window": "20 s"}, "effect-window=20 s is less than window=30 s"),
+        ({"learn-most": 0.9}, "learn-least=0.5 and learn-most=0.9"),
+        ({"learn-capacity": True, "effect-window": 0}, "learn-capacity needs"),
         ({"heuristic": "mbb"}, "did you mean 'mbf'"),
         ({"heuristic": "steady:clam"}, "did you mean 'calm'"),
         ({"heuristic": "mbf", "move-cost": "15 s"}, "leave one of the two out"),

@@ -1,5 +1,7 @@
 """From readings to speeds: what is known, what is not, and how a backlog counts."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -141,3 +143,55 @@ def test_needed(speed: PartitionSpeed, rate: float | None) -> None:
     found = needed({A: speed}, Drain(target=100, allowance=10), room=500.0)[A]
     assert found.needed_bytes_per_s == rate
     assert found.weight == rate
+
+
+def look(end: int, committed: int | None) -> Readings:
+    offsets = {} if committed is None else {A: committed}
+    return Readings((A,), ends={A: end}, begins={A: 0}, committed=offsets)
+
+
+def metered(*looks: tuple[int, int | None]) -> tuple[Meter, Readings]:
+    """A meter of 10-byte records after looks ten seconds apart: end and commit."""
+    meter = Meter(Window(30, 10), commits=Window(60, 30), sizes=RecordSizes(means={A: 10.0}))
+    for second, seen in enumerate(looks):
+        meter = meter.add(10.0 * second, look(*seen))
+    return meter, look(*looks[-1])
+
+
+def test_false_lag_of_expired_offsets_is_unknown_not_the_whole_log() -> None:
+    """A commit that was there and is gone makes the backlog unknown, until there is one again."""
+    known = [(10_000 + 10 * n, 9_990 + 10 * n) for n in range(4)]
+    meter, last = metered(*known)
+    assert meter.measure(last)[A].backlog_records == 10
+    meter, last = metered(*known, (10_040, None))
+    assert meter.measure(last)[A].backlog_records is None
+    assert meter.measure(last)[A].bytes_per_s == 10.0
+    meter, last = metered(*known, (10_040, None), (10_040, 10_039))
+    assert meter.measure(last)[A].backlog_records == 1
+
+
+def test_a_new_group_has_the_whole_log_to_read() -> None:
+    """Without any commit, ever, the whole log is what "earliest" makes of it."""
+    meter, last = metered((500, None), (500, None))
+    assert meter.measure(last)[A].backlog_records == 500
+
+
+def test_a_topic_made_anew_has_no_backlog_from_its_past() -> None:
+    """A commit beyond the end of the log is no backlog."""
+    meter, last = metered((10_000, 9_000), (40, 9_000))
+    assert meter.measure(last)[A].backlog_records == 0
+
+
+def test_offsets_set_back_on_purpose_are_a_backlog() -> None:
+    """Those records will be read again, whoever set the offsets back."""
+    meter, last = metered((10_000, 9_990), (10_000, 0))
+    assert meter.measure(last)[A].backlog_records == 10_000
+    assert meter.consumed(last) == {}
+
+
+def test_consumption_is_the_growth_of_the_commits() -> None:
+    """Batches are committed now and then; a window that holds several of them tells the rate."""
+    meter, last = metered(*((9_000, done) for done in (0, 0, 300, 300, 600, 600)))
+    assert meter.consumed(last) == {A: pytest.approx(120.0)}
+    assert metered((9_000, 0), (9_000, 100))[0].consumed(last) == {}
+    assert replace(meter, commits=None).consumed(last) == {}

@@ -62,7 +62,7 @@ def served() -> Iterator[Served]:
 def report(*, reachable: bool = True, handovers: tuple[float, ...] = ()) -> Report:
     numbers = Numbers(
         written=50.0, needed=60.0, unknown=1, partitions=2, running=2, planned=3, wanted=3,
-        wished=4, fill=0.5, r_score=0.25, moves=2,
+        wished=4, fill=0.5, r_score=0.25, moves=2, consumed=45.0, late=7.0,
     )  # fmt: skip
     return Report(
         time=100.0,
@@ -77,6 +77,8 @@ def report(*, reachable: bool = True, handovers: tuple[float, ...] = ()) -> Repo
         turned_in=0.2,
         handovers=handovers,
         moves=2,
+        learned={"worker-1": 80.0},
+        growing_stopped=True,
         trouble=() if reachable else ("group lake: no answer",),
     )
 
@@ -90,6 +92,10 @@ def test_metrics(served: Served) -> None:
         "trimtab_write_speed_bytes_per_second|0|t": 50.0,
         "trimtab_backlog_bytes|0|t": 500.0,
         "trimtab_replicas": 2.0,
+        "trimtab_consumed_bytes_per_second": 45.0,
+        "trimtab_late_bytes": 7.0,
+        "trimtab_learned_capacity_bytes_per_second|worker-1": 80.0,
+        "trimtab_growing_stopped": 1.0,
         "trimtab_replicas_planned": 3.0,
         "trimtab_replicas_wanted": 3.0,
         "trimtab_partitions_unknown": 1.0,

@@ -1,0 +1,427 @@
+"""What an operator may ask of scaling: pauses, periods, fallbacks, zero, and growth that helps."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+
+from trimtab.assignor.control import GroupPlan, PartitionSpeed
+from trimtab.assignor.model import Policy, TopicPartition
+from trimtab.sidecar.decide import decide, done
+from trimtab.sidecar.observation import (
+    GroupState,
+    GroupView,
+    Instance,
+    Observation,
+    Outside,
+    Reader,
+)
+from trimtab.sidecar.policy import Bounds, Busy, Fallback, Growth, Memory, ScalePolicy, Use, Wish
+from trimtab.sidecar.rules import Change, Pace, Rules, Select, Way
+from trimtab.sidecar.schedule import Period
+from trimtab.sidecar.speeds import Drain, needed
+from trimtab.sidecar.verdict import Action, Verdict
+
+NOW = 1.8e9
+POLICY = ScalePolicy(
+    placement=Policy("mbf", 100.0, 1.0, consolidate=True),
+    least=1,
+    most=6,
+    out=Rules((Pace(3),)),
+    back=Rules((Pace(1),), window=60),
+    cool_down=30,
+    idle_after=120,
+    effect_window=60,
+    drain=Drain(100.0, 10.0),
+)
+PLAN = GroupPlan("g", 7, NOW - 500, 2, "mbf", 100.0, 1.0)
+CALM = Memory((Wish(NOW - 50, 1),), changed=NOW - 500)
+
+
+@dataclass(frozen=True)
+class World:
+    """What each worker reads at which speed, what of it waits, and what is consumed."""
+
+    reads: Mapping[str, Mapping[int, float | None]]
+    waits: Mapping[int, float] = field(default_factory=dict)
+    consumed: Mapping[int, float] = field(default_factory=dict)
+    plan: GroupPlan = PLAN
+    outside: Outside = field(default_factory=Outside)
+
+    def seen(self) -> Observation:
+        speeds = {
+            TopicPartition("t", n): speed(s, self.waits.get(n, 0.0))
+            for reads in self.reads.values()
+            for n, s in reads.items()
+        }
+        readers = tuple(
+            Reader(name, name, frozenset(TopicPartition("t", n) for n in reads))
+            for name, reads in self.reads.items()
+        )
+        state = GroupState.STABLE if readers else GroupState.EMPTY
+        return Observation(
+            needed(speeds, POLICY.drain, POLICY.room),
+            GroupView(state, readers),
+            tuple(Instance(n, alive=True, started=NOW - 900) for n in sorted(self.reads)),
+            self.plan,
+            outside=self.outside,
+            consumed={TopicPartition("t", n): rate for n, rate in self.consumed.items()},
+        )
+
+
+def speed(rate: float | None, waiting: float | None) -> PartitionSpeed:
+    """Records of one byte, so that both figures are one."""
+    if rate is None:
+        return PartitionSpeed()
+    return PartitionSpeed(rate, rate, waiting, None if waiting is None else int(waiting))
+
+
+def judge(
+    world: World | Observation,
+    policy: ScalePolicy = POLICY,
+    memory: Memory = CALM,
+    now: float = NOW,
+) -> Verdict:
+    seen = world.seen() if isinstance(world, World) else world
+    return decide(seen, policy, memory, now, "g")[0]
+
+
+BUSY = World({"a": {0: 60, 1: 60, 2: 60}, "b": {3: 60, 4: 60}})
+QUIET = World({"a": {0: 10, 1: 10}, "b": {2: 5, 3: 5}})
+DARK = World({"a": {0: None, 1: None}, "b": {2: None}})
+
+
+def test_policies_with_a_period_count_recorded_changes() -> None:
+    """Two added half a minute ago leave one of three a minute; a minute later all three."""
+    policy = replace(POLICY, out=Rules((Pace(3, 60),)))
+    memory = replace(CALM, changes=(Change(NOW - 31, 2),))
+    assert judge(BUSY, policy, memory).add == 1
+    assert judge(BUSY, policy, memory, NOW + 30).add == 3
+    used = judge(BUSY, policy, replace(CALM, changes=(Change(NOW - 31, 3),)))
+    assert used.action is Action.HOLD
+    assert "step-out allows no more in its period" in used.line()
+
+
+def test_changes_are_recorded_when_they_are_made() -> None:
+    """Both directions are remembered with their size, and forgotten after the longest period."""
+    memory = done(judge(BUSY), BUSY.seen(), CALM, NOW)
+    assert memory.changes == (Change(NOW, 3),)
+    memory = done(judge(QUIET), QUIET.seen(), memory, NOW + 40)
+    assert memory.changes == (Change(NOW, 3), Change(NOW + 40, -1))
+    assert len(memory.scaled(NOW + 1810, 1).changes) == 2
+
+
+def test_a_disabled_direction_holds() -> None:
+    """`select: disabled` forbids one direction and says so; the other goes on."""
+    policy = replace(POLICY, back=replace(POLICY.back, select=Select.DISABLED))
+    assert "step-in is disabled" in judge(QUIET, policy).line()
+    assert judge(BUSY, policy).action is Action.START
+
+
+@pytest.mark.parametrize(
+    ("pause", "out", "back"),
+    [
+        ("out", Action.HOLD, Action.DRAIN),
+        ("in", Action.START, Action.HOLD),
+        ("all", Action.HOLD, Action.HOLD),
+        ("", Action.START, Action.DRAIN),
+    ],
+)
+def test_what_is_paused_is_not_scaled(pause: str, out: Action, back: Action) -> None:
+    """By the target's annotation or by a setting; the verdict says by which."""
+    said = Outside(pause=pause)
+    policy = replace(POLICY, pause=frozenset(w for w in Way if pause in (w, "all")))
+    for world, action in ((BUSY, out), (QUIET, back)):
+        by_target, by_setting = judge(replace(world, outside=said)), judge(world, policy)
+        assert (by_target.action, by_setting.action) == (action, action)
+        if action is Action.HOLD:
+            assert "paused at the target" in by_target.line()
+            assert "paused by the settings" in by_setting.line()
+
+
+def test_a_pause_does_not_leave_the_dead_unreplaced() -> None:
+    """The count is what is paused: one that died is started again."""
+    world = World({"a": {0: 10}}, plan=PLAN, outside=Outside(pause="all"))
+    assert judge(world).action is Action.REPLACE
+
+
+def test_a_period_without_scaling_in() -> None:
+    """A period of the schedule may exclude a direction."""
+    minute = Period("0 0 1 1 *", "1 0 1 1 *", pause=frozenset({Way.IN}))
+    year = replace(minute, start=minute.end, end=minute.start)
+    assert judge(QUIET, replace(POLICY, schedule=(year,))).action is Action.HOLD
+    assert judge(QUIET, replace(POLICY, schedule=(minute,))).action is Action.DRAIN
+
+
+def test_a_scheduled_minimum_is_there_at_its_time() -> None:
+    """It is brought about at once, whatever the load, and given up after the usual window."""
+    office = Period("0 0 2 1 *", "0 0 1 1 *", least=4)
+    verdict = judge(QUIET, replace(POLICY, schedule=(office,)))
+    assert (verdict.action, verdict.add) == (Action.START, 2)
+
+
+def dark_turns(policy: ScalePolicy, count: int) -> Verdict:
+    """What is decided in the last of so many turns in which nothing is known."""
+    memory = CALM
+    for turn in range(count):
+        verdict, memory = decide(DARK.seen(), policy, memory, NOW + 10 * turn, "g")
+    return verdict
+
+
+@pytest.mark.parametrize(
+    ("fallback", "turns", "action"),
+    [
+        (Fallback(), 50, Action.HOLD),
+        (Fallback(Use.STATIC, 4, 3), 2, Action.HOLD),
+        (Fallback(Use.STATIC, 4, 3), 3, Action.START),
+        (Fallback(Use.STATIC, 1, 3), 20, Action.DRAIN),
+        (Fallback(Use.IF_HIGHER, 4, 3), 3, Action.START),
+        (Fallback(Use.IF_HIGHER, 1, 3), 50, Action.HOLD),
+    ],
+)
+def test_fallback_when_measuring_fails(fallback: Fallback, turns: int, action: Action) -> None:
+    """After so many turns in the dark the count is what was asked for; else nothing is scaled."""
+    verdict = dark_turns(replace(POLICY, fallback=fallback), turns)
+    assert verdict.action is action
+    if fallback.use is not Use.CURRENT and turns >= fallback.after:
+        assert verdict.numbers.wanted == max(fallback.replicas, fallback.use is Use.IF_HIGHER and 2)
+
+
+def test_one_measurement_ends_the_fallback() -> None:
+    """The turns are counted in a row."""
+    policy = replace(POLICY, fallback=Fallback(Use.STATIC, 6, 3))
+    memory = decide(DARK.seen(), policy, replace(CALM, dark=2), NOW, "g")[1]
+    assert memory.dark == 3
+    assert decide(QUIET.seen(), policy, memory, NOW, "g")[1].dark == 0
+
+
+def test_a_broker_that_is_away_counts_as_measuring_that_fails() -> None:
+    """A turn in which the group is not described holds, and is counted."""
+    away = replace(BUSY.seen(), group=GroupView())
+    assert decide(away, POLICY, CALM, NOW, "g")[1].dark == 1
+
+
+STILL = World({"a": {0: 0.0, 1: 0.0}}, plan=replace(PLAN, replicas=1))
+ZERO = replace(POLICY, least=0)
+SINCE = replace(CALM, idle=NOW - 121)
+
+
+def test_the_last_replica_goes_when_nothing_is_to_be_read_for_long_enough() -> None:
+    """With a minimum of 0 it is drained and stopped although it owns what is idle."""
+    verdict = judge(STILL, ZERO, SINCE)
+    assert verdict.action is Action.DRAIN
+    assert verdict.plan is not None
+    assert (verdict.plan.replicas, verdict.plan.draining, verdict.plan.epoch) == (0, ("a",), 7)
+    stop = judge(replace(STILL, plan=verdict.plan), ZERO, SINCE)
+    assert (stop.action, stop.stop) == (Action.STOP, ("a",))
+
+
+@pytest.mark.parametrize(
+    ("world", "policy", "memory"),
+    [
+        (STILL, POLICY, SINCE),
+        (STILL, ZERO, replace(CALM, idle=NOW - 119)),
+        (STILL, ZERO, CALM),
+        (replace(STILL, waits={1: 3.0}), ZERO, SINCE),
+        (replace(STILL, reads={"a": {0: 0.0, 1: 0.1}}), ZERO, SINCE),
+    ],
+)
+def test_the_last_replica_stays(world: World, policy: ScalePolicy, memory: Memory) -> None:
+    """With a minimum of 1, before the time is over, or with anything written or waiting."""
+    assert judge(world, policy, memory).action is Action.HOLD
+
+
+def test_nothing_scales_to_zero_while_a_broker_is_replaced() -> None:
+    """A partition whose speed or backlog is unknown is not idle, and the time begins anew."""
+    for unknown in (PartitionSpeed(), PartitionSpeed(0.0, 0.0), PartitionSpeed(None, None, 0.0, 0)):
+        seen = STILL.seen()
+        seen = replace(seen, speeds={**seen.speeds, TopicPartition("t", 1): unknown})
+        verdict, memory = decide(seen, ZERO, SINCE, NOW, "g")
+        assert verdict.action is Action.HOLD
+        assert memory.idle is None
+        assert decide(STILL.seen(), ZERO, memory, NOW + 10, "g")[1].idle == NOW + 10
+    away = replace(STILL.seen(), group=GroupView())
+    assert decide(away, ZERO, SINCE, NOW, "g")[1].idle is None
+
+
+def test_several_replicas_go_one_after_the_other_and_the_last_after_them() -> None:
+    """Idle time does not spare the windows and steps above one replica."""
+    world = World({"a": {0: 0.0}, "b": {1: 0.0}})
+    verdict = judge(world, ZERO, SINCE)
+    assert verdict.action is Action.DRAIN
+    assert verdict.plan is not None
+    assert verdict.plan.replicas == 1
+
+
+NONE = replace(PLAN, replicas=0)
+
+
+def nobody(first: PartitionSpeed) -> Observation:
+    """No replica runs; one partition is known to be idle, the other is as given."""
+    speeds = {TopicPartition("t", 0): first, TopicPartition("t", 1): speed(0.0, 0)}
+    return Observation(speeds, GroupView(GroupState.EMPTY), (), NONE)
+
+
+@pytest.mark.parametrize(
+    "stirring", [speed(0.0, 1), PartitionSpeed(0.3, 0.1, 0.0, 0), PartitionSpeed(None, 0.1)]
+)
+def test_the_first_turn_that_sees_a_record_starts_one(stirring: PartitionSpeed) -> None:
+    """From zero neither window nor cool-down nor percentage is waited for."""
+    slow = Rules((Pace(10, 600, percent=True),), window=600)
+    memory = Memory(changed=NOW - 1)
+    verdict = judge(nobody(stirring), replace(ZERO, out=slow), memory)
+    assert (verdict.action, verdict.add) == (Action.START, 1)
+
+
+@pytest.mark.parametrize("quiet", [speed(0.0, 0), PartitionSpeed(), PartitionSpeed(0.0, 0.0)])
+def test_zero_stays_zero_until_a_record_is_seen(quiet: PartitionSpeed) -> None:
+    """Neither idleness nor what is not known starts anybody; nothing is drained again."""
+    assert judge(nobody(quiet), ZERO).action is Action.HOLD
+
+
+def test_a_record_on_the_way_to_zero_keeps_the_last_one() -> None:
+    """Written before the last one was told to end, it undrains it."""
+    plan = replace(PLAN, replicas=0, draining=("a",))
+    verdict = judge(replace(STILL, plan=plan, waits={0: 1.0}), ZERO, SINCE)
+    assert verdict.action is Action.UNDRAIN
+    unsure = replace(STILL, reads={"a": {0: 0.0, 1: None}}, plan=plan)
+    assert judge(unsure, ZERO, SINCE).action is Action.HOLD
+
+
+BEHIND = World(
+    {"a": {0: 30, 1: 30, 2: 30}, "b": {3: 30, 4: 30, 5: 30}},
+    waits=dict.fromkeys(range(6), 5000.0),
+    consumed=dict.fromkeys(range(6), 25.0),
+)
+
+
+def wider(consumed: float) -> World:
+    """The same group after two more have joined, each partition consumed at this speed."""
+    reads = {"a": {0: 30.0, 1: 30.0}, "b": {2: 30.0, 3: 30.0}, "c": {4: 30.0}, "d": {5: 30.0}}
+    consumption = dict.fromkeys(range(6), consumed)
+    return World(reads, BEHIND.waits, consumption, plan=replace(PLAN, replicas=4))
+
+
+GREW = replace(CALM, growth=Growth(NOW - 100, 2, 150.0, settled=NOW - 61))
+
+
+def test_growing_remembers_what_was_consumed_before() -> None:
+    """A scale-out of a group that is behind is looked at later; of one that is not, never."""
+    memory = done(judge(BEHIND), BEHIND.seen(), CALM, NOW)
+    assert memory.growth == Growth(NOW, 2, 150.0)
+    assert done(judge(BUSY), BUSY.seen(), CALM, NOW).growth is None
+
+
+def test_growth_without_effect_stops_growing_and_says_so() -> None:
+    """Twice the consumers read the same: nothing is added, until it is tried again."""
+    verdict, memory = decide(wider(25.0).seen(), POLICY, GREW, NOW, "g")
+    assert verdict.action is Action.HOLD
+    for part in ("4 consumers read no more than 2 did", "150 B/s before", "again in 600 s"):
+        assert part in verdict.line()
+    assert memory.stall is not None
+    assert judge(wider(25.0), POLICY, memory, NOW + 599).action is Action.HOLD
+    assert judge(wider(25.0), POLICY, memory, NOW + 601).action is Action.START
+
+
+@pytest.mark.parametrize(
+    ("world", "memory"),
+    [
+        (wider(40.0), GREW),
+        (wider(25.0), replace(GREW, growth=Growth(NOW - 100, 2, 150.0, settled=NOW - 59))),
+        (replace(wider(25.0), consumed={}), GREW),
+    ],
+)
+def test_growth_that_helped_or_cannot_be_judged_goes_on(world: World, memory: Memory) -> None:
+    """More is consumed, the window is not over, or consumption is not known."""
+    assert judge(world, POLICY, memory).action is Action.START
+
+
+def test_a_stalled_group_still_gets_its_minimum() -> None:
+    """Limits stand above the guard."""
+    verdict, memory = decide(wider(25.0).seen(), POLICY, GREW, NOW, "g")
+    assert verdict.action is Action.HOLD
+    assert judge(wider(25.0), replace(POLICY, least=5), memory).add == 1
+
+
+def test_growth_is_judged_from_when_the_new_ones_have_joined() -> None:
+    """Slow pods make the comparison later, not unfair."""
+    world, begun = wider(25.0), replace(CALM, growth=Growth(NOW - 100, 2, 150.0))
+    young = replace(
+        world.seen(),
+        group=GroupView(GroupState.STABLE, world.seen().group.readers[:3]),
+        replicas=tuple(Instance(n, alive=True, started=NOW - 9) for n in "abcd"),
+    )
+    growth = decide(young, POLICY, begun, NOW, "g")[1].growth
+    assert growth is not None
+    assert growth.settled is None
+    growth = decide(world.seen(), POLICY, begun, NOW, "g")[1].growth
+    assert growth is not None
+    assert growth.settled == NOW
+
+
+LEARN = replace(POLICY, learn=Bounds(0.5, 2.0))
+ALL = frozenset(TopicPartition("t", n) for n in range(3))
+
+
+def learned(rate: float, **more: Any) -> Mapping[str, float]:
+    """What is learned of a worker that was busy for the whole window."""
+    world = replace(BEHIND, consumed={**BEHIND.consumed, 0: rate, 1: rate, 2: rate}, **more)
+    memory = replace(CALM, busy={"a": Busy(NOW - 60, ALL)})
+    return decide(world.seen(), LEARN, memory, NOW, "g")[1].learned
+
+
+def test_a_capacity_is_learned_while_a_consumer_is_behind() -> None:
+    """What it consumed over a window in which all of its partitions were behind."""
+    assert learned(30.0) == {"a": 90.0}
+    assert learned(10.0) == {"a": 50.0}
+    assert learned(400.0) == {"a": 200.0}
+    assert learned(40.0, waits={**BEHIND.waits, 1: 0.0}) == {}
+
+
+def test_a_change_of_partitions_begins_the_learning_anew() -> None:
+    """What a consumer read before says nothing of what it reads now."""
+    memory = replace(CALM, busy={"a": Busy(NOW - 60, frozenset())})
+    after = decide(BEHIND.seen(), LEARN, memory, NOW, "g")[1]
+    assert after.learned == {}
+    assert after.busy["a"] == Busy(NOW, ALL)
+
+
+def test_learned_capacities_are_published_and_counted_with() -> None:
+    """One that differs by a fifth gets a new epoch; the others keep what was configured."""
+    world = World({"a": {0: 40, 1: 30}, "b": {2: 30}}, plan=PLAN)
+    memory = Memory((Wish(NOW - 50, 2),), changed=NOW - 500, learned={"a": 60.0, "b": 110.0})
+    verdict = judge(world, LEARN, memory)
+    assert verdict.action is Action.PLACE
+    assert verdict.plan is not None
+    assert (verdict.plan.epoch, verdict.plan.capacities) == (8, {"a": 60.0, "b": 110.0})
+    assert "a 60 B/s" in verdict.line()
+    world = replace(world, plan=verdict.plan)
+    assert judge(world, LEARN, memory).numbers.fill == pytest.approx(70 / 60)
+    assert judge(world, POLICY, memory).action is Action.ANNOUNCE
+
+
+def test_false_lag_from_expired_offsets_does_not_drive_replicas_up() -> None:
+    """A backlog that is not known weighs nothing: only what is written counts."""
+    seen = QUIET.seen()
+    expired = {p: PartitionSpeed(s.bytes_per_s, s.records_per_s) for p, s in seen.speeds.items()}
+    assert judge(replace(seen, speeds=expired)).action is not Action.START
+
+
+def test_a_transactional_tail_drives_nothing_up_and_keeps_one() -> None:
+    """One marker per partition that nobody can read adds no consumer, and none goes to zero."""
+    tails = replace(STILL, waits={0: 1.0, 1: 1.0})
+    for policy in (POLICY, ZERO):
+        verdict = judge(tails, policy, SINCE)
+        assert (verdict.action, verdict.numbers.wanted) == (Action.HOLD, 1)
+
+
+def test_a_pod_that_never_comes_does_not_bring_another_one() -> None:
+    """A planned replica that does not join is counted as it is, neither doubled nor forgotten."""
+    world = World({"a": {0: 50, 1: 30}})
+    pending = Instance("b", alive=True, started=NOW - 5000)
+    seen = replace(world.seen(), replicas=(*(world.seen().replicas or ()), pending))
+    assert judge(seen, memory=replace(CALM, wishes=(Wish(NOW - 50, 2),))).action is Action.HOLD
+    verdict = judge(seen)
+    assert verdict.plan is not None
+    assert verdict.plan.draining == ("b",)
