@@ -130,6 +130,18 @@ def delta(iceberg: "IcebergLake", warehouse: Path) -> "DeltaLake":
 
 
 @pytest.fixture(scope="session")
+def iceberg_arrow(iceberg: "IcebergLake") -> "IcebergLake":
+    """The same tables, their files written from Arrow."""
+    return type(iceberg)(iceberg.spark, iceberg.catalog_name, arrow=True)
+
+
+@pytest.fixture(scope="session")
+def delta_arrow(delta: "DeltaLake", warehouse: Path) -> "DeltaLake":
+    """The same tables, their files written from Arrow."""
+    return type(delta)(delta.spark, f"file:{warehouse}", arrow=True)
+
+
+@pytest.fixture(scope="session")
 def lake(iceberg: "IcebergLake") -> "IcebergLake":
     """The lake of whoever does not ask for a format."""
     return iceberg

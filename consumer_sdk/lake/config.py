@@ -31,6 +31,9 @@ ENDS: Final = ("latest", "largest", "end")
 ICEBERG: Final = "iceberg"
 DELTA: Final = "delta"
 FORMATS: Final = (ICEBERG, DELTA)
+SPARK: Final = "spark"
+ARROW: Final = "arrow"
+STAGES: Final = (SPARK, ARROW)
 WITH_REGISTRY: Final = ("avro", "protobuf")
 DECODERS: Final = ("raw", "json", *WITH_REGISTRY)
 KNOWN: Final = frozenset(
@@ -45,6 +48,7 @@ KNOWN: Final = frozenset(
         "lake.partition",
         "lake.patience",
         "lake.schema",
+        "lake.stage",
         "lake.table",
         "lake.tables",
         "lake.transform",
@@ -53,12 +57,20 @@ KNOWN: Final = frozenset(
 )
 """Every name of ours; `lake.catalog.*` beyond `name` is Iceberg's own."""
 
+_IN_SPARK: Final = {
+    "lake.partition": "Spark divides rows among partitions",
+    "lake.schema": "JSON is parsed by Spark",
+    "lake.transform": "a transform takes a Spark DataFrame",
+}
+"""What `lake.stage=arrow` cannot do, and why."""
+
 
 @dataclass(frozen=True, slots=True)
 class SessionConfig:
     """What the Spark session is made of; `catalog` is empty for the embedded default.
 
-    `format` is one of `FORMATS`; Delta has a warehouse and no catalog.
+    `format` is one of `FORMATS`; Delta has a warehouse and no catalog. `stage` is one of `STAGES`:
+    who writes the data files.
     """
 
     warehouse: str | None
@@ -66,6 +78,7 @@ class SessionConfig:
     catalog: Mapping[str, str] = field(default_factory=dict[str, str])
     spark: Mapping[str, str] = field(default_factory=dict[str, str])
     format: str = ICEBERG
+    stage: str = SPARK
 
     def __repr__(self) -> str:
         """Show no secret: the settings of the catalog and of Spark stay out."""
@@ -161,6 +174,7 @@ def session(config: Mapping[str, Any]) -> SessionConfig:
         catalog=catalog,
         spark={k: _plain(v) for k, v in config.items() if k.startswith("spark.")},
         format=form,
+        stage=_stage(config),
     )
 
 
@@ -177,6 +191,21 @@ def _format(config: Mapping[str, Any], catalog: Mapping[str, str]) -> str:
             "lake.format=delta the tables are the folders of lake.warehouse, leave it out"
         )
     return form
+
+
+def _stage(config: Mapping[str, Any]) -> str:
+    stage = str(config.get("lake.stage", SPARK))
+    if stage not in STAGES:
+        raise SettingError(
+            f"lake.stage: {stage!r} is not known{nearest(stage, frozenset(STAGES))}; "
+            "write spark or arrow"
+        )
+    for name in (n for n in _IN_SPARK if stage == ARROW and config.get(n)):
+        raise SettingError(
+            f"{name}: {_IN_SPARK[name]}, and with lake.stage=arrow data files are written without "
+            f"Spark: set lake.stage=spark, or leave {name} out"
+        )
+    return stage
 
 
 def ours(name: str) -> bool:

@@ -244,7 +244,7 @@ class Replay:
         places = sorted({tuple(row[key] for key in _KEYS) for row in rows})
         columns = list(zip(*places, strict=True))
         gone = pa.table(dict(zip(_KEYS, columns, strict=True)), schema=_COORDINATES)
-        self.lake.frame(gone).createOrReplaceTempView(_VIEW)
+        self.lake.in_spark(gone).createOrReplaceTempView(_VIEW)
         on = " AND ".join(f"t.`{key}` = r.`{key}`" for key in _KEYS)
         merge = f"MERGE INTO {self.table} t USING {_VIEW} r ON {on} WHEN MATCHED THEN DELETE"
         pace = Pace(random.Random())  # noqa: S311 - jitter

@@ -3,7 +3,7 @@
 *Stage.* A transaction that is never committed writes the data files (`writeFiles`: partitioning,
 generated columns, constraints, column mapping, statistics). They come back as `add` actions of the
 Delta protocol, and so they are kept in `Staged.files`, as JSON: whoever writes the files in another
-way needs only to write the same actions.
+way needs only to write the same actions, as `delta_arrow` does with `lake.stage: arrow`.
 
 *Commit.* A second transaction begins from the newest version. If its marks are not those that were
 seen, the race is lost. Else it gets the `add` actions and one `txn` action (SetTransaction) for
@@ -20,20 +20,21 @@ import json
 import logging
 import re
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 from urllib.parse import quote, unquote
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
 from trimtab.assignor.errors import SettingError
 from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk.errors import CommitRaced, LakeUnavailable, MarksLost, TableMismatch
-from trimtab.consumer_sdk.lake import delta_columns, jvm, linkstore
+from trimtab.consumer_sdk.lake import delta_arrow, delta_columns, jvm, linkstore
 from trimtab.consumer_sdk.lake.engine import SparkLake
 from trimtab.consumer_sdk.lake.evolution import changes
-from trimtab.consumer_sdk.lake.fit import explained
+from trimtab.consumer_sdk.lake.fit import columns, explained
 from trimtab.consumer_sdk.lake.partition import Parts, check_columns
-from trimtab.consumer_sdk.lake.ports import Sight, Staged
+from trimtab.consumer_sdk.lake.ports import Frame, Records, Sight, Staged
 from trimtab.consumer_sdk.lake.progress import Marks
 from trimtab.consumer_sdk.lake.session import frame_object, session_object
 from trimtab.consumer_sdk.lake.session import jvm as java
@@ -46,6 +47,9 @@ CREATED_WITH: Final = {"delta.checkpointInterval": "50"}
 FORGETS: Final = "delta.setTransactionRetentionDuration"
 """A table property that makes Delta drop the marks of idle partitions."""
 
+Files: TypeAlias = tuple[str, ...]
+"""Staged files: `add` actions in JSON."""
+
 _MARK: Final = re.compile(r"SetTransaction\(trimtab/([^/,()]+)/([^/,()]+)/(\d+),(\d+),")
 _COMMIT: Final = re.compile(r"(\d{20})\.json")
 
@@ -56,8 +60,15 @@ class DeltaLake(SparkLake):
     A table that was opened or made here has its name in Spark SQL too.
     """
 
-    def __init__(self, spark: SparkSession, warehouse: str, *, owns_session: bool = False) -> None:
-        super().__init__(spark, owns_session=owns_session)
+    def __init__(
+        self,
+        spark: SparkSession,
+        warehouse: str,
+        *,
+        owns_session: bool = False,
+        arrow: bool = False,
+    ) -> None:
+        super().__init__(spark, owns_session=owns_session, arrow=arrow)
         self._warehouse = warehouse.rstrip("/")
         self._named: set[str] = set()
         try:
@@ -76,7 +87,7 @@ class DeltaLake(SparkLake):
             raise jvm.translate(error, f"table {name}") from error
         return table
 
-    def create(self, name: str, frame: DataFrame, parts: Parts = ()) -> "DeltaTable":
+    def create(self, name: str, frame: Frame, parts: Parts = ()) -> "DeltaTable":
         """Return the table of that name, made with the frame's columns if it is missing.
 
         Raises SettingError for a partitioning that the columns or Delta do not allow.
@@ -84,10 +95,11 @@ class DeltaLake(SparkLake):
         found = self.open(name)
         if found is not None:
             return found
-        check_columns(name, parts, frame.columns)
+        rows = columns(frame)
+        check_columns(name, parts, rows.names)
         try:
-            self._make(self._path(name), frame, parts)
-            log.info("%s: made, with %s", name, frame.schema.simpleString())
+            self._make(self._path(name), rows, parts)
+            log.info("%s: made, with %s", name, rows.simpleString())
         except jvm.JvmError as error:
             told = jvm.translate(error, f"table {name} cannot be made")
             if not isinstance(told, CommitRaced):  # else another writer has just made it
@@ -97,10 +109,10 @@ class DeltaLake(SparkLake):
             raise LakeUnavailable(f"table {name} was made and is gone again: who drops it?")
         return made
 
-    def scratch(self, folder: str, frame: DataFrame) -> "DeltaTable":
+    def scratch(self, folder: str, frame: Frame) -> "DeltaTable":
         """Return a table with the frame's columns in a local folder, without a name in SQL."""
         try:
-            self._make(folder, frame, ())
+            self._make(folder, columns(frame), ())
             return DeltaTable(folder, self.spark, folder)
         except jvm.JvmError as error:
             raise jvm.translate(error, f"table {folder}") from error
@@ -128,12 +140,12 @@ class DeltaLake(SparkLake):
             )
         return f"{self.place(namespace)}/{table}"
 
-    def _make(self, path: str, frame: DataFrame, parts: Parts) -> None:
+    def _make(self, path: str, rows: StructType, parts: Parts) -> None:
         maker = java(self.spark).io.delta.tables.DeltaTable.createIfNotExists(
             session_object(self.spark)
         )
-        columns, by = delta_columns.created(frame.schema, parts)
-        parsed = java(self.spark).org.apache.spark.sql.types.DataType.fromJson(columns.json())
+        whole, by = delta_columns.created(rows, parts)
+        parsed = java(self.spark).org.apache.spark.sql.types.DataType.fromJson(whole.json())
         maker = maker.location(path).addColumns(parsed)
         for key, value in CREATED_WITH.items():
             maker = maker.property(key, value)
@@ -190,31 +202,28 @@ class DeltaTable:
         except jvm.JvmError as error:
             raise jvm.translate(error, f"table {self.name}") from error
 
-    def evolve(self, frame: DataFrame) -> None:
+    def evolve(self, frame: Frame) -> None:
         """Add the columns that a frame has and the table lacks.
 
         Raises CommitRaced, LakeUnavailable.
         """
         try:
             metadata = self._snapshot().metadata()
-            needed = changes(delta_columns.shape(metadata).columns, frame.schema)
+            needed = changes(delta_columns.shape(metadata).columns, columns(frame))
             for statement in delta_columns.statements(needed, metadata):
                 self._alter(statement)
                 log.info("%s: %s", self.name, statement)
         except jvm.JvmError as error:
             raise jvm.translate(error, f"table {self.name}: new columns") from error
 
-    def stage(self, frame: DataFrame, attempt: str) -> Staged:
+    def stage(self, frame: Frame, attempt: str) -> Staged:
         """Write a frame's rows as data files.
 
         Raises TableMismatch, TransformFailed, DiskFull, LakeUnavailable.
         """
         try:
-            writer = self._log.startTransaction(self._none, self._none)
-            shape = delta_columns.shape(writer.snapshot().metadata())
-            fitted = delta_columns.fitted(self.name, frame, shape, java(self._spark))
-            written = writer.writeFiles(frame_object(fitted))
-            files = tuple(str(written.apply(n).json()) for n in range(written.size()))
+            in_spark = isinstance(frame, DataFrame)
+            shape, files = (self._by_job if in_spark else self._by_arrow)(frame, attempt)
         except jvm.JvmError as error:
             raise explained(jvm.translate(error, f"table {self.name}")) from error
         self._shape = shape
@@ -261,6 +270,20 @@ class DeltaTable:
         now = self._snapshot()
         rows = self._spark.read.format("delta").load(self._path).count()
         return {"rows": rows, "files": int(now.numOfFiles()), "bytes": int(now.sizeInBytes())}
+
+    def _by_job(self, frame: DataFrame, _attempt: str) -> tuple[delta_columns.Shape, Files]:
+        writer = self._log.startTransaction(self._none, self._none)
+        shape = delta_columns.shape(writer.snapshot().metadata())
+        fitted = delta_columns.fitted(self.name, frame, shape, java(self._spark))
+        written = writer.writeFiles(frame_object(fitted))
+        return shape, tuple(str(written.apply(n).json()) for n in range(written.size()))
+
+    def _by_arrow(self, rows: Records, attempt: str) -> tuple[delta_columns.Shape, Files]:
+        metadata = self._snapshot().metadata()
+        shape = delta_columns.shape(metadata)
+        delta_arrow.check(self.name, shape, _names(metadata))
+        root = java(self._spark)
+        return shape, delta_arrow.write(self._log, self.name, shape, rows, attempt, root)
 
     def _alter(self, statement: str) -> None:
         before = self._snapshot().version()
@@ -345,6 +368,11 @@ def _moved(marks: Marks, seen: Marks) -> dict[str, int]:
         for where, offset in sorted(partitions.items())
         if seen.of(group, where) != offset
     }
+
+
+def _names(metadata: Any) -> list[str]:
+    """Return the names of a table's properties."""
+    return str(metadata.configuration().keys().mkString("\n")).splitlines()
 
 
 def _rows(add: dict[str, Any]) -> int:

@@ -9,10 +9,12 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
 from trimtab.assignor.errors import TrimtabError
 from trimtab.consumer_sdk.errors import TableMismatch
+from trimtab.consumer_sdk.lake.ports import Frame
 from trimtab.consumer_sdk.lake.session import jvm as java
 
 
@@ -24,14 +26,27 @@ def fitted(
     `wanted` are the table's columns; those of `computed` (lower case) are filled by the table.
     Raises TableMismatch for a column that the table lacks, or one that it requires.
     """
-    have = {name.lower() for name in frame.columns}
+    missing = lacking(table, frame.schema, wanted, computed)
+    return frame.withColumns({c.name: sql.lit(None).cast(c.dataType) for c in missing})
+
+
+def lacking(
+    table: str, rows: StructType, wanted: StructType, computed: Collection[str] = ()
+) -> list[StructField]:
+    """Return the table's optional columns that rows lack. Raises TableMismatch, as `fitted`."""
+    have = {column.name.lower() for column in rows}
     known = {column.name.lower() for column in wanted}
-    extra = [column for column in frame.schema if column.name.lower() not in known]
+    extra = [column for column in rows if column.name.lower() not in known]
     missing = [c for c in wanted if c.name.lower() not in {*have, *computed}]
     required = [column.name for column in missing if not column.nullable]
     if extra or required:
         raise _mismatch(table, extra, required)
-    return frame.withColumns({c.name: sql.lit(None).cast(c.dataType) for c in missing})
+    return missing
+
+
+def columns(rows: Frame) -> StructType:
+    """Return the columns of a frame or of an Arrow table, in Spark's types."""
+    return rows.schema if isinstance(rows, DataFrame) else from_arrow_schema(rows.schema)
 
 
 def explained(error: TrimtabError) -> TrimtabError:

@@ -6,7 +6,7 @@ sizes, field ids, column metrics, the table's own properties), but the files end
 coordinator in the driver instead of in a snapshot. That catalog is not public API; it is touched in
 `_Staging` only, and a test fails loudly when a release changes it. The public way, plain Parquet
 files listed by `TableMigrationUtil`, cannot fill a partitioned table, reads every footer again, and
-needs a name mapping on the user's table.
+needs a name mapping on the user's table. With `lake.stage: arrow` no job runs (`iceberg_arrow`).
 
 *Commit.* `newAppend().appendFile(…).set(marks).validateWith(validator)`. Iceberg calls the
 validator with the ancestors of the snapshot that the commit would follow; it refuses unless the
@@ -26,13 +26,13 @@ from pyspark.sql.types import DataType, StructField, StructType
 
 from trimtab.assignor.errors import SettingError
 from trimtab.consumer_sdk.errors import LakeUnavailable, MarksLost
-from trimtab.consumer_sdk.lake import jvm
+from trimtab.consumer_sdk.lake import iceberg_arrow, jvm
 from trimtab.consumer_sdk.lake.engine import SparkLake
 from trimtab.consumer_sdk.lake.evolution import Change, changes
-from trimtab.consumer_sdk.lake.fit import all_nullable, explained, fitted
+from trimtab.consumer_sdk.lake.fit import all_nullable, columns, explained, fitted
 from trimtab.consumer_sdk.lake.formats import STAGING
 from trimtab.consumer_sdk.lake.partition import SETTING, Parts, check_columns
-from trimtab.consumer_sdk.lake.ports import Sight, Staged
+from trimtab.consumer_sdk.lake.ports import Frame, Sight, Staged
 from trimtab.consumer_sdk.lake.progress import ATTEMPT, PROPERTY, Marks
 from trimtab.consumer_sdk.lake.session import gateway, session_object
 from trimtab.consumer_sdk.lake.session import jvm as java
@@ -50,8 +50,15 @@ CREATED_WITH: Final = {
 class IcebergLake(SparkLake):
     """The tables of one Iceberg catalog of a Spark session."""
 
-    def __init__(self, spark: SparkSession, catalog: str, *, owns_session: bool = False) -> None:
-        super().__init__(spark, owns_session=owns_session)
+    def __init__(
+        self,
+        spark: SparkSession,
+        catalog: str,
+        *,
+        owns_session: bool = False,
+        arrow: bool = False,
+    ) -> None:
+        super().__init__(spark, owns_session=owns_session, arrow=arrow)
         self.catalog_name = catalog
         try:
             tools = java(spark).org.apache.iceberg.spark.Spark3Util
@@ -71,7 +78,7 @@ class IcebergLake(SparkLake):
                 return None
             raise jvm.translate(error, f"table {name}") from error
 
-    def create(self, name: str, frame: DataFrame, parts: Parts = ()) -> "IcebergTable":
+    def create(self, name: str, frame: Frame, parts: Parts = ()) -> "IcebergTable":
         """Return the table of that name, made with the frame's columns if it is missing.
 
         Raises SettingError for a partitioning that the columns do not allow.
@@ -80,8 +87,8 @@ class IcebergLake(SparkLake):
         if found is not None:
             return found
         try:
-            self._make(name, frame, parts)
-            log.info("%s: made, with %s", name, frame.schema.simpleString())
+            self._make(name, columns(frame), parts)
+            log.info("%s: made, with %s", name, columns(frame).simpleString())
         except jvm.JvmError as error:
             if not any("AlreadyExists" in cause for cause, _ in jvm.causes(error)):
                 raise jvm.translate(error, f"table {name} cannot be made") from error
@@ -98,20 +105,21 @@ class IcebergLake(SparkLake):
             raise jvm.translate(error, f"catalog {self.catalog_name}") from error
         return sorted(str(table.toString()) for table in found)
 
-    def scratch(self, folder: str, frame: DataFrame) -> "IcebergTable":
+    def scratch(self, folder: str, frame: Frame) -> "IcebergTable":
         """Return a table with the frame's columns in a local folder, outside the catalog."""
         iceberg = java(self.spark).org.apache.iceberg
         try:
             tables = iceberg.hadoop.HadoopTables(
                 session_object(self.spark).sessionState().newHadoopConf()
             )
-            return IcebergTable(folder, tables.create(self._schema(frame), folder), self._staging)
+            schema = self._schema(columns(frame))
+            return IcebergTable(folder, tables.create(schema, folder), self._staging)
         except jvm.JvmError as error:
             raise jvm.translate(error, f"table {folder}") from error
 
-    def _make(self, name: str, frame: DataFrame, parts: Parts) -> None:
-        check_columns(name, parts, frame.columns)
-        schema = self._schema(frame)
+    def _make(self, name: str, rows: StructType, parts: Parts) -> None:
+        check_columns(name, parts, rows.names)
+        schema = self._schema(rows)
         spec = self._spec(name, schema, parts)
         namespace = name.rpartition(".")[0]
         self.spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {self.catalog_name}.{namespace}")
@@ -129,8 +137,8 @@ class IcebergLake(SparkLake):
             told = jvm.translate(error, f"{SETTING}: table {name}: {', '.join(map(str, parts))}")
             raise SettingError(str(told)) from error
 
-    def _schema(self, frame: DataFrame) -> Any:
-        struct = all_nullable(self.spark, frame.schema)
+    def _schema(self, rows: StructType) -> Any:
+        struct = all_nullable(self.spark, rows)
         return java(self.spark).org.apache.iceberg.spark.SparkSchemaUtil.convert(struct)
 
     def _identifier(self, name: str) -> Any:
@@ -171,28 +179,27 @@ class IcebergTable:
         except jvm.JvmError as error:
             raise jvm.translate(error, f"table {self.name}") from error
 
-    def evolve(self, frame: DataFrame) -> None:
+    def evolve(self, frame: Frame) -> None:
         """Add the columns that a frame has and the table lacks, in one commit.
 
         Raises CommitRaced, LakeUnavailable.
         """
         try:
             self.table.refresh()
-            needed = changes(self._staging.schema(self.table), frame.schema)
+            needed = changes(self._staging.schema(self.table), columns(frame))
             if needed:
                 self._staging.update(self.table, needed)
                 log.info("%s: new columns: %s", self.name, "; ".join(map(str, needed)))
         except jvm.JvmError as error:
             raise jvm.translate(error, f"table {self.name}: new columns") from error
 
-    def stage(self, frame: DataFrame, attempt: str) -> Staged:
+    def stage(self, frame: Frame, attempt: str) -> Staged:
         """Write a frame's rows as data files.
 
         Raises TableMismatch, TransformFailed, DiskFull, LakeUnavailable.
         """
         try:
-            whole = fitted(self.name, frame, self._staging.schema(self.table))
-            files = self._staging.write(self.table, whole, attempt)
+            files = self._staging.write(self.name, self.table, frame, attempt)
             rows = sum(int(file.recordCount()) for file in files)
             size = sum(int(file.fileSizeInBytes()) for file in files)
         except jvm.JvmError as error:
@@ -294,11 +301,14 @@ class _Staging:
         struct = all_nullable(self._spark, StructType([StructField("c", kind)]))
         return self._iceberg.spark.SparkSchemaUtil.convert(struct).columns().get(0).type()
 
-    def write(self, table: Any, frame: DataFrame, attempt: str) -> tuple[Any, ...]:
-        """Run the job and return the data files."""
+    def write(self, name: str, table: Any, frame: Frame, attempt: str) -> tuple[Any, ...]:
+        """Write a frame by a Spark job, an Arrow table here, and return the data files."""
+        if not isinstance(frame, DataFrame):
+            return iceberg_arrow.write(table, name, frame, attempt, java(self._spark))
+        whole = fitted(name, frame, self.schema(table))
         self._cache.add(attempt, table)
         try:
-            frame.writeTo(f"{STAGING}.`{attempt}`").option("fanout-enabled", "true").append()
+            whole.writeTo(f"{STAGING}.`{attempt}`").option("fanout-enabled", "true").append()
             return tuple(self._coordinator.fetchNewFiles(table, attempt))
         finally:
             self._forget(table, attempt)

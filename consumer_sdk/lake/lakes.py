@@ -1,6 +1,6 @@
 """The lake of a configuration, by its table format."""
 
-from trimtab.consumer_sdk.lake.config import DELTA, SessionConfig
+from trimtab.consumer_sdk.lake.config import ARROW, DELTA, SessionConfig
 from trimtab.consumer_sdk.lake.delta import DeltaLake
 from trimtab.consumer_sdk.lake.engine import SparkLake
 from trimtab.consumer_sdk.lake.formats import hadoop_path
@@ -14,6 +14,8 @@ def start_lake(config: SessionConfig) -> SparkLake:
     Raises NoJava, WrongJava, JarsUnavailable, SessionFailed.
     """
     spark = start(config)
+    arrow = config.stage == ARROW
     if config.format == DELTA:
-        return DeltaLake(spark, hadoop_path(str(config.warehouse)), owns_session=True)
-    return IcebergLake(spark, config.catalog_name, owns_session=True)
+        place = hadoop_path(str(config.warehouse))
+        return DeltaLake(spark, place, owns_session=True, arrow=arrow)
+    return IcebergLake(spark, config.catalog_name, owns_session=True, arrow=arrow)

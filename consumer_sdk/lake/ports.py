@@ -15,7 +15,10 @@ Records: TypeAlias = Any
 """A pyarrow Table with the record columns; Any, because pyarrow ships no types."""
 
 Frame: TypeAlias = Any
-"""A Spark DataFrame; Any, so that this module does not import pyspark."""
+"""A Spark DataFrame, or an Arrow table of rows (`lake.stage: arrow`).
+
+Any, so that this module does not import pyspark.
+"""
 
 CrashPoint: TypeAlias = Callable[[str], None]
 """Called with the name of each step; tests make it end the process there."""
@@ -142,7 +145,7 @@ class Lake(Protocol):
     """A catalog of tables and the engine that writes them."""
 
     def frame(self, records: Records) -> Frame:
-        """Return a frame with these rows."""
+        """Return what a table stages these rows from."""
         ...
 
     def empty(self, frame: Frame) -> bool:

@@ -10,6 +10,7 @@ import tempfile
 from typing import Final
 
 import pyarrow as pa
+from pyspark.sql import DataFrame
 
 from trimtab.assignor.errors import TrimtabError
 from trimtab.consumer_sdk.lake.columns import SCHEMA
@@ -31,7 +32,9 @@ def rehearse(lake: SparkLake) -> None:
         return  # the executors do not share this machine's folders
     with tempfile.TemporaryDirectory(prefix="trimtab-", ignore_cleanup_errors=True) as folder:
         try:
-            decoded = decode(lake.frame(pa.Table.from_pylist(_ROWS, schema=SCHEMA)), "id BIGINT")
+            rows = lake.frame(pa.Table.from_pylist(_ROWS, schema=SCHEMA))
+            in_spark = isinstance(rows, DataFrame)  # nothing else decodes in Spark
+            decoded = decode(rows, "id BIGINT" if in_spark else None)
             table = lake.scratch(folder, decoded.good)
             staged = table.stage(decoded.good, "trimtab-rehearsal")
             table.commit(staged, Marks(), table.look())

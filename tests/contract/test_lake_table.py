@@ -1,4 +1,7 @@
-"""What every table format promises to the sink; another format is one more of `formats`."""
+"""What every table format promises to the sink; another format is one more of `formats`.
+
+So is another way to write its files.
+"""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -19,9 +22,9 @@ P, Q = TopicPartition("t", 0), TopicPartition("t", 1)
 MARKS = Marks({"g": {P: 3}})
 
 
-@pytest.fixture(params=["iceberg", "delta"])
+@pytest.fixture(params=["iceberg", "delta", "iceberg_arrow", "delta_arrow"])
 def formats(request: pytest.FixtureRequest) -> Any:
-    """The lake of each format, by the name of its fixture."""
+    """The lake of each format and way of staging, by the name of its fixture."""
     return request.getfixturevalue(request.param)
 
 
@@ -144,5 +147,10 @@ def test_discarded_files_are_gone(
 
 def test_rows_that_do_not_fit_are_named(table: LakeTable, frame: Callable[[int], Any]) -> None:
     """A column that the table lacks is an error that names it."""
+    rows = frame(1)
+    if isinstance(rows, pa.Table):
+        rows = rows.append_column("surplus", pa.array(["x"]))
+    else:
+        rows = rows.selectExpr("*", "'x' AS surplus")
     with pytest.raises(TableMismatch, match="surplus string"):
-        table.stage(frame(1).selectExpr("*", "'x' AS surplus"), "a")
+        table.stage(rows, "a")

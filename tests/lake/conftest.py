@@ -112,9 +112,9 @@ def fakes() -> SimpleNamespace:
 
 @pytest.fixture
 def lake(request: pytest.FixtureRequest, iceberg: IcebergLake) -> SparkLake:
-    """The run's Iceberg lake; the Delta one where a test is parametrised so."""
-    wanted = getattr(request, "param", "iceberg")
-    return request.getfixturevalue("delta") if wanted == "delta" else iceberg
+    """The run's Iceberg lake, or the one whose fixture a test is parametrised with."""
+    wanted = getattr(request, "param", None)
+    return request.getfixturevalue(wanted) if wanted else iceberg
 
 
 @pytest.fixture

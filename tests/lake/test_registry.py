@@ -491,6 +491,7 @@ def test_settings_that_the_client_refuses_are_named() -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.parametrize("lake", ["iceberg", "iceberg_arrow", "delta_arrow"], indirect=True)
 def test_avro_lands_in_a_table_and_evolves_with_its_schemas(
     writers: Make, registry: Any, spark: Any, namespace: str
 ) -> None:

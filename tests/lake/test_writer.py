@@ -13,7 +13,8 @@ from trimtab.consumer_sdk.lake.engine import SparkLake
 
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 LONG = 60.0
-FORMATS = pytest.mark.parametrize("lake", ["iceberg", "delta"], indirect=True)
+LAKES = ["iceberg", "delta", "iceberg_arrow", "delta_arrow"]
+FORMATS = pytest.mark.parametrize("lake", LAKES, indirect=True)
 pytestmark = pytest.mark.spark
 
 Make = Callable[..., Any]

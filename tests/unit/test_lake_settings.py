@@ -38,6 +38,13 @@ GOOD: dict[str, Any] = {
         ({"lake.transform": "nowhere.at.all:f"}, "cannot be loaded"),
         ({"lake.catalog.name": "a-b"}, "not a plain name"),
         ({"lake.format": "delt"}, "did you mean 'delta'"),
+        ({"lake.stage": "arow"}, "did you mean 'arrow'"),
+        ({"lake.stage": "arrow", "lake.transform": len}, "lake.transform: .* set lake.stage=spark"),
+        ({"lake.stage": "arrow", "lake.partition": "topic"}, "lake.partition: .* lake.stage=spark"),
+        (
+            {"lake.stage": "arrow", "lake.decoder": "json", "lake.schema": "id INT"},
+            "lake.schema: JSON is parsed by Spark.* set lake.stage=spark",
+        ),
         ({"lake.format": "delta", "lake.catalog.type": "rest"}, "lake.catalog.type: .* Iceberg"),
     ],
 )
