@@ -275,6 +275,8 @@ def _policy_contradictions(s: Settings) -> Told:
     yield from of_schedule(s.schedule, s.min, s.max)
     idle = f"idle-after={s.idle_after:g} s is less than window={s.window:g} s of the speeds"
     yield s.min == 0 and s.idle_after < s.window, idle
+    unnamed = "min=0 needs topics: nobody tells what is to be read while no replica runs"
+    yield s.min == 0 and not s.topics, unnamed
     yield from _fallback_contradictions(s)
     yield from _effect_contradictions(s)
 

@@ -141,6 +141,42 @@ def test_group_backlog_and_topics(
 
 
 @pytest.mark.broker
+def test_consumption_and_commits_that_vanish(
+    bootstrap: str,
+    topic: TopicFactory,
+    group: str,
+    watch: Callable[..., Monitor],
+    admin: AdminClient,
+    eventually: Eventually,
+) -> None:
+    """Commits that grow are consumption; a group that was deleted has no known backlog."""
+    name = topic(partitions=1)
+    partition, producer = TopicPartition(name, 0), Producer({"bootstrap.servers": bootstrap})
+    for _ in range(10_000):
+        producer.produce(name, b"x" * SIZE, partition=0)
+    producer.flush(10)
+    monitor = watch(topics=name, offset_reset="earliest", window="1 s", effect_window="1 s")
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
+    done, seen = [0], list[Measurement]()
+
+    def consumes() -> bool:
+        done[0] += 10
+        consumer.commit(offsets=[RawPartition(name, 0, done[0])], asynchronous=False)
+        seen.append(monitor.measure())
+        return seen[-1].consumed.get(partition, 0.0) > 0
+
+    try:
+        eventually(consumes)
+    finally:
+        consumer.close()
+    assert seen[-1].speeds[partition].backlog_records == 10_000 - done[0]
+    admin.delete_consumer_groups([group])[group].result(10)
+    after = monitor.measure()
+    assert after.speeds[partition].backlog_records is None
+    assert after.consumed == {}
+
+
+@pytest.mark.broker
 def test_a_topic_that_is_not_there_is_told(watch: Callable[..., Monitor]) -> None:
     """A named topic that does not exist is a trouble with its name, not an error."""
     seen = watch(topics="no-such-topic").measure()

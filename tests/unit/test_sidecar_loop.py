@@ -66,7 +66,7 @@ class Simulated:
 
         class Target(Memory):
             def stop(self, name: str) -> None:
-                if any(owner == name for owner in world.owners.values()):
+                if any(owner == name and world.speeds[p] for p, owner in world.owners.items()):
                     world.broken.append(f"{name} was stopped while it owned partitions")
                 super().stop(name)
 
@@ -79,7 +79,10 @@ class Simulated:
         if self.away:
             nothing = {p: PartitionSpeed() for p in PARTITIONS}
             return Measurement(nothing, GroupView(), {}, ("nobody answers",))
-        speeds = {p: PartitionSpeed(bytes_per_s=s) for p, s in self.speeds.items()}
+        speeds = {
+            p: PartitionSpeed(s, backlog_records=None if s is None else 0)
+            for p, s in self.speeds.items()
+        }
         return Measurement(speeds, self.group(), {}, ())
 
     def group(self) -> GroupView:
@@ -192,6 +195,39 @@ def test_down_again_without_stopping_an_owner(world: Simulated) -> None:
     assert world.published[-1].draining == ()
     assert len(world.target.replicas()) == 1
     assert not world.broken
+
+
+def test_to_zero_and_back(world: Simulated) -> None:
+    """With a minimum of 0 all go when nothing is written, and the first record brings one back."""
+    loop = start(world, min=0, topics="t", idle_after=20)
+    turns(world, loop, 20)
+    assert len(world.target.replicas()) == 1
+    world.speeds = dict.fromkeys(PARTITIONS, 0.0)
+    turns(world, loop, 9)
+    assert len(world.target.replicas()) == 1
+    turns(world, loop, 30)
+    assert (world.target.replicas(), world.owners) == ((), {})
+    assert (world.published[-1].replicas, world.published[-1].draining) == (0, ())
+    before = list(world.published)
+    turns(world, start(world, min=0, topics="t", idle_after=20), 10)
+    assert world.published == before
+    world.speeds[PARTITIONS[3]] = 1.0
+    assert turns(world, loop, 1) == [Action.START]
+    turns(world, loop, 5)
+    assert set(world.owners) == set(PARTITIONS)
+    assert not world.broken
+
+
+def test_an_outage_at_zero_starts_nobody(world: Simulated) -> None:
+    """Neither brokers that are away nor speeds that are unknown are a reason to start one."""
+    loop = start(world, min=0, topics="t", idle_after=20)
+    world.speeds = dict.fromkeys(PARTITIONS, 0.0)
+    turns(world, loop, 5)
+    world.away = True
+    turns(world, loop, 5)
+    world.away, world.speeds = False, dict.fromkeys(PARTITIONS)
+    assert set(turns(world, loop, 30)) == {Action.HOLD}
+    assert world.target.replicas() == ()
 
 
 def test_a_restarted_sidecar_publishes_nothing(world: Simulated) -> None:

@@ -90,6 +90,7 @@ def test_consumption_is_measured_over_four_windows() -> None:
         ({"step-out": {"policies": [{"type": "pod", "value": 1, "period": 9}]}}, "policies.0.type"),
         ({"step-in": [{"type": "pods", "value": 1, "period": "1 h"}]}, "period of 3600 s is above"),
         ({"min": 0, "idle-after": "20 s"}, "idle-after=20 s is less than window=30 s"),
+        ({"min": 0}, "min=0 needs topics"),
         ({"pause": "off"}, "pause"),
         ({"schedule": [PERIOD]}, "schedule entry 1 says neither min nor max nor pause"),
         ({"schedule": [{**PERIOD, "min": 11}]}, "schedule entry 1: min=11 is above max=10"),
