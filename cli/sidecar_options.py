@@ -29,7 +29,10 @@ MoveCost: TypeAlias = Annotated[
 Source: TypeAlias = Annotated[str | None, typer.Option(help="offsets (default) or log-dirs.")]
 Window: TypeAlias = Annotated[str | None, typer.Option(help='Of the write speed; "30 s".')]
 Interval: TypeAlias = Annotated[str | None, typer.Option(help='Between decisions; "10 s".')]
-Least: TypeAlias = Annotated[int | None, typer.Option("--min", help="Fewest replicas; 1.")]
+Least: TypeAlias = Annotated[
+    int | None,
+    typer.Option("--min", help="Fewest replicas; 1. With 0 none runs while nothing is to be read."),
+]
 Most: TypeAlias = Annotated[int | None, typer.Option("--max", help="Most replicas; 10.")]
 CoolDown: TypeAlias = Annotated[
     str | None, typer.Option(help='Between changes of one\'s own accord; "30 s".')
@@ -60,5 +63,6 @@ Kafka: TypeAlias = Annotated[
     typer.Option(help="librdkafka's name=value; keep secrets in the file instead."),
 ]
 More: TypeAlias = Annotated[
-    list[str] | None, typer.Option("--set", help="Any other setting, name=value.")
+    list[str] | None,
+    typer.Option("--set", help="Any other setting, name=value: pause=in, step-out=2, fallback=…"),
 ]

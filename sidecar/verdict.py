@@ -74,13 +74,15 @@ class Verdict:
             f"{_count(n.running)} running, {_count(n.planned)} planned, {_count(n.wanted)} wanted"
         )
         load = (
-            f"writing {_rate(n.written)}, consuming {_rate(n.consumed)}, needed {_rate(n.needed)}, "
-            f"backlog {_size(n.backlog)}, fullest {'?' if n.fill is None else f'{n.fill:.0%}'}"
+            f"writing {_rate(n.written)}, needed {_rate(n.needed)}, backlog {_size(n.backlog)}, "
+            f"fullest {'?' if n.fill is None else f'{n.fill:.0%}'}"
         )
+        reading = "" if n.consumed is None else f", consuming {_rate(n.consumed)}"
         unknown = f", {n.unknown} of {n.partitions} partitions unknown" if n.unknown else ""
         cost = f", R {n.r_score:.2f}, {n.moves} moves" if n.moves else ""
         epoch = f", epoch {self.plan.epoch}" if self.plan else ""
-        return f"{self.action}: {'; '.join(self.reasons)} ({count}; {load}{unknown}{cost}{epoch})"
+        figures = f"{count}; {load}{reading}{unknown}{cost}{epoch}"
+        return f"{self.action}: {'; '.join(self.reasons)} ({figures})"
 
 
 def totals(seen: Observation) -> Numbers:
