@@ -44,6 +44,7 @@ from trimtab.consumer_sdk.membership.events import (
 )
 from trimtab.consumer_sdk.membership.member import Member
 from trimtab.consumer_sdk.queries import Queries
+from trimtab.consumer_sdk.resets import REPORTED, Resets
 from trimtab.consumer_sdk.settings import parse
 from trimtab.consumer_sdk.translate import as_kafka_error, data_plane, key, key_of, offsets_of
 
@@ -69,7 +70,8 @@ class Consumer(Queries):
     def __init__(self, config: Mapping[str, Any], *, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
         self._settings = parse(config)
-        self._data = data_plane(self._settings.data)
+        self._data = data_plane({**self._settings.data, **REPORTED})
+        self._resets = Resets(self._data, self._settings.data)
         self._book = Bookkeeping()
         self._member: Member | None = None
         self._callbacks: dict[str, Callback | None] = {}
@@ -285,12 +287,11 @@ class Consumer(Queries):
         return SLICE_REBALANCING if rebalancing else SLICE
 
     def _fetch(self, wanted: int, timeout: float) -> list[Message]:
-        messages: list[Message] = self._data.consume(wanted, timeout=timeout)
+        messages = self._resets.settle(self._data.consume(wanted, timeout=timeout))
         if self._book.released:
             wall = self._clock.wall()
-            for message in messages:
-                if message.error() is None:
-                    self._book.first_read(key_of(message), wall)
+            for message in (m for m in messages if m.error() is None):
+                self._book.first_read(key_of(message), wall)
         return messages
 
     def _serve(self) -> None:
@@ -329,7 +330,7 @@ class Consumer(Queries):
     def _on_assigned(self, partitions: frozenset[TopicPartition]) -> None:
         fresh = partitions - self._book.owned
         self._book.own(fresh)
-        beginnings = starts(self._data, self._book, fresh)
+        beginnings = starts(self._data, self._book, fresh, self._resets.begin)
         self._started = []
         try:
             self._call("assign", fresh)
@@ -413,8 +414,7 @@ class Consumer(Queries):
         return self._owned_only(offsets_of(message, offsets))
 
     def _owned_only(self, offsets: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
-        strange = sorted(offsets.keys() - self._book.owned)
-        if strange:
+        if strange := sorted(offsets.keys() - self._book.owned):
             names = ", ".join(map(str, strange))
             raise KafkaException(KafkaError(KafkaError._ASSIGNMENT_LOST, f"not ours: {names}"))  # noqa: SLF001
         return offsets

@@ -10,7 +10,8 @@ CallerError
 ├── ConsumerClosed               a closed consumer was used
 ├── TableMismatch                a table's columns do not fit the rows that are to land in it
 ├── TransformFailed              the user's transform, or a value on its way into a column, failed
-└── OffsetsWentBack              a topic hands out offsets that its table already holds
+├── OffsetsWentBack              a topic hands out offsets that its table already holds
+└── OffsetsExpired               records were deleted unread, and auto.offset.reset=error
 PeerError
 ├── BrokerUnreachable            no broker answered (retryable)
 ├── JarsUnavailable              Java libraries cannot be downloaded (retryable)
@@ -119,6 +120,10 @@ class TransformFailed(CallerError):
 
 class OffsetsWentBack(CallerError):
     """A topic hands out offsets that its table already holds: it was deleted and created anew."""
+
+
+class OffsetsExpired(CallerError):
+    """Records were deleted before they were read, and `auto.offset.reset=error` says to stop."""
 
 
 class LakeError(PeerError):

@@ -19,9 +19,12 @@ METADATA: Final = 2.0
 
 
 def starts(
-    data: DataConsumer, book: Bookkeeping, partitions: Iterable[TopicPartition]
+    data: DataConsumer,
+    book: Bookkeeping,
+    partitions: Iterable[TopicPartition],
+    begin: int = OFFSET_INVALID,
 ) -> list[RawPartition]:
-    """Return where to begin: at the committed offsets, else as auto.offset.reset says."""
+    """Return where to begin: at the committed offsets, at `begin` where there are none."""
     asked = [RawPartition(*p) for p in sorted(partitions)]
     _know_leaders(data, {p.topic for p in asked})
     try:
@@ -31,9 +34,10 @@ def starts(
         return asked
     for partition in found:
         book.taken_over(key(partition), partition.metadata)
-    offsets = {key(p): p.offset for p in found if p.error is None and p.offset >= 0}
-    book.committed.update(offsets)
-    return [RawPartition(*key(p), offsets.get(key(p), OFFSET_INVALID)) for p in asked]
+    known = {key(p): p.offset for p in found if p.error is None}
+    book.committed.update({p: offset for p, offset in known.items() if offset >= 0})
+    begins = {p: offset if offset >= 0 else begin for p, offset in known.items()}
+    return [RawPartition(*key(p), begins.get(key(p), OFFSET_INVALID)) for p in asked]
 
 
 def warm_up(data: DataConsumer, topics: Iterable[str]) -> None:

@@ -21,6 +21,7 @@ from prometheus_client.core import HistogramMetricFamily
 from prometheus_client.registry import Collector
 
 from trimtab.assignor.errors import SettingError
+from trimtab.assignor.model import TopicPartition
 
 FRESHNESS_BUCKETS: Final = (
     *(0.25, 0.5, 1.0, 2.0, 3.0, 5.0, 7.5, 10.0, 15.0, 20.0, 30.0, 45.0),
@@ -69,6 +70,12 @@ class Meters:
         self.registry = CollectorRegistry()
         self._rows = self._counter("trimtab_rows", "Rows added")
         self._bytes = self._counter("trimtab_file_bytes", "Bytes of the data files added")
+        self._lost = Counter(
+            "trimtab_lost_records",
+            "Offsets that no table has, since they were gone before they were read",
+            ["topic", "partition"],
+            registry=self.registry,
+        )
         self._flush = Histogram(
             "trimtab_flush_seconds",
             "From the begin of a flush to the commit of its own table",
@@ -87,6 +94,10 @@ class Meters:
         """Count what a table got: rows, and bytes of data files."""
         self._rows.labels(table).inc(rows)
         self._bytes.labels(table).inc(size)
+
+    def lost(self, partition: TopicPartition, offsets: int) -> None:
+        """Count what was gone before it was read, when the table has been told of it."""
+        self._lost.labels(partition.topic, partition.partition).inc(offsets)
 
     def flushed(self, table: str, seconds: float) -> None:
         """Note how long a flush took."""

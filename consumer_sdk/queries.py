@@ -6,11 +6,14 @@ from typing import Any
 from confluent_kafka import Consumer as DataConsumer
 from confluent_kafka import TopicPartition as RawPartition
 
+from trimtab.consumer_sdk.resets import Reset, Resets
+
 
 class Queries:
     """The asking half of `Consumer`; needs no membership."""
 
     _data: DataConsumer
+    _resets: Resets
 
     def committed(
         self, partitions: Sequence[RawPartition], timeout: float = 10
@@ -36,6 +39,10 @@ class Queries:
         """Return the first and the next offset of a partition."""
         low, high = self._data.get_watermark_offsets(partition, timeout=timeout)
         return low, high
+
+    def resets(self) -> list[Reset]:
+        """Return the offsets that were gone since the last call, and where reading went on."""
+        return self._resets.take()
 
     def offsets_for_times(
         self, partitions: Sequence[RawPartition], timeout: float = 10

@@ -33,6 +33,8 @@ from trimtab.consumer_sdk.lake import delta_arrow, delta_columns, jvm, linkstore
 from trimtab.consumer_sdk.lake.engine import SparkLake
 from trimtab.consumer_sdk.lake.evolution import changes
 from trimtab.consumer_sdk.lake.fit import columns, explained
+from trimtab.consumer_sdk.lake.gaps import PROPERTY as GAPS
+from trimtab.consumer_sdk.lake.gaps import Gaps
 from trimtab.consumer_sdk.lake.partition import Parts, check_columns
 from trimtab.consumer_sdk.lake.ports import Frame, Records, Sight, Staged
 from trimtab.consumer_sdk.lake.progress import Marks
@@ -195,6 +197,15 @@ class DeltaTable:
             raise jvm.translate(error, f"table {self.name}") from error
         return Sight(Marks.decode(text, self.name) if text else Marks(), text)
 
+    def gaps(self) -> Gaps:
+        """Return the gaps of the newest version. Raises MarksLost, LakeUnavailable."""
+        try:
+            found = self._snapshot().metadata().configuration().get(GAPS)
+            text = str(found.get()) if found.isDefined() else None
+        except jvm.JvmError as error:
+            raise jvm.translate(error, f"table {self.name}") from error
+        return Gaps.decode(text, self.name)
+
     def landed(self, attempt: str) -> bool:
         """Whether an attempt's commit is in the log, from where it stood when this was opened."""
         try:
@@ -231,8 +242,8 @@ class DeltaTable:
         rows = sum(map(_rows, adds))
         return Staged(attempt, files, rows, sum(int(add["size"]) for add in adds))
 
-    def commit(self, staged: Staged, marks: Marks, seen: Sight) -> None:
-        """Add files and marks in one version.
+    def commit(self, staged: Staged, marks: Marks, seen: Sight, gaps: Gaps | None = None) -> None:
+        """Add files and marks in one version, and in the same one the gaps.
 
         Raises CommitRaced, TableMismatch if the table has become another one since the files were
         staged, LakeUnavailable (outcome unknown).
@@ -243,6 +254,8 @@ class DeltaTable:
             moved = _moved(marks, seen.marks)
             for app in moved:
                 change.readTxn().append(app)  # refused if another commit changes one of these
+            if gaps is not None:
+                change.updateMetadata(self._told(change.metadata(), gaps), False)  # noqa: FBT003 - Delta's signature
             change.commit(self._actions(staged, moved), self._operation(staged.attempt))
         except jvm.JvmError as error:
             raise jvm.translate(error, f"table {self.name}: commit") from error
@@ -332,6 +345,12 @@ class DeltaTable:
         txns = [{"txn": {"appId": app, "version": next_}} for app, next_ in moved.items()]
         texts = [*staged.files, *map(json.dumps, txns)]
         return _sequence(self._spark, [self._delta.actions.Action.fromJson(t) for t in texts])
+
+    def _told(self, metadata: Any, gaps: Gaps) -> Any:
+        """Return a table's metadata with these gaps in its configuration."""
+        body = json.loads(str(metadata.json()))
+        body["metaData"]["configuration"][GAPS] = gaps.encode()
+        return self._delta.actions.Action.fromJson(json.dumps(body))
 
     def _operation(self, attempt: str) -> Any:
         """Return what the commit calls itself in the table's history."""

@@ -18,7 +18,7 @@ from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk.errors import CommitRaced, LakeUnavailable
 from trimtab.consumer_sdk.lake.pace import Abandoned, Pace, log
 from trimtab.consumer_sdk.lake.ports import LakeTable, Staged
-from trimtab.consumer_sdk.lake.progress import Clash, Span
+from trimtab.consumer_sdk.lake.progress import Clash, Span, lost
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +89,8 @@ class _Commit:
         if clashes:
             landed = self.table.landed(self.staged.attempt)
             return Added(self.raced) if landed else Fenced(clashes)
+        new = lost(self.spans)
+        gaps = self.table.gaps().plus(self.group, new) if new else None
         self.unsure = True  # from here on, and for good
-        self.table.commit(self.staged, seen.marks.advanced(self.group, self.spans), seen)
+        self.table.commit(self.staged, seen.marks.advanced(self.group, self.spans), seen, gaps)
         return Added(self.raced)

@@ -26,7 +26,7 @@ from trimtab.consumer_sdk.lake.names import dead_letter
 from trimtab.consumer_sdk.lake.pace import Abandoned, Pace
 from trimtab.consumer_sdk.lake.partition import Partitioning, Parts
 from trimtab.consumer_sdk.lake.ports import CrashPoint, Frame, Lake, LakeTable, Records, Staged
-from trimtab.consumer_sdk.lake.progress import Clash, Marks, Span, trimmed
+from trimtab.consumer_sdk.lake.progress import Clash, Marks, Span, lost, trimmed
 from trimtab.consumer_sdk.lake.shape import Shaped, Shaping
 
 
@@ -132,7 +132,7 @@ class Flush:
     def _side(self, batch: Batch, name: str, frame: Frame, pace: Pace) -> Written | None:
         """Bring one other table up to the batch's end.
 
-        None where it had all of it already, or gets no rows.
+        None where it had all of it already, or gets neither rows nor a gap.
         """
         while True:
             table, marks = self._look(name, pace)
@@ -144,7 +144,7 @@ class Flush:
                 table = self._create(name, rows, self.partition.of(name, own=False), pace)
             evolve = self.evolve or name == dead_letter(batch.table)
             staged = self._stage(table, rows, pace, evolve=evolve)
-            if staged.rows == 0:
+            if staged.rows == 0 and not lost(spans):
                 return None
             if self._land_side(table, staged, spans, pace):
                 return Written(name, staged.rows, staged.bytes)

@@ -31,6 +31,8 @@ from trimtab.consumer_sdk.lake.engine import SparkLake
 from trimtab.consumer_sdk.lake.evolution import Change, changes
 from trimtab.consumer_sdk.lake.fit import all_nullable, columns, explained, fitted
 from trimtab.consumer_sdk.lake.formats import STAGING
+from trimtab.consumer_sdk.lake.gaps import PROPERTY as GAPS
+from trimtab.consumer_sdk.lake.gaps import Gaps
 from trimtab.consumer_sdk.lake.partition import SETTING, Parts, check_columns
 from trimtab.consumer_sdk.lake.ports import Frame, Sight, Staged
 from trimtab.consumer_sdk.lake.progress import ATTEMPT, PROPERTY, Marks
@@ -169,8 +171,18 @@ class IcebergTable:
             self.table.refresh()
             text = self._newest_marks()
         except jvm.JvmError as error:
+            if jvm.is_missing(error):  # dropped meanwhile: it holds nothing
+                return Sight(Marks(), "")
             raise jvm.translate(error, f"table {self.name}") from error
         return Sight(Marks.decode(text, self.name) if text else Marks(), text)
+
+    def gaps(self) -> Gaps:
+        """Return the gaps as of the last look. Raises MarksLost, LakeUnavailable."""
+        try:
+            text = self.table.properties().get(GAPS)
+        except jvm.JvmError as error:
+            raise jvm.translate(error, f"table {self.name}") from error
+        return Gaps.decode(text, self.name)
 
     def landed(self, attempt: str) -> bool:
         """Whether an attempt's commit is among the snapshots."""
@@ -206,17 +218,22 @@ class IcebergTable:
             raise explained(jvm.translate(error, f"table {self.name}")) from error
         return Staged(attempt, files, rows, size)
 
-    def commit(self, staged: Staged, marks: Marks, seen: Sight) -> None:
-        """Add files and marks in one snapshot.
+    def commit(self, staged: Staged, marks: Marks, seen: Sight, gaps: Gaps | None = None) -> None:
+        """Add files and marks in one snapshot, and in the same commit the gaps.
 
         Raises CommitRaced, LakeUnavailable (outcome unknown).
         """
         try:
-            append = self.table.newAppend()
+            change = None if gaps is None else self.table.newTransaction()
+            if change is not None and gaps is not None:
+                change.updateProperties().set(GAPS, gaps.encode()).commit()
+            append = (change or self.table).newAppend()
             for file in staged.files:
                 append.appendFile(file)
             append.set(PROPERTY, marks.encode()).set(ATTEMPT, staged.attempt)
             append.validateWith(_Validator(seen.version)).commit()
+            if change is not None:
+                change.commitTransaction()
         except jvm.JvmError as error:
             raise jvm.translate(error, f"table {self.name}: commit") from error
 

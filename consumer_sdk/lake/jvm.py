@@ -53,6 +53,8 @@ _GONE: Final = (
     "the Spark JVM is gone (killed, or out of memory): start this process again; nothing is lost"
 )
 
+_AGAIN: Final = "nothing was written and no offset moved: start this process again"
+
 _KINDS: Final[tuple[tuple[Callable[[str, str], Any], type[TrimtabError], str], ...]] = (
     (lambda _, message: _NO_ROOM.search(message), DiskFull, "the storage is full, make room"),
     (lambda name, _: _UNKNOWN.search(name), LakeUnavailable, "the outcome is not known"),
@@ -63,6 +65,7 @@ _KINDS: Final[tuple[tuple[Callable[[str, str], Any], type[TrimtabError], str], .
         TableMismatch,
         "a row lacks a value that the table requires, or has one that it does not take",
     ),
+    (lambda name, _: _MISSING.search(name), TableMismatch, f"the table was dropped; {_AGAIN}"),
     (lambda name, _: _AWAY.search(name), LakeUnavailable, "catalog or storage do not answer"),
 )
 """How a chain of causes is sorted: the first line that fits any of them decides."""

@@ -14,6 +14,7 @@ from trimtab.assignor.clock import Clock
 from trimtab.consumer_sdk.lake.flush import Batch, Landed, Outcome
 from trimtab.consumer_sdk.lake.pace import Pace
 from trimtab.consumer_sdk.lake.ports import Records
+from trimtab.consumer_sdk.lake.progress import lost
 from trimtab.consumer_sdk.meters import Meters
 
 Run: TypeAlias = Callable[[Batch, Pace], Outcome]
@@ -30,6 +31,8 @@ def metered(run: Run, meters: Meters, clock: Clock) -> Run:
             meters.landed(batch.table, ages(batch.records, clock.wall()))
             for written in outcome.tables:
                 meters.wrote(written.table, written.rows, written.bytes)
+            for partition, gaps in lost(batch.spans).items():
+                meters.lost(partition, sum(gap.offsets for gap in gaps))
         return outcome
 
     return measured

@@ -13,7 +13,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
+from trimtab.assignor.clock import Clock
 from trimtab.assignor.errors import TrimtabError
+from trimtab.consumer_sdk.errors import LakeUnavailable
 
 log = logging.getLogger("trimtab.lake")
 
@@ -37,6 +39,26 @@ def delay(first: float, most: float, attempt: int, rng: random.Random) -> float:
     Doubling from `first` up to `most`, jittered by half.
     """
     return float(min(most, first * 2.0 ** min(attempt, 16)) * rng.uniform(0.5, 1.0))
+
+
+class OverdueError(LakeUnavailable):
+    """The lake did not answer in time; it is not asked again."""
+
+    retryable = False
+
+
+def until(deadline: float, clock: Clock, operation: Callable[[], T]) -> Callable[[], T]:
+    """Return the operation; after the deadline its LakeUnavailable is for good."""
+
+    def bounded() -> T:
+        try:
+            return operation()
+        except LakeUnavailable as error:
+            if clock.monotonic() < deadline:
+                raise
+            raise OverdueError(str(error)) from error
+
+    return bounded
 
 
 @dataclass(slots=True)

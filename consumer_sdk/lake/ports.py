@@ -8,8 +8,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
+from trimtab.consumer_sdk.lake.gaps import Gaps
 from trimtab.consumer_sdk.lake.partition import Parts
 from trimtab.consumer_sdk.lake.progress import Marks
+from trimtab.consumer_sdk.resets import Reset
 
 Records: TypeAlias = Any
 """A pyarrow Table with the record columns; Any, because pyarrow ships no types."""
@@ -66,6 +68,10 @@ class Fetcher(Protocol):
         """Stop reading these, and forget what was fetched of them."""
         ...
 
+    def resets(self) -> list[Reset]:
+        """Return the offsets that were gone since the last call, and where reading went on."""
+        ...
+
     def commit(self, *, offsets: Sequence[Any], asynchronous: bool = True) -> Any:
         """Commit offsets to Kafka."""
         ...
@@ -107,6 +113,10 @@ class LakeTable(Protocol):
         """Read the table afresh. Raises MarksLost."""
         ...
 
+    def gaps(self) -> Gaps:
+        """Return the offsets that the table lacks for good. Raises MarksLost."""
+        ...
+
     def landed(self, attempt: str) -> bool:
         """Whether an attempt's commit is in the table's history.
 
@@ -128,8 +138,10 @@ class LakeTable(Protocol):
         """
         ...
 
-    def commit(self, staged: Staged, marks: Marks, seen: Sight) -> None:
+    def commit(self, staged: Staged, marks: Marks, seen: Sight, gaps: Gaps | None = None) -> None:
         """Add files and marks at once, if the table's marks are still those that were seen.
+
+        `gaps` are all that the table has from now on; None: they stay.
 
         Raises CommitRaced if they are not, or if another writer was faster; after LakeUnavailable
         the outcome is unknown: ask `landed`.

@@ -17,30 +17,32 @@ Rules:
 4. Records fetched before a partition was taken away and given back may still be under way. So the
    first record after an assignment must be the one that was asked for; if it is not, or if the
    offsets of a run do not rise, the run is dropped and the consumer is asked once more. The second
-   answer is believed: then the gap is the log's own. It is logged as "offset gap", since records
-   that retention deleted before they were read are lost, and no error tells.
+   answer is believed: then the hole is the log's own (compaction, markers of transactions).
 5. The first record after an assignment cannot lie below the mark: such a topic was deleted and
    created anew, and going on would lose its records silently. That is the named error
    OffsetsWentBack.
+6. Offsets that the consumer had to skip, since retention had deleted them, are a gap (`gaps`). It
+   goes with the span of the first records behind it, once, and again if that span is refused.
 """
 
-import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import lt
+from typing import Final
 
 from trimtab.assignor.model import TopicPartition
-from trimtab.consumer_sdk.errors import OffsetsWentBack
+from trimtab.consumer_sdk.errors import OffsetsExpired, OffsetsWentBack
+from trimtab.consumer_sdk.lake.gaps import Gap, above, beyond, merged
 from trimtab.consumer_sdk.lake.progress import Span
-
-log = logging.getLogger("trimtab.lake")
+from trimtab.consumer_sdk.resets import SETTING, Reset
 
 
 @dataclass(slots=True)
 class Position:
     """One owned partition.
 
-    Offsets as in the rules above, `start` where reading began (None: not known yet).
+    Offsets as in the rules above, `start` where reading began (None: not known yet), `gaps` those
+    that no table has been told of yet.
     """
 
     mark: int | None
@@ -49,6 +51,7 @@ class Position:
     start: int | None
     fresh: bool = True
     asked: bool = False
+    gaps: tuple[Gap, ...] = ()
 
 
 class Positions:
@@ -69,6 +72,22 @@ class Positions:
         for partition in partitions:
             self._owned.pop(partition, None)
 
+    def learn(self, reset: Reset) -> None:
+        """Note offsets that nobody will hand out any more (rule 6).
+
+        Raises OffsetsWentBack (rule 5), and OffsetsExpired where the consumer was not to go on.
+        """
+        position = self._owned.get(reset.partition)
+        if position is None:
+            return
+        if reset.went_back and position.cut is not None:
+            raise OffsetsWentBack(f"{reset}. {_ANEW}")
+        if reset.to is None:
+            raise OffsetsExpired(f"{reset}, and {SETTING}=error says to stop. {_GO_ON}")
+        if reset.asked is not None and reset.skipped:
+            gaps = merged((*position.gaps, Gap(reset.asked, reset.to)))
+            position.gaps = above(gaps, position.cut)
+
     def doubt(self, partition: TopicPartition, offsets: Sequence[int]) -> int | None:
         """Return the offset to ask for again where a run cannot be trusted (rule 4), else None."""
         position = self._owned.get(partition)
@@ -76,13 +95,10 @@ class Positions:
             return None
         if not all(map(lt, offsets, offsets[1:])):
             return _first_known(position.next, min(offsets))
-        if (
-            position.fresh
-            and not position.asked
-            and offsets[0] > _first_known(position.next, offsets[0])
-        ):
+        wanted = beyond(position.gaps, position.next)
+        if position.fresh and not position.asked and offsets[0] > _first_known(wanted, offsets[0]):
             position.asked = True
-            return position.next
+            return wanted
         return None
 
     def accept(self, partition: TopicPartition, offsets: Sequence[int]) -> int:
@@ -99,8 +115,6 @@ class Positions:
         skip = _below(offsets, position.next)
         if skip and position.fresh:
             raise _went_back(partition, offsets[0], position.next)
-        if position.fresh:
-            _tell_gap(partition, position.next, offsets[0])
         position.fresh = False
         if skip < len(offsets):
             position.next = offsets[-1] + 1
@@ -111,7 +125,8 @@ class Positions:
         spans: dict[TopicPartition, Span] = {}
         for partition, (first, following) in sorted(ranges.items()):
             position = self._owned[partition]
-            spans[partition] = Span(position.cut, first, following)
+            gaps = tuple(gap for gap in position.gaps if gap.first < following)
+            spans[partition] = Span(position.cut, first, following, above(gaps, position.cut))
             position.cut = following
         return spans
 
@@ -122,7 +137,9 @@ class Positions:
         """
         marks = {p: span.next for p, span in spans.items() if p in self._owned}
         for partition, mark in marks.items():
-            self._owned[partition].mark = mark
+            position = self._owned[partition]
+            position.mark = mark
+            position.gaps = above(position.gaps, mark)
         return marks
 
     def rewind(
@@ -139,15 +156,24 @@ class Positions:
                 continue
             mark = marks.get(partition)
             position.mark = position.cut = mark
-            seeks[partition] = position.next = _first_known(
-                mark, position.start, spans[partition].first
-            )
+            again = _first_known(mark, position.start, spans[partition].first)
+            seeks[partition] = position.next = _first_known(beyond(position.gaps, again))
         return seeks
 
     def marks(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the table's marks of owned partitions that it knows."""
         found = ((p, self._owned[p].mark) for p in partitions if p in self._owned)
         return {p: mark for p, mark in found if mark is not None}
+
+
+_ANEW: Final = (
+    "Nothing was written, and this partition is not read any more. "
+    "Let the new topic go to a table of its own (lake.tables), or use another group.id"
+)
+_GO_ON: Final = (
+    "This partition is not read any more. To go on with what is left, write earliest there: "
+    "the table then notes what it lacks (docs/lake.md)"
+)
 
 
 def _below(offsets: Sequence[int], following: int | None) -> int:
@@ -160,22 +186,8 @@ def _first_known(*offsets: int | None) -> int:
     return next(offset for offset in offsets if offset is not None)
 
 
-def _tell_gap(partition: TopicPartition, mark: int | None, first: int) -> None:
-    if mark is not None and first > mark:
-        log.warning(
-            "offset gap: %s: its table holds it up to offset %d, the first record handed out is "
-            "%d: what lay between is not in the table. Retention has deleted it, or "
-            "auto.offset.reset=latest has skipped it; only compaction and the markers of "
-            "transactions leave a gap without a loss",
-            partition,
-            mark,
-            first,
-        )
-
-
 def _went_back(partition: TopicPartition, offset: int, mark: int | None) -> OffsetsWentBack:
     return OffsetsWentBack(
         f"{partition} hands out offset {offset}, but its table already holds it up to {mark}: "
-        "the topic was deleted and created anew, or its log was truncated. Nothing was written. "
-        "Let the new topic go to a table of its own (lake.tables), or use another group.id"
+        f"the topic was deleted and created anew, or its log was truncated. {_ANEW}"
     )

@@ -22,6 +22,7 @@ from typing import Any, Final
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk.errors import MarksLost
+from trimtab.consumer_sdk.lake.gaps import Gap, above
 
 VERSION: Final = 1
 PROPERTY: Final = "trimtab.offsets"
@@ -39,12 +40,13 @@ class Span:
     """The records of one partition in a batch: from `first` to before `next`.
 
     `expected` is the mark that the table must have for the span to be added; None: the table does
-    not know the partition.
+    not know the partition. `gaps` are the offsets below `next` that could not be read any more.
     """
 
     expected: int | None
     first: int
     next: int
+    gaps: tuple[Gap, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,8 +130,13 @@ def trimmed(
         mark = marks.of(group, partition)
         first = span.first if mark is None else max(mark, span.first)
         if first < span.next:
-            left[partition] = Span(mark, first, span.next)
+            left[partition] = Span(mark, first, span.next, above(span.gaps, mark))
     return left
+
+
+def lost(spans: Mapping[TopicPartition, Span]) -> dict[TopicPartition, tuple[Gap, ...]]:
+    """Return the gaps in front of these spans, of the partitions that have some."""
+    return {partition: span.gaps for partition, span in spans.items() if span.gaps}
 
 
 def ends(spans: Mapping[TopicPartition, Span]) -> dict[TopicPartition, int]:

@@ -21,7 +21,9 @@ The rules:
    can be. If it cannot, the fence decides between it and the new owner.
 4. *Refused*: the partitions of the batch that are still owned go on from the table's marks.
 5. Kafka's offsets follow the table: committed after it, never before.
-6. Rewinding moves the consumer's position, so it is never done inside a callback: records fetched
+6. What cannot be right stops its partition and nothing else: an offset that went back, or one that
+   expired where `auto.offset.reset=error`. The others go on; `close` raises the error in the end.
+7. Rewinding moves the consumer's position, so it is never done inside a callback: records fetched
    before the callback are still on their way into `write`, and would look like the next ones.
 
 All methods run on the application's thread; callbacks may come while `write` waits.
@@ -30,24 +32,26 @@ All methods run on the application's thread; callbacks may come while `write` wa
 import logging
 import random
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException
+from confluent_kafka import OFFSET_INVALID, KafkaException
 from confluent_kafka import TopicPartition as RawPartition
 
 from trimtab.assignor.clock import Clock, SystemClock
 from trimtab.assignor.errors import TrimtabError
 from trimtab.assignor.model import TopicPartition
 from trimtab.assignor.units import format_bytes
-from trimtab.consumer_sdk.errors import LakeUnavailable
+from trimtab.consumer_sdk.errors import LakeUnavailable, OffsetsExpired, OffsetsWentBack
 from trimtab.consumer_sdk.lake import columns
 from trimtab.consumer_sdk.lake.batches import Batches, Run
 from trimtab.consumer_sdk.lake.config import LakeConfig, SessionConfig, parse
 from trimtab.consumer_sdk.lake.decoding import Decoding
+from trimtab.consumer_sdk.lake.events import records
 from trimtab.consumer_sdk.lake.flush import Batch, Flush, Landed, Refused
 from trimtab.consumer_sdk.lake.metered import metered
-from trimtab.consumer_sdk.lake.pace import Pace
+from trimtab.consumer_sdk.lake.pace import Pace, until
 from trimtab.consumer_sdk.lake.ports import CrashPoint, Fetcher, Lake, Message
 from trimtab.consumer_sdk.lake.positions import Positions
 from trimtab.consumer_sdk.lake.progress import Marks, story
@@ -94,6 +98,7 @@ class LakeWriter:
         self._flight: Flight | None = None
         self._refused: list[Refused] = []
         self._failure: TrimtabError | None = None
+        self._halted: dict[TopicPartition, TrimtabError] = {}
         self._closed = False
         rng = random.Random()  # noqa: S311 - jitter
         flush = Flush(
@@ -116,13 +121,16 @@ class LakeWriter:
         Call it with an empty list too: batches grow old. It waits while the memory is full, serving
         callbacks meanwhile.
 
-        Raises TableMismatch, TransformFailed, OffsetsWentBack, MarksLost and SessionFailed, after
-        which nothing has been lost and the writer takes no more; KafkaException for a fatal error
-        event among the messages.
+        Raises TableMismatch, TransformFailed, MarksLost and SessionFailed, after which nothing has
+        been lost and the writer takes no more; KafkaException for a fatal error event among the
+        messages.
         """
         self._raise_failure()
+        for reset in self._consumer.resets():
+            with self._halting(reset.partition):
+                self._positions.learn(reset)
         now = self._clock.monotonic()
-        for partition, run in columns.by_partition(_records(messages)).items():
+        for partition, run in columns.by_partition(records(messages)).items():
             self._take(partition, run, now)
         self._turn()
         while self._batches.full and self._flight is not None:
@@ -144,13 +152,16 @@ class LakeWriter:
     def close(self) -> None:
         """Flush and free everything; the partitions stay with the consumer until it is closed.
 
-        Raises as `flush`; what could not be flushed is read again by the next owner.
+        Raises as `flush`; what could not be flushed is read again by the next owner. Raises
+        OffsetsWentBack and OffsetsExpired if a partition was stopped for that (rule 6).
         """
         try:
             if self._failure is None and not self._closed:
                 self._crash("draining")
                 self.flush()
                 self._crash("drained")
+                if self._halted:
+                    raise self._halted[min(self._halted)]
         finally:
             self._free()
 
@@ -206,7 +217,7 @@ class LakeWriter:
             self._failure = self._failure or (None if error.retryable else error)
             log.warning("giving partitions up without their last batch: %s", error)
         self._crash("settled")
-        self._batches.drop(going)
+        self._drop(going)
         self._acknowledge(self._positions.marks(going), asynchronous=False)
         self._positions.forget(going)
         log.info("gave up %s", _named(going))
@@ -217,7 +228,7 @@ class LakeWriter:
         gone = {_key(partition) for partition in partitions}
         if self._flight is not None and gone & self._flight.batch.spans.keys():
             self._flight.cancel()
-        self._batches.drop(gone)
+        self._drop(gone)
         self._positions.forget(gone)
         log.warning("lost %s", _named(gone))
 
@@ -229,11 +240,30 @@ class LakeWriter:
         if again is not None:
             self._restart(partition, again)
             return
-        skip = self._positions.accept(partition, offsets)
+        skip = len(offsets)
+        with self._halting(partition):
+            skip = self._positions.accept(partition, offsets)
         if skip < len(offsets):
-            records = columns.record_batch(partition, messages[skip:])
-            run = Run(partition, offsets[skip], offsets[-1] + 1, records)
+            batch = columns.record_batch(partition, messages[skip:])
+            run = Run(partition, offsets[skip], offsets[-1] + 1, batch)
             self._batches.add(self._config.names.of(partition.topic), run, now)
+
+    @contextmanager
+    def _halting(self, partition: TopicPartition) -> Generator[None]:
+        """Stop a partition whose offsets cannot be right (rule 6)."""
+        try:
+            yield
+        except (OffsetsWentBack, OffsetsExpired) as error:
+            self._drop({partition})
+            self._positions.forget({partition})
+            self._consumer.incremental_unassign([RawPartition(*partition)])
+            self._halted[partition] = error
+            log.error("%s", error)  # noqa: TRY400 - the message says all
+
+    def _drop(self, partitions: set[TopicPartition]) -> None:
+        """Forget the records of these partitions, and why some were stopped."""
+        self._batches.drop(partitions)
+        self._halted = {p: e for p, e in self._halted.items() if p not in partitions}
 
     def _marks(self, topic: str) -> Marks:
         """Return the marks of a topic's own table; remembers the topic. Raises TableCollision."""
@@ -245,7 +275,7 @@ class LakeWriter:
 
         pace = Pace(random.Random(0))  # noqa: S311 - jitter
         deadline = self._clock.monotonic() + self._config.patience
-        marks = pace.persist(f"reading the marks of {table}", _until(deadline, self._clock, look))
+        marks = pace.persist(f"reading the marks of {table}", until(deadline, self._clock, look))
         others = {t for t in marks.topics(self._config.group) if self._config.names.of(t) == table}
         self._config.names.check({*self._topics, *others})
         return marks
@@ -302,7 +332,7 @@ class LakeWriter:
         self._acknowledge(self._positions.landed(outcome.batch.spans), asynchronous=True)
 
     def _rewind(self) -> None:
-        """Go on from the table's marks where a batch was refused (rules 4 and 6)."""
+        """Go on from the table's marks where a batch was refused (rules 4 and 7)."""
         while self._refused:
             outcome = self._refused.pop()
             seeks = self._positions.rewind(outcome.batch.spans, outcome.marks)
@@ -390,38 +420,6 @@ def open_lake(config: SessionConfig, *, warm: bool = False) -> "SparkLake":
     if warm:
         rehearse(lake)
     return lake
-
-
-def _records(messages: Iterable[Message]) -> Iterable[Message]:
-    """Return messages without error events. Raises KafkaException for a fatal one."""
-    for message in messages:
-        error = message.error()
-        if error is None:
-            yield message
-        elif error.fatal():
-            raise KafkaException(error)
-        elif error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name
-            log.warning("%s-%s: %s", message.topic(), message.partition(), error)
-
-
-def _until(deadline: float, clock: Clock, operation: Callable[[], Marks]) -> Callable[[], Marks]:
-    """Return the operation; after the deadline its retryable error is for good."""
-
-    def bounded() -> Marks:
-        try:
-            return operation()
-        except LakeUnavailable as error:
-            if clock.monotonic() < deadline:
-                raise
-            raise _Final(str(error)) from error
-
-    return bounded
-
-
-class _Final(LakeUnavailable):
-    """The catalog did not answer in time."""
-
-    retryable = False
 
 
 def _attempt() -> str:

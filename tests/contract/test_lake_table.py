@@ -13,6 +13,7 @@ import pytest
 from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk.errors import CommitRaced, TableMismatch
 from trimtab.consumer_sdk.lake.columns import SCHEMA
+from trimtab.consumer_sdk.lake.gaps import Gap, Gaps
 from trimtab.consumer_sdk.lake.ports import Lake, LakeTable, Staged
 from trimtab.consumer_sdk.lake.progress import Marks, Span
 
@@ -83,6 +84,29 @@ def test_marks_alone_can_be_committed(table: LakeTable) -> None:
     """A batch without rows for the own table still moves its marks."""
     table.commit(Staged("a"), MARKS, table.look())
     assert table.look().marks == MARKS
+
+
+def test_gaps_come_with_their_marks_or_not_at_all(
+    formats: Lake, table: LakeTable, frame: Callable[[int], Any], count: Callable[[LakeTable], int]
+) -> None:
+    """A commit that lost its race leaves no gap; one that wins adds it, and later ones keep it."""
+    gaps = Gaps().plus("g", {P: [Gap(0, 3)]})
+    assert table.gaps() == Gaps()
+    seen = table.look()
+    staged = table.stage(frame(2), "late")
+    other = formats.open(table.name)
+    assert other is not None
+    other.commit(Staged("early"), Marks({"g": {Q: 1}}), other.look())
+    with pytest.raises(CommitRaced):
+        table.commit(staged, MARKS, seen, gaps)
+    assert (count(table), table.look().marks, table.gaps()) == (0, Marks({"g": {Q: 1}}), Gaps())
+    seen = table.look()
+    table.commit(staged, seen.marks.advanced("g", {P: Span(None, 3, 5)}), seen, gaps)
+    assert (count(table), table.look().marks.of("g", P), table.gaps()) == (2, 5, gaps)
+    other.commit(Staged("b"), other.look().marks.advanced("g", {P: Span(5, 5, 6)}), other.look())
+    found = formats.open(table.name)
+    assert found is not None
+    assert found.gaps() == gaps
 
 
 def test_marks_that_moved_after_they_were_read_refuse_the_commit(

@@ -21,6 +21,7 @@ from trimtab.consumer_sdk.lake.config import LakeConfig, parse
 from trimtab.consumer_sdk.lake.engine import SparkLake
 from trimtab.consumer_sdk.lake.iceberg import IcebergLake
 from trimtab.consumer_sdk.lake.writer import LakeWriter
+from trimtab.consumer_sdk.resets import Reset
 
 
 @dataclass
@@ -70,6 +71,7 @@ class FakeConsumer:
     committed: dict[TopicPartition, int] = field(default_factory=dict)
     callbacks: deque[Callable[[], None]] = field(default_factory=deque)
     started: set[TopicPartition] = field(default_factory=set)
+    gone: list[Reset] = field(default_factory=list)
 
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[FakeMessage]:  # noqa: ARG002 - the interface
         while self.callbacks:
@@ -88,6 +90,10 @@ class FakeConsumer:
     def incremental_unassign(self, partitions: Sequence[RawPartition]) -> None:
         for p in partitions:
             del self.positions[TopicPartition(p.topic, p.partition)]
+
+    def resets(self) -> list[Reset]:
+        found, self.gone = self.gone, []
+        return found
 
     def commit(self, *, offsets: Sequence[RawPartition], asynchronous: bool = True) -> None:  # noqa: ARG002
         self.committed |= {TopicPartition(p.topic, p.partition): p.offset for p in offsets}

@@ -269,17 +269,25 @@ def test_slow_storage_pushes_back_and_serves_callbacks(
     assert rows(f"{namespace}.orders") == [("orders", 0, n) for n in range(2000)]
 
 
-def test_a_topic_made_anew_is_not_dropped_in_silence(writers: Make) -> None:
-    """Offsets below the mark are a named error."""
+def test_a_topic_made_anew_is_not_dropped_in_silence(
+    writers: Make, rows: Read, namespace: str
+) -> None:
+    """Offsets below the mark stop their partition; what the others bring still lands."""
     consumer, writer = writers({P0: values(10)})
     consumer.join(writer, P0)
     writer.write(consumer.consume(10))
     writer.close()
-    consumer, writer = writers({P0: values(3)})
-    consumer.join(writer, P0)
-    consumer.positions[P0] = 0  # what auto.offset.reset does when an offset is out of range
+    consumer, writer = writers({P0: values(3), P1: values(2)})
+    consumer.join(writer, P0, P1)
+    consumer.positions[P0] = 0  # as a consumer would that goes on without a word
+    writer.write(consumer.consume(10))
+    assert consumer.positions == {P1: 2}
     with pytest.raises(OffsetsWentBack, match="created anew"):
-        writer.write(consumer.consume(10))
+        writer.close()
+    assert rows(f"{namespace}.orders") == [
+        *(("orders", 0, n) for n in range(10)),
+        *((*P1, n) for n in range(2)),
+    ]
 
 
 def test_topics_that_would_share_a_table_are_refused(writers: Make) -> None:

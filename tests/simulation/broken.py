@@ -12,6 +12,7 @@ from trimtab.assignor import rebalance
 from trimtab.assignor.model import NOBODY, BoolArray, IntArray
 from trimtab.assignor.staging import Settled
 from trimtab.consumer_sdk.lake import writer
+from trimtab.consumer_sdk.lake.positions import Positions
 from trimtab.consumer_sdk.lake.progress import Marks, Span
 from trimtab.consumer_sdk.membership import hooks, lease, member
 from trimtab.sidecar import decide
@@ -105,6 +106,11 @@ def losses_told_before_a_join_only() -> AbstractContextManager[Any]:
     return mock.patch.object(hooks, "watch_membership", watch)
 
 
+def gaps_not_told() -> AbstractContextManager[Any]:
+    """Go on behind deleted records without a word to the tables."""
+    return mock.patch.object(Positions, "learn", return_value=None)
+
+
 def read_on_after_leaving() -> AbstractContextManager[Any]:
     """Read on after the group was left, for as long as the lease of before would have lasted."""
 
@@ -125,6 +131,7 @@ BROKEN: dict[str, Callable[[], AbstractContextManager[Any]]] = {
         kafka_before_the_table,
         stopped_before_drained,
         losses_told_before_a_join_only,
+        gaps_not_told,
         read_on_after_leaving,
     )
 }

@@ -37,11 +37,15 @@ class Answer:
 
 
 class Log:
-    """The records of all partitions: an offset is missing where a transaction has its marker."""
+    """The records of all partitions: an offset is missing where a transaction has its marker.
+
+    What lies below `lows` retention has deleted: nobody can read it, the checks still know it.
+    """
 
     def __init__(self) -> None:
         self.records: dict[TopicPartition, dict[int, bytes]] = {}
         self.ends: dict[TopicPartition, int] = {}
+        self.lows: dict[TopicPartition, int] = {}
         self.sorted: dict[TopicPartition, list[int]] = {}
         self.count = 0
 
@@ -52,10 +56,15 @@ class Log:
             self.records.setdefault(partition, {})
             self.sorted.setdefault(partition, [])
             self.ends.setdefault(partition, 0)
+            self.lows.setdefault(partition, 0)
 
     def partitions(self, topic: str) -> set[int]:
         """Return the numbers of a topic's partitions."""
         return {p.partition for p in self.records if p.topic == topic}
+
+    def expire(self, partition: TopicPartition, before: int) -> None:
+        """Delete the records below an offset, as retention does."""
+        self.lows[partition] = max(self.lows[partition], min(before, self.ends[partition]))
 
     def append(self, partition: TopicPartition, *, skip: int = 0) -> None:
         """Add a record whose value nobody else has, after `skip` offsets that are not readable."""

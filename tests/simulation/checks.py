@@ -1,7 +1,8 @@
 """The invariants: looked at with every step that could break them, and once more at rest.
 
 1. *Once*: a table gets a record at most once, with the value that was produced.
-2. *All*: when a table's mark passes a record, the table has it. Marks never go back.
+2. *All*: when a table's mark passes a record, the table has it, or says that it has it not: then
+   the record had been deleted before it was read. Marks never go back.
 3. *Files*: a commit names no file that was thrown away.
 4. *One owner*: who takes a partition over finds nobody else who would still hand out its records;
    who has lost it to another hands out nothing of it.
@@ -10,13 +11,14 @@
    last, never beyond what the table holds.
 7. *Sidecar*: nothing is stopped that owns a partition; no plan is outside of the limits, and no
    more replicas are started than they allow.
-8. *At rest*: when faults have stopped, every record is in the tables, every partition has an
-   owner, the group is stable and stays so.
+8. *At rest*: when faults have stopped, every record that is left is in the tables, every partition
+   has an owner, the group is stable and stays so.
 """
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
@@ -25,6 +27,7 @@ from simulation.broker import Group, Log
 from simulation.lake import Content, Row, Snapshot
 from simulation.worker import Worker
 from trimtab.assignor.model import TopicPartition
+from trimtab.consumer_sdk.lake.gaps import Gaps
 from trimtab.consumer_sdk.lake.ports import Staged
 
 Wanted = Callable[[str, bytes], bool]
@@ -52,9 +55,12 @@ class Checks:
     stints: dict[tuple[TopicPartition, str], int] = field(
         default_factory=dict[tuple[TopicPartition, str], int]
     )
+    told: Gaps = field(default_factory=Gaps)
+    begins: dict[TopicPartition, int] = field(default_factory=dict[TopicPartition, int])
     handed_out: int = 0
     handovers: int = 0
     commits: int = 0
+    gaps: int = 0
 
     # -- the lake ---------------------------------------------------------------------------------
 
@@ -71,8 +77,10 @@ class Checks:
                     f"{content.name}: the mark of {partition} went back from {mark} to "
                     f"{after.get(partition)}"
                 )
+        self._gaps(content, snapshot)
         for partition, mark in after.items():
-            self._complete(content, partition, before.get(partition, 0), mark)
+            start = before.get(partition, self._begin(content, snapshot, partition))
+            self._complete(content, snapshot.gaps, partition, start, mark)
 
     def missing(self, content: Content, staged: Staged) -> None:
         """Say that a commit names files that are gone."""
@@ -86,10 +94,40 @@ class Checks:
         if self.log.records[row.partition].get(row.offset) != row.value:
             self.fail(f"{content.name}: {row.partition} offset {row.offset} is another record")
 
-    def _complete(self, content: Content, partition: TopicPartition, start: int, end: int) -> None:
+    def _begin(self, content: Content, snapshot: Snapshot, partition: TopicPartition) -> int:
+        """Return where the group began to read a partition: nothing before that is its own."""
+        if content.name != self.table or partition in self.begins:
+            return self.begins.get(partition, self.log.lows[partition])
+        found = (row.offset for row in snapshot.rows if row.partition == partition)
+        return self.begins.setdefault(partition, min(self.log.lows[partition], *found, 1 << 62))
+
+    def _gaps(self, content: Content, snapshot: Snapshot) -> None:
+        """Look at what a table says that it lacks: what was deleted, and it has nothing of it."""
+        if snapshot.gaps is content.gaps:
+            return
+        for partition, missing in snapshot.gaps.groups[self.group].items():
+            self.gaps += 1
+            if missing.ranges[-1].next > self.log.lows[partition]:
+                self.fail(f"{content.name}: {missing.ranges[-1]} of {partition} can be read")
+            for first, end in missing.ranges:
+                for offset in self._between(partition, first, end):
+                    if content.seen[partition, offset]:
+                        self.fail(f"{content.name}: has {offset} of {partition}, which is a gap")
+        if content.name == self.table:
+            self.told = snapshot.gaps
+
+    def _complete(
+        self, content: Content, gaps: Gaps, partition: TopicPartition, start: int, end: int
+    ) -> None:
+        """Look for records that a table should have; a table made later has the topic's gaps."""
+        lacks = [found.of(self.group, partition).ranges for found in (gaps, self.told)]
         for offset in self._between(partition, start, end):
             value = self.log.records[partition][offset]
-            if self.wanted(content.name, value) and not content.seen[partition, offset]:
+            if (
+                self.wanted(content.name, value)
+                and not content.seen[partition, offset]
+                and not any(first <= offset < end for first, end in chain(*lacks))
+            ):
                 self.fail(
                     f"{content.name}: lost: {partition} offset {offset}, the mark is {end} now"
                 )
@@ -163,7 +201,7 @@ class Checks:
         return [
             f"{partition} is read up to {self.marks(partition)} of {offsets[-1] + 1}"
             for partition, offsets in sorted(self.log.sorted.items())
-            if offsets and (self.marks(partition) or 0) <= offsets[-1]
+            if offsets and max(self.marks(partition) or 0, self.log.lows[partition]) <= offsets[-1]
         ]
 
     def unowned(self) -> list[str]:
@@ -178,5 +216,7 @@ class Checks:
     def incomplete(self, tables: Iterable[Content]) -> None:
         """Look once more for records that no table has."""
         for content in tables:
-            for partition, end in self.log.ends.items():
-                self._complete(content, partition, 0, end)
+            for partition in self.log.ends:
+                mark = self.marks(partition) or 0
+                start = self.begins.get(partition, 0)
+                self._complete(content, content.gaps, partition, start, mark)

@@ -119,6 +119,17 @@ def grow(at: "History") -> str | None:
     return f"{at.topic} has {more} partitions now"
 
 
+def retention(at: "History") -> str | None:
+    """Delete the older records of some partitions, read or not."""
+    told: list[str] = []
+    for partition in sorted(at.log.ends):
+        low, end = at.log.lows[partition], at.log.ends[partition]
+        if at.rng.random() < 0.5 and low < end:
+            at.log.expire(partition, at.rng.randint(low + 1, end))
+            told.append(f"{partition} begins at {at.log.lows[partition]}")
+    return f"retention: {', '.join(told)}" if told else None
+
+
 def leave(at: "History") -> str | None:
     """Ask a worker to end, as an operator may; the sidecar has not been told."""
     worker = at.any_worker()
@@ -146,5 +157,6 @@ FAULTS: Final[tuple[Fault, ...]] = (
     lake_away,
     sidecar,
     grow,
+    retention,
     leave,
 )

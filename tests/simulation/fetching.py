@@ -1,7 +1,8 @@
 """Stands in for librdkafka's consumer: what our consumer's data plane touches of it.
 
 It reads what was assigned to it and is not paused, at its positions; a partition without one begins
-at the group's committed offset, else at the log's beginning. It never joins and never commits.
+at the group's committed offset. An offset that is not there is reported, once, and the partition is
+read no more until it is assigned again (`auto.offset.reset=error`). It never joins or commits.
 """
 
 from bisect import bisect_left
@@ -9,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_INVALID, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as RawPartition
 
 from simulation import green
@@ -35,8 +36,8 @@ class Message:
     def partition(self) -> int:
         return self.at.partition
 
-    def offset(self) -> int:
-        return self.number
+    def offset(self) -> int | None:
+        return None if self.number == STOPPED else self.number
 
     def value(self) -> bytes:
         return self.content
@@ -50,8 +51,20 @@ class Message:
     def headers(self) -> None:
         return None
 
-    def error(self) -> None:
+    def error(self) -> KafkaError | None:
         return None
+
+
+@dataclass(frozen=True, slots=True)
+class Gone(Message):
+    """The event of an offset that is not there."""
+
+    def error(self) -> KafkaError:
+        return KafkaError(KafkaError._AUTO_OFFSET_RESET, "simulated: out of range")
+
+
+STOPPED: Final = -1
+"""The position of a partition that is read no more."""
 
 
 class Fetcher:
@@ -72,7 +85,8 @@ class Fetcher:
         for raw in partitions:
             if _key(raw) in self._positions:
                 raise KafkaException(KafkaError(KafkaError._CONFLICT, f"{raw} is read already"))
-            self._positions[_key(raw)] = raw.offset if raw.offset >= 0 else None
+            first = self._at.log.lows[_key(raw)] if raw.offset == OFFSET_BEGINNING else None
+            self._positions[_key(raw)] = raw.offset if raw.offset >= 0 else first
 
     def incremental_unassign(self, partitions: Sequence[Any]) -> None:
         for raw in partitions:
@@ -90,9 +104,20 @@ class Fetcher:
     def position(self, partitions: Sequence[Any]) -> list[Any]:
         found = ((raw, self._positions.get(_key(raw))) for raw in partitions)
         return [
-            RawPartition(raw.topic, raw.partition, OFFSET_INVALID if at is None else at)
+            RawPartition(raw.topic, raw.partition, OFFSET_INVALID if at in (None, STOPPED) else at)
             for raw, at in found
         ]
+
+    def get_watermark_offsets(self, raw: Any, timeout: float = 0) -> tuple[int, int]:  # noqa: ARG002 - the interface
+        """Return a log's beginning and end. Raises KafkaException."""
+        log = self._at.log
+        try:
+            found: tuple[int, int] = self._at.network.call(
+                lambda respond: respond((log.lows[_key(raw)], log.ends[_key(raw)]))
+            )
+        except Unreachable:
+            raise KafkaException(KafkaError(KafkaError._TRANSPORT)) from None
+        return found
 
     def committed(self, partitions: Sequence[Any], timeout: float = 0) -> list[Any]:  # noqa: ARG002 - the interface
         """Return the group's offsets. Raises KafkaException."""
@@ -124,11 +149,16 @@ class Fetcher:
     def _read(self, partition: TopicPartition, most: int) -> list[Message]:
         log = self._at.log
         begin = self._positions[partition]
+        if begin == STOPPED or most <= 0:
+            return []
         if begin is None:
-            begin = self._at.group.offsets.get(partition, (0, ""))[0]
+            begin = self._at.group.offsets.get(partition, (STOPPED, ""))[0]
+        if not log.lows[partition] <= begin <= log.ends[partition]:
+            self._positions[partition] = STOPPED
+            return [Gone(partition, begin, b"")]
         offsets = log.sorted[partition]
         first = bisect_left(offsets, begin)
-        wanted = offsets[first : first + max(0, most)]
+        wanted = offsets[first : first + most]
         self._positions[partition] = wanted[-1] + 1 if wanted else begin
         records = log.records[partition]
         return [Message(partition, offset, records[offset]) for offset in wanted]

@@ -95,6 +95,7 @@ class Result:
     records: int
     handovers: int
     commits: int
+    gaps: int
     generations: int
     seconds: float
     events: int
@@ -240,6 +241,7 @@ class History:
             self.log.count,
             self.checks.handovers,
             self.checks.commits,
+            self.checks.gaps,
             self.group.generation,
             self.hub.now,
             self.hub.events,
@@ -291,7 +293,8 @@ class History:
         speeds: dict[TopicPartition, PartitionSpeed] = {}
         for partition in partitions:
             rate = self.rate * RECORD * self._weights.get(partition, 1.0) / total
-            behind = self.log.ends[partition] - self.group.offsets.get(partition, (0, ""))[0]
+            reached = self.group.offsets.get(partition, (0, ""))[0]
+            behind = self.log.ends[partition] - max(reached, self.log.lows[partition])
             speeds[partition] = PartitionSpeed(
                 bytes_per_s=rate if known else None,
                 backlog_bytes=behind * RECORD,

@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame
 from simulation import green
 from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk.errors import CommitRaced, LakeUnavailable, TableMismatch
+from trimtab.consumer_sdk.lake.gaps import Gaps
 from trimtab.consumer_sdk.lake.partition import Parts
 from trimtab.consumer_sdk.lake.ports import Sight, Staged
 from trimtab.consumer_sdk.lake.progress import Marks
@@ -61,6 +62,7 @@ class Snapshot:
     attempt: str
     marks: Marks
     rows: tuple[Row, ...] = ()
+    gaps: Gaps = field(default_factory=Gaps)
 
 
 @dataclass(slots=True)
@@ -79,6 +81,11 @@ class Content:
     def marks(self) -> Marks:
         """The newest marks."""
         return self.snapshots[-1].marks
+
+    @property
+    def gaps(self) -> Gaps:
+        """The newest gaps."""
+        return self.snapshots[-1].gaps
 
     def count(self) -> int:
         """Return how many rows are visible."""
@@ -132,6 +139,9 @@ class Table:
         self._lake.trouble.begin()
         return Sight(self.content.marks, self.content.marks.encode())
 
+    def gaps(self) -> Gaps:
+        return self.content.gaps
+
     def landed(self, attempt: str) -> bool:
         self._lake.trouble.begin()
         return any(snapshot.attempt == attempt for snapshot in self.content.snapshots)
@@ -150,13 +160,13 @@ class Table:
         self._lake.trouble.answer()
         return Staged(attempt, (attempt,), len(frame.rows), 100 * len(frame.rows))
 
-    def commit(self, staged: Staged, marks: Marks, seen: Sight) -> None:
+    def commit(self, staged: Staged, marks: Marks, seen: Sight, gaps: Gaps | None = None) -> None:
         self._lake.trouble.begin()
         late = self._lake.trouble.comes_late()
         if late:
-            self._lake.hub.at(late, lambda: self._land(staged, marks, seen))
+            self._lake.hub.at(late, lambda: self._land(staged, marks, seen, gaps))
             raise LakeUnavailable("simulated: no answer, it may land yet")
-        if not self._land(staged, marks, seen):
+        if not self._land(staged, marks, seen, gaps):
             raise CommitRaced(f"{self.name}: the marks have moved")
         self._lake.trouble.answer()
 
@@ -165,13 +175,13 @@ class Table:
             raise green.Killed
         self.content.staged.pop(staged.attempt, None)
 
-    def _land(self, staged: Staged, marks: Marks, seen: Sight) -> bool:
+    def _land(self, staged: Staged, marks: Marks, seen: Sight, gaps: Gaps | None) -> bool:
         if self.content.marks.encode() != seen.version:
             return False
         rows = self.content.staged.pop(staged.attempt, ())
         if len(rows) != staged.rows:
             self._lake.on_missing(self.content, staged)
-        snapshot = Snapshot(staged.attempt, marks, rows)
+        snapshot = Snapshot(staged.attempt, marks, rows, gaps or self.content.gaps)
         self._lake.on_commit(self.content, snapshot)
         self.content.snapshots.append(snapshot)
         return True

@@ -21,6 +21,7 @@ FOUND_WITHIN = {
     "kafka_before_the_table": 20,
     "stopped_before_drained": 60,
     "losses_told_before_a_join_only": 120,
+    "gaps_not_told": 60,
     "read_on_after_leaving": 60,
 }
 """Seeds that it may take to find each broken rule."""

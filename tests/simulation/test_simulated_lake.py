@@ -17,6 +17,7 @@ HELD = (
     contract.test_making_a_table_twice_gives_the_one,
     contract.test_staged_rows_are_seen_with_their_marks_or_not_at_all,
     contract.test_marks_alone_can_be_committed,
+    contract.test_gaps_come_with_their_marks_or_not_at_all,
     contract.test_marks_that_moved_after_they_were_read_refuse_the_commit,
     contract.test_the_history_tells_which_attempt_landed,
     contract.test_rows_that_do_not_fit_are_named,

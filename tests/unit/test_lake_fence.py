@@ -10,6 +10,7 @@ import pytest
 from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk.errors import CommitRaced, LakeUnavailable
 from trimtab.consumer_sdk.lake.fence import Added, Fenced, commit_fenced
+from trimtab.consumer_sdk.lake.gaps import Gap, Gaps, Missing
 from trimtab.consumer_sdk.lake.pace import Abandoned, Pace
 from trimtab.consumer_sdk.lake.ports import Sight, Staged
 from trimtab.consumer_sdk.lake.progress import Marks, Span
@@ -31,6 +32,7 @@ class Table:
     attempts: list[str] = field(default_factory=list)
     after: Any = None
     pending: tuple[str, Marks] | None = None
+    lacks: Gaps = field(default_factory=Gaps)
     name: str = "lake.a"
 
     def look(self) -> Sight:
@@ -45,11 +47,15 @@ class Table:
     def discard(self, staged: Staged) -> None:
         raise AssertionError("the fence deletes nothing", staged)
 
-    def commit(self, staged: Staged, marks: Marks, seen: Sight) -> None:
+    def gaps(self) -> Gaps:
+        return self.lacks
+
+    def commit(self, staged: Staged, marks: Marks, seen: Sight, gaps: Gaps | None = None) -> None:
         assert seen.version == self.marks.encode()
         step = self.script.pop(0)
         if step in ("ok", "lost answer"):
             self.marks = marks
+            self.lacks = gaps or self.lacks
             self.attempts.append(staged.attempt)
         if step == "away":
             self.pending = (staged.attempt, marks)
@@ -135,6 +141,17 @@ def test_a_call_off_after_away_and_raced_is_unsure(pace: Pace) -> None:
     with pytest.raises(Abandoned) as caught:
         commit_fenced(table, Staged("x"), "g", SPANS, pace)
     assert caught.value.unsure
+
+
+def test_a_gap_goes_with_the_records_behind_it_and_once(pace: Pace) -> None:
+    """A table that has gaps keeps them; a race in between, or a lost answer, doubles none."""
+    table = Table(["race", "lost answer"], lacks=Gaps().plus("h", {P: [Gap(0, 3)]}))
+    spans = {P: Span(10, 14, 20, (Gap(10, 14),)), Q: Span(None, 0, 2)}
+    assert commit_fenced(table, Staged("x"), "g", spans, pace) == Added(raced=1)
+    assert table.lacks.groups == {
+        "g": {P: Missing((Gap(10, 14),))},
+        "h": {P: Missing((Gap(0, 3),))},
+    }
 
 
 def test_calling_off_tells_whether_the_outcome_is_known(pace: Pace) -> None:

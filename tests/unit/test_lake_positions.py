@@ -3,9 +3,11 @@
 import pytest
 
 from trimtab.assignor.model import TopicPartition
-from trimtab.consumer_sdk.errors import OffsetsWentBack
+from trimtab.consumer_sdk.errors import OffsetsExpired, OffsetsWentBack
+from trimtab.consumer_sdk.lake.gaps import Gap
 from trimtab.consumer_sdk.lake.positions import Positions
 from trimtab.consumer_sdk.lake.progress import Span
+from trimtab.consumer_sdk.resets import Reset
 
 P = TopicPartition("orders", 0)
 
@@ -61,25 +63,64 @@ def test_a_gap_at_the_start_is_asked_for_once_more(positions: Positions) -> None
     assert positions.accept(P, [150, 151]) == 0
 
 
-def test_a_gap_that_is_believed_is_told(
-    positions: Positions, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Records that retention took are named: the partition, the mark, the first offset; once."""
-    positions.accept(P, [150, 151])
-    positions.accept(P, [160])
-    (line,) = caplog.messages
-    assert line.startswith("offset gap: orders-0: its table holds it up to offset 100, ")
-    assert "handed out is 150:" in line
+def test_a_hole_of_the_log_is_no_gap(positions: Positions) -> None:
+    """Compaction and the markers of transactions leave holes: no table is told of them."""
+    positions.doubt(P, [150, 151])
+    positions.accept(P, [150, 151, 160])
+    assert positions.cut({P: (150, 161)}) == {P: Span(100, 150, 161)}
 
 
-def test_without_a_gap_nothing_is_told(
-    positions: Positions, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Neither where reading goes on at the mark nor where the table knows no mark."""
-    positions.accept(P, [100])
-    positions.assign(TopicPartition("orders", 1), None)
-    positions.accept(TopicPartition("orders", 1), [40])
-    assert caplog.messages == []
+def test_what_was_skipped_goes_with_the_records_behind_it(positions: Positions) -> None:
+    """The gap is told with the first span behind it, not before it, and not twice."""
+    positions.accept(P, [100, 101])
+    positions.learn(expired(102, 150))
+    assert positions.cut({P: (100, 102)}) == {P: Span(100, 100, 102)}
+    assert positions.accept(P, [150, 151]) == 0
+    assert positions.cut({P: (150, 152)}) == {P: Span(102, 150, 152, (Gap(102, 150),))}
+    positions.accept(P, [152])
+    assert positions.cut({P: (152, 153)}) == {P: Span(152, 152, 153)}
+
+
+def test_a_skip_right_after_an_assignment_is_not_asked_for_again(positions: Positions) -> None:
+    """The consumer has said why the first record is another one; so it is the one expected."""
+    positions.learn(expired(100, 150))
+    assert positions.doubt(P, [150]) is None
+    assert positions.doubt(P, [155]) == 150
+
+
+def test_a_gap_of_a_refused_batch_is_told_again(positions: Positions) -> None:
+    """Reading goes on behind the gap, and the next span carries what the table still lacks."""
+    positions.learn(expired(100, 150))
+    positions.accept(P, [150])
+    spans = positions.cut({P: (150, 151)})
+    assert positions.rewind(spans, {P: 120}) == {P: 150}
+    positions.accept(P, [150])
+    assert positions.cut({P: (150, 151)}) == {P: Span(120, 150, 151, (Gap(120, 150),))}
+    positions.landed({P: Span(120, 150, 151)})
+    positions.accept(P, [151])
+    assert positions.cut({P: (151, 152)}) == {P: Span(151, 151, 152)}
+
+
+def test_a_log_that_ends_below_what_was_read_is_an_error(positions: Positions) -> None:
+    """Where the table holds something of the partition; else the new log is simply read."""
+    shorter = Reset(P, 100, 0, 3, 0)
+    with pytest.raises(OffsetsWentBack, match="offset 100 is gone, the log ends at 3"):
+        positions.learn(shorter)
+    positions.assign(P, None)
+    positions.learn(shorter)
+    positions.accept(P, [0, 1])
+    assert positions.cut({P: (0, 2)}) == {P: Span(None, 0, 2)}
+
+
+def test_where_nothing_may_be_skipped_the_error_has_a_name(positions: Positions) -> None:
+    """It says which offsets, what happened and what to write; strangers are let be."""
+    with pytest.raises(OffsetsExpired, match=r"offsets 100 to 149 are gone.*write earliest"):
+        positions.learn(Reset(P, 100, 150, 200, None))
+    positions.learn(Reset(TopicPartition("orders", 9), 100, 150, 200, None))
+
+
+def expired(asked: int, low: int) -> Reset:
+    return Reset(P, asked, low, low + 50, low)
 
 
 def test_offsets_that_do_not_rise_are_asked_for_again(positions: Positions) -> None:

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk.errors import MarksLost
+from trimtab.consumer_sdk.lake.gaps import Gap
 from trimtab.consumer_sdk.lake.progress import Marks, Span, trimmed
 
 A, B = TopicPartition("a", 0), TopicPartition("b", 7)
@@ -64,6 +65,14 @@ def test_another_table_trims_what_it_has() -> None:
     batch = {A: Span(10, 10, 20), B: Span(None, 0, 5)}
     assert trimmed("g", Marks({"g": {A: 15, B: 5}}), batch) == {A: Span(15, 15, 20)}
     assert trimmed("g", Marks({"g": {A: 3}}), batch) == {A: Span(3, 10, 20), B: Span(None, 0, 5)}
+
+
+def test_another_table_lacks_what_lies_above_its_own_mark() -> None:
+    """A table that was further on has the smaller gap, one that knows nothing the whole."""
+    batch = {A: Span(10, 30, 40, (Gap(10, 30),))}
+    assert trimmed("g", Marks({"g": {A: 20}}), batch) == {A: Span(20, 30, 40, (Gap(20, 30),))}
+    assert trimmed("g", Marks({"g": {A: 35}}), batch) == {A: Span(35, 35, 40)}
+    assert trimmed("g", Marks(), batch) == {A: Span(None, 30, 40, (Gap(10, 30),))}
 
 
 @pytest.mark.parametrize("text", ["", "x", "[]", '{"v":9,"groups":{}}', '{"v":1,"groups":{"g":7}}'])

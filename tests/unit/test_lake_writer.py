@@ -13,9 +13,11 @@ from confluent_kafka import TopicPartition as RawPartition
 from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk.lake import writer as writer_module
 from trimtab.consumer_sdk.lake.flush import Batch
+from trimtab.consumer_sdk.lake.gaps import Gaps
 from trimtab.consumer_sdk.lake.ports import Frame, LakeTable, Records, Sight, Staged
 from trimtab.consumer_sdk.lake.progress import Marks
 from trimtab.consumer_sdk.lake.writer import LakeWriter
+from trimtab.consumer_sdk.resets import Reset
 
 CONFIG: dict[str, Any] = {"group.id": "g", "enable.auto.commit": False, "lake.warehouse": "lake"}
 MARKS = Marks({"g": {TopicPartition("a", 0): 10}})
@@ -30,6 +32,9 @@ class Fetcher:
     def incremental_assign(self, partitions: Any) -> None: ...
     def incremental_unassign(self, partitions: Any) -> None: ...
     def commit(self, *, offsets: Any, asynchronous: bool = True) -> None: ...
+
+    def resets(self) -> list[Reset]:
+        return []
 
 
 class Table:
@@ -46,8 +51,11 @@ class Table:
     def stage(self, frame: Frame, attempt: str) -> Staged:
         raise AssertionError(frame, attempt)
 
-    def commit(self, staged: Staged, marks: Marks, seen: Sight) -> None:
-        raise AssertionError(staged, marks, seen)
+    def gaps(self) -> Gaps:
+        raise AssertionError
+
+    def commit(self, staged: Staged, marks: Marks, seen: Sight, gaps: Gaps | None = None) -> None:
+        raise AssertionError(staged, marks, seen, gaps)
 
     def discard(self, staged: Staged) -> None:
         raise AssertionError(staged)

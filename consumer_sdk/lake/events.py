@@ -1,0 +1,26 @@
+"""What else than records comes out of a consumer: the end of a partition, and errors."""
+
+import logging
+from collections.abc import Iterable
+from typing import Final
+
+from confluent_kafka import KafkaError, KafkaException
+
+from trimtab.consumer_sdk.lake.ports import Message
+
+log = logging.getLogger("trimtab.lake")
+
+_NO_NEWS: Final = (KafkaError._PARTITION_EOF, KafkaError._AUTO_OFFSET_RESET)  # noqa: SLF001 - their public names
+"""The end of a partition; and an offset that is gone, of which `resets` tells more."""
+
+
+def records(messages: Iterable[Message]) -> Iterable[Message]:
+    """Return messages without error events. Raises KafkaException for a fatal one."""
+    for message in messages:
+        error = message.error()
+        if error is None:
+            yield message
+        elif error.fatal():
+            raise KafkaException(error)
+        elif error.code() not in _NO_NEWS:
+            log.warning("%s-%s: %s", message.topic(), message.partition(), error)

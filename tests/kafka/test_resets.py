@@ -1,0 +1,104 @@
+"""Offsets that are gone, on a real broker: where the consumer goes on, and what it tells of it."""
+
+from collections.abc import Callable
+from contextlib import closing
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError
+from confluent_kafka import TopicPartition as RawPartition
+
+from trimtab.assignor.model import TopicPartition
+from trimtab.consumer_sdk import Consumer
+from trimtab.consumer_sdk.resets import Reset
+
+pytestmark = pytest.mark.broker
+
+
+@pytest.fixture
+def expired(topic: Callable[..., str], admin: Any, config: dict[str, Any], feed: Any) -> str:
+    """A topic of one partition whose group stands at 5, with the records of 30 to 39."""
+    name = topic(partitions=1)
+    feed.write(name, 1, 10)
+    with closing(Consumer({**config, "enable.auto.commit": False})) as reader:
+        reader.subscribe([name])
+        assert len(reader.consume(10, timeout=20)) == 10
+        reader.commit(offsets=[RawPartition(name, 0, 5)], asynchronous=False)
+    feed.write(name, 1, 30)
+    admin.delete_records([RawPartition(name, 0, 30)])[RawPartition(name, 0)].result(30)
+    return name
+
+
+def test_earliest_goes_on_at_the_beginning_of_the_log(
+    expired: str, config: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    """What is left is read; one line says how many records are gone, which, and what to do."""
+    with closing(Consumer(config)) as reader:
+        reader.subscribe([expired])
+        assert [m.offset() for m in reader.consume(10, timeout=20)] == list(range(30, 40))
+        assert reader.resets() == [Reset(TopicPartition(expired, 0), 5, 30, 40, 30)]
+        assert reader.resets() == []
+    (line,) = [line for line in caplog.messages if "are gone" in line]
+    assert "offsets 5 to 29 are gone" in line
+    assert "up to 25 records" in line
+    assert "retention.ms" in line
+
+
+def test_latest_goes_on_at_the_end_of_the_log(
+    expired: str, config: dict[str, Any], feed: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What is left is skipped, and the line counts it apart from what was deleted."""
+    with closing(Consumer({**config, "auto.offset.reset": "latest"})) as reader:
+        reader.subscribe([expired])
+        while not (found := reader.resets()):
+            assert reader.consume(1, timeout=0.1) == []
+        assert found == [Reset(TopicPartition(expired, 0), 5, 30, 40, 40)]
+        feed.write(expired, 1, 2)
+        assert [m.offset() for m in reader.consume(2, timeout=20)] == [40, 41]
+    assert "skips up to 10 more that are still there" in caplog.text
+
+
+def test_error_gives_the_event_to_the_application(expired: str, config: dict[str, Any]) -> None:
+    """As librdkafka does, with the offset that was asked for; nothing is read."""
+    with closing(Consumer({**config, "auto.offset.reset": "error"})) as reader:
+        reader.subscribe([expired])
+        (event,) = reader.consume(1, timeout=20)
+        error = event.error()
+        assert error is not None
+        assert (error.code(), event.offset()) == (KafkaError._AUTO_OFFSET_RESET, 5)
+        assert [reset.to for reset in reader.resets()] == [None]
+        assert reader.consume(1, timeout=0.5) == []
+
+
+@pytest.mark.parametrize(("policy", "first"), [("earliest", 30), ("latest", 40)])
+def test_a_group_that_has_no_offset_yet_skips_nothing(
+    expired: str, config: dict[str, Any], feed: Any, policy: str, first: int
+) -> None:
+    """Where it begins is no reset, and nothing is told."""
+    new = {**config, "group.id": f"{config['group.id']}-new", "auto.offset.reset": policy}
+    with closing(Consumer(new)) as reader:
+        started: list[int] = []
+        reader.subscribe([expired], on_assign=lambda _, ps: started.append(len(ps)))
+        while not started:
+            reader.consume(0, timeout=0.1)
+        while reader.position([RawPartition(expired, 0)])[0].offset < 0:
+            feed.write(expired, 1, 1)
+            if messages := reader.consume(1, timeout=1):
+                assert messages[0].offset() >= first
+                assert policy == "latest" or messages[0].offset() == first
+        assert reader.resets() == []
+
+
+def test_a_log_that_ends_below_the_offset_is_told_apart(
+    topic: Callable[..., str], config: dict[str, Any], feed: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A topic that was made anew is read from its beginning, and the line says what happened."""
+    name = topic(partitions=1)
+    feed.write(name, 1, 3)
+    with closing(Consumer(config)) as reader:
+        reader.assign([RawPartition(name, 0, 10)])
+        assert [m.offset() for m in reader.consume(3, timeout=20)] == [0, 1, 2]
+        (reset,) = reader.resets()
+    assert reset == Reset(TopicPartition(name, 0), 10, 0, 3, 0)
+    assert (reset.went_back, reset.skipped) == (True, 0)
+    assert "the topic was deleted and created anew" in caplog.text
