@@ -1,0 +1,100 @@
+"""Tables that somebody changes by hand while a writer is at work on them."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trimtab.assignor.model import TopicPartition
+from trimtab.consumer_sdk.errors import TableMismatch
+from trimtab.consumer_sdk.lake.delta import DeltaLake
+from trimtab.consumer_sdk.lake.engine import SparkLake
+
+P0 = TopicPartition("orders", 0)
+FORMATS = pytest.mark.parametrize("lake", ["iceberg", "delta"], indirect=True)
+SLOW = {"lake_patience": "120 s"}  # on a machine that does other work too
+pytestmark = pytest.mark.spark
+
+Make = Callable[..., Any]
+Read = Callable[[str], list[Any]]
+
+
+@pytest.fixture
+def drop(lake: SparkLake, warehouse: Path) -> Callable[[str], None]:
+    """Drop a table; a Delta table is its folder."""
+
+    def drop(table: str) -> None:
+        if isinstance(lake, DeltaLake):
+            shutil.rmtree(warehouse.joinpath(*table.split(".")))
+        else:
+            lake.spark.sql(f"DROP TABLE {table} PURGE")
+
+    return drop
+
+
+@FORMATS
+def test_rows_that_are_deleted_by_hand_stay_away(
+    writers: Make, rows: Read, spark: Any, namespace: str
+) -> None:
+    """The marks do not follow the rows: nothing comes again, and what is new lands."""
+    table = f"{namespace}.orders"
+    consumer, writer = writers({P0: [b"v"] * 8}, **SLOW)
+    consumer.join(writer, P0)
+    writer.write(consumer.consume(5))
+    writer.flush()
+    spark.sql(f"DELETE FROM {table} WHERE offset < 3")  # noqa: S608 - this test's table
+    writer.write(consumer.consume(1))
+    writer.close()
+    consumer, writer = writers({P0: [b"v"] * 8}, **SLOW)
+    consumer.join(writer, P0)
+    writer.write(consumer.consume(8))
+    writer.close()
+    assert [offset for *_, offset in rows(table)] == [3, 4, 5, 6, 7]
+
+
+def test_a_column_that_is_renamed_by_hand_is_named(
+    writers: Make, spark: Any, namespace: str
+) -> None:
+    """The rows have no column for it any more: nothing is written and no offset moves."""
+    table = f"{namespace}.orders"
+    consumer, writer = writers({P0: [b"v"] * 4}, **SLOW)
+    consumer.join(writer, P0)
+    writer.write(consumer.consume(2))
+    writer.flush()
+    spark.sql(f"ALTER TABLE {table} RENAME COLUMN value TO payload")
+    writer.write(consumer.consume(2))
+    with pytest.raises(TableMismatch, match="no column for value binary"):
+        writer.close()
+    assert spark.table(table).count() == 2
+
+
+@FORMATS
+@pytest.mark.parametrize("step", ["begun", "staged"])
+def test_a_table_that_is_dropped_under_its_writer_is_made_anew(
+    writers: Make,
+    drop: Callable[[str], None],
+    rows: Read,
+    namespace: str,
+    step: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It gets what this owner has read, from where it began; the log says that it was gone."""
+    table = f"{namespace}.orders"
+    passed: list[str] = []
+
+    def second(now: str) -> None:
+        passed.append(now)
+        if now == step and passed.count(step) == 2:
+            drop(table)
+
+    consumer, writer = writers({P0: [b"v"] * 6}, crash=second, **SLOW)
+    consumer.join(writer, P0)
+    for _ in range(2):
+        writer.write(consumer.consume(3))
+        writer.flush()
+    assert "expected 3, the table has nothing" in caplog.text
+    writer.write(consumer.consume(6))
+    writer.close()
+    assert [offset for *_, offset in rows(table)] == [0, 1, 2, 3, 4, 5]
