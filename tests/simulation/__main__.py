@@ -1,17 +1,30 @@
 """`make simulate-faults`: histories of the seeds from SEED on; one alone is told step by step.
 
-The last line is `RESULT {json}`; the exit code is 1 if anything was wrong.
+Each seed is a history of its own, so several processes (`--jobs`) run them side by side; what a
+seed gives does not depend on that. The last line is `RESULT {json}`; the exit code is 1 if anything
+was wrong.
 """
 
 import argparse
 import gc
 import json
 import logging
+import os
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from multiprocessing import Pool
+from typing import Final
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
 from simulation.history import Result, run
 from simulation.seams import simulated
+
+CHUNK: Final = 10
+"""Seeds that a process takes at a time."""
 
 
 def main() -> int:
@@ -19,29 +32,54 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="simulation", description=__doc__)
     parser.add_argument("--seed", type=int, default=1, help="the first seed")
     parser.add_argument("-n", "--histories", type=int, default=1, help="how many seeds")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="how many processes")
     asked = parser.parse_args()
-    if asked.histories > 1:
-        logging.disable(logging.CRITICAL)
+    seeds = range(asked.seed, asked.seed + asked.histories)
     gc.freeze()  # what was imported is looked at no more
-    began = time.process_time()
-    with simulated():
-        results = [_one(seed, asked.histories) for seed in _seeds(asked.seed, asked.histories)]
-    _say(f"RESULT {json.dumps(_summary(results, time.process_time() - began))}")
+    began = time.monotonic()
+    results = [*_alone(asked.seed)] if len(seeds) == 1 else [*_many(seeds, asked.jobs)]
+    wall, used = time.monotonic() - began, os.times()
+    cpu = used.user + used.system + used.children_user + used.children_system
+    _say(f"RESULT {json.dumps(_summary(results, wall, cpu))}")
     return int(any(result.wrong for result in results))
 
 
-def _seeds(first: int, count: int) -> range:
-    return range(first, first + count)
-
-
-def _one(seed: int, histories: int) -> Result:
-    result = run(seed, tracing=histories == 1)
+def _alone(seed: int) -> Iterator[Result]:
+    with simulated():
+        result = run(seed, tracing=True)
     for line in result.trace:
         _say(line)
+    _told(result)
+    yield result
+
+
+def _many(seeds: range, jobs: int) -> Iterator[Result]:
+    columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    console = Console(stderr=True)
+    with (
+        Pool(min(jobs, len(seeds)), _begin) as pool,
+        Progress(*columns, console=console, transient=True) as progress,
+    ):
+        for result in progress.track(pool.imap(run, seeds, CHUNK), total=len(seeds)):
+            _told(result)
+            yield result
+        pool.close()
+        pool.join()
+
+
+_IN_FORCE: Final = ExitStack()
+
+
+def _begin() -> None:
+    """Make a process ready for histories; what is replaced stays so to its end."""
+    logging.disable(logging.CRITICAL)
+    _IN_FORCE.enter_context(simulated())
+
+
+def _told(result: Result) -> None:
     if result.wrong is not None:
-        _say(f"seed {seed}: {result.wrong}")
-        _say(f"  replay: make simulate-faults SEED={seed} N=1")
-    return result
+        _say(f"seed {result.seed}: {result.wrong}")
+        _say(f"  replay: make simulate-faults SEED={result.seed} N=1")
 
 
 def _say(line: str) -> None:
@@ -49,18 +87,21 @@ def _say(line: str) -> None:
     sys.stdout.flush()
 
 
-def _summary(results: list[Result], seconds: float) -> dict[str, object]:
+def _summary(results: list[Result], wall: float, cpu: float) -> dict[str, object]:
     return {
         "histories": len(results),
         "wrong": [result.seed for result in results if result.wrong is not None],
         "faults": sum(result.faults for result in results),
         "records": sum(result.records for result in results),
+        "gaps": sum(result.gaps for result in results),
         "handovers": sum(result.handovers for result in results),
         "commits": sum(result.commits for result in results),
         "rebalances": sum(result.generations for result in results),
         "simulated_hours": round(sum(result.seconds for result in results) / 3600, 1),
-        "cpu_seconds": round(seconds, 1),
-        "histories_per_cpu_minute": round(60 * len(results) / seconds),
+        "seconds": round(wall, 1),
+        "histories_per_minute": round(60 * len(results) / wall),
+        "cpu_seconds": round(cpu, 1),
+        "histories_per_cpu_minute": round(60 * len(results) / cpu),
     }
 
 
