@@ -1,12 +1,15 @@
 """Whether growing helped: more consumers that read no more are a reason to stop growing.
 
 1. A scale-out of a group that is behind is remembered with what the group consumed before it.
-2. Once the new ones have joined, a whole window of consumption is awaited and compared.
+2. Once the new ones have joined, and there are half as many more at least, a whole window of
+   consumption is awaited and compared. Less would not show above the noise of commits. Further
+   steps in that time do not count, but what they bring does.
 3. Growing helped if the group is no longer behind, or if it consumes more by at least a tenth of
    what the added consumers would bring were they as good as those before.
 4. Where it did not help, nothing is added until a stated time; then one more step is tried. Limits
    stand above this: a minimum is brought about.
-5. What is not known proves nothing: then growing goes on. A window of 0 never looks.
+5. What is not known proves nothing: then growing goes on, and after some windows the growth is
+   forgotten. A window of 0 never looks.
 """
 
 from dataclasses import replace
@@ -21,6 +24,9 @@ from trimtab.sidecar.verdict import Verdict
 
 SHARE: Final = 0.1
 """Of what the added consumers should bring, that must have come."""
+
+WORTH: Final = 1.5
+"""Growth of the count below which nothing can be told."""
 
 PATIENCE: Final = 3.0
 """Windows after which a growth that could not be judged is forgotten."""
@@ -45,7 +51,7 @@ def grown(verdict: Verdict, seen: Observation, memory: Memory, now: float) -> Me
     before, numbers = seen.plan, verdict.numbers
     if memory.growth is not None or before is None or not before.replicas:
         return memory
-    if numbers.consumed is None or not numbers.late:
+    if not numbers.consumed or not numbers.late:
         return memory
     return replace(memory, growth=Growth(now, before.replicas, numbers.consumed))
 
@@ -55,28 +61,28 @@ def judged(at: Situation, memory: Memory, now: float) -> Memory:
     if memory.stall is not None and now >= memory.stall.until:
         memory = replace(memory, stall=None)
     growth, window = memory.growth, at.policy.effect_window
-    if growth is None or not window:
-        return replace(memory, growth=None)
-    if growth.settled is None:
-        if at.pending(now) or at.unsettled() is not None:
-            return memory
-        return replace(memory, growth=replace(growth, settled=now))
-    if now - growth.settled < window:
+    if growth is None:
         return memory
-    if consumed(at.seen, at.policy.drain) is None and now - growth.settled < PATIENCE * window:
+    if not window or now - growth.time > PATIENCE * window + at.policy.start_grace:
+        return replace(memory, growth=None)
+    if growth.reached < WORTH * growth.replicas:
+        joined = not at.pending(now) and at.unsettled() is None
+        count = at.plan.replicas if joined else 0
+        return replace(memory, growth=replace(growth, settled=now, reached=count))
+    if now - growth.settled < window or consumed(at.seen, at.policy.drain) is None:
         return memory
     return replace(memory, growth=None, stall=_stall(at, growth, now) or memory.stall)
 
 
 def _stall(at: Situation, growth: Growth, now: float) -> Stall | None:
-    after, replicas = consumed(at.seen, at.policy.drain), at.plan.replicas
-    if after is None or replicas <= growth.replicas or not behind(at.seen, at.policy.drain):
+    after, before = consumed(at.seen, at.policy.drain), growth.consumed
+    if after is None or not behind(at.seen, at.policy.drain):
         return None
-    if after > growth.consumed * (1 + SHARE * (replicas / growth.replicas - 1)):
+    if after > before * (1 + SHARE * (growth.reached / growth.replicas - 1)):
         return None
     reason = (
-        f"{replicas} consumers read no more than {growth.replicas} did "
-        f"({format_rate(after)}, {format_rate(growth.consumed)} before): growing stops, look at "
-        "the sink, the network and the consumers' logs"
+        f"{growth.reached} consumers read no more than {growth.replicas} did "
+        f"({format_rate(after)}, {format_rate(before)} before): growing stops, look at the sink, "
+        "the network and the consumers' logs"
     )
     return Stall(now + at.policy.effect_retry, reason)

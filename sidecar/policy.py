@@ -113,13 +113,14 @@ class Wish:
 class Growth:
     """A scale-out whose effect is not known yet: what there was before it.
 
-    `consumed` is bytes/s of the whole group; `settled` is when the new ones had joined.
+    `consumed` is bytes/s of the whole group; `settled` is when `reached` replicas had joined.
     """
 
     time: float
     replicas: int
     consumed: float
-    settled: float | None = None
+    settled: float = 0.0
+    reached: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,7 +79,7 @@ class Settings(BaseModel):
     fallback_replicas: int | None = None
     fallback_after: int = 3  # turns
     idle_after: Seconds = 300.0  # the last one goes, with min=0
-    effect_window: Seconds | None = None  # of consumption; none: four windows, 0: not looked at
+    effect_window: Seconds | None = None  # of consumption; 0: not looked at
     effect_retry: Seconds = 600.0
     learn_capacity: bool = False
     learn_least: float = 0.5  # shares of the capacity
@@ -124,8 +124,12 @@ class Settings(BaseModel):
 
     @property
     def effect(self) -> float:
-        """Return the seconds over which consumption is measured; 0 where it is not."""
-        return 4 * self.window if self.effect_window is None else self.effect_window
+        """Return the seconds over which consumption is measured; 0 where it is not.
+
+        Commits come by the batch, and several batches are to be in it.
+        """
+        usual = 4 * max(self.window, self.backlog_allowance)
+        return usual if self.effect_window is None else self.effect_window
 
     @property
     def policy(self) -> ScalePolicy:
@@ -298,6 +302,11 @@ def _fallback_contradictions(s: Settings) -> Told:
 def _effect_contradictions(s: Settings) -> Told:
     short = f"effect-window={s.effect:g} s is less than window={s.window:g} s; make it longer, or 0"
     yield 0 < s.effect < s.window, short
+    batches = (
+        f"effect-window={s.effect:g} s is less than twice backlog-allowance="
+        f"{s.backlog_allowance:g} s, so it may hold no whole batch; make it longer, or 0"
+    )
+    yield 0 < s.effect < 2 * s.backlog_allowance, batches
     low, high = s.learn_least, s.learn_most
     around = f"learn-least={low:g} and learn-most={high:g} must be around 1: shares of capacity"
     yield not 0 < low <= 1 <= high, around

@@ -155,7 +155,8 @@ def test_consumption_and_commits_that_vanish(
     for _ in range(10_000):
         producer.produce(name, b"x" * SIZE, partition=0)
     producer.flush(10)
-    monitor = watch(topics=name, offset_reset="earliest", window="1 s", effect_window="1 s")
+    short = {"window": "1 s", "effect_window": "1 s", "backlog_allowance": "500 ms"}
+    monitor = watch(topics=name, offset_reset="earliest", **short)
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
     done, seen = [0], list[Measurement]()
 

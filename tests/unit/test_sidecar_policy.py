@@ -303,7 +303,7 @@ def wider(consumed: float) -> World:
     return World(reads, BEHIND.waits, consumption, plan=replace(PLAN, replicas=4))
 
 
-GREW = replace(CALM, growth=Growth(NOW - 100, 2, 150.0, settled=NOW - 61))
+GREW = replace(CALM, growth=Growth(NOW - 100, 2, 150.0, settled=NOW - 61, reached=4))
 
 
 def test_growing_remembers_what_was_consumed_before() -> None:
@@ -328,7 +328,10 @@ def test_growth_without_effect_stops_growing_and_says_so() -> None:
     ("world", "memory"),
     [
         (wider(40.0), GREW),
-        (wider(25.0), replace(GREW, growth=Growth(NOW - 100, 2, 150.0, settled=NOW - 59))),
+        (
+            wider(25.0),
+            replace(GREW, growth=Growth(NOW - 100, 2, 150.0, settled=NOW - 59, reached=4)),
+        ),
         (replace(wider(25.0), consumed={}), GREW),
     ],
 )
@@ -344,20 +347,33 @@ def test_a_stalled_group_still_gets_its_minimum() -> None:
     assert judge(wider(25.0), replace(POLICY, least=5), memory).add == 1
 
 
+def growth(seen: Observation, memory: Memory) -> Growth:
+    """What is remembered of a growth after a turn."""
+    kept = decide(seen, POLICY, memory, NOW, "g")[1].growth
+    assert kept is not None
+    return kept
+
+
 def test_growth_is_judged_from_when_the_new_ones_have_joined() -> None:
     """Slow pods make the comparison later, not unfair."""
-    world, begun = wider(25.0), replace(CALM, growth=Growth(NOW - 100, 2, 150.0))
+    seen, begun = wider(25.0).seen(), replace(CALM, growth=Growth(NOW - 100, 2, 150.0))
     young = replace(
-        world.seen(),
-        group=GroupView(GroupState.STABLE, world.seen().group.readers[:3]),
+        seen,
+        group=GroupView(GroupState.STABLE, seen.group.readers[:3]),
         replicas=tuple(Instance(n, alive=True, started=NOW - 9) for n in "abcd"),
     )
-    growth = decide(young, POLICY, begun, NOW, "g")[1].growth
-    assert growth is not None
-    assert growth.settled is None
-    growth = decide(world.seen(), POLICY, begun, NOW, "g")[1].growth
-    assert growth is not None
-    assert growth.settled == NOW
+    assert growth(young, begun).reached == 0
+    assert growth(seen, begun) == Growth(NOW - 100, 2, 150.0, NOW, 4)
+
+
+def test_growth_by_little_is_not_judged_before_there_is_more() -> None:
+    """One consumer more than three does not show above the noise of commits."""
+    begun = replace(CALM, growth=Growth(NOW - 100, 3, 150.0, NOW - 61, 4))
+    verdict, memory = decide(wider(25.0).seen(), POLICY, begun, NOW, "g")
+    assert (verdict.action, memory.stall) == (Action.START, None)
+    assert memory.growth == Growth(NOW - 100, 3, 150.0, NOW, 4)
+    late = decide(wider(25.0).seen(), POLICY, memory, NOW + 300, "g")[1]
+    assert late.growth is None
 
 
 LEARN = replace(POLICY, learn=Bounds(0.5, 2.0))

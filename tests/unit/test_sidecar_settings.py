@@ -68,8 +68,9 @@ def test_a_schedule_is_read() -> None:
     assert period.timezone == "Europe/Rome"
 
 
-def test_consumption_is_measured_over_four_windows() -> None:
+def test_consumption_is_measured_over_several_windows_and_batches() -> None:
     """Unless it is said otherwise."""
+    assert load(None, {**GOOD, "backlog-allowance": "1 min"}).policy.effect_window == 240
     assert load(None, {**GOOD, "window": "1 min"}).policy.effect_window == 240
     assert load(None, {**GOOD, "effect-window": 0}).policy.effect_window == 0
 
@@ -107,6 +108,7 @@ def test_consumption_is_measured_over_four_windows() -> None:
             "fallback-after=1 turns of interval=10 s",
         ),
         ({"effect-window": "20 s"}, "effect-window=20 s is less than window=30 s"),
+        ({"backlog-allowance": "1 min", "effect-window": "1 min"}, "twice backlog-allowance=60 s"),
         ({"learn-most": 0.9}, "learn-least=0.5 and learn-most=0.9"),
         ({"learn-capacity": True, "effect-window": 0}, "learn-capacity needs"),
         ({"heuristic": "mbb"}, "did you mean 'mbf'"),
