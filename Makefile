@@ -4,7 +4,7 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 PACKAGES := assignor consumer_sdk sidecar cli
 
-.PHONY: demo test check bench bench-assign bench-bounce bench-latency faults simulate-faults clean help
+.PHONY: demo test check bench bench-assign bench-bounce bench-ingest bench-latency faults simulate-faults clean help
 
 help: ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort
@@ -56,6 +56,9 @@ simulate-faults: .venv/.dev ## N simulated histories with faults, from SEED on; 
 
 bench-bounce: .venv/.dev ## rolling bounce: what partitions wait, beside Java's consumer; three runs, 13 minutes
 	@$(BIN)/python benchmarks/bench_bounce.py --runs 3 --plot docs/bench-bounce.png
+
+bench-ingest: .venv/.dev ## Kafka to table, one process, beside Structured Streaming, delta-rs, a plain loop; 12 minutes
+	@$(BIN)/python benchmarks/bench_ingest.py --plot docs/bench-ingest.png
 
 bench-latency: .venv/.dev ## produced to handled by heuristic, live, beside Kafka's range; 15 minutes
 	@$(BIN)/python benchmarks/bench_latency.py --seconds 30 --match --plot docs/bench-latency.png

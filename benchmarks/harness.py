@@ -48,11 +48,14 @@ def new_topic(bootstrap: str, partitions: int) -> str:
     return name
 
 
-def fill(bootstrap: str, topic: str, partitions: int, count: int, size: int) -> None:
-    """Write `count` records of `size` bytes, evenly."""
+def fill(
+    bootstrap: str, topic: str, partitions: int, count: int, bodies: int | Sequence[bytes]
+) -> None:
+    """Write `count` records evenly: of so many bytes, or these one after the other."""
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 50, "acks": 1})
-    body = b"x" * size
+    turn = [b"x" * bodies] if isinstance(bodies, int) else bodies
     for number in range(count):
+        body = turn[number % len(turn)]
         while True:
             try:
                 producer.produce(topic, body, partition=number % partitions)

@@ -44,3 +44,16 @@ def test_latency_is_measured_by_heuristic(bootstrap: str, tmp_path: Path) -> Non
     assert set(found["p99_s"]) == {"steady", "range"}
     assert all(0 < found["p50_s"][h] <= found["p99_s"][h] for h in ("steady", "range"))
     assert plot.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.timeout(900)
+def test_ingest_is_measured_beside_its_peers(bootstrap: str, tmp_path: Path) -> None:
+    """Each case brings every record in once, and says what it took."""
+    plot = tmp_path / "plot.png"
+    cases = ("trimtab_iceberg", "trimtab_arrow", "plain_loop", "structured_streaming", "delta_rs")
+    small = ("--quick", "--cases", *cases, "--plot", str(plot))
+    found = result("bench_ingest.py", "--bootstrap", bootstrap, *small)
+    assert set(found["mb_per_s"]) == set(cases)
+    for figures in found["by_size"]["1000_byte_records"].values():
+        assert all(figures[name] > 0 for name in ("mb_per_s", "records_per_s", "peak_mb"))
+    assert plot.read_bytes().startswith(b"\x89PNG")

@@ -1,0 +1,245 @@
+"""Ingest: from a filled Kafka topic into a table, one process, beside what else could do it.
+
+- `trimtab_iceberg`, `trimtab_delta`: our consumer and sink with their defaults; Spark stages.
+- `trimtab_arrow`, `trimtab_arrow_delta`: the same with `lake.stage: arrow`, Iceberg and Delta.
+- `plain_loop`: confluent-kafka's consumer, which looks at each value and writes nothing.
+- `structured_streaming`: Spark Structured Streaming, `availableNow`, into an Iceberg table.
+- `delta_rs`: the plain loop, and deltalake appends batches of the size of ours.
+
+Each case is a process of its own. Starting (the JVM, Spark) and a rehearsal on another topic are
+not counted; their time is stated. The clock runs from the first record in hand (Structured
+Streaming: from the start of the query) to the last one in the table. CPU and resident memory are
+those of the process and all below it, the JVM too; not the broker's. Afterwards every table is
+counted: rows, and different records.
+
+Records are JSON text with random hexadecimal digits, which compress to about half.
+"""
+
+import json
+import random
+import subprocess
+import sys
+import tempfile
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import IO, Any
+
+import harness
+import ingest_plot
+from ingest_meter import Peak, cpu_seconds
+from rich.console import Console
+from rich.table import Table
+
+HOST = Path(__file__).parent / "ingest_host.py"
+CASES = (
+    "trimtab_iceberg",
+    "trimtab_delta",
+    "trimtab_arrow",
+    "trimtab_arrow_delta",
+    "plain_loop",
+    "structured_streaming",
+    "delta_rs",
+)
+BOUNDED = ("trimtab_iceberg", "trimtab_arrow")
+"""Those that are also run with a longer backlog."""
+
+PARTITIONS = 6
+MIDDLE = 1000
+"""Bytes of the records that the headline figures are of."""
+
+POOL = 16_000_000
+"""Bytes of different records, which then come again: further apart than a compressor looks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """Of one case: `mb` is what it read, in 10^6 bytes of values."""
+
+    mb: float
+    records: int
+    seconds: float
+    cpu: float
+    peak: int
+    start: float
+
+    @property
+    def speed(self) -> float:
+        """MB/s."""
+        return self.mb / self.seconds
+
+    def told(self) -> dict[str, float]:
+        """Return the figures in the units of the closing line."""
+        return {
+            "mb_per_s": round(self.speed, 1),
+            "records_per_s": round(self.records / self.seconds),
+            "cpu_s_per_gb": round(self.cpu / self.mb * 1000, 1),
+            "peak_mb": round(self.peak / 1e6),
+            "start_s": round(self.start, 1),
+        }
+
+
+def main() -> None:
+    given = _arguments()
+    found: dict[int, dict[str, Figures]] = {}
+    backlogs: dict[str, list[Figures]] = {}
+    with harness.broker(given.bootstrap) as bootstrap:
+        for size in given.sizes:
+            topics = Topics.filled(bootstrap, size, given.warm, given.mb)
+            found[size] = {name: measured(bootstrap, name, topics) for name in given.cases}
+        if given.backlog and MIDDLE in found:
+            longer = Topics.filled(bootstrap, MIDDLE, given.warm, given.mb * given.backlog)
+            for name in (n for n in BOUNDED if n in given.cases):
+                backlogs[name] = [found[MIDDLE][name], measured(bootstrap, name, longer)]
+    show(found, backlogs)
+    if given.plot:
+        ingest_plot.draw(given.plot, {s: _told(cases) for s, cases in found.items()})
+        print(f"plot: {given.plot}")
+    harness.result(_result(found, backlogs))
+
+
+def _arguments() -> Namespace:
+    arguments: ArgumentParser = harness.parser(__doc__ or "")
+    arguments.add_argument("--cases", nargs="+", choices=CASES, default=CASES)
+    arguments.add_argument("--sizes", nargs="+", type=int, default=[200, MIDDLE, 10_000])
+    arguments.add_argument("--mb", type=float, default=300, help="megabytes a case and size")
+    arguments.add_argument("--warm", type=float, default=70, help="megabytes of the rehearsal")
+    arguments.add_argument("--backlog", type=float, default=3, help="times --mb, for the memory")
+    arguments.add_argument("--plot", type=Path, help="write a picture there")
+    arguments.add_argument("--quick", action="store_true", help="2 MB of 1 kB, no long backlog")
+    given = arguments.parse_args()
+    if given.quick:
+        given.sizes, given.mb, given.warm, given.backlog = [MIDDLE], 2, 0.2, 0
+    return given
+
+
+@dataclass(frozen=True, slots=True)
+class Topics:
+    """Two filled topics, each with its count: one for the rehearsal, one that is timed."""
+
+    size: int
+    warm: tuple[str, int]
+    timed: tuple[str, int]
+
+    @classmethod
+    def filled(cls, bootstrap: str, size: int, warm: float, mb: float) -> "Topics":
+        """Make and fill them with records of `size` bytes."""
+        rng = random.Random(size)  # noqa: S311 - filler
+        bodies = [_body(rng, number, size) for number in range(int(POOL / size))]
+        pair = []
+        for megabytes in (warm, mb):
+            count = int(megabytes * 1e6 / size)
+            topic = harness.new_topic(bootstrap, PARTITIONS)
+            harness.fill(bootstrap, topic, PARTITIONS, count, bodies)
+            pair.append((topic, count))
+        return cls(size, *pair)
+
+
+def _body(rng: random.Random, number: int, size: int) -> bytes:
+    head, tail = f'{{"id": {number:08d}, "text": "', '"}'
+    return (head + rng.randbytes(size).hex())[: size - len(tail)].encode() + tail.encode()
+
+
+def measured(bootstrap: str, name: str, topics: Topics) -> Figures:
+    """Run a case in a process of its own. Ends the benchmark if a row is lost or doubled."""
+    with tempfile.TemporaryDirectory() as folder:
+        plan = {
+            "bootstrap": bootstrap,
+            "folder": folder,
+            "warm": topics.warm,
+            "timed": topics.timed,
+        }
+        command = [sys.executable, str(HOST), name, json.dumps(plan)]
+        began = perf_counter()
+        with subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as host:
+            try:
+                figures = _watched(host, topics, began)
+            except BaseException:
+                host.kill()
+                raise
+    print(f"{topics.size:6d} B, {name}: {figures.told()}", file=sys.stderr)
+    return figures
+
+
+def _watched(host: "subprocess.Popen[str]", topics: Topics, began: float) -> Figures:
+    assert host.stdin is not None
+    assert host.stdout is not None
+    count = topics.timed[1]
+    _heard(host.stdout, "ready")
+    start = perf_counter() - began
+    cpu, peak = cpu_seconds(host.pid), Peak(host.pid)
+    try:
+        host.stdin.write("go\n")
+        host.stdin.flush()
+        (seconds,) = _heard(host.stdout, "end")
+        cpu = cpu_seconds(host.pid) - cpu
+    finally:
+        most = peak.end()
+    host.stdin.write("count\n")
+    host.stdin.flush()
+    rows, distinct = map(int, _heard(host.stdout, "found"))
+    if (rows, distinct) != (count, count):
+        sys.exit(f"{host.args}: {rows} rows of {distinct} records, {count} were produced")
+    return Figures(count * topics.size / 1e6, count, float(seconds), cpu, most, start)
+
+
+def _heard(lines: IO[str], what: str) -> Sequence[str]:
+    """Return the figures of the next line that begins with this word."""
+    for line in lines:
+        word, *figures = line.split()
+        if word == what:
+            return figures
+    sys.exit(f"the case ended before it said {what!r}")
+
+
+def show(found: Mapping[int, Mapping[str, Figures]], backlogs: Mapping[str, Any]) -> None:
+    """Print a table, a line a case and size, and the memory by backlog."""
+    table = Table(title="Kafka to table, one process")
+    columns = ("case", "record", "MB/s", "records/s", "CPU s/GB", "peak MB", "start s")
+    for column in columns:
+        table.add_column(column, justify="left" if column == "case" else "right")
+    for size, cases in found.items():
+        for name, figures in cases.items():
+            table.add_row(name, f"{size} B", *(f"{v:,}" for v in figures.told().values()))
+    Console(width=120).print(table)
+    for name, runs in backlogs.items():
+        told = ", ".join(f"{r.mb:,.0f} MB waiting: peak {r.peak / 1e6:,.0f} MB" for r in runs)
+        print(f"{name}: {told}")
+
+
+def _told(cases: Mapping[str, Figures]) -> dict[str, dict[str, float]]:
+    return {name: figures.told() for name, figures in cases.items()}
+
+
+def _result(
+    found: Mapping[int, Mapping[str, Figures]], backlogs: Mapping[str, Sequence[Figures]]
+) -> dict[str, Any]:
+    headline = _told(found.get(MIDDLE, {}))
+    return {
+        "mb_per_s": {name: told["mb_per_s"] for name, told in headline.items()},
+        "ratios": dict(_ratios(found.get(MIDDLE, {}))),
+        "by_size": {f"{size}_byte_records": _told(cases) for size, cases in found.items()},
+        "backlog": {
+            name: [{"backlog_mb": round(r.mb), "peak_mb": round(r.peak / 1e6)} for r in runs]
+            for name, runs in backlogs.items()
+        },
+    }
+
+
+def _ratios(cases: Mapping[str, Figures]) -> Iterator[tuple[str, float]]:
+    for one, two in (
+        ("trimtab_iceberg", "structured_streaming"),
+        ("trimtab_arrow", "structured_streaming"),
+        ("trimtab_arrow", "plain_loop"),
+        ("trimtab_arrow", "delta_rs"),
+    ):
+        if one in cases and two in cases:
+            yield f"{one}/{two}", round(cases[one].speed / cases[two].speed, 2)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,228 @@
+"""One case of bench_ingest, in a process of its own: ingest_host.py CASE PLAN, a plan in JSON.
+
+PLAN: `bootstrap`, `folder`, `warm` and `timed`, each [topic, records]. It gets ready, reads the
+topic `warm` as a rehearsal, says `ready`, waits for a line, reads `timed`, and says `begin` at the
+first record and `end {seconds}` when the last is where it belongs. Then it counts what is there:
+`found {rows, distinct}`.
+"""
+
+import json
+import sys
+import tempfile
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from pathlib import Path
+from time import perf_counter
+from typing import Any, Final
+
+import confluent_kafka
+import pyarrow as pa
+
+from trimtab.consumer_sdk import Consumer, ingest, jars
+from trimtab.consumer_sdk.lake import columns
+from trimtab.consumer_sdk.lake.config import SessionConfig
+from trimtab.consumer_sdk.lake.writer import LakeWriter, open_lake
+
+CONNECTOR: Final = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.1.2"
+TOKENS: Final = "org.apache.spark:spark-token-provider-kafka-0-10_2.13:3.5.1"
+"""What the connector asks for in 4.1 cannot be had everywhere; without tokens this one serves."""
+
+IN_SPARK: Final = (
+    "com.github.luben:*",
+    "commons-logging:*",
+    "org.apache.hadoop:*",
+    "org.lz4:*",
+    "org.scala-lang:*",
+    "org.slf4j:*",
+    "org.xerial.snappy:*",
+)
+"""What both ask for and Spark brings along."""
+
+BATCH: Final = 64_000_000
+"""Bytes of one append of delta-rs: `batch.bytes` of the sink."""
+
+Begun = Callable[[], None]
+
+
+class Case(ABC):
+    """Something that reads a topic; made once, then run on the rehearsal and on the real one."""
+
+    def __init__(self, bootstrap: str, folder: Path) -> None:
+        self.bootstrap = bootstrap
+        self.folder = folder
+
+    @abstractmethod
+    def run(self, topic: str, count: int, begun: Begun) -> None:
+        """Read so many records; call `begun` once the first are there."""
+
+    @abstractmethod
+    def found(self, topic: str) -> tuple[int, int]:
+        """Return how many rows there are of a topic, and of how many different records."""
+
+    def kafka(self, topic: str) -> dict[str, Any]:
+        """Return the settings of a consumer that begins at the beginning."""
+        return {
+            "bootstrap.servers": self.bootstrap,
+            "group.id": topic,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+        }
+
+
+class Trimtab(Case):
+    """Our sink, with its defaults."""
+
+    def __init__(self, bootstrap: str, folder: Path, form: str, stage: str) -> None:
+        super().__init__(bootstrap, folder)
+        self.sink = {"lake.format": form, "lake.stage": stage, "lake.warehouse": str(folder)}
+        self.lake = open_lake(self._settings("none").lake.session, warm=True)
+
+    def _settings(self, topic: str) -> ingest.IngestConfig:
+        return ingest.settings({**self.kafka(topic), **self.sink, "topics": [topic]})
+
+    def run(self, topic: str, count: int, begun: Begun) -> None:
+        config = self._settings(topic)
+        with (
+            Consumer(config.consumer) as consumer,
+            LakeWriter(consumer, config.lake, lake=self.lake) as writer,
+        ):
+            consumer.subscribe([topic], writer.on_assign, writer.on_revoke, writer.on_lost)
+            got = 0
+            while got < count:
+                messages = consumer.consume(ingest.FETCH, timeout=0.2)
+                if messages and not got:
+                    begun()
+                writer.write(messages)
+                got += len(messages)
+            writer.flush()
+
+    def found(self, topic: str) -> tuple[int, int]:
+        return counted(self.lake.spark.table(f"lake.{topic.replace('-', '_')}"))
+
+
+class PlainLoop(Case):
+    """confluent-kafka's consumer, which looks at each value and lets it go."""
+
+    def run(self, topic: str, count: int, begun: Begun) -> None:
+        consumer = confluent_kafka.Consumer(self.kafka(topic))
+        consumer.subscribe([topic])
+        self.seen = self.bytes = 0
+        while self.seen < count:
+            messages = consumer.consume(ingest.FETCH, timeout=0.2)
+            if messages and not self.seen:
+                begun()
+            self.bytes += sum(len(m.value()) for m in messages)
+            self.seen += len(messages)
+        consumer.close()
+
+    def found(self, topic: str) -> tuple[int, int]:  # noqa: ARG002 - the interface
+        return self.seen, self.seen
+
+
+class DeltaRs(Case):
+    """The plain loop, and deltalake's append of as much as our batch."""
+
+    def run(self, topic: str, count: int, begun: Begun) -> None:
+        consumer = confluent_kafka.Consumer(self.kafka(topic))
+        consumer.subscribe([topic])
+        got, held, batches = 0, 0, list[Any]()
+        while got < count:
+            messages = consumer.consume(ingest.FETCH, timeout=0.2)
+            if messages and not got:
+                begun()
+            got += len(messages)
+            for where, run in columns.by_partition(messages).items():
+                batches.append(columns.record_batch(where, run))
+                held += batches[-1].nbytes
+            if held >= BATCH or got >= count:
+                self.append(topic, batches)
+                held, batches = 0, []
+        consumer.close()
+
+    def append(self, topic: str, batches: list[Any]) -> None:
+        from deltalake import write_deltalake  # noqa: PLC0415 - of this case only
+
+        if batches:
+            write_deltalake(self.folder / topic, pa.Table.from_batches(batches), mode="append")
+
+    def found(self, topic: str) -> tuple[int, int]:
+        from deltalake import DeltaTable  # noqa: PLC0415 - of this case only
+
+        rows = DeltaTable(self.folder / topic).to_pyarrow_table(columns=["partition", "offset"])
+        distinct = rows.group_by(["partition", "offset"]).aggregate([])
+        return rows.num_rows, distinct.num_rows
+
+
+class StructuredStreaming(Case):
+    """Spark's own way from Kafka into the same Iceberg tables, all of the topic in one trigger."""
+
+    def __init__(self, bootstrap: str, folder: Path) -> None:
+        super().__init__(bootstrap, folder)
+        others = (*IN_SPARK, "org.apache.spark:spark-token-provider-kafka-0-10_2.13")
+        found = jars.fetch("spark-kafka", [CONNECTOR], excludes=others)
+        others = (*IN_SPARK, "org.apache.kafka:*", "org.apache.spark:spark-tags_2.13")
+        tokens = jars.fetch("spark-kafka-tokens", [TOKENS], excludes=others)
+        given = {"spark.jars": ",".join(map(str, (*found, *tokens)))}
+        self.lake = open_lake(SessionConfig(warehouse=str(folder), spark=given))
+
+    def run(self, topic: str, count: int, begun: Begun) -> None:  # noqa: ARG002 - all there is
+        spark, table = self.lake.spark, f"lake.{topic.replace('-', '_')}"
+        spark.sql("CREATE NAMESPACE IF NOT EXISTS lake")
+        kinds = "topic string, partition int, offset bigint, timestamp timestamp"
+        spark.sql(f"CREATE TABLE {table} ({kinds}, key binary, value binary) USING iceberg")
+        source = spark.readStream.format("kafka").options(
+            **{"kafka.bootstrap.servers": self.bootstrap, "subscribe": topic},
+            startingOffsets="earliest",
+        )
+        rows = source.load().select("topic", "partition", "offset", "timestamp", "key", "value")
+        sink = rows.writeStream.format("iceberg").trigger(availableNow=True)
+        with tempfile.TemporaryDirectory() as folder:
+            begun()
+            query = sink.option("checkpointLocation", folder).toTable(table)
+            query.awaitTermination()
+
+    def found(self, topic: str) -> tuple[int, int]:
+        return counted(self.lake.spark.table(f"lake.{topic.replace('-', '_')}"))
+
+
+def counted(table: Any) -> tuple[int, int]:
+    """Return rows and different records of a table."""
+    distinct = table.select("partition", "offset").distinct()
+    return int(table.count()), int(distinct.count())
+
+
+CASES: dict[str, Callable[[str, Path], Case]] = {
+    "trimtab_iceberg": lambda *given: Trimtab(*given, "iceberg", "spark"),
+    "trimtab_delta": lambda *given: Trimtab(*given, "delta", "spark"),
+    "trimtab_arrow": lambda *given: Trimtab(*given, "iceberg", "arrow"),
+    "trimtab_arrow_delta": lambda *given: Trimtab(*given, "delta", "arrow"),
+    "plain_loop": PlainLoop,
+    "structured_streaming": StructuredStreaming,
+    "delta_rs": DeltaRs,
+}
+
+
+def main(name: str, text: str) -> None:
+    plan = json.loads(text)
+    case = CASES[name](plan["bootstrap"], Path(plan["folder"]))
+    case.run(*plan["warm"], begun=lambda: None)
+    say("ready")
+    sys.stdin.readline()
+    times: list[float] = []
+
+    def begun() -> None:
+        say("begin")
+        times.append(perf_counter())
+
+    case.run(*plan["timed"], begun=begun)
+    say("end", perf_counter() - times[0])
+    sys.stdin.readline()
+    say("found", *case.found(plan["timed"][0]))
+
+
+def say(what: str, *figures: float) -> None:
+    print(what, *figures, flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

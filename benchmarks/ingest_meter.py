@@ -1,0 +1,60 @@
+"""What a process and all below it use, from /proc: CPU seconds, and resident memory by sampling."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Event, Thread
+
+TICKS = os.sysconf("SC_CLK_TCK")
+PAGE = os.sysconf("SC_PAGE_SIZE")
+EVERY = 0.05
+"""Seconds between two looks at the memory."""
+
+
+def family(pid: int) -> Iterator[list[str]]:
+    """Yield /proc/PID/stat, from the state on, of a process and all its descendants."""
+    stats: dict[int, list[str]] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                text = (entry / "stat").read_text()
+            except OSError:  # it has just ended
+                continue
+            stats[int(entry.name)] = text.rpartition(")")[2].split()
+    wanted = [pid]
+    for one in wanted:
+        wanted += [child for child, stat in stats.items() if int(stat[1]) == one]
+        if one in stats:
+            yield stats[one]
+
+
+def cpu_seconds(pid: int) -> float:
+    """Return the CPU time of the tree, children that have ended included."""
+    return sum(sum(map(int, stat[11:15])) for stat in family(pid)) / TICKS
+
+
+def resident(pid: int) -> int:
+    """Return the bytes that the tree holds in memory."""
+    return sum(int(stat[21]) for stat in family(pid)) * PAGE
+
+
+class Peak:
+    """Samples the resident memory of a tree from a thread, from now until `end`."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._stop = Event()
+        self._bytes = 0
+        self._thread = Thread(target=self._sample)
+        self._thread.start()
+
+    def end(self) -> int:
+        """Stop; return the most bytes that were seen."""
+        self._stop.set()
+        self._thread.join()
+        return self._bytes
+
+    def _sample(self) -> None:
+        while not self._stop.is_set():
+            self._bytes = max(self._bytes, resident(self._pid))
+            self._stop.wait(EVERY)
