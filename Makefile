@@ -4,7 +4,7 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 PACKAGES := assignor consumer_sdk sidecar cli
 
-.PHONY: demo test check bench bench-assign bench-bounce bench-ingest bench-latency faults simulate-faults clean help
+.PHONY: demo test test-kubernetes check bench bench-assign bench-bounce bench-ingest bench-latency faults simulate-faults clean help
 
 help: ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort
@@ -14,18 +14,22 @@ help: ## what can be made
 	@command -v cc >/dev/null || { echo 'trimtab compiles its packing steps and needs a C compiler; install gcc and the headers of Python' >&2; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@echo "installing into .venv (about 700 MB, once)"
-	@$(PIP) install -c constraints.txt -e '.[lake,plot,aiokafka,certify,registry]'
+	@$(PIP) install -c constraints.txt -e '.[lake,plot,aiokafka,certify,registry,kubernetes]'
 	@touch $@
 
 .venv/.dev: .venv/.run
-	@$(PIP) install -c constraints.txt -e '.[lake,plot,aiokafka,certify,registry,dev]'
+	@$(PIP) install -c constraints.txt -e '.[lake,plot,aiokafka,certify,registry,kubernetes,dev]'
 	@touch $@
 
 demo: .venv/.run ## the whole path on an embedded broker: producers, steered consumers, lake tables, the proof
 	@$(BIN)/trimtab demo
 
-test: .venv/.dev ## all tests, on a real broker and a real Spark session
+test: .venv/.dev ## all tests, on a real broker and a real Spark session, but for those on Kubernetes
 	@$(BIN)/python -m pytest
+
+test-kubernetes: .venv/.dev ## tests on a real Kubernetes API server and its controllers; builds them if need be
+	@PYTHONPATH=tests $(BIN)/python -m cluster.binaries
+	@$(BIN)/python -m pytest -m kubernetes
 
 check: .venv/.dev $(PACKAGES:%=build/types/trimtab/%) ## format, lint, types, import contracts
 	$(BIN)/ruff format --check .

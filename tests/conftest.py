@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from threading import Event
 from time import monotonic
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -25,8 +25,12 @@ from trimtab.cli.broker import EmbeddedBroker
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from cluster.control_plane import ControlPlane
+    from cluster.kubelet import Kubelet
+    from cluster.workloads import Cluster
     from trimtab.consumer_sdk.lake.delta import DeltaLake
     from trimtab.consumer_sdk.lake.iceberg import IcebergLake
+    from trimtab.sidecar.targets.kubernetes import Kubernetes
 
 _RUN = secrets.token_hex(3)
 _NUMBERS = itertools.count(1)
@@ -150,6 +154,82 @@ def lake(iceberg: "IcebergLake") -> "IcebergLake":
 @pytest.fixture(scope="session")
 def spark(iceberg: "IcebergLake") -> "SparkSession":
     return iceberg.spark
+
+
+@pytest.fixture(scope="session")
+def plane(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[ControlPlane]":
+    """The run's Kubernetes control plane."""
+    from cluster.control_plane import ControlPlane  # noqa: PLC0415 - few runs need it
+
+    made = ControlPlane(tmp_path_factory.mktemp("plane"))
+    try:
+        made.start()
+        yield made
+    finally:
+        made.stop()
+
+
+@pytest.fixture(scope="session")
+def kubelet(plane: "ControlPlane") -> "Iterator[Kubelet]":
+    """What runs the pods."""
+    from cluster.kubelet import Kubelet  # noqa: PLC0415 - few runs need it
+
+    made = Kubelet(plane.kubeconfig, plane.folder / "pods")
+    made.start()
+    yield made
+    made.stop()
+
+
+@pytest.fixture(scope="session")
+def cluster(plane: "ControlPlane", kubelet: "Kubelet") -> "Iterator[Cluster]":
+    """An administrator's client of the control plane, whose pods run."""
+    from cluster.workloads import Cluster  # noqa: PLC0415 - few runs need it
+
+    del kubelet
+    made = Cluster(plane.kubeconfig)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def workload(cluster: "Cluster") -> Iterator[Callable[..., str]]:
+    """Make workloads of a kind, "deployment" or "statefulset"; they are deleted in the end."""
+    made: list[tuple[str, str]] = []
+
+    def make(kind: str, replicas: int = 0, **container: Any) -> str:
+        name = f"{kind[:3]}-{_RUN}-{next(_NUMBERS)}"
+        made.append((kind, name))
+        cluster.make(kind, name, replicas, container)
+        return name
+
+    yield make
+    for kind, name in made:
+        cluster.delete(kind, name)
+
+
+@pytest.fixture
+def steered(
+    plane: "ControlPlane", workload: Callable[..., str]
+) -> "Iterator[Callable[..., Kubernetes]]":
+    """Open replica targets: on a workload of a kind with so many replicas, or on `name`."""
+    from trimtab.assignor.clock import SystemClock  # noqa: PLC0415 - few runs need it
+    from trimtab.sidecar.targets.kube_api import KubeApi, Place  # noqa: PLC0415 - as above
+    from trimtab.sidecar.targets.kube_values import Kind  # noqa: PLC0415 - as above
+    from trimtab.sidecar.targets.kubernetes import Kubernetes  # noqa: PLC0415 - as above
+
+    opened: list[KubeApi] = []
+
+    def open_one(
+        kind: str, replicas: int = 0, *, name: str = "", api: type[KubeApi] = KubeApi, **more: Any
+    ) -> Kubernetes:
+        config = more.pop("kubeconfig", plane.kubeconfig)
+        place = Place(Kind(kind), name or workload(kind, replicas), "default", config)
+        opened.append(api(place, 5.0))
+        return Kubernetes(opened[-1], SystemClock(), **more)
+
+    yield open_one
+    for one in opened:
+        one.close()
 
 
 @pytest.fixture

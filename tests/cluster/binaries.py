@@ -1,0 +1,98 @@
+"""Where the programs of the control plane come from; the first that there is:
+
+1. KUBEBUILDER_ASSETS, a folder, as envtest has it.
+2. Our cache, a folder of the user's outside the repository.
+3. `../shared/kubernetes/NAME-VERSION.xz`, unpacked into the cache.
+4. etcd: the PATH; Debian's package, unpacked into the cache (nothing is installed).
+5. Built from Go modules into the cache: some 15 minutes of CPU, once.
+"""
+
+import lzma
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Final
+
+from platformdirs import user_cache_path
+
+from cluster import build
+
+SHARED: Final = Path(__file__).parents[3] / "shared" / "kubernetes"
+KUBERNETES: Final = build.KUBERNETES.removeprefix("v")
+NAMES: Final = ("etcd", "kube-apiserver", "kube-controller-manager")
+
+
+def cache() -> Path:
+    """Return the folder of what was unpacked or built."""
+    folder = user_cache_path("trimtab") / "kubernetes" / KUBERNETES
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def find(name: str) -> Path:
+    """Return the program: etcd, kube-apiserver or kube-controller-manager."""
+    assets = os.environ.get("KUBEBUILDER_ASSETS")
+    given = None if assets is None else Path(assets) / name
+    if given is not None and given.is_file():
+        return given
+    kept = cache() / name
+    if kept.is_file():
+        return kept
+    packed = SHARED / f"{name}-{KUBERNETES}.xz"
+    if packed.is_file():
+        return _kept(kept, lambda draft: _unpack(packed, draft))
+    if name == "etcd":
+        return _etcd(kept)
+    print(f"building {name} {KUBERNETES} into {kept.parent}, once", flush=True)  # noqa: T201
+    return _kept(kept, lambda draft: build.kubernetes(name, draft))
+
+
+def _etcd(kept: Path) -> Path:
+    there = shutil.which("etcd")
+    if there is not None:
+        return Path(there)
+    if shutil.which("apt-get") is not None:
+        try:
+            return _kept(kept, _debian)
+        except (OSError, subprocess.CalledProcessError) as error:
+            print(f"no Debian package of etcd ({error})", flush=True)  # noqa: T201
+    return _kept(kept, build.etcd)
+
+
+def prepare() -> None:
+    """Have all three; what takes long is said."""
+    for name in NAMES:
+        print(f"{name}: {find(name)}", flush=True)  # noqa: T201
+
+
+def _kept(kept: Path, make: "build.Make") -> Path:
+    """Have a program made; a crash, or a second one at work, leaves none that is cut short."""
+    with tempfile.TemporaryDirectory(dir=kept.parent) as folder:
+        draft = Path(folder) / kept.name
+        make(draft)
+        draft.chmod(0o755)
+        draft.replace(kept)
+    return kept
+
+
+def _unpack(packed: Path, draft: Path) -> None:
+    with lzma.open(packed) as source, draft.open("wb") as target:
+        shutil.copyfileobj(source, target, 1 << 20)
+
+
+def _debian(draft: Path) -> None:
+    """Unpack Debian's etcd-server; where its list of packages is old, that is updated first."""
+    folder = draft.parent
+    fetch = ["apt-get", "download", "-q", "etcd-server"]
+    if subprocess.run(fetch, cwd=folder, check=False, capture_output=True).returncode:
+        subprocess.run(["apt-get", "update", "-q"], check=True, capture_output=True)
+        subprocess.run(fetch, cwd=folder, check=True, capture_output=True)
+    (package,) = folder.glob("etcd-server_*.deb")
+    subprocess.run(["dpkg", "-x", str(package), str(folder / "x")], check=True)
+    shutil.move(folder / "x" / "usr" / "bin" / "etcd", draft)
+
+
+if __name__ == "__main__":
+    prepare()

@@ -1,0 +1,189 @@
+"""What runs pods in the tests: binds them to a node, says that they are ready, ends them.
+
+Where a pod's container has a command, that is run as a real process on this machine, with the
+container's environment (its values, and the pod's name by the downward API). The process's end is
+the container's: it is started again after a moment. A deletion is SIGTERM, the grace period,
+SIGKILL, and only then the pod is gone. Other pods are only said to run.
+"""
+
+import datetime as dt
+import json
+import os
+import signal
+import subprocess
+from contextlib import suppress
+from pathlib import Path
+from threading import Event, Thread
+from time import monotonic
+from typing import Any, Final
+
+from kubernetes import client, config
+from kubernetes.client.rest import ApiException
+from urllib3.exceptions import HTTPError
+
+NODE: Final = "test-node"
+TICK: Final = 0.1
+CONDITIONS: Final = ("PodScheduled", "Initialized", "ContainersReady", "Ready")
+GONE: Final = (404, 409, 422)  # somebody else was quicker
+
+
+class Kubelet:
+    """A thread that looks after all pods; those that `unready` names are never ready."""
+
+    def __init__(self, kubeconfig: Path, logs: Path) -> None:
+        self.unready: set[str] = set()
+        self.asleep = Event()  # while set, nothing is done
+        self._logs = logs
+        self._core = client.CoreV1Api(config.new_client_from_config(str(kubeconfig)))
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._told: dict[str, float] = {}  # when a process was told to end
+        self._stop = Event()
+        self._thread = Thread(target=self._work, name="kubelet", daemon=True)
+
+    def start(self) -> None:
+        """Make the node and begin."""
+        with suppress(ApiException):
+            self._core.create_node({"metadata": {"name": NODE}})
+        self._logs.mkdir(parents=True, exist_ok=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End, and every process with us."""
+        self._stop.set()
+        self._thread.join()
+        for process in self._processes.values():
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        self._core.api_client.close()
+
+    def log(self, pod: str) -> str:
+        """Return what a pod's process has written."""
+        file = self._logs / f"{pod}.log"
+        return file.read_text() if file.exists() else ""
+
+    def _work(self) -> None:
+        while not self._stop.wait(TICK):
+            if not self.asleep.is_set():
+                with suppress(HTTPError, ApiException):  # the API server is away
+                    self._look()
+
+    def _look(self) -> None:
+        answer = self._core.list_pod_for_all_namespaces(_preload_content=False)
+        pods = json.loads(answer.data)["items"]
+        for pod in pods:
+            try:
+                self._tend(pod)
+            except ApiException as error:
+                if error.status not in GONE:
+                    raise
+
+    def _tend(self, pod: dict[str, Any]) -> None:
+        metadata, phase = pod["metadata"], pod["status"].get("phase")
+        name, namespace = metadata["name"], metadata["namespace"]
+        if metadata.get("deletionTimestamp"):
+            if self._ended(pod):
+                self._core.delete_namespaced_pod(name, namespace, grace_period_seconds=0)
+        elif not pod["spec"].get("nodeName"):
+            self._bind(name, namespace)
+        elif phase == "Pending":
+            self._run(pod)
+            self._say(pod, ready=name not in self.unready)
+        elif _ready(pod) == (name in self.unready):
+            self._say(pod, ready=name not in self.unready)
+        else:
+            self._run(pod)
+
+    def _bind(self, name: str, namespace: str) -> None:
+        reference = {"apiVersion": "v1", "kind": "Node", "name": NODE}
+        body = {"metadata": {"name": name}, "target": reference}
+        self._core.create_namespaced_pod_binding(name, namespace, body, _preload_content=False)
+
+    def _say(self, pod: dict[str, Any], *, ready: bool) -> None:
+        now = dt.datetime.now(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        said = "True" if ready else "False"
+        status = {
+            "phase": "Running",
+            "startTime": now,
+            "conditions": [
+                {
+                    "type": kind,
+                    "status": said if kind.endswith("eady") else "True",
+                    "lastTransitionTime": now,
+                }
+                for kind in CONDITIONS
+            ],
+            "containerStatuses": [
+                {
+                    "name": container["name"],
+                    "image": container["image"],
+                    "imageID": "test",
+                    "ready": ready,
+                    "restartCount": 0,
+                    "state": {"running": {"startedAt": now}},
+                }
+                for container in pod["spec"]["containers"]
+            ],
+        }
+        metadata = pod["metadata"]
+        self._core.patch_namespaced_pod_status(
+            metadata["name"], metadata["namespace"], {"status": status}, _preload_content=False
+        )
+
+    def _run(self, pod: dict[str, Any]) -> None:
+        """Start the pod's process where it has one that does not run."""
+        uid, container = pod["metadata"]["uid"], pod["spec"]["containers"][0]
+        process = self._processes.get(uid)
+        if "command" not in container or (process is not None and process.poll() is None):
+            return
+        environment = {e["name"]: _value(e, pod) for e in container.get("env", ())}
+        command = [_expanded(part, environment) for part in container["command"]]
+        with (self._logs / f"{pod['metadata']['name']}.log").open("ab") as log:
+            self._processes[uid] = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env={**os.environ, **environment},
+                start_new_session=True,
+            )
+
+    def _ended(self, pod: dict[str, Any]) -> bool:
+        """Have the pod's process end; say whether it has."""
+        uid = pod["metadata"]["uid"]
+        process = self._processes.get(uid)
+        if process is None:
+            return True
+        if process.poll() is not None:
+            del self._processes[uid]
+            return True
+        patience = float(pod["metadata"].get("deletionGracePeriodSeconds") or 0)
+        if uid not in self._told:
+            self._told[uid] = monotonic()
+            process.send_signal(signal.SIGTERM)
+        elif monotonic() - self._told[uid] > patience:
+            os.killpg(process.pid, signal.SIGKILL)
+        return False
+
+
+def _ready(pod: dict[str, Any]) -> bool:
+    conditions = pod["status"].get("conditions", ())
+    return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+
+
+def _value(entry: dict[str, Any], pod: dict[str, Any]) -> str:
+    """Return an environment variable's value; of the downward API, the metadata's fields."""
+    if "value" in entry:
+        return str(entry["value"])
+    path = entry["valueFrom"]["fieldRef"]["fieldPath"].split(".")
+    value: Any = pod
+    for part in path:
+        value = value[part]
+    return str(value)
+
+
+def _expanded(text: str, environment: dict[str, str]) -> str:
+    """Return a part of a command with $(NAME) replaced, as Kubernetes does."""
+    for name, value in environment.items():
+        text = text.replace(f"$({name})", value)
+    return text
