@@ -178,7 +178,7 @@ def _found(turn: Turn) -> Step | None:
 def _stop(turn: Turn) -> Step | None:
     ordinals = turn.at.ordinals()
     busy = [ordinals[n] for n in turn.at.running if n in turn.at.active or turn.at.owned(n)]
-    free = [n for n in turn.at.draining if not turn.at.owned(n)]
+    free = sorted((n for n in turn.at.draining if not turn.at.owned(n)), key=lambda n: -ordinals[n])
     drained = tuple(n for n in free if ordinals[n] >= max(busy, default=0))
     if not drained or turn.at.unsettled() is not None:
         return None

@@ -1,0 +1,164 @@
+"""Counts that somebody else set at the target: respected or contested, and replicas in an order."""
+
+from trimtab.assignor.control import GroupPlan, PartitionSpeed
+from trimtab.assignor.model import Policy, TopicPartition
+from trimtab.sidecar.decide import decide, done
+from trimtab.sidecar.observation import (
+    Asked,
+    GroupState,
+    GroupView,
+    Instance,
+    Observation,
+    Outside,
+    Reader,
+)
+from trimtab.sidecar.policy import Memory, ScalePolicy
+from trimtab.sidecar.verdict import Action
+
+NOW = 1_700_000_000.0
+MBF = "mbf"
+
+
+def partitions(count: int) -> list[TopicPartition]:
+    return [TopicPartition("t", n) for n in range(count)]
+
+
+def observed(
+    *names: str,
+    plan: GroupPlan,
+    outside: Outside | None = None,
+    speed: float = 30.0,
+    idle: tuple[str, ...] = (),
+    ordered: bool = False,
+) -> Observation:
+    """A group at rest in which each name but the idle ones reads one partition."""
+    busy = [n for n in names if n not in idle]
+    owned = dict(zip(busy, partitions(len(busy)), strict=True))
+    readers = tuple(
+        Reader(f"id-{n}", n, frozenset({owned[n]} if n in owned else ())) for n in names
+    )
+    replicas = tuple(
+        Instance(n, alive=True, started=NOW - 500, ordinal=i if ordered else 0)
+        for i, n in enumerate(names)
+    )
+    return Observation(
+        {p: PartitionSpeed(bytes_per_s=speed) for p in owned.values()},
+        GroupView(GroupState.STABLE, readers),
+        replicas,
+        plan,
+        outside=outside or Outside(),
+    )
+
+
+def policy() -> ScalePolicy:
+    return ScalePolicy(placement=Policy(MBF, 100.0, 1.0, consolidate=True))
+
+
+def plan(replicas: int, draining: tuple[str, ...] = ()) -> GroupPlan:
+    return GroupPlan("g", 1, NOW - 100, replicas, MBF, 100.0, 1.0, draining)
+
+
+def by_others(count: int, *, contest: bool = False, at: float = NOW - 5) -> Outside:
+    return Outside(Asked(count, "kubectl", at, ours=False), contest)
+
+
+def test_a_foreign_count_is_followed() -> None:
+    """The plan takes it over and says whose it is; windows and cool-down begin with it."""
+    seen = observed("a", "b", "c", plan=plan(2), outside=by_others(3))
+    verdict, memory = decide(seen, policy(), Memory(), NOW)
+    assert verdict.action is Action.FOLLOW
+    assert verdict.plan is not None
+    assert (verdict.plan.replicas, verdict.plan.epoch) == (3, 1)
+    assert "kubectl set 3 replicas" in verdict.reasons[0]
+    after = done(verdict, seen, memory, NOW)
+    assert [w.count for w in after.wishes] == [3]
+    assert after.changed == NOW
+
+
+def test_what_was_followed_is_left_in_peace() -> None:
+    """The window of scaling in begins with the foreign count, whatever was wished for before."""
+    seen = observed("a", "b", "c", plan=plan(2), outside=by_others(3), speed=5.0)
+    verdict, memory = decide(seen, policy(), Memory(), NOW)
+    memory = done(verdict, seen, memory, NOW)
+    assert verdict.plan is not None
+    later = observed("a", "b", "c", plan=verdict.plan, outside=by_others(3), speed=5.0)
+    verdict, _ = decide(later, policy(), memory, NOW + 60)
+    assert verdict.action is Action.HOLD
+
+
+def test_a_drain_ends_where_somebody_lowers_the_count() -> None:
+    """Whom the controller took is not known, so whoever drains stays, and reads again."""
+    seen = observed("a", "b", plan=plan(2, ("b",)), outside=by_others(2))
+    verdict, _ = decide(seen, policy(), Memory(), NOW)
+    assert verdict.action is Action.FOLLOW
+    assert verdict.plan is not None
+    assert (verdict.plan.replicas, verdict.plan.draining, verdict.plan.epoch) == (2, (), 2)
+
+
+def test_zero_is_a_pause() -> None:
+    """Where somebody else set zero, whenever it was, nothing is started."""
+    off = by_others(0, at=NOW - 9999)
+    verdict, _ = decide(observed(plan=plan(2), outside=off), policy(), Memory(), NOW)
+    assert verdict.action is Action.HOLD
+    assert "kubectl set 0 replicas" in verdict.reasons[0]
+
+
+def test_contested_below_is_filled_up() -> None:
+    """What somebody else took away is started again, and it is said."""
+    seen = observed("a", plan=plan(3), outside=by_others(1, contest=True))
+    verdict, _ = decide(seen, policy(), Memory(), NOW)
+    assert (verdict.action, verdict.add) == (Action.REPLACE, 2)
+    assert "contested: 3 are planned" in verdict.reasons[0]
+
+
+def test_contested_above_is_drained() -> None:
+    """What somebody else started is drained before it goes, without windows."""
+    seen = observed("a", "b", "c", plan=plan(2), outside=by_others(3, contest=True), idle=("b",))
+    verdict, _ = decide(seen, policy(), Memory(), NOW)
+    assert verdict.action is Action.DRAIN
+    assert verdict.plan is not None
+    assert (verdict.plan.replicas, verdict.plan.draining) == (2, ("b",))
+
+
+def test_what_is_older_than_the_plan_is_not_foreign() -> None:
+    """A plan that was published and not yet carried out is carried out."""
+    seen = observed("a", plan=plan(3), outside=by_others(1, at=NOW - 200))
+    verdict, _ = decide(seen, policy(), Memory(), NOW)
+    assert (verdict.action, verdict.add) == (Action.REPLACE, 2)
+
+
+def test_what_the_target_mends_is_not_mended_twice() -> None:
+    """Where as many as planned are asked for already, a death is left to the target."""
+    ours = Outside(Asked(3, "trimtab", NOW - 50, ours=True))
+    verdict, _ = decide(observed("a", "b", plan=plan(3), outside=ours), policy(), Memory(), NOW)
+    assert verdict.action is Action.HOLD
+    assert "the target starts the others" in verdict.reasons
+
+
+def test_a_rollouts_surplus_is_not_adopted() -> None:
+    """A pod more than was asked for, as a rollout has it, is no new count."""
+    ours = Outside(Asked(2, "trimtab", NOW - 50, ours=True))
+    seen = observed("a", "b", "c", plan=plan(2), outside=ours)
+    verdict, _ = decide(seen, policy(), Memory(), NOW)
+    assert verdict.action is not Action.ADOPT
+
+
+def test_the_last_is_drained_where_the_target_has_an_order() -> None:
+    """Only the highest ordinal may be drained, though another one would cost less to move."""
+    seen = observed("a", "b", "c", plan=plan(3), speed=5.0, idle=("a",), ordered=True)
+    long_ago = Memory(wishes=())
+    relaxed = ScalePolicy(placement=Policy(MBF, 100.0, 1.0, consolidate=True), most=2)
+    verdict, _ = decide(seen, relaxed, long_ago, NOW)
+    assert verdict.plan is not None
+    assert verdict.plan.draining == ("c",)
+
+
+def test_of_two_drained_the_last_goes_first() -> None:
+    """One that is drained waits while a later one still reads."""
+    drains = plan(1, ("b", "c"))
+    seen = observed("a", "b", "c", plan=drains, idle=("b",), ordered=True)
+    verdict, _ = decide(seen, policy(), Memory(), NOW)
+    assert verdict.action is not Action.STOP
+    seen = observed("a", "b", "c", plan=drains, idle=("c", "b"), ordered=True)
+    verdict, _ = decide(seen, policy(), Memory(), NOW)
+    assert verdict.stop == ("c", "b")
