@@ -1,11 +1,14 @@
 """Puts a sidecar together from its settings, and takes it apart again."""
 
 import logging
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
 from trimtab.assignor.clock import Clock
+from trimtab.sidecar.errors import CannotStart
 from trimtab.sidecar.loop import Loop, Parts
 from trimtab.sidecar.monitor import Monitor
 from trimtab.sidecar.report import LogLines
@@ -36,7 +39,7 @@ def assembled(settings: Settings, clock: Clock) -> Generator[Loop]:
     Raises CannotStart, StateInUse, StateUnusable.
     """
     with ExitStack() as stack:
-        target = _target(settings, clock, stack)
+        target, more = _target(settings, clock, stack)
         monitor = Monitor(settings, clock)
         stack.callback(monitor.close)
         page = Page(settings.group, clock, LATE + 3 * settings.interval)
@@ -52,7 +55,8 @@ def assembled(settings: Settings, clock: Clock) -> Generator[Loop]:
                 (settings.state / WEB_FILE).write_text(f"{address}\n")
         board = ControlTopics(settings, monitor.brokers.admin)
         certifier = _certifier(settings, clock, stack)
-        yield Loop(settings, Parts(monitor, board, target, (page, LogLines()), certifier), clock)
+        parts = Parts(monitor, board, target, (page, LogLines()), certifier)
+        yield Loop(settings, more(parts), clock)
 
 
 def _certifier(settings: Settings, clock: Clock, stack: ExitStack) -> "Certifier | None":
@@ -65,11 +69,41 @@ def _certifier(settings: Settings, clock: Clock, stack: ExitStack) -> "Certifier
     return certifier
 
 
-def _target(settings: Settings, clock: Clock, stack: ExitStack) -> ReplicaTarget:
+def _target(
+    settings: Settings, clock: Clock, stack: ExitStack
+) -> tuple[ReplicaTarget, Callable[[Parts], Parts]]:
+    """Return the replica target, and what it adds to the loop's parts."""
     if settings.target == "none" or settings.dry_run:
-        return Advice()
+        return Advice(), _as_it_is
+    if settings.target == "kubernetes":
+        return _kubernetes(settings, clock, stack)
     state = settings.state
     assert state is not None, "settings check that target=process has a state folder"
     processes = Processes(settings.command, state, clock, settings.stop_patience)
     stack.callback(processes.close)
-    return processes
+    return processes, _as_it_is
+
+
+def _as_it_is(parts: Parts) -> Parts:
+    return parts
+
+
+def _kubernetes(
+    settings: Settings, clock: Clock, stack: ExitStack
+) -> tuple[ReplicaTarget, Callable[[Parts], Parts]]:
+    """Connect to the API server. Raises BadSetting, CannotStart, KubernetesRefuses."""
+    if find_spec("kubernetes") is None:
+        raise CannotStart("target=kubernetes needs an extra: pip install 'trimtab[kubernetes]'")
+    from trimtab.sidecar.targets.kube_parts import connected  # noqa: PLC0415 - it needs an extra
+
+    steering = connected(settings, clock, stack)
+
+    def more(parts: Parts) -> Parts:
+        return replace(
+            parts,
+            reporters=(*parts.reporters, steering.events),
+            outside=steering.target.outside,
+            leadership=steering.leadership,
+        )
+
+    return steering.target, more

@@ -7,7 +7,11 @@ CallerError
 └── CannotStart                  a worker, or the web page, cannot be started
 PeerError
 ├── KafkaAway                    no answer from a broker in time, or a refusal (retryable)
-└── StateUnusable                the state folder cannot be read or written (retryable)
+├── StateUnusable                the state folder cannot be read or written (retryable)
+├── KubernetesAway               the API server does not answer, or is overloaded (retryable)
+├── KubernetesRefuses            a right, a workload or a valid value is missing there (retryable)
+├── NotLeading                   another sidecar may be at work by now (retryable)
+└── ScalingWaits                 another pod than the one meant might go (retryable)
 """
 
 from typing import ClassVar
@@ -35,5 +39,36 @@ class KafkaAway(PeerError):
 
 class StateUnusable(PeerError):
     """The state folder cannot be read or written; the loop goes on and tries again."""
+
+    retryable: ClassVar[bool] = True
+
+
+class KubernetesAway(PeerError):
+    """The API server does not answer, or is overloaded; the loop goes on and asks again."""
+
+    retryable: ClassVar[bool] = True
+
+
+class KubernetesRefuses(PeerError):
+    """A right, a workload or a valid value is missing; the loop goes on, it may be mended.
+
+    `status` is that of the answer (HTTP).
+    """
+
+    retryable: ClassVar[bool] = True
+
+    def __init__(self, message: str, status: int = 0) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class ScalingWaits(PeerError):
+    """Another pod than the one meant might go; the loop goes on and tries again."""
+
+    retryable: ClassVar[bool] = True
+
+
+class NotLeading(PeerError):
+    """Another sidecar may be at work by now; nothing is begun, and it goes on."""
 
     retryable: ClassVar[bool] = True

@@ -8,23 +8,32 @@ finds in the plan.
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from trimtab.assignor.clock import Clock
 from trimtab.assignor.control import GroupPlan, PartitionSpeed, WriteSpeeds
 from trimtab.assignor.errors import PeerError, TrimtabError
 from trimtab.sidecar.decide import decide, done
+from trimtab.sidecar.election import Alone, Leadership
+from trimtab.sidecar.errors import NotLeading
 from trimtab.sidecar.handovers import Ledger
 from trimtab.sidecar.monitor import Measurement, Watch
-from trimtab.sidecar.observation import GroupState, GroupView, Instance, Observation, Reader
+from trimtab.sidecar.observation import (
+    GroupState,
+    GroupView,
+    Instance,
+    Observation,
+    Outside,
+    Reader,
+)
 from trimtab.sidecar.policy import Memory
-from trimtab.sidecar.report import Report, Reporter
+from trimtab.sidecar.report import NOT_DONE, Report, Reporter
 from trimtab.sidecar.restarts import pending
 from trimtab.sidecar.settings import Settings
 from trimtab.sidecar.targets.port import ReplicaTarget
 from trimtab.sidecar.topics import Board
-from trimtab.sidecar.verdict import Action, Verdict
+from trimtab.sidecar.verdict import Action, Numbers, Verdict
 
 if TYPE_CHECKING:  # it needs an extra
     from trimtab.sidecar.certifier import Certified, Certifier
@@ -36,16 +45,24 @@ ADVICE: Final = frozenset(
 )
 """What is only said where replicas are not ours to change."""
 
+STANDBY: Final = 2.0
+"""Seconds between two turns of a sidecar that stands by, at most: it is to take over quickly."""
+
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """Whom the loop works with."""
+    """Whom the loop works with.
+
+    `outside` tells what others had asked of the target when it was looked at last.
+    """
 
     watch: Watch
     board: Board
     target: ReplicaTarget
     reporters: Sequence[Reporter] = ()
     certifier: "Certifier | None" = None
+    outside: Callable[[], Outside] = Outside
+    leadership: Leadership = field(default_factory=Alone)
 
 
 class Loop:
@@ -67,12 +84,17 @@ class Loop:
         while not wait(seconds):
             begun = self._clock.monotonic()
             self.turn()
-            seconds = max(0.0, self._settings.interval - (self._clock.monotonic() - begun))
+            pause = self._settings.interval
+            if not self._parts.leadership.leads():
+                pause = min(pause, STANDBY)
+            seconds = max(0.0, pause - (self._clock.monotonic() - begun))
 
     def turn(self) -> Verdict:
         """Observe, decide, check again, act and report, once."""
         begun = self._clock.monotonic()
         measured = self._parts.watch.measure()
+        if not self._parts.leadership.leads():
+            return self._stand_by(measured, begun)
         trouble = [*measured.trouble, *self._learn_plan(), *self._publish_speeds(measured)]
         seen = self._observe(measured, measured.group, trouble)
         now, before = self._clock.wall(), self._memory
@@ -108,6 +130,25 @@ class Loop:
                 self._parts.target.stop(name)
             wait(0.2)
         return False
+
+    def _stand_by(self, measured: Measurement, begun: float) -> Verdict:
+        """Only measure, so that windows are full when we lead; the plan is then read anew."""
+        self._plan_known = False
+        leader = self._parts.leadership.leader()
+        reason = f"standing by: {leader or 'nobody yet'} leads"
+        verdict = Verdict(Action.HOLD, (reason,), Numbers(partitions=len(measured.speeds)))
+        report = Report(
+            time=self._clock.wall(),
+            verdict=verdict,
+            speeds=measured.speeds,
+            epoch=0,
+            reachable=measured.group.state is not GroupState.UNKNOWN,
+            decided_in=0.0,
+            turned_in=self._clock.monotonic() - begun,
+            trouble=measured.trouble,
+        )
+        self._tell(report, measured)
+        return verdict
 
     def _learn_plan(self) -> tuple[str, ...]:
         """Read the plan in force, once; the sidecar is its only writer from then on."""
@@ -146,6 +187,7 @@ class Loop:
         replicas = self._replicas(group, trouble)
         ours = () if self._policy.advisory else replicas or ()
         alive = [i.name for i in ours if i.alive]
+        outside = self._parts.outside()
         return Observation(
             speeds=measured.speeds,
             consumed=measured.consumed,
@@ -154,7 +196,8 @@ class Loop:
             plan=self._plan,
             plan_known=self._plan_known,
             restart=self._restart(alive, trouble),
-            trouble=tuple(trouble),
+            outside=outside,
+            trouble=(*trouble, *outside.trouble),
         )
 
     def _replicas(self, group: GroupView, trouble: list[str]) -> tuple[Instance, ...] | None:
@@ -189,19 +232,27 @@ class Loop:
         if verdict.action is Action.HOLD or self._only_said(verdict):
             return verdict
         try:
+            self._lead()
             self._publish_plan(verdict.plan)
             for name in verdict.stop:
+                self._lead()
                 self._parts.target.stop(name)
+            self._lead()
             started = self._parts.target.add(verdict.add) if verdict.add else ()
         except TrimtabError as error:
             log.error("%s failed: %s", verdict.action, error)  # noqa: TRY400 - it says all itself
             if verdict.action in (Action.REPLACE, Action.SURGE):
                 self._memory = done(verdict, seen, self._memory, now)  # counts: no hot loop
-            return verdict
+            return replace(verdict, reasons=(*verdict.reasons, f"{NOT_DONE}{error}"))
         self._memory = done(verdict, seen, self._memory, now)
         if started:
             return replace(verdict, reasons=(*verdict.reasons, f"started {' and '.join(started)}"))
         return verdict
+
+    def _lead(self) -> None:
+        """Raise NotLeading if another sidecar may be at work by now."""
+        if not self._parts.leadership.leads():
+            raise NotLeading("the lease could not be renewed in time; whoever takes it goes on")
 
     def _only_said(self, verdict: Verdict) -> bool:
         return self._policy.advisory and verdict.action in ADVICE

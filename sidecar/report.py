@@ -14,6 +14,9 @@ if TYPE_CHECKING:  # it needs an extra
 
 log = logging.getLogger("trimtab.sidecar")
 
+NOT_DONE = "not done: "
+"""How a reason begins that tells why a verdict could not be carried out."""
+
 
 @dataclass(frozen=True, slots=True)
 class Report:

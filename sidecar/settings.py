@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Final, Literal, cast
+from typing import Annotated, Any, Final, Literal, cast
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -34,6 +34,10 @@ from trimtab.sidecar.fields import (
 )
 from trimtab.sidecar.policy import Bounds, Fallback, ScalePolicy, Use
 from trimtab.sidecar.speeds import Drain
+
+Workload = Annotated[
+    str, Field(pattern=r"^(deployment|statefulset)/[a-z0-9]([-.a-z0-9]*[a-z0-9])?$")
+]
 
 LAST_PORT: Final = 65535
 INGEST: Final = (sys.executable, "-m", "trimtab.cli", "ingest", "--instance", "{instance}")
@@ -92,7 +96,12 @@ class Settings(BaseModel):
     certify: bool = False
     certify_limit: Seconds = 10.0  # at most, of a thread beside the decisions
 
-    target: Literal["none", "process"] = "none"
+    target: Literal["none", "process", "kubernetes"] = "none"
+    workload: Workload | None = None  # deployment/NAME or statefulset/NAME
+    namespace: str | None = None  # none: the pod's own, or the kubeconfig's
+    kubeconfig: Path | None = None  # none: the pod's service account, or the usual file
+    foreign_scaling: Literal["respect", "contest"] = "respect"
+    elect: bool = True  # one of several sidecars leads, by a lease
     worker_config: Path | None = None
     worker_command: tuple[str, ...] = ()
     stop_patience: Seconds = 60.0
@@ -267,6 +276,7 @@ def _contradictions(s: Settings) -> Told:
     yield not 0 <= s.port <= LAST_PORT, f"port={s.port} must be 0 (a free one) to {LAST_PORT}"
     yield from _policy_contradictions(s)
     yield from _target_contradictions(s)
+    yield from _kubernetes_contradictions(s)
 
 
 def _policy_contradictions(s: Settings) -> Told:
@@ -329,6 +339,16 @@ def _target_contradictions(s: Settings) -> Told:
     yield (
         bool(s.worker_command) and not any("{instance}" in part for part in s.worker_command),
         "worker-command has no {instance}; each worker must be told its name",
+    )
+
+
+def _kubernetes_contradictions(s: Settings) -> Told:
+    kubernetes = s.target == "kubernetes"
+    missing = "target=kubernetes needs workload: deployment/NAME or statefulset/NAME"
+    yield kubernetes and s.workload is None, missing
+    yield (
+        not kubernetes and s.workload is not None,
+        f"a workload is given, but target={s.target}; write target=kubernetes",
     )
 
 

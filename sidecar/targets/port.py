@@ -9,9 +9,13 @@ class ReplicaTarget(Protocol):
     """Starts and stops replicas; every answer is about now, nothing is remembered by the caller.
 
     The contract, held by tests/contract/test_replica_target.py:
-    - a name is given once: no later replica gets the name of an earlier one;
-    - `add` returns when the replicas are on their way, and `replicas` shows them from then on;
-    - `stop` asks a replica to end and may be repeated; one that is not there is no error;
+    - a name is given once: no later replica gets the name of an earlier one, unless replicas have
+      places that they come back to (`ordinal`);
+    - `add` counts from what `replicas` showed last, so that deaths which the target mends itself
+      are not mended twice; it returns when the replicas are on their way, and `replicas` shows them
+      from then on;
+    - `stop` asks a replica to end and may be repeated; one that is not there is no error; where
+      another one might go instead it raises, and does it when asked again later;
     - `advisory` targets do neither, and show no replicas.
     """
 

@@ -13,6 +13,7 @@ from typing import Protocol
 import pytest
 
 from trimtab.assignor.clock import SystemClock
+from trimtab.assignor.errors import PeerError
 from trimtab.sidecar.errors import CannotStart, StateInUse
 from trimtab.sidecar.targets.advice import Advice
 from trimtab.sidecar.targets.memory import Memory
@@ -64,9 +65,38 @@ def open_target(tmp_path: Path, clock: Clock) -> Iterator[Callable[..., Processe
         os.kill(json.loads(file.read_text())["pid"], signal.SIGKILL)
 
 
-@pytest.fixture(params=["memory", "process"])
-def target(request: pytest.FixtureRequest, open_target: Callable[..., Processes]) -> ReplicaTarget:
-    return Memory() if request.param == "memory" else open_target()
+DEPLOYMENT = pytest.param("deployment", marks=pytest.mark.kubernetes)
+STATEFULSET = pytest.param("statefulset", marks=pytest.mark.kubernetes)
+
+
+@pytest.fixture
+def opened(request: pytest.FixtureRequest) -> Callable[[str], ReplicaTarget]:
+    """Opens a target of a sort; those on Kubernetes have a workload of their own."""
+
+    def start(sort: str) -> ReplicaTarget:
+        if sort == "memory":
+            return Memory()
+        if sort == "process":
+            processes: ReplicaTarget = request.getfixturevalue("open_target")()
+            return processes
+        pods: ReplicaTarget = request.getfixturevalue("steered")(sort)
+        pods.replicas()
+        return pods
+
+    return start
+
+
+@pytest.fixture(params=["memory", "process", DEPLOYMENT, STATEFULSET])
+def target(request: pytest.FixtureRequest, opened: Callable[[str], ReplicaTarget]) -> ReplicaTarget:
+    return opened(request.param)
+
+
+@pytest.fixture(params=["memory", "process", DEPLOYMENT])
+def naming_target(
+    request: pytest.FixtureRequest, opened: Callable[[str], ReplicaTarget]
+) -> ReplicaTarget:
+    """A target whose replicas have no places; those of a StatefulSet come back to theirs."""
+    return opened(request.param)
 
 
 def alive(target: ReplicaTarget) -> list[str]:
@@ -80,21 +110,35 @@ def test_added_replicas_are_there(target: ReplicaTarget) -> None:
     assert target.add(0) == ()
 
 
+def stop(target: ReplicaTarget, name: str, eventually: Eventually) -> None:
+    """Stop one, as the loop does: where the target says that it waits, it is asked again."""
+
+    def done() -> bool:
+        try:
+            target.stop(name)
+        except PeerError:
+            return False
+        return True
+
+    eventually(done)
+
+
 def test_stopped_replicas_go(target: ReplicaTarget, eventually: Eventually) -> None:
     """A stopped one ends, the others stay; stopping again, or a stranger, is no error."""
-    first, second = target.add(2)
-    target.stop(first)
-    target.stop(first)
-    target.stop("nobody")
-    eventually(lambda: alive(target) == [second])
+    target.add(2)
+    staying, going = sorted(target.replicas(), key=lambda i: (i.ordinal, i.name))
+    stop(target, going.name, eventually)
+    stop(target, going.name, eventually)
+    stop(target, "nobody", eventually)
+    eventually(lambda: alive(target) == [staying.name])
 
 
-def test_names_are_given_once(target: ReplicaTarget, eventually: Eventually) -> None:
+def test_names_are_given_once(naming_target: ReplicaTarget, eventually: Eventually) -> None:
     """A new replica never gets the name of one that is gone."""
-    (first,) = target.add(1)
-    target.stop(first)
-    eventually(lambda: not alive(target))
-    assert first not in target.add(3)
+    (first,) = naming_target.add(1)
+    stop(naming_target, first, eventually)
+    eventually(lambda: not alive(naming_target))
+    assert first not in naming_target.add(3)
 
 
 def test_advice_does_nothing() -> None:

@@ -1,0 +1,48 @@
+"""Each scaling as an Event on the workload, with its reasons: `kubectl describe` shows them."""
+
+import logging
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Final
+
+from trimtab.assignor.errors import PeerError
+from trimtab.sidecar.report import NOT_DONE, Report
+from trimtab.sidecar.targets.kube_api import KubeApi
+from trimtab.sidecar.verdict import Action
+
+log = logging.getLogger("trimtab.sidecar")
+
+REASONS: Final[Mapping[Action, str]] = {
+    Action.START: "ScaledOut",
+    Action.REPLACE: "Replaced",
+    Action.SURGE: "Replaced",
+    Action.DRAIN: "Draining",
+    Action.UNDRAIN: "Undrained",
+    Action.STOP: "ScaledIn",
+    Action.FOLLOW: "FollowedForeignScaling",
+    Action.PLACE: "Rebalanced",
+}
+"""What is worth an event."""
+
+
+class Events:
+    """Tells of scalings; one that cannot be told is logged."""
+
+    def __init__(self, api: KubeApi) -> None:
+        self._api = api
+        self._uid: str | None = None
+
+    def __call__(self, report: Report) -> None:
+        """Record an event of a scaling."""
+        reason = REASONS.get(report.verdict.action)
+        if reason is None:
+            return
+        at = datetime.fromtimestamp(report.time, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        try:
+            if self._uid is None:
+                self._uid = self._api.look().workload.uid
+            reasons = report.verdict.reasons
+            failed = reasons[-1].startswith(NOT_DONE)
+            self._api.tell(self._uid, reason, "; ".join(reasons), at, wrong=failed)
+        except PeerError as error:
+            log.warning("no event %s: %s", reason, error)

@@ -1,0 +1,66 @@
+"""Puts together what steers a workload: the connection, the target, the lease, the events."""
+
+import logging
+import os
+import re
+import socket
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Final
+
+from trimtab.assignor.clock import Clock
+from trimtab.sidecar.election import Alone, Leadership
+from trimtab.sidecar.errors import KubernetesAway
+from trimtab.sidecar.settings import Settings
+from trimtab.sidecar.targets.kube_api import KubeApi, Place, namespace
+from trimtab.sidecar.targets.kube_events import Events
+from trimtab.sidecar.targets.kube_lease import Election
+from trimtab.sidecar.targets.kube_values import Kind
+from trimtab.sidecar.targets.kubernetes import Kubernetes
+
+log = logging.getLogger("trimtab.sidecar")
+
+LONGEST_NAME: Final = 253
+
+
+@dataclass(frozen=True, slots=True)
+class Steering:
+    """What was put together."""
+
+    target: Kubernetes
+    leadership: Leadership
+    events: Events
+
+
+def connected(settings: Settings, clock: Clock, stack: ExitStack) -> Steering:
+    """Connect; `stack` takes it apart. Raises BadSetting, KubernetesRefuses.
+
+    A workload that is not there, or may not be looked at, is told at once; a server that is away is
+    waited for by the loop.
+    """
+    assert settings.workload is not None, "settings check that target=kubernetes has a workload"
+    kind, _, name = settings.workload.partition("/")
+    where = settings.namespace or namespace(settings.kubeconfig)
+    api = KubeApi(Place(Kind(kind), name, where, settings.kubeconfig), settings.timeout)
+    stack.callback(api.close)
+    target = Kubernetes(api, clock, contest=settings.foreign_scaling == "contest")
+    try:
+        target.replicas()
+    except KubernetesAway as error:
+        log.warning("%s", error)
+    return Steering(target, _elected(settings, api, clock, stack), Events(api))
+
+
+def _elected(settings: Settings, api: KubeApi, clock: Clock, stack: ExitStack) -> Leadership:
+    if not settings.elect:
+        return Alone()
+    me = f"{socket.gethostname()}_{os.getpid()}"
+    election = Election(api, lease_name(settings.group), me, clock)
+    election.start()
+    stack.callback(election.close)
+    return election
+
+
+def lease_name(group: str) -> str:
+    """Return the name of a group's lease: what Kubernetes allows of the group's."""
+    return f"trimtab-{re.sub(r'[^a-z0-9]+', '-', group.lower()).strip('-')}"[:LONGEST_NAME]

@@ -1,0 +1,310 @@
+"""The replica target `kubernetes` on a real API server and its controllers."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+import pytest
+
+from cluster.control_plane import ControlPlane
+from cluster.kubelet import Kubelet
+from cluster.workloads import NAMESPACE, Cluster
+from trimtab.assignor.errors import PeerError
+from trimtab.sidecar.errors import KubernetesAway, KubernetesRefuses, ScalingWaits
+from trimtab.sidecar.targets.kube_api import KubeApi
+from trimtab.sidecar.targets.kube_values import BEFORE, COST, PAUSE
+from trimtab.sidecar.targets.kubernetes import Kubernetes
+
+pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(240)]
+
+Open = Callable[..., Kubernetes]
+Make = Callable[..., str]
+
+RULES: list[dict[str, Any]] = [
+    {"apiGroups": ["apps"], "resources": ["deployments"], "verbs": ["get"]},
+    {"apiGroups": ["apps"], "resources": ["deployments/scale"], "verbs": ["update"]},
+    {"apiGroups": ["apps"], "resources": ["replicasets"], "verbs": ["list"]},
+    {"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "patch"]},
+]
+"""What the target may do at least; docs/sidecar.md has the whole role."""
+
+
+class Eventually(Protocol):
+    def __call__(self, condition: Callable[[], object], timeout: float = 30.0) -> None: ...
+
+
+def alive(target: Kubernetes) -> list[str]:
+    return [i.name for i in target.replicas() if i.alive]
+
+
+@pytest.fixture
+def ready(cluster: Cluster, workload: Make, eventually: Eventually) -> Make:
+    """Make a workload and wait until its pods are ready."""
+
+    def make(kind: str, replicas: int) -> str:
+        name = workload(kind, replicas)
+        eventually(lambda: len(cluster.ready(name)) == replicas)
+        return name
+
+    return make
+
+
+def test_the_drained_pods_go_and_no_others(
+    cluster: Cluster, ready: Make, steered: Open, eventually: Eventually
+) -> None:
+    """Of five pods, three that are stopped one after another go; the others have no mark of us."""
+    name = ready("deployment", 5)
+    target = steered("deployment", name=name)
+    going = alive(target)[1:4]
+    for pod in going:
+        target.stop(pod)
+        assert pod not in alive(target)
+    eventually(lambda: len(cluster.pods(name, ending=True)) == 2)
+    assert not set(going) & set(cluster.pods(name))
+    assert cluster.replicas("deployment", name) == 2
+    for pod in cluster.pods(name):
+        annotations = cluster.core.read_namespaced_pod(pod, NAMESPACE).metadata.annotations or {}
+        assert not {COST, BEFORE} & set(annotations)
+
+
+def test_a_cost_of_the_operators_is_put_back(
+    cluster: Cluster, ready: Make, steered: Open, plane: ControlPlane, eventually: Eventually
+) -> None:
+    """A pod that was marked and is needed after all has the deletion cost that it had before."""
+    name = ready("deployment", 2)
+    target = steered("deployment", name=name, patience=0.5)
+    kept = alive(target)[0]
+    body = {"metadata": {"annotations": {COST: "7"}}}
+    cluster.core.patch_namespaced_pod(kept, NAMESPACE, body)
+    plane.stop_managers()
+    try:
+        target.stop(kept)
+        assert kept not in alive(target)
+        assert target.add(1) == (kept,)
+        target.replicas()
+        target.add(0)
+    finally:
+        plane.start_managers()
+    assert cluster.replicas("deployment", name) == 2
+    annotations = cluster.core.read_namespaced_pod(kept, NAMESPACE).metadata.annotations
+    assert annotations.get(COST) == "7"
+    assert BEFORE not in annotations
+    eventually(lambda: kept in alive(target))
+
+
+def test_asked_twice_one_goes(
+    cluster: Cluster, ready: Make, steered: Open, plane: ControlPlane, eventually: Eventually
+) -> None:
+    """While the controllers are away a pod may be stopped again and again: one goes, that one."""
+    name = ready("deployment", 3)
+    target = steered("deployment", name=name, patience=0.5)
+    pods = alive(target)
+    plane.stop_managers()
+    try:
+        for _ in range(3):
+            target.stop(pods[1])
+        assert alive(target) == [pods[0], pods[2]]
+        again = steered("deployment", name=name, patience=0.5)
+        again.stop(pods[1])
+    finally:
+        plane.start_managers()
+    eventually(lambda: cluster.pods(name, ending=True) == [pods[0], pods[2]])
+    assert cluster.replicas("deployment", name) == 2
+
+
+def test_a_pod_that_is_not_ready_holds_the_others_back(
+    cluster: Cluster, ready: Make, steered: Open, kubelet: Kubelet, eventually: Eventually
+) -> None:
+    """Kubernetes would take it first, so nobody is stopped meanwhile, but for itself."""
+    name = ready("deployment", 3)
+    target = steered("deployment", name=name)
+    pods = alive(target)
+    kubelet.unready.add(pods[2])
+    eventually(lambda: cluster.ready(name) == pods[:2])
+    with pytest.raises(ScalingWaits, match=f"{pods[2]} is not ready"):
+        target.stop(pods[0])
+    assert cluster.replicas("deployment", name) == 3
+    target.stop(pods[2])
+    eventually(lambda: cluster.pods(name, ending=True) == pods[:2])
+
+
+def test_a_rollout_holds_scaling_in_back(
+    cluster: Cluster, ready: Make, steered: Open, kubelet: Kubelet, eventually: Eventually
+) -> None:
+    """While two versions run nobody is stopped."""
+    name = ready("deployment", 2)
+    target = steered("deployment", name=name)
+    first = alive(target)[0]
+    kubelet.asleep.set()
+    try:
+        body = {"spec": {"template": {"metadata": {"labels": {"version": "2"}}}}}
+        cluster.apps.patch_namespaced_deployment(name, NAMESPACE, body)
+        eventually(lambda: len(alive(target)) == 3)
+        with pytest.raises(ScalingWaits, match="a rollout is under way"):
+            target.stop(first)
+    finally:
+        kubelet.asleep.clear()
+    assert cluster.replicas("deployment", name) == 2
+
+
+def test_a_death_is_mended_once(
+    cluster: Cluster, ready: Make, steered: Open, eventually: Eventually
+) -> None:
+    """Kubernetes replaces a pod that died; asked for it as well, the count stays."""
+    name = ready("deployment", 2)
+    target = steered("deployment", name=name)
+    pods = alive(target)
+    cluster.core.delete_namespaced_pod(pods[0], NAMESPACE)
+    target.add(2 - len(alive(target)))
+    eventually(lambda: len(cluster.ready(name)) == 2)
+    assert cluster.replicas("deployment", name) == 2
+
+
+def test_somebody_was_quicker(
+    cluster: Cluster, ready: Make, steered: Open, eventually: Eventually
+) -> None:
+    """A change between look and scaling is answered with 409 and a fresh look; both are kept."""
+    name = ready("deployment", 2)
+
+    class Disturbed(KubeApi):
+        left = 2
+
+        def scale(self, replicas: int, version: str) -> None:
+            if self.left:
+                self.left -= 1
+                cluster.annotate("deployment", name, {"disturbed": str(self.left)})
+            super().scale(replicas, version)
+
+    target = steered("deployment", name=name, api=Disturbed)
+    pods = alive(target)
+    target.stop(pods[0])
+    eventually(lambda: cluster.pods(name, ending=True) == [pods[1]])
+    found = cluster.apps.read_namespaced_deployment(name, NAMESPACE)
+    assert found.metadata.annotations["disturbed"] == "0"
+    assert found.spec.replicas == 1
+
+
+@pytest.mark.parametrize(
+    ("resource", "verb"),
+    [(r["resources"][0], verb) for r in RULES for verb in r["verbs"]],
+)
+def test_a_missing_right_is_named(  # noqa: PLR0913 - fixtures
+    cluster: Cluster,
+    plane: ControlPlane,
+    ready: Make,
+    steered: Open,
+    tmp_path: Path,
+    *,
+    resource: str,
+    verb: str,
+) -> None:
+    """Each right is needed: without it the error says which verb on which resource is missing."""
+    name = ready("deployment", 2)
+    rules = [
+        {**r, "verbs": [v for v in r["verbs"] if (r["resources"][0], v) != (resource, verb)]}
+        for r in RULES
+    ]
+    account = f"{name}-{resource.replace('/', '-')}-{verb}"
+    config = tmp_path / "kubeconfig"
+    config.write_text(plane.config_for(cluster.account(account, [r for r in rules if r["verbs"]])))
+    target = steered("deployment", name=name, kubeconfig=config)
+    with pytest.raises(KubernetesRefuses, match=f"not allowed to {verb} {resource}") as refused:
+        target.stop(alive(target)[0])
+    assert "role" in str(refused.value)
+    assert cluster.replicas("deployment", name) == 2
+
+
+def test_the_least_role_does(
+    cluster: Cluster, plane: ControlPlane, ready: Make, steered: Open, tmp_path: Path
+) -> None:
+    """With these rights, and no others, pods are added and stopped."""
+    name = ready("deployment", 1)
+    config = tmp_path / "kubeconfig"
+    config.write_text(plane.config_for(cluster.account(name, RULES)))
+    target = steered("deployment", name=name, kubeconfig=config)
+    (kept,) = alive(target)
+    (added,) = target.add(1)
+    _stopped(target, kept)
+    assert alive(target) == [added]
+
+
+def _stopped(target: Kubernetes, pod: str) -> None:
+    while pod in alive(target):
+        try:
+            target.stop(pod)
+        except ScalingWaits:  # the new one is not ready yet
+            continue
+
+
+def test_the_api_server_goes_and_comes(
+    cluster: Cluster, plane: ControlPlane, ready: Make, steered: Open, eventually: Eventually
+) -> None:
+    """While it is away every call says so, and nothing was changed when it is back."""
+    name = ready("deployment", 3)
+    target = steered("deployment", name=name)
+    pods = alive(target)
+    plane.stop_api()
+    try:
+        for call in (target.replicas, lambda: target.add(1), lambda: target.stop(pods[0])):
+            with pytest.raises(KubernetesAway, match="did not answer"):
+                call()
+    finally:
+        plane.start_api()
+    assert cluster.replicas("deployment", name) == 3
+    target.stop(pods[0])
+    eventually(lambda: cluster.pods(name, ending=True) == pods[1:], 60)
+
+
+def test_others_are_seen_to_scale(cluster: Cluster, ready: Make, steered: Open) -> None:
+    """Who set the count last is known, ours from theirs, whoever asks and whenever."""
+    name = ready("deployment", 1)
+    target = steered("deployment", name=name)
+    target.replicas()
+    target.add(1)
+    target.replicas()
+    asked = target.outside().asked
+    assert asked is not None
+    assert (asked.count, asked.ours) == (2, True)
+    cluster.scale("deployment", name, 3)
+    again = steered("deployment", name=name)
+    again.replicas()
+    asked = again.outside().asked
+    assert asked is not None
+    assert (asked.count, asked.by, asked.ours) == (3, "a-person", False)
+
+
+def test_annotations_pause(cluster: Cluster, ready: Make, steered: Open) -> None:
+    """The annotation on the workload is handed over; one that is not understood pauses all."""
+    name = ready("deployment", 1)
+    target = steered("deployment", name=name)
+    for given, meant in (("in", "in"), ("Out", "out"), ("true", "all"), ("nonsense", "all")):
+        cluster.annotate("deployment", name, {PAUSE: given})
+        target.replicas()
+        assert target.outside().pause == meant
+    assert "nonsense" in target.outside().trouble[0]
+    cluster.annotate("deployment", name, {PAUSE: None})
+    target.replicas()
+    assert target.outside().pause == ""
+
+
+def test_a_missing_workload_is_named(steered: Open) -> None:
+    """A workload that is not there is an error that names it and its namespace."""
+    target = steered("deployment", name="nobody")
+    with pytest.raises(KubernetesRefuses, match="deployment nobody is not in namespace default"):
+        target.replicas()
+
+
+def test_the_last_of_a_statefulset_goes_first(
+    cluster: Cluster, ready: Make, steered: Open, eventually: Eventually
+) -> None:
+    """Only the highest ordinal can be stopped; who comes back has the name that it had."""
+    name = ready("statefulset", 3)
+    target = steered("statefulset", name=name)
+    assert [i.ordinal for i in target.replicas()] == [0, 1, 2]
+    with pytest.raises(PeerError, match=f"{name}-0 cannot go before {name}-2"):
+        target.stop(f"{name}-0")
+    target.stop(f"{name}-2")
+    eventually(lambda: cluster.pods(name, ending=True) == [f"{name}-0", f"{name}-1"])
+    assert cluster.replicas("statefulset", name) == 2
+    target.replicas()
+    assert target.add(1) == (f"{name}-2",)
