@@ -16,6 +16,9 @@ from trimtab.sidecar.settings import Settings
 from trimtab.sidecar.speeds import Drain, Meter, Readings, Window, needed
 from trimtab.sidecar.swings import Swings
 
+SAMPLES: Final = 12
+"""Readings of the commits that are kept over the window of consumption."""
+
 REMEMBERED: Final = 60.0
 """Seconds for which a topic that the group has read belongs to it although nobody reads it now."""
 
@@ -55,7 +58,7 @@ class Monitor:
         self._brokers = Brokers(settings.client, settings.group, settings.timeout, clock)
         window = Window(settings.window, settings.window / 2)
         by_size = settings.source == "log-dirs"
-        commits = Window(settings.effect, settings.effect / 2)
+        commits = Window(settings.effect, settings.effect / 2, grain=settings.effect / SAMPLES)
         self._meter = Meter(
             window,
             growth=window if by_size else None,

@@ -78,7 +78,7 @@ def rest(turn: Turn) -> Step | None:
     last = turn.at.draining
     if turn.plan.replicas or turn.at.active or not last or turn.sizing.wanted:
         return None
-    if turn.at.policy.advisory or not idle(turn.at.seen):
+    if not idle(turn.at.seen):
         return Step(Action.HOLD, ("it is not known whether there is something to read",))
     return Step(Action.STOP, (f"nothing is to be read, {' and '.join(last)} may end",), stop=last)
 

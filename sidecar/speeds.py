@@ -36,15 +36,22 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The readings of the last `length` seconds; `least` is the shortest run that gives a speed."""
+    """The readings of the last `length` seconds; `least` is the shortest run that gives a speed.
+
+    A reading less than `grain` seconds after the one before it goes when the next one comes: a long
+    window of thousands of partitions stays small.
+    """
 
     length: float
     least: float
     samples: tuple[Sample, ...] = ()
+    grain: float = 0.0
 
     def add(self, sample: Sample) -> "Window":
         """Return the window with this reading at its end, without those that are too old."""
-        kept = (s for s in self.samples if s.time >= sample.time - self.length)
+        kept = [s for s in self.samples if s.time >= sample.time - self.length]
+        if len(kept) > 1 and kept[-1].time - kept[-2].time < self.grain:
+            kept.pop()
         return replace(self, samples=(*kept, sample))
 
     def rates(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, float | None]:

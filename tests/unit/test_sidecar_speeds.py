@@ -55,6 +55,16 @@ def test_window_slides() -> None:
     assert window(*readings).rates([A])[A] == 100.0
 
 
+def test_a_window_with_a_grain_stays_small() -> None:
+    """Of readings each second one in ten is kept besides the newest, and the rate is the same."""
+    filled = Window(120, 60, grain=10)
+    for second in range(300):
+        filled = filled.add(Sample(float(second), {A: 7 * second}))
+        assert filled.samples[-1].time == second
+    assert len(filled.samples) <= 14
+    assert filled.rates([A]) == {A: 7.0}
+
+
 @given(
     st.lists(st.integers(0, 1000), min_size=2, max_size=40),
     st.integers(1, 50),
