@@ -43,7 +43,9 @@ StabiliseOut: TypeAlias = Annotated[
 StabiliseIn: TypeAlias = Annotated[
     str | None, typer.Option(help='Less must do for so long; "300 s".')
 ]
-Target: TypeAlias = Annotated[str | None, typer.Option(help="none (default), process or kubernetes.")]
+Target: TypeAlias = Annotated[
+    str | None, typer.Option(help="none (default), process or kubernetes.")
+]
 WorkerConfig: TypeAlias = Annotated[
     Path | None, typer.Option(help="Settings of `trimtab ingest`, for target process.")
 ]
