@@ -451,7 +451,9 @@ def kill(world: Simulated, number: int) -> None:
         world.target.kill(alive[number % len(alive)])
 
 
-def happens(world: Simulated, loop: Loop, event: tuple[str, int, int]) -> Loop:
+def happens(
+    world: Simulated, loop: Loop, event: tuple[str, int, int], more: Mapping[str, Any]
+) -> Loop:
     kind, number, value = event
     if kind == "load":
         world.speeds[PARTITIONS[number]] = float(value)
@@ -465,13 +467,13 @@ def happens(world: Simulated, loop: Loop, event: tuple[str, int, int]) -> Loop:
         setattr(world, kind, not getattr(world, kind))
     elif kind == "time":
         turns(world, loop, number)
-    return start(world) if kind == "restart" else loop
+    return start(world, **more) if kind == "restart" else loop
 
 
-def check(world: Simulated, before: Mapping[str, Any], action: Action) -> None:
+def check(world: Simulated, before: Mapping[str, Any], action: Action, least: int) -> None:
     assert not world.broken
     for plan in world.published:
-        assert 1 <= plan.replicas <= 5
+        assert least <= plan.replicas <= 5
     epochs = [plan.epoch for plan in world.published]
     assert epochs == sorted(epochs)
     assert all(b - a <= 1 for a, b in pairwise(epochs))
@@ -484,13 +486,28 @@ def check(world: Simulated, before: Mapping[str, Any], action: Action) -> None:
 @given(st.lists(EVENTS, max_size=40))
 def test_whatever_happens(events: list[tuple[str, int, int]]) -> None:
     """Limits hold, blindness holds, no owner is stopped, epochs grow by one; then calm returns."""
+    go_through(events)
+
+
+@effort(deadline=None, max_examples=30)
+@given(st.lists(EVENTS, max_size=40))
+def test_whatever_happens_where_none_need_run(events: list[tuple[str, int, int]]) -> None:
+    """The same holds with a minimum of 0, and nobody is stopped who owns what is written to."""
+    steps = [
+        {"type": "percent", "value": 100, "period": 6},
+        {"type": "pods", "value": 1, "period": 4},
+    ]
+    go_through(events, min=0, topics="t", idle_after=10, step_out=steps)
+
+
+def go_through(events: list[tuple[str, int, int]], **more: Any) -> None:
     world = Simulated(Clock())
-    loop = start(world)
+    loop = start(world, **more)
     for event in events:
-        loop = happens(world, loop, event)
+        loop = happens(world, loop, event, more)
         before = {"away": world.away, "published": list(world.published)}
         action = loop.turn().action
-        check(world, before, action)
+        check(world, before, action, more.get("min", 1))
         world.tick()
     world.away = world.deaf = False
     world.speeds = {p: 10.0 if s is None else s for p, s in world.speeds.items()}
@@ -501,7 +518,7 @@ def test_whatever_happens(events: list[tuple[str, int, int]]) -> None:
     assert len([i for i in world.target.replicas() if i.alive]) == plan.replicas
     assert set(world.owners) == set(PARTITIONS)
     epoch = plan.epoch
-    turns(world, start(world), 20)
+    turns(world, start(world, **more), 20)
     assert world.published[-1].epoch == epoch
 
 
