@@ -33,7 +33,8 @@ def scale_out(turn: Turn) -> Step | None:
         waits = _paced(rules.select, "step-out")
     if waits is not None:
         return Step(Action.HOLD, (f"{wanted} are wanted", waits))
-    reasons = (f"{planned} -> {count}: {_demand(turn)}",)
+    why = _demand(turn) if planned else "there is something to read"
+    reasons = (f"{planned} -> {count}: {why}",)
     plan = replace(turn.plan, replicas=count, time=turn.now, reasons=reasons)
     add = max(0, count - len(turn.at.active))
     return Step(Action.START, reasons, plan, add=add, expected=turn.sizing.expected)

@@ -152,6 +152,11 @@ class Bench:
         found = re.search(r'verdicts_total{action="hold"[^}]*} (\d+)', self.page("/metrics"))
         return int(found[1]) if found else 0
 
+    def learned(self) -> float | None:
+        """Return the first capacity that was learned, in bytes/s."""
+        found = re.search(r"learned_capacity_bytes_per_second{[^}]*} (\S+)", self.page("/metrics"))
+        return float(found[1]) if found else None
+
     def close(self) -> None:
         self.flow.stop()
         self.monitor.close()
@@ -225,6 +230,31 @@ def test_a_killed_worker_is_replaced(bench: Bench, eventually: Eventually) -> No
     os.kill(pid, signal.SIGKILL)
     eventually(lambda: bench.pids() and name not in bench.pids(), 15)
     eventually(bench.settled, 60)
+
+
+def test_to_zero_and_back_with_the_first_record(bench: Bench, eventually: Eventually) -> None:
+    """With a minimum of 0 the last worker ends when all is read, and comes back for a record."""
+    bench.flow.rate = 0.3 * CAPACITY
+    bench.start("--min", "0", "--set", "idle-after=4 s")
+    eventually(lambda: bench.state.exists() and bench.pids() and bench.settled(), 60)
+    bench.flow.rate = 0.0
+    eventually(lambda: not bench.pids() and bench.plan().draining == (), 90)
+    assert bench.plan().replicas == 0
+    assert bench.monitor.measure().group.state is GroupState.EMPTY
+    bench.flow.rate = 0.1 * CAPACITY
+    eventually(lambda: bench.pids() and bench.settled(), 60)
+
+
+def test_a_capacity_is_learned_from_a_worker_that_is_behind(
+    bench: Bench, eventually: Eventually
+) -> None:
+    """What a throttled worker sustains is found out, and published where it differs enough."""
+    bench.flow.rate = 3 * CAPACITY
+    flags = ("--max", "1", "--capacity", "160 kB/s", "--set", "learn-capacity=true")
+    bench.start(*flags, "--set", "effect-window=8 s")
+    eventually(lambda: (bench.state / "web").exists() and bench.learned() is not None, 90)
+    assert bench.learned() == pytest.approx(CAPACITY, rel=0.3)
+    eventually(lambda: bench.plan().capacities, 60)
 
 
 def test_dry_run_starts_and_publishes_nothing(bench: Bench, eventually: Eventually) -> None:
