@@ -6,7 +6,7 @@
    steps in that time do not count, but what they bring does.
 3. Growing helped if the group is no longer behind, or if it consumes more by at least a tenth of
    what the added consumers would bring were they as good as those before.
-4. Where it did not help, nothing is added until a stated time; then one more step is tried. Limits
+4. Where it did not help, nothing is added until a stated time; then growing is tried again. Limits
    stand above this: a minimum is brought about.
 5. What is not known proves nothing: then growing goes on, and after some windows the growth is
    forgotten. A window of 0 never looks.

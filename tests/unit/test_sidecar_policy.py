@@ -376,6 +376,39 @@ def test_growth_by_little_is_not_judged_before_there_is_more() -> None:
     assert late.growth is None
 
 
+def counts(sink: float, turns: int, policy: ScalePolicy) -> list[int]:
+    """Replicas by turn, ten seconds each, of a group whose sink takes no more than so much.
+
+    Twelve partitions, 25 B/s each, are shared out evenly; the group begins with two consumers.
+    """
+    plan, memory, waiting, found = PLAN, CALM, 0.0, list[int]()
+    for turn in range(turns):
+        names, now = [f"w{n}" for n in range(plan.replicas)], NOW + 10 * turn
+        total = min(sink, 100.0 * len(names))
+        waiting = max(0.0, waiting + 10 * (300 - total))
+        reads = {w: dict.fromkeys(range(n, 12, len(names)), 25.0) for n, w in enumerate(names)}
+        each = range(12)
+        world = World(
+            reads, dict.fromkeys(each, waiting / 12), dict.fromkeys(each, total / 12), plan
+        )
+        seen = world.seen()
+        verdict, memory = decide(seen, policy, memory, now, "g")
+        memory = done(verdict, seen, memory, now)
+        plan = replace(verdict.plan or plan, draining=())
+        found.append(plan.replicas)
+    return found
+
+
+def test_a_slow_sink_does_not_drive_replicas_to_the_maximum() -> None:
+    """Growing stops after the steps of one window, is tried again, and goes on where it helps."""
+    policy = replace(POLICY, most=12, out=Rules((Pace(1),)), effect_retry=600)
+    slow = counts(150.0, 100, policy)
+    assert slow[20] == slow[70] <= 6
+    assert slow[70] < slow[99] < 12
+    assert counts(150.0, 60, replace(policy, effect_window=0))[-1] == 12
+    assert set(counts(1200.0, 30, policy)) == {3}
+
+
 LEARN = replace(POLICY, learn=Bounds(0.5, 2.0))
 ALL = frozenset(TopicPartition("t", n) for n in range(3))
 
