@@ -11,6 +11,7 @@ import json
 import os
 import signal
 import subprocess
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from threading import Event, Thread
@@ -33,9 +34,11 @@ class Kubelet:
     def __init__(self, kubeconfig: Path, logs: Path) -> None:
         self.unready: set[str] = set()
         self.asleep = Event()  # while set, nothing is done
+        self.deleting: Callable[[str], None] | None = None  # told of a pod before it is told itself
         self._logs = logs
         self._core = client.CoreV1Api(config.new_client_from_config(str(kubeconfig)))
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._alive: tuple[str, ...] = ()
         self._told: dict[str, float] = {}  # when a process was told to end
         self._stop = Event()
         self._thread = Thread(target=self._work, name="kubelet", daemon=True)
@@ -62,6 +65,10 @@ class Kubelet:
         file = self._logs / f"{pod}.log"
         return file.read_text() if file.exists() else ""
 
+    def alive(self, workload: str) -> list[str]:
+        """Return the pods of a workload that nobody had deleted when we looked last."""
+        return [name for name in self._alive if name.startswith(f"{workload}-")]
+
     def _work(self) -> None:
         while not self._stop.wait(TICK):
             if not self.asleep.is_set():
@@ -71,6 +78,8 @@ class Kubelet:
     def _look(self) -> None:
         answer = self._core.list_pod_for_all_namespaces(_preload_content=False)
         pods = json.loads(answer.data)["items"]
+        metadata = [pod["metadata"] for pod in pods]
+        self._alive = tuple(m["name"] for m in metadata if not m.get("deletionTimestamp"))
         for pod in pods:
             try:
                 self._tend(pod)
@@ -159,6 +168,8 @@ class Kubelet:
             return True
         patience = float(pod["metadata"].get("deletionGracePeriodSeconds") or 0)
         if uid not in self._told:
+            if self.deleting is not None:
+                self.deleting(pod["metadata"]["name"])
             self._told[uid] = monotonic()
             process.send_signal(signal.SIGTERM)
         elif monotonic() - self._told[uid] > patience:

@@ -21,6 +21,7 @@ class Traffic:
     def __init__(self, bootstrap: str, topic: str, partitions: int, rng: random.Random) -> None:
         self.acknowledged: defaultdict[int, dict[int, int]] = defaultdict(dict)
         self.faults: list[str] = []
+        self.rate: float | None = None  # records/s; none: one that changes by chance
         self._topic = topic
         self._partitions = partitions
         self._rng = rng
@@ -51,7 +52,9 @@ class Traffic:
         rate, changed, last, owed = RATES[0], monotonic(), monotonic(), 0.0
         while not self._stop.wait(TICK):
             now = monotonic()
-            if now - changed > SWING:
+            if self.rate is not None:
+                rate = self.rate
+            elif now - changed > SWING:
                 rate, changed = self._rng.choice(RATES), now
             owed, last = min(owed + (now - last) * rate, 2 * rate), now
             while owed >= 1:

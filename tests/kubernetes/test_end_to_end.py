@@ -1,0 +1,203 @@
+"""The whole: a broker, a lake, a control plane, a sidecar, and a real consumer in every pod."""
+
+import json
+import math
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from threading import Event, Thread
+from time import monotonic
+from typing import Any, Final, Protocol
+
+import pytest
+import yaml
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+from cluster.control_plane import ControlPlane
+from cluster.kubelet import Kubelet
+from cluster.workloads import Cluster
+from faults import settings as fire
+from faults.check import check
+from faults.tables import Iceberg
+from faults.traffic import Traffic
+from trimtab.assignor.clock import SystemClock
+from trimtab.sidecar.monitor import Monitor
+from trimtab.sidecar.observation import GroupState
+from trimtab.sidecar.settings import load
+
+pytestmark = [pytest.mark.kubernetes, pytest.mark.broker, pytest.mark.timeout(900)]
+
+PARTITIONS: Final = 6
+ROOM: Final = 40_000.0 * 0.9  # bytes/s of a consumer that may be filled
+RECORD: Final = 180.0  # bytes, about
+PATIENCE: Final = 240.0
+
+
+class Eventually(Protocol):
+    def __call__(self, condition: Callable[[], object], timeout: float = 30.0) -> None: ...
+
+
+class Scene:
+    """Everything that runs, and what is noted of it on the way."""
+
+    def __init__(self, bootstrap: str, group: str, topic: str, folder: Path) -> None:
+        self.folder = folder
+        self.topic = topic
+        self.ingest = folder / "ingest.yaml"
+        self.sidecar = folder / "sidecar.yaml"
+        (folder / "tmp").mkdir()
+        (folder / "lake").mkdir()
+        self.bootstrap = bootstrap
+        body = fire.ingest(bootstrap, folder, "iceberg")
+        self.ingest.write_text(yaml.safe_dump({**body, "group.id": group, "topics": [topic]}))
+        self.settings = {**fire.sidecar(bootstrap), "group": group, "min": 1, "max": 4}
+        self.settings |= {"topics": topic, "drain-target": "30 s", "state": str(folder / "state")}
+        self.owners = Monitor(load(None, {**self.settings, "target": "none"}), SystemClock())
+        self.traffic = Traffic(bootstrap, topic, PARTITIONS, random.Random(1))  # noqa: S311 - repeatable
+        self.deleted: list[str] = []
+        self.owning: list[str] = []
+        self.samples: list[tuple[float, int, int]] = []  # seconds, pods, least that would do
+        self.process: subprocess.Popen[bytes] | None = None
+        self._stop = Event()
+
+    def container(self) -> dict[str, Any]:
+        """A pod's container: it tells its own name to the group."""
+        name = {"valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}
+        command = [sys.executable, "-m", "trimtab.cli", "ingest", "--config", str(self.ingest)]
+        return {
+            "env": [{"name": "POD_NAME", **name}],
+            "command": [*command, "--instance", "$(POD_NAME)"],
+        }
+
+    def noted(self, pod: str) -> None:
+        """Note whether a pod that was just deleted, and knows nothing of it yet, reads."""
+        owned = [r.owned for r in self.owners.group().readers if r.instance == pod]
+        self.deleted.append(pod)
+        if any(owned):
+            self.owning.append(pod)
+
+    def steer(self, workload: str, kubeconfig: Path) -> None:
+        """Start the sidecar, or start it again."""
+        more = {"target": "kubernetes", "workload": workload, "kubeconfig": str(kubeconfig)}
+        self.sidecar.write_text(yaml.safe_dump({**self.settings, **more}))
+        command = [sys.executable, "-m", "trimtab.cli", "sidecar", "-c", str(self.sidecar)]
+        with (self.folder / "sidecar.log").open("ab") as log:
+            self.process = subprocess.Popen(command, stdout=log, stderr=log)
+
+    def kill(self) -> None:
+        assert self.process is not None
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait(30)
+
+    def settled(self, pods: list[str]) -> bool:
+        """Tell whether every partition is read, by exactly these pods."""
+        group = self.owners.group()
+        owned = [p for r in group.readers for p in r.owned]
+        return (
+            group.state is GroupState.STABLE
+            and len(owned) == PARTITIONS
+            and sorted(r.instance for r in group.readers) == pods
+        )
+
+    def watch(self, count: Callable[[], int]) -> Thread:
+        """Note twice a second how many pods there are and how many would do."""
+
+        def run() -> None:
+            begun = monotonic()
+            while not self._stop.wait(0.5):
+                rate = (self.traffic.rate or 0.0) * RECORD
+                needed = max(1, math.ceil(rate / ROOM))
+                self.samples.append((monotonic() - begun, count(), needed))
+
+        thread = Thread(target=run, name="watch")
+        thread.start()
+        return thread
+
+    def close(self) -> None:
+        self._stop.set()
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+        self.traffic.end()
+        self.owners.close()
+
+
+@pytest.fixture
+def scene(
+    bootstrap: str, group: str, topic: Callable[..., str], tmp_path: Path, kubelet: Kubelet
+) -> Iterator[Scene]:
+    made = Scene(bootstrap, group, topic(partitions=PARTITIONS), tmp_path)
+    kubelet.deleting = made.noted
+    yield made
+    kubelet.deleting = None
+    made.close()
+
+
+def test_load_comes_and_goes(  # noqa: PLR0913 - fixtures
+    scene: Scene,
+    cluster: Cluster,
+    plane: ControlPlane,
+    kubelet: Kubelet,
+    workload: Callable[..., str],
+    eventually: Eventually,
+    *,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Pods come and go with the load, sidecar and API server die on the way, each record is once.
+
+    No pod is deleted while it owns a partition.
+    """
+    begun = monotonic()
+    name = workload("deployment", 1, **scene.container())
+    scene.traffic.rate = 2.4 * ROOM / RECORD
+    scene.steer(f"deployment/{name}", plane.kubeconfig)
+    watching = scene.watch(lambda: len(kubelet.alive(name)))
+    eventually(lambda: len(cluster.pods(name)) >= 3, PATIENCE)
+    scene.kill()
+    plane.stop_api()
+    scene.steer(f"deployment/{name}", plane.kubeconfig)
+    plane.start_api()
+    eventually(lambda: scene.settled(cluster.ready(name)), PATIENCE)
+    scene.traffic.rate = 0.4 * ROOM / RECORD
+    eventually(lambda: cluster.replicas("deployment", name) == 1, PATIENCE)
+    eventually(lambda: scene.settled(cluster.ready(name)), PATIENCE)
+    scene.traffic.end()
+    result = finished(scene, eventually)
+    scene._stop.set()
+    watching.join()
+    near = [abs(pods - needed) <= 1 for _, pods, needed in scene.samples]
+    result["within_one"] = round(sum(near) / max(1, len(near)), 3)
+    result["events"] = sorted({reason for reason, _ in cluster.events(name)})
+    result["seconds"] = round(monotonic() - begun)
+    with capsys.disabled():
+        print(f"\nRESULT {json.dumps(result)}")  # noqa: T201 - what a reader looks for
+    assert (result["lost"], result["duplicated"], result["wrong"]) == (0, 0, 0)
+    assert scene.owning == []
+    assert len(scene.deleted) >= 2
+    assert {"Draining", "ScaledIn", "ScaledOut"} <= set(result["events"])
+
+
+def finished(scene: Scene, eventually: Eventually) -> dict[str, Any]:
+    """Wait until the table holds what the broker holds; compare them record by record."""
+    admin = AdminClient({"bootstrap.servers": scene.bootstrap})
+    asked = {TopicPartition(scene.topic, p): OffsetSpec.latest() for p in range(PARTITIONS)}
+    answers = admin.list_offsets(asked)
+    ends = {p.partition: int(a.result(30).offset) for p, a in answers.items()}
+    tables, table = Iceberg(scene.folder / "lake"), fire.table(scene.topic)
+    eventually(lambda: tables.count(table) >= sum(ends.values()), PATIENCE)
+    found = check(scene.topic, scene.traffic.acknowledged, ends, tables.rows(table), ())
+    return {
+        "lost": found.lost,
+        "duplicated": found.duplicated,
+        "wrong": found.wrong,
+        "pods_deleted_while_owning": len(scene.owning),
+        "records": found.records,
+        "pods_deleted": len(scene.deleted),
+        "most_pods": max(pods for _, pods, _ in scene.samples),
+        "sidecar_killed": 1,
+        "api_server_restarted": 1,
+    }
