@@ -46,7 +46,7 @@ class Election:
             try:
                 self._write("")
             except (PeerError, Changed) as error:
-                log.info("the lease %s was not given up: %s", self._lease, error)
+                log.warning("the lease %s was not given up: %s", self._lease, error)
 
     def leads(self) -> bool:
         """Tell whether this sidecar may act, now."""
@@ -89,7 +89,7 @@ class Election:
         before: dict[str, Any] = {} if self._body is None else self._body["spec"]
         changes = int(before.get("leaseTransitions") or 0)
         spec: dict[str, Any] = {
-            "holderIdentity": holder,
+            "holderIdentity": holder or None,  # an empty one is refused
             "leaseDurationSeconds": int(LEASE),
             "renewTime": now,
             "acquireTime": before.get("acquireTime", now),
@@ -98,9 +98,11 @@ class Election:
         if holder and before.get("holderIdentity") != holder:
             spec |= {"acquireTime": now, "leaseTransitions": changes + 1}
         if self._body is None:
-            return self._api.make_lease({"metadata": {"name": self._lease}, "spec": spec})
-        self._body = self._api.put_lease(self._lease, {**self._body, "spec": spec})
-        return self._body
+            made = self._api.make_lease({"metadata": {"name": self._lease}, "spec": spec})
+        else:
+            made = self._api.put_lease(self._lease, {**self._body, "spec": spec})
+        self._body = made
+        return made
 
     def _say(self) -> None:
         leads = self.leads()
