@@ -30,6 +30,8 @@ _DEFAULTS: Final[dict[str, Any]] = {
     "enable.auto.commit": True,
     "enable.auto.offset.store": True,
     "auto.commit.interval.ms": 5_000,
+    # librdkafka's second, once its queue is full, starves whoever takes much at a time
+    "fetch.queue.backoff.ms": 20,
 }
 
 

@@ -134,7 +134,8 @@ class LakeWriter:
             self._take(partition, run, now)
         self._turn()
         while self._batches.full and self._flight is not None:
-            self._consumer.consume(0, SLICE)
+            self._flight.wait(SLICE)
+            self._consumer.consume(0, 0)
             self._turn()
 
     def flush(self) -> None:
