@@ -194,6 +194,8 @@ class DeltaTable:
         try:
             text = self._marks(self._snapshot())
         except jvm.JvmError as error:
+            if _dropped(error):
+                return Sight(Marks(), "")
             raise jvm.translate(error, f"table {self.name}") from error
         return Sight(Marks.decode(text, self.name) if text else Marks(), text)
 
@@ -211,6 +213,8 @@ class DeltaTable:
         try:
             return any(_attempt(self._head(path)) == attempt for path in self._commits(self._first))
         except jvm.JvmError as error:
+            if _dropped(error):
+                return False
             raise jvm.translate(error, f"table {self.name}") from error
 
     def evolve(self, frame: Frame) -> None:
@@ -372,6 +376,11 @@ class DeltaTable:
 
     def _head(self, path: Any) -> str:
         return str(self._log.store().read(path, self._log.newDeltaHadoopConf()).head())
+
+
+def _dropped(error: BaseException) -> bool:
+    """Whether the error says that the table's folder is gone: then it holds nothing."""
+    return any("_delta_log does not exist" in message for _, message in jvm.causes(error))
 
 
 def app_id(group: str, where: TopicPartition) -> str:

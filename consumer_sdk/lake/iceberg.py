@@ -276,8 +276,9 @@ class IcebergTable:
         return str(given or "")
 
     def _ancestors(self) -> Iterator[Any]:
-        """Walk from the current snapshot to the oldest one that is kept."""
-        snapshot = self.table.currentSnapshot()
+        """Walk from the newest snapshot to the oldest that is kept; a dropped table has none."""
+        known = self.table.operations().current()
+        snapshot = None if known is None else self.table.currentSnapshot()
         while snapshot is not None:
             yield snapshot
             parent = snapshot.parentId()
