@@ -15,6 +15,7 @@ All of it runs on the application's thread, between two fetches.
 """
 
 import logging
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -42,6 +43,9 @@ REPORTED: Final = {SETTING: "error"}
 
 TIMEOUT: Final = 5.0
 """Seconds that the question for a log's beginning and end may take."""
+
+KEPT: Final = 100_000
+"""Resets that are kept for an application that never asks for them."""
 
 _BEGIN: Final = {
     **dict.fromkeys(("smallest", "earliest", "beginning"), OFFSET_BEGINNING),
@@ -99,11 +103,12 @@ class Resets:
             raise InvalidSetting(f"{SETTING}={policy!r}: write earliest, latest or error")
         self.begin = _BEGIN[policy]
         self._data = data
-        self._told: list[Reset] = []
+        self._told: deque[Reset] = deque(maxlen=KEPT)
 
     def take(self) -> list[Reset]:
         """Return what was reset since the last call."""
-        told, self._told = self._told, []
+        told = list(self._told)
+        self._told.clear()
         return told
 
     def settle(self, messages: list[Message]) -> list[Message]:
