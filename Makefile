@@ -56,7 +56,7 @@ faults: .venv/.dev ## faults on real parts, N of them as SEED says; every record
 	@PYTHONPATH=tests $(BIN)/python -m faults --faults $(N) --seed $(SEED) --format $(FORMAT)
 
 simulate-faults: .venv/.dev ## N simulated histories with faults, from SEED on; N=1 tells one step by step
-	@PYTHONPATH=tests $(BIN)/python -m simulation --histories $(N) --seed $(SEED)
+	@PYTHONPATH=tests $(BIN)/python -m simulation --histories $(N) --seed $(SEED) $(if $(JOBS),--jobs $(JOBS))
 
 bench-bounce: .venv/.dev ## rolling bounce: what partitions wait, beside Java's consumer; three runs, 13 minutes
 	@$(BIN)/python benchmarks/bench_bounce.py --runs 3 --plot docs/bench-bounce.png
