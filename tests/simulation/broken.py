@@ -1,5 +1,7 @@
 """Rules of our code, broken on purpose: the simulation is worth what it finds of them."""
 
+# pyright: reportPrivateUsage=false
+# what is broken here are private parts
 from collections.abc import Callable, Generator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
@@ -36,7 +38,11 @@ def commits_without_a_generation() -> AbstractContextManager[Any]:
         coordinator = consumer._coordinator
         wanted = {partition: (at.offset, at.metadata) for partition, at in offsets.items()}
         member = coordinator._generation.member_id
-        coordinator._ask(lambda respond: coordinator._at.group.store(member, wanted, respond))
+
+        def store(respond: Any) -> None:
+            coordinator._at.group.store(member, wanted, respond)
+
+        coordinator._ask(store)
 
     return mock.patch.object(hooks, "_commit", commit)
 

@@ -79,7 +79,7 @@ class Checks:
                 )
         self._gaps(content, snapshot)
         for partition, mark in after.items():
-            start = before.get(partition, self._begin(content, snapshot, partition))
+            start = max(before.get(partition, 0), self._begin(content, snapshot, partition))
             self._complete(content, snapshot.gaps, partition, start, mark)
 
     def missing(self, content: Content, staged: Staged) -> None:
@@ -95,7 +95,10 @@ class Checks:
             self.fail(f"{content.name}: {row.partition} offset {row.offset} is another record")
 
     def _begin(self, content: Content, snapshot: Snapshot, partition: TopicPartition) -> int:
-        """Return where the group began to read a partition: nothing before that is its own."""
+        """Return where the group began to read a partition: nothing before that is its own.
+
+        The topic's own table says so, also where another one was first, and retention after it.
+        """
         if content.name != self.table or partition in self.begins:
             return self.begins.get(partition, self.log.lows[partition])
         found = (row.offset for row in snapshot.rows if row.partition == partition)

@@ -42,7 +42,7 @@ class Hub:
         self._count = 0
         self._stopped = False
         self.processes: list[Process] = []
-        self._main = getcurrent()
+        self.main = getcurrent()
 
     def at(self, seconds: float, action: Callable[[], object]) -> None:
         """Do something so many seconds from now."""
@@ -77,7 +77,7 @@ class Hub:
         assert isinstance(me, _Green), "only a simulated thread can wait"
         if not me.process.alive:
             raise Killed
-        value = self._main.switch()
+        value = self.main.switch()
         if not me.process.alive:
             raise Killed
         return value
@@ -87,14 +87,14 @@ class Hub:
         if ticket.used:
             return
         ticket.used = True
-        self._wake(ticket.green, value)
+        self.wake(ticket.green, value)
 
-    def _wake(self, green: "_Green", value: object) -> None:
+    def wake(self, green: "_Green", value: object) -> None:
         process = green.process
         if not process.alive:
             return
         if process.thaws > self.now:
-            self.at(process.thaws - self.now, lambda: self._wake(green, value))
+            self.at(process.thaws - self.now, lambda: self.wake(green, value))
             return
         green.switch(value)
 
@@ -152,10 +152,10 @@ class Process:
                 if main:
                     self.end(None)
 
-        green = _Green(body, parent=self.hub._main)
+        green = _Green(body, parent=self.hub.main)
         green.process = self
         self._greens.append(green)
-        self.hub.at(0.0, lambda: self.hub._wake(green, None))
+        self.hub.at(0.0, lambda: self.hub.wake(green, None))
         return green
 
     def end(self, error: BaseException | None = None) -> None:

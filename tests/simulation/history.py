@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Final
 
-from simulation import green, sidecar
+from simulation import green
+from simulation import sidecar as sidecars
 from simulation.broker import Group, Log, Watchers
 from simulation.checks import Checks
 from simulation.faults import FAULTS
@@ -128,7 +129,7 @@ class History:
     cluster: Cluster = field(init=False)
     lake: Lake = field(init=False)
     checks: Checks = field(init=False)
-    control: list[sidecar.Record] = field(default_factory=list[sidecar.Record])
+    control: list[sidecars.Record] = field(default_factory=list[sidecars.Record])
     workers: dict[str, Worker] = field(default_factory=dict[str, Worker])
     sidecar: green.Process | None = None
     rate: float = 0.0
@@ -315,12 +316,12 @@ class History:
         process.on_death = self._died(process)
         settings = sidecar_settings(self.shape.least, self.shape.most, self.shape.heuristic)
         parts = (
-            sidecar.Watch(self.cluster, self.speeds),
-            sidecar.Board(self.cluster, self.control),
-            sidecar.Target(self._replicas, self._begin, self._stop),
+            sidecars.Watch(self.cluster, self.speeds),
+            sidecars.Board(self.cluster, self.control),
+            sidecars.Target(self._replicas, self._begin, self._stop),
         )
         clock = green.Clock(self.hub)
-        process.start(lambda: sidecar.run(settings, parts, self._reported, clock), main=True)
+        process.start(lambda: sidecars.run(settings, parts, self._reported, clock), main=True)
 
     def plan(self) -> GroupPlan | None:
         """Return the plan in force."""

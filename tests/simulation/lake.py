@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, Self
 
-import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from simulation import green
@@ -18,7 +17,7 @@ from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk.errors import CommitRaced, LakeUnavailable, TableMismatch
 from trimtab.consumer_sdk.lake.gaps import Gaps
 from trimtab.consumer_sdk.lake.partition import Parts
-from trimtab.consumer_sdk.lake.ports import Sight, Staged
+from trimtab.consumer_sdk.lake.ports import Records, Sight, Staged
 from trimtab.consumer_sdk.lake.progress import Marks
 
 COLUMNS: Final = ("topic", "partition", "offset", "value")
@@ -45,7 +44,7 @@ class Frame(DataFrame):  # type: ignore[misc] # the transform's contract asks fo
 
     def __init__(self, rows: Iterable[Row], columns: Iterable[str] = COLUMNS) -> None: ...
 
-    def selectExpr(self, *expressions: str) -> "Frame":  # noqa: N802 - the interface
+    def selectExpr(self, *expressions: Any) -> "Frame":  # noqa: N802 - the interface
         """Add columns, as a contract test asks for: "'x' AS name"."""
         added = {e.rpartition(" ")[2] for e in expressions if e != "*"}
         return Frame(self.rows, self.columns_ | added)
@@ -197,7 +196,7 @@ class Lake:
         self.on_commit: Callable[[Content, Snapshot], None] = lambda _content, _snapshot: None
         self.on_missing: Callable[[Content, Staged], None] = lambda _content, _staged: None
 
-    def frame(self, records: pa.Table) -> Frame:
+    def frame(self, records: Records) -> Frame:
         columns = (records.column(name).to_pylist() for name in COLUMNS)
         return Frame(
             Row(TopicPartition(topic, partition), offset, value)

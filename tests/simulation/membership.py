@@ -9,6 +9,8 @@ Its I/O thread is one thread here for each thing that is awaited there; they tak
 real one awaits.
 """
 
+# pyright: reportPrivateUsage=false
+# one stand-in in several classes
 from collections.abc import Callable, Coroutine, Generator, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -30,7 +32,7 @@ from kafka.structs import TopicPartition as KafkaPartition
 
 from simulation import broker, green
 from simulation.broker import Answer, Group, Log
-from simulation.network import Network, Unreachable
+from simulation.network import Handler, Network, Unreachable
 
 UNJOINED: Final = "unjoined"
 REBALANCING: Final = "rebalancing"
@@ -187,7 +189,7 @@ class ConsumerCoordinator:
         self._assignor = assignor
         self._metadata = Metadata()
         self._subscription = Subscription()
-        self._generation = Generation.NO_GENERATION
+        self._generation: Any = Generation.NO_GENERATION  # its methods are not typed
         self._is_leader = False
         self._join: green.Future | None = None
         self._beats = False
@@ -358,7 +360,7 @@ class ConsumerCoordinator:
         self.rejoin_needed = True
         self.state = UNJOINED
 
-    def _ask(self, handler: Any, *, twice: bool = True) -> Answer:
+    def _ask(self, handler: Handler, *, twice: bool = True) -> Answer:
         try:
             answer: Answer = self._at.network.call(handler, twice=twice)
         except Unreachable as error:

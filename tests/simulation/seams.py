@@ -15,6 +15,8 @@ from unittest import mock
 from kafka.coordinator import heartbeat
 
 from simulation import green
+from simulation.fetching import Fetcher
+from simulation.membership import Client
 from simulation.worker import Following, Host, Watched
 from trimtab.consumer_sdk import consumer, control_topics, ingest
 from trimtab.consumer_sdk.lake import pace, stager, writer
@@ -42,16 +44,29 @@ def _random(*seed: Any) -> random.Random:
     return random.Random(*own)  # noqa: S311 - jitter
 
 
+def _data_plane(_config: dict[str, Any]) -> Fetcher:
+    return _host().fetcher()
+
+
+def _connect(settings: Any, assignor: Any) -> Client:
+    return _host().client(settings, assignor)
+
+
+def _pace(rng: random.Random) -> pace.Pace:
+    cancel: Any = green.Event()
+    return pace.Pace(rng, cancel)
+
+
 THREADS = SimpleNamespace(Thread=green.Thread, Event=green.Event)
 REPLACED: dict[Any, dict[str, Any]] = {
     control_topics: {"Thread": green.Thread, "Event": green.Event},
-    consumer: {"data_plane": lambda _config: _host().fetcher()},
+    consumer: {"data_plane": _data_plane},
     ingest: {"Consumer": Watched},
     member: {
         "ControlTopics": Following,
         "Event": green.Event,
         "Thread": green.Thread,
-        "_connect": lambda settings, assignor: _host().client(settings, assignor),
+        "_connect": _connect,
     },
     heartbeat: {"time": SimpleNamespace(monotonic=lambda: green.process().hub.now)},
     hooks: {"Event": green.Event, "Timer": Timer},
@@ -62,7 +77,7 @@ REPLACED: dict[Any, dict[str, Any]] = {
         "wait": green.wait_for,
     },
     writer: {
-        "Pace": lambda rng: pace.Pace(rng, green.Event()),
+        "Pace": _pace,
         "_attempt": lambda: _host().attempt(),
         "random": SimpleNamespace(Random=_random),
     },

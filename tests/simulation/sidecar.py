@@ -16,7 +16,7 @@ from trimtab.sidecar.errors import KafkaAway
 from trimtab.sidecar.loop import Loop, Parts
 from trimtab.sidecar.monitor import Measurement
 from trimtab.sidecar.observation import GroupState, GroupView, Instance, Reader
-from trimtab.sidecar.report import Report
+from trimtab.sidecar.report import Reporter
 from trimtab.sidecar.settings import Settings
 
 STATES: Final = {
@@ -136,7 +136,7 @@ class Target:
 def run(
     settings: Settings,
     parts: tuple[Watch, Board, Target],
-    reporter: Callable[[Report], None],
+    reporter: Reporter,
     clock: green.Clock,
 ) -> None:
     """Run the product's own loop until the process is killed."""

@@ -9,7 +9,7 @@ import pytest
 
 from contract import test_lake_table as contract
 from simulation import green
-from simulation.lake import Lake
+from simulation.lake import Lake, Table
 from trimtab.consumer_sdk.lake.columns import SCHEMA
 
 HELD = (
@@ -36,6 +36,10 @@ def test_the_simulated_lake_keeps_the_contract(promise: Callable[..., None]) -> 
     assert died == [None]
 
 
+def _count(table: Table) -> int:
+    return table.content.count()
+
+
 def _given(hub: green.Hub, promise: Callable[..., None]) -> dict[str, Any]:
     lake = Lake(hub)
 
@@ -48,7 +52,7 @@ def _given(hub: green.Hub, promise: Callable[..., None]) -> dict[str, Any]:
         "formats": lake,
         "namespace": "n",
         "frame": frame,
-        "count": lambda table: table.content.count(),
+        "count": _count,
     }
     if "table" in wanted:
         given["table"] = lake.create("n.t", frame(0))
