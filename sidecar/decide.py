@@ -52,6 +52,7 @@ from trimtab.assignor.control import GroupPlan
 from trimtab.sidecar.drains import choose
 from trimtab.sidecar.effect import behind, consumed, grown
 from trimtab.sidecar.foreign import foreign, meant, on_its_way, switched_off
+from trimtab.sidecar.freshness import freshness
 from trimtab.sidecar.observation import Asked, GroupState, Observation
 from trimtab.sidecar.policy import Memory, ScalePolicy, Wish
 from trimtab.sidecar.rules import Way
@@ -337,11 +338,14 @@ RULES: Final[Sequence[Callable[[Turn], Step | None]]] = (
 
 
 def _numbers(turn: Turn, step: Step) -> Numbers:
-    seen, drain = turn.at.seen, turn.at.policy.drain
+    seen, drain, goal = turn.at.seen, turn.at.policy.drain, turn.at.policy.goal
+    fresh = freshness(turn.memory.looks)
     return replace(
         totals(seen),
         late=behind(seen, drain),
         consumed=consumed(seen, drain),
+        freshness=None if fresh is None else fresh.p99,
+        batch=None if fresh is None or goal is None else fresh.longest(goal),
         running=len(turn.at.active),
         planned=turn.plan.replicas,
         wished=turn.sizing.wished,

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationInfo
 
 from trimtab.assignor.units import parse_rate, parse_seconds
+from trimtab.sidecar.errors import BadSetting
 from trimtab.sidecar.rules import Pace, Rules, Select, Way
 from trimtab.sidecar.schedule import Period
 
@@ -32,6 +33,13 @@ def _list(value: Any) -> Any:
     return value
 
 
+def _goal(value: Any, info: ValidationInfo) -> float:
+    kind, _, time = str(value).strip().partition(" ")
+    if kind != "p99-freshness":
+        raise BadSetting(f'goal: {value!r} is not understood; write it like "p99-freshness 30 s"')
+    return parse_seconds(time, _named(info))
+
+
 def _steps(value: Any) -> Any:
     if isinstance(value, int):
         return {"policies": [{"type": "pods", "value": value, "period": 0}]}
@@ -44,6 +52,7 @@ def _bands(value: Any) -> Any:
 
 Seconds = Annotated[float, BeforeValidator(_seconds)]
 Rate = Annotated[float, BeforeValidator(_rate)]
+Goal = Annotated[float, BeforeValidator(_goal)]
 Names = Annotated[tuple[str, ...], BeforeValidator(_list)]
 Paused: TypeAlias = Literal["none", "in", "out", "all"]
 

@@ -13,7 +13,7 @@ from trimtab.sidecar.log_dirs import LogDirs
 from trimtab.sidecar.observation import GroupView
 from trimtab.sidecar.sampler import Sampler
 from trimtab.sidecar.settings import Settings
-from trimtab.sidecar.speeds import Drain, Meter, Readings, Window, needed
+from trimtab.sidecar.speeds import Meter, Readings, Window, needed
 from trimtab.sidecar.swings import Swings
 
 SAMPLES: Final = 12
@@ -67,7 +67,7 @@ class Monitor:
         self._sampler = None if by_size else Sampler(settings.client)
         self._log_dirs = LogDirs(settings.client, settings.timeout) if by_size else None
         self._swings = Swings(settings.window)
-        self._drain = Drain(settings.drain_target, settings.backlog_allowance)
+        self._drain = settings.drain
         self._read: dict[str, float] = {}  # topic -> when somebody read it
         self._leaders: Mapping[TopicPartition, int] = {}
 

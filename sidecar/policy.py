@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import Final
 
 from trimtab.assignor.model import Policy, TopicPartition
+from trimtab.sidecar.freshness import Look
 from trimtab.sidecar.rules import LONGEST_PERIOD, Change, Pace, Rules, Way
 from trimtab.sidecar.schedule import Period, in_force
 from trimtab.sidecar.speeds import Drain
@@ -55,11 +56,12 @@ class ScalePolicy:
     """The operator's wishes; times in seconds.
 
     Of the stabilisation windows as the HPA has them: out follows the lowest wish of its window, in
-    the highest. `idle_after` is for how long nothing may have been written or waiting before the
-    last replica goes (`least` of 0). `effect_window` is what consumption is measured over, before
-    and after growing; `effect_retry` how long growing stops where it brought nothing. `learn` are
-    the bounds of learned capacities, None where none is learned. `advisory` says that the replica
-    target cannot be acted upon: the count is then taken as it is found.
+    the highest. `goal` is the p99 freshness that is asked for, None for none. `idle_after` is for
+    how long nothing may have been written or waiting before the last replica goes (`least` of 0).
+    `effect_window` is what consumption is measured over, before and after growing; `effect_retry`
+    how long growing stops where it brought nothing. `learn` are the bounds of learned capacities,
+    None where none is learned. `advisory` says that the replica target cannot be acted upon: the
+    count is then taken as it is found.
     """
 
     placement: Policy = field(default_factory=Policy)
@@ -71,6 +73,7 @@ class ScalePolicy:
     pause: frozenset[Way] = frozenset()
     schedule: tuple[Period, ...] = ()
     fallback: Fallback = Fallback()
+    goal: float | None = None
     idle_after: float = 300.0
     effect_window: float = 120.0
     effect_retry: float = 600.0
@@ -149,7 +152,8 @@ class Memory:
     Times are seconds since the epoch. `replaced` holds the starts of replicas for dead ones and
     for a restart; `placed` is the placement at the last request for a better one. `dark` counts
     turns in a row in which no write speed was known. `idle` is since when nothing was written and
-    nothing waited. `learned` are capacities in bytes/s by instance.
+    nothing waited. `looks` are the ages of what waited lately. `learned` are capacities in bytes/s
+    by instance.
     """
 
     wishes: tuple[Wish, ...] = ()
@@ -159,6 +163,7 @@ class Memory:
     placed: frozenset[tuple[TopicPartition, str]] = frozenset()
     dark: int = 0
     idle: float | None = None
+    looks: tuple[Look, ...] = ()
     growth: Growth | None = None
     stall: Stall | None = None
     busy: Mapping[str, Busy] = field(default_factory=dict[str, Busy])

@@ -18,11 +18,13 @@ from trimtab.assignor import registry
 from trimtab.assignor.control import PLAN_TOPIC, WRITE_SPEED_TOPIC
 from trimtab.assignor.model import Policy
 from trimtab.assignor.steady.knobs import knobs_of
+from trimtab.assignor.units import parse_seconds
 from trimtab.sidecar.contradictions import Told, of_bands, of_schedule, of_steps
 from trimtab.sidecar.errors import BadSetting
 from trimtab.sidecar.fields import (
     Bands,
     DeadBands,
+    Goal,
     Names,
     Paused,
     Rate,
@@ -32,6 +34,7 @@ from trimtab.sidecar.fields import (
     steps,
     ways,
 )
+from trimtab.sidecar.freshness import SPARE
 from trimtab.sidecar.policy import Bounds, Fallback, ScalePolicy, Use
 from trimtab.sidecar.speeds import Drain
 
@@ -88,6 +91,7 @@ class Settings(BaseModel):
     learn_capacity: bool = False
     learn_least: float = 0.5  # shares of the capacity
     learn_most: float = 2.0
+    goal: Goal | None = None  # "p99-freshness 30 s", instead of the two that follow
     drain_target: Seconds = 120.0
     backlog_allowance: Seconds = 15.0
     ask_again: Seconds = 60.0
@@ -132,12 +136,19 @@ class Settings(BaseModel):
         return knobs_of(preset if name == "steady" else "").move_cost
 
     @property
+    def drain(self) -> Drain:
+        """Return how a backlog counts: what is older than a goal allows is late."""
+        if self.goal is None:
+            return Drain(self.drain_target, self.backlog_allowance)
+        return Drain(self.goal, self.goal * (1 - SPARE))
+
+    @property
     def effect(self) -> float:
         """Return the seconds over which consumption is measured; 0 where it is not.
 
         Commits come by the batch, and several batches are to be in it.
         """
-        usual = 4 * max(self.window, self.backlog_allowance)
+        usual = 4 * max(self.window, self.drain.allowance)
         return usual if self.effect_window is None else self.effect_window
 
     @property
@@ -159,7 +170,8 @@ class Settings(BaseModel):
             learn=Bounds(self.learn_least, self.learn_most) if self.learn_capacity else None,
             ask_again=self.ask_again,
             start_grace=self.start_grace,
-            drain=Drain(self.drain_target, self.backlog_allowance),
+            drain=self.drain,
+            goal=self.goal,
             advisory=self.dry_run or self.target == "none",
         )
 
@@ -293,6 +305,7 @@ def _policy_contradictions(s: Settings) -> Told:
     yield s.min == 0 and not s.topics, unnamed
     yield from _fallback_contradictions(s)
     yield from _effect_contradictions(s)
+    yield from _goal_contradictions(s)
 
 
 def _fallback_contradictions(s: Settings) -> Told:
@@ -309,14 +322,29 @@ def _fallback_contradictions(s: Settings) -> Told:
     yield not current and s.fallback_after * s.interval <= s.window / 2, early
 
 
+def _goal_contradictions(s: Settings) -> Told:
+    if s.goal is None:
+        return
+    both = s.model_fields_set & {"drain_target", "backlog_allowance"}
+    named = " and ".join(_written(name) for name in sorted(both))
+    yield bool(both), f"{named} given, but goal sets them itself; leave one of the two out"
+    short = f"goal={s.goal:g} s is less than twice interval={s.interval:g} s"
+    yield s.goal < 2 * s.interval, f"{short}; what is faster than decisions cannot be kept by them"
+    yield not s.effect, "goal needs an effect-window above 0, over which freshness is estimated"
+    if s.worker_config is not None and s.worker_config.is_file():
+        wait = parse_seconds(read(s.worker_config).get("batch.wait", "10 s"), "batch.wait")
+        long = f"worker-config: batch.wait={wait:g} s alone misses goal={s.goal:g} s; shorten it"
+        yield wait >= s.drain.allowance, long
+
+
 def _effect_contradictions(s: Settings) -> Told:
     short = f"effect-window={s.effect:g} s is less than window={s.window:g} s; make it longer, or 0"
     yield 0 < s.effect < s.window, short
     batches = (
         f"effect-window={s.effect:g} s is less than twice backlog-allowance="
-        f"{s.backlog_allowance:g} s, so it may hold no whole batch; make it longer, or 0"
+        f"{s.drain.allowance:g} s, so it may hold no whole batch; make it longer, or 0"
     )
-    yield 0 < s.effect < 2 * s.backlog_allowance, batches
+    yield 0 < s.effect < 2 * s.drain.allowance, batches
     low, high = s.learn_least, s.learn_most
     around = f"learn-least={low:g} and learn-most={high:g} must be around 1: shares of capacity"
     yield not 0 < low <= 1 <= high, around

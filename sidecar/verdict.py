@@ -30,10 +30,12 @@ class Numbers:
     """Inputs of a decision: rates in bytes/s, backlog in bytes; None where unknown.
 
     `late` is the backlog that has waited for longer than the allowance, `consumed` what the group
-    consumes, None if unknown of a partition that is late. `running` counts live replicas that are
-    not draining, `wished` is what the load alone asks for now, `wanted` what is left of it after
-    dead band, limits and windows; `fill` is the fullest consumer's needed rate / capacity;
-    `r_score` and `moves` are what the verdict is expected to cost.
+    consumes, None if unknown of a partition that is late; `freshness` estimates the p99 of produced
+    to committed and `batch` is how long a batch may be for the goal, both in seconds. `running`
+    counts live replicas that are not draining, `wished` is what the load alone asks for now,
+    `wanted` what is left of it after dead band, limits and windows; `fill` is the fullest
+    consumer's needed rate / capacity; `r_score` and `moves` are what the verdict is expected to
+    cost.
     """
 
     written: float | None = None
@@ -41,6 +43,8 @@ class Numbers:
     backlog: float | None = None
     late: float | None = None
     consumed: float | None = None
+    freshness: float | None = None
+    batch: float | None = None
     unknown: int = 0
     partitions: int = 0
     running: int | None = None

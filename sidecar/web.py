@@ -39,6 +39,8 @@ OVERALL: Final = (
     ("needed", "trimtab_needed_bytes_per_second", "What all consumers together must sustain"),
     ("consumed", "trimtab_consumed_bytes_per_second", "What all consumers together consume"),
     ("late", "trimtab_late_bytes", "Backlog that has waited for longer than the allowance"),
+    ("freshness", "trimtab_estimated_freshness_seconds", "p99 of produced to committed, estimated"),
+    ("batch", "trimtab_longest_batch_seconds", "How long a batch may be for the goal"),
     ("fill", "trimtab_fullest_consumer_ratio", "Needed rate / capacity of the fullest consumer"),
     ("r_score", "trimtab_r_score", "R-score that the last decision is expected to cost"),
 )

@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 from trimtab.assignor.decide import size
 from trimtab.assignor.model import Plan
 from trimtab.sidecar.effect import judged
+from trimtab.sidecar.freshness import Look, freshness, look
 from trimtab.sidecar.idle import awake, idle
 from trimtab.sidecar.learning import learned
 from trimtab.sidecar.policy import Memory, ScalePolicy, Use, Wish
@@ -56,7 +57,8 @@ def wish(at: Situation, memory: Memory, now: float) -> tuple[Sizing, Memory]:
     sizing = Sizing(
         None if expected is None else expected.consumers, steady, wanted, expected, notes
     )
-    return _to_zero_and_back(at, _effective(at, sizing, memory, now), memory, now), memory
+    sizing = _to_zero_and_back(at, _effective(at, sizing, memory, now), memory, now)
+    return _with_goal(at, sizing, memory), memory
 
 
 def remember(memory: Memory, policy: ScalePolicy, count: int, now: float) -> Memory:
@@ -72,7 +74,16 @@ def _noted(at: Situation, memory: Memory, now: float, *, known: bool) -> Memory:
     memory = replace(
         memory, dark=0 if known else memory.dark + 1, idle=since if idle(at.seen) else None
     )
+    memory = replace(memory, looks=_looks(at, memory, now))
     return learned(at, judged(at, memory, now), now)
+
+
+def _looks(at: Situation, memory: Memory, now: float) -> tuple[Look, ...]:
+    """Return the ages of what waited over the window of consumption, with this turn's."""
+    since = now - at.policy.effect_window
+    kept = tuple(seen for seen in memory.looks if since < seen.time <= now)
+    new = look(now, at.seen.speeds) if at.policy.effect_window else None
+    return kept if new is None else (*kept, new)
 
 
 def _expected(at: Situation) -> Plan | None:
@@ -132,6 +143,13 @@ def _effective(at: Situation, sizing: Sizing, memory: Memory, now: float) -> Siz
         return sizing
     warning = f"{stall.reason}; tried again in {stall.until - now:.0f} s"
     return replace(sizing, steady=most, wanted=most, warnings=(warning,))
+
+
+def _with_goal(at: Situation, sizing: Sizing, memory: Memory) -> Sizing:
+    """Return the sizing with what is to be said of a goal that is missed."""
+    goal, found = at.policy.goal, freshness(memory.looks)
+    told = None if goal is None or found is None else found.told(goal)
+    return sizing if told is None else replace(sizing, warnings=(*sizing.warnings, told))
 
 
 def _to_zero_and_back(at: Situation, sizing: Sizing, memory: Memory, now: float) -> Sizing:

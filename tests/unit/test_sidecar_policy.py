@@ -9,6 +9,7 @@ import pytest
 from trimtab.assignor.control import GroupPlan, PartitionSpeed
 from trimtab.assignor.model import Policy, TopicPartition
 from trimtab.sidecar.decide import decide, done
+from trimtab.sidecar.freshness import Look
 from trimtab.sidecar.observation import (
     GroupState,
     GroupView,
@@ -407,6 +408,22 @@ def test_a_slow_sink_does_not_drive_replicas_to_the_maximum() -> None:
     assert slow[70] < slow[99] < 12
     assert counts(150.0, 60, replace(policy, effect_window=0))[-1] == 12
     assert set(counts(1200.0, 30, policy)) == {3}
+
+
+AGES = (20.0,) * 50 + (90.0,) * 50
+
+
+def test_a_goal_that_is_missed_is_told_and_scales_what_is_late() -> None:
+    """Records that are older than the goal allows ask for more; the verdict says what is missed."""
+    policy = replace(POLICY, goal=30.0, drain=Drain(30.0, 27.0))
+    memory = replace(CALM, looks=tuple(Look(NOW - 9 * n, AGES) for n in (1, 2, 3)))
+    old = World({"a": {0: 30, 1: 30}, "b": {2: 30}}, waits=dict.fromkeys(range(3), 2700.0))
+    seen = replace(old.seen(), speeds=needed(old.seen().speeds, policy.drain, policy.room))
+    verdict = judge(seen, policy, memory)
+    assert verdict.action is Action.START
+    assert "the goal 30 s: batches take" in verdict.line()
+    assert verdict.numbers.batch == pytest.approx(7.0, abs=0.5)
+    assert "goal" not in judge(seen, memory=memory).line()
 
 
 LEARN = replace(POLICY, learn=Bounds(0.5, 2.0))

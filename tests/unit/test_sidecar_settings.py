@@ -8,8 +8,10 @@ import pytest
 from trimtab.assignor.errors import SettingError
 from trimtab.sidecar.rules import Pace, Rules, Select, Way
 from trimtab.sidecar.settings import load
+from trimtab.sidecar.speeds import Drain
 
 GOOD: dict[str, Any] = {"bootstrap": "b:9092", "group": "g", "capacity": "2.3 MB/s"}
+FRESH = "p99-freshness 40 s"
 PERIOD = {"start": "0 8 * * 1-5", "end": "0 18 * * 1-5", "timezone": "Europe/Rome"}
 PROCESS = {"target": "process", "worker-command": ["w", "{instance}"], "state": "s"}
 
@@ -58,6 +60,17 @@ def test_steps_and_bands_are_short_or_in_full() -> None:
     assert listed.back.dead_band == 0.1
     whole = {"select": "min", "policies": [percent]}
     assert load(None, {**GOOD, "step-in": whole}).policy.back.select is Select.MIN
+
+
+def test_a_goal_makes_late_what_is_older_than_it_allows(tmp_path: Path) -> None:
+    """A tenth is spared; workers whose batches alone are too long are refused."""
+    policy = load(None, {**GOOD, "goal": FRESH}).policy
+    assert (policy.goal, policy.drain) == (40.0, Drain(40.0, 36.0))
+    worker = tmp_path / "ingest.yaml"
+    worker.write_text("batch.wait: 36 s\n")
+    given = {**GOOD, "goal": FRESH, "target": "process", "state": "s", "worker-config": worker}
+    with pytest.raises(SettingError, match=r"batch\.wait=36 s alone misses goal=40 s"):
+        load(None, given)
 
 
 def test_a_schedule_is_read() -> None:
@@ -109,6 +122,10 @@ def test_consumption_is_measured_over_several_windows_and_batches() -> None:
         ),
         ({"effect-window": "20 s"}, "effect-window=20 s is less than window=30 s"),
         ({"backlog-allowance": "1 min", "effect-window": "1 min"}, "twice backlog-allowance=60 s"),
+        ({"goal": "p95-freshness 3 s"}, "goal: 'p95-freshness 3 s' is not understood"),
+        ({"goal": FRESH, "drain-target": 9}, "drain-target given, but goal sets them itself"),
+        ({"goal": "p99-freshness 15 s"}, "goal=15 s is less than twice interval=10 s"),
+        ({"goal": FRESH, "effect-window": 0}, "goal needs an effect-window above 0"),
         ({"learn-most": 0.9}, "learn-least=0.5 and learn-most=0.9"),
         ({"learn-capacity": True, "effect-window": 0}, "learn-capacity needs"),
         ({"heuristic": "mbb"}, "did you mean 'mbf'"),

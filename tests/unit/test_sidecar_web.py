@@ -62,7 +62,7 @@ def served() -> Iterator[Served]:
 def report(*, reachable: bool = True, handovers: tuple[float, ...] = ()) -> Report:
     numbers = Numbers(
         written=50.0, needed=60.0, unknown=1, partitions=2, running=2, planned=3, wanted=3,
-        wished=4, fill=0.5, r_score=0.25, moves=2, consumed=45.0, late=7.0,
+        wished=4, fill=0.5, r_score=0.25, moves=2, consumed=45.0, late=7.0, freshness=9.0,
     )  # fmt: skip
     return Report(
         time=100.0,
@@ -94,6 +94,7 @@ def test_metrics(served: Served) -> None:
         "trimtab_replicas": 2.0,
         "trimtab_consumed_bytes_per_second": 45.0,
         "trimtab_late_bytes": 7.0,
+        "trimtab_estimated_freshness_seconds": 9.0,
         "trimtab_learned_capacity_bytes_per_second|worker-1": 80.0,
         "trimtab_growing_stopped": 1.0,
         "trimtab_replicas_planned": 3.0,

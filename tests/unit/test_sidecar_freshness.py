@@ -1,0 +1,72 @@
+"""Freshness from the backlog alone: how near it comes, and what is said of a goal."""
+
+import random
+from collections.abc import Mapping
+
+import pytest
+
+from trimtab.assignor.control import PartitionSpeed
+from trimtab.assignor.model import TopicPartition
+from trimtab.sidecar.freshness import Freshness, Look, freshness, look
+
+
+def batched(
+    phases: list[float], batch: float, flush: float, time: float
+) -> Mapping[TopicPartition, PartitionSpeed]:
+    """Partitions whose batches last so long and are committed so long after they are closed."""
+    found: dict[TopicPartition, PartitionSpeed] = {}
+    for number, phase in enumerate(phases):
+        rate, age = 10.0 * (number + 1), flush + (time + phase) % batch
+        found[TopicPartition("t", number)] = PartitionSpeed(rate, rate, None, int(rate * age))
+    return found
+
+
+@pytest.mark.parametrize("partitions", [4, 40])
+@pytest.mark.parametrize(("batch", "flush"), [(10.0, 2.0), (30.0, 5.0), (60.0, 10.0), (7.0, 0.5)])
+def test_ages_of_what_waits_tell_freshness(partitions: int, batch: float, flush: float) -> None:
+    """Within a tenth of what the records themselves would say, or half a second."""
+    rng = random.Random(partitions)  # noqa: S311 - a test repeats itself
+    phases = [rng.uniform(0, batch) for _ in range(partitions)]
+    times = [10 * turn + rng.uniform(-2, 2) for turn in range(24)]
+    looks = [look(t, batched(phases, batch, flush, t)) for t in times]
+    found = freshness(tuple(seen for seen in looks if seen is not None))
+    assert found is not None
+    assert found.p99 == pytest.approx(flush + 0.99 * batch, rel=0.1)
+    assert found.flush == pytest.approx(flush, abs=max(0.5, 0.1 * batch))
+    assert found.batch == pytest.approx(batch, rel=0.15)
+
+
+def test_what_is_written_most_counts_most() -> None:
+    """A partition that hardly writes does not make the group look old."""
+    speeds = {
+        TopicPartition("t", 0): PartitionSpeed(1.0, 1000.0, None, 5000),
+        TopicPartition("t", 1): PartitionSpeed(1.0, 0.1, None, 60),
+    }
+    seen = look(0.0, speeds)
+    assert seen is not None
+    assert sorted(seen.ages)[98] < 7
+
+
+@pytest.mark.parametrize(
+    "speed",
+    [PartitionSpeed(), PartitionSpeed(0.0, 0.0, 0.0, 7), PartitionSpeed(1.0, 1.0)],
+)
+def test_what_is_not_known_or_not_written_has_no_age(speed: PartitionSpeed) -> None:
+    """Neither an unknown backlog nor one that nobody adds to is a sample."""
+    assert look(0.0, {TopicPartition("t", 0): speed}) is None
+    assert freshness((Look(0.0, (1.0,)),)) is None
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        (Freshness(29.0, 5.0, 24.0), None),
+        (Freshness(40.0, 5.0, 35.0), "batches take 35 s and may take 22 s (batch.wait)"),
+        (Freshness(40.0, 25.0, 2.0), "p99 freshness is 40 s, the goal 30 s"),
+        (Freshness(60.0, 28.0, 32.0), "a flush alone takes 28 s, look at the sink"),
+    ],
+)
+def test_a_goal_that_is_missed_is_told_with_what_to_do(found: Freshness, said: str | None) -> None:
+    """Shorter batches where they would do, the sink where not; nothing where it is kept."""
+    told = found.told(30.0)
+    assert (told is None) if said is None else (told is not None and told.endswith(said))
