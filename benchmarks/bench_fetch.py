@@ -60,6 +60,7 @@ def read(make: Callable[..., Any], bootstrap: str, topic: str, count: int, group
             "group.id": group,
             "auto.offset.reset": "earliest",
             "session.timeout.ms": 10_000,
+            "fetch.queue.backoff.ms": 20,  # ours; librdkafka's second would hold its loop back
         }
     )
     consumer.subscribe([topic])

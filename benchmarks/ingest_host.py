@@ -10,10 +10,10 @@ import json
 import sys
 import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from time import perf_counter
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import confluent_kafka
 import pyarrow as pa
@@ -41,6 +41,9 @@ IN_SPARK: Final = (
 BATCH: Final = 64_000_000
 """Bytes of one append of delta-rs: `batch.bytes` of the sink."""
 
+TUNED: Final = {"fetch.queue.backoff.ms": 20}
+"""A queue that is full stops fetching for so long; librdkafka's own is a second."""
+
 Begun = Callable[[], None]
 
 
@@ -59,13 +62,14 @@ class Case(ABC):
     def found(self, topic: str) -> tuple[int, int]:
         """Return how many rows there are of a topic, and of how many different records."""
 
-    def kafka(self, topic: str) -> dict[str, Any]:
+    def kafka(self, topic: str, **more: Any) -> dict[str, Any]:
         """Return the settings of a consumer that begins at the beginning."""
         return {
             "bootstrap.servers": self.bootstrap,
             "group.id": topic,
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
+            **more,
         }
 
 
@@ -103,8 +107,10 @@ class Trimtab(Case):
 class PlainLoop(Case):
     """confluent-kafka's consumer, which looks at each value and lets it go."""
 
+    more: ClassVar[Mapping[str, Any]] = {}
+
     def run(self, topic: str, count: int, begun: Begun) -> None:
-        consumer = confluent_kafka.Consumer(self.kafka(topic))
+        consumer = confluent_kafka.Consumer(self.kafka(topic, **self.more))
         consumer.subscribe([topic])
         self.seen = self.bytes = 0
         while self.seen < count:
@@ -119,11 +125,17 @@ class PlainLoop(Case):
         return self.seen, self.seen
 
 
+class TunedLoop(PlainLoop):
+    """The same with the one fetch setting in which our consumer differs from librdkafka."""
+
+    more = TUNED
+
+
 class DeltaRs(Case):
-    """The plain loop, and deltalake's append of as much as our batch."""
+    """The tuned loop, and deltalake's append of as much as our batch."""
 
     def run(self, topic: str, count: int, begun: Begun) -> None:
-        consumer = confluent_kafka.Consumer(self.kafka(topic))
+        consumer = confluent_kafka.Consumer(self.kafka(topic, **TUNED))
         consumer.subscribe([topic])
         got, held, batches = 0, 0, list[Any]()
         while got < count:
@@ -197,6 +209,7 @@ CASES: dict[str, Callable[[str, Path], Case]] = {
     "trimtab_arrow": lambda *given: Trimtab(*given, "iceberg", "arrow"),
     "trimtab_arrow_delta": lambda *given: Trimtab(*given, "delta", "arrow"),
     "plain_loop": PlainLoop,
+    "plain_loop_tuned": TunedLoop,
     "structured_streaming": StructuredStreaming,
     "delta_rs": DeltaRs,
 }

@@ -15,6 +15,7 @@ COLOURS = {
     "trimtab_arrow": "#08519c",
     "trimtab_arrow_delta": "#4292c6",
     "plain_loop": "#a0a0a0",
+    "plain_loop_tuned": "#606060",
     "structured_streaming": "#d62728",
     "delta_rs": "#ff7f0e",
 }
