@@ -1,7 +1,7 @@
 """Counts that somebody else set at the target: an autoscaler, a deployment tool, a person. Pure.
 
 1. A count is foreign if it was set by others after the plan in force was made, and is not what the
-   plan comes to. The clocks of both may be a second apart.
+   plan comes to. A plan that was not carried out yet is carried out, not taken back.
 2. Zero that others set is a pause, whenever it was set: nothing is started until they set another
    count. So has the HPA it.
 3. Respected: the plan takes the count over, and nobody drains any more. Windows and cool-down begin
@@ -9,19 +9,14 @@
 4. Contested: below the plan, replicas are started again; above it, the surplus is drained.
 """
 
-from typing import Final
-
 from trimtab.sidecar.observation import Asked
 from trimtab.sidecar.situation import Situation
-
-APART: Final = 1.0
-"""Seconds by which clocks may differ; also the grain of a target's times."""
 
 
 def foreign(at: Situation) -> Asked | None:
     """Return the count that somebody else set; None where the count is ours, or as planned."""
     asked = at.seen.outside.asked
-    if asked is None or asked.ours or asked.at + APART <= at.plan.time:
+    if asked is None or asked.ours or asked.at <= at.plan.time:
         return None
     return None if asked.count == at.plan.replicas + len(at.draining) else asked
 

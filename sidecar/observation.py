@@ -55,7 +55,8 @@ class Instance:
 class Asked:
     """The count that the target's own controller works towards.
 
-    `by` names who set it last, `at` says when (seconds since the epoch), `ours` whether it was us.
+    `by` names who set it last, `at` says when at the latest (seconds since the epoch), and `ours`
+    whether it was us.
     """
 
     count: int

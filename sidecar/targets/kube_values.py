@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from math import inf
 from typing import Any, Final
 
 from trimtab.sidecar.errors import ScalingWaits
@@ -186,14 +187,18 @@ def seconds(text: str) -> float:
 
 
 def _asked(metadata: Mapping[str, Any], replicas: int) -> Asked:
-    """Say who set the count last: the newest manager of that field."""
+    """Say who set the count: the manager of that field, the newest of several.
+
+    Whoever sets it takes it from the others. What is set through the scale subresource has no time
+    (`at` is infinite then).
+    """
     held = [
-        (seconds(entry.get("time") or metadata["creationTimestamp"]), str(entry.get("manager")))
+        (seconds(entry["time"]) if entry.get("time") else inf, str(entry.get("manager")))
         for entry in metadata.get("managedFields") or ()
         if "f:replicas" in (entry.get("fieldsV1") or {}).get("f:spec", {})
     ]
     at, by = max(held, default=(seconds(metadata["creationTimestamp"]), "somebody"))
-    return Asked(replicas, by, at, ours=by == US)
+    return Asked(replicas, by, at, ours=US in {name for _, name in held})
 
 
 def _failures(kind: Kind, body: Mapping[str, Any]) -> Iterable[str]:

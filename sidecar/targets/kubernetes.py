@@ -12,11 +12,12 @@ mark: it reads pods and counts by two streams, and nothing tells when both have 
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 from trimtab.assignor.clock import Clock
 from trimtab.sidecar.errors import ScalingWaits
-from trimtab.sidecar.observation import Instance, Outside
+from trimtab.sidecar.observation import Asked, Instance, Outside
 from trimtab.sidecar.targets.kube_api import Changed, KubeApi
 from trimtab.sidecar.targets.kube_values import (
     BEFORE,
@@ -32,6 +33,10 @@ TRIES: Final = 5
 
 MARK_SECONDS: Final = 1.0
 """From a mark to the lower count."""
+
+GRAIN: Final = 1.0
+"""Seconds by which the server's times may be too early: they are whole, and its clock is another.
+"""
 
 LOOK_SECONDS: Final = 0.2
 """Between two looks at what becomes of a request."""
@@ -55,6 +60,7 @@ class Kubernetes:
         self._patience = patience
         self._shown: frozenset[str] = frozenset()
         self._outside = Outside(contest=contest)
+        self._asked: Asked | None = None
 
     def outside(self) -> Outside:
         """Return what others asked of the workload when `replicas` looked last."""
@@ -66,7 +72,8 @@ class Kubernetes:
         staying = {p.name for p in found.staying}
         self._shown = frozenset(staying)
         w = found.workload
-        self._outside = Outside(w.asked, self._contest, w.pause, found.trouble)
+        self._asked = self._since(w.asked)
+        self._outside = Outside(self._asked, self._contest, w.pause, found.trouble)
         ordered = w.kind is Kind.STATEFULSET
         return tuple(
             Instance(p.name, p.name in staying, p.started, p.ordinal if ordered else 0)
@@ -90,6 +97,18 @@ class Kubernetes:
         """
         self._retried(lambda: self._take(name))
         self._waited(lambda f: all(p.name != name for p in f.alive))
+
+    def _since(self, asked: Asked) -> Asked:
+        """Return the count with when it was set; of some the server does not tell (`kube_values`).
+
+        Such a one that was there at the first look counts as set now.
+        """
+        before = self._asked
+        if before is not None and (before.count, before.by) == (asked.count, asked.by):
+            return before
+        now = self._clock.wall()
+        told = before is None and asked.at + GRAIN < now
+        return replace(asked, at=asked.at + GRAIN if told else now)
 
     def _raise_to(self, wanted: int) -> None:
         found = self._api.look()

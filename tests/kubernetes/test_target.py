@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from time import time
 from typing import Any, Protocol
 
 import pytest
@@ -265,7 +266,15 @@ def test_others_are_seen_to_scale(cluster: Cluster, ready: Make, steered: Open) 
     asked = target.outside().asked
     assert asked is not None
     assert (asked.count, asked.ours) == (2, True)
+    before = time()
     cluster.scale("deployment", name, 3)
+    target.replicas()
+    asked = target.outside().asked
+    assert asked is not None
+    assert (asked.count, asked.by, asked.ours) == (3, "a-person", False)
+    assert before <= asked.at <= time()
+    target.replicas()
+    assert target.outside().asked == asked
     again = steered("deployment", name=name)
     again.replicas()
     asked = again.outside().asked
