@@ -1,14 +1,11 @@
 """`trimtab dead-letter`: what could not be decoded, and the way back to Kafka."""
 
-from collections.abc import Generator
-from contextlib import contextmanager
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from trimtab.assignor.errors import SettingError
+from trimtab.cli.opened import CONFIG, WAREHOUSE, opened, settings
 
 if TYPE_CHECKING:
     from trimtab.consumer_sdk.lake.dead_letters import Heap, Wanted
@@ -18,12 +15,6 @@ dead_letter = typer.Typer(no_args_is_help=True)
 
 TABLE = Annotated[
     str | None, typer.Argument(help="A dead-letter table, or the table beside it; default: all.")
-]
-CONFIG = Annotated[
-    Path | None, typer.Option("--config", "-c", help="The configuration of trimtab ingest.")
-]
-WAREHOUSE = Annotated[
-    Path | None, typer.Option(help="The folder of an embedded lake, instead of --config.")
 ]
 TOPIC = Annotated[str | None, typer.Option(help="Only records of this topic.")]
 ERROR = Annotated[str | None, typer.Option(help="Only records whose reason contains this text.")]
@@ -65,7 +56,7 @@ def list_(  # noqa: PLR0913 - one argument an option
         trimtab dead-letter list lake.orders --warehouse ./lake --since 2026-11-01
     """
     wanted = _wanted(topic, error, since, until)
-    with _lake(_settings(config, warehouse)) as lake:
+    with opened(settings(config, warehouse)) as lake:
         _show(_heaps(lake, table, wanted))
 
 
@@ -106,43 +97,17 @@ def replay(  # noqa: PLR0913 - one argument an option
     """
     from trimtab.consumer_sdk.lake import dead_letters  # noqa: PLC0415 - pyspark is slow to load
 
-    whole = _settings(config, warehouse)
+    whole = settings(config, warehouse)
     whole |= {} if bootstrap is None else {"bootstrap.servers": bootstrap}
     sending = None if dry_run else dead_letters.settings(whole)
     wanted = _wanted(topic, error, since, until, limit)
-    with _lake(whole) as lake:
+    with opened(whole) as lake:
         if sending is None:
             _show(_heaps(lake, table, wanted))
         else:
             (name,) = dead_letters.tables(lake, table)
             sent = dead_letters.Replay(lake, name, _producer(sending), to).run(wanted)
             typer.echo(f"{name}: {sent:,} records sent again and taken out")
-
-
-def _settings(config: Path | None, warehouse: Path | None) -> dict[str, Any]:
-    from trimtab.consumer_sdk.ingest import load  # noqa: PLC0415 - pyspark is slow to load
-    from trimtab.consumer_sdk.lake.inventory import format_of  # noqa: PLC0415 - as above
-
-    if config is not None:
-        return load(config) | ({} if warehouse is None else {"lake.warehouse": str(warehouse)})
-    if warehouse is None:
-        raise SettingError("say where the lake is: --config FILE or --warehouse DIR")
-    return {"lake.warehouse": str(warehouse), "lake.format": format_of(warehouse)}
-
-
-@contextmanager
-def _lake(config: dict[str, Any]) -> "Generator[SparkLake, None, None]":
-    from trimtab.consumer_sdk.lake import writer  # noqa: PLC0415 - pyspark is slow to load
-    from trimtab.consumer_sdk.lake.config import session  # noqa: PLC0415 - as above
-    from trimtab.consumer_sdk.lake.inventory import check_exists  # noqa: PLC0415 - as above
-
-    wanted = session(config)
-    check_exists(wanted)
-    lake = writer.open_lake(wanted)
-    try:
-        yield lake
-    finally:
-        lake.close()
 
 
 def _producer(config: dict[str, Any]) -> Any:

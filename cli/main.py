@@ -25,7 +25,7 @@ COMMANDS: Final[Mapping[str, str]] = MappingProxyType(
         "simulate": "Replay a stream of write speeds through heuristics.",
         "heuristics": "List the heuristics.",
         "dead-letter": "List records that could not be decoded, and send them again.",
-        "tables": "Show lake tables and the offsets they hold.",
+        "tables": "Show lake tables and their offsets; compact, expire, verify them.",
     }
 )
 

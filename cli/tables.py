@@ -1,17 +1,21 @@
-"""`trimtab tables`: what is in the lake, and up to which offsets."""
+"""`trimtab tables`: what is in the lake, up to which offsets, and the care of it."""
 
 from dataclasses import asdict
 from enum import StrEnum
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from trimtab.assignor.errors import SettingError
+from trimtab.cli.opened import CONFIG, WAREHOUSE, opened, settings
+from trimtab.cli.tables_care import compact, expire
 
 if TYPE_CHECKING:
-    from trimtab.consumer_sdk.lake.config import SessionConfig
     from trimtab.consumer_sdk.lake.inventory import TableFacts
+
+tables = typer.Typer()
+for command in (compact, expire):
+    tables.command()(command)
 
 
 class Format(StrEnum):
@@ -21,54 +25,38 @@ class Format(StrEnum):
     JSON = "json"
 
 
-def tables(
+@tables.callback(invoke_without_command=True)
+def list_(
+    context: typer.Context,
     *,
-    config: Annotated[
-        Path | None, typer.Option("--config", "-c", help="The configuration of trimtab ingest.")
-    ] = None,
-    warehouse: Annotated[
-        Path | None, typer.Option(help="The folder of an embedded lake, instead of --config.")
-    ] = None,
+    config: CONFIG = None,
+    warehouse: WAREHOUSE = None,
     form: Annotated[Format, typer.Option("--format", help="How to print it.")] = Format.TABLE,
 ) -> None:
     """List the lake's tables: rows, files, snapshots, and the next offset of every partition.
 
-    For example:
+    The commands take care of them, beside writers that go on. For example:
 
         trimtab tables --config ingest.yaml
 
         trimtab tables --warehouse ./lake --format json
-    """
-    wanted = _session(config, warehouse)
-    from trimtab.consumer_sdk.lake.inventory import (  # noqa: PLC0415 - pyspark is slow to load
-        check_exists,
-        inventory,
-    )
-    from trimtab.consumer_sdk.lake.writer import open_lake  # noqa: PLC0415 - as above
 
-    check_exists(wanted)
-    lake = open_lake(wanted)
-    try:
+        trimtab tables compact --config ingest.yaml --dry-run
+
+        trimtab tables expire --config ingest.yaml --older-than "7 d"
+    """
+    if context.invoked_subcommand is not None:
+        if config is not None or warehouse is not None:
+            raise SettingError(f"write the options behind {context.invoked_subcommand!r}")
+        return
+    from trimtab.consumer_sdk.lake.inventory import inventory  # noqa: PLC0415 - pyspark is slow
+
+    with opened(settings(config, warehouse)) as lake:
         found = inventory(lake)
-    finally:
-        lake.close()
     if form is Format.JSON:
         _print_json(found)
     else:
         _print_table(found)
-
-
-def _session(config: Path | None, warehouse: Path | None) -> "SessionConfig":
-    from trimtab.consumer_sdk.ingest import load  # noqa: PLC0415 - pyspark is slow to load
-    from trimtab.consumer_sdk.lake.config import session  # noqa: PLC0415 - as above
-    from trimtab.consumer_sdk.lake.inventory import format_of  # noqa: PLC0415 - as above
-
-    if (config is None) == (warehouse is None):
-        raise SettingError("say where the lake is: either --config FILE or --warehouse DIR")
-    if warehouse is None:
-        assert config is not None
-        return session(load(config))
-    return session({"lake.warehouse": str(warehouse), "lake.format": format_of(warehouse)})
 
 
 def _print_json(found: "list[TableFacts]") -> None:

@@ -14,7 +14,6 @@ makes a version of the table without marks of its own, and the marks are then ca
 
 import logging
 import random
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -27,10 +26,11 @@ from pyspark.sql import functions as sql
 from trimtab.assignor.errors import SettingError
 from trimtab.consumer_sdk.errors import CommitRaced, ReplayFailed
 from trimtab.consumer_sdk.lake import jvm
+from trimtab.consumer_sdk.lake.care import carry
 from trimtab.consumer_sdk.lake.engine import SparkLake
 from trimtab.consumer_sdk.lake.names import DEAD_LETTER, dead_letter
 from trimtab.consumer_sdk.lake.pace import Pace
-from trimtab.consumer_sdk.lake.ports import LakeTable, Staged
+from trimtab.consumer_sdk.lake.ports import LakeTable
 
 log = logging.getLogger("trimtab.lake")
 
@@ -249,10 +249,13 @@ class Replay:
         merge = f"MERGE INTO {self.table} t USING {_VIEW} r ON {on} WHEN MATCHED THEN DELETE"
         pace = Pace(random.Random())  # noqa: S311 - jitter
         _outlast(pace, lambda: self.lake.spark.sql(merge))
-        _outlast(pace, lambda: _carry(self._open()))
+        _outlast(pace, lambda: carry(self._open()))
 
-    def _open(self) -> LakeTable | None:
-        return self.lake.open(self.table)
+    def _open(self) -> LakeTable:
+        found = self.lake.open(self.table)
+        if found is None:
+            raise SettingError(f"the table {self.table!r} is gone: who drops it?")
+        return found
 
 
 def _letters(lake: SparkLake, table: str) -> DataFrame:
@@ -288,13 +291,3 @@ def _outlast(pace: Pace, operation: Callable[[], Any]) -> None:
             pace.race(attempt)
         else:
             return
-
-
-def _carry(table: LakeTable | None) -> None:
-    """Commit the marks that a table has once more, so that expiry cannot lose them."""
-    if table is None:
-        return
-    seen = table.look()
-    if seen.version:
-        attempt = f"trimtab-{uuid.uuid4().hex}"  # noqa: TID251 - two processes must never choose alike
-        table.commit(Staged(attempt), seen.marks, seen)

@@ -276,7 +276,7 @@ class DeltaTable:
             told = jvm.translate(
                 error, f"table {self.name}: files of a dropped attempt stay behind"
             )
-            log.warning("%s; VACUUM takes them away", told)
+            log.warning("%s; trimtab tables expire takes them away", told)
 
     def snapshots(self) -> int:
         """Return how many commits the log keeps."""

@@ -246,7 +246,7 @@ class IcebergTable:
             told = jvm.translate(
                 error, f"table {self.name}: files of a dropped attempt stay behind"
             )
-            log.warning("%s; remove_orphan_files takes them away", told)
+            log.warning("%s; trimtab tables expire takes them away", told)
 
     def snapshots(self) -> int:
         """Return how many snapshots the table keeps."""

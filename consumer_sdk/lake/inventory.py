@@ -30,6 +30,12 @@ def inventory(lake: SparkLake) -> list[TableFacts]:
     return [_facts(name, table) for name, table in found if table is not None]
 
 
+def written(lake: SparkLake) -> list[str]:
+    """Return the names of the tables that have offsets, sorted: those that the sink writes."""
+    found = ((name, lake.open(name)) for name in lake.names())
+    return [name for name, table in found if table is not None and _has_marks(table)]
+
+
 def check_exists(config: SessionConfig) -> None:
     """Raise SettingError where an embedded lake is asked for that nobody has made."""
     if config.catalog or config.warehouse is None or ":" in config.warehouse:
@@ -60,6 +66,13 @@ def _facts(name: str, table: StoredTable) -> TableFacts:
     return TableFacts(
         name, totals["rows"], totals["files"], totals["bytes"], snapshots, _nested(marks), note
     )
+
+
+def _has_marks(table: StoredTable) -> bool:
+    try:
+        return bool(table.look().version)
+    except MarksLost:
+        return False
 
 
 def _nested(marks: Marks) -> dict[str, dict[str, dict[int, int]]]:

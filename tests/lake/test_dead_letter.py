@@ -149,7 +149,7 @@ def test_a_replay_and_a_writer_do_not_hinder_each_other(
     """Dead letters that come while others are taken out stay, and none is sent twice."""
     name = topic(partitions=2)
     table = letters(name)
-    carry, seen = dead_letters._carry, []
+    carry, seen = dead_letters.carry, []
 
     def slow(found: Any) -> None:
         if not seen:  # a writer commits between looking and committing
@@ -172,7 +172,7 @@ def test_a_replay_and_a_writer_do_not_hinder_each_other(
             monkeypatch.setattr(found, "look", raced)
         carry(found)
 
-    monkeypatch.setattr(dead_letters, "_carry", slow)
+    monkeypatch.setattr(dead_letters, "carry", slow)
     assert Replay(lake, table, producer(bootstrap)).run(Wanted()) == 4
     assert [r.offset for r in spark.table(table).collect()] == [99]
 
