@@ -66,7 +66,7 @@ class Case(ABC):
         """Return the settings of a consumer that begins at the beginning."""
         return {
             "bootstrap.servers": self.bootstrap,
-            "group.id": topic,
+            "group.id": f"{topic}-{self.folder.name}",  # one of its own: our sink commits offsets
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
             **more,
