@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Iterator
 from threading import Event, Thread
-from time import monotonic
+from time import monotonic, time
 from typing import Any, Protocol
 
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, Message, Producer
 from confluent_kafka import TopicPartition as RawPartition
 from confluent_kafka.admin import AdminClient
 
@@ -14,6 +14,7 @@ from trimtab.assignor.clock import SystemClock
 from trimtab.assignor.control import GroupPlan, PartitionSpeed, WriteSpeeds
 from trimtab.assignor.model import TopicPartition
 from trimtab.sidecar.errors import BadSetting, KafkaAway
+from trimtab.sidecar.freshness import Look, freshness, look
 from trimtab.sidecar.monitor import Measurement, Monitor
 from trimtab.sidecar.observation import GroupState
 from trimtab.sidecar.settings import Settings, load
@@ -175,6 +176,71 @@ def test_consumption_and_commits_that_vanish(
     after = monitor.measure()
     assert after.speeds[partition].backlog_records is None
     assert after.consumed == {}
+
+
+class Batching:
+    """Reads in batches of `batch` seconds that are committed `flush` seconds after they closed."""
+
+    def __init__(self, bootstrap: str, group: str, topic: str, batch: float, flush: float) -> None:
+        self.ages: list[float] = []  # of every record, when it was committed
+        self._consumer = Consumer(
+            {
+                "bootstrap.servers": bootstrap,
+                "group.id": group,
+                "auto.offset.reset": "earliest",
+                "enable.auto.commit": False,
+                "enable.auto.offset.store": False,
+            }
+        )
+        self._consumer.subscribe([topic])
+        self._batch, self._flush = batch, flush
+        self._stop = Event()
+        self._thread = Thread(target=self._run)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._thread.join()
+        self._consumer.close()
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            closes, batch = monotonic() + self._batch, list[Message]()
+            while monotonic() < closes:
+                batch += self._consumer.consume(500, timeout=0.1)
+            self._stop.wait(self._flush)
+            for message in batch:
+                self._consumer.store_offsets(message)
+            if batch:
+                self._consumer.commit(asynchronous=False)
+            now = time()
+            self.ages += [now - (message.timestamp()[1] / 1000) for message in batch]
+
+
+@pytest.mark.broker
+def test_freshness_is_estimated_from_the_backlog(
+    bootstrap: str, topic: TopicFactory, group: str, watch: Callable[..., Monitor]
+) -> None:
+    """Near what the records' own timestamps say when they are committed."""
+    name = topic(partitions=3)
+    producer = Steady(bootstrap, name, 3, unit=60)
+    reader = Batching(bootstrap, group, name, batch=3.0, flush=1.0)
+    monitor, looks, pause = watch(topics=name, offset_reset="earliest"), list[Look](), Event()
+    begun = 0
+    try:
+        for turn in range(44):
+            seen = look(float(turn), monitor.measure().speeds)
+            begun = len(reader.ages) if turn < 20 else begun  # the group forms, speeds get known
+            looks += [seen] if seen is not None and turn >= 20 else []
+            pause.wait(0.5)
+    finally:
+        reader.stop()
+        producer.stop()
+    found = freshness(tuple(looks))
+    assert found is not None
+    ages = sorted(reader.ages[begun:])
+    true = ages[int(0.99 * len(ages))]
+    assert found.p99 == pytest.approx(true, rel=0.25)
 
 
 @pytest.mark.broker
