@@ -33,6 +33,8 @@ _TYPES: Final = {
 _DECIMAL: Final = re.compile(r"decimal\((\d+), ?(\d+)\)")
 _CODEC: Final = "write.parquet.compression-codec"
 _LEVEL: Final = "write.parquet.compression-level"
+_LEVELS: Final = ("brotli", "gzip", "zstd")
+"""The codecs that have levels."""
 
 
 def write(table: Any, name: str, rows: Records, attempt: str, root: Any) -> tuple[Any, ...]:
@@ -93,7 +95,7 @@ def _check(name: str, table: Any, properties: dict[str, str]) -> None:
 
 def _codec(properties: dict[str, str]) -> Codec:
     found = properties.get(_CODEC, "zstd").lower()
-    level = properties.get(_LEVEL)
+    level = properties.get(_LEVEL) if found in _LEVELS else None
     return Codec("none" if found == "uncompressed" else found, int(level) if level else None)
 
 

@@ -246,17 +246,20 @@ def test_the_tables_codec_is_used(
     """`write.parquet.compression-codec` counts for both lanes; zstd where it says nothing."""
     table = iceberg_arrow.create(f"{namespace}.t", rows(1))
     table.stage(rows(1), "first")
-    codec = "('write.parquet.compression-codec' = 'gzip')"
-    iceberg.spark.sql(f"ALTER TABLE {namespace}.t SET TBLPROPERTIES {codec}")
-    table.look()
-    table.stage(rows(1), "second")
+    for number, codec in ((9, "gzip"), (3, "snappy")):
+        settings = {"codec": codec, "level": number}
+        told = ", ".join(f"'write.parquet.compression-{k}' = '{v}'" for k, v in settings.items())
+        iceberg.spark.sql(f"ALTER TABLE {namespace}.t SET TBLPROPERTIES ({told})")
+        table.look()
+        table.stage(rows(1), codec)
     found = {
         path.name: pq.read_metadata(path).row_group(0).column(0).compression
         for path in warehouse.glob(f"{namespace}/t/**/*.parquet")
     }
     assert {name.split("-")[-1]: codec for name, codec in found.items()} == {
         "first.parquet": "ZSTD",
-        "second.parquet": "GZIP",
+        "gzip.parquet": "GZIP",
+        "snappy.parquet": "SNAPPY",
     }
 
 
