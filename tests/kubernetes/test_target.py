@@ -1,11 +1,13 @@
 """The replica target `kubernetes` on a real API server and its controllers."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from time import time
 from typing import Any, Protocol
 
 import pytest
+import yaml
 
 from cluster.control_plane import ControlPlane
 from cluster.kubelet import Kubelet
@@ -21,13 +23,11 @@ pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(240)]
 Open = Callable[..., Kubernetes]
 Make = Callable[..., str]
 
-RULES: list[dict[str, Any]] = [
-    {"apiGroups": ["apps"], "resources": ["deployments"], "verbs": ["get"]},
-    {"apiGroups": ["apps"], "resources": ["deployments/scale"], "verbs": ["update"]},
-    {"apiGroups": ["apps"], "resources": ["replicasets"], "verbs": ["list"]},
-    {"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "patch"]},
-]
-"""What the target may do at least; docs/sidecar.md has the whole role."""
+PAGE = Path(__file__).parents[2] / "docs" / "operate.md"
+ROLE = re.search(r"```yaml\n(apiVersion: rbac.*?)```", PAGE.read_text(), re.DOTALL)
+assert ROLE is not None
+RULES: list[dict[str, Any]] = yaml.safe_load(ROLE[1])["rules"]
+"""The role that the documentation shows."""
 
 
 class Eventually(Protocol):
@@ -210,23 +210,32 @@ def test_a_missing_right_is_named(  # noqa: PLR0913 - fixtures
     config.write_text(plane.config_for(cluster.account(account, [r for r in rules if r["verbs"]])))
     target = steered("deployment", name=name, kubeconfig=config)
     with pytest.raises(KubernetesRefuses, match=f"not allowed to {verb} {resource}") as refused:
-        target.stop(alive(target)[0])
+        everything(target, name)
     assert "role" in str(refused.value)
-    assert cluster.replicas("deployment", name) == 2
 
 
 def test_the_least_role_does(
     cluster: Cluster, plane: ControlPlane, ready: Make, steered: Open, tmp_path: Path
 ) -> None:
-    """With these rights, and no others, pods are added and stopped."""
-    name = ready("deployment", 1)
+    """With the rights that the documentation shows, and no others, a sidecar can do all it does."""
+    name = ready("deployment", 2)
     config = tmp_path / "kubeconfig"
     config.write_text(plane.config_for(cluster.account(name, RULES)))
-    target = steered("deployment", name=name, kubeconfig=config)
-    (kept,) = alive(target)
-    (added,) = target.add(1)
+    everything(steered("deployment", name=name, kubeconfig=config), name)
+    assert cluster.replicas("deployment", name) == 2
+    assert ("Tried", "all of it") in cluster.events(name)
+
+
+def everything(target: Kubernetes, name: str) -> None:
+    """Do all that a sidecar asks of an API server."""
+    api = target._api
+    assert api.lease(name) is None
+    made = api.make_lease({"metadata": {"name": name}, "spec": {"holderIdentity": "one"}})
+    api.put_lease(name, made)
+    api.tell(api.look().workload.uid, "Tried", "all of it", "2026-01-01T00:00:00Z")
+    kept = alive(target)[0]
+    target.add(1)
     _stopped(target, kept)
-    assert alive(target) == [added]
 
 
 def _stopped(target: Kubernetes, pod: str) -> None:
