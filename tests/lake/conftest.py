@@ -142,6 +142,7 @@ def config(namespace: str, warehouse: Path) -> Callable[..., LakeConfig]:
             "lake.warehouse": str(warehouse),
             "lake.table": namespace + ".{topic}",
             "batch.wait": 0,
+            "lake.patience": "120 s",  # on a machine that does other work too
         }
         return parse(base | {name.replace("_", "."): value for name, value in changes.items()})
 
