@@ -9,12 +9,13 @@ import typer
 from trimtab.assignor.errors import SettingError
 from trimtab.cli.opened import CONFIG, WAREHOUSE, opened, settings
 from trimtab.cli.tables_care import compact, expire
+from trimtab.cli.tables_verify import verify
 
 if TYPE_CHECKING:
     from trimtab.consumer_sdk.lake.inventory import TableFacts
 
 tables = typer.Typer()
-for command in (compact, expire):
+for command in (compact, expire, verify):
     tables.command()(command)
 
 
@@ -44,6 +45,8 @@ def list_(
         trimtab tables compact --config ingest.yaml --dry-run
 
         trimtab tables expire --config ingest.yaml --older-than "7 d"
+
+        trimtab tables verify --config ingest.yaml
     """
     if context.invoked_subcommand is not None:
         if config is not None or warehouse is not None:

@@ -1,5 +1,6 @@
 """Metrics of the sink: what is counted, and where it can be read."""
 
+import random
 from urllib.request import urlopen
 
 import numpy as np
@@ -10,7 +11,9 @@ from prometheus_client import CollectorRegistry
 from trimtab.assignor.errors import SettingError
 from trimtab.consumer_sdk import ingest
 from trimtab.consumer_sdk.lake.columns import SCHEMA
-from trimtab.consumer_sdk.lake.metered import ages
+from trimtab.consumer_sdk.lake.flush import Batch, Landed, Refused, Written
+from trimtab.consumer_sdk.lake.metered import ages, metered
+from trimtab.consumer_sdk.lake.pace import Pace
 from trimtab.consumer_sdk.meters import Meters, VectorHistogram, served
 
 LAKE = {"group.id": "g", "lake.warehouse": "lake", "topics": ["t"], "bootstrap.servers": "x:1"}
@@ -37,6 +40,39 @@ def test_the_age_of_records_leaves_out_those_without_a_time() -> None:
     stamps = [1_000_000, None, 2_500_000]
     records = pa.Table.from_pylist([{"timestamp": stamp} for stamp in stamps], schema=SCHEMA)
     assert ages(records, 3.0).tolist() == [2.0, 0.5]
+
+
+class Still:
+    """A clock that stands at 3 s."""
+
+    def monotonic(self) -> float:
+        return 3.0
+
+    def wall(self) -> float:
+        return 3.0
+
+    def sleep(self, seconds: float) -> None:
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize(("lands", "counted"), [(True, 2), (False, None)])
+def test_a_batch_that_landed_is_counted_for_its_tables(*, lands: bool, counted: int | None) -> None:
+    """Freshness of each record under the own table, rows and bytes under each; refused: nothing."""
+    stamps = [1_000_000, 2_500_000]
+    records = pa.Table.from_pylist([{"timestamp": stamp} for stamp in stamps], schema=SCHEMA)
+    batch, meters = Batch("lake.orders", {}, records), Meters()
+    written = (Written("lake.orders_dead_letter", 1, 10), Written("lake.orders", 1, 90))
+    outcome = Landed(batch, written) if lands else Refused(batch, {})
+    pace = Pace(random.Random(7))  # noqa: S311 - jitter
+    assert metered(lambda *_: outcome, meters, Still())(batch, pace) is outcome
+
+    def value(name: str, table: str) -> float | None:
+        return meters.registry.get_sample_value(name, {"table": table})
+
+    assert value("trimtab_freshness_seconds_count", "lake.orders") == counted
+    assert value("trimtab_rows_total", "lake.orders_dead_letter") == (1 if lands else None)
+    assert value("trimtab_file_bytes_total", "lake.orders") == (90 if lands else None)
+    assert value("trimtab_flush_seconds_count", "lake.orders") == (1 if lands else None)
 
 
 def test_metrics_are_served_while_the_block_runs() -> None:

@@ -1,0 +1,161 @@
+"""`trimtab tables verify` and the care commands on real tables, beside a real broker."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import yaml
+from confluent_kafka import Consumer, Producer
+from confluent_kafka import TopicPartition as RawPartition
+
+from trimtab.assignor.model import TopicPartition
+from trimtab.cli import tables_verify
+from trimtab.cli.main import main
+from trimtab.consumer_sdk.lake import writer
+from trimtab.consumer_sdk.lake.columns import SCHEMA, record_batch
+from trimtab.consumer_sdk.lake.config import FORMATS
+from trimtab.consumer_sdk.lake.engine import SparkLake
+from trimtab.consumer_sdk.lake.progress import Marks
+from trimtab.consumer_sdk.lake.verification import Rules, Verification
+from trimtab.consumer_sdk.lake.verify import Verdict, whole
+from trimtab.consumer_sdk.lake.verify_log import BrokerLog, settings
+
+pytestmark = [pytest.mark.spark, pytest.mark.broker]
+
+COUNT = 30
+MORE = 5
+EACH = pytest.mark.parametrize("lake", ["iceberg_arrow", "delta_arrow"], indirect=True)
+
+
+@pytest.fixture
+def produced(topic: Callable[..., str], bootstrap: str) -> tuple[TopicPartition, list[Any]]:
+    """A partition, and its records up to the mark as rows; the topic goes on beyond it."""
+    where = TopicPartition(topic(partitions=1), 0)
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for n in range(COUNT + MORE):
+        producer.produce(where.topic, b"v", None if n == 1 else b"k%d" % n)
+    assert producer.flush(60) == 0
+    reader = Consumer({"bootstrap.servers": bootstrap, "group.id": "not-used"})
+    reader.assign([RawPartition(*where, 0)])
+    messages = reader.consume(COUNT, timeout=60)
+    reader.close()
+    return where, record_batch(where, messages).to_pylist()
+
+
+@pytest.fixture
+def config(produced: Any, bootstrap: str, namespace: str, warehouse: Path) -> dict[str, Any]:
+    return {
+        "bootstrap.servers": bootstrap,
+        "group.id": "g",
+        "lake.warehouse": str(warehouse),
+        "lake.tables": {produced[0].topic: f"{namespace}.orders"},
+    }
+
+
+@pytest.fixture
+def keep(lake: SparkLake, produced: Any, namespace: str) -> Callable[[list[Any]], None]:
+    """Put rows into the own table, in pieces, with the mark above them all."""
+
+    def fill(rows: list[Any]) -> None:
+        step = len(rows) // 5
+        pieces = [rows[n * step : (n + 1) * step] for n in range(4)] + [rows[4 * step :]]
+        for n, piece in enumerate(pieces):
+            frame = lake.frame(pa.Table.from_pylist(piece, schema=SCHEMA))
+            table = lake.create(f"{namespace}.orders", frame)
+            marks = Marks({"g": {produced[0]: COUNT if n == 4 else n}})
+            table.commit(table.stage(frame, f"a{n}"), marks, table.look())
+
+    return fill
+
+
+@pytest.fixture
+def log(config: dict[str, Any]) -> Iterator[BrokerLog]:
+    made = BrokerLog(settings(config))
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def judge(lake: SparkLake, config: dict[str, Any], log: BrokerLog) -> Callable[[], Verdict]:
+    """Verify the own table, every row against the broker."""
+
+    def run() -> Verdict:
+        names = list(config["lake.tables"].values())
+        work = Verification(lake, Rules.of(config), log, whole(12), lambda *_: None)
+        (found,) = work.run(names)
+        return found
+
+    return run
+
+
+def planted(rows: list[Any]) -> list[Any]:
+    """One row twice, one deleted, one changed, one beyond the mark."""
+    changed = rows[7] | {"key": b"another"}
+    return [*rows[:5], rows[3], rows[6], changed, *rows[8:], rows[9] | {"offset": COUNT + 1}]
+
+
+@EACH
+def test_a_sound_table_passes(
+    keep: Callable[..., None], judge: Callable[[], Verdict], produced: Any
+) -> None:
+    """Every row was compared with its record."""
+    keep(produced[1])
+    found = judge()
+    (part,) = found.partitions
+    assert (found.kind, found.faults, part.rows, part.compared) == ("own", (), COUNT, COUNT)
+    assert (part.mark, part.log_begin, part.log_end) == (COUNT, 0, COUNT + MORE)
+
+
+@EACH
+def test_each_planted_defect_is_found(
+    keep: Callable[..., None], judge: Callable[[], Verdict], produced: Any
+) -> None:
+    """And is named with its offset."""
+    keep(planted(produced[1]))
+    (part,) = judge().partitions
+    assert part.examples == {
+        "duplicated": [3],
+        "missing": [5],
+        "beyond_mark": [COUNT + 1],
+        "different": [7],
+    }
+    assert (part.duplicated, part.missing, part.beyond_mark, part.different) == (1, 1, 1, 1)
+
+
+@EACH
+def test_the_commands_verify_compact_and_expire(  # noqa: PLR0913, PLR0917 - one run for them all
+    lake: SparkLake,
+    keep: Callable[..., None],
+    produced: Any,
+    config: dict[str, Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """What is wrong ends with 1 and says what to do, also behind a compaction and an expiry."""
+    monkeypatch.setattr(writer, "open_lake", lambda _: lake)
+    monkeypatch.setattr(tables_verify, "_spread", lambda *_: None)  # the session is the run's
+    monkeypatch.setenv("COLUMNS", "200")
+    file = tmp_path / "ingest.yaml"
+    kind = FORMATS[type(lake).__name__.startswith("Delta")]
+    file.write_text(yaml.safe_dump(config | {"lake.format": kind}))
+    name = config["lake.tables"][produced[0].topic]
+    keep(planted(produced[1]))
+
+    def said(*words: str) -> str:
+        wanted = 1 if words[0] == "verify" else 0
+        assert main(["tables", *words, name, "--config", str(file)]) == wanted
+        return capsys.readouterr().out
+
+    assert "5 files" in said("compact", "--dry-run")
+    assert "5 files" in said("compact")
+    assert "0 files" in said("compact", "--dry-run")
+    assert name in said("expire", "--older-than", "1 h")
+    told = said("verify")
+    assert f"1 duplicated at 3; 1 missing at 5; 1 beyond mark at {COUNT + 1}" in told
+    assert "missing: records that the broker still holds have no row" in told
+    answer = json.loads(said("verify", "--against-broker", "all", "--json"))
+    assert (answer["good"], answer["tables"][0]["partitions"][0]["different"]) == (False, 1)
