@@ -106,10 +106,10 @@ def main() -> None:
 def _arguments() -> Namespace:
     arguments: ArgumentParser = harness.parser(__doc__ or "")
     arguments.add_argument("--cases", nargs="+", choices=CASES, default=CASES)
-    arguments.add_argument("--sizes", nargs="+", type=int, default=[200, MIDDLE, 10_000])
-    arguments.add_argument("--mb", type=float, default=300, help="megabytes a case and size")
+    arguments.add_argument("--sizes", nargs="+", type=int, default=[MIDDLE])
+    arguments.add_argument("--mb", type=float, default=150, help="megabytes a case and size")
     arguments.add_argument("--warm", type=float, default=70, help="megabytes of the rehearsal")
-    arguments.add_argument("--backlog", type=float, default=3, help="times --mb, for the memory")
+    arguments.add_argument("--backlog", type=float, default=0, help="times --mb once more")
     arguments.add_argument("--plot", type=Path, help="write a picture there")
     arguments.add_argument("--quick", action="store_true", help="2 MB of 1 kB, no long backlog")
     given = arguments.parse_args()
