@@ -26,23 +26,28 @@ REASONS: Final[Mapping[Action, str]] = {
 
 
 class Events:
-    """Tells of scalings; one that cannot be told is logged."""
+    """Tells of scalings; one that cannot be told is logged.
+
+    What fails in every turn for the same reason is told once.
+    """
 
     def __init__(self, api: KubeApi) -> None:
         self._api = api
         self._uid: str | None = None
+        self._failure: tuple[Action, str] | None = None
 
     def __call__(self, report: Report) -> None:
         """Record an event of a scaling."""
         reason = REASONS.get(report.verdict.action)
-        if reason is None:
+        reasons, before = report.verdict.reasons, self._failure
+        failures = [text for text in reasons if text.startswith(NOT_DONE)]
+        self._failure = (report.verdict.action, failures[0]) if failures else None
+        if reason is None or (failures and self._failure == before):
             return
         at = datetime.fromtimestamp(report.time, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         try:
             if self._uid is None:
                 self._uid = self._api.look().workload.uid
-            reasons = report.verdict.reasons
-            failed = reasons[-1].startswith(NOT_DONE)
-            self._api.tell(self._uid, reason, "; ".join(reasons), at, wrong=failed)
+            self._api.tell(self._uid, reason, "; ".join(reasons), at, wrong=bool(failures))
         except PeerError as error:
             log.warning("no event %s: %s", reason, error)
