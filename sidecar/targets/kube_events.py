@@ -7,7 +7,7 @@ from typing import Final
 
 from trimtab.assignor.errors import PeerError
 from trimtab.sidecar.report import NOT_DONE, Report
-from trimtab.sidecar.targets.kube_api import KubeApi
+from trimtab.sidecar.targets.kube_api import Changed, KubeApi
 from trimtab.sidecar.verdict import Action
 
 log = logging.getLogger("trimtab.sidecar")
@@ -49,5 +49,5 @@ class Events:
             if self._uid is None:
                 self._uid = self._api.look().workload.uid
             self._api.tell(self._uid, reason, "; ".join(reasons), at, wrong=bool(failures))
-        except PeerError as error:
+        except (PeerError, Changed) as error:
             log.warning("no event %s: %s", reason, error)

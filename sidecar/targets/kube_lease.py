@@ -86,7 +86,7 @@ class Election:
     def _write(self, holder: str) -> dict[str, Any]:
         """Write the lease over what was read. Raises Changed, KubernetesAway, KubernetesRefuses."""
         now = datetime.fromtimestamp(self._clock.wall(), UTC).strftime(STAMP)
-        before: dict[str, Any] = {} if self._body is None else self._body["spec"]
+        before: dict[str, Any] = {} if self._body is None else self._body.get("spec") or {}
         changes = int(before.get("leaseTransitions") or 0)
         spec: dict[str, Any] = {
             "holderIdentity": holder or None,  # an empty one is refused

@@ -2,11 +2,9 @@
 
 import logging
 import os
-import re
 import socket
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Final
 
 from trimtab.assignor.clock import Clock
 from trimtab.sidecar.election import Alone, Leadership
@@ -15,12 +13,10 @@ from trimtab.sidecar.settings import Settings
 from trimtab.sidecar.targets.kube_api import KubeApi, Place, namespace
 from trimtab.sidecar.targets.kube_events import Events
 from trimtab.sidecar.targets.kube_lease import Election
-from trimtab.sidecar.targets.kube_values import Kind
+from trimtab.sidecar.targets.kube_values import US, Kind
 from trimtab.sidecar.targets.kubernetes import Kubernetes
 
 log = logging.getLogger("trimtab.sidecar")
-
-LONGEST_NAME: Final = 253
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +51,7 @@ def _elected(settings: Settings, api: KubeApi, clock: Clock, stack: ExitStack) -
     if not settings.elect:
         return Alone()
     me = f"{socket.gethostname()}_{os.getpid()}"
-    election = Election(api, lease_name(settings.group), me, clock)
+    election = Election(api, f"{US}-{api.place.kind}-{api.place.name}", me, clock)
     election.start()
     stack.callback(election.close)
     return election
-
-
-def lease_name(group: str) -> str:
-    """Return the name of a group's lease: what Kubernetes allows of the group's."""
-    return f"trimtab-{re.sub(r'[^a-z0-9]+', '-', group.lower()).strip('-')}"[:LONGEST_NAME]

@@ -88,6 +88,8 @@ class Kubernetes:
         wanted = len(self._shown) + count
         self._retried(lambda: self._raise_to(wanted))
         found = self._waited(lambda f: len(_new(f, self._shown)) >= count)
+        if any(pod.marked for pod in found.staying):  # it was about to go, and stays now
+            self._retried(lambda: self._restore(self._api.look()))
         return _new(found, self._shown)
 
     def stop(self, name: str) -> None:

@@ -82,8 +82,6 @@ def test_a_cost_of_the_operators_is_put_back(
         target.stop(kept)
         assert kept not in alive(target)
         assert target.add(1) == (kept,)
-        target.replicas()
-        target.add(0)
     finally:
         plane.start_managers()
     assert cluster.replicas("deployment", name) == 2
