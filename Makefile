@@ -62,7 +62,7 @@ bench-bounce: .venv/.dev ## rolling bounce: what partitions wait, beside Java's 
 	@$(BIN)/python benchmarks/bench_bounce.py --runs 3 --plot docs/bench-bounce.png
 
 bench-ingest: .venv/.dev ## Kafka to table, one process, beside Structured Streaming, delta-rs, a plain loop; 12 minutes
-	@$(BIN)/python benchmarks/bench_ingest.py --sizes 200 1000 10000 --mb 300 --backlog 3 --plot docs/bench-ingest.png
+	@$(BIN)/python benchmarks/bench_ingest.py --sizes 200 1000 10000 --mb 800 --backlog 3 --plot docs/bench-ingest.png
 
 bench-latency: .venv/.dev ## produced to handled by heuristic, live, beside Kafka's range; 15 minutes
 	@$(BIN)/python benchmarks/bench_latency.py --seconds 30 --match --plot docs/bench-latency.png
