@@ -61,7 +61,7 @@ simulate-faults: .venv/.dev ## N simulated histories with faults, from SEED on; 
 bench-bounce: .venv/.dev ## rolling bounce: what partitions wait, beside Java's consumer; three runs, 13 minutes
 	@$(BIN)/python benchmarks/bench_bounce.py --runs 3 --plot docs/bench-bounce.png
 
-bench-ingest: .venv/.dev ## Kafka to table, one process, beside Structured Streaming, delta-rs, a plain loop; 12 minutes
+bench-ingest: .venv/.dev ## Kafka to table, one process, beside Structured Streaming, delta-rs, a plain loop; 17 minutes
 	@$(BIN)/python benchmarks/bench_ingest.py --sizes 200 1000 10000 --mb 800 --backlog 3 --plot docs/bench-ingest.png
 
 bench-latency: .venv/.dev ## produced to handled by heuristic, live, beside Kafka's range; 15 minutes
