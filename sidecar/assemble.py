@@ -1,9 +1,8 @@
 """Puts a sidecar together from its settings, and takes it apart again."""
 
 import logging
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
@@ -11,11 +10,11 @@ from trimtab.assignor.clock import Clock
 from trimtab.sidecar.errors import CannotStart
 from trimtab.sidecar.loop import Loop, Parts
 from trimtab.sidecar.monitor import Monitor
-from trimtab.sidecar.report import LogLines
+from trimtab.sidecar.report import LogLines, Reporter
 from trimtab.sidecar.settings import Settings
 from trimtab.sidecar.state import usable
 from trimtab.sidecar.targets.advice import Advice
-from trimtab.sidecar.targets.port import ReplicaTarget
+from trimtab.sidecar.targets.port import Steering
 from trimtab.sidecar.targets.process import Processes
 from trimtab.sidecar.topics import ControlTopics
 from trimtab.sidecar.web import Page
@@ -36,10 +35,10 @@ WEB_FILE: Final = "web"
 def assembled(settings: Settings, clock: Clock) -> Generator[Loop]:
     """Give a loop that is ready to run, its web page being served.
 
-    Raises CannotStart, StateInUse, StateUnusable.
+    Raises BadSetting, CannotStart, KubernetesRefuses, StateInUse, StateUnusable.
     """
     with ExitStack() as stack:
-        target, more = _target(settings, clock, stack)
+        steering = _steering(settings, clock, stack)
         monitor = Monitor(settings, clock)
         stack.callback(monitor.close)
         page = Page(settings.group, clock, LATE + 3 * settings.interval)
@@ -55,8 +54,10 @@ def assembled(settings: Settings, clock: Clock) -> Generator[Loop]:
                 (settings.state / WEB_FILE).write_text(f"{address}\n")
         board = ControlTopics(settings, monitor.brokers.admin)
         certifier = _certifier(settings, clock, stack)
-        parts = Parts(monitor, board, target, (page, LogLines()), certifier)
-        yield Loop(settings, more(parts), clock)
+        reporters: tuple[Reporter, ...] = (page, LogLines(), *steering.reporters)
+        target, outside, leadership = steering.target, steering.outside, steering.leadership
+        parts = Parts(monitor, board, target, reporters, certifier, outside, leadership)
+        yield Loop(settings, parts, clock)
 
 
 def _certifier(settings: Settings, clock: Clock, stack: ExitStack) -> "Certifier | None":
@@ -69,41 +70,25 @@ def _certifier(settings: Settings, clock: Clock, stack: ExitStack) -> "Certifier
     return certifier
 
 
-def _target(
-    settings: Settings, clock: Clock, stack: ExitStack
-) -> tuple[ReplicaTarget, Callable[[Parts], Parts]]:
-    """Return the replica target, and what it adds to the loop's parts."""
+def _steering(settings: Settings, clock: Clock, stack: ExitStack) -> Steering:
+    """Return what replicas are started and stopped with.
+
+    Raises BadSetting, CannotStart, KubernetesRefuses, StateInUse.
+    """
     if settings.target == "none" or settings.dry_run:
-        return Advice(), _as_it_is
+        return Steering(Advice())
     if settings.target == "kubernetes":
         return _kubernetes(settings, clock, stack)
     state = settings.state
     assert state is not None, "settings check that target=process has a state folder"
     processes = Processes(settings.command, state, clock, settings.stop_patience)
     stack.callback(processes.close)
-    return processes, _as_it_is
+    return Steering(processes)
 
 
-def _as_it_is(parts: Parts) -> Parts:
-    return parts
-
-
-def _kubernetes(
-    settings: Settings, clock: Clock, stack: ExitStack
-) -> tuple[ReplicaTarget, Callable[[Parts], Parts]]:
-    """Connect to the API server. Raises BadSetting, CannotStart, KubernetesRefuses."""
+def _kubernetes(settings: Settings, clock: Clock, stack: ExitStack) -> Steering:
     if find_spec("kubernetes") is None:
         raise CannotStart("target=kubernetes needs an extra: pip install 'trimtab[kubernetes]'")
     from trimtab.sidecar.targets.kube_parts import connected  # noqa: PLC0415 - it needs an extra
 
-    steering = connected(settings, clock, stack)
-
-    def more(parts: Parts) -> Parts:
-        return replace(
-            parts,
-            reporters=(*parts.reporters, steering.events),
-            outside=steering.target.outside,
-            leadership=steering.leadership,
-        )
-
-    return steering.target, more
+    return connected(settings, clock, stack)

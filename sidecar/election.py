@@ -17,6 +17,8 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import Final, Protocol
 
+from trimtab.sidecar.errors import NotLeading
+
 LEASE: Final = 12.0
 ACTS: Final = 6.0
 RETRY: Final = 1.5
@@ -33,6 +35,12 @@ class Leadership(Protocol):
     def leader(self) -> str:
         """Return who leads, as far as is known; empty where nobody does."""
         ...
+
+
+def insist(leadership: Leadership) -> None:
+    """Raise NotLeading if another sidecar may be at work by now."""
+    if not leadership.leads():
+        raise NotLeading("the lease could not be renewed in time; whoever takes it goes on")
 
 
 class Alone:

@@ -15,8 +15,7 @@ from trimtab.assignor.clock import Clock
 from trimtab.assignor.control import GroupPlan, PartitionSpeed, WriteSpeeds
 from trimtab.assignor.errors import PeerError, TrimtabError
 from trimtab.sidecar.decide import decide, done
-from trimtab.sidecar.election import Alone, Leadership
-from trimtab.sidecar.errors import NotLeading
+from trimtab.sidecar.election import Alone, Leadership, insist
 from trimtab.sidecar.handovers import Ledger
 from trimtab.sidecar.monitor import Measurement, Watch
 from trimtab.sidecar.observation import (
@@ -232,12 +231,10 @@ class Loop:
         if verdict.action is Action.HOLD or self._only_said(verdict):
             return verdict
         try:
-            self._lead()
+            insist(self._parts.leadership)
             self._publish_plan(verdict.plan)
             for name in verdict.stop:
-                self._lead()
                 self._parts.target.stop(name)
-            self._lead()
             started = self._parts.target.add(verdict.add) if verdict.add else ()
         except TrimtabError as error:
             log.error("%s failed: %s", verdict.action, error)  # noqa: TRY400 - it says all itself
@@ -248,11 +245,6 @@ class Loop:
         if started:
             return replace(verdict, reasons=(*verdict.reasons, f"started {' and '.join(started)}"))
         return verdict
-
-    def _lead(self) -> None:
-        """Raise NotLeading if another sidecar may be at work by now."""
-        if not self._parts.leadership.leads():
-            raise NotLeading("the lease could not be renewed in time; whoever takes it goes on")
 
     def _only_said(self, verdict: Verdict) -> bool:
         return self._policy.advisory and verdict.action in ADVICE

@@ -4,7 +4,6 @@ import logging
 import os
 import socket
 from contextlib import ExitStack
-from dataclasses import dataclass
 
 from trimtab.assignor.clock import Clock
 from trimtab.sidecar.election import Alone, Leadership
@@ -15,17 +14,9 @@ from trimtab.sidecar.targets.kube_events import Events
 from trimtab.sidecar.targets.kube_lease import Election
 from trimtab.sidecar.targets.kube_values import US, Kind
 from trimtab.sidecar.targets.kubernetes import Kubernetes
+from trimtab.sidecar.targets.port import Steering
 
 log = logging.getLogger("trimtab.sidecar")
-
-
-@dataclass(frozen=True, slots=True)
-class Steering:
-    """What was put together."""
-
-    target: Kubernetes
-    leadership: Leadership
-    events: Events
 
 
 def connected(settings: Settings, clock: Clock, stack: ExitStack) -> Steering:
@@ -39,12 +30,14 @@ def connected(settings: Settings, clock: Clock, stack: ExitStack) -> Steering:
     where = settings.namespace or namespace(settings.kubeconfig)
     api = KubeApi(Place(Kind(kind), name, where, settings.kubeconfig), settings.timeout)
     stack.callback(api.close)
-    target = Kubernetes(api, clock, contest=settings.foreign_scaling == "contest")
     try:
-        target.replicas()
+        api.look()
     except KubernetesAway as error:
         log.warning("%s", error)
-    return Steering(target, _elected(settings, api, clock, stack), Events(api))
+    leadership = _elected(settings, api, clock, stack)
+    contest = settings.foreign_scaling == "contest"
+    target = Kubernetes(api, clock, contest=contest, leadership=leadership)
+    return Steering(target, target.outside, leadership, (Events(api),))
 
 
 def _elected(settings: Settings, api: KubeApi, clock: Clock, stack: ExitStack) -> Leadership:

@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import Final
 
 from trimtab.assignor.clock import Clock
+from trimtab.sidecar.election import Alone, Leadership, insist
 from trimtab.sidecar.errors import ScalingWaits
 from trimtab.sidecar.observation import Asked, Instance, Outside
 from trimtab.sidecar.targets.kube_api import Changed, KubeApi
@@ -46,17 +47,24 @@ class Kubernetes:
     """One workload's pods; with `contest`, counts that others set are to be set back.
 
     `patience` is for how many seconds the controller's work is waited for; what takes longer is
-    seen by a later turn.
+    seen by a later turn. `leadership` is asked right before a count is asked for.
     """
 
     advisory = False
 
     def __init__(
-        self, api: KubeApi, clock: Clock, *, contest: bool = False, patience: float = 5.0
+        self,
+        api: KubeApi,
+        clock: Clock,
+        *,
+        contest: bool = False,
+        patience: float = 5.0,
+        leadership: Leadership | None = None,
     ) -> None:
         self._api = api
         self._clock = clock
         self._contest = contest
+        self._leadership = leadership or Alone()
         self._patience = patience
         self._shown: frozenset[str] = frozenset()
         self._outside = Outside(contest=contest)
@@ -83,7 +91,7 @@ class Kubernetes:
     def add(self, count: int) -> tuple[str, ...]:
         """Ask for so many more than were shown, and return the names of those that came.
 
-        Raises KubernetesAway, KubernetesRefuses, ScalingWaits.
+        Raises KubernetesAway, KubernetesRefuses, NotLeading, ScalingWaits.
         """
         wanted = len(self._shown) + count
         self._retried(lambda: self._raise_to(wanted))
@@ -95,7 +103,8 @@ class Kubernetes:
     def stop(self, name: str) -> None:
         """Have this pod taken away, and no other.
 
-        Raises KubernetesAway, KubernetesRefuses, and ScalingWaits where another one might go.
+        Raises KubernetesAway, KubernetesRefuses, NotLeading, and ScalingWaits where another one
+        might go.
         """
         self._retried(lambda: self._take(name))
         self._waited(lambda f: all(p.name != name for p in f.alive))
@@ -116,7 +125,7 @@ class Kubernetes:
         found = self._api.look()
         self._restore(found)
         if found.workload.replicas < wanted:
-            self._api.scale(wanted, found.workload.version)
+            self._scale(found, wanted)
 
     def _take(self, name: str) -> None:
         found = self._api.look()
@@ -131,7 +140,11 @@ class Kubernetes:
             if count is None:
                 return
         if found.workload.replicas > count:
-            self._api.scale(count, found.workload.version)
+            self._scale(found, count)
+
+    def _scale(self, found: Found, count: int) -> None:
+        insist(self._leadership)
+        self._api.scale(count, found.workload.version)
 
     def _mark(self, found: Found, name: str) -> bool:
         """Make a pod the cheapest to delete; say whether it was not yet."""

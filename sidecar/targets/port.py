@@ -1,8 +1,12 @@
 """What the sidecar needs of the place where replicas run."""
 
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Protocol
 
-from trimtab.sidecar.observation import Instance
+from trimtab.sidecar.election import Alone, Leadership
+from trimtab.sidecar.observation import Instance, Outside
+from trimtab.sidecar.report import Reporter
 
 
 class ReplicaTarget(Protocol):
@@ -35,3 +39,17 @@ class ReplicaTarget(Protocol):
     def stop(self, name: str) -> None:
         """Ask a replica to finish what it holds, and to end. Raises PeerError."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Steering:
+    """A target and what comes with it.
+
+    `outside` tells what others had asked of it when it was looked at last, `leadership` whether
+    this sidecar is the one that acts on it.
+    """
+
+    target: ReplicaTarget
+    outside: Callable[[], Outside] = Outside
+    leadership: Leadership = field(default_factory=Alone)
+    reporters: tuple[Reporter, ...] = ()

@@ -13,7 +13,8 @@ from cluster.control_plane import ControlPlane
 from cluster.kubelet import Kubelet
 from cluster.workloads import NAMESPACE, Cluster
 from trimtab.assignor.errors import PeerError
-from trimtab.sidecar.errors import KubernetesAway, KubernetesRefuses, ScalingWaits
+from trimtab.sidecar.election import Alone
+from trimtab.sidecar.errors import KubernetesAway, KubernetesRefuses, NotLeading, ScalingWaits
 from trimtab.sidecar.targets.kube_api import KubeApi
 from trimtab.sidecar.targets.kube_values import BEFORE, COST, PAUSE
 from trimtab.sidecar.targets.kubernetes import Kubernetes
@@ -287,6 +288,22 @@ def test_others_are_seen_to_scale(cluster: Cluster, ready: Make, steered: Open) 
     asked = again.outside().asked
     assert asked is not None
     assert (asked.count, asked.by, asked.ours) == (3, "a-person", False)
+
+
+def test_who_does_not_lead_asks_for_nothing(cluster: Cluster, ready: Make, steered: Open) -> None:
+    """A lease that ends while a pod is being stopped keeps the count as it is."""
+
+    class Lost(Alone):
+        def leads(self) -> bool:
+            return False
+
+    name = ready("deployment", 2)
+    target = steered("deployment", name=name, leadership=Lost())
+    pod = alive(target)[0]
+    for call in (lambda: target.add(1), lambda: target.stop(pod)):
+        with pytest.raises(NotLeading, match="lease"):
+            call()
+    assert cluster.replicas("deployment", name) == 2
 
 
 def test_annotations_pause(cluster: Cluster, ready: Make, steered: Open) -> None:
