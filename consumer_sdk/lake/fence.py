@@ -8,6 +8,8 @@ lost race against a writer of *other* partitions simply goes round again, with t
 Only the history tells that a try went through, and it is asked whatever the answers were: a try
 that was not answered may land during a later one, which then loses the race against it. An attempt
 that landed has moved its own marks, so the history need not be asked where they are as expected.
+The history may have been cut (an expiry that keeps one snapshot): then a try that was not answered
+looks refused although it is in. The rows are safe, since the marks tell; the files must stay.
 """
 
 from collections.abc import Mapping
@@ -30,9 +32,13 @@ class Added:
 
 @dataclass(frozen=True, slots=True)
 class Fenced:
-    """The table has other marks than the batch began from; nothing was added."""
+    """The table has other marks than the batch began from; nothing was added.
+
+    `unanswered`: a try had no answer, so the table may name the attempt's files after all.
+    """
 
     clashes: tuple[Clash, ...]
+    unanswered: bool = False
 
 
 Answer: TypeAlias = Added | Fenced
@@ -59,6 +65,7 @@ class _Commit:
     raced: int = 0
     away: int = 0
     unsure: bool = False
+    unanswered: bool = False
 
     def run(self) -> Answer:
         try:
@@ -88,9 +95,14 @@ class _Commit:
         clashes = seen.marks.clashes(self.group, self.spans)
         if clashes:
             landed = self.table.landed(self.staged.attempt)
-            return Added(self.raced) if landed else Fenced(clashes)
+            return Added(self.raced) if landed else Fenced(clashes, self.unanswered)
         new = lost(self.spans)
         gaps = self.table.gaps().plus(self.group, new) if new else None
         self.unsure = True  # from here on, and for good
-        self.table.commit(self.staged, seen.marks.advanced(self.group, self.spans), seen, gaps)
+        marks = seen.marks.advanced(self.group, self.spans)
+        try:
+            self.table.commit(self.staged, marks, seen, gaps)
+        except LakeUnavailable:
+            self.unanswered = True
+            raise
         return Added(self.raced)

@@ -9,8 +9,8 @@ The order, and why (the reasoning about marks stands in `progress`):
 4. commit the own table, fenced: only now the batch counts.
 
 A crash between any two steps leaves the own table's mark where it was. The batch is read again; the
-tables of step 3 trim what they have. Files of a refused attempt are deleted; those of an abandoned
-one only if no commit of it was ever tried, since a live snapshot may come to name them.
+tables of step 3 trim what they have. Files of a refused attempt are deleted if every commit of it
+was answered; those of an abandoned one only if none was ever tried: a live snapshot may name them.
 """
 
 from collections.abc import Callable, Mapping
@@ -123,7 +123,6 @@ class Flush:
             raise
         answer = self._fenced(own, staged, batch.spans, pace)
         if not isinstance(answer, Added):
-            own.discard(staged)
             return self._refused(batch, answer.clashes)
         self.crash("committed")
         written.append(Written(own.name, staged.rows, staged.bytes))
@@ -152,21 +151,21 @@ class Flush:
     def _land_side(
         self, table: LakeTable, staged: Staged, spans: Mapping[TopicPartition, Span], pace: Pace
     ) -> bool:
-        answer = self._fenced(table, staged, spans, pace)
-        if isinstance(answer, Added):
-            return True
-        table.discard(staged)
-        return False
+        return isinstance(self._fenced(table, staged, spans, pace), Added)
 
     def _fenced(
         self, table: LakeTable, staged: Staged, spans: Mapping[TopicPartition, Span], pace: Pace
     ) -> Added | Fenced:
+        """Commit, or delete the files of an attempt that no snapshot can come to name."""
         try:
-            return commit_fenced(table, staged, self.group, spans, pace)
+            answer = commit_fenced(table, staged, self.group, spans, pace)
         except Abandoned as error:
             if not error.unsure:
                 table.discard(staged)
             raise
+        if isinstance(answer, Fenced) and not answer.unanswered:
+            table.discard(staged)
+        return answer
 
     def _trimmed_frame(
         self,

@@ -111,6 +111,7 @@ def test_a_lost_race_on_the_same_partition_is_refused(pace: Pace) -> None:
     answer = commit_fenced(table, Staged("x"), "g", SPANS, pace)
     assert isinstance(answer, Fenced)
     assert answer.clashes[0].found == 15
+    assert not answer.unanswered
     assert table.attempts == []
 
 
@@ -119,6 +120,21 @@ def test_a_commit_whose_answer_was_lost_is_not_made_twice(pace: Pace) -> None:
     table = Table(["away", "lost answer"])
     assert commit_fenced(table, Staged("x"), "g", SPANS, pace) == Added()
     assert table.attempts == ["x"]
+
+
+def test_an_unanswered_try_whose_history_was_cut_keeps_its_files(pace: Pace) -> None:
+    """It is in, and only an expired snapshot said so: whoever deletes its files deletes rows."""
+    table = Table(["lost answer"])
+
+    def expire() -> None:
+        table.attempts.clear()
+        table.after = None
+
+    table.after = expire
+    answer = commit_fenced(table, Staged("x"), "g", SPANS, pace)
+    assert isinstance(answer, Fenced)
+    assert answer.unanswered
+    assert table.marks == Marks({"g": {P: 20}})
 
 
 def test_away_lands_late_raced(pace: Pace) -> None:
