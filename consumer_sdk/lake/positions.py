@@ -80,7 +80,7 @@ class Positions:
         position = self._owned.get(reset.partition)
         if position is None:
             return
-        if reset.went_back and position.cut is not None:
+        if reset.went_back and position.next is not None:
             raise OffsetsWentBack(f"{reset}. {_ANEW}")
         if reset.to is None:
             raise OffsetsExpired(f"{reset}, and {SETTING}=error says to stop. {_GO_ON}")

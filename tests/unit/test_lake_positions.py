@@ -109,6 +109,8 @@ def test_a_log_that_ends_below_what_was_read_is_an_error(positions: Positions) -
     positions.assign(P, None)
     positions.learn(shorter)
     positions.accept(P, [0, 1])
+    with pytest.raises(OffsetsWentBack, match="offset 2 is gone, the log ends at 1"):
+        positions.learn(Reset(P, 2, 0, 1, 0))  # what waits to be written is something, too
     assert positions.cut({P: (0, 2)}) == {P: Span(None, 0, 2)}
 
 
