@@ -21,6 +21,7 @@ import pyarrow as pa
 from trimtab.consumer_sdk import Consumer, ingest, jars
 from trimtab.consumer_sdk.lake import columns
 from trimtab.consumer_sdk.lake.config import SessionConfig
+from trimtab.consumer_sdk.lake.iceberg import CREATED_WITH
 from trimtab.consumer_sdk.lake.writer import LakeWriter, open_lake
 
 CONNECTOR: Final = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.1.2"
@@ -181,7 +182,11 @@ class StructuredStreaming(Case):
         spark, table = self.lake.spark, f"lake.{topic.replace('-', '_')}"
         spark.sql("CREATE NAMESPACE IF NOT EXISTS lake")
         kinds = "topic string, partition int, offset bigint, timestamp timestamp"
-        spark.sql(f"CREATE TABLE {table} ({kinds}, key binary, value binary) USING iceberg")
+        made = ", ".join(f"'{name}' = '{value}'" for name, value in CREATED_WITH.items())
+        spark.sql(
+            f"CREATE TABLE {table} ({kinds}, key binary, value binary) USING iceberg "
+            f"TBLPROPERTIES ({made})"  # the codec's level, as the sink's tables have it
+        )
         source = spark.readStream.format("kafka").options(
             **{"kafka.bootstrap.servers": self.bootstrap, "subscribe": topic},
             startingOffsets="earliest",
