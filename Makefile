@@ -52,8 +52,9 @@ bench-assign: .venv/.dev ## assigning in a rebalance, beside Kafka's, kafka-pyth
 N ?= 1000
 SEED ?= 1
 FORMAT ?= iceberg
+STAGE ?= spark
 faults: .venv/.dev ## faults on real parts, N of them as SEED says; every record and every owner is checked
-	@PYTHONPATH=tests $(BIN)/python -m faults --faults $(N) --seed $(SEED) --format $(FORMAT)
+	@PYTHONPATH=tests $(BIN)/python -m faults --faults $(N) --seed $(SEED) --format $(FORMAT) --stage $(STAGE)
 
 simulate-faults: .venv/.dev ## N simulated histories with faults, from SEED on; N=1 tells one step by step
 	@PYTHONPATH=tests $(BIN)/python -m simulation --histories $(N) --seed $(SEED) $(if $(JOBS),--jobs $(JOBS))

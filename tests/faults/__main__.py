@@ -51,6 +51,7 @@ def _arguments() -> Namespace:
     parser.add_argument("--round", type=int, help="faults in a round; 40, fewer in a short run")
     parser.add_argument("--first", type=int, default=0, help="round to begin with: replays it")
     parser.add_argument("--format", choices=["iceberg", "delta"], default="iceberg")
+    parser.add_argument("--stage", choices=["spark", "arrow"], default="spark")
     parser.add_argument("--only", action="append", help="kinds of fault; default: all")
     parser.add_argument("--keep", action="store_true", help="keep logs and tables")
     return parser.parse_args()
@@ -60,7 +61,14 @@ def _wanted(given: Namespace) -> Wanted:
     size = given.round or max(1, min(ROUND, given.faults // 2))  # one with a sidecar, one without
     only = tuple(given.only or ())
     return Wanted(
-        given.faults, given.seed, size, given.format, only, keep=given.keep, first=given.first
+        given.faults,
+        given.seed,
+        size,
+        given.format,
+        given.stage,
+        only,
+        keep=given.keep,
+        first=given.first,
     )
 
 

@@ -50,6 +50,7 @@ class Wanted:
     seed: int
     round: int
     format: str
+    stage: str = "spark"
     only: tuple[str, ...] = ()
     keep: bool = False
     first: int = 0  # number of the first round
@@ -249,7 +250,8 @@ class Run:
 
     def _hired(self) -> Crew:
         bootstrap = self._broker.bootstrap
-        ingest = settings.ingest(bootstrap, self.folder, self._wanted.format)
+        wanted = self._wanted
+        ingest = settings.ingest(bootstrap, self.folder, wanted.format, wanted.stage)
         return Crew(self.folder, ingest, settings.sidecar(bootstrap))
 
     def _possible(self, *, with_disk: bool) -> dict[str, Kind]:

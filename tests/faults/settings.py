@@ -27,13 +27,13 @@ def consumer() -> dict[str, Any]:
     }
 
 
-def ingest(bootstrap: str, folder: Path, table_format: str) -> dict[str, Any]:
+def ingest(bootstrap: str, folder: Path, table_format: str, stage: str) -> dict[str, Any]:
     """Return the configuration of the consumers."""
     java = f'-XX:+UseSerialGC -XX:TieredStopAtLevel=1 "-Djava.io.tmpdir={folder / "tmp"}"'
-    given = {} if table_format == "iceberg" else {"lake.format": table_format}
     return {
         **consumer(),
-        **given,
+        "lake.format": table_format,
+        "lake.stage": stage,
         "bootstrap.servers": bootstrap,  # each one's link takes its place
         "topics": TOPICS,
         "trimtab.capacity": CAPACITY,
