@@ -6,6 +6,8 @@ compacted log, the marker of a transaction). So it is told to report, and the ru
 1. The log is asked where it begins and ends. An offset below its beginning has *expired*: retention
    deleted what lies between. One above its end *went back*: the topic was deleted and created anew,
    or its log was truncated. One that is there after all is asked for again.
+   Where librdkafka detects a truncation by the leader's epoch (KIP-320), offsets prove nothing: the
+   log may have grown beyond the cut since. It *went back* whatever the log holds now.
 2. `earliest` goes on at the beginning, `latest` at the end; `error` gives librdkafka's event to the
    application and leaves the partition alone.
 3. Whatever is skipped is said in one log line, and kept as a `Reset` for whoever wants to record it
@@ -47,6 +49,13 @@ TIMEOUT: Final = 5.0
 KEPT: Final = 100_000
 """Resets that are kept for an application that never asks for them."""
 
+_TRUNCATED: Final = KafkaError(KafkaError._LOG_TRUNCATION).str()  # noqa: SLF001 - its public name
+"""What librdkafka writes into the event of a detected truncation, with or without an offset.
+
+Its code is that of every reset (librdkafka 2.15 and 2.16: rd_kafka_offset_reset and
+rd_kafka_toppar_handle_OffsetForLeaderEpoch in rdkafka_offset.c).
+"""
+
 _BEGIN: Final = {
     **dict.fromkeys(("smallest", "earliest", "beginning"), OFFSET_BEGINNING),
     **dict.fromkeys(("largest", "latest", "end"), OFFSET_END),
@@ -59,6 +68,8 @@ class Reset:
     """An offset that was not there, and where reading goes on: before `low` all is deleted.
 
     `asked` is None where the group has never committed one; `to` is None where reading stopped.
+    `truncated` says that the log was cut off below `asked`, though it may have grown again (`asked`
+    is None there if nothing had been handed out).
     """
 
     partition: TopicPartition
@@ -66,11 +77,12 @@ class Reset:
     low: int
     high: int
     to: int | None
+    truncated: bool = False
 
     @property
     def went_back(self) -> bool:
         """Whether the log ends before what was read of it before."""
-        return self.asked is not None and self.asked > self.high
+        return self.truncated or (self.asked is not None and self.asked > self.high)
 
     @property
     def skipped(self) -> int:
@@ -78,6 +90,13 @@ class Reset:
         return max(0, (self.to or 0) - self.asked) if self.asked is not None else 0
 
     def __str__(self) -> str:
+        if self.truncated:
+            read = "what was read" if self.asked is None else f"offset {self.asked}"
+            return (
+                f"{self.partition}: its log was truncated below {read}, and holds {self.low} to "
+                f"{self.high - 1} now: records that were read are gone, and others may have their "
+                "offsets"
+            )
         if self.asked is None:
             return f"{self.partition}: the group has committed no offset"
         if self.went_back:
@@ -104,6 +123,7 @@ class Resets:
         self.begin = _BEGIN[policy]
         self._data = data
         self._told: deque[Reset] = deque(maxlen=KEPT)
+        self._unsettled: list[Message] = []
 
     def take(self) -> list[Reset]:
         """Return what was reset since the last call."""
@@ -113,6 +133,8 @@ class Resets:
 
     def settle(self, messages: list[Message]) -> list[Message]:
         """Return messages without the reports that are dealt with here."""
+        if self._unsettled:
+            messages = [*self._still_read(), *messages]
         if all(message.error() is None for message in messages):
             return messages
         return [message for message in messages if not self._settled(message)]
@@ -123,10 +145,10 @@ class Resets:
             return False
         where = key_of(message)
         try:
-            reset = self._look(where, message.offset())
+            reset = self._look(where, message)
         except KafkaException as failed:
             log.warning("%s: where its log begins is not known: %s; asking again", where, failed)
-            self._go_on(where, message.offset())
+            self._ask_again(where, message)
             return True
         if reset is None:
             self._go_on(where, message.offset())
@@ -138,16 +160,40 @@ class Resets:
         _tell(reset)
         return True
 
-    def _look(self, where: TopicPartition, asked: int | None) -> Reset | None:
+    def _look(self, where: TopicPartition, event: Message) -> Reset | None:
         """Return the reset that is due; None where the offset is there after all (rule 1)."""
+        asked, truncated = event.offset(), _is_truncation(event)
+        if truncated and asked is None:
+            asked = self._position(where)
         found: Sequence[int] = self._data.get_watermark_offsets(
             RawPartition(*where), timeout=TIMEOUT
         )
         low, high = found
-        if asked is not None and low <= asked <= high:
+        if not truncated and asked is not None and low <= asked <= high:
             return None
         to = {OFFSET_BEGINNING: low, OFFSET_END: high}.get(self.begin)
-        return Reset(where, asked, low, high, to)
+        return Reset(where, asked, low, high, to, truncated)
+
+    def _position(self, where: TopicPartition) -> int | None:
+        """Return the offset behind the last record handed out; None where there was none."""
+        (found,) = self._data.position([RawPartition(*where)])
+        return int(found.offset) if found.offset >= 0 else None
+
+    def _ask_again(self, where: TopicPartition, event: Message) -> None:
+        """Have the event again: from librdkafka, but not the one that it would not repeat.
+
+        Asked for the offset behind a truncation, a log that has grown since would simply be read.
+        """
+        if _is_truncation(event):
+            self._unsettled.append(event)
+        else:
+            self._go_on(where, event.offset())
+
+    def _still_read(self) -> list[Message]:
+        """Take the truncations that are not settled yet, of partitions that are still read."""
+        reading = {key(p) for p in self._data.assignment()}
+        events, self._unsettled = self._unsettled, []
+        return [event for event in events if key_of(event) in reading]
 
     def _go_on(self, where: TopicPartition, offset: int | None) -> None:
         """Read on there. Not by `seek`: that needs a partition that is being fetched."""
@@ -157,18 +203,36 @@ class Resets:
             self._data.incremental_assign([RawPartition(*where, start)])
 
 
+def _is_truncation(event: Message) -> bool:
+    error = event.error()
+    return error is not None and _TRUNCATED in error.str()
+
+
 def _tell(reset: Reset) -> None:
-    if reset.asked is None:
-        return
-    also = reset.skipped - max(0, reset.low - reset.asked)
-    log.warning(
-        "%s; going on at offset %d%s. %s",
-        reset,
-        reset.to,
-        f", which skips up to {also} more that are still there ({SETTING}=latest)"
-        if also > 0
-        else "",
-        "Nothing of the new log is skipped"
-        if reset.went_back and reset.to == reset.low
-        else "Give the topic a longer retention (retention.ms, retention.bytes) or read it sooner",
+    if reset.went_back:
+        log.warning("%s; going on at offset %d. %s", reset, reset.to, _advice(reset))
+    elif reset.asked is not None:
+        also = reset.skipped - (reset.low - reset.asked)
+        log.warning(
+            "%s; going on at offset %d%s. Give the topic a longer retention (retention.ms, "
+            "retention.bytes) or read it sooner",
+            reset,
+            reset.to,
+            f", which skips up to {also} more that are still there ({SETTING}=latest)"
+            if also > 0
+            else "",
+        )
+
+
+def _advice(reset: Reset) -> str:
+    """Return what is skipped of a log that went back, and what to do about it."""
+    left = (reset.to or 0) - reset.low
+    skips = (
+        f"That skips up to {left} records that the log holds now ({SETTING}=latest; with earliest "
+        "they are read)"
+        if left
+        else "Nothing of the new log is skipped"
     )
+    if not reset.truncated:
+        return skips
+    return f"{skips}. Let no replica lead that lags behind (unclean.leader.election.enable=false)"

@@ -102,3 +102,4 @@ def test_a_log_that_ends_below_the_offset_is_told_apart(
     assert reset == Reset(TopicPartition(name, 0), 10, 0, 3, 0)
     assert (reset.went_back, reset.skipped) == (True, 0)
     assert "the topic was deleted and created anew" in caplog.text
+    assert "retention" not in caplog.text

@@ -1,0 +1,171 @@
+"""Offsets that are gone, by the words of librdkafka's events: truncation is no missing commit.
+
+A truncation takes a leader that lacks records, so the events are made by hand here, with the texts
+of librdkafka 2.16 (rdkafka_offset.c); tests/kafka/test_resets.py has those that a broker can make.
+"""
+
+import logging
+from typing import Any, cast
+
+import pytest
+from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, Message
+from confluent_kafka import TopicPartition as RawPartition
+
+from trimtab.assignor.model import TopicPartition
+from trimtab.consumer_sdk.resets import Reset, Resets
+from trimtab.consumer_sdk.translate import key
+
+P = TopicPartition("orders", 0)
+CUT = (
+    "Partition log truncation detected at offset 100 (leader epoch 3): broker end offset is 90 "
+    "(offset leader epoch 3). Reset to INVALID.: Local: Partition log truncation detected "
+    "(broker 1)"
+)
+NO_EPOCH = (
+    "No epoch found less or equal to offset 100 (leader epoch 3): broker end offset is -1 (offset "
+    "leader epoch -1). Reset using configured policy.: Local: Partition log truncation detected "
+    "(broker 1)"
+)
+NO_COMMIT = "no previously committed offset available: Local: No offset stored"
+
+
+class Data:
+    """librdkafka's consumer: one partition, of which records up to `position` were handed out."""
+
+    def __init__(self, high: int, position: int = 100) -> None:
+        self.log: tuple[int, int] = (40, high)
+        self.at = position
+        self.silent = False
+        self.reading = [RawPartition(*P)]
+        self.begun: list[int] = []
+
+    def get_watermark_offsets(self, _partition: RawPartition, **_: float) -> tuple[int, int]:
+        if self.silent:
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+        return self.log
+
+    def position(self, partitions: list[RawPartition]) -> list[RawPartition]:
+        return [RawPartition(*key(p), self.at) for p in partitions]
+
+    def assignment(self) -> list[RawPartition]:
+        return self.reading
+
+    def incremental_unassign(self, _partitions: list[RawPartition]) -> None:
+        self.reading = []
+
+    def incremental_assign(self, partitions: list[RawPartition]) -> None:
+        self.reading = partitions
+        self.begun += [p.offset for p in partitions]
+
+
+def event(text: str, offset: int = OFFSET_INVALID) -> Message:
+    """Make librdkafka's event of an offset that is not there."""
+    error = KafkaError(KafkaError._AUTO_OFFSET_RESET, text)
+    return Message(topic=P.topic, partition=P.partition, offset=offset, error=error)
+
+
+def resets(data: Data, policy: str) -> Resets:
+    return Resets(cast("Any", data), {"auto.offset.reset": policy})
+
+
+@pytest.mark.parametrize("high", [90, 250])
+@pytest.mark.parametrize(("text", "offset"), [(CUT, OFFSET_INVALID), (NO_EPOCH, 100)])
+@pytest.mark.parametrize(("policy", "first"), [("earliest", 40), ("latest", None)])
+def test_a_truncated_log_went_back_whatever_it_holds_now(
+    high: int,
+    text: str,
+    offset: int,
+    policy: str,
+    first: int | None,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """With an offset in the event or without, shorter or grown again: told, and in one line."""
+    data = Data(high)
+    asked = resets(data, policy)
+    to = high if first is None else first
+    assert asked.settle([event(text, offset)]) == []
+    (reset,) = asked.take()
+    assert reset == Reset(P, 100, 40, high, to, truncated=True)
+    assert reset.went_back
+    assert data.begun == [to]
+    (line,) = caplog.messages
+    assert "orders-0: its log was truncated below offset 100" in line
+    assert "retention" not in line
+
+
+def test_a_group_without_an_offset_begins_and_nothing_is_told(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The same code and no offset either: only the text tells the two apart."""
+    data = Data(250, OFFSET_INVALID)
+    begins = resets(data, "earliest")
+    assert begins.settle([event(NO_COMMIT)]) == []
+    (reset,) = begins.take()
+    assert (reset, reset.went_back) == (Reset(P, None, 40, 250, 40), False)
+    assert data.begun == [40]
+    assert caplog.messages == []
+
+
+def test_a_truncation_is_told_even_where_nothing_was_handed_out(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """No offset is known then, and still it is not taken for a group that has none."""
+    cut = resets(Data(250, OFFSET_INVALID), "latest")
+    cut.settle([event(CUT)])
+    (reset,) = cut.take()
+    assert (reset.asked, reset.went_back, reset.skipped) == (None, True, 0)
+    assert "its log was truncated below what was read" in caplog.text
+
+
+def test_error_gives_a_truncation_to_the_application() -> None:
+    """The event is handed on, the reset is kept, and the partition is let be."""
+    data = Data(250)
+    stops = resets(data, "error")
+    happened = event(CUT)
+    assert stops.settle([happened]) == [happened]
+    (reset,) = stops.take()
+    assert (reset.to, reset.went_back) == (None, True)
+    assert data.begun == []
+
+
+def test_a_truncation_outlives_a_silent_leader() -> None:
+    """The partition is not read on as if nothing had happened: the log is asked at each fetch."""
+    data = Data(250)
+    waits = resets(data, "earliest")
+    data.silent = True
+    assert waits.settle([event(CUT)]) == []
+    assert waits.settle([]) == []
+    assert (waits.take(), data.begun) == ([], [])
+    data.silent = False
+    assert waits.settle([]) == []
+    assert [reset.truncated for reset in waits.take()] == [True]
+    assert data.begun == [40]
+    assert (waits.settle([]), waits.take()) == ([], [])
+
+
+def test_a_truncation_of_a_partition_that_went_away_is_forgotten() -> None:
+    """It is its next owner's, who begins at the committed offset."""
+    data = Data(250)
+    waits = resets(data, "earliest")
+    data.silent = True
+    waits.settle([event(CUT)])
+    data.silent, data.reading = False, []
+    assert (waits.settle([]), waits.take(), data.begun) == ([], [], [])
+
+
+@pytest.mark.parametrize(
+    ("policy", "words"),
+    [("earliest", "Nothing of the new log is skipped"), ("latest", "skips up to 50 records")],
+)
+def test_a_shorter_log_is_no_matter_of_retention(
+    policy: str, words: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The line says what is skipped of the new log, and advises no longer retention."""
+    data = Data(90)
+    shorter = resets(data, policy)
+    with caplog.at_level(logging.WARNING):
+        shorter.settle([event("fetch failed: Broker: Offset out of range (broker 1)", 100)])
+    (line,) = caplog.messages
+    assert words in line
+    assert "offset 100 is gone, the log ends at 90" in line
+    assert "retention" not in line
