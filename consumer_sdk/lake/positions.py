@@ -23,8 +23,11 @@ Rules:
    OffsetsWentBack.
 6. Offsets that the consumer had to skip, since retention had deleted them, are a gap (`gaps`). It
    goes with the span of the first records behind it, once, and again if that span is refused.
+7. A partition that its table does not know begins where the group stands. If that is behind the
+   log's beginning, it is told: the table may be a new one, and will lack what lies before.
 """
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import lt
@@ -36,13 +39,15 @@ from trimtab.consumer_sdk.lake.gaps import Gap, above, beyond, merged
 from trimtab.consumer_sdk.lake.progress import Span
 from trimtab.consumer_sdk.resets import SETTING, Reset
 
+log = logging.getLogger("trimtab.lake")
+
 
 @dataclass(slots=True)
 class Position:
     """One owned partition.
 
     Offsets as in the rules above, `start` where reading began (None: not known yet), `gaps` those
-    that no table has been told of yet.
+    that no table has been told of yet, `reset`: the group had no offset to begin at.
     """
 
     mark: int | None
@@ -52,6 +57,7 @@ class Position:
     fresh: bool = True
     asked: bool = False
     gaps: tuple[Gap, ...] = ()
+    reset: bool = False
 
 
 class Positions:
@@ -84,6 +90,7 @@ class Positions:
             raise OffsetsWentBack(f"{reset}. {_ANEW}")
         if reset.to is None:
             raise OffsetsExpired(f"{reset}, and {SETTING}=error says to stop. {_GO_ON}")
+        position.reset = reset.asked is None
         if reset.asked is not None and reset.skipped:
             gaps = merged((*position.gaps, Gap(reset.asked, reset.to)))
             position.gaps = above(gaps, position.cut)
@@ -112,6 +119,8 @@ class Positions:
             return len(offsets)
         if position.start is None:
             position.start = offsets[0]
+            if offsets[0] and not position.reset:
+                log.warning(_BEHIND, partition, offsets[0])
         skip = _below(offsets, position.next)
         if skip and position.fresh:
             raise _went_back(partition, offsets[0], position.next)
@@ -168,7 +177,11 @@ class Positions:
 
 _ANEW: Final = (
     "Nothing was written, and this partition is not read any more. "
-    "Let the new topic go to a table of its own (lake.tables), or use another group.id"
+    "Let the new topic go to a table of its own (lake.tables)"
+)
+_BEHIND: Final = (
+    "%s is new to its table, and the group already stands at offset %d: what lies before will not "
+    "be in the table. To have it from the beginning, use another group.id"
 )
 _GO_ON: Final = (
     "This partition is not read any more. To go on with what is left, write earliest there: "

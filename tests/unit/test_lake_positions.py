@@ -35,6 +35,23 @@ def test_a_partition_that_the_table_does_not_know_expects_nothing() -> None:
     assert positions.cut({P: (40, 42)}) == {P: Span(None, 40, 42)}
 
 
+@pytest.mark.parametrize(
+    ("first", "reset", "lines"), [(40, False, 1), (0, False, 0), (40, True, 0)]
+)
+def test_a_new_table_of_a_group_that_stands_further_on_is_told(
+    caplog: pytest.LogCaptureFixture, first: int, *, reset: bool, lines: int
+) -> None:
+    """Nobody sees from the rows that older ones are missing; where no offset was, none are."""
+    positions = Positions()
+    positions.assign(P, None)
+    if reset:
+        positions.learn(Reset(P, None, first, first + 5, first))
+    positions.accept(P, [first, first + 1])
+    positions.accept(P, [first + 2])
+    told = [line for line in caplog.messages if "already stands at offset 40" in line]
+    assert len(told) == lines
+
+
 def test_records_of_strangers_are_dropped(positions: Positions) -> None:
     """A record of a partition that is not owned, or no longer, is not taken in."""
     positions.forget([P])
