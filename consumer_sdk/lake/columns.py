@@ -1,8 +1,9 @@
 """Messages to Arrow: the record columns of a table, one record batch a run.
 
 Columns: topic string, partition int32, offset int64, timestamp (µs, UTC), key binary, value binary,
-headers map<string, binary>. A message without a timestamp, key, value or headers has null there. Of
-headers with the same name the last one counts, as a map needs.
+headers map<string, binary>. A message without a timestamp, key, value or headers has null there; a
+timestamp that microseconds cannot say (after the year 294247: a producer took nanoseconds for
+milliseconds) is null too. Of headers with the same name the last one counts, as a map needs.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -29,6 +30,9 @@ SCHEMA: Final = pa.schema(
         ("headers", _HEADERS),
     ]
 )
+_LAST: Final = (2**63 - 1) // 1000
+"""The latest milliseconds that microseconds can say, and the earliest with a minus."""
+
 _MOST: Final = 2**31 - 1
 """Bytes that one binary array can hold."""
 
@@ -56,12 +60,11 @@ def offsets(messages: Sequence[Message]) -> list[int]:
 def record_batch(partition: TopicPartition, messages: Sequence[Message]) -> RecordBatch:
     """Return the record columns of messages of one partition."""
     count = len(messages)
-    stamps = [message.timestamp() for message in messages]
     columns = [
         pa.repeat(pa.scalar(partition.topic, pa.string()), count),
         pa.repeat(pa.scalar(partition.partition, pa.int32()), count),
         pa.array([message.offset() for message in messages], pa.int64()),
-        pa.array([ms * 1000 if kind else None for kind, ms in stamps], SCHEMA.field(3).type),
+        _times([message.timestamp() for message in messages]),
         _binary([message.key() for message in messages]),
         _binary([message.value() for message in messages]),
         _headers([message.headers() for message in messages]),
@@ -82,6 +85,19 @@ def since(records: Records, firsts: Mapping[TopicPartition, int]) -> Records:
     beyond = 1 << 63
     mask = [offset >= firsts.get(TopicPartition(t, p), beyond) for t, p, offset in partitions]
     return records.filter(pa.array(mask))
+
+
+def _times(stamps: Sequence[tuple[int, int]]) -> Any:
+    """Return the timestamps, given as (kind, ms); kind 0 says that there is none.
+
+    The range is looked at only where Arrow has found a time beyond it.
+    """
+    kind = SCHEMA.field("timestamp").type
+    try:
+        return pa.array([ms * 1000 if known else None for known, ms in stamps], kind)
+    except OverflowError:
+        fits = [ms * 1000 if known and abs(ms) <= _LAST else None for known, ms in stamps]
+        return pa.array(fits, kind)
 
 
 def _binary(values: list[bytes | None]) -> Any:

@@ -9,6 +9,8 @@ from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk.lake import columns
 
 P = TopicPartition("t", 3)
+LAST = (2**63 - 1) // 1000
+"""The latest milliseconds that microseconds can say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +18,8 @@ class Message:
     """confluent-kafka's message, as far as it is looked at."""
 
     at: int
-    payload: bytes | None
+    payload: bytes | None = None
+    stamp: tuple[int, int] = (0, 0)
 
     def topic(self) -> str:
         return P.topic
@@ -28,7 +31,7 @@ class Message:
         return self.at
 
     def timestamp(self) -> tuple[int, int]:
-        return (0, 0)
+        return self.stamp
 
     def key(self) -> bytes | None:
         return None if self.payload is None else self.payload[:1]
@@ -61,3 +64,14 @@ def test_more_than_one_array_holds_is_left_to_arrow(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(columns, "_MOST", 2)
     batch = columns.record_batch(P, [Message(0, b"ab"), Message(1, b"cd")])
     assert batch.column("value").to_pylist() == [b"ab", b"cd"]
+
+
+@pytest.mark.parametrize("absurd", [10**18, -(10**18), 2**63 - 1, -(2**63), LAST + 1])
+def test_a_timestamp_beyond_microseconds_is_null(absurd: int) -> None:
+    """One message with nanoseconds for milliseconds; those around it keep their times."""
+    stamps = [(1, 1), (1, absurd), (0, absurd), (2, LAST), (1, -LAST), (0, -1)]
+    batch = columns.record_batch(P, [Message(n, None, stamp) for n, stamp in enumerate(stamps)])
+    batch.validate(full=True)
+    known = batch.column("timestamp").cast(pa.int64()).to_pylist()
+    last = LAST * 1000
+    assert known == [1000, None, None, last, -last, None]
