@@ -2,7 +2,8 @@
 
 The action's statistics are those that Delta skips files by, of top-level columns: least and
 greatest of whole numbers, dates, times and short texts, and how many nulls. What is left out
-(reals, which may be NaN; long texts; what is nested) only lets readers skip less.
+(reals, which may be NaN; long texts; years beyond 1 to 9999; what is nested) only lets readers skip
+less.
 """
 
 import json
@@ -50,17 +51,27 @@ def write(
     file = f"{attempt}.parquet"
     path = root.org.apache.hadoop.fs.Path(log.dataPath(), file)
     system = path.getFileSystem(log.newDeltaHadoopConf())
-    parquet.write(whole, parquet.Target(path, lambda: system.create(path), root), _CODEC)
-    status = system.getFileStatus(path)
+    target = parquet.Target(
+        path,
+        opened=lambda: system.create(path),
+        deleted=lambda: system.delete(path, False),  # noqa: FBT003 - Hadoop's signature
+        root=root,
+    )
+    parquet.write(name, whole, target, _CODEC)
+    with target.kept():
+        return (_add(file, system.getFileStatus(path), whole),)
+
+
+def _add(file: str, status: Any, rows: Records) -> str:
     add = {
         "path": quote(file),
         "partitionValues": {},
         "size": int(status.getLen()),
         "modificationTime": int(status.getModificationTime()),
         "dataChange": True,
-        "stats": json.dumps(stats(whole)),
+        "stats": json.dumps(stats(rows)),
     }
-    return (json.dumps({"add": add}),)
+    return json.dumps({"add": add})
 
 
 def check(name: str, shape: Shape, settings: Iterable[str]) -> None:
@@ -109,7 +120,10 @@ def _bounds(column: Any) -> tuple[Any, Any] | None:
     if not any(is_kind(kind) for is_kind in _BOUNDED):
         return None
     found = pc.call_function("min_max", [column])
-    bounds = found["min"].as_py(), found["max"].as_py()
+    try:
+        bounds = found["min"].as_py(), found["max"].as_py()
+    except OverflowError:  # a date before the year 1 or after 9999: Python has none
+        return None
     return (_told(bounds[0]), _told(bounds[1])) if all(map(_sayable, bounds)) else None
 
 
@@ -125,7 +139,7 @@ def _sayable(bound: Any) -> bool:
 def _told(bound: Any) -> Any:
     """Return a bound as it stands in JSON; times in milliseconds, which readers know of."""
     if isinstance(bound, datetime):
-        return bound.strftime("%Y-%m-%dT%H:%M:%S.") + f"{bound:%f}"[:3] + "Z"
+        return bound.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
     return bound.isoformat() if isinstance(bound, date) else bound
 
 

@@ -7,6 +7,7 @@ by Iceberg itself, as the table's `write.metadata.metrics.*` say.
 
 import json
 import re
+from contextlib import suppress
 from typing import Any, Final
 
 import pyarrow as pa
@@ -33,6 +34,7 @@ _TYPES: Final = {
 _DECIMAL: Final = re.compile(r"decimal\((\d+), ?(\d+)\)")
 _CODEC: Final = "write.parquet.compression-codec"
 _LEVEL: Final = "write.parquet.compression-level"
+_CODECS: Final = ("brotli", "gzip", "lz4", "lz4_raw", "snappy", "zstd")
 _LEVELS: Final = ("brotli", "gzip", "zstd")
 """The codecs that have levels."""
 
@@ -45,19 +47,23 @@ def write(table: Any, name: str, rows: Records, attempt: str, root: Any) -> tupl
     """
     properties = {str(key): str(value) for key, value in table.properties().items()}
     _check(name, table, properties)
+    codec = _codec(name, properties)
     iceberg = root.org.apache.iceberg
     whole = parquet.fitted(name, rows, schema(name, iceberg.SchemaParser.toJson(table.schema())))
     if whole.num_rows == 0:
         return ()
     place = table.locationProvider().newDataLocation(f"{attempt}.parquet")
-    output = table.io().newOutputFile(place)
-    target = parquet.Target(root.org.apache.hadoop.fs.Path(place), output.create, root)
-    parquet.write(whole, target, _codec(properties))
-    file = table.io().newInputFile(place)
-    config = iceberg.MetricsConfig.forTable(table)
-    made = iceberg.DataFiles.builder(table.spec()).withInputFile(file).withFormat("parquet")
-    metrics = iceberg.parquet.ParquetUtil.fileMetrics(file, config)
-    return (made.withMetrics(metrics).build(),)
+    io = table.io()
+    path = root.org.apache.hadoop.fs.Path(place)
+    opened = io.newOutputFile(place).create
+    target = parquet.Target(path, opened, lambda: io.deleteFile(place), root)
+    parquet.write(name, whole, target, codec)
+    with target.kept():
+        file = io.newInputFile(place)
+        config = iceberg.MetricsConfig.forTable(table)
+        made = iceberg.DataFiles.builder(table.spec()).withInputFile(file).withFormat("parquet")
+        metrics = iceberg.parquet.ParquetUtil.fileMetrics(file, config)
+        return (made.withMetrics(metrics).build(),)
 
 
 def schema(name: str, text: Any) -> Schema:
@@ -93,10 +99,22 @@ def _check(name: str, table: Any, properties: dict[str, str]) -> None:
             )
 
 
-def _codec(properties: dict[str, str]) -> Codec:
+def _codec(name: str, properties: dict[str, str]) -> Codec:
+    """Return how the table wants to be compressed. Raises TableMismatch for what cannot be here."""
     found = properties.get(_CODEC, "zstd").lower()
+    if found == "uncompressed":
+        return Codec("none")
     level = properties.get(_LEVEL) if found in _LEVELS else None
-    return Codec("none" if found == "uncompressed" else found, int(level) if level else None)
+    if found in _CODECS:
+        with suppress(OSError, ValueError, pa.ArrowException):  # each library has its own word
+            codec = Codec(found, int(level) if level else None)
+            pa.Codec(found, compression_level=codec.level)
+            return codec
+    told = f"{_CODEC}={found}" + (f" and {_LEVEL}={level}" if level else "")
+    raise TableMismatch(
+        f"table {name} has {told}, which lake.stage=arrow does not write: choose another of "
+        f"{', '.join(_CODECS)}, or {ADVICE}. Nothing was written and no offset moved"
+    )
 
 
 def _field(told: dict[str, Any]) -> Any:

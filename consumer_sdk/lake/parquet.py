@@ -7,10 +7,12 @@ The rules, the same for every table format, and those that Spark's writers go by
    decimal of more digits, a finer time. All else is TableMismatch.
 3. A column that the table requires has a value in every row.
 4. A file of this machine is written in its place; one of another storage is written here first and
-   handed to the table's own client of that storage. Half a file does not stay.
+   handed to the table's own client of that storage. Half a file does not stay, nor does a whole one
+   that cannot be named to the table.
 """
 
 import errno
+import logging
 import tempfile
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -25,7 +27,10 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from trimtab.consumer_sdk.errors import DiskFull, LakeUnavailable, TableMismatch
 from trimtab.consumer_sdk.lake.fit import columns, lacking
+from trimtab.consumer_sdk.lake.jvm import JvmError
 from trimtab.consumer_sdk.lake.ports import Records
+
+log = logging.getLogger("trimtab.lake")
 
 Schema: TypeAlias = Any
 """A pyarrow schema; Any, because pyarrow ships no types."""
@@ -35,6 +40,9 @@ ArrowType: TypeAlias = Any
 
 ADVICE: Final = "set lake.stage=spark"
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_REFUSED: Final = (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError)
+"""What Arrow raises for values; not what it raises for memory."""
+
 _UNITS: Final = ("s", "ms", "us", "ns")
 
 
@@ -59,8 +67,8 @@ def fitted(table: str, rows: Records, wanted: Schema) -> Records:
     return pa.Table.from_arrays(arrays, schema=wanted)
 
 
-def write(rows: Records, target: "Target", codec: Codec) -> None:
-    """Write the rows as one Parquet file. Raises DiskFull, LakeUnavailable."""
+def write(table: str, rows: Records, target: "Target", codec: Codec) -> None:
+    """Write the rows as one Parquet file. Raises TableMismatch, DiskFull, LakeUnavailable."""
     options: dict[str, Any] = {
         "compression": codec.name,
         "compression_level": codec.level,
@@ -68,22 +76,36 @@ def write(rows: Records, target: "Target", codec: Codec) -> None:
         "store_schema": False,
         "use_dictionary": _repeating(rows.schema),
     }
+    place = target.path
     try:
         with target.file() as path:
+            place = path
             pq.write_table(rows, path, **options)
+            place = target.path
+    except _REFUSED as error:
+        raise TableMismatch(
+            f"table {table} cannot be written from these rows: {error}: {ADVICE}. "
+            "Nothing was written and no offset moved"
+        ) from error
     except OSError as error:
+        place = error.filename or place
         if error.errno in _FULL:
-            told = f"{target.path}: the storage is full, make room: {error}"
+            told = f"{place}: the storage is full, make room: {error}"
             raise DiskFull(told) from error
-        raise LakeUnavailable(f"{target.path}: cannot be written: {error}") from error
+        raise LakeUnavailable(f"{place}: cannot be written: {error}") from error
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where a file goes: Hadoop's path, and what opens a stream to it in the JVM, `root`."""
+    """Where a file goes.
+
+    `path` is Hadoop's, `opened` opens a stream to it in the JVM, whose packages are `root`, and
+    `deleted` deletes it.
+    """
 
     path: Any
     opened: Callable[[], Any]
+    deleted: Callable[[], object]
     root: Any
 
     @contextmanager
@@ -100,10 +122,23 @@ class Target:
 
     def _send(self, local: str) -> None:
         stream = self.opened()
+        with self.kept():  # to close is to complete, for an object store: what is short has to go
+            try:
+                self.root.java.nio.file.Files.copy(self.root.java.io.File(local).toPath(), stream)
+            finally:
+                stream.close()
+
+    @contextmanager
+    def kept(self) -> Generator[None, None, None]:
+        """Delete the file if what is done meanwhile fails: no table would ever name it."""
         try:
-            self.root.java.nio.file.Files.copy(self.root.java.io.File(local).toPath(), stream)
-        finally:
-            stream.close()
+            yield
+        except BaseException:
+            try:
+                self.deleted()
+            except JvmError as error:  # logged only: it must not hide what led here
+                log.warning("%s stays until orphans are removed: %s", self.path, error)
+            raise
 
 
 def _in_place(path: Path) -> Generator[str, None, None]:
@@ -128,7 +163,13 @@ def _into(table: str, field: Any, values: Any) -> Any:
             f"table {table}: its column {field.name} is required, and {values.null_count} rows "
             "have no value for it. Nothing was written and no offset moved"
         )
-    return values if values.type == field.type else values.cast(field.type)
+    try:
+        return values if values.type == field.type else values.cast(field.type)
+    except _REFUSED as error:
+        raise TableMismatch(
+            f"table {table}: its column {field.name} does not take the values of these rows: "
+            f"{error}: {ADVICE}. Nothing was written and no offset moved"
+        ) from error
 
 
 def _check(path: tuple[str, ...], table: str, have: ArrowType, want: ArrowType) -> None:

@@ -270,8 +270,10 @@ def test_a_file_of_another_storage_goes_by_the_tables_client(
     root = iceberg.spark._jvm
     arrived = tmp_path / "arrived"
     path = root.org.apache.hadoop.fs.Path("s3a://bucket/data.parquet")
-    target = parquet.Target(path, lambda: root.java.io.FileOutputStream(str(arrived)), root)
-    parquet.write(rows(1), target, parquet.Codec("zstd"))
+    target = parquet.Target(
+        path, lambda: root.java.io.FileOutputStream(str(arrived)), arrived.unlink, root
+    )
+    parquet.write("t", rows(1), target, parquet.Codec("zstd"))
     assert pq.read_table(arrived).num_rows == 2
 
 
@@ -297,9 +299,9 @@ from trimtab.consumer_sdk.lake import parquet
 
 resource.setrlimit(resource.RLIMIT_FSIZE, (4096, resource.RLIM_INFINITY))
 uri = SimpleNamespace(getScheme=lambda: "file", getPath=lambda: sys.argv[1])
-target = parquet.Target(SimpleNamespace(toUri=lambda: uri), print, None)
+target = parquet.Target(SimpleNamespace(toUri=lambda: uri), print, print, None)
 try:
-    parquet.write(pa.table({"n": range(100_000)}), target, parquet.Codec("none"))
+    parquet.write("t", pa.table({"n": range(100_000)}), target, parquet.Codec("none"))
 except DiskFull as error:
     print("DiskFull", error)
 """

@@ -1,0 +1,213 @@
+"""Arrow tables to data files: what cannot be written is named, and what is left over is deleted."""
+
+import errno
+import json
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from py4j.protocol import Py4JError
+from pyspark.sql.types import LongType, StructField, StructType
+
+from trimtab.consumer_sdk.errors import DiskFull, LakeUnavailable, TableMismatch
+from trimtab.consumer_sdk.lake import iceberg_arrow, parquet
+from trimtab.consumer_sdk.lake.delta_arrow import stats
+from trimtab.consumer_sdk.lake.delta_arrow import write as write_delta
+from trimtab.consumer_sdk.lake.delta_columns import Shape
+
+SHAPE = Shape(StructType([StructField("n", LongType())]), ())
+UTC = pa.timestamp("us", "UTC")
+REMOTE = "s3a://bucket/data.parquet"
+ADVICE = r"set lake\.stage=spark.*Nothing was written"
+
+
+class Stream:
+    """The JVM's stream; closing it completes the upload."""
+
+    def __init__(self, done: list[str]) -> None:
+        self._done = done
+
+    def close(self) -> None:
+        self._done.append("closed")
+
+
+def path_of(text: str) -> Any:
+    """Hadoop's path, as far as it is looked at; `text` is a local path or has a scheme."""
+    scheme, _, rest = text.rpartition("://")
+    uri = SimpleNamespace(getScheme=lambda: scheme or None, getPath=lambda: rest)
+    return type("Path", (), {"toUri": lambda _: uri, "__str__": lambda _: text})()
+
+
+def raising(error: BaseException) -> Callable[..., Any]:
+    """Something of the JVM that fails."""
+
+    def fail(*_: object, **__: object) -> Any:
+        raise error
+
+    return fail
+
+
+def java(copy: Callable[..., Any]) -> Any:
+    """The JVM's packages, as far as a file is sent by them."""
+    file = SimpleNamespace(File=lambda _: SimpleNamespace(toPath=lambda: None))
+    files = SimpleNamespace(Files=SimpleNamespace(copy=copy))
+    return SimpleNamespace(java=SimpleNamespace(io=file, nio=SimpleNamespace(file=files)))
+
+
+def remote(done: list[str], copy: Callable[..., Any]) -> parquet.Target:
+    """A place in an object store; `done` is what was done there."""
+    return parquet.Target(
+        path_of(REMOTE), lambda: Stream(done), lambda: done.append("deleted"), java(copy)
+    )
+
+
+def test_a_time_beyond_microseconds_is_a_mismatch_by_name() -> None:
+    """Milliseconds reach further than the table's type; the column and the way out are told."""
+    far = pa.table({"at": pa.array([10**17], pa.timestamp("ms", "UTC"))})
+    with pytest.raises(TableMismatch, match=rf"table t: its column at .*{ADVICE}"):
+        parquet.fitted("t", far, pa.schema([("at", UTC)]))
+
+
+def test_a_null_where_a_nested_field_is_required_is_a_mismatch_by_name(tmp_path: Path) -> None:
+    """In a struct Arrow says so while it casts, in a list while it writes."""
+    need = pa.field("n", pa.int64(), nullable=False)
+    one = pa.table(
+        {"one": [{"n": None}]}, schema=pa.schema([("one", pa.struct([("n", pa.int64())]))])
+    )
+    with pytest.raises(TableMismatch, match=rf"its column one .*{ADVICE}"):
+        parquet.fitted("t", one, pa.schema([("one", pa.struct([need]))]))
+    many = pa.table({"many": pa.array([[None]], pa.list_(pa.int64()))})
+    rows = parquet.fitted("t", many, pa.schema([("many", pa.list_(need))]))
+    target = parquet.Target(path_of(str(tmp_path / "f")), print, print, None)
+    with pytest.raises(TableMismatch, match=rf"table t cannot be written .*{ADVICE}"):
+        parquet.write("t", rows, target, parquet.Codec("zstd"))
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("day", "told"),
+    [(-719_162, "0001-01-01"), (-354_286, "0999-12-31"), (2_932_896, "9999-12-31")],
+)
+def test_bounds_have_years_of_four_digits(day: int, told: str) -> None:
+    """Dates and times alike, from the year 1 on; times to the millisecond."""
+    moment = day * 86_400_000_000 + 1_999
+    rows = pa.table({"day": pa.array([day], pa.date32()), "at": pa.array([moment], UTC)})
+    assert stats(rows)["minValues"] == {"day": told, "at": f"{told}T00:00:00.001Z"}
+
+
+@pytest.mark.parametrize("day", [-719_163, 2_932_897, 20_000_000])
+def test_what_has_no_year_of_four_digits_has_no_bounds(day: int) -> None:
+    """Microseconds taken for milliseconds: readers skip less, and the rows are written."""
+    days = pa.array([day, 0], pa.date32())
+    rows = pa.table({"day": days, "at": pa.array([day * 86_400_000_000, 0], UTC), "n": [1, 2]})
+    found = stats(rows)
+    assert (found["minValues"], found["maxValues"]) == ({"n": 1}, {"n": 2})
+    assert found["nullCount"] == {"day": 0, "at": 0, "n": 0}
+
+
+def iceberg_table(folder: Path, done: list[str], **properties: str) -> Any:
+    """Iceberg's table of one column, n, as far as it is looked at."""
+    io = SimpleNamespace(
+        newOutputFile=lambda _: SimpleNamespace(create=lambda: Stream(done)),
+        newInputFile=raising(Py4JError("away")),
+        deleteFile=lambda place: Path(place).unlink(),
+    )
+    return SimpleNamespace(
+        io=lambda: io,
+        locationProvider=lambda: SimpleNamespace(newDataLocation=lambda n: str(folder / n)),
+        properties=lambda: {k.replace("_", "-"): v for k, v in properties.items()},
+        schema=lambda: None,
+        spec=lambda: SimpleNamespace(isPartitioned=lambda: False),
+    )
+
+
+def iceberg_java() -> Any:
+    """The JVM's packages, as far as a file for Iceberg needs them."""
+    fields = [{"id": 1, "name": "n", "type": "long", "required": False}]
+    parser = SimpleNamespace(toJson=lambda _: json.dumps({"fields": fields}))
+    hadoop = SimpleNamespace(fs=SimpleNamespace(Path=path_of))
+    iceberg = SimpleNamespace(SchemaParser=parser)
+    return SimpleNamespace(
+        org=SimpleNamespace(apache=SimpleNamespace(hadoop=hadoop, iceberg=iceberg))
+    )
+
+
+@pytest.mark.parametrize(
+    ("codec", "level"), [("lzo", "3"), ("bz2", "1"), ("no", "1"), ("gzip", "100"), ("zstd", "high")]
+)
+def test_a_codec_that_arrow_lacks_is_a_mismatch_by_name(
+    tmp_path: Path, codec: str, level: str
+) -> None:
+    """It would be tried again for ever if it counted as the storage's word."""
+    wanted = {"write.parquet.compression-codec": codec, "write.parquet.compression-level": level}
+    table = iceberg_table(tmp_path, [], **wanted)
+    with pytest.raises(TableMismatch, match=rf"compression-codec={codec}.*{ADVICE}"):
+        iceberg_arrow.write(table, "t", pa.table({"n": [1]}), "a", iceberg_java())
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_iceberg_file_without_metrics_does_not_stay(tmp_path: Path) -> None:
+    """The reader of footers fails after the file is whole: no table will name it."""
+    with pytest.raises(Py4JError, match="away"):
+        iceberg_arrow.write(
+            iceberg_table(tmp_path, []), "t", pa.table({"n": [1]}), "a", iceberg_java()
+        )
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_delta_file_without_a_status_does_not_stay(tmp_path: Path) -> None:
+    """Its size is not known, so there is no action that names it."""
+    place = tmp_path / "a.parquet"
+    system = SimpleNamespace(
+        getFileStatus=raising(Py4JError("away")), delete=lambda *_: place.unlink()
+    )
+    path = path_of(str(place))
+    path.getFileSystem = lambda _: system
+    log = SimpleNamespace(dataPath=lambda: None, newDeltaHadoopConf=lambda: None)
+    hadoop = SimpleNamespace(fs=SimpleNamespace(Path=lambda *_: path))
+    root = SimpleNamespace(org=SimpleNamespace(apache=SimpleNamespace(hadoop=hadoop)))
+    with pytest.raises(Py4JError, match="away"):
+        write_delta(log, "t", SHAPE, pa.table({"n": [1]}), "a", root)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_broken_upload_is_deleted_after_it_was_closed() -> None:
+    """To close completes it, in an object store; a whole one stays."""
+    done: list[str] = []
+    with pytest.raises(Py4JError, match="away"):
+        parquet.write(
+            "t",
+            pa.table({"n": [1]}),
+            remote(done, raising(Py4JError("away"))),
+            parquet.Codec("zstd"),
+        )
+    assert done == ["closed", "deleted"]
+    done.clear()
+    parquet.write("t", pa.table({"n": [1]}), remote(done, print), parquet.Codec("zstd"))
+    assert done == ["closed"]
+
+
+def test_what_cannot_be_deleted_hides_no_error(caplog: pytest.LogCaptureFixture) -> None:
+    """The first error is raised, the second one logged with the path."""
+    target = remote([], print)
+    stuck = parquet.Target(target.path, target.opened, raising(Py4JError("gone too")), target.root)
+    with pytest.raises(Py4JError, match="away"), stuck.kept():
+        raise Py4JError("away")
+    assert f"{REMOTE} stays until orphans are removed: gone too" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("number", "kind"), [(errno.ENOSPC, DiskFull), (errno.EIO, LakeUnavailable)]
+)
+def test_a_full_temporary_folder_is_told_by_its_own_path(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, number: int, kind: type[Exception]
+) -> None:
+    """Not by the path of the storage that the file would have gone to."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr(pq, "write_table", raising(OSError(number, "no")))
+    with pytest.raises(kind, match=rf"^{tmp_path}/trimtab-.*data.parquet: "):
+        parquet.write("t", pa.table({"n": [1]}), remote([], print), parquet.Codec("zstd"))
