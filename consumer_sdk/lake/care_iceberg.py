@@ -56,7 +56,7 @@ class IcebergKeeper:
         """Commit the marks once more where they stand in too old a snapshot."""
         found = self._open(table)
         with jvm.translated(f"table {table}"):
-            if not _at_risk(found.table, since):
+            if not _at_risk(found, since):
                 return
         try:
             carry(found)
@@ -116,15 +116,18 @@ def _older(table: Any, time: float) -> bool:
     )
 
 
-def _at_risk(table: Any, since: float | None) -> bool:
-    """Whether the newest snapshot with marks is not the current one, or is too old."""
-    current = table.currentSnapshot()
+def _at_risk(found: IcebergTable, since: float | None) -> bool:
+    """Whether the newest snapshot with marks is not the current one, or is too old.
+
+    Only ancestors of the current one count: marks that were rolled back are no longer the table's.
+    """
+    current = found.table.currentSnapshot()
     if current is None:
         return False
     if since is None:
         return current.summary().get(PROPERTY) is None
-    kept = [s for s in table.snapshots() if s.timestampMillis() >= since * 1000]
-    return _older(table, since) and all(s.summary().get(PROPERTY) is None for s in kept)
+    kept = [s for s in found.ancestors() if s.timestampMillis() >= since * 1000]
+    return _older(found.table, since) and all(s.summary().get(PROPERTY) is None for s in kept)
 
 
 def _time(seconds: float) -> str:

@@ -190,7 +190,7 @@ class IcebergTable:
     def landed(self, attempt: str) -> bool:
         """Whether an attempt's commit is among the snapshots."""
         try:
-            return any(_summary(s, ATTEMPT) == attempt for s in self._ancestors())
+            return any(_summary(s, ATTEMPT) == attempt for s in self.ancestors())
         except jvm.JvmError as error:
             raise jvm.translate(error, f"table {self.name}") from error
 
@@ -264,7 +264,7 @@ class IcebergTable:
 
     def _newest_marks(self) -> str:
         oldest = None
-        for snapshot in self._ancestors():
+        for snapshot in self.ancestors():
             marks = _summary(snapshot, PROPERTY)
             if marks is not None:
                 return marks
@@ -278,7 +278,7 @@ class IcebergTable:
             )
         return str(given or "")
 
-    def _ancestors(self) -> Iterator[Any]:
+    def ancestors(self) -> Iterator[Any]:
         """Walk from the newest snapshot to the oldest that is kept; a dropped table has none."""
         known = self.table.operations().current()
         snapshot = None if known is None else self.table.currentSnapshot()

@@ -23,6 +23,7 @@ from trimtab.consumer_sdk.lake.care import (
 )
 from trimtab.consumer_sdk.lake.columns import SCHEMA
 from trimtab.consumer_sdk.lake.engine import SparkLake
+from trimtab.consumer_sdk.lake.iceberg import IcebergLake
 from trimtab.consumer_sdk.lake.keepers import keeper
 from trimtab.consumer_sdk.lake.pace import Pace
 from trimtab.consumer_sdk.lake.ports import Staged
@@ -169,6 +170,24 @@ def test_an_idle_partition_keeps_its_offset_when_its_snapshot_expires(
     consumer, writer = writers({P0: [], P3: [b"v"] * 5})
     consumer.join(writer, P3)
     assert consumer.positions[P3] == 2
+
+
+@pytest.mark.parametrize("lake", ["iceberg_arrow"], indirect=True)
+def test_marks_that_were_rolled_back_do_not_stand_for_those_that_expire(
+    lake: IcebergLake, care: Keeper, grown: Make, spark: Any, namespace: str
+) -> None:
+    """Young snapshots off the current one's line have marks too, but they are not the table's."""
+    grown(1)
+    name = f"{namespace}.orders"
+    table = lake.open(name)
+    assert table is not None
+    before, good = table.look().marks, table.table.currentSnapshot().snapshotId()
+    since = time.time()
+    table.commit(Staged("rolled-back"), Marks({"g": {P0: 999}}), table.look())
+    spark.sql(f"CALL {lake.catalog_name}.system.rollback_to_snapshot('{name}', {good})")
+    spark.sql(f"INSERT INTO {name} SELECT * FROM {name} WHERE false")  # noqa: S608 - this test's
+    assert expire(care, name, Ages(0, 3 * DAY), since, PACE).versions > 0
+    assert marks(lake, name) == before
 
 
 @pytest.mark.parametrize("lake", ["iceberg_arrow"], indirect=True)
