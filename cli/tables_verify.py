@@ -16,9 +16,6 @@ if TYPE_CHECKING:
     from trimtab.consumer_sdk.lake.verify_log import BrokerLog
 
 
-AT_ONCE: Final = 200_000
-"""Offsets that are compared at once."""
-
 WINDOWS: Final = 10
 WIDTH: Final = 500
 """Windows of a partition in a sample, and offsets of one."""
@@ -73,7 +70,7 @@ def verify(
         _spread(lake.spark, whole)
         work = Verification(lake, rules, log, lots, tell)
         found = list(work.run(chosen(lake, tables)))
-    bad = any(v.faults or (strict and any(p.unknown for p in v.partitions)) for v in found)
+    bad = any(verdict.bad(strict=strict) for verdict in found)
     if as_json:
         _print_json(found, good=not bad)
     else:
@@ -85,7 +82,7 @@ def verify(
 def _lots(against: Against) -> "Lots | None":
     from random import Random  # noqa: PLC0415 - keeps --help fast
 
-    from trimtab.consumer_sdk.lake.verify import sample, whole  # noqa: PLC0415 - as above
+    from trimtab.consumer_sdk.lake.verify import AT_ONCE, sample, whole  # noqa: PLC0415 - as above
 
     if against is Against.SAMPLE:
         return sample(WINDOWS, WIDTH, Random().randrange)  # noqa: S311 - not a secret

@@ -23,7 +23,7 @@ from trimtab.consumer_sdk.lake.verify import (
     Told,
     Verdict,
 )
-from trimtab.consumer_sdk.lake.verify_rows import SparkRows
+from trimtab.consumer_sdk.lake.verify_rows import SparkRows, lacking
 
 TRANSFORM: Final = "lake.transform"
 
@@ -71,17 +71,19 @@ class Verification:
             if table is None:
                 continue
             try:
-                marks = table.look().marks
+                yield self._verdict(name, table)
             except MarksLost as error:
-                yield Verdict(name, "not known", (), (str(error),))
-                continue
-            if marks.groups:
-                yield self._verdict(name, table, marks)
-            else:
-                yield Verdict(name, "not Trimtab's", ())
+                yield Verdict(name, "not known", (), (str(error),), failed=True)
 
-    def _verdict(self, name: str, table: StoredTable, marks: Marks) -> Verdict:
+    def _verdict(self, name: str, table: StoredTable) -> Verdict:
+        marks = table.look().marks
+        if not marks.groups:
+            return Verdict(name, "not Trimtab's", ())
         kind = self.rules.kind(name, marks)
+        gone = lacking(self.lake.spark, name)
+        if gone:  # a transform may leave them out
+            note = f"no column {', '.join(gone)}: which record a row is cannot be told"
+            return Verdict(name, kind.name, (), (note,), failed=kind is not SIDE)
         letters = dead_letter(name)
         beside = kind is OWN and self.lake.open(letters) is not None
         gaps = table.gaps()

@@ -13,16 +13,17 @@ rules:
    transactions). What retention has deleted since nobody can tell: it is *unknown*, no fault.
 3. A row at or above the mark is *beyond the mark*: the sink did not write it. One at or above the
    broker's end is *beyond the end*: the topic is not the one that was read.
-4. A row whose timestamp or key is not the record's is *different*.
-5. A transform may drop and multiply rows, so behind one only rules 3 and 4 hold; so in the tables
+4. A row whose timestamp or key is not the record's is *different*. Values are not compared.
+5. A transform may drop, multiply and change rows, so behind one only rule 3 holds; so in the tables
    that it fans out to. Of a dead-letter table nothing can be missing.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from trimtab.assignor.model import TopicPartition
@@ -41,6 +42,9 @@ EXAMPLES: Final = 5
 
 NEAR: Final = 10_000
 """Holes so many offsets apart are looked up by one read of the log: a seek costs as much."""
+
+AT_ONCE: Final = 200_000
+"""Offsets that one read of the log spans at most: what it finds is held in memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +103,10 @@ class Log(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What can be said of a table's rows (rule 5)."""
+    """What can be said of a table's rows (rule 5).
+
+    `once`: each is a record as it was; `whole`: each record has one.
+    """
 
     name: str
     once: bool = True
@@ -168,17 +175,26 @@ UNKNOWN_ADVICE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The verdict on a table."""
+    """The verdict on a table.
+
+    `failed`: none could be reached, though there ought to be one; the notes say why.
+    """
 
     table: str
     kind: str
     partitions: tuple[Partition, ...]
     notes: tuple[str, ...] = ()
+    failed: bool = False
 
     @property
     def faults(self) -> tuple[str, ...]:
         """The sorts of faults that were found, in the order of `ADVICE`."""
         return tuple(name for name in ADVICE if any(name in p.faults for p in self.partitions))
+
+    def bad(self, *, strict: bool) -> bool:
+        """Whether something is wrong; `strict`: what nobody can explain is so too."""
+        unknown = strict and any(p.unknown for p in self.partitions)
+        return self.failed or bool(self.faults) or unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +248,7 @@ def verify(asked: Asked, log: Log | None, lots: Lots | None, tell: Told) -> Verd
     ]
     for judge in found:
         judge.bounds()
-    if log is not None and lots is not None:
+    if log is not None and lots is not None and asked.kind.once:
         _compare(asked.name, found, log, lots, tell)
     return Verdict(asked.name, asked.kind.name, tuple(judge.verdict for judge in found))
 
@@ -266,6 +282,7 @@ class _Judge:
         self._mark = _mark(asked.marks, where)
         self._after = _mark(after, where)
         self._broker = log
+        self._recorded = merged(asked.recorded(where))
         self.verdict = Partition(*where, mark=self._after)
         self._lost: set[int] = set()
 
@@ -313,9 +330,8 @@ class _Judge:
         holes = self._asked.rows.holes(self._where) if between else []
         holes += [Gap(facts.last + 1, mark)] if facts.last + 1 < mark else []
         below = [Gap(h.first, min(h.next, mark)) for h in holes if h.first < mark]
-        recorded = merged(self._asked.recorded(self._where))
-        self.verdict.recorded = sum(gap.offsets for gap in recorded)
-        left = without(below, recorded)
+        self.verdict.recorded = _offsets(self._recorded)
+        left = without(below, self._recorded)
         begin = None if self._log is None else self._log.first
         open_ = () if begin is None else above(left, begin)
         self.verdict.unknown = _offsets(left) - _offsets(open_)
@@ -324,14 +340,15 @@ class _Judge:
     def _look_up(self, holes: Sequence[Gap]) -> None:
         """Ask the broker whether it holds records where the table has none."""
         assert self._broker is not None or not holes
-        for cluster in clusters(holes, NEAR):
+        for cluster in clusters(holes, NEAR, AT_ONCE):
             if self._broker is None:
                 return
             held = self._broker.read(self._where, Gap(cluster[0].first, cluster[-1].next))
             self._miss(inside(held.column("offset").to_numpy(), cluster))
 
     def _miss(self, offsets: Sequence[int]) -> None:
-        fresh = [offset for offset in offsets if offset not in self._lost]
+        known = self._lost | set(inside(np.array(offsets, np.int64), self._recorded))
+        fresh = [offset for offset in offsets if offset not in known]
         if fresh:
             again = self._asked.rows.replayed(self._where)
             fresh = [offset for offset in fresh if offset not in again]
@@ -364,11 +381,14 @@ def without(gaps: Iterable[Gap], taken: Sequence[Gap]) -> tuple[Gap, ...]:
     return tuple(left)
 
 
-def clusters(gaps: Sequence[Gap], near: int) -> Iterator[list[Gap]]:
-    """Return rising gaps in groups whose members are at most `near` offsets apart."""
+def clusters(gaps: Iterable[Gap], near: int, most: int) -> Iterator[list[Gap]]:
+    """Return rising gaps in groups that span `most` offsets at most; a longer gap is cut.
+
+    The members of a group are at most `near` offsets apart.
+    """
     group: list[Gap] = []
-    for gap in gaps:
-        if group and gap.first - group[-1].next > near:
+    for gap in (piece for long in gaps for (piece,) in whole(most)(long)):
+        if group and (gap.first - group[-1].next > near or gap.next - group[0].first > most):
             yield group
             group = []
         group.append(gap)
@@ -378,6 +398,8 @@ def clusters(gaps: Sequence[Gap], near: int) -> Iterator[list[Gap]]:
 
 def inside(offsets: NDArray[np.int64], gaps: Sequence[Gap]) -> list[int]:
     """Return the offsets that lie in one of these gaps, which rise and are apart."""
+    if not gaps:
+        return []
     bounds = np.array(gaps)
     place = np.searchsorted(bounds[:, 0], offsets, side="right") - 1
     found: list[int] = offsets[(place >= 0) & (offsets < bounds[place, 1])].tolist()
@@ -397,7 +419,14 @@ def differing(rows: Records, records: Records) -> list[int]:
     kept = [name for name in ("timestamp", "key") if name in rows.column_names]
     wrong: set[int] = set()
     for name in kept:
-        found, wanted = (both.column(c).to_pylist() for c in (name, f"{name} wanted"))
+        found, wanted = (_plain(both.column(c)) for c in (name, f"{name} wanted"))
         offsets = both.column("offset").to_pylist()
         wrong |= {o for o, a, b in zip(offsets, found, wanted, strict=True) if a != b}
     return sorted(wrong)
+
+
+def _plain(column: Any) -> list[Any]:
+    """Return values that compare; times as numbers, since Python knows none after the year 9999."""
+    times = pa.types.is_timestamp(column.type)
+    found: list[Any] = (column.cast(pa.int64()) if times else column).to_pylist()
+    return found

@@ -23,6 +23,13 @@ PLACE: Final = (*WHERE, "offset")
 COMPARED: Final = ("timestamp", "key")
 
 
+def lacking(spark: SparkSession, table: str) -> list[str]:
+    """Return which columns that tell a row's record a table does not have."""
+    with jvm.translated(f"table {table}"):
+        have = {name.lower() for name in spark.table(table).columns}
+    return [name for name in PLACE if name not in have]
+
+
 class SparkRows:
     """Rows of some tables, the first of which is the one in question, the others dead letters."""
 

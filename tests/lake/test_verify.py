@@ -125,30 +125,67 @@ def test_each_planted_defect_is_found(
     assert (part.duplicated, part.missing, part.beyond_mark, part.different) == (1, 1, 1, 1)
 
 
-@EACH
-def test_the_commands_verify_compact_and_expire(  # noqa: PLR0913, PLR0917 - one run for them all
+@pytest.fixture
+def command(
     lake: SparkLake,
-    keep: Callable[..., None],
-    produced: Any,
     config: dict[str, Any],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-) -> None:
-    """What is wrong ends with 1 and says what to do, also behind a compaction and an expiry."""
+) -> Callable[..., tuple[int, str]]:
+    """Run `trimtab tables …` on the run's lake; exit code and output."""
     monkeypatch.setattr(writer, "open_lake", lambda _: lake)
     monkeypatch.setattr(tables_verify, "_spread", lambda *_: None)  # the session is the run's
     monkeypatch.setenv("COLUMNS", "200")
     file = tmp_path / "ingest.yaml"
     kind = FORMATS[type(lake).__name__.startswith("Delta")]
     file.write_text(yaml.safe_dump(config | {"lake.format": kind}))
+
+    def run(*words: str) -> tuple[int, str]:
+        return main(["tables", *words, "--config", str(file)]), capsys.readouterr().out
+
+    return run
+
+
+@EACH
+def test_the_command_passes_sound_tables(
+    lake: SparkLake,
+    keep: Callable[..., None],
+    produced: Any,
+    config: dict[str, Any],
+    namespace: str,
+    command: Callable[..., tuple[int, str]],
+) -> None:
+    """It ends with 0, also beside a fan-out table that says nothing of the records."""
+    keep(produced[1])
+    frame = lake.frame(pa.table({"id": [1, 2]}))
+    table = lake.create(f"{namespace}.ids", frame)
+    table.commit(table.stage(frame, "ids"), Marks({"g": {produced[0]: COUNT}}), table.look())
+    own, ids = config["lake.tables"][produced[0].topic], f"{namespace}.ids"
+    code, told = command("verify", ids, own, "--strict", "--against-broker", "all", "--json")
+    assert code == 0
+    answer = json.loads(told)
+    first, second = answer["tables"]
+    assert (answer["good"], first["table"], second["table"]) == (True, ids, own)
+    assert "no column topic, partition, offset" in first["notes"][0]
+    assert second["partitions"][0]["compared"] == COUNT
+
+
+@EACH
+def test_the_commands_verify_compact_and_expire(
+    keep: Callable[..., None],
+    produced: Any,
+    config: dict[str, Any],
+    command: Callable[..., tuple[int, str]],
+) -> None:
+    """What is wrong ends with 1 and says what to do, also behind a compaction and an expiry."""
     name = config["lake.tables"][produced[0].topic]
     keep(planted(produced[1]))
 
     def said(*words: str) -> str:
-        wanted = 1 if words[0] == "verify" else 0
-        assert main(["tables", *words, name, "--config", str(file)]) == wanted
-        return capsys.readouterr().out
+        code, told = command(*words, name)
+        assert code == (1 if words[0] == "verify" else 0)
+        return told
 
     assert "5 files" in said("compact", "--dry-run")
     assert "5 files" in said("compact")

@@ -10,9 +10,10 @@ import pyarrow as pa
 import pytest
 
 from trimtab.assignor.model import TopicPartition
-from trimtab.consumer_sdk.lake.gaps import Gap
+from trimtab.consumer_sdk.errors import MarksLost
+from trimtab.consumer_sdk.lake.gaps import Gap, merged
 from trimtab.consumer_sdk.lake.progress import Marks
-from trimtab.consumer_sdk.lake.verification import Rules
+from trimtab.consumer_sdk.lake.verification import Rules, Verification
 from trimtab.consumer_sdk.lake.verify import (
     LETTERS,
     OWN,
@@ -20,7 +21,9 @@ from trimtab.consumer_sdk.lake.verify import (
     Asked,
     Facts,
     Kind,
+    Lots,
     Partition,
+    Verdict,
     clusters,
     differing,
     inside,
@@ -47,6 +50,7 @@ class FakeRows:
     offsets: list[int]
     letters: frozenset[int] = frozenset()
     again: set[int] = field(default_factory=set)
+    key: bytes | None = None
 
     def facts(self) -> dict[TopicPartition, Facts]:
         own = [o for o in self.offsets if o not in self.letters]
@@ -71,7 +75,9 @@ class FakeRows:
 
     def read(self, _: TopicPartition, ranges: Iterable[Gap]) -> pa.Table:
         wanted = [o for o in self.offsets if any(r.first <= o < r.next for r in ranges)]
-        return records(wanted)
+        rows = records(wanted).to_pylist()
+        changed = rows if self.key is None else [row | {"key": self.key} for row in rows]
+        return pa.Table.from_pylist(changed, schema=SCHEMA)
 
     def replayed(self, _: TopicPartition) -> set[int]:
         return self.again
@@ -145,6 +151,13 @@ def test_a_hole_of_the_log_itself_is_none() -> None:
     assert (found.faults, found.unknown, found.recorded) == ((), 0, 2)
 
 
+@pytest.mark.parametrize("lots", [None, whole(3)])
+def test_recorded_gaps_are_not_missing_though_the_broker_has_them(lots: Lots | None) -> None:
+    """With auto.offset.reset=latest what was skipped is still there; next to it one is missing."""
+    found = judged(FakeRows(but(3, 4, 6)), FakeLog(ALL), gaps=[Gap(3, 5)], lots=lots)
+    assert (found.examples, found.recorded) == ({"missing": [6]}, 2)
+
+
 def test_what_retention_has_deleted_since_is_unknown() -> None:
     """Nobody can tell whether there was a record; nor without a broker."""
     found = judged(FakeRows(but(3, 4, 7)), FakeLog(ALL, begin=6))
@@ -181,6 +194,13 @@ def test_side_tables_and_letters_may_lack_rows() -> None:
     )
 
 
+def test_behind_a_transform_nothing_is_compared() -> None:
+    """It may change timestamp and key; those of an own table and of dead letters stay."""
+    for kind, faults in ((OWN, ("different",)), (LETTERS, ("different",)), (SIDE, ())):
+        found = judged(FakeRows(ALL, key=b"cast"), FakeLog(ALL), kind=kind, lots=whole(4))
+        assert (found.faults, found.compared) == (faults, 0 if kind is SIDE else END)
+
+
 def test_changed_coordinates_are_found() -> None:
     """A timestamp, a key and a null that should be none."""
     rows = records([1, 2, 3, 4]).to_pylist()
@@ -189,6 +209,14 @@ def test_changed_coordinates_are_found() -> None:
     rows[2]["key"] = None
     assert differing(pa.Table.from_pylist(rows, schema=SCHEMA), records(ALL)) == [1, 2, 3]
     assert differing(records([1]).select(["offset"]), records(ALL)) == []
+
+
+def test_times_beyond_the_year_9999_are_compared() -> None:
+    """A producer may send any number; Python's own times end there."""
+    far = pa.timestamp("us", "UTC")
+    wanted = pa.table({"offset": [1, 2], "timestamp": pa.array([2**60, 2**60], far)})
+    rows = pa.table({"offset": [1, 2], "timestamp": pa.array([2**60, 2**60 + 1], far)})
+    assert differing(rows, wanted) == [2]
 
 
 def test_a_sample_reads_the_end_and_stays_within_the_log() -> None:
@@ -202,9 +230,19 @@ def test_a_sample_reads_the_end_and_stays_within_the_log() -> None:
 def test_holes_that_lie_near_are_looked_up_together() -> None:
     """One read for a cluster, which holds all of it."""
     near = [Gap(1, 2), Gap(5, 6), Gap(50, 51)]
-    assert [len(group) for group in clusters(near, 10)] == [2, 1]
+    assert [len(group) for group in clusters(near, 10, 100)] == [2, 1]
     assert inside(np.array([0, 1, 2, 5, 50, 51]), near) == [1, 5, 50]
     assert inside(np.array([], dtype=np.int64), near) == []
+    assert inside(np.array([1]), []) == []
+
+
+def test_no_look_up_spans_more_than_its_bound() -> None:
+    """Holes of a compacted topic lie near each other all along, and one may be a whole log."""
+    many = [Gap(n, n + 1) for n in range(0, 100, 2)]
+    for gaps in (many, [Gap(0, 95)], [Gap(3, 25), Gap(26, 27)]):
+        found = list(clusters(gaps, 10, 20))
+        assert all(group[-1].next - group[0].first <= 20 for group in found)
+        assert merged(gap for group in found for gap in group) == merged(gaps)
 
 
 def test_known_gaps_are_taken_out_of_holes() -> None:
@@ -222,3 +260,33 @@ def test_the_configuration_says_what_a_table_is() -> None:
     assert plain.kind("shop.even", marks) is SIDE
     assert plain.kind("shop.orders_dead_letter", marks) is LETTERS
     assert shaped.kind("shop.orders", marks) is SIDE
+
+
+class LostLake:
+    """A lake whose one table no longer says which offsets it holds."""
+
+    def open(self, _: str) -> "LostLake":
+        return self
+
+    def look(self) -> None:
+        raise MarksLost("its snapshots have expired")
+
+
+def test_lost_marks_are_bad() -> None:
+    """What cannot be judged is not good; the note says why."""
+    rules = Rules.of({"group.id": "g", "lake.warehouse": "x"})
+    lake: Any = LostLake()
+    (found,) = Verification(lake, rules, None, None, lambda *_: None).run(["lake.orders"])
+    assert (found.bad(strict=False), found.notes) == (True, ("its snapshots have expired",))
+
+
+def test_the_unknown_is_bad_only_where_it_shall_be() -> None:
+    """A fault is bad always, a sound table never."""
+
+    def bad(part: Partition, *, strict: bool) -> bool:
+        return Verdict("t", "own", (part,)).bad(strict=strict)
+
+    unknown, missing = Partition(*P, unknown=1), Partition(*P, missing=1)
+    assert [bad(unknown, strict=strict) for strict in (False, True)] == [False, True]
+    assert bad(missing, strict=False)
+    assert not bad(Partition(*P), strict=True)
