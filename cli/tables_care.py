@@ -1,7 +1,7 @@
 """`trimtab tables compact` and `expire`: small files into large ones, old versions away."""
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -9,6 +9,8 @@ from trimtab.cli.opened import CONFIG, WAREHOUSE, chosen, opened, settings
 
 if TYPE_CHECKING:
     from trimtab.consumer_sdk.lake.pace import Pace
+
+T = TypeVar("T")
 
 NAMED = Annotated[
     list[str] | None,
@@ -47,15 +49,16 @@ def compact(
     with opened(whole) as lake:
         names, keeper = _meant(lake, tables), _keeper(lake)
         if dry_run:
-            small = [(name, keeper.small(name, target)) for name in names]
+            small, code = _each(names, lambda name: (name, keeper.small(name, target)))
             lines = [(name, *_amount(found.files, found.bytes)) for name, found in small]
             _show(["table", "would rewrite", "size"], lines)
-            return
-        done = [care.compact(keeper, name, target, _pace()) for name in names]
+            raise typer.Exit(code)
+        done, code = _each(names, lambda name: care.compact(keeper, name, target, _pace()))
     rows = [
         (d.table, *_amount(d.old_files, d.bytes), f"{d.new_files:,}", f"{d.raced:,}") for d in done
     ]
     _show(["table", "rewritten", "size", "into", "races lost, tried again"], rows)
+    raise typer.Exit(code)
 
 
 def expire(
@@ -97,7 +100,8 @@ def expire(
     ages.check()
     with opened(settings(config, warehouse)) as lake:
         keeper, now = _keeper(lake), SystemClock().wall()
-        done = [care.expire(keeper, name, ages, now, _pace()) for name in _meant(lake, tables)]
+        names = _meant(lake, tables)
+        done, code = _each(names, lambda name: care.expire(keeper, name, ages, now, _pace()))
     rows = [
         (
             d.table,
@@ -108,6 +112,22 @@ def expire(
         for d in done
     ]
     _show(["table", "versions expired", "files deleted", "orphans deleted"], rows)
+    raise typer.Exit(code)
+
+
+def _each(names: Sequence[str], work: Callable[[str], T]) -> tuple[list[T], int]:
+    """Do the work for each table; what failed is told, and is the exit code, behind the others."""
+    from trimtab.assignor.errors import TrimtabError  # noqa: PLC0415 - its package loads numpy
+
+    done: list[T] = []
+    code = 0
+    for name in names:
+        try:
+            done.append(work(name))
+        except TrimtabError as error:
+            typer.echo(f"{name}: {error}", err=True)
+            code = max(code, error.exit_code)
+    return done, code
 
 
 def _meant(lake: Any, named: list[str] | None) -> list[str]:

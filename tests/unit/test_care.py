@@ -2,16 +2,21 @@
 
 import logging
 import random
+from contextlib import nullcontext
 
 import pytest
 
 from trimtab.assignor.errors import SettingError
-from trimtab.consumer_sdk.errors import CommitRaced
+from trimtab.cli import tables_care
+from trimtab.cli.main import main
+from trimtab.consumer_sdk.errors import CommitRaced, LakeUnavailable
+from trimtab.consumer_sdk.lake import care
 from trimtab.consumer_sdk.lake.care import (
     FILES_AT_ONCE,
     TRIES,
     Ages,
     Compacted,
+    Expired,
     Files,
     Rewritten,
     compact,
@@ -98,3 +103,25 @@ def test_what_writers_need_cannot_be_let_go(ages: Ages, told: str) -> None:
     with pytest.raises(SettingError, match=told):
         ages.check()
     Ages(HOUR, DAY).check()
+
+
+@pytest.mark.parametrize("command", ["compact", "expire"])
+def test_a_table_that_fails_does_not_stop_the_others(
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its error is told, what was done to the others is printed, and the command ends with 1."""
+
+    def work(_: object, name: str, *__: object) -> Compacted | Expired:
+        if name == "lake.bad":
+            raise LakeUnavailable("the storage does not answer")
+        return Compacted(name, 7, 1) if command == "compact" else Expired(name, 7, 1, 1)
+
+    monkeypatch.setattr(tables_care, "settings", lambda *_: {})
+    monkeypatch.setattr(tables_care, "opened", nullcontext)
+    monkeypatch.setattr(tables_care, "_keeper", lambda _: None)
+    monkeypatch.setattr(tables_care, "_meant", lambda *_: ["lake.bad", "lake.good"])
+    monkeypatch.setattr(care, command, work)
+    assert main(["tables", command]) == 1
+    told = capsys.readouterr()
+    assert "lake.bad: the storage does not answer" in told.err
+    assert ("lake.good" in told.out, "lake.bad" in told.out) == (True, False)
