@@ -25,7 +25,7 @@ from pyspark.sql import functions as sql
 
 from trimtab.assignor.errors import SettingError
 from trimtab.consumer_sdk.errors import CommitRaced, ReplayFailed
-from trimtab.consumer_sdk.lake import jvm
+from trimtab.consumer_sdk.lake import connection, jvm
 from trimtab.consumer_sdk.lake.care import carry
 from trimtab.consumer_sdk.lake.engine import SparkLake
 from trimtab.consumer_sdk.lake.names import DEAD_LETTER, dead_letter
@@ -46,14 +46,6 @@ PRODUCER: Final[Mapping[str, Any]] = {
     "message.timeout.ms": 60_000,
     "partitioner": "murmur2_random",  # as Java's producer, for records that go to another topic
 }
-_SHARED: Final = (
-    "bootstrap.servers",
-    "client.",
-    "metadata.broker.list",
-    "sasl.",
-    "security.",
-    "ssl.",
-)
 _KEYS: Final = ("topic", "partition", "offset")
 _COORDINATES: Final = pa.schema(
     [("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64())]
@@ -111,10 +103,7 @@ class Heap:
 
 def settings(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the producer's settings of a flat configuration. Raises SettingError."""
-    found = {name: value for name, value in config.items() if name.startswith(_SHARED)}
-    if not found.get("bootstrap.servers") and not found.get("metadata.broker.list"):
-        raise SettingError("'bootstrap.servers' is missing; write it, or give --bootstrap")
-    return {**PRODUCER, **found}
+    return {**PRODUCER, **connection.settings(config, "give --bootstrap")}
 
 
 def tables(lake: SparkLake, name: str | None = None) -> list[str]:

@@ -7,10 +7,9 @@ import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as RawPartition
 
-from trimtab.assignor.errors import SettingError
 from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk.errors import BrokerUnreachable
-from trimtab.consumer_sdk.lake import columns
+from trimtab.consumer_sdk.lake import columns, connection
 from trimtab.consumer_sdk.lake.gaps import Gap
 from trimtab.consumer_sdk.lake.ports import Records
 
@@ -24,15 +23,9 @@ AT_ONCE: Final = 10_000
 """Records of one fetch."""
 
 KEPT: Final = ["offset", "timestamp", "key"]
-_SHARED: Final = (
-    "bootstrap.servers",
-    "client.",
-    "isolation.level",
-    "metadata.broker.list",
-    "sasl.",
-    "security.",
-    "ssl.",
-)
+_READ: Final = ("isolation.level",)
+"""What else an ingest says of which records there are."""
+
 _OWN: Final = {
     "group.id": "trimtab-verify",  # nothing is committed
     "enable.auto.commit": False,
@@ -48,13 +41,10 @@ _GONE: Final = (
 
 def settings(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the reader's settings of a flat configuration. Raises SettingError."""
-    found = {name: value for name, value in config.items() if name.startswith(_SHARED)}
-    if not found.get("bootstrap.servers") and not found.get("metadata.broker.list"):
-        raise SettingError(
-            "'bootstrap.servers' is missing; write it, or give --against-broker no: then only the "
-            "tables themselves are looked at"
-        )
-    return found | _OWN
+    no_broker = "give --against-broker no: then only the tables themselves are looked at"
+    found = connection.settings(config, no_broker)
+    read = {name: config[name] for name in _READ if name in config}
+    return found | read | _OWN
 
 
 class BrokerLog:

@@ -8,9 +8,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from confluent_kafka import Consumer
 
+from trimtab.assignor.errors import SettingError
 from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk.errors import MarksLost
+from trimtab.consumer_sdk.lake import verify_log
 from trimtab.consumer_sdk.lake.gaps import Gap, merged
 from trimtab.consumer_sdk.lake.progress import Marks
 from trimtab.consumer_sdk.lake.verification import Rules, Verification
@@ -290,3 +293,21 @@ def test_the_unknown_is_bad_only_where_it_shall_be() -> None:
     assert [bad(unknown, strict=strict) for strict in (False, True)] == [False, True]
     assert bad(missing, strict=False)
     assert not bad(Partition(*P), strict=True)
+
+
+def test_the_reader_connects_as_the_ingest_does() -> None:
+    """Whatever the connection needs is taken over, and no group's setting."""
+    connected = {
+        "bootstrap.servers": "b:9093",
+        "enable.ssl.certificate.verification": False,
+        "broker.address.family": "v4",
+        "socket.timeout.ms": 9000,
+        "isolation.level": "read_uncommitted",
+    }
+    found = verify_log.settings(connected | {"group.id": "g", "session.timeout.ms": 9000})
+    assert found.items() >= connected.items()
+    assert found["group.id"] != "g"
+    assert "session.timeout.ms" not in found
+    Consumer(found).close()  # librdkafka knows them all
+    with pytest.raises(SettingError, match="give --against-broker no"):
+        verify_log.settings({})

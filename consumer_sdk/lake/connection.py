@@ -1,0 +1,38 @@
+"""How a client reaches the brokers: those settings of an ingest that hold for any other client.
+
+A replay's producer and verify's reader connect as the ingest does, so whatever it needs for that
+(addresses, TLS, SASL, sockets) is theirs too; what it says of groups and fetching is not.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from trimtab.assignor.errors import SettingError
+
+PREFIXES: Final = (
+    "api.version.",
+    "bootstrap.servers",
+    "broker.",
+    "client.",
+    "enable.sasl.",
+    "enable.ssl.",
+    "https.",
+    "metadata.broker.list",
+    "reconnect.",
+    "sasl.",
+    "security.",
+    "socket.",
+    "ssl.",
+)
+"""librdkafka's, each of which consumers and producers know."""
+
+
+def settings(config: Mapping[str, Any], otherwise: str) -> dict[str, Any]:
+    """Return what a flat configuration says of the connection.
+
+    Raises SettingError where it names no broker; `otherwise` is what else can be done then.
+    """
+    found = {name: value for name, value in config.items() if name.startswith(PREFIXES)}
+    if not found.get("bootstrap.servers") and not found.get("metadata.broker.list"):
+        raise SettingError(f"'bootstrap.servers' is missing; write it, or {otherwise}")
+    return found
