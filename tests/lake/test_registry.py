@@ -236,6 +236,17 @@ def test_a_value_that_its_column_cannot_hold_is_a_dead_letter(registry: Any, spl
     assert [at for at, _ in bad] == [0]
 
 
+def test_a_time_that_no_column_can_say_is_a_dead_letter(registry: Any, split: Any) -> None:
+    """Milliseconds that are no longer 64 bits as microseconds stop neither batch nor partition."""
+    kind = {"type": "long", "logicalType": "timestamp-millis"}
+    schema = fields({"name": "at", "type": kind}, {"name": "or", "type": ["null", kind]})
+    number = registry.add("s", schema)
+    values = [avro(number, schema, {"at": at, "or": None}) for at in (0, 10**17)]
+    rows, bad = split(values)
+    assert [(row["at"].year, row["or"]) for row in rows] == [(1970, None)]
+    assert [at for at, _ in bad] == [1]
+
+
 def test_referenced_schemas_are_fetched_and_kept(registry: Any, split: Any) -> None:
     """One request a schema and one a reference, however many batches there are."""
     address = {
