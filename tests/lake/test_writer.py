@@ -12,7 +12,7 @@ from trimtab.consumer_sdk.errors import OffsetsWentBack, TableCollision
 from trimtab.consumer_sdk.lake.engine import SparkLake
 
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
-LONG = 60.0
+LONG = 180.0
 LAKES = ["iceberg", "delta", "iceberg_arrow", "delta_arrow"]
 FORMATS = pytest.mark.parametrize("lake", LAKES, indirect=True)
 pytestmark = pytest.mark.spark
