@@ -49,8 +49,8 @@ def commit_fenced(
 ) -> Answer:
     """Add a staged attempt to a table, or find that it may not be.
 
-    Raises Abandoned when cancelled, `unsure` if a commit has been tried: no later answer, a lost
-    race neither, tells that none of the tries went through or will.
+    Raises Abandoned when cancelled, `unsure` if a try had no answer: no later answer, a lost race
+    neither, tells that it did not go through and will not.
     """
     return _Commit(table, staged, group, spans, pace).run()
 
@@ -64,7 +64,6 @@ class _Commit:
     pace: Pace
     raced: int = 0
     away: int = 0
-    unsure: bool = False
     unanswered: bool = False
 
     def run(self) -> Answer:
@@ -75,7 +74,7 @@ class _Commit:
                 if answer is not None:
                     return answer
         except Abandoned as error:
-            error.unsure = self.unsure
+            error.unsure = self.unanswered
             raise
 
     def _round(self) -> Answer | None:
@@ -98,11 +97,10 @@ class _Commit:
             return Added(self.raced) if landed else Fenced(clashes, self.unanswered)
         new = lost(self.spans)
         gaps = self.table.gaps().plus(self.group, new) if new else None
-        self.unsure = True  # from here on, and for good
         marks = seen.marks.advanced(self.group, self.spans)
         try:
             self.table.commit(self.staged, marks, seen, gaps)
         except LakeUnavailable:
-            self.unanswered = True
+            self.unanswered = True  # from here on, and for good
             raise
         return Added(self.raced)

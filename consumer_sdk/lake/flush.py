@@ -9,8 +9,8 @@ The order, and why (the reasoning about marks stands in `progress`):
 4. commit the own table, fenced: only now the batch counts.
 
 A crash between any two steps leaves the own table's mark where it was. The batch is read again; the
-tables of step 3 trim what they have. Files of a refused attempt are deleted if every commit of it
-was answered; those of an abandoned one only if none was ever tried: a live snapshot may name them.
+tables of step 3 trim what they have. Files of a refused or abandoned attempt are deleted if every
+commit of it was answered: else a live snapshot may name them, or come to.
 """
 
 from collections.abc import Callable, Mapping
@@ -145,13 +145,8 @@ class Flush:
             staged = self._stage(table, rows, pace, evolve=evolve)
             if staged.rows == 0 and not lost(spans):
                 return None
-            if self._land_side(table, staged, spans, pace):
+            if isinstance(self._fenced(table, staged, spans, pace), Added):
                 return Written(name, staged.rows, staged.bytes)
-
-    def _land_side(
-        self, table: LakeTable, staged: Staged, spans: Mapping[TopicPartition, Span], pace: Pace
-    ) -> bool:
-        return isinstance(self._fenced(table, staged, spans, pace), Added)
 
     def _fenced(
         self, table: LakeTable, staged: Staged, spans: Mapping[TopicPartition, Span], pace: Pace

@@ -12,15 +12,14 @@ records behind it, per (group, topic, partition). The rules:
 A gap is counted in offsets: some of them may have had no record.
 """
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk.errors import MarksLost
+from trimtab.consumer_sdk.lake import grouped
 
-VERSION: Final = 1
 PROPERTY: Final = "trimtab.gaps"
 """Key of the gaps among a table's properties."""
 
@@ -81,13 +80,7 @@ class Gaps:
 
     def encode(self) -> str:
         """Return JSON; equal gaps give equal text."""
-        groups: dict[str, dict[str, dict[str, Any]]] = {}
-        for group, partitions in sorted(self.groups.items()):
-            topics = groups.setdefault(group, {})
-            for (topic, partition), missing in sorted(partitions.items()):
-                known = {"ranges": missing.ranges, "older": missing.older}
-                topics.setdefault(topic, {})[str(partition)] = known
-        return json.dumps({"v": VERSION, "groups": groups}, separators=(",", ":"))
+        return grouped.encode(self.groups, _told)
 
     @classmethod
     def decode(cls, text: str | None, where: str) -> "Gaps":
@@ -95,8 +88,8 @@ class Gaps:
         if not text:
             return cls()
         try:
-            return cls({group: _partitions(topics) for group, topics in _groups(text).items()})
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            return cls(grouped.decode(text, _read))
+        except grouped.ILLEGIBLE as error:
             raise MarksLost(
                 f"table {where}: its property {PROPERTY} is not legible ({error}): {text[:120]!r}; "
                 "it was written by a newer Trimtab (upgrade this one) or changed by hand (put it "
@@ -131,20 +124,10 @@ def beyond(gaps: Iterable[Gap], offset: int | None) -> int | None:
     return offset
 
 
-def _groups(text: str) -> dict[str, Any]:
-    body = json.loads(text)
-    if body["v"] != VERSION:
-        raise ValueError(f"version {body['v']!r}")
-    groups: dict[str, Any] = body["groups"]
-    return groups
+def _told(missing: Missing) -> dict[str, Any]:
+    return {"ranges": missing.ranges, "older": missing.older}
 
 
-def _partitions(topics: Mapping[str, Mapping[str, Any]]) -> dict[TopicPartition, Missing]:
-    return {
-        TopicPartition(topic, int(partition)): Missing(
-            tuple(Gap(int(first), int(following)) for first, following in known["ranges"]),
-            int(known["older"]),
-        )
-        for topic, partitions in topics.items()
-        for partition, known in partitions.items()
-    }
+def _read(known: Mapping[str, Any]) -> Missing:
+    ranges = tuple(Gap(int(first), int(following)) for first, following in known["ranges"])
+    return Missing(ranges, int(known["older"]))

@@ -15,16 +15,15 @@ can never hold a row without the mark above it. The rules of marks stand here an
    the order of crashes.
 """
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk.errors import MarksLost
+from trimtab.consumer_sdk.lake import grouped
 from trimtab.consumer_sdk.lake.gaps import Gap, above
 
-VERSION: Final = 1
 PROPERTY: Final = "trimtab.offsets"
 """Key of the marks in a snapshot's summary.
 
@@ -95,12 +94,7 @@ class Marks:
 
     def encode(self) -> str:
         """Return JSON; equal marks give equal text."""
-        groups: dict[str, dict[str, dict[str, int]]] = {}
-        for group, marks in sorted(self.groups.items()):
-            topics = groups.setdefault(group, {})
-            for (topic, partition), offset in sorted(marks.items()):
-                topics.setdefault(topic, {})[str(partition)] = offset
-        return json.dumps({"v": VERSION, "groups": groups}, separators=(",", ":"))
+        return grouped.encode(self.groups, int)
 
     @classmethod
     def decode(cls, text: str, where: str) -> "Marks":
@@ -109,8 +103,8 @@ class Marks:
         Raises MarksLost, naming the table, for text that is not marks of this version.
         """
         try:
-            return cls({group: _partitions(topics) for group, topics in _groups(text).items()})
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            return cls(grouped.decode(text, int))
+        except grouped.ILLEGIBLE as error:
             raise MarksLost(
                 f"table {where}: {PROPERTY} is not legible ({error}): {text[:120]!r}; it "
                 "was written by a newer "
@@ -147,22 +141,6 @@ def ends(spans: Mapping[TopicPartition, Span]) -> dict[TopicPartition, int]:
 def story(clashes: Iterable[Clash]) -> str:
     """Return what was found, for a log line."""
     return "; ".join(map(str, clashes))
-
-
-def _groups(text: str) -> dict[str, Any]:
-    body = json.loads(text)
-    if body["v"] != VERSION:
-        raise ValueError(f"version {body['v']!r}")
-    groups: dict[str, Any] = body["groups"]
-    return groups
-
-
-def _partitions(topics: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, int]:
-    return {
-        TopicPartition(topic, int(partition)): int(offset)
-        for topic, partitions in topics.items()
-        for partition, offset in partitions.items()
-    }
 
 
 def _offset(mark: int | None) -> str:
