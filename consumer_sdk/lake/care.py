@@ -15,7 +15,6 @@ sink's promise adds to it stands here:
 """
 
 import logging
-import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeVar
@@ -23,7 +22,7 @@ from typing import Final, Protocol, TypeVar
 from trimtab.assignor.errors import SettingError
 from trimtab.consumer_sdk.errors import CommitRaced
 from trimtab.consumer_sdk.lake.pace import Pace
-from trimtab.consumer_sdk.lake.ports import LakeTable, Staged
+from trimtab.consumer_sdk.lake.ports import LakeTable, Staged, new_attempt
 
 log = logging.getLogger("trimtab.lake")
 
@@ -177,9 +176,15 @@ def expire(keeper: Keeper, table: str, ages: Ages, now: float, pace: Pace) -> Ex
     return races.outlast(f"{table}: expiry", lambda: keeper.expire(table, ages, now))
 
 
+def existing(found: T | None, name: str) -> T:
+    """Return a table that was opened. Raises SettingError if there is none."""
+    if found is None:
+        raise SettingError(f"there is no table {name!r} in this lake")
+    return found
+
+
 def carry(table: LakeTable) -> None:
     """Commit the marks that a table has once more. Raises CommitRaced, MarksLost."""
     seen = table.look()
     if seen.version:
-        attempt = f"trimtab-{uuid.uuid4().hex}"  # noqa: TID251 - two processes must never choose alike
-        table.commit(Staged(attempt), seen.marks, seen)
+        table.commit(Staged(new_attempt()), seen.marks, seen)

@@ -16,7 +16,7 @@ from pyspark.sql import functions as sql
 
 from trimtab.assignor.errors import SettingError
 from trimtab.consumer_sdk.lake import jvm
-from trimtab.consumer_sdk.lake.care import HOUR, Ages, Expired, Files, Rewritten
+from trimtab.consumer_sdk.lake.care import HOUR, Ages, Expired, Files, Rewritten, existing
 from trimtab.consumer_sdk.lake.delta import DeltaLake
 from trimtab.consumer_sdk.lake.engine import StoredTable
 from trimtab.consumer_sdk.lake.session import jvm as java
@@ -96,10 +96,7 @@ class DeltaKeeper:
         return logs.forTable(session_object(self._spark), place)
 
     def _open(self, name: str) -> StoredTable:
-        found = self._lake.open(name)
-        if found is None:
-            raise SettingError(f"there is no table {name!r} in this lake")
-        return found
+        return existing(self._lake.open(name), name)
 
 
 @contextmanager

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from trimtab.assignor.errors import SettingError
 from trimtab.consumer_sdk.errors import MarksLost
 from trimtab.consumer_sdk.lake import jvm
 from trimtab.consumer_sdk.lake.care import (
@@ -19,6 +18,7 @@ from trimtab.consumer_sdk.lake.care import (
     Files,
     Rewritten,
     carry,
+    existing,
     log,
 )
 from trimtab.consumer_sdk.lake.iceberg import IcebergLake, IcebergTable
@@ -77,10 +77,7 @@ class IcebergKeeper:
         return Expired(table, max(0, before - after), files, len(gone))
 
     def _open(self, name: str) -> IcebergTable:
-        found = self._lake.open(name)
-        if found is None:
-            raise SettingError(f"there is no table {name!r} in this lake")
-        return found
+        return existing(self._lake.open(name), name)
 
     def _call(self, procedure: str, table: str, arguments: str) -> Any:
         (row,) = self._call_all(procedure, table, arguments)

@@ -85,12 +85,7 @@ def check(name: str, shape: Shape, settings: Iterable[str]) -> None:
         (acting, f"has rules for {', '.join(acting)}"),
         (any(s.startswith(_RULES) for s in settings), "has constraints or maps its columns"),
     )
-    for holds, what in reasons:
-        if holds:
-            raise TableMismatch(
-                f"table {name} {what}, and lake.stage=arrow writes plain Parquet files of tables "
-                f"without partitions: {ADVICE}. Nothing was written and no offset moved"
-            )
+    parquet.refuse(name, reasons)
 
 
 def stats(rows: Records) -> dict[str, Any]:

@@ -91,12 +91,7 @@ def _check(name: str, table: Any, properties: dict[str, str]) -> None:
         (properties.get("write.format.default", "parquet") != "parquet", "is not kept in Parquet"),
         ("encryption.key-id" in properties, "is encrypted"),
     )
-    for holds, what in reasons:
-        if holds:
-            raise TableMismatch(
-                f"table {name} {what}, and lake.stage=arrow writes plain Parquet files of tables "
-                f"without partitions: {ADVICE}. Nothing was written and no offset moved"
-            )
+    parquet.refuse(name, reasons)
 
 
 def _codec(name: str, properties: dict[str, str]) -> Codec:

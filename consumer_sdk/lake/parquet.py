@@ -14,7 +14,7 @@ The rules, the same for every table format, and those that Spark's writers go by
 import errno
 import logging
 import tempfile
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,6 +52,16 @@ class Codec:
 
     name: str
     level: int | None = None
+
+
+def refuse(table: str, reasons: Iterable[tuple[object, str]]) -> None:
+    """Raise TableMismatch for the first reason that holds: such files would not do for a table."""
+    for holds, what in reasons:
+        if holds:
+            raise TableMismatch(
+                f"table {table} {what}, and lake.stage=arrow writes plain Parquet files of tables "
+                f"without partitions: {ADVICE}. Nothing was written and no offset moved"
+            )
 
 
 def fitted(table: str, rows: Records, wanted: Schema) -> Records:

@@ -4,6 +4,7 @@
 contract tests in `tests/contract` hold it to the promises written here.
 """
 
+import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
@@ -88,6 +89,11 @@ class Staged:
     files: tuple[Any, ...] = ()
     rows: int = 0
     bytes: int = 0
+
+
+def new_attempt() -> str:
+    """Return an id for an attempt, by which its files and its commit are known again."""
+    return f"trimtab-{uuid.uuid4().hex}"  # noqa: TID251 - two processes must never choose alike
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,8 @@ The rules:
 4. *Refused*: the partitions of the batch that are still owned go on from the table's marks.
 5. Kafka's offsets follow the table: committed after it, never before.
 6. What cannot be right stops its partition and nothing else: an offset that went back, or one that
-   expired where `auto.offset.reset=error`. The others go on; `close` raises the error in the end.
+   expired where `auto.offset.reset=error` (what was read before that still goes into the table).
+   The others go on; `close` raises the error in the end.
 7. Rewinding moves the consumer's position, so it is never done inside a callback: records fetched
    before the callback are still on their way into `write`, and would look like the next ones.
 
@@ -31,7 +32,6 @@ All methods run on the application's thread; callbacks may come while `write` wa
 
 import logging
 import random
-import uuid
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -52,7 +52,7 @@ from trimtab.consumer_sdk.lake.events import records
 from trimtab.consumer_sdk.lake.flush import Batch, Flush, Landed, Refused
 from trimtab.consumer_sdk.lake.metered import metered
 from trimtab.consumer_sdk.lake.pace import Pace, until
-from trimtab.consumer_sdk.lake.ports import CrashPoint, Fetcher, Lake, Message
+from trimtab.consumer_sdk.lake.ports import CrashPoint, Fetcher, Lake, Message, new_attempt
 from trimtab.consumer_sdk.lake.positions import Positions
 from trimtab.consumer_sdk.lake.progress import Marks, story
 from trimtab.consumer_sdk.lake.shape import Shaping
@@ -105,7 +105,7 @@ class LakeWriter:
             self._lake,
             self._config.group,
             self._shaping,
-            _attempt,
+            new_attempt,
             crash,
             self._config.partition,
             self._config.evolve,
@@ -255,8 +255,9 @@ class LakeWriter:
         try:
             yield
         except (OffsetsWentBack, OffsetsExpired) as error:
-            self._drop({partition})
-            self._positions.forget({partition})
+            if isinstance(error, OffsetsWentBack):  # else what waits is sound, and is nowhere else
+                self._drop({partition})
+                self._positions.forget({partition})
             self._consumer.incremental_unassign([RawPartition(*partition)])
             self._halted[partition] = error
             log.error("%s", error)  # noqa: TRY400 - the message says all
@@ -339,7 +340,8 @@ class LakeWriter:
             seeks = self._positions.rewind(outcome.batch.spans, outcome.marks)
             self._batches.drop(seeks)
             for partition, offset in sorted(seeks.items()):
-                self._restart(partition, offset)
+                if partition not in self._halted:
+                    self._restart(partition, offset)
 
     def _restart(self, partition: TopicPartition, offset: int) -> None:
         """Read on at another offset.
@@ -421,10 +423,6 @@ def open_lake(config: SessionConfig, *, warm: bool = False) -> "SparkLake":
     if warm:
         rehearse(lake)
     return lake
-
-
-def _attempt() -> str:
-    return f"trimtab-{uuid.uuid4().hex}"  # noqa: TID251 - two processes must never choose alike
 
 
 def _key(partition: Any) -> TopicPartition:

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from trimtab.assignor.model import TopicPartition
-from trimtab.consumer_sdk.errors import OffsetsWentBack, TableCollision
+from trimtab.consumer_sdk.errors import OffsetsExpired, OffsetsWentBack, TableCollision
 from trimtab.consumer_sdk.lake.engine import SparkLake
+from trimtab.consumer_sdk.resets import Reset
 
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 LONG = 180.0
@@ -163,6 +164,23 @@ def test_two_writers_with_different_partitions_both_succeed(
     table = f"{namespace}.orders"
     assert rows(table) == [(*p, n) for p in (P0, P1) for n in range(10 * rounds)]
     assert [mark(lake, table, p) for p in (P0, P1)] == [10 * rounds] * 2
+
+
+@FORMATS
+def test_what_was_read_before_it_expired_is_written(
+    writers: Make, lake: SparkLake, rows: Read, namespace: str
+) -> None:
+    """The log has it no longer: what waits in memory is all that there is of it."""
+    consumer, writer = writers({P0: values(10)}, batch_wait=LONG)
+    consumer.join(writer, P0)
+    writer.write(consumer.consume(10))
+    consumer.gone = [Reset(P0, 10, 15, 20, None)]
+    writer.write([])
+    assert P0 not in consumer.positions
+    with pytest.raises(OffsetsExpired, match="offsets 10 to 14 are gone"):
+        writer.close()
+    table = f"{namespace}.orders"
+    assert (rows(table), mark(lake, table, P0)) == ([(*P0, n) for n in range(10)], 10)
 
 
 @FORMATS
