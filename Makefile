@@ -4,7 +4,7 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 PACKAGES := assignor consumer_sdk sidecar cli
 
-.PHONY: demo test test-kubernetes check bench bench-assign bench-bounce bench-ingest bench-latency faults simulate-faults clean help
+.PHONY: demo test test-kubernetes check bench bench-assign bench-bounce bench-ingest bench-latency faults simulate-faults proto clean help
 
 help: ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort
@@ -14,11 +14,11 @@ help: ## what can be made
 	@command -v cc >/dev/null || { echo 'trimtab compiles its packing steps and needs a C compiler; install gcc and the headers of Python' >&2; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@echo "installing into .venv (about 1.1 GB, once; a few minutes)"
-	@$(PIP) install -c constraints.txt -e '.[lake,plot,aiokafka,certify,registry,kubernetes]'
+	@$(PIP) install -c constraints.txt -e '.[lake,plot,aiokafka,certify,registry,kubernetes,keda]'
 	@touch $@
 
 .venv/.dev: .venv/.run
-	@$(PIP) install -c constraints.txt -e '.[lake,plot,aiokafka,certify,registry,kubernetes,dev]'
+	@$(PIP) install -c constraints.txt -e '.[lake,plot,aiokafka,certify,registry,kubernetes,keda,dev]'
 	@touch $@
 
 demo: .venv/.run ## the whole path on an embedded broker: producers, steered consumers, lake tables, the proof
@@ -38,6 +38,10 @@ check: .venv/.dev $(PACKAGES:%=build/types/trimtab/%) ## format, lint, types, im
 	$(BIN)/pyright
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/cython-lint --max-line-length 100 assignor/steady
 	$(BIN)/lint-imports
+
+proto: .venv/.dev build/types/trimtab/sidecar ## the Python code of the protocol that KEDA speaks; it is committed
+	@$(BIN)/python -m grpc_tools.protoc -I build/types --python_out=build/types --pyi_out=build/types \
+		trimtab/sidecar/keda/externalscaler.proto
 
 build/types/trimtab/%: # a link that gives the static checkers the installed name
 	@mkdir -p $(@D)

@@ -44,7 +44,7 @@ StabiliseIn: TypeAlias = Annotated[
     str | None, typer.Option(help='Less must do for so long; "300 s".')
 ]
 Target: TypeAlias = Annotated[
-    str | None, typer.Option(help="none (default), process or kubernetes.")
+    str | None, typer.Option(help="none (default), process, kubernetes or keda.")
 ]
 WorkerConfig: TypeAlias = Annotated[
     Path | None, typer.Option(help="Settings of `trimtab ingest`, for target process.")

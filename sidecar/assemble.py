@@ -79,6 +79,8 @@ def _steering(settings: Settings, clock: Clock, stack: ExitStack) -> Steering:
         return Steering(Advice())
     if settings.target == "kubernetes":
         return _kubernetes(settings, clock, stack)
+    if settings.target == "keda":
+        return _keda(settings, clock, stack)
     state = settings.state
     assert state is not None, "settings check that target=process has a state folder"
     processes = Processes(settings.command, state, clock, settings.stop_patience)
@@ -92,3 +94,11 @@ def _kubernetes(settings: Settings, clock: Clock, stack: ExitStack) -> Steering:
     from trimtab.sidecar.targets.kube_parts import connected  # noqa: PLC0415 - it needs an extra
 
     return connected(settings, clock, stack)
+
+
+def _keda(settings: Settings, clock: Clock, stack: ExitStack) -> Steering:
+    if any(find_spec(name) is None for name in ("grpc", "kubernetes")):
+        raise CannotStart("target=keda needs an extra: pip install 'trimtab[keda]'")
+    from trimtab.sidecar.keda.parts import opened  # noqa: PLC0415 - it needs an extra
+
+    return opened(settings, clock, stack)

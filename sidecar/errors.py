@@ -3,11 +3,13 @@
 CallerError
 ├── SettingError
 │   ├── BadSetting               a setting is unknown, malformed or contradictory (exit code 2)
-│   └── StateInUse               another sidecar works with this state folder (exit code 2)
-└── CannotStart                  a worker, or the web page, cannot be started
+│   ├── StateInUse               another sidecar works with this state folder (exit code 2)
+│   └── TriggerMismatch          KEDA's trigger means another group, or nothing (exit code 2)
+└── CannotStart                  a worker, the web page or KEDA's service cannot be started
 PeerError
 ├── KafkaAway                    no answer from a broker in time, or a refusal (retryable)
 ├── StateUnusable                the state folder cannot be read or written (retryable)
+├── CountUnknown                 KEDA cannot be told a count now (retryable)
 ├── KubernetesAway               the API server does not answer, or is overloaded (retryable)
 ├── KubernetesRefuses            a right, a workload or a valid value is missing there (retryable)
 ├── NotLeading                   another sidecar may be at work by now (retryable)
@@ -27,8 +29,12 @@ class StateInUse(SettingError):
     """Another sidecar works with this state folder."""
 
 
+class TriggerMismatch(SettingError):
+    """KEDA's trigger names another group than the one that is steered, or what is not known."""
+
+
 class CannotStart(CallerError):
-    """A worker, or the web page, cannot be started."""
+    """A worker, the web page or KEDA's service cannot be started."""
 
 
 class KafkaAway(PeerError):
@@ -39,6 +45,12 @@ class KafkaAway(PeerError):
 
 class StateUnusable(PeerError):
     """The state folder cannot be read or written; the loop goes on and tries again."""
+
+    retryable: ClassVar[bool] = True
+
+
+class CountUnknown(PeerError):
+    """KEDA cannot be told a count now; it asks again, or falls back as it was told."""
 
     retryable: ClassVar[bool] = True
 

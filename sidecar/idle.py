@@ -3,21 +3,23 @@
 What is not known is neither: it takes nobody away and starts nobody.
 """
 
+from collections.abc import Mapping
+
 from trimtab.assignor.control import PartitionSpeed
-from trimtab.sidecar.observation import Observation
+from trimtab.assignor.model import TopicPartition
 
 
-def awake(seen: Observation) -> bool:
+def awake(speeds: Mapping[TopicPartition, PartitionSpeed]) -> bool:
     """Tell whether records are known to be written, or to wait."""
-    return any(_stirs(speed) for speed in seen.speeds.values())
+    return any(_stirs(speed) for speed in speeds.values())
 
 
-def idle(seen: Observation) -> bool:
+def idle(speeds: Mapping[TopicPartition, PartitionSpeed]) -> bool:
     """Tell whether it is known of every partition that nothing is written and nothing waits."""
     known = all(
-        s.bytes_per_s is not None and s.backlog_records is not None for s in seen.speeds.values()
+        s.bytes_per_s is not None and s.backlog_records is not None for s in speeds.values()
     )
-    return bool(seen.speeds) and known and not awake(seen)
+    return bool(speeds) and known and not awake(speeds)
 
 
 def _stirs(speed: PartitionSpeed) -> bool:

@@ -145,6 +145,7 @@ class Loop:
             decided_in=0.0,
             turned_in=self._clock.monotonic() - begun,
             trouble=measured.trouble,
+            leading=False,
         )
         self._tell(report, measured)
         return verdict

@@ -23,7 +23,8 @@ class Report:
     """One turn: its verdict, what it was made from, and how long it took (seconds).
 
     `time` is seconds since the epoch; `epoch` is that of the plan in force; `reachable` tells
-    whether the group could be described; `learned` are capacities in bytes/s by instance.
+    whether the group could be described; `leading` whether it is us who acts; `learned` are
+    capacities in bytes/s by instance.
     """
 
     time: float
@@ -38,6 +39,7 @@ class Report:
     trouble: tuple[str, ...] = ()
     learned: Mapping[str, float] = field(default_factory=dict[str, float])
     growing_stopped: bool = False
+    leading: bool = True
     certificate: "Certified | None" = None  # the newest, of an earlier turn
 
 

@@ -79,7 +79,7 @@ def rest(turn: Turn) -> Step | None:
     last = turn.at.draining
     if turn.plan.replicas or turn.at.active or not last or turn.sizing.wanted:
         return None
-    if not idle(turn.at.seen):
+    if not idle(turn.at.seen.speeds):
         return Step(Action.HOLD, ("it is not known whether there is something to read",))
     return Step(Action.STOP, (f"nothing is to be read, {' and '.join(last)} may end",), stop=last)
 

@@ -100,12 +100,14 @@ class Settings(BaseModel):
     certify: bool = False
     certify_limit: Seconds = 10.0  # at most, of a thread beside the decisions
 
-    target: Literal["none", "process", "kubernetes"] = "none"
+    target: Literal["none", "process", "kubernetes", "keda"] = "none"
     workload: Workload | None = None  # deployment/NAME or statefulset/NAME
     namespace: str | None = None  # none: the pod's own, or the kubeconfig's
     kubeconfig: Path | None = None  # none: the pod's service account, or the usual file
     foreign_scaling: Literal["respect", "contest"] = "respect"
     elect: bool = True  # one of several sidecars leads, by a lease
+    grpc_host: str = "127.0.0.1"  # where KEDA asks
+    grpc_port: int = 6000  # 0: a free one
     worker_config: Path | None = None
     worker_command: tuple[str, ...] = ()
     stop_patience: Seconds = 60.0
@@ -371,13 +373,25 @@ def _target_contradictions(s: Settings) -> Told:
 
 
 def _kubernetes_contradictions(s: Settings) -> Told:
-    kubernetes = s.target == "kubernetes"
-    missing = "target=kubernetes needs workload: deployment/NAME or statefulset/NAME"
+    kubernetes = s.target in ("kubernetes", "keda")
+    missing = f"target={s.target} needs workload: deployment/NAME or statefulset/NAME"
     yield kubernetes and s.workload is None, missing
     yield (
         not kubernetes and s.workload is not None,
-        f"a workload is given, but target={s.target}; write target=kubernetes",
+        f"a workload is given, but target={s.target}; write target=kubernetes (or keda)",
     )
+    yield from _keda_contradictions(s)
+
+
+def _keda_contradictions(s: Settings) -> Told:
+    keda = s.target == "keda"
+    contested = "foreign-scaling=contest, but target=keda: KEDA sets the count; leave it out"
+    yield keda and s.foreign_scaling == "contest", contested
+    given = s.model_fields_set & {"grpc_host", "grpc_port"}
+    named = " and ".join(_written(name) for name in sorted(given))
+    yield not keda and bool(given), f"{named} given, but target={s.target}; write target=keda"
+    wrong = f"grpc-port={s.grpc_port} must be 0 (a free one) to {LAST_PORT}"
+    yield not 0 <= s.grpc_port <= LAST_PORT, wrong
 
 
 def _reset(worker_config: Path | None) -> Literal["earliest", "latest"]:

@@ -72,7 +72,7 @@ def _noted(at: Situation, memory: Memory, now: float, *, known: bool) -> Memory:
     """Return the memory with what this turn tells of idleness, effect and capacities."""
     since = memory.idle if memory.idle is not None and memory.idle <= now else now
     memory = replace(
-        memory, dark=0 if known else memory.dark + 1, idle=since if idle(at.seen) else None
+        memory, dark=0 if known else memory.dark + 1, idle=since if idle(at.seen.speeds) else None
     )
     memory = replace(memory, looks=_looks(at, memory, now))
     return learned(at, judged(at, memory, now), now)
@@ -168,7 +168,7 @@ def _to_zero_and_back(at: Situation, sizing: Sizing, memory: Memory, now: float)
 
 
 def _from_zero(at: Situation, sizing: Sizing) -> Sizing:
-    if awake(at.seen):
+    if awake(at.seen.speeds):
         count = max(1, sizing.steady)
         return replace(sizing, steady=count, wanted=count)
     fallen_back = sizing.wished is None and sizing.wanted > 0

@@ -3,7 +3,9 @@
 import logging
 import os
 import socket
+from collections.abc import Callable
 from contextlib import ExitStack
+from typing import Final
 
 from trimtab.assignor.clock import Clock
 from trimtab.sidecar.election import Alone, Leadership
@@ -18,17 +20,26 @@ from trimtab.sidecar.targets.port import Steering
 
 log = logging.getLogger("trimtab.sidecar")
 
+PATIENCE: Final = 5.0
+"""Seconds for which the work of Kubernetes' controllers is waited for."""
 
-def connected(settings: Settings, clock: Clock, stack: ExitStack) -> Steering:
-    """Connect; `stack` takes it apart. Raises BadSetting, KubernetesRefuses.
+
+def connected(
+    settings: Settings,
+    clock: Clock,
+    stack: ExitStack,
+    opened: Callable[[Place, float], KubeApi] = KubeApi,
+    patience: float = PATIENCE,
+) -> Steering:
+    """Connect, by `opened`; `stack` takes it apart. Raises BadSetting, KubernetesRefuses.
 
     A workload that is not there, or may not be looked at, is told at once; a server that is away is
     waited for by the loop.
     """
-    assert settings.workload is not None, "settings check that target=kubernetes has a workload"
+    assert settings.workload is not None, "settings check that these targets have a workload"
     kind, _, name = settings.workload.partition("/")
     where = settings.namespace or namespace(settings.kubeconfig)
-    api = KubeApi(Place(Kind(kind), name, where, settings.kubeconfig), settings.timeout)
+    api = opened(Place(Kind(kind), name, where, settings.kubeconfig), settings.timeout)
     stack.callback(api.close)
     try:
         api.look()
@@ -36,7 +47,7 @@ def connected(settings: Settings, clock: Clock, stack: ExitStack) -> Steering:
         log.warning("%s", error)
     leadership = _elected(settings, api, clock, stack)
     contest = settings.foreign_scaling == "contest"
-    target = Kubernetes(api, clock, contest=contest, leadership=leadership)
+    target = Kubernetes(api, clock, contest=contest, leadership=leadership, patience=patience)
     return Steering(target, target.outside, leadership, (Events(api),))
 
 

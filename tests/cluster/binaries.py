@@ -4,7 +4,9 @@
 2. Our cache, a folder of the user's outside the repository.
 3. `../shared/kubernetes/NAME-VERSION.xz`, unpacked into the cache.
 4. etcd: the PATH; Debian's package, unpacked into the cache (nothing is installed).
-5. Built from Go modules into the cache: some 15 minutes of CPU, once.
+5. Built from Go modules into the cache: some 15 minutes of CPU, once; KEDA, ten more.
+
+Of KEDA there is also the source of its module, for the definitions of its resources.
 """
 
 import lzma
@@ -21,7 +23,9 @@ from cluster import build
 
 SHARED: Final = Path(__file__).parents[3] / "shared" / "kubernetes"
 KUBERNETES: Final = build.KUBERNETES.removeprefix("v")
+KEDA: Final = build.KEDA.removeprefix("v")
 NAMES: Final = ("etcd", "kube-apiserver", "kube-controller-manager")
+KEDAS: Final = ("keda-operator", "keda-metrics-adapter")
 
 
 def cache() -> Path:
@@ -32,21 +36,23 @@ def cache() -> Path:
 
 
 def find(name: str) -> Path:
-    """Return the program: etcd, kube-apiserver or kube-controller-manager."""
+    """Return one of NAMES or KEDAS. Raises OSError, RuntimeError where it cannot be made."""
     assets = os.environ.get("KUBEBUILDER_ASSETS")
     given = None if assets is None else Path(assets) / name
     if given is not None and given.is_file():
         return given
-    kept = cache() / name
+    version = KEDA if name in KEDAS else KUBERNETES
+    kept = cache() / (f"{name}-{version}" if name in KEDAS else name)
     if kept.is_file():
         return kept
-    packed = SHARED / f"{name}-{KUBERNETES}.xz"
+    packed = SHARED / f"{name}-{version}.xz"
     if packed.is_file():
         return _kept(kept, lambda draft: _unpack(packed, draft))
     if name == "etcd":
         return _etcd(kept)
-    print(f"building {name} {KUBERNETES} into {kept.parent}, once", flush=True)  # noqa: T201
-    return _kept(kept, lambda draft: build.kubernetes(name, draft))
+    print(f"building {name} {version} into {kept.parent}, once", flush=True)  # noqa: T201
+    made = build.keda if name in KEDAS else build.kubernetes
+    return _kept(kept, lambda draft: made(name, draft))
 
 
 def _etcd(kept: Path) -> Path:
@@ -62,9 +68,14 @@ def _etcd(kept: Path) -> Path:
 
 
 def prepare() -> None:
-    """Have all three; what takes long is said."""
+    """Have all; what takes long is said. Without KEDA its own test is skipped."""
     for name in NAMES:
         print(f"{name}: {find(name)}", flush=True)  # noqa: T201
+    for name in KEDAS:
+        try:
+            print(f"{name}: {find(name)}", flush=True)  # noqa: T201
+        except (OSError, RuntimeError) as error:
+            print(f"{name}: {error}", flush=True)  # noqa: T201
 
 
 def _kept(kept: Path, make: "build.Make") -> Path:

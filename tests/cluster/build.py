@@ -15,6 +15,8 @@ from typing import Final, TypeAlias
 
 KUBERNETES: Final = "v1.36.3"
 ETCD: Final = "v3.6.5"
+KEDA: Final = "v2.21.0"
+KEDA_MODULE: Final = "github.com/kedacore/keda/v2"
 Make: TypeAlias = Callable[[Path], None]
 """Makes a program at a path."""
 
@@ -23,6 +25,8 @@ COMMANDS: Final = {
     "kube-apiserver": "app.NewAPIServerCommand()",
     "kube-controller-manager": "app.NewControllerManagerCommand()",
 }
+KEDA_COMMANDS: Final = {"keda-operator": "operator", "keda-metrics-adapter": "adapter"}
+REPLACED: Final = re.compile(r"^replace (\S+) (\S+) => (\S+) (\S+)$", re.MULTILINE)
 MAIN: Final = """package main
 
 import (
@@ -64,6 +68,26 @@ def etcd(draft: Path) -> None:
         _go(folder, "mod", "init", "trimtab.test/etcd")
         _go(folder, "get", "-tool", f"go.etcd.io/etcd/server/v3@{ETCD}")
         _go(folder, "build", "-trimpath", "-o", str(draft), "go.etcd.io/etcd/server/v3")
+
+
+def keda(name: str, draft: Path) -> None:
+    """Build keda-operator or keda-metrics-adapter."""
+    package = f"{KEDA_MODULE}/cmd/{KEDA_COMMANDS[name]}"
+    text = (keda_source() / "go.mod").read_text()
+    replaced = [f"-replace={a}@{b}={c}@{d}" for a, b, c, d in REPLACED.findall(text)]
+    with tempfile.TemporaryDirectory() as made:
+        folder = Path(made)
+        _go(folder, "mod", "init", "trimtab.test/keda")
+        _go(folder, "mod", "edit", *replaced)
+        _go(folder, "get", "-tool", f"{package}@{KEDA}")
+        _go(folder, "build", "-trimpath", "-ldflags", "-s -w", "-o", str(draft), package)
+
+
+def keda_source() -> Path:
+    """Return the folder of KEDA's module. Raises OSError, RuntimeError where it cannot be had."""
+    with tempfile.TemporaryDirectory() as made:
+        said = _go(Path(made), "mod", "download", "-json", f"{KEDA_MODULE}@{KEDA}")
+    return Path(json.loads(said)["Dir"])
 
 
 def _go(folder: Path, *words: str) -> str:

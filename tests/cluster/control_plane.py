@@ -21,6 +21,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from cluster.binaries import find
+from cluster.keys import signed
 
 HOST: Final = "127.0.0.1"
 READY_SECONDS: Final = 180.0
@@ -44,7 +45,7 @@ class ControlPlane:
         self._log = folder / "log"
         self._log.mkdir(parents=True)
         self._token = secrets.token_hex(24)
-        self._api, self._etcd, self._peer, self._managers = _free_ports(4)
+        self._api, self._etcd, self._peer, self._managers = free_ports(4)
         self._running: dict[str, subprocess.Popen[bytes]] = {}
 
     @property
@@ -116,6 +117,7 @@ class ControlPlane:
         )
         (pki / "sa.key").write_bytes(private)
         (pki / "sa.pub").write_bytes(public)
+        signed(pki, "front", "front-ca", subject="front")
         (pki / "tokens.csv").write_text(f'{self._token},admin,admin,"system:masters"\n')
 
     def _etcd_flags(self) -> list[str]:
@@ -147,6 +149,13 @@ class ControlPlane:
             f"--service-account-signing-key-file={pki / 'sa.key'}",
             "--service-cluster-ip-range=10.0.0.0/24",
             "--endpoint-reconciler-type=none",
+            f"--proxy-client-cert-file={pki / 'front.crt'}",  # for API servers behind this one
+            f"--proxy-client-key-file={pki / 'front.key'}",
+            f"--requestheader-client-ca-file={pki / 'front-ca.crt'}",
+            "--requestheader-allowed-names=front",
+            "--requestheader-username-headers=X-Remote-User",
+            "--requestheader-group-headers=X-Remote-Group",
+            "--requestheader-extra-headers-prefix=X-Remote-Extra-",
             "--profiling=false",
         ]
 
@@ -206,7 +215,8 @@ class ControlPlane:
             return False
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
+    """Return ports of the loopback device on which nobody listens."""
     probes = [socket.socket() for _ in range(count)]
     try:
         for probe in probes:

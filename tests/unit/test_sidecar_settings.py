@@ -13,6 +13,7 @@ from trimtab.sidecar.speeds import Drain
 GOOD: dict[str, Any] = {"bootstrap": "b:9092", "group": "g", "capacity": "2.3 MB/s"}
 FRESH = "p99-freshness 40 s"
 PERIOD = {"start": "0 8 * * 1-5", "end": "0 18 * * 1-5", "timezone": "Europe/Rome"}
+KEDA = {"target": "keda", "workload": "deployment/lake"}
 PROCESS = {"target": "process", "worker-command": ["w", "{instance}"], "state": "s"}
 
 
@@ -92,6 +93,10 @@ def test_consumption_is_measured_over_several_windows_and_batches() -> None:
     ("given", "said"),
     [
         ({"min": 5, "max": 2}, "min=5 is above max=2"),
+        ({"target": "keda"}, "target=keda needs workload"),
+        ({**KEDA, "foreign-scaling": "contest"}, "foreign-scaling=contest"),
+        ({**KEDA, "grpc-port": 70000}, "grpc-port=70000"),
+        ({"grpc-port": 1}, "grpc-port given, but target=none"),
         ({"step-out": 0}, "step-out=0"),
         ({"step_in": 0}, "step-in=0"),
         ({"capacity": 0}, "capacity must be above 0"),

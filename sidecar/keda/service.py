@@ -1,0 +1,163 @@
+"""The gRPC service that KEDA asks: service externalscaler.ExternalScaler of `externalscaler.proto`.
+
+A trigger that means another group is INVALID_ARGUMENT and says which name differs; a count that is
+not known is UNAVAILABLE and says why. A stream holds a thread for as long as KEDA listens, so only
+so many are open at once, and as many threads again answer single calls.
+"""
+
+from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from threading import BoundedSemaphore, Event
+from typing import Any, Final
+
+import grpc
+
+from trimtab.sidecar.errors import CannotStart, CountUnknown, TriggerMismatch
+from trimtab.sidecar.keda import externalscaler_pb2 as proto
+from trimtab.sidecar.keda.answers import METRIC, PER_REPLICA
+from trimtab.sidecar.keda.desk import Desk
+from trimtab.sidecar.keda.trigger import Steered, check
+
+SERVICE: Final = "externalscaler.ExternalScaler"
+
+STREAMS: Final = 16
+"""Open at once: KEDA has two of a ScaledObject, and opens new ones where it lost the old."""
+
+GRACE: Final = 1.0
+"""Seconds that calls have to end when the service does."""
+
+
+class Service:
+    """Answers KEDA from what lies on the desk, for triggers that mean what is steered."""
+
+    def __init__(self, desk: Desk, steered: Steered) -> None:
+        self._desk = desk
+        self._steered = steered
+        self._streams = BoundedSemaphore(STREAMS)
+        self._ended = Event()
+        self._server = grpc.server(
+            ThreadPoolExecutor(2 * STREAMS, thread_name_prefix="trimtab-keda"),
+            options=(("grpc.so_reuseport", 0),),  # else a second one on the port is not noticed
+        )
+        self._server.add_generic_rpc_handlers(
+            (grpc.method_handlers_generic_handler(SERVICE, self._handlers()),)
+        )
+
+    def start(self, host: str, port: int) -> int:
+        """Begin to serve, without TLS, and return the port. Raises CannotStart."""
+        try:
+            bound = self._server.add_insecure_port(f"{host}:{port}")
+        except RuntimeError as error:
+            raise CannotStart(
+                f"gRPC {host}:{port} cannot be listened on; choose another grpc-port (0: a free "
+                "one) or grpc-host"
+            ) from error
+        self._server.start()
+        return bound
+
+    def stop(self) -> None:
+        """Stop serving; streams end."""
+        self._ended.set()
+        self._desk.wake()
+        self._server.stop(GRACE).wait()
+
+    def _handlers(self) -> dict[str, "grpc.RpcMethodHandler[Any, Any]"]:
+        ref, one, many = proto.ScaledObjectRef.FromString, _single, _streamed
+        return {
+            "IsActive": one(self._is_active, ref),
+            "StreamIsActive": many(self._stream_is_active, ref),
+            "GetMetricSpec": one(self._metric_spec, ref),
+            "GetMetrics": one(self._metrics, proto.GetMetricsRequest.FromString),
+            "StreamMetricSpec": many(self._stream_metric_spec, ref),
+        }
+
+    def _is_active(
+        self, asked: proto.ScaledObjectRef, context: grpc.ServicerContext
+    ) -> proto.IsActiveResponse:
+        self._check(asked, context)
+        return proto.IsActiveResponse(result=self._count(context) > 0)
+
+    def _stream_is_active(
+        self, asked: proto.ScaledObjectRef, context: grpc.ServicerContext
+    ) -> Iterator[proto.IsActiveResponse]:
+        self._check(asked, context)
+        with self._held(context) as going:
+            for active in self._desk.activity(going):
+                yield proto.IsActiveResponse(result=active)
+
+    def _metric_spec(
+        self, asked: proto.ScaledObjectRef, context: grpc.ServicerContext
+    ) -> proto.GetMetricSpecResponse:
+        self._check(asked, context)
+        return _spec()
+
+    def _stream_metric_spec(
+        self, asked: proto.ScaledObjectRef, context: grpc.ServicerContext
+    ) -> Iterator[proto.GetMetricSpecResponse]:
+        """Say it once and listen on: it never changes, and KEDA would ask again at an end."""
+        self._check(asked, context)
+        with self._held(context) as going:
+            yield _spec()
+            for _ in self._desk.activity(going):
+                pass
+
+    def _metrics(
+        self, asked: proto.GetMetricsRequest, context: grpc.ServicerContext
+    ) -> proto.GetMetricsResponse:
+        self._check(asked.scaledObjectRef, context)
+        if asked.metricName != METRIC:
+            what = f"metric {asked.metricName!r} is not known; there is {METRIC!r}"
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, what)
+        count = self._count(context)
+        value = proto.MetricValue(metricName=METRIC, metricValue=count, metricValueFloat=count)
+        return proto.GetMetricsResponse(metricValues=[value])
+
+    def _check(self, asked: proto.ScaledObjectRef, context: grpc.ServicerContext) -> None:
+        try:
+            check(asked.scalerMetadata, self._steered)
+        except TriggerMismatch as error:
+            said = f"ScaledObject {asked.namespace}/{asked.name}: {error}"
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, said)
+
+    def _count(self, context: grpc.ServicerContext) -> int:
+        try:
+            return self._desk.count()
+        except CountUnknown as error:
+            context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
+
+    @contextmanager
+    def _held(self, context: grpc.ServicerContext) -> Generator[Callable[[], bool]]:
+        """Hold a place of a stream; gives whether it is to go on."""
+        if not self._streams.acquire(blocking=False):
+            said = f"{STREAMS} streams are open already"
+            context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, said)
+        try:
+            context.add_callback(self._desk.wake)
+            yield lambda: context.is_active() and not self._ended.is_set()
+        finally:
+            self._streams.release()
+
+
+def _single(
+    call: Callable[..., Any], read: Callable[[bytes], Any]
+) -> "grpc.RpcMethodHandler[Any, Any]":
+    return grpc.unary_unary_rpc_method_handler(call, read, _written)
+
+
+def _streamed(
+    call: Callable[..., Iterator[Any]], read: Callable[[bytes], Any]
+) -> "grpc.RpcMethodHandler[Any, Any]":
+    return grpc.unary_stream_rpc_method_handler(call, read, _written)
+
+
+def _written(message: Any) -> bytes:
+    written: bytes = message.SerializeToString()
+    return written
+
+
+def _spec() -> proto.GetMetricSpecResponse:
+    spec = proto.MetricSpec(
+        metricName=METRIC, targetSize=PER_REPLICA, targetSizeFloat=float(PER_REPLICA)
+    )
+    return proto.GetMetricSpecResponse(metricSpecs=[spec])

@@ -1,0 +1,227 @@
+"""The service that KEDA asks, by a client that is generated from our own protocol file."""
+
+import importlib.util
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Protocol
+
+import grpc
+import pytest
+
+from trimtab.assignor.clock import SystemClock
+from trimtab.assignor.control import PartitionSpeed
+from trimtab.assignor.model import TopicPartition
+from trimtab.sidecar.errors import CannotStart
+from trimtab.sidecar.keda import externalscaler_pb2 as proto
+from trimtab.sidecar.keda.answers import METRIC, Patience
+from trimtab.sidecar.keda.desk import Desk
+from trimtab.sidecar.keda.service import STREAMS, Service
+from trimtab.sidecar.keda.trigger import Steered
+from trimtab.sidecar.report import Report
+from trimtab.sidecar.verdict import Action, Numbers, Verdict
+
+ROOT = Path(__file__).parents[2]
+PROTO = "trimtab/sidecar/keda/externalscaler.proto"
+HOST = "127.0.0.1"
+SPEEDS = {
+    0: PartitionSpeed(bytes_per_s=0.0, records_per_s=0.0, backlog_records=0),
+    1: PartitionSpeed(bytes_per_s=9.0, records_per_s=1.0, backlog_records=5),
+}
+
+
+class Eventually(Protocol):
+    def __call__(self, condition: Callable[[], object], timeout: float = 30.0) -> None: ...
+
+
+def compiled(folder: Path, *outputs: str) -> Path:
+    """Compile the protocol under its installed name; return where the files are."""
+    (folder / "trimtab").mkdir(exist_ok=True)
+    link = folder / "trimtab" / "sidecar"
+    if not link.is_symlink():
+        link.symlink_to(ROOT / "sidecar")
+    made = folder / "made"
+    made.mkdir(exist_ok=True)
+    command = [sys.executable, "-m", "grpc_tools.protoc", "-I", str(folder)]
+    subprocess.run([*command, *(f"--{o}={made}" for o in outputs), PROTO], cwd=folder, check=True)
+    return made / Path(PROTO).parent
+
+
+@pytest.fixture(scope="module")
+def generated(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
+    """The client's code, fresh from the compiler."""
+    made = compiled(tmp_path_factory.mktemp("proto"), "grpc_python_out")
+    spec = importlib.util.spec_from_file_location("client", made / "externalscaler_pb2_grpc.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def turn(awake: int = 1, *, running: int | None = 1) -> Report:
+    """A turn that saw something to read, or nothing (0); `running` of None: it was blind."""
+    verdict = Verdict(Action.HOLD, ("all is well",), Numbers(running=running))
+    return Report(
+        time=0.0, verdict=verdict, speeds={TopicPartition("t", 0): SPEEDS[awake]}, epoch=1,
+        reachable=True, decided_in=0.0, turned_in=0.0,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def desk() -> Desk:
+    return Desk(Patience(turns=2, seconds=60.0), SystemClock())
+
+
+@pytest.fixture
+def service(desk: Desk) -> Iterator[tuple[Service, int]]:
+    made = Service(desk, Steered("b:1", "lake", ("orders",), "latest"))
+    yield made, made.start(HOST, 0)
+    made.stop()
+
+
+@pytest.fixture
+def client(service: tuple[Service, int], generated: ModuleType) -> Iterator[Any]:
+    with grpc.insecure_channel(f"{HOST}:{service[1]}") as channel:
+        yield generated.ExternalScalerStub(channel)
+
+
+def asked(**metadata: str) -> proto.ScaledObjectRef:
+    return proto.ScaledObjectRef(name="lake", namespace="default", scalerMetadata=metadata)
+
+
+def metrics(client: Any, name: str = METRIC) -> Any:
+    request = proto.GetMetricsRequest(scaledObjectRef=asked(), metricName=name)
+    return client.GetMetrics(request, timeout=20)
+
+
+def test_the_committed_code_is_of_this_protocol(tmp_path: Path) -> None:
+    """`make proto` would change nothing."""
+    made = compiled(tmp_path, "python_out", "pyi_out")
+    for name in ("externalscaler_pb2.py", "externalscaler_pb2.pyi"):
+        assert (made / name).read_text() == (ROOT / "sidecar" / "keda" / name).read_text()
+
+
+def test_the_count_and_what_it_is_divided_by(client: Any, desk: Desk) -> None:
+    """One metric, one replica each, in the fields of new and of old versions of KEDA."""
+    desk.begin(1)
+    desk.tell(4)
+    desk(turn())
+    (spec,) = client.GetMetricSpec(asked(consumerGroup="lake"), timeout=20).metricSpecs
+    assert (spec.metricName, spec.targetSizeFloat, spec.targetSize) == (METRIC, 1.0, 1)
+    (value,) = metrics(client).metricValues
+    assert (value.metricName, value.metricValueFloat, value.metricValue) == (METRIC, 4.0, 4)
+    assert client.IsActive(asked(), timeout=20).result
+
+
+def test_what_is_not_known_is_unavailable(client: Any, desk: Desk) -> None:
+    """Before the first turn, and after blind ones, both questions say why; the spec is there."""
+    desk.begin(3)
+    for _ in range(2):
+        for ask in (lambda: metrics(client), lambda: client.IsActive(asked(), timeout=20)):
+            with pytest.raises(grpc.RpcError) as caught:
+                ask()
+            assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+            assert "the sidecar" in caught.value.details()
+        assert client.GetMetricSpec(asked(), timeout=20).metricSpecs
+        desk(turn())
+        desk(turn(running=None))
+        desk(turn(running=None))
+
+
+def test_a_wrong_trigger_is_named(client: Any, desk: Desk) -> None:
+    """Every call refuses it, streams too, and says which ScaledObject and which name."""
+    desk.begin(3)
+    desk(turn())
+    wrong = asked(consumerGroup="sea")
+    calls: list[Callable[[], object]] = [
+        lambda: client.IsActive(wrong, timeout=20),
+        lambda: client.GetMetricSpec(wrong, timeout=20),
+        lambda: client.GetMetrics(proto.GetMetricsRequest(scaledObjectRef=wrong), timeout=20),
+        lambda: next(client.StreamIsActive(wrong, timeout=20)),
+        lambda: next(client.StreamMetricSpec(wrong, timeout=20)),
+    ]
+    for call in calls:
+        with pytest.raises(grpc.RpcError) as caught:
+            call()
+        assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+        assert "default/lake: consumerGroup is 'sea'" in caught.value.details()
+
+
+def test_an_unknown_metric_is_named(client: Any, desk: Desk) -> None:
+    """There is one; others are refused."""
+    desk.begin(3)
+    desk(turn())
+    with pytest.raises(grpc.RpcError, match="'lag' is not known") as caught:
+        metrics(client, "lag")
+    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+
+def test_activity_is_pushed_when_it_changes(client: Any, desk: Desk) -> None:
+    """Nothing until it is known, then each change at once, and nothing while it is not known."""
+    stream = client.StreamIsActive(asked(), timeout=60)
+    desk.begin(0)
+    desk(turn(0))
+    assert not next(stream).result
+    desk.tell(1)
+    assert next(stream).result
+    desk(turn())
+    desk.tell(5)
+    desk(turn(running=None))
+    desk(turn(running=None))
+    desk.begin(5)
+    desk(turn(0))
+    desk.tell(0)
+    assert not next(stream).result
+    stream.cancel()
+
+
+def test_the_spec_is_pushed_once_and_the_stream_stays(
+    client: Any, service: tuple[Service, int], desk: Desk
+) -> None:
+    """KEDA gets it when it opens the stream, which ends with the service only."""
+    stream = client.StreamMetricSpec(asked(), timeout=60)
+    (spec,) = next(stream).metricSpecs
+    assert spec.metricName == METRIC
+    desk.begin(2)
+    desk(turn())
+    service[0].stop()
+    with suppress(grpc.RpcError):  # cancelled, or ended: either will do
+        assert list(stream) == []
+    assert stream.done()
+
+
+def test_streams_leave_room_for_questions(client: Any, desk: Desk, eventually: Eventually) -> None:
+    """More streams than there is room for are refused; those that KEDA leaves make room."""
+    desk.begin(2)
+    desk(turn())
+    streams = [client.StreamIsActive(asked(), timeout=60) for _ in range(STREAMS)]
+    assert all(next(stream).result for stream in streams)
+    with pytest.raises(grpc.RpcError) as caught:
+        next(client.StreamIsActive(asked(), timeout=20))
+    assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert client.IsActive(asked(), timeout=20).result
+    for stream in streams:
+        stream.cancel()
+
+    def again() -> bool:
+        stream = client.StreamIsActive(asked(), timeout=20)
+        try:
+            return bool(next(stream).result)
+        except grpc.RpcError:
+            return False
+        finally:
+            stream.cancel()
+
+    eventually(again)
+
+
+def test_a_port_in_use_is_named(service: tuple[Service, int], desk: Desk) -> None:
+    """A second service on the port does not start, and says what to do."""
+    second = Service(desk, Steered("b:1", "lake", (), "latest"))
+    with pytest.raises(CannotStart, match="choose another grpc-port"):
+        second.start(HOST, service[1])
+    second.stop()

@@ -1,0 +1,325 @@
+"""The replica target `keda` with a real KEDA: operator, metrics adapter, and the HPA."""
+
+import json
+import random
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import pytest
+import yaml
+
+from cluster import build
+from cluster.binaries import KEDAS, find
+from cluster.control_plane import HOST, ControlPlane, free_ports
+from cluster.keda import Keda
+from cluster.kubelet import Kubelet
+from cluster.workloads import NAMESPACE, Cluster
+from faults.traffic import Traffic
+from trimtab.assignor.clock import SystemClock
+from trimtab.sidecar.keda.answers import METRIC, Patience
+from trimtab.sidecar.keda.desk import Desk
+from trimtab.sidecar.keda.parts import Scaled
+from trimtab.sidecar.keda.service import Service
+from trimtab.sidecar.keda.trigger import Steered
+from trimtab.sidecar.monitor import Monitor
+from trimtab.sidecar.observation import GroupState
+from trimtab.sidecar.report import Report
+from trimtab.sidecar.settings import load
+from trimtab.sidecar.targets.kube_values import COST
+from trimtab.sidecar.targets.kubernetes import Kubernetes
+from trimtab.sidecar.verdict import Action, Numbers, Verdict
+
+pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(600)]
+
+ROOT: Final = Path(__file__).parents[2]
+ROLE: Final = re.search(
+    r"```yaml\n(apiVersion: rbac.*?)```", (ROOT / "docs" / "operate.md").read_text(), re.DOTALL
+)
+assert ROLE is not None
+RULES: Final[list[dict[str, Any]]] = yaml.safe_load(ROLE[1])["rules"]
+"""The role that the documentation shows."""
+
+WORKER: Final = ROOT / "tests" / "kafka" / "sidecar_worker.py"
+PARTITIONS: Final = 6
+ROOM: Final = 40_000.0 * 0.9  # bytes/s of a consumer that may be filled
+RECORD: Final = 180.0  # bytes, about
+PATIENCE: Final = 120.0
+
+CLIENT: Final = """
+import sys, grpc
+import externalscaler_pb2 as proto, externalscaler_pb2_grpc as calls
+address, metric = sys.argv[1:]
+ref = proto.ScaledObjectRef(name="lake", namespace="x", scalerMetadata={"consumerGroup": "lake"})
+with grpc.insecure_channel(address) as channel:
+    stub = calls.ExternalScalerStub(channel)
+    active = next(stub.StreamIsActive(ref, timeout=20)).result
+    (spec,) = next(stub.StreamMetricSpec(ref, timeout=20)).metricSpecs
+    assert stub.GetMetricSpec(ref, timeout=20).metricSpecs[0] == spec
+    asked = proto.GetMetricsRequest(scaledObjectRef=ref, metricName=metric)
+    (value,) = stub.GetMetrics(asked, timeout=20).metricValues
+    assert stub.IsActive(ref, timeout=20).result == active
+    print(active, spec.metricName, spec.targetSizeFloat, value.metricName, value.metricValueFloat)
+"""
+"""Asks every call there is, with what KEDA publishes."""
+
+
+class Eventually(Protocol):
+    def __call__(self, condition: Callable[[], object], timeout: float = 30.0) -> None: ...
+
+
+class Scene:
+    """A group whose members are pods, the load on it, and the sidecar that KEDA asks."""
+
+    def __init__(self, bootstrap: str, group: str, topic: str, folder: Path) -> None:
+        self._folder = folder
+        self._address = (bootstrap, group, topic)
+        (self.port,) = free_ports(1)
+        self._settings: dict[str, Any] = {
+            "bootstrap": bootstrap,
+            "group": group,
+            "topics": topic,
+            "capacity": "40 kB/s",
+            "interval": "500 ms",
+            "window": "4 s",
+            "min": 0,
+            "max": 4,
+            "stabilise-in": "5 s",
+            "cool-down": "1 s",
+            "idle-after": "5 s",
+            "drain-target": "30 s",
+            "offset-reset": "earliest",
+        }
+        quiet = load(None, {**self._settings, "target": "none"})
+        self.monitor = Monitor(quiet, SystemClock())
+        self.traffic = Traffic(bootstrap, topic, PARTITIONS, random.Random(1))  # noqa: S311 - repeatable
+        self.deleted: list[tuple[str, int, int]] = []  # pod, partitions it owned, pods left
+        self._sidecar: subprocess.Popen[bytes] | None = None
+
+    def container(self) -> dict[str, Any]:
+        name = {"valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}
+        command = [sys.executable, str(WORKER), "$(POD_NAME)", *self._address, "60000"]
+        return {"env": [{"name": "POD_NAME", **name}], "command": command}
+
+    def load(self, consumers: float) -> None:
+        """Write what so many full consumers read."""
+        self.traffic.rate = consumers * ROOM / RECORD
+
+    def steer(self, workload: str, kubeconfig: Path) -> None:
+        """Start the sidecar."""
+        more = {"target": "keda", "workload": workload, "kubeconfig": str(kubeconfig)}
+        config = self._folder / "sidecar.yaml"
+        config.write_text(yaml.safe_dump({**self._settings, **more, "grpc-port": self.port}))
+        command = [sys.executable, "-m", "trimtab.cli", "sidecar", "-c", str(config)]
+        with (self._folder / "sidecar.log").open("ab") as log:
+            self._sidecar = subprocess.Popen(command, stdout=log, stderr=log)
+
+    def log(self) -> str:
+        return (self._folder / "sidecar.log").read_text()
+
+    def trigger(self) -> dict[str, str]:
+        bootstrap, group, topic = self._address
+        return {
+            "scalerAddress": f"{HOST}:{self.port}",
+            "bootstrapServers": bootstrap,
+            "consumerGroup": group,
+            "topic": topic,
+        }
+
+    def noted(self, pod: str, left: list[str]) -> None:
+        """Note what a pod reads that was just deleted, and knows nothing of it yet."""
+        owned = sum(len(r.owned) for r in self.monitor.group().readers if r.instance == pod)
+        self.deleted.append((pod, owned, len(left)))
+
+    def settled(self, pods: list[str]) -> bool:
+        """Tell whether every partition is read, by exactly these pods."""
+        group = self.monitor.group()
+        owned = [p for r in group.readers for p in r.owned]
+        names = sorted(r.instance for r in group.readers)
+        return group.state is GroupState.STABLE and len(owned) == PARTITIONS and names == pods
+
+    def close(self) -> None:
+        if self._sidecar is not None:
+            self._sidecar.terminate()
+            self._sidecar.wait(30)
+        self.traffic.end()
+        self.monitor.close()
+
+
+@pytest.fixture
+def scene(bootstrap: str, group: str, topic: Callable[..., str], tmp_path: Path) -> Iterator[Scene]:
+    made = Scene(bootstrap, group, topic(partitions=PARTITIONS), tmp_path)
+    made.load(0)
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def source() -> Path:
+    """Folder of KEDA's module."""
+    try:
+        return build.keda_source()
+    except (OSError, RuntimeError) as error:
+        pytest.skip(f"KEDA's module cannot be had: {error}")
+
+
+@pytest.fixture(scope="module")
+def keda(plane: ControlPlane, cluster: Cluster, source: Path) -> Iterator[Keda]:
+    """KEDA, running."""
+    del source
+    try:
+        for name in KEDAS:
+            find(name)
+    except (OSError, RuntimeError) as error:
+        pytest.skip(f"KEDA is neither there nor can it be built: {error}")
+    made = Keda(plane, cluster)
+    try:
+        made.start()
+        yield made
+    finally:
+        made.stop()
+
+
+def scaled_object(name: str, trigger: dict[str, str]) -> dict[str, Any]:
+    """The example, for this workload."""
+    body: dict[str, Any] = yaml.safe_load((ROOT / "examples" / "keda.yaml").read_text())
+    body["metadata"]["name"] = name
+    spec = body["spec"]
+    spec["scaleTargetRef"]["name"] = name
+    spec["pollingInterval"] = 2
+    spec["triggers"][0]["metadata"] = trigger
+    return body
+
+
+@pytest.mark.broker
+def test_keda_brings_about_what_the_plan_needs(  # noqa: PLR0913 - fixtures
+    scene: Scene,
+    keda: Keda,
+    cluster: Cluster,
+    plane: ControlPlane,
+    workload: Callable[..., str],
+    eventually: Eventually,
+    *,
+    kubelet: Kubelet,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A Deployment goes 0 -> 1 -> 3 and back to 0; no pod goes that reads, but the last one."""
+    name = workload("deployment", 0, **scene.container())
+    kubelet.deleting = lambda pod: scene.noted(pod, kubelet.alive(name))
+    scene.steer(f"deployment/{name}", plane.kubeconfig)
+    eventually(lambda: "KEDA is answered" in scene.log(), PATIENCE)
+    keda.scale(scaled_object(name, scene.trigger()))
+    try:
+        eventually(lambda: "nothing is to be read" in scene.log(), PATIENCE)
+        assert cluster.replicas("deployment", name) == 0
+        scene.load(0.4)
+        eventually(lambda: scene.settled(cluster.ready(name)), PATIENCE)
+        scene.load(2.4)
+        eventually(lambda: cluster.replicas("deployment", name) >= 3, PATIENCE)
+        eventually(lambda: scene.settled(cluster.ready(name)), PATIENCE)
+        scene.load(0.4)
+        eventually(lambda: cluster.replicas("deployment", name) == 1, PATIENCE)
+        eventually(lambda: scene.settled(cluster.ready(name)), PATIENCE)
+        scene.load(0)
+        eventually(lambda: cluster.pods(name, ending=True) == [], PATIENCE)
+    finally:
+        keda.forget(name)
+        kubelet.deleting = None
+    with capsys.disabled():
+        print(f"\nRESULT {json.dumps({'deleted': scene.deleted})}")  # noqa: T201 - what a reader looks for
+    assert cluster.replicas("deployment", name) == 0
+    assert len(scene.deleted) >= 3
+    assert [pod for pod, owned, left in scene.deleted if owned and left] == []
+
+
+def test_the_count_is_told_and_the_pod_is_marked(
+    cluster: Cluster,
+    plane: ControlPlane,
+    workload: Callable[..., str],
+    steered: Callable[..., Kubernetes],
+    eventually: Eventually,
+    tmp_path: Path,
+) -> None:
+    """Nothing is scaled by us, nor may we; when KEDA lowers the count that pod goes."""
+    name = workload("deployment", 3)
+    eventually(lambda: len(cluster.ready(name)) == 3)
+    config = tmp_path / "kubeconfig"
+    rules = [rule for rule in RULES if rule["resources"] != ["deployments/scale"]]
+    config.write_text(plane.config_for(cluster.account(name, rules)))
+    desk = Desk(Patience(3, 60.0), SystemClock())
+    target = steered(
+        "deployment",
+        name=name,
+        kubeconfig=config,
+        patience=0.0,
+        api=lambda place, timeout: Scaled(place, timeout, desk),
+    )
+    pods = [i.name for i in target.replicas() if i.alive]
+    target.stop(pods[1])
+    assert desk.begin(99) == 2
+    assert cluster.replicas("deployment", name) == 3
+    annotations = cluster.core.read_namespaced_pod(pods[1], NAMESPACE).metadata.annotations
+    assert int(annotations[COST]) < 0
+    assert [i.name for i in target.replicas() if i.alive] == [pods[0], pods[2]]
+    cluster.scale("deployment", name, desk.begin(99))
+    eventually(lambda: cluster.pods(name, ending=True) == [pods[0], pods[2]])
+    target.add(2)
+    assert desk.begin(99) == 4
+    assert cluster.replicas("deployment", name) == 2
+
+
+def test_pods_that_others_made_are_not_told_away(
+    cluster: Cluster,
+    workload: Callable[..., str],
+    steered: Callable[..., Kubernetes],
+    eventually: Eventually,
+) -> None:
+    """KEDA's own fallback made more: the count follows, so that they are drained and not killed."""
+    name = workload("deployment", 1)
+    eventually(lambda: len(cluster.ready(name)) == 1)
+    desk = Desk(Patience(3, 60.0), SystemClock())
+    target = steered(
+        "deployment", name=name, patience=0.0, api=lambda place, t: Scaled(place, t, desk)
+    )
+    target.replicas()
+    assert desk.begin(99) == 1
+    cluster.scale("deployment", name, 3)
+    eventually(lambda: len(cluster.ready(name)) == 3)
+    assert len([i for i in target.replicas() if i.alive]) == 3
+    assert desk.begin(99) == 3
+
+
+def test_a_client_of_the_published_contract(source: Path, tmp_path: Path) -> None:
+    """Every call works with the code that is generated from what KEDA publishes."""
+    contract = source / "pkg" / "scalers" / "externalscaler"
+    compiler = [sys.executable, "-m", "grpc_tools.protoc", f"-I{contract}"]
+    outputs = [f"--python_out={tmp_path}", f"--grpc_python_out={tmp_path}"]
+    subprocess.run([*compiler, *outputs, "externalscaler.proto"], check=True)
+    desk = Desk(Patience(3, 60.0), SystemClock())
+    service = Service(desk, Steered("b:1", "lake", (), "latest"))
+    address = f"{HOST}:{service.start(HOST, 0)}"
+    try:
+        desk.begin(0)
+        with ThreadPoolExecutor(1) as pool:
+            command = [sys.executable, "-c", CLIENT, address, METRIC]
+            asked = pool.submit(
+                subprocess.run, command, cwd=tmp_path, capture_output=True, text=True, check=False
+            )
+            desk.tell(7)
+            desk(_turn())
+            ran = asked.result(60)
+    finally:
+        service.stop()
+    assert ran.stdout.split() == ["True", METRIC, "1.0", METRIC, "7.0"], ran.stderr
+
+
+def _turn() -> Report:
+    """A turn that knew everything."""
+    verdict = Verdict(Action.HOLD, ("7 is right",), Numbers(running=7))
+    return Report(
+        time=0.0, verdict=verdict, speeds={}, epoch=1, reachable=True, decided_in=0.0, turned_in=0.0
+    )
