@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from trimtab.assignor.control import PartitionSpeed
 from trimtab.assignor.model import TopicPartition
+from trimtab.sidecar.handovers import Change
+from trimtab.sidecar.observation import Reader
 from trimtab.sidecar.verdict import Verdict
 
 if TYPE_CHECKING:  # it needs an extra
@@ -23,7 +25,9 @@ class Report:
     """One turn: its verdict, what it was made from, and how long it took (seconds).
 
     `time` is seconds since the epoch; `epoch` is that of the plan in force; `reachable` tells
-    whether the group could be described; `learned` are capacities in bytes/s by instance.
+    whether the group could be described; `learned` are capacities in bytes/s by instance; `leading`
+    is False of a sidecar that stands by. `changed` are the moves that were seen since the turn
+    before.
     """
 
     time: float
@@ -34,10 +38,12 @@ class Report:
     decided_in: float
     turned_in: float
     handovers: tuple[float, ...] = ()
-    moves: int = 0
+    readers: tuple[Reader, ...] = ()
+    changed: tuple[Change, ...] = ()
     trouble: tuple[str, ...] = ()
     learned: Mapping[str, float] = field(default_factory=dict[str, float])
     growing_stopped: bool = False
+    leading: bool = True
     certificate: "Certified | None" = None  # the newest, of an earlier turn
 
 
