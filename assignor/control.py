@@ -61,12 +61,12 @@ class WriteSpeeds:
         """Return the record's value; equal values give equal bytes."""
         body = asdict(self)
         body["partitions"] = {str(p): asdict(s) for p, s in sorted(self.partitions.items())}
-        return _dump(body)
+        return dump(body)
 
     @classmethod
     def decode(cls, value: bytes) -> "WriteSpeeds":
         """Read a record's value. Raises BadPayload."""
-        body = _load(value, "write speeds")
+        body = load(value, "write speeds")
         try:
             body["partitions"] = {
                 int(p): PartitionSpeed(**s) for p, s in body["partitions"].items()
@@ -115,12 +115,12 @@ class GroupPlan:
         body = asdict(self)
         if not self.capacities:
             del body["capacities"]
-        return _dump(body)
+        return dump(body)
 
     @classmethod
     def decode(cls, value: bytes) -> "GroupPlan":
         """Read a record's value. Raises BadPayload."""
-        body = _load(value, "plan")
+        body = load(value, "plan")
         try:
             body["draining"] = tuple(body.get("draining", ()))
             body["reasons"] = tuple(body.get("reasons", ()))
@@ -147,11 +147,13 @@ def _check(what: str, value: Any) -> None:
         raise BadPayload(f"{what} is {value!r}; it must be a finite number from 0 on")
 
 
-def _dump(body: dict[str, Any]) -> bytes:
+def dump(body: dict[str, Any]) -> bytes:
+    """Return a value of a control topic: versioned, equal for equal bodies."""
     return json.dumps({"v": VERSION, **body}, sort_keys=True, separators=(",", ":")).encode()
 
 
-def _load(value: bytes, what: str) -> dict[str, Any]:
+def load(value: bytes, what: str) -> dict[str, Any]:
+    """Read a value of a control topic; `what` names it in errors. Raises BadPayload."""
     try:
         body = json.loads(value)
     except ValueError as error:

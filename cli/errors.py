@@ -1,6 +1,7 @@
 """Errors of the command, on the two branches of `trimtab.assignor.errors`.
 
 CallerError
+├── NoVerdicts                   no verdict of a group is kept that could explain it
 └── SettingError
     ├── PortInUse                another process listens on the port (exit code 2)
     └── DataInUse                another broker works with this data folder (exit code 2)
@@ -12,7 +13,11 @@ PeerError
 
 from pathlib import Path
 
-from trimtab.assignor.errors import PeerError, SettingError
+from trimtab.assignor.errors import CallerError, PeerError, SettingError
+
+
+class NoVerdicts(CallerError):
+    """No verdict of a group is kept that could explain it."""
 
 
 class PortInUse(SettingError):

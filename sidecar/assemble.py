@@ -10,6 +10,7 @@ from trimtab.assignor.clock import Clock
 from trimtab.sidecar.errors import CannotStart
 from trimtab.sidecar.loop import Loop, Parts
 from trimtab.sidecar.monitor import Monitor
+from trimtab.sidecar.recorder import Recorder
 from trimtab.sidecar.report import LogLines, Reporter
 from trimtab.sidecar.settings import Settings
 from trimtab.sidecar.state import usable
@@ -54,10 +55,20 @@ def assembled(settings: Settings, clock: Clock) -> Generator[Loop]:
                 (settings.state / WEB_FILE).write_text(f"{address}\n")
         board = ControlTopics(settings, monitor.brokers.admin)
         certifier = _certifier(settings, clock, stack)
-        reporters: tuple[Reporter, ...] = (page, LogLines(), *steering.reporters)
+        kept = _recorders(settings, monitor, stack)
+        reporters: tuple[Reporter, ...] = (page, LogLines(), *steering.reporters, *kept)
         target, outside, leadership = steering.target, steering.outside, steering.leadership
         parts = Parts(monitor, board, target, reporters, certifier, outside, leadership)
         yield Loop(settings, parts, clock)
+
+
+def _recorders(settings: Settings, monitor: Monitor, stack: ExitStack) -> tuple[Reporter, ...]:
+    """Return who keeps the verdicts; nobody in a dry run, which publishes nothing."""
+    if settings.dry_run:
+        return ()
+    recorder = Recorder(settings, ControlTopics(settings, monitor.brokers.admin))
+    stack.callback(recorder.close)
+    return (recorder,)
 
 
 def _certifier(settings: Settings, clock: Clock, stack: ExitStack) -> "Certifier | None":

@@ -59,7 +59,7 @@ from trimtab.sidecar.rules import Way
 from trimtab.sidecar.scaling import learn, place, rest, scale_in, scale_out
 from trimtab.sidecar.situation import situation
 from trimtab.sidecar.turn import Step, Turn, adopt, drained, next_plan
-from trimtab.sidecar.verdict import Action, Numbers, Verdict, totals
+from trimtab.sidecar.verdict import Action, Numbers, Verdict, largest, totals
 from trimtab.sidecar.wishes import remember, wish
 
 FIRST_PAUSE: Final = 5.0
@@ -90,7 +90,9 @@ def decide(
     step = next(step for rule in RULES if (step := rule(turn)) is not None)
     numbers = _numbers(turn, step)
     reasons = (*step.reasons, *sizing.warnings, *at.oversize())
-    return Verdict(step.action, reasons, numbers, step.plan, step.add, step.stop), memory
+    expected = largest(step.expected)
+    verdict = Verdict(step.action, reasons, numbers, step.plan, step.add, step.stop, expected)
+    return verdict, memory
 
 
 def done(verdict: Verdict, seen: Observation, memory: Memory, now: float) -> Memory:

@@ -16,6 +16,15 @@ from trimtab.sidecar.observation import Reader
 
 
 @dataclass(frozen=True, slots=True)
+class Change:
+    """A partition that another instance reads now."""
+
+    partition: TopicPartition
+    source: str
+    target: str
+
+
+@dataclass(frozen=True, slots=True)
 class Ledger:
     """What was counted already: handovers up to a time by partition, and who read each one last."""
 
@@ -33,10 +42,14 @@ class Ledger:
                 fresh.append(seconds)
         return tuple(fresh), replace(self, counted=counted)
 
-    def moves(self, readers: Iterable[Reader]) -> tuple[int, "Ledger"]:
-        """Return how many partitions changed their reader since, and the ledger after it."""
+    def moves(self, readers: Iterable[Reader]) -> tuple[tuple[Change, ...], "Ledger"]:
+        """Return the partitions that changed their reader since, and the ledger after it."""
         now = {p: r.instance for r in readers for p in r.owned}
-        moved = sum(self.owners.get(p, name) != name for p, name in now.items())
+        moved = tuple(
+            Change(partition, before, name)
+            for partition, name in sorted(now.items())
+            if (before := self.owners.get(partition, name)) != name
+        )
         return moved, replace(self, owners={**self.owners, **now})
 
 

@@ -270,8 +270,9 @@ class Loop:
 
     def _tell(self, report: Report, measured: Measurement) -> None:
         handovers, self._ledger = self._ledger.handovers(measured.notes)
-        moves, self._ledger = self._ledger.moves(measured.group.readers)
-        report = replace(report, handovers=handovers, moves=moves)
+        readers = measured.group.readers
+        changed, self._ledger = self._ledger.moves(readers)
+        report = replace(report, handovers=handovers, readers=readers, changed=changed)
         for reporter in self._parts.reporters:
             reporter(report)
 

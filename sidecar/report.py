@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from trimtab.assignor.control import PartitionSpeed
 from trimtab.assignor.model import TopicPartition
+from trimtab.sidecar.handovers import Change
+from trimtab.sidecar.observation import Reader
 from trimtab.sidecar.verdict import Verdict
 
 if TYPE_CHECKING:  # it needs an extra
@@ -24,7 +26,7 @@ class Report:
 
     `time` is seconds since the epoch; `epoch` is that of the plan in force; `reachable` tells
     whether the group could be described; `leading` whether it is us who acts; `learned` are
-    capacities in bytes/s by instance.
+    capacities in bytes/s by instance; `changed` the moves that were seen since the turn before.
     """
 
     time: float
@@ -35,7 +37,8 @@ class Report:
     decided_in: float
     turned_in: float
     handovers: tuple[float, ...] = ()
-    moves: int = 0
+    readers: tuple[Reader, ...] = ()
+    changed: tuple[Change, ...] = ()
     trouble: tuple[str, ...] = ()
     learned: Mapping[str, float] = field(default_factory=dict[str, float])
     growing_stopped: bool = False

@@ -14,6 +14,9 @@ AT_ONCE: Final = 64  # partitions of one turn
 PATIENCE: Final = 0.5  # seconds of one turn
 AGAIN: Final = 30.0  # seconds after which a partition is sampled anew
 
+SIZES: Final = "trimtab-sidecar-sizes"
+"""Group of the reader of sizes; brokers ask for Describe on it."""
+
 
 class Sampler:
     """Reads a few records of those partitions that were not looked at for longest."""
@@ -22,7 +25,7 @@ class Sampler:
         self._consumer = Consumer(
             {
                 **client,
-                "group.id": "trimtab-sidecar-sizes",  # librdkafka wants one; it is never joined
+                "group.id": SIZES,  # librdkafka wants one; it is never joined
                 "enable.auto.commit": False,
                 "enable.auto.offset.store": False,
                 "auto.offset.reset": "latest",

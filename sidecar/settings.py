@@ -37,6 +37,7 @@ from trimtab.sidecar.fields import (
 from trimtab.sidecar.freshness import SPARE
 from trimtab.sidecar.policy import Bounds, Fallback, ScalePolicy, Use
 from trimtab.sidecar.speeds import Drain
+from trimtab.sidecar.verdict_record import VERDICT_TOPIC
 
 Workload = Annotated[
     str, Field(pattern=r"^(deployment|statefulset)/[a-z0-9]([-.a-z0-9]*[a-z0-9])?$")
@@ -117,6 +118,7 @@ class Settings(BaseModel):
 
     plan_topic: str = PLAN_TOPIC
     speed_topic: str = WRITE_SPEED_TOPIC
+    verdict_topic: str = VERDICT_TOPIC
     replication_factor: int = -1  # the brokers' default
     host: str = "127.0.0.1"
     port: int = 0  # a free one

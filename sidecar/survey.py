@@ -125,7 +125,7 @@ def _measured(
 
 def rows(found: Survey, heuristics: Iterable[str], policy: Policy, shown: int) -> tuple[Row, ...]:
     """Return what each heuristic would do, with the reasons of its first `shown` moves."""
-    at = _situation(found, policy)
+    at = situated(found, policy)
     made: list[Row] = []
     for name in heuristics:
         plan = size(at.group(), at.load(), replace(policy, heuristic=name))
@@ -137,16 +137,17 @@ def rows(found: Survey, heuristics: Iterable[str], policy: Policy, shown: int) -
 
 def asked(found: Survey, policy: Policy) -> tuple[Group, Load, Policy]:
     """Return what `size` is asked about the group that was found."""
-    at = _situation(found, policy)
+    at = situated(found, policy)
     return at.group(), at.load(), policy
 
 
 def oversize(found: Survey, policy: Policy) -> tuple[str, ...]:
     """Say which partitions write more than a consumer may take; whatever decides, they stay."""
-    return _situation(found, policy).oversize()
+    return situated(found, policy).oversize()
 
 
-def _situation(found: Survey, policy: Policy) -> Situation:
+def situated(found: Survey, policy: Policy) -> Situation:
+    """Return the group that was found as decisions see it; all who read count as replicas."""
     replicas = tuple(Instance(r.instance, alive=True, started=0.0) for r in found.group.readers)
     seen = Observation(found.speeds, found.group, replicas, found.plan)
     plan = found.plan or GroupPlan("", 0, 0.0, len(replicas), "", 0.0)

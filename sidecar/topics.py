@@ -1,11 +1,13 @@
-"""The two control topics: made when missing, written with care, read back at the start.
+"""The control topics: made when missing, written with care, read back at the start.
 
-Both are compacted: the newest value of a key is the truth, and what a killed sidecar knew is there
-for the next one.
+All are compacted: the newest value of a key is the truth, and what a killed sidecar knew is there
+for the next one. Plans and speeds are what the loop needs; verdicts are for people, and have a
+board of their own (`recorder`), so that whatever is wrong with them holds nothing up.
 """
 
 import logging
 from collections.abc import Iterable, Iterator
+from functools import cached_property
 from typing import Any, Final, Protocol
 
 from confluent_kafka import (
@@ -25,11 +27,19 @@ from trimtab.assignor.errors import BadPayload
 from trimtab.sidecar.brokers import reason, unreachable
 from trimtab.sidecar.errors import KafkaAway
 from trimtab.sidecar.settings import Settings
+from trimtab.sidecar.verdict_record import SLOTS, VerdictRecord
 
 log = logging.getLogger("trimtab.sidecar")
 
 SHAPE: Final = {"cleanup.policy": "compact", "compression.type": "zstd"}
+SHORT: Final = {**SHAPE, "segment.ms": "3600000", "message.timestamp.type": "LogAppendTime"}
+"""Of verdicts, which come with each turn: only what is not written to any more is compacted. The
+broker's own times tell `trimtab doctor` how far apart clocks are."""
+
 PARTITIONS: Final = 1
+BOARD: Final = "trimtab-sidecar-board"
+"""Group of the reader of the control topics; brokers ask for Describe on it."""
+
 BATCH: Final = 500  # records read at once
 MOMENT: Final = 0.1  # seconds that a batch may take to fill
 
@@ -52,16 +62,7 @@ class ControlTopics:
     def __init__(self, settings: Settings, admin: AdminClient) -> None:
         self._settings = settings
         self._admin = admin
-        self._made = False
-        self._producer = Producer(
-            {
-                **settings.client,
-                "enable.idempotence": True,
-                "compression.type": "zstd",
-                "linger.ms": 5,
-                "message.timeout.ms": int(settings.timeout * 1000),
-            }
-        )
+        self._made: set[str] = set()
 
     def plan(self) -> GroupPlan | None:
         """Return the newest plan of the group; None if there never was one. Raises KafkaAway."""
@@ -81,23 +82,39 @@ class ControlTopics:
                 newest[speeds.topic] = speeds
         return newest
 
+    def verdicts(self) -> tuple[VerdictRecord, ...]:
+        """Return the verdicts of the group that are kept, the newest last. Raises KafkaAway."""
+        kept: dict[int, VerdictRecord] = {}
+        for value in self._values(self._settings.verdict_topic):
+            record = _verdict(value)
+            if record is not None and record.group == self._settings.group:
+                kept[record.number % SLOTS] = record
+        return tuple(sorted(kept.values(), key=lambda r: r.number))
+
     def publish(self, values: Iterable[GroupPlan | WriteSpeeds]) -> None:
         """Write and wait until all are safe; makes the topics when they are missing.
 
         Raises KafkaAway; what was written then is unknown, and read back before the next plan is
         made.
         """
-        self._make()
+        self._make(self._settings.plan_topic, self._settings.speed_topic)
+        self._write((self._topic(value), value.key, value.encode()) for value in values)
+
+    def record(self, verdict: VerdictRecord) -> None:
+        """Write a verdict, as `publish` writes. Raises KafkaAway."""
+        self._make(self._settings.verdict_topic)
+        self._write([(self._settings.verdict_topic, verdict.key, verdict.encode())])
+
+    def _write(self, records: Iterable[tuple[str, str, bytes]]) -> None:
         failed: list[str] = []
 
         def told(error: KafkaError | None, _message: Message) -> None:
             if error is not None:
                 failed.append(error.str())
 
-        for value in values:
-            topic = self._topic(value)
+        for topic, key, value in records:
             try:
-                self._producer.produce(topic, value.encode(), value.key, on_delivery=told)
+                self._producer.produce(topic, value, key, on_delivery=told)
             except BufferError as error:
                 raise KafkaAway(f"control topic {topic}: {error}") from error
         left = self._producer.flush(self._settings.timeout + 1)
@@ -105,17 +122,31 @@ class ControlTopics:
             what = failed[0] if failed else f"{left} records unanswered"
             raise KafkaAway(f"control topics could not be written: {what}")
 
+    @cached_property
+    def _producer(self) -> Producer:
+        """Made when something is written: one who only reads needs no right to write."""
+        return Producer(
+            {
+                **self._settings.client,
+                "enable.idempotence": True,
+                "compression.type": "zstd",
+                "linger.ms": 5,
+                "message.timeout.ms": int(self._settings.timeout * 1000),
+            }
+        )
+
     def _topic(self, value: GroupPlan | WriteSpeeds) -> str:
         plan = isinstance(value, GroupPlan)
         return self._settings.plan_topic if plan else self._settings.speed_topic
 
-    def _make(self) -> None:
-        if self._made:
-            return
+    def _make(self, *names: str) -> None:
         wanted = [
-            NewTopic(name, PARTITIONS, self._settings.replication_factor, config=dict(SHAPE))
-            for name in (self._settings.plan_topic, self._settings.speed_topic)
+            NewTopic(name, PARTITIONS, self._settings.replication_factor, config=self._shape(name))
+            for name in names
+            if name not in self._made
         ]
+        if not wanted:
+            return
         asked = self._admin.create_topics(wanted, request_timeout=self._settings.timeout)
         for name, answer in asked.items():
             try:
@@ -126,14 +157,17 @@ class ControlTopics:
                     raise KafkaAway(
                         f"control topic {name} cannot be made: {_said(error)}"
                     ) from error
-        self._made = True
+        self._made.update(names)
+
+    def _shape(self, name: str) -> dict[str, str]:
+        return dict(SHORT if name == self._settings.verdict_topic else SHAPE)
 
     def _values(self, topic: str) -> Iterator[bytes]:
         """Yield every value of a topic up to its present end; none if it does not exist."""
         consumer = Consumer(
             {
                 **self._settings.client,
-                "group.id": "trimtab-sidecar-board",  # librdkafka wants one; it is never joined
+                "group.id": BOARD,  # librdkafka wants one; it is never joined
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,
                 "fetch.wait.max.ms": 20,  # a longer wait meets the next value, never the end
@@ -189,6 +223,14 @@ def _speeds(value: bytes) -> WriteSpeeds | None:
         return WriteSpeeds.decode(value)
     except BadPayload as error:
         log.warning("write speeds are skipped: %s", error)
+        return None
+
+
+def _verdict(value: bytes) -> VerdictRecord | None:
+    try:
+        return VerdictRecord.decode(value)
+    except BadPayload as error:
+        log.warning("a verdict is skipped: %s", error)
         return None
 
 

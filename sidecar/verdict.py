@@ -2,10 +2,15 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 from trimtab.assignor.control import GroupPlan
+from trimtab.assignor.model import Move, Plan
 from trimtab.assignor.units import format_bytes, format_rate
 from trimtab.sidecar.observation import Observation
+
+LISTED: Final = 20
+"""Moves of one verdict that are told one by one; the others are only counted."""
 
 
 class Action(StrEnum):
@@ -58,7 +63,10 @@ class Numbers:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What to do: publish `plan` if there is one, start `add` replicas, stop those of `stop`."""
+    """What to do: publish `plan` if there is one, start `add` replicas, stop those of `stop`.
+
+    `expected` are the moves that the leader is expected to make of it, the largest ones.
+    """
 
     action: Action
     reasons: tuple[str, ...]
@@ -66,6 +74,7 @@ class Verdict:
     plan: GroupPlan | None = None
     add: int = 0
     stop: tuple[str, ...] = ()
+    expected: tuple[Move, ...] = ()
 
     def agrees(self, other: "Verdict") -> bool:
         """Tell whether the other verdict asks for the same; numbers and reasons may differ."""
@@ -87,6 +96,12 @@ class Verdict:
         epoch = f", epoch {self.plan.epoch}" if self.plan else ""
         figures = f"{count}; {load}{reading}{unknown}{cost}{epoch}"
         return f"{self.action}: {'; '.join(self.reasons)} ({figures})"
+
+
+def largest(plan: Plan | None) -> tuple[Move, ...]:
+    """Return the `LISTED` moves of a placement that move the most load; none of no placement."""
+    moves = () if plan is None else plan.moves
+    return tuple(sorted(moves, key=lambda m: (-m.speed, m.partition))[:LISTED])
 
 
 def totals(seen: Observation) -> Numbers:

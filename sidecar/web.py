@@ -102,7 +102,7 @@ class Metrics(Collector):
     def __call__(self, report: Report) -> None:
         """Take in a turn."""
         self._last = report
-        self._moves.labels(self._group).inc(report.moves)
+        self._moves.labels(self._group).inc(len(report.changed))
         self._verdicts.labels(self._group, report.verdict.action.value).inc()
         self._decision.labels(self._group).observe(report.decided_in)
         self._turn.labels(self._group).observe(report.turned_in)

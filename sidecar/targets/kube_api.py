@@ -148,6 +148,28 @@ class KubeApi:
         method = self._leases.replace_namespaced_lease
         return self._ask("update", "leases", method, name=name, body=body)
 
+    def may(self, verb: str, group: str, resource: str) -> bool:
+        """Tell whether we have a right in the namespace, on "pods" or "deployments/scale".
+
+        Asked by a SelfSubjectAccessReview, which everybody may. Raises KubernetesAway,
+        KubernetesRefuses.
+        """
+        whole, _, part = resource.partition("/")
+        asked = {"verb": verb, "group": group, "resource": whole, "subresource": part}
+        body = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": {**asked, "namespace": self.place.namespace}},
+        }
+        reviews = client.AuthorizationV1Api(self._client)
+
+        def review(*, namespace: str, **named: Any) -> Any:
+            del namespace  # a review is in none; what it asks about is
+            return reviews.create_self_subject_access_review(**named)
+
+        answer = self._ask("create", "selfsubjectaccessreviews", review, body=body)
+        return bool(answer["status"].get("allowed"))
+
     def _method(self, verb: str, tail: str = "") -> Callable[..., Any]:
         noun = "deployment" if self.place.kind is Kind.DEPLOYMENT else "stateful_set"
         method: Callable[..., Any] = getattr(self._apps, f"{verb}_namespaced_{noun}{tail}")

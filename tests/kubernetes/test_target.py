@@ -208,6 +208,8 @@ def test_a_missing_right_is_named(  # noqa: PLR0913 - fixtures
     config = tmp_path / "kubeconfig"
     config.write_text(plane.config_for(cluster.account(account, [r for r in rules if r["verbs"]])))
     target = steered("deployment", name=name, kubeconfig=config)
+    (group,) = {r["apiGroups"][0] for r in RULES if r["resources"][0] == resource}
+    assert not target._api.may(verb, group, resource)
     with pytest.raises(KubernetesRefuses, match=f"not allowed to {verb} {resource}") as refused:
         everything(target, name)
     assert "role" in str(refused.value)
@@ -220,7 +222,10 @@ def test_the_least_role_does(
     name = ready("deployment", 2)
     config = tmp_path / "kubeconfig"
     config.write_text(plane.config_for(cluster.account(name, RULES)))
-    everything(steered("deployment", name=name, kubeconfig=config), name)
+    target = steered("deployment", name=name, kubeconfig=config)
+    rights = [(v, r["apiGroups"][0], n) for r in RULES for n in r["resources"] for v in r["verbs"]]
+    assert [right for right in rights if not target._api.may(*right)] == []
+    everything(target, name)
     assert cluster.replicas("deployment", name) == 2
     assert ("Tried", "all of it") in cluster.events(name)
 

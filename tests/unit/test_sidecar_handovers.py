@@ -5,7 +5,7 @@ import json
 import pytest
 
 from trimtab.assignor.model import TopicPartition
-from trimtab.sidecar.handovers import Ledger
+from trimtab.sidecar.handovers import Change, Ledger
 from trimtab.sidecar.observation import Reader
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -35,8 +35,8 @@ def test_moves_are_changes_of_reader() -> None:
     """A partition that comes back to its last reader did not move, nor did one that is new."""
     ledger = Ledger(0.0)
     moved, ledger = ledger.moves([Reader("1", "a", frozenset({A, B}))])
-    assert moved == 0
+    assert moved == ()
     moved, ledger = ledger.moves([Reader("1", "a", frozenset({A}))])
-    assert moved == 0
+    assert moved == ()
     both = [Reader("1", "a", frozenset({B})), Reader("2", "b", frozenset({A}))]
-    assert ledger.moves(both)[0] == 1
+    assert ledger.moves(both)[0] == (Change(A, "a", "b"),)

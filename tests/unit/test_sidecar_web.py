@@ -10,6 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from trimtab.assignor.control import PartitionSpeed
 from trimtab.assignor.model import TopicPartition
 from trimtab.sidecar.errors import CannotStart
+from trimtab.sidecar.handovers import Change
 from trimtab.sidecar.report import Report
 from trimtab.sidecar.verdict import Action, Numbers, Verdict
 from trimtab.sidecar.web import Page
@@ -76,7 +77,7 @@ def report(*, reachable: bool = True, handovers: tuple[float, ...] = ()) -> Repo
         decided_in=0.02,
         turned_in=0.2,
         handovers=handovers,
-        moves=2,
+        changed=(Change(TopicPartition("t", 0), "a", "b"),) * 2,
         learned={"worker-1": 80.0},
         growing_stopped=True,
         trouble=() if reachable else ("group lake: no answer",),

@@ -1,0 +1,155 @@
+"""`trimtab doctor`: looks for what is wrong around a group, and says what to do."""
+
+import json
+from dataclasses import asdict
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from trimtab.assignor.errors import TrimtabError
+from trimtab.cli import plan_options as options
+from trimtab.cli.looking import looking
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from trimtab.sidecar.checkup import Finding
+    from trimtab.sidecar.settings import Settings
+
+SIGNS: Final = {"ok": "ok     ", "note": "note   ", "wrong": "WRONG  ", "skipped": "skipped"}
+COLOURS: Final = {"wrong": typer.colors.RED, "note": typer.colors.YELLOW}
+
+
+def doctor(  # noqa: PLR0913 - typer: one parameter an option
+    *,
+    bootstrap: options.Bootstrap = None,
+    group: options.Group = None,
+    topics: options.Topics = None,
+    ingest: Annotated[
+        Path | None, typer.Option(help="The configuration of trimtab ingest: looks at its tables.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    config: options.Config = None,
+    kafka: options.Kafka = None,
+) -> None:
+    """Look for what is wrong: brokers, rights, topics, clocks, sidecar, tables, Kubernetes.
+
+    Give it the sidecar's settings and run it where the sidecar runs, so that it has its rights.
+    Nothing is changed. It ends with 1 if something is wrong. For example:
+
+        trimtab doctor --bootstrap localhost:9092 --group lake
+
+        trimtab doctor --config sidecar.yaml --ingest ingest.yaml --json
+    """
+    from trimtab.assignor.clock import SystemClock  # noqa: PLC0415 - keeps --help fast
+    from trimtab.sidecar.checkup import is_wrong  # noqa: PLC0415 - as above
+    from trimtab.sidecar.checkup_kafka import examined  # noqa: PLC0415 - as above
+
+    flags = {"bootstrap": bootstrap, "group": group, "topics": topics}
+    settings, _ = looking(config, flags, kafka)
+    found = [*examined(settings, SystemClock()), *_kubernetes(settings)]
+    if ingest is not None:
+        found += [*_consumers(ingest, settings), *_tables(ingest)]
+    if as_json:
+        body = {"group": settings.group, "wrong": is_wrong(found), "findings": found}
+        typer.echo(json.dumps(body, default=asdict, indent=2))
+    else:
+        _print(found)
+    if is_wrong(found):
+        raise typer.Exit(1)
+
+
+def lines(found: "Finding") -> list[str]:
+    """Return a finding as it is printed: what was found and, below it, what to do."""
+    said = [f"{SIGNS[found.level.value]}  {found.part}: {found.says}"]
+    return [*said, f"         -> {found.do}"] if found.do else said
+
+
+def _print(findings: "Sequence[Finding]") -> None:
+    for found in findings:
+        colour = COLOURS.get(found.level.value)
+        for line in lines(found):
+            typer.secho(line, fg=colour)
+    count = sum(found.level.value == "wrong" for found in findings)
+    typer.echo(f"{count} of {len(findings)} checks found something wrong" if count else "all well")
+
+
+def _kubernetes(settings: "Settings") -> "Iterable[Finding]":
+    from trimtab.sidecar.checkup import Finding, Level  # noqa: PLC0415 - numpy is slow to load
+
+    if settings.target != "kubernetes":
+        return ()
+    if find_spec("kubernetes") is None:
+        return (
+            Finding(
+                "Kubernetes",
+                Level.WRONG,
+                "its client is not installed here",
+                "pip install 'trimtab[kubernetes]'",
+            ),
+        )
+    from trimtab.sidecar.checkup_kube import examined  # noqa: PLC0415 - it needs an extra
+
+    try:
+        return tuple(examined(settings))
+    except TrimtabError as error:
+        return (Finding("Kubernetes", Level.WRONG, str(error), "mend what it names"),)
+
+
+def _consumers(ingest: Path, settings: "Settings") -> "Iterable[Finding]":
+    """Compare the settings of consumers and sidecar where they must be the same."""
+    from trimtab.consumer_sdk.ingest import load  # noqa: PLC0415 - pyspark is slow to load
+
+    theirs = load(ingest)
+    return of_consumers(
+        theirs,
+        {
+            "group.id": settings.group,
+            "trimtab.plan.topic": settings.plan_topic,
+            "trimtab.speed.topic": settings.speed_topic,
+        },
+    )
+
+
+def of_consumers(theirs: "Mapping[str, Any]", ours: "Mapping[str, str]") -> "list[Finding]":
+    """Judge settings of consumers by those of the sidecar; what is not given is as by default."""
+    from trimtab.assignor.control import PLAN_TOPIC, WRITE_SPEED_TOPIC  # noqa: PLC0415 - as above
+    from trimtab.sidecar.checkup import Finding, Level  # noqa: PLC0415 - as above
+
+    defaults = {"trimtab.plan.topic": PLAN_TOPIC, "trimtab.speed.topic": WRITE_SPEED_TOPIC}
+    given = {**defaults, **theirs}
+    differ = [name for name, value in ours.items() if given.get(name) != value]
+    if not differ:
+        return [Finding("settings of the consumers", Level.OK, "as the sidecar's")]
+    return [
+        Finding(
+            "settings of the consumers",
+            Level.WRONG,
+            f"{name} is {given.get(name)!r} there, {ours[name]!r} at the sidecar",
+            "let the two be the same",
+        )
+        for name in differ
+    ]
+
+
+def _tables(ingest: Path) -> "Iterable[Finding]":
+    """Open the lake and read each table's marks."""
+    from trimtab.cli.opened import opened, settings  # noqa: PLC0415 - pyspark is slow to load
+    from trimtab.sidecar.checkup import Finding, Level  # noqa: PLC0415 - as above
+
+    found: list[Finding] = []
+    try:
+        with opened(settings(ingest, None)) as lake:
+            names = lake.names()
+            found.append(Finding("catalog", Level.OK, f"{len(names)} tables"))
+            for name in names:
+                table = lake.open(name)
+                if table is not None:
+                    groups = sorted(table.look().marks.groups)
+                    said = f"offsets of {', '.join(groups) or 'no group'}"
+                    found.append(Finding(f"table {name}", Level.OK, said))
+    except TrimtabError as error:
+        found.append(Finding("tables", Level.WRONG, str(error), "mend what it names"))
+    return found

@@ -1,0 +1,200 @@
+"""`trimtab top`: a live table of a group's consumers; it changes nothing."""
+
+import json
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from trimtab.assignor.errors import SettingError
+from trimtab.cli import plan_options as options
+from trimtab.cli.looking import looking
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+    from trimtab.sidecar.frame import Frame, Row, Seen
+    from trimtab.sidecar.look import Looker
+
+LOOKS: Final = 5
+"""Looks in one window, where speeds are to be measured."""
+
+COLOURS: Final = {"running": "green", "draining": "yellow", "dead": "red"}
+COLUMNS: Final = ("partitions", "writing", "needed", "capacity", "fill", "backlog")
+
+
+def top(  # noqa: PLR0913 - typer: one parameter an option
+    *,
+    bootstrap: options.Bootstrap = None,
+    group: options.Group = None,
+    topics: options.Topics = None,
+    capacity: options.Capacity = None,
+    interval: Annotated[str, typer.Option(help="Between two looks.")] = "2 s",
+    window: Annotated[str, typer.Option(help="To measure, if no sidecar does.")] = "10 s",
+    once: Annotated[bool, typer.Option("--once", help="Print one table and end.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print JSON, one line a look; with --once, one.")
+    ] = False,
+    config: options.Config = None,
+    kafka: options.Kafka = None,
+) -> None:
+    """Show a live group: what each consumer reads, how full it is, and who steers. Ctrl-C ends it.
+
+    It reads the control topics, and measures itself where no sidecar does; it changes nothing. For
+    example:
+
+        trimtab top --bootstrap localhost:9092 --group lake
+
+        trimtab top --bootstrap localhost:9092 --group lake --once --json
+    """
+    from trimtab.assignor.clock import SystemClock  # noqa: PLC0415 - keeps --help fast
+    from trimtab.assignor.units import parse_seconds  # noqa: PLC0415 - as above
+    from trimtab.cli.signals import waiter  # noqa: PLC0415 - as above
+    from trimtab.sidecar.look import Looker  # noqa: PLC0415 - Kafka's clients load slowly
+
+    pause, seconds = parse_seconds(interval, "--interval"), parse_seconds(window, "--window")
+    if pause <= 0 or seconds <= 0:
+        raise SettingError("--interval and --window must be above 0")
+    flags = {"bootstrap": bootstrap, "group": group, "topics": topics, "capacity": capacity}
+    measure = {"window": seconds, "interval": seconds / LOOKS}
+    settings, known = looking(config, {**flags, **measure}, kafka)
+    wait = waiter()
+    with closing(Looker(settings, SystemClock(), capacity_known=known)) as looker:
+        if once:
+            _print(_settled(looker, seconds, wait), settings.group, as_json=as_json)
+        elif as_json:
+            _lines(looker, settings.group, pause, wait)
+        else:
+            _live(looker, settings.group, pause, wait)
+
+
+def _settled(looker: "Looker", seconds: float, wait: Callable[[float], bool]) -> "Frame":
+    """Return a frame whose speeds are known, if that is a matter of a window.
+
+    Raises KafkaAway where nobody answers.
+    """
+    from trimtab.sidecar.frame import frame  # noqa: PLC0415 - numpy is slow to load
+    from trimtab.sidecar.look import MEASURED  # noqa: PLC0415 - loaded by now
+
+    seen = _answered(looker.look())
+    if seen.source == MEASURED and seen.speeds:
+        for _ in range(LOOKS):
+            if wait(seconds / LOOKS):
+                break
+            seen = looker.look()
+    return frame(_answered(seen))
+
+
+def _answered(seen: "Seen") -> "Seen":
+    from trimtab.sidecar.errors import KafkaAway  # noqa: PLC0415 - loaded by now
+    from trimtab.sidecar.observation import GroupState  # noqa: PLC0415 - as above
+
+    if seen.group.state is GroupState.UNKNOWN and seen.trouble:
+        raise KafkaAway("; ".join(seen.trouble))
+    return seen
+
+
+def _lines(looker: "Looker", group: str, pause: float, wait: Callable[[float], bool]) -> None:
+    from trimtab.sidecar.frame import frame  # noqa: PLC0415 - numpy is slow to load
+
+    stopped = False
+    while not stopped:
+        typer.echo(json.dumps(body(frame(looker.look()), group)))
+        stopped = wait(pause)
+
+
+def _live(looker: "Looker", group: str, pause: float, wait: Callable[[float], bool]) -> None:
+    from rich.live import Live  # noqa: PLC0415 - keeps --help fast
+
+    from trimtab.sidecar.frame import frame  # noqa: PLC0415 - numpy is slow to load
+
+    with Live(console=_console(), auto_refresh=False, screen=False) as live:
+        stopped = False
+        while not stopped:
+            live.update(table(frame(looker.look()), group), refresh=True)
+            stopped = wait(pause)
+
+
+def _print(made: "Frame", group: str, *, as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps(body(made, group), indent=2))
+    else:
+        _console().print(table(made, group))
+
+
+def _console() -> "Console":
+    from rich.console import Console  # noqa: PLC0415 - keeps --help fast
+
+    return Console(highlight=False)
+
+
+def body(made: "Frame", group: str) -> dict[str, Any]:
+    """Return a frame as JSON has it: rates in bytes/s, None where unknown."""
+    return {"group": group, **asdict(made), "steering": made.steering}
+
+
+def table(made: "Frame", group: str) -> "RenderableType":
+    """Return a frame as the terminal has it."""
+    from rich.console import Group as Together  # noqa: PLC0415 - keeps --help fast
+    from rich.table import Table  # noqa: PLC0415 - as above
+    from rich.text import Text  # noqa: PLC0415 - as above
+
+    shown = Table("consumer")
+    for column in COLUMNS:
+        shown.add_column(column, justify="right", no_wrap=True)
+    shown.add_column("state", no_wrap=True)
+    for row in made.rows:
+        state = Text(row.state.value, style=COLOURS[row.state.value])
+        shown.add_row(Text(row.name), *map(Text, cells(row)), state)
+    trouble = [Text(text, style="red") for text in made.trouble]
+    return Together(Text(heading(made, group)), Text(made.steering), shown, *trouble)
+
+
+def cells(row: "Row") -> tuple[str, ...]:
+    """Return a consumer's figures as they are shown; "?" for what is not known."""
+    if row.state.value == "dead":
+        return ("-",) * len(COLUMNS)
+    unknown = f" ({row.load.unknown} ?)" if row.load.unknown else ""
+    return (
+        f"{row.load.partitions}{unknown}",
+        rate(row.load.written),
+        rate(row.load.needed),
+        rate(row.capacity),
+        "?" if row.fill is None else f"{row.fill:.0%}",
+        size(row.load.backlog),
+    )
+
+
+def heading(made: "Frame", group: str) -> str:
+    """Return the line that sums a group up."""
+    at = datetime.fromtimestamp(made.time, UTC).astimezone()
+    counts = f"{made.running} running, {count(made.planned)} planned, {count(made.wanted)} wanted"
+    unread = f", {made.unread} of them unread" if made.unread else ""
+    unknown = f", {made.load.unknown} unknown" if made.load.unknown else ""
+    return (
+        f"{at:%H:%M:%S} group {group} ({made.state}): {counts}; {made.load.partitions} partitions"
+        f"{unread}{unknown}; writing {rate(made.load.written)}, needed {rate(made.load.needed)}, "
+        f"backlog {size(made.load.backlog)} ({made.source})"
+    )
+
+
+def count(value: int | None) -> str:
+    """Return a count, "?" if it is not known."""
+    return "?" if value is None else str(value)
+
+
+def rate(value: float | None) -> str:
+    """Return bytes/s as people write them, "?" if they are not known."""
+    from trimtab.assignor.units import format_rate  # noqa: PLC0415 - keeps --help fast
+
+    return "?" if value is None else format_rate(value)
+
+
+def size(value: float | None) -> str:
+    """Return bytes as people write them, "?" if they are not known."""
+    from trimtab.assignor.units import format_bytes  # noqa: PLC0415 - keeps --help fast
+
+    return "?" if value is None else format_bytes(value)

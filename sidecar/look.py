@@ -1,0 +1,76 @@
+"""Looks at a live group again and again, as `trimtab top` does, and changes nothing.
+
+Speeds are those that a sidecar published lately; where none did they are measured here, and are
+unknown until half a window has passed.
+"""
+
+from typing import Final
+
+from trimtab.assignor.clock import Clock
+from trimtab.assignor.errors import PeerError
+from trimtab.assignor.model import TopicPartition
+from trimtab.sidecar.frame import Seen
+from trimtab.sidecar.loop import distinct
+from trimtab.sidecar.monitor import Monitor
+from trimtab.sidecar.settings import Settings
+from trimtab.sidecar.survey import FRESH
+from trimtab.sidecar.topics import ControlTopics
+
+REMEMBERED: Final = 60.0
+"""Seconds for which a consumer that has left is shown."""
+
+PUBLISHED: Final = "published by a sidecar"
+MEASURED: Final = "measured here"
+
+
+class Looker:
+    """A connection to look through."""
+
+    def __init__(self, settings: Settings, clock: Clock, *, capacity_known: bool) -> None:
+        self._clock = clock
+        self._capacity = settings.capacity if capacity_known else None
+        self._monitor = Monitor(settings, clock)
+        self._board = ControlTopics(settings, self._monitor.brokers.admin)
+        self._met: dict[str, float] = {}  # consumer -> when it was there last
+
+    def close(self) -> None:
+        """Let the connections go."""
+        self._monitor.close()
+
+    def look(self) -> Seen:
+        """Look; a broker that is away is told in `trouble`."""
+        now = self._clock.wall()
+        try:
+            plan, published = self._board.plan(), self._board.speeds()
+            records, trouble = self._board.verdicts(), tuple[str, ...]()
+        except PeerError as error:
+            plan, published, records, trouble = None, {}, (), (str(error),)
+        lately = [s for s in published.values() if s.time >= now - FRESH]
+        if lately:
+            source = PUBLISHED
+            group, more = self._monitor.brokers.group()
+            speeds = {
+                TopicPartition(s.topic, n): speed
+                for s in lately
+                for n, speed in s.partitions.items()
+            }
+        else:
+            source = MEASURED
+            measured = self._monitor.measure()
+            group, speeds, more = measured.group, dict(measured.speeds), measured.trouble
+        group = distinct(group)
+        known = frozenset(n for n, at in self._met.items() if now - at <= REMEMBERED)
+        leaving = () if plan is None else plan.draining
+        self._met.update({r.instance: now for r in group.readers})
+        self._met = {n: at for n, at in self._met.items() if n not in leaving}
+        return Seen(
+            time=now,
+            group=group,
+            speeds=speeds,
+            source=source,
+            plan=plan,
+            records=records,
+            trouble=tuple(dict.fromkeys((*trouble, *more))),
+            known=known,
+            capacity=self._capacity,
+        )

@@ -1,0 +1,158 @@
+"""`trimtab doctor` on a broker with ACLs: each right that is missing is named, with what to do."""
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer
+from confluent_kafka import TopicPartition as RawPartition
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    NewTopic,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from trimtab.assignor.clock import SystemClock
+from trimtab.assignor.control import GroupPlan, WriteSpeeds
+from trimtab.cli.broker import EmbeddedBroker
+from trimtab.sidecar.checkup import Finding, Level
+from trimtab.sidecar.checkup_kafka import examined
+from trimtab.sidecar.settings import Settings, load
+from trimtab.sidecar.topics import ControlTopics
+from trimtab.sidecar.verdict import Action, Numbers
+from trimtab.sidecar.verdict_record import VerdictRecord
+
+pytestmark = [pytest.mark.broker, pytest.mark.timeout(240)]
+
+PASSWORD = "secret"  # noqa: S105 - it is nobody's
+LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
+PROPERTIES = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super.users": "User:ANONYMOUS",  # whoever comes by the plain listener
+    "sasl.enabled.mechanisms": "PLAIN",
+    "listener.name.named.plain.sasl.jaas.config": f'{LOGIN} required user_limited="{PASSWORD}";',
+}
+RIGHTS = (
+    (ResourceType.TOPIC, "data", AclOperation.READ),
+    *(
+        (ResourceType.GROUP, group, AclOperation.DESCRIBE)
+        for group in ("g", "trimtab-sidecar-board", "trimtab-sidecar-sizes")
+    ),
+    *(
+        (ResourceType.TOPIC, topic, operation)
+        for topic in ("consumer.metadata", "monitor.writeSpeed", "sidecar.verdicts")
+        for operation in (
+            AclOperation.CREATE,
+            AclOperation.READ,
+            AclOperation.WRITE,
+            AclOperation.DESCRIBE_CONFIGS,
+        )
+    ),
+)
+
+
+@pytest.fixture(scope="module")
+def guarded() -> Iterator[EmbeddedBroker]:
+    """A broker that knows a user with few rights, on a listener of its own."""
+    with EmbeddedBroker(listeners={"NAMED": "SASL_PLAINTEXT"}, properties=PROPERTIES) as broker:
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+        for made in admin.create_topics([NewTopic("data", 2, 1)]).values():
+            made.result(30)
+        yield broker
+
+
+@pytest.fixture
+def limited(guarded: EmbeddedBroker) -> Settings:
+    """Settings of a sidecar that logs in as that user."""
+    kafka = {
+        "security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN",
+        "sasl.username": "limited", "sasl.password": PASSWORD,
+    }  # fmt: skip
+    given = {"group": "g", "capacity": "1 MB/s", "topics": "data", "kafka": kafka}
+    return load(None, {"bootstrap": guarded.address("NAMED"), **given})
+
+
+@pytest.fixture
+def grant(guarded: EmbeddedBroker) -> Callable[[tuple[Any, ...]], None]:
+    """Allow the user one operation."""
+    admin = AdminClient({"bootstrap.servers": guarded.bootstrap})
+
+    def allow(right: tuple[Any, ...]) -> None:
+        kind, name, operation = right
+        binding = AclBinding(
+            kind, name, ResourcePatternType.LITERAL, "User:limited", "*", operation,
+            AclPermissionType.ALLOW,
+        )  # fmt: skip
+        for made in admin.create_acls([binding]).values():
+            made.result(30)
+
+    return allow
+
+
+def wrong(found: list[Finding]) -> dict[str, str]:
+    return {f.part: f.do for f in found if f.level is Level.WRONG}
+
+
+def test_missing_rights_are_named_until_none_is_missing(
+    guarded: EmbeddedBroker, limited: Settings, grant: Any, eventually: Any
+) -> None:
+    """Without ACLs everything is refused and said to be; with those it names, all is well."""
+    refused = wrong(examined(limited, SystemClock()))
+    assert refused["group g"] == "grant Describe on group g"
+    assert refused["making sidecar.verdicts"] == "grant Create on topic sidecar.verdicts"
+    assert "topics" in refused
+    for right in RIGHTS:
+        grant(right)
+    eventually(lambda: not wrong(examined(limited, SystemClock())), 60)
+    _committed(guarded.bootstrap)
+    _published(limited)
+    eventually(lambda: _levels(limited)["control topic sidecar.verdicts"] is Level.OK, 60)
+    levels = _levels(limited)
+    assert levels["rights on topic data"] is Level.OK
+    assert levels["sidecar's clock"] is Level.OK
+    assert Level.WRONG not in levels.values()
+
+
+def _levels(settings: Settings) -> dict[str, Level]:
+    return {f.part: f.level for f in examined(settings, SystemClock())}
+
+
+def _committed(bootstrap: str) -> None:
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "g"})
+    consumer.commit(offsets=[RawPartition("data", 0, 0)], asynchronous=False)
+    consumer.close()
+
+
+def _published(settings: Settings) -> None:
+    now = SystemClock().wall()
+    board = ControlTopics(settings, AdminClient(settings.client))
+    plan = GroupPlan("g", 1, now, 0, "steady", 1e6)
+    board.publish([plan, WriteSpeeds("g", "data", now, 30.0, "test", {})])
+    hold = (Action.HOLD, ("0 is right",), Numbers(), 1e6, 0.9)
+    board.record(VerdictRecord("g", 0, now, now, 1, 10.0, 1, *hold))
+
+
+def test_a_topic_that_deletes_is_told(bootstrap: str, group: str, topic: Any) -> None:
+    """A control topic that somebody made without compaction is wrong, and the way out is said."""
+    name = topic(partitions=1, cleanup_policy="delete")
+    given = {"bootstrap": bootstrap, "group": group, "capacity": "1 MB/s", "topics": name}
+    found = examined(load(None, {**given, "plan-topic": name}), SystemClock())
+    assert "cleanup.policy=compact" in wrong(found)[f"control topic {name}"]
+
+
+def test_nobody_there_is_one_finding(group: str) -> None:
+    """Without a broker the process says so, skips the rest and ends with 1."""
+    command = [sys.executable, "-m", "trimtab.cli", "doctor", "--bootstrap", "127.0.0.1:1"]
+    ran = subprocess.run(
+        [*command, "--group", group], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert ran.returncode == 1
+    assert "WRONG    brokers: none answers at 127.0.0.1:1" in ran.stdout
+    assert "skipped  everything else" in ran.stdout
+    assert "Traceback" not in ran.stderr

@@ -1,0 +1,161 @@
+"""`trimtab top`, `explain` and `doctor` as processes, beside a sidecar that is one too."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+
+from trimtab.sidecar.settings import load
+from trimtab.sidecar.topics import ControlTopics
+from trimtab.sidecar.verdict import Action, Numbers
+from trimtab.sidecar.verdict_record import SLOTS, VerdictRecord
+
+pytestmark = [pytest.mark.broker, pytest.mark.timeout(240)]
+
+PARTITIONS = 6
+Asked = Callable[..., Any]
+
+
+@pytest.fixture
+def config(config: dict[str, Any], bootstrap: str, group: str, tmp_path: Path) -> dict[str, Any]:
+    """Settings of consumers, which follow the topics of a sidecar of this test alone."""
+    names = {name: f"{group}.{name}" for name in ("plan", "speed", "verdict")}
+    body = {
+        "bootstrap": bootstrap,
+        "group": group,
+        "capacity": "10 kB/s",
+        "interval": "500 ms",
+        "window": "2 s",
+        "offset-reset": "earliest",
+        **{f"{name}-topic": topic for name, topic in names.items()},
+    }
+    (tmp_path / "sidecar.yaml").write_text(json.dumps(body))
+    topics = {"trimtab.plan.topic": names["plan"], "trimtab.speed.topic": names["speed"]}
+    return {**config, **topics}
+
+
+@pytest.fixture
+def file(config: dict[str, Any], tmp_path: Path) -> str:
+    """File of the sidecar's settings."""
+    del config
+    return str(tmp_path / "sidecar.yaml")
+
+
+@pytest.fixture
+def asked(file: str) -> Asked:
+    """Run a command on the group; gives its JSON, None where it fails."""
+
+    def ask(*words: str) -> Any:
+        command = [sys.executable, "-m", "trimtab.cli", *words, "-c", file, "--json"]
+        ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        assert "Traceback" not in ran.stderr, ran.stderr
+        return json.loads(ran.stdout) if ran.returncode == 0 else None
+
+    return ask
+
+
+@pytest.fixture
+def sidecar(file: str, tmp_path: Path) -> Iterator[Callable[[], None]]:
+    """Start a sidecar that gives advice; it is stopped at the end."""
+    running: list[subprocess.Popen[bytes]] = []
+
+    def start() -> None:
+        command = [sys.executable, "-m", "trimtab.cli", "sidecar", "-c", file]
+        with (tmp_path / "sidecar.log").open("ab") as log:
+            running.append(subprocess.Popen(command, stdout=log, stderr=log))
+
+    yield start
+    for process in running:
+        process.terminate()
+        assert process.wait(60) == 0
+
+
+def test_a_group_is_shown_with_and_without_a_sidecar(
+    topic: Any, start: Any, feed: Any, asked: Asked, sidecar: Any, eventually: Any
+) -> None:
+    """Nobody steers; then a sidecar does, and says why, from any machine, what moved included."""
+    name = topic(partitions=PARTITIONS)
+    feed.write(name, PARTITIONS, 600)
+    workers = [start(n, [name]) for n in ("one", "two")]
+    eventually(lambda: all(w.owned for w in workers))
+
+    alone = asked("top", "--once", "--window", "2 s")
+    assert alone["steering"].startswith("nothing steers this group")
+    assert {row["name"]: row["state"] for row in alone["rows"]} == {
+        "one": "running", "two": "running",
+    }  # fmt: skip
+    assert sum(row["load"]["partitions"] for row in alone["rows"]) == PARTITIONS
+    assert asked("explain") is None
+
+    sidecar()
+    eventually(lambda: _reads(asked("explain")) == PARTITIONS, 100)
+    leaves = next(w for w in workers if w.owned)
+    (stays,) = (w.name for w in workers if w is not leaves)
+    leaves.stop()  # what it read must go to the other, however the two shared
+    eventually(lambda: stays in _targets(asked("explain")), 100)
+    found = asked("explain", "-n", "3")
+    assert found["verdict"]["consumers"] == {stays: PARTITIONS}
+    assert found["history"]
+
+    steered = asked("top", "--once")
+    assert steered["steered"]
+    assert (steered["running"], steered["planned"]) == (1, 1)
+    assert steered["source"] == "published by a sidecar"
+    assert all(row["capacity"] == 10_000 for row in steered["rows"])
+    eventually(lambda: _well(asked("doctor")), 100)
+
+
+def _reads(told: Any) -> int:
+    """Return how many partitions the last verdict knew to be read."""
+    return 0 if told is None else sum(told["verdict"]["consumers"].values())
+
+
+def _targets(told: Any) -> set[str]:
+    """Return whom the moves that were seen last went to."""
+    moved = None if told is None else told["moved"]
+    return set() if moved is None else {move["target"] for move in moved["seen"]}
+
+
+def _well(told: Any) -> bool:
+    """Tell whether a doctor found nothing wrong, and that the consumers follow the plan."""
+    if told is None:
+        return False
+    levels = {found["part"]: found["level"] for found in told["findings"]}
+    return levels["consumers follow the plan"] == "ok" and levels["sidecar"] == "ok"
+
+
+def test_verdicts_are_kept_round_and_round(
+    config: dict[str, Any], file: str, group: str, admin: AdminClient
+) -> None:
+    """More verdicts than slots: the newest of each slot come back, from a compacted topic."""
+    del config
+    settings = load(Path(file), {})
+    board = ControlTopics(settings, admin)
+    assert board.verdicts() == ()
+    for number in range(SLOTS + 5):
+        made = VerdictRecord(
+            group, number, number, number, 1, 10.0, 1, Action.HOLD, ("is right",), Numbers(),
+            1e6, 0.9,
+        )  # fmt: skip
+        board.record(made)
+    board.record(VerdictRecord("other", 1, 1, 1, 1, 1, 1, Action.HOLD, (), Numbers(), 1.0, 1.0))
+    kept = ControlTopics(settings, admin).verdicts()
+    assert [record.number for record in kept] == list(range(5, SLOTS + 5))
+    (asked,) = admin.describe_configs(
+        [ConfigResource(ResourceType.TOPIC, settings.verdict_topic)]
+    ).values()
+    assert asked.result(10)["cleanup.policy"].value == "compact"
+
+
+def test_looking_publishes_nothing(file: str, asked: Asked, admin: AdminClient) -> None:
+    """Neither command makes a topic, not even of a group that nobody knows."""
+    asked("top", "--once", "--window", "1 s")
+    assert asked("explain") is None
+    settings = load(Path(file), {})
+    there = admin.list_topics(timeout=10).topics
+    assert not {settings.plan_topic, settings.speed_topic, settings.verdict_topic} & set(there)

@@ -1,0 +1,248 @@
+"""What `trimtab explain` says, from verdicts that are given as values."""
+
+import json
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+
+from trimtab.assignor.control import GroupPlan, PartitionSpeed
+from trimtab.assignor.errors import SettingError
+from trimtab.assignor.model import TopicPartition
+from trimtab.cli.explain import moment
+from trimtab.cli.main import main
+from trimtab.sidecar.counts import others
+from trimtab.sidecar.explanation import (
+    Other,
+    explained,
+    why_count,
+    why_not,
+    why_placement,
+)
+from trimtab.sidecar.frame import Seen
+from trimtab.sidecar.look import PUBLISHED
+from trimtab.sidecar.observation import GroupState, GroupView, Reader
+from trimtab.sidecar.survey import Survey
+from trimtab.sidecar.verdict import Action, Numbers
+from trimtab.sidecar.verdict_record import Moved, VerdictRecord
+
+NOW = 1_000_000.0
+NUMBERS = Numbers(
+    written=200.0, needed=250.0, backlog=6000.0, partitions=6, running=3, planned=3, wished=3,
+    wanted=3, fill=0.88,
+)  # fmt: skip
+
+
+def record(number: int, time: float, **given: Any) -> VerdictRecord:
+    body: dict[str, Any] = {
+        "group": "g", "number": number, "time": time, "until": time, "turns": 1, "interval": 10.0,
+        "epoch": 4, "action": Action.HOLD, "reasons": ("3 is right",), "numbers": NUMBERS,
+        "capacity": 100.0, "headroom": 0.9,
+    }  # fmt: skip
+    return VerdictRecord(**{**body, **given})
+
+
+STARTED = record(
+    1,
+    NOW - 60,
+    action=Action.START,
+    reasons=("2 -> 3: needed 250 B/s at 90 B/s a consumer", "started w3"),
+    numbers=replace(NUMBERS, r_score=0.4, moves=1),
+    expected=(Moved("t", 1, "w1", "+1", 40.0, "w1 would be at 120% of its capacity"),),
+)
+MOVED = record(
+    2, NOW - 50, seen=(Moved("t", 1, "w1", "w3", 40.0),), seen_count=1, seen_rate=40.0, turns=2
+)
+HELD = record(3, NOW - 5, until=NOW - 5)
+KEPT = (STARTED, MOVED, HELD)
+
+
+def count(*kept: VerdictRecord) -> str:
+    found = explained(kept, None, 0)
+    assert found is not None
+    return " ".join(why_count(found, NOW))
+
+
+def placement(*kept: VerdictRecord) -> str:
+    found = explained(kept, None, 0)
+    assert found is not None
+    return " ".join(why_placement(found, NOW))
+
+
+def test_the_count_is_explained_with_its_figures() -> None:
+    """Counts, load, what one consumer takes, and what the last change was made for."""
+    said = count(*KEPT)
+    for words in (
+        "3 replicas run, 3 are planned (epoch 4), 3 are wanted, as of 5 s ago.",
+        "200 B/s are written and 6.0 kB wait",
+        "sustain 250 B/s together; at 90 B/s a consumer (90% of 100 B/s) the sum alone needs 3.",
+        "The fullest consumer has 88% of its capacity to do.",
+        "60 s ago replicas are started: 2 -> 3: needed 250 B/s at 90 B/s a consumer; started w3.",
+    ):
+        assert words in said
+    assert "Held back" not in said
+    assert "no sidecar" not in said
+
+
+def test_what_holds_a_change_back_is_named() -> None:
+    """Wishes, what windows leave of them, and why nothing is done yet."""
+    numbers = replace(NUMBERS, wished=5, wanted=4)
+    waits = ("4 are wanted", "cool-down for another 12 s")
+    said = count(record(3, NOW, numbers=numbers, reasons=waits))
+    assert "The load alone asks for 5; limits, dead band and windows leave 4." in said
+    assert "Held back by: cool-down for another 12 s." in said
+
+
+def test_more_than_the_sum_is_said_to_be_so() -> None:
+    """Partitions are not cut, so more consumers may be needed than the sum of the load tells."""
+    assert "4 are asked for by the load: partitions" in count(
+        record(1, NOW, numbers=replace(NUMBERS, wished=4, wanted=4, planned=4))
+    )
+
+
+def test_what_is_not_known_is_said() -> None:
+    """Without a write speed there is no sum; an old verdict does not pass for a new one."""
+    blind = replace(NUMBERS, needed=None, written=None, running=None, fill=None)
+    said = count(record(1, NOW - 600, numbers=blind))
+    assert "The load is not known" in said
+    assert "? replicas run" in said
+    assert "No verdict came for 10 min: no sidecar is at work then." in said
+
+
+def test_the_placement_is_explained_by_its_moves() -> None:
+    """Of moves that were seen: from whom to whom, how much, and what that cost."""
+    said = placement(*KEPT)
+    assert "1 partition changed its reader" in said
+    assert "40 B/s in all, R 0.40" in said
+    assert "t-1 w1 -> w3 (40 B/s)" in said
+
+
+def test_expected_moves_come_with_their_reason() -> None:
+    """Until moves are seen, those that are expected stand there, each with why it is made."""
+    said = placement(STARTED)
+    assert "1 partition had to change hands, R 0.40" in said
+    assert "t-1 w1 -> +1 (40 B/s): w1 would be at 120% of its capacity" in said
+    assert "are where they were" in placement(HELD)
+
+
+def test_a_time_picks_the_verdict_of_then() -> None:
+    """As of a time counts what had begun by then; before the first verdict there is nothing."""
+    found = explained(KEPT, NOW - 55, 5)
+    assert found is not None
+    assert found.verdict == STARTED
+    assert found.history == (STARTED,)
+    assert explained(KEPT, NOW - 61, 0) is None
+    assert explained((), None, 0) is None
+
+
+def test_the_history_has_so_many() -> None:
+    """-n lists the newest verdicts, and none by default."""
+    found = explained(KEPT, None, 2)
+    assert found is not None
+    assert [r.number for r in found.history] == [2, 3]
+    assert (explained(KEPT, None, 0) or found).history == ()
+
+
+def test_other_counts_in_words() -> None:
+    """One fewer and one more, and which of them is too full."""
+    less = Other(2, 2, 80.0, 0.8, 1.25, fits=False)
+    fewer, more = why_not((less, Other(4, 1, 9.0, 0.1, 0.5, fits=True)), 3)
+    assert fewer.startswith("2 (one fewer): 2 partitions would move, 80 B/s, R 0.80")
+    assert fewer.endswith("at 125%, which is too full.")
+    assert more.endswith("the fullest would be at 50%.")
+
+
+P = tuple(TopicPartition("t", n) for n in range(4))
+
+
+def group(*, draining: tuple[str, ...] = (), speed: float = 30.0) -> Survey:
+    """Two members with two partitions each, 60 of 100 B/s."""
+    readers = tuple(Reader(n, n, frozenset(P[i : i + 2])) for i, n in ((0, "a"), (2, "b")))
+    speeds = {p: PartitionSpeed(speed) for p in P}
+    plan = GroupPlan("g", 1, 0.0, 2, "steady", 100.0, 0.9, draining=draining)
+    return Survey(GroupView(GroupState.STABLE, readers), speeds, PUBLISHED, plan)
+
+
+def test_other_counts_are_placed_as_the_leader_would() -> None:
+    """One fewer moves what it read and is too full; with less load it fits; one more fits."""
+    fewer, more = others(group())
+    assert (fewer.count, fewer.moves, fewer.fill, fewer.fits) == (1, 2, pytest.approx(1.2), False)
+    assert (more.count, more.fits) == (3, True)
+    assert others(group(speed=20.0))[0].fits
+
+
+def test_other_counts_are_told_only_of_a_group_at_rest() -> None:
+    """Not while members drain or a rebalance goes on, nor without a plan."""
+    assert others(group(draining=("a",))) == ()
+    assert others(replace(group(), plan=None)) == ()
+    assert others(replace(group(), group=GroupView(GroupState.REBALANCING))) == ()
+
+
+ZONE = timezone(timedelta(hours=2))
+NOON = datetime(2026, 3, 1, 12, 0, tzinfo=ZONE)
+
+
+@pytest.mark.parametrize(
+    ("text", "hours"),
+    [
+        ("11:30", -0.5),
+        ("12:30", -23.5),  # yesterday's
+        ("2026-03-01T12:30", 0.5),
+        ("2026-03-01 09:00:00+00:00", -1.0),
+    ],
+)
+def test_times_are_local_and_past(text: str, hours: float) -> None:
+    """A time alone is the last one that has been; a zone that is given counts."""
+    assert moment(text, NOON) - NOON.timestamp() == pytest.approx(hours * 3600)
+
+
+@pytest.mark.parametrize("text", ["soon", "25:00", "2026-13-01", ""])
+def test_what_is_no_time_is_refused(text: str) -> None:
+    """The message shows how to write one."""
+    with pytest.raises(SettingError, match="14:32"):
+        moment(text, NOON)
+
+
+@pytest.fixture
+def said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
+    """Run `trimtab explain` on verdicts that are kept."""
+
+    def call(kept: tuple[VerdictRecord, ...], *words: str) -> tuple[int, str, str]:
+        found = group()
+        seen = Seen(NOW, found.group, found.speeds, PUBLISHED, found.plan, kept)
+        monkeypatch.setattr("trimtab.cli.explain._seen", lambda _: seen)
+        code = main(["explain", "--bootstrap", "nowhere:1", "--group", "g", *words])
+        told = capsys.readouterr()
+        return code, told.out, told.err
+
+    return call
+
+
+def test_the_command_tells_it_all(said: Any) -> None:
+    """Count, placement, other counts and, with -n, the last verdicts."""
+    code, out, _ = said(KEPT, "-n", "2")
+    assert code == 0
+    for words in ("Why this count", "Why this placement", "Other counts", "The last verdicts"):
+        assert words in out
+
+
+def test_the_command_as_json(said: Any) -> None:
+    """The same as values; of a time that is past nothing is said of other counts."""
+    code, out, _ = said(KEPT, "--json")
+    body = json.loads(out)
+    assert code == 0
+    assert (body["verdict"]["action"], body["acted"]["action"]) == ("hold", "scale-out")
+    assert [other["count"] for other in body["others"]] == [1, 3]
+    at = datetime.fromtimestamp(NOW - 55, UTC).isoformat()
+    assert json.loads(said(KEPT, "--json", "--at", at)[1])["others"] == []
+
+
+def test_nothing_kept_is_an_error_that_helps(said: Any) -> None:
+    """Without verdicts it says why that may be; before the first one, when that was."""
+    code, out, err = said(())
+    assert (code, out) == (1, "")
+    assert "no verdict of group 'g' is kept" in err
+    code, _, err = said(KEPT, "--at", "1970-01-02T00:00")
+    assert code == 1
+    assert "the oldest verdict that is kept" in err

@@ -1,0 +1,197 @@
+"""What `trimtab top` shows, from groups that are given as values."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from trimtab.assignor.control import GroupPlan, PartitionSpeed
+from trimtab.assignor.model import TopicPartition
+from trimtab.cli import top
+from trimtab.cli.main import main
+from trimtab.sidecar.frame import GRACE, Frame, Seen, State, ago, frame
+from trimtab.sidecar.observation import GroupState, GroupView, Reader
+from trimtab.sidecar.verdict import Action, Numbers
+from trimtab.sidecar.verdict_record import VerdictRecord
+
+P = tuple(TopicPartition("t", n) for n in range(4))
+PLAN = GroupPlan("g", 3, 0.0, 2, "steady", 100.0, 0.9, draining=("b",), capacities={"a": 50.0})
+NOW = 1000.0
+
+
+def record(until: float = NOW, **given: Any) -> VerdictRecord:
+    body: dict[str, Any] = {
+        "group": "g", "number": 1, "time": 900.0, "until": until, "turns": 1, "interval": 10.0,
+        "epoch": 3, "action": Action.HOLD, "reasons": ("2 is right",),
+        "numbers": Numbers(wanted=2), "capacity": 100.0, "headroom": 0.9,
+        "consumers": {"a": 2, "b": 1, "c": 0},
+    }  # fmt: skip
+    return VerdictRecord(**{**body, **given})
+
+
+def seen(**given: Any) -> Seen:
+    """Two members, "b" of them draining; a partition of which nothing is known, and one unread."""
+    readers = (Reader("1", "a", frozenset(P[:2])), Reader("2", "b", frozenset(P[2:3])))
+    speeds = {
+        P[0]: PartitionSpeed(10.0, backlog_bytes=100.0, needed_bytes_per_s=30.0),
+        P[1]: PartitionSpeed(),
+        P[2]: PartitionSpeed(20.0, backlog_bytes=0.0),
+        P[3]: PartitionSpeed(5.0),
+    }
+    group = GroupView(GroupState.STABLE, readers)
+    body: dict[str, Any] = {"group": group, "speeds": speeds, "plan": PLAN, "source": "given"}
+    return Seen(**{"time": NOW, "records": (record(),), **body, **given})
+
+
+def states(made: Frame) -> dict[str, State]:
+    return {row.name: row.state for row in made.rows}
+
+
+def test_a_row_for_each_consumer() -> None:
+    """Sums over what is known, capacity as learned, fill of the needed rate."""
+    made = frame(seen())
+    a, b = made.rows[0], made.rows[1]
+    assert (a.load.partitions, a.load.unknown, a.load.written, a.load.backlog) == (2, 1, 10, 100)
+    assert (a.capacity, a.fill) == (50.0, pytest.approx(0.6))
+    assert (b.capacity, b.fill, b.state) == (100.0, pytest.approx(0.2), State.DRAINING)
+
+
+def test_the_group_in_a_line() -> None:
+    """Counts of the plan and the verdict, and what nobody reads."""
+    made = frame(seen())
+    assert (made.running, made.planned, made.wanted, made.unread) == (1, 2, 2, 1)
+    assert (made.load.partitions, made.load.unknown, made.load.needed) == (4, 1, 55.0)
+    assert made.steering == "verdict 0 s ago: hold: 2 is right"
+
+
+def test_who_left_without_being_asked_is_dead() -> None:
+    """Known to the last verdict or to a look before; not who was drained or stopped."""
+    assert states(frame(seen()))["c"] is State.DEAD
+    assert states(frame(seen(records=(), known=frozenset({"d"}))))["d"] is State.DEAD
+    stopped = record(action=Action.STOP, stop=("c",))
+    assert "c" not in states(frame(seen(records=(stopped, record()))))
+    gone = replace(PLAN, draining=("b", "c"))
+    assert "c" not in states(frame(seen(plan=gone)))
+
+
+def test_nobody_is_dead_where_nobody_tells() -> None:
+    """A coordinator that does not answer says nothing about the consumers."""
+    assert frame(seen(group=GroupView(), known=frozenset({"d"}))).rows == ()
+
+
+def test_an_old_verdict_does_not_steer() -> None:
+    """After three intervals and a grace the plan stands alone, and its dead are not known."""
+    made = frame(seen(records=(record(NOW - 30.0 - GRACE - 1),)))
+    assert not made.steered
+    assert made.wanted is None
+    assert "silent for 46 s; the plan of epoch 3 stays in force" in made.steering
+    assert State.DEAD not in states(made).values()
+    assert frame(seen(records=(record(NOW - 30.0 - GRACE),))).steered
+
+
+def test_without_a_sidecar_it_says_so() -> None:
+    """No plan, no verdict: the table stands, with the capacity that was given, if any."""
+    made = frame(seen(plan=None, records=(), capacity=40.0))
+    assert made.steering.startswith("nothing steers this group: no plan and no verdict")
+    assert made.rows[0].fill == pytest.approx(0.75)
+    assert set(states(made).values()) == {State.RUNNING}
+    assert frame(seen(plan=None, records=())).rows[0].fill is None
+
+
+def test_the_unknown_is_a_question_mark() -> None:
+    """What is not known is shown as such, never as 0; who is dead has no figures."""
+    made = frame(seen(plan=None, speeds={}))
+    assert top.cells(made.rows[0]) == ("2 (2 ?)", "?", "?", "?", "?", "?")
+    dead = next(row for row in frame(seen()).rows if row.state is State.DEAD)
+    assert set(top.cells(dead)) == {"-"}
+
+
+def test_the_heading_has_the_figures() -> None:
+    """Counts, partitions and rates, and where they come from."""
+    said = top.heading(frame(seen()), "g")
+    assert "group g (stable): 1 running, 2 planned, 2 wanted; 4 partitions, 1 of them" in said
+    assert "writing 35 B/s, needed 55 B/s, backlog 100 B (given)" in said
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [(-3, "0 s"), (25, "25 s"), (180, "3 min"), (9000, "2.5 h"), (400_000, "5 days")],
+)
+def test_times_as_people_say_them(seconds: float, said: str) -> None:
+    """Seconds, minutes, hours or days."""
+    assert ago(seconds) == said
+
+
+@pytest.fixture
+def shown(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
+    """Run `trimtab top` on what is seen; a signal ends it after the first look."""
+
+    def call(what: Seen, *words: str) -> tuple[int, str, str]:
+        class Given:
+            def __init__(self, *_: Any, **__: Any) -> None: ...
+
+            def look(self) -> Seen:
+                return what
+
+            def close(self) -> None: ...
+
+        monkeypatch.setattr("trimtab.sidecar.look.Looker", Given)
+        monkeypatch.setattr("trimtab.cli.signals.waiter", lambda: lambda _: True)
+        monkeypatch.setenv("COLUMNS", "160")
+        code = main(["top", "--bootstrap", "nowhere:1", "--group", "g", *words])
+        said = capsys.readouterr()
+        return code, said.out, said.err
+
+    return call
+
+
+def test_one_table(shown: Any) -> None:
+    """--once prints who steers and a row for each consumer."""
+    code, out, _ = shown(seen(), "--once")
+    assert code == 0
+    assert "verdict 0 s ago: hold: 2 is right" in out
+    assert [word for word in ("draining", "running", "dead") if word not in out] == []
+
+
+def test_one_json(shown: Any) -> None:
+    """--json has the same, numbers as they are."""
+    code, out, _ = shown(seen(), "--once", "--json")
+    body = json.loads(out)
+    assert code == 0
+    assert (body["group"], body["planned"], body["steered"]) == ("g", 2, True)
+    assert body["rows"][0]["fill"] == pytest.approx(0.6)
+
+
+def test_live_until_it_is_ended(shown: Any) -> None:
+    """Without --once it goes on till a signal comes, as a table or as a line of JSON a look."""
+    code, out, _ = shown(seen())
+    assert code == 0
+    assert "draining" in out
+    code, out, _ = shown(seen(), "--json")
+    assert code == 0
+    assert json.loads(out)["running"] == 1
+
+
+def test_a_broker_that_goes_away_does_not_end_it(shown: Any) -> None:
+    """While the table is live, what is wrong stands below it."""
+    code, out, _ = shown(seen(group=GroupView(), trouble=("no Kafka broker answers at x",)))
+    assert code == 0
+    assert "no Kafka broker answers" in out
+
+
+def test_no_broker_is_one_line(shown: Any) -> None:
+    """Where nobody answers there is no table, but what to check."""
+    code, out, err = shown(
+        seen(group=GroupView(), trouble=("no Kafka broker answers at x",)), "--once"
+    )
+    assert (code, out) == (1, "")
+    assert "no Kafka broker answers" in err
+
+
+@pytest.mark.parametrize("words", [("--interval", "0"), ("--window", "0 s")])
+def test_times_that_cannot_be_are_refused(shown: Any, words: tuple[str, ...]) -> None:
+    """Intervals must be above 0."""
+    code, _, err = shown(seen(), *words)
+    assert code == 2
+    assert "above 0" in err
