@@ -9,6 +9,7 @@ from typing import Final
 
 from trimtab.assignor.errors import SettingError
 
+UNKNOWN: Final = "?"
 _NUMBER: Final = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)\s*([A-Za-z/]*)\s*")
 _BYTES: Final = {
     "": 1.0,
@@ -39,17 +40,24 @@ def parse_seconds(text: str | float, name: str = "duration") -> float:
     return _parse(str(text), _SECONDS, name, '"10 s"')
 
 
-def format_bytes(size: float) -> str:
-    """Return "64.0 MB" of bytes."""
+def format_bytes(size: float | None) -> str:
+    """Return "64.0 MB" of bytes; "?" of what is not known."""
+    if size is None:
+        return UNKNOWN
     for unit, factor in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if abs(size) >= factor:
             return f"{size / factor:.1f} {unit}"
     return f"{size:.0f} B"
 
 
-def format_rate(rate: float) -> str:
-    """Return "2.3 MB/s" of bytes/s."""
-    return f"{format_bytes(rate)}/s"
+def format_rate(rate: float | None) -> str:
+    """Return "2.3 MB/s" of bytes/s; "?" of what is not known."""
+    return UNKNOWN if rate is None else f"{format_bytes(rate)}/s"
+
+
+def format_count(count: int | None) -> str:
+    """Return "3"; "?" of what is not known."""
+    return UNKNOWN if count is None else str(count)
 
 
 def _parse(text: str, units: dict[str, float], name: str, example: str) -> float:

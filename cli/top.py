@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from trimtab.assignor.errors import SettingError
+from trimtab.assignor.units import format_bytes, format_count, format_rate, parse_seconds
 from trimtab.cli import plan_options as options
 from trimtab.cli.looking import looking
 
@@ -51,7 +52,6 @@ def top(  # noqa: PLR0913 - typer: one parameter an option
         trimtab top --bootstrap localhost:9092 --group lake --once --json
     """
     from trimtab.assignor.clock import SystemClock  # noqa: PLC0415 - keeps --help fast
-    from trimtab.assignor.units import parse_seconds  # noqa: PLC0415 - as above
     from trimtab.cli.signals import waiter  # noqa: PLC0415 - as above
     from trimtab.sidecar.look import Looker  # noqa: PLC0415 - Kafka's clients load slowly
 
@@ -160,41 +160,24 @@ def cells(row: "Row") -> tuple[str, ...]:
     unknown = f" ({row.load.unknown} ?)" if row.load.unknown else ""
     return (
         f"{row.load.partitions}{unknown}",
-        rate(row.load.written),
-        rate(row.load.needed),
-        rate(row.capacity),
+        format_rate(row.load.written),
+        format_rate(row.load.needed),
+        format_rate(row.capacity),
         "?" if row.fill is None else f"{row.fill:.0%}",
-        size(row.load.backlog),
+        format_bytes(row.load.backlog),
     )
 
 
 def heading(made: "Frame", group: str) -> str:
     """Return the line that sums a group up."""
     at = datetime.fromtimestamp(made.time, UTC).astimezone()
-    counts = f"{made.running} running, {count(made.planned)} planned, {count(made.wanted)} wanted"
+    planned, wanted = format_count(made.planned), format_count(made.wanted)
+    counts = f"{made.running} running, {planned} planned, {wanted} wanted"
     unread = f", {made.unread} of them unread" if made.unread else ""
     unknown = f", {made.load.unknown} unknown" if made.load.unknown else ""
     return (
         f"{at:%H:%M:%S} group {group} ({made.state}): {counts}; {made.load.partitions} partitions"
-        f"{unread}{unknown}; writing {rate(made.load.written)}, needed {rate(made.load.needed)}, "
-        f"backlog {size(made.load.backlog)} ({made.source})"
+        f"{unread}{unknown}; writing {format_rate(made.load.written)}, "
+        f"needed {format_rate(made.load.needed)}, backlog {format_bytes(made.load.backlog)} "
+        f"({made.source})"
     )
-
-
-def count(value: int | None) -> str:
-    """Return a count, "?" if it is not known."""
-    return "?" if value is None else str(value)
-
-
-def rate(value: float | None) -> str:
-    """Return bytes/s as people write them, "?" if they are not known."""
-    from trimtab.assignor.units import format_rate  # noqa: PLC0415 - keeps --help fast
-
-    return "?" if value is None else format_rate(value)
-
-
-def size(value: float | None) -> str:
-    """Return bytes as people write them, "?" if they are not known."""
-    from trimtab.assignor.units import format_bytes  # noqa: PLC0415 - keeps --help fast
-
-    return "?" if value is None else format_bytes(value)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from trimtab.assignor.units import format_bytes, format_rate
+from trimtab.assignor.units import format_bytes, format_count, format_rate
 from trimtab.sidecar.frame import ago, fresh
 from trimtab.sidecar.verdict import Action
 from trimtab.sidecar.verdict_record import Moved, VerdictRecord
@@ -142,17 +142,16 @@ def line(record: VerdictRecord) -> str:
     turns = f", {record.turns} turns" if record.turns > 1 else ""
     moves = f", {_partitions(record.seen_count)} moved" if record.seen_count else ""
     return (
-        f"{record.action}: {'; '.join(record.reasons)} ({_count(n.running)} running, "
-        f"{_count(n.planned)} planned, {_count(n.wanted)} wanted; needed {_rate(n.needed)}"
-        f"{moves}{turns})"
+        f"{record.action}: {'; '.join(record.reasons)} ({n.counts}; "
+        f"needed {format_rate(n.needed)}{moves}{turns})"
     )
 
 
 def _standing(last: VerdictRecord, now: float) -> str:
     n, epoch = last.numbers, last.epoch
     return (
-        f"{_count(n.running)} replicas run, {_count(n.planned)} are planned (epoch {epoch}), "
-        f"{_count(n.wanted)} are wanted, as of {ago(now - last.until)} ago."
+        f"{format_count(n.running)} replicas run, {format_count(n.planned)} are planned "
+        f"(epoch {epoch}), {format_count(n.wanted)} are wanted, as of {ago(now - last.until)} ago."
     )
 
 
@@ -163,8 +162,9 @@ def _load(last: VerdictRecord) -> Iterable[str]:
         return
     least = math.ceil(n.needed / last.room - ENOUGH) if last.room else 0
     yield (
-        f"{_rate(n.written)} are written and {_size(n.backlog)} wait, for which the consumers must "
-        f"sustain {_rate(n.needed)} together; at {format_rate(last.room)} a consumer "
+        f"{format_rate(n.written)} are written and {format_bytes(n.backlog)} wait, for which the "
+        f"consumers must sustain {format_rate(n.needed)} together; "
+        f"at {format_rate(last.room)} a consumer "
         f"({last.headroom:.0%} of {format_rate(last.capacity)}) the sum alone needs {least}."
     )
     if n.fill is not None:
@@ -190,7 +190,7 @@ def _listed(moves: Sequence[Moved], count: int) -> Iterable[str]:
         why = f": {move.reason}" if move.reason else ""
         yield (
             f"  {move.topic}-{move.partition} {move.source or 'nobody'} -> {move.target} "
-            f"({_rate(move.speed)}){why}"
+            f"({format_rate(move.speed)}){why}"
         )
     if count > SHOWN:
         yield f"  and {count - min(SHOWN, len(moves))} more"
@@ -198,15 +198,3 @@ def _listed(moves: Sequence[Moved], count: int) -> Iterable[str]:
 
 def _partitions(number: int) -> str:
     return f"{number} partition{'' if number == 1 else 's'}"
-
-
-def _count(value: int | None) -> str:
-    return "?" if value is None else str(value)
-
-
-def _rate(value: float | None) -> str:
-    return "?" if value is None else format_rate(value)
-
-
-def _size(value: float | None) -> str:
-    return "?" if value is None else format_bytes(value)

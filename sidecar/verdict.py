@@ -6,7 +6,7 @@ from typing import Final
 
 from trimtab.assignor.control import GroupPlan
 from trimtab.assignor.model import Move, Plan
-from trimtab.assignor.units import format_bytes, format_rate
+from trimtab.assignor.units import format_bytes, format_count, format_rate
 from trimtab.sidecar.observation import Observation
 
 LISTED: Final = 20
@@ -60,6 +60,12 @@ class Numbers:
     r_score: float = 0.0
     moves: int = 0
 
+    @property
+    def counts(self) -> str:
+        """Return "2 running, 2 planned, 3 wanted"."""
+        running, planned = format_count(self.running), format_count(self.planned)
+        return f"{running} running, {planned} planned, {format_count(self.wanted)} wanted"
+
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
@@ -83,18 +89,16 @@ class Verdict:
     def line(self) -> str:
         """Return one readable line."""
         n = self.numbers
-        count = (
-            f"{_count(n.running)} running, {_count(n.planned)} planned, {_count(n.wanted)} wanted"
-        )
         load = (
-            f"writing {_rate(n.written)}, needed {_rate(n.needed)}, backlog {_size(n.backlog)}, "
+            f"writing {format_rate(n.written)}, needed {format_rate(n.needed)}, "
+            f"backlog {format_bytes(n.backlog)}, "
             f"fullest {'?' if n.fill is None else f'{n.fill:.0%}'}"
         )
-        reading = "" if n.consumed is None else f", consuming {_rate(n.consumed)}"
+        reading = "" if n.consumed is None else f", consuming {format_rate(n.consumed)}"
         unknown = f", {n.unknown} of {n.partitions} partitions unknown" if n.unknown else ""
         cost = f", R {n.r_score:.2f}, {n.moves} moves" if n.moves else ""
         epoch = f", epoch {self.plan.epoch}" if self.plan else ""
-        figures = f"{count}; {load}{reading}{unknown}{cost}{epoch}"
+        figures = f"{n.counts}; {load}{reading}{unknown}{cost}{epoch}"
         return f"{self.action}: {'; '.join(self.reasons)} ({figures})"
 
 
@@ -123,15 +127,3 @@ def _substance(verdict: Verdict) -> tuple[object, ...]:
     plan = verdict.plan
     asked = None if plan is None else (plan.epoch, plan.replicas, plan.draining)
     return verdict.action, asked, verdict.add, verdict.stop
-
-
-def _count(value: int | None) -> str:
-    return "?" if value is None else str(value)
-
-
-def _rate(value: float | None) -> str:
-    return "?" if value is None else format_rate(value)
-
-
-def _size(value: float | None) -> str:
-    return "?" if value is None else format_bytes(value)

@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from trimtab.assignor.model import TopicPartition
-from trimtab.assignor.units import format_bytes, format_rate
+from trimtab.assignor.units import format_bytes, format_count, format_rate
 from trimtab.cli.demo.script import CAPACITY, SHARES, Script
 from trimtab.cli.demo.watch import Moment
 
@@ -64,9 +64,10 @@ def line(story: Story) -> str:
     moment = story.moments[-1]
     numbers = moment.numbers
     return (
-        f"[{moment.at:4.0f} s] {moment.readers} consumers read, {_count(numbers.running)} run, "
-        f"{_count(numbers.wanted)} wanted; writing {_rate(numbers.written)}, "
-        f"backlog {_size(numbers.backlog)}, {moment.handovers} handovers"
+        f"[{moment.at:4.0f} s] {moment.readers} consumers read, "
+        f"{format_count(numbers.running)} run, {format_count(numbers.wanted)} wanted; "
+        f"writing {format_rate(numbers.written)}, backlog {format_bytes(numbers.backlog)}, "
+        f"{moment.handovers} handovers"
     )
 
 
@@ -130,9 +131,9 @@ def _state(name: str, moment: Moment) -> Text:
 def _load(story: Story, moment: Moment) -> RenderableType:
     numbers = moment.numbers
     table = Table.grid(padding=(0, 1))
-    table.add_row("writing", _rate(numbers.written), _history(story, "written"))
-    table.add_row("backlog", _size(numbers.backlog), _history(story, "backlog"))
-    replicas = f"{_count(numbers.running)} run, {_count(numbers.wanted)} wanted"
+    table.add_row("writing", format_rate(numbers.written), _history(story, "written"))
+    table.add_row("backlog", format_bytes(numbers.backlog), _history(story, "backlog"))
+    replicas = f"{format_count(numbers.running)} run, {format_count(numbers.wanted)} wanted"
     table.add_row("replicas", replicas, _history(story, "running"))
     mean = moment.handover_seconds / moment.handovers if moment.handovers else 0.0
     words = f"{moment.handovers}, {1000 * mean:.0f} ms in the mean" if moment.handovers else "none"
@@ -152,15 +153,3 @@ def _news(story: Story) -> RenderableType:
         style = "bold red" if what == "killed" else "bold"
         table.add_row(Text(f"{at:4.0f} s", style="dim"), Text(what, style=style), Text(words))
     return table
-
-
-def _count(value: int | None) -> str:
-    return "?" if value is None else str(value)
-
-
-def _rate(value: float | None) -> str:
-    return "?" if value is None else format_rate(value)
-
-
-def _size(value: float | None) -> str:
-    return "?" if value is None else format_bytes(value)

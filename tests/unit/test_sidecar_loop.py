@@ -11,6 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import settings as effort
 from hypothesis import strategies as st
+from ticking import Ticking
 
 from trimtab.assignor.control import GroupPlan, PartitionSpeed, WriteSpeeds
 from trimtab.assignor.decide import place
@@ -28,27 +29,11 @@ from trimtab.sidecar.verdict import Action
 PARTITIONS = tuple(TopicPartition("t", n) for n in range(6))
 
 
-class Clock:
-    """Time that only moves when it is told to."""
-
-    def __init__(self) -> None:
-        self.now = 1_000.0
-
-    def monotonic(self) -> float:
-        return self.now
-
-    def wall(self) -> float:
-        return 1.7e9 + self.now
-
-    def sleep(self, seconds: float) -> None:
-        self.now += seconds
-
-
 @dataclass
 class Simulated:
     """A group, its brokers and its workers; a rebalance takes two turns, as cooperative ones do."""
 
-    clock: Clock
+    clock: Ticking
     target: Memory = field(init=False)
     speeds: dict[TopicPartition, float | None] = field(default_factory=dict)
     owners: dict[TopicPartition, str] = field(default_factory=dict)
@@ -171,7 +156,7 @@ def turns(world: Simulated, loop: Loop, count: int) -> list[Action]:
 
 @pytest.fixture
 def world() -> Simulated:
-    return Simulated(Clock())
+    return Simulated(Ticking())
 
 
 def test_from_nothing_to_what_the_load_needs(world: Simulated) -> None:
@@ -502,7 +487,7 @@ def test_whatever_happens_where_none_need_run(events: list[tuple[str, int, int]]
 
 
 def go_through(events: list[tuple[str, int, int]], **more: Any) -> None:
-    world = Simulated(Clock())
+    world = Simulated(Ticking())
     loop = start(world, **more)
     for event in events:
         loop = happens(world, loop, event, more)

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import pytest
+from ticking import Ticking
 
 from trimtab.assignor.control import GroupPlan, PartitionSpeed, WriteSpeeds
 from trimtab.assignor.model import TopicPartition
@@ -17,21 +18,6 @@ from trimtab.sidecar.targets.memory import Memory
 from trimtab.sidecar.verdict import Action
 
 PARTITION = TopicPartition("t", 0)
-
-
-class Clock:
-    """Time that only moves when it is told to."""
-
-    now = 1_000.0
-
-    def monotonic(self) -> float:
-        return self.now
-
-    def wall(self) -> float:
-        return 1.7e9 + self.now
-
-    def sleep(self, seconds: float) -> None:
-        self.now += seconds
 
 
 @dataclass
@@ -84,7 +70,7 @@ def loop(world: World, elected: Elected, target: Memory, outside: Outside | None
         outside=lambda: outside or Outside(),
         leadership=elected,
     )
-    return Loop(settings(), parts, Clock())
+    return Loop(settings(), parts, Ticking())
 
 
 def test_who_does_not_lead_changes_nothing() -> None:

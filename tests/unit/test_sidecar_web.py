@@ -6,6 +6,7 @@ from http.client import HTTPConnection
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from ticking import Ticking
 
 from trimtab.assignor.control import PartitionSpeed
 from trimtab.assignor.model import TopicPartition
@@ -16,22 +17,9 @@ from trimtab.sidecar.verdict import Action, Numbers, Verdict
 from trimtab.sidecar.web import Page
 
 
-class Clock:
-    now = 100.0
-
-    def monotonic(self) -> float:
-        return self.now
-
-    def wall(self) -> float:
-        return self.now
-
-    def sleep(self, seconds: float) -> None:
-        self.now += seconds
-
-
 class Served:
     def __init__(self) -> None:
-        self.clock = Clock()
+        self.clock = Ticking(100.0, epoch=0.0)
         self.page = Page("lake", self.clock, patience=30.0)
         self.port = self.page.start("127.0.0.1", 0)
 
