@@ -79,7 +79,7 @@ def _print(findings: "Sequence[Finding]") -> None:
 def _kubernetes(settings: "Settings") -> "Iterable[Finding]":
     from trimtab.sidecar.checkup import Finding, Level  # noqa: PLC0415 - numpy is slow to load
 
-    if settings.target != "kubernetes":
+    if settings.target not in ("kubernetes", "keda"):
         return ()
     if find_spec("kubernetes") is None:
         return (

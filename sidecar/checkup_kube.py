@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from contextlib import closing
-from typing import Final
+from typing import Final, TypeAlias
 
 from trimtab.assignor.errors import PeerError
 from trimtab.sidecar.checkup import Finding, Level, of_access
@@ -10,31 +10,50 @@ from trimtab.sidecar.settings import Settings
 from trimtab.sidecar.targets.kube_api import KubeApi, Place, namespace
 from trimtab.sidecar.targets.kube_values import Kind
 
-EVERYBODY: Final = (("", "pods", "list"), ("", "events", "create"))
-DEPLOYMENT: Final = (("apps", "replicasets", "list"), ("", "pods", "patch"))
-LEADER: Final = tuple(("coordination.k8s.io", "leases", v) for v in ("get", "create", "update"))
+Right: TypeAlias = tuple[str, str, str, str]
+"""API group, resource, verb, and the name of the object that it is about; "" for any."""
+
+EVERYBODY: Final[tuple[Right, ...]] = (("", "pods", "list", ""), ("", "events", "create", ""))
+DEPLOYMENT: Final[tuple[Right, ...]] = (
+    ("apps", "replicasets", "list", ""),
+    ("", "pods", "patch", ""),
+)
 
 
-def needed(kind: Kind, *, elect: bool) -> tuple[tuple[str, str, str], ...]:
-    """Return API group, resource and verb of each right that the sidecar needs."""
-    own = (("apps", f"{kind}s", "get"), ("apps", f"{kind}s/scale", "update"))
-    more = DEPLOYMENT if kind is Kind.DEPLOYMENT else ()
-    return (*own, *EVERYBODY, *more, *(LEADER if elect else ()))
+def needed(place: Place, *, elect: bool, scale: bool = True) -> tuple[Right, ...]:
+    """Return each right that the sidecar needs; who does not `scale` itself has KEDA do it."""
+    whole = f"{place.kind}s"
+    own: tuple[Right, ...] = (("apps", whole, "get", place.name),)
+    if scale:
+        own = (*own, ("apps", f"{whole}/scale", "update", place.name))
+    more = DEPLOYMENT if place.kind is Kind.DEPLOYMENT else ()
+    return (*own, *EVERYBODY, *more, *(_leading(place.lease) if elect else ()))
 
 
 def examined(settings: Settings) -> Iterable[Finding]:
     """Return what is found of the workload and of our rights. Raises BadSetting."""
-    assert settings.workload is not None, "settings check that target=kubernetes has a workload"
+    assert settings.workload is not None, "settings check that these targets have a workload"
     kind, _, name = settings.workload.partition("/")
     where = settings.namespace or namespace(settings.kubeconfig)
     place = Place(Kind(kind), name, where, settings.kubeconfig)
+    scale = settings.target == "kubernetes"
     with closing(KubeApi(place, settings.timeout)) as api:
         try:
-            for group, resource, verb in needed(place.kind, elect=settings.elect):
-                yield of_access(verb, resource, allowed=api.may(verb, group, resource))
+            for group, resource, verb, of in needed(place, elect=settings.elect, scale=scale):
+                allowed = api.may(verb, group, resource, of)
+                yield of_access(verb, resource, allowed=allowed)
             pods = len(api.look().pods)
             yield Finding("workload", Level.OK, f"{place} in {where}: {pods} pods")
         except PeerError as error:
             yield Finding(
                 "workload", Level.WRONG, str(error), "see docs/operate.md for what it needs"
             )
+
+
+def _leading(lease: str) -> tuple[Right, ...]:
+    group, resource = "coordination.k8s.io", "leases"
+    return (
+        (group, resource, "create", ""),  # nothing that is made has a name yet
+        (group, resource, "get", lease),
+        (group, resource, "update", lease),
+    )

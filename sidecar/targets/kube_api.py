@@ -47,6 +47,11 @@ class Place:
         """Return how operators call it."""
         return f"{self.kind} {self.name}"
 
+    @property
+    def lease(self) -> str:
+        """Return the name of the lease by which sidecars elect who leads."""
+        return f"{US}-{self.kind}-{self.name}"
+
 
 class KubeApi:
     """A connection; `timeout` is seconds of one call. Raises BadSetting where it has no address."""
@@ -148,14 +153,14 @@ class KubeApi:
         method = self._leases.replace_namespaced_lease
         return self._ask("update", "leases", method, name=name, body=body)
 
-    def may(self, verb: str, group: str, resource: str) -> bool:
+    def may(self, verb: str, group: str, resource: str, name: str = "") -> bool:
         """Tell whether we have a right in the namespace, on "pods" or "deployments/scale".
 
-        Asked by a SelfSubjectAccessReview, which everybody may. Raises KubernetesAway,
-        KubernetesRefuses.
+        With a `name` on that object, else on all: a role may name what it is about. Asked by a
+        SelfSubjectAccessReview, which everybody may. Raises KubernetesAway, KubernetesRefuses.
         """
         whole, _, part = resource.partition("/")
-        asked = {"verb": verb, "group": group, "resource": whole, "subresource": part}
+        asked = {"verb": verb, "group": group, "resource": whole, "subresource": part, "name": name}
         body = {
             "apiVersion": "authorization.k8s.io/v1",
             "kind": "SelfSubjectAccessReview",

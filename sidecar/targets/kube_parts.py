@@ -14,7 +14,7 @@ from trimtab.sidecar.settings import Settings
 from trimtab.sidecar.targets.kube_api import KubeApi, Place, namespace
 from trimtab.sidecar.targets.kube_events import Events
 from trimtab.sidecar.targets.kube_lease import Election
-from trimtab.sidecar.targets.kube_values import US, Kind
+from trimtab.sidecar.targets.kube_values import Kind
 from trimtab.sidecar.targets.kubernetes import Kubernetes
 from trimtab.sidecar.targets.port import Steering
 
@@ -55,7 +55,7 @@ def _elected(settings: Settings, api: KubeApi, clock: Clock, stack: ExitStack) -
     if not settings.elect:
         return Alone()
     me = f"{socket.gethostname()}_{os.getpid()}"
-    election = Election(api, f"{US}-{api.place.kind}-{api.place.name}", me, clock)
+    election = Election(api, api.place.lease, me, clock)
     election.start()
     stack.callback(election.close)
     return election

@@ -33,6 +33,7 @@ from trimtab.sidecar.checkup import (
     of_verdict,
 )
 from trimtab.sidecar.checkup_kube import needed
+from trimtab.sidecar.targets.kube_api import Place
 from trimtab.sidecar.targets.kube_values import Kind
 from trimtab.sidecar.verdict import Action, Numbers
 from trimtab.sidecar.verdict_record import VerdictRecord
@@ -162,8 +163,12 @@ def test_kubernetes_rights_are_those_of_the_documented_role() -> None:
         for resource in r["resources"]
         for verb in r["verbs"]
     }
-    assert set(needed(Kind.DEPLOYMENT, elect=True)) == role
-    assert len(needed(Kind.STATEFULSET, elect=False)) == 4
+    place = Place(Kind.DEPLOYMENT, "lake", "default")
+    assert {right[:3] for right in needed(place, elect=True)} == role
+    assert {of for _, _, _, of in needed(place, elect=True)} == {"", "lake", place.lease}
+    with_keda = needed(place, elect=True, scale=False)
+    assert role - {right[:3] for right in with_keda} == {("apps", "deployments/scale", "update")}
+    assert len(needed(Place(Kind.STATEFULSET, "lake", "default"), elect=False)) == 4
     assert of_access("list", "pods", allowed=True).level is Level.OK
     assert "role" in of_access("list", "pods", allowed=False).do
 
