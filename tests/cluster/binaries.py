@@ -4,9 +4,10 @@
 2. Our cache, a folder of the user's outside the repository.
 3. `../shared/kubernetes/NAME-VERSION.xz`, unpacked into the cache.
 4. etcd: the PATH; Debian's package, unpacked into the cache (nothing is installed).
-5. Built from Go modules into the cache: some 15 minutes of CPU, once; KEDA, ten more.
+5. Built from Go modules into the cache: some 15 minutes of CPU, once; KEDA, ten more; helm and
+   kustomize, three.
 
-Of KEDA there is also the source of its module, for the definitions of its resources.
+Of KEDA and the Prometheus Operator there is also the source, for the definitions of resources.
 """
 
 import lzma
@@ -26,6 +27,7 @@ KUBERNETES: Final = build.KUBERNETES.removeprefix("v")
 KEDA: Final = build.KEDA.removeprefix("v")
 NAMES: Final = ("etcd", "kube-apiserver", "kube-controller-manager")
 KEDAS: Final = ("keda-operator", "keda-metrics-adapter")
+RENDERERS: Final = ("helm", "kustomize")
 
 
 def cache() -> Path:
@@ -36,13 +38,13 @@ def cache() -> Path:
 
 
 def find(name: str) -> Path:
-    """Return one of NAMES or KEDAS. Raises OSError, RuntimeError where it cannot be made."""
+    """Return one of NAMES, KEDAS, RENDERERS. Raises OSError, RuntimeError if it cannot be made."""
     assets = os.environ.get("KUBEBUILDER_ASSETS")
     given = None if assets is None else Path(assets) / name
     if given is not None and given.is_file():
         return given
-    version = KEDA if name in KEDAS else KUBERNETES
-    kept = cache() / (f"{name}-{version}" if name in KEDAS else name)
+    version = _version(name)
+    kept = cache() / (name if name in NAMES else f"{name}-{version}")
     if kept.is_file():
         return kept
     packed = SHARED / f"{name}-{version}.xz"
@@ -52,7 +54,15 @@ def find(name: str) -> Path:
         return _etcd(kept)
     print(f"building {name} {version} into {kept.parent}, once", flush=True)  # noqa: T201
     made = build.keda if name in KEDAS else build.kubernetes
+    if name in RENDERERS:
+        made = build.plain
     return _kept(kept, lambda draft: made(name, draft))
+
+
+def _version(name: str) -> str:
+    if name in RENDERERS:
+        return build.PLAIN[name][1].removeprefix("v")
+    return KEDA if name in KEDAS else KUBERNETES
 
 
 def _etcd(kept: Path) -> Path:
@@ -64,12 +74,12 @@ def _etcd(kept: Path) -> Path:
             return _kept(kept, _debian)
         except (OSError, subprocess.CalledProcessError) as error:
             print(f"no Debian package of etcd ({error})", flush=True)  # noqa: T201
-    return _kept(kept, build.etcd)
+    return _kept(kept, lambda draft: build.plain("etcd", draft))
 
 
 def prepare() -> None:
     """Have all; what takes long is said. Without KEDA its own test is skipped."""
-    for name in NAMES:
+    for name in (*NAMES, *RENDERERS):
         print(f"{name}: {find(name)}", flush=True)  # noqa: T201
     for name in KEDAS:
         try:

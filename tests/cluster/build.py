@@ -1,4 +1,4 @@
-"""Builds the control plane's programs from their Go modules.
+"""Builds the control plane's programs, and those that render manifests, from their Go modules.
 
 `go install` refuses modules that replace others, as k8s.io/kubernetes does, so a module of our own
 requires it and replaces each of its staging modules by the published one.
@@ -14,9 +14,16 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 KUBERNETES: Final = "v1.36.3"
-ETCD: Final = "v3.6.5"
 KEDA: Final = "v2.21.0"
 KEDA_MODULE: Final = "github.com/kedacore/keda/v2"
+OPERATOR: Final = "github.com/prometheus-operator/prometheus-operator@v0.85.0"
+PLAIN: Final = {
+    "etcd": ("go.etcd.io/etcd/server/v3", "v3.6.5"),
+    "helm": ("helm.sh/helm/v3/cmd/helm", "v3.22.0"),
+    "kustomize": ("sigs.k8s.io/kustomize/kustomize/v5", "v5.7.1"),
+}
+"""Program, package and version of what builds without further ado."""
+
 Make: TypeAlias = Callable[[Path], None]
 """Makes a program at a path."""
 
@@ -61,13 +68,14 @@ def kubernetes(name: str, draft: Path) -> None:
         _go(folder, "build", "-trimpath", "-ldflags", flags, "-o", str(draft), ".")
 
 
-def etcd(draft: Path) -> None:
-    """Build etcd."""
+def plain(name: str, draft: Path) -> None:
+    """Build one of PLAIN."""
+    package, version = PLAIN[name]
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
-        _go(folder, "mod", "init", "trimtab.test/etcd")
-        _go(folder, "get", "-tool", f"go.etcd.io/etcd/server/v3@{ETCD}")
-        _go(folder, "build", "-trimpath", "-o", str(draft), "go.etcd.io/etcd/server/v3")
+        _go(folder, "mod", "init", f"trimtab.test/{name}")
+        _go(folder, "get", "-tool", f"{package}@{version}")
+        _go(folder, "build", "-trimpath", "-ldflags", "-s -w", "-o", str(draft), package)
 
 
 def keda(name: str, draft: Path) -> None:
@@ -85,8 +93,17 @@ def keda(name: str, draft: Path) -> None:
 
 def keda_source() -> Path:
     """Return the folder of KEDA's module. Raises OSError, RuntimeError where it cannot be had."""
+    return _source(f"{KEDA_MODULE}@{KEDA}")
+
+
+def operator_source() -> Path:
+    """Return the folder of the Prometheus Operator's module. Raises OSError, RuntimeError."""
+    return _source(OPERATOR)
+
+
+def _source(module: str) -> Path:
     with tempfile.TemporaryDirectory() as made:
-        said = _go(Path(made), "mod", "download", "-json", f"{KEDA_MODULE}@{KEDA}")
+        said = _go(Path(made), "mod", "download", "-json", module)
     return Path(json.loads(said)["Dir"])
 
 

@@ -14,13 +14,12 @@ from typing import Any, Final
 from urllib.error import URLError
 from urllib.request import urlopen
 
-import yaml
 from kubernetes import client
-from kubernetes.client.rest import ApiException
 
 from cluster.binaries import find
 from cluster.build import keda_source
 from cluster.control_plane import HOST, ControlPlane, free_ports
+from cluster.definitions import define
 from cluster.keys import signed
 from cluster.workloads import NAMESPACE, Cluster
 
@@ -30,7 +29,6 @@ PLURAL: Final = "scaledobjects"
 ITS_NAMESPACE: Final = "keda"
 METRICS_API: Final = "v1beta1.external.metrics.k8s.io"
 SERVICE: Final = "keda-metrics-apiserver"
-CONFLICT: Final = 409
 
 
 class Keda:
@@ -49,7 +47,8 @@ class Keda:
         operator, adapter = find("keda-operator"), find("keda-metrics-adapter")
         self._certificates.mkdir(parents=True)
         signed(self._certificates, "tls", "ca", "keda-operator", ("localhost", HOST))
-        self._define(keda_source() / "config" / "crd" / "bases")
+        define(self._cluster, (keda_source() / "config" / "crd" / "bases").glob("*.yaml"))
+        self._cluster.core.create_namespace({"metadata": {"name": ITS_NAMESPACE}})
         metrics, probe, service, secure = free_ports(4)
         self._run(operator, self._operator_flags(metrics, probe, service))
         self._wait("the operator", lambda: _answers(f"http://{HOST}:{probe}/readyz"))
@@ -75,25 +74,6 @@ class Keda:
     def forget(self, name: str) -> None:
         """Delete a ScaledObject, so that its HPA goes too."""
         self._objects.delete_namespaced_custom_object(GROUP, VERSION, NAMESPACE, PLURAL, name)
-
-    def _define(self, folder: Path) -> None:
-        """Define KEDA's resources; returns when they are served."""
-        api = client.ApiextensionsV1Api(self._cluster.client)
-        bodies = [yaml.safe_load(file.read_text()) for file in sorted(folder.glob("*.yaml"))]
-        for body in bodies:
-            api.create_custom_resource_definition(body, _preload_content=False)
-        for body in bodies:
-            spec = body["spec"]
-            place = (spec["group"], spec["versions"][0]["name"], spec["names"]["plural"])
-            self._wait(spec["names"]["plural"], lambda place=place: self._served(*place))
-        self._cluster.core.create_namespace({"metadata": {"name": ITS_NAMESPACE}})
-
-    def _served(self, group: str, version: str, plural: str) -> bool:
-        try:
-            self._objects.list_cluster_custom_object(group, version, plural)
-        except ApiException:
-            return False
-        return True
 
     def _operator_flags(self, metrics: int, probe: int, service: int) -> list[str]:
         return [

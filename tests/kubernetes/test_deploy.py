@@ -1,0 +1,369 @@
+"""What `deploy/` renders, on a real API server: it is taken, pods come, its role is the least."""
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from copy import deepcopy
+from itertools import count
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import pytest
+import yaml
+from confluent_kafka import Producer
+from kubernetes import client
+from kubernetes.client.rest import ApiException
+from kubernetes.dynamic import DynamicClient
+
+from cluster.build import keda_source, operator_source
+from cluster.control_plane import ControlPlane
+from cluster.definitions import define
+from cluster.manifests import DEPLOY, NAMESPACE, OVERLAYS, VALUES, Object, chart, named, overlay
+from cluster.manifests import settings as settings_of
+from cluster.workloads import Cluster
+from trimtab.assignor.clock import SystemClock
+from trimtab.sidecar.checkup import Level
+from trimtab.sidecar.checkup_kube import examined
+from trimtab.sidecar.errors import KubernetesRefuses, ScalingWaits
+from trimtab.sidecar.settings import load
+from trimtab.sidecar.targets.kube_api import KubeApi, Place
+from trimtab.sidecar.targets.kube_values import Kind
+from trimtab.sidecar.targets.kubernetes import Kubernetes
+
+pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(600)]
+
+CONSUMER: Final = "trimtab-consumer"
+SIDECAR: Final = "trimtab-sidecar"
+PLACE: Final = Place(Kind.DEPLOYMENT, CONSUMER, NAMESPACE)
+FORBIDDEN: Final = 403
+WORKER: Final = Path(__file__).parents[1] / "kafka" / "sidecar_worker.py"
+ROLE: Final[Object] = next(
+    yaml.safe_load_all((DEPLOY / "kustomize" / "base" / "role.yaml").read_text())
+)
+RIGHTS: Final = [(n, verb) for n, rule in enumerate(ROLE["rules"]) for verb in rule["verbs"]]
+"""Each right of the role: the rule's number, and the verb."""
+
+_NUMBERS = count(1)
+
+
+class Eventually(Protocol):
+    def __call__(self, condition: Callable[[], object], timeout: float = 30.0) -> None: ...
+
+
+class Applier:
+    """Applies rendered objects as `kubectl apply --server-side` does, and takes them back."""
+
+    def __init__(self, cluster: Cluster, cache: Path) -> None:
+        self._dynamic = DynamicClient(cluster.client, cache_file=str(cache))
+        self._made: list[Object] = []
+
+    def apply(self, body: Object, *, dry: bool = False) -> None:
+        """Apply one object, or only have it judged. Raises ApiException."""
+        more = {"dry_run": "All"} if dry else {}
+        self._resource(body).server_side_apply(
+            body=body,
+            namespace=body["metadata"].get("namespace", NAMESPACE),
+            field_manager="test",
+            force_conflicts=True,
+            **more,
+        )
+        if not dry:
+            self._made.append(body)
+
+    def forget(self) -> None:
+        """Delete what was made, the newest first; the namespace stays for the tests to come."""
+        for body in reversed(self._made):
+            if body["kind"] != "Namespace":
+                self._resource(body).delete(name=body["metadata"]["name"], namespace=NAMESPACE)
+
+    def _resource(self, body: Object) -> Any:
+        return self._dynamic.resources.get(api_version=body["apiVersion"], kind=body["kind"])
+
+
+@pytest.fixture(scope="module")
+def applier(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Applier]:
+    """Give a namespace as the overlays make it, in a cluster that knows KEDA and the operator."""
+    define(cluster, (keda_source() / "config" / "crd" / "bases").glob("*.yaml"))
+    folder = operator_source() / "example" / "prometheus-operator-crd"
+    define(cluster, (f for kind in KINDS for f in folder.glob(f"*_{kind}.yaml")))
+    made = Applier(cluster, tmp_path_factory.mktemp("discovery") / "cache")
+    made.apply(named(overlay("local-lake"))["Namespace", NAMESPACE])
+    yield made
+    made.forget()
+
+
+KINDS: Final = ("servicemonitors", "podmonitors", "prometheusrules")
+
+
+@pytest.fixture(scope="module")
+def deployed(applier: Applier) -> list[Object]:
+    """What the overlay with two sidecars makes, made."""
+    objects = overlay("two-sidecars")
+    for body in objects:
+        applier.apply(body)
+    return objects
+
+
+@pytest.fixture
+def account(
+    cluster: Cluster, plane: ControlPlane, deployed: list[Object], tmp_path: Path
+) -> Iterator[Callable[[list[Any]], Path]]:
+    """Make kubeconfigs of service accounts that may do what rules say, in the namespace."""
+    del deployed
+    made: list[str] = []
+
+    def make(rules: list[Any]) -> Path:
+        name = f"account-{next(_NUMBERS)}"
+        meta = {"metadata": {"name": name}}
+        cluster.core.create_namespaced_service_account(NAMESPACE, meta)
+        cluster.rbac.create_namespaced_role(NAMESPACE, {**meta, "rules": rules})
+        bind(cluster, name, name)
+        made.append(name)
+        return token(cluster, plane, name, tmp_path)
+
+    yield make
+    for name in made:
+        cluster.rbac.delete_namespaced_role_binding(name, NAMESPACE)
+        cluster.rbac.delete_namespaced_role(name, NAMESPACE)
+        cluster.core.delete_namespaced_service_account(name, NAMESPACE)
+
+
+@pytest.fixture
+def own(cluster: Cluster, plane: ControlPlane, deployed: list[Object], tmp_path: Path) -> Path:
+    """Kubeconfig of the very account that the overlay makes, with the role that it binds."""
+    del deployed
+    return token(cluster, plane, SIDECAR, tmp_path)
+
+
+def bind(cluster: Cluster, name: str, role: str) -> None:
+    subject = {"kind": "ServiceAccount", "name": name, "namespace": NAMESPACE}
+    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": role}
+    body = {"metadata": {"name": name}, "subjects": [subject], "roleRef": reference}
+    cluster.rbac.create_namespaced_role_binding(NAMESPACE, body)
+
+
+def token(cluster: Cluster, plane: ControlPlane, name: str, folder: Path) -> Path:
+    made = cluster.core.create_namespaced_service_account_token(name, NAMESPACE, {"spec": {}})
+    config = folder / f"{name}.kubeconfig"
+    config.write_text(plane.config_for(str(made.status.token)))
+    return config
+
+
+def ready(cluster: Cluster, part: str) -> list[str]:
+    """Return the names of a part's pods that run."""
+    selector = f"app.kubernetes.io/name=trimtab,app.kubernetes.io/component={part}"
+    found = cluster.core.list_namespaced_pod(NAMESPACE, label_selector=selector).items
+    return sorted(
+        pod.metadata.name
+        for pod in found
+        if pod.metadata.deletion_timestamp is None
+        and any(c.type == "Ready" and c.status == "True" for c in pod.status.conditions or ())
+    )
+
+
+@pytest.mark.parametrize("name", OVERLAYS)
+def test_the_server_takes_it(applier: Applier, deployed: list[Object], name: str) -> None:
+    """Each object of overlay and chart is valid, and so is each pod, where only such may run.
+
+    The namespace enforces Kubernetes' pod security standard "restricted".
+    """
+    del deployed
+    for objects in (overlay(name), chart(VALUES[name], release="another")):
+        for body in objects:
+            applier.apply(body, dry=True)
+            if body["kind"] == "Deployment":
+                applier.apply(probe(body), dry=True)
+
+
+def probe(deployment: Object) -> Object:
+    """Return a pod as a deployment would make it, under an account that is there."""
+    pod = deepcopy(deployment["spec"]["template"])
+    pod["metadata"]["name"] = "probe"
+    pod["spec"]["serviceAccountName"] = CONSUMER
+    return {"apiVersion": "v1", "kind": "Pod", **pod}
+
+
+def test_a_pod_that_may_more_is_refused(applier: Applier, deployed: list[Object]) -> None:
+    """The namespace of the overlays lets no pod in that could be root."""
+    pod = probe(named(deployed)["Deployment", SIDECAR])
+    pod["spec"]["containers"][0]["securityContext"]["allowPrivilegeEscalation"] = True
+    with pytest.raises(ApiException, match="restricted"):
+        applier.apply(pod, dry=True)
+
+
+def test_pods_come(cluster: Cluster, deployed: list[Object], eventually: Eventually) -> None:
+    """Applied, there is a consumer, two sidecars, and a budget that counts them."""
+    del deployed
+    eventually(lambda: len(ready(cluster, "consumer")) == 1, 60)
+    eventually(lambda: len(ready(cluster, "sidecar")) == 2, 60)
+
+
+@pytest.mark.parametrize(("number", "verb"), RIGHTS)
+def test_each_right_is_needed(
+    cluster: Cluster,
+    account: Callable[[list[Any]], Path],
+    eventually: Eventually,
+    number: int,
+    verb: str,
+) -> None:
+    """Without one verb what needs it gets 403 and says which is missing; so does the doctor."""
+    rules = deepcopy(ROLE["rules"])
+    (resource,) = rules[number]["resources"]
+    rules[number]["verbs"].remove(verb)
+    config = account([rule for rule in rules if rule["verbs"]])
+    eventually(lambda: ready(cluster, "consumer"), 60)
+    with pytest.raises(KubernetesRefuses, match=f"not allowed to {verb} {resource}") as refused:
+        everything(cluster, config)
+    assert refused.value.status == FORBIDDEN
+    wrong = [f.says for f in doctored(config) if f.level is Level.WRONG]
+    assert wrong[0] == f"{verb} {resource} not allowed"
+    assert all(f"{verb} {resource}" in text for text in wrong)
+
+
+def test_the_role_does(cluster: Cluster, own: Path, eventually: Eventually) -> None:
+    """With the deployed role and its own token a sidecar can do all it does; the doctor agrees."""
+    eventually(lambda: ready(cluster, "consumer"), 60)
+    everything(cluster, own)
+    assert [f.says for f in doctored(own) if f.level is not Level.OK] == []
+
+
+@pytest.mark.parametrize("target", ["kubernetes", "keda"])
+def test_the_doctor_asks_for_what_the_target_needs(
+    account: Callable[[list[Any]], Path], target: str
+) -> None:
+    """Who has KEDA scale needs one right less, and is not told that it is missing."""
+    config = account(ROLE["rules"][1:])
+    wrong = [f.says for f in doctored(config, target) if f.level is Level.WRONG]
+    assert wrong == (["update deployments/scale not allowed"] if target == "kubernetes" else [])
+
+
+def doctored(config: Path, target: str = "kubernetes") -> list[Any]:
+    """Return what `trimtab doctor` finds of Kubernetes."""
+    body = settings_of(overlay("local-lake"), "sidecar")
+    more = {"target": target, "kubeconfig": str(config), "namespace": NAMESPACE}
+    return list(examined(load(None, {**body, **more})))
+
+
+def everything(cluster: Cluster, config: Path) -> None:
+    """Do all that a sidecar asks of an API server."""
+    leases = client.CoordinationV1Api(cluster.client)
+    for lease in leases.list_namespaced_lease(NAMESPACE).items:
+        leases.delete_namespaced_lease(lease.metadata.name, NAMESPACE)
+    api = KubeApi(Place(PLACE.kind, PLACE.name, PLACE.namespace, config), 5.0)
+    try:
+        assert api.lease(PLACE.lease) is None
+        made = {"metadata": {"name": PLACE.lease}, "spec": {"holderIdentity": "one"}}
+        api.put_lease(PLACE.lease, api.make_lease(made))
+        api.tell(api.look().workload.uid, "Tried", "all of it", "2026-01-01T00:00:00Z")
+        target = Kubernetes(api, SystemClock())
+        target.replicas()
+        (added,) = target.add(1)
+        _stopped(target, added)
+    finally:
+        api.close()
+
+
+def _stopped(target: Kubernetes, pod: str) -> None:
+    while any(i.name == pod and i.alive for i in target.replicas()):
+        try:
+            target.stop(pod)
+        except ScalingWaits:  # it is not ready yet
+            continue
+
+
+def test_nothing_else_is_allowed(own: Path, deployed: list[Object]) -> None:
+    """What a sidecar has no business with is answered with 403."""
+    del deployed
+    cluster = Cluster(own)
+    core, apps = cluster.core, cluster.apps
+    leases = client.CoordinationV1Api(cluster.client)
+    scale = {"spec": {"replicas": 0}}
+    tried: dict[str, Callable[[], object]] = {
+        "delete the workload": lambda: apps.delete_namespaced_deployment(CONSUMER, NAMESPACE),
+        "change the workload": lambda: apps.patch_namespaced_deployment(CONSUMER, NAMESPACE, scale),
+        "patch the count": lambda: apps.patch_namespaced_deployment_scale(
+            CONSUMER, NAMESPACE, scale
+        ),
+        "scale another": lambda: apps.replace_namespaced_deployment_scale(
+            SIDECAR, NAMESPACE, {"metadata": {"name": SIDECAR}, **scale}
+        ),
+        "see another": lambda: apps.read_namespaced_deployment(SIDECAR, NAMESPACE),
+        "read secrets": lambda: core.list_namespaced_secret(NAMESPACE),
+        "read one secret": lambda: core.read_namespaced_secret("trimtab-kafka", NAMESPACE),
+        "delete pods": lambda: core.delete_namespaced_pod("any", NAMESPACE),
+        "make pods": lambda: core.create_namespaced_pod(NAMESPACE, {"metadata": {"name": "x"}}),
+        "read settings": lambda: core.list_namespaced_config_map(NAMESPACE),
+        "see other leases": lambda: leases.list_namespaced_lease(NAMESPACE),
+        "take other leases": lambda: leases.replace_namespaced_lease(
+            "other", NAMESPACE, {"metadata": {"name": "other"}}
+        ),
+        "other namespaces": lambda: core.list_namespaced_pod("default"),
+        "all namespaces": core.list_pod_for_all_namespaces,
+        "nodes": core.list_node,
+    }
+    statuses = {what: _status(call) for what, call in tried.items()}
+    cluster.close()
+    assert statuses == dict.fromkeys(tried, FORBIDDEN)
+
+
+def _status(call: Callable[[], object]) -> int:
+    try:
+        call()
+    except ApiException as error:
+        return int(error.status or 0)
+    return 200
+
+
+@pytest.mark.broker
+def test_a_sidecar_works_by_it(  # noqa: PLR0913 - fixtures
+    bootstrap: str,
+    group: str,
+    topic: Callable[..., str],
+    cluster: Cluster,
+    own: Path,
+    tmp_path: Path,
+    *,
+    eventually: Eventually,
+) -> None:
+    """`trimtab sidecar` runs by the rendered settings, with the deployed account's rights.
+
+    It takes the lease, starts the pod that is missing, and says so in an Event.
+    """
+    name = topic(partitions=4)
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for number in range(4):
+        producer.produce(name, b"x" * 200, partition=number)
+    producer.flush(30)
+    consuming(cluster, [bootstrap, group, name, "100000"])
+    file = tmp_path / "sidecar.yaml"
+    file.write_text(yaml.safe_dump(settings_of(overlay("two-sidecars"), "sidecar")))
+    words = ["--bootstrap", bootstrap, "--group", group, "--topics", name, "--min", "2"]
+    words += ["--interval", "500 ms", "--window", "4 s", "--host", "127.0.0.1", "--port", "0"]
+    words += ["--set", f"kubeconfig={own}", "--set", f"namespace={NAMESPACE}"]
+    command = [sys.executable, "-m", "trimtab.cli", "sidecar", "--config", str(file), *words]
+    log = tmp_path / "log"
+    with log.open("wb") as sink, subprocess.Popen(command, stdout=sink, stderr=sink) as process:
+        try:
+            eventually(lambda: "we lead" in log.read_text(), 60)
+            eventually(lambda: len(ready(cluster, "consumer")) == 2, 120)
+            eventually(lambda: {"Replaced", "ScaledOut"} & reasons(cluster), 60)
+            eventually(lambda: "2 is right" in log.read_text(), 120)
+        finally:
+            process.terminate()
+    assert process.returncode == 0, log.read_text()
+    assert "not allowed" not in log.read_text()
+
+
+def consuming(cluster: Cluster, words: list[str]) -> None:
+    """Have the consumers' pods run a real consumer, which the test's kubelet starts."""
+    command = [sys.executable, str(WORKER), "$(POD_NAME)", *words]
+    container = {"name": "consumer", "command": command, "args": None}
+    body = {"spec": {"replicas": 1, "template": {"spec": {"containers": [container]}}}}
+    cluster.apps.patch_namespaced_deployment(CONSUMER, NAMESPACE, body)
+
+
+def reasons(cluster: Cluster) -> set[str]:
+    """Return the reasons of the events on the workload."""
+    selector = f"involvedObject.name={CONSUMER}"
+    found = cluster.core.list_namespaced_event(NAMESPACE, field_selector=selector)
+    return {str(event.reason) for event in found.items}

@@ -1,0 +1,138 @@
+"""Dashboard and alerts use only metrics, and labels, that sidecar and consumers export."""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import promql_parser as promql
+import pytest
+import yaml
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from trimtab.assignor.control import PartitionSpeed
+from trimtab.assignor.model import TopicPartition
+from trimtab.consumer_sdk.meters import Meters
+from trimtab.sidecar.report import Report
+from trimtab.sidecar.verdict import Action, Numbers, Verdict
+from trimtab.sidecar.web import Metrics
+
+DEPLOY: Final = Path(__file__).parents[2] / "deploy"
+GRAFANA: Final = {"$__rate_interval": "5m", "$group": "lake"}
+"""What Grafana puts in before it asks."""
+
+PARTITION: Final = TopicPartition("orders", 0)
+
+
+def exported() -> dict[str, set[str]]:
+    """Return the names of all samples that a sidecar and a consumer can have, and their labels."""
+    whole = Numbers(**dict.fromkeys(Numbers.__dataclass_fields__, 1))
+    report = Report(
+        time=1.0,
+        verdict=Verdict(Action.HOLD, (), whole),
+        speeds={PARTITION: PartitionSpeed(1.0, 1.0, 1.0, 1)},
+        epoch=1,
+        reachable=True,
+        decided_in=1.0,
+        turned_in=1.0,
+        handovers=(1.0,),
+        learned={"one": 1.0},
+    )
+    sidecar = Metrics("lake")
+    sidecar(report)
+    consumer = Meters()
+    consumer.wrote("orders", 1, 1)
+    consumer.lost(PARTITION, 1)
+    consumer.flushed("orders", 1.0)
+    consumer.landed("orders", np.array([1.0]))
+    return {**samples(sidecar.registry), **samples(consumer.registry)}
+
+
+def samples(registry: CollectorRegistry) -> dict[str, set[str]]:
+    text = generate_latest(registry).decode()
+    found: dict[str, set[str]] = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            found.setdefault(sample.name, set()).update(sample.labels)
+    return found
+
+
+def alerts() -> list[dict[str, Any]]:
+    body = yaml.safe_load((DEPLOY / "prometheus" / "rules.yaml").read_text())
+    return [rule for group in body["groups"] for rule in group["rules"]]
+
+
+def panels() -> list[dict[str, Any]]:
+    file = DEPLOY / "kustomize" / "components" / "monitoring" / "dashboard.json"
+    body = json.loads(file.read_text())
+    return [panel for panel in body["panels"] if panel["type"] != "row"]
+
+
+def expressions() -> Iterator[tuple[str, str]]:
+    """Yield where an expression stands, and the expression."""
+    for rule in alerts():
+        yield rule["alert"], rule["expr"]
+    for panel in panels():
+        for target in panel["targets"]:
+            text = target["expr"]
+            for name, value in GRAFANA.items():
+                text = text.replace(name, value)
+            yield panel["title"], text
+
+
+def used(text: str) -> tuple[set[str], set[str]]:
+    """Return the metrics that an expression names, and the labels. Raises ValueError."""
+    names: set[str] = set()
+    labels: set[str] = set()
+
+    def visit(node: promql.Expr) -> None:
+        if isinstance(node, promql.MatrixSelector):
+            visit(node.vector_selector)
+        if isinstance(node, promql.VectorSelector):
+            names.add(str(node.name))
+            labels.update(matcher.name for matcher in node.matchers.matchers)
+        if isinstance(node, promql.AggregateExpr) and node.modifier is not None:
+            labels.update(node.modifier.labels)
+
+    promql.walk(promql.parse(text), visit)
+    return names, labels
+
+
+@pytest.mark.parametrize(("where", "text"), list(expressions()))
+def test_an_expression_names_what_exists(where: str, text: str) -> None:
+    """Each expression parses, and its metrics and labels are ones that are exported."""
+    have = exported()
+    names, labels = used(text)
+    assert names, where
+    assert names <= have.keys(), where
+    assert labels <= set().union(*(have[name] for name in names)), where
+
+
+@pytest.mark.parametrize("rule", alerts(), ids=lambda rule: str(rule["alert"]))
+def test_an_alert_says_what_and_what_to_do(rule: dict[str, Any]) -> None:
+    """It has a severity, two sentences, and mentions no label that its result lacks."""
+    assert rule["labels"]["severity"] in ("warning", "critical")
+    assert sorted(rule["annotations"]) == ["description", "summary"]
+    mentioned = re.findall(r"\$labels\.(\w+)", " ".join(rule["annotations"].values()))
+    assert set(mentioned) <= used(rule["expr"])[1]
+
+
+def test_every_metric_is_shown() -> None:
+    """The dashboard or an alert uses each metric, but for what is shown in bytes already."""
+    shown = {family(name) for _, text in expressions() for name in used(text)[0]}
+    assert {family(name) for name in exported()} - shown == {
+        "trimtab_write_speed_records_per_second"
+    }
+
+
+def family(sample: str) -> str:
+    return re.sub(r"_(bucket|count|created|sum|total)$", "", sample)
+
+
+def test_a_wrong_name_is_noticed() -> None:
+    """The collector sees names inside functions, ranges and both sides of a comparison."""
+    text = 'sum by (a) (rate(one_bucket{b="x"}[5m])) > on (a) max by (a) (two) and absent(three)'
+    assert used(text) == ({"one_bucket", "two", "three"}, {"a", "b"})
