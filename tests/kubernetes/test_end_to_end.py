@@ -53,7 +53,7 @@ class Scene:
         (folder / "tmp").mkdir()
         (folder / "lake").mkdir()
         self.bootstrap = bootstrap
-        body = fire.ingest(bootstrap, folder, "iceberg")
+        body = fire.ingest(bootstrap, folder, "iceberg", "spark")
         self.ingest.write_text(yaml.safe_dump({**body, "group.id": group, "topics": [topic]}))
         self.settings = {**fire.sidecar(bootstrap), "group": group, "min": 1, "max": 4}
         self.settings |= {"topics": topic, "drain-target": "120 s", "backlog-allowance": "15 s"}
