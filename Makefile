@@ -4,7 +4,7 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 PACKAGES := assignor consumer_sdk sidecar cli
 
-.PHONY: demo test test-kubernetes check bench bench-assign bench-bounce bench-ingest bench-latency faults simulate-faults proto clean help
+.PHONY: demo test test-containers test-kubernetes check bench bench-assign bench-bounce bench-ingest bench-latency faults simulate-faults proto clean help
 
 help: ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort
@@ -30,6 +30,9 @@ test: .venv/.dev ## all tests, on a real broker and a real Spark session, but fo
 test-kubernetes: .venv/.dev ## tests on a real Kubernetes API server and its controllers; builds them if need be
 	@PYTHONPATH=tests $(BIN)/python -m cluster.binaries
 	@$(BIN)/python -m pytest -m kubernetes
+
+test-containers: .venv/.dev ## builds and runs both images; needs a Docker engine, or dockerd and debootstrap as root
+	@$(BIN)/python -m pytest -m containers -s
 
 check: .venv/.dev $(PACKAGES:%=build/types/trimtab/%) ## format, lint, types, import contracts
 	$(BIN)/ruff format --check .
