@@ -43,6 +43,9 @@ def engine(folder: Path) -> Iterator[Any]:
     finally:
         process.terminate()
         process.wait(60)
+        left = str(folder / "exec" / "netns" / "default")  # mounted since the first container
+        subprocess.run(["umount", left], check=False, capture_output=True)
+        shutil.rmtree(folder / "data", ignore_errors=True)  # gigabytes
 
 
 def base(client: Any) -> str:
