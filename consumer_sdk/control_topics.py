@@ -21,15 +21,14 @@ from trimtab.assignor.errors import BadPayload
 from trimtab.assignor.measured import Column, Measured
 from trimtab.assignor.model import Load, TopicPartition
 from trimtab.assignor.rebalance import View
+from trimtab.assignor.security import connection
 from trimtab.consumer_sdk.lags import measure
 from trimtab.consumer_sdk.settings import Settings
+from trimtab.consumer_sdk.sparing import LIBRDKAFKA
 
 log = logging.getLogger("trimtab.consumer_sdk")
 
 LAG_AWARE: Final = "lag-aware"
-ADMIN: Final = ("bootstrap.servers", "security.", "sasl.", "ssl.", "client.id", "log_level")
-"""Settings that an admin client needs of a consumer's."""
-
 APPLICATIONS: Final = {"stats_cb", "error_cb", "throttle_cb", "logger", "statistics.interval.ms"}
 """Settings whose callbacks belong to the application's thread."""
 
@@ -108,7 +107,7 @@ class ControlTopics:
 
     def _run(self) -> None:
         own = {k: v for k, v in self._settings.data.items() if k not in APPLICATIONS}
-        consumer = DataConsumer({**own, "enable.partition.eof": True})
+        consumer = DataConsumer({**own, "logger": LIBRDKAFKA, "enable.partition.eof": True})
         try:
             while not self._closing.is_set():
                 self._try_turn(consumer)
@@ -151,11 +150,10 @@ class ControlTopics:
 
     def _measure(self, consumer: DataConsumer) -> None:
         reset = str(self._settings.data.get("auto.offset.reset", "latest"))
-        security = {k: v for k, v in self._settings.data.items() if k.startswith(ADMIN)}
         try:
             self._lags = measure(
                 consumer,
-                AdminClient(security),
+                AdminClient({**connection.of(self._settings.data), "log_level": 2}),
                 self._topics,
                 from_beginning=reset in ("earliest", "smallest", "beginning"),
             )

@@ -6,6 +6,7 @@ begins where this one ended.
 """
 
 import logging
+import os
 import threading
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
@@ -17,6 +18,7 @@ import yaml
 
 from trimtab.assignor.clock import Clock, SystemClock
 from trimtab.assignor.errors import SettingError
+from trimtab.assignor.security.secrets import resolved
 from trimtab.assignor.units import parse_rate
 from trimtab.consumer_sdk.consumer import Consumer
 from trimtab.consumer_sdk.lake import config as lake_config
@@ -56,7 +58,7 @@ class IngestConfig:
 
 
 def load(path: Path) -> dict[str, Any]:
-    """Read a configuration file: one flat YAML mapping. Raises SettingError."""
+    """Read a configuration file: one flat YAML mapping, secrets in place. Raises SettingError."""
     try:
         found = yaml.safe_load(path.read_text())
     except OSError as error:
@@ -69,7 +71,7 @@ def load(path: Path) -> dict[str, Any]:
         raise SettingError(
             f'the configuration {path} must be one flat mapping, like "group.id: lake"'
         )
-    return found
+    return resolved(found, os.environ)
 
 
 def settings(config: Mapping[str, Any]) -> IngestConfig:

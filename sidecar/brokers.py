@@ -26,6 +26,7 @@ from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
 
 from trimtab.assignor.clock import Clock, SystemClock
 from trimtab.assignor.model import TopicPartition
+from trimtab.assignor.security.knock import knock
 from trimtab.sidecar.observation import GroupState, GroupView, Reader
 
 STATES: Final = {
@@ -94,11 +95,12 @@ class Commits:
 
 
 class Brokers:
-    """The cluster, asked about one group."""
+    """The cluster, asked about one group. Making it raises LoginRefused, TlsFailed."""
 
     def __init__(
         self, client: Mapping[str, Any], group: str, timeout: float, clock: Clock | None = None
     ) -> None:
+        knock(client, patience=timeout)
         self._admin = AdminClient(dict(client))
         self._reader = Consumer({**client, "group.id": group, "enable.auto.commit": False})
         self._there: tuple[TopicPartition, ...] = ()

@@ -21,7 +21,8 @@ from confluent_kafka import TopicPartition as RawPartition
 from confluent_kafka.cimpl import NewTopic
 
 from trimtab.assignor.clock import Clock
-from trimtab.assignor.errors import PeerError
+from trimtab.assignor.errors import LoginRefused, PeerError, TlsFailed
+from trimtab.assignor.security.knock import diagnose
 from trimtab.sidecar.brokers import Brokers, reason
 from trimtab.sidecar.checkup import (
     Finding,
@@ -74,20 +75,19 @@ class Examination:
         self._board = ControlTopics(settings, brokers.admin)
 
     def findings(self) -> list[Finding]:
-        """Look at the brokers first; where none answers nothing else can be told."""
+        """Look at the brokers first; where none answers nothing else can be told.
+
+        Raises LoginRefused, TlsFailed.
+        """
         s = self._settings
         try:
             cluster: Any = self._wait(self._admin.describe_cluster(request_timeout=s.timeout))
         except KafkaException as error:
-            return [
-                Finding(
-                    "brokers",
-                    Level.WRONG,
-                    f"none answers at {s.bootstrap}: {reason(error)}",
-                    "check that one runs, the address, the firewall, security.protocol and login",
-                ),
-                Finding("everything else", Level.SKIPPED, "nothing can be told without a broker"),
-            ]
+            diagnose(s.client, patience=s.timeout)
+            return _none_answers(
+                f"none answers at {s.bootstrap}: {reason(error)}",
+                "check that one runs, the address, the firewall, security.protocol and login",
+            )
         looks = (self._nodes(cluster.nodes), self._group(), self._data(), self._control())
         return [*chain.from_iterable(looks), *self._plan()]
 
@@ -287,9 +287,20 @@ class Examination:
 
 def examined(settings: Settings, clock: Clock) -> list[Finding]:
     """Return what is found of the brokers, the group, the topics and the sidecar."""
-    brokers = Brokers(settings.client, settings.group, settings.timeout, clock)
-    with closing(brokers):
-        return Examination(settings, clock, brokers).findings()
+    try:
+        brokers = Brokers(settings.client, settings.group, settings.timeout, clock)
+        with closing(brokers):
+            return Examination(settings, clock, brokers).findings()
+    except (LoginRefused, TlsFailed) as error:
+        said, _, cure = str(error).rpartition("; ")
+        return _none_answers(said, cure)
+
+
+def _none_answers(says: str, do: str) -> list[Finding]:
+    return [
+        Finding("brokers", Level.WRONG, says, do),
+        Finding("everything else", Level.SKIPPED, "nothing can be told without a broker"),
+    ]
 
 
 def _connects(host: str, port: int, timeout: float) -> bool:

@@ -5,28 +5,14 @@ confluent-kafka does not offer this request. It needs the cluster-level permissi
 
 from collections import defaultdict
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 from kafka import KafkaAdminClient
 from kafka.errors import KafkaError
 
 from trimtab.assignor.model import TopicPartition
+from trimtab.assignor.security import connection
 from trimtab.sidecar.brokers import Offsets
-
-NAMES: Final = {
-    "bootstrap.servers": "bootstrap_servers",
-    "client.id": "client_id",
-    "security.protocol": "security_protocol",
-    "ssl.ca.location": "ssl_cafile",
-    "ssl.certificate.location": "ssl_certfile",
-    "ssl.key.location": "ssl_keyfile",
-    "ssl.key.password": "ssl_password",
-    "sasl.mechanism": "sasl_mechanism",
-    "sasl.mechanisms": "sasl_mechanism",
-    "sasl.username": "sasl_plain_username",
-    "sasl.password": "sasl_plain_password",
-}
-"""librdkafka's name -> kafka-python's."""
 
 
 class LogDirs:
@@ -80,12 +66,9 @@ class LogDirs:
 
 def translated(client: Mapping[str, Any], timeout: float) -> dict[str, Any]:
     """Return librdkafka's configuration in kafka-python's names."""
-    config = {NAMES[name]: value for name, value in client.items() if name in NAMES}
-    verify = client.get("ssl.endpoint.identification.algorithm", "https") != "none"
     return {
-        **config,
+        **connection.for_kafka_python(client),
         "bootstrap_servers": str(client["bootstrap.servers"]).split(","),
-        "security_protocol": str(config.get("security_protocol", "PLAINTEXT")).upper(),
-        "ssl_check_hostname": verify,
+        "client_id": str(client["client.id"]),
         "request_timeout_ms": int(timeout * 1000),
     }

@@ -2,9 +2,10 @@
 
 Units are those people write ("2.3 MB/s", "30 s"). Unknown names are answered with the nearest known
 one, and settings that contradict each other are named together. `kafka` holds librdkafka's names
-(TLS, SASL); nothing of it is ever shown.
+(TLS, SASL); nothing of it is ever shown. Secrets may be references (`security.secrets`).
 """
 
+import os
 import sys
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
@@ -17,6 +18,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from trimtab.assignor import registry
 from trimtab.assignor.control import PLAN_TOPIC, WRITE_SPEED_TOPIC
 from trimtab.assignor.model import Policy
+from trimtab.assignor.security import connection
+from trimtab.assignor.security.secrets import resolved
 from trimtab.assignor.steady.knobs import knobs_of
 from trimtab.assignor.units import parse_seconds
 from trimtab.sidecar.contradictions import Told, of_bands, of_schedule, of_steps
@@ -187,7 +190,7 @@ class Settings(BaseModel):
             "client.id": "trimtab-sidecar",
             "log_level": 2,  # the loop itself says what does not answer, once
             "socket.timeout.ms": int(self.timeout * 1000),
-            **self.kafka,
+            **connection.for_librdkafka(self.kafka),
         }
 
     @property
@@ -214,7 +217,8 @@ def load(file: Path | None, flags: Mapping[str, Any]) -> Settings:
             old = given.get(_written(name))
             whole = {**old, **value} if isinstance(old, dict) and name == "kafka" else value
             given[_written(name)] = whole
-    settings = _checked(given)
+    settings = _checked(resolved(given, os.environ))
+    connection.check(settings.kafka)
     problems = [text for broken, text in _contradictions(settings) if broken]
     if problems:
         raise BadSetting("; ".join(problems))

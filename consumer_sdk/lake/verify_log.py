@@ -8,6 +8,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as RawPartition
 
 from trimtab.assignor.model import TopicPartition
+from trimtab.assignor.security.knock import knock
 from trimtab.consumer_sdk.errors import BrokerUnreachable
 from trimtab.consumer_sdk.lake import columns, connection
 from trimtab.consumer_sdk.lake.gaps import Gap
@@ -48,9 +49,10 @@ def settings(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class BrokerLog:
-    """Reads ranges of topics; close it."""
+    """Reads ranges of topics; close it. Making it raises LoginRefused, TlsFailed."""
 
     def __init__(self, config: Mapping[str, Any]) -> None:
+        knock(config)
         self._bootstrap = str(config.get("bootstrap.servers"))
         self._consumer = Consumer(dict(config))
 

@@ -43,6 +43,7 @@ from trimtab.assignor.clients.leading import log_round, placement_data
 from trimtab.assignor.clock import Clock
 from trimtab.assignor.model import TopicPartition
 from trimtab.assignor.rebalance import Round, View
+from trimtab.assignor.security.knock import diagnose, knock
 from trimtab.consumer_sdk.control_topics import ControlTopics
 from trimtab.consumer_sdk.errors import BrokerUnreachable, MembershipFailed
 from trimtab.consumer_sdk.membership import hooks
@@ -369,15 +370,18 @@ def topic_pattern(topics: Sequence[str]) -> str | None:
 
 
 def _connect(settings: Settings, assignor: TrimtabAssignor) -> Any:
+    """Return kafka-python's member. Raises BrokerUnreachable, LoginRefused, TlsFailed."""
     older = [CooperativeStickyAssignor()] if settings.upgrading else []
     own: dict[str, Any] = {
         "enable_auto_commit": False,
         "bootstrap_timeout_ms": BOOTSTRAP_MS,
         "partition_assignment_strategy": [assignor, *older],
     }
+    knock(settings.data)
     try:
         return KafkaConsumer(**settings.control, **own)
     except (KafkaTimeoutError, KafkaConnectionError) as error:
+        diagnose(settings.data)
         raise BrokerUnreachable(settings.bootstrap) from error
 
 
