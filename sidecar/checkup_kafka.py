@@ -23,7 +23,7 @@ from confluent_kafka.cimpl import NewTopic
 from trimtab.assignor.clock import Clock
 from trimtab.assignor.errors import LoginRefused, PeerError, TlsFailed
 from trimtab.assignor.security.knock import diagnose
-from trimtab.sidecar.brokers import Brokers, reason
+from trimtab.sidecar.brokers import Brokers, is_denied, reason
 from trimtab.sidecar.checkup import (
     Finding,
     Level,
@@ -36,9 +36,8 @@ from trimtab.sidecar.checkup import (
     of_verdict,
 )
 from trimtab.sidecar.monitor import matching
-from trimtab.sidecar.sampler import SIZES
 from trimtab.sidecar.settings import Settings
-from trimtab.sidecar.topics import BOARD, PARTITIONS, ControlTopics
+from trimtab.sidecar.topics import PARTITIONS, ControlTopics
 
 _SPECS: Any = admin  # these are documented, but not in the package's __all__
 CONFIG: Final[Any] = _SPECS.ConfigResource
@@ -46,14 +45,6 @@ TOPIC: Final[Any] = _SPECS.ResourceType.TOPIC
 NEWEST: Final[Any] = _SPECS.OffsetSpec.max_timestamp()
 GRACE: Final = 1.0
 """Seconds to wait for librdkafka's own timeout to be reported."""
-
-DENIED: Final = frozenset(
-    {
-        KafkaError.TOPIC_AUTHORIZATION_FAILED,
-        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-        KafkaError.GROUP_AUTHORIZATION_FAILED,
-    }
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,12 +101,6 @@ class Examination:
 
     def _group(self) -> Iterable[Finding]:
         name = self._settings.group
-        reader = (SIZES,) if self._settings.source == "offsets" else ()
-        for own in (BOARD, *reader):
-            if (refused := self._refused(own)) is not None:
-                yield Finding(
-                    f"group {own}", Level.WRONG, refused, f"grant Describe on group {own}"
-                )
         refused = self._refused(name)
         if refused is not None:
             yield Finding(f"group {name}", Level.WRONG, refused, f"grant Describe on group {name}")
@@ -154,10 +139,9 @@ class Examination:
     def _data(self) -> Iterable[Finding]:
         there = {p.topic for p in self._brokers.layout().leaders}
         wanted, missing = matching(self._settings.topics, there)
-        for text in missing:
-            yield Finding(
-                "topics", Level.WRONG, text, "make it, mend its name, or grant Describe on it"
-            )
+        for name in missing:
+            said, _, cure = self._brokers.absent(name).partition(": ")
+            yield Finding("topics", Level.WRONG, said, cure or "make it, or mend its name")
         if not self._settings.topics:
             read = {p.topic for r in self._brokers.group()[0].readers for p in r.owned}
             wanted = frozenset(read or {p.topic for p in self._brokers.commits().offsets})
@@ -192,7 +176,8 @@ class Examination:
             plan, records = self._board.plan(), self._board.verdicts()
             speeds = self._board.speeds()
         except PeerError as error:
-            yield Finding("plan", Level.WRONG, str(error), "grant Read on the control topics")
+            said, _, cure = str(error).partition("; grant ")
+            yield Finding("plan", Level.WRONG, said, f"grant {cure}" if cure else "ask again")
             return
         now = self._clock.wall()
         last = next(reversed(records), None)
@@ -221,7 +206,7 @@ class Examination:
         except KafkaException as error:
             if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
                 return None
-            do = f"grant Describe on topic {topic}" if _denied(error) else "ask again"
+            do = f"grant Describe on topic {topic}" if is_denied(error) else "ask again"
             return Finding(f"topic {topic}", Level.WRONG, reason(error), do)
         operations = found.authorized_operations
         allowed = None if operations is None else frozenset(_name(o) for o in operations)
@@ -238,7 +223,7 @@ class Examination:
             self._wait(asked[topic])
         except KafkaException as error:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                do = f"grant Create on topic {topic}" if _denied(error) else "mend what it names"
+                do = f"grant Create on topic {topic}" if is_denied(error) else "mend what it names"
                 return Finding(part, Level.WRONG, reason(error), do)
             return Finding(part, Level.OK, "it is there")
         return Finding(part, Level.OK, "allowed")
@@ -309,10 +294,6 @@ def _connects(host: str, port: int, timeout: float) -> bool:
             return True
     except OSError:
         return False
-
-
-def _denied(error: KafkaException) -> bool:
-    return error.args[0].code() in DENIED
 
 
 def _name(operation: Any) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kafka import KafkaAdminClient
-from kafka.errors import KafkaError
+from kafka.errors import ClusterAuthorizationFailedError, KafkaError
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.assignor.security import connection
@@ -34,7 +34,9 @@ class LogDirs:
             answered = self._ask(same)
         except (KafkaError, OSError) as error:
             self.close()
-            return Offsets({}, (f"log directories: {type(error).__name__}: {error}",))
+            denied = isinstance(error, ClusterAuthorizationFailedError)
+            cure = "; grant Describe on cluster" if denied else ""
+            return Offsets({}, (f"log directories: {type(error).__name__}: {error}{cure}",))
         return Offsets({p: size for (p, broker), size in answered.items() if same[p] == broker})
 
     def close(self) -> None:
@@ -52,6 +54,8 @@ class LogDirs:
         answers = self._admin.describe_log_dirs(
             topic_partitions=dict(topics), brokers=sorted(set(leaders.values()))
         )
+        if any(not answer["log_dirs"] for answer in answers):  # its error code is not passed on
+            raise ClusterAuthorizationFailedError
         return {
             (TopicPartition(topic["name"], part["partition_index"]), answer["broker"]): int(
                 part["partition_size"]

@@ -32,9 +32,11 @@ from kafka.consumer.subscription_state import (
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 from kafka.errors import (
     FencedInstanceIdError,
+    GroupAuthorizationFailedError,
     InconsistentGroupProtocolError,
     KafkaConnectionError,
     KafkaTimeoutError,
+    TopicAuthorizationFailedError,
 )
 from kafka.errors import KafkaError as KafkaPythonError
 
@@ -45,7 +47,7 @@ from trimtab.assignor.model import TopicPartition
 from trimtab.assignor.rebalance import Round, View
 from trimtab.assignor.security.knock import diagnose, knock
 from trimtab.consumer_sdk.control_topics import ControlTopics
-from trimtab.consumer_sdk.errors import BrokerUnreachable, MembershipFailed
+from trimtab.consumer_sdk.errors import BrokerUnreachable, MembershipFailed, NotAllowed
 from trimtab.consumer_sdk.membership import hooks
 from trimtab.consumer_sdk.membership.events import (
     Assigned,
@@ -397,6 +399,12 @@ def _name(error: Exception) -> str:
 
 
 def _explain(error: Exception, settings: Settings) -> MembershipFailed:
+    who = f"group {settings.group}, instance {settings.instance}"
+    if isinstance(error, GroupAuthorizationFailedError):
+        return NotAllowed(f"{who}: may not be in the group; grant Read on group {settings.group}")
+    if isinstance(error, TopicAuthorizationFailedError):
+        hidden = ", ".join(sorted(map(str, error.args[0] if error.args else ())))
+        return NotAllowed(f"{who}: may not see topic {hidden}; grant Read on topic {hidden}")
     hint = ""
     if isinstance(error, FencedInstanceIdError):
         hint = (
@@ -408,7 +416,6 @@ def _explain(error: Exception, settings: Settings) -> MembershipFailed:
             "; its members use another assignor: stop them first, or upgrade one by one with "
             'partition.assignment.strategy="trimtab,cooperative-sticky"'
         )
-    who = f"group {settings.group}, instance {settings.instance}"
     return MembershipFailed(f"{who}: {_name(error)}{hint}")
 
 

@@ -32,7 +32,6 @@ LISTENERS = {"SECURE": "SASL_SSL", "TLS": "SSL", "STRANGE": "SASL_SSL", "OLD": "
 """STRANGE has a certificate for another host, OLD one that has expired."""
 
 MODULES = "org.apache.kafka.common.security"
-_ANY = AclPermissionType.ALLOW
 KINDS = {"topic": ResourceType.TOPIC, "group": ResourceType.GROUP, "cluster": ResourceType.BROKER}
 
 Right = tuple[str, str, str]
@@ -53,20 +52,43 @@ class Secured:
         return str(self.folder / "ca.crt")
 
     def client(self, mechanism: str = "SCRAM-SHA-512", listener: str = "SECURE") -> dict[str, Any]:
-        """Return a client's settings, without what OAUTHBEARER needs."""
+        """Return a client's settings; the mechanism "TLS" is a certificate of our own."""
+        if mechanism == "TLS":
+            return {
+                "bootstrap.servers": self.broker.address("TLS"),
+                "security.protocol": "SSL",
+                "ssl.ca.pem": Path(self.authority).read_text(),
+                "ssl.certificate.pem": (self.folder / "client.crt").read_text(),
+                "ssl.key.pem": (self.folder / "client.key").read_text(),
+            }
         shared = {
             "bootstrap.servers": self.broker.address(listener),
             "security.protocol": "SASL_SSL",
             "ssl.ca.location": self.authority,
             "sasl.mechanism": mechanism,
         }
-        login = {"sasl.username": "limited", "sasl.password": PASSWORD}
-        return shared | ({} if mechanism == "OAUTHBEARER" else login)
+        if mechanism == "OAUTHBEARER":
+            return shared | {"oauth_cb": "secured:token"}
+        return shared | {"sasl.username": "limited", "sasl.password": PASSWORD}
 
     def make_topic(self, name: str, partitions: int = 2) -> None:
         """Make a topic."""
         for made in self.admin.create_topics([NewTopic(name, partitions, 1)]).values():
             made.result(30)
+
+    def make_topics(self, names: Iterable[str]) -> None:
+        """Make those that are not there."""
+        there = self.admin.list_topics(timeout=10).topics
+        for name in names:
+            if name not in there:
+                self.make_topic(name, 1)
+
+    def delete_topics(self, names: Iterable[str]) -> None:
+        """Delete those that are there."""
+        there = self.admin.list_topics(timeout=10).topics
+        wanted = [name for name in names if name in there]
+        for deleted in (self.admin.delete_topics(wanted) if wanted else {}).values():
+            deleted.result(30)
 
     def grant(self, rights: Iterable[Right]) -> None:
         """Allow the user."""
@@ -97,10 +119,10 @@ def secured(folder: Path) -> Iterator[Secured]:
         yield Secured(broker, folder, admin)
 
 
-def unsigned_token(name: str, seconds: float = 3600.0) -> tuple[str, float]:
+def token(_: str) -> tuple[str, float]:
     """Return a token that nobody signed (the broker is told to take it), and when it ends."""
-    now = time.time()
-    parts = ({"alg": "none"}, {"sub": name, "iat": now - 1, "exp": now + seconds})
+    now, seconds = time.time(), 3600.0
+    parts = ({"alg": "none"}, {"sub": "limited", "iat": now - 1, "exp": now + seconds})
     coded = [base64.urlsafe_b64encode(json.dumps(p).encode()).decode().rstrip("=") for p in parts]
     return f"{coded[0]}.{coded[1]}.", now + seconds
 
@@ -162,5 +184,5 @@ def _binding(right: Right) -> AclBinding:
     kind, name, operation = right
     return AclBinding(
         KINDS[kind], name, ResourcePatternType.LITERAL, "User:limited", "*",
-        AclOperation[operation.upper()], _ANY,
+        AclOperation[operation.upper()], AclPermissionType.ALLOW,
     )  # fmt: skip

@@ -1,0 +1,191 @@
+"""TLS and SASL on a real broker: both clients log in each way, and what is refused is named."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import pytest
+import yaml
+from confluent_kafka import Producer
+
+from secured import PASSWORD, Right, Secured
+from trimtab.assignor.clock import SystemClock
+from trimtab.assignor.errors import LoginRefused, TlsFailed
+from trimtab.assignor.model import TopicPartition
+from trimtab.cli.main import main
+from trimtab.consumer_sdk import Consumer
+from trimtab.consumer_sdk.lake.verify_log import BrokerLog
+from trimtab.sidecar.brokers import Brokers
+from trimtab.sidecar.checkup import Level
+from trimtab.sidecar.checkup_kafka import examined
+from trimtab.sidecar.log_dirs import LogDirs
+from trimtab.sidecar.settings import load
+
+pytestmark = [pytest.mark.broker, pytest.mark.timeout(240)]
+
+WAYS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "TLS")
+ALL: tuple[Right, ...] = (
+    ("topic", "seen", "read"), ("topic", "seen", "write"), ("group", "seen", "read"),
+    ("cluster", "kafka-cluster", "describe"),
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def broker(guarded_broker: Secured) -> Iterator[Secured]:
+    """A broker with one topic that its user may do everything with."""
+    guarded_broker.make_topic("seen")
+    guarded_broker.grant(ALL)
+    yield guarded_broker
+    for right in ALL:
+        guarded_broker.take(right)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_both_clients_log_in(broker: Secured, way: str, eventually: Any) -> None:
+    """A consumer's two planes, the sidecar's two clients and a producer, each way."""
+    client = broker.client(way)
+    bootstrap = client.pop("bootstrap.servers")
+    given = {"bootstrap": bootstrap, "group": "seen", "capacity": "1 MB/s", "kafka": client}
+    config = load(None, given).client
+    producer = Producer({**config, "client.id": "producer"})
+    producer.produce("seen", b"hello", partition=0)
+    assert producer.flush(20) == 0
+    consumer = Consumer({"group.id": "seen", "auto.offset.reset": "earliest", **config})
+    try:
+        consumer.subscribe(["seen"])
+        eventually(lambda: any(m.error() is None for m in consumer.consume(10, 0.2)), 40)
+        assert consumer.commit(asynchronous=False)
+    finally:
+        consumer.close()
+    brokers = Brokers(config, "seen", 5.0)
+    sizes = LogDirs(config, 5.0)
+    try:
+        leaders = brokers.layout().leaders
+        assert brokers.commits().offsets[TopicPartition("seen", 0)] > 0
+        sizes.sizes(leaders)
+        assert sizes.sizes(leaders).values[TopicPartition("seen", 0)] > 0
+    finally:
+        brokers.close()
+        sizes.close()
+
+
+def wrong(broker: Secured, what: str) -> dict[str, Any]:
+    """Return settings with one thing wrong."""
+    old, strange = (str(broker.folder / f"ca-{name}.crt") for name in ("old", "strange"))
+    clients = {
+        "password": broker.client() | {"sasl.password": PASSWORD[:-1]},
+        "plain password": broker.client("PLAIN") | {"sasl.password": PASSWORD[:-1]},
+        "mechanism": broker.client() | {"sasl.mechanism": "SCRAM-SHA-1"},
+        "authority": broker.client() | {"ssl.ca.location": old},
+        "expired": broker.client(listener="OLD") | {"ssl.ca.location": old},
+        "host": broker.client(listener="STRANGE") | {"ssl.ca.location": strange},
+        "no TLS": broker.client(listener="PLAINTEXT"),
+        "token": broker.client("OAUTHBEARER") | {"oauth_cb": lambda _: ("nonsense", 1e12)},
+    }
+    return clients[what]
+
+
+CASES = (
+    ("password", LoginRefused, "refuses to log us in as 'limited'.*invalid credentials"),
+    ("plain password", LoginRefused, "Invalid username or password"),
+    ("token", LoginRefused, "mend oauth_cb"),
+    ("authority", TlsFailed, "is not trusted: (self-signed|unable to get).*ssl.ca.location"),
+    ("expired", TlsFailed, "certificate has expired"),
+    ("host", TlsFailed, "IP address mismatch.*connect by a name that it holds"),
+    ("no TLS", TlsFailed, "does not speak TLS with us.*SASL_PLAINTEXT"),
+)
+
+
+@pytest.mark.parametrize(("what", "kind", "said"), CASES)
+def test_what_is_refused_is_named_soon(
+    broker: Secured, what: str, kind: type[Exception], said: str
+) -> None:
+    """The consumer and the sidecar say what is wrong, before they try for ever."""
+    client, begun = wrong(broker, what), monotonic()
+    with pytest.raises(kind, match=said) as caught:
+        Brokers({**client, "client.id": "x"}, "seen", 5.0)
+    consumer = Consumer({**client, "group.id": "seen"})
+    with pytest.raises(kind, match=said):
+        consumer.subscribe(["seen"])
+    consumer.close()
+    with pytest.raises(kind, match=said):
+        BrokerLog(client)
+    assert monotonic() - begun < 15
+    assert PASSWORD[:-1] not in str(caught.value)
+
+
+def test_plain_text_to_tls_is_named(broker: Secured) -> None:
+    """Who speaks plain text to a listener with TLS is told so by the doctor and by a consumer."""
+    bootstrap = broker.broker.address("SECURE")
+    given = {"bootstrap": bootstrap, "group": "seen", "capacity": "1 MB/s", "timeout": "1 s"}
+    found = examined(load(None, given), SystemClock())
+    assert (found[0].level, found[0].part) == (Level.WRONG, "brokers")
+    assert "speaks TLS, but security.protocol=PLAINTEXT" in found[0].says
+
+
+@pytest.mark.parametrize("off", ["ssl.endpoint.identification.algorithm",
+                                 "enable.ssl.certificate.verification"])  # fmt: skip
+def test_a_check_that_is_off_is_off_on_both_planes(
+    broker: Secured, off: str, eventually: Any
+) -> None:
+    """Another host's certificate, and one nobody vouches for, where that was asked for."""
+    client = wrong(broker, "host" if off.startswith("ssl") else "authority")
+    client[off] = "none" if off.startswith("ssl") else False
+    consumer = Consumer({**client, "group.id": "seen", "auto.offset.reset": "earliest"})
+    try:
+        consumer.subscribe(["seen"])
+        eventually(lambda: consumer.consume(1, 0.2) or consumer.assignment(), 40)
+        assert consumer.committed(consumer.assignment(), timeout=10)
+    finally:
+        consumer.close()
+
+
+@pytest.fixture
+def config(broker: Secured, tmp_path: Path) -> Path:
+    """A sidecar's file with a wrong password, which is in a file of its own."""
+    password = tmp_path / "password"
+    password.write_text("hunter3\n")
+    body = broker.client() | {"sasl.password": f"${{file:{password}}}"}
+    given = {"bootstrap": body.pop("bootstrap.servers"), "group": "seen", "topics": "seen",
+             "capacity": "1 MB/s", "kafka": body}  # fmt: skip
+    file = tmp_path / "sidecar.yaml"
+    file.write_text(yaml.safe_dump(given))
+    return file
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["top", "--once"], ["explain"], ["sidecar"], ["record", "--out", "x.json"], ["plan"]],
+    ids=lambda words: words[0],
+)
+def test_every_command_ends_and_names_a_wrong_password(
+    config: Path, words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With 1, and without the password."""
+    assert main([*words, "--config", str(config)]) == 1
+    said = capsys.readouterr()
+    assert "refuses to log us in as 'limited'" in said.err
+    assert "hunter3" not in said.out + said.err
+
+
+def test_a_process_says_one_line_of_a_wrong_password(config: Path) -> None:
+    """No flood of a client's own, no traceback, no password."""
+    line = [sys.executable, "-m", "trimtab.cli", "top", "--once", "--config", str(config)]
+    ran = subprocess.run(line, capture_output=True, text=True, timeout=60, check=False)
+    assert ran.returncode == 1
+    assert len(ran.stderr.splitlines()) == 1
+    assert "hunter3" not in ran.stdout + ran.stderr
+
+
+def test_the_doctor_finds_a_wrong_password(
+    config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It says what is wrong, and what to mend."""
+    assert main(["doctor", "--config", str(config)]) == 1
+    said = capsys.readouterr().out
+    assert "WRONG    brokers: 127.0.0.1" in said
+    assert "-> mend sasl.username and sasl.password" in said
+    assert "hunter3" not in said
