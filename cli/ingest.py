@@ -104,8 +104,8 @@ def _given(pairs: list[str]) -> dict[str, Any]:
         not_shown("--set", name.strip(), value)
         try:
             found[name.strip()] = yaml.safe_load(value)
-        except yaml.YAMLError as error:
-            raise SettingError(f"--set {name.strip()}: the value is not YAML") from error
+        except yaml.YAMLError:
+            raise SettingError(f"--set {name.strip()}: the value is not YAML") from None
     return resolved(found, os.environ)
 
 

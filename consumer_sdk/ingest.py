@@ -73,7 +73,7 @@ def load(path: Path) -> dict[str, Any]:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f" at line {mark.line + 1}" if mark else ""
-        raise SettingError(f"the configuration {path} is not YAML{line}") from error
+        raise SettingError(f"the configuration {path} is not YAML{line}") from None
     if not isinstance(found, dict) or not all(isinstance(key, str) for key in found):
         raise SettingError(
             f'the configuration {path} must be one flat mapping, like "group.id: lake"'

@@ -1,11 +1,14 @@
 """TLS and SASL on a real broker: both clients log in each way, and what is refused is named."""
 
+import json
 import subprocess
 import sys
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from time import monotonic
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 import yaml
@@ -13,7 +16,7 @@ from confluent_kafka import Producer
 
 from secured import PASSWORD, Right, Secured
 from trimtab.assignor.clock import SystemClock
-from trimtab.assignor.errors import LoginRefused, TlsFailed
+from trimtab.assignor.errors import LoginRefused, SettingError, TlsFailed
 from trimtab.assignor.model import TopicPartition
 from trimtab.cli.main import main
 from trimtab.consumer_sdk import Consumer
@@ -31,6 +34,12 @@ ALL: tuple[Right, ...] = (
     ("topic", "seen", "read"), ("topic", "seen", "write"), ("group", "seen", "read"),
     ("cluster", "kafka-cluster", "describe"),
 )  # fmt: skip
+
+CONTROL: tuple[Right, ...] = tuple(
+    ("topic", name, right)
+    for name in ("consumer.metadata", "monitor.writeSpeed", "sidecar.verdicts")
+    for right in ("create", "read", "write")
+)
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +87,6 @@ def wrong(broker: Secured, what: str) -> dict[str, Any]:
     clients = {
         "password": broker.client() | {"sasl.password": PASSWORD[:-1]},
         "plain password": broker.client("PLAIN") | {"sasl.password": PASSWORD[:-1]},
-        "mechanism": broker.client() | {"sasl.mechanism": "SCRAM-SHA-1"},
         "authority": broker.client() | {"ssl.ca.location": old},
         "expired": broker.client(listener="OLD") | {"ssl.ca.location": old},
         "host": broker.client(listener="STRANGE") | {"ssl.ca.location": strange},
@@ -141,6 +149,68 @@ def test_a_check_that_is_off_is_off_on_both_planes(
         assert consumer.committed(consumer.assignment(), timeout=10)
     finally:
         consumer.close()
+
+
+@pytest.fixture
+def at_work(broker: Secured, tmp_path: Path, eventually: Any) -> Iterator[Path]:
+    """The folder of a sidecar that has made some turns: sidecar.yaml, log, state."""
+    broker.grant(CONTROL)
+    secret = tmp_path / "password"
+    secret.write_text(PASSWORD)
+    body = broker.client() | {"sasl.password": f"${{file:{secret}}}"}
+    folder = tmp_path / "run"
+    folder.mkdir()
+    given = {"bootstrap": body.pop("bootstrap.servers"), "group": "seen", "topics": "seen",
+             "capacity": "1 MB/s", "interval": "200 ms", "window": "1 s", "kafka": body,
+             "effect-window": "0 s", "state": str(folder / "state")}  # fmt: skip
+    (folder / "sidecar.yaml").write_text(yaml.safe_dump(given))
+    line = [sys.executable, "-m", "trimtab.cli", "sidecar", "-c", str(folder / "sidecar.yaml")]
+    with (folder / "log").open("wb") as out:
+        process = subprocess.Popen(line, stdout=out, stderr=out)
+    try:
+        eventually((folder / "state" / "web").exists, 60)
+        page = (folder / "state" / "web").read_text().strip()
+        eventually(lambda: len(json.loads(_read(f"{page}/verdicts"))) > 2, 60)
+        yield folder
+    finally:
+        process.kill()
+        process.wait(30)
+        for right in CONTROL:
+            broker.take(right)
+
+
+def test_a_sidecar_at_work_shows_no_secret(
+    at_work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Not in log, page and files, nor in what explain, top and doctor say of it."""
+    file = at_work / "sidecar.yaml"
+    page = (at_work / "state" / "web").read_text().strip()
+    said = _read(f"{page}/verdicts") + _read(f"{page}/metrics")
+    words = (["explain", "-n", "5"], ["top", "--once", "--json"], ["doctor"])
+    codes = [main([*command, "--config", str(file)]) for command in words]
+    assert codes[:2] == [0, 0]
+    shown = capsys.readouterr()
+    assert "group seen" in shown.out
+    kept = "".join(p.read_text(errors="replace") for p in at_work.rglob("*") if p.is_file())
+    assert "health, metrics and verdicts" in kept
+    assert PASSWORD not in said + shown.out + shown.err + kept + repr(load(file, {}))
+
+
+def test_a_traceback_shows_no_secret(broker: Secured) -> None:
+    """Whoever lets an error out of a program shows its whole story; no password is in it."""
+    client = {**broker.client(), "sasl.password": "hunter3", "group.id": "seen"}
+    with Consumer(client) as consumer, pytest.raises(LoginRefused) as caught:
+        consumer.subscribe(["seen"])
+    assert "hunter3" not in "".join(traceback.format_exception(caught.value))
+    wrong = {**client, "no.such": 1}
+    with pytest.raises(SettingError) as refused:
+        Consumer(wrong)
+    assert "hunter3" not in "".join(traceback.format_exception(refused.value))
+
+
+def _read(url: str) -> str:
+    with urlopen(url, timeout=10) as answer:  # noqa: S310 - our own page
+        return str(answer.read().decode())
 
 
 @pytest.fixture
