@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from trimtab.assignor.errors import SettingError
-from trimtab.assignor.security import tls, tokens
+from trimtab.assignor.security import quiet, tls, tokens
 
 PREFIXES: Final = (
     "api.version.",
@@ -163,6 +163,7 @@ def for_kafka_python(config: Mapping[str, Any]) -> dict[str, Any]:
         found["ssl_context"] = tls.client_context(config)
     if not spoken.startswith("SASL_"):
         return found
+    quiet.conceal()
     found["sasl_mechanism"] = chosen
     for ours, theirs in (
         ("sasl.username", "sasl_plain_username"),

@@ -1,6 +1,7 @@
 """TLS and SASL on a real broker: both clients log in each way, and what is refused is named."""
 
 import json
+import logging
 import subprocess
 import sys
 import traceback
@@ -194,6 +195,15 @@ def test_a_sidecar_at_work_shows_no_secret(
     kept = "".join(p.read_text(errors="replace") for p in at_work.rglob("*") if p.is_file())
     assert "health, metrics and verdicts" in kept
     assert PASSWORD not in said + shown.out + shown.err + kept + repr(load(file, {}))
+
+
+def test_debugging_shows_no_password(broker: Secured, caplog: pytest.LogCaptureFixture) -> None:
+    """kafka-python logs its requests at DEBUG; logins are left out."""
+    with caplog.at_level(logging.DEBUG, "kafka"):
+        with Consumer({**broker.client("PLAIN"), "group.id": "seen"}) as consumer:
+            consumer.subscribe(["seen"])
+        assert "MetadataRequest" in caplog.text
+        assert PASSWORD not in caplog.text
 
 
 def test_a_traceback_shows_no_secret(broker: Secured) -> None:

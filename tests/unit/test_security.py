@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ticking import Ticking
 
 from cluster import keys
 from trimtab.assignor.errors import LoginRefused, SettingError
@@ -135,28 +136,14 @@ def test_checks_can_be_switched_off_by_name() -> None:
     assert (off.check_hostname, off.verify_mode) == (False, ssl.CERT_NONE)
 
 
-class Hands:
-    """A clock that is set by hand."""
-
-    now = 1000.0
-
-    def wall(self) -> float:
-        return self.now
-
-    monotonic = wall
-
-    def sleep(self, seconds: float) -> None:
-        self.now += seconds
-
-
 def test_a_token_is_kept_while_it_is_good() -> None:
     """A callback asks somebody far away; it is asked again shortly before a token's end."""
-    clock = Hands()
+    clock = Ticking()
     asked: list[str] = []
 
     def ask(config: str) -> tuple[str, float, str, dict[str, str]]:
         asked.append(config)
-        return f"token-{len(asked)}", clock.now + 100, "me", {"tenant": "blue"}
+        return f"token-{len(asked)}", clock.wall() + 100, "me", {"tenant": "blue"}
 
     tokens = Tokens(ask, "scope=x", clock)
     assert [tokens.token(), tokens.token()] == ["token-1", "token-1"]
@@ -179,5 +166,5 @@ def test_a_callback_without_a_token_is_told(answer: Any, said: str) -> None:
         return answer
 
     with pytest.raises(LoginRefused, match=said) as caught:
-        Tokens(ask, "", Hands()).token()
+        Tokens(ask, "", Ticking(epoch=0.0)).token()
     assert "hunter2" not in str(caught.value)

@@ -2,21 +2,9 @@
 
 import logging
 
+from ticking import Ticking
+
 from trimtab.consumer_sdk.sparing import EVERY, KEPT, Sparing
-
-
-class Hands:
-    """A clock that is set by hand."""
-
-    now = 1000.0
-
-    def monotonic(self) -> float:
-        return self.now
-
-    wall = monotonic
-
-    def sleep(self, seconds: float) -> None:
-        self.now += seconds
 
 
 def line(text: str) -> logging.LogRecord:
@@ -25,7 +13,7 @@ def line(text: str) -> logging.LogRecord:
 
 def test_what_differs_in_numbers_alone_is_one_line() -> None:
     """Forty lines a second of a broker that is away are one; another kind comes through."""
-    clock = Hands()
+    clock = Ticking()
     sparing = Sparing(clock)
     lines = [f"FAIL: Connect to 127.0.0.1:9092 failed (after {n} ms)" for n in range(40)]
     assert [sparing.filter(line(text)) for text in lines].count(True) == 1
@@ -36,7 +24,7 @@ def test_what_differs_in_numbers_alone_is_one_line() -> None:
 
 def test_it_remembers_a_bounded_number_of_lines() -> None:
     """Whoever says something new each time costs no memory."""
-    sparing = Sparing(Hands())
+    sparing = Sparing(Ticking())
     for n in range(10 * KEPT):
         sparing.filter(line(f"{'x' * n}"))
     assert len(sparing._said) <= KEPT
