@@ -19,6 +19,9 @@ from secured import PASSWORD, Right, Secured
 from trimtab.assignor.clock import SystemClock
 from trimtab.assignor.errors import LoginRefused, SettingError, TlsFailed
 from trimtab.assignor.model import TopicPartition
+from trimtab.assignor.security import connection
+from trimtab.cli.demo.producers import Producers
+from trimtab.cli.demo.script import PARTITIONS, Script
 from trimtab.cli.main import main
 from trimtab.consumer_sdk import Consumer
 from trimtab.consumer_sdk.lake.verify_log import BrokerLog
@@ -80,6 +83,25 @@ def test_both_clients_log_in(broker: Secured, way: str, eventually: Any) -> None
     finally:
         brokers.close()
         sizes.close()
+
+
+def test_the_demo_s_producers_write(broker: Secured, eventually: Any) -> None:
+    """With Write on their topics and nothing else; the broker acknowledges every record."""
+    script = Script(20.0, prefix="demo-")
+    rights: list[Right] = [("topic", name, "write") for name in script.topics]
+    for name in script.topics:
+        broker.make_topic(name, PARTITIONS)
+    broker.grant(rights)
+    client = connection.for_librdkafka(broker.client("OAUTHBEARER"))
+    producers = Producers({**client, "log_level": 2}, script, SystemClock())
+    producers.start()
+    try:
+        eventually(lambda: producers.records > 100, 60)
+    finally:
+        producers.stop()
+        for right in rights:
+            broker.take(right)
+    assert producers.faults == []
 
 
 def wrong(broker: Secured, what: str) -> dict[str, Any]:
