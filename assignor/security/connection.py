@@ -63,7 +63,6 @@ REFUSED: Final[Mapping[str, str]] = {
     "sasl.jaas.config": f"that is Java's; {_LOGIN}",
     "sasl.login.callback.handler.class": "that is Java's; give oauth_cb",
     "ssl.engine.location": f"one of the two clients cannot load engines; {_PEM}",
-    "ssl.key.store.location": f"key stores cannot be read; {_PEM}",
     **dict.fromkeys(
         ("ssl.keystore.location", "ssl.keystore.password", "ssl.keystore.type"),
         f"one of the two clients cannot read key stores; {_PEM}: openssl pkcs12 -in STORE "
