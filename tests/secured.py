@@ -114,7 +114,7 @@ def secured(folder: Path) -> Iterator[Secured]:
     keys.signed(folder, "old", "ca-old", "broker", ["127.0.0.1"], days=-1)
     keys.signed(folder, "client", "ca-clients", "client")
     with EmbeddedBroker(listeners=LISTENERS, properties=_properties(folder)) as broker:
-        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
         _add_users(admin)
         yield Secured(broker, folder, admin)
 
