@@ -8,7 +8,9 @@ TrimtabError                     base of every error that Trimtab raises; never 
 │   ├── BadProblem               weights, capacities or members that cannot be assigned
 │   └── BadStream                a stream file that is not in the stream format
 └── PeerError                    the other side's fault: a broker, a member, a catalog
-    └── BadPayload               bytes from a group member or a control topic that cannot be decoded
+    ├── BadPayload               bytes from a group member or a control topic that cannot be decoded
+    ├── LoginRefused             the brokers do not take our login (SASL), or there is no token
+    └── TlsFailed                TLS cannot be agreed on: a certificate, a name, a plain listener
 
 `consumer_sdk.errors` and `sidecar.errors` add their own leaves to the same two branches.
 """
@@ -57,3 +59,11 @@ class PeerError(TrimtabError):
 
 class BadPayload(PeerError):
     """Bytes from a group member or a control topic that cannot be decoded."""
+
+
+class LoginRefused(PeerError):
+    """The brokers do not take our login (SASL), or there is no token; waiting does not help."""
+
+
+class TlsFailed(PeerError):
+    """TLS cannot be agreed on: an untrusted certificate, another host's, or a plain listener."""

@@ -113,6 +113,9 @@ def replay(  # noqa: PLR0913 - one argument an option
 def _producer(config: dict[str, Any]) -> Any:
     from confluent_kafka import Producer  # noqa: PLC0415 - keeps --help fast
 
+    from trimtab.assignor.security.knock import knock  # noqa: PLC0415 - as above
+
+    knock(config)
     return Producer(config)
 
 

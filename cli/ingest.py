@@ -87,18 +87,26 @@ def stop_on_signals(stop: "Event") -> None:
 
 def _given(pairs: list[str]) -> dict[str, Any]:
     """Return settings of the command line, read as YAML values. Raises SettingError."""
-    import yaml  # noqa: PLC0415 - keeps --help fast
+    import os  # noqa: PLC0415 - keeps --help fast
+
+    import yaml  # noqa: PLC0415 - as above
+
+    from trimtab.assignor.security.secrets import (  # noqa: PLC0415 - as above
+        not_shown,
+        resolved,
+    )
 
     found: dict[str, Any] = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals or not name.strip():
-            raise SettingError(f'--set {pair!r} is not name=value, like "batch.wait=5 s"')
+            raise SettingError('--set needs name=value, like "batch.wait=5 s"')
+        not_shown("--set", name.strip(), value)
         try:
             found[name.strip()] = yaml.safe_load(value)
-        except yaml.YAMLError as error:
-            raise SettingError(f"--set {name.strip()}: the value is not YAML") from error
-    return found
+        except yaml.YAMLError:
+            raise SettingError(f"--set {name.strip()}: the value is not YAML") from None
+    return resolved(found, os.environ)
 
 
 def _need_spark() -> None:

@@ -37,7 +37,7 @@ Config: TypeAlias = Annotated[
 ]
 Kafka: TypeAlias = Annotated[
     list[str] | None,
-    typer.Option(help="librdkafka's name=value; keep secrets in the file instead."),
+    typer.Option(help="librdkafka's name=value; a secret as ${file:…} or ${env:…}."),
 ]
 Output: TypeAlias = Annotated[Format, typer.Option("--format", help="How to print it.")]
 Certify: TypeAlias = Annotated[

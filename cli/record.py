@@ -48,7 +48,7 @@ def record(  # noqa: PLR0913 - typer: one parameter an option
     ] = None,
     kafka: Annotated[
         list[str] | None,
-        typer.Option(help="librdkafka's name=value; keep secrets in the file instead."),
+        typer.Option(help="librdkafka's name=value; a secret as ${file:…} or ${env:…}."),
     ] = None,
 ) -> None:
     """Record the write speeds of a live group, and change nothing. Ctrl-C keeps what there is.

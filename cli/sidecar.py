@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 OWN_FLAGS: Final = frozenset({"action", "config", "kafka", "more"})
 """Flags that are no settings themselves."""
 
+EXAMPLES: Final = {"--kafka": "security.protocol=SSL", "--set": "step-out=2"}
+
 
 class Do(StrEnum):
     """What is asked for."""
@@ -90,11 +92,14 @@ def pairs(flag: str, given: list[str] | None) -> dict[str, Any]:
     """Return name=value pairs, values read as YAML. Raises SettingError, without the value."""
     import yaml  # noqa: PLC0415 - keeps --help fast
 
+    from trimtab.assignor.security.secrets import not_shown  # noqa: PLC0415 - as above
+
     found: dict[str, Any] = {}
     for pair in given or ():
         name, equals, value = pair.partition("=")
         if not equals or not name.strip():
-            raise SettingError(f"{flag} needs name=value; {name!r} has no value")
+            raise SettingError(f'{flag} needs name=value, like "{EXAMPLES[flag]}"')
+        not_shown(flag, name.strip(), value)
         try:
             found[name.strip()] = yaml.safe_load(value)
         except yaml.YAMLError:

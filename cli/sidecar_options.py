@@ -62,7 +62,7 @@ StopWorkers: TypeAlias = Annotated[
 ]
 Kafka: TypeAlias = Annotated[
     list[str] | None,
-    typer.Option(help="librdkafka's name=value; keep secrets in the file instead."),
+    typer.Option(help="librdkafka's name=value; a secret as ${file:…} or ${env:…}."),
 ]
 More: TypeAlias = Annotated[
     list[str] | None,

@@ -21,15 +21,14 @@ from trimtab.assignor.errors import BadPayload
 from trimtab.assignor.measured import Column, Measured
 from trimtab.assignor.model import Load, TopicPartition
 from trimtab.assignor.rebalance import View
+from trimtab.assignor.security import connection
 from trimtab.consumer_sdk.lags import measure
 from trimtab.consumer_sdk.settings import Settings
+from trimtab.consumer_sdk.sparing import LIBRDKAFKA
 
 log = logging.getLogger("trimtab.consumer_sdk")
 
 LAG_AWARE: Final = "lag-aware"
-ADMIN: Final = ("bootstrap.servers", "security.", "sasl.", "ssl.", "client.id", "log_level")
-"""Settings that an admin client needs of a consumer's."""
-
 APPLICATIONS: Final = {"stats_cb", "error_cb", "throttle_cb", "logger", "statistics.interval.ms"}
 """Settings whose callbacks belong to the application's thread."""
 
@@ -55,6 +54,7 @@ class ControlTopics:
         self._lags: dict[TopicPartition, int] = {}
         self._unread: set[tuple[str | None, int | None]] = set()
         self._read = Event()
+        self._denied: set[str] = set()
         self._thread = Thread(target=self._run, name="trimtab-control-topics", daemon=True)
 
     def start(self, topics: Sequence[str] = ()) -> None:
@@ -108,7 +108,7 @@ class ControlTopics:
 
     def _run(self) -> None:
         own = {k: v for k, v in self._settings.data.items() if k not in APPLICATIONS}
-        consumer = DataConsumer({**own, "enable.partition.eof": True})
+        consumer = DataConsumer({**own, "logger": LIBRDKAFKA, "enable.partition.eof": True})
         try:
             while not self._closing.is_set():
                 self._try_turn(consumer)
@@ -134,13 +134,17 @@ class ControlTopics:
                 self.take(message)
             elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name
                 self._unread.discard((message.topic(), message.partition()))
+            elif error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                self._deny({str(message.topic())})
+                self._unread.discard((message.topic(), message.partition()))
         if not self._unread:
             self._read.set()
 
     def _look(self, consumer: DataConsumer) -> None:
         if self._topics:
             self._measure(consumer)
-        found = _partitions_of(consumer, self._wanted)
+        found, denied = _partitions_of(consumer, self._wanted)
+        self._deny(denied)
         if found:
             consumer.incremental_assign(found)
             self._wanted -= {p.topic for p in found}
@@ -149,13 +153,23 @@ class ControlTopics:
             self._read.set()
         self._look_at = self._clock.monotonic() + LOOK_AGAIN
 
+    def _deny(self, topics: set[str]) -> None:
+        """Say once that a control topic may not be read: without it no plan is followed."""
+        for topic in sorted(topics - self._denied):
+            log.warning(
+                "control topic %s may not be read, so no sidecar's word is followed; grant Read on "
+                "topic %s",
+                topic,
+                topic,
+            )
+        self._denied |= topics
+
     def _measure(self, consumer: DataConsumer) -> None:
         reset = str(self._settings.data.get("auto.offset.reset", "latest"))
-        security = {k: v for k, v in self._settings.data.items() if k.startswith(ADMIN)}
         try:
             self._lags = measure(
                 consumer,
-                AdminClient(security),
+                AdminClient({**connection.of(self._settings.data), "log_level": 2}),
                 self._topics,
                 from_beginning=reset in ("earliest", "smallest", "beginning"),
             )
@@ -184,8 +198,10 @@ def _columns(measured: WriteSpeeds) -> _Columns:
     )
 
 
-def _partitions_of(consumer: DataConsumer, topics: set[str]) -> list[RawPartition]:
+def _partitions_of(consumer: DataConsumer, topics: set[str]) -> tuple[list[RawPartition], set[str]]:
+    """Return the partitions of topics, and the topics that we may not see."""
     found: list[RawPartition] = []
+    denied: set[str] = set()
     for topic in topics:
         try:
             metadata = consumer.list_topics(topic, timeout=5).topics[topic]
@@ -194,4 +210,6 @@ def _partitions_of(consumer: DataConsumer, topics: set[str]) -> list[RawPartitio
             continue
         if metadata.error is None:
             found += [RawPartition(topic, p, OFFSET_BEGINNING) for p in metadata.partitions]
-    return found
+        elif metadata.error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+            denied.add(topic)
+    return found, denied

@@ -18,6 +18,7 @@ PeerError
 ├── ReplayFailed                 Kafka did not take dead letters back; they stay in their table
 ├── RegistryUnavailable          the schema registry does not answer (retryable)
 ├── MembershipFailed             the group cannot be joined, or threw us out for good
+│   └── NotAllowed               a right (ACL) is missing; says which, on what
 └── LakeError                    what the lake's side does wrong; never raised itself
     ├── SessionFailed            Spark did not start, or its JVM is gone
     ├── MarksLost                a table's history no longer says which offsets it holds
@@ -104,6 +105,10 @@ class RegistryUnavailable(PeerError):
 
 class MembershipFailed(PeerError):
     """The group cannot be joined, or threw us out for good."""
+
+
+class NotAllowed(MembershipFailed):
+    """A right (ACL) is missing; says which, on what."""
 
 
 class TableCollision(SettingError):

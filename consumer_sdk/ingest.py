@@ -6,6 +6,7 @@ begins where this one ended.
 """
 
 import logging
+import os
 import threading
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
@@ -17,6 +18,8 @@ import yaml
 
 from trimtab.assignor.clock import Clock, SystemClock
 from trimtab.assignor.errors import SettingError
+from trimtab.assignor.security.endpoint import OPEN, Guard, guard
+from trimtab.assignor.security.secrets import resolved
 from trimtab.assignor.units import parse_rate
 from trimtab.consumer_sdk.consumer import Consumer
 from trimtab.consumer_sdk.lake import config as lake_config
@@ -32,7 +35,12 @@ log = logging.getLogger("trimtab.ingest")
 FETCH: Final = 5000
 METRICS_PORT: Final = "trimtab.metrics.port"
 METRICS_HOST: Final = "trimtab.metrics.host"
-OWN: Final = frozenset({"topics", "trimtab.throttle", METRICS_HOST, METRICS_PORT})
+METRICS_GUARD: Final = (
+    "trimtab.metrics.tls.certificate",
+    "trimtab.metrics.tls.key",
+    "trimtab.metrics.token.file",
+)
+OWN: Final = frozenset({"topics", "trimtab.throttle", METRICS_HOST, METRICS_PORT, *METRICS_GUARD})
 LAST_PORT: Final = 65535
 _DEFAULTS: Final = {"auto.offset.reset": "earliest", "enable.auto.commit": False}
 
@@ -49,6 +57,7 @@ class IngestConfig:
     lake: LakeConfig
     throttle: float | None = None
     metrics: tuple[str, int] | None = None
+    guard: Guard = OPEN
 
     def __repr__(self) -> str:
         """Show no secret: the consumer's settings stay out."""
@@ -56,7 +65,7 @@ class IngestConfig:
 
 
 def load(path: Path) -> dict[str, Any]:
-    """Read a configuration file: one flat YAML mapping. Raises SettingError."""
+    """Read a configuration file: one flat YAML mapping, secrets in place. Raises SettingError."""
     try:
         found = yaml.safe_load(path.read_text())
     except OSError as error:
@@ -64,12 +73,12 @@ def load(path: Path) -> dict[str, Any]:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f" at line {mark.line + 1}" if mark else ""
-        raise SettingError(f"the configuration {path} is not YAML{line}") from error
+        raise SettingError(f"the configuration {path} is not YAML{line}") from None
     if not isinstance(found, dict) or not all(isinstance(key, str) for key in found):
         raise SettingError(
             f'the configuration {path} must be one flat mapping, like "group.id: lake"'
         )
-    return found
+    return resolved(found, os.environ)
 
 
 def settings(config: Mapping[str, Any]) -> IngestConfig:
@@ -86,6 +95,7 @@ def settings(config: Mapping[str, Any]) -> IngestConfig:
         lake=lake,
         throttle=None if rate is None else _positive(parse_rate(rate, "trimtab.throttle")),
         metrics=_metrics(config),
+        guard=_guard(config),
     )
 
 
@@ -111,7 +121,10 @@ def run(
         ) as writer,
     ):
         if config.metrics is not None:
-            log.info("metrics at %s", stack.enter_context(served(meters, *config.metrics)))
+            if (warning := config.guard.warning("/metrics", config.metrics[0])) is not None:
+                log.warning("%s (%s)", warning, ", ".join(METRICS_GUARD))
+            url = stack.enter_context(served(meters, *config.metrics, config.guard))
+            log.info("metrics at %s", url)
         log.info("ready: topics %s, group %s", ", ".join(config.topics), config.lake.group)
         if not stop.is_set():
             consumer.subscribe(config.topics, writer.on_assign, writer.on_revoke, writer.on_lost)
@@ -148,6 +161,12 @@ def _metrics(config: Mapping[str, Any]) -> tuple[str, int] | None:
     if not str(port).isdecimal() or int(port) > LAST_PORT:
         raise SettingError(f"{METRICS_PORT}: {port!r} must be 0 (a free one) to {LAST_PORT}")
     return str(config.get(METRICS_HOST, "127.0.0.1")), int(port)
+
+
+def _guard(config: Mapping[str, Any]) -> Guard:
+    """Return what /metrics asks for. Raises SettingError."""
+    files = [Path(str(config[name])) if config.get(name) else None for name in METRICS_GUARD]
+    return guard(*files)
 
 
 def _suggest(consumer: Mapping[str, Any]) -> None:

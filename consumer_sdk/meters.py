@@ -11,17 +11,19 @@ may be called by any thread.
 
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
-from threading import Lock
+from threading import Lock, Thread
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
-from prometheus_client import CollectorRegistry, Counter, Histogram, start_http_server
+from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import HistogramMetricFamily
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 
 from trimtab.assignor.errors import SettingError
 from trimtab.assignor.model import TopicPartition
+from trimtab.assignor.security.endpoint import OPEN, Answer, Guard, endpoint
 
 FRESHNESS_BUCKETS: Final = (
     *(0.25, 0.5, 1.0, 2.0, 3.0, 5.0, 7.5, 10.0, 15.0, 20.0, 30.0, 45.0),
@@ -112,20 +114,33 @@ class Meters:
 
 
 @contextmanager
-def served(meters: Meters, host: str, port: int) -> Generator[str, None, None]:
+def served(
+    meters: Meters,
+    host: str,
+    port: int,
+    guarded: Guard = OPEN,
+) -> Generator[str, None, None]:
     """Serve /metrics on an address (port 0: a free one) while the block runs; give its URL.
 
     Raises SettingError where the address cannot be had.
     """
+
+    def respond(path: str) -> Answer:
+        if path == "/metrics":
+            return 200, CONTENT_TYPE_LATEST, generate_latest(meters.registry)
+        return 404, "text/plain; charset=utf-8", b"there is /metrics\n"
+
     try:
-        server, thread = start_http_server(port, host, meters.registry)
+        server = endpoint((host, port), respond, guarded)
     except OSError as error:
         raise SettingError(
             f"trimtab.metrics.port: {host}:{port}: {error.strerror}; choose another one "
             "(0: a free one)"
         ) from error
+    thread = Thread(target=server.serve_forever, name="trimtab-metrics", daemon=True)
+    thread.start()
     try:
-        yield f"http://{host}:{server.server_port}/metrics"
+        yield f"{guarded.scheme}://{host}:{server.server_address[1]}/metrics"
     finally:
         server.shutdown()
         server.server_close()

@@ -13,7 +13,7 @@ OWN: Final = frozenset(
     }
 )
 
-SHARED: Final[dict[str, str | None]] = {
+SHARED: Final[dict[str, str]] = {
     "bootstrap.servers": "bootstrap_servers",
     "metadata.broker.list": "bootstrap_servers",
     "client.id": "client_id",
@@ -27,21 +27,8 @@ SHARED: Final[dict[str, str | None]] = {
     "reconnect.backoff.ms": "reconnect_backoff_ms",
     "reconnect.backoff.max.ms": "reconnect_backoff_max_ms",
     "retry.backoff.ms": "retry_backoff_ms",
-    "security.protocol": "security_protocol",
-    "ssl.ca.location": "ssl_cafile",
-    "ssl.certificate.location": "ssl_certfile",
-    "ssl.key.location": "ssl_keyfile",
-    "ssl.key.password": "ssl_password",
-    "ssl.crl.location": "ssl_crlfile",
-    "ssl.cipher.suites": "ssl_ciphers",
-    "ssl.endpoint.identification.algorithm": None,  # becomes ssl_check_hostname
-    "sasl.mechanism": "sasl_mechanism",
-    "sasl.mechanisms": "sasl_mechanism",
-    "sasl.username": "sasl_plain_username",
-    "sasl.password": "sasl_plain_password",
-    "sasl.kerberos.service.name": "sasl_kerberos_service_name",
 }
-"""librdkafka's name → kafka-python's, None where it is translated by hand."""
+"""librdkafka's name → kafka-python's; those of TLS and SASL `security.connection` translates."""
 
 DATA_ONLY: Final = frozenset(
     {
@@ -60,7 +47,6 @@ DATA_ONLY: Final = frozenset(
         "enable.auto.offset.store",
         "enable.metrics.push",
         "enable.partition.eof",
-        "enable.ssl.certificate.verification",
         "error_cb",
         "fetch.error.backoff.ms",
         "fetch.max.bytes",
@@ -77,14 +63,12 @@ DATA_ONLY: Final = frozenset(
         "max.in.flight.requests.per.connection",
         "max.partition.fetch.bytes",
         "message.max.bytes",
-        "oauth_cb",  # reaches kafka-python as a token provider
         "on_commit",
         "partition.assignment.strategy",
         "queued.max.messages.kbytes",
         "queued.min.messages",
         "receive.message.max.bytes",
         "retry.backoff.max.ms",
-        "sasl.oauthbearer.config",
         "socket.connection.setup.timeout.ms",
         "socket.keepalive.enable",
         "socket.nagle.disable",

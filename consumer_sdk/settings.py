@@ -2,7 +2,7 @@
 
 Checked here, before anything connects: an unknown name is answered with the nearest known one, and
 settings that contradict each other are named together. What librdkafka alone knows (a value's
-range) it checks itself.
+range) it checks itself. Secrets may be references (`security.secrets`).
 """
 
 import difflib
@@ -15,8 +15,9 @@ from typing import Any, Final, TypeAlias
 from trimtab.assignor import registry
 from trimtab.assignor.control import PLAN_TOPIC, WRITE_SPEED_TOPIC
 from trimtab.assignor.errors import SettingError
+from trimtab.assignor.security import connection
+from trimtab.assignor.security.secrets import resolved
 from trimtab.assignor.units import parse_rate, parse_seconds
-from trimtab.consumer_sdk.membership.tokens import Tokens
 from trimtab.consumer_sdk.setting_names import DATA_ONLY, OWN, SHARED
 
 Config: TypeAlias = Mapping[str, Any]
@@ -69,7 +70,7 @@ class Settings:
 
 def parse(config: Config, environ: Mapping[str, str] = os.environ) -> Settings:
     """Check a configuration. Raises SettingError, naming the setting and what to write instead."""
-    config = {**_DEFAULTS, **config}
+    config = {**_DEFAULTS, **resolved(config, environ)}
     for name in config:
         _known(name)
     _consistent(config)
@@ -115,8 +116,8 @@ def nearest(name: str, known: Mapping[str, Any] | set[str] | frozenset[str]) -> 
 
 
 def _known(name: str) -> None:
-    every = {*OWN, *SHARED, *DATA_ONLY}
-    if name in every or name.startswith("plugin."):
+    every = {*OWN, *SHARED, *DATA_ONLY, *connection.NAMES}
+    if name in every or name in connection.REFUSED or name.startswith("plugin."):
         return
     raise SettingError(f"{name!r} is not a setting of this consumer{nearest(name, every)}")
 
@@ -125,6 +126,7 @@ def _consistent(config: Config) -> None:
     for name in ("bootstrap.servers", "group.id"):
         if not config.get(name):
             raise SettingError(f"{name!r} is missing; every consumer needs it")
+    connection.check(config)
     strategy = config.get("partition.assignment.strategy", "trimtab")
     if strategy not in ("trimtab", *_UPGRADE):
         raise SettingError(
@@ -158,7 +160,7 @@ def _data(config: Config, instance: str) -> dict[str, Any]:
     kept = {k: v for k, v in config.items() if k not in OWN and k not in ours}
     return {
         "client.id": instance,
-        **kept,
+        **connection.for_librdkafka(kept),
         "enable.auto.commit": False,
         "enable.auto.offset.store": False,
     }
@@ -170,17 +172,11 @@ def _control(config: Config, instance: str) -> dict[str, Any]:
     translated = {name: value for name, value in renamed if name is not None}
     for name in [n for n in translated if n.endswith("_ms")]:
         translated[name] = int(float(translated[name]))
-    protocol = str(translated.get("security_protocol", "PLAINTEXT")).upper()
-    if config.get("oauth_cb"):
-        oauth = str(config.get("sasl.oauthbearer.config", ""))
-        translated["sasl_oauth_token_provider"] = Tokens(config["oauth_cb"], oauth)
-    verify = config.get("ssl.endpoint.identification.algorithm", "https") != "none"
     return {
         **translated,
+        **connection.for_kafka_python(config),
         "bootstrap_servers": str(config["bootstrap.servers"]).split(","),
         "client_id": instance,
-        "security_protocol": protocol,
-        "ssl_check_hostname": verify,
         "metrics_enabled": False,
         "auto_offset_reset": "earliest",  # never used: this plane does not fetch
         "allow_auto_create_topics": False,

@@ -11,6 +11,7 @@ from kafka.errors import KafkaError as KafkaPythonError
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk.errors import InvalidSetting
+from trimtab.consumer_sdk.sparing import LIBRDKAFKA
 
 
 def as_kafka_error(error: Exception) -> KafkaError:
@@ -26,7 +27,7 @@ def as_kafka_error(error: Exception) -> KafkaError:
 def data_plane(config: dict[str, Any]) -> DataConsumer:
     """Make librdkafka's consumer. Raises InvalidSetting."""
     try:
-        return DataConsumer(config)
+        return DataConsumer({"logger": LIBRDKAFKA, **config})
     except KafkaException as error:
         raise InvalidSetting(
             f"librdkafka refuses the configuration: {error.args[0].str()}"

@@ -44,8 +44,11 @@ def assembled(settings: Settings, clock: Clock) -> Generator[Loop]:
         stack.callback(monitor.close)
         page = Page(settings.group, clock, LATE + 3 * settings.interval)
         stack.callback(page.stop)
-        port = page.start(settings.host, settings.port)
-        address = f"http://{settings.host}:{port}"
+        guarded = settings.guard
+        port = page.start(settings.host, settings.port, guarded)
+        address = f"{guarded.scheme}://{settings.host}:{port}"
+        if (warning := guarded.warning("the web page", settings.host)) is not None:
+            log.warning("%s (tls-certificate and tls-key, token-file)", warning)
         log.info("health, metrics and verdicts at %s", address)
         if settings.dry_run:
             log.info("dry run: what follows is only said, nothing is published or started")

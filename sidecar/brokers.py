@@ -26,6 +26,7 @@ from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
 
 from trimtab.assignor.clock import Clock, SystemClock
 from trimtab.assignor.model import TopicPartition
+from trimtab.assignor.security.knock import knock
 from trimtab.sidecar.observation import GroupState, GroupView, Reader
 
 STATES: Final = {
@@ -59,6 +60,18 @@ ON_ITS_WAY: Final = frozenset(
 
 PAUSE: Final = 0.1
 """Seconds between two questions to a coordinator that is on its way."""
+
+DENIED: Final = frozenset(
+    {
+        KafkaErrors.TOPIC_AUTHORIZATION_FAILED,
+        KafkaErrors.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaErrors.GROUP_AUTHORIZATION_FAILED,
+    }
+)
+"""Answers of a broker whose ACLs do not allow what was asked."""
+
+EVENTS: Final = 100
+"""Events that a reader may have waiting."""
 
 GRACE: Final = 1.0
 """Seconds to wait for librdkafka's own timeout to be reported."""
@@ -94,14 +107,16 @@ class Commits:
 
 
 class Brokers:
-    """The cluster, asked about one group."""
+    """The cluster, asked about one group. Making it raises LoginRefused, TlsFailed."""
 
     def __init__(
         self, client: Mapping[str, Any], group: str, timeout: float, clock: Clock | None = None
     ) -> None:
+        knock(client, patience=timeout)
         self._admin = AdminClient(dict(client))
         self._reader = Consumer({**client, "group.id": group, "enable.auto.commit": False})
         self._there: tuple[TopicPartition, ...] = ()
+        self._denied = False  # the group may not be described
         self._group = group
         self._timeout = timeout
         self._clock = clock or SystemClock()
@@ -140,8 +155,11 @@ class Brokers:
             described = self._settled(self._described)
         except KafkaException as error:
             return GroupView(), (f"group {self._group}: {reason(error)}",)
+        if described is None and self._is_denied():
+            return GroupView(), (self._ungranted(),)
         if described is None:
             return GroupView(GroupState.EMPTY), ()
+        self._denied = False
         state = STATES.get(described.state, GroupState.UNKNOWN)
         readers = sorted((_reader(m) for m in described.members), key=lambda r: r.id)
         return GroupView(state, tuple(readers)), ()
@@ -153,7 +171,9 @@ class Brokers:
             asked = [RawPartition(*partition) for partition in there]
             answered = self._settled(lambda: self._committed(asked)) if asked else []
         except KafkaException as error:
-            return Commits(known=False, trouble=(f"committed offsets: {reason(error)}",))
+            said = self._ungranted() if self._is_denied() else f"committed offsets: {reason(error)}"
+            return Commits(known=False, trouble=(said,))
+        self._denied = False
         offsets, notes = {}, {}
         for raw in answered:
             if raw.error is None and raw.offset >= 0:
@@ -163,9 +183,34 @@ class Brokers:
                     notes[partition] = raw.metadata
         return Commits(offsets, notes)
 
+    def absent(self, topic: str) -> str:
+        """Tell why a topic is not in the layout."""
+        try:
+            error = self._admin.list_topics(topic, timeout=self._timeout).topics[topic].error
+        except KafkaException as failed:
+            return f"topic {topic!r}: {reason(failed)}"
+        if error is not None and error.code() in DENIED:
+            return f"topic {topic!r} may not be seen: grant Describe on topic {topic}"
+        return f"topic {topic!r} does not exist"
+
     def close(self) -> None:
         """Let the connections go."""
         self._reader.close()
+
+    def _is_denied(self) -> bool:
+        """Tell whether the group may not be described.
+
+        A group that may not be is not listed, as one that does not exist, and its offsets are not
+        told in time; that it is a matter of rights comes as an event of the reader.
+        """
+        for event in self._reader.consume(EVENTS, timeout=0):
+            error = event.error()
+            if error is not None and error.code() == KafkaErrors.GROUP_AUTHORIZATION_FAILED:
+                self._denied = True
+        return self._denied
+
+    def _ungranted(self) -> str:
+        return f"group {self._group} may not be described: grant Describe on group {self._group}"
 
     def _settled(self, ask: Callable[[], T]) -> T:
         """Ask, and again while the coordinator is on its way. Raises KafkaException."""
@@ -219,6 +264,16 @@ def reason(error: KafkaException) -> str:
     """Return what the client says went wrong, without its codes."""
     inner: Any = error.args[0] if error.args else error
     return str(inner.str()) if hasattr(inner, "str") else str(inner)
+
+
+def granting(error: KafkaException, right: str) -> str:
+    """Return what went wrong, and the right to grant where one is missing: "Read on topic t"."""
+    return reason(error) + (f"; grant {right}" if is_denied(error) else "")
+
+
+def is_denied(error: KafkaException) -> bool:
+    """Tell whether the brokers' ACLs do not allow what was asked."""
+    return _code(error) in DENIED
 
 
 def unreachable(error: KafkaException, bootstrap: str) -> str | None:

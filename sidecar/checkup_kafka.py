@@ -21,8 +21,9 @@ from confluent_kafka import TopicPartition as RawPartition
 from confluent_kafka.cimpl import NewTopic
 
 from trimtab.assignor.clock import Clock
-from trimtab.assignor.errors import PeerError
-from trimtab.sidecar.brokers import Brokers, reason
+from trimtab.assignor.errors import LoginRefused, PeerError, TlsFailed
+from trimtab.assignor.security.knock import diagnose
+from trimtab.sidecar.brokers import Brokers, is_denied, reason
 from trimtab.sidecar.checkup import (
     Finding,
     Level,
@@ -35,9 +36,8 @@ from trimtab.sidecar.checkup import (
     of_verdict,
 )
 from trimtab.sidecar.monitor import matching
-from trimtab.sidecar.sampler import SIZES
 from trimtab.sidecar.settings import Settings
-from trimtab.sidecar.topics import BOARD, PARTITIONS, ControlTopics
+from trimtab.sidecar.topics import PARTITIONS, ControlTopics
 
 _SPECS: Any = admin  # these are documented, but not in the package's __all__
 CONFIG: Final[Any] = _SPECS.ConfigResource
@@ -45,14 +45,6 @@ TOPIC: Final[Any] = _SPECS.ResourceType.TOPIC
 NEWEST: Final[Any] = _SPECS.OffsetSpec.max_timestamp()
 GRACE: Final = 1.0
 """Seconds to wait for librdkafka's own timeout to be reported."""
-
-DENIED: Final = frozenset(
-    {
-        KafkaError.TOPIC_AUTHORIZATION_FAILED,
-        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-        KafkaError.GROUP_AUTHORIZATION_FAILED,
-    }
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,20 +66,19 @@ class Examination:
         self._board = ControlTopics(settings, brokers.admin)
 
     def findings(self) -> list[Finding]:
-        """Look at the brokers first; where none answers nothing else can be told."""
+        """Look at the brokers first; where none answers nothing else can be told.
+
+        Raises LoginRefused, TlsFailed.
+        """
         s = self._settings
         try:
             cluster: Any = self._wait(self._admin.describe_cluster(request_timeout=s.timeout))
         except KafkaException as error:
-            return [
-                Finding(
-                    "brokers",
-                    Level.WRONG,
-                    f"none answers at {s.bootstrap}: {reason(error)}",
-                    "check that one runs, the address, the firewall, security.protocol and login",
-                ),
-                Finding("everything else", Level.SKIPPED, "nothing can be told without a broker"),
-            ]
+            diagnose(s.client, patience=s.timeout)
+            return _none_answers(
+                f"none answers at {s.bootstrap}: {reason(error)}",
+                "check that one runs, the address, the firewall, security.protocol and login",
+            )
         looks = (self._nodes(cluster.nodes), self._group(), self._data(), self._control())
         return [*chain.from_iterable(looks), *self._plan()]
 
@@ -110,12 +101,6 @@ class Examination:
 
     def _group(self) -> Iterable[Finding]:
         name = self._settings.group
-        reader = (SIZES,) if self._settings.source == "offsets" else ()
-        for own in (BOARD, *reader):
-            if (refused := self._refused(own)) is not None:
-                yield Finding(
-                    f"group {own}", Level.WRONG, refused, f"grant Describe on group {own}"
-                )
         refused = self._refused(name)
         if refused is not None:
             yield Finding(f"group {name}", Level.WRONG, refused, f"grant Describe on group {name}")
@@ -154,10 +139,9 @@ class Examination:
     def _data(self) -> Iterable[Finding]:
         there = {p.topic for p in self._brokers.layout().leaders}
         wanted, missing = matching(self._settings.topics, there)
-        for text in missing:
-            yield Finding(
-                "topics", Level.WRONG, text, "make it, mend its name, or grant Describe on it"
-            )
+        for name in missing:
+            said, _, cure = self._brokers.absent(name).partition(": ")
+            yield Finding("topics", Level.WRONG, said, cure or "make it, or mend its name")
         if not self._settings.topics:
             read = {p.topic for r in self._brokers.group()[0].readers for p in r.owned}
             wanted = frozenset(read or {p.topic for p in self._brokers.commits().offsets})
@@ -192,7 +176,8 @@ class Examination:
             plan, records = self._board.plan(), self._board.verdicts()
             speeds = self._board.speeds()
         except PeerError as error:
-            yield Finding("plan", Level.WRONG, str(error), "grant Read on the control topics")
+            said, _, cure = str(error).partition("; grant ")
+            yield Finding("plan", Level.WRONG, said, f"grant {cure}" if cure else "ask again")
             return
         now = self._clock.wall()
         last = next(reversed(records), None)
@@ -221,7 +206,7 @@ class Examination:
         except KafkaException as error:
             if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
                 return None
-            do = f"grant Describe on topic {topic}" if _denied(error) else "ask again"
+            do = f"grant Describe on topic {topic}" if is_denied(error) else "ask again"
             return Finding(f"topic {topic}", Level.WRONG, reason(error), do)
         operations = found.authorized_operations
         allowed = None if operations is None else frozenset(_name(o) for o in operations)
@@ -238,7 +223,7 @@ class Examination:
             self._wait(asked[topic])
         except KafkaException as error:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                do = f"grant Create on topic {topic}" if _denied(error) else "mend what it names"
+                do = f"grant Create on topic {topic}" if is_denied(error) else "mend what it names"
                 return Finding(part, Level.WRONG, reason(error), do)
             return Finding(part, Level.OK, "it is there")
         return Finding(part, Level.OK, "allowed")
@@ -287,9 +272,20 @@ class Examination:
 
 def examined(settings: Settings, clock: Clock) -> list[Finding]:
     """Return what is found of the brokers, the group, the topics and the sidecar."""
-    brokers = Brokers(settings.client, settings.group, settings.timeout, clock)
-    with closing(brokers):
-        return Examination(settings, clock, brokers).findings()
+    try:
+        brokers = Brokers(settings.client, settings.group, settings.timeout, clock)
+        with closing(brokers):
+            return Examination(settings, clock, brokers).findings()
+    except (LoginRefused, TlsFailed) as error:
+        said, _, cure = str(error).rpartition("; ")
+        return _none_answers(said, cure)
+
+
+def _none_answers(says: str, do: str) -> list[Finding]:
+    return [
+        Finding("brokers", Level.WRONG, says, do),
+        Finding("everything else", Level.SKIPPED, "nothing can be told without a broker"),
+    ]
 
 
 def _connects(host: str, port: int, timeout: float) -> bool:
@@ -298,10 +294,6 @@ def _connects(host: str, port: int, timeout: float) -> bool:
             return True
     except OSError:
         return False
-
-
-def _denied(error: KafkaException) -> bool:
-    return error.args[0].code() in DENIED
 
 
 def _name(operation: Any) -> str:

@@ -5,28 +5,14 @@ confluent-kafka does not offer this request. It needs the cluster-level permissi
 
 from collections import defaultdict
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 from kafka import KafkaAdminClient
-from kafka.errors import KafkaError
+from kafka.errors import ClusterAuthorizationFailedError, KafkaError
 
 from trimtab.assignor.model import TopicPartition
+from trimtab.assignor.security import connection
 from trimtab.sidecar.brokers import Offsets
-
-NAMES: Final = {
-    "bootstrap.servers": "bootstrap_servers",
-    "client.id": "client_id",
-    "security.protocol": "security_protocol",
-    "ssl.ca.location": "ssl_cafile",
-    "ssl.certificate.location": "ssl_certfile",
-    "ssl.key.location": "ssl_keyfile",
-    "ssl.key.password": "ssl_password",
-    "sasl.mechanism": "sasl_mechanism",
-    "sasl.mechanisms": "sasl_mechanism",
-    "sasl.username": "sasl_plain_username",
-    "sasl.password": "sasl_plain_password",
-}
-"""librdkafka's name -> kafka-python's."""
 
 
 class LogDirs:
@@ -48,7 +34,9 @@ class LogDirs:
             answered = self._ask(same)
         except (KafkaError, OSError) as error:
             self.close()
-            return Offsets({}, (f"log directories: {type(error).__name__}: {error}",))
+            denied = isinstance(error, ClusterAuthorizationFailedError)
+            cure = "; grant Describe on cluster" if denied else ""
+            return Offsets({}, (f"log directories: {type(error).__name__}: {error}{cure}",))
         return Offsets({p: size for (p, broker), size in answered.items() if same[p] == broker})
 
     def close(self) -> None:
@@ -66,6 +54,8 @@ class LogDirs:
         answers = self._admin.describe_log_dirs(
             topic_partitions=dict(topics), brokers=sorted(set(leaders.values()))
         )
+        if any(not answer["log_dirs"] for answer in answers):  # its error code is not passed on
+            raise ClusterAuthorizationFailedError
         return {
             (TopicPartition(topic["name"], part["partition_index"]), answer["broker"]): int(
                 part["partition_size"]
@@ -80,12 +70,9 @@ class LogDirs:
 
 def translated(client: Mapping[str, Any], timeout: float) -> dict[str, Any]:
     """Return librdkafka's configuration in kafka-python's names."""
-    config = {NAMES[name]: value for name, value in client.items() if name in NAMES}
-    verify = client.get("ssl.endpoint.identification.algorithm", "https") != "none"
     return {
-        **config,
+        **connection.for_kafka_python(client),
         "bootstrap_servers": str(client["bootstrap.servers"]).split(","),
-        "security_protocol": str(config.get("security_protocol", "PLAINTEXT")).upper(),
-        "ssl_check_hostname": verify,
+        "client_id": str(client["client.id"]),
         "request_timeout_ms": int(timeout * 1000),
     }

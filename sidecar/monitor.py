@@ -129,6 +129,11 @@ class Monitor:
             learned = self._sampler.sample(ends.values, begins.values, now)
             sizes = self._meter.sizes.learn(learned)
             self._meter = replace(self._meter, sizes=sizes)
+            trouble += tuple(
+                f"topic {topic} may not be read, so sizes of records are not known: grant Read on "
+                f"topic {topic}, or use source=log-dirs"
+                for topic in sorted(self._sampler.denied)
+            )
         if self._log_dirs is not None:
             grown = self._log_dirs.sizes(self._leaders)
             readings = replace(readings, sizes=grown.values)
@@ -140,7 +145,8 @@ class Monitor:
     ) -> tuple[frozenset[str], tuple[str, ...]]:
         there = {p.topic for p in layout.leaders}
         if self._settings.topics:
-            return matching(self._settings.topics, there)
+            found, missing = matching(self._settings.topics, there)
+            return found, tuple(map(self._brokers.absent, missing))
         now = self._clock.monotonic()
         for reader in group.readers:
             self._read.update(dict.fromkeys((p.topic for p in reader.owned), now))
@@ -149,7 +155,7 @@ class Monitor:
 
 
 def matching(wanted: Sequence[str], there: Iterable[str]) -> tuple[frozenset[str], tuple[str, ...]]:
-    """Return the topics meant by names and "^patterns", and a complaint for each that is missing.
+    """Return the topics meant by names and "^patterns", and the names that are missing.
 
     A pattern never means Kafka's own topics ("__...").
     """
@@ -162,5 +168,5 @@ def matching(wanted: Sequence[str], there: Iterable[str]) -> tuple[frozenset[str
         elif name in there:
             found.add(name)
         else:
-            missing.append(f"topic {name!r} does not exist")
+            missing.append(name)
     return frozenset(found), tuple(missing)

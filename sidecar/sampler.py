@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from confluent_kafka import Consumer, KafkaException, Message
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as RawPartition
 
 from trimtab.assignor.model import TopicPartition
@@ -15,7 +15,7 @@ PATIENCE: Final = 0.5  # seconds of one turn
 AGAIN: Final = 30.0  # seconds after which a partition is sampled anew
 
 SIZES: Final = "trimtab-sidecar-sizes"
-"""Group of the reader of sizes; brokers ask for Describe on it."""
+"""Group of the reader of sizes, which needs no right."""
 
 
 class Sampler:
@@ -35,6 +35,8 @@ class Sampler:
             }
         )
         self._looked: dict[TopicPartition, float] = {}
+        self.denied: frozenset[str] = frozenset()
+        """Topics that the last turn was not allowed to read."""
 
     def sample(
         self,
@@ -54,6 +56,7 @@ class Sampler:
             messages = self._read(starts, sum(ends[p] - starts[p] for p in chosen))
         except KafkaException:
             return {}  # asked again next turn; what is not answered stays unknown
+        self.denied = frozenset(str(m.topic()) for m in messages if _is_denied(m))
         sizes = _sizes(messages)
         self._looked.update(dict.fromkeys(sizes, now))
         return sizes
@@ -77,6 +80,11 @@ def _sizes(messages: Sequence[Message]) -> dict[TopicPartition, Sequence[int]]:
         if message.error() is None and topic is not None and partition is not None:
             found[TopicPartition(topic, partition)].append(_size(message))
     return dict(found)
+
+
+def _is_denied(message: Message) -> bool:
+    error = message.error()
+    return error is not None and error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
 
 
 def _size(message: Message) -> int:

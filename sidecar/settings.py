@@ -2,9 +2,10 @@
 
 Units are those people write ("2.3 MB/s", "30 s"). Unknown names are answered with the nearest known
 one, and settings that contradict each other are named together. `kafka` holds librdkafka's names
-(TLS, SASL); nothing of it is ever shown.
+(TLS, SASL); nothing of it is ever shown. Secrets may be references (`security.secrets`).
 """
 
+import os
 import sys
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
@@ -17,6 +18,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from trimtab.assignor import registry
 from trimtab.assignor.control import PLAN_TOPIC, WRITE_SPEED_TOPIC
 from trimtab.assignor.model import Policy
+from trimtab.assignor.security import connection
+from trimtab.assignor.security.endpoint import Guard, guard
+from trimtab.assignor.security.secrets import resolved
 from trimtab.assignor.steady.knobs import knobs_of
 from trimtab.assignor.units import parse_seconds
 from trimtab.sidecar.contradictions import Told, of_bands, of_schedule, of_steps
@@ -109,6 +113,7 @@ class Settings(BaseModel):
     elect: bool = True  # one of several sidecars leads, by a lease
     grpc_host: str = "127.0.0.1"  # where KEDA asks
     grpc_port: int = 6000  # 0: a free one
+    grpc_client_ca: Path | None = None  # who vouches for KEDA's certificate; none: nobody is asked
     worker_config: Path | None = None
     worker_command: tuple[str, ...] = ()
     stop_patience: Seconds = 60.0
@@ -122,6 +127,9 @@ class Settings(BaseModel):
     replication_factor: int = -1  # the brokers' default
     host: str = "127.0.0.1"
     port: int = 0  # a free one
+    tls_certificate: Path | None = None  # PEM files, of the web page and of gRPC
+    tls_key: Path | None = None
+    token_file: Path | None = None  # of the web page
 
     @property
     def chosen(self) -> str:
@@ -187,8 +195,13 @@ class Settings(BaseModel):
             "client.id": "trimtab-sidecar",
             "log_level": 2,  # the loop itself says what does not answer, once
             "socket.timeout.ms": int(self.timeout * 1000),
-            **self.kafka,
+            **connection.for_librdkafka(self.kafka),
         }
+
+    @property
+    def guard(self) -> Guard:
+        """Return what the web page asks for. Raises SettingError."""
+        return guard(self.tls_certificate, self.tls_key, self.token_file)
 
     @property
     def command(self) -> tuple[str, ...]:
@@ -214,7 +227,8 @@ def load(file: Path | None, flags: Mapping[str, Any]) -> Settings:
             old = given.get(_written(name))
             whole = {**old, **value} if isinstance(old, dict) and name == "kafka" else value
             given[_written(name)] = whole
-    settings = _checked(given)
+    settings = _checked(resolved(given, os.environ))
+    connection.check(settings.kafka)
     problems = [text for broken, text in _contradictions(settings) if broken]
     if problems:
         raise BadSetting("; ".join(problems))
@@ -389,7 +403,9 @@ def _keda_contradictions(s: Settings) -> Told:
     keda = s.target == "keda"
     contested = "foreign-scaling=contest, but target=keda: KEDA sets the count; leave it out"
     yield keda and s.foreign_scaling == "contest", contested
-    given = s.model_fields_set & {"grpc_host", "grpc_port"}
+    unsigned = "grpc-client-ca needs tls-certificate and tls-key: without TLS nobody is asked"
+    yield s.grpc_client_ca is not None and s.tls_certificate is None, unsigned
+    given = s.model_fields_set & {"grpc_host", "grpc_port", "grpc_client_ca"}
     named = " and ".join(_written(name) for name in sorted(given))
     yield not keda and bool(given), f"{named} given, but target={s.target}; write target=keda"
     wrong = f"grpc-port={s.grpc_port} must be 0 (a free one) to {LAST_PORT}"

@@ -108,7 +108,8 @@ def _check_topics(settings: Settings, monitor: Monitor) -> None:
         raise KafkaAway("; ".join(layout.trouble))
     missing = matching(settings.topics, {p.topic for p in layout.leaders})[1]
     if missing:
-        raise BadSetting(f"--topics: {'; '.join(missing)}; is the name right?")
+        said = "; ".join(map(monitor.brokers.absent, missing))
+        raise BadSetting(f"--topics: {said}; is the name right?")
 
 
 def _measured(

@@ -24,7 +24,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from trimtab.assignor.control import GroupPlan, WriteSpeeds
 from trimtab.assignor.errors import BadPayload
-from trimtab.sidecar.brokers import reason, unreachable
+from trimtab.sidecar.brokers import granting, unreachable
 from trimtab.sidecar.errors import KafkaAway
 from trimtab.sidecar.settings import Settings
 from trimtab.sidecar.verdict_record import SLOTS, VerdictRecord
@@ -38,7 +38,7 @@ broker's own times tell `trimtab doctor` how far apart clocks are."""
 
 PARTITIONS: Final = 1
 BOARD: Final = "trimtab-sidecar-board"
-"""Group of the reader of the control topics; brokers ask for Describe on it."""
+"""Group of the reader of the control topics, which needs no right."""
 
 BATCH: Final = 500  # records read at once
 MOMENT: Final = 0.1  # seconds that a batch may take to fill
@@ -108,9 +108,11 @@ class ControlTopics:
     def _write(self, records: Iterable[tuple[str, str, bytes]]) -> None:
         failed: list[str] = []
 
-        def told(error: KafkaError | None, _message: Message) -> None:
+        def told(error: KafkaError | None, message: Message) -> None:
             if error is not None:
-                failed.append(error.str())
+                topic = message.topic()
+                said = granting(KafkaException(error), f"Write on topic {topic}")
+                failed.append(f"{topic}: {said}")
 
         for topic, key, value in records:
             try:
@@ -155,7 +157,7 @@ class ControlTopics:
             except (KafkaException, TimeoutError) as error:
                 if not _exists(error):
                     raise KafkaAway(
-                        f"control topic {name} cannot be made: {_said(error)}"
+                        f"control topic {name} cannot be made: {_said(error, name)}"
                     ) from error
         self._made.update(names)
 
@@ -177,7 +179,8 @@ class ControlTopics:
             yield from self._read(consumer, topic)
         except KafkaException as error:
             away = unreachable(error, self._settings.bootstrap)
-            raise KafkaAway(away or f"control topic {topic}: {reason(error)}") from error
+            said = granting(error, f"Read on topic {topic}")
+            raise KafkaAway(away or f"control topic {topic}: {said}") from error
         finally:
             consumer.close()
 
@@ -201,9 +204,12 @@ class ControlTopics:
 
 
 def _is_end(message: Message) -> bool:
-    """Tell whether this marks the end of a partition. Raises KafkaException for any other error."""
+    """Tell whether this marks the end of a partition. Raises KafkaException for any other error.
+
+    librdkafka looks for the coordinator of every reader's group; this one needs none.
+    """
     error = message.error()
-    if error is None:
+    if error is None or error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
         return False
     if error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001 - the name it is documented by
         raise KafkaException(error)
@@ -239,5 +245,7 @@ def _exists(error: Any) -> bool:
     return bool(hasattr(inner, "code") and inner.code() == KafkaError.TOPIC_ALREADY_EXISTS)
 
 
-def _said(error: Exception) -> str:
-    return reason(error) if isinstance(error, KafkaException) else "no answer in time"
+def _said(error: Exception, topic: str) -> str:
+    if not isinstance(error, KafkaException):
+        return "no answer in time"
+    return granting(error, f"Create on topic {topic}")

@@ -3,6 +3,7 @@
 /verdicts has the last ones; /certificate how far the decision is from the optimum, null if that is
 not known (or not asked for: setting `certify`).
 
+With a token all but /healthz and /readyz ask for it: probes have none, and learn nothing secret.
 Healthy is a loop that turned lately; ready is one that reached the group in its last turn.
 """
 
@@ -10,7 +11,7 @@ import json
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import asdict
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from threading import Thread
 from typing import Any, Final
 
@@ -20,11 +21,13 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 
 from trimtab.assignor.clock import Clock
+from trimtab.assignor.security.endpoint import OPEN, Answer, Guard, endpoint
 from trimtab.sidecar.errors import CannotStart
 from trimtab.sidecar.report import Report
 from trimtab.sidecar.verdict import Numbers
 
 KEPT: Final = 100  # verdicts
+FREE: Final = frozenset({"/healthz", "/readyz"})
 GOOD: Final = 200
 BAD: Final = 503
 HANDOVER_BUCKETS: Final = (0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
@@ -186,24 +189,14 @@ class Page:
         verdict = {**asdict(report.verdict), "line": report.verdict.line()}
         self._verdicts.append({"time": report.time, "epoch": report.epoch, **verdict})
 
-    def start(self, host: str, port: int) -> int:
+    def start(self, host: str, port: int, guarded: Guard = OPEN) -> int:
         """Begin to serve and return the port. Raises CannotStart."""
-        page = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                page.answer(self)
-
-            def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - its signature
-                """Stay quiet: scrapes are no news."""
-
         try:
-            self._server = ThreadingHTTPServer((host, port), Handler)
+            self._server = endpoint((host, port), self.respond, guarded, FREE)
         except OSError as error:
             raise CannotStart(
                 f"web page {host}:{port}: {error.strerror}; choose another port (0: a free one)"
             ) from error
-        self._server.daemon_threads = True
         Thread(target=self._server.serve_forever, name="trimtab-web", daemon=True).start()
         return int(self._server.server_address[1])
 
@@ -213,17 +206,7 @@ class Page:
             self._server.shutdown()
             self._server.server_close()
 
-    def answer(self, request: BaseHTTPRequestHandler) -> None:
-        """Answer one GET."""
-        path = request.path.partition("?")[0]
-        status, kind, body = self.respond(path)
-        request.send_response(status)
-        request.send_header("Content-Type", kind)
-        request.send_header("Content-Length", str(len(body)))
-        request.end_headers()
-        request.wfile.write(body)
-
-    def respond(self, path: str) -> tuple[int, str, bytes]:
+    def respond(self, path: str) -> Answer:
         """Return status, content type and body for a path."""
         match path:
             case "/metrics":
@@ -254,5 +237,5 @@ class Page:
         return BAD, "; ".join(self._last.trouble) or "the group could not be described"
 
 
-def _text(status: int, text: str) -> tuple[int, str, bytes]:
+def _text(status: int, text: str) -> Answer:
     return status, "text/plain; charset=utf-8", f"{text}\n".encode()

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from trimtab.cli.demo.script import SECONDS, SHORTEST
+from trimtab.cli.sidecar_options import Kafka
 
 __all__ = ["demo"]
 
@@ -30,6 +31,7 @@ def demo(
     bootstrap: Annotated[
         str | None, typer.Option(help="Use this broker instead of an embedded one.")
     ] = None,
+    kafka: Kafka = None,
     seed: Annotated[int, typer.Option(help="Of the random walk.")] = 11,
     form: Annotated[Format, typer.Option("--format", help="Of the tables.")] = Format.ICEBERG,
 ) -> None:
@@ -48,8 +50,18 @@ def demo(
         DEMO_SECONDS=60 trimtab demo --out /tmp/demo
 
         trimtab demo --bootstrap localhost:9092
-    """
-    from trimtab.cli.demo.show import play  # noqa: PLC0415 - keeps --help fast
 
-    if not play(seconds, out.absolute(), bootstrap, seed, form.value):
+        trimtab demo --bootstrap kafka:9093 --kafka security.protocol=SASL_SSL
+        --kafka sasl.mechanism=PLAIN --kafka sasl.username=demo
+        --kafka 'sasl.password=${file:/run/secrets/kafka}'
+    """
+    from trimtab.assignor.errors import SettingError  # noqa: PLC0415 - keeps --help fast
+    from trimtab.cli.demo.show import play  # noqa: PLC0415 - as above
+    from trimtab.cli.sidecar import pairs  # noqa: PLC0415 - as above
+
+    if kafka and bootstrap is None:
+        raise SettingError("--kafka says how a broker is reached; name it with --bootstrap")
+    client = pairs("--kafka", kafka)
+    client |= {} if bootstrap is None else {"bootstrap.servers": bootstrap}
+    if not play(seconds, out.absolute(), client, seed, form.value):
         raise typer.Exit(1)

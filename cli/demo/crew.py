@@ -40,7 +40,7 @@ KILL_SECONDS: Final = 10.0
 
 
 def ingest_settings(
-    script: Script, client: Mapping[str, str], group: str, out: Path, java_options: str
+    script: Script, client: Mapping[str, Any], group: str, out: Path, java_options: str
 ) -> dict[str, Any]:
     """Return the configuration of the workers: small JVMs, throttled to one consumer's capacity."""
     rate = f"{CAPACITY:.0f} B/s"
@@ -70,11 +70,12 @@ def table(script: Script, topic: str) -> str:
 
 
 def sidecar_settings(
-    script: Script, client: Mapping[str, str], group: str, out: Path
+    script: Script, client: Mapping[str, Any], group: str, out: Path
 ) -> dict[str, Any]:
     """Return the configuration of the sidecar: quick to decide, since the show is short."""
     return {
         "bootstrap": client["bootstrap.servers"],
+        "kafka": {n: value for n, value in client.items() if n != "bootstrap.servers"},
         "group": group,
         "topics": list(script.topics),
         "capacity": f"{CAPACITY:.0f} B/s",

@@ -8,7 +8,7 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from threading import Event, Thread
-from typing import Final
+from typing import Any, Final
 
 from confluent_kafka import KafkaError, Message, Producer
 
@@ -33,7 +33,7 @@ class Tally:
 class Producers:
     """Write along the script from `start` to `stop`."""
 
-    client: Mapping[str, str]
+    client: Mapping[str, Any]
     script: Script
     clock: Clock
     tally: dict[TopicPartition, Tally] = field(default_factory=dict[TopicPartition, Tally])

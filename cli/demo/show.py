@@ -9,6 +9,7 @@ Phases, in this order; any failure, Ctrl-C or SIGTERM goes straight to the clear
     prove      Spark counts the tables, the broker and the producers are asked too
 """
 
+import os
 import secrets
 import shutil
 import signal
@@ -16,7 +17,7 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Final
+from typing import Any, Final
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
@@ -24,6 +25,9 @@ from confluent_kafka.cimpl import NewTopic
 
 from trimtab.assignor.clock import Clock, SystemClock
 from trimtab.assignor.errors import SettingError
+from trimtab.assignor.security import connection
+from trimtab.assignor.security.knock import knock
+from trimtab.assignor.security.secrets import resolved
 from trimtab.cli.broker_embedded import EmbeddedBroker
 from trimtab.cli.demo import archive, picture, proof
 from trimtab.cli.demo.crew import Crew, ingest_settings, kill_workers, sidecar_settings, table
@@ -48,18 +52,19 @@ OURS: Final = ("lake", "state", "tmp", "sidecar.yaml", "ingest.yaml", "demo.png"
 """What a show leaves in its folder, and the next one takes away."""
 
 
-def play(seconds: float, out: Path, bootstrap: str | None, seed: int, form: str) -> bool:
+def play(seconds: float, out: Path, client: Mapping[str, Any], seed: int, form: str) -> bool:
     """Play the whole show with tables of a format; tells whether every record arrived exactly once.
 
-    Raises DemoFailed, and what the broker and the cache of jars raise.
+    `client` says how a broker is reached, secrets as references; empty: one is started. Raises
+    DemoFailed, LoginRefused, TlsFailed, and what the broker and the cache of jars raise.
     """
-    token = "" if bootstrap is None else f"demo-{secrets.token_hex(3)}-"
+    token = "" if not client else f"demo-{secrets.token_hex(3)}-"
     script = Script(seconds, prefix=token, seed=seed, format=form)
     story = Story()
     with _interruptible(), ExitStack() as stack:
         screen = stack.enter_context(Screen(script, story))
         show = Show(script, story, screen, out, SystemClock())
-        found = show.perform(bootstrap, stack)
+        found = show.perform(client, stack)
     show.report(found)
     return found.good
 
@@ -78,18 +83,21 @@ class Show:
         self._crew = Crew(out, clock)
         self._killed = self._restarted = False
 
-    def perform(self, bootstrap: str | None, stack: ExitStack) -> proof.Proof:
+    def perform(self, given: Mapping[str, Any], stack: ExitStack) -> proof.Proof:
         """Play all phases. What is begun is ended by `stack`, whatever happens."""
         say, script = self._screen.say, self._script
         clear(self._out, self._clock)
         require_java()
         java = self._prepare_java(say)
-        client = {"bootstrap.servers": bootstrap or stack.enter_context(EmbeddedBroker()).bootstrap}
-        _make_topics(client, script, stack if bootstrap else None)
+        written = given or {"bootstrap.servers": stack.enter_context(EmbeddedBroker()).bootstrap}
+        client = connection.for_librdkafka(resolved(written, os.environ))
+        connection.check(client)
+        knock(client)
+        _make_topics(client, script, stack if given else None)
         group = f"{script.prefix}demo"
         self._crew.write(
-            ingest_settings(script, client, group, self._out, java),
-            sidecar_settings(script, client, group, self._out),
+            ingest_settings(script, written, group, self._out, java),
+            sidecar_settings(script, written, group, self._out),
         )
         watcher = Watcher(client, group, lambda: self._crew.web, self._clock)
         stack.callback(watcher.close)
@@ -264,7 +272,7 @@ def clear(out: Path, clock: Clock) -> None:
         raise SettingError(f"--out: {out} cannot be used: {error}") from error
 
 
-def _make_topics(client: Mapping[str, str], script: Script, stack: ExitStack | None) -> None:
+def _make_topics(client: Mapping[str, Any], script: Script, stack: ExitStack | None) -> None:
     """Make the topics; `stack` deletes them at the end. Raises DemoFailed, BrokerUnreachable."""
     admin = AdminClient({**client, "log_level": 2})
     try:

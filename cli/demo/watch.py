@@ -78,7 +78,7 @@ class Watcher:
 
     def __init__(
         self,
-        client: Mapping[str, str],
+        client: Mapping[str, Any],
         group: str,
         web: Callable[[], str | None],
         clock: Clock,

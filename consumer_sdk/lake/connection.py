@@ -5,34 +5,20 @@ A replay's producer and verify's reader connect as the ingest does, so whatever 
 """
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 from trimtab.assignor.errors import SettingError
-
-PREFIXES: Final = (
-    "api.version.",
-    "bootstrap.servers",
-    "broker.",
-    "client.",
-    "enable.sasl.",
-    "enable.ssl.",
-    "https.",
-    "metadata.broker.list",
-    "reconnect.",
-    "sasl.",
-    "security.",
-    "socket.",
-    "ssl.",
-)
-"""librdkafka's, each of which consumers and producers know."""
+from trimtab.assignor.security import connection
 
 
 def settings(config: Mapping[str, Any], otherwise: str) -> dict[str, Any]:
     """Return what a flat configuration says of the connection.
 
-    Raises SettingError where it names no broker; `otherwise` is what else can be done then.
+    Raises SettingError where it names no broker (`otherwise` is what else can be done then), or
+    what is wrong with TLS or SASL.
     """
-    found = {name: value for name, value in config.items() if name.startswith(PREFIXES)}
+    found = connection.of(config)
     if not found.get("bootstrap.servers") and not found.get("metadata.broker.list"):
         raise SettingError(f"'bootstrap.servers' is missing; write it, or {otherwise}")
-    return found
+    connection.check(found)
+    return connection.for_librdkafka(found)

@@ -6,6 +6,7 @@ from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException
 
+from trimtab.consumer_sdk.errors import NotAllowed
 from trimtab.consumer_sdk.lake.ports import Message
 
 log = logging.getLogger("trimtab.lake")
@@ -15,11 +16,17 @@ _NO_NEWS: Final = (KafkaError._PARTITION_EOF, KafkaError._AUTO_OFFSET_RESET)  # 
 
 
 def records(messages: Iterable[Message]) -> Iterable[Message]:
-    """Return messages without error events. Raises KafkaException for a fatal one."""
+    """Return messages without error events.
+
+    Raises KafkaException for a fatal one, NotAllowed for a topic that may not be read.
+    """
     for message in messages:
         error = message.error()
         if error is None:
             yield message
+        elif error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+            topic = message.topic()
+            raise NotAllowed(f"topic {topic} may not be read; grant Read on topic {topic}")
         elif error.fatal():
             raise KafkaException(error)
         elif error.code() not in _NO_NEWS:

@@ -8,7 +8,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as RawPartition
 
 from trimtab.assignor.model import TopicPartition
-from trimtab.consumer_sdk.errors import BrokerUnreachable
+from trimtab.assignor.security.knock import knock
+from trimtab.consumer_sdk.errors import BrokerUnreachable, NotAllowed
 from trimtab.consumer_sdk.lake import columns, connection
 from trimtab.consumer_sdk.lake.gaps import Gap
 from trimtab.consumer_sdk.lake.ports import Records
@@ -48,9 +49,10 @@ def settings(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class BrokerLog:
-    """Reads ranges of topics; close it."""
+    """Reads ranges of topics; close it. Making it raises LoginRefused, TlsFailed."""
 
     def __init__(self, config: Mapping[str, Any]) -> None:
+        knock(config)
         self._bootstrap = str(config.get("bootstrap.servers"))
         self._consumer = Consumer(dict(config))
 
@@ -96,7 +98,7 @@ class BrokerLog:
 
 
 def _done(messages: list[Any], following: int) -> bool:
-    """Whether the end of the range, or of the log, has come. Raises KafkaException."""
+    """Whether the end of the range, or of the log, has come. Raises KafkaException, NotAllowed."""
     for message in messages:
         error = message.error()
         if error is None:
@@ -104,6 +106,11 @@ def _done(messages: list[Any], following: int) -> bool:
                 return True
         elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name
             return True
+        elif error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+            topic = message.topic()
+            raise NotAllowed(f"topic {topic} may not be read; grant Read on topic {topic}")
+        elif error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
+            continue  # librdkafka looks for the group's coordinator, whom nobody needs here
         elif error.fatal() or not error.retriable():
             raise KafkaException(error)
     return False

@@ -15,7 +15,12 @@ from typing import Any, Final, NamedTuple
 from kafka.coordinator.heartbeat import (
     Heartbeat,  # pyright: ignore[reportAttributeAccessIssue] # stubs of v2
 )
-from kafka.errors import FencedInstanceIdError, IllegalGenerationError, KafkaError
+from kafka.errors import (
+    FencedInstanceIdError,
+    IllegalGenerationError,
+    KafkaError,
+    TopicAuthorizationFailedError,
+)
 from kafka.protocol.consumer.metadata import ConsumerProtocolSubscription
 from kafka.structs import OffsetAndMetadata
 from kafka.structs import TopicPartition as KafkaPartition
@@ -190,8 +195,13 @@ def generation(consumer: Any) -> int:
 
 
 def look_for(consumer: Any, topics: Iterable[str]) -> set[str]:
-    """Return those of `topics` that the metadata does not hold, and ask for news if there are."""
+    """Return those of `topics` that the metadata does not hold, and ask for news if there are.
+
+    Raises TopicAuthorizationFailedError for those that we may not see.
+    """
     cluster = consumer._cluster
+    if hidden := cluster.unauthorized_topics.intersection(topics):
+        raise TopicAuthorizationFailedError(hidden)
     missing = {t for t in topics if not cluster.partitions_for_topic(t)}
     if missing:
         cluster.request_update()

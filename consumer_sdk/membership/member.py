@@ -32,9 +32,11 @@ from kafka.consumer.subscription_state import (
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 from kafka.errors import (
     FencedInstanceIdError,
+    GroupAuthorizationFailedError,
     InconsistentGroupProtocolError,
     KafkaConnectionError,
     KafkaTimeoutError,
+    TopicAuthorizationFailedError,
 )
 from kafka.errors import KafkaError as KafkaPythonError
 
@@ -43,8 +45,9 @@ from trimtab.assignor.clients.leading import log_round, placement_data
 from trimtab.assignor.clock import Clock
 from trimtab.assignor.model import TopicPartition
 from trimtab.assignor.rebalance import Round, View
+from trimtab.assignor.security.knock import diagnose, knock
 from trimtab.consumer_sdk.control_topics import ControlTopics
-from trimtab.consumer_sdk.errors import BrokerUnreachable, MembershipFailed
+from trimtab.consumer_sdk.errors import BrokerUnreachable, MembershipFailed, NotAllowed
 from trimtab.consumer_sdk.membership import hooks
 from trimtab.consumer_sdk.membership.events import (
     Assigned,
@@ -369,15 +372,18 @@ def topic_pattern(topics: Sequence[str]) -> str | None:
 
 
 def _connect(settings: Settings, assignor: TrimtabAssignor) -> Any:
+    """Return kafka-python's member. Raises BrokerUnreachable, LoginRefused, TlsFailed."""
     older = [CooperativeStickyAssignor()] if settings.upgrading else []
     own: dict[str, Any] = {
         "enable_auto_commit": False,
         "bootstrap_timeout_ms": BOOTSTRAP_MS,
         "partition_assignment_strategy": [assignor, *older],
     }
+    knock(settings.data)
     try:
         return KafkaConsumer(**settings.control, **own)
     except (KafkaTimeoutError, KafkaConnectionError) as error:
+        diagnose(settings.data)
         raise BrokerUnreachable(settings.bootstrap) from error
 
 
@@ -393,6 +399,12 @@ def _name(error: Exception) -> str:
 
 
 def _explain(error: Exception, settings: Settings) -> MembershipFailed:
+    who = f"group {settings.group}, instance {settings.instance}"
+    if isinstance(error, GroupAuthorizationFailedError):
+        return NotAllowed(f"{who}: may not be in the group; grant Read on group {settings.group}")
+    if isinstance(error, TopicAuthorizationFailedError):
+        hidden = ", ".join(sorted(map(str, error.args[0] if error.args else ())))
+        return NotAllowed(f"{who}: may not see topic {hidden}; grant Read on topic {hidden}")
     hint = ""
     if isinstance(error, FencedInstanceIdError):
         hint = (
@@ -404,7 +416,6 @@ def _explain(error: Exception, settings: Settings) -> MembershipFailed:
             "; its members use another assignor: stop them first, or upgrade one by one with "
             'partition.assignment.strategy="trimtab,cooperative-sticky"'
         )
-    who = f"group {settings.group}, instance {settings.instance}"
     return MembershipFailed(f"{who}: {_name(error)}{hint}")
 
 

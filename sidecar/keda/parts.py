@@ -15,10 +15,13 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import Final
 
+from grpc import ServerCredentials
+
 from trimtab.assignor.clock import Clock
+from trimtab.assignor.security.endpoint import is_loopback
 from trimtab.sidecar.keda.answers import Patience
 from trimtab.sidecar.keda.desk import Desk
-from trimtab.sidecar.keda.service import Service
+from trimtab.sidecar.keda.service import Service, credentials
 from trimtab.sidecar.keda.trigger import Steered
 from trimtab.sidecar.observation import Asked
 from trimtab.sidecar.settings import Settings
@@ -69,6 +72,19 @@ def owed(found: Found, told: int) -> int:
     return max(told, min(unmarked, found.workload.replicas))
 
 
+def _credentials(settings: Settings) -> ServerCredentials | None:
+    certificate, key = settings.tls_certificate, settings.tls_key
+    if certificate is not None and key is not None:
+        return credentials(certificate, key, settings.grpc_client_ca)
+    if not is_loopback(settings.grpc_host):
+        log.warning(
+            "KEDA's service at %s answers everybody who reaches it: give it TLS (tls-certificate "
+            "and tls-key, grpc-client-ca)",
+            settings.grpc_host,
+        )
+    return None
+
+
 def opened(settings: Settings, clock: Clock, stack: ExitStack) -> Steering:
     """Connect to Kubernetes and begin to answer KEDA; `stack` takes both apart.
 
@@ -82,6 +98,6 @@ def opened(settings: Settings, clock: Clock, stack: ExitStack) -> Steering:
     steering = connected(settings, clock, stack, opened_api, patience=0.0)
     service = Service(desk, Steered.of(settings))
     stack.callback(service.stop)
-    port = service.start(settings.grpc_host, settings.grpc_port)
+    port = service.start(settings.grpc_host, settings.grpc_port, _credentials(settings))
     log.info("KEDA is answered at %s:%d", settings.grpc_host, port)
     return replace(steering, reporters=(*steering.reporters, desk))

@@ -8,12 +8,14 @@ so many are open at once, and as many threads again answer single calls.
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 from threading import BoundedSemaphore, Event
 from typing import Any, Final
 
 import grpc
 
-from trimtab.sidecar.errors import CannotStart, CountUnknown, TriggerMismatch
+from trimtab.assignor.security.tls import server_context
+from trimtab.sidecar.errors import BadSetting, CannotStart, CountUnknown, TriggerMismatch
 from trimtab.sidecar.keda import externalscaler_pb2 as proto
 from trimtab.sidecar.keda.answers import METRIC, PER_REPLICA
 from trimtab.sidecar.keda.desk import Desk
@@ -44,10 +46,17 @@ class Service:
             (grpc.method_handlers_generic_handler(SERVICE, self._handlers()),)
         )
 
-    def start(self, host: str, port: int) -> int:
-        """Begin to serve, without TLS, and return the port. Raises CannotStart."""
+    def start(self, host: str, port: int, credentials: grpc.ServerCredentials | None = None) -> int:
+        """Begin to serve, without credentials in plain text; return the port.
+
+        Raises CannotStart.
+        """
+        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         try:
-            bound = self._server.add_insecure_port(f"{host}:{port}")
+            if credentials is None:
+                bound = self._server.add_insecure_port(address)
+            else:
+                bound = self._server.add_secure_port(address, credentials)
         except RuntimeError as error:
             raise CannotStart(
                 f"gRPC {host}:{port} cannot be listened on; choose another grpc-port (0: a free "
@@ -137,6 +146,20 @@ class Service:
             yield lambda: context.is_active() and not self._ended.is_set()
         finally:
             self._streams.release()
+
+
+def credentials(certificate: Path, key: Path, client_ca: Path | None) -> grpc.ServerCredentials:
+    """Return what the service speaks TLS with; with a `client_ca` KEDA must show a certificate.
+
+    Raises SettingError.
+    """
+    server_context(certificate, key)  # gRPC would only find out, and say little, at the first call
+    try:
+        authority = None if client_ca is None else client_ca.read_bytes()
+    except OSError as error:
+        raise BadSetting(f"grpc-client-ca {client_ca}: {error.strerror}") from None
+    pair = (key.read_bytes(), certificate.read_bytes())
+    return grpc.ssl_server_credentials([pair], authority, authority is not None)
 
 
 def _single(

@@ -13,15 +13,18 @@ Key = rsa.RSAPrivateKey
 
 
 def signed(
-    folder: Path, name: str, authority: str, subject: str, hosts: Sequence[str] = ()
+    folder: Path, name: str, authority: str, subject: str, hosts: Sequence[str] = (), days: int = 1
 ) -> None:
-    """Write NAME.crt and NAME.key, for a subject and hosts, and AUTHORITY.crt that vouches."""
+    """Write NAME.crt and NAME.key, for a subject and hosts, and AUTHORITY.crt that vouches.
+
+    The one is good for so many days from now; with a negative number it has expired.
+    """
     above, key = _key(), _key()
     issuer = _name(authority)
     basic = x509.BasicConstraints(ca=True, path_length=None)
     root = _draft(issuer, issuer, above).add_extension(basic, critical=True)
     (folder / f"{authority}.crt").write_bytes(_pem(root.sign(above, hashes.SHA256())))
-    leaf = _draft(_name(subject), issuer, key)
+    leaf = _draft(_name(subject), issuer, key, days)
     if hosts:
         leaf = leaf.add_extension(
             x509.SubjectAlternativeName([_host(host) for host in hosts]), critical=False
@@ -43,16 +46,19 @@ def _name(text: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, text)])
 
 
-def _draft(subject: x509.Name, issuer: x509.Name, key: Key) -> x509.CertificateBuilder:
+def _draft(
+    subject: x509.Name, issuer: x509.Name, key: Key, days: int = 1
+) -> x509.CertificateBuilder:
     now = dt.datetime.now(dt.UTC)
+    end = now + dt.timedelta(days=days)
     return (
         x509.CertificateBuilder()
         .subject_name(subject)
         .issuer_name(issuer)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - dt.timedelta(hours=1))
-        .not_valid_after(now + dt.timedelta(days=1))
+        .not_valid_before(min(now, end) - dt.timedelta(hours=1))
+        .not_valid_after(end)
     )
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
+from secured import Secured, secured
 from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk import Consumer
 
@@ -109,6 +110,13 @@ def log() -> Iterator[Log]:
     seen = Log()
     yield seen
     assert seen.owner_conflicts() == []
+
+
+@pytest.fixture(scope="session")
+def guarded_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    """A broker with TLS, SASL and ACLs, whose user may do nothing but what a test grants."""
+    with secured(tmp_path_factory.mktemp("secured")) as made:
+        yield made
 
 
 @pytest.fixture

@@ -40,10 +40,7 @@ PROPERTIES = {
 }
 RIGHTS = (
     (ResourceType.TOPIC, "data", AclOperation.READ),
-    *(
-        (ResourceType.GROUP, group, AclOperation.DESCRIBE)
-        for group in ("g", "trimtab-sidecar-board", "trimtab-sidecar-sizes")
-    ),
+    (ResourceType.GROUP, "g", AclOperation.DESCRIBE),
     *(
         (ResourceType.TOPIC, topic, operation)
         for topic in ("consumer.metadata", "monitor.writeSpeed", "sidecar.verdicts")

@@ -23,6 +23,7 @@ from trimtab.cli.demo.script import CAPACITY, PARTITIONS, RECORD, SHARES, Script
 from trimtab.cli.demo.show import clear
 from trimtab.cli.demo.view import Story, bar, frame, line, spark
 from trimtab.cli.demo.watch import Moment, Numbers
+from trimtab.cli.main import main
 from trimtab.consumer_sdk import ingest
 from trimtab.sidecar import settings as sidecar
 from trimtab.sidecar.targets.proc import start_ticks
@@ -203,6 +204,27 @@ def test_configurations_are_valid(tmp_path: Path) -> None:
     (tmp_path / "ingest.yaml").write_text(yaml.safe_dump(worker))
     loaded = sidecar.load(None, crew.sidecar_settings(script, client, "g", tmp_path))
     assert loaded.capacity == CAPACITY
+
+
+def test_a_secured_broker_is_written_by_reference(tmp_path: Path) -> None:
+    """What the demo leaves in its folder names the secret's file, and never holds the secret."""
+    secret = tmp_path / "secret"
+    secret.write_text("hunter2\n")
+    login = {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.username": "demo"}
+    client = {
+        "bootstrap.servers": "127.0.0.1:1", **login, "sasl.password": f"${{file:{secret}}}"
+    }  # fmt: skip
+    out = tmp_path / "out"
+    out.mkdir()
+    script = Script(prefix="x-")
+    worker = crew.ingest_settings(script, client, "g", out, "-Dx=y")
+    steering = crew.sidecar_settings(script, client, "g", out)
+    crew.Crew(out, SystemClock()).write(worker, steering)
+    assert "hunter2" not in "".join(file.read_text() for file in out.iterdir())
+    assert ingest.settings(ingest.load(out / "ingest.yaml")).consumer["sasl.password"] == "hunter2"
+    loaded = sidecar.load(out / "sidecar.yaml", {})
+    assert loaded.client["sasl.password"] == "hunter2"
+    assert main(["demo", "--kafka", "security.protocol=SSL"]) == 2
 
 
 def test_without_an_archive_workers_still_start(

@@ -64,17 +64,17 @@ def test_security_reaches_both_planes() -> None:
             "security.protocol": "sasl_ssl",
             "sasl.mechanism": "SCRAM-SHA-512",
             "sasl.username": "u",
-            "sasl.password": "secret",
-            "ssl.ca.location": "/ca.pem",
+            "sasl.password": "${env:KAFKA_PASSWORD}",
             "ssl.endpoint.identification.algorithm": "none",
-        }
+        },
+        {"KAFKA_PASSWORD": "secret"},
     )
     assert settings.data["sasl.password"] == "secret"
     assert settings.data["security.protocol"] == "sasl_ssl"
     control = settings.control
     assert control["security_protocol"] == "SASL_SSL"
     assert control["sasl_plain_password"] == "secret"  # noqa: S105 - a test's
-    assert (control["ssl_cafile"], control["ssl_check_hostname"]) == ("/ca.pem", False)
+    assert not control["ssl_context"].check_hostname
     assert "secret" not in repr(settings)
 
 
@@ -82,12 +82,14 @@ def test_tokens_reach_both_planes() -> None:
     """The application's oauth_cb is asked by librdkafka and by kafka-python."""
 
     def tokens(config: str) -> tuple[str, float]:
-        return f"token for {config}", 9e9
+        return f"token for {config}", 1e12
 
-    settings = parse({**GOOD, "oauth_cb": tokens, "sasl.oauthbearer.config": "scope=x"})
+    oauth = {"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER", "oauth_cb": tokens}
+    settings = parse({**GOOD, **oauth, "sasl.oauthbearer.config": "scope=x"})
     assert settings.data["oauth_cb"] is tokens
     provider = settings.control["sasl_oauth_token_provider"]
     assert provider.token() == "token for scope=x"
+    assert provider.extensions() == {}
 
 
 def test_the_data_plane_never_joins_nor_commits() -> None:

@@ -35,11 +35,11 @@ def test_flags_win_over_the_file(tmp_path: Path) -> None:
     """The file's values stand where no flag is given; librdkafka's settings are joined."""
     file = tmp_path / "sidecar.yaml"
     file.write_text(
-        "bootstrap: file:1\ngroup: g\ncapacity: 1 MB/s\nmax: 3\nkafka: {sasl.username: me, a: 1}\n"
+        "bootstrap: file:1\ngroup: g\ncapacity: 1 MB/s\nmax: 3\nkafka: {client.rack: me, a: 1}\n"
     )
     settings = load(file, {"bootstrap": "flag:1", "max": None, "kafka": {"a": 2}})
     assert (settings.bootstrap, settings.max) == ("flag:1", 3)
-    assert settings.kafka == {"sasl.username": "me", "a": 2}
+    assert settings.kafka == {"client.rack": "me", "a": 2}
 
 
 def test_a_move_is_paid_for_in_time_of_a_consumer() -> None:
@@ -204,7 +204,8 @@ def test_offset_reset_is_that_of_the_workers(tmp_path: Path, text: str | None, r
 
 def test_secrets_stay_secret(tmp_path: Path) -> None:
     """Neither the settings' text nor an error about them holds a password."""
-    secret = {"sasl.password": "hunter2", "sasl.username": "me"}
+    login = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"}
+    secret = {**login, "sasl.password": "hunter2", "sasl.username": "me"}
     assert "hunter2" not in repr(load(None, {**GOOD, "kafka": secret}))
     for bad in ({"kafka": {"sasl.password": ["hunter2"]}}, {"kafka": "hunter2"}):
         with pytest.raises(SettingError) as caught:

@@ -1,0 +1,67 @@
+"""Secrets come from files or the environment: `${file:/run/secrets/password}`, `${env:PASSWORD}`.
+
+A reference may stand anywhere in a text of a configuration, also inside lists and mappings. It is
+replaced when the configuration is read; a file that changes later is not read again. One newline at
+the end of a file is not part of the secret. Errors name the setting and the reference, never what
+it stands for.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from trimtab.assignor.errors import SettingError
+
+REFERENCE: Final = re.compile(r"\$\{(env|file):([^{}]+)\}")
+_SECRET: Final = re.compile(r"password|secret|user[.]info|key[.]pem")
+
+
+def resolved(config: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, Any]:
+    """Return a configuration with every reference replaced. Raises SettingError."""
+    return {name: _whole(name, value, environ) for name, value in config.items()}
+
+
+def is_secret(name: str) -> bool:
+    """Tell whether a setting of this name holds a secret."""
+    return bool(_SECRET.search(name))
+
+
+def not_shown(flag: str, name: str, value: str) -> None:
+    """Raise SettingError for a secret on a command line, which every user of a machine can read."""
+    if is_secret(name) and REFERENCE.sub("", value):
+        raise SettingError(
+            f"{flag} {name}: a command line can be seen by others; write {name}='${{file:PATH}}' "
+            "or '${env:NAME}', or put it into the file of --config"
+        )
+
+
+def _whole(name: str, value: Any, environ: Mapping[str, str]) -> Any:
+    if isinstance(value, str):
+        return REFERENCE.sub(_replaced(name, environ), value)
+    if isinstance(value, Mapping):
+        return {key: _whole(f"{name}.{key}", each, environ) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_whole(name, each, environ) for each in value]
+    return value
+
+
+def _replaced(name: str, environ: Mapping[str, str]) -> Callable[[re.Match[str]], str]:
+    def replace(found: re.Match[str]) -> str:
+        kind, where = found.groups()
+        if kind == "file":
+            return _content(name, Path(where))
+        if where not in environ:
+            raise SettingError(f"{name}: the environment has no {where}; set it, or mend the name")
+        return environ[where]
+
+    return replace
+
+
+def _content(name: str, file: Path) -> str:
+    try:
+        return file.read_text().removesuffix("\n")
+    except OSError as error:
+        raise SettingError(f"{name}: {file} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise SettingError(f"{name}: {file} is not text") from None

@@ -1,0 +1,203 @@
+"""Our own endpoints: on the loopback unless told, with TLS and a token where that is wanted."""
+
+import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.client import HTTPConnection, HTTPSConnection
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import grpc
+import pytest
+
+from cluster import keys
+from trimtab.assignor.clock import SystemClock
+from trimtab.assignor.errors import SettingError
+from trimtab.assignor.security.endpoint import endpoint, guard
+from trimtab.consumer_sdk import ingest
+from trimtab.consumer_sdk.meters import Meters, served
+from trimtab.sidecar.keda import externalscaler_pb2 as proto
+from trimtab.sidecar.keda.answers import Patience
+from trimtab.sidecar.keda.desk import Desk
+from trimtab.sidecar.keda.service import SERVICE, Service, credentials
+from trimtab.sidecar.keda.trigger import Steered
+from trimtab.sidecar.settings import load
+from trimtab.sidecar.web import Page
+
+TOKEN = "hunter2"  # noqa: S105 - it is nobody's
+GOOD = {"bootstrap": "b:1", "group": "g", "capacity": "1 MB/s"}
+
+
+@pytest.fixture(scope="module")
+def pem(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with certificates of a server and of clients, and a token."""
+    folder = tmp_path_factory.mktemp("pem")
+    keys.signed(folder, "server", "ca", "server", ["localhost", "127.0.0.1"])
+    keys.signed(folder, "client", "ca-clients", "client")
+    (folder / "token").write_text(f"{TOKEN}\n")
+    return folder
+
+
+def asked(port: int, path: str, token: str | None = None, authority: Path | None = None) -> int:
+    """Return the status of a GET."""
+    if authority is None:
+        connection = HTTPConnection("127.0.0.1", port, timeout=10)
+    else:
+        trust = ssl.create_default_context(cafile=str(authority))
+        connection = HTTPSConnection("127.0.0.1", port, timeout=10, context=trust)
+    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+    try:
+        connection.request("GET", path, headers=headers)
+        answer = connection.getresponse()
+        answer.read()
+        return answer.status
+    finally:
+        connection.close()
+
+
+def test_the_page_asks_for_its_token_but_not_of_probes(pem: Path) -> None:
+    """Health and readiness are free, all else is 401 without the token."""
+    page = Page("g", SystemClock(), 30.0)
+    port = page.start("127.0.0.1", 0, guard(None, None, pem / "token"))
+    try:
+        assert asked(port, "/healthz") == 200
+        assert asked(port, "/readyz") == 503
+        for path in ("/metrics", "/verdicts", "/certificate", "/nothing"):
+            assert asked(port, path) == 401
+            assert asked(port, path, "hunter3") == 401
+        assert asked(port, "/metrics", TOKEN) == 200
+    finally:
+        page.stop()
+
+
+def test_the_page_speaks_tls(pem: Path) -> None:
+    """With a certificate plain text has no answer, and a silent client holds nobody up."""
+    page = Page("g", SystemClock(), 30.0)
+    port = page.start("127.0.0.1", 0, guard(pem / "server.crt", pem / "server.key", None))
+    silent = HTTPConnection("127.0.0.1", port, timeout=10)
+    silent.connect()
+    try:
+        assert asked(port, "/metrics", authority=pem / "ca.crt") == 200
+        with pytest.raises(OSError, match=r".*"):
+            asked(port, "/metrics")
+    finally:
+        silent.close()
+        page.stop()
+
+
+def test_consumers_metrics_ask_for_tls_and_token(pem: Path) -> None:
+    """By the names of ingest's own settings."""
+    config = ingest.settings(
+        {
+            "group.id": "g", "lake.warehouse": "lake", "topics": ["t"], "bootstrap.servers": "x:1",
+            "trimtab.metrics.port": 0,
+            "trimtab.metrics.tls.certificate": str(pem / "server.crt"),
+            "trimtab.metrics.tls.key": str(pem / "server.key"),
+            "trimtab.metrics.token.file": str(pem / "token"),
+        }
+    )  # fmt: skip
+    with served(Meters(), "127.0.0.1", 0, config.guard) as url:
+        assert url.startswith("https://127.0.0.1:")
+        port = int(url.split(":")[2].split("/")[0])
+        assert asked(port, "/metrics", authority=pem / "ca.crt") == 401
+        assert asked(port, "/metrics", TOKEN, pem / "ca.crt") == 200
+        assert asked(port, "/", TOKEN, pem / "ca.crt") == 404
+    assert TOKEN not in repr(config) + repr(config.guard)
+
+
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        (("server.crt", None, None), "belong together"),
+        (("server.crt", "client.key", None), "cannot be used: key values mismatch"),
+        (("none.crt", "server.key", None), "cannot be used: No such file"),
+        ((None, None, "none"), "cannot be read"),
+        ((None, None, "empty"), "is empty"),
+    ],
+)
+def test_files_that_cannot_guard_are_refused(
+    pem: Path, files: tuple[str | None, ...], said: str
+) -> None:
+    """Before anything is served."""
+    (pem / "empty").write_text("\n")
+    with pytest.raises(SettingError, match=said):
+        guard(*(None if name is None else pem / name for name in files))
+
+
+@pytest.mark.parametrize(
+    ("host", "token", "warns"),
+    [
+        ("127.0.0.1", False, False), ("localhost", False, False), ("::1", False, False),
+        ("192.0.2.1", False, True), ("::", False, True), ("host.example", False, True),
+        ("192.0.2.1", True, False),
+    ],
+)  # fmt: skip
+def test_an_open_address_is_warned_of(pem: Path, host: str, token: bool, warns: bool) -> None:  # noqa: FBT001 - a case
+    """Whoever lets others in without TLS and token is told; by default only this machine may."""
+    guarded = guard(None, None, pem / "token" if token else None)
+    assert (guarded.warning("the page", host) is not None) is warns
+    settings = load(None, GOOD)
+    assert (settings.host, settings.grpc_host) == ("127.0.0.1", "127.0.0.1")
+
+
+def test_both_families_of_addresses_are_served() -> None:
+    """The IPv6 loopback works like the other one."""
+    server = endpoint(
+        ("::1", 0), lambda path: (200, "text/plain", path.encode()), guard(*[None] * 3)
+    )
+    thread = Thread(target=server.serve_forever)
+    thread.start()
+    connection = HTTPConnection("::1", server.server_address[1], timeout=10)
+    try:
+        connection.request("GET", "/here?x=1")
+        assert connection.getresponse().read() == b"/here"
+    finally:
+        connection.close()
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+@contextmanager
+def scaler(given: Any) -> Iterator[int]:
+    """Run KEDA's service with credentials; gives its port."""
+    settings = load(None, GOOD)
+    service = Service(Desk(Patience(3, 30.0), SystemClock()), Steered.of(settings))
+    try:
+        yield service.start("127.0.0.1", 0, given)
+    finally:
+        service.stop()
+
+
+def said(port: int, channel_credentials: grpc.ChannelCredentials) -> str:
+    """Return what a call of KEDA's is answered with, or how it fails."""
+    with grpc.secure_channel(f"127.0.0.1:{port}", channel_credentials) as channel:
+        call = channel.unary_unary(
+            f"/{SERVICE}/IsActive", proto.ScaledObjectRef.SerializeToString,
+            proto.IsActiveResponse.FromString,
+        )  # fmt: skip
+        with pytest.raises(grpc.RpcError) as caught:
+            call(proto.ScaledObjectRef(name="o", namespace="n"), timeout=10)
+        return str(caught.value.details())
+
+
+def test_keda_is_answered_by_tls_and_may_have_to_show_a_certificate(pem: Path) -> None:
+    """With a client authority, who has no certificate of it never reaches the service."""
+    ca, crt, key = ((pem / n).read_bytes() for n in ("ca.crt", "client.crt", "client.key"))
+    anybody = grpc.ssl_channel_credentials(ca)
+    keda = grpc.ssl_channel_credentials(ca, key, crt)
+    files = (pem / "server.crt", pem / "server.key")
+    answered = "the sidecar has made no turn yet"
+    with scaler(credentials(*files, None)) as port:
+        assert said(port, anybody) == answered
+    with scaler(credentials(*files, pem / "ca-clients.crt")) as port:
+        assert said(port, keda) == answered
+        assert said(port, anybody) != answered
+
+
+def test_mutual_tls_without_tls_is_refused(pem: Path) -> None:
+    """Who vouches for KEDA matters to nobody then."""
+    more = {"target": "keda", "workload": "deployment/x", "grpc-client-ca": pem / "ca.crt"}
+    with pytest.raises(SettingError, match="grpc-client-ca needs tls-certificate"):
+        load(None, {**GOOD, **more})

@@ -1,0 +1,170 @@
+"""Settings of TLS and SASL: refused by name, translated in full; secrets stay."""
+
+import ssl
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ticking import Ticking
+
+from cluster import keys
+from trimtab.assignor.errors import LoginRefused, SettingError
+from trimtab.assignor.security import connection, tls
+from trimtab.assignor.security.secrets import resolved
+from trimtab.assignor.security.tokens import Tokens
+from trimtab.cli.main import main
+
+SASL = {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.username": "u"}
+LOGIN = {**SASL, "sasl.password": "hunter2"}
+
+
+@pytest.fixture(scope="module")
+def pem(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with ca.crt, client.crt and client.key."""
+    folder = tmp_path_factory.mktemp("pem")
+    keys.signed(folder, "client", "ca", "client")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"sasl.password": "hunter2"}, "nobody would log in; write security.protocol=SASL_SSL"),
+        ({"security.protocol": "SSL", "oauth_cb": "a:b"}, "oauth_cb given, but"),
+        ({"ssl.ca.location": "/ca.pem"}, "nothing would be encrypted"),
+        ({"security.protocol": "TLS"}, "'TLS' is none of PLAINTEXT, SSL"),
+        ({"security.protocol": "SASL_SSL"}, "sasl.mechanism is missing; write SCRAM-SHA-512"),
+        (SASL, "sasl.mechanism=PLAIN needs sasl.password"),
+        ({**SASL, "sasl.mechanism": "OAUTHBEARER"}, "OAUTHBEARER needs oauth_cb"),
+        ({**LOGIN, "ssl.keystore.location": "x"}, "ssl.certificate.location and ssl.key.location"),
+        ({**LOGIN, "ssl.truststore.location": "x"}, "ssl.ca.location"),
+        ({**LOGIN, "sasl.jaas.config": "hunter2"}, "give sasl.mechanism, sasl.username"),
+        ({**LOGIN, "sasl.oauthbearer.method": "oidc"}, "give oauth_cb"),
+        ({**LOGIN, "ssl.ca.location": "/nowhere"}, "ssl.ca.location /nowhere cannot be used: No"),
+        ({**LOGIN, "ssl.ca.pem": "hunter2"}, "ssl.ca.pem cannot be used"),
+        ({**LOGIN, "ssl.cipher.suites": "none-such"}, "OpenSSL knows none"),
+        (
+            {**SASL, "sasl.mechanism": "OAUTHBEARER", "oauth_cb": "no.such:thing"},
+            'write "module:function"',
+        ),
+    ],
+)
+def test_what_would_not_be_noticed_is_refused(wrong: dict[str, Any], said: str) -> None:
+    """Each setting that one of the clients would drop is named, with what to write instead."""
+    with pytest.raises(SettingError, match=said.replace("(", "[(]")) as caught:
+        connection.check(wrong)
+    assert "hunter2" not in str(caught.value)
+
+
+def test_a_reference_is_replaced_wherever_it_stands(tmp_path: Path) -> None:
+    """Files without their last newline, the environment, parts of a text, nested mappings."""
+    file = tmp_path / "password"
+    file.write_text("hunter2\n")
+    given = {
+        "sasl.password": f"${{file:{file}}}",
+        "basic.auth.user.info": "me:${env:PASS}",
+        "kafka": {"ssl.key.password": "${env:PASS}"},
+        "topics": ["$a", "${b}"],
+        "port": 1,
+    }
+    found = resolved(given, {"PASS": "word"})
+    assert found["sasl.password"] == "hunter2"
+    assert found["basic.auth.user.info"] == "me:word"
+    assert found["kafka"] == {"ssl.key.password": "word"}
+    assert found["topics"] == ["$a", "${b}"]
+
+
+@pytest.mark.parametrize(
+    ("reference", "said"),
+    [
+        ("${env:NOT_SET}", "sasl.password: the environment has no NOT_SET"),
+        ("${file:/no/such}", "sasl.password: /no/such cannot be read: No such file"),
+    ],
+)
+def test_a_secret_that_is_not_there_is_named(reference: str, said: str) -> None:
+    """The setting and the reference are told."""
+    with pytest.raises(SettingError, match=said):
+        resolved({"sasl.password": reference}, {})
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["top", "--bootstrap", "b:1", "--group", "g", "--kafka", "sasl.password=hunter2"],
+        ["sidecar", "--kafka", "ssl.key.pem=hunter2"],
+        ["sidecar", "--kafka", "hunter2"],
+        ["ingest", "-c", "CONFIG", "--set", "sasl.password=hunter2"],
+        ["ingest", "-c", "CONFIG", "--set", "sasl.password:hunter2"],
+    ],
+)
+def test_no_secret_on_a_command_line(
+    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A literal secret ends with 2 and what to write; it is not shown again."""
+    config = tmp_path / "ingest.yaml"
+    config.write_text("group.id: g\n")
+    assert main([str(config) if word == "CONFIG" else word for word in words]) == 2
+    said = capsys.readouterr()
+    assert "hunter2" not in said.out + said.err
+    assert "${file:PATH}" in said.err or "needs name=value" in said.err
+
+
+def test_pem_texts_become_a_context(pem: Path) -> None:
+    """Both clients take PEM as text; the key is never a file on a disk."""
+    text = {name: (pem / name).read_text() for name in ("ca.crt", "client.crt", "client.key")}
+    config = {
+        "security.protocol": "SSL",
+        "ssl.ca.pem": text["ca.crt"],
+        "ssl.certificate.pem": text["client.crt"],
+        "ssl.key.pem": text["client.key"],
+    }
+    context = connection.for_kafka_python(config)["ssl_context"]
+    assert len(context.get_ca_certs()) == 1
+    assert context.verify_mode is ssl.CERT_REQUIRED
+    with pytest.raises(SettingError, match="belongs together") as caught:
+        connection.check({**config, "ssl.key.pem": text["client.key"][:-60]})
+    assert "BEGIN" not in str(caught.value)
+
+
+def test_checks_can_be_switched_off_by_name() -> None:
+    """Of the certificate, or of its host name alone; by default both are looked at."""
+    host = {"ssl.endpoint.identification.algorithm": "none"}
+    assert tls.client_context({}).check_hostname
+    assert not tls.client_context(host).check_hostname
+    assert tls.client_context(host).verify_mode is ssl.CERT_REQUIRED
+    off = tls.client_context({"enable.ssl.certificate.verification": False})
+    assert (off.check_hostname, off.verify_mode) == (False, ssl.CERT_NONE)
+
+
+def test_a_token_is_kept_while_it_is_good() -> None:
+    """A callback asks somebody far away; it is asked again shortly before a token's end."""
+    clock = Ticking()
+    asked: list[str] = []
+
+    def ask(config: str) -> tuple[str, float, str, dict[str, str]]:
+        asked.append(config)
+        return f"token-{len(asked)}", clock.wall() + 100, "me", {"tenant": "blue"}
+
+    tokens = Tokens(ask, "scope=x", clock)
+    assert [tokens.token(), tokens.token()] == ["token-1", "token-1"]
+    assert tokens.extensions() == {"tenant": "blue"}
+    clock.now += 71
+    assert tokens.token() == "token-2"
+    assert asked == ["scope=x"] * 2
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [(ValueError("hunter2"), "gives no token .ValueError"), (("t", 5.0), "ended 995 s ago")],
+)
+def test_a_callback_without_a_token_is_told(answer: Any, said: str) -> None:
+    """What it raised is named by its kind: its text may hold what was sent."""
+
+    def ask(_: str) -> tuple[str, float]:
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    with pytest.raises(LoginRefused, match=said) as caught:
+        Tokens(ask, "", Ticking(epoch=0.0)).token()
+    assert "hunter2" not in str(caught.value)
