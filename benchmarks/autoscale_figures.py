@@ -29,7 +29,7 @@ class Seen:
 
     `records` has a row for each record handled, in the order of handling: partition, offset,
     produced, seconds until it was handled. `needed` are the least consumers of each tick from
-    `begin` on.
+    `begin` on, `planned` the records that were to be written.
     """
 
     begin: float
@@ -40,6 +40,7 @@ class Seen:
     deleted: Sequence[Deleted]
     generations: Sequence[tuple[float, int]]
     needed: Sequence[int]
+    planned: Sequence[float]
 
     @property
     def measured(self) -> list[Sample]:
@@ -69,6 +70,7 @@ class Figures:
     unhandled: int
     records: int
     most: int
+    burst: float
     produced: Floats
     latency: Floats
     seen: Seen
@@ -105,6 +107,7 @@ def figures(side: str, seen: Seen, late: float) -> Figures:
         unhandled=unhandled,
         records=len(latency),
         most=max(asked),
+        burst=_burst(seen),
         produced=produced,
         latency=latency,
         seen=seen,
@@ -123,6 +126,13 @@ def _latencies(seen: Seen) -> tuple[Floats, Floats, int]:
     youngest = every[len(every) - missing :]  # their ages are a lower bound
     produced = np.concatenate([inside[:, 2], youngest])
     return produced, np.concatenate([inside[:, 3], seen.end - youngest]), missing
+
+
+def _burst(seen: Seen) -> float:
+    """Return the most records of a tick, in parts of those planned."""
+    ticks = seen.begin + np.arange(len(seen.planned) + 1) * TICK
+    written, _ = np.histogram(seen.written, bins=ticks)
+    return float((written / np.array(seen.planned)).max())
 
 
 def _hours(looks: Sequence[Sample]) -> float:

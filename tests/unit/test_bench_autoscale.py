@@ -62,6 +62,7 @@ def test_the_figures_are_those_of_the_run(module: ModuleType) -> None:
         deleted=[rig.Deleted(105.0, "a", 3), rig.Deleted(106.0, "b", 0), rig.Deleted(99.0, "c", 1)],
         generations=[(95.0, 4), (104.0, 5), (108.0, 6), (111.0, 7)],
         needed=[1, 1, 5, 5, 5],
+        planned=[1.0, 2.0, 1.0, 1.0, 1.0],
     )
     found = module.figures("x", seen, 4.0)
     assert sorted(found.latency) == [0.5, 1.0, 6.0, 7.0]  # the last is not handled: 110 - 103
@@ -72,6 +73,7 @@ def test_the_figures_are_those_of_the_run(module: ModuleType) -> None:
     assert (found.pods_deleted, found.pods_deleted_while_owning) == (2, 1)
     assert found.within_one == pytest.approx(4 / 11)  # five are needed from the fifth second on
     assert found.told["rebalances_per_change"] == 2
+    assert found.burst == 2  # two records in the first two seconds instead of one
 
 
 def test_a_generation_is_read_from_the_groups_own_record(module: ModuleType) -> None:
