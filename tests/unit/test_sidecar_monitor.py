@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from types import SimpleNamespace
 
 import pytest
+from ticking import Ticking
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.sidecar.brokers import Commits, Layout, Offsets
@@ -14,23 +15,13 @@ from trimtab.sidecar.settings import load
 A = TopicPartition("t", 0)
 
 
-class Slow:
+class Slow(Ticking):
     """Brokers of one partition, written at 10 records/s, whose answers take their time.
 
     It is the clock too: an offset is read in the middle of its answer.
     """
 
-    now = 0.0
     others = 0.0  # seconds of every answer but that of the end offsets
-
-    def monotonic(self) -> float:
-        return self.now
-
-    def wall(self) -> float:
-        return 1.7e9 + self.now
-
-    def sleep(self, seconds: float) -> None:
-        self.now += seconds
 
     def layout(self) -> Layout:
         self.now += self.others
