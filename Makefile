@@ -4,7 +4,7 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 PACKAGES := assignor consumer_sdk sidecar cli
 
-.PHONY: demo test test-containers test-kubernetes check bench bench-assign bench-bounce bench-ingest bench-latency faults simulate-faults proto clean help
+.PHONY: demo test test-containers test-kubernetes check bench bench-assign bench-autoscale bench-bounce bench-ingest bench-latency faults simulate-faults proto clean help
 
 help: ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort
@@ -51,10 +51,15 @@ build/types/trimtab/%: # a link that gives the static checkers the installed nam
 	@ln -sfn ../../../$* $@
 
 bench: .venv/.dev ## measured comparisons, short versions; each ends with one line RESULT {json}
-	@for b in benchmarks/bench_*.py; do $(BIN)/python $$b || exit 1; done
+	@for b in benchmarks/bench_*.py; do PYTHONPATH=tests $(BIN)/python $$b || exit 1; done
 
 bench-assign: .venv/.dev ## assigning in a rebalance, beside Kafka's, kafka-python's and aiokafka's assignors
 	@$(BIN)/python benchmarks/bench_assign.py --growth --plot docs/bench-assign.png
+
+bench-autoscale: .venv/.dev ## Trimtab beside KEDA's kafka scaler on a real Kubernetes control plane; 16 minutes
+	@PYTHONPATH=tests $(BIN)/python -m cluster.binaries
+	@PYTHONPATH=tests $(BIN)/python benchmarks/bench_autoscale.py --seconds 240 --thresholds 100 200 \
+		--plot docs/bench-autoscale.png
 
 N ?= 1000
 SEED ?= 1

@@ -20,16 +20,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Event
-from time import monotonic, sleep, time
-from typing import Any, TypeAlias
+from time import sleep, time
+from typing import Any
 
 import harness
 import latency_plot
 import numpy as np
-from confluent_kafka import Producer
 from rich.console import Console
 from rich.table import Table
+from stream import TICK, Speeds, produce
 
 from trimtab.assignor.generators import Walk
 
@@ -38,15 +37,8 @@ HEURISTICS = ("steady", "mwf", "bfd", "lag-aware", "sticky", "range")
 COUNT_BASED = ("sticky", "range")
 MORE = (1.25, 1.5, 1.75, 2.0)
 """Shares of the consumers that the count-based ones are given, one after the other."""
-TICK = 2.0
-"""Seconds of one step of the walk."""
-TURN = 0.05
-"""Seconds of records that the producer writes at once."""
 TAIL = 10.0
 """Seconds after the last record before the age of what was not handled counts."""
-
-Speeds: TypeAlias = np.ndarray[tuple[int, int], np.dtype[np.float64]]
-"""Bytes/s, ticks x partitions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +113,7 @@ def run(
             _consumers(bootstrap, topic, heuristic, consumers, given.capacity, file),
             _sidecar(bootstrap, topic, heuristic, given.capacity),
         ):
-            written = produce(bootstrap, topic, speeds, given.size, Event())
+            written = produce(bootstrap, topic, speeds, given.size)
             sleep(TAIL)
             end = time()
         handled = np.loadtxt(file, ndmin=2)
@@ -176,26 +168,6 @@ def _sidecar(bootstrap: str, group: str, heuristic: str, capacity: float) -> Ite
             yield
         finally:
             sidecar.terminate()
-
-
-def produce(bootstrap: str, topic: str, speeds: Speeds, size: int, stop: Event) -> list[float]:
-    """Write the load; return when each record was produced, in seconds since the epoch."""
-    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5})
-    body, written = b"x" * size, list[float]()
-    owed = np.zeros(speeds.shape[1])
-    begin = monotonic()
-    for turn in range(int(len(speeds) * TICK / TURN)):
-        owed += speeds[int(turn * TURN / TICK)] * TURN / size
-        now = time()
-        for partition in np.flatnonzero(owed >= 1).tolist():
-            for _ in range(int(owed[partition])):
-                producer.produce(topic, body, partition=partition, timestamp=int(now * 1000))
-                written.append(int(now * 1000) / 1000)
-            owed[partition] %= 1
-        producer.poll(0)
-        stop.wait(max(0.0, begin + (turn + 1) * TURN - monotonic()))
-    producer.flush()
-    return written
 
 
 def _figures(

@@ -5,25 +5,18 @@ confluent-kafka's own consumer; CAPACITY is bytes/s of one consumer; CONFIG is t
 JSON, with the topic under "topic". Prints `reading` when every consumer has joined; ends on the end
 of standard input. Writes a line a record: when it was produced (seconds since the epoch), seconds
 until it was handled, bytes.
-
-A consumer handles one record after the other and is busy with each for its bytes over the capacity.
-What it has fetched ahead is bounded by the SDK's throttle to a tenth of a second of work.
 """
 
 import json
 import sys
 from pathlib import Path
 from threading import Event, Lock, Thread
-from time import time
 from typing import Any
 
 from confluent_kafka import Consumer as PlainConsumer
+from throttled import handled
 
-from trimtab.assignor.clock import SystemClock
 from trimtab.consumer_sdk import Consumer
-from trimtab.consumer_sdk.throttle import Throttle
-
-FETCH = 200
 
 
 def main(client: str, count: str, capacity: str, file: str, config: str) -> None:
@@ -61,22 +54,9 @@ def _made(client: str, number: int, settings: dict[str, Any]) -> Any:
 
 
 def read(consumer: Any, capacity: float, stop: Event, lines: list[str], lock: Lock) -> None:
-    throttle = Throttle(SystemClock(), capacity, capacity)
-    free_at = 0.0
-    while not stop.is_set():
-        messages = consumer.consume(throttle.batch(FETCH), timeout=0.02)
-        free_at = max(free_at, time())
-        handled: list[str] = []
-        for message in messages:
-            size = len(message.value())
-            free_at += size / capacity
-            produced = message.timestamp()[1] / 1000
-            handled.append(f"{produced:.3f} {free_at - produced:.3f} {size}\n")
+    for batch in handled(consumer, capacity, stop):
         with lock:
-            lines += handled
-        throttle.take(sum(len(m.value()) for m in messages), len(messages))
-        while (wait := throttle.wait()) > 0 and not stop.is_set():
-            stop.wait(min(wait, 0.05))
+            lines += [f"{h.produced:.3f} {h.took:.3f} {h.size}\n" for h in batch]
 
 
 if __name__ == "__main__":

@@ -25,7 +25,9 @@ Rules, the first that applies decides; all of them are kept here:
  7. Ask again: a drain that is not over after `ask_again` seconds is published with a new epoch;
     till then nothing else is begun.
  8. Replace: live replicas short of the plan are started at once; those that keep dying, after a
-    growing pause; not where the target already does it.
+    growing pause. Where the target already does it, it is waited for. What it has not brought about
+    after `start_grace` seconds (it has limits of its own) is said in each verdict, and the other
+    rules go on with the replicas that exist; a count that is wanted no more is given up.
  9. Adopt: more live replicas than planned (somebody started them) are recorded; limits bring them
     down later.
 10. Scale out: the wanted count above the plan, as far as the rules for growing allow (`rules`),
@@ -89,7 +91,9 @@ def decide(
     turn = Turn(at, sizing, memory, now)
     step = next(step for rule in RULES if (step := rule(turn)) is not None)
     numbers = _numbers(turn, step)
-    reasons = (*step.reasons, *sizing.warnings, *at.oversize())
+    unmet = _unmet(turn)
+    said = () if unmet is None else (unmet, *seen.trouble[:1])
+    reasons = (*step.reasons, *said, *sizing.warnings, *at.oversize())
     expected = largest(step.expected)
     verdict = Verdict(step.action, reasons, numbers, step.plan, step.add, step.stop, expected)
     return verdict, memory
@@ -269,11 +273,31 @@ def _replace(turn: Turn) -> Step | None:
         return None
     what = f"{running} of {turn.plan.replicas} run"
     if on_its_way(turn.at):
-        return Step(Action.HOLD, (what, "the target starts the others", *turn.at.seen.trouble[:1]))
+        return _awaited(turn, what)
     pause = _pause(turn, what)
     if pause is not None:
         return pause
     return Step(Action.REPLACE, (what,), add=missing)
+
+
+def _awaited(turn: Turn, what: str) -> Step | None:
+    """Wait for what the target starts; beyond the grace, go on with what exists."""
+    if _unmet(turn) is None:
+        return Step(Action.HOLD, (what, "the target starts the others", *turn.at.seen.trouble[:1]))
+    enough = max(turn.sizing.wanted, len(turn.at.active))
+    return adopt(turn, enough, f"{enough} would do") if enough < turn.plan.replicas else None
+
+
+def _unmet(turn: Turn) -> str | None:
+    """Say that the target brings about fewer replicas than it was asked for; None where not."""
+    running, planned, grace = len(turn.at.active), turn.plan.replicas, turn.at.policy.start_grace
+    since = turn.memory.short
+    if since is None or turn.now - since < grace or not on_its_way(turn.at):
+        return None
+    return (
+        f"{running} of {planned} run, the target has not started the others within {grace:g} s: "
+        "look at its own limits (maxReplicaCount, a quota) and at the nodes"
+    )
 
 
 def _pause(turn: Turn, what: str) -> Step | None:

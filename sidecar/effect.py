@@ -67,7 +67,7 @@ def judged(at: Situation, memory: Memory, now: float) -> Memory:
         return replace(memory, growth=None)
     if growth.reached < WORTH * growth.replicas:
         joined = not at.pending(now) and at.unsettled() is None
-        count = at.plan.replicas if joined else 0
+        count = min(at.plan.replicas, len(at.active)) if joined else 0
         return replace(memory, growth=replace(growth, settled=now, reached=count))
     if now - growth.settled < window or consumed(at.seen, at.policy.drain) is None:
         return memory

@@ -1,9 +1,9 @@
 """One look at the group: members, offsets, sizes; what it measures becomes speeds and backlog."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 from trimtab.assignor.clock import Clock
 from trimtab.assignor.control import PartitionSpeed
@@ -15,6 +15,8 @@ from trimtab.sidecar.sampler import Sampler
 from trimtab.sidecar.settings import Settings
 from trimtab.sidecar.speeds import Meter, Readings, Window, needed
 from trimtab.sidecar.swings import Swings
+
+T = TypeVar("T")
 
 SAMPLES: Final = 12
 """Readings of the commits that are kept over the window of consumption."""
@@ -90,8 +92,8 @@ class Monitor:
         wanted, missing = self._topics(layout, group, commits)
         trouble = (*silent, *commits.trouble, *missing)
         self._leaders = {p: b for p, b in layout.leaders.items() if p.topic in wanted}
-        readings, more = self._readings(commits)
-        self._meter = self._meter.add(self._clock.monotonic(), readings)
+        at, readings, more = self._readings(commits)
+        self._meter = self._meter.add(at, readings)
         room = self._settings.policy.room
         measured = self._meter.measure(readings)
         self._swings = self._swings.seen(self._clock.monotonic(), measured)
@@ -113,9 +115,14 @@ class Monitor:
         self._meter = self._meter.add(self._clock.monotonic(), readings)
         return Measurement(self._meter.measure(readings), GroupView(), {}, layout.trouble)
 
-    def _readings(self, commits: Commits) -> tuple[Readings, tuple[str, ...]]:
+    def _readings(self, commits: Commits) -> tuple[float, Readings, tuple[str, ...]]:
+        """Return when speeds were read, the readings, and what was wrong.
+
+        The time is that of the reading itself: what else is asked for takes as long as it likes.
+        """
         partitions = tuple(sorted(self._leaders))
-        ends, begins = self._brokers.ends(partitions), self._brokers.begins(partitions)
+        at, ends = self._timed(lambda: self._brokers.ends(partitions))
+        begins = self._brokers.begins(partitions)
         trouble = (*ends.trouble, *begins.trouble)
         readings = Readings(
             partitions=partitions,
@@ -135,10 +142,17 @@ class Monitor:
                 for topic in sorted(self._sampler.denied)
             )
         if self._log_dirs is not None:
-            grown = self._log_dirs.sizes(self._leaders)
+            log_dirs = self._log_dirs
+            at, grown = self._timed(lambda: log_dirs.sizes(self._leaders))
             readings = replace(readings, sizes=grown.values)
             trouble += grown.trouble
-        return readings, trouble
+        return at, readings, trouble
+
+    def _timed(self, ask: Callable[[], T]) -> tuple[float, T]:
+        """Return the middle of the time that a question took, and its answer."""
+        begun = self._clock.monotonic()
+        answer = ask()
+        return (begun + self._clock.monotonic()) / 2, answer
 
     def _topics(
         self, layout: Layout, group: GroupView, commits: Commits

@@ -153,13 +153,14 @@ class Memory:
     for a restart; `placed` is the placement at the last request for a better one. `dark` counts
     turns in a row in which no write speed was known. `idle` is since when nothing was written and
     nothing waited. `looks` are the ages of what waited lately. `learned` are capacities in bytes/s
-    by instance.
+    by instance. `short` is since when fewer replicas run than planned.
     """
 
     wishes: tuple[Wish, ...] = ()
     changed: float | None = None
     changes: tuple[Change, ...] = ()
     replaced: tuple[float, ...] = ()
+    short: float | None = None
     placed: frozenset[tuple[TopicPartition, str]] = frozenset()
     dark: int = 0
     idle: float | None = None
@@ -181,7 +182,7 @@ class Memory:
         """Return the memory with a change of the count in it, without those no policy counts."""
         kept = (c for c in self.changes if now - LONGEST_PERIOD < c.time <= now)
         changes = (*kept, Change(now, by)) if by else tuple(kept)
-        return replace(self, changed=now, changes=changes)
+        return replace(self, changed=now, changes=changes, short=None)
 
     def since_change(self, now: float) -> float:
         """Return the seconds since the last change; infinite if there was none."""

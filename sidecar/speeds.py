@@ -4,7 +4,7 @@
    Consumer Group Autoscaler").
 2. Only the unbroken run up to the newest reading counts. A reading that is missing, or smaller
    than the one before it (retention, compaction, a topic made anew, another leader), breaks the
-   run.
+   run. After a pause longer than the window the reading before it counts until others do.
 3. A run shorter than `least` seconds gives unknown. Unknown is None, never 0.
 4. Of `offsets`, bytes are records x mean record size, and a size that was never seen is unknown,
    except that no records are no bytes. Of `log-dirs`, bytes are the growth of the leader replica's
@@ -48,8 +48,14 @@ class Window:
     grain: float = 0.0
 
     def add(self, sample: Sample) -> "Window":
-        """Return the window with this reading at its end, without those that are too old."""
+        """Return the window with this reading at its end, without those that are too old.
+
+        One that is too old stays while the others are too close together to give a speed: a slow
+        turn is not to make speeds unknown.
+        """
         kept = [s for s in self.samples if s.time >= sample.time - self.length]
+        if not kept or sample.time - kept[0].time < self.least:
+            kept = [*self.samples[-1 - len(kept) :]]
         if len(kept) > 1 and kept[-1].time - kept[-2].time < self.grain:
             kept.pop()
         return replace(self, samples=(*kept, sample))

@@ -74,7 +74,9 @@ def _noted(at: Situation, memory: Memory, now: float, *, known: bool) -> Memory:
     memory = replace(
         memory, dark=0 if known else memory.dark + 1, idle=since if idle(at.seen.speeds) else None
     )
-    memory = replace(memory, looks=_looks(at, memory, now))
+    short = now if memory.short is None or memory.short > now else memory.short
+    lacking = len(at.active) < at.plan.replicas
+    memory = replace(memory, looks=_looks(at, memory, now), short=short if lacking else None)
     return learned(at, judged(at, memory, now), now)
 
 

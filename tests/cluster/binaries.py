@@ -39,17 +39,10 @@ def cache() -> Path:
 
 def find(name: str) -> Path:
     """Return one of NAMES, KEDAS, RENDERERS. Raises OSError, RuntimeError if it cannot be made."""
-    assets = os.environ.get("KUBEBUILDER_ASSETS")
-    given = None if assets is None else Path(assets) / name
-    if given is not None and given.is_file():
-        return given
-    version = _version(name)
-    kept = cache() / (name if name in NAMES else f"{name}-{version}")
-    if kept.is_file():
-        return kept
-    packed = SHARED / f"{name}-{version}.xz"
-    if packed.is_file():
-        return _kept(kept, lambda draft: _unpack(packed, draft))
+    found = there(name)
+    if found is not None:
+        return found
+    kept, version = _kept_as(name)
     if name == "etcd":
         return _etcd(kept)
     print(f"building {name} {version} into {kept.parent}, once", flush=True)  # noqa: T201
@@ -59,6 +52,28 @@ def find(name: str) -> Path:
     return _kept(kept, lambda draft: made(name, draft))
 
 
+def there(name: str) -> Path | None:
+    """Return one of those where it is there already, packed perhaps."""
+    assets = os.environ.get("KUBEBUILDER_ASSETS")
+    given = None if assets is None else Path(assets) / name
+    if given is not None and given.is_file():
+        return given
+    kept, version = _kept_as(name)
+    packed = SHARED / f"{name}-{version}.xz"
+    if kept.is_file():
+        return kept
+    if packed.is_file():
+        return _kept(kept, lambda draft: _unpack(packed, draft))
+    installed = shutil.which("etcd") if name == "etcd" else None
+    return None if installed is None else Path(installed)
+
+
+def _kept_as(name: str) -> tuple[Path, str]:
+    """Return where the cache has it, and its version."""
+    version = _version(name)
+    return cache() / (name if name in NAMES else f"{name}-{version}"), version
+
+
 def _version(name: str) -> str:
     if name in RENDERERS:
         return build.PLAIN[name][1].removeprefix("v")
@@ -66,9 +81,6 @@ def _version(name: str) -> str:
 
 
 def _etcd(kept: Path) -> Path:
-    there = shutil.which("etcd")
-    if there is not None:
-        return Path(there)
     if shutil.which("apt-get") is not None:
         try:
             return _kept(kept, _debian)

@@ -37,10 +37,14 @@ CONTROLLERS: Final = (
 
 
 class ControlPlane:
-    """A control plane in a folder of its own; `kubeconfig` is an administrator's."""
+    """A control plane in a folder of its own; `kubeconfig` is an administrator's.
 
-    def __init__(self, folder: Path) -> None:
+    Its HPAs look every `hpa_seconds`.
+    """
+
+    def __init__(self, folder: Path, hpa_seconds: float = 2.0) -> None:
         self.folder = folder
+        self._hpa_seconds = hpa_seconds
         self.kubeconfig = folder / "kubeconfig"
         self._log = folder / "log"
         self._log.mkdir(parents=True)
@@ -171,7 +175,7 @@ class ControlPlane:
             f"--root-ca-file={self.certificate}",
             f"--controllers={','.join(CONTROLLERS)}",
             "--leader-elect=false",
-            "--horizontal-pod-autoscaler-sync-period=2s",
+            f"--horizontal-pod-autoscaler-sync-period={self._hpa_seconds:g}s",
         ]
 
     def _start(self, name: str, flags: list[str]) -> None:

@@ -69,6 +69,10 @@ class Kubelet:
         """Return the pods of a workload that nobody had deleted when we looked last."""
         return [name for name in self._alive if name.startswith(f"{workload}-")]
 
+    def running(self) -> int:
+        """Return how many processes run."""
+        return sum(process.poll() is None for process in tuple(self._processes.values()))
+
     def _work(self) -> None:
         while not self._stop.wait(TICK):
             if not self.asleep.is_set():

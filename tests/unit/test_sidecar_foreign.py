@@ -1,5 +1,7 @@
 """Counts that somebody else set at the target: respected or contested, and replicas in an order."""
 
+from dataclasses import replace
+
 from trimtab.assignor.control import GroupPlan, PartitionSpeed
 from trimtab.assignor.model import Policy, TopicPartition
 from trimtab.sidecar.decide import decide, done
@@ -13,7 +15,8 @@ from trimtab.sidecar.observation import (
     Reader,
 )
 from trimtab.sidecar.policy import Memory, ScalePolicy
-from trimtab.sidecar.verdict import Action
+from trimtab.sidecar.rules import Pace, Rules
+from trimtab.sidecar.verdict import Action, Verdict
 
 NOW = 1_700_000_000.0
 MBF = "mbf"
@@ -133,6 +136,46 @@ def test_what_the_target_mends_is_not_mended_twice() -> None:
     verdict, _ = decide(observed("a", "b", plan=plan(3), outside=ours), policy(), Memory(), NOW)
     assert verdict.action is Action.HOLD
     assert "the target starts the others" in verdict.reasons
+
+
+def withheld(planned: int, speed: float, after: float) -> tuple[Verdict, Memory]:
+    """Two of the planned replicas run, the target was asked for all of them and starts no more."""
+    ours = Outside(Asked(planned, "KEDA", NOW - 100, ours=True))
+    seen = observed("a", "b", plan=plan(planned), outside=ours, speed=speed)
+    _, memory = decide(seen, policy(), Memory(), NOW)
+    return decide(seen, policy(), memory, NOW + after)
+
+
+def test_what_the_target_withholds_is_not_waited_for() -> None:
+    """Beyond the grace of a start it is said whose limit it may be, and other rules go on."""
+    before, _ = withheld(5, 240.0, 119)
+    assert (before.action, before.reasons[0]) == (Action.HOLD, "2 of 5 run")
+    verdict, _ = withheld(5, 240.0, 121)
+    assert "the target starts the others" not in verdict.reasons
+    (said,) = [r for r in verdict.reasons if "maxReplicaCount" in r]
+    assert said.startswith("2 of 5 run, the target has not started the others within 120 s")
+
+
+def test_a_count_that_is_withheld_is_given_up_when_it_is_wanted_no_more() -> None:
+    """The plan comes down to what is wanted or exists, and nobody is drained for it."""
+    quick = replace(policy(), back=Rules((Pace(1),), window=60.0))
+    ours = Outside(Asked(5, "KEDA", NOW - 100, ours=True))
+    seen = observed("a", "b", plan=plan(5), outside=ours)
+    _, memory = decide(seen, quick, Memory(), NOW)
+    verdict, _ = decide(seen, quick, memory, NOW + 121)
+    assert verdict.action is Action.ADOPT
+    assert verdict.plan is not None
+    assert (verdict.plan.replicas, verdict.plan.draining, verdict.stop) == (2, (), ())
+
+
+def test_the_wait_for_a_start_begins_anew_with_each_count() -> None:
+    """More that are asked for later have a grace of their own; those that came end it."""
+    _, memory = withheld(5, 240.0, 121)
+    assert memory.short == NOW
+    assert memory.scaled(NOW + 130, 1).short is None
+    seen = observed("a", "b", plan=plan(2))
+    _, memory = decide(seen, policy(), memory, NOW + 130)
+    assert memory.short is None
 
 
 def test_a_rollouts_surplus_is_not_adopted() -> None:

@@ -55,6 +55,13 @@ def test_window_slides() -> None:
     assert window(*readings).rates([A])[A] == 100.0
 
 
+def test_a_slow_turn_leaves_speeds_known() -> None:
+    """Longer than the window between two readings: the speed is that of the time between them."""
+    assert window((0, 0), (10, 900), (50, 1300)).rates([A])[A] == 10.0
+    assert window((10, 900), (50, 1300), (51, 1310)).rates([A])[A] == 10.0
+    assert window((10, 900), (50, 1300), (51, 1310), (54, 1460)).rates([A])[A] == 40.0
+
+
 def test_a_window_with_a_grain_stays_small() -> None:
     """Of readings each second one in ten is kept besides the newest, and the rate is the same."""
     filled = Window(120, 60, grain=10)

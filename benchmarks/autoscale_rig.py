@@ -1,0 +1,152 @@
+"""What bench_autoscale runs on: a control plane, pods that are processes, and who looks at them.
+
+All of it is that of the tests (`tests/cluster`), so PYTHONPATH needs `tests`. Both sides are looked
+at from outside, by the same questions to the API server, the kubelet and the broker.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Event, Thread
+from time import monotonic, time
+from typing import Any
+
+from confluent_kafka import ConsumerGroupState, KafkaException
+from confluent_kafka.admin import AdminClient
+
+from cluster.control_plane import ControlPlane
+from cluster.keda import Keda
+from cluster.kubelet import Kubelet
+from cluster.workloads import Cluster
+
+LOOK = 0.25
+"""Seconds between two looks."""
+ANSWER = 3.0
+"""Seconds for the broker's answer."""
+PATIENCE = 120.0
+"""Seconds for a group to form, or for pods to end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One look: when (epoch), the replicas that are asked for, the processes that run."""
+
+    time: float
+    asked: int
+    running: int
+
+
+@dataclass(frozen=True, slots=True)
+class Deleted:
+    """A pod that was deleted and has not been told yet, and how many partitions it owned."""
+
+    time: float
+    pod: str
+    owned: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rig:
+    """What runs."""
+
+    plane: ControlPlane
+    kubelet: Kubelet
+    cluster: Cluster
+    keda: Keda
+
+
+@contextmanager
+def rig(folder: Path, hpa_seconds: float) -> Iterator[Rig]:
+    """Yield a control plane with a kubelet and KEDA; the HPA looks every so many seconds."""
+    plane = ControlPlane(folder / "plane", hpa_seconds)
+    try:
+        plane.start()
+        kubelet, cluster = Kubelet(plane.kubeconfig, folder / "pods"), Cluster(plane.kubeconfig)
+        kubelet.start()
+        keda = Keda(plane, cluster)
+        try:
+            keda.start()
+            yield Rig(plane, kubelet, cluster, keda)
+        finally:
+            keda.stop()
+            kubelet.stop()
+            cluster.close()
+    finally:
+        plane.stop()
+
+
+@dataclass(slots=True)
+class Watch:
+    """Looks at one workload and its group from a thread of its own."""
+
+    on: Rig
+    bootstrap: str
+    name: str
+    samples: list[Sample] = field(default_factory=list[Sample])
+    deleted: list[Deleted] = field(default_factory=list[Deleted])
+    _admin: AdminClient = field(init=False)
+    _owned: Mapping[str, int] = field(default_factory=dict[str, int])
+    _stop: Event = field(default_factory=Event)
+
+    def __post_init__(self) -> None:
+        self._admin = AdminClient({"bootstrap.servers": self.bootstrap})
+
+    @contextmanager
+    def looking(self) -> Iterator[None]:
+        """Look while inside."""
+        thread = Thread(target=self._look, name="watch")
+        self.on.kubelet.deleting = self._noted
+        thread.start()
+        try:
+            yield
+        finally:
+            self._stop.set()
+            thread.join()
+            self.on.kubelet.deleting = None
+
+    def owned(self) -> Mapping[str, int]:
+        """Return how many partitions each pod owns, as the group said last while at rest."""
+        asked = self._admin.describe_consumer_groups([self.name], request_timeout=ANSWER)
+        try:
+            found = asked[self.name].result(2 * ANSWER)
+        except (KafkaException, TimeoutError):  # a coordinator that is not there yet
+            return self._owned
+        if found.state is ConsumerGroupState.STABLE:  # else nobody's partitions are told
+            self._owned = {m.client_id: _count(m) for m in found.members}
+        return self._owned
+
+    def formed(self, members: int) -> None:
+        """Wait until so many have joined. Raises RuntimeError."""
+        pause, deadline = Event(), monotonic() + PATIENCE
+        while len([n for n in self.owned().values() if n]) < members:
+            if monotonic() > deadline:
+                raise RuntimeError(f"{self.name}: the group has not formed: {self.owned()}")
+            pause.wait(LOOK)
+
+    def _look(self) -> None:
+        while not self._stop.wait(LOOK):
+            asked = self.on.cluster.replicas("deployment", self.name)
+            self.owned()
+            self.samples.append(Sample(time(), asked, self.on.kubelet.running()))
+
+    def _noted(self, pod: str) -> None:
+        self.deleted.append(Deleted(time(), pod, self.owned().get(pod, 0)))
+
+
+def _count(member: Any) -> int:
+    return 0 if member.assignment is None else len(member.assignment.topic_partitions)
+
+
+@contextmanager
+def pods(on: Rig, name: str, replicas: int, command: Sequence[str]) -> Iterator[None]:
+    """Have so many pods run this command, in which `$(POD_NAME)` is each one's name."""
+    told = {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}
+    on.cluster.make("deployment", name, replicas, {"command": list(command), "env": [told]})
+    try:
+        yield
+    finally:
+        on.cluster.delete("deployment", name)
+        pause, deadline = Event(), monotonic() + PATIENCE
+        while on.kubelet.running() and monotonic() < deadline:
+            pause.wait(LOOK)

@@ -1,0 +1,121 @@
+"""The two who steer in bench_autoscale, with their default times divided by one factor.
+
+Divided are the times that follow the load: how often somebody looks, windows, cool-downs, and how
+soon a backlog is to be gone. Not divided is what takes its real time here, as starting a process
+does, so the sidecar's `start-grace` and `ask-again` stay as they are. KEDA's polling interval and
+the periods of the HPA's policies are whole seconds, of which one is the least: they are rounded
+down, which favours KEDA.
+"""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from autoscale_rig import Rig
+
+LEAST, MOST = 1, 12
+"""Replicas, for both."""
+
+SIDECAR = {
+    "interval": 10.0,
+    "window": 30.0,
+    "cool-down": 30.0,
+    "drain-target": 120.0,
+    "backlog-allowance": 15.0,
+    "effect-retry": 600.0,
+}
+"""The sidecar's defaults that are divided, in seconds."""
+
+HPA_LOOKS, POLLING, PERIOD = 15.0, 30.0, 15.0
+"""Seconds: how often the HPA looks, KEDA's polling interval, the period of the HPA's policies."""
+
+SCALE_IN = 300.0
+"""Seconds: the window for scaling in, the HPA's default and the sidecar's."""
+
+COMMITS = 5.0
+"""Seconds between two commits of a consumer, librdkafka's default."""
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """By what all times are divided, and the window for scaling in before that, in seconds."""
+
+    factor: float
+    scale_in: float = SCALE_IN
+
+
+@contextmanager
+def trimtab(on: Rig, bootstrap: str, name: str, capacity: float, times: Times) -> Iterator[None]:
+    """Steer by the sidecar: target `kubernetes`, its own defaults for the rest."""
+    settings = {
+        "bootstrap": bootstrap,
+        "group": name,
+        "topics": name,
+        "capacity": f"{capacity / 1000:g} kB/s",
+        "min": LEAST,
+        "max": MOST,
+        "target": "kubernetes",
+        "workload": f"deployment/{name}",
+        "kubeconfig": str(on.plane.kubeconfig),
+        "offset-reset": "earliest",
+        **{key: f"{seconds / times.factor:.3f} s" for key, seconds in SIDECAR.items()},
+        "stabilise-in": f"{times.scale_in / times.factor:.3f} s",
+    }
+    config: Path = on.plane.folder / f"{name}.yaml"
+    config.write_text(yaml.safe_dump(settings))
+    command = [sys.executable, "-m", "trimtab.cli", "sidecar", "--config", str(config)]
+    with (
+        config.with_suffix(".log").open("w") as log,
+        subprocess.Popen(command, stdout=log, stderr=log) as sidecar,
+    ):
+        try:
+            yield
+        finally:
+            sidecar.terminate()
+
+
+@contextmanager
+def keda(on: Rig, bootstrap: str, name: str, threshold: int, times: Times) -> Iterator[None]:
+    """Steer by KEDA's `kafka` scaler and the HPA."""
+    trigger = {
+        "bootstrapServers": bootstrap,
+        "consumerGroup": name,
+        "topic": name,
+        "lagThreshold": str(threshold),
+        "offsetResetPolicy": "earliest",
+        "version": "2.8.0",  # what the scaler assumes without it, Kafka 4 no longer speaks
+    }
+    spec = {
+        "scaleTargetRef": {"name": name},
+        "minReplicaCount": LEAST,
+        "maxReplicaCount": MOST,
+        "pollingInterval": _whole(POLLING / times.factor),
+        "advanced": {"horizontalPodAutoscalerConfig": {"behavior": _behavior(times)}},
+        "triggers": [{"type": "kafka", "metadata": trigger}],
+    }
+    body = {"apiVersion": "keda.sh/v1alpha1", "kind": "ScaledObject"}
+    on.keda.scale({**body, "metadata": {"name": name}, "spec": spec})
+    try:
+        yield
+    finally:
+        on.keda.forget(name)
+
+
+def _behavior(times: Times) -> dict[str, Any]:
+    """Return the HPA's own defaults, faster."""
+    period = _whole(PERIOD / times.factor)
+    percent = {"type": "Percent", "value": 100, "periodSeconds": period}
+    four = {"type": "Pods", "value": 4, "periodSeconds": period}
+    up = {"stabilizationWindowSeconds": 0, "selectPolicy": "Max", "policies": [percent, four]}
+    window = _whole(times.scale_in / times.factor)
+    down = {"stabilizationWindowSeconds": window, "policies": [percent]}
+    return {"scaleUp": up, "scaleDown": down}
+
+
+def _whole(seconds: float) -> int:
+    return max(1, int(seconds))

@@ -1,0 +1,36 @@
+"""A stream whose write speeds change from tick to tick, as the benches of live groups write it."""
+
+from threading import Event
+from time import monotonic, time
+from typing import TypeAlias
+
+import numpy as np
+from confluent_kafka import Producer
+
+TICK = 2.0
+"""Seconds for which speeds stay as they are."""
+TURN = 0.05
+"""Seconds of records that the producer writes at once."""
+
+Speeds: TypeAlias = np.ndarray[tuple[int, int], np.dtype[np.float64]]
+"""Bytes/s, ticks x partitions."""
+
+
+def produce(bootstrap: str, topic: str, speeds: Speeds, size: int) -> list[float]:
+    """Write the load; return when each record was produced, in seconds since the epoch."""
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5})
+    body, written = b"x" * size, list[float]()
+    owed = np.zeros(speeds.shape[1])
+    pause, begin = Event(), monotonic()
+    for turn in range(int(len(speeds) * TICK / TURN)):
+        owed += speeds[int(turn * TURN / TICK)] * TURN / size
+        now = time()
+        for partition in np.flatnonzero(owed >= 1).tolist():
+            for _ in range(int(owed[partition])):
+                producer.produce(topic, body, partition=partition, timestamp=int(now * 1000))
+                written.append(int(now * 1000) / 1000)
+            owed[partition] %= 1
+        producer.poll(0)
+        pause.wait(max(0.0, begin + (turn + 1) * TURN - monotonic()))
+    producer.flush()
+    return written

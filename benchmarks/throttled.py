@@ -1,0 +1,48 @@
+"""Reading as a consumer of a certain capacity does, whichever client it is.
+
+It handles one record after the other and is busy with each for its bytes over the capacity. What it
+has fetched ahead is bounded by the SDK's throttle to a tenth of a second of work.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from threading import Event
+from time import time
+from typing import Any
+
+from trimtab.assignor.clock import SystemClock
+from trimtab.consumer_sdk.throttle import Throttle
+
+FETCH = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Handled:
+    """A record that was handled: when it was produced (epoch), seconds from then on, bytes."""
+
+    partition: int
+    offset: int
+    produced: float
+    took: float
+    size: int
+
+
+def handled(
+    consumer: Any, capacity: float, stop: Event, timeout: float = 0.02
+) -> Iterator[Sequence[Handled]]:
+    """Read until told to stop, `capacity` bytes/s at most; yield what one fetch brought."""
+    throttle = Throttle(SystemClock(), capacity, capacity)
+    free_at = 0.0
+    while not stop.is_set():
+        messages = consumer.consume(throttle.batch(FETCH), timeout=timeout)
+        free_at = max(free_at, time())
+        batch: list[Handled] = []
+        for message in messages:
+            size = len(message.value())
+            free_at += size / capacity
+            at = message.timestamp()[1] / 1000
+            batch.append(Handled(message.partition(), message.offset(), at, free_at - at, size))
+        yield batch
+        throttle.take(sum(h.size for h in batch), len(batch))
+        while (wait := throttle.wait()) > 0 and not stop.is_set():
+            stop.wait(min(wait, 0.05))

@@ -1,0 +1,62 @@
+"""A look at the brokers: when what it reads counts as read."""
+
+from collections.abc import Iterable
+from types import SimpleNamespace
+
+import pytest
+from ticking import Ticking
+
+from trimtab.assignor.model import TopicPartition
+from trimtab.sidecar.brokers import Commits, Layout, Offsets
+from trimtab.sidecar.monitor import Monitor
+from trimtab.sidecar.observation import GroupView
+from trimtab.sidecar.settings import load
+
+A = TopicPartition("t", 0)
+
+
+class Slow(Ticking):
+    """Brokers of one partition, written at 10 records/s, whose answers take their time.
+
+    It is the clock too: an offset is read in the middle of its answer.
+    """
+
+    others = 0.0  # seconds of every answer but that of the end offsets
+
+    def layout(self) -> Layout:
+        self.now += self.others
+        return Layout({A: 1})
+
+    def group(self) -> tuple[GroupView, tuple[str, ...]]:
+        return GroupView(), ()
+
+    def commits(self) -> Commits:
+        self.now += self.others
+        return Commits()
+
+    def ends(self, _: Iterable[TopicPartition]) -> Offsets:
+        self.now += 2.0
+        return Offsets({A: int(10 * (self.now - 1.0))})
+
+    def begins(self, _: Iterable[TopicPartition]) -> Offsets:
+        self.now += self.others
+        return Offsets({A: 0})
+
+    def sample(self, *_: object) -> dict[TopicPartition, list[int]]:
+        self.now += self.others
+        return {A: [100]}
+
+
+def test_a_slow_answer_makes_no_speed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """End offsets count as read when they were, whatever else takes long in that turn."""
+    settings = {"bootstrap": "localhost:1", "group": "g", "topics": "t", "capacity": "1 MB/s"}
+    slow = Slow()
+    monitor = Monitor(load(None, {**settings, "target": "none"}), slow)
+    monitor.close()
+    monkeypatch.setattr(monitor, "_brokers", slow)
+    monkeypatch.setattr(monitor, "_sampler", SimpleNamespace(sample=slow.sample))
+    monitor.measure()
+    for slow.others in (8.0, 0.0, 6.0):
+        found = monitor.measure()
+        slow.now += 5.0
+    assert found.speeds[A].bytes_per_s == pytest.approx(1000.0)
