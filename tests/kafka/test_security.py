@@ -203,15 +203,15 @@ def at_work(broker: Secured, tmp_path: Path, eventually: Any) -> Iterator[Path]:
 
 
 def test_a_sidecar_at_work_shows_no_secret(
-    at_work: Path, capsys: pytest.CaptureFixture[str]
+    at_work: Path, capsys: pytest.CaptureFixture[str], eventually: Any
 ) -> None:
     """Not in log, page and files, nor in what explain, top and doctor say of it."""
     file = at_work / "sidecar.yaml"
     page = (at_work / "state" / "web").read_text().strip()
     said = _read(f"{page}/verdicts") + _read(f"{page}/metrics")
-    words = (["explain", "-n", "5"], ["top", "--once", "--json"], ["doctor"])
-    codes = [main([*command, "--config", str(file)]) for command in words]
-    assert codes[:2] == [0, 0]
+    eventually(lambda: main(["explain", "-n", "5", "--config", str(file)]) == 0)  # once one is kept
+    assert main(["top", "--once", "--json", "--config", str(file)]) == 0
+    assert main(["doctor", "--config", str(file)]) in (0, 1)
     shown = capsys.readouterr()
     assert "group seen" in shown.out
     kept = "".join(p.read_text(errors="replace") for p in at_work.rglob("*") if p.is_file())
