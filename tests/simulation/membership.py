@@ -65,6 +65,7 @@ class Metadata:
 
     def __init__(self) -> None:
         self.known: dict[str, set[int]] = {}
+        self.unauthorized_topics: frozenset[str] = frozenset()
         self.stale = green.Event()
 
     def partitions_for_topic(self, topic: str) -> set[int] | None:

@@ -78,7 +78,7 @@ REPLACED: dict[Any, dict[str, Any]] = {
     },
     writer: {
         "Pace": _pace,
-        "_attempt": lambda: _host().attempt(),
+        "new_attempt": lambda: _host().attempt(),
         "random": SimpleNamespace(Random=_random),
     },
 }
