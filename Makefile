@@ -4,7 +4,7 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 PACKAGES := assignor consumer_sdk sidecar cli
 
-.PHONY: demo test test-containers test-kubernetes check bench bench-assign bench-autoscale bench-bounce bench-ingest bench-latency faults simulate-faults proto clean help
+.PHONY: demo test test-containers test-kubernetes check bench bench-month bench-assign bench-autoscale bench-bounce bench-ingest bench-latency faults simulate-faults proto clean help
 
 help: ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort
@@ -76,6 +76,10 @@ bench-bounce: .venv/.dev ## rolling bounce: what partitions wait, beside Java's 
 
 bench-ingest: .venv/.dev ## Kafka to table, one process, beside Structured Streaming, delta-rs, a plain loop; 17 minutes
 	@$(BIN)/python benchmarks/bench_ingest.py --sizes 200 1000 10000 --mb 800 --backlog 3 --plot docs/bench-ingest.png
+
+DAYS ?= 30
+bench-month: .venv/.dev ## a simulated month with faults, beside lag-threshold autoscalers; 15 minutes on two free cores
+	@$(BIN)/python benchmarks/bench_month.py --days $(DAYS) --plot docs/bench-month.png
 
 bench-latency: .venv/.dev ## produced to handled by heuristic, live, beside Kafka's range; 15 minutes
 	@$(BIN)/python benchmarks/bench_latency.py --seconds 30 --match --plot docs/bench-latency.png

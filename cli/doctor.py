@@ -10,6 +10,7 @@ import typer
 
 from trimtab.assignor.errors import TrimtabError
 from trimtab.cli import plan_options as options
+from trimtab.cli.formats import Format, Output
 from trimtab.cli.looking import looking
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ def doctor(  # noqa: PLR0913 - typer: one parameter an option
     ingest: Annotated[
         Path | None, typer.Option(help="The configuration of trimtab ingest: looks at its tables.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    output: Output = Format.TEXT,
     config: options.Config = None,
     kafka: options.Kafka = None,
 ) -> None:
@@ -41,7 +42,7 @@ def doctor(  # noqa: PLR0913 - typer: one parameter an option
 
         trimtab doctor --bootstrap localhost:9092 --group lake
 
-        trimtab doctor --config sidecar.yaml --ingest ingest.yaml --json
+        trimtab doctor --config sidecar.yaml --ingest ingest.yaml --format json
     """
     from trimtab.assignor.clock import SystemClock  # noqa: PLC0415 - keeps --help fast
     from trimtab.sidecar.checkup import is_wrong  # noqa: PLC0415 - as above
@@ -52,7 +53,7 @@ def doctor(  # noqa: PLR0913 - typer: one parameter an option
     found = [*examined(settings, SystemClock()), *_kubernetes(settings)]
     if ingest is not None:
         found += [*_consumers(ingest, settings), *_tables(ingest)]
-    if as_json:
+    if output is Format.JSON:
         body = {"group": settings.group, "wrong": is_wrong(found), "findings": found}
         typer.echo(json.dumps(body, default=asdict, indent=2))
     else:

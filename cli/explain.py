@@ -10,6 +10,7 @@ import typer
 from trimtab.assignor.errors import SettingError
 from trimtab.cli import plan_options as options
 from trimtab.cli.errors import NoVerdicts
+from trimtab.cli.formats import Format, Output
 from trimtab.cli.looking import looking
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def explain(  # noqa: PLR0913 - typer: one parameter an option
     number: Annotated[
         int, typer.Option("-n", min=0, help="Verdicts to list, besides what explains the group.")
     ] = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    output: Output = Format.TEXT,
     config: options.Config = None,
     kafka: options.Kafka = None,
 ) -> None:
@@ -45,6 +46,8 @@ def explain(  # noqa: PLR0913 - typer: one parameter an option
         trimtab explain --bootstrap localhost:9092 --group lake
 
         trimtab explain --bootstrap localhost:9092 --group lake --at 14:32 -n 10
+
+        trimtab explain --config sidecar.yaml --format json
     """
     from trimtab.sidecar.explanation import body, explained  # noqa: PLC0415 - loads numpy
 
@@ -55,7 +58,7 @@ def explain(  # noqa: PLR0913 - typer: one parameter an option
     if found is None:
         raise NoVerdicts(_nothing(seen, settings.group))
     beside = () if when is not None else _others(seen)
-    if as_json:
+    if output is Format.JSON:
         typer.echo(json.dumps(body(found, beside), indent=2))
     else:
         typer.echo("\n".join(told(found, beside, seen.time if when is None else when)))

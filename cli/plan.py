@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import typer
 
 from trimtab.assignor.errors import SettingError
+from trimtab.cli import formats
 from trimtab.cli import plan_options as options
 from trimtab.cli.sidecar import pairs, require_group
 from trimtab.cli.simulate.command import split
@@ -50,7 +51,7 @@ def plan(  # noqa: PLR0913 - typer: one parameter an option
     move_cost: options.MoveCost = None,
     config: options.Config = None,
     kafka: options.Kafka = None,
-    output: options.Output = options.Format.TABLE,
+    output: formats.Output = formats.Format.TEXT,
 ) -> None:
     """Show what each heuristic would do with a live group now, and change nothing.
 
@@ -82,7 +83,7 @@ def plan(  # noqa: PLR0913 - typer: one parameter an option
     settings = _with_plan(settings, found) if not known else settings
     made = rows(found, _tuned(settings, wanted), settings.policy.placement, SHOWN)
     certified = _certified(found, settings, made, limit) if certify else None
-    if output is options.Format.JSON:
+    if output is formats.Format.JSON:
         typer.echo(json.dumps(_body(found, settings, made, certified), indent=2))
     else:
         _print(found, settings, made, certified)

@@ -1,20 +1,11 @@
 """The options of `trimtab plan`."""
 
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, TypeAlias
 
 import typer
 
 from trimtab.cli import sidecar_options
-
-
-class Format(StrEnum):
-    """How the result is printed."""
-
-    TABLE = "table"
-    JSON = "json"
-
 
 More: TypeAlias = Annotated[
     list[str] | None, typer.Argument(help="More heuristics, after --heuristic.", metavar="NAME")
@@ -39,7 +30,6 @@ Kafka: TypeAlias = Annotated[
     list[str] | None,
     typer.Option(help="librdkafka's name=value; a secret as ${file:…} or ${env:…}."),
 ]
-Output: TypeAlias = Annotated[Format, typer.Option("--format", help="How to print it.")]
 Certify: TypeAlias = Annotated[
     bool, typer.Option("--certify", help="Tell how far each is from the optimum, at most.")
 ]

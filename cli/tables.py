@@ -1,12 +1,12 @@
 """`trimtab tables`: what is in the lake, up to which offsets, and the care of it."""
 
 from dataclasses import asdict
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 from trimtab.assignor.errors import SettingError
+from trimtab.cli.formats import Format, Output
 from trimtab.cli.opened import CONFIG, WAREHOUSE, opened, settings
 from trimtab.cli.tables_care import compact, expire
 from trimtab.cli.tables_verify import verify
@@ -19,20 +19,13 @@ for command in (compact, expire, verify):
     tables.command()(command)
 
 
-class Format(StrEnum):
-    """How the result is printed."""
-
-    TABLE = "table"
-    JSON = "json"
-
-
 @tables.callback(invoke_without_command=True)
 def list_(
     context: typer.Context,
     *,
     config: CONFIG = None,
     warehouse: WAREHOUSE = None,
-    form: Annotated[Format, typer.Option("--format", help="How to print it.")] = Format.TABLE,
+    form: Output = Format.TEXT,
 ) -> None:
     """List the lake's tables: rows, files, snapshots, and the next offset of every partition.
 

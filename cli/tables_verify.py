@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from trimtab.cli.formats import Format, Output
 from trimtab.cli.opened import chosen, opened, settings
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def verify(
     strict: Annotated[
         bool, typer.Option("--strict", help="What nobody can explain is a fault too.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    output: Output = Format.TEXT,
 ) -> None:
     """Look at every row: duplicates, missing records, rows that should not be there.
 
@@ -57,7 +58,7 @@ def verify(
 
         trimtab tables verify --config ingest.yaml
 
-        trimtab tables verify lake.orders --config ingest.yaml --against-broker all --json
+        trimtab tables verify lake.orders --config ingest.yaml --against-broker all --format json
     """
     from trimtab.consumer_sdk.lake.verification import (  # noqa: PLC0415 - pyspark is slow to load
         Rules,
@@ -71,7 +72,7 @@ def verify(
         work = Verification(lake, rules, log, lots, tell)
         found = list(work.run(chosen(lake, tables)))
     bad = any(verdict.bad(strict=strict) for verdict in found)
-    if as_json:
+    if output is Format.JSON:
         _print_json(found, good=not bad)
     else:
         _print_table(found)

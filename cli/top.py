@@ -12,6 +12,7 @@ import typer
 from trimtab.assignor.errors import SettingError
 from trimtab.assignor.units import format_bytes, format_count, format_rate, parse_seconds
 from trimtab.cli import plan_options as options
+from trimtab.cli.formats import Format
 from trimtab.cli.looking import looking
 
 if TYPE_CHECKING:
@@ -36,9 +37,9 @@ def top(  # noqa: PLR0913 - typer: one parameter an option
     interval: Annotated[str, typer.Option(help="Between two looks.")] = "2 s",
     window: Annotated[str, typer.Option(help="To measure, if no sidecar does.")] = "10 s",
     once: Annotated[bool, typer.Option("--once", help="Print one table and end.")] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print JSON, one line a look; with --once, one.")
-    ] = False,
+    output: Annotated[
+        Format, typer.Option("--format", help="How to print it; json: one line a look.")
+    ] = Format.TEXT,
     config: options.Config = None,
     kafka: options.Kafka = None,
 ) -> None:
@@ -49,7 +50,7 @@ def top(  # noqa: PLR0913 - typer: one parameter an option
 
         trimtab top --bootstrap localhost:9092 --group lake
 
-        trimtab top --bootstrap localhost:9092 --group lake --once --json
+        trimtab top --bootstrap localhost:9092 --group lake --once --format json
     """
     from trimtab.assignor.clock import SystemClock  # noqa: PLC0415 - keeps --help fast
     from trimtab.cli.signals import waiter  # noqa: PLC0415 - as above
@@ -64,8 +65,8 @@ def top(  # noqa: PLR0913 - typer: one parameter an option
     wait = waiter()
     with closing(Looker(settings, SystemClock(), capacity_known=known)) as looker:
         if once:
-            _print(_settled(looker, seconds, wait), settings.group, as_json=as_json)
-        elif as_json:
+            _print(_settled(looker, seconds, wait), settings.group, output)
+        elif output is Format.JSON:
             _lines(looker, settings.group, pause, wait)
         else:
             _live(looker, settings.group, pause, wait)
@@ -118,8 +119,8 @@ def _live(looker: "Looker", group: str, pause: float, wait: Callable[[float], bo
             stopped = wait(pause)
 
 
-def _print(made: "Frame", group: str, *, as_json: bool) -> None:
-    if as_json:
+def _print(made: "Frame", group: str, output: Format) -> None:
+    if output is Format.JSON:
         typer.echo(json.dumps(body(made, group), indent=2))
     else:
         _console().print(table(made, group))

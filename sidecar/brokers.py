@@ -6,6 +6,11 @@ away must neither stop the loop nor look like an idle partition.
 A coordinator that is on its way (a broker that has just started loads the groups' log) is asked
 again until the timeout: whoever looks once, as `trimtab record` does first, means its answer.
 
+Offsets are asked of each broker on its own, and of no partition without a leader: librdkafka
+answers a question to several brokers only when the last one has. Where it cannot find a leader in
+time it corrupts the heap (2.16; a broker that takes long for its metadata suffices), so it has more
+time than we wait.
+
 The group's coordinator is asked by the older calls, `list_groups` and a consumer's `committed`.
 The newer ones are not safe while brokers come and go (librdkafka 2.16, its issue 4605): asked while
 the broker is away they abort the process, or never hear of that group again.
@@ -58,6 +63,9 @@ ON_ITS_WAY: Final = frozenset(
 )
 """Answers of a broker that the group's coordinator is about to be on, or has just left."""
 
+NOBODY: Final = -1
+"""Leader of a partition that has none."""
+
 PAUSE: Final = 0.1
 """Seconds between two questions to a coordinator that is on its way."""
 
@@ -73,8 +81,8 @@ DENIED: Final = frozenset(
 EVENTS: Final = 100
 """Events that a reader may have waiting."""
 
-GRACE: Final = 1.0
-"""Seconds to wait for librdkafka's own timeout to be reported."""
+PATIENT: Final = 300.0
+"""Seconds that librdkafka has to find leaders and ask for offsets; we wait for `timeout` only."""
 
 
 T = TypeVar("T")
@@ -115,8 +123,8 @@ class Brokers:
         knock(client, patience=timeout)
         self._admin = AdminClient(dict(client))
         self._reader = Consumer({**client, "group.id": group, "enable.auto.commit": False})
-        self._there: tuple[TopicPartition, ...] = ()
         self._denied = False  # the group may not be described
+        self._leaders: Mapping[TopicPartition, int] = {}
         self._group = group
         self._timeout = timeout
         self._clock = clock or SystemClock()
@@ -138,7 +146,7 @@ class Brokers:
             if topic.error is None
             for number, partition in topic.partitions.items()
         }
-        self._there = tuple(leaders)
+        self._leaders = leaders
         return Layout(leaders)
 
     def ends(self, partitions: Iterable[TopicPartition]) -> Offsets:
@@ -164,11 +172,12 @@ class Brokers:
         readers = sorted((_reader(m) for m in described.members), key=lambda r: r.id)
         return GroupView(state, tuple(readers)), ()
 
-    def commits(self) -> Commits:
-        """Return what the group has committed, for all topics that there are."""
-        there = self._there or tuple(self.layout().leaders)
+    def commits(self, partitions: Iterable[TopicPartition] | None = None) -> Commits:
+        """Return what the group has committed of these, None for all that there are."""
+        if partitions is None:
+            partitions = self._leaders or self.layout().leaders
         try:
-            asked = [RawPartition(*partition) for partition in there]
+            asked = [RawPartition(*partition) for partition in partitions]
             answered = self._settled(lambda: self._committed(asked)) if asked else []
         except KafkaException as error:
             said = self._ungranted() if self._is_denied() else f"committed offsets: {reason(error)}"
@@ -236,26 +245,27 @@ class Brokers:
         return described
 
     def _offsets(self, partitions: Iterable[TopicPartition], spec: Any) -> Offsets:
-        asked = {RawPartition(p.topic, p.partition): spec for p in partitions}
-        if not asked:
-            return Offsets({})
-        try:
-            futures = self._admin.list_offsets(asked, request_timeout=self._timeout)
-        except KafkaException as error:
-            return Offsets({}, (f"offsets: {reason(error)}",))
+        asked: dict[int, dict[RawPartition, Any]] = {}
+        for partition in partitions:
+            leader = self._leaders.get(partition, NOBODY)
+            asked.setdefault(leader, {})[RawPartition(*partition)] = spec
+        failed = [f"{raw.topic}-{raw.partition}: no leader" for raw in asked.pop(NOBODY, ())]
         values: dict[TopicPartition, int] = {}
-        failed: list[str] = []
-        for raw, future in futures.items():
+        answers = [self._admin.list_offsets(a, request_timeout=PATIENT) for a in asked.values()]
+        deadline = self._clock.monotonic() + self._timeout
+        for raw, future in (item for answer in answers for item in answer.items()):
             try:
-                values[TopicPartition(raw.topic, raw.partition)] = self._wait(future).offset
+                found = self._wait(future, deadline)
             except KafkaException as error:
                 failed.append(f"{raw.topic}-{raw.partition}: {reason(error)}")
+            else:
+                values[TopicPartition(raw.topic, raw.partition)] = found.offset
         more = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
         return Offsets(values, (f"offsets of {failed[0]}{more}",) if failed else ())
 
-    def _wait(self, future: "Future[Any]") -> Any:
+    def _wait(self, future: "Future[Any]", deadline: float) -> Any:
         try:
-            return future.result(timeout=self._timeout + GRACE)
+            return future.result(timeout=max(0.0, deadline - self._clock.monotonic()))
         except FutureTimeout:
             raise KafkaException("no answer in time") from None
 

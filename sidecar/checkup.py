@@ -126,7 +126,14 @@ def of_sidecar_clock(until: float, appended: float) -> Finding:
             f"it is {ago(ahead)} ahead of the broker's",
             "let NTP set both clocks",
         )
-    return Finding("sidecar's clock", Level.OK, "not ahead of the broker's")
+    if -ahead > SKEW:
+        return Finding(
+            "sidecar's clock",
+            Level.NOTE,
+            f"the broker took its newest verdict {ago(-ahead)} after it was made",
+            "its clock is behind the broker's (let NTP set both), or writing takes so long",
+        )
+    return Finding("sidecar's clock", Level.OK, "as the broker's")
 
 
 def of_verdict(last: VerdictRecord | None, plan: GroupPlan | None, now: float) -> Finding:

@@ -93,7 +93,7 @@ def decide(
     numbers = _numbers(turn, step)
     unmet = _unmet(turn)
     said = () if unmet is None else (unmet, *seen.trouble[:1])
-    reasons = (*step.reasons, *said, *sizing.warnings, *at.oversize())
+    reasons = (*step.reasons, *said, *sizing.warnings, *at.oversize(), *at.stuck())
     expected = largest(step.expected)
     verdict = Verdict(step.action, reasons, numbers, step.plan, step.add, step.stop, expected)
     return verdict, memory

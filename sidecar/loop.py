@@ -191,6 +191,7 @@ class Loop:
         return Observation(
             speeds=measured.speeds,
             consumed=measured.consumed,
+            stuck=measured.stuck,
             group=distinct(group) if self._policy.advisory else group,
             replicas=replicas,
             plan=self._plan,

@@ -1,7 +1,7 @@
 """One look at the group: members, offsets, sizes; what it measures becomes speeds and backlog."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol, TypeVar
 
@@ -9,17 +9,14 @@ from trimtab.assignor.clock import Clock
 from trimtab.assignor.control import PartitionSpeed
 from trimtab.assignor.model import TopicPartition
 from trimtab.sidecar.brokers import Brokers, Commits, Layout
+from trimtab.sidecar.gauge import Gauge
 from trimtab.sidecar.log_dirs import LogDirs
 from trimtab.sidecar.observation import GroupView
 from trimtab.sidecar.sampler import Sampler
 from trimtab.sidecar.settings import Settings
-from trimtab.sidecar.speeds import Meter, Readings, Window, needed
-from trimtab.sidecar.swings import Swings
+from trimtab.sidecar.speeds import Readings
 
 T = TypeVar("T")
-
-SAMPLES: Final = 12
-"""Readings of the commits that are kept over the window of consumption."""
 
 REMEMBERED: Final = 60.0
 """Seconds for which a topic that the group has read belongs to it although nobody reads it now."""
@@ -29,7 +26,8 @@ REMEMBERED: Final = 60.0
 class Measurement:
     """What one look gave; `notes` are the commits' metadata, `trouble` says what is not known.
 
-    `consumed` is in bytes/s, of partitions of which it is known.
+    `consumed` is in bytes/s, of partitions of which it is known; `stuck` are those of which nothing
+    is consumed although it waits and is read.
     """
 
     speeds: Mapping[TopicPartition, PartitionSpeed]
@@ -37,6 +35,7 @@ class Measurement:
     notes: Mapping[TopicPartition, str]
     trouble: tuple[str, ...]
     consumed: Mapping[TopicPartition, float] = field(default_factory=dict[TopicPartition, float])
+    stuck: frozenset[TopicPartition] = frozenset()
 
 
 class Watch(Protocol):
@@ -58,18 +57,10 @@ class Monitor:
         self._settings = settings
         self._clock = clock
         self._brokers = Brokers(settings.client, settings.group, settings.timeout, clock)
-        window = Window(settings.window, settings.window / 2)
         by_size = settings.source == "log-dirs"
-        commits = Window(settings.effect, settings.effect / 2, grain=settings.effect / SAMPLES)
-        self._meter = Meter(
-            window,
-            growth=window if by_size else None,
-            commits=commits if settings.effect else None,
-        )
+        self._gauge = Gauge(settings)
         self._sampler = None if by_size else Sampler(settings.client)
         self._log_dirs = LogDirs(settings.client, settings.timeout) if by_size else None
-        self._swings = Swings(settings.window)
-        self._drain = settings.drain
         self._read: dict[str, float] = {}  # topic -> when somebody read it
         self._leaders: Mapping[TopicPartition, int] = {}
 
@@ -88,18 +79,15 @@ class Monitor:
         if not layout.leaders:
             return self._nothing(layout)
         group, silent = self._brokers.group()
-        commits = self._brokers.commits()
-        wanted, missing = self._topics(layout, group, commits)
-        trouble = (*silent, *commits.trouble, *missing)
-        self._leaders = {p: b for p, b in layout.leaders.items() if p.topic in wanted}
+        wanted, missing = self._topics(layout, group)
+        asked = layout.leaders if wanted is None else _of(layout, wanted)
+        commits = self._brokers.commits(asked)
+        there = {p.topic for p in commits.offsets} if wanted is None else wanted
+        self._leaders = _of(layout, there)
         at, readings, more = self._readings(commits)
-        self._meter = self._meter.add(at, readings)
-        room = self._settings.policy.room
-        measured = self._meter.measure(readings)
-        self._swings = self._swings.seen(self._clock.monotonic(), measured)
-        speeds = needed(self._swings.marked(measured), self._drain, room)
-        consumed = self._meter.consumed(readings)
-        return Measurement(speeds, group, commits.notes, trouble + more, consumed)
+        found = self._gauge.take(at, readings, group)
+        trouble = (*silent, *commits.trouble, *missing, *more)
+        return Measurement(found.speeds, group, commits.notes, trouble, found.consumed, found.stuck)
 
     def close(self) -> None:
         """Let the connections go."""
@@ -112,8 +100,8 @@ class Monitor:
     def _nothing(self, layout: Layout) -> Measurement:
         """Take note that nobody answers: every speed becomes unknown, and stays so for a while."""
         readings = Readings(tuple(sorted(self._leaders)), {}, {}, None)
-        self._meter = self._meter.add(self._clock.monotonic(), readings)
-        return Measurement(self._meter.measure(readings), GroupView(), {}, layout.trouble)
+        speeds = self._gauge.blank(self._clock.monotonic(), readings)
+        return Measurement(speeds, GroupView(), {}, layout.trouble)
 
     def _readings(self, commits: Commits) -> tuple[float, Readings, tuple[str, ...]]:
         """Return when speeds were read, the readings, and what was wrong.
@@ -133,9 +121,7 @@ class Monitor:
         )
         if self._sampler is not None:
             now = self._clock.monotonic()
-            learned = self._sampler.sample(ends.values, begins.values, now)
-            sizes = self._meter.sizes.learn(learned)
-            self._meter = replace(self._meter, sizes=sizes)
+            self._gauge.learn(self._sampler.sample(ends.values, begins.values, now))
             trouble += tuple(
                 f"topic {topic} may not be read, so sizes of records are not known: grant Read on "
                 f"topic {topic}, or use source=log-dirs"
@@ -155,8 +141,9 @@ class Monitor:
         return (begun + self._clock.monotonic()) / 2, answer
 
     def _topics(
-        self, layout: Layout, group: GroupView, commits: Commits
-    ) -> tuple[frozenset[str], tuple[str, ...]]:
+        self, layout: Layout, group: GroupView
+    ) -> tuple[frozenset[str] | None, tuple[str, ...]]:
+        """Return the group's topics, None where only its commits can tell, and complaints."""
         there = {p.topic for p in layout.leaders}
         if self._settings.topics:
             found, missing = matching(self._settings.topics, there)
@@ -165,7 +152,12 @@ class Monitor:
         for reader in group.readers:
             self._read.update(dict.fromkeys((p.topic for p in reader.owned), now))
         lately = {t for t, at in self._read.items() if now - at <= REMEMBERED}
-        return frozenset((lately or {p.topic for p in commits.offsets}) & there), ()
+        return (frozenset(lately & there) if lately else None), ()
+
+
+def _of(layout: Layout, topics: Collection[str]) -> dict[TopicPartition, int]:
+    """Return the leaders of these topics' partitions."""
+    return {p: broker for p, broker in layout.leaders.items() if p.topic in topics}
 
 
 def matching(wanted: Sequence[str], there: Iterable[str]) -> tuple[frozenset[str], tuple[str, ...]]:

@@ -85,7 +85,8 @@ class Observation:
     `speeds` has an entry for every partition of the group's topics. `replicas` is None where the
     target did not answer. `plan_known` is False as long as the plan in force could not be read.
     `restart` names instances that somebody asked to be replaced. `outside` is what others ask of
-    the target. `consumed` is what each partition's reader consumes, in bytes/s, where it is known.
+    the target. `consumed` is what each partition's reader consumes, in bytes/s, where it is known;
+    `stuck` is what waits and is read, but of which nothing is consumed.
     """
 
     speeds: Mapping[TopicPartition, PartitionSpeed]
@@ -96,4 +97,5 @@ class Observation:
     restart: tuple[str, ...] = ()
     outside: Outside = Outside()
     consumed: Mapping[TopicPartition, float] = field(default_factory=dict[TopicPartition, float])
+    stuck: frozenset[TopicPartition] = frozenset()
     trouble: tuple[str, ...] = field(default=())

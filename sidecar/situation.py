@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from trimtab.assignor.control import GroupPlan
 from trimtab.assignor.decide import place
 from trimtab.assignor.model import Group, Load, Member, Plan, TopicPartition
-from trimtab.assignor.units import format_rate
+from trimtab.assignor.units import format_bytes, format_rate
 from trimtab.sidecar.observation import GroupState, Observation, Reader
 from trimtab.sidecar.policy import ScalePolicy
 from trimtab.sidecar.rules import Way
@@ -134,6 +134,21 @@ class Situation:
         said = (
             f"{large[0]}{more} writes {format_rate(speeds[large[0]])}, more than a consumer may "
             f"take ({format_rate(room)}): split the key or raise the capacity"
+        )
+        return (said,)
+
+    def stuck(self) -> tuple[str, ...]:
+        """Name the partition of those that are stuck in which most waits, and what to look for."""
+        waits = {p: self.seen.speeds[p].backlog_bytes or 0.0 for p in self.seen.stuck}
+        if not waits:
+            return ()
+        first = min(waits, key=lambda p: (-waits[p], p))
+        reader = next((r.instance for r in self.seen.group.readers if first in r.owned), "nobody")
+        more = f" (and {len(waits) - 1} more like it)" if len(waits) > 1 else ""
+        said = (
+            f"{first}{more} is stuck: {reader} has committed nothing of it for "
+            f"{self.policy.effect_window:.0f} s, {format_bytes(waits[first])} wait: more consumers "
+            "would not help, look in its log for a record that it cannot handle"
         )
         return (said,)
 

@@ -41,9 +41,15 @@ class Queues:
         self._pieces = _pieces(setup)
 
     @property
+    def written(self) -> FloatArray:
+        """What was written till now, (P,) bytes."""
+        row: FloatArray = self._written[self._now]
+        return row
+
+    @property
     def backlog(self) -> FloatArray:
         """What is unread now, (P,) bytes."""
-        unread: FloatArray = np.maximum(self._written[self._now] - self._read, 0.0)
+        unread: FloatArray = np.maximum(self.written - self._read, 0.0)
         return unread
 
     @property

@@ -9,6 +9,7 @@ import typer
 
 from trimtab.assignor.errors import SettingError
 from trimtab.assignor.units import parse_seconds
+from trimtab.cli.formats import Format
 from trimtab.cli.sidecar import pairs
 from trimtab.cli.simulate import options
 from trimtab.cli.simulate.source import Source
@@ -51,7 +52,7 @@ def simulate(  # noqa: PLR0913 - typer: one parameter an option
     against: options.Against = None,
     recommend: options.Recommend = False,
     late_limit: options.LateLimit = 1.0,
-    output: options.Output = options.Format.TABLE,
+    output: options.Output = Format.TEXT,
     html: options.Html = None,
     jobs: options.Jobs = None,
 ) -> None:

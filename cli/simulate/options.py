@@ -1,21 +1,15 @@
 """The options of `trimtab simulate`."""
 
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, TypeAlias
 
 import typer
 
+from trimtab.cli.formats import Format
+
 GENERATED: str = "Made-up streams"
 READERS: str = "Consumers"
 RESULT: str = "Result"
-
-
-class Format(StrEnum):
-    """How the result is printed."""
-
-    TABLE = "table"
-    JSON = "json"
 
 
 More: TypeAlias = Annotated[

@@ -10,8 +10,8 @@ from rich.table import Table
 from trimtab.assignor.simulation import Run, Summary, contender
 from trimtab.assignor.simulation.recommend import decimals
 from trimtab.assignor.units import format_rate
+from trimtab.cli.formats import Format
 from trimtab.cli.simulate.findings import Findings
-from trimtab.cli.simulate.options import Format
 
 PACKING: Final = (
     ("CBS %", "cbs_percent", 2),

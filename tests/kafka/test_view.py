@@ -51,7 +51,7 @@ def asked(file: str) -> Asked:
     """Run a command on the group; gives its JSON, None where it fails."""
 
     def ask(*words: str) -> Any:
-        command = [sys.executable, "-m", "trimtab.cli", *words, "-c", file, "--json"]
+        command = [sys.executable, "-m", "trimtab.cli", *words, "-c", file, "--format", "json"]
         ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
         assert "Traceback" not in ran.stderr, ran.stderr
         return json.loads(ran.stdout) if ran.returncode == 0 else None

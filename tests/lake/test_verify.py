@@ -162,7 +162,9 @@ def test_the_command_passes_sound_tables(
     table = lake.create(f"{namespace}.ids", frame)
     table.commit(table.stage(frame, "ids"), Marks({"g": {produced[0]: COUNT}}), table.look())
     own, ids = config["lake.tables"][produced[0].topic], f"{namespace}.ids"
-    code, told = command("verify", ids, own, "--strict", "--against-broker", "all", "--json")
+    code, told = command(
+        "verify", ids, own, "--strict", "--against-broker", "all", "--format", "json"
+    )
     assert code == 0
     answer = json.loads(told)
     first, second = answer["tables"]
@@ -194,5 +196,5 @@ def test_the_commands_verify_compact_and_expire(
     told = said("verify")
     assert f"1 duplicated at 3; 1 missing at 5; 1 beyond mark at {COUNT + 1}" in told
     assert "missing: records that the broker still holds have no row" in told
-    answer = json.loads(said("verify", "--against-broker", "all", "--json"))
+    answer = json.loads(said("verify", "--against-broker", "all", "--format", "json"))
     assert (answer["good"], answer["tables"][0]["partitions"][0]["different"]) == (False, 1)

@@ -56,3 +56,18 @@ def test_the_pictures_are_drawn(tmp_path: Path) -> None:
     assert found["example"]["steady"]["r"] < found["example"]["bfd"]["r"]
     assert all(p.read_bytes().startswith(b"\x89PNG") for p in tmp_path.iterdir())
     assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_a_simulated_day_with_faults_is_neither_scaled_to_nothing_nor_to_the_most() -> None:
+    """At each fault the count stays near what is written; by lag it runs to the most.
+
+    What is stuck is named.
+    """
+    small = ("--days", 0.1, "--partitions", 24, "--only", "trimtab", "keda_5s")
+    around = said("bench_month.py", *small)["consumers_around"]
+    assert set(around) == {"broker replaced", "offsets expired", "poison record", "topic deleted"}
+    for fault in around.values():
+        assert fault["trimtab"]["least"] >= fault["needed"]["least"]
+        assert fault["trimtab"]["most"] <= fault["needed"]["most"] + 3
+    assert around["offsets expired"]["keda_5s"]["most"] == 24
+    assert any("is stuck" in text for text in around["poison record"]["trimtab"]["told"])

@@ -78,6 +78,7 @@ def test_a_clock_that_is_behind_is_noticed() -> None:
     assert of_clock(NOW, {}).level is Level.NOTE
     assert of_sidecar_clock(NOW, NOW + 2).level is Level.OK
     assert of_sidecar_clock(NOW + 20, NOW).level is Level.WRONG
+    assert of_sidecar_clock(NOW - 20, NOW).level is Level.NOTE
 
 
 @pytest.mark.parametrize(
@@ -204,7 +205,7 @@ def test_what_is_wrong_is_printed_with_what_to_do(doctor: Any) -> None:
 
 def test_the_same_as_json(doctor: Any) -> None:
     """Findings as values, and whether anything is wrong."""
-    code, out = doctor([OK, BAD], "--json")
+    code, out = doctor([OK, BAD], "--format", "json")
     body = json.loads(out)
     assert (code, body["wrong"], body["group"]) == (1, True, "g")
     assert body["findings"][1]["do"] == "grant Read on topic t"

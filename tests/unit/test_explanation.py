@@ -229,13 +229,13 @@ def test_the_command_tells_it_all(said: Any) -> None:
 
 def test_the_command_as_json(said: Any) -> None:
     """The same as values; of a time that is past nothing is said of other counts."""
-    code, out, _ = said(KEPT, "--json")
+    code, out, _ = said(KEPT, "--format", "json")
     body = json.loads(out)
     assert code == 0
     assert (body["verdict"]["action"], body["acted"]["action"]) == ("hold", "scale-out")
     assert [other["count"] for other in body["others"]] == [1, 3]
     at = datetime.fromtimestamp(NOW - 55, UTC).isoformat()
-    assert json.loads(said(KEPT, "--json", "--at", at)[1])["others"] == []
+    assert json.loads(said(KEPT, "--format", "json", "--at", at)[1])["others"] == []
 
 
 def test_nothing_kept_is_an_error_that_helps(said: Any) -> None:

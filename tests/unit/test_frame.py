@@ -155,8 +155,8 @@ def test_one_table(shown: Any) -> None:
 
 
 def test_one_json(shown: Any) -> None:
-    """--json has the same, numbers as they are."""
-    code, out, _ = shown(seen(), "--once", "--json")
+    """--format json has the same, numbers as they are."""
+    code, out, _ = shown(seen(), "--once", "--format", "json")
     body = json.loads(out)
     assert code == 0
     assert (body["group"], body["planned"], body["steered"]) == ("g", 2, True)
@@ -168,7 +168,7 @@ def test_live_until_it_is_ended(shown: Any) -> None:
     code, out, _ = shown(seen())
     assert code == 0
     assert "draining" in out
-    code, out, _ = shown(seen(), "--json")
+    code, out, _ = shown(seen(), "--format", "json")
     assert code == 0
     assert json.loads(out)["running"] == 1
 

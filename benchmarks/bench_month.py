@@ -1,0 +1,184 @@
+"""A simulated month of traffic under Trimtab's sidecar, and under lag-threshold autoscalers.
+
+36 partitions, Zipf with a daily wave, read by consumers of 1 MB/s; between 1 and 24 of them. A
+broker is replaced, offsets expire, a record is poisoned and a topic is deleted (`month_world`). The
+sidecar is the real loop with its defaults, one turn a tick (`month_sides`); KEDA's Kafka scaler
+with the HPA looks once a tick, too, at a lag of 5 and of 30 seconds of a consumer's capacity, the
+latter also with `excludePersistentLag`. Everybody's consumers are alike and join a tick later.
+
+Late is what arrives while its partition's oldest unread byte has waited for more than 10 s;
+`late_of_faults_percent` is the part of it that was written to partitions which nobody could have
+read at the time. Of each fault the least and the most consumers are told, beside those that the
+writing alone needs at headroom 0.9.
+
+    python benchmarks/bench_month.py [--days 30] [--plot docs/bench-month.png]   # 30 days: 15 min
+"""
+
+import argparse
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, wait
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+from harness import result
+from month_sides import Scaled, Side, Steered
+from month_world import Fault, Month, Told, World, month
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from trimtab.assignor.simulation import Setup
+
+if TYPE_CHECKING:
+    from multiprocessing.queues import SimpleQueue
+
+CAPACITY, HEADROOM = 1e6, 0.9
+HOUR = 3600.0
+STRIDE, SHOWN = 50, 0.5  # ticks between two reports of a side; seconds between two looks at them
+THRESHOLDS = {"keda_2s": 2.0, "keda_5s": 5.0, "keda_5s_patient": 5.0, "keda_30s": 30.0}
+NAMES = ("trimtab", *THRESHOLDS)
+
+_said: "SimpleQueue[tuple[str, int]]"
+
+
+class Scaling(Protocol):
+    """Whoever decides how many consumers there are."""
+
+    side: Side
+
+    def turn(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class Run:
+    """One side's month."""
+
+    told: Told
+    tick: float
+    side: Side
+
+    def figures(self) -> dict[str, float]:
+        told = self.told
+        arrived, hours = sum(told.arrived), self.tick / HOUR
+        return {
+            "consumer_hours": round(sum(told.replicas) * hours, 1),
+            "late_percent": round(100 * sum(told.late) / arrived, 3),
+            "late_of_faults_percent": round(100 * sum(told.late_of_faults) / arrived, 3),
+            "scalings": self.side.scalings,
+            "rebalances": sum(told.rebalanced[1:]),
+            "partitions_moved": told.moved,
+            "stopped_while_owning": told.cut_off,
+        }
+
+    def around(self, fault: Fault) -> dict[str, Any]:
+        counts = self.told.replicas[fault.begin : fault.watched]
+        said = [self.side.said.get(tick, ()) for tick in range(fault.begin, fault.end)]
+        named = sorted({text.split(": ")[0] for reasons in said for text in reasons if _odd(text)})
+        told = {"told": named[:3]} if named else {}
+        return {"least": min(counts), "most": max(counts), **told}
+
+
+def _odd(text: str) -> bool:
+    return any(word in text for word in ("is stuck", "unknown", "not be described"))
+
+
+def side(name: str, world: World) -> Scaling:
+    if name == "trimtab":
+        return Steered(world)
+    return Scaled(world, THRESHOLDS[name], patient=name.endswith("patient"))
+
+
+def run(name: str, written: Month, setup: Setup) -> Run:
+    """Run one side; how far it is goes to the queue that its process was given."""
+    world = World(written, setup)
+    scaling = side(name, world)
+    for tick in range(len(written.stream.speeds) - 1):
+        scaling.turn()
+        if tick % STRIDE == 0:
+            _said.put((name, tick))
+    return Run(world.told, setup.tick, scaling.side)
+
+
+def everybody(wanted: Sequence[str], written: Month, setup: Setup) -> dict[str, Run]:
+    """Run all sides, as many at once as there are cores, and show how far they are."""
+    said: SimpleQueue[tuple[str, int]] = get_context().SimpleQueue()
+    with (
+        Progress(console=Console(stderr=True)) as progress,
+        ProcessPoolExecutor(initializer=_hear, initargs=(said,)) as pool,
+    ):
+        ticks = len(written.stream.speeds) - 1
+        bars = {name: progress.add_task(name, total=ticks) for name in wanted}
+        made = {name: pool.submit(run, name, written, setup) for name in wanted}
+        while not all(one.done() for one in made.values()):
+            wait(made.values(), timeout=SHOWN)
+            while not said.empty():
+                name, tick = said.get()
+                progress.update(bars[name], completed=tick)
+        for bar in bars.values():
+            progress.update(bar, completed=ticks)
+        return {name: one.result() for name, one in made.items()}
+
+
+def _hear(said: "SimpleQueue[tuple[str, int]]") -> None:
+    global _said  # noqa: PLW0603 - a process of the pool has one
+    _said = said
+
+
+def around(fault: Fault, written: Month, runs: Mapping[str, Run]) -> dict[str, Any]:
+    need = written.need[fault.begin : fault.watched]
+    told: dict[str, Any] = {"needed": {"least": int(need.min()), "most": int(need.max())}}
+    return told | {name: of.around(fault) for name, of in runs.items()}
+
+
+def shown(runs: Mapping[str, Run], faults: Mapping[str, Any]) -> None:
+    console = Console(width=130)
+    columns = list(next(iter(runs.values())).figures())
+    table = Table("", *(c.replace("_", " ") for c in columns))
+    for name, of in runs.items():
+        table.add_row(name, *(f"{v:,}" for v in of.figures().values()))
+    console.print(table)
+    table = Table("least to most consumers", "needed", *runs)
+    for fault, told in faults.items():
+        table.add_row(fault, *(f"{of['least']} to {of['most']}" for of in told.values()))
+    console.print(table)
+    for fault, told in faults.items():
+        for text in told["trimtab"].get("told", ()):
+            console.print(f"{fault}: {text}", style="dim")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--days", type=float, default=1.0)
+    parser.add_argument("--tick", type=float, default=60.0, help="seconds; a turn of everybody")
+    parser.add_argument("--partitions", type=int, default=36)
+    parser.add_argument("--seed", type=int, default=6)
+    parser.add_argument("--only", nargs="+", choices=NAMES, default=NAMES)
+    parser.add_argument("--plot", type=Path)
+    given = parser.parse_args()
+    setup = Setup(CAPACITY, HEADROOM, tick=given.tick)
+    written = month(given.days, given.partitions, setup, given.seed)
+    runs = everybody(given.only, written, setup)
+    faults = {str(f.kind): around(f, written, runs) for f in written.faults.values()}
+    shown(runs, faults)
+    if given.plot:
+        from month_plot import draw  # noqa: PLC0415 - matplotlib takes a second
+
+        counts = {n: np.array(r.told.replicas, dtype=np.int32) for n, r in runs.items()}
+        draw(given.plot, written, counts, given.tick)
+    needed = float(written.need.sum()) * given.tick / HOUR
+    figures: dict[str, Any] = {name: of.figures() for name, of in runs.items()}
+    result(
+        {
+            "days": given.days,
+            "needed_consumer_hours": round(needed, 1),
+            **figures,
+            "consumers_around": faults,
+        }
+    )
+
+
+if __name__ == "__main__":
+    main()

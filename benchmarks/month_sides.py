@@ -1,0 +1,211 @@
+"""Who steers the group of a simulated month: Trimtab's sidecar, or a lag-threshold autoscaler.
+
+`Steered` runs the sidecar's own loop and gauge on offsets that the world shows, and the leader's
+own placement. `Scaled` is KEDA's Kafka scaler with the HPA behind it
+(`trimtab.assignor.simulation.autoscaler`) and a sticky assignor, with what KEDA 2's scaler answers
+where something is wrong: no metric at all while a partition has no leader, so that the HPA leaves
+the count as it is; the end of the log as the lag of a partition without a commit
+(`offsetResetPolicy: earliest`). `patient` is its `excludePersistentLag`: a partition of which
+nothing was committed since the last look counts as no lag.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+from month_world import LEAST, MOST, RECORD, World
+
+from trimtab.assignor.control import GroupPlan, WriteSpeeds
+from trimtab.assignor.decide import place
+from trimtab.assignor.model import BoolArray, FloatArray, Load, Policy, TopicPartition
+from trimtab.assignor.simulation.autoscaler import Autoscaler
+from trimtab.sidecar.gauge import Gauge
+from trimtab.sidecar.loop import Loop, Parts
+from trimtab.sidecar.monitor import Measurement
+from trimtab.sidecar.observation import GroupState, GroupView, Reader
+from trimtab.sidecar.report import Report
+from trimtab.sidecar.settings import Settings, load
+from trimtab.sidecar.speeds import Readings
+from trimtab.sidecar.targets.memory import Memory
+
+EPOCH = 1.8e9  # seconds, of the month's beginning
+
+
+@dataclass
+class Side:
+    """What there is to tell of one side besides the world's figures."""
+
+    scalings: int = 0
+    said: dict[int, tuple[str, ...]] = field(default_factory=dict[int, tuple[str, ...]])
+
+
+class Steered:
+    """Trimtab's side: a watch, a board and a clock for the sidecar's loop."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._settings = _settings(world)
+        self._gauge = Gauge(self._settings)
+        self._target = Memory(self.wall)
+        self._plan: GroupPlan | None = None
+        self._load = Load()
+        self._moving = False
+        self._group: tuple[int, GroupView] = (-1, GroupView())
+        self.side = Side()
+        parts = Parts(self, self, self._target, (self._heard,))
+        self._loop = Loop(self._settings, parts, self)
+        size = dict.fromkeys(world.month.stream.partitions, (RECORD,))
+        self._gauge.learn(size)
+
+    def turn(self) -> None:
+        """Let the sidecar have its turn, and the group a tick."""
+        before = self._names()
+        self._loop.turn()
+        running = self._names()
+        plan = self._plan
+        assert plan is not None, "the first turn announces a plan"
+        epoch, owners = plan.epoch, self._world.owners
+        joined = running & before
+        self._world.step(joined, len(running), epoch, lambda: self._placed(plan))
+        self._moving = self._world.owners != owners
+
+    def _names(self) -> set[str]:
+        return {i.name for i in self._target.replicas() if i.alive}
+
+    def _placed(self, plan: GroupPlan) -> dict[str, tuple[TopicPartition, ...]]:
+        policy = Policy(plan.heuristic, plan.capacity, plan.headroom, consolidate=True)
+        return dict(place(self._world.group(plan.draining), self._load, policy).assignment)
+
+    def _heard(self, report: Report) -> None:
+        self.side.said[self._world.tick] = report.verdict.reasons
+
+    # what the loop needs of a clock
+
+    def monotonic(self) -> float:
+        return self._world.now
+
+    def wall(self) -> float:
+        return EPOCH + self._world.now
+
+    def sleep(self, seconds: float) -> None:
+        """Nobody asks for it."""
+
+    # of a monitor
+
+    def measure(self) -> Measurement:
+        world, there = self._world, self._world.there()
+        group = self.group()
+        names = world.month.stream.partitions
+        ends = _offsets(world.written(), names, ~world.leaderless())
+        commits = _offsets(world.committed(), names, ~world.forgotten())
+        readings = Readings(
+            partitions=there,
+            ends=ends,
+            begins=dict.fromkeys(ends, 0),
+            committed=commits if world.coordinated() else None,
+        )
+        found = self._gauge.take(world.now, readings, group)
+        trouble = () if world.coordinated() else ("group: the coordinator is away",)
+        return Measurement(found.speeds, group, {}, trouble, found.consumed, found.stuck)
+
+    def group(self) -> GroupView:
+        if not self._world.coordinated():
+            return GroupView()
+        held: dict[str, set[TopicPartition]] = {name: set() for name in self._world.members}
+        for partition, name in self._world.owners.items():
+            held[name].add(partition)
+        readers = tuple(Reader(n, n, frozenset(items)) for n, items in held.items())
+        if not readers:
+            return GroupView(GroupState.EMPTY)
+        return GroupView(GroupState.REBALANCING if self._moving else GroupState.STABLE, readers)
+
+    # and of a board
+
+    def plan(self) -> GroupPlan | None:
+        return self._plan
+
+    def publish(self, values: Iterable[GroupPlan | WriteSpeeds]) -> None:
+        speeds: dict[TopicPartition, float | None] = {}
+        swings: dict[TopicPartition, float | None] = {}
+        for value in values:
+            if isinstance(value, GroupPlan):
+                if self._plan is not None:
+                    self.side.scalings += self._plan.replicas != value.replicas
+                self._plan = value
+                continue
+            for number, speed in value.partitions.items():
+                speeds[TopicPartition(value.topic, number)] = speed.weight
+                swings[TopicPartition(value.topic, number)] = speed.deviation_bytes_per_s
+        if speeds:
+            self._load = Load(speeds, deviations=swings)
+
+
+def _settings(world: World) -> Settings:
+    """Return the sidecar's defaults for the world; one turn a tick."""
+    return load(
+        None,
+        {
+            "bootstrap": "simulated:9092",
+            "group": "month",
+            "capacity": world.setup.capacity,
+            "headroom": world.setup.headroom,
+            "target": "process",
+            "worker_command": ["worker", "{instance}"],
+            "state": "unused",
+            "interval": world.setup.tick,
+            "window": 2 * world.setup.tick,
+            "min": LEAST,
+            "max": MOST,
+            "offset_reset": "earliest",
+        },
+    )
+
+
+def _offsets(
+    written: FloatArray, names: tuple[TopicPartition, ...], known: BoolArray
+) -> dict[TopicPartition, int]:
+    values = (written / RECORD).astype(np.int64).tolist()
+    return {p: v for p, v, k in zip(names, values, known.tolist(), strict=True) if k}
+
+
+class Scaled:
+    """The lag-threshold autoscaler's side; `threshold` is in seconds of a consumer's capacity."""
+
+    def __init__(self, world: World, threshold: float, *, patient: bool = False) -> None:
+        self._world = world
+        self._patient = patient
+        first = float(world.month.need[0])
+        lag = threshold * world.setup.capacity
+        self._scaler = Autoscaler(lag, max(LEAST, round(first)), MOST)
+        self._load = Load(dict.fromkeys(world.month.stream.partitions, 1.0))
+        self._started: tuple[str, ...] = ()
+        self._before: FloatArray | None = None
+        self.side = Side()
+
+    def turn(self) -> None:
+        """Let the HPA look, and the group a tick."""
+        before, lag = self._scaler.replicas, self._lag()
+        if lag is not None:
+            self._scaler.decide(self._world.now, lag)
+        count = self._scaler.replicas
+        self.side.scalings += count != before
+        names = tuple(f"pod-{n:02}" for n in range(count))
+        joined = set(names) & set(self._started or names)
+        self._started = names
+        self._world.step(joined, count, None, self._placed)
+
+    def _placed(self) -> dict[str, tuple[TopicPartition, ...]]:
+        return dict(place(self._world.group(), self._load, Policy("sticky", 1e9)).assignment)
+
+    def _lag(self) -> float | None:
+        """Return the lag that KEDA answers with, in bytes; None where it answers with an error."""
+        world = self._world
+        if world.leaderless().any() or not world.coordinated():
+            return None
+        there = ~np.isnan(world.month.stream.speeds[world.tick])
+        committed = np.where(world.forgotten(), 0.0, world.committed())
+        lag = world.written() - committed
+        if self._patient and self._before is not None:
+            lag = np.where((committed == self._before) & ~world.forgotten(), 0.0, lag)
+        self._before = committed
+        return float(lag[there].sum())

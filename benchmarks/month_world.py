@@ -1,0 +1,246 @@
+"""A simulated month: what producers write, what goes wrong, and a consumer group under it.
+
+Queues are those of `trimtab simulate` (`trimtab.assignor.simulation.queues`). A replica that is
+started joins a tick later; whoever leaves is gone at once. A rebalance takes place within a tick,
+and what moves is not read for `Setup.pause` seconds. Faults, in order:
+
+- a broker is replaced: a third of the partitions has no leader, so nothing of them is written, read
+  or known; afterwards producers catch up at half as much again;
+- offsets expire: commits of some partitions that are not written to at the time are gone;
+- a poison record: nobody gets past it in one partition;
+- a topic is deleted.
+"""
+
+import math
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+import numpy as np
+
+from trimtab.assignor.generators import Zipf
+from trimtab.assignor.model import (
+    NOBODY,
+    BoolArray,
+    FloatArray,
+    Group,
+    Member,
+    TopicPartition,
+)
+from trimtab.assignor.simulation import Setup
+from trimtab.assignor.simulation.queues import Queues
+from trimtab.assignor.stream import Stream
+
+RECORD = 1_000  # bytes
+DAY = 86_400.0
+KEPT, DELETED = "orders", "clicks"
+LEAST, MOST = 1, 24
+
+
+class Kind(StrEnum):
+    """What can go wrong."""
+
+    BROKER = "broker replaced"
+    OFFSETS = "offsets expired"
+    POISON = "poison record"
+    TOPIC = "topic deleted"
+
+
+BEGINS = {Kind.BROKER: 0.17, Kind.OFFSETS: 0.41, Kind.POISON: 0.62, Kind.TOPIC: 0.82}
+"""When each begins, as a share of the month."""
+
+LASTS = {Kind.BROKER: 1_200.0, Kind.OFFSETS: 14_400.0, Kind.POISON: 28_800.0, Kind.TOPIC: 14_400.0}
+"""Seconds; never more than an eighth of the whole. A topic that is deleted stays so."""
+
+AFTER = 3_600.0
+"""Seconds for which a fault is watched once it is over; at most a sixteenth of the whole."""
+
+BLIND = 0.25
+"""Share of the time without the broker in which the group's coordinator does not answer either."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Ticks from `begin` to `end`, watched until `watched`; `hit` (P,) is what it concerns."""
+
+    kind: Kind
+    begin: int
+    end: int
+    watched: int
+    hit: BoolArray
+
+    def on(self, tick: int) -> bool:
+        return self.begin <= tick < self.end
+
+
+@dataclass(frozen=True)
+class Month:
+    """What is written, faults included; `need` (N,) is the load in filled consumers, rounded up."""
+
+    stream: Stream
+    faults: Mapping[Kind, Fault]
+    need: FloatArray
+
+    def hit(self, kind: Kind, tick: int) -> BoolArray:
+        """Return what this fault keeps from working now, (P,)."""
+        fault = self.faults[kind]
+        return fault.hit if fault.on(tick) else np.zeros_like(fault.hit)
+
+
+def month(days: float, partitions: int, setup: Setup, seed: int) -> Month:
+    """Make a month of so many days; two thirds of the partitions are of the topic that stays."""
+    ticks = round(days * DAY / setup.tick)
+    shape = Zipf(partitions, ticks, setup.capacity, day=DAY / setup.tick, load=0.16, noise=0.02)
+    speeds = shape.stream(np.random.default_rng(seed)).speeds
+    gone = partitions // 3
+    names = [TopicPartition(DELETED, n) for n in range(gone)]
+    names += [TopicPartition(KEPT, n) for n in range(partitions - gone)]
+    kept = np.arange(partitions) >= gone
+    busy = speeds.mean(axis=0)
+    quiet = kept & (busy <= np.sort(busy[kept])[5])
+    middle = np.arange(partitions) == np.argsort(np.where(kept, busy, np.inf))[kept.sum() // 2]
+    hit = {
+        Kind.BROKER: np.arange(partitions) % 3 == 1,
+        Kind.OFFSETS: quiet,
+        Kind.POISON: middle,
+        Kind.TOPIC: ~kept,
+    }
+    faults = {kind: _fault(kind, hit[kind], ticks, setup.tick) for kind in Kind}
+    _written(speeds, faults)
+    filled = np.nansum(speeds, axis=1) / (setup.capacity * setup.headroom)
+    return Month(Stream(tuple(names), speeds), faults, np.maximum(LEAST, np.ceil(filled)))
+
+
+def _fault(kind: Kind, hit: BoolArray, ticks: int, tick: float) -> Fault:
+    begin = round(BEGINS[kind] * ticks)
+    lasts = min(round(LASTS[kind] / tick), ticks // 8)
+    after = min(round(AFTER / tick), ticks // 16)
+    return Fault(kind, begin, begin + lasts, begin + lasts + after, hit)
+
+
+def _written(speeds: FloatArray, faults: Mapping[Kind, Fault]) -> None:
+    """Let faults show in what is written."""
+    broker, offsets, topic = faults[Kind.BROKER], faults[Kind.OFFSETS], faults[Kind.TOPIC]
+    caught_up = broker.end + 2 * (broker.end - broker.begin)
+    speeds[broker.end : caught_up, broker.hit] *= 1.5
+    speeds[broker.begin : broker.end, broker.hit] = 0.0
+    speeds[offsets.begin : offsets.end, offsets.hit] = 0.0
+    speeds[topic.begin :, topic.hit] = np.nan
+
+
+@dataclass
+class Told:
+    """What came of it, tick by tick."""
+
+    replicas: list[int] = field(default_factory=list[int])
+    arrived: list[float] = field(default_factory=list[float])
+    late: list[float] = field(default_factory=list[float])
+    late_of_faults: list[float] = field(default_factory=list[float])
+    rebalanced: list[bool] = field(default_factory=list[bool])
+    moved: int = 0
+    cut_off: int = 0  # replicas that went while they owned something
+
+
+class World:
+    """A group, its partitions and its consumers, at one tick of a month."""
+
+    def __init__(self, written: Month, setup: Setup) -> None:
+        self.month, self.setup = written, setup
+        self.tick = 0
+        self.owners: dict[TopicPartition, str] = {}
+        self.members: tuple[str, ...] = ()
+        self.told = Told()
+        self._queues = Queues(written.stream.speeds, setup)
+        self._cause: object = None
+        self._committed: FloatArray = np.zeros(len(written.stream.partitions))
+
+    @property
+    def now(self) -> float:
+        """Seconds since the month began."""
+        return self.tick * self.setup.tick
+
+    def there(self) -> tuple[TopicPartition, ...]:
+        """Return the partitions that there are now."""
+        away = np.isnan(self.month.stream.speeds[self.tick])
+        names = self.month.stream.partitions
+        return tuple(p for p, gone in zip(names, away.tolist(), strict=True) if not gone)
+
+    def written(self) -> FloatArray:
+        """Return all that was ever written, (P,) bytes."""
+        return self._queues.written
+
+    def committed(self) -> FloatArray:
+        """Return what is committed, (P,) bytes."""
+        return self._committed
+
+    def forgotten(self) -> BoolArray:
+        """Return what has no commit now, (P,)."""
+        return self.month.hit(Kind.OFFSETS, self.tick)
+
+    def leaderless(self) -> BoolArray:
+        """Return what no broker leads now, (P,)."""
+        return self.month.hit(Kind.BROKER, self.tick)
+
+    def coordinated(self) -> bool:
+        """Tell whether the group's coordinator answers."""
+        fault = self.month.faults[Kind.BROKER]
+        blind = math.ceil((fault.end - fault.begin) * BLIND)
+        return not fault.begin <= self.tick < fault.begin + blind
+
+    def group(self, draining: Collection[str] = ()) -> Group:
+        """Return the group as its leader sees it."""
+        there = self.there()
+        topics = frozenset(p.topic for p in there)
+        members = tuple(
+            Member(name, topics, instance=name, draining=name in draining) for name in self.members
+        )
+        return Group(members, there, self.owners)
+
+    def step(
+        self,
+        alive: Collection[str],
+        running: int,
+        cause: object,
+        assign: Callable[[], Mapping[str, tuple[TopicPartition, ...]]],
+    ) -> None:
+        """Let a tick pass with these members; they rebalance when `cause` or they have changed.
+
+        `running` also counts those that have not joined yet.
+        """
+        self.members = tuple(sorted(alive))
+        cut = {name for name in self.owners.values() if name not in alive}
+        self.told.cut_off += len(cut)
+        cause = (self.members, len(self.there()), cause)
+        before = self.owners
+        if cause != self._cause and self.members:
+            self._cause = cause
+            self.owners = {p: name for name, items in assign().items() for p in items}
+        elif cut:
+            self.owners = {p: n for p, n in before.items() if n not in cut}
+        self._read(before, running)
+
+    def _commit(self) -> None:
+        """Commits are half an interval behind what was read, and never go back."""
+        speeds = np.nan_to_num(self.month.stream.speeds[self.tick], nan=0.0)
+        read = self._queues.written - self._queues.backlog
+        behind = read - speeds * self.setup.commit / 2
+        self._committed = np.maximum(self._committed, behind)
+
+    def _read(self, before: Mapping[TopicPartition, str], replicas: int) -> None:
+        number = {name: n for n, name in enumerate(self.members)}
+        names = self.month.stream.partitions
+        owner = np.array(
+            [number.get(self.owners.get(p, ""), NOBODY) for p in names], dtype=np.int32
+        )
+        changed = np.array([self.owners.get(p) != before.get(p) for p in names])
+        stuck = self.month.hit(Kind.POISON, self.tick) | self.leaderless()
+        self.tick += 1
+        late = self._queues.step(np.where(stuck, NOBODY, owner), changed)
+        self._commit()
+        told = self.told
+        told.replicas.append(replicas)
+        told.rebalanced.append(bool(changed.any()))
+        told.moved += int((changed & (owner != NOBODY)).sum())
+        told.arrived.append(float(np.nansum(self.month.stream.speeds[self.tick])) * self.setup.tick)
+        told.late.append(float(late.sum()))
+        told.late_of_faults.append(float(late[stuck].sum()))

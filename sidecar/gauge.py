@@ -1,0 +1,90 @@
+"""From readings to what a decision weighs, turn by turn: speeds, backlog, needed rates. No I/O.
+
+A partition is *stuck* when one member has read it for a whole window of consumption, has committed
+nothing of it in that time, and more than the allowance waits: a record that cannot be handled, or a
+consumer that hangs. More consumers would not help, so its backlog asks for none; what is written to
+it counts as ever.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from trimtab.assignor.control import PartitionSpeed
+from trimtab.assignor.model import TopicPartition
+from trimtab.sidecar.observation import GroupView
+from trimtab.sidecar.settings import Settings
+from trimtab.sidecar.speeds import Meter, Readings, Window, late, needed
+from trimtab.sidecar.swings import Swings
+
+SAMPLES: Final = 12
+"""Readings of the commits that are kept over the window of consumption."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gauged:
+    """What some readings gave; `consumed` in bytes/s, of partitions of which it is known."""
+
+    speeds: Mapping[TopicPartition, PartitionSpeed]
+    consumed: Mapping[TopicPartition, float]
+    stuck: frozenset[TopicPartition]
+
+
+class Gauge:
+    """Keeps the windows of readings, and who has read what since when (seconds)."""
+
+    def __init__(self, settings: Settings) -> None:
+        window = Window(settings.window, settings.window / 2)
+        self._effect = settings.effect
+        commits = Window(self._effect, self._effect / 2, grain=self._effect / SAMPLES)
+        self._meter = Meter(
+            window,
+            growth=window if settings.source == "log-dirs" else None,
+            commits=commits if self._effect else None,
+        )
+        self._swings = Swings(settings.window)
+        self._drain = settings.drain
+        self._room = settings.policy.room
+        self._held: dict[TopicPartition, tuple[str, float]] = {}
+
+    def learn(self, sizes: Mapping[TopicPartition, Sequence[int]]) -> None:
+        """Take in sizes of records, in bytes."""
+        self._meter = replace(self._meter, sizes=self._meter.sizes.learn(sizes))
+
+    def take(self, now: float, readings: Readings, group: GroupView) -> Gauged:
+        """Take readings in; `now` is in seconds, of a clock that never goes back."""
+        self._meter = self._meter.add(now, readings)
+        measured = self._meter.measure(readings)
+        self._swings = self._swings.seen(now, measured)
+        consumed = self._meter.consumed(readings)
+        stuck = self._stuck(now, group, measured, consumed)
+        speeds = needed(self._swings.marked(measured), self._drain, self._room, stuck)
+        return Gauged(speeds, consumed, stuck)
+
+    def blank(self, now: float, readings: Readings) -> Mapping[TopicPartition, PartitionSpeed]:
+        """Take note that nobody answered: every speed becomes unknown, and stays so for a while."""
+        self._meter = self._meter.add(now, readings)
+        return self._meter.measure(readings)
+
+    def _stuck(
+        self,
+        now: float,
+        group: GroupView,
+        measured: Mapping[TopicPartition, PartitionSpeed],
+        consumed: Mapping[TopicPartition, float],
+    ) -> frozenset[TopicPartition]:
+        """Return what is read by a member that has been at it for long, in vain."""
+        there = {p: reader.id for reader in group.readers for p in reader.owned}
+        before, self._held = self._held, {}
+        for partition, reader in there.items():
+            held = before.get(partition)
+            kept = held is not None and held[0] == reader
+            self._held[partition] = held if held is not None and kept else (reader, now)
+        return frozenset(
+            p
+            for p, rate in consumed.items()
+            if rate == 0
+            and p in self._held
+            and now - self._held[p][1] >= self._effect
+            and late(measured[p], self._drain)
+        )

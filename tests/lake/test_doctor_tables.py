@@ -1,0 +1,74 @@
+"""`trimtab doctor --ingest` on real tables: whose offsets they hold, and what cannot be opened."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import yaml
+
+from trimtab.assignor.model import TopicPartition
+from trimtab.cli.main import main
+from trimtab.consumer_sdk.lake import writer
+from trimtab.consumer_sdk.lake.config import FORMATS
+from trimtab.consumer_sdk.lake.engine import SparkLake
+from trimtab.consumer_sdk.lake.progress import Marks
+
+pytestmark = [pytest.mark.spark, pytest.mark.broker]
+
+EACH = pytest.mark.parametrize("lake", ["iceberg_arrow", "delta_arrow"], indirect=True)
+
+
+@pytest.fixture
+def findings(
+    lake: SparkLake,
+    bootstrap: str,
+    warehouse: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> Callable[..., dict[str, Any]]:
+    """Run the doctor on the run's lake; findings by part."""
+    monkeypatch.setattr(writer, "open_lake", lambda _: lake)
+    kind = FORMATS[type(lake).__name__.startswith("Delta")]
+
+    def run(group: str, **more: str) -> dict[str, Any]:
+        file = tmp_path / "ingest.yaml"
+        given = {"bootstrap.servers": bootstrap, "group.id": group, "topics": ["orders"]}
+        place = {"lake.warehouse": str(warehouse), "lake.format": kind}
+        file.write_text(yaml.safe_dump({**given, **place, **more}))
+        words = ["--bootstrap", bootstrap, "--group", "g", "--ingest", str(file)]
+        main(["doctor", *words, "--format", "json"])
+        return {f["part"]: f for f in json.loads(capsys.readouterr().out)["findings"]}
+
+    return run
+
+
+@EACH
+def test_each_table_tells_whose_offsets_it_holds(
+    lake: SparkLake, namespace: str, findings: Callable[..., dict[str, Any]]
+) -> None:
+    """A table that a group wrote names it; group and catalog are compared on the way."""
+    frame = lake.frame(pa.table({"id": [1, 2]}))
+    table = lake.create(f"{namespace}.orders", frame)
+    marks = Marks({"lake-group": {TopicPartition("orders", 0): 2}})
+    table.commit(table.stage(frame, "a"), marks, table.look())
+    found = findings("g")
+    said = found[f"table {namespace}.orders"]
+    assert (said["level"], said["says"]) == ("ok", "offsets of lake-group")
+    assert found["catalog"]["level"] == "ok"
+    assert found["settings of the consumers"]["level"] == "ok"
+    assert findings("another")["settings of the consumers"]["level"] == "wrong"
+
+
+@EACH
+def test_a_lake_that_is_not_there_is_a_finding(
+    lake: SparkLake, tmp_path: Path, findings: Callable[..., dict[str, Any]]
+) -> None:
+    """A warehouse that nobody has made is wrong, and no traceback."""
+    del lake
+    found = findings("g", **{"lake.warehouse": str(tmp_path / "nowhere")})
+    assert found["tables"]["level"] == "wrong"
+    assert "nowhere" in found["tables"]["says"]
