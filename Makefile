@@ -4,7 +4,7 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 PACKAGES := assignor consumer_sdk sidecar cli
 
-.PHONY: demo test test-containers test-kubernetes check bench bench-month bench-assign bench-autoscale bench-bounce bench-ingest bench-latency faults simulate-faults proto clean help
+.PHONY: demo test test-containers test-kubernetes kubernetes check bench bench-month bench-assign bench-autoscale bench-bounce bench-ingest bench-latency faults simulate-faults proto clean help
 
 help: ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort
@@ -27,8 +27,10 @@ demo: .venv/.run ## the whole path on an embedded broker: producers, steered con
 test: .venv/.dev ## all tests, on a real broker and a real Spark session, but for those on Kubernetes
 	@$(BIN)/python -m pytest
 
-test-kubernetes: .venv/.dev ## tests on a real Kubernetes API server and its controllers; builds them if need be
+kubernetes: .venv/.dev ## the programs of a Kubernetes control plane and of KEDA, found or built from source once
 	@PYTHONPATH=tests $(BIN)/python -m cluster.binaries
+
+test-kubernetes: kubernetes ## tests on a real Kubernetes API server and its controllers, with a real KEDA
 	@$(BIN)/python -m pytest -m kubernetes
 
 test-containers: .venv/.dev ## builds and runs both images; needs a Docker engine, or dockerd and debootstrap as root
@@ -56,8 +58,7 @@ bench: .venv/.dev ## measured comparisons, short versions; each ends with one li
 bench-assign: .venv/.dev ## assigning in a rebalance, beside Kafka's, kafka-python's and aiokafka's assignors
 	@$(BIN)/python benchmarks/bench_assign.py --growth --plot docs/bench-assign.png
 
-bench-autoscale: .venv/.dev ## Trimtab beside KEDA's kafka scaler on a real Kubernetes control plane; 16 minutes
-	@PYTHONPATH=tests $(BIN)/python -m cluster.binaries
+bench-autoscale: kubernetes ## Trimtab beside KEDA's kafka scaler on a real Kubernetes control plane; 16 minutes
 	@PYTHONPATH=tests $(BIN)/python benchmarks/bench_autoscale.py --seconds 240 --thresholds 100 200 \
 		--plot docs/bench-autoscale.png
 

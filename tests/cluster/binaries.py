@@ -90,14 +90,9 @@ def _etcd(kept: Path) -> Path:
 
 
 def prepare() -> None:
-    """Have all; what takes long is said. Without KEDA its own test is skipped."""
-    for name in (*NAMES, *RENDERERS):
+    """Have all; what takes long is said."""
+    for name in (*NAMES, *RENDERERS, *KEDAS):
         print(f"{name}: {find(name)}", flush=True)  # noqa: T201
-    for name in KEDAS:
-        try:
-            print(f"{name}: {find(name)}", flush=True)  # noqa: T201
-        except (OSError, RuntimeError) as error:
-            print(f"{name}: {error}", flush=True)  # noqa: T201
 
 
 def _kept(kept: Path, make: "build.Make") -> Path:

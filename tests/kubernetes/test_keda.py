@@ -14,7 +14,6 @@ import pytest
 import yaml
 
 from cluster import build
-from cluster.binaries import KEDAS, find
 from cluster.control_plane import HOST, ControlPlane, free_ports
 from cluster.keda import Keda
 from cluster.kubelet import Kubelet
@@ -161,21 +160,12 @@ def scene(bootstrap: str, group: str, topic: Callable[..., str], tmp_path: Path)
 @pytest.fixture(scope="module")
 def source() -> Path:
     """Folder of KEDA's module."""
-    try:
-        return build.keda_source()
-    except (OSError, RuntimeError) as error:
-        pytest.skip(f"KEDA's module cannot be had: {error}")
+    return build.keda_source()
 
 
 @pytest.fixture(scope="module")
-def keda(plane: ControlPlane, cluster: Cluster, source: Path) -> Iterator[Keda]:
+def keda(plane: ControlPlane, cluster: Cluster) -> Iterator[Keda]:
     """KEDA, running."""
-    del source
-    try:
-        for name in KEDAS:
-            find(name)
-    except (OSError, RuntimeError) as error:
-        pytest.skip(f"KEDA is neither there nor can it be built: {error}")
     made = Keda(plane, cluster)
     try:
         made.start()
