@@ -30,7 +30,7 @@ class Slow(Ticking):
     def group(self) -> tuple[GroupView, tuple[str, ...]]:
         return GroupView(), ()
 
-    def commits(self) -> Commits:
+    def commits(self, _: Iterable[TopicPartition]) -> Commits:
         self.now += self.others
         return Commits()
 
@@ -41,6 +41,9 @@ class Slow(Ticking):
     def begins(self, _: Iterable[TopicPartition]) -> Offsets:
         self.now += self.others
         return Offsets({A: 0})
+
+    def absent(self, topic: str) -> str:
+        return topic
 
     def sample(self, *_: object) -> dict[TopicPartition, list[int]]:
         self.now += self.others
@@ -54,7 +57,7 @@ def test_a_slow_answer_makes_no_speed(monkeypatch: pytest.MonkeyPatch) -> None:
     monitor = Monitor(load(None, {**settings, "target": "none"}), slow)
     monitor.close()
     monkeypatch.setattr(monitor, "_brokers", slow)
-    monkeypatch.setattr(monitor, "_sampler", SimpleNamespace(sample=slow.sample))
+    monkeypatch.setattr(monitor, "_sampler", SimpleNamespace(sample=slow.sample, denied=()))
     monitor.measure()
     for slow.others in (8.0, 0.0, 6.0):
         found = monitor.measure()
