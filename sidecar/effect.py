@@ -33,8 +33,12 @@ PATIENCE: Final = 3.0
 
 
 def behind(seen: Observation, drain: Drain) -> float | None:
-    """Return the bytes that wait for longer than allowed; None where none is known."""
-    known = [w for s in seen.speeds.values() if (w := late(s, drain)) is not None]
+    """Return the bytes that wait for longer than allowed; None where none is known.
+
+    What is stuck is not counted: no consumer would work it off.
+    """
+    counted = (s for p, s in seen.speeds.items() if p not in seen.stuck)
+    known = [w for s in counted if (w := late(s, drain)) is not None]
     return sum(known) if known else None
 
 

@@ -1,9 +1,10 @@
 """From readings to what a decision weighs, turn by turn: speeds, backlog, needed rates. No I/O.
 
-A partition is *stuck* when one member has read it for a whole window of consumption, has committed
-nothing of it in that time, and more than the allowance waits: a record that cannot be handled, or a
-consumer that hangs. More consumers would not help, so its backlog asks for none; what is written to
-it counts as ever.
+A partition is *stuck* when more than the allowance has waited for a whole window of consumption,
+one member has read it all that time, and has committed nothing of it: a record that cannot be
+handled, or a consumer that hangs. It is told, and not taken for a sign of too few consumers. Its
+backlog weighs as ever: if it weighed nothing, a sink that is down would make everything light, each
+move would make what was moved heavy again, and so ask for the next move.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,7 +32,7 @@ class Gauged:
 
 
 class Gauge:
-    """Keeps the windows of readings, and who has read what since when (seconds)."""
+    """Keeps the windows of readings, and who has been late with what since when (seconds)."""
 
     def __init__(self, settings: Settings) -> None:
         window = Window(settings.window, settings.window / 2)
@@ -57,9 +58,8 @@ class Gauge:
         measured = self._meter.measure(readings)
         self._swings = self._swings.seen(now, measured)
         consumed = self._meter.consumed(readings)
-        stuck = self._stuck(now, group, measured, consumed)
-        speeds = needed(self._swings.marked(measured), self._drain, self._room, stuck)
-        return Gauged(speeds, consumed, stuck)
+        speeds = needed(self._swings.marked(measured), self._drain, self._room)
+        return Gauged(speeds, consumed, self._stuck(now, group, measured, consumed))
 
     def blank(self, now: float, readings: Readings) -> Mapping[TopicPartition, PartitionSpeed]:
         """Take note that nobody answered: every speed becomes unknown, and stays so for a while."""
@@ -73,18 +73,16 @@ class Gauge:
         measured: Mapping[TopicPartition, PartitionSpeed],
         consumed: Mapping[TopicPartition, float],
     ) -> frozenset[TopicPartition]:
-        """Return what is read by a member that has been at it for long, in vain."""
+        """Return what has been late for long with a member that is at it, in vain."""
         there = {p: reader.id for reader in group.readers for p in reader.owned}
+        behind = [p for p in there if p in measured and late(measured[p], self._drain)]
         before, self._held = self._held, {}
-        for partition, reader in there.items():
+        for partition in behind:
             held = before.get(partition)
-            kept = held is not None and held[0] == reader
-            self._held[partition] = held if held is not None and kept else (reader, now)
+            kept = held is not None and held[0] == there[partition]
+            self._held[partition] = held if held is not None and kept else (there[partition], now)
         return frozenset(
             p
-            for p, rate in consumed.items()
-            if rate == 0
-            and p in self._held
-            and now - self._held[p][1] >= self._effect
-            and late(measured[p], self._drain)
+            for p, (_, since) in self._held.items()
+            if now - since >= self._effect and consumed.get(p) == 0
         )

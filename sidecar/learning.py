@@ -37,6 +37,8 @@ def _behind(at: Situation, owned: frozenset[TopicPartition]) -> bool:
     speeds = {p: at.seen.speeds[p] for p in owned if p in at.seen.speeds}
     if len(speeds) < len(owned) or any(p not in at.seen.consumed for p in owned):
         return False
+    if at.seen.stuck & owned:
+        return False  # what it consumes says nothing of what it could
     waits = {p: late(speed, at.policy.drain) for p, speed in speeds.items()}
     return any(waits.values()) and all(waits[p] or s.bytes_per_s == 0 for p, s in speeds.items())
 

@@ -84,7 +84,8 @@ class Monitor:
         commits = self._brokers.commits(asked)
         there = {p.topic for p in commits.offsets} if wanted is None else wanted
         self._leaders = _of(layout, there)
-        at, readings, more = self._readings(commits)
+        read = {p for reader in group.readers for p in reader.owned}
+        at, readings, more = self._readings(commits, hidden=read - layout.leaders.keys())
         found = self._gauge.take(at, readings, group)
         trouble = (*silent, *commits.trouble, *missing, *more)
         return Measurement(found.speeds, group, commits.notes, trouble, found.consumed, found.stuck)
@@ -103,9 +104,12 @@ class Monitor:
         speeds = self._gauge.blank(self._clock.monotonic(), readings)
         return Measurement(speeds, GroupView(), {}, layout.trouble)
 
-    def _readings(self, commits: Commits) -> tuple[float, Readings, tuple[str, ...]]:
+    def _readings(
+        self, commits: Commits, hidden: Collection[TopicPartition]
+    ) -> tuple[float, Readings, tuple[str, ...]]:
         """Return when speeds were read, the readings, and what was wrong.
 
+        What is `hidden` is read by a member but not shown to us: it is there, and unknown.
         The time is that of the reading itself: what else is asked for takes as long as it likes.
         """
         partitions = tuple(sorted(self._leaders))
@@ -113,7 +117,7 @@ class Monitor:
         begins = self._brokers.begins(partitions)
         trouble = (*ends.trouble, *begins.trouble)
         readings = Readings(
-            partitions=partitions,
+            partitions=tuple(sorted({*partitions, *hidden})),
             ends=ends.values,
             begins=begins.values,
             committed=commits.offsets if commits.known else None,

@@ -34,6 +34,7 @@ class Sampler:
                 "queued.max.messages.kbytes": 4096,
             }
         )
+        self._tried: dict[TopicPartition, float] = {}
         self._looked: dict[TopicPartition, float] = {}
         self.denied: frozenset[str] = frozenset()
         """Topics that the last turn was not allowed to read."""
@@ -47,8 +48,9 @@ class Sampler:
         """Return sizes of newest records in bytes (key, value, headers) where they are due."""
         known = (p for p in ends if ends[p] > begins.get(p, ends[p]))
         due = [p for p in known if now - self._looked.get(p, float("-inf")) >= AGAIN]
-        due.sort(key=lambda p: (self._looked.get(p, float("-inf")), p))
+        due.sort(key=lambda p: (self._tried.get(p, float("-inf")), p))
         chosen = due[:AT_ONCE]
+        self._tried.update(dict.fromkeys(chosen, now))  # else the silent ones starve the others
         if not chosen:
             return {}
         starts = {p: max(begins[p], ends[p] - RECORDS) for p in chosen}

@@ -14,7 +14,7 @@
 6. Consumption is the growth of the committed offsets, over a window long enough for batches.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import Final
@@ -223,19 +223,14 @@ class Drain:
 
 
 def needed(
-    speeds: Mapping[TopicPartition, PartitionSpeed],
-    drain: Drain,
-    room: float,
-    stuck: Collection[TopicPartition] = (),
+    speeds: Mapping[TopicPartition, PartitionSpeed], drain: Drain, room: float
 ) -> dict[TopicPartition, PartitionSpeed]:
     """Return the speeds with `needed_bytes_per_s` = write speed + backlog / target.
 
     `room` is the bytes/s that one consumer may be filled with: a backlog never asks for more than
-    that, because one consumer is all that a partition can get. That of a `stuck` one asks for
-    nothing.
+    that, because one consumer is all that a partition can get.
     """
-    needs = {p: s.bytes_per_s if p in stuck else _need(s, drain, room) for p, s in speeds.items()}
-    return {p: replace(s, needed_bytes_per_s=needs[p]) for p, s in speeds.items()}
+    return {p: replace(s, needed_bytes_per_s=_need(s, drain, room)) for p, s in speeds.items()}
 
 
 def late(speed: PartitionSpeed, drain: Drain) -> float | None:

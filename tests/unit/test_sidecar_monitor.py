@@ -8,8 +8,9 @@ from ticking import Ticking
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.sidecar.brokers import Commits, Layout, Offsets
+from trimtab.sidecar.idle import idle
 from trimtab.sidecar.monitor import Monitor
-from trimtab.sidecar.observation import GroupView
+from trimtab.sidecar.observation import GroupState, GroupView, Reader
 from trimtab.sidecar.settings import load
 
 A = TopicPartition("t", 0)
@@ -22,13 +23,14 @@ class Slow(Ticking):
     """
 
     others = 0.0  # seconds of every answer but that of the end offsets
+    read = frozenset[TopicPartition]()
 
     def layout(self) -> Layout:
         self.now += self.others
         return Layout({A: 1})
 
     def group(self) -> tuple[GroupView, tuple[str, ...]]:
-        return GroupView(), ()
+        return GroupView(GroupState.STABLE, (Reader("1", "one", self.read),)), ()
 
     def commits(self, _: Iterable[TopicPartition]) -> Commits:
         self.now += self.others
@@ -50,14 +52,31 @@ class Slow(Ticking):
         return {A: [100]}
 
 
-def test_a_slow_answer_makes_no_speed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """End offsets count as read when they were, whatever else takes long in that turn."""
+@pytest.fixture
+def slow() -> Slow:
+    return Slow()
+
+
+@pytest.fixture
+def monitor(monkeypatch: pytest.MonkeyPatch, slow: Slow) -> Monitor:
     settings = {"bootstrap": "localhost:1", "group": "g", "topics": "t", "capacity": "1 MB/s"}
-    slow = Slow()
     monitor = Monitor(load(None, {**settings, "target": "none"}), slow)
     monitor.close()
     monkeypatch.setattr(monitor, "_brokers", slow)
     monkeypatch.setattr(monitor, "_sampler", SimpleNamespace(sample=slow.sample, denied=()))
+    return monitor
+
+
+def test_what_is_read_but_not_shown_is_unknown(slow: Slow, monitor: Monitor) -> None:
+    """A right that was taken away makes no partition vanish: nobody is taken away for it."""
+    slow.read = frozenset({A, TopicPartition("hidden", 3)})
+    found = monitor.measure()
+    assert found.speeds[TopicPartition("hidden", 3)].bytes_per_s is None
+    assert not idle(found.speeds)
+
+
+def test_a_slow_answer_makes_no_speed(slow: Slow, monitor: Monitor) -> None:
+    """End offsets count as read when they were, whatever else takes long in that turn."""
     monitor.measure()
     for slow.others in (8.0, 0.0, 6.0):
         found = monitor.measure()
