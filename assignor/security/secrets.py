@@ -14,7 +14,12 @@ from typing import Any, Final
 from trimtab.assignor.errors import SettingError
 
 REFERENCE: Final = re.compile(r"\$\{(env|file):([^{}]+)\}")
-_SECRET: Final = re.compile(r"password|secret|user[.]info|key[.]pem")
+_SECRET: Final = re.compile(
+    r"password|secret|user[.]info|key[.]pem|credential$|token$|sas-token|authorization$"
+    r"|account[.]key|sasl[.]oauthbearer[.]config",
+    re.IGNORECASE,
+)
+_PLACE: Final = re.compile(r"[.-](file|location|endpoint[.]url)$")
 
 
 def resolved(config: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, Any]:
@@ -24,7 +29,7 @@ def resolved(config: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str,
 
 def is_secret(name: str) -> bool:
     """Tell whether a setting of this name holds a secret."""
-    return bool(_SECRET.search(name))
+    return bool(_SECRET.search(name)) and not _PLACE.search(name)
 
 
 def not_shown(flag: str, name: str, value: str) -> None:

@@ -9,22 +9,27 @@ import logging
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
 from py4j.protocol import Py4JError
-from pyspark import java_gateway
+from pyspark import SparkContext, java_gateway
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from trimtab.assignor.errors import SettingError
+from trimtab.assignor.security.secrets import is_secret
 from trimtab.consumer_sdk.errors import SessionFailed
 from trimtab.consumer_sdk.java import require_java
 from trimtab.consumer_sdk.lake.config import SessionConfig
 from trimtab.consumer_sdk.lake.formats import Needs, local_folder, needs
 
 JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
+SUBMIT: Final = "PYSPARK_SUBMIT_ARGS"
+"""Variable with arguments of the program that starts the JVM."""
+
 _DEFAULTS: Final = {
     "spark.master": "local[*]",
     "spark.app.name": "trimtab",
@@ -75,11 +80,8 @@ def start(config: SessionConfig, progress: Callable[[str], None] | None = None) 
     needed = needs(config)
     jars = needed.fetch(progress)
     wanted = {JAVA_OPTIONS: _java_options()} | settings(config, jars)
-    builder = SparkSession.builder
-    for name, value in wanted.items():
-        builder = builder.config(name, value)
     try:
-        spark = builder.getOrCreate()
+        spark = _session(wanted)
         _check(spark, needed)
         _hidden(java_gateway, "ensure_callback_server_started")(gateway(spark))
     except (PySparkException, Py4JError, RuntimeError, OSError) as error:
@@ -89,6 +91,44 @@ def start(config: SessionConfig, progress: Callable[[str], None] | None = None) 
             f"(spark.master={wanted['spark.master']})"
         ) from error
     return spark
+
+
+def _session(wanted: Mapping[str, str]) -> SparkSession:
+    """Return a session with these settings; secrets are not in the command line of its JVM."""
+    running = _hidden(SparkContext, "_gateway") is not None
+    secret = {} if running else {n: v for n, v in wanted.items() if is_secret(n)}
+    builder = SparkSession.builder
+    for name, value in wanted.items():
+        if name not in secret:
+            builder = builder.config(name, value)
+    with _told_by_file(secret):
+        return builder.getOrCreate()
+
+
+@contextmanager
+def _told_by_file(secret: Mapping[str, str]) -> Generator[None]:
+    """Have a JVM that starts read these settings from a file that only we may read."""
+    if not secret:
+        yield
+        return
+    before = os.environ.get(SUBMIT)
+    with tempfile.NamedTemporaryFile("w", prefix="trimtab-", suffix=".properties") as file:
+        file.writelines(f"{name}={_escaped(value)}\n" for name, value in secret.items())
+        file.flush()
+        told = f"--properties-file {file.name} --load-spark-defaults"
+        os.environ[SUBMIT] = f"{told} {before or 'pyspark-shell'}"
+        try:
+            yield
+        finally:
+            if before is None:
+                del os.environ[SUBMIT]
+            else:
+                os.environ[SUBMIT] = before
+
+
+def _escaped(value: str) -> str:
+    """Return a value as a file of Java properties has it."""
+    return str(value).replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
 
 
 def gateway(spark: SparkSession) -> Any:
@@ -142,7 +182,9 @@ def _check(spark: SparkSession, needed: Needs) -> None:
     try:
         jvm(spark).py4j.reflection.ReflectionUtil.classForName(needed.probe)
     except Py4JError as error:
-        settings = " ".join(f"{name}={value}" for name, value in needed.settings.items())
+        settings = " ".join(
+            f"{name}={'…' if is_secret(name) else value}" for name, value in needed.settings.items()
+        )
         raise SessionFailed(
             f"the Spark session of this process does not have {needed.probe}: stop it before the "
             f"sink starts, or start it with spark.jars.packages={','.join(needed.coordinates)} "

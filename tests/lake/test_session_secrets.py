@@ -1,0 +1,55 @@
+"""Secrets of a Spark session: they reach the JVM, and nobody else."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from trimtab.assignor.security.secrets import is_secret
+
+PROGRAM = """
+import json, sys
+from pathlib import Path
+from trimtab.consumer_sdk.lake.config import SessionConfig
+from trimtab.consumer_sdk.lake.session import gateway, quiet_exit, start
+
+spark = start(SessionConfig(warehouse=sys.argv[1], spark=json.loads(sys.argv[2])))
+told = {name: spark.conf.get(name) for name in json.loads(sys.argv[2])}
+process = gateway(spark).proc.pid
+lines = [Path(f"/proc/{process}/cmdline").read_text()]
+quiet_exit(spark)
+print(json.dumps([told, lines]))
+"""
+
+
+def test_secrets_are_not_in_the_command_line_of_the_jvm(tmp_path: Path) -> None:
+    """Every user of a machine can list those; the session has them all the same."""
+    given = {
+        "spark.sql.catalog.other.credential": "id:TOP\\SECRET",
+        "spark.hadoop.fs.s3a.secret.key": "TOP SECRET=too",
+        "spark.sql.catalog.other.uri": "http://catalog.test",
+    }
+    command = [sys.executable, "-c", PROGRAM, str(tmp_path), json.dumps(given)]
+    said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    told, lines = json.loads(said.splitlines()[-1])
+    assert told == given
+    assert "http://catalog.test" in lines[0]
+    assert not [line for line in lines if "TOP" in line]
+
+
+def test_secrets_are_known_by_their_names() -> None:
+    """Those of catalogs and storage as those of Kafka; a path to one is none."""
+    secret = (
+        "sasl.password",
+        "ssl.key.pem",
+        "sasl.oauthbearer.config",
+        "lake.catalog.credential",
+        "lake.catalog.token",
+        "lake.catalog.s3.session-token",
+        "lake.catalog.header.Authorization",
+        "lake.catalog.adls.sas-token.account",
+        "spark.hadoop.fs.azure.account.key.lake",
+    )
+    assert [name for name in secret if not is_secret(name)] == []
+    shown = ("trimtab.metrics.token.file", "ssl.key.location", "lake.catalog.uri", "group.id")
+    assert [name for name in shown if is_secret(name)] == []
