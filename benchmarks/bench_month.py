@@ -2,9 +2,10 @@
 
 36 partitions, Zipf with a daily wave, read by consumers of 1 MB/s; between 1 and 24 of them. A
 broker is replaced, offsets expire, a record is poisoned and a topic is deleted (`month_world`). The
-sidecar is the real loop with its defaults, one turn a tick (`month_sides`); KEDA's Kafka scaler
-with the HPA looks once a tick, too, at a lag of 5 and of 30 seconds of a consumer's capacity, the
-latter also with `excludePersistentLag`. Everybody's consumers are alike and join a tick later.
+sidecar is the real loop, one turn a tick, with windows of two ticks (`month_sides`); KEDA's Kafka
+scaler with the HPA looks once a tick, too, at a lag of 2, 5 and 30 seconds of a consumer's
+capacity, that of 5 also with `excludePersistentLag`. Everybody's consumers are alike and join a
+tick later.
 
 Late is what arrives while its partition's oldest unread byte has waited for more than 10 s;
 `late_of_faults_percent` is the part of it that was written to partitions which nobody could have
