@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 LOOKS: Final = 5
 """Looks in one window, where speeds are to be measured."""
 
+NAME: Final = 9
+"""Least width of a consumer's name."""
+
 COLOURS: Final = {"running": "green", "draining": "yellow", "dead": "red"}
 COLUMNS: Final = ("partitions", "writing", "needed", "capacity", "fill", "backlog")
 
@@ -143,7 +146,9 @@ def table(made: "Frame", group: str) -> "RenderableType":
     from rich.table import Table  # noqa: PLC0415 - as above
     from rich.text import Text  # noqa: PLC0415 - as above
 
-    shown = Table("consumer")
+    # names fold rather than vanish: a terminal of 80 columns holds all figures beside them
+    shown = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
+    shown.add_column("consumer", overflow="fold", min_width=NAME)
     for column in COLUMNS:
         shown.add_column(column, justify="right", no_wrap=True)
     shown.add_column("state", no_wrap=True)

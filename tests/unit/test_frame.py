@@ -2,9 +2,11 @@
 
 import json
 from dataclasses import replace
+from io import StringIO
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from trimtab.assignor.control import GroupPlan, PartitionSpeed
 from trimtab.assignor.model import TopicPartition
@@ -195,3 +197,17 @@ def test_times_that_cannot_be_are_refused(shown: Any, words: tuple[str, ...]) ->
     code, _, err = shown(seen(), *words)
     assert code == 2
     assert "above 0" in err
+
+
+def test_eighty_columns_hold_names_and_figures() -> None:
+    """Long names fold; neither they nor the states are cut."""
+    pod = "lake-consumer-6b60d8c84ffcb6d-b2x8v"
+    speeds = {P[0]: PartitionSpeed(9e8, backlog_bytes=9.9e11, needed_bytes_per_s=9e8)}
+    group = GroupView(GroupState.STABLE, (Reader("1", pod, frozenset(P[:1])),))
+    plan = replace(PLAN, draining=(pod,), capacities={pod: 9e8})
+    made = frame(seen(group=group, speeds=speeds, plan=plan))
+    console = Console(width=80, record=True, file=StringIO())
+    console.print(top.table(made, "g"))
+    lines = console.export_text().splitlines()
+    assert pod in "".join(line.split(" ")[0] for line in lines)
+    assert any("900.0 MB/s" in line and "100%" in line and "draining" in line for line in lines)
