@@ -210,7 +210,7 @@ def test_a_sidecar_at_work_shows_no_secret(
     page = (at_work / "state" / "web").read_text().strip()
     said = _read(f"{page}/verdicts") + _read(f"{page}/metrics")
     eventually(lambda: main(["explain", "-n", "5", "--config", str(file)]) == 0)  # once one is kept
-    assert main(["top", "--once", "--json", "--config", str(file)]) == 0
+    assert main(["top", "--once", "--format", "json", "--config", str(file)]) == 0
     assert main(["doctor", "--config", str(file)]) in (0, 1)
     shown = capsys.readouterr()
     assert "group seen" in shown.out

@@ -11,6 +11,7 @@ import yaml
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.cli.main import main
+from trimtab.consumer_sdk.errors import MarksLost
 from trimtab.consumer_sdk.lake import writer
 from trimtab.consumer_sdk.lake.config import FORMATS
 from trimtab.consumer_sdk.lake.engine import SparkLake
@@ -72,3 +73,27 @@ def test_a_lake_that_is_not_there_is_a_finding(
     found = findings("g", **{"lake.warehouse": str(tmp_path / "nowhere")})
     assert found["tables"]["level"] == "wrong"
     assert "nowhere" in found["tables"]["says"]
+
+
+@EACH
+def test_one_broken_table_hides_no_other(
+    lake: SparkLake,
+    namespace: str,
+    findings: Callable[..., dict[str, Any]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What cannot be opened is wrong by its name, and the next table is looked at."""
+    frame = lake.frame(pa.table({"id": [1]}))
+    for name in ("broken", "sound"):
+        lake.create(f"{namespace}.{name}", frame)
+    opened = type(lake).open
+
+    def failing(self: SparkLake, name: str) -> Any:
+        if name == f"{namespace}.broken":
+            raise MarksLost(f"{name}: its marks are gone")
+        return opened(self, name)
+
+    monkeypatch.setattr(type(lake), "open", failing)
+    found = findings("g")
+    assert found[f"table {namespace}.broken"]["level"] == "wrong"
+    assert found[f"table {namespace}.sound"]["level"] == "ok"
