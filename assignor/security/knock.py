@@ -48,7 +48,7 @@ def knock(
     if spoken == "PLAINTEXT":
         return
     clock = clock or SystemClock()
-    address = next((a for a in _addresses(config) if _shake(config, a, patience)), None)
+    address = _answering(config, patience)
     if address is not None and spoken.startswith("SASL_"):
         _log_in(config, address, patience, clock)
 
@@ -71,6 +71,24 @@ def _addresses(config: Mapping[str, Any]) -> list[tuple[str, int]]:
         host, _, port = one.strip().rpartition("://")[2].rpartition(":")
         found.append((host.strip("[]"), int(port)) if port.isdecimal() and host else (one, PORT))
     return found
+
+
+def _answering(config: Mapping[str, Any], patience: float) -> tuple[str, int] | None:
+    """Return the first address with which all is well, None where nobody is there.
+
+    Raises TlsFailed where somebody is, but with none of them TLS can be agreed on: one broker with
+    an old certificate keeps nobody from the others.
+    """
+    refused: TlsFailed | None = None
+    for address in _addresses(config):
+        try:
+            if _shake(config, address, patience):
+                return address
+        except TlsFailed as error:
+            refused = refused or error
+    if refused is not None:
+        raise refused
+    return None
 
 
 def _shake(config: Mapping[str, Any], address: tuple[str, int], patience: float) -> bool:

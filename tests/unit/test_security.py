@@ -8,8 +8,9 @@ import pytest
 from ticking import Ticking
 
 from cluster import keys
-from trimtab.assignor.errors import LoginRefused, SettingError
+from trimtab.assignor.errors import LoginRefused, SettingError, TlsFailed
 from trimtab.assignor.security import connection, tls
+from trimtab.assignor.security import knock as knocking
 from trimtab.assignor.security.secrets import resolved
 from trimtab.assignor.security.tokens import Tokens
 from trimtab.cli.main import main
@@ -168,3 +169,22 @@ def test_a_callback_without_a_token_is_told(answer: Any, said: str) -> None:
     with pytest.raises(LoginRefused, match=said) as caught:
         Tokens(ask, "", Ticking(epoch=0.0)).token()
     assert "hunter2" not in str(caught.value)
+
+
+def test_one_broker_with_a_bad_certificate_keeps_nobody_from_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Only where TLS can be agreed on with nobody who is there is it an error, the first one's."""
+    there: set[str] = {"good"}
+
+    def shake(_: object, address: tuple[str, int], __: float) -> bool:
+        if address[0] not in there:
+            raise TlsFailed(f"{address[0]} is not trusted")
+        return True
+
+    monkeypatch.setattr(knocking, "_shake", shake)
+    config = {"bootstrap.servers": "bad:1,good:1,worse:1", "security.protocol": "SSL"}
+    knocking.knock(config)
+    there.clear()
+    with pytest.raises(TlsFailed, match="bad"):
+        knocking.knock(config)
