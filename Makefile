@@ -13,12 +13,12 @@ help: ## what can be made
 	@$(PYTHON) -c 'import sys; sys.exit("trimtab needs Python 3.11 or newer, this is " + sys.version.split()[0] + "; run: make PYTHON=python3.12 ...") if sys.version_info < (3, 11) else None'
 	@command -v cc >/dev/null || { echo 'trimtab compiles its packing steps and needs a C compiler; install gcc and the headers of Python' >&2; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	@echo "installing into .venv (about 1.1 GB, once; a few minutes)"
-	@$(PIP) install -c constraints.txt -e '.[lake,plot,aiokafka,certify,registry,kubernetes,keda]'
+	@echo "installing into .venv (about 1.3 GB, once; a few minutes)"
+	@$(PIP) install -c constraints.txt -e '.[lake,plot,aiokafka,certify,registry,kubernetes,keda,racks]'
 	@touch $@
 
 .venv/.dev: .venv/.run
-	@$(PIP) install -c constraints.txt -e '.[lake,plot,aiokafka,certify,registry,kubernetes,keda,dev]'
+	@$(PIP) install -c constraints.txt -e '.[lake,plot,aiokafka,certify,registry,kubernetes,keda,racks,dev]'
 	@touch $@
 
 demo: .venv/.run ## the whole path on an embedded broker: producers, steered consumers, lake tables, the proof
