@@ -83,12 +83,13 @@ def main() -> None:
     arguments = ArgumentParser(description=__doc__)
     arguments.add_argument("--partitions", type=int, default=12)
     arguments.add_argument("--mb", type=float, default=24.0, help="written for each way to consume")
+    arguments.add_argument("--ways", nargs="*", choices=list(WAYS), default=list(WAYS))
     given = arguments.parse_args()
     with cluster() as bootstrap:
-        found = {way: measure(bootstrap, way, given.partitions, given.mb) for way in WAYS}
+        found = {way: measure(bootstrap, way, given.partitions, given.mb) for way in given.ways}
     table = Table("way", "heuristic", "client.rack", "fetched MB", "across racks MB", "share")
-    for way, (heuristic, says) in WAYS.items():
-        row = found[way]
+    for way, row in found.items():
+        heuristic, says = WAYS[way]
         figures = [f"{row['fetched_mb']:.2f}", f"{row['crossing_mb']:.2f}", f"{row['share']:.1%}"]
         table.add_row(way, heuristic, "yes" if says else "no", *figures)
     Console(width=120).print(table)

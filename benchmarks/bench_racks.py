@@ -71,7 +71,7 @@ class Means:
 def main() -> None:
     arguments = ArgumentParser(description=__doc__)
     arguments.add_argument("--sizes", nargs="*", default=SIZES[:2], help="PARTITIONSxMEMBERS")
-    arguments.add_argument("--ticks", type=int, default=100, help="of the trade-off; 0: only speed")
+    arguments.add_argument("--ticks", type=int, default=40, help="of the trade-off; 0: only speed")
     arguments.add_argument("--plot", type=Path, help="write a picture of the trade-off there")
     given = arguments.parse_args()
     speed = {size: {name: timed(name, size) for name in TIMED} for size in given.sizes}
@@ -184,7 +184,7 @@ def draw(path: Path, found: dict[str, Means]) -> None:
             axis.plot(100 * found[name].crossing, getattr(found[name], key), mark, label=name)
         axis.set_xlabel("load that crosses racks, %")
         axis.set_title(what, fontsize=10)
-    axes[0].legend(fontsize=7)
+    axes[2].legend(fontsize=7, loc="center right")
     figure.suptitle(f"rack_cost from {COSTS[0]:g} (right) to {COSTS[-1]:g} (left)", fontsize=11)
     figure.savefig(path, dpi=110)
     plt.close(figure)
