@@ -1,6 +1,6 @@
-"""The name of a heuristic taken apart: "name", "name:preset", "name:preset,setting=number,…".
+"""The name of a heuristic taken apart: "name", "name:preset", "name:preset:setting=number:…".
 
-What stands behind the colon may begin with settings: "steady:rack_cost=0.5".
+Settings may follow the name at once: "steady:rack_cost=0.5".
 """
 
 import math
@@ -21,8 +21,7 @@ class Chosen:
 
 def taken_apart(name: str) -> Chosen:
     """Take a name apart. Raises UnknownHeuristic for a setting that is no number from 0 on."""
-    base, _, rest = name.partition(":")
-    words = rest.split(",") if rest else []
+    base, *words = name.split(":")
     preset = words.pop(0) if words and "=" not in words[0] else ""
     settings: dict[str, float] = {}
     for word in words:

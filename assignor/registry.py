@@ -67,7 +67,7 @@ def names() -> tuple[str, ...]:
 def get(name: str) -> Heuristic:
     """Return the heuristic called "name", "name:preset" or, where it can be tuned, "name:0.7".
 
-    Where it has settings they may follow: "name:preset,setting=0.5". Raises UnknownHeuristic,
+    Where it has settings they may follow: "name:preset:setting=0.5". Raises UnknownHeuristic,
     suggesting the nearest name; BrokenHeuristic for an entry point that cannot be loaded.
     """
     wanted = taken_apart(name)
@@ -98,9 +98,14 @@ def usable(name: str) -> Heuristic:
     Raises BrokenHeuristic where it is not, saying which extra brings it.
     """
     entry = get(name)
-    if entry.needs and find_spec(entry.needs.package) is None:
+    if entry.needs and not installed(entry):
         raise BrokenHeuristic(entry.needs.missing(name))
     return entry
+
+
+def installed(entry: Heuristic) -> bool:
+    """Tell whether the package that it needs is there."""
+    return entry.needs is None or find_spec(entry.needs.package) is not None
 
 
 def _unknown(what: str, wanted: str, known: Iterable[str]) -> str:

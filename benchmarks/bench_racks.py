@@ -47,7 +47,7 @@ RUNS = 5
 
 PRESETS = ("tight", "balanced", "calm")
 COSTS = (0.0, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
-COUNTED = ("sticky", "rack-aware", "rack-aware:traffic_cost=1,non_overlap_cost=10")
+COUNTED = ("sticky", "rack-aware", "rack-aware:traffic_cost=1:non_overlap_cost=10")
 PARTITIONS = 200
 DELTA = 10
 SEED = 700
@@ -121,7 +121,7 @@ def _cpu_ms(call: Callable[[], object]) -> float:
 
 def trade_off(ticks: int) -> dict[str, Means]:
     """Return the means of every way to decide."""
-    steady = [f"steady:{preset},rack_cost={cost:g}" for preset in PRESETS for cost in COSTS]
+    steady = [f"steady:{preset}:rack_cost={cost:g}" for preset in PRESETS for cost in COSTS]
     names = [*steady, *COUNTED]
     with ProcessPoolExecutor(2) as pool:
         return dict(zip(names, pool.map(means_of, names, [ticks] * len(names)), strict=True))
@@ -178,7 +178,7 @@ def draw(path: Path, found: dict[str, Means]) -> None:
     figure, axes = plt.subplots(1, 3, figsize=(12, 3.8), layout="constrained")
     for axis, (key, what) in zip(axes, LABELS.items(), strict=True):
         for preset in PRESETS:
-            line = [found[f"steady:{preset},rack_cost={cost:g}"] for cost in COSTS]
+            line = [found[f"steady:{preset}:rack_cost={cost:g}"] for cost in COSTS]
             _line(axis, line, key, f"steady:{preset}")
         for name, mark in zip(COUNTED, "xPD", strict=True):
             axis.plot(100 * found[name].crossing, getattr(found[name], key), mark, label=name)

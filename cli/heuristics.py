@@ -38,7 +38,7 @@ def _table(known: tuple[str, ...]) -> None:
     console = Console()
     console.print(table)
     console.print(
-        "presets: chosen as name:preset, with settings as name:preset,setting=0.5; "
+        "presets: chosen as name:preset, with settings as name:preset:setting=0.5; "
         "counts: decides how many consumers; "
         "settles: moves nothing when nothing changed"
     )

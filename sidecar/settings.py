@@ -141,7 +141,7 @@ class Settings(BaseModel):
         if self.move_cost is None:
             return self.heuristic
         settings = taken_apart(self.heuristic).settings.items()
-        return f"steady:{self.moves_cost:g}" + "".join(f",{n}={v:g}" for n, v in settings)
+        return f"steady:{self.moves_cost:g}" + "".join(f":{n}={v:g}" for n, v in settings)
 
     @property
     def moves_cost(self) -> float:

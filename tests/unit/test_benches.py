@@ -56,7 +56,7 @@ def test_racks_are_weighed_against_consumers_and_moves(tmp_path: Path) -> None:
     found = said("bench_racks.py", "--sizes", "1000x10", "--ticks", 2, "--plot", plot)
     assert all(ms > 0 for ms in found["cpu_ms"]["1000x10"].values())
     ways = found["trade_off"]
-    dear, free = ways["steady:tight,rack_cost=1.6"], ways["steady:tight,rack_cost=0"]
+    dear, free = ways["steady:tight:rack_cost=1.6"], ways["steady:tight:rack_cost=0"]
     assert dear["crossing"] < free["crossing"]
     assert plot.read_bytes().startswith(b"\x89PNG")
 

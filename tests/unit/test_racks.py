@@ -1,5 +1,7 @@
 """Racks in a decision: who is far from what, what is said about it, and what it is worth."""
 
+import subprocess
+import sys
 from collections.abc import Mapping
 
 import numpy as np
@@ -73,7 +75,7 @@ def test_a_partition_moves_to_its_rack_and_says_so() -> None:
 def test_traffic_is_worth_a_move_by_its_cost() -> None:
     """With the costs of Kafka Streams' sticky assignor nothing moves for its own mean speed."""
     there = group(members("a", "b"), ("b",), ("a",), owners="01")
-    dear = Policy("rack-aware:traffic_cost=1,non_overlap_cost=10", 100.0)
+    dear = Policy("rack-aware:traffic_cost=1:non_overlap_cost=10", 100.0)
     assert readers(place(there, Load(), dear)) == "01"
     assert readers(place(there, Load(), AWARE)) == "10"
 
@@ -206,8 +208,8 @@ def test_rack_aware_is_asked_how_many() -> None:
     [
         ("sticky", Chosen("sticky")),
         ("steady:calm", Chosen("steady", "calm")),
-        ("steady:0.7,rack_cost=2", Chosen("steady", "0.7", {"rack_cost": 2.0})),
-        ("a:b=1,c=1e-3", Chosen("a", "", {"b": 1.0, "c": 0.001})),
+        ("steady:0.7:rack_cost=2", Chosen("steady", "0.7", {"rack_cost": 2.0})),
+        ("a:b=1:c=1e-3", Chosen("a", "", {"b": 1.0, "c": 0.001})),
     ],
 )
 def test_names_are_taken_apart(name: str, parts: Chosen) -> None:
@@ -222,8 +224,8 @@ def test_names_are_taken_apart(name: str, parts: Chosen) -> None:
         ("rack-aware:traffic_costs=1", "setting 'traffic_costs' of rack-aware .* 'traffic_cost'"),
         ("rack-aware:traffic_cost=-1", "from 0 on"),
         ("rack-aware:traffic_cost=nan", "from 0 on"),
-        ("rack-aware:min_traffic,none", "'none' is no setting"),
-        ("steady:rack_cost=1,rack_cost=2", "twice"),
+        ("rack-aware:min_traffic:none", "'none' is no setting"),
+        ("steady:rack_cost=1:rack_cost=2", "twice"),
         ("sticky:rack_cost=1", "setting 'rack_cost' of sticky is not known; there is: none"),
     ],
 )
@@ -244,9 +246,20 @@ def test_a_missing_solver_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_plans_wish_without_the_solver_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """A leader without OR-tools that is told to use it says so."""
-    monkeypatch.setitem(__import__("sys").modules, "trimtab.assignor.racks.flow", None)
+    monkeypatch.setitem(sys.modules, "trimtab.assignor.racks.flow", None)
     with pytest.raises(BrokenHeuristic, match="needs ortools"):
         place(group(members("a"), ("a",)), Load(), AWARE)
+
+
+@pytest.mark.parametrize("order", [("highspy", "ortools"), ("ortools", "highspy")])
+def test_both_solvers_live_in_one_process(order: tuple[str, str]) -> None:
+    """Each brings HiGHS along: whoever certifies may also place by racks, in any order."""
+    load = {
+        "highspy": "import highspy; highspy.Highs()",
+        "ortools": "import trimtab.assignor.racks.flow",
+    }
+    program = "; ".join(load[name] for name in order)
+    subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
 
 
 def test_variants_keep_their_promises() -> None:
@@ -256,8 +269,8 @@ def test_variants_keep_their_promises() -> None:
         "rack-aware:none": False,
         "steady": False,
         "steady:calm": False,
-        "steady:calm,rack_cost=1": True,
-        "steady:calm,rack_cost=0": False,
+        "steady:calm:rack_cost=1": True,
+        "steady:calm:rack_cost=0": False,
     }
     assert {name: get(name).racks for name in weighs} == weighs
     assert all(get(name).name == name for name in weighs)
