@@ -4,7 +4,7 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 PACKAGES := assignor consumer_sdk sidecar cli
 
-.PHONY: demo test test-containers test-kubernetes kubernetes check bench bench-month bench-assign bench-autoscale bench-bounce bench-ingest bench-latency faults simulate-faults proto clean help
+.PHONY: demo test test-containers test-kubernetes kubernetes check bench bench-month bench-assign bench-autoscale bench-bounce bench-ingest bench-latency bench-racks faults simulate-faults proto clean help
 
 help: ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort
@@ -13,12 +13,12 @@ help: ## what can be made
 	@$(PYTHON) -c 'import sys; sys.exit("trimtab needs Python 3.11 or newer, this is " + sys.version.split()[0] + "; run: make PYTHON=python3.12 ...") if sys.version_info < (3, 11) else None'
 	@command -v cc >/dev/null || { echo 'trimtab compiles its packing steps and needs a C compiler; install gcc and the headers of Python' >&2; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	@echo "installing into .venv (about 1.1 GB, once; a few minutes)"
-	@$(PIP) install -c constraints.txt -e '.[lake,plot,aiokafka,certify,registry,kubernetes,keda]'
+	@echo "installing into .venv (about 1.3 GB, once; a few minutes)"
+	@$(PIP) install -c constraints.txt -e '.[lake,plot,aiokafka,certify,registry,kubernetes,keda,racks]'
 	@touch $@
 
 .venv/.dev: .venv/.run
-	@$(PIP) install -c constraints.txt -e '.[lake,plot,aiokafka,certify,registry,kubernetes,keda,dev]'
+	@$(PIP) install -c constraints.txt -e '.[lake,plot,aiokafka,certify,registry,kubernetes,keda,racks,dev]'
 	@touch $@
 
 demo: .venv/.run ## the whole path on an embedded broker: producers, steered consumers, lake tables, the proof
@@ -55,8 +55,9 @@ build/types/trimtab/%: # a link that gives the static checkers the installed nam
 bench: .venv/.dev ## measured comparisons, short versions; each ends with one line RESULT {json}
 	@for b in benchmarks/bench_*.py; do PYTHONPATH=tests $(BIN)/python $$b || exit 1; done
 
-bench-assign: .venv/.dev ## assigning in a rebalance, beside Kafka's, kafka-python's and aiokafka's assignors
+bench-assign: .venv/.dev ## assigning in a rebalance, beside Kafka's, kafka-python's and aiokafka's assignors; and by racks
 	@$(BIN)/python benchmarks/bench_assign.py --growth --plot docs/bench-assign.png
+	@$(BIN)/python benchmarks/bench_racks.py --ticks 0
 
 bench-autoscale: kubernetes ## Trimtab beside KEDA's kafka scaler on a real Kubernetes control plane; 16 minutes
 	@PYTHONPATH=tests $(BIN)/python benchmarks/bench_autoscale.py --seconds 240 --thresholds 100 200 \
@@ -71,6 +72,10 @@ faults: .venv/.dev ## faults on real parts, N of them as SEED says; every record
 
 simulate-faults: .venv/.dev ## N simulated histories with faults, from SEED on; N=1 tells one step by step
 	@PYTHONPATH=tests $(BIN)/python -m simulation --histories $(N) --seed $(SEED) $(if $(JOBS),--jobs $(JOBS))
+
+bench-racks: .venv/.dev ## what fewer bytes across racks cost, and how many there are on three brokers in three racks
+	@$(BIN)/python benchmarks/bench_racks.py --plot docs/racks.png
+	@$(BIN)/python benchmarks/bench_fetch_racks.py
 
 bench-bounce: .venv/.dev ## rolling bounce: what partitions wait, beside Java's consumer; three runs, 13 minutes
 	@$(BIN)/python benchmarks/bench_bounce.py --runs 3 --plot docs/bench-bounce.png

@@ -70,4 +70,5 @@ def _restricted(problem: Problem, kept: IntArray, added: int) -> Problem:
         capacity=np.append(problem.capacity[kept], np.full(added, problem.spare or 0.0)),
         subscribed=np.concatenate([problem.subscribed[:, kept], everything], axis=1),
         spare=None,
+        racks=problem.racks and problem.racks.of_members(kept, added),
     )

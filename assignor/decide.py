@@ -43,14 +43,14 @@ def size(group: Group, load: Load, policy: Policy) -> Plan:
     Raises BadProblem, UnknownHeuristic, BrokenHeuristic.
     """
     entry = get(policy.heuristic)
-    framed = frame(group, load, policy, spare=True)
+    framed = frame(group, load, policy, spare=True, racks=entry.racks)
     return _plan(outcome(framed, policy, pack_open(entry, framed.problem)))
 
 
 def placed(there: Census, load: Load, policy: Policy) -> Outcome:
     """Place a group that is in numbers already; rules and errors are those of `place`."""
     entry = get(policy.heuristic)
-    framed = frame_census(there, load, policy)
+    framed = frame_census(there, load, policy, racks=entry.racks)
     bins = _packed(entry, framed, policy)
     if bins is not None:
         return outcome(framed, policy, bins)
@@ -75,6 +75,7 @@ def _plan(decided: Outcome) -> Plan:
         fill=float(decided.after.fill.max(initial=0.0)),
         notes=notes(decided),
         unassigned=tuple(map(universe.name, decided.framed.unassigned.tolist())),
+        crossing=decided.crossing,
     )
 
 

@@ -4,7 +4,7 @@ TrimtabError                     base of every error that Trimtab raises; never 
 ├── CallerError                  the caller's fault: mend the input; retrying does not help
 │   ├── SettingError             a setting is unknown, malformed or contradictory (exit code 2)
 │   │   ├── UnknownHeuristic     no heuristic of that name is registered
-│   │   └── BrokenHeuristic      a third party's heuristic cannot load, fails, or gives nonsense
+│   │   └── BrokenHeuristic      a heuristic cannot load, lacks a package, fails, or gives nonsense
 │   ├── BadProblem               weights, capacities or members that cannot be assigned
 │   └── BadStream                a stream file that is not in the stream format
 └── PeerError                    the other side's fault: a broker, a member, a catalog
@@ -40,7 +40,7 @@ class UnknownHeuristic(SettingError):
 
 
 class BrokenHeuristic(SettingError):
-    """A third party's heuristic cannot load, fails, or gives nonsense."""
+    """A heuristic cannot load, lacks a package, fails, or gives nonsense."""
 
 
 class BadProblem(CallerError):

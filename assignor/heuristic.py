@@ -19,6 +19,21 @@ that fits nowhere gets `NOBODY`. The problem's arrays are not to be written to.
 
 
 @dataclass(frozen=True, slots=True)
+class Needs:
+    """A package that is not always installed, and the extra that brings it."""
+
+    package: str
+    extra: str
+
+    def missing(self, name: str) -> str:
+        """Say what to do about it."""
+        return (
+            f"heuristic {name!r} needs {self.package}, which is not installed; "
+            f"pip install 'trimtab[{self.extra}]', or choose another one"
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Heuristic:
     """A heuristic by name.
 
@@ -26,7 +41,9 @@ class Heuristic:
     decide how many consumers there should be; one that does not is only asked to place. `presets`
     are variants, chosen as "name:preset"; `tuned` makes one of a number, chosen as "name:0.7".
     `level` is its own way to spread the load of a closed problem over all members; without one it
-    is packed at the least capacity that holds everything.
+    is packed at the least capacity that holds everything. `settings` are numbers that may be given
+    after the name or preset, with their defaults, and `varied` makes a variant of a preset (or a
+    number, or "") and settings. `racks`: it weighs what crosses racks, so `Problem.racks` is there.
     """
 
     name: str
@@ -38,6 +55,10 @@ class Heuristic:
     presets: Mapping[str, Pack] = field(default_factory=dict[str, Pack])
     tuned: Callable[[float], Pack] | None = None
     level: Pack | None = None
+    settings: Mapping[str, float] = field(default_factory=dict[str, float])
+    varied: "Callable[[str, Mapping[str, float]], Heuristic] | None" = None
+    racks: bool = False
+    needs: Needs | None = None
 
 
 def run(entry: Heuristic, problem: Problem) -> IntArray:

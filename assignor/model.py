@@ -5,7 +5,7 @@ dense integers, a heuristic packs the `Problem`, and the way back sorts everythi
 input gives equal bytes.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
 
@@ -51,12 +51,16 @@ class Group:
     """Who is there, what there is to read, and who reads it now.
 
     `owners` maps a partition to a member id; a partition without an entry, or whose owner is not
-    among `members`, is read by nobody.
+    among `members`, is read by nobody. `replicas` are the racks of the brokers that hold one, None
+    for a broker that does not say its rack; a partition without an entry could be anywhere.
     """
 
     members: tuple[Member, ...]
     partitions: tuple[TopicPartition, ...]
     owners: Mapping[TopicPartition, str] = field(default_factory=dict[TopicPartition, str])
+    replicas: Mapping[TopicPartition, Collection[str | None]] = field(
+        default_factory=dict[TopicPartition, Collection[str | None]]
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,12 +108,42 @@ class Outlook:
 
 
 @dataclass(frozen=True, slots=True)
+class Racks:
+    """What crosses racks: a partition is far from a member in whose rack it has no replica.
+
+    The R racks are those of the members; the last column of `far` stands for members whose rack is
+    not known, from whom nothing is far. Neither is a partition whose replicas' racks are not known.
+    """
+
+    at: IntArray  # (M,) index of each member's rack, R where it is not known
+    far: BoolArray  # (P, R + 1)
+
+    def crossing(self, bins: IntArray) -> BoolArray:
+        """Return which partitions (P,) cross racks in these bins; those of nobody do not.
+
+        Members to be added have no rack yet.
+        """
+        unknown = self.far.shape[1] - 1
+        inside = (bins != NOBODY) & (bins < len(self.at))
+        rack = np.full(len(bins), unknown, dtype=np.int32)
+        rack[inside] = self.at[bins[inside]]
+        crosses: BoolArray = self.far[np.arange(len(bins)), rack]
+        return crosses
+
+    def of_members(self, members: IntArray, added: int = 0) -> "Racks":
+        """Return the racks of these members in their order, and of members to be added."""
+        unknown = np.full(added, self.far.shape[1] - 1, dtype=np.int32)
+        return Racks(np.append(self.at[members], unknown), self.far)
+
+
+@dataclass(frozen=True, slots=True)
 class Problem:
     """One decision in arrays: P partitions of T topics, M members.
 
     `subscribed` has shape (T, M). `spare` is the capacity of each member that may be added beyond M
     (open mode); None where the members that joined must do (closed mode). `outlook` is None where
-    nothing is known of the next tick.
+    nothing is known of the next tick, `racks` where the heuristic does not weigh them or no member
+    says its own.
     """
 
     weight: FloatArray  # (P,) bytes/s
@@ -120,6 +154,7 @@ class Problem:
     subscribed: BoolArray  # (T, M)
     spare: float | None = None
     outlook: Outlook | None = None
+    racks: Racks | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +175,8 @@ class Plan:
     `assignment` has an entry for every member, sorted, each with sorted partitions; in open mode
     the members to be added are called "+1", "+2" and so on. `fill` is the load of the fullest
     member ÷ its capacity; above 1 the group is overloaded. `unassigned` holds partitions that no
-    member subscribes to.
+    member subscribes to. `crossing` is the load that crosses racks, bytes/s; None where the
+    heuristic does not weigh racks, or nothing is known of them.
     """
 
     assignment: Mapping[str, tuple[TopicPartition, ...]]
@@ -150,3 +186,4 @@ class Plan:
     fill: float
     notes: tuple[str, ...] = ()
     unassigned: tuple[TopicPartition, ...] = ()
+    crossing: float | None = None

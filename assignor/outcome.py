@@ -60,6 +60,14 @@ class Outcome:
         return np.append(self.framed.eligible, np.full(added, ADDED, dtype=np.int32))[self.bins]
 
     @property
+    def crossing(self) -> float | None:
+        """Load that crosses racks, bytes/s; None where racks are not weighed."""
+        problem = self.framed.problem
+        if problem.racks is None:
+            return None
+        return float(problem.weight[problem.racks.crossing(self.bins)].sum())
+
+    @property
     def r_score(self) -> float:
         """What stops being read for a moment, over the capacity (equation 10 of the paper)."""
         source = self.source

@@ -10,7 +10,7 @@ any names of partitions; `census` makes it from a `Group`.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -30,6 +30,7 @@ from trimtab.assignor.model import (
     Problem,
     TopicPartition,
 )
+from trimtab.assignor.racks.replicas import Replicas, racks_of
 from trimtab.assignor.universe import Universe
 
 
@@ -38,13 +39,14 @@ class Census:
     """Who is there, what there is to read, and who reads it: P partitions, M members.
 
     `owner` is an index into `members`, NOBODY, or M + i for the i-th of `gone`: owners that are
-    not there any more.
+    not there any more. `replicas` is None where nothing is known of them.
     """
 
     members: tuple[Member, ...]  # (M,) sorted by id
     universe: Universe  # P partitions
     owner: IntArray  # (P,)
     gone: tuple[str, ...] = ()
+    replicas: Replicas | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -84,22 +86,29 @@ def census(group: Group) -> Census:
     for item, name in enumerate(owners):
         if name is not None:
             owner[item] = number[name]
-    return Census(members, universe, owner, gone)
+    replicas = Replicas.named(universe, group.replicas) if group.replicas else None
+    return Census(members, universe, owner, gone, replicas)
 
 
-def frame(group: Group, load: Load, policy: Policy, *, spare: bool = False) -> Framed:
+def frame(
+    group: Group, load: Load, policy: Policy, *, spare: bool = False, racks: bool = False
+) -> Framed:
     """Turn names into a problem; with `spare`, members of the policy's capacity may be added.
 
-    Raises BadProblem for duplicate member ids, and for speeds, capacities or a headroom that make
-    no sense.
+    With `racks` it says who is where. Raises BadProblem for duplicate member ids, and for speeds,
+    capacities or a headroom that make no sense.
     """
-    return frame_census(census(group), load, policy, spare=spare)
+    return frame_census(census(group), load, policy, spare=spare, racks=racks)
 
 
-def frame_census(there: Census, load: Load, policy: Policy, *, spare: bool = False) -> Framed:
+def frame_census(
+    there: Census, load: Load, policy: Policy, *, spare: bool = False, racks: bool = False
+) -> Framed:
     """Turn a census into a problem; otherwise as `frame`."""
     _check(there.members, policy)
     universe = there.universe
+    if racks and there.replicas is None and not spare:
+        there = replace(there, replicas=Replicas.of(universe, {}))
     eligible = _eligible(there.members, spare=spare)
     members = [there.members[m] for m in eligible.tolist()]
     reads = subscribed(universe.topics, [m.topics for m in members])
@@ -118,6 +127,7 @@ def frame_census(there: Census, load: Load, policy: Policy, *, spare: bool = Fal
         subscribed=reads,
         spare=policy.capacity * policy.headroom if spare else None,
         outlook=Outlook(np.zeros(len(item)), deviations_of(load.deviations, universe)[item] ** 2),
+        racks=racks_of(members, there.replicas, item) if racks and there.replicas else None,
     )
     unassigned = np.flatnonzero(~is_read).astype(np.int32)
     known = known[item]

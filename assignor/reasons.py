@@ -8,7 +8,8 @@ import numpy as np
 from trimtab.assignor.model import NOBODY, IntArray, Member, Move
 from trimtab.assignor.outcome import Outcome
 from trimtab.assignor.problem import Census
-from trimtab.assignor.units import format_rate
+from trimtab.assignor.racks.notes import nearer, rack_notes
+from trimtab.assignor.units import format_rate, listed
 
 SHOWN = 3  # names in a list before "and 7 more"
 
@@ -77,7 +78,8 @@ def _reason(decided: Outcome, item: int, forced: str) -> str:
     if source == NOBODY:
         fill = decided.after.fill[target]
         return f"{forced}; {decided.person(target)} comes to {fill:.0%} of its capacity"
-    return f"{decided.policy.heuristic}: {_chosen(decided, source, target)}"
+    why = nearer(decided, item) or _chosen(decided, source, target)
+    return f"{decided.policy.heuristic}: {why}"
 
 
 def notes(decided: Outcome) -> tuple[str, ...]:
@@ -88,10 +90,10 @@ def notes(decided: Outcome) -> tuple[str, ...]:
         found.append("the group has no members: nothing can be read")
     elif unassigned:
         shown = [str(there.universe.name(p)) for p in unassigned[:SHOWN]]
-        found.append(f"no member subscribes to {_listed(shown, len(unassigned))}")
+        found.append(f"no member subscribes to {listed(shown, len(unassigned))}")
     if any(m.draining for m in decided.framed.members):
         found.append("all members are draining: they go on reading")
-    return (*found, *_too_large(decided), *_overload(decided))
+    return (*found, *rack_notes(decided), *_too_large(decided), *_overload(decided))
 
 
 def _forced(topic: str, owner: str | None, member: Member | None) -> str:
@@ -157,10 +159,5 @@ def _overload(decided: Outcome) -> Iterable[str]:
         numbers = np.flatnonzero(over).tolist()
         shown = [f"{decided.person(n)} at {fill[n]:.0%}" for n in numbers[:SHOWN]]
         how = "spread in proportion" if decided.spread else "placed regardless"
-        named = _listed(shown, len(numbers))
+        named = listed(shown, len(numbers))
         yield f"overload: {total} for members that may take {room}; {how}: {named}"
-
-
-def _listed(shown: Sequence[str], count: int) -> str:
-    more = f" and {count - len(shown)} more" if count > len(shown) else ""
-    return ", ".join(shown) + more

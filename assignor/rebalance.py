@@ -11,7 +11,7 @@ to the bytes of the assignments (`trimtab.assignor.wire`); names of partitions a
 the few moves that are logged, and by `lead` and `Round.shares`, which speak of names throughout.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -21,7 +21,9 @@ from trimtab.assignor.decide import placed
 from trimtab.assignor.model import NOBODY, BoolArray, IntArray, Load, Move, Policy, TopicPartition
 from trimtab.assignor.outcome import Outcome
 from trimtab.assignor.problem import Census
+from trimtab.assignor.racks.replicas import Replicas
 from trimtab.assignor.reasons import Moves, notes
+from trimtab.assignor.registry import get
 from trimtab.assignor.roll import Roll, cause, enroll
 from trimtab.assignor.staging import Settled, settle, stage
 from trimtab.assignor.universe import Holding, Universe
@@ -42,10 +44,14 @@ class Joined:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What the leader knows beside the group: the newest write speeds and the plan, if any."""
+    """What the leader knows beside the group: the newest write speeds and the plan, if any.
+
+    `replicas` says where partitions have their replicas; it is asked where racks are weighed.
+    """
 
     load: Load
     plan: GroupPlan | None = None
+    replicas: Callable[[Universe], Replicas] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +91,11 @@ class Round:
     def r_score(self) -> float:
         """What the decision costs: load that stops being read, over the capacity."""
         return self.decided.r_score if self.decided else 0.0
+
+    @property
+    def crossing(self) -> float | None:
+        """Load that crosses racks by the decision, bytes/s; None where racks are not weighed."""
+        return self.decided.crossing if self.decided else None
 
     @property
     def shares(self) -> Mapping[str, Share]:
@@ -166,7 +177,10 @@ def answer(roll: Roll, view: View, own: Policy) -> Round:
         target = _decided(roll, settled)
         if target is not None:
             return Round(roll, target, stage(target, settled), decision)
-    decided = placed(Census(members, roll.universe, settled.owner), view.load, policy)
+    there = Census(members, roll.universe, settled.owner)
+    if view.replicas is not None and get(policy.heuristic).racks:
+        there = replace(there, replicas=view.replicas(roll.universe))
+    decided = placed(there, view.load, policy)
     target = np.full(len(roll.universe), NOBODY, dtype=np.int32)
     target[decided.framed.item] = decided.target
     return Round(roll, target, stage(target, settled), decision, decided)

@@ -8,8 +8,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from difflib import get_close_matches
 from importlib.metadata import EntryPoint, entry_points
+from importlib.util import find_spec
 from typing import Final, cast
 
+from trimtab.assignor.chosen import number, taken_apart
 from trimtab.assignor.errors import BrokenHeuristic, UnknownHeuristic
 from trimtab.assignor.heuristic import Heuristic, Pack
 from trimtab.assignor.heuristics import (
@@ -24,6 +26,7 @@ from trimtab.assignor.heuristics import (
     mwfp,
     nf,
     nfd,
+    rack_aware,
     steady,
     sticky,
     wf,
@@ -51,6 +54,7 @@ _BUILT_IN: Final = {
         mbfp,
         lag_aware,
         sticky,
+        rack_aware,
     )
 }
 
@@ -63,30 +67,45 @@ def names() -> tuple[str, ...]:
 def get(name: str) -> Heuristic:
     """Return the heuristic called "name", "name:preset" or, where it can be tuned, "name:0.7".
 
-    Raises UnknownHeuristic, suggesting the nearest name; BrokenHeuristic for an entry point that
-    cannot be loaded.
+    Where it has settings they may follow: "name:preset:setting=0.5". Raises UnknownHeuristic,
+    suggesting the nearest name; BrokenHeuristic for an entry point that cannot be loaded.
     """
-    base, _, preset = name.partition(":")
-    entry = _BUILT_IN.get(base) or _load(base)
+    wanted = taken_apart(name)
+    entry = _BUILT_IN.get(wanted.base) or _load(wanted.base)
     if entry is None:
-        raise UnknownHeuristic(_unknown(f"heuristic {name!r}", base, names()))
-    if not preset:
+        raise UnknownHeuristic(_unknown(f"heuristic {name!r}", wanted.base, names()))
+    for setting in wanted.settings:
+        if setting not in entry.settings:
+            what = f"setting {setting!r} of {wanted.base}"
+            raise UnknownHeuristic(_unknown(what, setting, entry.settings))
+    if not wanted.preset and not wanted.settings:
         return entry
-    if entry.tuned is not None and (number := _number(preset)) is not None:
-        return replace(entry, name=name, pack=entry.tuned(number))
-    if preset not in entry.presets:
+    tuning = number(wanted.preset) if entry.tuned else None
+    if wanted.preset and tuning is None and wanted.preset not in entry.presets:
         known = (*entry.presets, *(["or a number"] if entry.tuned else []))
-        raise UnknownHeuristic(_unknown(f"preset {preset!r} of {base}", preset, known))
-    return replace(entry, name=name, pack=entry.presets[preset])
+        what = f"preset {wanted.preset!r} of {wanted.base}"
+        raise UnknownHeuristic(_unknown(what, wanted.preset, known))
+    if entry.varied is not None:
+        return replace(entry.varied(wanted.preset, wanted.settings), name=name)
+    if entry.tuned is not None and tuning is not None:
+        return replace(entry, name=name, pack=entry.tuned(tuning))
+    return replace(entry, name=name, pack=entry.presets[wanted.preset])
 
 
-def _number(text: str) -> float | None:
-    if "_" in text or text != text.strip():  # Python would read them
-        return None
-    try:
-        return float(text)
-    except ValueError:
-        return None
+def usable(name: str) -> Heuristic:
+    """Return it as `get` does, where the package that it needs is installed.
+
+    Raises BrokenHeuristic where it is not, saying which extra brings it.
+    """
+    entry = get(name)
+    if entry.needs and not installed(entry):
+        raise BrokenHeuristic(entry.needs.missing(name))
+    return entry
+
+
+def installed(entry: Heuristic) -> bool:
+    """Tell whether the package that it needs is there."""
+    return entry.needs is None or find_spec(entry.needs.package) is not None
 
 
 def _unknown(what: str, wanted: str, known: Iterable[str]) -> str:

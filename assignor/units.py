@@ -5,6 +5,7 @@ IEC 80000-13. A bare number is bytes, bytes/s or seconds.
 """
 
 import re
+from collections.abc import Sequence
 from typing import Final
 
 from trimtab.assignor.errors import SettingError
@@ -66,3 +67,9 @@ def _parse(text: str, units: dict[str, float], name: str, example: str) -> float
     if match is None or factor is None:
         raise SettingError(f"{name}: {text!r} is not understood; write it like {example}")
     return float(match.group(1)) * factor
+
+
+def listed(shown: Sequence[str], count: int) -> str:
+    """Return the names that are shown, and how many of so many are not."""
+    more = f" and {count - len(shown)} more" if count > len(shown) else ""
+    return ", ".join(shown) + more

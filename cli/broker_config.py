@@ -27,7 +27,6 @@ JVM: Final = (
 
 # one node, short-lived groups and little memory; the rest is Kafka's own default
 DEFAULTS: Final[Mapping[str, str]] = {
-    "process.roles": "broker,controller",
     "node.id": "1",
     "auto.create.topics.enable": "false",  # a misspelt topic must be an error, not a new topic
     "group.initial.rebalance.delay.ms": "0",
@@ -63,18 +62,23 @@ def properties(
     ports: Mapping[str, int],
     protocols: Mapping[str, str],
     extra: Mapping[str, str],
+    controller: int = 0,
 ) -> dict[str, str]:
     """Return the server's properties.
 
     `ports` is listener → port and includes CONTROLLER; `protocols` is listener → security protocol;
-    `extra` wins over everything.
+    `extra` wins over everything. With a `controller`, the port of another node's, it is a broker of
+    that one's cluster, and needs a node.id of its own.
     """
     listeners = {name: f"{name}://{HOST}:{port}" for name, port in ports.items()}
+    if controller:
+        del listeners[CONTROLLER]
     return {
         **DEFAULTS,
+        "process.roles": "broker" if controller else "broker,controller",
         "log.dirs": str(folder / "data"),
         "controller.listener.names": CONTROLLER,
-        "controller.quorum.voters": f"1@{HOST}:{ports[CONTROLLER]}",
+        "controller.quorum.voters": f"1@{HOST}:{controller or ports[CONTROLLER]}",
         "inter.broker.listener.name": PLAINTEXT,
         "listener.security.protocol.map": ",".join(f"{n}:{p}" for n, p in protocols.items()),
         "listeners": ",".join(listeners.values()),
@@ -90,7 +94,7 @@ def write_files(folder: Path, values: Mapping[str, str]) -> None:
     (folder / "log4j2.properties").write_text(LOGGING)
 
 
-def commands(java: Path, jars: tuple[Path, ...], folder: Path) -> list[list[str]]:
+def commands(java: Path, jars: tuple[Path, ...], folder: Path, cluster: str) -> list[list[str]]:
     """Return what to run, in order: the formatting, unless it has been done, then the broker."""
     start = [
         *(str(java), *JVM, "-cp", ":".join(map(str, jars))),
@@ -98,12 +102,12 @@ def commands(java: Path, jars: tuple[Path, ...], folder: Path) -> list[list[str]
         f"-Djava.io.tmpdir={folder}",  # unpacked native libraries go with the folder
     ]
     server = str(folder / "server.properties")
-    format_it = [*start, "kafka.tools.StorageTool", "format", "-t", _cluster_id(), "-c", server]
+    format_it = [*start, "kafka.tools.StorageTool", "format", "-t", cluster, "-c", server]
     formatted = (folder / "data" / "meta.properties").exists()
     return [*([] if formatted else [format_it]), [*start, "kafka.Kafka", server]]
 
 
-def _cluster_id() -> str:
+def cluster_id() -> str:
     """Return 16 bytes in base64 without a leading dash, which would look like an option."""
     return base64.urlsafe_b64encode(b"T" + secrets.token_bytes(15)).decode().rstrip("=")
 

@@ -53,12 +53,23 @@ class EmbeddedBroker:
         self.folder = data or Path()
         self.pid = 0  # of the JVM
         self._wanted_port = port
+        self._cluster = config.cluster_id()
+        self._joins: EmbeddedBroker | None = None
         self._data = data
         self._keeps = keep or data is not None
         self._listeners = listeners
         self._properties = properties
         self._clock = clock or SystemClock()
         self._guarded: Guarded | None = None
+
+    def beside(self, properties: Mapping[str, str]) -> "EmbeddedBroker":
+        """Return one more broker of this one's cluster, to be started after it and stopped before.
+
+        `properties` give it a node.id above 1.
+        """
+        other = EmbeddedBroker(properties=properties, clock=self._clock)
+        other._cluster, other._joins = self._cluster, self
+        return other
 
     @property
     def bootstrap(self) -> str:
@@ -124,11 +135,15 @@ class EmbeddedBroker:
         self._prepare_folder()
         plain = {config.PLAINTEXT: "PLAINTEXT", config.CONTROLLER: "PLAINTEXT"}
         values = config.properties(
-            self.folder, self.ports, {**plain, **self._listeners}, self._properties
+            self.folder,
+            self.ports,
+            {**plain, **self._listeners},
+            self._properties,
+            self._joins.ports[config.CONTROLLER] if self._joins else 0,
         )
         config.write_files(self.folder, values)
         self._guarded = Guarded(
-            config.commands(java, jars, self.folder),
+            config.commands(java, jars, self.folder, self._cluster),
             self.log,
             GRACE_SECONDS if self._keeps else 0,
             None if self._keeps else self.folder,

@@ -38,7 +38,8 @@ def _table(known: tuple[str, ...]) -> None:
     console = Console()
     console.print(table)
     console.print(
-        "presets: chosen as name:preset; counts: decides how many consumers; "
+        "presets: chosen as name:preset, with settings as name:preset:setting=0.5; "
+        "counts: decides how many consumers; "
         "settles: moves nothing when nothing changed"
     )
 
@@ -52,9 +53,10 @@ def _row(name: str) -> tuple[str, ...]:
     except TrimtabError as error:
         return (str(error),)
     number = ["or a number"] if entry.tuned else []
+    settings = [f"{name}={default:g}" for name, default in entry.settings.items()]
     return (
         entry.summary,
-        ", ".join([*entry.presets, *number]),
+        ", ".join([*entry.presets, *number, *settings]),
         "yes" if entry.counts else "no",
         "yes" if entry.settles else "no",
         entry.source,

@@ -83,7 +83,7 @@ def parse(config: Config, environ: Mapping[str, str] = os.environ) -> Settings:
     )
     capacity = config.get("trimtab.capacity")
     heuristic = str(config.get("trimtab.heuristic", registry.DEFAULT))
-    registry.get(heuristic)
+    registry.usable(heuristic)
     return Settings(
         group=str(config["group.id"]),
         bootstrap=str(config["bootstrap.servers"]),

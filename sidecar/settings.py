@@ -16,6 +16,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from trimtab.assignor import registry
+from trimtab.assignor.chosen import taken_apart
 from trimtab.assignor.control import PLAN_TOPIC, WRITE_SPEED_TOPIC
 from trimtab.assignor.model import Policy
 from trimtab.assignor.security import connection
@@ -137,15 +138,18 @@ class Settings(BaseModel):
 
         A decision stands for as long as changes are apart, so so many consumers may be kept.
         """
-        return self.heuristic if self.move_cost is None else f"steady:{self.moves_cost:g}"
+        if self.move_cost is None:
+            return self.heuristic
+        settings = taken_apart(self.heuristic).settings.items()
+        return f"steady:{self.moves_cost:g}" + "".join(f":{n}={v:g}" for n, v in settings)
 
     @property
     def moves_cost(self) -> float:
         """Return λ: how many consumers a move of one consumer's worth of load counts."""
         if self.move_cost is not None:
             return self.move_cost / max(self.cool_down, self.interval)
-        name, _, preset = self.heuristic.partition(":")
-        return knobs_of(preset if name == "steady" else "").move_cost
+        named = taken_apart(self.heuristic)
+        return knobs_of(named.preset if named.base == "steady" else "").move_cost
 
     @property
     def drain(self) -> Drain:
@@ -232,7 +236,7 @@ def load(file: Path | None, flags: Mapping[str, Any]) -> Settings:
     problems = [text for broken, text in _contradictions(settings) if broken]
     if problems:
         raise BadSetting("; ".join(problems))
-    registry.get(settings.chosen)
+    registry.usable(settings.chosen)
     if settings.offset_reset is None:
         return settings.model_copy(update={"offset_reset": _reset(settings.worker_config)})
     return settings

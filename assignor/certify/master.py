@@ -183,7 +183,7 @@ class Master:
 
 
 def _quiet() -> Highs:
-    highs = Highs()  # type: ignore[no-untyped-call]  # highspy is typed in part
+    highs = Highs()
     for name, value in OPTIONS:
         highs.setOptionValue(name, value)
     return highs

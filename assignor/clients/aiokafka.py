@@ -15,6 +15,7 @@ whose members keep reading while these have stopped.
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, ClassVar, Self, cast
 
 from aiokafka.cluster import ClusterMetadata
@@ -33,8 +34,9 @@ from trimtab.assignor.clients.leading import (
     subscribed_topics,
 )
 from trimtab.assignor.model import Load, Policy, TopicPartition
+from trimtab.assignor.racks.replicas import Replicas
 from trimtab.assignor.rebalance import View
-from trimtab.assignor.universe import Holding
+from trimtab.assignor.universe import Holding, Universe
 from trimtab.assignor.userdata import MemberData, group_by_topic
 from trimtab.assignor.wire import Subscription
 
@@ -95,10 +97,24 @@ class TrimtabAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # aiokaf
         """Lead a rebalance: all have stopped, so the whole target is handed out at once."""
         subscriptions = {m: _subscription(m, metadata) for m, metadata in members.items()}
         counts = {t: cluster.partitions_for_topic(t) for t in subscribed_topics(subscriptions)}
-        view, own = cls._sight[0](), cls._policy
-        outcome = lead_group(subscriptions, counts, frozenset(counts), view, own)
+        view = replace(cls._sight[0](), replicas=partial(_replicas, cluster))
+        outcome = lead_group(subscriptions, counts, frozenset(counts), view, cls._policy)
         log_round(outcome)
         return outcome.encode(eager=True)
+
+
+def _replicas(cluster: Any, universe: Universe) -> Replicas:
+    """Return in which racks the replicas are; the client shows leaders only, but holds them all."""
+    rack = {broker.nodeId: broker.rack for broker in cluster.brokers()}
+    held = cluster._partitions  # noqa: SLF001 - pinned by a test
+    return Replicas.of(
+        universe,
+        {
+            topic: {n: [rack.get(b) for b in p.replicas] for n, p in held[topic].items()}
+            for topic in universe.topics
+            if topic in held
+        },
+    )
 
 
 def _subscription(member: str, metadata: Any) -> Subscription:

@@ -18,6 +18,7 @@ member owns (`_coordinator`).
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from types import FrameType
 from typing import Any, ClassVar
 
@@ -32,8 +33,9 @@ from trimtab.assignor.clients.leading import (
     subscribed_topics,
 )
 from trimtab.assignor.model import Load, TopicPartition
+from trimtab.assignor.racks.replicas import Replicas
 from trimtab.assignor.rebalance import Round, View
-from trimtab.assignor.universe import Holding
+from trimtab.assignor.universe import Holding, Universe
 from trimtab.assignor.userdata import MemberData, group_by_topic
 from trimtab.assignor.wire import Subscription
 
@@ -55,8 +57,9 @@ class TrimtabAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # kafka-
     """Assigns by write speed, moving as little load as it can.
 
     `heuristic` is a registered name; `capacity` is this member's bytes/s ("2.3 MB/s"), None for the
-    plan's or the default; `instance` is the name that the plan drains by; `view` returns what the
-    leader knows (called once per rebalance, on the client's I/O thread: it must not block). Raises
+    plan's or the default; `instance` is the name that the plan drains by; `rack` is
+    where this member is (`client.rack`); `view` returns what the leader knows (called once per
+    rebalance, on the client's I/O thread: it must not block). Raises
     UnknownHeuristic and SettingError.
     """
 
@@ -117,7 +120,8 @@ class TrimtabAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # kafka-
         """Do as `assign` with subscriptions that are read already."""
         counts = {t: cluster.partitions_for_topic(t) for t in subscribed_topics(members)}
         own_topics = _subscribed_by_caller(frozenset(counts))
-        outcome = lead_group(members, counts, own_topics, self._view(), self._policy)
+        view = replace(self._view(), replicas=partial(_replicas, cluster))
+        outcome = lead_group(members, counts, own_topics, view, self._policy)
         self._on_round(outcome)
         return outcome.encode()
 
@@ -130,6 +134,20 @@ def _subscription(metadata: Any) -> Subscription:
         owned=Holding.of((e.topic, e.partitions) for e in metadata.owned_partitions or ()),
         generation=metadata.generation_id,
         rack=metadata.rack_id,
+    )
+
+
+def _replicas(cluster: Any, universe: Universe) -> Replicas:
+    """Return in which racks the replicas are; the client shows leaders only, but holds them all."""
+    rack = {broker.node_id: broker.rack for broker in cluster.brokers()}
+    held = cluster._partitions  # noqa: SLF001 - pinned by a test
+    return Replicas.of(
+        universe,
+        {
+            topic: {n: [rack.get(b) for b in p.replica_nodes] for n, p in held[topic].items()}
+            for topic in universe.topics
+            if topic in held
+        },
     )
 
 

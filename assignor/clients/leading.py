@@ -26,7 +26,7 @@ LOGGED: Final = 20
 
 def own_policy(heuristic: str, capacity: str | float | None) -> tuple[Policy, float | None]:
     """Return the leader's policy, the member's capacity. Raises UnknownHeuristic, SettingError."""
-    registry.get(heuristic)
+    registry.usable(heuristic)
     if capacity is None:
         return Policy(heuristic=heuristic), None
     rate = parse_rate(capacity, "capacity")
@@ -116,7 +116,14 @@ def log_round(outcome: Round) -> None:
     moves = outcome.moves
     if not isinstance(moves, Moves):
         return
-    log.info("decision %s: %d moves, R %.2f", outcome.decision, len(moves), outcome.r_score)
+    crossing = outcome.crossing
+    log.info(
+        "decision %s: %d moves, R %.2f%s",
+        outcome.decision,
+        len(moves),
+        outcome.r_score,
+        "" if crossing is None else f", {format_rate(crossing)} crosses racks",
+    )
     for note in outcome.notes:
         log.warning("%s", note)
     if not log.isEnabledFor(logging.INFO):

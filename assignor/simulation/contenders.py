@@ -20,7 +20,7 @@ from trimtab.assignor.errors import UnknownHeuristic
 from trimtab.assignor.heuristic import Heuristic, run
 from trimtab.assignor.model import NOBODY, BoolArray, FloatArray, IntArray, Problem
 from trimtab.assignor.packing import TOLERANCE
-from trimtab.assignor.registry import get, names
+from trimtab.assignor.registry import get, installed, names
 from trimtab.assignor.replay import replay
 from trimtab.assignor.simulation.autoscaler import Autoscaler
 from trimtab.assignor.simulation.range_assignor import RANGE
@@ -115,7 +115,7 @@ def contenders(wanted: Iterable[str]) -> tuple[Contender, ...]:
     """
     asked = tuple(wanted) or default_names()
     if EVERYTHING in asked:
-        others = tuple(n for n in names() if not get(n).counts)
+        others = tuple(n for n in names() if not get(n).counts and installed(get(n)))
         asked = (*default_names(), *others, RANGE.name, "keda:range", "keda:sticky")
     return tuple(contender(name) for name in dict.fromkeys(asked))
 

@@ -1,4 +1,5 @@
 from trimtab.assignor.model import FloatArray, IntArray, Outlook, Problem
+from trimtab.assignor.steady.tolls import Tolls
 
 class Bins:
     value: float
@@ -10,6 +11,7 @@ class Bins:
         bin_cost: float,
         fare: FloatArray,
         risk_cost: float,
+        tolls: Tolls | None = None,
     ) -> None: ...
     def placed(self) -> IntArray: ...
     def restart(self, placed: IntArray) -> None: ...

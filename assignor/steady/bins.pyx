@@ -15,6 +15,7 @@ import numpy as np
 from trimtab.assignor.steady.objective cimport mean_evicted, mean_overflow
 
 TOLERANCE = 1e-9  # sums of floats are not exact
+cdef double GAIN = 1e-9  # consumers; less is noise of the sums
 cdef double FAR = 4.0  # deviations of slack beyond which a bin is safe
 cdef enum:
     MANY = 24  # partitions from which on some subset makes up for any overflow
@@ -24,8 +25,11 @@ cdef enum:
 cdef class Bins:
     """Who reads what, while it is decided; starts with everything loose."""
 
-    def __init__(self, problem, outlook, bin_cost, fare, risk_cost):
-        """Take a `Problem`, an `Outlook`, and prices: a bin, moving each item, a byte/s at risk."""
+    def __init__(self, problem, outlook, bin_cost, fare, risk_cost, tolls=None):
+        """Take a `Problem`, an `Outlook`, and prices: a bin, moving each item, a byte/s at risk.
+
+        With `tolls` it also counts what crosses racks.
+        """
         cdef int added = 0 if problem.spare is None else len(problem.weight)
         self.items, self.members = len(problem.weight), len(problem.capacity)
         self.total = self.members + added
@@ -40,6 +44,9 @@ cdef class Bins:
         self.readers = np.ascontiguousarray(problem.subscribed, dtype=np.uint8)
         self.bin_cost, self.risk_cost = bin_cost, risk_cost
         self.fare = np.ascontiguousarray(fare, dtype=np.float64)
+        self.tolled = tolls is not None
+        if tolls is not None:
+            self.rack, self.toll = tolls.rack, tolls.toll
         self.load, self.risk = np.zeros(self.total), np.zeros(self.total)
         self.load_drift, self.load_variance = np.zeros(self.total), np.zeros(self.total)
         self.bin = np.full(self.items, -1, dtype=np.int32)
@@ -74,6 +81,13 @@ cdef class Bins:
     cdef bint away(self, int item, int number) noexcept nogil:
         """Tell whether the item would be moved if it went there."""
         return self.home[item] >= 0 and self.home[item] != number
+
+    cdef double bill(self, int item, int number) noexcept nogil:
+        """Return what the item alone costs in a bin: its move, and its way across racks."""
+        cdef double bill = self.fare[item] if self.away(item, number) else 0.0
+        if self.tolled:
+            bill += self.toll[item, self.rack[number]]
+        return bill
 
     cdef double danger(self, int number, int joins, int leaves) noexcept nogil:
         """Return the price of what the bin will evict next, as it is expected to.
@@ -132,7 +146,7 @@ cdef class Bins:
 
     cdef double price(self, int item, int number) noexcept nogil:
         """Return what the objective would rise by if the loose item went there."""
-        cdef double price = self.fare[item] if self.away(item, number) else 0.0
+        cdef double price = self.bill(item, number)
         if self.count[number] == 0:
             return price + self.bin_cost
         return price + self.danger(number, item, -1) - self.risk[number]
@@ -140,7 +154,7 @@ cdef class Bins:
     cdef double relief(self, int item) noexcept nogil:
         """Return what the objective would fall by if the item was loose."""
         cdef int number = self.bin[item]
-        cdef double relief = self.fare[item] if self.away(item, number) else 0.0
+        cdef double relief = self.bill(item, number)
         if self.count[number] == 1:
             return relief + self.bin_cost
         return relief + self.risk[number] - self.danger(number, -1, item)
@@ -151,8 +165,7 @@ cdef class Bins:
             self.value += self.bin_cost
             self.load[number] = self.load_drift[number] = self.load_variance[number] = 0.0
             self.top = max(self.top, number + 1)
-        if self.away(item, number):
-            self.value += self.fare[item]
+        self.value += self.bill(item, number)
         self.load[number] += self.weight[item]
         self.load_drift[number] += self.drift[item]
         self.load_variance[number] += self.variance[item]
@@ -166,13 +179,27 @@ cdef class Bins:
         self._unlink(item, number)
         if self.count[number] == 0:
             self.value -= self.bin_cost
-        if self.away(item, number):
-            self.value -= self.fare[item]
+        self.value -= self.bill(item, number)
         self.load[number] -= self.weight[item]
         self.load_drift[number] -= self.drift[item]
         self.load_variance[number] -= self.variance[item]
         self._weigh(number)
         self._note(item, number)
+
+    cdef bint exchange(self, int item, int other) noexcept nogil:
+        """Exchange two items; take it back, and return False, if it does not pay."""
+        cdef int source = self.bin[item], target = self.bin[other]
+        cdef double before = self.value
+        self.mark()
+        self.take(item)
+        self.take(other)
+        self.put(item, target)
+        self.put(other, source)
+        if self.value < before - GAIN:
+            self.keep()
+            return True
+        self.undo()
+        return False
 
     cdef void empty(self, int number) noexcept nogil:
         """Make every item of the bin loose."""

@@ -47,24 +47,8 @@ cdef bint _swap(Bins bins, int item, int home) noexcept:
             and bins.load[source] - more <= bins.capacity[source]
             and (more > 0 or bins.away(other, home))
             and bins.reads(other, source)
-            and _exchange(bins, item, other)
+            and bins.exchange(item, other)
         ):
             return True
         other = following
-    return False
-
-
-cdef bint _exchange(Bins bins, int item, int other) noexcept:
-    """Exchange two items; take it back, and return False, if it does not pay."""
-    cdef int source = bins.bin[item], home = bins.bin[other]
-    cdef double before = bins.value
-    bins.mark()
-    bins.take(item)
-    bins.take(other)
-    bins.put(item, home)
-    bins.put(other, source)
-    if bins.value < before - GAIN:
-        bins.keep()
-        return True
-    bins.undo()
     return False

@@ -18,6 +18,8 @@ class Knobs:
     `move_cost` is the paper's trade-off λ: how many consumers one would keep until the next
     decision to avoid moving one consumer's worth of load. `foresight` (β) is what a byte that is
     expected to be moved at the next decision counts, compared with one that is moved now.
+    `rack_cost` (κ) is how many consumers one would keep until the next decision so that one
+    consumer's worth of load does not cross racks.
     """
 
     move_cost: float
@@ -25,6 +27,7 @@ class Knobs:
     tries: int = 1000  # of the large neighbourhood search
     starts: int = 1  # candidates that are improved
     closings: int = 20  # consumers that are tried to be emptied
+    rack_cost: float = 0.0
 
 
 PRESETS: Final[Mapping[str, Knobs]] = MappingProxyType(

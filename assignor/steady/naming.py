@@ -26,6 +26,7 @@ class Order:
             owner=_mapped(self.position, problem.owner),
             capacity=problem.capacity[self.member],
             subscribed=problem.subscribed[:, self.member],
+            racks=problem.racks and problem.racks.of_members(self.member),
         )
 
     def answer(self, bins: IntArray) -> IntArray:

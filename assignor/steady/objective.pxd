@@ -3,8 +3,9 @@
 In consumers, the least is the best:
 
     bins in use + λ · (Σ over moved partitions of (w_i + TOUCH · C) + β · Σ over bins of E) / C
+                + κ · Σ over partitions that cross racks of w_i / C
 
-λ and β are knobs (`knobs.py`), C is the capacity of a consumer to be added (closed mode: the mean
+λ, β and κ are knobs (`knobs.py`), C the capacity of a consumer to be added (closed mode: the mean
 of the members'), w_i a partition's load, and TOUCH = 0.0001, so that an idle partition stays, too.
 In closed mode the consumers run anyway, so a bin costs nothing.
 

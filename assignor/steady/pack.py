@@ -2,11 +2,12 @@
 
 Open mode: evict → candidates → (homeward → close → search → homeward) → relabel. Closed mode, where
 the members that are there must do and cost nothing more: evict → the emptiest takes what is loose →
-search → homeward. Without a plan: `level`.
+search → homeward. Without a plan: `level`. Where crossing racks costs something, `nearer` comes
+before and after the search, and after `level`.
 """
 
 from dataclasses import replace
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -17,11 +18,13 @@ from trimtab.assignor.steady.candidates import free, insert, insert_emptiest
 from trimtab.assignor.steady.close import close
 from trimtab.assignor.steady.evict import evict
 from trimtab.assignor.steady.homeward import homeward
-from trimtab.assignor.steady.knobs import Knobs
+from trimtab.assignor.steady.knobs import DEFAULT, PRESETS, Knobs
 from trimtab.assignor.steady.level import level
 from trimtab.assignor.steady.naming import canonical, relabel
+from trimtab.assignor.steady.nearer import nearer
 from trimtab.assignor.steady.search import search
 from trimtab.assignor.steady.shares import shares
+from trimtab.assignor.steady.tolls import Tolls, tolls
 
 SEED: Final = 1
 SECOND_THOUGHTS: Final = 8
@@ -31,13 +34,16 @@ TOUCH: Final = 1e-4
 THETAS: Final = (0.0, 0.7, 0.85, 0.94, 0.98, 1.01)
 FILLS: Final = (1.0, 0.9)
 
+BAND: Final = 0.05
+"""That of `level`: nothing leaves it for the sake of racks."""
+
 
 def pack(problem: Problem, knobs: Knobs) -> IntArray:
     """Return the bin of each partition, shape (P,); NOBODY where it fits nowhere (closed mode)."""
     if not len(problem.weight):
         return np.zeros(0, dtype=np.int32)
-    if problem.spare is not None and (problem.owner == NOBODY).all():
-        return _fresh(problem, knobs)
+    if problem.spare is not None and problem.racks is None and (problem.owner == NOBODY).all():
+        return _fresh(problem, knobs)  # not with racks: members that are added have none
     return _decided(problem, knobs)
 
 
@@ -80,14 +86,16 @@ def _open(problem: Problem, knobs: Knobs) -> IntArray:
     )
     for bins in starts[: knobs.starts]:
         homeward(bins, falling)
+        nearer(bins, falling)
         close(bins, knobs.closings)
         search(bins, knobs.tries, SEED)
+        nearer(bins, falling)
         homeward(bins, falling)
     best = min(starts[: knobs.starts], key=lambda bins: bins.value)
     return relabel(problem, best.placed())
 
 
-def even(problem: Problem) -> IntArray:
+def even(problem: Problem, knobs: Knobs = PRESETS[DEFAULT]) -> IntArray:
     """Return the member of each partition, shape (P,), so that all are about as full.
 
     For a closed problem in which every topic has a reader; capacities are only compared. Full is
@@ -95,12 +103,23 @@ def even(problem: Problem) -> IntArray:
     """
     order = canonical(problem)
     posed = order.posed(problem)
-    share = shares(posed)
+    share, price = shares(posed), _prices(posed, knobs)
     posed = replace(posed, capacity=posed.capacity * np.where(share > 0, share, 1.0))
-    bins = Bins(posed, unknown(posed.weight), 0.0, np.zeros_like(posed.weight), 0.0)
+    bins = Bins(posed, unknown(posed.weight), 0.0, price.fare, 0.0, price.tolls)
     bins.restart(posed.owner)
-    level(bins, _falling(posed.weight))
+    falling = _falling(posed.weight)
+    level(bins, falling)
+    if price.tolls is not None:
+        mean = _usual(bins.placed(), posed)
+        nearer(bins, falling, mean * (1 - BAND), mean * (1 + BAND))
     return order.answer(bins.placed())
+
+
+def _usual(bins: IntArray, problem: Problem) -> float:
+    """Return the mean fill of the members that nothing large keeps above the band."""
+    fill = np.bincount(bins, problem.weight, len(problem.capacity)) / problem.capacity
+    usual = fill[fill <= 1 + BAND]
+    return float(usual.mean()) if usual.size else 1.0
 
 
 def _closed(problem: Problem, knobs: Knobs) -> IntArray:
@@ -109,7 +128,9 @@ def _closed(problem: Problem, knobs: Knobs) -> IntArray:
     evict(bins)
     falling = _falling(problem.weight)
     if insert_emptiest(bins, falling):
+        nearer(bins, falling)
         search(bins, knobs.tries, SEED)
+        nearer(bins, falling)
         homeward(bins, falling)
     return bins.placed()
 
@@ -130,15 +151,33 @@ def _candidate(problem: Problem, knobs: Knobs, kept: IntArray, theta: float, fil
     return bins
 
 
-def _bins(problem: Problem, knobs: Knobs) -> Bins:
+class _Prices(NamedTuple):
+    """In consumers: moving each partition, a byte/s at risk, and crossing racks."""
+
+    fare: FloatArray  # (P,)
+    risk: float
+    tolls: Tolls | None
+
+
+def _prices(problem: Problem, knobs: Knobs) -> _Prices:
     scale = float(problem.capacity.mean()) if problem.spare is None else problem.spare
     price = knobs.move_cost / scale
+    return _Prices(
+        price * (problem.weight + TOUCH * scale),
+        price * knobs.foresight,
+        tolls(problem, knobs.rack_cost / scale),
+    )
+
+
+def _bins(problem: Problem, knobs: Knobs) -> Bins:
+    price = _prices(problem, knobs)
     return Bins(
         problem,
         unknown(problem.weight) if problem.outlook is None else problem.outlook,
         bin_cost=0.0 if problem.spare is None else 1.0,
-        fare=price * (problem.weight + TOUCH * scale),
-        risk_cost=price * knobs.foresight,
+        fare=price.fare,
+        risk_cost=price.risk,
+        tolls=price.tolls,
     )
 
 

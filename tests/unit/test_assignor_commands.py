@@ -200,7 +200,7 @@ def test_simulate_names_unknown_heuristics_and_bad_streams(tmp_path: Path) -> No
     assert call("simulate", "--random-walk", "5", "--late-limit", "200").exit_code == 2
     unknown = call("simulate", "--random-walk", "5", "--heuristic", "nope").exception
     assert isinstance(unknown, UnknownHeuristic)
-    assert "sticky, range, keda, keda:sticky, all (everybody)" in str(unknown)
+    assert "rack-aware, range, keda, keda:sticky, all (everybody)" in str(unknown)
 
 
 def test_a_stream_may_come_from_a_pipe() -> None:

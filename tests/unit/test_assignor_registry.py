@@ -92,14 +92,14 @@ def decide(heuristic: str) -> dict[str, int]:
 
 def test_built_in_names() -> None:
     """The names of the issue are there, in the order of their sources."""
-    assert names() == ("steady", *PAPER, "lag-aware", "sticky")
+    assert names() == ("steady", *PAPER, "lag-aware", "sticky", "rack-aware")
     assert all(get(name).summary and get(name).source for name in names())
 
 
 def test_promises() -> None:
-    """The classics, sticky and lag-aware settle; sticky and lag-aware do not count."""
+    """The classics and those that go by count settle; the latter cannot say how many."""
     assert [n for n in names() if not get(n).settles] == ["steady", "mwf", "mbf", "mwfp", "mbfp"]
-    assert [n for n in names() if not get(n).counts] == ["lag-aware", "sticky"]
+    assert [n for n in names() if not get(n).counts] == ["lag-aware", "sticky", "rack-aware"]
 
 
 @pytest.mark.parametrize(

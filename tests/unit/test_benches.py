@@ -50,6 +50,17 @@ def test_forecasts_are_compared_at_equal_consumers() -> None:
     assert found["balanced"]["walk δ=15"]["kept_r_percent_of_kept"] == pytest.approx(100)
 
 
+def test_racks_are_weighed_against_consumers_and_moves(tmp_path: Path) -> None:
+    """Every heuristic is timed; a dearer rack lets less cross; the picture is drawn."""
+    plot = tmp_path / "racks.png"
+    found = said("bench_racks.py", "--sizes", "1000x10", "--ticks", 2, "--plot", plot)
+    assert all(ms > 0 for ms in found["cpu_ms"]["1000x10"].values())
+    ways = found["trade_off"]
+    dear, free = ways["steady:tight:rack_cost=1.6"], ways["steady:tight:rack_cost=0"]
+    assert dear["crossing"] < free["crossing"]
+    assert plot.read_bytes().startswith(b"\x89PNG")
+
+
 def test_the_pictures_are_drawn(tmp_path: Path) -> None:
     """Both pictures of the page, and the small example's figures."""
     found = said("draw_deciding.py", "--folder", tmp_path, "--ticks", 2)

@@ -1,0 +1,203 @@
+"""Bytes fetched across racks, before and after: three brokers in three racks, three consumers.
+
+A topic has two replicas of every partition, so each rack holds two thirds of them. For each way to
+consume there is a group and a topic of its own; first all consumers have their share, then the
+records are written. What a consumer fetched, and from which broker, is librdkafka's own count of
+the bytes received (protocol included). `optimum` is the least share of the load that has to cross
+racks with even counts, by the assignor's solver.
+"""
+
+import json
+import sys
+import uuid
+from argparse import ArgumentParser
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from itertools import permutations
+from random import Random
+from threading import Event, Thread
+from time import monotonic
+from typing import Any
+
+import harness
+from confluent_kafka.admin import AdminClient, NewTopic
+from rich.console import Console
+from rich.table import Table
+
+from trimtab.assignor import Group, Load, Member, Policy, TopicPartition, place
+from trimtab.cli.broker import EmbeddedBroker
+from trimtab.consumer_sdk import Consumer
+
+RACKS = ("a", "b", "c")
+SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+PATIENCE = 120.0
+SEED = 2
+
+WAYS = {
+    "before": ("steady", False),
+    "follower": ("steady", True),
+    "steady": ("steady:rack_cost=2", True),
+    "rack_aware": ("rack-aware", True),
+}
+"""Heuristic, and whether consumers say their rack."""
+
+
+@dataclass
+class Reader:
+    """A consumer in a rack, on a thread of its own, and what it has received by broker."""
+
+    rack: str
+    config: dict[str, Any]
+    topic: str
+    owned: set[int] = field(default_factory=set)
+    records: int = 0
+    received: dict[int, int] = field(default_factory=dict)
+    counted: float = 0.0
+    stop: Event = field(default_factory=Event)
+
+    def start(self) -> Thread:
+        thread = Thread(target=self._run, name=f"reader-{self.rack}")
+        thread.start()
+        return thread
+
+    def _run(self) -> None:
+        with Consumer({**self.config, "stats_cb": self._count}) as consumer:
+            consumer.subscribe([self.topic], self._assigned, self._gone, self._gone)
+            while not self.stop.is_set():
+                self.records += len(consumer.consume(500, timeout=0.1))
+
+    def _assigned(self, _: Any, partitions: list[Any]) -> None:
+        self.owned |= {p.partition for p in partitions}
+
+    def _gone(self, _: Any, partitions: list[Any]) -> None:
+        self.owned -= {p.partition for p in partitions}
+
+    def _count(self, said: str) -> None:
+        brokers = json.loads(said)["brokers"].values()
+        self.received = {b["nodeid"]: b["rxbytes"] for b in brokers if b["nodeid"] > 0}
+        self.counted = monotonic()
+
+
+def main() -> None:
+    arguments = ArgumentParser(description=__doc__)
+    arguments.add_argument("--partitions", type=int, default=12)
+    arguments.add_argument("--mb", type=float, default=24.0, help="written for each way to consume")
+    arguments.add_argument("--ways", nargs="*", choices=list(WAYS), default=list(WAYS))
+    given = arguments.parse_args()
+    with cluster() as bootstrap:
+        found = {way: measure(bootstrap, way, given.partitions, given.mb) for way in given.ways}
+    table = Table("way", "heuristic", "client.rack", "fetched MB", "across racks MB", "share")
+    for way, row in found.items():
+        heuristic, says = WAYS[way]
+        figures = [f"{row['fetched_mb']:.2f}", f"{row['crossing_mb']:.2f}", f"{row['share']:.1%}"]
+        table.add_row(way, heuristic, "yes" if says else "no", *figures)
+    Console(width=120).print(table)
+    harness.result({**found, "optimum": optimum(given.partitions)})
+
+
+@contextmanager
+def cluster() -> Iterator[str]:
+    """Yield the address of three brokers, each in a rack of its own."""
+    with ExitStack() as stack:
+        first = stack.enter_context(EmbeddedBroker(properties=_properties(1)))
+        for node in (2, 3):
+            stack.enter_context(first.beside(_properties(node)))
+        yield first.bootstrap
+
+
+def _properties(node: int) -> dict[str, str]:
+    return {
+        "node.id": str(node),
+        "broker.rack": RACKS[node - 1],
+        "replica.selector.class": SELECTOR,
+    }
+
+
+def measure(bootstrap: str, way: str, partitions: int, mb: float) -> dict[str, float]:
+    """Return what three consumers fetched, and how much of it from brokers of other racks."""
+    print(way, file=sys.stderr)
+    topic = _topic(bootstrap, partitions)
+    readers = [Reader(rack, _config(bootstrap, way, rack, topic), topic) for rack in RACKS]
+    threads = [reader.start() for reader in readers]
+    try:
+        share = partitions // len(RACKS)
+        _until(lambda: all(len(reader.owned) == share for reader in readers))
+        count = round(mb * 1e6 / 1000)
+        harness.fill(bootstrap, topic, partitions, count, 1000)
+        _until(lambda: sum(reader.records for reader in readers) >= count)
+        done = monotonic()
+        _until(lambda: all(reader.counted > done for reader in readers))
+    finally:
+        for reader in readers:
+            reader.stop.set()
+        for thread in threads:
+            thread.join()
+    fetched = sum(sum(reader.received.values()) for reader in readers)
+    crossing = sum(
+        size
+        for reader in readers
+        for node, size in reader.received.items()
+        if RACKS[node - 1] != reader.rack
+    )
+    return {
+        "fetched_mb": round(fetched / 1e6, 3),
+        "crossing_mb": round(crossing / 1e6, 3),
+        "share": round(crossing / fetched, 4),
+    }
+
+
+def _config(bootstrap: str, way: str, rack: str, topic: str) -> dict[str, Any]:
+    heuristic, says = WAYS[way]
+    return {
+        "bootstrap.servers": bootstrap,
+        "group.id": f"{topic}-group",
+        "auto.offset.reset": "earliest",
+        "statistics.interval.ms": 200,
+        "trimtab.heuristic": heuristic,
+        "trimtab.instance": f"reader-{rack}",
+        "trimtab.plan.topic": "",
+        "trimtab.speed.topic": "",
+        **({"client.rack": rack} if says else {}),
+    }
+
+
+def _replicas(partitions: int) -> list[list[int]]:
+    """Return each partition's brokers, the leader first: every pair, in no order that helps."""
+    pairs = [list(pair) for pair in permutations(range(1, len(RACKS) + 1), 2)]
+    every = [pairs[n % len(pairs)] for n in range(partitions)]
+    return Random(SEED).sample(every, partitions)  # noqa: S311 - no secret
+
+
+def _topic(bootstrap: str, partitions: int) -> str:
+    name = f"racks-{uuid.uuid4().hex[:8]}"
+    new = NewTopic(name, partitions, replica_assignment=_replicas(partitions))
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    _until(lambda: len(admin.list_topics(timeout=10).brokers) == len(RACKS))
+    admin.create_topics([new])[name].result(30)
+    return name
+
+
+def optimum(partitions: int) -> float:
+    """Return the least share of the load that crosses racks where all partitions write alike."""
+    names = [TopicPartition("t", n) for n in range(partitions)]
+    there = [{RACKS[node - 1] for node in nodes} for nodes in _replicas(partitions)]
+    group = Group(
+        tuple(Member(rack, frozenset({"t"}), rack=rack) for rack in RACKS),
+        tuple(names),
+        replicas=dict(zip(names, there, strict=True)),
+    )
+    plan = place(group, Load(dict.fromkeys(names, 1.0)), Policy("rack-aware"))
+    return round((plan.crossing or 0.0) / partitions, 4)
+
+
+def _until(condition: Any) -> None:
+    pause, deadline = Event(), monotonic() + PATIENCE
+    while not condition():
+        if monotonic() > deadline:
+            raise TimeoutError(f"not true within {PATIENCE} s")
+        pause.wait(0.05)
+
+
+if __name__ == "__main__":
+    main()

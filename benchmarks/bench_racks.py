@@ -1,0 +1,206 @@
+"""Rack-aware deciding: how fast it is, and what less traffic across racks costs in what.
+
+Speed: partitions with two replicas in three racks, members spread over the racks, owners and write
+speeds at random; CPU ms of one call, median, from the problem in arrays to the members (of steady
+without a plan).
+
+Trade-off: the walk of the paper, tick by tick, in open mode; consumer n is in rack n modulo 3. For
+each preset of steady and each rack_cost: the mean share of the load that crosses racks, consumers,
+R, and how full the fullest is. Heuristics that go by count get load ÷ capacity consumers.
+
+    python benchmarks/bench_racks.py [--plot docs/racks.png]    # about three minutes
+"""
+
+import math
+from argparse import ArgumentParser
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median
+from time import process_time
+from typing import Any
+
+import numpy as np
+from harness import result
+from one_topic import one_topic
+from rich.console import Console
+from rich.table import Table
+
+from trimtab.assignor import Walk, get, r_score
+from trimtab.assignor.counting import pack_open
+from trimtab.assignor.forecast import Changes
+from trimtab.assignor.model import NOBODY, BoolArray, FloatArray, IntArray, Problem, Racks
+
+RACKS = 3
+CAPACITY = 100.0
+SIZES = ("1000x10", "10000x100", "100000x1000")
+TIMED = (
+    "rack-aware",
+    "rack-aware:balance_subtopology",
+    "steady",
+    "steady:rack_cost=0.5",
+    "sticky",
+)
+TOPICS = 10
+RUNS = 5
+
+PRESETS = ("tight", "balanced", "calm")
+COSTS = (0.0, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
+COUNTED = ("sticky", "rack-aware", "rack-aware:traffic_cost=1:non_overlap_cost=10")
+PARTITIONS = 200
+DELTA = 10
+SEED = 700
+
+
+@dataclass(frozen=True)
+class Means:
+    """Means over the ticks, the first one left out."""
+
+    crossing: float  # share of the load
+    consumers: float
+    r: float
+    fullest: float  # share of a capacity
+
+    @classmethod
+    def of(cls, ticks: Iterator[tuple[float, ...]]) -> "Means":
+        found = np.array(list(ticks)[1:])
+        return cls(*(round(float(mean), 4) for mean in found.mean(axis=0)))
+
+
+def main() -> None:
+    arguments = ArgumentParser(description=__doc__)
+    arguments.add_argument("--sizes", nargs="*", default=SIZES[:2], help="PARTITIONSxMEMBERS")
+    arguments.add_argument("--ticks", type=int, default=40, help="of the trade-off; 0: only speed")
+    arguments.add_argument("--plot", type=Path, help="write a picture of the trade-off there")
+    given = arguments.parse_args()
+    speed = {size: {name: timed(name, size) for name in TIMED} for size in given.sizes}
+    table = Table("CPU ms", *given.sizes)
+    for name in TIMED:
+        table.add_row(name, *(f"{speed[size][name]:,.1f}" for size in given.sizes))
+    Console(width=110).print(table)
+    found = trade_off(given.ticks) if given.ticks else {}
+    if given.plot:
+        draw(given.plot, found)
+        print(f"plot: {given.plot}")
+    result({"cpu_ms": speed, "trade_off": {name: vars(means) for name, means in found.items()}})
+
+
+def far(rng: np.random.Generator, partitions: int) -> BoolArray:
+    """Return where no replica is, (P, RACKS + 1): two racks have one, drawn for each partition."""
+    there = np.zeros((partitions, RACKS + 1), dtype=np.bool_)
+    there[np.arange(partitions), rng.integers(0, RACKS, partitions)] = True
+    return there
+
+
+def timed(name: str, size: str) -> float:
+    """Return the median CPU ms of a call, after one to warm up."""
+    partitions, members = map(int, size.split("x"))
+    rng = np.random.default_rng(partitions)
+    weight = rng.pareto(2.5, partitions) + 0.2
+    problem = Problem(
+        weight=weight,
+        owner=rng.integers(0, members, partitions).astype(np.int32),
+        topic=np.repeat(np.arange(TOPICS, dtype=np.int32), partitions // TOPICS),
+        lag=np.zeros(partitions),
+        capacity=np.full(members, 1.5 * weight.sum() / members),
+        subscribed=np.ones((TOPICS, members), dtype=np.bool_),
+        racks=Racks((np.arange(members) % RACKS).astype(np.int32), far(rng, partitions)),
+    )
+    entry = get(name)
+    pack = entry.level or entry.pack
+    pack(problem)
+    return round(median(_cpu_ms(lambda: pack(problem)) for _ in range(RUNS)), 2)
+
+
+def _cpu_ms(call: Callable[[], object]) -> float:
+    begun = process_time()
+    call()
+    return (process_time() - begun) * 1000
+
+
+def trade_off(ticks: int) -> dict[str, Means]:
+    """Return the means of every way to decide."""
+    steady = [f"steady:{preset}:rack_cost={cost:g}" for preset in PRESETS for cost in COSTS]
+    names = [*steady, *COUNTED]
+    with ProcessPoolExecutor(2) as pool:
+        return dict(zip(names, pool.map(means_of, names, [ticks] * len(names)), strict=True))
+
+
+def means_of(name: str, ticks: int) -> Means:
+    """Replay the walk through one heuristic."""
+    rng = np.random.default_rng(SEED)
+    speeds = Walk(DELTA, partitions=PARTITIONS, ticks=ticks + 1).stream(rng).speeds
+    return Means.of(_ticks(name, speeds, far(rng, PARTITIONS)))
+
+
+def _ticks(name: str, speeds: FloatArray, away: BoolArray) -> Iterator[tuple[float, ...]]:
+    owner: IntArray = np.full(PARTITIONS, NOBODY, dtype=np.int32)
+    changes, entry = Changes.none(PARTITIONS), get(name)
+    for speed in speeds:
+        changes = changes.seen(speed)
+        if entry.counts:
+            posed = _racked(one_topic(speed, owner, CAPACITY), away)
+            after = pack_open(entry, replace(posed, outlook=changes.outlook(speed)))
+        else:
+            after = entry.pack(_of_count(speed, owner, away))
+        load = np.bincount(after, speed)
+        crosses = away[np.arange(PARTITIONS), after % RACKS]
+        yield (
+            float(speed[crosses].sum() / speed.sum()),
+            float(len(np.unique(after))),
+            r_score(speed, owner, after, CAPACITY),
+            float(load.max() / CAPACITY),
+        )
+        owner = after
+
+
+def _of_count(speed: FloatArray, owner: IntArray, away: BoolArray) -> Problem:
+    """Return the closed problem of as many consumers as the load needs at least."""
+    members = math.ceil(speed.sum() / CAPACITY)
+    alone = one_topic(speed, np.full(PARTITIONS, members - 1, dtype=np.int32), CAPACITY)
+    stays = np.where(owner < members, owner, NOBODY).astype(np.int32)
+    return _racked(replace(alone, owner=stays, spare=None), away)
+
+
+def _racked(problem: Problem, away: BoolArray) -> Problem:
+    at = (np.arange(len(problem.capacity)) % RACKS).astype(np.int32)
+    return replace(problem, racks=Racks(at, away))
+
+
+def draw(path: Path, found: dict[str, Means]) -> None:
+    """Draw what each share of traffic across racks costs in consumers, moves and evenness."""
+    import matplotlib as mpl  # noqa: PLC0415 - only where a picture is wanted
+
+    mpl.use("Agg")
+    import matplotlib.pyplot as plt  # noqa: PLC0415 - as above
+
+    figure, axes = plt.subplots(1, 3, figsize=(12, 3.8), layout="constrained")
+    for axis, (key, what) in zip(axes, LABELS.items(), strict=True):
+        for preset in PRESETS:
+            line = [found[f"steady:{preset}:rack_cost={cost:g}"] for cost in COSTS]
+            _line(axis, line, key, f"steady:{preset}")
+        for name, mark in zip(COUNTED, "xPD", strict=True):
+            axis.plot(100 * found[name].crossing, getattr(found[name], key), mark, label=name)
+        axis.set_xlabel("load that crosses racks, %")
+        axis.set_title(what, fontsize=10)
+    axes[2].legend(fontsize=7, loc="center right")
+    figure.suptitle(f"rack_cost from {COSTS[0]:g} (right) to {COSTS[-1]:g} (left)", fontsize=11)
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+
+
+LABELS = {
+    "consumers": "consumers",
+    "r": "R: consumers' worth of load that moves, a tick",
+    "fullest": "the fullest consumer, share of its capacity",
+}
+
+
+def _line(axis: Any, means: list[Means], key: str, label: str) -> None:
+    share = [100 * m.crossing for m in means]
+    axis.plot(share, [getattr(m, key) for m in means], "o-", markersize=3, label=label)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,66 @@
+"""Where replicas are, by the clients' own metadata, whose partitions are private."""
+
+from aiokafka.cluster import ClusterMetadata as AioMetadata
+from aiokafka.protocol.metadata import MetadataResponse_v1
+from kafka.cluster import ClusterMetadata
+from kafka.protocol.metadata import MetadataResponse
+
+from trimtab.assignor.clients import aiokafka, kafka_python
+from trimtab.assignor.model import TopicPartition
+from trimtab.assignor.racks.replicas import Replicas
+from trimtab.assignor.universe import Universe
+
+UNIVERSE = Universe.named([TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)])
+
+
+def holds(found: Replicas) -> None:
+    """t-0 is in a and b, t-1 in b and somewhere; of u nothing is known."""
+    assert found.racks == ("a", "b")
+    assert found.holds.tolist() == [[True, True], [False, True], [False, False]]
+    assert found.known.tolist() == [True, False, False]
+
+
+def test_kafka_python_knows_replicas_and_racks() -> None:
+    """The private partitions of its metadata are still what they were."""
+    topic = MetadataResponse.MetadataResponseTopic
+    broker = MetadataResponse.MetadataResponseBroker
+    sent = MetadataResponse(
+        version=9,
+        brokers=[
+            broker(node_id=node, host="h", port=node, rack=rack)
+            for node, rack in ((1, "a"), (2, "b"), (3, None))
+        ],
+        cluster_id="c",
+        controller_id=1,
+        topics=[
+            topic(
+                error_code=0,
+                name="t",
+                is_internal=False,
+                partitions=[
+                    topic.MetadataResponsePartition(
+                        error_code=0,
+                        partition_index=number,
+                        leader_id=2,
+                        leader_epoch=0,
+                        replica_nodes=replicas,
+                        isr_nodes=replicas,
+                        offline_replicas=[],
+                    )
+                    for number, replicas in ((0, [1, 2]), (1, [2, 3]))
+                ],
+            )
+        ],
+    )
+    cluster = ClusterMetadata()
+    cluster.update_metadata(MetadataResponse.decode(sent.encode(version=9), version=9))
+    holds(kafka_python._replicas(cluster, UNIVERSE))
+
+
+def test_aiokafka_knows_replicas_and_racks() -> None:
+    """The private partitions of its metadata are still what they were."""
+    brokers = [(1, "h", 1, "a"), (2, "h", 2, "b"), (3, "h", 3, None)]
+    partitions = [(0, 0, 2, [1, 2], [1, 2]), (0, 1, 2, [2, 3], [2, 3])]
+    cluster = AioMetadata()
+    cluster.update_metadata(MetadataResponse_v1(brokers, 1, [(0, "t", False, partitions)]))
+    holds(aiokafka._replicas(cluster, UNIVERSE))

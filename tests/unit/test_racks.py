@@ -1,0 +1,276 @@
+"""Racks in a decision: who is far from what, what is said about it, and what it is worth."""
+
+import subprocess
+import sys
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+
+from trimtab.assignor import (
+    BrokenHeuristic,
+    Group,
+    Load,
+    Member,
+    Plan,
+    Policy,
+    TopicPartition,
+    UnknownHeuristic,
+    get,
+    place,
+    registry,
+    size,
+)
+from trimtab.assignor.chosen import Chosen, taken_apart
+from trimtab.assignor.clients.leading import own_policy
+from trimtab.assignor.heuristic import Needs
+from trimtab.assignor.model import NOBODY, Problem, Racks
+from trimtab.assignor.racks.replicas import Replicas, racks_of
+from trimtab.assignor.steady.tolls import tolls
+from trimtab.assignor.universe import Universe
+
+AWARE = Policy("rack-aware", 100.0)
+TOPIC = frozenset({"t"})
+
+
+def members(*racks: str | None) -> tuple[Member, ...]:
+    """Members m0, m1, … in these racks."""
+    return tuple(Member(f"m{i}", TOPIC, rack=rack) for i, rack in enumerate(racks))
+
+
+def group(there: tuple[Member, ...], *replicas: tuple[str | None, ...], owners: str = "") -> Group:
+    """One partition for each set of racks; `owners` are the digits of their members."""
+    names = tuple(TopicPartition("t", n) for n in range(len(replicas)))
+    owned = {name: f"m{digit}" for name, digit in zip(names, owners, strict=False)}
+    return Group(there, names, owned, dict(zip(names, replicas, strict=True)))
+
+
+def readers(plan: Plan) -> str:
+    """The digit of each partition's member."""
+    by_partition = {p: m[1:] for m, held in plan.assignment.items() for p in held}
+    return "".join(by_partition[p] for p in sorted(by_partition))
+
+
+def speeds(*of: float) -> Load:
+    return Load({TopicPartition("t", n): speed for n, speed in enumerate(of)})
+
+
+def test_everybody_reads_in_its_own_rack() -> None:
+    """Counts are even, and nothing crosses racks where that can be."""
+    plan = place(group(members("a", "b"), ("b",), ("a",), ("b", "c"), ("a",)), Load(), AWARE)
+    assert readers(plan) == "1010"
+    assert plan.crossing == 0
+    assert not [note for note in plan.notes if "rack" in note]
+
+
+def test_a_partition_moves_to_its_rack_and_says_so() -> None:
+    """The reason names both racks, by the names that people know."""
+    plan = place(group(members("a", "b"), ("b",), ("a",), owners="01"), Load(), AWARE)
+    assert readers(plan) == "10"
+    assert plan.moves[0].reason == (
+        "rack-aware: a replica is in rack b of m1, none in rack a of m0"
+    )
+
+
+def test_traffic_is_worth_a_move_by_its_cost() -> None:
+    """With the costs of Kafka Streams' sticky assignor nothing moves for its own mean speed."""
+    there = group(members("a", "b"), ("b",), ("a",), owners="01")
+    dear = Policy("rack-aware:traffic_cost=1:non_overlap_cost=10", 100.0)
+    assert readers(place(there, Load(), dear)) == "01"
+    assert readers(place(there, Load(), AWARE)) == "10"
+
+
+def test_what_writes_most_is_brought_home_first() -> None:
+    """Traffic counts by write speed: of two that cannot both be near, the faster is."""
+    there = group(members("a", "b"), ("a",), ("a",))
+    assert readers(place(there, speeds(1, 9), AWARE)) == "10"
+    assert readers(place(there, speeds(9, 1), AWARE)) == "01"
+
+
+def test_each_topic_is_evened_by_itself() -> None:
+    """balance_subtopology gives everybody its share of each topic; min_traffic does not."""
+    names = tuple(TopicPartition(t, n) for t in ("t", "u") for n in range(2))
+    both = frozenset({"t", "u"})
+    there = Group(
+        tuple(Member(f"m{i}", both, rack=r) for i, r in enumerate("ab")),
+        names,
+        replicas={name: ({"t": "a", "u": "b"}[name.topic],) for name in names},
+    )
+    free = place(there, Load(), Policy("rack-aware:min_traffic"))
+    assert readers(free) == "0011"
+    assert free.crossing == 0
+    even = place(there, Load(), Policy("rack-aware:balance_subtopology"))
+    assert all({p.topic for p in held} == both for held in even.assignment.values())
+
+
+def test_none_is_sticky() -> None:
+    """Without a strategy racks count nothing."""
+    there = group(members("a", "b"), ("b",), ("a",), owners="01")
+    plan = place(there, Load(), Policy("rack-aware:none"))
+    assert readers(plan) == "01"
+    assert plan.crossing is None
+
+
+def test_unknown_racks_cost_nothing_and_are_named() -> None:
+    """A member without client.rack is near everything; so is a partition of a broker without."""
+    there = group(members("a", None), ("b",), ("b", None), (), owners="010")
+    plan = place(there, Load(), AWARE)
+    assert plan.crossing == 0
+    assert readers(plan)[0] == "1"
+    assert plan.notes[1:] == (
+        "no rack is known of m1 (client.rack): nothing is far from them",
+        (
+            "no rack is known of brokers with replicas of t-1, t-2 (broker.rack): "
+            "nothing is far of theirs"
+        ),
+        "replicas are in b, but no member is",
+    )
+
+
+def test_no_rack_at_all_is_told() -> None:
+    """Where neither brokers nor members say their racks, rack-aware evens counts, and says why."""
+    there = Group(members(None, None), tuple(TopicPartition("t", n) for n in range(4)))
+    plan = place(there, Load(), AWARE)
+    assert sorted(map(len, plan.assignment.values())) == [2, 2]
+    assert "no rack is known of m0, m1 (client.rack): nothing is far from them" in plan.notes
+
+
+def test_what_no_care_can_help_is_named() -> None:
+    """A rack without a member, and partitions with no replica in any member's rack."""
+    there = group(members("a", "b"), *[("c",)] * 5, ("a",))
+    plan = place(there, Load(), AWARE)
+    assert sorted(map(len, plan.assignment.values())) == [3, 3]
+    assert "replicas are in c, but no member is" in plan.notes
+    assert "no member is in a rack with a replica of t-0, t-1, t-2 and 2 more" in plan.notes
+
+
+def test_a_member_in_a_rack_without_brokers_is_far_from_all() -> None:
+    """Its rack is known, and nothing is there."""
+    plan = place(group(members("a", "z"), ("a",), ("a",)), speeds(5, 1), AWARE)
+    assert readers(plan) == "01"
+    assert plan.crossing == 1
+
+
+def test_racks_are_looked_up_by_partition() -> None:
+    """Numbers with gaps, topics without an answer, racks of brokers that nobody consumes in."""
+    universe = Universe.named([TopicPartition("t", 3), TopicPartition("t", 7), ("u", 0)])  # type: ignore[list-item]
+    found = Replicas.of(universe, {"t": {7: ["b", "a"], 3: ["b", None]}})
+    assert found.racks == ("a", "b")
+    assert found.known.tolist() == [False, True, False]
+    racks = racks_of(members("b", "c", None), found, np.arange(3, dtype=np.int32))
+    assert racks.at.tolist() == [0, 1, 2]
+    assert racks.far.tolist() == [[False] * 3, [False, True, False], [False] * 3]
+    assert racks.crossing(np.array([1, 1, NOBODY], dtype=np.int32)).tolist() == [False, True, False]
+
+
+def test_steady_weighs_racks_only_when_told() -> None:
+    """Without rack_cost nothing is asked and nothing changes; with it, what crosses racks moves."""
+    there = group(members("a", "b"), *[("b",), ("a",)] * 8, owners="01" * 8)
+    load = speeds(*[10.0] * 16)
+    still = place(there, load, Policy("steady", 100.0))
+    assert (len(still.moves), still.crossing) == (0, None)
+    plan = place(there, load, Policy("steady:rack_cost=2", 100.0))
+    assert (len(plan.moves), plan.crossing) == (16, 0)
+    half = place(there, load, Policy("steady:rack_cost=0.1", 100.0))
+    assert len(half.moves) == 0
+    packed = place(there, load, Policy("steady:rack_cost=2", 100.0, consolidate=True))
+    assert packed.crossing == 0
+
+
+def test_a_consumer_to_be_added_is_no_way_around_a_toll() -> None:
+    """Nobody knows its rack yet: it costs what the members' racks cost on average."""
+    far = np.array([[True, False, False], [False, False, False]])
+    problem = Problem(
+        weight=np.array([2.0, 3.0]),
+        owner=np.array([0, 0], dtype=np.int32),
+        topic=np.zeros(2, dtype=np.int32),
+        lag=np.zeros(2),
+        capacity=np.full(4, 10.0),
+        subscribed=np.ones((1, 4), dtype=np.bool_),
+        spare=10.0,
+        racks=Racks(np.array([0, 0, 1, 2], dtype=np.int32), far),
+    )
+    found = tolls(problem, 1.0)
+    assert found is not None
+    assert found.toll[0].tolist() == pytest.approx([2.0, 0.0, 0.0, 4 / 3])
+    assert found.rack.tolist() == [0, 0, 1, 2, 3, 3]
+    assert tolls(problem, 0.0) is None
+
+
+def test_rack_aware_is_asked_how_many() -> None:
+    """It goes by count, so the load over the capacity says how many there should be."""
+    there = group(members("a", "b"), *[("a",)] * 6)
+    assert size(there, speeds(*[50.0] * 6), AWARE).consumers == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "parts"),
+    [
+        ("sticky", Chosen("sticky")),
+        ("steady:calm", Chosen("steady", "calm")),
+        ("steady:0.7:rack_cost=2", Chosen("steady", "0.7", {"rack_cost": 2.0})),
+        ("a:b=1:c=1e-3", Chosen("a", "", {"b": 1.0, "c": 0.001})),
+    ],
+)
+def test_names_are_taken_apart(name: str, parts: Chosen) -> None:
+    """A preset or number comes first, settings follow."""
+    assert taken_apart(name) == parts
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("rack-aware:min_trafic", "did you mean 'min_traffic'"),
+        ("rack-aware:traffic_costs=1", "setting 'traffic_costs' of rack-aware .* 'traffic_cost'"),
+        ("rack-aware:traffic_cost=-1", "from 0 on"),
+        ("rack-aware:traffic_cost=nan", "from 0 on"),
+        ("rack-aware:min_traffic:none", "'none' is no setting"),
+        ("steady:rack_cost=1:rack_cost=2", "twice"),
+        ("sticky:rack_cost=1", "setting 'rack_cost' of sticky is not known; there is: none"),
+    ],
+)
+def test_a_wrong_setting_is_named(name: str, said: str) -> None:
+    """The nearest name, or what a setting looks like."""
+    with pytest.raises(UnknownHeuristic, match=said):
+        get(name)
+
+
+def test_a_missing_solver_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Settings are refused before anything connects, and a plan's wish says what to install."""
+    monkeypatch.setattr(registry, "find_spec", lambda _: None)
+    with pytest.raises(BrokenHeuristic, match=r"needs ortools.* pip install 'trimtab\[racks\]'"):
+        own_policy("rack-aware:balance_subtopology", None)
+    assert own_policy("rack-aware:none", None)
+    assert get("rack-aware").needs == Needs("ortools", "racks")
+
+
+def test_a_plans_wish_without_the_solver_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A leader without OR-tools that is told to use it says so."""
+    monkeypatch.setitem(sys.modules, "trimtab.assignor.racks.flow", None)
+    with pytest.raises(BrokenHeuristic, match="needs ortools"):
+        place(group(members("a"), ("a",)), Load(), AWARE)
+
+
+@pytest.mark.parametrize("order", [("highspy", "ortools"), ("ortools", "highspy")])
+def test_both_solvers_live_in_one_process(order: tuple[str, str]) -> None:
+    """Each brings HiGHS along: whoever certifies may also place by racks, in any order."""
+    load = {
+        "highspy": "import highspy; highspy.Highs()",
+        "ortools": "import trimtab.assignor.racks.flow",
+    }
+    program = "; ".join(load[name] for name in order)
+    subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
+
+
+def test_variants_keep_their_promises() -> None:
+    """Presets and settings make variants that know whether racks are weighed."""
+    weighs: Mapping[str, bool] = {
+        "rack-aware": True,
+        "rack-aware:none": False,
+        "steady": False,
+        "steady:calm": False,
+        "steady:calm:rack_cost=1": True,
+        "steady:calm:rack_cost=0": False,
+    }
+    assert {name: get(name).racks for name in weighs} == weighs
+    assert all(get(name).name == name for name in weighs)
