@@ -4,7 +4,7 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 PACKAGES := assignor consumer_sdk sidecar cli
 
-.PHONY: demo test test-containers test-kubernetes kubernetes check bench bench-month bench-assign bench-autoscale bench-bounce bench-ingest bench-latency bench-racks faults simulate-faults proto clean help
+.PHONY: demo test test-containers test-kubernetes kubernetes check bench bench-month bench-assign bench-autoscale bench-bounce bench-ingest bench-latency bench-racks bench-queues faults faults-queues simulate-faults proto clean help
 
 help: ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort
@@ -70,6 +70,10 @@ STAGE ?= spark
 faults: .venv/.dev ## faults on real parts, N of them as SEED says; every record and every owner is checked
 	@PYTHONPATH=tests $(BIN)/python -m faults --faults $(N) --seed $(SEED) --format $(FORMAT) --stage $(STAGE)
 
+KILLS ?= 200
+faults-queues: .venv/.dev ## KILLS of a queue's workers and trackers under load; every message is accounted for
+	@PYTHONPATH=tests $(BIN)/python -m faults.queues --kills $(KILLS) --seed $(SEED)
+
 simulate-faults: .venv/.dev ## N simulated histories with faults, from SEED on; N=1 tells one step by step
 	@PYTHONPATH=tests $(BIN)/python -m simulation --histories $(N) --seed $(SEED) $(if $(JOBS),--jobs $(JOBS))
 
@@ -89,6 +93,9 @@ bench-month: .venv/.dev ## a simulated month with faults, beside lag-threshold a
 
 bench-latency: .venv/.dev ## produced to handled by heuristic, live, beside Kafka's range; 15 minutes
 	@$(BIN)/python benchmarks/bench_latency.py --seconds 30 --match --plot docs/bench-latency.png
+
+bench-queues: .venv/.dev ## the kinds of queue beside a plain group: throughput, latency, redelivery; half an hour
+	@$(BIN)/python benchmarks/bench_queues.py --workers 1 4 16 --sizes 100 1000
 
 clean: ## remove what make has built here
 	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis out demo-out

@@ -40,9 +40,9 @@ def broker(bootstrap: str | None) -> Iterator[str]:
         yield embedded.bootstrap
 
 
-def new_topic(bootstrap: str, partitions: int) -> str:
+def new_topic(bootstrap: str, partitions: int, ending: str = "") -> str:
     """Make a topic with a name of its own."""
-    name = f"bench-{uuid.uuid4().hex[:8]}"
+    name = f"bench-{uuid.uuid4().hex[:8]}{ending}"
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.create_topics([NewTopic(name, partitions, 1)])[name].result()
     return name

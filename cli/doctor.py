@@ -102,7 +102,7 @@ def _kubernetes(settings: "Settings") -> "Iterable[Finding]":
 
 def _consumers(ingest: Path, settings: "Settings") -> "Iterable[Finding]":
     """Compare the settings of consumers and sidecar where they must be the same."""
-    from trimtab.consumer_sdk.ingest import load  # noqa: PLC0415 - pyspark is slow to load
+    from trimtab.consumer_sdk.config_file import load  # noqa: PLC0415 - keeps --help fast
 
     theirs = load(ingest)
     return of_consumers(

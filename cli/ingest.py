@@ -46,15 +46,16 @@ def ingest(
 
     _need_spark()
     from trimtab.consumer_sdk import ingest as work  # noqa: PLC0415 - pyspark is slow to load
+    from trimtab.consumer_sdk.config_file import load  # noqa: PLC0415 - as above
     from trimtab.consumer_sdk.lake.writer import open_lake  # noqa: PLC0415 - as above
 
-    whole = work.load(config) | _given(settings or [])
+    whole = load(config) | given(settings or [])
     if instance is not None:
         whole["trimtab.instance"] = instance
     if metrics_port is not None:
         whole[work.METRICS_PORT] = metrics_port
     checked = work.settings(whole)
-    _log_to_stderr()
+    log_to_stderr()
     stop = Event()
     stop_on_signals(stop)
     lake = open_lake(checked.lake.session, warm=True)
@@ -85,7 +86,7 @@ def stop_on_signals(stop: "Event") -> None:
     Thread(target=watch, name="trimtab-signals", daemon=True).start()
 
 
-def _given(pairs: list[str]) -> dict[str, Any]:
+def given(pairs: list[str]) -> dict[str, Any]:
     """Return settings of the command line, read as YAML values. Raises SettingError."""
     import os  # noqa: PLC0415 - keeps --help fast
 
@@ -116,7 +117,8 @@ def _need_spark() -> None:
         raise MissingExtra("pyspark", "lake")
 
 
-def _log_to_stderr() -> None:
+def log_to_stderr() -> None:
+    """Log to standard error: our own words from INFO on, others' from WARNING on."""
     import logging  # noqa: PLC0415 - keeps --help fast
 
     form = "%(asctime)s %(levelname).1s %(name)s: %(message)s"

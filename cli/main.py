@@ -20,6 +20,7 @@ COMMANDS: Final[Mapping[str, str]] = MappingProxyType(
         "broker": "Run a real single-node Kafka on this machine.",
         "sidecar": "Steer a consumer group: measure, decide, scale.",
         "ingest": "Run one consumer that writes topics into lake tables, exactly once.",
+        "redeliver": "Put messages of a queue back that nobody has settled in time.",
         "plan": "Print what each heuristic would do with a live group now; changes nothing.",
         "top": "Show a live group: what each consumer reads, how full it is, who steers.",
         "explain": "Tell why a group has this count and this placement.",

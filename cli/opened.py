@@ -25,7 +25,7 @@ def settings(config: Path | None, warehouse: Path | None) -> dict[str, Any]:
 
     Raises SettingError.
     """
-    from trimtab.consumer_sdk.ingest import load  # noqa: PLC0415 - pyspark is slow to load
+    from trimtab.consumer_sdk.config_file import load  # noqa: PLC0415 - keeps --help fast
     from trimtab.consumer_sdk.lake.inventory import format_of  # noqa: PLC0415 - as above
 
     if config is not None:

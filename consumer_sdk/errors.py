@@ -3,6 +3,9 @@
 CallerError
 ├── SettingError
 │   ├── InvalidSetting           librdkafka refuses the configuration (exit code 2)
+│   ├── QueueMismatch            the topics of a queue do not fit each other (exit code 2)
+│   ├── NotOffered               this kind of queue cannot do what was asked of it (exit code 2)
+│   ├── NoShareGroups            the broker, or the client, has no share groups (exit code 2)
 │   └── TableCollision           two topics would land in one table without having been told to
 ├── NoJava                       no Java is found
 ├── WrongJava                    the Java that is found is too old or too new
@@ -19,6 +22,7 @@ PeerError
 ├── RegistryUnavailable          the schema registry does not answer (retryable)
 ├── MembershipFailed             the group cannot be joined, or threw us out for good
 │   └── NotAllowed               a right (ACL) is missing; says which, on what
+├── MarkersNotWritten            Kafka did not take a queue's start markers (retryable)
 └── LakeError                    what the lake's side does wrong; never raised itself
     ├── SessionFailed            Spark did not start, or its JVM is gone
     ├── MarksLost                a table's history no longer says which offsets it holds
@@ -109,6 +113,24 @@ class MembershipFailed(PeerError):
 
 class NotAllowed(MembershipFailed):
     """A right (ACL) is missing; says which, on what."""
+
+
+class QueueMismatch(SettingError):
+    """The topics of a queue do not fit each other, or are not there."""
+
+
+class NotOffered(SettingError):
+    """A queue of the kind that was opened cannot do what was asked of it."""
+
+
+class NoShareGroups(SettingError):
+    """The broker, or the client library, has no share groups (KIP-932)."""
+
+
+class MarkersNotWritten(PeerError):
+    """Kafka did not take a queue's start markers, so nothing was handed out; it is read again."""
+
+    retryable: ClassVar[bool] = True
 
 
 class TableCollision(SettingError):

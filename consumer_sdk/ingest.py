@@ -6,7 +6,6 @@ begins where this one ended.
 """
 
 import logging
-import os
 import threading
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
@@ -14,12 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import yaml
-
 from trimtab.assignor.clock import Clock, SystemClock
 from trimtab.assignor.errors import SettingError
 from trimtab.assignor.security.endpoint import OPEN, Guard, guard
-from trimtab.assignor.security.secrets import resolved
 from trimtab.assignor.units import parse_rate
 from trimtab.consumer_sdk.consumer import Consumer
 from trimtab.consumer_sdk.lake import config as lake_config
@@ -62,23 +58,6 @@ class IngestConfig:
     def __repr__(self) -> str:
         """Show no secret: the consumer's settings stay out."""
         return f"IngestConfig(topics={self.topics!r}, group={self.lake.group!r})"
-
-
-def load(path: Path) -> dict[str, Any]:
-    """Read a configuration file: one flat YAML mapping, secrets in place. Raises SettingError."""
-    try:
-        found = yaml.safe_load(path.read_text())
-    except OSError as error:
-        raise SettingError(f"the configuration {path} cannot be read: {error.strerror}") from error
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        line = f" at line {mark.line + 1}" if mark else ""
-        raise SettingError(f"the configuration {path} is not YAML{line}") from None
-    if not isinstance(found, dict) or not all(isinstance(key, str) for key in found):
-        raise SettingError(
-            f'the configuration {path} must be one flat mapping, like "group.id: lake"'
-        )
-    return resolved(found, os.environ)
 
 
 def settings(config: Mapping[str, Any]) -> IngestConfig:

@@ -19,7 +19,14 @@ class Format(StrEnum):
     DELTA = "delta"
 
 
-def demo(
+class Queue(StrEnum):
+    """Kinds of queue that can be shown."""
+
+    KMQ = "kmq"
+    SHARE = "share"
+
+
+def demo(  # noqa: PLR0913 - one option each
     *,
     seconds: Annotated[
         float,
@@ -34,6 +41,9 @@ def demo(
     kafka: Kafka = None,
     seed: Annotated[int, typer.Option(help="Of the random walk.")] = 11,
     form: Annotated[Format, typer.Option("--format", help="Of the tables.")] = Format.ICEBERG,
+    queue: Annotated[
+        Queue | None, typer.Option(help="Show a queue of this kind instead; half a minute.")
+    ] = None,
 ) -> None:
     """Show it all: producers, a group steered by load, lake tables, and the proof.
 
@@ -51,6 +61,8 @@ def demo(
 
         trimtab demo --bootstrap localhost:9092
 
+        trimtab demo --queue kmq
+
         trimtab demo --bootstrap kafka:9093 --kafka security.protocol=SASL_SSL
         --kafka sasl.mechanism=PLAIN --kafka sasl.username=demo
         --kafka 'sasl.password=${file:/run/secrets/kafka}'
@@ -63,5 +75,11 @@ def demo(
         raise SettingError("--kafka says how a broker is reached; name it with --bootstrap")
     client = pairs("--kafka", kafka)
     client |= {} if bootstrap is None else {"bootstrap.servers": bootstrap}
+    if queue is not None:
+        from trimtab.cli.demo.queue import play_queue  # noqa: PLC0415 - as above
+
+        if not play_queue(queue.value, client):
+            raise typer.Exit(1)
+        return
     if not play(seconds, out.absolute(), client, seed, form.value):
         raise typer.Exit(1)

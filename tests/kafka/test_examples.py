@@ -41,6 +41,19 @@ def test_the_consumers_print_ten_records(name: str, bootstrap: str, orders: str)
     assert "0 0 b'open order 0'" in printed
 
 
+@pytest.mark.parametrize("kind", ["kmq", "ordered", "share"])
+def test_the_queue_example_handles_all_orders(kind: str, bootstrap: str, orders: str) -> None:
+    """Every kind of queue delivers the failed orders once more, and gives the refused one up."""
+    printed = run("work_queue.py", bootstrap, orders, kind).splitlines()
+    open_, paid = range(0, 10, 2), (1, 5, 7, 9)
+    assert sorted(printed) == sorted(
+        [
+            *(f"handled open order {n} at delivery 2" for n in open_),
+            *(f"handled paid order {n} at delivery 1" for n in paid),
+        ]
+    )
+
+
 def test_the_producer_makes_what_it_fills(bootstrap: str, group: str) -> None:
     """The other examples find a topic with records in it."""
     assert run("produce.py", bootstrap, f"{group}-made") == f"100 records in {group}-made\n"

@@ -24,7 +24,7 @@ from trimtab.cli.demo.show import clear
 from trimtab.cli.demo.view import Story, bar, frame, line, spark
 from trimtab.cli.demo.watch import Moment, Numbers
 from trimtab.cli.main import main
-from trimtab.consumer_sdk import ingest
+from trimtab.consumer_sdk import config_file, ingest
 from trimtab.sidecar import settings as sidecar
 from trimtab.sidecar.targets.proc import start_ticks
 from trimtab.sidecar.targets.process import Processes
@@ -221,7 +221,10 @@ def test_a_secured_broker_is_written_by_reference(tmp_path: Path) -> None:
     steering = crew.sidecar_settings(script, client, "g", out)
     crew.Crew(out, SystemClock()).write(worker, steering)
     assert "hunter2" not in "".join(file.read_text() for file in out.iterdir())
-    assert ingest.settings(ingest.load(out / "ingest.yaml")).consumer["sasl.password"] == "hunter2"
+    assert (
+        ingest.settings(config_file.load(out / "ingest.yaml")).consumer["sasl.password"]
+        == "hunter2"
+    )
     loaded = sidecar.load(out / "sidecar.yaml", {})
     assert loaded.client["sasl.password"] == "hunter2"
     assert main(["demo", "--kafka", "security.protocol=SSL"]) == 2

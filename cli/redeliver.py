@@ -1,0 +1,50 @@
+"""`trimtab redeliver`: the redelivery tracker of a kmq queue."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from trimtab.assignor.errors import SettingError
+
+
+def redeliver(
+    *,
+    topic: Annotated[str, typer.Option(help="The queue's topic.")],
+    bootstrap: Annotated[str | None, typer.Option("--bootstrap", "-b", help="Brokers.")] = None,
+    group: Annotated[str | None, typer.Option(help="The group of the queue's workers.")] = None,
+    config: Annotated[
+        Path | None, typer.Option("--config", "-c", help="A flat YAML mapping of settings.")
+    ] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="name=value; wins over the file.")
+    ] = None,
+) -> None:
+    """Put messages of a kmq queue back that nobody has settled in time.
+
+    Give it the settings that the workers have. Several may run: they share the work, and one takes
+    over from another. SIGTERM or SIGINT: commit, leave the group, exit with 0. For example:
+
+        trimtab redeliver --bootstrap localhost:9092 --topic orders --group billing
+
+        trimtab redeliver --config queue.yaml --topic orders --set trimtab.queue.max.deliveries=3
+    """
+    from threading import Event  # noqa: PLC0415 - keeps --help fast
+
+    from trimtab.cli.ingest import given, log_to_stderr, stop_on_signals  # noqa: PLC0415 - as above
+    from trimtab.consumer_sdk.config_file import load  # noqa: PLC0415 - as above
+    from trimtab.consumer_sdk.queues.settings import settings as checked  # noqa: PLC0415 - as above
+    from trimtab.consumer_sdk.queues.tracker import Tracker  # noqa: PLC0415 - as above
+
+    whole: dict[str, Any] = {**(load(config) if config else {}), **given(settings or [])}
+    whole |= {
+        name: value
+        for name, value in {"bootstrap.servers": bootstrap, "group.id": group}.items()
+        if value is not None
+    }
+    if not whole.get("group.id"):
+        raise SettingError("--group is missing: the group of the queue's workers")
+    log_to_stderr()
+    stop = Event()
+    stop_on_signals(stop)
+    Tracker(checked(topic, whole)).run(stop)

@@ -1,0 +1,56 @@
+"""Queues on Kafka: each message acknowledged, delivered again or given up by itself.
+
+    config = {"bootstrap.servers": "localhost:9092", "group.id": "billing"}
+    with open_queue("kmq", "orders", config) as queue:
+        for message in queue.receive(100, wait=1.0):
+            handle(message.value)
+            message.ack()
+
+Three kinds behind one interface (`Queue`), compared in docs/queues.md.
+"""
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, Final
+
+from trimtab.assignor.errors import SettingError
+from trimtab.consumer_sdk.queues.asynchronous import AsyncQueue
+from trimtab.consumer_sdk.queues.kmq import KmqQueue
+from trimtab.consumer_sdk.queues.ordered import OrderedQueue
+from trimtab.consumer_sdk.queues.port import Queue, Received, Settlement
+from trimtab.consumer_sdk.queues.share import ShareQueue
+from trimtab.consumer_sdk.queues.tracker import Tracker
+from trimtab.consumer_sdk.queues.worker import Reject, Retry, Worker, worker
+
+__all__ = [
+    "KINDS",
+    "AsyncQueue",
+    "KmqQueue",
+    "OrderedQueue",
+    "Queue",
+    "Received",
+    "Reject",
+    "Retry",
+    "Settlement",
+    "ShareQueue",
+    "Tracker",
+    "Worker",
+    "open_queue",
+    "worker",
+]
+
+KINDS: Final[Mapping[str, Callable[[str, Mapping[str, Any]], Queue]]] = MappingProxyType(
+    {"kmq": KmqQueue, "ordered": OrderedQueue, "share": ShareQueue}
+)
+
+
+def open_queue(kind: str, topic: str, config: Mapping[str, Any]) -> Queue:
+    """Open a queue of a kind ("kmq", "ordered", "share") on a topic.
+
+    `config` is a consumer's, with `trimtab.queue.*` (docs/queues.md). Raises SettingError and what
+    the kind raises.
+    """
+    made = KINDS.get(kind)
+    if made is None:
+        raise SettingError(f"{kind!r} is no kind of queue; there are {', '.join(KINDS)}")
+    return made(topic, config)

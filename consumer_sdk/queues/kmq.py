@@ -1,0 +1,175 @@
+"""`kmq`: a queue on any broker, by a classic group and a markers topic (the KMQ pattern).
+
+The rules of a worker:
+
+1. Messages are handed out only when their start markers are kept by the broker, and then the
+   group's offset is committed. So at any moment a message is behind the offset, and will be read,
+   or open in the markers, and will come back.
+2. If that fails nothing is handed out. What is still ours is read again; a start marker that stays
+   behind brings its message back once more than needed.
+3. Deadlines are counted from before the start marker was written: a worker thinks a message late
+   sooner than a tracker can.
+4. A revoked partition needs no waiting: what was handed out of it is in the markers, and is settled
+   there, whoever reads on.
+"""
+
+import logging
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import repeat
+from operator import methodcaller
+from typing import Any, Final, Self
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import Message as Raw
+from confluent_kafka import TopicPartition as RawPartition
+
+from trimtab.assignor.clock import Clock, SystemClock
+from trimtab.consumer_sdk.consumer import Consumer
+from trimtab.consumer_sdk.errors import MarkersNotWritten
+from trimtab.consumer_sdk.queues import headers, topics
+from trimtab.consumer_sdk.queues.markers import Kind, Marker, as_ranges
+from trimtab.consumer_sdk.queues.port import Received, Said
+from trimtab.consumer_sdk.queues.reading import gather, rewind
+from trimtab.consumer_sdk.queues.settings import settings
+from trimtab.consumer_sdk.queues.settling import Settler
+from trimtab.consumer_sdk.queues.writing import Record, Writer
+
+log = logging.getLogger("trimtab.queues")
+
+_HEADERS: Final = methodcaller("headers")
+_PARTITION: Final = methodcaller("partition")
+_OFFSET: Final = methodcaller("offset")
+
+KEPT: Final = 10.0
+"""Seconds that start markers may take to be kept."""
+
+MOVED_ON: Final = frozenset(
+    {
+        KafkaError.ILLEGAL_GENERATION,
+        KafkaError.UNKNOWN_MEMBER_ID,
+        KafkaError.REBALANCE_IN_PROGRESS,
+        KafkaError.FENCED_INSTANCE_ID,
+        KafkaError._ASSIGNMENT_LOST,  # noqa: SLF001 - its public name
+    }
+)
+"""The group went on without us: its next owner reads what we could not commit."""
+
+
+class KmqQueue:
+    """A worker's side of the queue; `trimtab redeliver` must run somewhere too.
+
+    Raises SettingError, QueueMismatch, BrokerUnreachable.
+    """
+
+    def __init__(
+        self, topic: str, config: Mapping[str, Any], *, clock: Clock | None = None
+    ) -> None:
+        self._clock = clock or SystemClock()
+        self._settings = settings(topic, config)
+        topics.prepare(topics.connect(self._settings), self._settings, self._clock, markers=True)
+        self._consumer = Consumer(self._settings.consumer, clock=self._clock)
+        self._writer = Writer(self._settings.client, self._clock)
+        self._settler = Settler(self._settings.markers, self._writer)
+        self._closed = False
+        self._consumer.subscribe([topic])
+
+    def receive(self, max: int = 100, wait: float = 1.0) -> list[Received]:  # noqa: A002
+        """Return up to `max` messages as soon as there are any, none after `wait` seconds.
+
+        Raises MarkersNotWritten, and what `Consumer` raises; nothing is lost by either.
+        """
+        raws = gather(self._consumer, max, wait)
+        return self._hand_out(raws, self._deliveries(raws)) if raws else []
+
+    def now(self) -> float:
+        """Return seconds of the monotonic clock."""
+        return self._clock.monotonic()
+
+    def settle(self, message: Received, said: Said, late: bool) -> None:  # noqa: FBT001
+        """Note what was said of a message; it is written in the background."""
+        self._settler.note((message.partition, message.offset, said, late))
+
+    def flush(self, timeout: float = 30.0) -> bool:
+        """Wait until what was said of messages is kept by the broker; False if it is not yet."""
+        return self._settler.flush(timeout)
+
+    def close(self) -> None:
+        """Write what was said of messages and leave the group; may be called twice."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            self._consumer.close()
+        finally:
+            self._settler.close()
+            self._settler.flush(KEPT)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _deliveries(self, raws: Sequence[Raw]) -> list[int]:
+        """Return which delivery each message is at, 0 for one that is another group's."""
+        if not any(map(_HEADERS, raws)):
+            return [1] * len(raws)
+        found = [headers.read(raw) for raw in raws]
+        group = self._settings.group
+        return [
+            headers.delivery(ours) if ours.get(headers.GROUP, group) == group else 0
+            for ours in found
+        ]
+
+    def _hand_out(self, raws: Sequence[Raw], deliveries: Sequence[int]) -> list[Received]:
+        deadline = self._clock.monotonic() + self._settings.timeout
+        partitions, offsets = list(map(_PARTITION, raws)), list(map(_OFFSET, raws))
+        columns = (raws, partitions, offsets, deliveries, repeat(deadline), repeat(self))
+        mine = list(map(Received, *columns))
+        if not all(deliveries):
+            mine = [message for message in mine if message.delivery]
+        try:
+            self._write_starts(mine)
+            if not self._commit(dict(zip(partitions, offsets, strict=True))):
+                rewind(self._consumer, raws)
+                return []
+        except Exception:
+            rewind(self._consumer, raws)
+            raise
+        return mine
+
+    def _write_starts(self, mine: Iterable[Received]) -> None:
+        groups: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
+        for message in mine:
+            groups[message.partition, message.delivery].append(message.offset)
+        ms = round(self._settings.timeout * 1000)
+        failed = self._writer.write(
+            [
+                Record(
+                    self._settings.markers,
+                    partition,
+                    Marker(Kind.START, as_ranges(offsets), ms, delivery).encode(),
+                )
+                for (partition, delivery), offsets in groups.items()
+            ],
+            KEPT,
+        )
+        if failed:
+            raise MarkersNotWritten(
+                f"{len(failed)} start markers were not kept in {self._settings.markers!r}: "
+                f"{next(iter(failed.values()))}; nothing was handed out, receive() again"
+            )
+
+    def _commit(self, last: Mapping[int, int]) -> bool:
+        """Commit behind these offsets by partition; False if the group went on without us."""
+        topic = self._settings.topic
+        offsets = [RawPartition(topic, partition, at + 1) for partition, at in last.items()]
+        try:
+            self._consumer.commit(offsets=offsets, asynchronous=False)
+        except KafkaException as error:
+            if error.args[0].code() not in MOVED_ON:
+                raise
+            log.info("%s: %s; others read on", self._settings.topic, error.args[0].str())
+            return False
+        return True

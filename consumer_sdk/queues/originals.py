@@ -1,0 +1,90 @@
+"""Reads single messages of a partition by their offsets, for a tracker that writes them again."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from confluent_kafka import Consumer as DataConsumer
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import Message as Raw
+from confluent_kafka import TopicPartition as RawPartition
+
+from trimtab.assignor.clock import Clock
+
+GAP: Final = 1000
+"""Messages in between that are cheaper to read than to jump over."""
+
+TIMEOUT: Final = 10.0
+"""Seconds that reading may take; what has not come by then is asked for again."""
+
+
+@dataclass(slots=True)
+class Found:
+    """Messages by offset, and the offsets that the log no longer holds."""
+
+    messages: dict[int, Raw] = field(default_factory=dict[int, Raw])
+    gone: set[int] = field(default_factory=set[int])
+
+
+class Originals:
+    """A reader of its own, in no group."""
+
+    def __init__(self, topic: str, config: Mapping[str, Any], clock: Clock) -> None:
+        self._topic = topic
+        self._clock = clock
+        self._data = DataConsumer(
+            {
+                **config,
+                "group.id": "trimtab-originals",  # asked for by librdkafka; never joined
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+                "auto.offset.reset": "error",
+                "fetch.wait.max.ms": 50,
+            }
+        )
+
+    def read(self, partition: int, offsets: Sequence[int]) -> Found:
+        """Return the messages at these ascending offsets; what is in neither part is not known yet.
+
+        Raises KafkaException when the broker does not answer.
+        """
+        low, _ = self._data.get_watermark_offsets(
+            RawPartition(self._topic, partition), timeout=TIMEOUT
+        )
+        found = Found(gone={offset for offset in offsets if offset < low})
+        deadline = self._clock.monotonic() + TIMEOUT
+        for run in runs([offset for offset in offsets if offset >= low]):
+            self._read_run(partition, run, found, deadline)
+        self._data.unassign()
+        return found
+
+    def close(self) -> None:
+        """Free everything."""
+        self._data.close()
+
+    def _read_run(self, partition: int, run: Sequence[int], found: Found, deadline: float) -> None:
+        wanted = set(run)
+        self._data.assign([RawPartition(self._topic, partition, run[0])])
+        while wanted and self._clock.monotonic() < deadline:
+            for raw in self._data.consume(500, timeout=0.1):
+                error = raw.error()
+                if error is None:
+                    at = int(raw.offset() or 0)
+                    passed = {offset for offset in wanted if offset < at}
+                    if at in wanted:
+                        found.messages[at] = raw
+                elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name
+                    at, passed = -1, set(wanted)
+                else:
+                    raise KafkaException(error)
+                found.gone |= passed
+                wanted -= passed | {at}
+
+
+def runs(offsets: Sequence[int]) -> Iterator[Sequence[int]]:
+    """Return ascending offsets in pieces that are read in one go."""
+    begin = 0
+    for place in range(1, len(offsets) + 1):
+        if place == len(offsets) or offsets[place] - offsets[place - 1] > GAP:
+            yield offsets[begin:place]
+            begin = place

@@ -1,0 +1,170 @@
+"""What every kind of queue offers, and the message that it hands out.
+
+A message is settled once: `ack`, `retry` or `reject`. None of them waits: what was said is written
+in the background, and `flush` or `close` waits for it. A message that is never settled comes back
+(by `kmq` and `share` when its time is over, by `ordered` when its consumer is gone). So all of it
+may be used from any thread and from coroutines; `receive`, `flush` and `close` by one thread only.
+"""
+
+from dataclasses import dataclass
+from enum import Enum, StrEnum
+from typing import Protocol, Self
+
+from confluent_kafka import Message as Raw
+
+from trimtab.assignor.model import TopicPartition
+
+
+class Settlement(StrEnum):
+    """What became of an `ack`, `retry`, `reject` or `extend`."""
+
+    DONE = "done"
+    LATE = "late"
+    """After the deadline: the message may have been delivered again; harmless, and logged."""
+    REPEATED = "repeated"
+    """The message was settled before; nothing happened."""
+
+
+class Verb(Enum):
+    """What is said of a message."""
+
+    ACK = "ack"
+    RETRY = "retry"
+    REJECT = "reject"
+    EXTEND = "extend"
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A verb with what belongs to it: seconds of a delay or an extension, the reason given."""
+
+    verb: Verb
+    seconds: float = 0.0
+    reason: str = ""
+
+
+ACK = Said(Verb.ACK)
+
+
+class Desk(Protocol):
+    """Where messages are settled: the queue that handed them out."""
+
+    def now(self) -> float:
+        """Return seconds of the clock that deadlines are of."""
+        ...
+
+    def settle(self, message: "Received", said: Said, late: bool) -> None:  # noqa: FBT001
+        """Take note; must not wait. Raises NotOffered for what this kind of queue cannot do."""
+        ...
+
+
+class Received:
+    """A message in work; `raw` is confluent-kafka's. A redelivered one has a new offset.
+
+    `delivery` counts deliveries, this one included. `deadline` is when it comes back by itself, in
+    seconds of the monotonic clock; None: never.
+    """
+
+    __slots__ = ("_desk", "_settled", "deadline", "delivery", "offset", "partition", "raw")
+
+    def __init__(
+        self,
+        raw: Raw,
+        partition: int,
+        offset: int,
+        delivery: int,
+        deadline: float | None,
+        desk: Desk,
+    ) -> None:
+        self.raw = raw
+        self.partition = partition
+        self.offset = offset
+        self.delivery = delivery
+        self.deadline = deadline
+        self._desk = desk
+        self._settled = False
+
+    def ack(self) -> Settlement:
+        """Say that the message is done with."""
+        return self._settle(ACK)
+
+    def retry(self, delay: float = 0.0) -> Settlement:
+        """Give the message back, to be delivered again in so many seconds."""
+        return self._settle(Said(Verb.RETRY, delay))
+
+    def reject(self, reason: str = "") -> Settlement:
+        """Give the message up: it goes to the dead-letter topic where there is one."""
+        return self._settle(Said(Verb.REJECT, reason=reason))
+
+    def extend(self, seconds: float) -> Settlement:
+        """Have so many seconds from now on; after the deadline it is too late for that."""
+        if self._settled:
+            return Settlement.REPEATED
+        now = self._desk.now()
+        if self.deadline is not None and now > self.deadline:
+            return Settlement.LATE
+        self._desk.settle(self, Said(Verb.EXTEND, seconds), False)  # noqa: FBT003
+        if self.deadline is not None:
+            self.deadline = now + seconds
+        return Settlement.DONE
+
+    @property
+    def settled(self) -> bool:
+        """Whether it has been acknowledged, given back or given up."""
+        return self._settled
+
+    @property
+    def where(self) -> TopicPartition:
+        """Topic and partition."""
+        return TopicPartition(str(self.raw.topic()), self.partition)
+
+    @property
+    def key(self) -> bytes | None:
+        """Key."""
+        found: bytes | None = self.raw.key()
+        return found
+
+    @property
+    def value(self) -> bytes | None:
+        """Value."""
+        found: bytes | None = self.raw.value()
+        return found
+
+    def __repr__(self) -> str:
+        return f"Received({self.where}@{self.offset}, delivery {self.delivery})"
+
+    def _settle(self, said: Said) -> Settlement:
+        if self._settled:
+            return Settlement.REPEATED
+        late = self.deadline is not None and self._desk.now() > self.deadline
+        self._desk.settle(self, said, late)
+        self._settled = True
+        return Settlement.LATE if late else Settlement.DONE
+
+
+def place(raw: Raw) -> tuple[int, int]:
+    """Return the partition and the offset of a message."""
+    return int(raw.partition() or 0), int(raw.offset() or 0)
+
+
+class Queue(Protocol):
+    """One kind of queue, on one topic."""
+
+    def receive(self, max: int = 100, wait: float = 1.0) -> list[Received]:  # noqa: A002
+        """Return up to `max` messages as soon as there are any, none after `wait` seconds.
+
+        It also serves the group: call it often, with `max=0` to take nothing.
+        """
+        ...
+
+    def flush(self, timeout: float = 30.0) -> bool:
+        """Wait until what was said of messages is kept by the broker; False if it is not yet."""
+        ...
+
+    def close(self) -> None:
+        """Flush and leave the group; messages in work may still be settled until then."""
+        ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *_: object) -> None: ...

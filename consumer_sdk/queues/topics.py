@@ -1,0 +1,119 @@
+"""The topics of a queue: made where they are missing, checked where they are not.
+
+The markers topic has as many partitions as the messages, the broker's time (rule 1 of `ledger`),
+and no retention: the trackers delete what is over (`tracker`).
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from confluent_kafka import KafkaError, KafkaException, admin
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from trimtab.assignor.clock import Clock
+from trimtab.consumer_sdk.errors import BrokerUnreachable, QueueMismatch
+from trimtab.consumer_sdk.queues.settings import QueueSettings
+
+TIMEOUT: Final = 30.0
+LOOK: Final = 0.05
+TIME: Final = "message.timestamp.type"
+APPENDED: Final = "LogAppendTime"
+MARKERS: Final[Mapping[str, str]] = {
+    TIME: APPENDED,
+    "cleanup.policy": "delete",
+    "retention.ms": "-1",  # what is over is deleted by the trackers, by offset
+    "retention.bytes": "-1",
+    "segment.bytes": "67108864",  # deleting goes by whole segments
+    "segment.ms": "600000",
+}
+
+
+_CONFIGS: Any = admin  # ConfigResource is documented, but not in the package's __all__
+
+
+def connect(settings: QueueSettings) -> AdminClient:
+    """Make an admin client."""
+    return AdminClient(dict(settings.client))
+
+
+def prepare(client: AdminClient, settings: QueueSettings, clock: Clock, *, markers: bool) -> int:
+    """Make or check a queue's topics; return the number of partitions.
+
+    Raises QueueMismatch where they cannot work together, BrokerUnreachable.
+    """
+    partitions, replicas = require(client, settings)
+    if settings.dead_letter:
+        _make(client, settings, NewTopic(settings.dead_letter, partitions, replicas))
+    if markers:
+        config = dict(MARKERS)
+        _make(client, settings, NewTopic(settings.markers, partitions, replicas, config=config))
+        _wait(client, settings, clock)
+        _check(client, settings, partitions)
+    return partitions
+
+
+def require(client: AdminClient, settings: QueueSettings) -> tuple[int, int]:
+    """Return the partitions and replicas of the queue's topic. Raises QueueMismatch."""
+    partitions, replicas = _shape(client, settings, settings.topic)
+    if not partitions:
+        raise QueueMismatch(
+            f"topic {settings.topic!r} does not exist at {_where(settings)}: make it first, with "
+            "as many partitions as there may be workers"
+        )
+    return partitions, replicas
+
+
+def _wait(client: AdminClient, settings: QueueSettings, clock: Clock) -> None:
+    """Wait until the brokers tell of a markers topic that has just been made."""
+    deadline = clock.monotonic() + TIMEOUT
+    while not _shape(client, settings, settings.markers)[0] and clock.monotonic() < deadline:
+        clock.sleep(LOOK)
+
+
+def _check(client: AdminClient, settings: QueueSettings, partitions: int) -> None:
+    found, _ = _shape(client, settings, settings.markers)
+    if found != partitions:
+        raise QueueMismatch(
+            f"markers topic {settings.markers!r} has {found} partitions and {settings.topic!r} has "
+            f"{partitions}; they must have as many. Where partitions were added to the messages, "
+            f"add as many to the markers (kafka-topics.sh --alter --partitions {partitions})"
+        )
+    topic = _CONFIGS.ConfigResource(_CONFIGS.ConfigResource.Type.TOPIC, settings.markers)
+    (asked,) = client.describe_configs([topic], request_timeout=TIMEOUT).values()
+    time = asked.result(TIMEOUT)[TIME].value
+    if time != APPENDED:
+        raise QueueMismatch(
+            f"markers topic {settings.markers!r} has {TIME}={time}; set it to {APPENDED}, else the "
+            "clocks of workers would decide when a message comes back"
+        )
+
+
+def _shape(client: AdminClient, settings: QueueSettings, topic: str) -> tuple[int, int]:
+    """Return the partitions of a topic, 0 if there is none, and the replicas of each."""
+    try:
+        found: Any = client.list_topics(topic, timeout=TIMEOUT).topics[topic]
+    except KafkaException as error:
+        raise BrokerUnreachable(_where(settings)) from error
+    if found.error is not None or not found.partitions:
+        return 0, 0
+    return len(found.partitions), len(found.partitions[0].replicas)
+
+
+def _make(client: AdminClient, settings: QueueSettings, topic: NewTopic) -> None:
+    """Make a topic unless there is one."""
+    if _shape(client, settings, topic.topic)[0]:
+        return
+    (made,) = client.create_topics([topic], request_timeout=TIMEOUT).values()
+    try:
+        made.result(TIMEOUT)
+    except KafkaException as error:
+        if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+            raise QueueMismatch(
+                f"topic {topic.topic!r} cannot be made: {error.args[0].str()}; make it yourself, "
+                f"with {topic.num_partitions} partitions"
+            ) from error
+
+
+def _where(settings: QueueSettings) -> str:
+    return str(settings.client.get("bootstrap.servers"))

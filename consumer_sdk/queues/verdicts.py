@@ -1,0 +1,54 @@
+"""What becomes of a message that is due: decided from what the markers say, and nothing else."""
+
+from typing import Final
+
+from confluent_kafka import Message as Raw
+
+from trimtab.consumer_sdk.queues.headers import (
+    DELIVERY,
+    DUE,
+    GROUP,
+    ORIGIN,
+    REASON,
+    passed_on,
+)
+from trimtab.consumer_sdk.queues.ledger import Due
+from trimtab.consumer_sdk.queues.markers import Kind
+from trimtab.consumer_sdk.queues.settings import QueueSettings
+from trimtab.consumer_sdk.queues.writing import Record
+
+GONE: Final = "deleted by the topic's retention before it could be delivered again"
+
+
+def given_up(due: Due, max_deliveries: int) -> str | None:
+    """Return why a message goes to the dead letters; None where it is delivered again."""
+    if due.kind is Kind.REJECT:
+        return due.reason
+    if due.delivery >= max_deliveries:
+        return f"delivered {due.delivery} times, the last one ended by {due.reason}"
+    return None
+
+
+def again(due: Due, raw: Raw, partition: int, settings: QueueSettings) -> Record:
+    """Return what is written for a message that is due: itself once more, or a dead letter."""
+    reason = given_up(due, settings.max_deliveries)
+    if reason is None:
+        more: dict[str, str | int] = {DELIVERY: due.delivery + 1, DUE: due.deadline}
+        topic = settings.topic
+    else:
+        more = {DELIVERY: due.delivery, REASON: reason}
+        topic = settings.dead_letter
+    headers = passed_on(raw, {GROUP: settings.group, **more})
+    return Record(topic, partition, raw.value(), raw.key(), headers)
+
+
+def lost(due: Due, partition: int, settings: QueueSettings) -> Record:
+    """Return the dead letter of a message that the topic no longer holds: it has no value."""
+    said: dict[str, str | int] = {
+        ORIGIN: f"{settings.topic}/{partition}/{due.offset}",
+        GROUP: settings.group,
+        DELIVERY: due.delivery,
+        REASON: GONE,
+    }
+    headers = [(name, str(value).encode()) for name, value in said.items()]
+    return Record(settings.dead_letter, partition, None, headers=headers)

@@ -1,0 +1,231 @@
+"""Kills of a queue's workers and trackers under load; every message is accounted for.
+
+    python -m faults.queues --kills 200 --seed 1
+
+A producer writes numbered messages all the time. Three workers handle them: some fast, some slow,
+some are given back, some are dropped without a word. Two trackers bring back what nobody settles.
+One process after the other is killed (SIGKILL) wherever it is, and started again. In the end every
+message must have been handled by somebody, and every redelivery written at most 2 s after it was
+due. Ends with one line RESULT {json}, and with 1 if anything is wrong.
+"""
+
+import json
+import os
+import random
+import sys
+from argparse import ArgumentParser
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing import get_context
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from statistics import quantiles
+from tempfile import TemporaryDirectory
+from threading import Event, Thread
+from time import monotonic
+from typing import Any
+
+from confluent_kafka import Consumer as Plain
+from confluent_kafka import Producer
+from confluent_kafka import TopicPartition as RawPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from faults import queue_processes
+from trimtab.cli.broker import EmbeddedBroker
+
+TOPIC = "work"
+PARTITIONS = 6
+WORKERS = ("worker-1", "worker-2", "worker-3")
+TRACKERS = ("tracker-1", "tracker-2")
+ALLOWED_MS = 2000
+"""How late a redelivery may be written."""
+
+QUIET = 60.0
+"""Seconds without anything being handled after which what is missing counts as lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A run: how many kills, seconds between two, messages/s."""
+
+    kills: int
+    seed: int = 1
+    pause: float = 0.7
+    rate: float = 200.0
+
+
+class Crew:
+    """The processes by name; whoever is killed is started again."""
+
+    def __init__(self, config: dict[str, Any], folder: Path) -> None:
+        self._config = config
+        self._folder = folder
+        self._context = get_context("forkserver")
+        self._context.set_forkserver_preload(["faults.queue_processes"])
+        self._running: dict[str, BaseProcess] = {}
+
+    def start(self, name: str) -> None:
+        target = queue_processes.work if name in WORKERS else queue_processes.track
+        process = self._context.Process(
+            target=target, args=(TOPIC, self._config, str(self._folder / name)), name=name
+        )
+        process.start()
+        self._running[name] = process
+
+    def kill(self, name: str) -> None:
+        process = self._running.pop(name)
+        process.kill()
+        process.join()
+        process.close()
+
+    def died(self) -> list[str]:
+        """Return who ended without having been killed."""
+        return [name for name, process in self._running.items() if not process.is_alive()]
+
+    def close(self) -> None:
+        for name in list(self._running):
+            self.kill(name)
+
+
+class Traffic:
+    """Numbered messages at a steady rate, from a thread."""
+
+    def __init__(self, bootstrap: str, rate: float) -> None:
+        self.written = 0
+        self._producer = Producer({"bootstrap.servers": bootstrap})
+        self._rate = rate
+        self._stop = Event()
+        self._thread = Thread(target=self._run)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._thread.join()
+        assert not self._producer.flush(30), "the producer's messages are not kept"
+
+    def _run(self) -> None:
+        while not self._stop.wait(0.05):
+            for _ in range(round(self._rate * 0.05)):
+                self._producer.produce(
+                    TOPIC, str(self.written), partition=self.written % PARTITIONS
+                )
+                self.written += 1
+            self._producer.poll(0)
+
+
+def run(wanted: Wanted, say: Any = lambda _: None) -> dict[str, Any]:
+    """Play it all; return the figures of the closing line."""
+    dice = random.Random(wanted.seed)  # noqa: S311 - the same seed, the same kills
+    with EmbeddedBroker() as broker, TemporaryDirectory() as found, _crew(broker, found) as crew:
+        folder, traffic = Path(found), Traffic(broker.bootstrap, wanted.rate)
+        try:
+            _wait(lambda: len(handled(folder)) > wanted.rate, 60)
+            for number in range(wanted.kills):
+                Event().wait(dice.uniform(0.5, 1.5) * wanted.pause)
+                assert not crew.died(), crew.died()
+                victim = dice.choice([*WORKERS, *TRACKERS])
+                crew.kill(victim)
+                crew.start(victim)
+                if number % 20 == 19:
+                    say(f"{number + 1} kills, {len(handled(folder))} of {traffic.written} handled")
+        finally:
+            traffic.stop()
+        missing = _settle(folder, traffic.written)
+        lateness = redeliveries(broker.bootstrap)
+    return figures(wanted, traffic.written, missing, lateness)
+
+
+@contextmanager
+def _crew(broker: EmbeddedBroker, folder: str) -> Iterator[Crew]:
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result(30)
+    config = {
+        "bootstrap.servers": broker.bootstrap,
+        "group.id": "workers",
+        "session.timeout.ms": 1000,  # a dead tracker's partitions wait so long
+        "heartbeat.interval.ms": 100,
+        "trimtab.queue.timeout": "3 s",
+        "trimtab.queue.max.deliveries": 1000,  # nothing shall end in the dead letters
+    }
+    crew = Crew(config, Path(folder))
+    try:
+        for name in (*WORKERS, *TRACKERS):
+            crew.start(name)
+        yield crew
+    finally:
+        crew.close()
+
+
+def handled(folder: Path) -> set[int]:
+    """Return the messages that somebody has handled."""
+    lines = (p.read_bytes().split(b"\n") for p in folder.iterdir() if p.name in WORKERS)
+    return {int(line) for found in lines for line in found[:-1]}
+
+
+def _settle(folder: Path, written: int) -> set[int]:
+    """Wait until all is handled, or nothing has been for a while; return what is missing."""
+    left, since = set(range(written)), monotonic()
+    while left and monotonic() - since < QUIET:
+        Event().wait(0.2)
+        before, left = len(left), left - handled(folder)
+        if len(left) < before:
+            since = monotonic()
+    return left
+
+
+def redeliveries(bootstrap: str) -> list[int]:
+    """Return by how many ms each message that was written again came after it was due."""
+    found: list[int] = []
+    consumer = Plain({"bootstrap.servers": bootstrap, "group.id": "looks-only"})
+    for number in range(PARTITIONS):
+        low, high = consumer.get_watermark_offsets(RawPartition(TOPIC, number), 10)
+        consumer.assign([RawPartition(TOPIC, number, low)])
+        while low < high:
+            for message in consumer.consume(1000, 0.5):
+                low = message.offset() + 1
+                due = dict(message.headers() or []).get("trimtab.due")
+                if due is not None:
+                    found.append(max(0, message.timestamp()[1] - int(due)))
+    consumer.close()
+    return found
+
+
+def figures(wanted: Wanted, written: int, missing: set[int], lateness: list[int]) -> dict[str, Any]:
+    """Return what the closing line says; `late_ms` by share of the redeliveries."""
+    shares = quantiles(lateness, n=100, method="inclusive") if len(lateness) > 1 else [0] * 99
+    return {
+        "kills": wanted.kills,
+        "seed": wanted.seed,
+        "messages": written,
+        "lost": len(missing),
+        "redelivered": len(lateness),
+        "late_ms": {"p50": round(shares[49]), "p99": round(shares[98]), "max": max(lateness)},
+        "beyond_2s": sum(late > ALLOWED_MS for late in lateness),
+    }
+
+
+def _wait(condition: Any, seconds: float) -> None:
+    deadline = monotonic() + seconds
+    while not condition():
+        assert monotonic() < deadline, "the crew does not begin to work"
+        Event().wait(0.1)
+
+
+def main() -> int:
+    parser = ArgumentParser(description="kills of a queue's workers and trackers")
+    parser.add_argument("--kills", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=1, help="the same seed, the same victims")
+    parser.add_argument("--rate", type=float, default=200.0, help="messages/s")
+    given = parser.parse_args()
+    wanted = Wanted(given.kills, given.seed, rate=given.rate)
+    result = run(wanted, lambda line: print(line, file=sys.stderr))  # noqa: T201 - how it goes
+    print("RESULT " + json.dumps(result))  # noqa: T201 - the program's answer
+    return 0 if not result["lost"] and not result["beyond_2s"] else 1
+
+
+if __name__ == "__main__":
+    code = main()
+    sys.stdout.flush()
+    os._exit(code)

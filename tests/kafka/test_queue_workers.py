@@ -1,0 +1,225 @@
+"""`@worker` on queues in memory and on a real broker: limits, failures, a graceful end."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from threading import Barrier, Event, Lock, Thread
+from typing import Any, Self
+
+import pytest
+from confluent_kafka import Message, Producer
+
+from trimtab.consumer_sdk.errors import NotOffered
+from trimtab.consumer_sdk.queues import AsyncQueue, KmqQueue, Received, Reject, Retry, worker
+from trimtab.consumer_sdk.queues.port import Said, Verb
+
+Eventually = Callable[..., None]
+
+
+class Memory:
+    """A queue of `count` messages that notes what is said of them; nothing comes back."""
+
+    def __init__(self, count: int, *, delays: bool = True) -> None:
+        self.said: dict[int, Said] = {}
+        self.flushed = False
+        self._delays = delays
+        self._left = deque(
+            Received(Message(topic="t", partition=0, offset=n, value=b"x"), 0, n, 1, None, self)
+            for n in range(count)
+        )
+
+    def receive(self, max: int = 100, wait: float = 1.0) -> list[Received]:  # noqa: A002
+        if not self._left:
+            Event().wait(min(wait, 0.01))
+        return [self._left.popleft() for _ in range(min(max, len(self._left)))]
+
+    def now(self) -> float:
+        return 0.0
+
+    def settle(self, message: Received, said: Said, late: bool) -> None:  # noqa: FBT001
+        del late
+        if said.seconds and not self._delays:
+            raise NotOffered("no delays")
+        self.said[message.offset] = said
+
+    def flush(self, timeout: float = 30.0) -> bool:
+        del timeout
+        self.flushed = True
+        return True
+
+    def close(self) -> None:
+        pass
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+def run(handler: Any, queue: Any, until: Callable[[], bool], eventually: Eventually) -> None:
+    """Run a worker until a condition holds, then stop it."""
+    stop = Event()
+    thread = Thread(target=handler.run, args=(queue, stop))
+    thread.start()
+    try:
+        eventually(until)
+    finally:
+        stop.set()
+        thread.join(30)
+    assert not thread.is_alive()
+
+
+def test_what_a_handler_raises_decides(eventually: Eventually) -> None:
+    """Returning acknowledges, Retry and Reject say so, anything else is tried again later."""
+    outcomes = [None, Retry(7), Reject("no"), ValueError("oops")]
+
+    @worker(retry_delay=3)
+    def handle(message: Received) -> None:
+        outcome = outcomes[message.offset]
+        if outcome is not None:
+            raise outcome
+
+    queue = Memory(4)
+    run(handle, queue, lambda: len(queue.said) == 4, eventually)
+    assert queue.said == {
+        0: Said(Verb.ACK),
+        1: Said(Verb.RETRY, 7),
+        2: Said(Verb.REJECT, reason="no"),
+        3: Said(Verb.RETRY, 3),
+    }
+    assert queue.flushed
+
+
+def test_a_queue_without_delays_is_given_the_message_back_at_once(eventually: Eventually) -> None:
+    """Where a kind cannot delay, a failed message is retried without a delay."""
+
+    @worker()
+    def handle(message: Received) -> None:
+        raise ValueError(message)
+
+    queue = Memory(1, delays=False)
+    run(handle, queue, lambda: bool(queue.said), eventually)
+    assert queue.said == {0: Said(Verb.RETRY)}
+
+
+def test_as_many_run_at_once_as_are_allowed(eventually: Eventually) -> None:
+    """Four handlers meet at a barrier of four; never are there five."""
+    barrier, lock, running, most = Barrier(4), Lock(), [0], [0]
+
+    @worker(concurrency=4)
+    def handle(message: Received) -> None:
+        del message
+        with lock:
+            running[0] += 1
+            most[0] = max(most[0], running[0])
+        barrier.wait(20)
+        with lock:
+            running[0] -= 1
+
+    queue = Memory(40)
+    run(handle, queue, lambda: len(queue.said) == 40, eventually)
+    assert most == [4]
+
+
+def test_stopping_lets_what_was_taken_end() -> None:
+    """A handler in work when the worker is told to stop is waited for, and acknowledged."""
+    begun, go, stop = Event(), Event(), Event()
+
+    @worker(concurrency=1, prefetch=0)
+    def handle(message: Received) -> None:
+        del message
+        begun.set()
+        go.wait(20)
+
+    queue = Memory(1)
+    thread = Thread(target=handle.run, args=(queue, stop))
+    thread.start()
+    assert begun.wait(20)
+    stop.set()
+    go.set()
+    thread.join(20)
+    assert queue.said == {0: Said(Verb.ACK)}
+
+
+def test_a_handler_that_never_ends_is_left_behind() -> None:
+    """Past `drain` the worker returns; the message is not settled and will come back."""
+    begun, go, stop = Event(), Event(), Event()
+
+    @worker()
+    def handle(message: Received) -> None:
+        del message
+        begun.set()
+        go.wait(60)
+
+    queue = Memory(1)
+    thread = Thread(target=lambda: handle.run(queue, stop, drain=0.1))
+    thread.start()
+    begun.wait(20)
+    stop.set()
+    thread.join(20)
+    assert not thread.is_alive()
+    assert queue.said == {}
+    go.set()
+
+
+def test_coroutines_are_handled_side_by_side(eventually: Eventually) -> None:
+    """A coroutine function is a handler too; eight wait for each other."""
+    met = asyncio.Barrier(8)
+
+    @worker(concurrency=8)
+    async def handle(message: Received) -> None:
+        await asyncio.wait_for(met.wait(), 20)
+        if message.offset == 3:
+            raise Reject("three")
+
+    queue = Memory(8)
+    run(handle, queue, lambda: len(queue.said) == 8, eventually)
+    assert queue.said[3] == Said(Verb.REJECT, reason="three")
+    assert {queue.said[n].verb for n in range(8) if n != 3} == {Verb.ACK}
+
+
+@pytest.mark.broker
+def test_a_worker_empties_a_real_queue(
+    topic: Any, config: dict[str, Any], bootstrap: str, eventually: Eventually
+) -> None:
+    """Sixteen at a time over two partitions, by coroutines; in the end all is acknowledged."""
+    name, seen = topic(partitions=2), list[bytes]()
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for number in range(300):
+        producer.produce(name, str(number), partition=number % 2)
+    producer.flush()
+
+    @worker(concurrency=16)
+    async def handle(message: Received) -> None:
+        await asyncio.sleep(0)
+        seen.append(message.value or b"")
+
+    with KmqQueue(name, config) as queue:
+        run(handle, queue, lambda: len(seen) == 300, eventually)
+    assert sorted(map(int, seen)) == list(range(300))
+
+
+@pytest.mark.broker
+def test_coroutines_receive_too(topic: Any, config: dict[str, Any], bootstrap: str) -> None:
+    """`AsyncQueue` awaits what the queue waits for; messages are settled without waiting."""
+    name = topic(partitions=1)
+    producer = Producer({"bootstrap.servers": bootstrap})
+    producer.produce(name, b"one")
+    producer.flush()
+
+    async def main(queue: KmqQueue) -> list[Received]:
+        async with AsyncQueue(queue) as calls:
+            found = list[Received]()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(40):
+                    while not found:
+                        found = await calls.receive(10, 0.5)
+            for message in found:
+                message.ack()
+            assert await calls.flush()
+            return found
+
+    with KmqQueue(name, config) as queue:
+        assert [m.value for m in asyncio.run(main(queue))] == [b"one"]

@@ -1,0 +1,122 @@
+"""What a tracker knows of open messages holds for every order of markers, and every takeover."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trimtab.consumer_sdk.queues.ledger import Ledger
+from trimtab.consumer_sdk.queues.markers import Kind, Marker, as_ranges, decode, offsets
+
+MESSAGES = 12
+MOVES = (Kind.EXTEND, Kind.RETRY, Kind.REJECT)
+
+
+@dataclass
+class Plain:
+    """The rules once more, as plainly as possible: by message, deadline and what comes then."""
+
+    start: int
+    deadline: int
+    delivery: int
+    kind: Kind
+
+
+def plain(log: Sequence[tuple[int, int, Marker]]) -> dict[int, Plain]:
+    """Return what is open after a log of markers."""
+    found: dict[int, Plain] = {}
+    for at, appended, marker in log:
+        deadline = appended + marker.ms
+        for message in offsets(marker.ranges):
+            known = found.get(message)
+            if marker.kind is Kind.START:
+                found[message] = Plain(at, deadline, marker.delivery, Kind.START)
+            elif marker.kind is Kind.END:
+                found.pop(message, None)
+            elif known and marker.kind is Kind.EXTEND and known.kind is Kind.START:
+                known.deadline = deadline
+            elif known and marker.kind in {Kind.RETRY, Kind.REJECT}:
+                known.deadline, known.kind = deadline, marker.kind
+    return found
+
+
+@st.composite
+def logs(draw: st.DrawFn) -> list[tuple[int, int, Marker]]:
+    """Markers with their offsets and append times, which never go back."""
+    appended, log = 1000, list[tuple[int, int, Marker]]()
+    for at in range(draw(st.integers(0, 25))):
+        appended += draw(st.integers(0, 20))
+        kind = draw(st.sampled_from([*Kind, Kind.START, Kind.START, Kind.END]))
+        of = draw(st.sets(st.integers(0, MESSAGES), max_size=5))
+        ms = draw(st.integers(0, 40)) if kind is not Kind.END else 0
+        marker = Marker(kind, as_ranges(of), ms, draw(st.integers(1, 3)))
+        log.append((at, appended, marker))
+    return log
+
+
+def read(log: Sequence[tuple[int, int, Marker]]) -> Ledger:
+    ledger = Ledger()
+    for entry in log:
+        ledger.take(*entry)
+    return ledger
+
+
+@given(logs())
+def test_what_is_open_and_due_is_what_the_plain_rules_say(
+    log: list[tuple[int, int, Marker]],
+) -> None:
+    """Due are exactly the open messages whose deadline has come, with their count and cause."""
+    ledger, model = read(log), plain(log)
+    assert len(ledger) == len(model)
+    due = {(d.offset, d.delivery, d.kind, d.deadline) for d in ledger.due(1000)}
+    assert due == {
+        (message, p.delivery, p.kind, p.deadline)
+        for message, p in model.items()
+        if p.deadline <= ledger.now
+    }
+    assert ledger.due(1000) == []
+    later = [p.deadline for p in model.values() if p.deadline > ledger.now]
+    assert ledger.deadline == min(later, default=None)
+
+
+@given(logs(), st.data())
+def test_whoever_takes_over_at_the_safe_offset_knows_all_that_is_open(
+    log: list[tuple[int, int, Marker]], data: st.DataObject
+) -> None:
+    """Markers below the committed offset may be deleted: no open message needs them."""
+    committed = read(log[: data.draw(st.integers(0, len(log)))]).safe
+    heir, model = read(log[committed:]), plain(log)
+    assert len(heir) == len(model)
+    heir.take(len(log), 10_000, Marker(Kind.TICK))
+    assert {(d.offset, d.delivery, d.kind) for d in heir.due(1000)} == {
+        (message, p.delivery, p.kind) for message, p in model.items()
+    }
+    assert heir.safe <= min((p.start for p in model.values()), default=len(log) + 1)
+
+
+@given(logs())
+def test_what_could_not_be_written_is_due_again(log: list[tuple[int, int, Marker]]) -> None:
+    """Postponed messages come back after their pause, and not before."""
+    ledger = read(log)
+    due = ledger.due(1000)
+    ledger.postpone(due, 100)
+    assert ledger.due(1000) == []
+    ledger.take(len(log), ledger.now + 100, Marker(Kind.TICK))
+    assert {d.offset for d in due} <= {d.offset for d in ledger.due(1000)}
+
+
+@given(logs())
+def test_when_all_is_over_the_whole_log_may_go(log: list[tuple[int, int, Marker]]) -> None:
+    """After end markers for everything the safe offset is the end."""
+    ledger = read(log)
+    ledger.take(len(log), 2000, Marker(Kind.END, ((0, MESSAGES),)))
+    assert (len(ledger), ledger.safe, ledger.deadline) == (0, len(log) + 1, None)
+
+
+@given(st.sets(st.integers(0, 300)), st.sampled_from(Kind), st.integers(0, 10**9), st.text())
+def test_a_marker_reads_as_it_was_written(of: set[int], kind: Kind, ms: int, reason: str) -> None:
+    """Any marker comes back from its bytes, and its ranges name exactly its messages."""
+    marker = Marker(kind, as_ranges(of), ms, 3, reason, "me")
+    assert decode(marker.encode()) == marker
+    assert list(offsets(marker.ranges)) == sorted(of)
