@@ -34,8 +34,8 @@ SIDECAR = {
 HPA_LOOKS, POLLING, PERIOD = 15.0, 30.0, 15.0
 """Seconds: how often the HPA looks, KEDA's polling interval, the period of the HPA's policies."""
 
-SCALE_IN = 300.0
-"""Seconds: the window for scaling in, the HPA's default and the sidecar's."""
+SCALE_IN, HPA_SCALE_IN = 120.0, 300.0
+"""Seconds: the window for scaling in, the sidecar's default and the HPA's."""
 
 COMMITS = 5.0
 """Seconds between two commits of a consumer, librdkafka's default."""
@@ -43,10 +43,11 @@ COMMITS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """By what all times are divided, and the window for scaling in before that, in seconds."""
+    """By what all times are divided, and the windows for scaling in before that, in seconds."""
 
     factor: float
     scale_in: float = SCALE_IN
+    hpa_scale_in: float = HPA_SCALE_IN
 
 
 @contextmanager
@@ -112,7 +113,7 @@ def _behavior(times: Times) -> dict[str, Any]:
     percent = {"type": "Percent", "value": 100, "periodSeconds": period}
     four = {"type": "Pods", "value": 4, "periodSeconds": period}
     up = {"stabilizationWindowSeconds": 0, "selectPolicy": "Max", "policies": [percent, four]}
-    window = _whole(times.scale_in / times.factor)
+    window = _whole(times.hpa_scale_in / times.factor)
     down = {"stabilizationWindowSeconds": window, "policies": [percent]}
     return {"scaleUp": up, "scaleDown": down}
 

@@ -12,7 +12,7 @@ heartbeat, session timeout and interval of commits on both sides.
 Time is compressed. The stream stands for one `--factor` times as long (240 s x 15: one hour), so
 the times by which either side follows the load are its defaults divided by that factor: how often
 the HPA looks (15 s) and its window for scaling down (300 s), the sidecar's interval (10 s), its
-window for scaling in (300 s too), and so on (`autoscale_steer`). Starting a process, joining and
+window for scaling in (120 s), and so on (`autoscale_steer`). Starting a process, joining and
 handing over are not compressed: they take a minute of that hour, as images and JVMs do elsewhere.
 
 KEDA wants lag / lagThreshold replicas, so a group that needs n consumers rests at a lag of n
@@ -51,7 +51,16 @@ import numpy as np
 from autoscale_figures import Figures, Seen
 from autoscale_load import load, needed
 from autoscale_rig import Rig, Watch, pods, rig
-from autoscale_steer import COMMITS, HPA_LOOKS, POLLING, SCALE_IN, Times, keda, trimtab
+from autoscale_steer import (
+    COMMITS,
+    HPA_LOOKS,
+    HPA_SCALE_IN,
+    POLLING,
+    SCALE_IN,
+    Times,
+    keda,
+    trimtab,
+)
 from rich.console import Console
 from rich.table import Table
 from stream import TICK, Speeds, produce
@@ -116,7 +125,10 @@ def _arguments() -> Namespace:
         "--thresholds", type=int, nargs="+", help="lag of a replica, in records; default: half"
     )
     arguments.add_argument(
-        "--scale-in", type=float, default=SCALE_IN, help="both sides' window for it, seconds"
+        "--scale-in", type=float, default=SCALE_IN, help="the sidecar's window for it, seconds"
+    )
+    arguments.add_argument(
+        "--hpa-scale-in", type=float, default=HPA_SCALE_IN, help="the HPA's, seconds"
     )
     arguments.add_argument("--partitions", type=int, default=32)
     arguments.add_argument("--capacity", type=float, default=40_000, help="bytes/s of a consumer")
@@ -174,7 +186,7 @@ class Bench:
             return pool.submit(produce, self._bootstrap, topic, self._speeds, size).result()
 
     def _steered(self, name: str, threshold: int) -> AbstractContextManager[None]:
-        times = Times(self._given.factor, self._given.scale_in)
+        times = Times(self._given.factor, self._given.scale_in, self._given.hpa_scale_in)
         if threshold:
             return keda(self._on, self._bootstrap, name, threshold, times)
         return trimtab(self._on, self._bootstrap, name, self._given.capacity, times)

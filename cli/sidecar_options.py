@@ -41,7 +41,7 @@ StabiliseOut: TypeAlias = Annotated[
     str | None, typer.Option(help='More must be wanted for so long; "0 s".')
 ]
 StabiliseIn: TypeAlias = Annotated[
-    str | None, typer.Option(help='Less must do for so long; "300 s".')
+    str | None, typer.Option(help='Less must do for so long; "120 s".')
 ]
 Target: TypeAlias = Annotated[
     str | None, typer.Option(help="none (default), process, kubernetes or keda.")

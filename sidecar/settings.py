@@ -83,7 +83,7 @@ class Settings(BaseModel):
     step_out: Steps = steps(4)  # or policies as the HPA has them
     step_in: Steps = steps(1)
     stabilise_out: Seconds = 0.0
-    stabilise_in: Seconds = 300.0
+    stabilise_in: Seconds = 120.0
     cool_down: Seconds = 30.0
     dead_band: Bands = DeadBands()
     schedule: tuple[SchedulePeriod, ...] = ()

@@ -54,7 +54,7 @@ def test_steps_and_bands_are_short_or_in_full() -> None:
     """A number is a step of each turn; policies, and bands by direction, are what the HPA has."""
     short = load(None, {**GOOD, "step-out": 2, "dead-band": 0.2}).policy
     assert short.out == Rules((Pace(2),), dead_band=0.2)
-    assert short.back == Rules((Pace(1),), window=300.0, dead_band=0.2)
+    assert short.back == Rules((Pace(1),), window=120.0, dead_band=0.2)
     percent = {"type": "percent", "value": 100, "period": "1 min"}
     listed = load(None, {**GOOD, "step-out": [percent], "dead-band": {"out": 0.05}}).policy
     assert listed.out == Rules((Pace(100, 60.0, percent=True),), dead_band=0.05)
