@@ -3,8 +3,9 @@
 A broker with so many partitions (100 a topic), 500 records/s on them, a group of ten members that
 has committed everywhere and fetches nothing. `trimtab sidecar --dry-run` runs beside it as a
 process of its own; after the turns that fill its windows its resident memory is read from /proc,
-its CPU between turns, and what deciding and a whole turn took from its own metrics. A second, short
-run has librdkafka log each request, which is where their number and bytes come from.
+its CPU between turns, and what deciding and a whole turn took from its own metrics, which are
+looked at once a turn. A second, short run has librdkafka log each request, which is where their
+number and bytes come from.
 
     python benchmarks/bench_sidecar.py [--partitions 10000] [--turns 8]
 """
@@ -160,7 +161,7 @@ def turns(log: Path, count: int) -> dict[str, float]:
     while (found := metrics(log)).get("trimtab_turn_seconds_count", 0) < count:
         if monotonic() > deadline:
             raise SystemExit(f"no {count} turns; see\n{log.read_text(errors='replace')[-2000:]}")
-        pause.wait(0.5)
+        pause.wait(INTERVAL)
     return found
 
 

@@ -125,6 +125,7 @@ class Brokers:
         self._reader = Consumer({**client, "group.id": group, "enable.auto.commit": False})
         self._denied = False  # the group may not be described
         self._leaders: Mapping[TopicPartition, int] = {}
+        self._same: dict[TopicPartition, TopicPartition] = {}
         self._group = group
         self._timeout = timeout
         self._clock = clock or SystemClock()
@@ -141,7 +142,7 @@ class Brokers:
         except KafkaException as error:
             return Layout({}, (f"cluster metadata: {reason(error)}",))
         leaders = {
-            TopicPartition(name, number): partition.leader
+            self._one(name, number): partition.leader
             for name, topic in topics.items()
             if topic.error is None
             for number, partition in topic.partitions.items()
@@ -186,7 +187,7 @@ class Brokers:
         offsets, notes = {}, {}
         for raw in answered:
             if raw.error is None and raw.offset >= 0:
-                partition = TopicPartition(raw.topic, raw.partition)
+                partition = self._one(raw.topic, raw.partition)
                 offsets[partition] = raw.offset
                 if raw.metadata:
                     notes[partition] = raw.metadata
@@ -259,9 +260,14 @@ class Brokers:
             except KafkaException as error:
                 failed.append(f"{raw.topic}-{raw.partition}: {reason(error)}")
             else:
-                values[TopicPartition(raw.topic, raw.partition)] = found.offset
+                values[self._one(raw.topic, raw.partition)] = found.offset
         more = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
         return Offsets(values, (f"offsets of {failed[0]}{more}",) if failed else ())
+
+    def _one(self, topic: str, number: int) -> TopicPartition:
+        """Return the same object for the same partition: windows keep thousands for long."""
+        partition = TopicPartition(topic, number)
+        return self._same.setdefault(partition, partition)
 
     def _wait(self, future: "Future[Any]", deadline: float) -> Any:
         try:
