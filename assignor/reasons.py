@@ -93,7 +93,7 @@ def notes(decided: Outcome) -> tuple[str, ...]:
         found.append(f"no member subscribes to {listed(shown, len(unassigned))}")
     if any(m.draining for m in decided.framed.members):
         found.append("all members are draining: they go on reading")
-    return (*found, *rack_notes(decided), *_too_large(decided), *_overload(decided))
+    return (*found, *rack_notes(decided.framed), *_too_large(decided), *_overload(decided))
 
 
 def _forced(topic: str, owner: str | None, member: Member | None) -> str:

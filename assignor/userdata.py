@@ -62,7 +62,7 @@ class MemberData:
                 capacity=None if body.get("capacity") is None else float(body["capacity"]),
                 instance=str(body.get("instance", "")),
                 draining=bool(body.get("draining", False)),
-                rack=body.get("rack"),
+                rack=None if body.get("rack") is None else str(body["rack"]),
                 decision=str(body.get("decision", "")),
                 promised=_grouped(body.get("promised", {})),
                 owned=_grouped(body.get("owned", {})),

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from trimtab.assignor.certify.certificate import Certificate, certify_all
 from trimtab.assignor.certify.search import Left
 from trimtab.assignor.counting import pack_open
-from trimtab.assignor.model import Group, Load, Policy
+from trimtab.assignor.model import Group, IntArray, Load, Policy
 from trimtab.assignor.problem import frame
 from trimtab.assignor.registry import get
 
@@ -23,5 +23,9 @@ def certify_sizes(
     worth. Raises BadProblem, UnknownHeuristic, BrokenHeuristic.
     """
     problem = frame(*situation, spare=True).problem
-    decisions = {name: pack_open(get(name), problem) for name in heuristics}
+    decisions: dict[str, IntArray] = {}
+    for name in heuristics:
+        entry = get(name)
+        framed = frame(*situation, spare=True, racks=entry.racks)
+        decisions[name] = pack_open(entry, framed.problem)
     return certify_all(problem, decisions, moves_cost=moves_cost, left=left)

@@ -1,58 +1,76 @@
 """What to know about racks in a decision: where nothing is known, and what no care can help."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from trimtab.assignor.model import Racks
 from trimtab.assignor.outcome import Outcome
+from trimtab.assignor.problem import Framed
+from trimtab.assignor.racks.replicas import Replicas
 from trimtab.assignor.units import listed
 
 SHOWN: Final = 3  # names in a list
 
 
-def rack_notes(decided: Outcome) -> Iterator[str]:
+def rack_notes(framed: Framed) -> Iterator[str]:
     """Yield what to know, nothing where the heuristic does not weigh racks."""
-    framed, there = decided.framed, decided.framed.census
-    racks = framed.problem.racks
-    if racks is None or there.replicas is None or not len(framed.item):
+    racks, replicas = framed.problem.racks, framed.census.replicas
+    if racks is None or replicas is None or not len(framed.item):
         return
-    missing = np.flatnonzero(racks.at == racks.far.shape[1] - 1).tolist()
+    missing = [m.instance or m.id for m in framed.members if not m.rack]
     if missing:
-        who = listed([decided.person(m) for m in missing[:SHOWN]], len(missing))
+        who = listed(missing[:SHOWN], len(missing))
         yield f"no rack is known of {who} (client.rack): nothing is far from them"
-    unknown = np.flatnonzero(~there.replicas.known[framed.item])
+    unknown = np.flatnonzero(~replicas.known[framed.item])
     if unknown.size:
         yield (
-            f"no rack is known of brokers with replicas of {_partitions(decided, unknown)} "
+            f"no rack is known of brokers with replicas of {_partitions(framed, unknown)} "
             "(broker.rack): nothing is far of theirs"
         )
-    yield from _empty(decided, there.replicas.racks)
-    if not missing:
-        yield from _stranded(decided)
-
-
-def _empty(decided: Outcome, replicas: Sequence[str]) -> Iterator[str]:
-    """Name the racks that hold replicas and have no member: a member there would save traffic."""
-    manned = {m.rack for m in decided.framed.members}
-    lonely = [rack for rack in replicas if rack not in manned]
-    if lonely:
-        yield f"replicas are in {listed(lonely[:SHOWN], len(lonely))}, but no member is"
-
-
-def _stranded(decided: Outcome) -> Iterator[str]:
-    """Name the partitions that cross racks with whoever reads them."""
-    racks = decided.framed.problem.racks
-    assert racks is not None
-    far = np.flatnonzero(racks.far[:, :-1].all(axis=1) & (racks.far.shape[1] > 1))
+    yield from _unmatched(framed, replicas)
+    far = stranded(racks)
     if far.size:
-        yield f"no member is in a rack with a replica of {_partitions(decided, far)}"
+        yield f"no member is in a rack with a replica of {_partitions(framed, far)}"
 
 
-def _partitions(decided: Outcome, items: NDArray[np.intp]) -> str:
-    framed = decided.framed
-    shown = [str(framed.census.universe.name(int(framed.item[i]))) for i in items[:SHOWN]]
+def unmanned(framed: Framed) -> tuple[str, ...]:
+    """Return the racks that hold replicas and in which no member says it is."""
+    replicas = framed.census.replicas
+    manned = {m.rack for m in framed.members}
+    return () if replicas is None else tuple(r for r in replicas.racks if r not in manned)
+
+
+def stranded(racks: Racks) -> NDArray[np.intp]:
+    """Return the partitions that cross racks with whoever reads them; none where that is unknown.
+
+    A member of unknown rack could be near.
+    """
+    unknown = racks.far.shape[1] - 1
+    if not unknown or (racks.at == unknown).any():
+        return np.zeros(0, dtype=np.intp)
+    return np.flatnonzero(racks.far[:, :unknown].all(axis=1))
+
+
+def _unmatched(framed: Framed, replicas: Replicas) -> Iterator[str]:
+    """Name racks of one side only: a member there would save traffic; names may be misspelt."""
+    lonely = unmanned(framed)
+    if lonely:
+        yield f"replicas are in {listed(lonely[:SHOWN], len(lonely))}, but no member says it is"
+    away = [m for m in framed.members if m.rack and m.rack not in replicas.racks]
+    if away and replicas.known[framed.item].all():
+        who = [f"{m.instance or m.id} ({m.rack})" for m in away[:SHOWN]]
+        yield (
+            f"no replica is in the rack of {listed(who, len(away))}: all that they read crosses "
+            "racks; are racks of consumers and brokers called the same?"
+        )
+
+
+def _partitions(framed: Framed, items: NDArray[np.intp]) -> str:
+    universe = framed.census.universe
+    shown = [str(universe.name(int(framed.item[i]))) for i in items[:SHOWN]]
     return listed(shown, len(items))
 
 

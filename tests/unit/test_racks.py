@@ -123,7 +123,7 @@ def test_unknown_racks_cost_nothing_and_are_named() -> None:
             "no rack is known of brokers with replicas of t-1, t-2 (broker.rack): "
             "nothing is far of theirs"
         ),
-        "replicas are in b, but no member is",
+        "replicas are in b, but no member says it is",
     )
 
 
@@ -140,7 +140,7 @@ def test_what_no_care_can_help_is_named() -> None:
     there = group(members("a", "b"), *[("c",)] * 5, ("a",))
     plan = place(there, Load(), AWARE)
     assert sorted(map(len, plan.assignment.values())) == [3, 3]
-    assert "replicas are in c, but no member is" in plan.notes
+    assert "replicas are in c, but no member says it is" in plan.notes
     assert "no member is in a rack with a replica of t-0, t-1, t-2 and 2 more" in plan.notes
 
 
@@ -149,6 +149,7 @@ def test_a_member_in_a_rack_without_brokers_is_far_from_all() -> None:
     plan = place(group(members("a", "z"), ("a",), ("a",)), speeds(5, 1), AWARE)
     assert readers(plan) == "01"
     assert plan.crossing == 1
+    assert any(note.startswith("no replica is in the rack of m1 (z): all") for note in plan.notes)
 
 
 def test_racks_are_looked_up_by_partition() -> None:
