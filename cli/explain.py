@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from trimtab.assignor.errors import SettingError
+from trimtab.assignor.errors import BrokenHeuristic, SettingError
 from trimtab.cli import plan_options as options
 from trimtab.cli.errors import NoVerdicts
 from trimtab.cli.formats import Format, Output
@@ -126,7 +126,11 @@ def _others(seen: "Seen") -> "Sequence[Other]":
 
     if seen.source != PUBLISHED:
         return ()
-    return others(Survey(seen.group, seen.speeds, seen.source, seen.plan))
+    try:
+        return others(Survey(seen.group, seen.speeds, seen.source, seen.plan, seen.racks))
+    except BrokenHeuristic as error:  # what the leader has may be missing on this machine
+        typer.echo(f"other counts cannot be told here: {error}", err=True)
+        return ()
 
 
 def _nothing(seen: "Seen", group: str) -> str:

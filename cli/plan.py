@@ -90,12 +90,19 @@ def plan(  # noqa: PLR0913 - typer: one parameter an option
 
 
 def _names(given: "Sequence[str]") -> tuple[str, ...]:
-    """Return whom to ask, each once; all where nobody is named. Raises UnknownHeuristic."""
-    from trimtab.assignor.registry import get, names  # noqa: PLC0415 - numpy is slow to load
+    """Return whom to ask, each once; all that can be where nobody is named.
+
+    Raises UnknownHeuristic.
+    """
+    from trimtab.assignor.registry import (  # noqa: PLC0415 - numpy is slow to load
+        get,
+        installed,
+        names,
+    )
 
     wanted = split(given)
     if not wanted or "all" in wanted:
-        return names()
+        return tuple(name for name in names() if installed(get(name)))
     for name in wanted:
         get(name)
     return tuple(dict.fromkeys(wanted))
@@ -195,8 +202,10 @@ def _survey(settings: "Settings", *, capacity_known: bool) -> "Survey":
 def _body(
     found: "Survey", settings: "Settings", made: "Sequence[Row]", certified: _Certified | None
 ) -> dict[str, Any]:
-    from trimtab.sidecar.survey import oversize  # noqa: PLC0415 - loaded by now
+    from trimtab.sidecar.across import across  # noqa: PLC0415 - loaded by now
+    from trimtab.sidecar.survey import oversize  # noqa: PLC0415 - as above
 
+    now = across(found.group.readers, found.speeds, found.racks)
     speeds = found.speeds.values()
     heuristics: dict[str, dict[str, Any]] = {row.heuristic: asdict(row) for row in made}
     body: dict[str, Any] = {
@@ -210,7 +219,11 @@ def _body(
         "capacity": settings.capacity,
         "headroom": settings.headroom,
         "speeds": found.source,
-        "notes": oversize(found, settings.policy.placement),
+        "crossing_bytes_per_s": None if now is None else now.load,
+        "notes": (
+            *oversize(found, settings.policy.placement),
+            *(() if now is None else now.notes),
+        ),
         "epoch": None if found.plan is None else found.plan.epoch,
         "heuristics": heuristics,
     }
@@ -227,37 +240,44 @@ def _print(
     from rich.console import Console  # noqa: PLC0415 - keeps --help fast
     from rich.table import Table  # noqa: PLC0415 - as above
 
-    from trimtab.sidecar.survey import oversize  # noqa: PLC0415 - loaded by now
+    from trimtab.assignor.units import format_rate  # noqa: PLC0415 - loaded by now
 
-    console = Console()
-    console.print(_heading(found, settings, made), highlight=False)
+    console, body = Console(), _body(found, settings, made, None)
+    console.print(_heading(body), highlight=False)
     table = Table("heuristic")
-    optional = ("above the optimum",) if certified else ()
+    racked = body["crossing_bytes_per_s"] is not None
+    optional = [
+        *(["across racks"] if racked else ()),
+        *(["above the optimum"] if certified else ()),
+    ]
     for column in ("consumers", "moves", "R-score", "fullest", *optional):
         table.add_column(column, justify="right", no_wrap=True)
     table.add_column("first reason")
     for row in made:
         figures = [str(row.consumers), str(row.moves), f"{row.r_score:.2f}", f"{row.fill:.0%}"]
+        if racked:
+            figures.append(format_rate(row.crossing))
         if certified:
             figures.append(_distance(certified.by_name[row.heuristic]))
         table.add_row(row.heuristic, *figures, "\n".join(row.reasons[:1]))
     console.print(table)
-    for note in oversize(found, settings.policy.placement):
+    for note in body["notes"]:
         console.print(note, highlight=False)
     if certified:
         console.print(_bound(certified, settings), highlight=False)
 
 
-def _heading(found: "Survey", settings: "Settings", made: "Sequence[Row]") -> str:
+def _heading(body: "Mapping[str, Any]") -> str:
     from trimtab.assignor.units import format_bytes, format_rate  # noqa: PLC0415 - as above
 
-    body = _body(found, settings, made, None)
+    crossing = body["crossing_bytes_per_s"]
+    racks = "" if crossing is None else f", {format_rate(crossing)} across racks"
     return (
         f"group {body['group']} ({body['state']}): {body['members']} members, "
         f"{body['partitions']} partitions, {body['unknown']} of them unknown; "
-        f"writing {format_rate(body['bytes_per_s'])}, backlog "
+        f"writing {format_rate(body['bytes_per_s'])}{racks}, backlog "
         f"{format_bytes(body['backlog_bytes'])} ({body['speeds']}); "
-        f"{settings.headroom:.0%} of {format_rate(settings.capacity)} a consumer"
+        f"{body['headroom']:.0%} of {format_rate(body['capacity'])} a consumer"
     )
 
 

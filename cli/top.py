@@ -155,8 +155,9 @@ def table(made: "Frame", group: str) -> "RenderableType":
     for row in made.rows:
         state = Text(row.state.value, style=COLOURS[row.state.value])
         shown.add_row(Text(row.name), *map(Text, cells(row)), state)
-    trouble = [Text(text, style="red") for text in made.trouble]
-    return Together(Text(heading(made, group)), Text(made.steering), shown, *trouble)
+    notes = () if made.crossing is None else made.crossing.notes
+    below = [*map(Text, notes), *(Text(text, style="red") for text in made.trouble)]
+    return Together(Text(heading(made, group)), Text(made.steering), shown, *below)
 
 
 def cells(row: "Row") -> tuple[str, ...]:
@@ -181,9 +182,10 @@ def heading(made: "Frame", group: str) -> str:
     counts = f"{made.running} running, {planned} planned, {wanted} wanted"
     unread = f", {made.unread} of them unread" if made.unread else ""
     unknown = f", {made.load.unknown} unknown" if made.load.unknown else ""
+    racks = "" if made.crossing is None else f", {format_rate(made.crossing.load)} across racks"
     return (
         f"{at:%H:%M:%S} group {group} ({made.state}): {counts}; {made.load.partitions} partitions"
         f"{unread}{unknown}; writing {format_rate(made.load.written)}, "
-        f"needed {format_rate(made.load.needed)}, backlog {format_bytes(made.load.backlog)} "
+        f"needed {format_rate(made.load.needed)}{racks}, backlog {format_bytes(made.load.backlog)} "
         f"({made.source})"
     )

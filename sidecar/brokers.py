@@ -30,9 +30,12 @@ from confluent_kafka.admin import AdminClient
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
 
 from trimtab.assignor.clock import Clock, SystemClock
+from trimtab.assignor.errors import BadPayload
 from trimtab.assignor.model import TopicPartition
 from trimtab.assignor.security.knock import knock
-from trimtab.sidecar.observation import GroupState, GroupView, Reader
+from trimtab.assignor.userdata import MemberData
+from trimtab.assignor.wire import Decoder
+from trimtab.sidecar.observation import GroupState, GroupView, Racks, Reader
 
 STATES: Final = {
     "Stable": GroupState.STABLE,
@@ -126,6 +129,7 @@ class Brokers:
         self._denied = False  # the group may not be described
         self._leaders: Mapping[TopicPartition, int] = {}
         self._same: dict[TopicPartition, TopicPartition] = {}
+        self._replicas: Mapping[TopicPartition, tuple[int, ...]] = {}
         self._group = group
         self._timeout = timeout
         self._clock = clock or SystemClock()
@@ -148,7 +152,24 @@ class Brokers:
             for number, partition in topic.partitions.items()
         }
         self._leaders = leaders
+        self._replicas = {
+            p: tuple(topics[p.topic].partitions[p.partition].replicas) for p in leaders
+        }
         return Layout(leaders)
+
+    def racks(self, partitions: Iterable[TopicPartition]) -> tuple[Racks, tuple[str, ...]]:
+        """Return the racks of the replicas of these, as of the last layout; nothing of others.
+
+        A broker that is down tells no rack.
+        """
+        asked = self._admin.describe_cluster(request_timeout=self._timeout)
+        try:
+            cluster = self._wait(asked, self._clock.monotonic() + self._timeout)
+        except KafkaException as error:
+            return {}, (f"racks of the brokers: {reason(error)}",)
+        rack = {node.id: node.rack for node in cluster.nodes}
+        there = self._replicas
+        return {p: tuple(map(rack.get, there[p])) for p in partitions if p in there}, ()
 
     def ends(self, partitions: Iterable[TopicPartition]) -> Offsets:
         """Return the offset after the last record of each partition."""
@@ -170,7 +191,8 @@ class Brokers:
             return GroupView(GroupState.EMPTY), ()
         self._denied = False
         state = STATES.get(described.state, GroupState.UNKNOWN)
-        readers = sorted((_reader(m) for m in described.members), key=lambda r: r.id)
+        decoder = Decoder()
+        readers = sorted((_reader(m, decoder) for m in described.members), key=lambda r: r.id)
         return GroupView(state, tuple(readers)), ()
 
     def commits(self, partitions: Iterable[TopicPartition] | None = None) -> Commits:
@@ -307,8 +329,17 @@ def _code(error: KafkaException) -> int | None:
     return int(inner.code()) if hasattr(inner, "code") else None
 
 
-def _reader(member: Any) -> Reader:
+def _reader(member: Any, decoder: Decoder) -> Reader:
     assigned = ConsumerProtocolAssignment.decode(member.assignment) if member.assignment else None
     topics = () if assigned is None else assigned.assigned_partitions
     owned = frozenset(TopicPartition(t.topic, p) for t in topics for p in t.partitions)
-    return Reader(member.id, member.client_id, owned)
+    return Reader(member.id, member.client_id, owned, _rack(member.metadata, decoder))
+
+
+def _rack(metadata: bytes | None, decoder: Decoder) -> str | None:
+    """Return the rack that a member says in its subscription (KIP-881), or in our user data."""
+    try:
+        said = decoder.subscription(metadata or b"")
+        return said.rack or MemberData.decode(said.user_data).rack or None
+    except BadPayload:
+        return None  # it has not joined yet, or is another assignor's

@@ -21,8 +21,11 @@ from confluent_kafka import TopicPartition as RawPartition
 from confluent_kafka.cimpl import NewTopic
 
 from trimtab.assignor.clock import Clock
+from trimtab.assignor.control import PartitionSpeed
 from trimtab.assignor.errors import LoginRefused, PeerError, TlsFailed
+from trimtab.assignor.registry import get
 from trimtab.assignor.security.knock import diagnose
+from trimtab.sidecar.across import across
 from trimtab.sidecar.brokers import Brokers, is_denied, reason
 from trimtab.sidecar.checkup import (
     Finding,
@@ -35,6 +38,7 @@ from trimtab.sidecar.checkup import (
     of_sidecar_clock,
     of_verdict,
 )
+from trimtab.sidecar.checkup_racks import of_racks, of_selectors
 from trimtab.sidecar.monitor import matching
 from trimtab.sidecar.settings import Settings
 from trimtab.sidecar.topics import PARTITIONS, ControlTopics
@@ -42,6 +46,7 @@ from trimtab.sidecar.topics import PARTITIONS, ControlTopics
 _SPECS: Any = admin  # these are documented, but not in the package's __all__
 CONFIG: Final[Any] = _SPECS.ConfigResource
 TOPIC: Final[Any] = _SPECS.ResourceType.TOPIC
+BROKER: Final[Any] = _SPECS.ResourceType.BROKER
 NEWEST: Final[Any] = _SPECS.OffsetSpec.max_timestamp()
 GRACE: Final = 1.0
 """Seconds to wait for librdkafka's own timeout to be reported."""
@@ -79,7 +84,13 @@ class Examination:
                 f"none answers at {s.bootstrap}: {reason(error)}",
                 "check that one runs, the address, the firewall, security.protocol and login",
             )
-        looks = (self._nodes(cluster.nodes), self._group(), self._data(), self._control())
+        looks = (
+            self._nodes(cluster.nodes),
+            self._group(),
+            self._data(),
+            self._racks(cluster.nodes),
+            self._control(),
+        )
         return [*chain.from_iterable(looks), *self._plan()]
 
     def _nodes(self, nodes: Iterable[Any]) -> Iterable[Finding]:
@@ -153,6 +164,24 @@ class Examination:
                 yield described
             elif described is not None:
                 yield of_rights(f"topic {topic}", needed, described.allowed)
+
+    def _racks(self, nodes: Iterable[Any]) -> Iterable[Finding]:
+        """Look at racks where a consumer says its own, or the heuristic weighs them."""
+        weighed = get(self._settings.chosen).racks
+        readers = self._brokers.group()[0].readers
+        read = {p.topic for reader in readers for p in reader.owned}
+        speeds = {p: PartitionSpeed() for p in self._brokers.layout().leaders if p.topic in read}
+        racks, _ = self._brokers.racks(speeds)
+        crossing = across(readers, speeds, racks)
+        if readers:
+            yield from of_racks(crossing, weighed=weighed)
+        if crossing is not None:
+            selectors = {node.id: self._selector(node.id) for node in nodes}
+            yield of_selectors(selectors, weighed=weighed)
+
+    def _selector(self, broker: int) -> str | None:
+        config = self._config(str(broker), BROKER)
+        return config.get("replica.selector.class", "") or "" if config else None
 
     def _control(self) -> Iterable[Finding]:
         s = self._settings
@@ -228,9 +257,9 @@ class Examination:
             return Finding(part, Level.OK, "it is there")
         return Finding(part, Level.OK, "allowed")
 
-    def _config(self, topic: str) -> Mapping[str, str | None]:
-        """Return a topic's configuration; nothing where that is not allowed."""
-        resource = CONFIG(TOPIC, topic)
+    def _config(self, name: str, kind: Any = TOPIC) -> Mapping[str, str | None]:
+        """Return a topic's (or broker's) configuration; nothing where that is not allowed."""
+        resource = CONFIG(kind, name)
         asked = self._admin.describe_configs([resource], request_timeout=self._settings.timeout)
         try:
             found: Any = self._wait(asked[resource])

@@ -51,6 +51,7 @@ from dataclasses import replace
 from typing import Final
 
 from trimtab.assignor.control import GroupPlan
+from trimtab.assignor.racks.crossing import Crossing
 from trimtab.sidecar.drains import choose
 from trimtab.sidecar.effect import behind, consumed, grown
 from trimtab.sidecar.foreign import foreign, meant, on_its_way, switched_off
@@ -90,10 +91,12 @@ def decide(
     sizing, memory = wish(at, memory, now)
     turn = Turn(at, sizing, memory, now)
     step = next(step for rule in RULES if (step := rule(turn)) is not None)
-    numbers = _numbers(turn, step)
+    crossing = at.across()
+    numbers = _numbers(turn, step, crossing)
     unmet = _unmet(turn)
     said = () if unmet is None else (unmet, *seen.trouble[:1])
-    reasons = (*step.reasons, *said, *sizing.warnings, *at.oversize(), *at.stuck())
+    far = crossing.notes if crossing is not None and at.weighs_racks() else ()
+    reasons = (*step.reasons, *said, *sizing.warnings, *at.oversize(), *at.stuck(), *far)
     expected = largest(step.expected)
     verdict = Verdict(step.action, reasons, numbers, step.plan, step.add, step.stop, expected)
     return verdict, memory
@@ -363,7 +366,7 @@ RULES: Final[Sequence[Callable[[Turn], Step | None]]] = (
 )
 
 
-def _numbers(turn: Turn, step: Step) -> Numbers:
+def _numbers(turn: Turn, step: Step, crossing: Crossing | None) -> Numbers:
     seen, drain, goal = turn.at.seen, turn.at.policy.drain, turn.at.policy.goal
     fresh = freshness(turn.memory.looks)
     return replace(
@@ -379,4 +382,7 @@ def _numbers(turn: Turn, step: Step) -> Numbers:
         fill=turn.at.fill(),
         r_score=0.0 if step.expected is None else step.expected.r_score,
         moves=0 if step.expected is None else len(step.expected.moves),
+        crossing=None if crossing is None else crossing.load,
+        stranded=None if crossing is None else crossing.stranded,
+        unmanned=None if crossing is None else len(crossing.unmanned),
     )

@@ -122,6 +122,7 @@ def why_placement(found: Explanation, now: float) -> tuple[str, ...]:
             f"{format_rate(moved.seen_rate)} in all{cost}."
         )
         said += _listed(moved.seen, moved.seen_count)
+    said += _racks(found.verdict)
     return tuple(said) or ("No verdict that is kept moved a partition: they are where they were.",)
 
 
@@ -173,6 +174,18 @@ def _load(last: VerdictRecord) -> Iterable[str]:
         yield f"{n.wished} are asked for by the load: partitions cannot be cut to fill each one up."
     if n.unknown:
         yield f"Of {n.unknown} of {_partitions(n.partitions)} the write speed is not known."
+
+
+def _racks(last: VerdictRecord) -> Iterable[str]:
+    n = last.numbers
+    if n.crossing is None:
+        return
+    share = f", {n.crossing / n.needed:.0%} of what is needed" if n.needed else ""
+    yield f"{format_rate(n.crossing)} are read from other racks{share}."
+    if n.stranded:
+        yield f"{_partitions(n.stranded)} of them cannot be helped: no replica is near a consumer."
+    if n.unmanned:
+        yield f"In {n.unmanned} of the racks with replicas there is no consumer."
 
 
 def _wanted(last: VerdictRecord) -> Iterable[str]:

@@ -9,13 +9,15 @@ Rules:
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
 from trimtab.assignor.control import GroupPlan, PartitionSpeed
 from trimtab.assignor.model import TopicPartition
-from trimtab.sidecar.observation import GroupState, GroupView
+from trimtab.assignor.racks.crossing import Crossing
+from trimtab.sidecar.across import across
+from trimtab.sidecar.observation import GroupState, GroupView, Racks
 from trimtab.sidecar.verdict_record import VerdictRecord
 
 GRACE: Final = 15.0
@@ -51,6 +53,7 @@ class Seen:
     trouble: tuple[str, ...] = ()
     known: frozenset[str] = frozenset()
     capacity: float | None = None
+    racks: Racks = field(default_factory=dict[TopicPartition, tuple[str | None, ...]])
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +80,10 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """The group; `unread` partitions have no owner, `age` is that of the verdict in seconds."""
+    """The group; `unread` partitions have no owner, `age` is that of the verdict in seconds.
+
+    `crossing` is None where no consumer says its rack.
+    """
 
     time: float
     state: GroupState
@@ -93,6 +99,7 @@ class Frame:
     age: float | None
     steered: bool
     trouble: tuple[str, ...]
+    crossing: Crossing | None
 
     @property
     def steering(self) -> str:
@@ -143,6 +150,7 @@ def frame(seen: Seen) -> Frame:
         age=None if last is None else seen.time - last.until,
         steered=steered,
         trouble=seen.trouble,
+        crossing=across(seen.group.readers, seen.speeds, seen.racks),
     )
 
 

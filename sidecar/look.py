@@ -54,10 +54,13 @@ class Looker:
                 for s in lately
                 for n, speed in s.partitions.items()
             }
+            racks, silent = self._monitor.racks_now(group, speeds)
+            more += silent
         else:
             source = MEASURED
             measured = self._monitor.measure()
             group, speeds, more = measured.group, dict(measured.speeds), measured.trouble
+            racks = measured.racks
         group = distinct(group)
         known = frozenset(n for n, at in self._met.items() if now - at <= REMEMBERED)
         leaving = () if plan is None else plan.draining
@@ -73,4 +76,5 @@ class Looker:
             trouble=tuple(dict.fromkeys((*trouble, *more))),
             known=known,
             capacity=self._capacity,
+            racks=racks,
         )

@@ -24,7 +24,6 @@ from trimtab.sidecar.observation import (
     Instance,
     Observation,
     Outside,
-    Reader,
 )
 from trimtab.sidecar.policy import Memory
 from trimtab.sidecar.report import NOT_DONE, Report, Reporter
@@ -192,6 +191,7 @@ class Loop:
             speeds=measured.speeds,
             consumed=measured.consumed,
             stuck=measured.stuck,
+            racks=measured.racks,
             group=distinct(group) if self._policy.advisory else group,
             replicas=replicas,
             plan=self._plan,
@@ -282,7 +282,5 @@ def distinct(group: GroupView) -> GroupView:
     """Return the group with members that share a client id going by their own ids."""
     names = [r.instance for r in group.readers]
     shared = {name for name in names if names.count(name) > 1 or not name}
-    readers = tuple(
-        Reader(r.id, r.id, r.owned) if r.instance in shared else r for r in group.readers
-    )
+    readers = tuple(replace(r, instance=r.id) if r.instance in shared else r for r in group.readers)
     return GroupView(group.state, readers)

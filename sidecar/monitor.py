@@ -8,10 +8,11 @@ from typing import Final, Protocol, TypeVar
 from trimtab.assignor.clock import Clock
 from trimtab.assignor.control import PartitionSpeed
 from trimtab.assignor.model import TopicPartition
+from trimtab.assignor.registry import get
 from trimtab.sidecar.brokers import Brokers, Commits, Layout
 from trimtab.sidecar.gauge import Gauge
 from trimtab.sidecar.log_dirs import LogDirs
-from trimtab.sidecar.observation import GroupView
+from trimtab.sidecar.observation import GroupView, Racks
 from trimtab.sidecar.sampler import Sampler
 from trimtab.sidecar.settings import Settings
 from trimtab.sidecar.speeds import Readings
@@ -27,7 +28,7 @@ class Measurement:
     """What one look gave; `notes` are the commits' metadata, `trouble` says what is not known.
 
     `consumed` is in bytes/s, of partitions of which it is known; `stuck` are those of which nothing
-    is consumed although it waits and is read.
+    is consumed although it waits and is read. `racks` is empty where nobody asked (`Monitor`).
     """
 
     speeds: Mapping[TopicPartition, PartitionSpeed]
@@ -36,6 +37,7 @@ class Measurement:
     trouble: tuple[str, ...]
     consumed: Mapping[TopicPartition, float] = field(default_factory=dict[TopicPartition, float])
     stuck: frozenset[TopicPartition] = frozenset()
+    racks: Racks = field(default_factory=dict[TopicPartition, tuple[str | None, ...]])
 
 
 class Watch(Protocol):
@@ -51,7 +53,10 @@ class Watch(Protocol):
 
 
 class Monitor:
-    """Keeps the readings of the sliding window; never raises because a broker is away."""
+    """Keeps the readings of the sliding window; never raises because a broker is away.
+
+    Racks of replicas are asked for where the heuristic weighs racks, or a member says its own.
+    """
 
     def __init__(self, settings: Settings, clock: Clock) -> None:
         self._settings = settings
@@ -63,6 +68,7 @@ class Monitor:
         self._log_dirs = LogDirs(settings.client, settings.timeout) if by_size else None
         self._read: dict[str, float] = {}  # topic -> when somebody read it
         self._leaders: Mapping[TopicPartition, int] = {}
+        self._weighs_racks = get(settings.chosen).racks
 
     @property
     def brokers(self) -> Brokers:
@@ -87,8 +93,32 @@ class Monitor:
         read = {p for reader in group.readers for p in reader.owned}
         at, readings, more = self._readings(commits, hidden=read - layout.leaders.keys())
         found = self._gauge.take(at, readings, group)
-        trouble = (*silent, *commits.trouble, *missing, *more)
-        return Measurement(found.speeds, group, commits.notes, trouble, found.consumed, found.stuck)
+        racks, unasked = self._racks(group, self._leaders)
+        return Measurement(
+            speeds=found.speeds,
+            group=group,
+            notes=commits.notes,
+            trouble=(*silent, *commits.trouble, *missing, *more, *unasked),
+            consumed=found.consumed,
+            stuck=found.stuck,
+            racks=racks,
+        )
+
+    def racks_now(
+        self, group: GroupView, partitions: Collection[TopicPartition]
+    ) -> tuple[Racks, tuple[str, ...]]:
+        """Return the racks of these partitions' replicas, and what was wrong."""
+        trouble = self._brokers.layout().trouble
+        racks, silent = self._racks(group, partitions)
+        return racks, (*trouble, *silent)
+
+    def _racks(
+        self, group: GroupView, partitions: Collection[TopicPartition]
+    ) -> tuple[Racks, tuple[str, ...]]:
+        """Return the racks as of the last layout."""
+        if self._weighs_racks or any(reader.rack for reader in group.readers):
+            return self._brokers.racks(partitions)
+        return {}, ()
 
     def close(self) -> None:
         """Let the connections go."""

@@ -6,9 +6,13 @@ What is not known is None or absent, never zero; `trouble` says why.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import TypeAlias
 
 from trimtab.assignor.control import GroupPlan, PartitionSpeed
 from trimtab.assignor.model import TopicPartition
+
+Racks: TypeAlias = Mapping[TopicPartition, tuple[str | None, ...]]
+"""Racks of the brokers with a replica of each partition, None where a broker says none."""
 
 
 class GroupState(StrEnum):
@@ -22,11 +26,15 @@ class GroupState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """A member of the group; `instance` is its client id, the name that survives restarts."""
+    """A member of the group; `instance` is its client id, the name that survives restarts.
+
+    `rack` is None where it does not say its own.
+    """
 
     id: str
     instance: str
     owned: frozenset[TopicPartition] = frozenset()
+    rack: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +94,8 @@ class Observation:
     target did not answer. `plan_known` is False as long as the plan in force could not be read.
     `restart` names instances that somebody asked to be replaced. `outside` is what others ask of
     the target. `consumed` is what each partition's reader consumes, in bytes/s, where it is known;
-    `stuck` is what waits and is read, but of which nothing is consumed.
+    `stuck` is what waits and is read, but of which nothing is consumed. `racks` is empty where
+    nobody asked (`Monitor`).
     """
 
     speeds: Mapping[TopicPartition, PartitionSpeed]
@@ -98,4 +107,5 @@ class Observation:
     outside: Outside = Outside()
     consumed: Mapping[TopicPartition, float] = field(default_factory=dict[TopicPartition, float])
     stuck: frozenset[TopicPartition] = frozenset()
+    racks: Racks = field(default_factory=dict[TopicPartition, tuple[str | None, ...]])
     trouble: tuple[str, ...] = field(default=())

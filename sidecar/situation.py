@@ -5,12 +5,15 @@ are not counted on: what they read counts as read by nobody.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from trimtab.assignor.control import GroupPlan
 from trimtab.assignor.decide import place
 from trimtab.assignor.model import Group, Load, Member, Plan, TopicPartition
+from trimtab.assignor.racks.crossing import Crossing
+from trimtab.assignor.registry import get
 from trimtab.assignor.units import format_bytes, format_rate
+from trimtab.sidecar.across import across
 from trimtab.sidecar.observation import GroupState, Observation, Reader
 from trimtab.sidecar.policy import ScalePolicy
 from trimtab.sidecar.rules import Way
@@ -90,11 +93,12 @@ class Situation:
                 capacity=self.plan.capacities.get(name),
                 instance=name,
                 draining=name in leaving,
+                rack=self.readers[name].rack if name in self.readers else None,
             )
             for name in names
         )
         owners = {p: name for name in names for p in self.owned(name)}
-        return Group(members, tuple(sorted(self.seen.speeds)), owners)
+        return Group(members, tuple(sorted(self.seen.speeds)), owners, self.seen.racks)
 
     def ordinals(self) -> dict[str, int]:
         """Return the ordinal of each live instance: the highest is the first that can go."""
@@ -152,6 +156,14 @@ class Situation:
         )
         return (said,)
 
+    def across(self) -> Crossing | None:
+        """Tell what crosses racks as it is; None where nobody says a rack."""
+        return across(self.seen.group.readers, self.seen.speeds, self.seen.racks)
+
+    def weighs_racks(self) -> bool:
+        """Tell whether placements go by racks, too."""
+        return get(self.policy.placement.heuristic).racks
+
     def placed(self) -> frozenset[tuple[TopicPartition, str]]:
         """Return the present placement as one comparable value."""
         return frozenset((p, name) for name in self.running for p in self.owned(name))
@@ -168,7 +180,7 @@ def situation(seen: Observation, policy: ScalePolicy, plan: GroupPlan) -> Situat
     for reader in seen.group.readers:
         if reader.instance in running:
             held = readers.get(reader.instance, reader).owned
-            readers[reader.instance] = Reader(reader.id, reader.instance, held | reader.owned)
+            readers[reader.instance] = replace(reader, owned=held | reader.owned)
     return Situation(seen, policy, plan, running, readers)
 
 

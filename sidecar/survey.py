@@ -5,17 +5,26 @@ Speeds are those a sidecar published lately; where there are none they are measu
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from trimtab.assignor.clock import Clock
 from trimtab.assignor.control import GroupPlan, PartitionSpeed
 from trimtab.assignor.decide import size
-from trimtab.assignor.model import Group, Load, Policy, TopicPartition
+from trimtab.assignor.model import Group, Load, Plan, Policy, TopicPartition
+from trimtab.assignor.racks.crossing import Crossing
+from trimtab.sidecar.across import across
 from trimtab.sidecar.errors import BadSetting, KafkaAway
 from trimtab.sidecar.loop import distinct
 from trimtab.sidecar.monitor import Monitor, matching
-from trimtab.sidecar.observation import GroupState, GroupView, Instance, Observation
+from trimtab.sidecar.observation import (
+    GroupState,
+    GroupView,
+    Instance,
+    Observation,
+    Racks,
+    Reader,
+)
 from trimtab.sidecar.policy import ScalePolicy
 from trimtab.sidecar.settings import Settings
 from trimtab.sidecar.situation import Situation, situation
@@ -29,19 +38,21 @@ READINGS: Final = 5  # of one window, when there is nothing to read
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What was found: the group, its speeds, where they come from, the plan in force."""
+    """What was found: the group, its speeds, where they come from, the plan, replicas' racks."""
 
     group: GroupView
     speeds: Mapping[TopicPartition, PartitionSpeed]
     source: str
     plan: GroupPlan | None
+    racks: Racks = field(default_factory=dict[TopicPartition, tuple[str | None, ...]])
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
     """What one heuristic would do; rates and `notes` as in `Plan`.
 
-    `reasons` are those of the first moves.
+    `crossing` is what would be read from other racks, bytes/s, whether the heuristic weighs that or
+    not; None where no member says its rack. `reasons` are those of the first moves.
     """
 
     heuristic: str
@@ -49,6 +60,7 @@ class Row:
     moves: int
     r_score: float
     fill: float
+    crossing: float | None
     reasons: tuple[str, ...]
     notes: tuple[str, ...]
 
@@ -79,6 +91,7 @@ def survey(
         lately = {t: s for t, s in published.items() if s.time >= horizon}
         speeds: Mapping[TopicPartition, PartitionSpeed]
         if lately:
+            monitor.brokers.layout()  # as of which racks are told
             group, trouble = monitor.brokers.group()
             speeds = {
                 TopicPartition(t, number): speed
@@ -89,6 +102,7 @@ def survey(
         else:
             group, speeds, trouble = _measured(monitor, settings, clock, progress)
             source = f"measured for {settings.window:g} s"
+        racks, _ = monitor.brokers.racks(speeds)
     if group.state is GroupState.UNKNOWN:
         raise KafkaAway("; ".join(trouble) or "no broker answers")
     if not speeds:
@@ -96,7 +110,7 @@ def survey(
             f"group {settings.group!r} reads nothing and never committed; is the name right? "
             "Name its topics (--topics) if it is new"
         )
-    return Survey(distinct(group), speeds, source, plan)
+    return Survey(distinct(group), speeds, source, plan, racks)
 
 
 def _check_topics(settings: Settings, monitor: Monitor) -> None:
@@ -132,8 +146,18 @@ def rows(found: Survey, heuristics: Iterable[str], policy: Policy, shown: int) -
         plan = size(at.group(), at.load(), replace(policy, heuristic=name))
         reasons = tuple(f"{m.partition} -> {m.target}: {m.reason}" for m in plan.moves[:shown])
         figures = (plan.consumers, len(plan.moves), plan.r_score, plan.fill)
-        made.append(Row(name, *figures, reasons, plan.notes))
+        crossing = _crossing(found, at, plan)
+        load = None if crossing is None else crossing.load
+        made.append(Row(name, *figures, load, reasons, plan.notes))
     return tuple(made)
+
+
+def _crossing(found: Survey, at: Situation, plan: Plan) -> Crossing | None:
+    """Tell what would cross racks; a member to be added has none yet."""
+    rack = {name: reader.rack for name, reader in at.readers.items()}
+    held = plan.assignment.items()
+    readers = (Reader(name, name, frozenset(mine), rack.get(name)) for name, mine in held)
+    return across(readers, found.speeds, found.racks)
 
 
 def asked(found: Survey, policy: Policy) -> tuple[Group, Load, Policy]:
@@ -150,6 +174,6 @@ def oversize(found: Survey, policy: Policy) -> tuple[str, ...]:
 def situated(found: Survey, policy: Policy) -> Situation:
     """Return the group that was found as decisions see it; all who read count as replicas."""
     replicas = tuple(Instance(r.instance, alive=True, started=0.0) for r in found.group.readers)
-    seen = Observation(found.speeds, found.group, replicas, found.plan)
+    seen = Observation(found.speeds, found.group, replicas, found.plan, racks=found.racks)
     plan = found.plan or GroupPlan("", 0, 0.0, len(replicas), "", 0.0)
     return situation(seen, ScalePolicy(policy), replace(plan, draining=()))

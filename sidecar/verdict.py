@@ -40,7 +40,9 @@ class Numbers:
     counts live replicas that are not draining, `wished` is what the load alone asks for now,
     `wanted` what is left of it after dead band, limits and windows; `fill` is the fullest
     consumer's needed rate / capacity; `r_score` and `moves` are what the verdict is expected to
-    cost.
+    cost. `crossing` is the part of `needed` that is read from other racks; `stranded` counts
+    partitions with no replica in any consumer's rack, `unmanned` racks with replicas and without a
+    consumer: None where no consumer says its rack.
     """
 
     written: float | None = None
@@ -59,6 +61,9 @@ class Numbers:
     fill: float | None = None
     r_score: float = 0.0
     moves: int = 0
+    crossing: float | None = None
+    stranded: int | None = None
+    unmanned: int | None = None
 
     @property
     def counts(self) -> str:
@@ -95,10 +100,11 @@ class Verdict:
             f"fullest {'?' if n.fill is None else f'{n.fill:.0%}'}"
         )
         reading = "" if n.consumed is None else f", consuming {format_rate(n.consumed)}"
+        crossing = "" if n.crossing is None else f", {format_rate(n.crossing)} across racks"
         unknown = f", {n.unknown} of {n.partitions} partitions unknown" if n.unknown else ""
         cost = f", R {n.r_score:.2f}, {n.moves} moves" if n.moves else ""
         epoch = f", epoch {self.plan.epoch}" if self.plan else ""
-        figures = f"{n.counts}; {load}{reading}{unknown}{cost}{epoch}"
+        figures = f"{n.counts}; {load}{reading}{crossing}{unknown}{cost}{epoch}"
         return f"{self.action}: {'; '.join(self.reasons)} ({figures})"
 
 

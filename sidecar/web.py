@@ -46,6 +46,9 @@ OVERALL: Final = (
     ("batch", "trimtab_longest_batch_seconds", "How long a batch may be for the goal"),
     ("fill", "trimtab_fullest_consumer_ratio", "Needed rate / capacity of the fullest consumer"),
     ("r_score", "trimtab_r_score", "R-score that the last decision is expected to cost"),
+    ("crossing", "trimtab_cross_rack_bytes_per_second", "What is read from other racks"),
+    ("stranded", "trimtab_stranded_partitions", "Partitions with no replica in a consumer's rack"),
+    ("unmanned", "trimtab_racks_without_consumer", "Racks with replicas and without a consumer"),
 )
 """Attribute of `Numbers`, metric, help."""
 
