@@ -12,7 +12,7 @@ import sys
 import uuid
 from argparse import ArgumentParser
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from itertools import permutations
 from random import Random
@@ -84,8 +84,9 @@ def main() -> None:
     arguments.add_argument("--partitions", type=int, default=12)
     arguments.add_argument("--mb", type=float, default=24.0, help="written for each way to consume")
     arguments.add_argument("--ways", nargs="*", choices=list(WAYS), default=list(WAYS))
+    arguments.add_argument("--bootstrap", help="brokers 1 to 3 in racks a to c that are there")
     given = arguments.parse_args()
-    with cluster() as bootstrap:
+    with nullcontext(given.bootstrap) if given.bootstrap else cluster() as bootstrap:
         found = {way: measure(bootstrap, way, given.partitions, given.mb) for way in given.ways}
     table = Table("way", "heuristic", "client.rack", "fetched MB", "across racks MB", "share")
     for way, row in found.items():

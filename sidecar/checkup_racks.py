@@ -24,7 +24,7 @@ def of_racks(crossing: Crossing | None, *, weighed: bool) -> Iterable[Finding]:
             "set client.rack of the consumers, or take another heuristic",
         )
     elif crossing is not None:
-        said = (f"{crossing.partitions} partitions are read from other racks", *crossing.notes)
+        said = (f"partitions read from other racks: {crossing.partitions}", *crossing.notes)
         yield Finding(PART, Level.NOTE if crossing.notes else Level.OK, "; ".join(said))
 
 

@@ -1,18 +1,72 @@
 """Three brokers in three racks, for real: what crosses racks falls to the least there can be."""
 
+import asyncio
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
 from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from aiokafka import AIOKafkaConsumer
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+from kafka import KafkaConsumer
+from kafka import TopicPartition as ClientPartition
+
+from trimtab.assignor.clients import aiokafka, kafka_python
+from trimtab.cli.broker import EmbeddedBroker
+from trimtab.cli.main import main
+from trimtab.consumer_sdk import Consumer
+
+pytestmark = [pytest.mark.broker, pytest.mark.timeout(240)]
 
 BENCH = Path(__file__).parents[2] / "benchmarks" / "bench_fetch_racks.py"
 PROTOCOL = 0.05
 """What answers without records may add to the share of the bytes that crosses racks."""
 
+SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+POLLS = 200
+TIMEOUT = 0.5  # seconds of a poll
 
-def test_bytes_across_racks_fall_to_the_optimum() -> None:
+
+def properties(node: int) -> dict[str, str]:
+    rack = "abc"[node - 1]
+    return {"node.id": str(node), "broker.rack": rack, "replica.selector.class": SELECTOR}
+
+
+@pytest.fixture(scope="module")
+def racks() -> Iterator[str]:
+    """Brokers 1, 2 and 3 in the racks a, b and c."""
+    with ExitStack() as stack:
+        first = stack.enter_context(EmbeddedBroker(properties=properties(1)))
+        for node in (2, 3):
+            stack.enter_context(first.beside(properties(node)))
+        yield first.bootstrap
+
+
+def topic(bootstrap: str, *replicas: list[int]) -> str:
+    """A topic with a record in each partition, on these brokers, the leader first."""
+    name = f"racks-{uuid4().hex[:8]}"
+    new = NewTopic(name, len(replicas), replica_assignment=list(replicas))
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for _ in range(POLLS):
+        if len(admin.list_topics(timeout=30).brokers) == 3:
+            break
+    admin.create_topics([new])[name].result(30)
+    producer = Producer({"bootstrap.servers": bootstrap, "acks": "all"})
+    for number in range(len(replicas)):
+        producer.produce(name, b"x" * 100, partition=number)
+    assert producer.flush(30) == 0
+    return name
+
+
+def test_bytes_across_racks_fall_to_the_optimum(racks: str) -> None:
     """Without racks over a tenth crosses; with rack-aware only what is no record."""
-    ways = ("--ways", "before", "rack_aware", "--mb", "3")
+    ways = ("--ways", "before", "rack_aware", "--mb", "3", "--bootstrap", racks)
     done = subprocess.run(
         [sys.executable, BENCH, *ways], capture_output=True, text=True, check=False
     )
@@ -22,3 +76,85 @@ def test_bytes_across_racks_fall_to_the_optimum() -> None:
     assert found["rack_aware"]["share"] < found["optimum"] + PROTOCOL
     assert found["rack_aware"]["fetched_mb"] > 3
     assert found["before"]["share"] > 2 * PROTOCOL
+
+
+def test_kafka_python_reads_from_the_follower_in_its_rack(racks: str) -> None:
+    """With client_rack its fetches go to broker 2, though broker 1 leads."""
+    name = topic(racks, [1, 2])
+    consumer: Any = KafkaConsumer(
+        name,
+        bootstrap_servers=racks,
+        group_id=name,
+        auto_offset_reset="earliest",
+        client_rack="b",
+        partition_assignment_strategy=[kafka_python.TrimtabAssignor("rack-aware", rack="b")],
+    )
+    one = ClientPartition(name, 0)
+    with closing(consumer):
+        for _ in range(POLLS):
+            consumer.poll(TIMEOUT * 1000)
+            state = consumer._subscription.assignment.get(one)
+            if state is not None and state.preferred_read_replica() == 2:
+                break
+        else:
+            pytest.fail("it still reads from the leader")
+
+
+def test_aiokafka_reads_from_the_follower_in_its_rack(racks: str) -> None:
+    """So does aiokafka, whose assignor is configured with the rack."""
+    name = topic(racks, [1, 2])
+
+    async def preferred() -> int:
+        strategy = aiokafka.TrimtabAssignor.configured("rack-aware", rack="b")
+        consumer = AIOKafkaConsumer(
+            name,
+            bootstrap_servers=racks,
+            group_id=name,
+            auto_offset_reset="earliest",
+            client_rack="b",
+            partition_assignment_strategy=(strategy,),
+        )
+        await consumer.start()
+        try:
+            for _ in range(POLLS):
+                await consumer.getmany(timeout_ms=int(TIMEOUT * 1000))
+                cached: dict[Any, Any] = consumer._fetcher._preferred_read_replica
+                if cached:
+                    return int(next(iter(cached.values()))[0])
+        finally:
+            await consumer.stop()
+        return 1
+
+    assert asyncio.run(preferred()) == 2
+
+
+def test_the_commands_tell_what_crosses(racks: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A consumer in rack a: of two partitions one has no replica there; nobody is in b and c."""
+    name = topic(racks, [1, 2], [3, 2])
+    config = {
+        "bootstrap.servers": racks,
+        "group.id": name,
+        "client.rack": "a",
+        "trimtab.instance": "reader",
+        "trimtab.heuristic": "rack-aware",
+        "auto.offset.reset": "earliest",
+    }
+    given = ("--bootstrap", racks, "--group", name)
+    stranded = f"no member is in a rack with a replica of {name}-1"
+    with Consumer(config) as consumer:
+        consumer.subscribe([name])
+        for _ in range(POLLS):
+            consumer.consume(10, timeout=TIMEOUT)
+            if len(consumer.assignment()) == 2:
+                break
+        measured = ("--capacity", "1 MB/s", "--format", "json")
+        assert main(["plan", *given, *measured, "--seconds", "1"]) == 0
+        plan = json.loads(capsys.readouterr().out)
+        assert plan["notes"] == ["replicas are in b, c, but no member says it is", stranded]
+        assert main(["top", *given, *measured, "--once", "--window", "1"]) == 0
+        shown = json.loads(capsys.readouterr().out)["crossing"]
+        assert (shown["partitions"], shown["stranded"], shown["unmanned"]) == (1, 1, ["b", "c"])
+        main(["doctor", *given, "--topics", name])  # no sidecar is at work, so something is wrong
+        told = capsys.readouterr().out
+        assert "partitions read from other racks: 1" in told
+        assert "every broker has a replica.selector.class" in told

@@ -200,7 +200,7 @@ def test_the_doctor_judges_racks() -> None:
     assert (found.level, found.do[:15]) == (Level.WRONG, "set client.rack")
     (found,) = of_racks(FAR, weighed=True)
     assert found.level is Level.NOTE
-    assert found.says == f"2 partitions are read from other racks; {FAR.notes[0]}"
+    assert found.says == f"partitions read from other racks: 2; {FAR.notes[0]}"
     (found,) = of_racks(replace(FAR, notes=()), weighed=False)
     assert found.level is Level.OK
 
