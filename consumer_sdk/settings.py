@@ -70,7 +70,8 @@ class Settings:
 
 def parse(config: Config, environ: Mapping[str, str] = os.environ) -> Settings:
     """Check a configuration. Raises SettingError, naming the setting and what to write instead."""
-    config = {**_DEFAULTS, **resolved(config, environ)}
+    rack = {"client.rack": environ["TRIMTAB_RACK"]} if environ.get("TRIMTAB_RACK") else {}
+    config = {**_DEFAULTS, **rack, **resolved(config, environ)}
     for name in config:
         _known(name)
     _consistent(config)

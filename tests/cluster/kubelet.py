@@ -23,6 +23,7 @@ from kubernetes.client.rest import ApiException
 from urllib3.exceptions import HTTPError
 
 NODE: Final = "test-node"
+ZONE: Final = "zone-a"
 TICK: Final = 0.1
 CONDITIONS: Final = ("PodScheduled", "Initialized", "ContainersReady", "Ready")
 GONE: Final = (404, 409, 422)  # somebody else was quicker
@@ -46,7 +47,8 @@ class Kubelet:
     def start(self) -> None:
         """Make the node and begin."""
         with suppress(ApiException):
-            self._core.create_node({"metadata": {"name": NODE}})
+            labels = {"topology.kubernetes.io/zone": ZONE}
+            self._core.create_node({"metadata": {"name": NODE, "labels": labels}})
         self._logs.mkdir(parents=True, exist_ok=True)
         self._thread.start()
 
@@ -190,11 +192,11 @@ def _value(entry: dict[str, Any], pod: dict[str, Any]) -> str:
     """Return an environment variable's value; of the downward API, the metadata's fields."""
     if "value" in entry:
         return str(entry["value"])
-    path = entry["valueFrom"]["fieldRef"]["fieldPath"].split(".")
+    field, _, key = entry["valueFrom"]["fieldRef"]["fieldPath"].partition("['")
     value: Any = pod
-    for part in path:
+    for part in field.split("."):
         value = value[part]
-    return str(value)
+    return str(value.get(key.removesuffix("']"), "") if key else value)
 
 
 def _expanded(text: str, environment: dict[str, str]) -> str:

@@ -18,6 +18,7 @@ from kubernetes.dynamic import DynamicClient
 from cluster.build import keda_source, operator_source
 from cluster.control_plane import ControlPlane
 from cluster.definitions import define
+from cluster.kubelet import ZONE
 from cluster.manifests import DEPLOY, NAMESPACE, OVERLAYS, VALUES, Object, chart, named, overlay
 from cluster.manifests import settings as settings_of
 from cluster.workloads import Cluster
@@ -36,6 +37,7 @@ CONSUMER: Final = "trimtab-consumer"
 SIDECAR: Final = "trimtab-sidecar"
 PLACE: Final = Place(Kind.DEPLOYMENT, CONSUMER, NAMESPACE)
 FORBIDDEN: Final = 403
+LABEL: Final = "topology.kubernetes.io/zone"
 WORKER: Final = Path(__file__).parents[1] / "kafka" / "sidecar_worker.py"
 ROLE: Final[Object] = next(
     yaml.safe_load_all((DEPLOY / "kustomize" / "base" / "role.yaml").read_text())
@@ -196,6 +198,20 @@ def test_pods_come(cluster: Cluster, deployed: list[Object], eventually: Eventua
     del deployed
     eventually(lambda: len(ready(cluster, "consumer")) == 1, 60)
     eventually(lambda: len(ready(cluster, "sidecar")) == 2, 60)
+
+
+def test_a_pod_learns_its_zone(
+    cluster: Cluster, deployed: list[Object], eventually: Eventually
+) -> None:
+    """Bound to a node, the consumer's pod has the label that its rack is read from."""
+    del deployed
+    eventually(lambda: len(ready(cluster, "consumer")) == 1, 60)
+    (name,) = ready(cluster, "consumer")
+    pod = cluster.core.read_namespaced_pod(name, NAMESPACE)
+    (container,) = pod.spec.containers
+    (rack,) = [entry for entry in container.env if entry.name == "TRIMTAB_RACK"]
+    assert rack.value_from.field_ref.field_path == f"metadata.labels['{LABEL}']"
+    assert pod.metadata.labels[LABEL] == ZONE
 
 
 @pytest.mark.parametrize(("number", "verb"), RIGHTS)

@@ -102,6 +102,24 @@ def test_the_data_plane_never_joins_nor_commits() -> None:
 
 
 @pytest.mark.parametrize(
+    ("config", "environ", "rack"),
+    [
+        ({"client.rack": "a"}, {"TRIMTAB_RACK": "b"}, "a"),
+        ({}, {"TRIMTAB_RACK": "b"}, "b"),
+        ({}, {"TRIMTAB_RACK": ""}, None),
+        ({}, {}, None),
+    ],
+)
+def test_the_rack_is_for_both_planes(
+    config: dict[str, str], environ: dict[str, str], rack: str | None
+) -> None:
+    """The setting wins over the environment; librdkafka fetches by it, the group hears it."""
+    settings = parse({**GOOD, **config}, environ)
+    assert settings.rack == rack
+    assert settings.data.get("client.rack") == settings.control.get("client_rack") == rack
+
+
+@pytest.mark.parametrize(
     ("config", "environ", "instance"),
     [
         ({"trimtab.instance": "a", "client.id": "b"}, {"TRIMTAB_INSTANCE": "c"}, "a"),
