@@ -41,6 +41,13 @@ def test_the_consumers_print_ten_records(name: str, bootstrap: str, orders: str)
     assert "0 0 b'open order 0'" in printed
 
 
+def test_the_consumer_in_a_rack_prints_ten_records(bootstrap: str, orders: str) -> None:
+    """Where brokers say no rack it reads all the same."""
+    printed = run("racks.py", bootstrap, orders, "a")
+    assert "rack a reads [0, 1]" in printed
+    assert printed.count(" order ") == 10
+
+
 @pytest.mark.parametrize("kind", ["kmq", "ordered", "share"])
 def test_the_queue_example_handles_all_orders(kind: str, bootstrap: str, orders: str) -> None:
     """Every kind of queue delivers the failed orders once more, and gives the refused one up."""
