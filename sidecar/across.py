@@ -16,6 +16,8 @@ def across(
     What is not known of a write speed counts as nothing.
     """
     readers = tuple(readers)
+    if not any(reader.rack for reader in readers):
+        return None
     topics = frozenset(p.topic for p in speeds)
     members = tuple(Member(r.id, topics, instance=r.instance, rack=r.rack) for r in readers)
     owners = {p: r.id for r in readers for p in r.owned}

@@ -183,9 +183,9 @@ def _racks(last: VerdictRecord) -> Iterable[str]:
     share = f", {n.crossing / n.needed:.0%} of what is needed" if n.needed else ""
     yield f"{format_rate(n.crossing)} are read from other racks{share}."
     if n.stranded:
-        yield f"{_partitions(n.stranded)} of them cannot be helped: no replica is near a consumer."
+        yield f"{_partitions(n.stranded)} cannot be near: no replica is in a consumer's rack."
     if n.unmanned:
-        yield f"In {n.unmanned} of the racks with replicas there is no consumer."
+        yield f"Racks with replicas and without a consumer: {n.unmanned}."
 
 
 def _wanted(last: VerdictRecord) -> Iterable[str]:

@@ -23,13 +23,8 @@ class Crossing:
     notes: tuple[str, ...]
 
 
-def crossing(group: Group, load: Load) -> Crossing | None:
-    """Tell what crosses racks; None where no member says its rack.
-
-    Who drains reads nothing here. Raises BadProblem, as `place` does.
-    """
-    if not any(member.rack for member in group.members):
-        return None
+def crossing(group: Group, load: Load) -> Crossing:
+    """Tell what crosses racks; who drains reads nothing here. Raises BadProblem."""
     framed = frame(group, load, Policy(), racks=True)
     problem, racks = framed.problem, framed.problem.racks
     assert racks is not None, "it was asked for"

@@ -21,12 +21,15 @@ from trimtab.sidecar.brokers import _rack
 from trimtab.sidecar.checkup import Level
 from trimtab.sidecar.checkup_racks import of_racks, of_selectors
 from trimtab.sidecar.decide import decide
+from trimtab.sidecar.explanation import explained, why_placement
 from trimtab.sidecar.frame import Seen, frame
 from trimtab.sidecar.observation import GroupState, GroupView, Instance, Observation, Reader
 from trimtab.sidecar.policy import Memory, ScalePolicy
+from trimtab.sidecar.report import Report
 from trimtab.sidecar.situation import situation
 from trimtab.sidecar.survey import Survey, rows
 from trimtab.sidecar.verdict import Verdict
+from trimtab.sidecar.verdict_record import Terms, VerdictRecord, recorded
 
 NOW = 1000.0
 P = tuple(TopicPartition("t", n) for n in range(9))
@@ -140,6 +143,19 @@ def test_top_has_it_in_the_heading_and_below() -> None:
     assert made.crossing is not None
     assert made.crossing.unmanned == ("c",)
     assert made.crossing.notes[0].startswith("no rack is known of w2")
+
+
+def test_explain_tells_what_crosses() -> None:
+    """With the placement, in figures of the last verdict."""
+    verdict = judged("steady", readers("a", "a", "a"))
+    record = recorded(Report(NOW, verdict, SPEEDS, 1, True, 0.0, 0.0), Terms("g", 10.0, 100.0, 1.0))  # noqa: FBT003
+    found = explained([VerdictRecord.decode(record.encode())], None, 0)
+    assert found is not None
+    assert why_placement(found, NOW) == (
+        "42 B/s are read from other racks, 33% of what is needed.",
+        "3 partitions cannot be near: no replica is in a consumer's rack.",
+        "Racks with replicas and without a consumer: 2.",
+    )
 
 
 def survey(*racks: str | None) -> Survey:
