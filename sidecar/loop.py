@@ -192,6 +192,7 @@ class Loop:
             speeds=measured.speeds,
             consumed=measured.consumed,
             stuck=measured.stuck,
+            queue=measured.queue,
             group=distinct(group) if self._policy.advisory else group,
             replicas=replicas,
             plan=self._plan,
@@ -285,4 +286,4 @@ def distinct(group: GroupView) -> GroupView:
     readers = tuple(
         Reader(r.id, r.id, r.owned) if r.instance in shared else r for r in group.readers
     )
-    return GroupView(group.state, readers)
+    return replace(group, readers=readers)

@@ -9,6 +9,7 @@ from enum import StrEnum
 
 from trimtab.assignor.control import GroupPlan, PartitionSpeed
 from trimtab.assignor.model import TopicPartition
+from trimtab.sidecar.queued import Queued
 
 
 class GroupState(StrEnum):
@@ -31,10 +32,15 @@ class Reader:
 
 @dataclass(frozen=True, slots=True)
 class GroupView:
-    """The members of the group and its state."""
+    """The members of the group and its state.
+
+    `shared` tells that the broker hands every member messages of every partition (a share group):
+    nobody owns any, and nothing is placed or handed over.
+    """
 
     state: GroupState = GroupState.UNKNOWN
     readers: tuple[Reader, ...] = ()
+    shared: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +92,8 @@ class Observation:
     target did not answer. `plan_known` is False as long as the plan in force could not be read.
     `restart` names instances that somebody asked to be replaced. `outside` is what others ask of
     the target. `consumed` is what each partition's reader consumes, in bytes/s, where it is known;
-    `stuck` is what waits and is read, but of which nothing is consumed.
+    `stuck` is what waits and is read, but of which nothing is consumed. `queue` is what there is
+    to do in messages, where the group's topic is a queue.
     """
 
     speeds: Mapping[TopicPartition, PartitionSpeed]
@@ -98,4 +105,5 @@ class Observation:
     outside: Outside = Outside()
     consumed: Mapping[TopicPartition, float] = field(default_factory=dict[TopicPartition, float])
     stuck: frozenset[TopicPartition] = frozenset()
+    queue: Queued | None = None
     trouble: tuple[str, ...] = field(default=())

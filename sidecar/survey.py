@@ -17,6 +17,7 @@ from trimtab.sidecar.loop import distinct
 from trimtab.sidecar.monitor import Monitor, matching
 from trimtab.sidecar.observation import GroupState, GroupView, Instance, Observation
 from trimtab.sidecar.policy import ScalePolicy
+from trimtab.sidecar.queued import Kind
 from trimtab.sidecar.settings import Settings
 from trimtab.sidecar.situation import Situation, situation
 from trimtab.sidecar.topics import ControlTopics
@@ -66,6 +67,11 @@ def survey(
     that does not exist and, if the settings do not know the capacity, for a group without a plan.
     Raises KafkaAway.
     """
+    if settings.queue is Kind.SHARE:
+        raise BadSetting(
+            "queue=share: the broker hands every worker messages of every partition, so there is "
+            "no placement to plan; see `trimtab sidecar --dry-run` and `trimtab explain`"
+        )
     with closing(Monitor(settings, clock)) as monitor:
         board = ControlTopics(settings, monitor.brokers.admin)
         _check_topics(settings, monitor)
@@ -79,7 +85,7 @@ def survey(
         lately = {t: s for t, s in published.items() if s.time >= horizon}
         speeds: Mapping[TopicPartition, PartitionSpeed]
         if lately:
-            group, trouble = monitor.brokers.group()
+            group, trouble = monitor.described()
             speeds = {
                 TopicPartition(t, number): speed
                 for t, s in lately.items()
