@@ -40,6 +40,7 @@ def sidecar(  # noqa: PLR0913 - typer: one parameter an option
     bootstrap: options.Bootstrap = None,
     group: options.Group = None,
     topics: options.Topics = None,
+    queue: options.Queue = None,
     capacity: options.Capacity = None,
     headroom: options.Headroom = None,
     heuristic: options.Heuristic = None,
@@ -70,10 +71,13 @@ def sidecar(  # noqa: PLR0913 - typer: one parameter an option
 
         trimtab sidecar -c sidecar.yaml --target process --worker-config ingest.yaml --state run
 
+        trimtab sidecar -c queue.yaml --queue kmq --min 0 --target process --state run
+
         trimtab sidecar restart --state run
     """
-    del bootstrap, group, topics, capacity, headroom, heuristic, move_cost, source, window, interval
-    del least, most, cool_down, stabilise_out, stabilise_in, target, worker_config, host, port
+    del bootstrap, group, topics, queue, capacity, headroom, heuristic, move_cost, source, window
+    del interval, least, most, cool_down, stabilise_out, stabilise_in, target, worker_config
+    del host, port
     if action is Do.RESTART:
         _restart(state)
         return

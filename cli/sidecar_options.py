@@ -14,6 +14,10 @@ Topics: TypeAlias = Annotated[
     str | None,
     typer.Option(help='Names with commas, or "^pattern"; by default what the group reads.'),
 ]
+Queue: TypeAlias = Annotated[
+    str | None,
+    typer.Option(help="The topic is a queue of this kind: kmq, ordered or share (docs/queues.md)."),
+]
 Capacity: TypeAlias = Annotated[
     str | None, typer.Option(help='What one consumer sustains, end to end: "2.3 MB/s".')
 ]

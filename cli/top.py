@@ -183,9 +183,10 @@ def heading(made: "Frame", group: str) -> str:
     unread = f", {made.unread} of them unread" if made.unread else ""
     unknown = f", {made.load.unknown} unknown" if made.load.unknown else ""
     racks = "" if made.crossing is None else f", {format_rate(made.crossing.load)} across racks"
+    queued = f", {made.queued}" if made.queued else ""
     return (
         f"{at:%H:%M:%S} group {group} ({made.state}): {counts}; {made.load.partitions} partitions"
         f"{unread}{unknown}; writing {format_rate(made.load.written)}, "
-        f"needed {format_rate(made.load.needed)}{racks}, backlog {format_bytes(made.load.backlog)} "
-        f"({made.source})"
+        f"needed {format_rate(made.load.needed)}{racks}, backlog {format_bytes(made.load.backlog)}"
+        f"{queued} ({made.source})"
     )

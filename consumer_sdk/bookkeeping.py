@@ -7,11 +7,18 @@ metric of it).
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
+
+from confluent_kafka import TopicPartition as RawPartition
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk.membership.events import Position
+from trimtab.consumer_sdk.translate import key
+
+END: Final = "\0"
+"""Of the metadata of a commit: confluent-kafka reads past it."""
 
 
 @dataclass(slots=True)
@@ -59,9 +66,15 @@ class Bookkeeping:
             handover = round(max(0.0, wall - released), 3)
             self.notes[partition] = _note(handover=handover, at=round(wall, 3))
 
-    def to_commit(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, Position]:
-        """Return positions to commit, each with the note of its handover."""
-        return {p: Position(offset, self.notes.get(p, "")) for p, offset in offsets.items()}
+    def to_commit(
+        self, offsets: Mapping[TopicPartition, int], given: Sequence[RawPartition] | None = None
+    ) -> dict[TopicPartition, Position]:
+        """Return positions to commit, with the metadata given, else the note of the handover."""
+        notes = {key(p): f"{p.metadata}{END}" for p in given or () if p.metadata}
+        return {
+            p: Position(offset, notes.get(p) or self.notes.get(p, ""))
+            for p, offset in offsets.items()
+        }
 
     def on_committed(self, positions: Mapping[TopicPartition, Position]) -> None:
         """Remember what the broker has accepted."""
@@ -77,5 +90,4 @@ def parting(offsets: Mapping[TopicPartition, int], wall: float) -> dict[TopicPar
 
 
 def _note(**facts: float) -> str:
-    """Return the metadata of a commit; it ends in NUL, since confluent-kafka reads past its end."""
-    return json.dumps(facts) + "\0"
+    return json.dumps(facts) + END

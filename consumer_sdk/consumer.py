@@ -164,7 +164,7 @@ class Consumer(Queries):
         _NO_OFFSET for nothing at all.
         """
         self._open()
-        positions = self._book.to_commit(self._offsets(message, offsets))
+        positions = self._book.to_commit(self._offsets(message, offsets), offsets)
         if not positions:
             raise KafkaException(KafkaError(KafkaError._NO_OFFSET))  # noqa: SLF001 - its public name
         if asynchronous:

@@ -109,12 +109,16 @@ class Offsets:
 
 @dataclass(frozen=True, slots=True)
 class Commits:
-    """Committed offsets of the group and their metadata; `known` is False where nobody answered."""
+    """Committed offsets of the group and their metadata; `known` is False where nobody answered.
+
+    `lags` are the records that a group has to do where the broker itself counts them.
+    """
 
     offsets: Mapping[TopicPartition, int] = field(default_factory=dict[TopicPartition, int])
     notes: Mapping[TopicPartition, str] = field(default_factory=dict[TopicPartition, str])
     known: bool = True
     trouble: tuple[str, ...] = ()
+    lags: Mapping[TopicPartition, int] = field(default_factory=dict[TopicPartition, int])
 
 
 class Brokers:
@@ -217,13 +221,17 @@ class Brokers:
 
     def absent(self, topic: str) -> str:
         """Tell why a topic is not in the layout."""
+        return self.hidden(topic) or f"topic {topic!r} does not exist"
+
+    def hidden(self, topic: str) -> str | None:
+        """Tell why a topic that may exist is not in the layout; None of one that does not."""
         try:
             error = self._admin.list_topics(topic, timeout=self._timeout).topics[topic].error
         except KafkaException as failed:
             return f"topic {topic!r}: {reason(failed)}"
         if error is not None and error.code() in DENIED:
             return f"topic {topic!r} may not be seen: grant Describe on topic {topic}"
-        return f"topic {topic!r} does not exist"
+        return None
 
     def close(self) -> None:
         """Let the connections go."""

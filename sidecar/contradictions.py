@@ -1,4 +1,4 @@
-"""What steps, dead bands and a schedule cannot be, each said with all that is involved.
+"""What queues, steps, dead bands and a schedule cannot be, each said with all that is involved.
 
 Each function yields whether something cannot be, and what to say about it.
 """
@@ -8,6 +8,7 @@ from typing import TypeAlias
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from trimtab.sidecar.fields import DeadBands, SchedulePeriod, StepPolicies
+from trimtab.sidecar.queued import Kind
 from trimtab.sidecar.rules import LONGEST_PERIOD, Select
 from trimtab.sidecar.schedule import wrong
 
@@ -38,6 +39,15 @@ def of_schedule(schedule: Sequence[SchedulePeriod], least: int, most: int) -> To
         name = f"schedule entry {number}"
         yield from _of_lines(name, period)
         yield from _of_limits(name, period, least, most)
+
+
+def of_queue(kind: Kind | None, topics: Sequence[str], markers: str | None) -> Told:
+    """Queue, topics and markers together."""
+    one = len(topics) == 1 and not topics[0].startswith("^")
+    unnamed = f"queue={kind} needs the name of its one topic (topics)"
+    yield kind is not None and not one, unnamed
+    unread = f"queue-markers is given, but queue={kind or 'none'}: only kmq has markers"
+    yield markers is not None and kind is not Kind.KMQ, unread
 
 
 def _of_lines(name: str, period: SchedulePeriod) -> Told:

@@ -22,11 +22,11 @@ LARGEST: Final = 2000
 def others(found: Survey) -> tuple[Other, ...]:
     """Return what the counts beside the present one would cost.
 
-    None of a group that has no plan, is not at rest, drains or is too large.
+    None of a group that has no plan or no placement, is not at rest, drains or is too large.
     """
     plan = found.plan
     quiet = found.group.state is GroupState.STABLE and plan is not None and not plan.draining
-    if plan is None or not quiet or not 0 < len(found.speeds) <= LARGEST:
+    if plan is None or not quiet or not 0 < len(found.speeds) <= LARGEST or found.group.shared:
         return ()
     at = situated(found, Policy(plan.heuristic, plan.capacity, plan.headroom, consolidate=True))
     return (*_fewer(at), _more(at))

@@ -17,7 +17,7 @@ Rules, the first that applies decides; all of them are kept here:
  4. Stop: a draining replica is stopped once it owns nothing, the group is stable and every
     partition has an owner. Nothing that owns a partition is ever stopped, but the last replica of a
     group in which nothing is to be read (`rest`). Where the target takes replicas away in an order,
-    the last ones go first.
+    the last ones go first. In a share group nobody owns anything, and the next turn stops them.
  5. Settle: drained replicas that are gone leave the plan, without a new epoch. Then comes what
     others did to the count at the target: `foreign` has the rules.
  6. Undrain: while draining, a load that wants more, or a death, is answered by keeping a draining
@@ -96,7 +96,8 @@ def decide(
     unmet = _unmet(turn)
     said = () if unmet is None else (unmet, *seen.trouble[:1])
     far = crossing.notes if crossing is not None and at.weighs_racks() else ()
-    reasons = (*step.reasons, *said, *sizing.warnings, *at.oversize(), *at.stuck(), *far)
+    bounds = (*at.oversize(), *at.narrow(sizing.wished), *at.stuck(), *far)
+    reasons = (*step.reasons, *said, *sizing.warnings, *bounds)
     expected = largest(step.expected)
     verdict = Verdict(step.action, reasons, numbers, step.plan, step.add, step.stop, expected)
     return verdict, memory
@@ -186,6 +187,8 @@ def _found(turn: Turn) -> Step | None:
 
 
 def _stop(turn: Turn) -> Step | None:
+    if turn.at.seen.group.shared and not turn.at.active and not turn.plan.replicas:
+        return None  # the last ones: `rest` looks first whether there still is nothing to read
     ordinals = turn.at.ordinals()
     busy = [ordinals[n] for n in turn.at.running if n in turn.at.active or turn.at.owned(n)]
     free = sorted((n for n in turn.at.draining if not turn.at.owned(n)), key=lambda n: -ordinals[n])
@@ -193,7 +196,10 @@ def _stop(turn: Turn) -> Step | None:
     if not drained or turn.at.unsettled() is not None:
         return None
     names = " and ".join(drained)
-    return Step(Action.STOP, (f"nothing is left with {names}, the group is at rest",), stop=drained)
+    why = f"nothing is left with {names}, the group is at rest"
+    if turn.at.seen.group.shared:
+        why = f"{names} may end: what is in work with them they finish, or it goes to others"
+    return Step(Action.STOP, (why,), stop=drained)
 
 
 def _settle(turn: Turn) -> Step | None:

@@ -1,6 +1,7 @@
 """Which replicas to drain: those whose load costs least to move, as the leader would move it.
 
-Where the target takes replicas away in an order, only the last ones may go.
+Where the target takes replicas away in an order, only the last ones may go. Of a share group any
+may: nothing is placed, so nothing moves, and the newest knows least.
 """
 
 from dataclasses import dataclass
@@ -30,6 +31,8 @@ def choose(at: Situation, count: int, *, forced: bool = False) -> tuple[str, ...
 
     With `forced` (above the limit) the count comes first.
     """
+    if at.seen.group.shared:
+        return _newest(at, min(count, len(at.active) - 1))
     chosen: list[str] = []
     for _ in range(min(count, len(at.active) - 1)):
         best = min(_cost(at, chosen, name) for name in _candidates(at, chosen))
@@ -38,6 +41,12 @@ def choose(at: Situation, count: int, *, forced: bool = False) -> tuple[str, ...
             break
         chosen.append(best.name)
     return tuple(chosen)
+
+
+def _newest(at: Situation, count: int) -> tuple[str, ...]:
+    alive = [i for i in at.seen.replicas or () if i.name in at.active]
+    last = sorted(alive, key=lambda i: (-i.ordinal, -i.started, i.name))
+    return tuple(instance.name for instance in last[:count])
 
 
 def _candidates(at: Situation, chosen: list[str]) -> list[str]:

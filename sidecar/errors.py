@@ -3,8 +3,10 @@
 CallerError
 ├── SettingError
 │   ├── BadSetting               a setting is unknown, malformed or contradictory (exit code 2)
+│   ├── NoShareGroups            the brokers have no share groups, or not switched on (exit code 2)
 │   ├── StateInUse               another sidecar works with this state folder (exit code 2)
-│   └── TriggerMismatch          KEDA's trigger means another group, or nothing (exit code 2)
+│   ├── TriggerMismatch          KEDA's trigger means another group, or nothing (exit code 2)
+│   └── WrongGroup               the group is of another kind than the queue (exit code 2)
 └── CannotStart                  a worker, the web page or KEDA's service cannot be started
 PeerError
 ├── KafkaAway                    no answer from a broker in time, or a refusal (retryable)
@@ -25,12 +27,20 @@ class BadSetting(SettingError):
     """A setting is unknown, malformed or contradicts another."""
 
 
+class NoShareGroups(SettingError):
+    """The brokers have no share groups, or they are switched off."""
+
+
 class StateInUse(SettingError):
     """Another sidecar works with this state folder."""
 
 
 class TriggerMismatch(SettingError):
     """KEDA's trigger names another group than the one that is steered, or what is not known."""
+
+
+class WrongGroup(SettingError):
+    """The group is of another kind than the queue that is to be scaled."""
 
 
 class CannotStart(CallerError):

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from trimtab.assignor.units import format_bytes, format_count, format_rate
 from trimtab.sidecar.frame import ago, fresh
+from trimtab.sidecar.queued import Kind
 from trimtab.sidecar.verdict import Action
 from trimtab.sidecar.verdict_record import Moved, VerdictRecord
 
@@ -106,6 +107,8 @@ def why_count(found: Explanation, now: float) -> tuple[str, ...]:
 
 def why_placement(found: Explanation, now: float) -> tuple[str, ...]:
     """Tell why the partitions are where they are: what moved, why, and what it cost."""
+    if found.verdict.numbers.queue == Kind.SHARE:
+        return ("The broker hands every worker messages of every partition: nothing is placed.",)
     asked, moved, said = found.asked, found.moved, list[str]()
     if asked is not None:
         n = asked.numbers
@@ -158,6 +161,8 @@ def _standing(last: VerdictRecord, now: float) -> str:
 
 def _load(last: VerdictRecord) -> Iterable[str]:
     n = last.numbers
+    if n.queued is not None:
+        yield f"It is a queue of kind {n.queue}: {n.queued}."
     if n.needed is None:
         yield "The load is not known: no write speed is."
         return

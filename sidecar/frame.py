@@ -66,6 +66,11 @@ class Traffic:
     needed: float | None
     backlog: float | None
 
+    def shared(self, number: int) -> "Traffic":
+        """Return the part of each of so many consumers, none of which owns a partition."""
+        whole = (self.written, self.needed, self.backlog)
+        return Traffic(0, 0, *(None if rate is None else rate / max(1, number) for rate in whole))
+
 
 @dataclass(frozen=True, slots=True)
 class Row:
@@ -82,7 +87,8 @@ class Row:
 class Frame:
     """The group; `unread` partitions have no owner, `age` is that of the verdict in seconds.
 
-    `crossing` is None where no consumer says its rack.
+    `crossing` is None where no consumer says its rack; `queued` says what there is to do in
+    messages, of a queue.
     """
 
     time: float
@@ -100,6 +106,7 @@ class Frame:
     steered: bool
     trouble: tuple[str, ...]
     crossing: Crossing | None
+    queued: str | None = None
 
     @property
     def steering(self) -> str:
@@ -141,7 +148,7 @@ def frame(seen: Seen) -> Frame:
         source=seen.source,
         rows=rows,
         load=_load(seen.speeds, seen),
-        unread=sum(p not in read for p in seen.speeds),
+        unread=0 if seen.group.shared else sum(p not in read for p in seen.speeds),
         running=sum(row.state is State.RUNNING for row in rows),
         planned=None if plan is None else plan.replicas,
         wanted=last.numbers.wanted if steered and last is not None else None,
@@ -151,6 +158,7 @@ def frame(seen: Seen) -> Frame:
         steered=steered,
         trouble=seen.trouble,
         crossing=across(seen.group.readers, seen.speeds, seen.racks),
+        queued=last.numbers.queued if steered and last is not None else None,
     )
 
 
@@ -166,12 +174,13 @@ def _rows(seen: Seen, last: VerdictRecord | None) -> Iterable[Row]:
         gone |= last.consumers.keys() - sent
     if seen.group.state is GroupState.UNKNOWN:
         gone = set()  # nobody told who is there
+    share = _load(seen.speeds, seen).shared(len(held)) if seen.group.shared else None
     for name in sorted(held.keys() | (gone - draining)):
         if name not in held:
             yield Row(name, State.DEAD, _load((), seen), _capacity(seen, name), None)
             continue
         state = State.DRAINING if name in draining else State.RUNNING
-        load, capacity = _load(held[name], seen), _capacity(seen, name)
+        load, capacity = share or _load(held[name], seen), _capacity(seen, name)
         fill = None if capacity is None or load.needed is None else load.needed / capacity
         yield Row(name, state, load, capacity, fill)
 

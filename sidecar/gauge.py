@@ -7,6 +7,7 @@ backlog weighs as ever: if it weighed nothing, a sink that is down would make ev
 move would make what was moved heavy again, and so ask for the next move.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -14,6 +15,7 @@ from typing import Final
 from trimtab.assignor.control import PartitionSpeed
 from trimtab.assignor.model import TopicPartition
 from trimtab.sidecar.observation import GroupView
+from trimtab.sidecar.queued import Kind
 from trimtab.sidecar.settings import Settings
 from trimtab.sidecar.speeds import Meter, Readings, Window, late, needed
 from trimtab.sidecar.swings import Swings
@@ -45,7 +47,8 @@ class Gauge:
         )
         self._swings = Swings(settings.window)
         self._drain = settings.drain
-        self._room = settings.policy.room
+        shared = settings.queue is Kind.SHARE  # then a backlog may have more than one consumer
+        self._room = math.inf if shared else settings.policy.room
         self._held: dict[TopicPartition, tuple[str, float]] = {}
 
     def learn(self, sizes: Mapping[TopicPartition, Sequence[int]]) -> None:
@@ -59,6 +62,8 @@ class Gauge:
         self._swings = self._swings.seen(now, measured)
         consumed = self._meter.consumed(readings)
         speeds = needed(self._swings.marked(measured), self._drain, self._room)
+        if readings.work is not None:  # what is in work for long is not stuck
+            measured = self._meter.measure(replace(readings, work=None))
         return Gauged(speeds, consumed, self._stuck(now, group, measured, consumed))
 
     def blank(self, now: float, readings: Readings) -> Mapping[TopicPartition, PartitionSpeed]:

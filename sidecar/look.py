@@ -4,6 +4,7 @@ Speeds are those that a sidecar published lately; where none did they are measur
 unknown until half a window has passed.
 """
 
+from collections.abc import Sequence
 from typing import Final
 
 from trimtab.assignor.clock import Clock
@@ -12,9 +13,11 @@ from trimtab.assignor.model import TopicPartition
 from trimtab.sidecar.frame import Seen
 from trimtab.sidecar.loop import distinct
 from trimtab.sidecar.monitor import Monitor
+from trimtab.sidecar.queued import Kind
 from trimtab.sidecar.settings import Settings
 from trimtab.sidecar.survey import FRESH
 from trimtab.sidecar.topics import ControlTopics
+from trimtab.sidecar.verdict_record import VerdictRecord
 
 REMEMBERED: Final = 60.0
 """Seconds for which a consumer that has left is shown."""
@@ -28,6 +31,7 @@ class Looker:
 
     def __init__(self, settings: Settings, clock: Clock, *, capacity_known: bool) -> None:
         self._clock = clock
+        self._settings = settings
         self._capacity = settings.capacity if capacity_known else None
         self._monitor = Monitor(settings, clock)
         self._board = ControlTopics(settings, self._monitor.brokers.admin)
@@ -43,12 +47,13 @@ class Looker:
         try:
             plan, published = self._board.plan(), self._board.speeds()
             records, trouble = self._board.verdicts(), tuple[str, ...]()
+            self._recognise(records)
         except PeerError as error:
             plan, published, records, trouble = None, {}, (), (str(error),)
         lately = [s for s in published.values() if s.time >= now - FRESH]
         if lately:
             source = PUBLISHED
-            group, more = self._monitor.brokers.group()
+            group, more = self._monitor.described()
             speeds = {
                 TopicPartition(s.topic, n): speed
                 for s in lately
@@ -78,3 +83,11 @@ class Looker:
             capacity=self._capacity,
             racks=racks,
         )
+
+    def _recognise(self, records: Sequence[VerdictRecord]) -> None:
+        """Look at a share group as one, where a sidecar says that it is, and nobody told us."""
+        share = bool(records) and records[-1].numbers.queue == Kind.SHARE
+        if share and self._settings.queue is None:
+            self._settings = self._settings.model_copy(update={"queue": Kind.SHARE})
+            self._monitor.close()
+            self._monitor = Monitor(self._settings, self._clock)

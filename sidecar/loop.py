@@ -192,6 +192,7 @@ class Loop:
             consumed=measured.consumed,
             stuck=measured.stuck,
             racks=measured.racks,
+            queue=measured.queue,
             group=distinct(group) if self._policy.advisory else group,
             replicas=replicas,
             plan=self._plan,
@@ -283,4 +284,4 @@ def distinct(group: GroupView) -> GroupView:
     names = [r.instance for r in group.readers]
     shared = {name for name in names if names.count(name) > 1 or not name}
     readers = tuple(replace(r, instance=r.id) if r.instance in shared else r for r in group.readers)
-    return GroupView(group.state, readers)
+    return replace(group, readers=readers)

@@ -9,12 +9,15 @@ from trimtab.assignor.clock import Clock
 from trimtab.assignor.control import PartitionSpeed
 from trimtab.assignor.model import TopicPartition
 from trimtab.assignor.registry import get
-from trimtab.sidecar.brokers import Brokers, Commits, Layout
+from trimtab.sidecar.brokers import Brokers, Commits, Layout, Offsets
 from trimtab.sidecar.gauge import Gauge
 from trimtab.sidecar.log_dirs import LogDirs
+from trimtab.sidecar.markers import Markers, Told
 from trimtab.sidecar.observation import GroupView, Racks
+from trimtab.sidecar.queued import Kind, Queued, queued
 from trimtab.sidecar.sampler import Sampler
 from trimtab.sidecar.settings import Settings
+from trimtab.sidecar.shares.group import ShareGroup
 from trimtab.sidecar.speeds import Readings
 
 T = TypeVar("T")
@@ -28,7 +31,8 @@ class Measurement:
     """What one look gave; `notes` are the commits' metadata, `trouble` says what is not known.
 
     `consumed` is in bytes/s, of partitions of which it is known; `stuck` are those of which nothing
-    is consumed although it waits and is read. `racks` is empty where nobody asked (`Monitor`).
+    is consumed although it waits and is read. `racks` is empty where nobody asked (`Monitor`);
+    `queue` is what there is to do, in messages.
     """
 
     speeds: Mapping[TopicPartition, PartitionSpeed]
@@ -38,6 +42,7 @@ class Measurement:
     consumed: Mapping[TopicPartition, float] = field(default_factory=dict[TopicPartition, float])
     stuck: frozenset[TopicPartition] = frozenset()
     racks: Racks = field(default_factory=dict[TopicPartition, tuple[str | None, ...]])
+    queue: Queued | None = None
 
 
 class Watch(Protocol):
@@ -62,6 +67,9 @@ class Monitor:
         self._settings = settings
         self._clock = clock
         self._brokers = Brokers(settings.client, settings.group, settings.timeout, clock)
+        kind = settings.queue
+        self._shares = ShareGroup(settings, clock) if kind is Kind.SHARE else None
+        self._markers = Markers.connected(settings, clock) if kind is Kind.KMQ else None
         by_size = settings.source == "log-dirs"
         self._gauge = Gauge(settings)
         self._sampler = None if by_size else Sampler(settings.client)
@@ -77,31 +85,40 @@ class Monitor:
 
     def group(self) -> GroupView:
         """Look at the group's members only."""
-        return self._brokers.group()[0]
+        return self.described()[0]
+
+    def described(self) -> tuple[GroupView, tuple[str, ...]]:
+        """Look at the group's members, and tell what was wrong."""
+        return self._brokers.group() if self._shares is None else self._shares.group()
 
     def measure(self) -> Measurement:
         """Look at everything; takes as long as the slowest broker, at most a few timeouts."""
         layout = self._brokers.layout()
         if not layout.leaders:
             return self._nothing(layout)
-        group, silent = self._brokers.group()
+        group, silent = self.described()
         wanted, missing = self._topics(layout, group)
         asked = layout.leaders if wanted is None else _of(layout, wanted)
-        commits = self._brokers.commits(asked)
+        commits = self._commits(asked)
         there = {p.topic for p in commits.offsets} if wanted is None else wanted
         self._leaders = _of(layout, there)
         read = {p for reader in group.readers for p in reader.owned}
-        at, readings, more = self._readings(commits, hidden=read - layout.leaders.keys())
+        kind = self._settings.queue
+        # after the commits and before the ends: nothing is seen in neither
+        told = self._told(layout)
+        at, readings, more = self._readings(commits, told, hidden=read - layout.leaders.keys())
         found = self._gauge.take(at, readings, group)
         racks, unasked = self._racks(group, self._leaders)
+        untold = () if told is None else told.trouble
         return Measurement(
             speeds=found.speeds,
             group=group,
             notes=commits.notes,
-            trouble=(*silent, *commits.trouble, *missing, *more, *unasked),
+            trouble=(*silent, *commits.trouble, *missing, *more, *untold, *unasked),
             consumed=found.consumed,
             stuck=found.stuck,
             racks=racks,
+            queue=None if kind is None else queued(kind, found.speeds, readings.work),
         )
 
     def racks_now(
@@ -123,6 +140,9 @@ class Monitor:
     def close(self) -> None:
         """Let the connections go."""
         self._brokers.close()
+        for part in (self._shares, self._markers):
+            if part is not None:
+                part.close()
         if self._sampler is not None:
             self._sampler.close()
         if self._log_dirs is not None:
@@ -134,8 +154,18 @@ class Monitor:
         speeds = self._gauge.blank(self._clock.monotonic(), readings)
         return Measurement(speeds, GroupView(), {}, layout.trouble)
 
+    def _commits(self, partitions: Iterable[TopicPartition]) -> Commits:
+        return self._brokers.commits(partitions) if self._shares is None else self._shares.commits()
+
+    def _told(self, layout: Layout) -> Told | None:
+        """Return what is in work, of a `kmq` queue."""
+        if self._markers is None:
+            return None
+        there = {p.topic for p in layout.leaders}
+        return self._markers.look(sorted(self._leaders), there, self._brokers.ends)
+
     def _readings(
-        self, commits: Commits, hidden: Collection[TopicPartition]
+        self, commits: Commits, told: Told | None, hidden: Collection[TopicPartition]
     ) -> tuple[float, Readings, tuple[str, ...]]:
         """Return when speeds were read, the readings, and what was wrong.
 
@@ -150,8 +180,9 @@ class Monitor:
             partitions=tuple(sorted({*partitions, *hidden})),
             ends=ends.values,
             begins=begins.values,
-            committed=commits.offsets if commits.known else None,
+            committed=_reached(commits, ends) if commits.known else None,
             from_start=self._settings.offset_reset == "earliest",
+            work=None if told is None else told.work,
         )
         if self._sampler is not None:
             now = self._clock.monotonic()
@@ -187,6 +218,12 @@ class Monitor:
             self._read.update(dict.fromkeys((p.topic for p in reader.owned), now))
         lately = {t for t, at in self._read.items() if now - at <= REMEMBERED}
         return (frozenset(lately & there) if lately else None), ()
+
+
+def _reached(commits: Commits, ends: Offsets) -> Mapping[TopicPartition, int]:
+    """Return how far the group is: what it committed, or so far before the end as its lag says."""
+    lags = commits.lags.items()
+    return {**commits.offsets, **{p: ends.values[p] - n for p, n in lags if p in ends.values}}
 
 
 def _of(layout: Layout, topics: Collection[str]) -> dict[TopicPartition, int]:

@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 from trimtab.assignor.control import GroupPlan, PartitionSpeed
 from trimtab.assignor.model import TopicPartition
+from trimtab.sidecar.queued import Queued
 
 Racks: TypeAlias = Mapping[TopicPartition, tuple[str | None, ...]]
 """Racks of the brokers with a replica of each partition, None where a broker says none."""
@@ -39,10 +40,15 @@ class Reader:
 
 @dataclass(frozen=True, slots=True)
 class GroupView:
-    """The members of the group and its state."""
+    """The members of the group and its state.
+
+    `shared` tells that the broker hands every member messages of every partition (a share group):
+    nobody owns any, and nothing is placed or handed over.
+    """
 
     state: GroupState = GroupState.UNKNOWN
     readers: tuple[Reader, ...] = ()
+    shared: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +101,8 @@ class Observation:
     `restart` names instances that somebody asked to be replaced. `outside` is what others ask of
     the target. `consumed` is what each partition's reader consumes, in bytes/s, where it is known;
     `stuck` is what waits and is read, but of which nothing is consumed. `racks` is empty where
-    nobody asked (`Monitor`).
+    nobody asked (`Monitor`). `queue` is what there is to do in messages, where the group's topic
+    is a queue.
     """
 
     speeds: Mapping[TopicPartition, PartitionSpeed]
@@ -108,4 +115,5 @@ class Observation:
     consumed: Mapping[TopicPartition, float] = field(default_factory=dict[TopicPartition, float])
     stuck: frozenset[TopicPartition] = frozenset()
     racks: Racks = field(default_factory=dict[TopicPartition, tuple[str | None, ...]])
+    queue: Queued | None = None
     trouble: tuple[str, ...] = field(default=())

@@ -60,7 +60,8 @@ def scale_in(turn: Turn) -> Step | None:
             Action.HOLD, (f"{wanted} would do", "the others could not hold what any one reads")
         )
     left = planned - len(victims)
-    why = f"{planned} -> {left}: {_demand(turn)}; {' and '.join(victims)} cost least"
+    cheap = "may go, as any might" if turn.at.seen.group.shared else "cost least"
+    why = f"{planned} -> {left}: {_demand(turn)}; {' and '.join(victims)} {cheap}"
     return drained(turn, victims, left, why)
 
 

@@ -19,12 +19,13 @@ from trimtab.assignor import registry
 from trimtab.assignor.chosen import taken_apart
 from trimtab.assignor.control import PLAN_TOPIC, WRITE_SPEED_TOPIC
 from trimtab.assignor.model import Policy
+from trimtab.assignor.queue_notes import markers_of
 from trimtab.assignor.security import connection
 from trimtab.assignor.security.endpoint import Guard, guard
 from trimtab.assignor.security.secrets import resolved
 from trimtab.assignor.steady.knobs import knobs_of
 from trimtab.assignor.units import parse_seconds
-from trimtab.sidecar.contradictions import Told, of_bands, of_schedule, of_steps
+from trimtab.sidecar.contradictions import Told, of_bands, of_queue, of_schedule, of_steps
 from trimtab.sidecar.errors import BadSetting
 from trimtab.sidecar.fields import (
     Bands,
@@ -41,6 +42,7 @@ from trimtab.sidecar.fields import (
 )
 from trimtab.sidecar.freshness import SPARE
 from trimtab.sidecar.policy import Bounds, Fallback, ScalePolicy, Use
+from trimtab.sidecar.queued import Kind
 from trimtab.sidecar.speeds import Drain
 from trimtab.sidecar.verdict_record import VERDICT_TOPIC
 
@@ -66,6 +68,8 @@ class Settings(BaseModel):
     bootstrap: str
     group: str
     topics: Names = ()  # none: those that the group reads
+    queue: Kind | None = None  # what the topic is to the workers (docs/queues.md); none: a log
+    queue_markers: str | None = None  # of kmq; none: TOPIC.GROUP.markers
     kafka: dict[str, str | int | float | bool] = Field(default_factory=dict, repr=False)
     timeout: Seconds = 5.0  # of one question to the brokers
 
@@ -203,6 +207,11 @@ class Settings(BaseModel):
         }
 
     @property
+    def markers(self) -> str:
+        """Return the markers topic of a `kmq` queue."""
+        return self.queue_markers or markers_of(self.topics[0], self.group)
+
+    @property
     def guard(self) -> Guard:
         """Return what the web page asks for. Raises SettingError."""
         return guard(self.tls_certificate, self.tls_key, self.token_file)
@@ -238,7 +247,7 @@ def load(file: Path | None, flags: Mapping[str, Any]) -> Settings:
         raise BadSetting("; ".join(problems))
     registry.usable(settings.chosen)
     if settings.offset_reset is None:
-        return settings.model_copy(update={"offset_reset": _reset(settings.worker_config)})
+        return settings.model_copy(update={"offset_reset": _reset(settings)})
     return settings
 
 
@@ -308,6 +317,9 @@ def _contradictions(s: Settings) -> Told:
     short = f"window={s.window:g} s is less than twice interval={s.interval:g} s; make it longer"
     yield s.window < 2 * s.interval, short
     yield not 0 <= s.port <= LAST_PORT, f"port={s.port} must be 0 (a free one) to {LAST_PORT}"
+    yield from of_queue(s.queue, s.topics, s.queue_markers)
+    shared = s.queue is Kind.SHARE and (s.certify or s.learn_capacity)
+    yield shared, "certify and learn-capacity are about a placement, and queue=share has none"
     yield from _policy_contradictions(s)
     yield from _target_contradictions(s)
     yield from _kubernetes_contradictions(s)
@@ -416,8 +428,11 @@ def _keda_contradictions(s: Settings) -> Told:
     yield not 0 <= s.grpc_port <= LAST_PORT, wrong
 
 
-def _reset(worker_config: Path | None) -> Literal["earliest", "latest"]:
-    """Return where readers without a commit begin: ingest workers at the earliest record."""
+def _reset(s: Settings) -> Literal["earliest", "latest"]:
+    """Return where readers without a commit begin: ingest workers and queues at the earliest."""
+    worker_config = s.worker_config
+    if worker_config is None and s.queue in (Kind.KMQ, Kind.ORDERED):
+        return "earliest"
     if worker_config is None:
         return "latest"  # librdkafka's default
     given = read(worker_config).get("auto.offset.reset", "earliest")

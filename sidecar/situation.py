@@ -58,6 +58,8 @@ class Situation:
     def unsettled(self) -> str | None:
         """Tell why the group cannot be trusted to be at rest; None where it is."""
         group = self.seen.group
+        if group.shared:
+            return None  # nothing is handed over
         if group.state is not GroupState.STABLE:
             return f"the group is {group.state}"
         read = {p for reader in group.readers for p in reader.owned}
@@ -109,8 +111,19 @@ class Situation:
         return {n: weigh(self.owned(n), self.load()) for n in self.running}
 
     def fill(self) -> float | None:
-        """Return the fullest instance's load / capacity; None where nobody reads anything."""
+        """Return the fullest instance's load / capacity; None where nobody reads anything.
+
+        Where all are given messages of all partitions, they are taken to be equally full.
+        """
+        if self.seen.group.shared:
+            room = sum(map(self.capacity, self.active))
+            return self.total() / room if room else None
         return max((load / self.capacity(n) for n, load in self.loads().items()), default=None)
+
+    def total(self) -> float:
+        """Return the known needed rate of all partitions, in bytes/s."""
+        load = self.load()
+        return weigh(load.speeds, load)
 
     def capacity(self, instance: str) -> float:
         """Return the bytes/s that an instance sustains: as learned, else as configured."""
@@ -132,12 +145,25 @@ class Situation:
         speeds = {p: s.bytes_per_s or 0.0 for p, s in self.seen.speeds.items()}
         room = self.policy.room
         large = sorted((p for p, s in speeds.items() if s > room), key=lambda p: (-speeds[p], p))
-        if not large:
+        if not large or self.seen.group.shared:
             return ()
         more = f" (and {len(large) - 1} more like it)" if len(large) > 1 else ""
         said = (
             f"{large[0]}{more} writes {format_rate(speeds[large[0]])}, more than a consumer may "
             f"take ({format_rate(room)}): split the key or raise the capacity"
+        )
+        return (said,)
+
+    def narrow(self, wished: int | None) -> tuple[str, ...]:
+        """Say that a queue of a consumer group has no partition left for one worker more."""
+        queue, partitions = self.seen.queue, len(self.seen.speeds)
+        if queue is None or self.seen.group.shared or wished is None or wished < partitions:
+            return ()
+        if partitions >= self.policy.most:
+            return ()
+        said = (
+            f"{queue.kind} has at most one worker a partition, and there are {partitions}: "
+            "give the topic more partitions, or the worker more concurrency"
         )
         return (said,)
 

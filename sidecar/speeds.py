@@ -11,7 +11,9 @@
    files.
 5. A backlog counts from the group's commit. A commit that was there and is gone (it expired, or
    was deleted) makes it unknown until the next one: the whole log is no backlog for that.
-6. Consumption is the growth of the committed offsets, over a window long enough for batches.
+6. Of a `kmq` queue, what is in work is part of the backlog; where the two come to nothing, but what
+   is in work is not known for sure, the records are unknown (`queued`).
+7. Consumption is the growth of the committed offsets, over a window long enough for batches.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,6 +24,7 @@ from typing import Final
 from trimtab.assignor.control import PartitionSpeed
 from trimtab.assignor.lag import lag_of
 from trimtab.assignor.model import TopicPartition
+from trimtab.sidecar.queued import Work
 
 SOURCES: Final = ("offsets", "log-dirs")
 
@@ -113,7 +116,7 @@ class Readings:
 
     `sizes` are bytes of the leader replicas (`log-dirs` only). `from_start` tells what a partition
     without a commit means: everything is still to be read (auto.offset.reset=earliest), or
-    nothing.
+    nothing. `work` is what is in work in a `kmq` queue, None of anything else.
     """
 
     partitions: tuple[TopicPartition, ...]
@@ -122,6 +125,7 @@ class Readings:
     committed: Mapping[TopicPartition, int] | None
     from_start: bool = True
     sizes: Mapping[TopicPartition, int] | None = None
+    work: Mapping[TopicPartition, Work] | None = None
 
 
 def backlog(readings: Readings, partition: TopicPartition) -> int | None:
@@ -169,7 +173,7 @@ class Meter:
         measured: dict[TopicPartition, PartitionSpeed] = {}
         for partition in readings.partitions:
             rate, size = records[partition], sizes.get(partition)
-            waiting = self._backlog(readings, partition)
+            waiting = _with_work(self._backlog(readings, partition), readings, partition)
             measured[partition] = PartitionSpeed(
                 bytes_per_s=_bytes(rate, size) if grown is None else grown[partition],
                 records_per_s=rate,
@@ -202,6 +206,14 @@ class Meter:
             if end is not None and begin is not None and end > begin:
                 sizes[partition] = size / (end - begin)
         return sizes
+
+
+def _with_work(waiting: int | None, readings: Readings, partition: TopicPartition) -> int | None:
+    """Return the backlog with what is in work (rule 6)."""
+    if waiting is None or readings.work is None:
+        return waiting
+    work = readings.work.get(partition, Work())
+    return waiting + work.working or (0 if work.sure else None)
 
 
 def _bytes(records: float | None, size: float | None) -> float | None:

@@ -26,6 +26,7 @@ from trimtab.sidecar.observation import (
     Reader,
 )
 from trimtab.sidecar.policy import ScalePolicy
+from trimtab.sidecar.queued import Kind
 from trimtab.sidecar.settings import Settings
 from trimtab.sidecar.situation import Situation, situation
 from trimtab.sidecar.topics import ControlTopics
@@ -78,6 +79,11 @@ def survey(
     that does not exist and, if the settings do not know the capacity, for a group without a plan.
     Raises KafkaAway.
     """
+    if settings.queue is Kind.SHARE:
+        raise BadSetting(
+            "queue=share: the broker hands every worker messages of every partition, so there is "
+            "no placement to plan; see `trimtab sidecar --dry-run` and `trimtab explain`"
+        )
     with closing(Monitor(settings, clock)) as monitor:
         board = ControlTopics(settings, monitor.brokers.admin)
         _check_topics(settings, monitor)
@@ -92,7 +98,7 @@ def survey(
         speeds: Mapping[TopicPartition, PartitionSpeed]
         if lately:
             monitor.brokers.layout()  # as of which racks are told
-            group, trouble = monitor.brokers.group()
+            group, trouble = monitor.described()
             speeds = {
                 TopicPartition(t, number): speed
                 for t, s in lately.items()

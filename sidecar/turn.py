@@ -71,4 +71,5 @@ def drained(turn: Turn, names: Sequence[str], replicas: int, reason: str) -> Ste
     plan = next_plan(base, turn.at.policy, turn.now, (reason,))
     if not any(turn.at.owned(name) for name in names):
         plan = replace(plan, epoch=turn.plan.epoch)  # nobody has anything to hand over
-    return Step(Action.DRAIN, (reason,), plan, expected=turn.at.without(names))
+    shared = turn.at.seen.group.shared
+    return Step(Action.DRAIN, (reason,), plan, expected=None if shared else turn.at.without(names))

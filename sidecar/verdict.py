@@ -8,6 +8,7 @@ from trimtab.assignor.control import GroupPlan
 from trimtab.assignor.model import Move, Plan
 from trimtab.assignor.units import format_bytes, format_count, format_rate
 from trimtab.sidecar.observation import Observation
+from trimtab.sidecar.queued import Kind, Queued
 
 LISTED: Final = 20
 """Moves of one verdict that are told one by one; the others are only counted."""
@@ -42,7 +43,8 @@ class Numbers:
     consumer's needed rate / capacity; `r_score` and `moves` are what the verdict is expected to
     cost. `crossing` is the part of `needed` that is read from other racks; `stranded` counts
     partitions with no replica in any consumer's rack, `unmanned` racks with replicas and without a
-    consumer: None where no consumer says its rack.
+    consumer: None where no consumer says its rack. `queue` is the kind of the queue, None of none,
+    and of its messages so many are `waiting`, `working` and `returned`, as in `Queued`.
     """
 
     written: float | None = None
@@ -64,6 +66,17 @@ class Numbers:
     crossing: float | None = None
     stranded: int | None = None
     unmanned: int | None = None
+    queue: str | None = None
+    waiting: int | None = None
+    working: int | None = None
+    returned: int | None = None
+
+    @property
+    def queued(self) -> str | None:
+        """Return "3 messages wait, …"; None where it is no queue."""
+        if self.queue is None:
+            return None
+        return str(Queued(Kind(self.queue), self.waiting, self.working, self.returned))
 
     @property
     def counts(self) -> str:
@@ -99,6 +112,7 @@ class Verdict:
             f"backlog {format_bytes(n.backlog)}, "
             f"fullest {'?' if n.fill is None else f'{n.fill:.0%}'}"
         )
+        load += f", {n.queued}" if n.queued else ""
         reading = "" if n.consumed is None else f", consuming {format_rate(n.consumed)}"
         crossing = "" if n.crossing is None else f", {format_rate(n.crossing)} across racks"
         unknown = f", {n.unknown} of {n.partitions} partitions unknown" if n.unknown else ""
@@ -116,7 +130,7 @@ def largest(plan: Plan | None) -> tuple[Move, ...]:
 
 def totals(seen: Observation) -> Numbers:
     """Return the totals over what is known; None where nothing is."""
-    speeds = seen.speeds.values()
+    speeds, queue = seen.speeds.values(), seen.queue
     written = [s.bytes_per_s for s in speeds if s.bytes_per_s is not None]
     weights = [s.weight for s in speeds if s.weight is not None]
     backlog = [s.backlog_bytes for s in speeds if s.backlog_bytes is not None]
@@ -126,6 +140,10 @@ def totals(seen: Observation) -> Numbers:
         backlog=sum(backlog) if backlog else None,
         unknown=sum(s.weight is None for s in speeds),
         partitions=len(seen.speeds),
+        queue=None if queue is None else queue.kind.value,
+        waiting=None if queue is None else queue.waiting,
+        working=None if queue is None else queue.working,
+        returned=None if queue is None else queue.returned,
     )
 
 

@@ -2,7 +2,9 @@
 
 The rules are those of the HPA, the count is the assignor's:
 
-1. The count comes from the heuristic in open mode, starting from the present owners.
+1. The count comes from the heuristic in open mode, starting from the present owners. Of a share
+   group, in which every worker is given messages of every partition, it is the load divided by what
+   one may be filled with.
 2. Dead band: a wish to grow counts only if the load would not fit into the present count filled up
    to headroom x (1 + band); a wish to shrink only as far as it would fit filled to headroom x (1 -
    band).
@@ -18,7 +20,9 @@ The rules are those of the HPA, the count is the assignor's:
    whatever the windows say.
 """
 
+import math
 from dataclasses import dataclass, replace
+from typing import Final
 
 from trimtab.assignor.decide import size
 from trimtab.assignor.model import Plan
@@ -28,6 +32,9 @@ from trimtab.sidecar.idle import awake, idle
 from trimtab.sidecar.learning import learned
 from trimtab.sidecar.policy import Memory, ScalePolicy, Use, Wish
 from trimtab.sidecar.situation import Situation
+
+ENOUGH: Final = 1e-6
+"""Of a worker: sums of floats are not exact."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +56,13 @@ def wish(at: Situation, memory: Memory, now: float) -> tuple[Sizing, Memory]:
     """Return what is wanted now and the memory with this wish in it."""
     current = at.policy.clamp(at.plan.replicas)
     expected = _expected(at)
-    memory = _noted(at, memory, now, known=expected is not None)
-    steady, notes = _steady(at, current, expected, memory.dark)
+    wished = _wished(at, expected)
+    memory = _noted(at, memory, now, known=wished is not None)
+    steady, notes = _steady(at, current, wished, memory.dark)
     memory = remember(memory, at.policy, current, now)
     memory = replace(memory, wishes=(*memory.wishes, Wish(now, steady)))
     wanted = _stabilised(memory, at.policy, current, now)
-    sizing = Sizing(
-        None if expected is None else expected.consumers, steady, wanted, expected, notes
-    )
+    sizing = Sizing(wished, steady, wanted, expected, notes)
     sizing = _to_zero_and_back(at, _effective(at, sizing, memory, now), memory, now)
     return _with_goal(at, sizing, memory), memory
 
@@ -89,9 +95,28 @@ def _looks(at: Situation, memory: Memory, now: float) -> tuple[Look, ...]:
 
 
 def _expected(at: Situation) -> Plan | None:
-    if not at.seen.speeds or len(at.unknown) == len(at.seen.speeds):
+    """Return the placement that is wished for; None where nothing is known, or to be placed."""
+    if _is_dark(at) or at.seen.group.shared:
         return None
     return _sized(at, 1.0)
+
+
+def _is_dark(at: Situation) -> bool:
+    return not at.seen.speeds or len(at.unknown) == len(at.seen.speeds)
+
+
+def _wished(at: Situation, expected: Plan | None) -> int | None:
+    if expected is not None:
+        return expected.consumers
+    return None if _is_dark(at) else _count(at, 1.0)
+
+
+def _count(at: Situation, share: float) -> int:
+    """Return how many would do if they were filled to this share of the headroom."""
+    if not at.seen.group.shared:
+        return _sized(at, share).consumers
+    room = at.policy.placement.capacity * min(1.0, at.policy.placement.headroom * share)
+    return max(1, math.ceil(at.total() / room - ENOUGH))
 
 
 def _sized(at: Situation, share: float) -> Plan:
@@ -101,21 +126,21 @@ def _sized(at: Situation, share: float) -> Plan:
 
 
 def _steady(
-    at: Situation, current: int, expected: Plan | None, dark: int
+    at: Situation, current: int, wished: int | None, dark: int
 ) -> tuple[int, tuple[str, ...]]:
     """Return the wish after rules 2, 3 and 5 and the limits, and what held it back."""
-    if expected is None:
+    if wished is None:
         return _fallen_back(at.policy, current, dark)
-    wanted = at.policy.clamp(expected.consumers)
+    wanted = at.policy.clamp(wished)
     if wanted > current:
         band = at.policy.out.dead_band
-        fits = at.policy.clamp(_sized(at, 1 + band).consumers) <= current
+        fits = at.policy.clamp(_count(at, 1 + band)) <= current
         return (current, (f"{wanted} is within the dead band",)) if fits else (wanted, ())
     if wanted < current and at.unknown:
         return current, (f"{len(at.unknown)} partitions are unknown, so nothing is taken away",)
     if wanted < current:
         band = at.policy.back.dead_band
-        careful = max(wanted, at.policy.clamp(_sized(at, 1 - band).consumers))
+        careful = max(wanted, at.policy.clamp(_count(at, 1 - band)))
         held = careful >= current
         return min(current, careful), (f"{wanted} is within the dead band",) if held else ()
     return current, ()

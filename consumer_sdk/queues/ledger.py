@@ -55,6 +55,7 @@ class Ledger:
 
     now: int = 0
     next: int = 0
+    returned: int = 0  # of the open messages those that nobody has in hand: given back, or up
     _open: dict[int, _Open] = field(default_factory=dict[int, _Open])
     _heap: list[tuple[int, int, _Open]] = field(default_factory=list[tuple[int, int, _Open]])
     _needed: dict[int, int] = field(default_factory=dict[int, int])  # start marker → open messages
@@ -120,6 +121,7 @@ class Ledger:
 
     def _enter(self, of: _Open) -> None:
         of.left = len(of.messages)
+        self.returned += of.left * (of.kind is not Kind.START)
         if of.left:
             self._open.update(dict.fromkeys(of.messages, of))
             self._wait(of, of.deadline)
@@ -137,6 +139,7 @@ class Ledger:
                 groups.setdefault(id(of), (of, []))[1].append(offset)
         for of, moved in groups.values():
             of.left -= len(moved)
+            self.returned -= len(moved) * (of.kind is not Kind.START)
             self._enter(_Open(of.start, deadline, of.delivery, kind, reason, tuple(moved)))
 
     def _close(self, messages: Iterable[int]) -> None:
@@ -145,6 +148,7 @@ class Ledger:
             if of is None:
                 continue
             of.left -= 1
+            self.returned -= of.kind is not Kind.START
             self._needed[of.start] -= 1
             if not self._needed[of.start]:
                 del self._needed[of.start]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from trimtab.assignor.errors import SettingError
+from trimtab.assignor.queue_notes import markers_of, trackers_of
 from trimtab.assignor.security import connection
 from trimtab.assignor.units import parse_seconds
 from trimtab.consumer_sdk.settings import nearest, parse
@@ -45,7 +46,7 @@ class QueueSettings:
     @property
     def trackers(self) -> str:
         """Name of the group that the queue's trackers form."""
-        return f"{self.group}-redeliver"
+        return trackers_of(self.group)
 
 
 def settings(topic: str, config: Mapping[str, Any]) -> QueueSettings:
@@ -64,7 +65,7 @@ def settings(topic: str, config: Mapping[str, Any]) -> QueueSettings:
         group=group,
         timeout=_timeout(own.get(TIMEOUT, "30 s")),
         max_deliveries=_count(own.get(MOST, 5)),
-        markers=str(own.get(MARKERS, f"{topic}.{group}.markers")),
+        markers=str(own.get(MARKERS, markers_of(topic, group))),
         dead_letter=str(own.get(DEAD_LETTER, f"{topic}.{group}.dead")),
         at_most_once=_guarantee(own.get(GUARANTEE, _GUARANTEES[0])) == _GUARANTEES[1],
         consumer=consumer,

@@ -9,7 +9,8 @@ Several may run; they share the markers' partitions as any group of ours does. T
 3. A due message is written once more, or to the dead letters, and only when that is kept is its
    end marker written. In between a crash makes a second copy, never a hole.
 4. Committed, and deleted from the markers topic, is what the ledger calls safe. So the log is
-   bounded by the oldest open message, and nothing is lost however long no tracker runs.
+   bounded by the oldest open message, and nothing is lost however long no tracker runs. The
+   commit's metadata tell how many messages are open, for whoever scales the workers.
 """
 
 import logging
@@ -26,6 +27,7 @@ from confluent_kafka import TopicPartition as RawPartition
 
 from trimtab.assignor.clock import Clock, SystemClock
 from trimtab.assignor.errors import BadPayload
+from trimtab.assignor.queue_notes import Opened
 from trimtab.consumer_sdk.consumer import Consumer
 from trimtab.consumer_sdk.queues import topics, verdicts
 from trimtab.consumer_sdk.queues.kmq import MOVED_ON
@@ -79,6 +81,15 @@ class _Watched:
     read_at: float = 0.0
     ticked_at: float = 0.0
     committed: int = -1
+    said: str = ""  # in the metadata of that commit
+
+    @property
+    def note(self) -> str:
+        """Return how many messages are open; nothing before all of them are known."""
+        if not self.current:
+            return ""
+        returned = self.ledger.returned
+        return Opened(self.ledger.next, len(self.ledger) - returned, returned).encode()
 
 
 class Tracker:
@@ -152,10 +163,16 @@ class Tracker:
 
     def _commit(self, partitions: Sequence[int]) -> None:
         safe = {p: w.ledger.safe for p in partitions if (w := self._watched.get(p)) is not None}
-        moved = {p: at for p, at in safe.items() if at > max(0, self._watched[p].committed)}
+        notes = {p: self._watched[p].note for p in safe}
+        moved = {
+            p: at
+            for p, at in safe.items()
+            if at > max(0, self._watched[p].committed) or notes[p] != self._watched[p].said
+        }
         if not moved:
             return
-        offsets = [RawPartition(self._settings.markers, p, at) for p, at in moved.items()]
+        markers = self._settings.markers
+        offsets = [RawPartition(markers, p, at, notes[p]) for p, at in moved.items()]
         try:
             self._consumer.commit(offsets=offsets, asynchronous=False)
         except KafkaException as error:
@@ -168,6 +185,7 @@ class Tracker:
             return
         for partition, at in moved.items():
             self._watched[partition].committed = at
+            self._watched[partition].said = notes[partition]
 
     # -- reading ----------------------------------------------------------------------------------
 

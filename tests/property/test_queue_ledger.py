@@ -69,6 +69,7 @@ def test_what_is_open_and_due_is_what_the_plain_rules_say(
     """Due are exactly the open messages whose deadline has come, with their count and cause."""
     ledger, model = read(log), plain(log)
     assert len(ledger) == len(model)
+    assert ledger.returned == sum(p.kind is not Kind.START for p in model.values())
     due = {(d.offset, d.delivery, d.kind, d.deadline) for d in ledger.due(1000)}
     assert due == {
         (message, p.delivery, p.kind, p.deadline)

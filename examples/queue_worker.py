@@ -1,0 +1,46 @@
+"""One worker of a queue that the sidecar scales: it handles orders until it is told to end.
+
+python examples/queue_worker.py worker-1 localhost:9092 orders billing kmq
+
+The sidecar starts it with the name to use, and ends it by SIGTERM: then it takes nothing more,
+finishes what it has and leaves (docs/queues.md).
+"""
+
+import signal
+import sys
+from threading import Event
+
+from trimtab.consumer_sdk.queues import Received, open_queue, worker
+
+
+def main(
+    instance: str, bootstrap: str, topic: str, group: str, kind: str, seconds: float = 0.5
+) -> None:
+    """Handle orders, each of which takes so many seconds, four at a time."""
+    stop = Event()
+
+    def end(*_: object) -> None:
+        stop.set()
+
+    signal.signal(signal.SIGTERM, end)
+    config = {
+        "bootstrap.servers": bootstrap,
+        "group.id": group,
+        "trimtab.instance": instance,
+        "auto.offset.reset": "earliest",
+    }
+
+    @worker(concurrency=4)
+    def handle(message: Received) -> None:
+        Event().wait(seconds)  # the work
+        sys.stdout.write(f"{(message.value or b'').decode()}\n")
+        sys.stdout.flush()
+
+    with open_queue(kind, topic, config) as queue:
+        handle.run(queue, stop)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 6:
+        sys.exit("usage: queue_worker.py INSTANCE BOOTSTRAP TOPIC GROUP kmq|ordered|share")
+    main(*sys.argv[1:])

@@ -1,0 +1,273 @@
+"""A queue's workers from none to several and back: a real broker, real processes, real signals."""
+
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from threading import Event, Thread
+from typing import Any, Protocol
+
+import pytest
+import yaml
+from confluent_kafka import Consumer as Plain
+from confluent_kafka import Producer
+from kafka import KafkaAdminClient
+
+from trimtab.assignor.clock import SystemClock
+from trimtab.consumer_sdk.queues import open_queue
+from trimtab.consumer_sdk.queues.settings import settings
+from trimtab.consumer_sdk.queues.tracker import Tracker
+from trimtab.sidecar import markers
+from trimtab.sidecar.errors import NoShareGroups, WrongGroup
+from trimtab.sidecar.idle import idle
+from trimtab.sidecar.monitor import Measurement, Monitor
+from trimtab.sidecar.observation import GroupState
+from trimtab.sidecar.queued import Kind, Queued
+from trimtab.sidecar.settings import load
+from trimtab.sidecar.shares import group as share_group
+from trimtab.sidecar.shares import wire
+
+pytestmark = [pytest.mark.broker, pytest.mark.timeout(180)]
+
+WORKER = Path(__file__).parents[2] / "examples" / "queue_worker.py"
+MESSAGES = 120
+Config = dict[str, Any]
+
+
+class Eventually(Protocol):
+    def __call__(self, condition: Callable[[], object], timeout: float = 30.0) -> None: ...
+
+
+@pytest.fixture
+def fill(bootstrap: str) -> Callable[..., set[str]]:
+    """Write numbered messages of 100 bytes over the partitions of a topic; return them."""
+    producer = Producer({"bootstrap.servers": bootstrap})
+
+    def write(topic: str, count: int, partitions: int) -> set[str]:
+        values = [f"order {number:<94}" for number in range(count)]
+        for number, value in enumerate(values):
+            producer.produce(topic, value, partition=number % partitions)
+        producer.flush()
+        return {value.strip() for value in values}
+
+    return write
+
+
+@pytest.fixture
+def track(config: Config) -> Iterator[Callable[[str], None]]:
+    """Run a tracker on a thread of its own."""
+    stop, threads = Event(), list[Thread]()
+
+    def start(topic: str) -> None:
+        threads.append(Thread(target=Tracker(settings(topic, config)).run, args=(stop,)))
+        threads[-1].start()
+
+    yield start
+    stop.set()
+    for thread in threads:
+        thread.join(60)
+
+
+@pytest.fixture
+def watch(bootstrap: str, group: str) -> Iterator[Callable[..., Monitor]]:
+    """Look at the group's queue as a sidecar does."""
+    made: list[Monitor] = []
+
+    def watch(topic: str, kind: str) -> Monitor:
+        given = {"bootstrap": bootstrap, "group": group, "topics": topic, "capacity": "1 kB/s"}
+        more = {"queue": kind, "window": "1 s", "interval": "500 ms", "offset-reset": "earliest"}
+        made.append(Monitor(load(None, {**given, **more}), SystemClock()))
+        return made[-1]
+
+    yield watch
+    for monitor in made:
+        monitor.close()
+
+
+class Sidecar:
+    """A sidecar that scales the workers of a queue, and what they have printed."""
+
+    def __init__(self, config: Path, state: Path) -> None:
+        self.state = state
+        self._log = state.with_suffix(".log")
+        command = [sys.executable, "-m", "trimtab.cli", "sidecar", "-c", str(config)]
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(command, stdout=log, stderr=log)
+
+    def said(self) -> str:
+        return self._log.read_text()
+
+    def running(self) -> int:
+        return len(list((self.state / "workers").glob("*.json")))
+
+    def handled(self) -> set[str]:
+        text = "\n".join(file.read_text() for file in (self.state / "logs").glob("*.log"))
+        return {line.strip() for line in text.splitlines() if line.startswith("order ")}
+
+    def close(self) -> None:
+        self._process.send_signal(signal.SIGTERM)
+        assert self._process.wait(60) == 0
+
+
+@pytest.fixture
+def steer(
+    bootstrap: str, group: str, tmp_path: Path, track: Callable[[str], None]
+) -> Iterator[Callable[..., Sidecar]]:
+    """Start sidecars, for kmq beside a tracker; they end with their workers."""
+    made: list[Sidecar] = []
+
+    def start(topic: str, kind: str) -> Sidecar:
+        if kind == "kmq":
+            track(topic)
+        body = {
+            "bootstrap": bootstrap, "group": group, "topics": topic, "queue": kind,
+            "capacity": "800 B/s", "min": 0, "max": 3, "target": "process",
+            "worker-command": [
+                sys.executable, str(WORKER), "{instance}", bootstrap, topic, group, kind,
+            ],
+            "state": str(tmp_path / "state"), "stop-workers": True, "offset-reset": "earliest",
+            "interval": "500 ms", "window": "3 s", "cool-down": "1 s", "stabilise-in": "2 s",
+            "idle-after": "3 s", "drain-target": "5 s", "backlog-allowance": "1 s",
+        }  # fmt: skip
+        config = tmp_path / "sidecar.yaml"
+        config.write_text(yaml.safe_dump(body))
+        made.append(Sidecar(config, tmp_path / "state"))
+        return made[-1]
+
+    yield start
+    for sidecar in made:
+        sidecar.close()
+
+
+@pytest.mark.parametrize(("kind", "partitions"), [("kmq", 3), ("share", 1)])
+def test_workers_go_from_none_to_several_and_back(
+    kind: str, partitions: int, topic: Any, fill: Any, steer: Any, eventually: Eventually
+) -> None:
+    """Messages bring workers, of a share group more than partitions; all is handled, all end."""
+    name = topic(partitions=partitions)
+    sidecar: Sidecar = steer(name, kind)
+    eventually(lambda: "nothing is to be read" in sidecar.said())
+    assert sidecar.running() == 0
+    wanted = fill(name, MESSAGES, partitions)
+    eventually(lambda: sidecar.running() > 1, 40)
+    eventually(lambda: sidecar.handled() == wanted, 60)
+    eventually(lambda: sidecar.running() == 0, 60)
+    eventually(lambda: "hold: nothing is to be read" in sidecar.said().splitlines()[-1])
+    assert "0 messages wait" in sidecar.said().splitlines()[-1]
+
+
+def test_what_is_in_work_keeps_the_last_worker_and_what_was_given_back_does_not(
+    config: Config, topic: Any, fill: Any, track: Any, watch: Any, eventually: Eventually
+) -> None:
+    """Messages are counted where they are: waiting, in work, given back for later, over."""
+    name = topic(partitions=1)
+    fill(name, 5, 1)
+    monitor: Monitor = watch(name, "kmq")
+    seen = list[Measurement]()
+
+    def told(waiting: int, working: int, returned: int) -> bool:
+        seen.append(monitor.measure())
+        return seen[-1].queue == Queued(Kind.KMQ, waiting, working, returned)
+
+    eventually(lambda: told(5, 0, 0))
+    track(name)
+    with open_queue("kmq", name, config) as queue:
+        taken = list[Any]()
+        eventually(lambda: taken.extend(queue.receive(4 - len(taken), 0.2)) or len(taken) == 4)
+        eventually(lambda: told(1, 4, 0))
+        taken.extend(queue.receive(1, 5))
+        eventually(lambda: told(0, 5, 0))
+        assert not idle(seen[-1].speeds)
+        for message in taken[:3]:
+            message.retry(3600)
+        for message in taken[3:]:
+            message.ack()
+        eventually(lambda: told(0, 0, 3))
+        eventually(lambda: idle(monitor.measure().speeds))
+
+
+def test_without_a_tracker_what_is_in_work_is_unknown_and_told(
+    config: Config, topic: Any, fill: Any, watch: Any, monkeypatch: Any, eventually: Eventually
+) -> None:
+    """A queue whose trackers are gone never looks empty, and the verdict says what to start."""
+    monkeypatch.setattr(markers, "SILENT", 0.5)
+    name = topic(partitions=1)
+    fill(name, 1, 1)
+    with open_queue("kmq", name, config) as queue:
+        taken = list[Any]()
+        eventually(lambda: taken.extend(queue.receive(1, 0.2)) or taken)
+        monitor: Monitor = watch(name, "kmq")
+        eventually(lambda: any("trimtab redeliver" in t for t in monitor.measure().trouble))
+        found = monitor.measure()
+        assert found.queue == Queued(Kind.KMQ)
+        assert not idle(found.speeds)
+
+
+def test_the_brokers_lag_counts_until_a_message_is_settled(
+    config: Config, topic: Any, fill: Any, watch: Any, eventually: Eventually
+) -> None:
+    """What a share group has not acknowledged is backlog, whoever has it; its members have names.
+
+    Two private doors of kafka-python are held by this: frames of our own, sent to a coordinator.
+    """
+    name = topic(partitions=1)
+    fill(name, 5, 1)
+    monitor: Monitor = watch(name, "share")
+    assert monitor.measure().queue == Queued(Kind.SHARE, 5)  # there is no group yet
+    assert monitor.group().state is GroupState.EMPTY
+    with open_queue("share", name, {**config, "trimtab.instance": "worker-7"}) as queue:
+        taken = list[Any]()
+        eventually(lambda: taken.extend(queue.receive(5, 0.2)) or len(taken) == 5)
+        view = monitor.group()
+        assert view.shared
+        assert [(r.instance, r.owned) for r in view.readers] == [("worker-7", frozenset())]
+        assert monitor.measure().queue == Queued(Kind.SHARE, 5)
+        taken[0].ack()
+        taken[1].reject()
+        queue.receive(0, 0)
+        eventually(lambda: monitor.measure().queue == Queued(Kind.SHARE, 3))
+        for message in taken[2:]:
+            message.ack()
+        queue.receive(0, 0)
+        eventually(lambda: monitor.measure().queue == Queued(Kind.SHARE, 0))
+        eventually(lambda: idle(monitor.measure().speeds))
+    _is_told_by_frames_of_our_own(config, name)
+
+
+def _is_told_by_frames_of_our_own(config: Config, topic: str) -> None:
+    client = KafkaAdminClient(bootstrap_servers=config["bootstrap.servers"].split(","))
+    try:
+        (told,) = wire.offsets(client, config["group.id"]).topics
+        assert (told.topic, told.partitions[0].lag) == (topic, 0)
+        assert 0 <= told.partitions[0].start <= 5  # it follows the lag in its own time
+        assert wire.described(client, config["group.id"]).state == "Empty"
+        assert wire.described(client, f"{topic}-missing") is None
+    finally:
+        client.close()
+
+
+def test_a_classic_group_is_no_share_group(
+    bootstrap: str, group: str, topic: Any, watch: Any, eventually: Eventually
+) -> None:
+    """Its name is refused with what it is, before anything is scaled by a lag that is none."""
+    name = topic(partitions=1)
+    consumer = Plain({"bootstrap.servers": bootstrap, "group.id": group})
+    consumer.subscribe([name])
+    eventually(lambda: consumer.poll(0.1) or consumer.assignment())
+    with pytest.raises(WrongGroup, match="is a classic group, not a share group"):
+        watch(name, "share")
+    consumer.close()
+
+
+def test_a_broker_without_share_groups_is_named(
+    topic: Any, watch: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error says which version, or which feature, and that kmq needs neither."""
+
+    def nothing(_features: object, where: str) -> str:
+        return f"the brokers at {where} have no share groups"
+
+    monkeypatch.setattr(share_group, "lacking", nothing)
+    with pytest.raises(NoShareGroups, match="have no share groups"):
+        watch(topic(partitions=1), "share")
