@@ -48,6 +48,12 @@ def new_topic(bootstrap: str, partitions: int, ending: str = "") -> str:
     return name
 
 
+def delete_topic(bootstrap: str, name: str) -> None:
+    """Delete a topic that is measured, so that its records leave the disk."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.delete_topics([name])[name].result()
+
+
 def fill(
     bootstrap: str, topic: str, partitions: int, count: int, bodies: int | Sequence[bytes]
 ) -> None:
