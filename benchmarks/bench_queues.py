@@ -18,9 +18,12 @@ import os
 import subprocess
 import sys
 from argparse import Namespace
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import product
 from pathlib import Path
+from statistics import median
 from tempfile import TemporaryDirectory
 from time import monotonic, sleep, time
 from typing import Any, TypeAlias
@@ -41,6 +44,9 @@ TIMEOUT = 3.0
 """Seconds of kmq's timeout where a worker is killed, and of the session."""
 READY = 60.0
 """Seconds in which workers must have begun, or ended."""
+
+Cell: TypeAlias = tuple[int, int, bool, str]
+"""Workers, bytes of a message, whether the handler does nothing, kind."""
 
 Rows: TypeAlias = np.ndarray[tuple[int, int], np.dtype[np.float64]]
 """When handled, when written (s since the epoch), which delivery."""
@@ -102,19 +108,28 @@ def settings(bootstrap: str, topic: str) -> dict[str, Any]:
 def main() -> None:
     given = _arguments()
     found: list[dict[str, Any]] = []
-    bare = [(given.sizes[0], given.workers[0], kind, True) for kind in given.kinds]
-    cells = [(s, w, k, False) for s in given.sizes for w in given.workers for k in given.kinds]
     with harness.broker(given.bootstrap) as bootstrap:
-        for size, workers, kind, idle in [*bare, *cells]:
+        for workers, size, idle, kind in _cells(given):
             found.append(_measure(bootstrap, kind, (workers, size, idle), given))
             print(found[-1], file=sys.stderr)
         again = {k: _redelivery(bootstrap, k) for k in given.kinds}
-    _show(found, again)
+    shares, load = _shares(found), [round(x, 1) for x in os.getloadavg()]
+    medians = _medians(found)
+    _show(medians, again)
     if given.plot is not None:
-        queue_plot.draw([f for f in found if not f["idle"]], given.plot)
-    load = [round(x, 1) for x in os.getloadavg()]
-    shares = _share(found)
-    harness.result({"runs": found, "redelivery_s": again, "kmq_of_plain": shares, "load": load})
+        queue_plot.draw([f for f in medians if not f["idle"]], given.plot)
+    harness.result({"runs": medians, "redelivery_s": again, "kmq_of_plain": shares, "load": load})
+
+
+def _cells(given: Namespace) -> list[Cell]:
+    """Return what is measured: the first cell of plain and kmq in turn several times, and idle."""
+    first = (given.workers[0], given.sizes[0])
+    pair = [kind for kind in ("plain", "kmq") if kind in given.kinds]
+    rounds = [
+        (*first, idle, k) for _ in range(given.rounds) for idle in (True, False) for k in pair
+    ]
+    whole = product(given.workers, given.sizes, [False], given.kinds)
+    return [*rounds, *(cell for cell in whole if cell not in rounds)]
 
 
 def _arguments() -> Namespace:
@@ -123,9 +138,10 @@ def _arguments() -> Namespace:
     arguments.add_argument("--workers", nargs="+", type=int, default=[1])
     arguments.add_argument("--sizes", nargs="+", type=int, default=[100])
     arguments.add_argument("--messages", type=int, default=400_000, help="to empty a topic of")
-    arguments.add_argument("--batch", type=int, default=10_000, help="messages of one receive")
+    arguments.add_argument("--rounds", type=int, default=3, help="of the first cell, in turn")
+    arguments.add_argument("--batch", type=int, default=20_000, help="messages of one receive")
     arguments.add_argument("--rate", type=float, default=500, help="messages/s, for the latency")
-    arguments.add_argument("--seconds", type=float, default=4, help="of the steady rate")
+    arguments.add_argument("--seconds", type=float, default=3, help="of the steady rate")
     arguments.add_argument("--plot", type=Path, help="write the picture to this file")
     return arguments.parse_args()
 
@@ -231,15 +247,30 @@ def _until(condition: Callable[[], bool], seconds: float) -> None:
         sleep(0.1)
 
 
-def _share(found: Sequence[dict[str, Any]]) -> dict[str, float]:
-    """Return kmq's throughput as a share of the plain group's, by workers and size."""
-    by = {(f["kind"], f["workers"], f["size"], f["idle"]): f["messages_s"] for f in found}
+def _medians(found: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return one line for each cell."""
+    what, figures = ("kind", "workers", "size", "idle"), ("messages_s", "p50_ms", "p99_ms")
+    cells: dict[Any, list[dict[str, Any]]] = {}
+    for one in found:
+        cells.setdefault(tuple(one[w] for w in what), []).append(one)
+    return [
+        {**runs[0], **{f: median(run[f] for run in runs) for f in figures}, "runs": len(runs)}
+        for runs in cells.values()
+    ]
+
+
+def _shares(found: Sequence[dict[str, Any]]) -> dict[str, list[float]]:
+    """Return kmq's throughput as shares of the plain group's, of each pair of runs."""
+    rates: defaultdict[tuple[Any, ...], dict[str, list[float]]] = defaultdict(dict)
+    for one in found:
+        cell = rates[one["workers"], one["size"], one["idle"]]
+        cell.setdefault(one["kind"], []).append(one["messages_s"])
     return {
-        f"{workers} workers, {size} B{', idle' if idle else ''}": round(
-            by["kmq", workers, size, idle] / rate, 2
-        )
-        for (kind, workers, size, idle), rate in by.items()
-        if kind == "plain" and ("kmq", workers, size, idle) in by
+        f"{workers} workers, {size} B{', idle' if idle else ''}": [
+            round(kmq / plain, 2)
+            for kmq, plain in zip(cell.get("kmq", []), cell.get("plain", []), strict=False)
+        ]
+        for (workers, size, idle), cell in rates.items()
     }
 
 
