@@ -94,8 +94,8 @@ bench-month: .venv/.dev ## a simulated month with faults, beside lag-threshold a
 bench-latency: .venv/.dev ## produced to handled by heuristic, live, beside Kafka's range; 15 minutes
 	@$(BIN)/python benchmarks/bench_latency.py --seconds 30 --match --plot docs/bench-latency.png
 
-bench-queues: .venv/.dev ## the kinds of queue beside a plain group: throughput, latency, redelivery; half an hour
-	@$(BIN)/python benchmarks/bench_queues.py --workers 1 4 16 --sizes 100 1000
+bench-queues: .venv/.dev ## the kinds of queue beside a plain group: throughput, latency, redelivery; 10 minutes
+	@$(BIN)/python benchmarks/bench_queues.py --workers 1 4 16 --sizes 100 1000 --plot docs/queues.png
 
 clean: ## remove what make has built here
 	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis out demo-out

@@ -45,7 +45,15 @@ def new_topic(bootstrap: str, partitions: int, ending: str = "") -> str:
     name = f"bench-{uuid.uuid4().hex[:8]}{ending}"
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.create_topics([NewTopic(name, partitions, 1)])[name].result()
+    while admin.list_topics(name, timeout=10).topics[name].error is not None:
+        Event().wait(0.05)  # the broker has made it, and tells of it a little later
     return name
+
+
+def delete_topic(bootstrap: str, name: str) -> None:
+    """Delete a topic that is measured, so that its records leave the disk."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.delete_topics([name])[name].result()
 
 
 def fill(

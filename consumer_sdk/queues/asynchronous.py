@@ -4,7 +4,7 @@ Messages need no other form: `ack`, `retry`, `reject` and `extend` never wait.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Self, TypeVar
 
@@ -20,7 +20,7 @@ class AsyncQueue:
         self._queue = queue
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="trimtab-queue")
 
-    async def receive(self, max: int = 100, wait: float = 1.0) -> list[Received]:  # noqa: A002
+    async def receive(self, max: int = 100, wait: float = 1.0) -> Sequence[Received]:  # noqa: A002
         """Return up to `max` messages as soon as there are any, none after `wait` seconds."""
         return await self.call(lambda queue: queue.receive(max, wait))
 

@@ -14,10 +14,8 @@ The rules of a worker:
 """
 
 import logging
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import repeat
-from operator import methodcaller
+from collections.abc import Mapping, Sequence
+from itertools import compress
 from typing import Any, Final, Self
 
 from confluent_kafka import KafkaError, KafkaException
@@ -28,18 +26,15 @@ from trimtab.assignor.clock import Clock, SystemClock
 from trimtab.consumer_sdk.consumer import Consumer
 from trimtab.consumer_sdk.errors import MarkersNotWritten
 from trimtab.consumer_sdk.queues import headers, topics
-from trimtab.consumer_sdk.queues.markers import Kind, Marker, as_ranges
-from trimtab.consumer_sdk.queues.port import Received, Said
+from trimtab.consumer_sdk.queues.handed import Handed
+from trimtab.consumer_sdk.queues.markers import Kind, Marker
+from trimtab.consumer_sdk.queues.port import Received
 from trimtab.consumer_sdk.queues.reading import gather, rewind
 from trimtab.consumer_sdk.queues.settings import settings
 from trimtab.consumer_sdk.queues.settling import Settler
 from trimtab.consumer_sdk.queues.writing import Record, Writer
 
 log = logging.getLogger("trimtab.queues")
-
-_HEADERS: Final = methodcaller("headers")
-_PARTITION: Final = methodcaller("partition")
-_OFFSET: Final = methodcaller("offset")
 
 KEPT: Final = 10.0
 """Seconds that start markers may take to be kept."""
@@ -70,25 +65,17 @@ class KmqQueue:
         topics.prepare(topics.connect(self._settings), self._settings, self._clock, markers=True)
         self._consumer = Consumer(self._settings.consumer, clock=self._clock)
         self._writer = Writer(self._settings.client, self._clock)
-        self._settler = Settler(self._settings.markers, self._writer)
+        self._settler = Settler(self._settings.markers, self._writer, self._clock)
         self._closed = False
         self._consumer.subscribe([topic])
 
-    def receive(self, max: int = 100, wait: float = 1.0) -> list[Received]:  # noqa: A002
+    def receive(self, max: int = 100, wait: float = 1.0) -> Sequence[Received]:  # noqa: A002
         """Return up to `max` messages as soon as there are any, none after `wait` seconds.
 
         Raises MarkersNotWritten, and what `Consumer` raises; nothing is lost by either.
         """
         raws = gather(self._consumer, max, wait)
-        return self._hand_out(raws, self._deliveries(raws)) if raws else []
-
-    def now(self) -> float:
-        """Return seconds of the monotonic clock."""
-        return self._clock.monotonic()
-
-    def settle(self, message: Received, said: Said, late: bool) -> None:  # noqa: FBT001
-        """Note what was said of a message; it is written in the background."""
-        self._settler.note((message.partition, message.offset, said, late))
+        return self._hand_out(raws) if raws else []
 
     def flush(self, timeout: float = 30.0) -> bool:
         """Wait until what was said of messages is kept by the broker; False if it is not yet."""
@@ -113,7 +100,7 @@ class KmqQueue:
 
     def _deliveries(self, raws: Sequence[Raw]) -> list[int]:
         """Return which delivery each message is at, 0 for one that is another group's."""
-        if not any(map(_HEADERS, raws)):
+        if not any([raw.headers() for raw in raws]):  # noqa: C419 - faster, and all but always
             return [1] * len(raws)
         found = [headers.read(raw) for raw in raws]
         group = self._settings.group
@@ -122,36 +109,31 @@ class KmqQueue:
             for ours in found
         ]
 
-    def _hand_out(self, raws: Sequence[Raw], deliveries: Sequence[int]) -> list[Received]:
+    def _hand_out(self, raws: Sequence[Raw]) -> Sequence[Received]:
+        deliveries = self._deliveries(raws)
+        mine = raws if all(deliveries) else list(compress(raws, deliveries))
         deadline = self._clock.monotonic() + self._settings.timeout
-        partitions, offsets = list(map(_PARTITION, raws)), list(map(_OFFSET, raws))
-        columns = (raws, partitions, offsets, deliveries, repeat(deadline), repeat(self))
-        mine = list(map(Received, *columns))
-        if not all(deliveries):
-            mine = [message for message in mine if message.delivery]
+        batch = Handed(mine, list(filter(None, deliveries)), deadline, self._settler)
         try:
-            self._write_starts(mine)
-            if not self._commit(dict(zip(partitions, offsets, strict=True))):
+            self._write_starts(batch)
+            if not self._commit({raw.partition() or 0: raw.offset() or 0 for raw in raws}):
                 rewind(self._consumer, raws)
                 return []
         except Exception:
             rewind(self._consumer, raws)
             raise
-        return mine
+        return batch
 
-    def _write_starts(self, mine: Iterable[Received]) -> None:
-        groups: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
-        for message in mine:
-            groups[message.partition, message.delivery].append(message.offset)
+    def _write_starts(self, batch: Handed) -> None:
         ms = round(self._settings.timeout * 1000)
         failed = self._writer.write(
             [
                 Record(
                     self._settings.markers,
                     partition,
-                    Marker(Kind.START, as_ranges(offsets), ms, delivery).encode(),
+                    Marker(Kind.START, ranges, ms, delivery).encode(),
                 )
-                for (partition, delivery), offsets in groups.items()
+                for (partition, delivery), ranges in batch.opened().items()
             ],
             KEPT,
         )

@@ -27,7 +27,7 @@ from trimtab.consumer_sdk.consumer import Consumer
 from trimtab.consumer_sdk.queues import headers, topics
 from trimtab.consumer_sdk.queues.kmq import MOVED_ON
 from trimtab.consumer_sdk.queues.lanes import Lanes
-from trimtab.consumer_sdk.queues.port import Received, Said, Verb, place
+from trimtab.consumer_sdk.queues.port import Received, Said, Verb
 from trimtab.consumer_sdk.queues.reading import gather, rewind
 from trimtab.consumer_sdk.queues.settings import settings
 from trimtab.consumer_sdk.queues.writing import Record, Writer
@@ -147,12 +147,12 @@ class OrderedQueue:
         taken: list[Received] = []
         while self._again and len(taken) < most:
             old = self._again.popleft()
-            again = Received(old.raw, *place(old.raw), old.delivery + 1, None, self)
+            again = Received(old.raw, old.delivery + 1, None, self)
             taken.append(again)
             self._work[taken[-1]] = self._work.pop(old)
         for lanes in self._lanes.values():
             for raw in lanes.take(most - len(taken)):
-                taken.append(Received(raw, *place(raw), 1, None, self))
+                taken.append(Received(raw, 1, None, self))
                 self._work[taken[-1]] = lanes
         return taken
 

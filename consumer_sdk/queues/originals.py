@@ -66,7 +66,7 @@ class Originals:
         wanted = set(run)
         self._data.assign([RawPartition(self._topic, partition, run[0])])
         while wanted and self._clock.monotonic() < deadline:
-            for raw in self._data.consume(500, timeout=0.1):
+            for raw in self._soon():
                 error = raw.error()
                 if error is None:
                     at = int(raw.offset() or 0)
@@ -79,6 +79,10 @@ class Originals:
                     raise KafkaException(error)
                 found.gone |= passed
                 wanted -= passed | {at}
+
+    def _soon(self) -> list[Raw]:
+        """Return what has come as soon as there is anything: `consume` waits until it is full."""
+        return [*self._data.consume(1, timeout=0.1), *self._data.consume(500, timeout=0)]
 
 
 def runs(offsets: Sequence[int]) -> Iterator[Sequence[int]]:

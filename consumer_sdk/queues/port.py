@@ -6,12 +6,14 @@ in the background, and `flush` or `close` waits for it. A message that is never 
 may be used from any thread and from coroutines; `receive`, `flush` and `close` by one thread only.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum, StrEnum
-from typing import Protocol, Self
+from typing import Final, Protocol, Self
 
 from confluent_kafka import Message as Raw
 
+from trimtab.assignor.errors import TrimtabError
 from trimtab.assignor.model import TopicPartition
 
 
@@ -23,6 +25,12 @@ class Settlement(StrEnum):
     """After the deadline: the message may have been delivered again; harmless, and logged."""
     REPEATED = "repeated"
     """The message was settled before; nothing happened."""
+
+
+_DONE: Final = Settlement.DONE
+_LATE: Final = Settlement.LATE
+_REPEATED: Final = Settlement.REPEATED
+"""Looking a member of an enumeration up takes as long as the rest of `ack`."""
 
 
 class Verb(Enum):
@@ -46,8 +54,14 @@ class Said:
 ACK = Said(Verb.ACK)
 
 
+OPEN: Final = 0
+ACKNOWLEDGED: Final = 1
+TOLD: Final = 2
+"""What a board says of a message: in work, acknowledged, settled in another way."""
+
+
 class Desk(Protocol):
-    """Where messages are settled: the queue that handed them out."""
+    """Where messages are settled: the queue that handed them out, or their batch."""
 
     def now(self) -> float:
         """Return seconds of the clock that deadlines are of."""
@@ -62,31 +76,37 @@ class Received:
     """A message in work; `raw` is confluent-kafka's. A redelivered one has a new offset.
 
     `delivery` counts deliveries, this one included. `deadline` is when it comes back by itself, in
-    seconds of the monotonic clock; None: never.
+    seconds of the monotonic clock; None: never. Whether it is settled stands on a board, in its
+    `place`: messages of a batch may share one.
     """
 
-    __slots__ = ("_desk", "_settled", "deadline", "delivery", "offset", "partition", "raw")
+    __slots__ = ("_board", "_desk", "deadline", "delivery", "place", "raw")
 
     def __init__(
         self,
         raw: Raw,
-        partition: int,
-        offset: int,
         delivery: int,
         deadline: float | None,
         desk: Desk,
+        board: bytearray | None = None,
+        place: int = 0,
     ) -> None:
         self.raw = raw
-        self.partition = partition
-        self.offset = offset
         self.delivery = delivery
         self.deadline = deadline
+        self.place = place
         self._desk = desk
-        self._settled = False
+        self._board = bytearray(1) if board is None else board
 
     def ack(self) -> Settlement:
         """Say that the message is done with."""
-        return self._settle(ACK)
+        board, place, desk = self._board, self.place, self._desk  # as `_settle`, but short
+        if board[place]:
+            return _REPEATED
+        late = self.deadline is not None and desk.now() > self.deadline
+        board[place] = ACKNOWLEDGED
+        desk.settle(self, ACK, late)
+        return _LATE if late else _DONE
 
     def retry(self, delay: float = 0.0) -> Settlement:
         """Give the message back, to be delivered again in so many seconds."""
@@ -98,20 +118,30 @@ class Received:
 
     def extend(self, seconds: float) -> Settlement:
         """Have so many seconds from now on; after the deadline it is too late for that."""
-        if self._settled:
-            return Settlement.REPEATED
+        if self._board[self.place]:
+            return _REPEATED
         now = self._desk.now()
         if self.deadline is not None and now > self.deadline:
-            return Settlement.LATE
+            return _LATE
         self._desk.settle(self, Said(Verb.EXTEND, seconds), False)  # noqa: FBT003
         if self.deadline is not None:
             self.deadline = now + seconds
-        return Settlement.DONE
+        return _DONE
 
     @property
     def settled(self) -> bool:
         """Whether it has been acknowledged, given back or given up."""
-        return self._settled
+        return self._board[self.place] != OPEN
+
+    @property
+    def partition(self) -> int:
+        """Number of the partition."""
+        return self.raw.partition() or 0
+
+    @property
+    def offset(self) -> int:
+        """Offset in the partition."""
+        return self.raw.offset() or 0
 
     @property
     def where(self) -> TopicPartition:
@@ -134,23 +164,22 @@ class Received:
         return f"Received({self.where}@{self.offset}, delivery {self.delivery})"
 
     def _settle(self, said: Said) -> Settlement:
-        if self._settled:
-            return Settlement.REPEATED
+        if self._board[self.place]:
+            return _REPEATED
         late = self.deadline is not None and self._desk.now() > self.deadline
-        self._desk.settle(self, said, late)
-        self._settled = True
-        return Settlement.LATE if late else Settlement.DONE
-
-
-def place(raw: Raw) -> tuple[int, int]:
-    """Return the partition and the offset of a message."""
-    return int(raw.partition() or 0), int(raw.offset() or 0)
+        self._board[self.place] = TOLD
+        try:
+            self._desk.settle(self, said, late)
+        except TrimtabError:
+            self._board[self.place] = OPEN
+            raise
+        return _LATE if late else _DONE
 
 
 class Queue(Protocol):
     """One kind of queue, on one topic."""
 
-    def receive(self, max: int = 100, wait: float = 1.0) -> list[Received]:  # noqa: A002
+    def receive(self, max: int = 100, wait: float = 1.0) -> Sequence[Received]:  # noqa: A002
         """Return up to `max` messages as soon as there are any, none after `wait` seconds.
 
         It also serves the group: call it often, with `max=0` to take nothing.

@@ -1,16 +1,12 @@
 """Taking messages from a consumer as a queue wants them: soon, and only of what is still ours."""
 
 from collections.abc import Iterable
-from operator import methodcaller
-from typing import Final
 
 from confluent_kafka import KafkaException
 from confluent_kafka import Message as Raw
 from confluent_kafka import TopicPartition as RawPartition
 
 from trimtab.consumer_sdk.consumer import Consumer
-
-_ERROR: Final = methodcaller("error")
 
 
 def gather(consumer: Consumer, most: int, wait: float) -> list[Raw]:
@@ -25,10 +21,10 @@ def gather(consumer: Consumer, most: int, wait: float) -> list[Raw]:
         raws += consumer.consume(most - 1, 0)
         reading = {p.partition for p in consumer.assignment()}  # what was revoked in between is not
         raws = [raw for raw in raws if raw.partition() in reading]
-    error = next(filter(None, map(_ERROR, raws)), None)
-    if error is not None:
+    errors = [error for raw in raws if (error := raw.error()) is not None]
+    if errors:
         rewind(consumer, raws)
-        raise KafkaException(error)
+        raise KafkaException(errors[0])
     return raws
 
 

@@ -1,18 +1,22 @@
 """Writes what workers say of their messages, in the background, many messages to a marker.
 
-`note` may be called by any thread and never waits. A thread writes what has been noted every few
-milliseconds. A marker that is not kept is no loss: its messages come back.
+`wake` and `note` may be called by any thread and never wait. A thread writes what has been said
+every few milliseconds. A marker that is not kept is no loss: its messages come back.
 """
 
 import logging
 from collections import defaultdict, deque
-from collections.abc import Iterable
-from threading import Event, Thread
-from typing import Final, TypeAlias
+from collections.abc import Iterable, Mapping
+from threading import Event, Lock, Thread
+from typing import Final, TypeAlias, TypeVar
 
-from trimtab.consumer_sdk.queues.markers import Kind, Marker, as_ranges
-from trimtab.consumer_sdk.queues.port import ACK, Said, Verb
+from trimtab.assignor.clock import Clock
+from trimtab.consumer_sdk.queues.handed import Handed
+from trimtab.consumer_sdk.queues.markers import Kind, Marker, Ranges, as_ranges
+from trimtab.consumer_sdk.queues.port import ACK, Received, Said, Verb
 from trimtab.consumer_sdk.queues.writing import Record, Writer, tell_unkept
+
+T = TypeVar("T")
 
 log = logging.getLogger("trimtab.queues")
 
@@ -23,34 +27,39 @@ REASON: Final = 1000
 """Characters of a reason that are kept."""
 
 KINDS: Final = {
-    Verb.ACK: Kind.END,
     Verb.RETRY: Kind.RETRY,
     Verb.REJECT: Kind.REJECT,
     Verb.EXTEND: Kind.EXTEND,
 }
 
 
-Noted: TypeAlias = tuple[int, int, Said, bool]
-"""What was said of one message: partition, offset, and whether it was late; thousands a second."""
+Noted: TypeAlias = tuple[Received, Said, bool]
+"""A message, what was said of it, and whether it was late."""
 
 
 class Settler:
     """The thread, and what it has to write."""
 
-    def __init__(self, markers: str, writer: Writer) -> None:
+    def __init__(self, markers: str, writer: Writer, clock: Clock) -> None:
+        self.now = clock.monotonic
         self._markers = markers
         self._writer = writer
+        self._batches: deque[Handed] = deque()
         self._noted: deque[Noted] = deque()
         self._news = Event()
         self._closing = Event()
+        self._writing = Lock()
         self._thread = Thread(target=self._run, name="trimtab-settler", daemon=True)
         self._thread.start()
 
-    def note(self, noted: Noted) -> None:
-        """Take note of what was said of a message."""
-        self._noted.append(noted)
-        if not self._news.is_set():
-            self._news.set()
+    def wake(self, batch: Handed) -> None:
+        """Hear that something of a batch was said."""
+        self._batches.append(batch)
+        self._news.set()
+
+    def note(self, message: Received, said: Said, late: bool) -> None:  # noqa: FBT001
+        """Take note of what was said of a message; `wake` follows."""
+        self._noted.append((message, said, late))
 
     def flush(self, timeout: float) -> bool:
         """Write everything noted and wait until it is kept."""
@@ -72,37 +81,37 @@ class Settler:
         self._write()
 
     def _write(self) -> None:
-        for partition, marker in markers_of(self._taken()):
-            self._writer.send(Record(self._markers, partition, marker.encode()), tell_unkept)
+        with self._writing:
+            batches, noted = _taken(self._batches), _taken(self._noted)
+            _tell([message for message, _, late in noted if late])
+            for partition, marker in markers_of(noted, [b.acknowledged() for b in batches]):
+                self._writer.send(Record(self._markers, partition, marker.encode()), tell_unkept)
         self._writer.poll()
 
-    def _taken(self) -> list[Noted]:
-        taken: list[Noted] = []
-        while self._noted:
-            try:
-                taken.append(self._noted.popleft())
-            except IndexError:  # `flush` and the thread take at once
-                break
-        _tell([noted for noted in taken if noted[3]])
-        return taken
+
+def _taken(waiting: deque[T]) -> list[T]:
+    """Return what there is now, and no more."""
+    return [waiting.popleft() for _ in range(len(waiting))]
 
 
-def markers_of(noted: Iterable[Noted]) -> list[tuple[int, Marker]]:
+def markers_of(
+    noted: Iterable[Noted], acknowledged: Iterable[Mapping[int, Ranges]]
+) -> list[tuple[int, Marker]]:
     """Return as few markers as say all of it, by partition; what ends a message comes last."""
-    groups: dict[tuple[int, Said], list[int]] = {}
-    acknowledged: defaultdict[int, list[int]] = defaultdict(list)
-    for partition, offset, said, _ in noted:
-        if said is ACK:  # all but always
-            acknowledged[partition].append(offset)
-        else:
-            groups.setdefault((partition, said), []).append(offset)
-    ended = {(partition, ACK): found for partition, found in acknowledged.items()}
+    groups: defaultdict[tuple[int, Said], list[int]] = defaultdict(list)
+    for message, said, _ in noted:
+        if said is not ACK:
+            groups[message.partition, said].append(message.offset)
+    ended: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
+    for batch in acknowledged:
+        for partition, ranges in batch.items():
+            ended[partition] += ranges
     return [
-        (
-            partition,
-            Marker(KINDS[said.verb], as_ranges(found), _ms(said), reason=said.reason[:REASON]),
-        )
-        for (partition, said), found in (groups | ended).items()
+        *(
+            (partition, Marker(KINDS[w.verb], as_ranges(of), _ms(w), reason=w.reason[:REASON]))
+            for (partition, w), of in groups.items()
+        ),
+        *((partition, Marker(Kind.END, tuple(ranges))) for partition, ranges in ended.items()),
     ]
 
 
@@ -110,12 +119,12 @@ def _ms(said: Said) -> int:
     return round(said.seconds * 1000)
 
 
-def _tell(late: list[Noted]) -> None:
+def _tell(late: list[Received]) -> None:
     if late:
         log.warning(
             "%d messages were settled after their deadline, one of them offset %d of partition %d; "
             "they may be delivered again: raise trimtab.queue.timeout, or extend() them",
             len(late),
-            late[0][1],
-            late[0][0],
+            late[0].offset,
+            late[0].partition,
         )

@@ -27,7 +27,7 @@ from trimtab.assignor.clock import Clock, SystemClock
 from trimtab.consumer_sdk.errors import NoShareGroups, NotOffered
 from trimtab.consumer_sdk.queues import topics
 from trimtab.consumer_sdk.queues.features import require_share_groups
-from trimtab.consumer_sdk.queues.port import Received, Said, Verb, place
+from trimtab.consumer_sdk.queues.port import Received, Said, Verb
 from trimtab.consumer_sdk.queues.settings import QueueSettings, settings
 
 log = logging.getLogger("trimtab.queues")
@@ -167,7 +167,7 @@ class ShareQueue:
     def _hand_out(self) -> Received:
         raw = self._given.popleft()
         deadline = self._locked_at + self._lock
-        message = Received(raw, *place(raw), int(raw.delivery_count() or 1), deadline, self)
+        message = Received(raw, int(raw.delivery_count() or 1), deadline, self)
         self._work.add(message)
         return message
 

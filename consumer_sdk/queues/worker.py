@@ -21,7 +21,7 @@ The rules:
 import asyncio
 import inspect
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from functools import partial
@@ -181,7 +181,7 @@ def _pause(free: int, running: int) -> float:
     return BUSY if running else IDLE
 
 
-def _receive(queue: Queue, most: int, wait: float) -> list[Received]:
+def _receive(queue: Queue, most: int, wait: float) -> Sequence[Received]:
     """Receive; a failure that passes by itself is told, and tried again."""
     try:
         return queue.receive(most, wait)

@@ -20,7 +20,7 @@ def work(topic: str, config: dict[str, Any], file: str) -> None:
     lines = os.open(file, os.O_CREAT | os.O_APPEND | os.O_WRONLY)
     with KmqQueue(topic, config) as queue:
         while True:
-            messages = queue.receive(50, 0.2)
+            messages = list(queue.receive(50, 0.2))
             dice.shuffle(messages)
             for message in messages:
                 _handle(message, lines, dice.random())

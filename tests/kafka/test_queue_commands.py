@@ -70,7 +70,10 @@ def test_a_message_that_kills_its_worker_ends_in_the_dead_letters(
     assert tracker.returncode == 0
     assert letter is not None
     assert letter.value() == b"poison"
-    assert dict(letter.headers())["trimtab.delivery"] == b"2"
+    headers = dict(letter.headers())
+    assert headers["trimtab.delivery"] == b"2"
+    assert headers["trimtab.reason"] == b"delivered 2 times, the last one ended by timeout"
+    assert headers["trimtab.origin"] == f"{name}/0/0".encode()
     reader.close()
     with KmqQueue(name, settings) as queue:
         rest = [m.value for _ in range(20) for m in queue.receive(10, 0.2)]

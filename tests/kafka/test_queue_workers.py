@@ -25,7 +25,7 @@ class Memory:
         self.flushed = False
         self._delays = delays
         self._left = deque(
-            Received(Message(topic="t", partition=0, offset=n, value=b"x"), 0, n, 1, None, self)
+            Received(Message(topic="t", partition=0, offset=n, value=b"x"), 1, None, self)
             for n in range(count)
         )
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from threading import Event, Thread
-from time import monotonic
+from time import monotonic, time
 from typing import Any
 
 import pytest
@@ -12,6 +12,7 @@ from confluent_kafka import TopicPartition as RawPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from trimtab.assignor.clock import Clock, SystemClock
 from trimtab.consumer_sdk.errors import NotOffered, QueueMismatch
 from trimtab.consumer_sdk.queues import (
     KmqQueue,
@@ -22,6 +23,7 @@ from trimtab.consumer_sdk.queues import (
     trimming,
 )
 from trimtab.consumer_sdk.queues import open_queue as open_kind
+from trimtab.consumer_sdk.queues.markers import Kind, Marker
 from trimtab.consumer_sdk.queues.settings import settings
 from trimtab.consumer_sdk.queues.tracker import Tracker
 
@@ -64,9 +66,9 @@ def track(config: dict[str, Any]) -> Iterator[Callable[..., Tracker]]:
     """Run trackers on threads of their own."""
     stop, threads = Event(), list[Thread]()
 
-    def start(topic: str, **more: Any) -> Tracker:
+    def start(topic: str, clock: Clock | None = None, **more: Any) -> Tracker:
         named = {f"trimtab.queue.{key.replace('_', '.')}": value for key, value in more.items()}
-        tracker = Tracker(settings(topic, {**config, **named}))
+        tracker = Tracker(settings(topic, {**config, **named}), clock=clock)
         threads.append(Thread(target=tracker.run, args=(stop,)))
         threads[-1].start()
         return tracker
@@ -184,13 +186,88 @@ def test_settling_late_or_twice_is_told_and_harmless(
     write(name, "one", "two")
     queue = opened("kmq", name, timeout="0.2 s")
     late, other = take(queue, 2)
-    eventually(lambda: queue.now() > (late.deadline or 0))  # type: ignore[attr-defined]
+    eventually(lambda: monotonic() > (late.deadline or 0))
     assert late.extend(5) is Settlement.LATE
     assert late.ack() is Settlement.LATE
     assert late.reject() is Settlement.REPEATED
     assert other.retry() is Settlement.LATE
     assert queue.flush()
     eventually(lambda: "settled after their deadline" in caplog.text)
+
+
+def test_a_late_ack_does_not_settle_what_has_been_delivered_again(
+    opened: Open, track: Any, topic: Any, write: Any
+) -> None:
+    """The redelivered message is one of its own: it is in work until it is settled itself."""
+    name = topic(partitions=1)
+    write(name, "slow")
+    tracker = track(name, timeout="1 s")
+    queue = opened("kmq", name, timeout="1 s")
+    (first,) = take(queue, 1)
+    (second,) = take(queue, 1)
+    assert first.ack() is Settlement.LATE
+    assert queue.flush()
+    (third,) = take(queue, 1)
+    assert (second.delivery, third.delivery) == (2, 3)
+    assert third.ack() is Settlement.DONE
+    assert tracker.counts.given_up == 0
+
+
+class Skewed(SystemClock):
+    """A clock that is wrong by so many seconds."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+
+    def monotonic(self) -> float:  # type: ignore[override]
+        return monotonic() + self._seconds
+
+    def wall(self) -> float:
+        return time() + self._seconds
+
+
+@pytest.mark.parametrize("skew", [(600, -300), (-600, 300)])
+def test_clocks_that_are_minutes_wrong_move_no_deadline(
+    config: dict[str, Any], topic: Any, write: Any, track: Any, records: Any, skew: Any
+) -> None:
+    """A message is due its timeout after the broker had its marker, whatever others' clocks say."""
+    name, timed = topic(partitions=1), {**config, "trimtab.queue.timeout": "2 s"}
+    write(name, "held", "done")
+    track(name, Skewed(skew[1]), timeout="2 s")
+    with KmqQueue(name, timed, clock=Skewed(skew[0])) as queue:
+        for message in take(queue, 2):
+            assert message.value == b"held" or message.ack() is Settlement.DONE
+        (again,) = take(queue, 1)
+        again.ack()
+        assert (again.value, again.delivery) == (b"held", 2)
+    due, (_, written) = int(said(again.raw)["trimtab.due"]), again.raw.timestamp()
+    starts = [m.timestamp()[1] for m in records(settings(name, timed).markers)]
+    assert due - 2000 in starts
+    assert written >= due
+
+
+@pytest.mark.parametrize("minutes", [-10, 10])
+def test_what_a_worker_writes_as_the_time_of_a_marker_does_not_count(
+    config: dict[str, Any], opened: Open, topic: Any, write: Any, track: Any, minutes: int
+) -> None:
+    """A start marker with a time of its own gets the broker's; its message is due by that."""
+    name = topic(partitions=1)
+    write(name, "one")
+    queue = opened("kmq", name, timeout="1 s")
+    (one,) = take(queue, 1)
+    one.ack()
+    assert queue.flush()
+    producer = Producer({"bootstrap.servers": config["bootstrap.servers"]})
+    begin = round(time() * 1000)
+    marker = Marker(Kind.START, ((0, 0),), 1000, 1).encode()
+    markers = settings(name, config).markers
+    producer.produce(markers, marker, partition=0, timestamp=begin + minutes * 60_000)
+    producer.flush()
+    end = round(time() * 1000)
+    track(name, timeout="1 s")
+    (again,) = take(queue, 1)
+    assert begin <= int(said(again.raw)["trimtab.due"]) - 1000 <= end
+    again.ack()
 
 
 def test_a_slow_message_holds_nothing_up(opened: Open, track: Any, topic: Any, write: Any) -> None:

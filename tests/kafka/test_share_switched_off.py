@@ -1,0 +1,30 @@
+"""A real broker whose share groups are switched off: said by name, with what to do."""
+
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+from kafka import KafkaAdminClient
+
+from trimtab.cli.broker import EmbeddedBroker
+from trimtab.consumer_sdk.errors import NoShareGroups
+from trimtab.consumer_sdk.queues import open_queue
+from trimtab.consumer_sdk.queues.features import FEATURE
+
+pytestmark = pytest.mark.broker
+
+_ADMIN: Any = KafkaAdminClient  # its methods come from mix-ins that checkers do not see
+
+
+def test_a_broker_with_share_groups_switched_off_is_named() -> None:
+    """The setting stands in the message, and the kind of queue that needs no share groups."""
+    with EmbeddedBroker() as broker:
+        config = {"bootstrap.servers": broker.bootstrap, "group.id": "workers"}
+        made = AdminClient({"bootstrap.servers": broker.bootstrap})
+        made.create_topics([NewTopic("orders", 1, 1)])["orders"].result(30)
+        client = _ADMIN(bootstrap_servers=broker.bootstrap)
+        client.update_features({FEATURE: ("SAFE_DOWNGRADE", 0)})
+        client.close()
+        with pytest.raises(NoShareGroups, match=r"share\.version=0.*upgrade.*kmq"):
+            open_queue("share", "orders", config)

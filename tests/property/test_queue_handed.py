@@ -1,0 +1,83 @@
+"""A batch of `kmq` tells each acknowledgement once, however its messages are looked at."""
+
+from collections import Counter
+
+from confluent_kafka import Message
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trimtab.consumer_sdk.queues import Received, Settlement
+from trimtab.consumer_sdk.queues.handed import Handed
+from trimtab.consumer_sdk.queues.markers import offsets
+from trimtab.consumer_sdk.queues.port import Said
+
+SWEEP = -1
+
+
+class Heard:
+    """A settler that notes what it is told; its clock is `at`."""
+
+    def __init__(self) -> None:
+        self.at = 0.0
+        self.woken: list[Handed] = []
+        self.noted: list[tuple[int, Said, bool]] = []
+
+    def now(self) -> float:
+        return self.at
+
+    def wake(self, batch: Handed) -> None:
+        self.woken.append(batch)
+
+    def note(self, message: Received, said: Said, late: bool) -> None:  # noqa: FBT001
+        self.noted.append((message.offset, said, late))
+
+
+def batch(where: list[tuple[int, int]], heard: Heard) -> Handed:
+    """Return messages at partitions and offsets, due at 10 s."""
+    raws = [Message(topic="t", partition=p, offset=at, value=b"x") for p, at in where]
+    return Handed(raws, [1] * len(raws), 10.0, heard)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 2), st.integers(0, 40)), unique=True, min_size=1),
+    st.lists(st.integers(-1, 60)),
+)
+def test_each_acknowledgement_is_told_once_and_nothing_else(
+    where: list[tuple[int, int]], steps: list[int]
+) -> None:
+    """Whatever the order of messages and of sweeps, and wherever offsets have gaps."""
+    heard = Heard()
+    handed, told, said = batch(where, heard), Counter[tuple[int, int]](), set[tuple[int, int]]()
+    for step in [*steps, SWEEP]:
+        if step != SWEEP:
+            place = step % len(where)
+            first = where[place] not in said
+            assert handed[place].ack() is (Settlement.DONE if first else Settlement.REPEATED)
+            said.add(where[place])
+            assert [message.settled for message in handed] == [at in said for at in where]
+            continue
+        while heard.woken:
+            for partition, ranges in heard.woken.pop().acknowledged().items():
+                told.update((partition, offset) for offset in offsets(ranges))
+    assert told == Counter(said)
+    opened = {(p, at) for (p, _), found in handed.opened().items() for at in offsets(found)}
+    assert opened == set(where)
+
+
+def test_what_is_not_acknowledged_is_told_as_it_was_said() -> None:
+    """A retry and a late ack are noted; an extension holds for whoever looks again."""
+    heard = Heard()
+    handed = batch([(0, 5), (0, 6), (0, 7)], heard)
+    assert handed[0].retry(3) is Settlement.DONE
+    assert handed[2].extend(20) is Settlement.DONE
+    heard.at = 12.0
+    assert handed[1].ack() is Settlement.LATE
+    assert [message.ack() for message in handed][1:] == [Settlement.REPEATED, Settlement.DONE]
+    assert [(offset, late) for offset, _, late in heard.noted] == [
+        (5, False),
+        (7, False),
+        (6, True),
+    ]
+    assert handed.acknowledged() == {0: ((6, 7),)}
+    assert handed[-1].offset == 7
+    assert [message.offset for message in handed[1:]] == [6, 7]
