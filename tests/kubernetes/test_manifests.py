@@ -1,7 +1,7 @@
 """What `deploy/` renders, before it meets an API server: chart and overlays are the same."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from subprocess import CalledProcessError
 from typing import Any, Final
@@ -9,7 +9,19 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from cluster.manifests import DEPLOY, DIGEST, OVERLAYS, VALUES, Object, chart, lint, named, overlay
+from cluster.manifests import (
+    DEPLOY,
+    DIGEST,
+    OVERLAYS,
+    TLS,
+    VALUES,
+    Object,
+    chart,
+    encrypted,
+    lint,
+    named,
+    overlay,
+)
 from cluster.manifests import settings as settings_of
 from trimtab.consumer_sdk import ingest
 from trimtab.sidecar.settings import load
@@ -29,7 +41,7 @@ def both(name: str) -> list[list[Object]]:
     return [overlay(name), chart(VALUES[name])]
 
 
-def pods(objects: list[Object]) -> Iterator[dict[str, Any]]:
+def pods(objects: Iterable[Object]) -> Iterator[dict[str, Any]]:
     return (o["spec"]["template"]["spec"] for o in objects if o["kind"] == "Deployment")
 
 
@@ -48,6 +60,49 @@ def test_chart_and_overlay_are_the_same(name: str) -> None:
     assert sorted(charted) == sorted(kustomized)
     for key, body in kustomized.items():
         assert charted[key] == body, key
+
+
+@pytest.mark.parametrize("name", OVERLAYS)
+def test_probes_ask_for_what_needs_no_token(name: str) -> None:
+    """Without TLS in plain text; /metrics, which may ask for a token, is for Prometheus."""
+    for objects in both(name):
+        assert {(p["path"], p["scheme"]) for p in probes(objects)} == {
+            ("/healthz", "HTTP"),
+            ("/readyz", "HTTP"),
+        }
+
+
+def test_tls_and_tokens_are_asked_for_as_they_are_set(tmp_path: Path) -> None:
+    """Probes and Prometheus go by HTTPS, with the token; component and chart are the same."""
+    kustomized, charted = named(encrypted(tmp_path)), named(chart(TLS))
+    assert {p["scheme"] for p in probes(kustomized.values())} == {"HTTPS"}
+    assert len(list(probes(kustomized.values()))) == 4
+    monitors = ("ServiceMonitor", "trimtab-sidecar"), ("PodMonitor", "trimtab-consumer")
+    for key in monitors:
+        assert essence(charted[key]) == essence(kustomized[key])
+        spec = charted[key]["spec"]
+        (asked,) = spec.get("endpoints") or spec["podMetricsEndpoints"]
+        assert asked["scheme"] == "https"
+        assert asked["authorization"] == {"credentials": {"name": "trimtab-kafka", "key": "token"}}
+    assert sorted(map(str, probes(charted.values()))) == sorted(
+        map(str, probes(kustomized.values()))
+    )
+
+
+def test_a_token_that_prometheus_does_not_have_is_refused() -> None:
+    """The chart says what to set, instead of monitors that get 401."""
+    token = {"sidecar.settings.token-file": "/token"}
+    assert chart(token)
+    with pytest.raises(CalledProcessError) as refused:
+        chart({**token, "monitoring.enabled": "true"})
+    assert "set monitoring.sidecar.authorization" in refused.value.stderr
+
+
+def probes(objects: Iterable[Object]) -> Iterator[dict[str, Any]]:
+    """Yield what probes ask for."""
+    for pod in pods(objects):
+        (container,) = pod["containers"]
+        yield from (b["httpGet"] for key, b in container.items() if key.endswith("Probe"))
 
 
 def essence(body: Object) -> Any:

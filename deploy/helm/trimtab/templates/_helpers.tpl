@@ -35,6 +35,34 @@ readOnlyRootFilesystem: true
 capabilities: {drop: [ALL]}
 {{- end -}}
 
+{{/* How a page is asked: https where its settings give it a certificate. (dict "root" $ "part" "sidecar") */}}
+{{- define "trimtab.scheme" -}}
+{{- $certificate := dict "sidecar" "tls-certificate" "consumer" "trimtab.metrics.tls.certificate" -}}
+{{- ternary "HTTPS" "HTTP" (not (empty (index .root.Values .part "settings" (index $certificate .part)))) -}}
+{{- end -}}
+
+{{/* How Prometheus asks a part's page: (dict "root" $ "part" "sidecar" "port" "http") */}}
+{{- define "trimtab.endpoint" -}}
+{{- $tokens := dict "sidecar" "token-file" "consumer" "trimtab.metrics.token.file" -}}
+{{- $more := index .root.Values.monitoring .part -}}
+{{- $token := index $tokens .part -}}
+{{- if and (index .root.Values .part "settings" $token) (not $more.authorization) -}}
+{{- fail (printf "%s.settings has %s, so Prometheus needs the token: set monitoring.%s.authorization, as in {credentials: {name: %s, key: token}}" .part $token .part .root.Values.credentials) -}}
+{{- end -}}
+port: {{ .port }}
+path: /metrics
+interval: 15s
+{{- if eq (include "trimtab.scheme" .) "HTTPS" }}
+scheme: https
+{{- end }}
+{{- with $more.tlsConfig }}
+tlsConfig: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $more.authorization }}
+authorization: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
 {{- define "trimtab.consumerSettings" -}}
 {{- $own := dict "bootstrap.servers" .Values.kafka.bootstrap "group.id" .Values.group "topics" .Values.topics "trimtab.capacity" .Values.capacity "trimtab.metrics.host" "0.0.0.0" -}}
 {{- range $name, $value := .Values.consumer.settings }}{{ if not (kindIs "invalid" $value) }}{{ $_ := set $own $name $value }}{{ end }}{{ end -}}
