@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from cluster.manifests import (
+    CHART,
     DEPLOY,
     DIGEST,
     OVERLAYS,
@@ -24,7 +25,7 @@ from cluster.manifests import (
 )
 from cluster.manifests import settings as settings_of
 from trimtab.consumer_sdk import ingest
-from trimtab.sidecar.settings import load
+from trimtab.sidecar.settings import load, names
 from trimtab.sidecar.targets.kube_api import Place
 from trimtab.sidecar.targets.kube_values import Kind
 
@@ -177,18 +178,47 @@ def test_the_role_names_the_lease() -> None:
         assert names == [[Place(Kind.DEPLOYMENT, "trimtab-consumer", "trimtab").lease]]
 
 
-def test_the_chart_says_what_is_wrong() -> None:
-    """A value that is not one is an error that names it, when the chart is rendered."""
-    wrong = {
-        "sidecar.replicas": "0",
-        "capacity": "fast",
-        "sidecar.settings.bootstrap": "other:9092",
-        "sidecars": "2",
-    }
-    for name, value in wrong.items():
-        with pytest.raises(CalledProcessError) as refused:
-            chart({name: value})
-        assert name.split(".")[0] in refused.value.stderr
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("sidecar.replicas", "0", "at '/sidecar/replicas': minimum: got 0, want 1"),
+        ("sidecars", "2", "'sidecars' not allowed"),
+        ("capacity", "fast", 'capacity: "fast" is no rate; write one like 2.3 MB/s'),
+        ("kafka.bootstrap", "kafka", 'kafka.bootstrap: "kafka" has no port; write host:port'),
+        ("sidecar.settings.bootstrap", "b:1", "is the chart's to set: see kafka.bootstrap"),
+        (r"consumer.settings.group\.id", "g", "is the chart's to set: see group"),
+        ("sidecar.settings.maximum", "9", "sidecar.settings.maximum is not a setting"),
+        ("consumer.volume.enabled", "true", "set consumer.settings.lake\\.warehouse=/lake and"),
+        (r"consumer.settings.lake\.warehouse", "/lake", "set consumer.volume.enabled"),
+    ],
+)
+def test_the_chart_says_what_is_wrong(name: str, value: str, said: str) -> None:
+    """A value that cannot be is an error that names it, in plain words, when it is rendered."""
+    with pytest.raises(CalledProcessError) as refused:
+        chart({name: value})
+    assert said in refused.value.stderr
+    assert "'not' failed" not in refused.value.stderr
+
+
+def test_the_chart_says_all_that_is_wrong_at_once() -> None:
+    """Two mistakes are two lines of one error."""
+    with pytest.raises(CalledProcessError) as refused:
+        chart({"capacity": "fast", "sidecar.settings.maximum": "9"})
+    assert len(re.findall(r"^- ", refused.value.stderr, re.MULTILINE)) == 2
+
+
+def test_the_chart_knows_the_sidecars_settings() -> None:
+    """Its list has the names that the sidecar has; what the chart sets itself is not among them."""
+    body = yaml.safe_load((CHART / "files" / "settings.yaml").read_text())
+    assert sorted([*body["known"], *body["sidecar"]]) == sorted(names())
+
+
+def test_the_brokers_ports_are_asked_for_once() -> None:
+    """Network policies let through what the bootstrap servers name."""
+    for body in chart({"kafka.bootstrap": r"one:9093\,two:9094\,three:9093"}):
+        if body["kind"] == "NetworkPolicy":
+            ports = [p["port"] for rule in body["spec"]["egress"] for p in rule["ports"]]
+            assert [port for port in ports if 9000 < port < 9999] == [9093, 9094]
 
 
 def test_another_release_has_other_names() -> None:
