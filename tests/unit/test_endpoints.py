@@ -116,6 +116,19 @@ def test_consumers_metrics_ask_for_tls_and_token(pem: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("header", "may"),
+    [
+        (f"Bearer {TOKEN}", True), (f"bearer {TOKEN}", True), (f"Bearer  {TOKEN}", True),
+        (TOKEN, False), (f"Basic {TOKEN}", False), (f"Bearer{TOKEN}", False), ("Bearer", False),
+        (f"Bearer {TOKEN} {TOKEN}", False), ("", False), (None, False),
+    ],
+)  # fmt: skip
+def test_a_token_is_shown_as_a_bearers(pem: Path, header: str | None, may: bool) -> None:  # noqa: FBT001 - a case
+    """The scheme is a part of it: the token alone, or as somebody's password, is none."""
+    assert guard(None, None, pem / "token").admits(header) is may
+
+
+@pytest.mark.parametrize(
     ("files", "said"),
     [
         (("server.crt", None, None), "belong together"),

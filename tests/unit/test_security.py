@@ -43,6 +43,15 @@ def pem(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ({**LOGIN, "sasl.oauthbearer.method": "oidc"}, "give oauth_cb"),
         ({**LOGIN, "ssl.ca.location": "/nowhere"}, "ssl.ca.location /nowhere cannot be used: No"),
         ({**LOGIN, "ssl.ca.pem": "hunter2"}, "ssl.ca.pem cannot be used"),
+        (
+            {**LOGIN, "ssl.ca.pem": "hunter2", "ssl.ca.location": "/ca.pem"},
+            "ssl.ca.pem and ssl.ca.location are both given",
+        ),
+        ({**LOGIN, "ssl.key.location": "/key.pem"}, "ssl.key.location given, but no certificate"),
+        (
+            {**LOGIN, "ssl.key.pem": "hunter2", "ssl.key.password": "hunter2"},
+            "ssl.key.password and ssl.key.pem given, but no certificate",
+        ),
         ({**LOGIN, "ssl.cipher.suites": "none-such"}, "OpenSSL knows none"),
         (
             {**SASL, "sasl.mechanism": "OAUTHBEARER", "oauth_cb": "no.such:thing"},
