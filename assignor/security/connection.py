@@ -132,7 +132,7 @@ def _check_pem(config: Mapping[str, Any]) -> None:
                 f"{what}.pem and {what}.location are both given; leave one of the two out"
             )
     unused = sorted(name for name in config if name.startswith("ssl.key."))
-    if unused and not (config.get("ssl.certificate.pem") or config.get("ssl.certificate.location")):
+    if unused and not tls.identified(config):
         raise SettingError(
             f"{' and '.join(unused)} given, but no certificate: nobody would be shown one; give "
             "ssl.certificate.location (or .pem) too"
