@@ -1,11 +1,10 @@
 """What a run of bench_autoscale came to, from the pods' logs and what was seen from outside.
 
 A record counts if it was produced after the settling; one that was not handled at the end counts
-with its age then. Generations of the group are those in its own record in `__consumer_offsets`.
+with its age then. Generations of the group are those that `cluster.generations` finds.
 """
 
-import struct
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -13,12 +12,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 from autoscale_rig import Deleted, Sample
-from confluent_kafka import Consumer, TopicPartition
 from stream import TICK
-
-OFFSETS = "__consumer_offsets"
-GROUP = 2
-"""Version of a key there under which a group's own state stands."""
 
 Floats: TypeAlias = np.ndarray[tuple[int], np.dtype[np.float64]]
 
@@ -147,45 +141,6 @@ def read(folder: Path) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
     """Return what the pods have logged."""
     logs = (np.loadtxt(log, ndmin=2) for log in sorted(folder.iterdir()) if log.stat().st_size)
     return np.concatenate([np.empty((0, 5)), *logs])[:, :4]
-
-
-def generations(bootstrap: str, group: str) -> list[tuple[float, int]]:
-    """Return when the group was rebalanced, and the number of the generation that began."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": bootstrap,
-            "group.id": "bench-generations",
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-        }
-    )
-    try:
-        partitions = consumer.list_topics(OFFSETS, 10).topics[OFFSETS].partitions
-        consumer.assign([TopicPartition(OFFSETS, number, 0) for number in partitions])
-        return sorted(_generations(consumer, len(partitions), group))
-    finally:
-        consumer.close()
-
-
-def _generations(consumer: Consumer, ends: int, group: str) -> Iterator[tuple[float, int]]:
-    while ends:
-        for message in consumer.consume(1000, timeout=1.0):
-            if message.error() is not None:
-                ends -= 1  # the end of a partition
-            elif message.value() is not None and _key(message.key()) == (GROUP, group):
-                yield message.timestamp()[1] / 1000, _generation(message.value())
-
-
-def _key(key: bytes) -> tuple[int, str]:
-    version, length = struct.unpack_from(">hh", key)
-    return version, key[4 : 4 + length].decode()
-
-
-def _generation(value: bytes) -> int:
-    """Return the number behind the version and the protocol's type."""
-    (length,) = struct.unpack_from(">h", value, 2)
-    (number,) = struct.unpack_from(">i", value, 4 + length)
-    return int(number)
 
 
 def hardest(ours: Figures, theirs: Iterable[Figures]) -> Figures:

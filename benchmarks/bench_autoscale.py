@@ -67,6 +67,7 @@ from stream import TICK, Speeds, produce
 
 from cluster.binaries import KEDAS, NAMES, there
 from cluster.build import keda_source
+from cluster.generations import generations
 
 HOST = Path(__file__).parent / "autoscale_host.py"
 AT_FIRST = 2
@@ -170,9 +171,9 @@ class Bench:
                     sleep(TAIL)
                     end = time()
             records = figures.read(Path(folder))
-        generations = figures.generations(self._bootstrap, name)
+        rebalanced = generations(self._bootstrap, name)
         begin, at = written[0] + SETTLE, np.array(written)
-        looks = (watch.samples, watch.deleted, generations)
+        looks = (watch.samples, watch.deleted, rebalanced)
         seen = Seen(begin, end, at, records, *looks, self._needed, self._planned)
         called = f"keda, lag {threshold}" if threshold else "trimtab"
         found = figures.figures(called, seen, self._given.late)

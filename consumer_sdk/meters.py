@@ -33,6 +33,9 @@ FRESHNESS_BUCKETS: Final = (
 
 FLUSH_BUCKETS: Final = (0.1, 0.25, 0.5, 1.0, 2.0, 3.0, 5.0, 7.5, 10.0, 20.0, 30.0, 60.0)
 
+HEALTH: Final = "/healthz"
+PLAIN: Final = "text/plain; charset=utf-8"
+
 
 class VectorHistogram(Collector):
     """A histogram by table that takes many values at once."""
@@ -122,16 +125,19 @@ def served(
 ) -> Generator[str, None, None]:
     """Serve /metrics on an address (port 0: a free one) while the block runs; give its URL.
 
+    /healthz beside it tells that the process serves; it asks for no token, as probes have none.
     Raises SettingError where the address cannot be had.
     """
 
     def respond(path: str) -> Answer:
         if path == "/metrics":
             return 200, CONTENT_TYPE_LATEST, generate_latest(meters.registry)
-        return 404, "text/plain; charset=utf-8", b"there is /metrics\n"
+        if path == HEALTH:
+            return 200, PLAIN, b"alive\n"
+        return 404, PLAIN, b"there is /metrics /healthz\n"
 
     try:
-        server = endpoint((host, port), respond, guarded)
+        server = endpoint((host, port), respond, guarded, frozenset({HEALTH}))
     except OSError as error:
         raise SettingError(
             f"trimtab.metrics.port: {host}:{port}: {error.strerror}; choose another one "

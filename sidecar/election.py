@@ -9,6 +9,8 @@
 4. A record is replaced only in the version that was read: of two that take it at once one is told
    that it came too late.
 5. A lease that its holder gave up, or never took, is free at once.
+6. A process that renews and does nothing else is no leader: whose loop has not asked whether it
+   leads for too long gives its lease up, and is no candidate until the loop asks again.
 
 The rules are those of client-go's leader election; rule 3 leaves more room.
 """
@@ -26,7 +28,10 @@ RETRY: Final = 1.5
 
 
 class Leadership(Protocol):
-    """Whether this sidecar is the one that acts; asked before each step that changes something."""
+    """Whether this sidecar is the one that acts; asked before each step that changes something.
+
+    By asking the loop shows that it goes on, so nobody else is to ask.
+    """
 
     def leads(self) -> bool:
         """Tell whether we may act, now."""

@@ -118,6 +118,8 @@ class Settings(BaseModel):
     elect: bool = True  # one of several sidecars leads, by a lease
     grpc_host: str = "127.0.0.1"  # where KEDA asks
     grpc_port: int = 6000  # 0: a free one
+    grpc_tls_certificate: Path | None = None  # PEM files, of KEDA's service alone
+    grpc_tls_key: Path | None = None
     grpc_client_ca: Path | None = None  # who vouches for KEDA's certificate; none: nobody is asked
     worker_config: Path | None = None
     worker_command: tuple[str, ...] = ()
@@ -132,7 +134,7 @@ class Settings(BaseModel):
     replication_factor: int = -1  # the brokers' default
     host: str = "127.0.0.1"
     port: int = 0  # a free one
-    tls_certificate: Path | None = None  # PEM files, of the web page and of gRPC
+    tls_certificate: Path | None = None  # PEM files, of the web page
     tls_key: Path | None = None
     token_file: Path | None = None  # of the web page
 
@@ -419,9 +421,13 @@ def _keda_contradictions(s: Settings) -> Told:
     keda = s.target == "keda"
     contested = "foreign-scaling=contest, but target=keda: KEDA sets the count; leave it out"
     yield keda and s.foreign_scaling == "contest", contested
-    unsigned = "grpc-client-ca needs tls-certificate and tls-key: without TLS nobody is asked"
-    yield s.grpc_client_ca is not None and s.tls_certificate is None, unsigned
-    given = s.model_fields_set & {"grpc_host", "grpc_port", "grpc_client_ca"}
+    half = "grpc-tls-certificate and grpc-tls-key belong together; give both, or none"
+    yield (s.grpc_tls_certificate is None) != (s.grpc_tls_key is None), half
+    unsigned = (
+        "grpc-client-ca needs grpc-tls-certificate and grpc-tls-key: without TLS nobody is asked"
+    )
+    yield s.grpc_client_ca is not None and s.grpc_tls_certificate is None, unsigned
+    given = [name for name in s.model_fields_set if name.startswith("grpc_")]
     named = " and ".join(_written(name) for name in sorted(given))
     yield not keda and bool(given), f"{named} given, but target={s.target}; write target=keda"
     wrong = f"grpc-port={s.grpc_port} must be 0 (a free one) to {LAST_PORT}"

@@ -73,7 +73,11 @@ BY_PARTITION: Final = (
 
 
 class Metrics(Collector):
-    """Turns reports into metrics; partitions that are gone leave no stale samples."""
+    """Turns reports into metrics; partitions that are gone leave no stale samples.
+
+    What is told of the group is told by the one that leads, so that of several sidecars sums count
+    nothing twice; one that stands by tells that it does, and how long its turns take.
+    """
 
     def __init__(self, group: str) -> None:
         self._group = group
@@ -111,10 +115,12 @@ class Metrics(Collector):
     def __call__(self, report: Report) -> None:
         """Take in a turn."""
         self._last = report
+        self._turn.labels(self._group).observe(report.turned_in)
+        if not report.leading:
+            return
         self._moves.labels(self._group).inc(len(report.changed))
         self._verdicts.labels(self._group, report.verdict.action.value).inc()
         self._decision.labels(self._group).observe(report.decided_in)
-        self._turn.labels(self._group).observe(report.turned_in)
         for seconds in report.handovers:
             self._handover.labels(self._group).observe(seconds)
 
@@ -122,6 +128,13 @@ class Metrics(Collector):
         """Yield the gauges of the last report."""
         report = self._last
         if report is None:
+            return
+        leading = GaugeMetricFamily(
+            "trimtab_leading", "Whether this sidecar leads, or stands by", labels=["group"]
+        )
+        leading.add_metric([self._group], report.leading)
+        yield leading
+        if not report.leading:
             return
         yield from self._overall(report.verdict.numbers)
         yield from self._certificate(report)

@@ -120,7 +120,23 @@ def check(config: Mapping[str, Any]) -> None:
     if spoken.startswith("SASL_"):
         _check_login(config)
     if spoken.endswith("SSL"):
+        _check_pem(config)
         tls.client_context(config)  # files are there, texts are PEM
+
+
+def _check_pem(config: Mapping[str, Any]) -> None:
+    """Raise SettingError for what neither client would use, or each of them another of."""
+    for what in ("ssl.ca", "ssl.certificate", "ssl.key"):
+        if config.get(f"{what}.pem") and config.get(f"{what}.location"):
+            raise SettingError(
+                f"{what}.pem and {what}.location are both given; leave one of the two out"
+            )
+    unused = sorted(name for name in config if name.startswith("ssl.key."))
+    if unused and not tls.identified(config):
+        raise SettingError(
+            f"{' and '.join(unused)} given, but no certificate: nobody would be shown one; give "
+            "ssl.certificate.location (or .pem) too"
+        )
 
 
 def _check_login(config: Mapping[str, Any]) -> None:

@@ -25,7 +25,9 @@ Answer: TypeAlias = tuple[int, str, bytes]
 PATIENCE: Final = 10.0
 """Seconds that a client has for its request."""
 
-BEARER: Final = "Bearer "
+BEARER: Final = "bearer"
+"""The scheme of a token; schemes are told apart whatever their case (RFC 9110)."""
+
 UNAUTHORIZED: Final = 401
 
 
@@ -45,8 +47,9 @@ class Guard:
         """Tell whether a request with this header may have its answer."""
         if self.token is None:
             return True
-        given = (authorization or "").removeprefix(BEARER)
-        return hmac.compare_digest(given.encode(), self.token.encode())
+        scheme, _, given = (authorization or "").partition(" ")
+        bears = scheme.lower() == BEARER
+        return hmac.compare_digest(given.strip().encode(), self.token.encode()) and bears
 
     def warning(self, what: str, host: str) -> str | None:
         """Return what to say of an endpoint that everybody can read; None where that is not so."""

@@ -5,11 +5,15 @@ certificate does not mend itself, and what they say of it is spread over callbac
 the same for an expired certificate and a strange one. So TLS is tried with Python's own, which
 says what is wrong, and the login with librdkafka, which says what the broker answered.
 
-A broker that is away, or slow, is no refusal: then nothing is raised, and others tell.
+A broker that is away, or slow, is no refusal: then nothing is raised, and others tell. One that
+hangs up while TLS is shaken may be starting, or a listener without TLS: it is asked again, and what
+is said leaves both open. With TLS 1.3 a certificate of ours is refused after the handshake, in what
+the broker says next; so it is asked for something that needs no login.
 """
 
 import socket
 import ssl
+import struct
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -24,6 +28,13 @@ PATIENCE: Final = 5.0
 """Seconds that a broker has to answer each question."""
 
 SLICE: Final = 0.1
+TRIES: Final = 3
+AGAIN: Final = 0.5
+"""Seconds until a broker that hung up is asked again."""
+
+VERSIONS: Final = struct.pack(">ihhih", 10, 18, 0, 1, -1)
+"""An ApiVersions request, version 0, without a client's name: its length, key, version, number."""
+
 PORT: Final = 9092
 
 _LOGIN: Final = frozenset(
@@ -48,7 +59,7 @@ def knock(
     if spoken == "PLAINTEXT":
         return
     clock = clock or SystemClock()
-    address = _answering(config, patience)
+    address = _answering(config, patience, clock)
     if address is not None and spoken.startswith("SASL_"):
         _log_in(config, address, patience, clock)
 
@@ -73,7 +84,7 @@ def _addresses(config: Mapping[str, Any]) -> list[tuple[str, int]]:
     return found
 
 
-def _answering(config: Mapping[str, Any], patience: float) -> tuple[str, int] | None:
+def _answering(config: Mapping[str, Any], patience: float, clock: Clock) -> tuple[str, int] | None:
     """Return the first address with which all is well, None where nobody is there.
 
     Raises TlsFailed where somebody is, but with none of them TLS can be agreed on: one broker with
@@ -82,7 +93,7 @@ def _answering(config: Mapping[str, Any], patience: float) -> tuple[str, int] | 
     refused: TlsFailed | None = None
     for address in _addresses(config):
         try:
-            if _shake(config, address, patience):
+            if _shake(config, address, patience, clock):
                 return address
         except TlsFailed as error:
             refused = refused or error
@@ -91,28 +102,53 @@ def _answering(config: Mapping[str, Any], patience: float) -> tuple[str, int] | 
     return None
 
 
-def _shake(config: Mapping[str, Any], address: tuple[str, int], patience: float) -> bool:
+def _shake(
+    config: Mapping[str, Any], address: tuple[str, int], patience: float, clock: Clock
+) -> bool:
     """Connect, with TLS where it is to be spoken; tell whether anybody is there.
 
     Raises TlsFailed.
     """
-    encrypted = connection.protocol(config).endswith("SSL")
+    for tried in range(TRIES):
+        if tried:
+            clock.sleep(AGAIN)
+        try:
+            return _connect(config, address, patience)
+        except (ssl.SSLEOFError, ssl.SSLZeroReturnError, ConnectionError):
+            continue
+        except ssl.SSLCertVerificationError as error:
+            raise TlsFailed(_distrusted(error, address, config)) from None
+        except ssl.SSLError as error:
+            raise TlsFailed(_no_tls(error, address, config)) from None
+        except OSError:
+            return False
+    raise TlsFailed(_hung_up(address, config))
+
+
+def _connect(config: Mapping[str, Any], address: tuple[str, int], patience: float) -> bool:
+    """Return whether anybody is there and, where TLS is to be spoken, speaks it with us.
+
+    Raises OSError.
+    """
     try:
-        with socket.create_connection(address, patience) as plain:
-            if encrypted:
-                _greet(plain, tls.client_context(config), address)
-            return True
-    except ssl.SSLCertVerificationError as error:
-        raise TlsFailed(_distrusted(error, address, config)) from None
-    except (ssl.SSLError, ConnectionResetError) as error:
-        raise TlsFailed(_no_tls(error, address, config)) from None
+        plain = socket.create_connection(address, patience)
     except OSError:
         return False
+    with plain:
+        if connection.protocol(config).endswith("SSL"):
+            _greet(plain, tls.client_context(config), address, VERSIONS)
+    return True
 
 
-def _greet(plain: socket.socket, context: ssl.SSLContext, address: tuple[str, int]) -> None:
-    with context.wrap_socket(plain, server_hostname=address[0]):
-        pass
+def _greet(
+    plain: socket.socket, context: ssl.SSLContext, address: tuple[str, int], ask: bytes = b""
+) -> None:
+    """Shake hands; with a question wait for the answer to begin. Raises OSError."""
+    with context.wrap_socket(plain, server_hostname=address[0]) as spoken:
+        if ask:
+            spoken.sendall(ask)
+            if not spoken.recv(1):
+                raise ConnectionResetError
 
 
 def _look_for_tls(config: Mapping[str, Any], address: tuple[str, int], patience: float) -> None:
@@ -146,13 +182,31 @@ def _distrusted(
     return f"the certificate of {_where(address)} is not trusted: {said}; {cure}"
 
 
-def _no_tls(error: OSError, address: tuple[str, int], config: Mapping[str, Any]) -> str:
-    spoken = connection.protocol(config)
+def _no_tls(error: ssl.SSLError, address: tuple[str, int], config: Mapping[str, Any]) -> str:
+    said = (error.reason or type(error).__name__).lower().replace("_", " ")
+    if "alert" in said and ("certificate" in said or "unknown ca" in said):
+        what = "refuses our certificate" if tls.identified(config) else "asks for our certificate"
+        return (
+            f"{_where(address)} {what} ({said}); give ssl.certificate.location and "
+            "ssl.key.location (or .pem) of one that it trusts"
+        )
     return (
-        f"{_where(address)} does not speak TLS with us ({type(error).__name__}), but "
-        f"security.protocol={spoken}; is it a listener without TLS? Then write "
-        f"{'SASL_PLAINTEXT' if spoken.startswith('SASL_') else 'PLAINTEXT'}"
+        f"{_where(address)} does not speak TLS with us ({said}), but "
+        f"security.protocol={connection.protocol(config)}; {_without_tls(config)}"
     )
+
+
+def _hung_up(address: tuple[str, int], config: Mapping[str, Any]) -> str:
+    return (
+        f"{_where(address)} closed the connection {TRIES} times while TLS was agreed on "
+        f"(security.protocol={connection.protocol(config)}); {_without_tls(config)}; else it is "
+        "not ready, or something between us hangs up"
+    )
+
+
+def _without_tls(config: Mapping[str, Any]) -> str:
+    sasl = connection.protocol(config).startswith("SASL_")
+    return f"is it a port without TLS? Then write {'SASL_PLAINTEXT' if sasl else 'PLAINTEXT'}"
 
 
 def _log_in(

@@ -62,6 +62,11 @@ def verifies_host(config: Mapping[str, Any]) -> bool:
     return str(config.get("ssl.endpoint.identification.algorithm", "https")).lower() == "https"
 
 
+def identified(config: Mapping[str, Any]) -> bool:
+    """Tell whether we have a certificate to show."""
+    return bool(config.get("ssl.certificate.pem") or config.get("ssl.certificate.location"))
+
+
 def _trust(context: ssl.SSLContext, config: Mapping[str, Any]) -> None:
     where, text = config.get("ssl.ca.location"), config.get("ssl.ca.pem")
     try:

@@ -72,14 +72,15 @@ def owed(found: Found, told: int) -> int:
     return max(told, min(unmarked, found.workload.replicas))
 
 
-def _credentials(settings: Settings) -> ServerCredentials | None:
-    certificate, key = settings.tls_certificate, settings.tls_key
+def spoken(settings: Settings) -> ServerCredentials | None:
+    """Return what KEDA is answered in; None for plain text. Raises SettingError."""
+    certificate, key = settings.grpc_tls_certificate, settings.grpc_tls_key
     if certificate is not None and key is not None:
         return credentials(certificate, key, settings.grpc_client_ca)
     if not is_loopback(settings.grpc_host):
         log.warning(
-            "KEDA's service at %s answers everybody who reaches it: give it TLS (tls-certificate "
-            "and tls-key, grpc-client-ca)",
+            "KEDA's service at %s answers everybody who reaches it: give it TLS "
+            "(grpc-tls-certificate and grpc-tls-key, grpc-client-ca)",
             settings.grpc_host,
         )
     return None
@@ -98,6 +99,6 @@ def opened(settings: Settings, clock: Clock, stack: ExitStack) -> Steering:
     steering = connected(settings, clock, stack, opened_api, patience=0.0)
     service = Service(desk, Steered.of(settings))
     stack.callback(service.stop)
-    port = service.start(settings.grpc_host, settings.grpc_port, _credentials(settings))
+    port = service.start(settings.grpc_host, settings.grpc_port, spoken(settings))
     log.info("KEDA is answered at %s:%d", settings.grpc_host, port)
     return replace(steering, reporters=(*steering.reporters, desk))

@@ -3,11 +3,17 @@
 A trigger that means another group is INVALID_ARGUMENT and says which name differs; a count that is
 not known is UNAVAILABLE and says why. A stream holds a thread for as long as KEDA listens, so only
 so many are open at once, and as many threads again answer single calls.
+
+Streams are silent for days, so both sides may look by pings whether the other is there: KEDA's are
+borne (gRPC's default ends the connection of who pings more often than every 5 minutes), and one
+that answers none of ours, as after its node died, is let go with its streams. Connections have no
+greatest age: KEDA would only open the same stream again.
 """
 
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from threading import BoundedSemaphore, Event
 from typing import Any, Final
@@ -30,17 +36,44 @@ GRACE: Final = 1.0
 """Seconds that calls have to end when the service does."""
 
 
+@dataclass(frozen=True, slots=True)
+class Pings:
+    """Seconds: between a client's pings at least, until ours, and until one counts as unanswered.
+
+    Clients written in Go, as KEDA is, do not ping more often than every 10 s.
+    """
+
+    allowed: float = 9.0
+    sent: float = 30.0
+    answered: float = 10.0
+
+    @property
+    def options(self) -> tuple[tuple[str, int], ...]:
+        """Return gRPC's options for this."""
+        return (
+            ("grpc.http2.min_ping_interval_without_data_ms", int(self.allowed * 1000)),
+            ("grpc.keepalive_time_ms", int(self.sent * 1000)),
+            ("grpc.keepalive_timeout_ms", int(self.answered * 1000)),
+            ("grpc.http2.ping_timeout_ms", int(self.answered * 1000)),  # the longer one holds
+            ("grpc.keepalive_permit_without_calls", 1),
+            ("grpc.http2.max_pings_without_data", 0),  # of ours: as many as it takes
+        )
+
+
 class Service:
     """Answers KEDA from what lies on the desk, for triggers that mean what is steered."""
 
-    def __init__(self, desk: Desk, steered: Steered) -> None:
+    def __init__(self, desk: Desk, steered: Steered, pings: Pings | None = None) -> None:
         self._desk = desk
         self._steered = steered
         self._streams = BoundedSemaphore(STREAMS)
         self._ended = Event()
         self._server = grpc.server(
             ThreadPoolExecutor(2 * STREAMS, thread_name_prefix="trimtab-keda"),
-            options=(("grpc.so_reuseport", 0),),  # else a second one on the port is not noticed
+            options=(
+                ("grpc.so_reuseport", 0),  # else a second one on the port is not noticed
+                *(pings or Pings()).options,
+            ),
         )
         self._server.add_generic_rpc_handlers(
             (grpc.method_handlers_generic_handler(SERVICE, self._handlers()),)

@@ -1,7 +1,9 @@
 """Leader election by a Lease (coordination.k8s.io); the rules stand in `sidecar.election`.
 
 A thread looks at the lease every `RETRY` seconds, so that a long turn of the loop does not cost it.
-A server that does not answer costs the lead when the last renewal is old enough, not before.
+A server that does not answer costs the lead when the last renewal is old enough, not before. What
+nobody expected costs it at once and is logged with its trace; the thread goes on and tries again,
+and whoever is free of it leads meanwhile.
 """
 
 import logging
@@ -20,12 +22,17 @@ STAMP: Final = "%Y-%m-%dT%H:%M:%S.%fZ"
 
 
 class Election:
-    """One candidate, `me`, for the lease of that name."""
+    """One candidate, `me`, for the lease of that name.
 
-    def __init__(self, api: KubeApi, lease: str, me: str, clock: Clock) -> None:
+    It is one for as long as its loop has asked `leads` within `patience` seconds.
+    """
+
+    def __init__(self, api: KubeApi, lease: str, me: str, clock: Clock, patience: float) -> None:
         self._api = api
         self._lease = lease
         self._clock = clock
+        self._patience = patience
+        self._asked = clock.monotonic()
         self._at = Candidate(me)
         self._led = False
         self._trouble = ""
@@ -50,7 +57,8 @@ class Election:
 
     def leads(self) -> bool:
         """Tell whether this sidecar may act, now."""
-        return self._at.leads(self._clock.monotonic())
+        self._asked = now = self._clock.monotonic()
+        return self._at.leads(now)
 
     def leader(self) -> str:
         """Return who leads, as far as is known; empty where nobody does."""
@@ -58,25 +66,40 @@ class Election:
 
     def _run(self) -> None:
         while True:
-            try:
-                self._step()
-            except Changed:
-                self._at = self._at.lost()
-            except PeerError as error:
-                if str(error) != self._trouble:
-                    log.warning("lease %s: %s", self._lease, error)
-                self._trouble = str(error)
-            else:
-                self._trouble = ""
+            self._trouble = self._tried()
             self._say()
             if self._stop.wait(RETRY):
                 return
+
+    def _tried(self) -> str:
+        """Look at the lease; return what kept us from it, which is logged when it is new."""
+        try:
+            self._step()
+        except Changed:
+            self._at = self._at.lost()
+        except PeerError as error:
+            if str(error) != self._trouble:
+                log.warning("lease %s: %s", self._lease, error)
+            return str(error)
+        except Exception as error:
+            self._at = self._at.lost()
+            if repr(error) != self._trouble:
+                log.exception("lease %s: unexpected; it is tried again", self._lease)
+            return repr(error)
+        return ""
 
     def _step(self) -> None:
         self._body = self._api.lease(self._lease)
         record = None if self._body is None else _record(self._body)
         now = self._clock.monotonic()
         self._at = self._at.saw(record, now)
+        silent = now - self._asked
+        if silent > self._patience:
+            self._at = self._at.lost()
+            if record is not None and record.holder == self._at.name:
+                log.error("lease %s: given up: the loop hangs since %.0f s", self._lease, silent)
+                self._write("")
+            return
         if not self._at.may_take(now):
             self._at = self._at.lost()
             return
@@ -105,7 +128,7 @@ class Election:
         return made
 
     def _say(self) -> None:
-        leads = self.leads()
+        leads = self._at.leads(self._clock.monotonic())
         if leads != self._led:
             log.info("lease %s: %s", self._lease, "we lead" if leads else "we do not lead any more")
         self._led = leads

@@ -23,6 +23,9 @@ log = logging.getLogger("trimtab.sidecar")
 PATIENCE: Final = 5.0
 """Seconds for which the work of Kubernetes' controllers is waited for."""
 
+HANGS: Final = 2
+"""So many intervals, each with two questions that time out, without a step: then a loop hangs."""
+
 
 def connected(
     settings: Settings,
@@ -55,7 +58,8 @@ def _elected(settings: Settings, api: KubeApi, clock: Clock, stack: ExitStack) -
     if not settings.elect:
         return Alone()
     me = f"{socket.gethostname()}_{os.getpid()}"
-    election = Election(api, api.place.lease, me, clock)
+    patience = HANGS * (2 * settings.timeout + settings.interval)
+    election = Election(api, api.place.lease, me, clock, patience)
     election.start()
     stack.callback(election.close)
     return election

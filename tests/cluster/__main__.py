@@ -1,24 +1,32 @@
-"""`python -m cluster FOLDER`: a control plane to try things on, until Ctrl-C."""
+"""`python -m cluster FOLDER`: a control plane to try things on, until Ctrl-C or SIGTERM.
 
-import signal
+A signal is heard between two steps: what has begun to start is there to be ended, too.
+"""
+
 import sys
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Final
 
 from cluster.control_plane import ControlPlane
 from cluster.kubelet import Kubelet
+from trimtab.cli.signals import waiter
+
+LONG: Final = 3600.0
 
 
 def main(folder: Path) -> None:
-    plane = ControlPlane(folder)
-    try:
+    wait = waiter()
+    with ExitStack() as stack:
+        plane = ControlPlane(folder)
+        stack.callback(plane.stop)
         plane.start()
         kubelet = Kubelet(plane.kubeconfig, folder / "pods")
         kubelet.start()
+        stack.callback(kubelet.stop)
         print(f"export KUBECONFIG={plane.kubeconfig.resolve()}", flush=True)  # noqa: T201
-        signal.sigwait({signal.SIGINT, signal.SIGTERM})
-        kubelet.stop()
-    finally:
-        plane.stop()
+        while not wait(LONG):
+            pass
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """What `deploy/` renders: the overlays by kustomize, the chart by helm, as plain objects."""
 
+import os
 import re
 import subprocess
 from collections.abc import Iterable, Mapping
@@ -27,6 +28,29 @@ VALUES: Final[Mapping[str, Mapping[str, str]]] = {
 }
 """The chart's values that give what an overlay gives."""
 
+SECRETS: Final = "/var/run/secrets/trimtab"
+TLS: Final[Mapping[str, str]] = {
+    **VALUES["two-sidecars"],
+    "sidecar.settings.tls-certificate": f"{SECRETS}/page.crt",
+    "sidecar.settings.tls-key": f"{SECRETS}/page.key",
+    "sidecar.settings.token-file": f"{SECRETS}/token",
+    r"consumer.settings.trimtab\.metrics\.tls\.certificate": f"{SECRETS}/page.crt",
+    r"consumer.settings.trimtab\.metrics\.tls\.key": f"{SECRETS}/page.key",
+    r"consumer.settings.trimtab\.metrics\.token\.file": f"{SECRETS}/token",
+    **{
+        f"monitoring.{part}.{name}": value
+        for part in ("sidecar", "consumer")
+        for name, value in (
+            ("tlsConfig.ca.secret.name", "trimtab-kafka"),
+            ("tlsConfig.ca.secret.key", "page-ca.crt"),
+            ("tlsConfig.serverName", "trimtab"),
+            ("authorization.credentials.name", "trimtab-kafka"),
+            ("authorization.credentials.key", "token"),
+        )
+    },
+}
+"""The chart's values that give what the component `tls` gives, beside the settings."""
+
 DIGEST: Final = re.compile(r"(?<=-settings)-[0-9a-z]{10}$")
 """What kustomize appends to the name of a config map."""
 
@@ -35,7 +59,24 @@ Object: TypeAlias = dict[str, Any]
 
 def overlay(name: str) -> list[Object]:
     """Return what `kubectl apply -k` applies."""
-    folder = DEPLOY / "kustomize" / "overlays" / name
+    return built(DEPLOY / "kustomize" / "overlays" / name)
+
+
+def encrypted(folder: Path) -> list[Object]:
+    """Return an overlay with two sidecars and the component `tls`, made in a new folder."""
+    above = Path(os.path.relpath(DEPLOY / "kustomize", folder))
+    body = {
+        "apiVersion": "kustomize.config.k8s.io/v1beta1",
+        "kind": "Kustomization",
+        "resources": [str(above / "overlays" / "two-sidecars")],
+        "components": [str(above / "components" / "tls")],
+    }
+    (folder / "kustomization.yaml").write_text(yaml.safe_dump(body))
+    return built(folder)
+
+
+def built(folder: Path) -> list[Object]:
+    """Return what kustomize makes of a folder."""
     return _objects(_said([str(find("kustomize")), "build", str(folder)]))
 
 

@@ -198,7 +198,7 @@ def test_the_consumer_writes(  # noqa: PLR0913 - fixtures
     }
     volumes = written(tmp_path, settings) | {str(lake): {"bind": str(lake), "mode": "rw"}}
     words = ["ingest", "--config", "/etc/trimtab/settings.yaml", "--metrics-port", str(port)]
-    environment = {"TRIMTAB_HEALTH": f"http://{HOST}:{port}/metrics"}
+    environment = {"TRIMTAB_HEALTH": f"http://{HOST}:{port}/healthz"}
     with running(
         docker, images["consumer"], words, volumes=volumes, environment=environment
     ) as container:

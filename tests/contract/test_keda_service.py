@@ -1,6 +1,7 @@
 """The service that KEDA asks, by a client that is generated from our own protocol file."""
 
 import importlib.util
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -19,7 +20,7 @@ from trimtab.sidecar.errors import CannotStart
 from trimtab.sidecar.keda import externalscaler_pb2 as proto
 from trimtab.sidecar.keda.answers import METRIC, Patience
 from trimtab.sidecar.keda.desk import Desk
-from trimtab.sidecar.keda.service import STREAMS, Service
+from trimtab.sidecar.keda.service import STREAMS, Pings, Service
 from trimtab.sidecar.keda.trigger import Steered
 from trimtab.sidecar.report import Report
 from trimtab.sidecar.verdict import Action, Numbers, Verdict
@@ -217,6 +218,66 @@ def test_streams_leave_room_for_questions(client: Any, desk: Desk, eventually: E
             stream.cancel()
 
     eventually(again)
+
+
+class Peer:
+    """The least of HTTP/2: frames, so that pings are ours to send and to leave unanswered."""
+
+    PING, GOAWAY = 6, 7
+
+    def __init__(self, port: int) -> None:
+        self._socket = socket.create_connection((HOST, port), 10)
+        self._socket.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\x04" + bytes(5))
+        self._read = b""
+
+    def ping(self) -> None:
+        self._socket.sendall(b"\x00\x00\x08\x06" + bytes(13))
+
+    def frames(self, seconds: float) -> list[tuple[int, int]] | None:
+        """Return type and flags of what comes until it is quiet so long; None: it has hung up."""
+        self._socket.settimeout(seconds)
+        with suppress(TimeoutError):
+            while part := self._socket.recv(4096):
+                self._read += part
+            return None
+        found: list[tuple[int, int]] = []
+        while len(self._read) >= 9:
+            found.append((self._read[3], self._read[4]))
+            self._read = self._read[9 + int.from_bytes(self._read[:3], "big") :]
+        return found
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+@pytest.fixture
+def pinged(desk: Desk) -> Iterator[Peer]:
+    """A peer of a service that counts in tenths of seconds what it counts in tens."""
+    made = Service(desk, Steered("b:1", "lake", (), "latest"), Pings(0.1, 2.0, 0.5))
+    peer = Peer(made.start(HOST, 0))
+    yield peer
+    peer.close()
+    made.stop()
+
+
+def test_a_client_may_ping_to_see_that_we_are_there(pinged: Peer) -> None:
+    """Each ping is answered, and nobody is sent away for it, though nothing else is said."""
+    seen = []
+    for _ in range(6):
+        pinged.ping()
+        seen += pinged.frames(0.2) or []
+    assert seen.count((Peer.PING, 1)) == 6
+    assert not [kind for kind, _ in seen if kind == Peer.GOAWAY]
+
+
+def test_a_client_that_is_gone_without_a_word_is_let_go(pinged: Peer) -> None:
+    """It is pinged, answers nothing, and holds its place for no longer than that takes."""
+    assert pinged.frames(20.0) is None
+
+
+def test_pings_are_as_keda_has_them() -> None:
+    """A client in Go pings every 10 s at the most, and timers are not exact."""
+    assert Pings().allowed < 10 <= Pings().answered < Pings().sent
 
 
 def test_a_port_in_use_is_named(service: tuple[Service, int], desk: Desk) -> None:

@@ -114,6 +114,16 @@ def wrong(broker: Secured, what: str) -> dict[str, Any]:
         "expired": broker.client(listener="OLD") | {"ssl.ca.location": old},
         "host": broker.client(listener="STRANGE") | {"ssl.ca.location": strange},
         "no TLS": broker.client(listener="PLAINTEXT"),
+        "no certificate": {
+            "bootstrap.servers": broker.broker.address("TLS"),
+            "security.protocol": "SSL",
+            "ssl.ca.location": broker.authority,
+        },
+        "nobody's certificate": broker.client("TLS")
+        | {
+            "ssl.certificate.pem": (broker.folder / "strange.crt").read_text(),
+            "ssl.key.pem": (broker.folder / "strange.key").read_text(),
+        },
         "token": broker.client("OAUTHBEARER") | {"oauth_cb": lambda _: ("nonsense", 1e12)},
     }
     return clients[what]
@@ -126,7 +136,9 @@ CASES = (
     ("authority", TlsFailed, "is not trusted: (self-signed|unable to get).*ssl.ca.location"),
     ("expired", TlsFailed, "certificate has expired"),
     ("host", TlsFailed, "IP address mismatch.*connect by a name that it holds"),
-    ("no TLS", TlsFailed, "does not speak TLS with us.*SASL_PLAINTEXT"),
+    ("no TLS", TlsFailed, "closed the connection 3 times.*a port without TLS.*SASL_PLAINTEXT"),
+    ("no certificate", TlsFailed, "asks for our certificate .*ssl.certificate.location"),
+    ("nobody's certificate", TlsFailed, "refuses our certificate .*of one that it trusts"),
 )
 
 

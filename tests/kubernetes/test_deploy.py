@@ -19,7 +19,18 @@ from cluster.build import keda_source, operator_source
 from cluster.control_plane import ControlPlane
 from cluster.definitions import define
 from cluster.kubelet import ZONE
-from cluster.manifests import DEPLOY, NAMESPACE, OVERLAYS, VALUES, Object, chart, named, overlay
+from cluster.manifests import (
+    DEPLOY,
+    NAMESPACE,
+    OVERLAYS,
+    TLS,
+    VALUES,
+    Object,
+    chart,
+    encrypted,
+    named,
+    overlay,
+)
 from cluster.manifests import settings as settings_of
 from cluster.workloads import Cluster
 from trimtab.assignor.clock import SystemClock
@@ -175,6 +186,16 @@ def test_the_server_takes_it(applier: Applier, deployed: list[Object], name: str
             applier.apply(body, dry=True)
             if body["kind"] == "Deployment":
                 applier.apply(probe(body), dry=True)
+
+
+def test_the_server_takes_monitors_with_tls(
+    applier: Applier, deployed: list[Object], tmp_path: Path
+) -> None:
+    """What chart and component write into monitors are fields that the operator knows."""
+    del deployed
+    for objects in (encrypted(tmp_path), chart(TLS, release="another")):
+        for body in objects:
+            applier.apply(body, dry=True)
 
 
 def probe(deployment: Object) -> Object:

@@ -8,9 +8,10 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from threading import Event, Thread
-from time import monotonic
+from time import monotonic, time
 from typing import Any, Final, Protocol
 
 import pytest
@@ -19,6 +20,7 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from cluster.control_plane import ControlPlane
+from cluster.generations import generations
 from cluster.kubelet import Kubelet
 from cluster.workloads import Cluster
 from faults import settings as fire
@@ -36,6 +38,8 @@ PARTITIONS: Final = 6
 ROOM: Final = 40_000.0 * 0.9  # bytes/s of a consumer that may be filled
 RECORD: Final = 180.0  # bytes, about
 PATIENCE: Final = 240.0
+ROUNDS: Final = 2  # a cooperative rebalance has two: what moves is given up, then taken
+NEAR: Final = 0.9  # of the time there are at most one pod too many or too few
 
 
 class Eventually(Protocol):
@@ -63,6 +67,7 @@ class Scene:
         self.owning: list[str] = []
         self.samples: list[tuple[float, int, int]] = []  # seconds, pods, least that would do
         self.process: subprocess.Popen[bytes] | None = None
+        self.begun = 0.0  # seconds since the epoch
         self._stop = Event()
         self._watch: Thread | None = None
 
@@ -116,15 +121,27 @@ class Scene:
 
     def watch(self, count: Callable[[], int]) -> None:
         """Note twice a second how many pods there are and how many would do, until it rests."""
+        self.begun = time()
+
+        begun = monotonic()
+
+        def look() -> None:
+            needed = math.ceil((self.traffic.rate or 0.0) * RECORD / ROOM)
+            self.samples.append((monotonic() - begun, count(), needed))
 
         def run() -> None:
-            begun = monotonic()
             while not self._stop.wait(0.5):
-                needed = math.ceil((self.traffic.rate or 0.0) * RECORD / ROOM)
-                self.samples.append((monotonic() - begun, count(), needed))
+                look()
+            look()
 
         self._watch = Thread(target=run, name="watch")
         self._watch.start()
+
+    def rebalances(self) -> int:
+        """Return how often the group was rebalanced since it is watched."""
+        found = generations(self.bootstrap, self.settings["group"])
+        before = max((number for at, number in found if at <= self.begun), default=0)
+        return max(number for _, number in found) - before
 
     def rest(self) -> None:
         """Write and note nothing more."""
@@ -164,7 +181,8 @@ def test_load_comes_and_goes(  # noqa: PLR0913 - fixtures
 ) -> None:
     """Pods come and go with the load, sidecar and API server die on the way, each record is once.
 
-    No pod is deleted while it owns a partition.
+    No pod is deleted while it owns a partition. Nearly always there are within one as many pods as
+    the load needs, and a change of them has one rebalance more than a cooperative one's rounds.
     """
     begun = monotonic()
     name = workload("deployment", 1, **scene.container())
@@ -184,16 +202,26 @@ def test_load_comes_and_goes(  # noqa: PLR0913 - fixtures
         scene.load(consumers)
         eventually(partial(scene.asked, cluster, name, most=consumers), PATIENCE)
     eventually(lambda: scene.settled(cluster.ready(name)), PATIENCE)
+    eventually(lambda: len(kubelet.alive(name)) == cluster.replicas("deployment", name))
     scene.rest()
     result = finished(scene, eventually)
-    result["events"] = sorted({reason for reason, _ in cluster.events(name)})
+    reasons = [reason for reason, _ in cluster.events(name)]
+    result |= {"events": sorted(set(reasons)), "placements": reasons.count("Rebalanced")}
     result["seconds"] = round(monotonic() - begun)
     with capsys.disabled():
         print(f"\nRESULT {json.dumps(result)}")  # noqa: T201 - what a reader looks for
     assert (result["lost"], result["duplicated"], result["wrong"]) == (0, 0, 0)
     assert scene.owning == []
     assert len(scene.deleted) >= 2
+    calm(result)
     assert {"Draining", "ScaledIn", "ScaledOut"} <= set(result["events"])
+
+
+def calm(result: dict[str, Any]) -> None:
+    """See that there were about as many pods as were needed, and no more rebalances than due."""
+    assert result["within_one_of_the_least"] >= NEAR
+    due = (ROUNDS + 1) * result["changes"] + ROUNDS * result["placements"]
+    assert result["rebalances"] <= due
 
 
 def finished(scene: Scene, eventually: Eventually) -> dict[str, Any]:
@@ -214,7 +242,11 @@ def finished(scene: Scene, eventually: Eventually) -> dict[str, Any]:
         "records": found.records,
         "pods_deleted": len(scene.deleted),
         "most_pods": max(pods for _, pods, _ in scene.samples),
+        # pod by pod: of two that come one soon after the other a look may see both at once
+        "changes": sum(abs(two - one) for (_, one, _), (_, two, _) in pairwise(scene.samples)),
+        "rebalances": scene.rebalances(),
         "within_one_of_the_least": round(sum(near) / len(near), 3),
+        "the_least": round(sum(pods == least for _, pods, least in scene.samples) / len(near), 3),
         "sidecar_killed": 1,
         "api_server_restarted": 1,
     }

@@ -97,6 +97,7 @@ class Scene:
         self.monitor = Monitor(quiet, SystemClock())
         self.traffic = Traffic(bootstrap, topic, PARTITIONS, random.Random(1))  # noqa: S311 - repeatable
         self.deleted: list[tuple[str, int, int]] = []  # pod, partitions it owned, pods left
+        self.unknown: list[str] = []  # pods of which nobody could tell what they owned
         self._sidecar: subprocess.Popen[bytes] | None = None
 
     def container(self) -> dict[str, Any]:
@@ -131,8 +132,11 @@ class Scene:
 
     def noted(self, pod: str, left: list[str]) -> None:
         """Note what a pod reads that was just deleted, and knows nothing of it yet."""
-        owned = sum(len(r.owned) for r in self.monitor.group().readers if r.instance == pod)
+        group = self.monitor.group()
+        owned = sum(len(r.owned) for r in group.readers if r.instance == pod)
         self.deleted.append((pod, owned, len(left)))
+        if group.state is GroupState.UNKNOWN:  # what is not known is not proved
+            self.unknown.append(pod)
 
     def settled(self, pods: list[str]) -> bool:
         """Tell whether every partition is read, by exactly these pods."""
@@ -224,6 +228,7 @@ def test_keda_brings_about_what_the_plan_needs(  # noqa: PLR0913 - fixtures
     assert cluster.replicas("deployment", name) == 0
     assert len(scene.deleted) >= 3
     assert [pod for pod, owned, left in scene.deleted if owned and left] == []
+    assert scene.unknown == []
 
 
 def test_the_count_is_told_and_the_pod_is_marked(

@@ -34,9 +34,9 @@ class Frozen(Election):
 def candidate(plane: ControlPlane) -> Iterator[Callable[..., Frozen]]:
     opened: list[tuple[KubeApi, Frozen]] = []
 
-    def start(me: str, lease: str) -> Frozen:
+    def start(me: str, lease: str, patience: float = 60.0) -> Frozen:
         api = KubeApi(Place(Kind.DEPLOYMENT, "any", NAMESPACE, plane.kubeconfig), 5.0)
-        opened.append((api, Frozen(api, lease, me, SystemClock())))
+        opened.append((api, Frozen(api, lease, me, SystemClock(), patience)))
         opened[-1][1].start()
         return opened[-1][1]
 
@@ -62,6 +62,19 @@ def test_a_crashed_leader_is_followed(
     assert not two.leads()
     eventually(two.leads)
     assert LEASE - 4 <= monotonic() - begun < 20.0
+
+
+def test_a_leader_that_hangs_is_followed(
+    candidate: Callable[..., Frozen], eventually: Eventually
+) -> None:
+    """Its process renews no lease for a loop that asks for nothing; the second one leads soon."""
+    one = candidate("one", "hanging", patience=3.0)
+    eventually(one.leads)
+    two = candidate("two", "hanging")
+    begun = monotonic()
+    eventually(two.leads)  # one is not asked any more
+    assert 3.0 <= monotonic() - begun < 20.0
+    assert not one.leads()
 
 
 def test_a_leader_that_ends_is_followed_at_once(

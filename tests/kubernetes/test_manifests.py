@@ -1,7 +1,7 @@
 """What `deploy/` renders, before it meets an API server: chart and overlays are the same."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from subprocess import CalledProcessError
 from typing import Any, Final
@@ -9,10 +9,23 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from cluster.manifests import DEPLOY, DIGEST, OVERLAYS, VALUES, Object, chart, lint, named, overlay
+from cluster.manifests import (
+    CHART,
+    DEPLOY,
+    DIGEST,
+    OVERLAYS,
+    TLS,
+    VALUES,
+    Object,
+    chart,
+    encrypted,
+    lint,
+    named,
+    overlay,
+)
 from cluster.manifests import settings as settings_of
 from trimtab.consumer_sdk import ingest
-from trimtab.sidecar.settings import load
+from trimtab.sidecar.settings import load, names
 from trimtab.sidecar.targets.kube_api import Place
 from trimtab.sidecar.targets.kube_values import Kind
 
@@ -29,7 +42,7 @@ def both(name: str) -> list[list[Object]]:
     return [overlay(name), chart(VALUES[name])]
 
 
-def pods(objects: list[Object]) -> Iterator[dict[str, Any]]:
+def pods(objects: Iterable[Object]) -> Iterator[dict[str, Any]]:
     return (o["spec"]["template"]["spec"] for o in objects if o["kind"] == "Deployment")
 
 
@@ -48,6 +61,49 @@ def test_chart_and_overlay_are_the_same(name: str) -> None:
     assert sorted(charted) == sorted(kustomized)
     for key, body in kustomized.items():
         assert charted[key] == body, key
+
+
+@pytest.mark.parametrize("name", OVERLAYS)
+def test_probes_ask_for_what_needs_no_token(name: str) -> None:
+    """Without TLS in plain text; /metrics, which may ask for a token, is for Prometheus."""
+    for objects in both(name):
+        assert {(p["path"], p["scheme"]) for p in probes(objects)} == {
+            ("/healthz", "HTTP"),
+            ("/readyz", "HTTP"),
+        }
+
+
+def test_tls_and_tokens_are_asked_for_as_they_are_set(tmp_path: Path) -> None:
+    """Probes and Prometheus go by HTTPS, with the token; component and chart are the same."""
+    kustomized, charted = named(encrypted(tmp_path)), named(chart(TLS))
+    assert {p["scheme"] for p in probes(kustomized.values())} == {"HTTPS"}
+    assert len(list(probes(kustomized.values()))) == 4
+    monitors = ("ServiceMonitor", "trimtab-sidecar"), ("PodMonitor", "trimtab-consumer")
+    for key in monitors:
+        assert essence(charted[key]) == essence(kustomized[key])
+        spec = charted[key]["spec"]
+        (asked,) = spec.get("endpoints") or spec["podMetricsEndpoints"]
+        assert asked["scheme"] == "https"
+        assert asked["authorization"] == {"credentials": {"name": "trimtab-kafka", "key": "token"}}
+    assert sorted(map(str, probes(charted.values()))) == sorted(
+        map(str, probes(kustomized.values()))
+    )
+
+
+def test_a_token_that_prometheus_does_not_have_is_refused() -> None:
+    """The chart says what to set, instead of monitors that get 401."""
+    token = {"sidecar.settings.token-file": "/token"}
+    assert chart(token)
+    with pytest.raises(CalledProcessError) as refused:
+        chart({**token, "monitoring.enabled": "true"})
+    assert "set monitoring.sidecar.authorization" in refused.value.stderr
+
+
+def probes(objects: Iterable[Object]) -> Iterator[dict[str, Any]]:
+    """Yield what probes ask for."""
+    for pod in pods(objects):
+        (container,) = pod["containers"]
+        yield from (b["httpGet"] for key, b in container.items() if key.endswith("Probe"))
 
 
 def essence(body: Object) -> Any:
@@ -122,18 +178,47 @@ def test_the_role_names_the_lease() -> None:
         assert names == [[Place(Kind.DEPLOYMENT, "trimtab-consumer", "trimtab").lease]]
 
 
-def test_the_chart_says_what_is_wrong() -> None:
-    """A value that is not one is an error that names it, when the chart is rendered."""
-    wrong = {
-        "sidecar.replicas": "0",
-        "capacity": "fast",
-        "sidecar.settings.bootstrap": "other:9092",
-        "sidecars": "2",
-    }
-    for name, value in wrong.items():
-        with pytest.raises(CalledProcessError) as refused:
-            chart({name: value})
-        assert name.split(".")[0] in refused.value.stderr
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("sidecar.replicas", "0", "at '/sidecar/replicas': minimum: got 0, want 1"),
+        ("sidecars", "2", "'sidecars' not allowed"),
+        ("capacity", "fast", 'capacity: "fast" is no rate; write one like 2.3 MB/s'),
+        ("kafka.bootstrap", "kafka", 'kafka.bootstrap: "kafka" has no port; write host:port'),
+        ("sidecar.settings.bootstrap", "b:1", "is the chart's to set: see kafka.bootstrap"),
+        (r"consumer.settings.group\.id", "g", "is the chart's to set: see group"),
+        ("sidecar.settings.maximum", "9", "sidecar.settings.maximum is not a setting"),
+        ("consumer.volume.enabled", "true", "set consumer.settings.lake\\.warehouse=/lake and"),
+        (r"consumer.settings.lake\.warehouse", "/lake", "set consumer.volume.enabled"),
+    ],
+)
+def test_the_chart_says_what_is_wrong(name: str, value: str, said: str) -> None:
+    """A value that cannot be is an error that names it, in plain words, when it is rendered."""
+    with pytest.raises(CalledProcessError) as refused:
+        chart({name: value})
+    assert said in refused.value.stderr
+    assert "'not' failed" not in refused.value.stderr
+
+
+def test_the_chart_says_all_that_is_wrong_at_once() -> None:
+    """Two mistakes are two lines of one error."""
+    with pytest.raises(CalledProcessError) as refused:
+        chart({"capacity": "fast", "sidecar.settings.maximum": "9"})
+    assert len(re.findall(r"^- ", refused.value.stderr, re.MULTILINE)) == 2
+
+
+def test_the_chart_knows_the_sidecars_settings() -> None:
+    """Its list has the names that the sidecar has; what the chart sets itself is not among them."""
+    body = yaml.safe_load((CHART / "files" / "settings.yaml").read_text())
+    assert sorted([*body["known"], *body["sidecar"]]) == sorted(names())
+
+
+def test_the_brokers_ports_are_asked_for_once() -> None:
+    """Network policies let through what the bootstrap servers name."""
+    for body in chart({"kafka.bootstrap": r"one:9093\,two:9094\,three:9093"}):
+        if body["kind"] == "NetworkPolicy":
+            ports = [p["port"] for rule in body["spec"]["egress"] for p in rule["ports"]]
+            assert [port for port in ports if 9000 < port < 9999] == [9093, 9094]
 
 
 def test_another_release_has_other_names() -> None:

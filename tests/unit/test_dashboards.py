@@ -27,8 +27,8 @@ GRAFANA: Final = {"$__rate_interval": "5m", "$group": "lake"}
 PARTITION: Final = TopicPartition("orders", 0)
 
 
-def exported() -> dict[str, set[str]]:
-    """Return the names of all samples that a sidecar and a consumer can have, and their labels."""
+def sidecars(*, leading: bool = True) -> dict[str, set[str]]:
+    """Return the names of all samples that a sidecar can have, and their labels."""
     whole = Numbers(**dict.fromkeys(Numbers.__dataclass_fields__, 1))
     report = Report(
         time=1.0,
@@ -40,15 +40,21 @@ def exported() -> dict[str, set[str]]:
         turned_in=1.0,
         handovers=(1.0,),
         learned={"one": 1.0},
+        leading=leading,
     )
     sidecar = Metrics("lake")
     sidecar(report)
+    return samples(sidecar.registry)
+
+
+def exported() -> dict[str, set[str]]:
+    """Return the samples of sidecars and of consumers."""
     consumer = Meters()
     consumer.wrote("orders", 1, 1)
     consumer.lost(PARTITION, 1)
     consumer.flushed("orders", 1.0)
     consumer.landed("orders", np.array([1.0]))
-    return {**samples(sidecar.registry), **samples(consumer.registry)}
+    return {**sidecars(), **samples(consumer.registry)}
 
 
 def samples(registry: CollectorRegistry) -> dict[str, set[str]]:
@@ -126,6 +132,15 @@ def test_every_metric_is_shown() -> None:
     assert {family(name) for name in exported()} - shown == {
         "trimtab_write_speed_records_per_second"
     }
+
+
+def test_one_that_stands_by_counts_for_nothing() -> None:
+    """Whatever is summed over sidecars it does not have; that it stands by is told, and alerted."""
+    its = {family(name) for name in sidecars(leading=False)}
+    assert its == {"trimtab_leading", "trimtab_turn_seconds"}
+    by_alert = {rule["alert"]: used(rule["expr"])[0] for rule in alerts()}
+    assert by_alert["TrimtabNobodyLeads"] == {"trimtab_leading"}
+    assert by_alert["TrimtabSidecarAway"] == {"trimtab_leading"}
 
 
 def family(sample: str) -> str:

@@ -1,6 +1,11 @@
 """Our own endpoints: on the loopback unless told, with TLS and a token where that is wanted."""
 
+import json
+import os
+import re
 import ssl
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.client import HTTPConnection, HTTPSConnection
@@ -20,6 +25,7 @@ from trimtab.consumer_sdk.meters import Meters, served
 from trimtab.sidecar.keda import externalscaler_pb2 as proto
 from trimtab.sidecar.keda.answers import Patience
 from trimtab.sidecar.keda.desk import Desk
+from trimtab.sidecar.keda.parts import spoken
 from trimtab.sidecar.keda.service import SERVICE, Service, credentials
 from trimtab.sidecar.keda.trigger import Steered
 from trimtab.sidecar.settings import load
@@ -27,6 +33,8 @@ from trimtab.sidecar.web import Page
 
 TOKEN = "hunter2"  # noqa: S105 - it is nobody's
 GOOD = {"bootstrap": "b:1", "group": "g", "capacity": "1 MB/s"}
+KEDA = {**GOOD, "target": "keda", "workload": "deployment/x"}
+IMAGES = (Path(__file__).parents[2] / "deploy" / "Dockerfile").read_text()
 
 
 @pytest.fixture(scope="module")
@@ -103,7 +111,21 @@ def test_consumers_metrics_ask_for_tls_and_token(pem: Path) -> None:
         assert asked(port, "/metrics", authority=pem / "ca.crt") == 401
         assert asked(port, "/metrics", TOKEN, pem / "ca.crt") == 200
         assert asked(port, "/", TOKEN, pem / "ca.crt") == 404
+        assert asked(port, "/healthz", authority=pem / "ca.crt") == 200
     assert TOKEN not in repr(config) + repr(config.guard)
+
+
+@pytest.mark.parametrize(
+    ("header", "may"),
+    [
+        (f"Bearer {TOKEN}", True), (f"bearer {TOKEN}", True), (f"Bearer  {TOKEN}", True),
+        (TOKEN, False), (f"Basic {TOKEN}", False), (f"Bearer{TOKEN}", False), ("Bearer", False),
+        (f"Bearer {TOKEN} {TOKEN}", False), ("", False), (None, False),
+    ],
+)  # fmt: skip
+def test_a_token_is_shown_as_a_bearers(pem: Path, header: str | None, may: bool) -> None:  # noqa: FBT001 - a case
+    """The scheme is a part of it: the token alone, or as somebody's password, is none."""
+    assert guard(None, None, pem / "token").admits(header) is may
 
 
 @pytest.mark.parametrize(
@@ -196,8 +218,44 @@ def test_keda_is_answered_by_tls_and_may_have_to_show_a_certificate(pem: Path) -
         assert said(port, anybody) != answered
 
 
-def test_mutual_tls_without_tls_is_refused(pem: Path) -> None:
-    """Who vouches for KEDA matters to nobody then."""
-    more = {"target": "keda", "workload": "deployment/x", "grpc-client-ca": pem / "ca.crt"}
-    with pytest.raises(SettingError, match="grpc-client-ca needs tls-certificate"):
-        load(None, {**GOOD, **more})
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"grpc-client-ca": "ca.crt"}, "grpc-client-ca needs grpc-tls-certificate"),
+        ({"grpc-tls-key": "server.key"}, "belong together"),
+    ],
+)
+def test_half_of_tls_for_keda_is_refused(pem: Path, given: dict[str, str], said: str) -> None:
+    """Who vouches for KEDA matters to nobody without TLS, a key alone makes none."""
+    with pytest.raises(SettingError, match=said):
+        load(None, {**KEDA, **{name: pem / file for name, file in given.items()}})
+
+
+def test_tls_for_keda_is_not_that_of_the_page(pem: Path) -> None:
+    """So KEDA can have to show a certificate while probes ask in plain text, and the reverse."""
+    files = (str(pem / "server.crt"), str(pem / "server.key"))
+    page = dict(zip(("tls-certificate", "tls-key"), files, strict=True))
+    grpcs = {f"grpc-{name}": file for name, file in page.items()}
+    keda, pages = load(None, {**KEDA, **grpcs}), load(None, {**KEDA, **page})
+    assert (keda.guard.scheme, spoken(keda) is None) == ("http", False)
+    assert (pages.guard.scheme, spoken(pages) is None) == ("https", True)
+
+
+@pytest.mark.parametrize("name", ["sidecar", "consumer"])
+@pytest.mark.parametrize("encrypted", [False, True])
+def test_the_images_own_check_needs_no_token(pem: Path, name: str, *, encrypted: bool) -> None:
+    """The command in the Dockerfile passes with TLS and a token too, and fails where nobody is."""
+    (command,) = re.findall(rf" AS {name}\n(?:(?!FROM).*\n)*HEALTHCHECK .* CMD (.*)", IMAGES)
+    files = (pem / "server.crt", pem / "server.key") if encrypted else (None, None)
+    with served(Meters(), "127.0.0.1", 0, guard(*files, pem / "token")) as url:
+        assert checked(json.loads(command), url.replace("metrics", "healthz")) == 0
+        assert checked(json.loads(command), url) == 1
+    assert checked(json.loads(command), url) == 1
+
+
+def checked(command: list[str], url: str) -> int:
+    """Run a health check as an image does; return its exit code."""
+    environment = {**os.environ, "TRIMTAB_HEALTH": url}
+    return subprocess.run(
+        [sys.executable, *command[1:]], env=environment, capture_output=True, check=False
+    ).returncode

@@ -1,7 +1,10 @@
 """Settings of TLS and SASL: refused by name, translated in full; secrets stay."""
 
+import socket
 import ssl
+from contextlib import nullcontext, suppress
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -43,6 +46,15 @@ def pem(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ({**LOGIN, "sasl.oauthbearer.method": "oidc"}, "give oauth_cb"),
         ({**LOGIN, "ssl.ca.location": "/nowhere"}, "ssl.ca.location /nowhere cannot be used: No"),
         ({**LOGIN, "ssl.ca.pem": "hunter2"}, "ssl.ca.pem cannot be used"),
+        (
+            {**LOGIN, "ssl.ca.pem": "hunter2", "ssl.ca.location": "/ca.pem"},
+            "ssl.ca.pem and ssl.ca.location are both given",
+        ),
+        ({**LOGIN, "ssl.key.location": "/key.pem"}, "ssl.key.location given, but no certificate"),
+        (
+            {**LOGIN, "ssl.key.pem": "hunter2", "ssl.key.password": "hunter2"},
+            "ssl.key.password and ssl.key.pem given, but no certificate",
+        ),
         ({**LOGIN, "ssl.cipher.suites": "none-such"}, "OpenSSL knows none"),
         (
             {**SASL, "sasl.mechanism": "OAUTHBEARER", "oauth_cb": "no.such:thing"},
@@ -177,7 +189,7 @@ def test_one_broker_with_a_bad_certificate_keeps_nobody_from_the_others(
     """Only where TLS can be agreed on with nobody who is there is it an error, the first one's."""
     there: set[str] = {"good"}
 
-    def shake(_: object, address: tuple[str, int], __: float) -> bool:
+    def shake(_: object, address: tuple[str, int], *__: object) -> bool:
         if address[0] not in there:
             raise TlsFailed(f"{address[0]} is not trusted")
         return True
@@ -188,3 +200,56 @@ def test_one_broker_with_a_bad_certificate_keeps_nobody_from_the_others(
     there.clear()
     with pytest.raises(TlsFailed, match="bad"):
         knocking.knock(config)
+
+
+class Broker:
+    """Speaks TLS and answers whatever it is asked, but hangs up on the first ones that come."""
+
+    def __init__(self, folder: Path, hangs_up: int) -> None:
+        keys.signed(folder, "broker", "ca", "broker", ["127.0.0.1"])
+        self.met = 0
+        self._hangs_up = hangs_up
+        self._context = tls.server_context(folder / "broker.crt", folder / "broker.key")
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._thread = Thread(target=self._serve)
+        self._thread.start()
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self._listener.getsockname()[1]}"
+
+    def close(self) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._thread.join()
+        self._listener.close()
+
+    def _serve(self) -> None:
+        with suppress(OSError):  # it is closed
+            while True:
+                plain, _ = self._listener.accept()
+                self.met += 1
+                with plain:
+                    if self.met > self._hangs_up:
+                        self._answer(plain)
+
+    def _answer(self, plain: socket.socket) -> None:
+        with self._context.wrap_socket(plain, server_side=True) as spoken:
+            spoken.sendall(spoken.recv(64))
+
+
+@pytest.mark.parametrize("hangs_up", [0, 2, 3])
+def test_a_broker_that_hangs_up_is_asked_again(tmp_path: Path, hangs_up: int) -> None:
+    """It may only be starting; what always hangs up is said to, and may be a port without TLS."""
+    broker, clock = Broker(tmp_path, hangs_up), Ticking()
+    config = {
+        "bootstrap.servers": broker.address,
+        "security.protocol": "SSL",
+        "ssl.ca.location": str(tmp_path / "ca.crt"),
+    }
+    refusal = pytest.raises(TlsFailed, match=r"closed the connection 3 times.*write PLAINTEXT")
+    try:
+        with refusal if hangs_up == knocking.TRIES else nullcontext():
+            knocking.knock(config, clock=clock)
+    finally:
+        broker.close()
+    assert broker.met == min(hangs_up + 1, knocking.TRIES)

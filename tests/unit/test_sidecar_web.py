@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from http.client import HTTPConnection
 
 import pytest
@@ -99,6 +100,18 @@ def test_metrics(served: Served) -> None:
     }
     assert {name: found.get(name) for name in expected} == pytest.approx(expected)
     assert "trimtab_write_speed_bytes_per_second|1|t" not in found
+
+
+def test_who_stands_by_tells_nothing_of_the_group(served: Served) -> None:
+    """Partitions, moves and verdicts are the leader's to tell, also after a change of leaders."""
+    served.page(report())
+    assert served.samples()["trimtab_leading"] == 1.0
+    before = {name: value for name, value in served.samples().items() if "total" in name}
+    served.page(replace(report(), leading=False))
+    found = served.samples()
+    assert found["trimtab_leading"] == 0.0
+    assert not [name for name in found if name.startswith(("trimtab_write", "trimtab_replicas"))]
+    assert {name: value for name, value in found.items() if "total" in name} == before
 
 
 def test_health_needs_turns(served: Served) -> None:

@@ -35,6 +35,81 @@ readOnlyRootFilesystem: true
 capabilities: {drop: [ALL]}
 {{- end -}}
 
+{{/* The brokers' ports, as the bootstrap servers have them. */}}
+{{- define "trimtab.brokerPorts" -}}
+{{- $ports := list -}}
+{{- range splitList "," .Values.kafka.bootstrap }}{{ $ports = append $ports (splitList ":" (trim .) | last) }}{{ end -}}
+{{- range uniq $ports }}
+- {protocol: TCP, port: {{ . }}}
+{{- end }}
+{{- end -}}
+
+{{/* What the schema cannot say in plain words. */}}
+{{- define "trimtab.checks" -}}
+{{- $wrong := list -}}
+{{- range splitList "," .Values.kafka.bootstrap -}}
+{{- if not (regexMatch "^[^:\\s].*:[0-9]{1,5}$" (trim .)) -}}
+{{- $wrong = append $wrong (printf "kafka.bootstrap: %q has no port; write host:port, several parted by commas" (trim .)) -}}
+{{- end -}}
+{{- end -}}
+{{- if not (regexMatch "^[0-9.]+ ?[kMGT]?i?B/s$" .Values.capacity) -}}
+{{- $wrong = append $wrong (printf "capacity: %q is no rate; write one like 2.3 MB/s" .Values.capacity) -}}
+{{- end -}}
+{{- $owned := .Files.Get "files/settings.yaml" | fromYaml -}}
+{{- $root := . -}}
+{{- range $part := list "consumer" "sidecar" -}}
+{{- range $name, $instead := index $owned $part -}}
+{{- if hasKey (index $root.Values $part "settings") $name -}}
+{{- $wrong = append $wrong (printf "%s.settings.%s is the chart's to set: %s" $part $name $instead) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- range $name, $_ := .Values.sidecar.settings -}}
+{{- if not (or (has $name $owned.known) (hasKey $owned.sidecar $name)) -}}
+{{- $wrong = append $wrong (printf "sidecar.settings.%s is not a setting of the sidecar; docs/sidecar.md has them" $name) -}}
+{{- end -}}
+{{- end -}}
+{{- $settings := .Values.consumer.settings -}}
+{{- $inside := regexMatch "^/lake(/|$)" (toString (index $settings "lake.warehouse")) -}}
+{{- if and .Values.consumer.volume.enabled (or (not $inside) (index $settings "lake.catalog.uri")) -}}
+{{- $wrong = append $wrong "consumer.volume.enabled: the volume is for tables and catalog in one folder; set consumer.settings.lake\\.warehouse=/lake and the settings lake.catalog.type and lake.catalog.uri to null, or leave the volume out" -}}
+{{- end -}}
+{{- if and $inside (not .Values.consumer.volume.enabled) -}}
+{{- $wrong = append $wrong "consumer.settings.lake.warehouse is in /lake, where nothing can be written without a volume; set consumer.volume.enabled" -}}
+{{- end -}}
+{{- if $wrong -}}
+{{- fail (printf "\n- %s" (join "\n- " $wrong)) -}}
+{{- end -}}
+{{- end -}}
+
+{{/* How a page is asked: https where its settings give it a certificate. (dict "root" $ "part" "sidecar") */}}
+{{- define "trimtab.scheme" -}}
+{{- $certificate := dict "sidecar" "tls-certificate" "consumer" "trimtab.metrics.tls.certificate" -}}
+{{- ternary "HTTPS" "HTTP" (not (empty (index .root.Values .part "settings" (index $certificate .part)))) -}}
+{{- end -}}
+
+{{/* How Prometheus asks a part's page: (dict "root" $ "part" "sidecar" "port" "http") */}}
+{{- define "trimtab.endpoint" -}}
+{{- $tokens := dict "sidecar" "token-file" "consumer" "trimtab.metrics.token.file" -}}
+{{- $more := index .root.Values.monitoring .part -}}
+{{- $token := index $tokens .part -}}
+{{- if and (index .root.Values .part "settings" $token) (not $more.authorization) -}}
+{{- fail (printf "%s.settings has %s, so Prometheus needs the token: set monitoring.%s.authorization, as in {credentials: {name: %s, key: token}}" .part $token .part .root.Values.credentials) -}}
+{{- end -}}
+port: {{ .port }}
+path: /metrics
+interval: 15s
+{{- if eq (include "trimtab.scheme" .) "HTTPS" }}
+scheme: https
+{{- end }}
+{{- with $more.tlsConfig }}
+tlsConfig: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $more.authorization }}
+authorization: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
 {{- define "trimtab.consumerSettings" -}}
 {{- $own := dict "bootstrap.servers" .Values.kafka.bootstrap "group.id" .Values.group "topics" .Values.topics "trimtab.capacity" .Values.capacity "trimtab.metrics.host" "0.0.0.0" -}}
 {{- range $name, $value := .Values.consumer.settings }}{{ if not (kindIs "invalid" $value) }}{{ $_ := set $own $name $value }}{{ end }}{{ end -}}

@@ -1,0 +1,100 @@
+"""The lease's thread, step by step: a loop that hangs, and what nobody expected."""
+
+import logging
+from collections.abc import Callable
+from typing import Any, Protocol, cast
+
+import pytest
+from ticking import Ticking
+
+from trimtab.sidecar.election import LEASE
+from trimtab.sidecar.targets.kube_api import KubeApi
+from trimtab.sidecar.targets.kube_lease import Election
+
+PATIENCE = 40.0
+
+
+class Eventually(Protocol):
+    def __call__(self, condition: Callable[[], object], timeout: float = 30.0) -> None: ...
+
+
+class Server:
+    """Keeps one lease; fails as a test says."""
+
+    def __init__(self) -> None:
+        self.body: dict[str, Any] | None = None
+        self.fails: Exception | None = None
+        self.asked = 0
+
+    def lease(self, _: str) -> dict[str, Any] | None:
+        self.asked += 1
+        if self.fails is not None:
+            raise self.fails
+        return self.body
+
+    def make_lease(self, body: dict[str, Any]) -> dict[str, Any]:
+        return self._kept(body, 1)
+
+    def put_lease(self, _: str, body: dict[str, Any]) -> dict[str, Any]:
+        return self._kept(body, int(body["metadata"]["resourceVersion"]) + 1)
+
+    @property
+    def holder(self) -> str | None:
+        return None if self.body is None else self.body["spec"]["holderIdentity"]
+
+    def _kept(self, body: dict[str, Any], version: int) -> dict[str, Any]:
+        metadata = {**body["metadata"], "resourceVersion": str(version)}
+        self.body = {**body, "metadata": metadata}
+        return self.body
+
+
+def election(server: Server, me: str, clock: Ticking) -> Election:
+    return Election(cast("KubeApi", server), "lease", me, clock, PATIENCE)
+
+
+def test_a_loop_that_hangs_loses_its_lease() -> None:
+    """It is given up, not taken again, and taken when the loop goes on and it is free."""
+    server, clock = Server(), Ticking()
+    one, two = election(server, "one", clock), election(server, "two", clock)
+    one._step()
+    assert (one.leads(), server.holder) == (True, "one")
+    for _ in range(20):  # it renews while the loop asks, and for as long as a slow turn may take
+        clock.now += PATIENCE / 20
+        one._step()
+    assert server.holder == "one"
+    clock.now += 1
+    one._step()
+    one._step()
+    assert server.holder is None
+    two._step()
+    assert server.holder is None  # two hangs as well
+    assert not two.leads()
+    two._step()
+    assert (two.leads(), server.holder) == (True, "two")
+    assert not one.leads()
+    one._step()
+    clock.now += LEASE
+    one._step()
+    assert (one.leads(), server.holder) == (True, "one")
+
+
+def test_what_nobody_expected_ends_no_election(
+    eventually: Eventually, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It costs the lead at once, is logged once with its trace, and the thread tries again."""
+    server, clock = Server(), Ticking()
+    one = election(server, "one", clock)
+    one._step()
+    assert one.leads()
+    server.fails = KeyError("metadata")
+    with caplog.at_level(logging.ERROR):
+        one.start()
+        try:
+            eventually(lambda: server.asked >= 3)
+            assert not one.leads()
+            server.fails = None
+            eventually(one.leads)
+        finally:
+            one.close()
+    (told,) = [record for record in caplog.records if "unexpected" in record.message]
+    assert told.exc_info is not None
