@@ -7,7 +7,9 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
 from trimtab.assignor.clock import Clock
+from trimtab.sidecar.election import Leadership
 from trimtab.sidecar.errors import CannotStart
+from trimtab.sidecar.hearing import Hearing, author
 from trimtab.sidecar.loop import Loop, Parts
 from trimtab.sidecar.monitor import Monitor
 from trimtab.sidecar.recorder import Recorder
@@ -58,20 +60,29 @@ def assembled(settings: Settings, clock: Clock) -> Generator[Loop]:
                 (settings.state / WEB_FILE).write_text(f"{address}\n")
         board = ControlTopics(settings, monitor.brokers.admin)
         certifier = _certifier(settings, clock, stack)
-        kept = _recorders(settings, monitor, stack)
+        leadership, kept = _heard(settings, monitor, clock, steering, stack)
         reporters: tuple[Reporter, ...] = (page, LogLines(), *steering.reporters, *kept)
-        target, outside, leadership = steering.target, steering.outside, steering.leadership
+        target, outside = steering.target, steering.outside
         parts = Parts(monitor, board, target, reporters, certifier, outside, leadership)
         yield Loop(settings, parts, clock)
 
 
-def _recorders(settings: Settings, monitor: Monitor, stack: ExitStack) -> tuple[Reporter, ...]:
-    """Return who keeps the verdicts; nobody in a dry run, which publishes nothing."""
+def _heard(
+    settings: Settings, monitor: Monitor, clock: Clock, steering: Steering, stack: ExitStack
+) -> tuple[Leadership, tuple[Reporter, ...]]:
+    """Return who leads, and who keeps the verdicts by which others hear of us.
+
+    A dry run publishes nothing, so it stands in nobody's way and leaves no verdict.
+    """
     if settings.dry_run:
-        return ()
-    recorder = Recorder(settings, ControlTopics(settings, monitor.brokers.admin))
+        return steering.leadership, ()
+    me = author(settings, clock, steering.lease)
+    board = ControlTopics(settings, monitor.brokers.admin)
+    hearing = Hearing(me, board, clock, steering.leadership, force=settings.take_over)
+    archive = ControlTopics(settings, monitor.brokers.admin)  # its thread has its own
+    recorder = Recorder(settings, archive, hearing.author)
     stack.callback(recorder.close)
-    return (recorder,)
+    return hearing, (recorder,)
 
 
 def _certifier(settings: Settings, clock: Clock, stack: ExitStack) -> "Certifier | None":

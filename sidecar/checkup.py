@@ -149,12 +149,13 @@ def of_verdict(last: VerdictRecord | None, plan: GroupPlan | None, now: float) -
             "start the sidecar; if it runs, its log says why verdicts are not kept",
         )
     said = f"{last.action}: {'; '.join(last.reasons)}"
-    age = ago(now - last.until)
+    age, by = ago(now - last.until), last.by or "a sidecar"
     if not fresh(last, now):
+        how = f"ended {age} ago" if last.ended else f"has been silent for {age}"
         return Finding(
             part,
             Level.WRONG,
-            f"silent for {age}; its last verdict was {said}",
+            f"{by} {how}; its last verdict was {said}",
             "start it again, or look into its log: the plan stays, but nobody adapts it",
         )
     if last.trouble:
@@ -164,7 +165,7 @@ def of_verdict(last: VerdictRecord | None, plan: GroupPlan | None, now: float) -
             f"verdict {age} ago, with trouble: {'; '.join(last.trouble)}",
             "see to what it names; while it lasts the sidecar holds what it cannot know",
         )
-    return Finding(part, Level.OK, f"verdict {age} ago: {said}")
+    return Finding(part, Level.OK, f"{by} steers; verdict {age} ago: {said}")
 
 
 def of_following(

@@ -77,7 +77,10 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """The group; `unread` partitions have no owner, `age` is that of the verdict in seconds."""
+    """The group; `unread` partitions have no owner, `age` is that of the verdict in seconds.
+
+    `by` is who left the last verdict, `ended` whether it said that it ends.
+    """
 
     time: float
     state: GroupState
@@ -92,6 +95,8 @@ class Frame:
     verdict: str | None
     age: float | None
     steered: bool
+    ended: bool
+    by: str | None
     trouble: tuple[str, ...]
 
     @property
@@ -103,13 +108,21 @@ class Frame:
         if self.age is None:
             return f"nothing steers this group now: no sidecar left a verdict{plan}"
         if not self.steered:
-            return f"nothing steers this group now: silent for {ago(self.age)}{plan}"
-        return f"verdict {ago(self.age)} ago: {self.verdict}"
+            how = "ended" if self.ended else "been silent for"
+            left = f"{self.by or 'its sidecar'} has {how} {ago(self.age)}"
+            return f"nothing steers this group now: {left}{' ago' if self.ended else ''}{plan}"
+        by = "" if self.by is None else f"{self.by} steers; "
+        return f"{by}verdict {ago(self.age)} ago: {self.verdict}"
 
 
 def fresh(record: VerdictRecord, now: float) -> bool:
     """Tell whether the sidecar that left this verdict may be taken to be at work."""
-    return now - record.until <= 3 * record.interval + GRACE
+    return not record.ended and now - record.until <= silence(record.interval)
+
+
+def silence(interval: float) -> float:
+    """Return the seconds after which a sidecar that speaks every `interval` counts as silent."""
+    return 3 * interval + GRACE
 
 
 def ago(seconds: float) -> str:
@@ -142,6 +155,8 @@ def frame(seen: Seen) -> Frame:
         verdict=None if last is None else f"{last.action}: {'; '.join(last.reasons)}",
         age=None if last is None else seen.time - last.until,
         steered=steered,
+        ended=last is not None and last.ended,
+        by=None if last is None or last.by is None else str(last.by),
         trouble=seen.trouble,
     )
 

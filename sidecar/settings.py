@@ -121,6 +121,7 @@ class Settings(BaseModel):
     state: Path | None = None
     stop_workers: bool = False
     dry_run: bool = False
+    take_over: bool = False  # from another sidecar that steers the group, at once
 
     plan_topic: str = PLAN_TOPIC
     speed_topic: str = WRITE_SPEED_TOPIC

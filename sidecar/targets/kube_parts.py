@@ -48,7 +48,8 @@ def connected(
     leadership = _elected(settings, api, clock, stack)
     contest = settings.foreign_scaling == "contest"
     target = Kubernetes(api, clock, contest=contest, leadership=leadership, patience=patience)
-    return Steering(target, target.outside, leadership, (Events(api),))
+    lease = f"lease {where}/{api.place.lease}" if settings.elect else ""
+    return Steering(target, target.outside, leadership, (Events(api),), lease)
 
 
 def _elected(settings: Settings, api: KubeApi, clock: Clock, stack: ExitStack) -> Leadership:

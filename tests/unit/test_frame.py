@@ -15,7 +15,7 @@ from trimtab.cli.main import main
 from trimtab.sidecar.frame import GRACE, Frame, Seen, State, ago, frame
 from trimtab.sidecar.observation import GroupState, GroupView, Reader
 from trimtab.sidecar.verdict import Action, Numbers
-from trimtab.sidecar.verdict_record import VerdictRecord
+from trimtab.sidecar.verdict_record import Author, VerdictRecord
 
 P = tuple(TopicPartition("t", n) for n in range(4))
 PLAN = GroupPlan("g", 3, 0.0, 2, "steady", 100.0, 0.9, draining=("b",), capacities={"a": 50.0})
@@ -87,9 +87,21 @@ def test_an_old_verdict_does_not_steer() -> None:
     made = frame(seen(records=(record(NOW - 30.0 - GRACE - 1),)))
     assert not made.steered
     assert made.wanted is None
-    assert "silent for 46 s; the plan of epoch 3 stays in force" in made.steering
+    assert (
+        "its sidecar has been silent for 46 s; the plan of epoch 3 stays in force" in made.steering
+    )
     assert State.DEAD not in states(made).values()
     assert frame(seen(records=(record(NOW - 30.0 - GRACE),))).steered
+
+
+def test_the_table_says_who_steers_and_who_ended() -> None:
+    """The author of the last verdict is named; one that said that it ends steers nothing."""
+    by = Author("id", "node-1", 7, 1.7e9, 2)
+    steered = frame(seen(records=(record(NOW - 3.0, by=by),)))
+    assert steered.steering.startswith("node-1 (pid 7, since 2023-11-14 22:13:20 UTC) steers; ")
+    left = frame(seen(records=(record(NOW - 3.0, by=by, ended=True),)))
+    assert not left.steered
+    assert "node-1 (pid 7, since 2023-11-14 22:13:20 UTC) has ended 3 s ago" in left.steering
 
 
 def test_without_a_sidecar_it_says_so() -> None:
