@@ -21,7 +21,7 @@ from trimtab.assignor.control import PLAN_TOPIC, WRITE_SPEED_TOPIC
 from trimtab.assignor.model import Policy
 from trimtab.assignor.security import connection
 from trimtab.assignor.security.endpoint import Guard, guard
-from trimtab.assignor.security.secrets import resolved
+from trimtab.assignor.security.secrets import as_written, resolved
 from trimtab.assignor.steady.knobs import knobs_of
 from trimtab.assignor.units import parse_seconds
 from trimtab.sidecar.contradictions import Told, of_bands, of_schedule, of_steps
@@ -232,7 +232,11 @@ def load(file: Path | None, flags: Mapping[str, Any]) -> Settings:
             old = given.get(_written(name))
             whole = {**old, **value} if isinstance(old, dict) and name == "kafka" else value
             given[_written(name)] = whole
-    settings = _checked(resolved(given, os.environ))
+    with as_written(given, os.environ):
+        return _usable(_checked(resolved(given, os.environ)))
+
+
+def _usable(settings: Settings) -> Settings:
     connection.check(settings.kafka)
     problems = [text for broken, text in _contradictions(settings) if broken]
     if problems:

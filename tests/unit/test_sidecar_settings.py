@@ -1,5 +1,6 @@
 """Settings: units people write, a file under flags, and named errors for what cannot be."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -216,3 +217,33 @@ def test_secrets_stay_secret(tmp_path: Path) -> None:
     with pytest.raises(SettingError) as caught:
         load(file, GOOD)
     assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "shown"),
+    [
+        ("interval", "${env:PRIVATE}", "interval: '${env:PRIVATE}' is not understood"),
+        ("workload", "${file:FILE}", None),
+        ("topics", ["orders", 3], None),
+        ("heuristic", "${env:PRIVATE}", "${env:PRIVATE}"),
+        ("goal", "p99 ${env:PRIVATE}", "goal: 'p99 ${env:PRIVATE}' is not understood"),
+        ("schedule", [{"start": "${file:FILE}", "end": "* * * * *", "min": 1}], "${file:"),
+    ],
+)
+def test_a_reference_is_shown_as_it_was_written(
+    setting: str,
+    value: object,
+    shown: str | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whatever is wrong with a setting, what its reference stands for stays unsaid."""
+    file = tmp_path / "secret"
+    file.write_text("hunter2\n")
+    monkeypatch.setenv("PRIVATE", "hunter2")
+    written = json.loads(json.dumps(value).replace("FILE", str(file)))
+    given = {"bootstrap": "${env:PRIVATE}:9092", "group": "g", "capacity": "1 MB/s"}
+    with pytest.raises(SettingError) as caught:
+        load(None, {**given, setting: written})
+    assert "hunter2" not in str(caught.value)
+    assert shown is None or shown in str(caught.value)
