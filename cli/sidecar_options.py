@@ -15,7 +15,8 @@ Topics: TypeAlias = Annotated[
     typer.Option(help='Names with commas, or "^pattern"; by default what the group reads.'),
 ]
 Capacity: TypeAlias = Annotated[
-    str | None, typer.Option(help='What one consumer sustains, end to end: "2.3 MB/s".')
+    str | None,
+    typer.Option(help='What one consumer sustains, end to end: "2.3 MB/s"; no unit: bytes/s.'),
 ]
 Headroom: TypeAlias = Annotated[float | None, typer.Option(help="Share of it to fill; 0.9.")]
 Heuristic: TypeAlias = Annotated[str | None, typer.Option(help="See `trimtab heuristics`; steady.")]

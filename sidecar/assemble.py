@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
 from trimtab.assignor.clock import Clock
+from trimtab.assignor.units import format_rate
 from trimtab.sidecar.election import Leadership
 from trimtab.sidecar.errors import CannotStart
 from trimtab.sidecar.hearing import Hearing, author
@@ -52,6 +53,7 @@ def assembled(settings: Settings, clock: Clock) -> Generator[Loop]:
         if (warning := guarded.warning("the web page", settings.host)) is not None:
             log.warning("%s (tls-certificate and tls-key, token-file)", warning)
         log.info("health, metrics and verdicts at %s", address)
+        log.info("capacity: one consumer is to sustain %s", format_rate(settings.capacity))
         if settings.dry_run:
             log.info("dry run: what follows is only said, nothing is published or started")
         if settings.state is not None:
@@ -110,7 +112,7 @@ def _steering(settings: Settings, clock: Clock, stack: ExitStack) -> Steering:
     assert state is not None, "settings check that target=process has a state folder"
     processes = Processes(settings.command, state, clock, settings.stop_patience)
     stack.callback(processes.close)
-    return Steering(processes)
+    return Steering(processes, processes.outside)
 
 
 def _kubernetes(settings: Settings, clock: Clock, stack: ExitStack) -> Steering:

@@ -51,6 +51,7 @@ from dataclasses import replace
 from typing import Final
 
 from trimtab.assignor.control import GroupPlan
+from trimtab.assignor.units import format_rate
 from trimtab.sidecar.drains import choose
 from trimtab.sidecar.effect import behind, consumed, grown
 from trimtab.sidecar.foreign import foreign, meant, on_its_way, switched_off
@@ -162,11 +163,13 @@ def _announce(turn: Turn) -> Step | None:
         f"{name} {old} -> {new}"
         for name, old, new in (
             ("heuristic", plan.heuristic, wanted.heuristic),
-            ("capacity", plan.capacity, wanted.capacity),
             ("headroom", plan.headroom, wanted.headroom),
         )
         if old != new
     ]
+    if plan.capacity != wanted.capacity:
+        rates = f"{format_rate(plan.capacity)} -> {format_rate(wanted.capacity)}"
+        changed.append(f"capacity {rates}")
     if plan.capacities and turn.at.policy.learn is None:
         changed.append("capacities are learned no more")
     if not changed:

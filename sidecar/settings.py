@@ -7,7 +7,7 @@ one, and settings that contradict each other are named together. `kafka` holds l
 
 import os
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, cast
@@ -40,6 +40,7 @@ from trimtab.sidecar.fields import (
     ways,
 )
 from trimtab.sidecar.freshness import SPARE
+from trimtab.sidecar.misread import EXAMPLES, misread
 from trimtab.sidecar.policy import Bounds, Fallback, ScalePolicy, Use
 from trimtab.sidecar.speeds import Drain
 from trimtab.sidecar.verdict_record import VERDICT_TOPIC
@@ -277,22 +278,13 @@ def _checked(given: Mapping[str, Any]) -> Settings:
     try:
         return Settings.model_validate(given)
     except ValidationError as error:
-        raise BadSetting("; ".join(_said(error))) from None
+        raise BadSetting("; ".join(misread(error))) from None
 
 
 def _unknown(name: str) -> str:
     near = get_close_matches(name, names(), n=1, cutoff=0.5)
     hint = f"did you mean {near[0]!r}?" if near else f"there is: {', '.join(names())}"
     return f"{name!r} is not a setting of the sidecar; {hint}"
-
-
-def _said(error: ValidationError) -> Iterable[str]:
-    for problem in error.errors(include_url=False, include_context=False, include_input=False):
-        name = _written(".".join(str(part) for part in problem["loc"]))
-        if problem["type"] == "missing":
-            yield f"{name} is missing; every sidecar needs it (--{name})"
-        else:
-            yield f"{name}: {problem['msg'][:1].lower()}{problem['msg'][1:]}"
 
 
 def _contradictions(s: Settings) -> Told:
@@ -393,7 +385,7 @@ def _target_contradictions(s: Settings) -> Told:
     yield missing, f"worker-config {s.worker_config} is no file"
     yield (
         bool(s.worker_command) and not any("{instance}" in part for part in s.worker_command),
-        "worker-command has no {instance}; each worker must be told its name",
+        f"worker-command has no {{instance}}; write {EXAMPLES['worker-command']}",
     )
 
 
