@@ -5,11 +5,12 @@ Rules:
 - A consumer is "draining" if the plan in force says so, "running" if it is in the group, "dead" if
   the last fresh verdict or a look before knew it and nobody was to drain it. A broker tells of a
   death when the session is over.
+- While nobody answers the last frame stands, with the time since when (`kept`).
 - A verdict is fresh for three intervals and `GRACE`; after that nobody is said to steer.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
@@ -79,7 +80,8 @@ class Row:
 class Frame:
     """The group; `unread` partitions have no owner, `age` is that of the verdict in seconds.
 
-    `by` is who left the last verdict, `ended` whether it said that it ends.
+    `by` is who left the last verdict, `ended` whether it said that it ends. `away` is since when
+    nobody answers (seconds since the epoch): what else is told is as of `time`.
     """
 
     time: float
@@ -98,6 +100,18 @@ class Frame:
     ended: bool
     by: str | None
     trouble: tuple[str, ...]
+    away: float | None = None
+
+    @property
+    def silent(self) -> bool:
+        """Whether nobody answered."""
+        return self.state is GroupState.UNKNOWN and not self.load.partitions and bool(self.trouble)
+
+    @property
+    def nobody(self) -> bool:
+        """Whether there is no trace of a group: no member, commit, plan or verdict."""
+        there = self.rows or self.load.partitions or self.state is not GroupState.EMPTY
+        return not there and self.planned is None and self.age is None
 
     @property
     def steering(self) -> str:
@@ -133,6 +147,16 @@ def ago(seconds: float) -> str:
     if seconds < 100 * 60:
         return f"{seconds / 60:.0f} min"
     return f"{seconds / 3600:.1f} h" if seconds < 2 * 86400 else f"{seconds / 86400:.0f} days"
+
+
+def kept(last: Frame | None, new: Frame) -> Frame:
+    """Return the new frame; while nobody answers, the last one, with when that began."""
+    if not new.silent:
+        return new
+    if last is None:
+        return replace(new, away=new.time)
+    away = new.time if last.away is None else last.away
+    return replace(last, away=away, trouble=new.trouble)
 
 
 def frame(seen: Seen) -> Frame:
