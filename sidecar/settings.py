@@ -273,6 +273,12 @@ def read(file: Path | None) -> dict[str, Any]:
 
 def _checked(given: Mapping[str, Any]) -> Settings:
     unknown = [name for name in given if name not in names()]
+    if {"bootstrap.servers", "group.id"} & set(unknown):
+        raise BadSetting(
+            f"{' and '.join(unknown[:2])}: these are settings of a consumer, as trimtab ingest has "
+            "them; the sidecar has its own file (bootstrap, group, capacity), and takes that of "
+            "ingest as --worker-config"
+        )
     if unknown:
         raise BadSetting("; ".join(_unknown(name) for name in unknown))
     try:
@@ -397,6 +403,8 @@ def _kubernetes_contradictions(s: Settings) -> Told:
         not kubernetes and s.workload is not None,
         f"a workload is given, but target={s.target}; write target=kubernetes (or keda)",
     )
+    lost = s.kubeconfig is not None and not s.kubeconfig.is_file()
+    yield lost, f"kubeconfig {s.kubeconfig} is no file; mend the path, or leave it out"
     yield from _keda_contradictions(s)
 
 

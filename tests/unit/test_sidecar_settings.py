@@ -295,3 +295,16 @@ def test_a_setting_that_librdkafka_does_not_know_is_named(kafka: dict[str, str],
         Brokers(settings.client, "g", 0.1)
     assert "hunter2" not in str(caught.value)
     assert caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"bootstrap.servers": "b:1", "group.id": "g"}, "ingest as --worker-config"),
+        ({**KEDA, "kubeconfig": "/nowhere/config"}, "kubeconfig /nowhere/config is no file"),
+    ],
+)
+def test_a_wrong_file_is_told_as_that(given: dict[str, Any], said: str) -> None:
+    """The consumer's file in the sidecar's place, and a kubeconfig that is not there."""
+    with pytest.raises(BadSetting, match=said):
+        load(None, {**GOOD, **given})
