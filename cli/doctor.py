@@ -20,8 +20,18 @@ if TYPE_CHECKING:
     from trimtab.sidecar.checkup import Finding
     from trimtab.sidecar.settings import Settings
 
-SIGNS: Final = {"ok": "ok     ", "note": "note   ", "wrong": "WRONG  ", "skipped": "skipped"}
-COLOURS: Final = {"wrong": typer.colors.RED, "note": typer.colors.YELLOW}
+SIGNS: Final = {
+    "ok": "ok     ",
+    "note": "note   ",
+    "warning": "WARNING",
+    "wrong": "WRONG  ",
+    "skipped": "skipped",
+}
+COLOURS: Final = {
+    "wrong": typer.colors.RED,
+    "note": typer.colors.YELLOW,
+    "warning": typer.colors.YELLOW,
+}
 
 
 def doctor(  # noqa: PLR0913 - typer: one parameter an option
@@ -51,7 +61,8 @@ def doctor(  # noqa: PLR0913 - typer: one parameter an option
 
     flags = {"bootstrap": bootstrap, "group": group, "topics": topics}
     settings, _ = looking(config, flags, kafka)
-    found = [*examined(settings, SystemClock()), *_kubernetes(settings)]
+    clock = SystemClock()
+    found = [*examined(settings, clock), *_kubernetes(settings), *paused(settings, clock.wall())]
     if ingest is not None:
         found += [*_consumers(ingest, settings), *_tables(ingest)]
     if output is Format.JSON:
@@ -74,8 +85,18 @@ def _print(findings: "Sequence[Finding]") -> None:
         colour = COLOURS.get(found.level.value)
         for line in lines(found):
             typer.secho(line, fg=colour)
+    typer.echo(summed(findings))
+
+
+def summed(findings: "Sequence[Finding]") -> str:
+    """Return the last line: how much is wrong, and what else is to be known."""
     count = sum(found.level.value == "wrong" for found in findings)
-    typer.echo(f"{count} of {len(findings)} checks found something wrong" if count else "all well")
+    warnings = sum(found.level.value == "warning" for found in findings)
+    more = f"{warnings} warning{'' if warnings == 1 else 's'}" if warnings else ""
+    if count:
+        said = f"{count} of {len(findings)} checks found something wrong"
+        return f"{said}, {more}" if more else said
+    return f"nothing is wrong, but {more}" if more else "all well"
 
 
 def _kubernetes(settings: "Settings") -> "Iterable[Finding]":
@@ -98,6 +119,15 @@ def _kubernetes(settings: "Settings") -> "Iterable[Finding]":
         return tuple(examined(settings))
     except TrimtabError as error:
         return (Finding("Kubernetes", Level.WRONG, str(error), "mend what it names"),)
+
+
+def paused(settings: "Settings", now: float) -> "Iterable[Finding]":
+    """Tell what the sidecar's own settings pause; `now` is seconds since the epoch."""
+    from trimtab.sidecar.checkup import of_pause  # noqa: PLC0415 - numpy is slow to load
+
+    always, today = settings.policy.pause, settings.policy.at(now).pause
+    yield from of_pause("the settings", always, "take pause out of the sidecar's settings")
+    yield from of_pause("the schedule", today - always, "wait for the end of its period")
 
 
 def _consumers(ingest: Path, settings: "Settings") -> "Iterable[Finding]":

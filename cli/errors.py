@@ -2,6 +2,7 @@
 
 CallerError
 ├── NoVerdicts                   no verdict of a group is kept that could explain it
+├── NoGroup                      there is no trace of the group that is asked for
 └── SettingError
     ├── PortInUse                another process listens on the port (exit code 2)
     └── DataInUse                another broker works with this data folder (exit code 2)
@@ -18,6 +19,17 @@ from trimtab.assignor.errors import CallerError, PeerError, SettingError
 
 class NoVerdicts(CallerError):
     """No verdict of a group is kept that could explain it."""
+
+
+class NoGroup(CallerError):
+    """There is no trace of the group: no member, no commit, no plan, no verdict."""
+
+    def __init__(self, group: str) -> None:
+        super().__init__(
+            f"there is no group {group!r}: no member, no commit, no plan and no verdict; is its "
+            "name right? kafka-consumer-groups --list names them all"
+        )
+        self.group = group
 
 
 class PortInUse(SettingError):

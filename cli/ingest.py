@@ -1,5 +1,6 @@
 """`trimtab ingest`: topics into lake tables, until it is told to stop."""
 
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -7,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from trimtab.assignor.errors import SettingError
+from trimtab.assignor.security.secrets import as_written, resolved
 from trimtab.consumer_sdk.errors import MissingExtra
 
 if TYPE_CHECKING:
@@ -46,15 +48,16 @@ def ingest(
 
     _need_spark()
     from trimtab.consumer_sdk import ingest as work  # noqa: PLC0415 - pyspark is slow to load
-    from trimtab.consumer_sdk.config_file import load  # noqa: PLC0415 - as above
+    from trimtab.consumer_sdk.config_file import read  # noqa: PLC0415 - as above
     from trimtab.consumer_sdk.lake.writer import open_lake  # noqa: PLC0415 - as above
 
-    whole = load(config) | given(settings or [])
+    whole = read(config) | given(settings or [])
     if instance is not None:
         whole["trimtab.instance"] = instance
     if metrics_port is not None:
         whole[work.METRICS_PORT] = metrics_port
-    checked = work.settings(whole)
+    with as_written(whole, os.environ):
+        checked = work.settings(resolved(whole, os.environ))
     log_to_stderr()
     stop = Event()
     stop_on_signals(stop)
@@ -87,15 +90,10 @@ def stop_on_signals(stop: "Event") -> None:
 
 
 def given(pairs: list[str]) -> dict[str, Any]:
-    """Return settings of the command line, read as YAML values. Raises SettingError."""
-    import os  # noqa: PLC0415 - keeps --help fast
+    """Return settings of the command line as YAML, references and all. Raises SettingError."""
+    import yaml  # noqa: PLC0415 - keeps --help fast
 
-    import yaml  # noqa: PLC0415 - as above
-
-    from trimtab.assignor.security.secrets import (  # noqa: PLC0415 - as above
-        not_shown,
-        resolved,
-    )
+    from trimtab.assignor.security.secrets import not_shown  # noqa: PLC0415 - as above
 
     found: dict[str, Any] = {}
     for pair in pairs:
@@ -107,7 +105,7 @@ def given(pairs: list[str]) -> dict[str, Any]:
             found[name.strip()] = yaml.safe_load(value)
         except yaml.YAMLError:
             raise SettingError(f"--set {name.strip()}: the value is not YAML") from None
-    return resolved(found, os.environ)
+    return found
 
 
 def _need_spark() -> None:

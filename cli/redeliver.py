@@ -1,11 +1,13 @@
 """`trimtab redeliver`: the redelivery tracker of a kmq queue."""
 
+import os
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from trimtab.assignor.errors import SettingError
+from trimtab.assignor.security.secrets import as_written, resolved
 
 
 def redeliver(
@@ -32,11 +34,11 @@ def redeliver(
     from threading import Event  # noqa: PLC0415 - keeps --help fast
 
     from trimtab.cli.ingest import given, log_to_stderr, stop_on_signals  # noqa: PLC0415 - as above
-    from trimtab.consumer_sdk.config_file import load  # noqa: PLC0415 - as above
+    from trimtab.consumer_sdk.config_file import read  # noqa: PLC0415 - as above
     from trimtab.consumer_sdk.queues.settings import settings as checked  # noqa: PLC0415 - as above
     from trimtab.consumer_sdk.queues.tracker import Tracker  # noqa: PLC0415 - as above
 
-    whole: dict[str, Any] = {**(load(config) if config else {}), **given(settings or [])}
+    whole: dict[str, Any] = {**(read(config) if config else {}), **given(settings or [])}
     whole |= {
         name: value
         for name, value in {"bootstrap.servers": bootstrap, "group.id": group}.items()
@@ -47,4 +49,6 @@ def redeliver(
     log_to_stderr()
     stop = Event()
     stop_on_signals(stop)
-    Tracker(checked(topic, whole)).run(stop)
+    with as_written(whole, os.environ):
+        usable = checked(topic, resolved(whole, os.environ))
+    Tracker(usable).run(stop)

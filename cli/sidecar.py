@@ -59,13 +59,16 @@ def sidecar(  # noqa: PLR0913 - typer: one parameter an option
     host: options.Host = None,
     port: options.Port = None,
     dry_run: options.DryRun = False,
+    take_over: options.TakeOver = False,
     stop_workers: options.StopWorkers = False,
     kafka: options.Kafka = None,
     more: options.More = None,
 ) -> None:
     """Steer a consumer group: how many consumers, and who reads what.
 
-    SIGTERM ends it; workers go on, and the next sidecar finds them. For example:
+    SIGTERM ends it; workers go on, and the next sidecar finds them. With --target none it starts
+    and stops nobody, but publishes plans that consumers follow; --dry-run changes nothing at all.
+    While another sidecar steers the group this one stands by and changes nothing. For example:
 
         trimtab sidecar --bootstrap localhost:9092 --group lake --capacity "2.3 MB/s" --dry-run
 
@@ -86,6 +89,7 @@ def sidecar(  # noqa: PLR0913 - typer: one parameter an option
     flags = {k: v for k, v in ctx.params.items() if k not in OWN_FLAGS}
     flags |= {"min": flags.pop("least"), "max": flags.pop("most")}
     flags |= {"dry_run": dry_run or None, "stop_workers": stop_workers or None}
+    flags["take_over"] = take_over or None
     flags |= pairs("--set", more)
     if kafka:
         flags["kafka"] = pairs("--kafka", kafka)

@@ -19,7 +19,8 @@ Queue: TypeAlias = Annotated[
     typer.Option(help="The topic is a queue of this kind: kmq, ordered or share (docs/queues.md)."),
 ]
 Capacity: TypeAlias = Annotated[
-    str | None, typer.Option(help='What one consumer sustains, end to end: "2.3 MB/s".')
+    str | None,
+    typer.Option(help='What one consumer sustains, end to end: "2.3 MB/s"; no unit: bytes/s.'),
 ]
 Headroom: TypeAlias = Annotated[float | None, typer.Option(help="Share of it to fill; 0.9.")]
 Heuristic: TypeAlias = Annotated[str | None, typer.Option(help="See `trimtab heuristics`; steady.")]
@@ -48,7 +49,8 @@ StabiliseIn: TypeAlias = Annotated[
     str | None, typer.Option(help='Less must do for so long; "120 s".')
 ]
 Target: TypeAlias = Annotated[
-    str | None, typer.Option(help="none (default), process, kubernetes or keda.")
+    str | None,
+    typer.Option(help="none (default; still publishes placements), process, kubernetes or keda."),
 ]
 WorkerConfig: TypeAlias = Annotated[
     Path | None, typer.Option(help="Settings of `trimtab ingest`, for target process.")
@@ -59,7 +61,11 @@ State: TypeAlias = Annotated[
 Host: TypeAlias = Annotated[str | None, typer.Option(help="Of the web page; 127.0.0.1.")]
 Port: TypeAlias = Annotated[int | None, typer.Option(help="Of the web page; 0: a free one.")]
 DryRun: TypeAlias = Annotated[
-    bool, typer.Option("--dry-run", help="Say what would be done, do nothing.")
+    bool, typer.Option("--dry-run", help="Say what would be done; publish and change nothing.")
+]
+TakeOver: TypeAlias = Annotated[
+    bool,
+    typer.Option("--take-over", help="Do not stand by while another sidecar steers the group."),
 ]
 StopWorkers: TypeAlias = Annotated[
     bool, typer.Option("--stop-workers", help="On SIGTERM stop the workers too.")

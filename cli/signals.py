@@ -1,10 +1,16 @@
-"""Waiting that a signal ends at once."""
+"""Waiting, and asking, that a signal ends at once."""
 
 import os
 import select
 import signal
 from collections.abc import Callable
-from typing import Final
+from threading import Thread
+from typing import Final, TypeVar
+
+T = TypeVar("T")
+
+TICK: Final = 0.05
+"""Seconds between two looks whether a question is answered."""
 
 ENDING: Final = (signal.SIGTERM, signal.SIGINT)
 
@@ -28,3 +34,28 @@ def waiter() -> Callable[[float], bool]:
         return bool(ready)
 
     return wait
+
+
+def beside(ask: Callable[[], T], wait: Callable[[float], bool]) -> T:
+    """Ask on a thread of its own and return the answer; a signal ends the command before it comes.
+
+    A client library that waits for a broker cannot be interrupted. Raises what `ask` raises, and
+    SystemExit after a signal; whoever is being asked then must be left alone.
+    """
+    answers: list[T] = []
+    errors: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            answers.append(ask())
+        except BaseException as error:  # noqa: BLE001 - it is raised where it was asked for
+            errors.append(error)
+
+    thread = Thread(target=work, name="trimtab-asking", daemon=True)
+    thread.start()
+    while thread.is_alive():
+        if wait(TICK):
+            raise SystemExit(0)
+    for error in errors:
+        raise error
+    return answers[0]

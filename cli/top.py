@@ -1,8 +1,7 @@
 """`trimtab top`: a live table of a group's consumers; it changes nothing."""
 
 import json
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -12,6 +11,7 @@ import typer
 from trimtab.assignor.errors import SettingError
 from trimtab.assignor.units import format_bytes, format_count, format_rate, parse_seconds
 from trimtab.cli import plan_options as options
+from trimtab.cli.errors import NoGroup
 from trimtab.cli.formats import Format
 from trimtab.cli.looking import looking
 
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
     from trimtab.sidecar.frame import Frame, Row, Seen
-    from trimtab.sidecar.look import Looker
+
+    Look = Callable[[], Seen]
 
 LOOKS: Final = 5
 """Looks in one window, where speeds are to be measured."""
@@ -56,7 +57,7 @@ def top(  # noqa: PLR0913 - typer: one parameter an option
         trimtab top --bootstrap localhost:9092 --group lake --once --format json
     """
     from trimtab.assignor.clock import SystemClock  # noqa: PLC0415 - keeps --help fast
-    from trimtab.cli.signals import waiter  # noqa: PLC0415 - as above
+    from trimtab.cli.signals import beside, waiter  # noqa: PLC0415 - as above
     from trimtab.sidecar.look import Looker  # noqa: PLC0415 - Kafka's clients load slowly
 
     pause, seconds = parse_seconds(interval, "--interval"), parse_seconds(window, "--window")
@@ -66,16 +67,21 @@ def top(  # noqa: PLR0913 - typer: one parameter an option
     measure = {"window": seconds, "interval": seconds / LOOKS}
     settings, known = looking(config, {**flags, **measure}, kafka)
     wait = waiter()
-    with closing(Looker(settings, SystemClock(), capacity_known=known)) as looker:
-        if once:
-            _print(_settled(looker, seconds, wait), settings.group, output)
-        elif output is Format.JSON:
-            _lines(looker, settings.group, pause, wait)
-        else:
-            _live(looker, settings.group, pause, wait)
+    looker = beside(lambda: Looker(settings, SystemClock(), capacity_known=known), wait)
+
+    def look() -> "Seen":
+        return beside(looker.look, wait)
+
+    if once:
+        _print(_settled(look, seconds, wait), settings.group, output)
+    elif output is Format.JSON:
+        _lines(look, settings.group, pause, wait)
+    else:
+        _live(look, settings.group, pause, wait)
+    looker.close()
 
 
-def _settled(looker: "Looker", seconds: float, wait: Callable[[float], bool]) -> "Frame":
+def _settled(look: "Look", seconds: float, wait: Callable[[float], bool]) -> "Frame":
     """Return a frame whose speeds are known, if that is a matter of a window.
 
     Raises KafkaAway where nobody answers.
@@ -83,12 +89,12 @@ def _settled(looker: "Looker", seconds: float, wait: Callable[[float], bool]) ->
     from trimtab.sidecar.frame import frame  # noqa: PLC0415 - numpy is slow to load
     from trimtab.sidecar.look import MEASURED  # noqa: PLC0415 - loaded by now
 
-    seen = _answered(looker.look())
+    seen = _answered(look())
     if seen.source == MEASURED and seen.speeds:
         for _ in range(LOOKS):
             if wait(seconds / LOOKS):
                 break
-            seen = looker.look()
+            seen = look()
     return frame(_answered(seen))
 
 
@@ -101,28 +107,33 @@ def _answered(seen: "Seen") -> "Seen":
     return seen
 
 
-def _lines(looker: "Looker", group: str, pause: float, wait: Callable[[float], bool]) -> None:
-    from trimtab.sidecar.frame import frame  # noqa: PLC0415 - numpy is slow to load
+def _frames(look: "Look", pause: float, wait: Callable[[float], bool]) -> "Iterator[Frame]":
+    """Yield what there is to see, look after look, until a signal comes."""
+    from trimtab.sidecar.frame import frame, kept  # noqa: PLC0415 - numpy is slow to load
 
-    stopped = False
+    last, stopped = None, False
     while not stopped:
-        typer.echo(json.dumps(body(frame(looker.look()), group)))
+        last = kept(last, frame(look()))
+        yield last
         stopped = wait(pause)
 
 
-def _live(looker: "Looker", group: str, pause: float, wait: Callable[[float], bool]) -> None:
+def _lines(look: "Look", group: str, pause: float, wait: Callable[[float], bool]) -> None:
+    for made in _frames(look, pause, wait):
+        typer.echo(json.dumps(body(made, group)))
+
+
+def _live(look: "Look", group: str, pause: float, wait: Callable[[float], bool]) -> None:
     from rich.live import Live  # noqa: PLC0415 - keeps --help fast
 
-    from trimtab.sidecar.frame import frame  # noqa: PLC0415 - numpy is slow to load
-
     with Live(console=_console(), auto_refresh=False, screen=False) as live:
-        stopped = False
-        while not stopped:
-            live.update(table(frame(looker.look()), group), refresh=True)
-            stopped = wait(pause)
+        for made in _frames(look, pause, wait):
+            live.update(table(made, group), refresh=True)
 
 
 def _print(made: "Frame", group: str, output: Format) -> None:
+    if made.nobody:
+        raise NoGroup(group)
     if output is Format.JSON:
         typer.echo(json.dumps(body(made, group), indent=2))
     else:
@@ -156,8 +167,25 @@ def table(made: "Frame", group: str) -> "RenderableType":
         state = Text(row.state.value, style=COLOURS[row.state.value])
         shown.add_row(Text(row.name), *map(Text, cells(row)), state)
     notes = () if made.crossing is None else made.crossing.notes
-    below = [*map(Text, notes), *(Text(text, style="red") for text in made.trouble)]
+    trouble = [Text(text, style="red") for text in (*absence(made, group), *made.trouble)]
+    if made.silent or made.nobody:
+        return Together(*trouble)
+    below = [*map(Text, notes), *trouble]
     return Together(Text(heading(made, group)), Text(made.steering), shown, *below)
+
+
+def absence(made: "Frame", group: str) -> tuple[str, ...]:
+    """Tell that nobody answers, and of when the figures are; or that there is no such group."""
+    if made.nobody:
+        return (str(NoGroup(group)),)
+    if made.away is None:
+        return ()
+    seen = "nothing was seen before" if made.silent else f"last seen at {_at(made.time)}"
+    return (f"broker away since {_at(made.away)}, {seen}",)
+
+
+def _at(seconds: float) -> str:
+    return f"{datetime.fromtimestamp(seconds, UTC).astimezone():%H:%M:%S}"
 
 
 def cells(row: "Row") -> tuple[str, ...]:
@@ -177,7 +205,6 @@ def cells(row: "Row") -> tuple[str, ...]:
 
 def heading(made: "Frame", group: str) -> str:
     """Return the line that sums a group up."""
-    at = datetime.fromtimestamp(made.time, UTC).astimezone()
     planned, wanted = format_count(made.planned), format_count(made.wanted)
     counts = f"{made.running} running, {planned} planned, {wanted} wanted"
     unread = f", {made.unread} of them unread" if made.unread else ""
@@ -185,8 +212,8 @@ def heading(made: "Frame", group: str) -> str:
     racks = "" if made.crossing is None else f", {format_rate(made.crossing.load)} across racks"
     queued = f", {made.queued}" if made.queued else ""
     return (
-        f"{at:%H:%M:%S} group {group} ({made.state}): {counts}; {made.load.partitions} partitions"
-        f"{unread}{unknown}; writing {format_rate(made.load.written)}, "
-        f"needed {format_rate(made.load.needed)}{racks}, backlog {format_bytes(made.load.backlog)}"
-        f"{queued} ({made.source})"
+        f"{_at(made.time)} group {group} ({made.state}): {counts}; "
+        f"{made.load.partitions} partitions{unread}{unknown}; "
+        f"writing {format_rate(made.load.written)}, needed {format_rate(made.load.needed)}{racks}, "
+        f"backlog {format_bytes(made.load.backlog)}{queued} ({made.source})"
     )

@@ -12,6 +12,11 @@ from trimtab.assignor.security.secrets import resolved
 
 def load(path: Path) -> dict[str, Any]:
     """Read a configuration file: one flat YAML mapping, secrets in place. Raises SettingError."""
+    return resolved(read(path), os.environ)
+
+
+def read(path: Path) -> dict[str, Any]:
+    """Read a configuration file as it is written, references and all. Raises SettingError."""
     try:
         found = yaml.safe_load(path.read_text())
     except OSError as error:
@@ -24,4 +29,4 @@ def load(path: Path) -> dict[str, Any]:
         raise SettingError(
             f'the configuration {path} must be one flat mapping, like "group.id: lake"'
         )
-    return resolved(found, os.environ)
+    return {str(key): value for key, value in found.items()}

@@ -16,7 +16,7 @@ from trimtab.assignor import registry
 from trimtab.assignor.control import PLAN_TOPIC, WRITE_SPEED_TOPIC
 from trimtab.assignor.errors import SettingError
 from trimtab.assignor.security import connection
-from trimtab.assignor.security.secrets import resolved
+from trimtab.assignor.security.secrets import as_written, resolved
 from trimtab.assignor.units import parse_rate, parse_seconds
 from trimtab.consumer_sdk.setting_names import DATA_ONLY, OWN, SHARED
 
@@ -71,7 +71,11 @@ class Settings:
 def parse(config: Config, environ: Mapping[str, str] = os.environ) -> Settings:
     """Check a configuration. Raises SettingError, naming the setting and what to write instead."""
     rack = {"client.rack": environ["TRIMTAB_RACK"]} if environ.get("TRIMTAB_RACK") else {}
-    config = {**_DEFAULTS, **rack, **resolved(config, environ)}
+    with as_written(config, environ):
+        return _parsed({**_DEFAULTS, **rack, **resolved(config, environ)}, environ)
+
+
+def _parsed(config: Config, environ: Mapping[str, str]) -> Settings:
     for name in config:
         _known(name)
     _consistent(config)

@@ -4,6 +4,7 @@ python examples/consume.py localhost:9092 orders
 """
 
 import sys
+from contextlib import suppress
 
 from trimtab.consumer_sdk import Consumer
 
@@ -33,4 +34,5 @@ def main(bootstrap: str, topic: str, limit: int = 10) -> None:
 if __name__ == "__main__":
     if len(sys.argv) != 3:
         sys.exit("usage: consume.py BOOTSTRAP TOPIC")
-    main(*sys.argv[1:])
+    with suppress(KeyboardInterrupt):  # Ctrl-C ends it
+        main(*sys.argv[1:])

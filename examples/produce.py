@@ -5,6 +5,7 @@ python examples/produce.py localhost:9092 orders
 """
 
 import sys
+from contextlib import suppress
 
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -25,4 +26,5 @@ def main(bootstrap: str, topic: str, count: int = 100) -> None:
 if __name__ == "__main__":
     if len(sys.argv) != 3:
         sys.exit("usage: produce.py BOOTSTRAP TOPIC")
-    main(*sys.argv[1:])
+    with suppress(KeyboardInterrupt):  # Ctrl-C ends it
+        main(*sys.argv[1:])

@@ -7,7 +7,10 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
 from trimtab.assignor.clock import Clock
+from trimtab.assignor.units import format_rate
+from trimtab.sidecar.election import Leadership
 from trimtab.sidecar.errors import CannotStart
+from trimtab.sidecar.hearing import Hearing, author
 from trimtab.sidecar.loop import Loop, Parts
 from trimtab.sidecar.monitor import Monitor
 from trimtab.sidecar.recorder import Recorder
@@ -50,6 +53,7 @@ def assembled(settings: Settings, clock: Clock) -> Generator[Loop]:
         if (warning := guarded.warning("the web page", settings.host)) is not None:
             log.warning("%s (tls-certificate and tls-key, token-file)", warning)
         log.info("health, metrics and verdicts at %s", address)
+        log.info("capacity: one consumer is to sustain %s", format_rate(settings.capacity))
         if settings.dry_run:
             log.info("dry run: what follows is only said, nothing is published or started")
         if settings.state is not None:
@@ -58,20 +62,29 @@ def assembled(settings: Settings, clock: Clock) -> Generator[Loop]:
                 (settings.state / WEB_FILE).write_text(f"{address}\n")
         board = ControlTopics(settings, monitor.brokers.admin)
         certifier = _certifier(settings, clock, stack)
-        kept = _recorders(settings, monitor, stack)
+        leadership, kept = _heard(settings, monitor, clock, steering, stack)
         reporters: tuple[Reporter, ...] = (page, LogLines(), *steering.reporters, *kept)
-        target, outside, leadership = steering.target, steering.outside, steering.leadership
+        target, outside = steering.target, steering.outside
         parts = Parts(monitor, board, target, reporters, certifier, outside, leadership)
         yield Loop(settings, parts, clock)
 
 
-def _recorders(settings: Settings, monitor: Monitor, stack: ExitStack) -> tuple[Reporter, ...]:
-    """Return who keeps the verdicts; nobody in a dry run, which publishes nothing."""
+def _heard(
+    settings: Settings, monitor: Monitor, clock: Clock, steering: Steering, stack: ExitStack
+) -> tuple[Leadership, tuple[Reporter, ...]]:
+    """Return who leads, and who keeps the verdicts by which others hear of us.
+
+    A dry run publishes nothing, so it stands in nobody's way and leaves no verdict.
+    """
     if settings.dry_run:
-        return ()
-    recorder = Recorder(settings, ControlTopics(settings, monitor.brokers.admin))
+        return steering.leadership, ()
+    me = author(settings, clock, steering.lease)
+    board = ControlTopics(settings, monitor.brokers.admin)
+    hearing = Hearing(me, board, clock, steering.leadership, force=settings.take_over)
+    archive = ControlTopics(settings, monitor.brokers.admin)  # its thread has its own
+    recorder = Recorder(settings, archive, hearing.author)
     stack.callback(recorder.close)
-    return (recorder,)
+    return hearing, (recorder,)
 
 
 def _certifier(settings: Settings, clock: Clock, stack: ExitStack) -> "Certifier | None":
@@ -99,7 +112,7 @@ def _steering(settings: Settings, clock: Clock, stack: ExitStack) -> Steering:
     assert state is not None, "settings check that target=process has a state folder"
     processes = Processes(settings.command, state, clock, settings.stop_patience)
     stack.callback(processes.close)
-    return Steering(processes)
+    return Steering(processes, processes.outside)
 
 
 def _kubernetes(settings: Settings, clock: Clock, stack: ExitStack) -> Steering:

@@ -16,11 +16,13 @@ The newer ones are not safe while brokers come and go (librdkafka 2.16, its issu
 the broker is away they abort the process, or never hear of that group again.
 """
 
+import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from typing import Any, Final, TypeVar
 
 from confluent_kafka import Consumer, KafkaException, admin
@@ -32,9 +34,11 @@ from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
 from trimtab.assignor.clock import Clock, SystemClock
 from trimtab.assignor.errors import BadPayload
 from trimtab.assignor.model import TopicPartition
+from trimtab.assignor.security import connection
 from trimtab.assignor.security.knock import knock
 from trimtab.assignor.userdata import MemberData
 from trimtab.assignor.wire import Decoder
+from trimtab.sidecar.errors import BadSetting
 from trimtab.sidecar.observation import GroupState, GroupView, Racks, Reader
 
 STATES: Final = {
@@ -122,13 +126,16 @@ class Commits:
 
 
 class Brokers:
-    """The cluster, asked about one group. Making it raises LoginRefused, TlsFailed."""
+    """The cluster, asked about one group. Making it raises BadSetting, LoginRefused, TlsFailed."""
 
     def __init__(
         self, client: Mapping[str, Any], group: str, timeout: float, clock: Clock | None = None
     ) -> None:
         knock(client, patience=timeout)
-        self._admin = AdminClient(dict(client))
+        try:
+            self._admin = AdminClient(dict(client))
+        except KafkaException as error:
+            raise BadSetting(_unusable(error)) from None
         self._reader = Consumer({**client, "group.id": group, "enable.auto.commit": False})
         self._denied = False  # the group may not be described
         self._leaders: Mapping[TopicPartition, int] = {}
@@ -330,6 +337,19 @@ def unreachable(error: KafkaException, bootstrap: str) -> str | None:
         f"no Kafka broker answers at {bootstrap} ({reason(error)}): is it running, and are the "
         "address (--bootstrap), security.protocol and the firewall right?"
     )
+
+
+def _unusable(error: KafkaException) -> str:
+    """Return what librdkafka does not take of its settings, without the value."""
+    said = reason(error)
+    unknown = re.search(r'No such configuration property: "([^"]+)"', said)
+    if unknown is not None:
+        near = get_close_matches(unknown[1], connection.NAMES, n=1, cutoff=0.6)
+        hint = f"; did you mean {near[0]!r}?" if near else "; see its CONFIGURATION.md for names"
+        return f"kafka: librdkafka has no setting {unknown[1]!r}{hint}"
+    wrong = re.search(r'(?:property|for) "([a-z][a-z0-9_.]*)"', said)
+    named = repr(wrong[1]) if wrong else "one of the settings"
+    return f"kafka: librdkafka does not take the value of {named}; see its CONFIGURATION.md"
 
 
 def _code(error: KafkaException) -> int | None:

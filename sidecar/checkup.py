@@ -1,7 +1,8 @@
 """What `trimtab doctor` finds, and how it judges what it was told. Pure.
 
-A finding is `ok`, a `note` (fine for now, or not ours to judge), `wrong` (with what to do), or
-`skipped` where something before it is wrong. Only what is wrong makes the doctor fail.
+A finding is `ok`, a `note` (fine for now, or not ours to judge), a `warning` (as somebody wanted
+it, but the group is not steered as usual), `wrong` (with what to do), or `skipped` where something
+before it is wrong. Only what is wrong makes the doctor fail.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -19,6 +20,7 @@ from trimtab.assignor.roll import cause, enroll
 from trimtab.assignor.universe import Universe
 from trimtab.assignor.userdata import MemberData, PlacementData
 from trimtab.sidecar.frame import ago, fresh
+from trimtab.sidecar.observation import Asked
 from trimtab.sidecar.verdict_record import VerdictRecord
 
 PROTOCOL: Final = "trimtab"
@@ -39,6 +41,7 @@ class Level(StrEnum):
 
     OK = "ok"
     NOTE = "note"
+    WARNING = "warning"
     WRONG = "wrong"
     SKIPPED = "skipped"
 
@@ -149,12 +152,13 @@ def of_verdict(last: VerdictRecord | None, plan: GroupPlan | None, now: float) -
             "start the sidecar; if it runs, its log says why verdicts are not kept",
         )
     said = f"{last.action}: {'; '.join(last.reasons)}"
-    age = ago(now - last.until)
+    age, by = ago(now - last.until), last.by or "a sidecar"
     if not fresh(last, now):
+        how = f"ended {age} ago" if last.ended else f"has been silent for {age}"
         return Finding(
             part,
             Level.WRONG,
-            f"silent for {age}; its last verdict was {said}",
+            f"{by} {how}; its last verdict was {said}",
             "start it again, or look into its log: the plan stays, but nobody adapts it",
         )
     if last.trouble:
@@ -164,7 +168,7 @@ def of_verdict(last: VerdictRecord | None, plan: GroupPlan | None, now: float) -
             f"verdict {age} ago, with trouble: {'; '.join(last.trouble)}",
             "see to what it names; while it lasts the sidecar holds what it cannot know",
         )
-    return Finding(part, Level.OK, f"verdict {age} ago: {said}")
+    return Finding(part, Level.OK, f"{by} steers; verdict {age} ago: {said}")
 
 
 def of_following(
@@ -212,6 +216,29 @@ def _unfollowed(plan: GroupPlan | None, protocol: str, seats: Mapping[str, Seat]
     if not all(seat.assignment for seat in seats.values()):
         return Finding(FOLLOW, Level.NOTE, "the group rebalances; ask again in a moment")
     return None
+
+
+def of_pause(by: str, paused: Collection[str], end: str) -> tuple[Finding, ...]:
+    """Judge directions ("in", "out") in which nobody scales because `by` says so; `end` ends it."""
+    if not paused:
+        return ()
+    named = " and ".join(sorted(paused))
+    return (Finding("paused", Level.WARNING, f"scaling {named} is paused by {by}", end),)
+
+
+def of_count(workload: str, asked: Asked, least: int) -> tuple[Finding, ...]:
+    """Judge a count of 0; `least` is the setting `min`, with which none may be as it should."""
+    if asked.count or (asked.ours and least == 0):
+        return ()
+    return (
+        Finding(
+            "paused",
+            Level.WARNING,
+            f"{workload} has 0 replicas, set by {asked.by}: nothing is started until somebody sets "
+            "another count",
+            f"kubectl scale {workload} --replicas={max(1, least)}",
+        ),
+    )
 
 
 def of_access(verb: str, resource: str, *, allowed: bool) -> Finding:

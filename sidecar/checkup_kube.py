@@ -5,10 +5,10 @@ from contextlib import closing
 from typing import Final, TypeAlias
 
 from trimtab.assignor.errors import PeerError
-from trimtab.sidecar.checkup import Finding, Level, of_access
+from trimtab.sidecar.checkup import Finding, Level, of_access, of_count, of_pause
 from trimtab.sidecar.settings import Settings
 from trimtab.sidecar.targets.kube_api import KubeApi, Place, namespace
-from trimtab.sidecar.targets.kube_values import Kind
+from trimtab.sidecar.targets.kube_values import PAUSE, Kind
 
 Right: TypeAlias = tuple[str, str, str, str]
 """API group, resource, verb, and the name of the object that it is about; "" for any."""
@@ -42,8 +42,14 @@ def examined(settings: Settings) -> Iterable[Finding]:
             for group, resource, verb, of in needed(place, elect=settings.elect, scale=scale):
                 allowed = api.may(verb, group, resource, of)
                 yield of_access(verb, resource, allowed=allowed)
-            pods = len(api.look().pods)
-            yield Finding("workload", Level.OK, f"{place} in {where}: {pods} pods")
+            found = api.look()
+            yield Finding("workload", Level.OK, f"{place} in {where}: {len(found.pods)} pods")
+            pause = found.workload.pause
+            ways = ("in", "out") if pause == "all" else (pause,) if pause else ()
+            end = f"kubectl annotate {settings.workload} {PAUSE}-"
+            yield from of_pause(f"the annotation {PAUSE}", ways, end)
+            if scale or settings.min:  # KEDA sets 0 where it may
+                yield from of_count(settings.workload, found.workload.asked, settings.min)
         except PeerError as error:
             yield Finding(
                 "workload", Level.WRONG, str(error), "see docs/operate.md for what it needs"

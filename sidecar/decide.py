@@ -52,6 +52,7 @@ from typing import Final
 
 from trimtab.assignor.control import GroupPlan
 from trimtab.assignor.racks.crossing import Crossing
+from trimtab.assignor.units import format_rate
 from trimtab.sidecar.drains import choose
 from trimtab.sidecar.effect import behind, consumed, grown
 from trimtab.sidecar.foreign import foreign, meant, on_its_way, switched_off
@@ -166,11 +167,13 @@ def _announce(turn: Turn) -> Step | None:
         f"{name} {old} -> {new}"
         for name, old, new in (
             ("heuristic", plan.heuristic, wanted.heuristic),
-            ("capacity", plan.capacity, wanted.capacity),
             ("headroom", plan.headroom, wanted.headroom),
         )
         if old != new
     ]
+    if plan.capacity != wanted.capacity:
+        rates = f"{format_rate(plan.capacity)} -> {format_rate(wanted.capacity)}"
+        changed.append(f"capacity {rates}")
     if plan.capacities and turn.at.policy.learn is None:
         changed.append("capacities are learned no more")
     if not changed:

@@ -45,7 +45,10 @@ class Leadership(Protocol):
 def insist(leadership: Leadership) -> None:
     """Raise NotLeading if another sidecar may be at work by now."""
     if not leadership.leads():
-        raise NotLeading("the lease could not be renewed in time; whoever takes it goes on")
+        leader = leadership.leader() or "whoever takes it"
+        raise NotLeading(
+            f"the lease could not be renewed in time, or was taken over; {leader} goes on"
+        )
 
 
 class Alone:

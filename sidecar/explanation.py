@@ -100,8 +100,14 @@ def why_count(found: Explanation, now: float) -> tuple[str, ...]:
     if acted is not None:
         when = f"{ago(now - acted.time)} ago" if acted is not last else "Now"
         said.append(f"{when} {DID[acted.action]}: {'; '.join(acted.reasons)}.")
-    if not fresh(last, now):
-        said.append(f"No verdict came for {ago(now - last.until)}: no sidecar is at work then.")
+    who = "a sidecar" if last.by is None else str(last.by)
+    if fresh(last, now):
+        said.append(f"At work: {who}.")
+    else:
+        ended = f", {who} has ended" if last.ended else ""
+        said.append(
+            f"No verdict came for {ago(now - last.until)}: no sidecar is at work then{ended}."
+        )
     return tuple(said)
 
 

@@ -29,7 +29,13 @@ def _rate(value: Any, info: ValidationInfo) -> float:
 
 def _list(value: Any) -> Any:
     if isinstance(value, str):
-        return (value,) if value.startswith("^") else tuple(re.split(r"\s*,\s*", value.strip()))
+        names = (value,) if value.startswith("^") else re.split(r"\s*,\s*", value.strip())
+        if not all(names):
+            raise BadSetting(
+                f"topics: a name is empty in {value!r}; write names with commas, like "
+                '"orders,clicks"'
+            )
+        return tuple(names)
     return value
 
 

@@ -5,11 +5,12 @@ Rules:
 - A consumer is "draining" if the plan in force says so, "running" if it is in the group, "dead" if
   the last fresh verdict or a look before knew it and nobody was to drain it. A broker tells of a
   death when the session is over.
+- While nobody answers the last frame stands, with the time since when (`kept`).
 - A verdict is fresh for three intervals and `GRACE`; after that nobody is said to steer.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 
@@ -88,7 +89,9 @@ class Frame:
     """The group; `unread` partitions have no owner, `age` is that of the verdict in seconds.
 
     `crossing` is None where no consumer says its rack; `queued` says what there is to do in
-    messages, of a queue.
+    messages, of a queue. `by` is who left the last verdict, `ended` whether it said that it ends.
+    `away` is since when nobody answers (seconds since the epoch): what else is told is as of
+    `time`.
     """
 
     time: float
@@ -104,9 +107,23 @@ class Frame:
     verdict: str | None
     age: float | None
     steered: bool
+    ended: bool
+    by: str | None
     trouble: tuple[str, ...]
     crossing: Crossing | None
     queued: str | None = None
+    away: float | None = None
+
+    @property
+    def silent(self) -> bool:
+        """Whether nobody answered."""
+        return self.state is GroupState.UNKNOWN and not self.load.partitions and bool(self.trouble)
+
+    @property
+    def nobody(self) -> bool:
+        """Whether there is no trace of a group: no member, commit, plan or verdict."""
+        there = self.rows or self.load.partitions or self.state is not GroupState.EMPTY
+        return not there and self.planned is None and self.age is None
 
     @property
     def steering(self) -> str:
@@ -117,13 +134,21 @@ class Frame:
         if self.age is None:
             return f"nothing steers this group now: no sidecar left a verdict{plan}"
         if not self.steered:
-            return f"nothing steers this group now: silent for {ago(self.age)}{plan}"
-        return f"verdict {ago(self.age)} ago: {self.verdict}"
+            how = "ended" if self.ended else "been silent for"
+            left = f"{self.by or 'its sidecar'} has {how} {ago(self.age)}"
+            return f"nothing steers this group now: {left}{' ago' if self.ended else ''}{plan}"
+        by = "" if self.by is None else f"{self.by} steers; "
+        return f"{by}verdict {ago(self.age)} ago: {self.verdict}"
 
 
 def fresh(record: VerdictRecord, now: float) -> bool:
     """Tell whether the sidecar that left this verdict may be taken to be at work."""
-    return now - record.until <= 3 * record.interval + GRACE
+    return not record.ended and now - record.until <= silence(record.interval)
+
+
+def silence(interval: float) -> float:
+    """Return the seconds after which a sidecar that speaks every `interval` counts as silent."""
+    return 3 * interval + GRACE
 
 
 def ago(seconds: float) -> str:
@@ -134,6 +159,16 @@ def ago(seconds: float) -> str:
     if seconds < 100 * 60:
         return f"{seconds / 60:.0f} min"
     return f"{seconds / 3600:.1f} h" if seconds < 2 * 86400 else f"{seconds / 86400:.0f} days"
+
+
+def kept(last: Frame | None, new: Frame) -> Frame:
+    """Return the new frame; while nobody answers, the last one, with when that began."""
+    if not new.silent:
+        return new
+    if last is None:
+        return replace(new, away=new.time)
+    away = new.time if last.away is None else last.away
+    return replace(last, away=away, trouble=new.trouble)
 
 
 def frame(seen: Seen) -> Frame:
@@ -156,6 +191,8 @@ def frame(seen: Seen) -> Frame:
         verdict=None if last is None else f"{last.action}: {'; '.join(last.reasons)}",
         age=None if last is None else seen.time - last.until,
         steered=steered,
+        ended=last is not None and last.ended,
+        by=None if last is None or last.by is None else str(last.by),
         trouble=seen.trouble,
         crossing=across(seen.group.readers, seen.speeds, seen.racks),
         queued=last.numbers.queued if steered and last is not None else None,

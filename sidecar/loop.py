@@ -16,6 +16,7 @@ from trimtab.assignor.control import GroupPlan, PartitionSpeed, WriteSpeeds
 from trimtab.assignor.errors import PeerError, TrimtabError
 from trimtab.sidecar.decide import decide, done
 from trimtab.sidecar.election import Alone, Leadership, insist
+from trimtab.sidecar.errors import NotLeading
 from trimtab.sidecar.handovers import Ledger
 from trimtab.sidecar.monitor import Measurement, Watch
 from trimtab.sidecar.observation import (
@@ -74,6 +75,7 @@ class Loop:
         self._memory = Memory()
         self._plan: GroupPlan | None = None
         self._plan_known = False
+        self._led = False
         self._ledger = Ledger(clock.wall())
 
     def run(self, wait: Callable[[float], bool]) -> None:
@@ -83,7 +85,7 @@ class Loop:
             begun = self._clock.monotonic()
             self.turn()
             pause = self._settings.interval
-            if not self._parts.leadership.leads():
+            if not self._led:
                 pause = min(pause, STANDBY)
             seconds = max(0.0, pause - (self._clock.monotonic() - begun))
 
@@ -91,7 +93,8 @@ class Loop:
         """Observe, decide, check again, act and report, once."""
         begun = self._clock.monotonic()
         measured = self._parts.watch.measure()
-        if not self._parts.leadership.leads():
+        self._led = self._parts.leadership.leads()
+        if not self._led:
             return self._stand_by(measured, begun)
         trouble = [*measured.trouble, *self._learn_plan(), *self._publish_speeds(measured)]
         seen = self._observe(measured, measured.group, trouble)
@@ -150,7 +153,7 @@ class Loop:
         return verdict
 
     def _learn_plan(self) -> tuple[str, ...]:
-        """Read the plan in force, once; the sidecar is its only writer from then on."""
+        """Read the plan in force, once; while it leads the sidecar is its only writer."""
         if self._plan_known:
             return ()
         try:
@@ -241,6 +244,8 @@ class Loop:
             started = self._parts.target.add(verdict.add) if verdict.add else ()
         except TrimtabError as error:
             log.error("%s failed: %s", verdict.action, error)  # noqa: TRY400 - it says all itself
+            if isinstance(error, NotLeading):
+                self._plan_known = False  # whoever leads may have published another
             if verdict.action in (Action.REPLACE, Action.SURGE):
                 self._memory = done(verdict, seen, self._memory, now)  # counts: no hot loop
             return replace(verdict, reasons=(*verdict.reasons, f"{NOT_DONE}{error}"))

@@ -5,10 +5,13 @@ Rules of this file:
   oldest first; why is logged once.
 - Only a sidecar that leads keeps verdicts. Whoever begins to lead reads what is kept, and goes on
   with the next number.
+- One that led and is told to end says so, that nobody waits for it.
 """
 
 import logging
 from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
 from threading import Event, Thread
 from typing import Final, Protocol
 
@@ -17,7 +20,7 @@ from confluent_kafka import KafkaException
 from trimtab.assignor.errors import PeerError
 from trimtab.sidecar.report import Report
 from trimtab.sidecar.settings import Settings
-from trimtab.sidecar.verdict_record import Terms, VerdictRecord, folded, recorded
+from trimtab.sidecar.verdict_record import Author, Terms, VerdictRecord, folded, recorded
 
 log = logging.getLogger("trimtab.sidecar")
 
@@ -43,7 +46,10 @@ class Archive(Protocol):
 class Recorder:
     """A reporter that keeps verdicts."""
 
-    def __init__(self, settings: Settings, archive: Archive) -> None:
+    def __init__(
+        self, settings: Settings, archive: Archive, author: Callable[[], Author | None]
+    ) -> None:
+        self._author = author
         self._terms = Terms(settings.group, settings.interval, settings.capacity, settings.headroom)
         self._archive = archive
         self._waiting: deque[VerdictRecord | None] = deque(maxlen=WAITING)  # None: not leading
@@ -56,7 +62,9 @@ class Recorder:
 
     def __call__(self, report: Report) -> None:
         """Leave the turn's verdict to be written."""
-        self._waiting.append(recorded(report, self._terms) if report.leading else None)
+        self._waiting.append(
+            recorded(report, self._terms, self._author()) if report.leading else None
+        )
         self._news.set()
 
     def close(self) -> None:
@@ -71,6 +79,8 @@ class Recorder:
             self._news.clear()
             while self._waiting:
                 self._take(self._waiting.popleft())
+        if self._known and self._last is not None:
+            self._write(replace(self._last, ended=True))
 
     def _take(self, record: VerdictRecord | None) -> None:
         if record is None:
@@ -80,12 +90,23 @@ class Recorder:
             if not self._known:
                 self._last = next(reversed(self._archive.verdicts()), None)
                 self._known = True
-            record = folded(self._last, record)
+        except (PeerError, KafkaException) as error:
+            self._failed(error)
+            return
+        record = folded(self._last, record)
+        if self._write(record):
+            self._last, self._said = record, ""
+
+    def _write(self, record: VerdictRecord) -> bool:
+        try:
             self._archive.record(record)
         except (PeerError, KafkaException) as error:
-            self._say(f"verdicts are not kept, which holds nothing else up: {error}")
-            return
-        self._last, self._said = record, ""
+            self._failed(error)
+            return False
+        return True
+
+    def _failed(self, error: Exception) -> None:
+        self._say(f"verdicts are not kept, which holds nothing else up: {error}")
 
     def _say(self, text: str) -> None:
         if text != self._said:

@@ -7,7 +7,7 @@ one, and settings that contradict each other are named together. `kafka` holds l
 
 import os
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, cast
@@ -22,7 +22,7 @@ from trimtab.assignor.model import Policy
 from trimtab.assignor.queue_notes import markers_of
 from trimtab.assignor.security import connection
 from trimtab.assignor.security.endpoint import Guard, guard
-from trimtab.assignor.security.secrets import resolved
+from trimtab.assignor.security.secrets import as_written, resolved
 from trimtab.assignor.steady.knobs import knobs_of
 from trimtab.assignor.units import parse_seconds
 from trimtab.sidecar.contradictions import Told, of_bands, of_queue, of_schedule, of_steps
@@ -41,6 +41,7 @@ from trimtab.sidecar.fields import (
     ways,
 )
 from trimtab.sidecar.freshness import SPARE
+from trimtab.sidecar.misread import EXAMPLES, misread
 from trimtab.sidecar.policy import Bounds, Fallback, ScalePolicy, Use
 from trimtab.sidecar.queued import Kind
 from trimtab.sidecar.speeds import Drain
@@ -127,6 +128,7 @@ class Settings(BaseModel):
     state: Path | None = None
     stop_workers: bool = False
     dry_run: bool = False
+    take_over: bool = False  # from another sidecar that steers the group, at once
 
     plan_topic: str = PLAN_TOPIC
     speed_topic: str = WRITE_SPEED_TOPIC
@@ -242,7 +244,11 @@ def load(file: Path | None, flags: Mapping[str, Any]) -> Settings:
             old = given.get(_written(name))
             whole = {**old, **value} if isinstance(old, dict) and name == "kafka" else value
             given[_written(name)] = whole
-    settings = _checked(resolved(given, os.environ))
+    with as_written(given, os.environ):
+        return _usable(_checked(resolved(given, os.environ)))
+
+
+def _usable(settings: Settings) -> Settings:
     connection.check(settings.kafka)
     problems = [text for broken, text in _contradictions(settings) if broken]
     if problems:
@@ -278,27 +284,24 @@ def read(file: Path | None) -> dict[str, Any]:
 
 def _checked(given: Mapping[str, Any]) -> Settings:
     unknown = [name for name in given if name not in names()]
+    if {"bootstrap.servers", "group.id"} & set(unknown):
+        raise BadSetting(
+            f"{' and '.join(unknown[:2])}: these are settings of a consumer, as trimtab ingest has "
+            "them; the sidecar has its own file (bootstrap, group, capacity), and takes that of "
+            "ingest as --worker-config"
+        )
     if unknown:
         raise BadSetting("; ".join(_unknown(name) for name in unknown))
     try:
         return Settings.model_validate(given)
     except ValidationError as error:
-        raise BadSetting("; ".join(_said(error))) from None
+        raise BadSetting("; ".join(misread(error))) from None
 
 
 def _unknown(name: str) -> str:
     near = get_close_matches(name, names(), n=1, cutoff=0.5)
     hint = f"did you mean {near[0]!r}?" if near else f"there is: {', '.join(names())}"
     return f"{name!r} is not a setting of the sidecar; {hint}"
-
-
-def _said(error: ValidationError) -> Iterable[str]:
-    for problem in error.errors(include_url=False, include_context=False, include_input=False):
-        name = _written(".".join(str(part) for part in problem["loc"]))
-        if problem["type"] == "missing":
-            yield f"{name} is missing; every sidecar needs it (--{name})"
-        else:
-            yield f"{name}: {problem['msg'][:1].lower()}{problem['msg'][1:]}"
 
 
 def _contradictions(s: Settings) -> Told:
@@ -402,7 +405,7 @@ def _target_contradictions(s: Settings) -> Told:
     yield missing, f"worker-config {s.worker_config} is no file"
     yield (
         bool(s.worker_command) and not any("{instance}" in part for part in s.worker_command),
-        "worker-command has no {instance}; each worker must be told its name",
+        f"worker-command has no {{instance}}; write {EXAMPLES['worker-command']}",
     )
 
 
@@ -414,6 +417,8 @@ def _kubernetes_contradictions(s: Settings) -> Told:
         not kubernetes and s.workload is not None,
         f"a workload is given, but target={s.target}; write target=kubernetes (or keda)",
     )
+    lost = s.kubeconfig is not None and not s.kubeconfig.is_file()
+    yield lost, f"kubeconfig {s.kubeconfig} is no file; mend the path, or leave it out"
     yield from _keda_contradictions(s)
 
 

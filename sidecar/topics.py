@@ -6,7 +6,7 @@ board of their own (`recorder`), so that whatever is wrong with them holds nothi
 """
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import Any, Final, Protocol
 
@@ -24,7 +24,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from trimtab.assignor.control import GroupPlan, WriteSpeeds
 from trimtab.assignor.errors import BadPayload
-from trimtab.sidecar.brokers import granting, unreachable
+from trimtab.sidecar.brokers import granting, is_denied, unreachable
 from trimtab.sidecar.errors import KafkaAway
 from trimtab.sidecar.settings import Settings
 from trimtab.sidecar.verdict_record import SLOTS, VerdictRecord
@@ -63,6 +63,8 @@ class ControlTopics:
         self._settings = settings
         self._admin = admin
         self._made: set[str] = set()
+        self._heard: dict[int, int] = {}  # partition of the verdict topic -> offset to go on from
+        self._denied = False
 
     def plan(self) -> GroupPlan | None:
         """Return the newest plan of the group; None if there never was one. Raises KafkaAway."""
@@ -90,6 +92,29 @@ class ControlTopics:
             if record is not None and record.group == self._settings.group:
                 kept[record.number % SLOTS] = record
         return tuple(sorted(kept.values(), key=lambda r: r.number))
+
+    def news(self) -> tuple[VerdictRecord, ...]:
+        """Return the group's verdicts that were left since the last look, in order.
+
+        None where they may not be read, which is logged once. Raises KafkaAway.
+        """
+        if self._denied:
+            return ()
+        found: list[VerdictRecord] = []
+        try:
+            for message in self._messages(self._settings.verdict_topic, self._heard):
+                self._heard[message.partition() or 0] = (message.offset() or 0) + 1
+                record = _verdict(message.value() or b"")
+                if record is not None and record.group == self._settings.group:
+                    found.append(record)
+        except KafkaAway as error:
+            self._denied = isinstance(error.__cause__, KafkaException) and is_denied(
+                error.__cause__
+            )
+            if not self._denied:
+                raise
+            log.warning("whether another sidecar steers this group cannot be known: %s", error)
+        return tuple(found)
 
     def publish(self, values: Iterable[GroupPlan | WriteSpeeds]) -> None:
         """Write and wait until all are safe; makes the topics when they are missing.
@@ -166,17 +191,22 @@ class ControlTopics:
 
     def _values(self, topic: str) -> Iterator[bytes]:
         """Yield every value of a topic up to its present end; none if it does not exist."""
+        return (v for m in self._messages(topic, {}) if (v := m.value()) is not None)
+
+    def _messages(self, topic: str, begin: Mapping[int, int]) -> Iterator[Message]:
+        """Yield the messages from these offsets (else all) up to the present end."""
         consumer = Consumer(
             {
                 **self._settings.client,
                 "group.id": BOARD,  # librdkafka wants one; it is never joined
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,
+                "auto.offset.reset": "earliest",  # a topic that was made anew begins anew
                 "fetch.wait.max.ms": 20,  # a longer wait meets the next value, never the end
             }
         )
         try:
-            yield from self._read(consumer, topic)
+            yield from self._read(consumer, topic, begin)
         except KafkaException as error:
             away = unreachable(error, self._settings.bootstrap)
             said = granting(error, f"Read on topic {topic}")
@@ -184,14 +214,16 @@ class ControlTopics:
         finally:
             consumer.close()
 
-    def _read(self, consumer: Consumer, topic: str) -> Iterator[bytes]:
+    def _read(self, consumer: Consumer, topic: str, begin: Mapping[int, int]) -> Iterator[Message]:
         metadata = consumer.list_topics(topic, timeout=self._settings.timeout).topics[topic]
         if metadata.error is not None:
             if metadata.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
                 return
             raise KafkaException(metadata.error)
         open_partitions = set(metadata.partitions)
-        consumer.assign([RawPartition(topic, p, OFFSET_BEGINNING) for p in open_partitions])
+        consumer.assign(
+            [RawPartition(topic, p, begin.get(p, OFFSET_BEGINNING)) for p in open_partitions]
+        )
         silent = 0.0
         while open_partitions:
             messages = consumer.consume(BATCH, timeout=MOMENT)
@@ -200,7 +232,7 @@ class ControlTopics:
                 raise KafkaAway(f"control topic {topic}: no answer in {self._settings.timeout:g} s")
             ended = {m.partition() for m in messages if _is_end(m)}
             open_partitions -= ended
-            yield from (v for m in messages if m.error() is None and (v := m.value()) is not None)
+            yield from (m for m in messages if m.error() is None)
 
 
 def _is_end(message: Message) -> bool:

@@ -6,12 +6,15 @@
   done.
 - A move that was seen counts for the verdict of the turn that saw it, which may be some turns after
   the verdict that asked for it. The first `LISTED` are named, the others only counted.
+- A record names who left it, so that no second sidecar steers the group unnoticed (`claims`). A
+  sidecar that is told to end leaves its last record once more, marked as ended.
 """
 
 import json
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
 from typing import Final
 
 from trimtab.assignor.control import dump, load
@@ -24,6 +27,26 @@ VERDICT_TOPIC: Final = "sidecar.verdicts"
 SLOTS: Final = 128
 FIGURES: Final = re.compile(r"\d[\d.]*( ?[kMGT]?B(/s)?\b)?")
 TROUBLES: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Author:
+    """The sidecar that left a verdict; `since` is when it was started, in seconds since the epoch.
+
+    Sidecars that something else keeps apart (a lease, the lock of a state folder) share an `id`.
+    `generation` grows with each sidecar that begins to steer the group; 0: it does not steer.
+    """
+
+    id: str
+    host: str
+    pid: int
+    since: float
+    generation: int = 0
+
+    def __str__(self) -> str:
+        """Return how people find it."""
+        since = datetime.fromtimestamp(self.since, UTC)
+        return f"{self.host} (pid {self.pid}, since {since:%F %T} UTC)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +69,7 @@ class VerdictRecord:
     consumer could take; `replicas` is the count of the plan that the verdict published, None where
     it published none; `consumers` are the partitions of each instance. `expected` are the moves
     that the verdict asks for, `seen` those that were seen, of which there were `seen_count` with
-    `seen_rate` bytes/s.
+    `seen_rate` bytes/s. `by` is who left it, None where an older version did not say.
     """
 
     group: str
@@ -71,6 +94,8 @@ class VerdictRecord:
     seen_rate: float = 0.0
     consumers: Mapping[str, int] = field(default_factory=dict[str, int])
     trouble: tuple[str, ...] = ()
+    by: Author | None = None
+    ended: bool = False
 
     @property
     def key(self) -> str:
@@ -93,6 +118,7 @@ class VerdictRecord:
         try:
             body["action"] = Action(body["action"])
             body["numbers"] = Numbers(**body["numbers"])
+            body["by"] = Author(**body["by"]) if body.get("by") else None
             for name in ("expected", "seen"):
                 body[name] = tuple(Moved(**move) for move in body[name])
             for name in ("reasons", "draining", "stop", "trouble"):
@@ -112,7 +138,7 @@ class Terms:
     headroom: float
 
 
-def recorded(report: Report, terms: Terms) -> VerdictRecord:
+def recorded(report: Report, terms: Terms, by: Author | None = None) -> VerdictRecord:
     """Return the record of one turn, not numbered yet."""
     verdict, plan = report.verdict, report.verdict.plan
     seen = tuple(
@@ -141,6 +167,7 @@ def recorded(report: Report, terms: Terms) -> VerdictRecord:
         seen_rate=sum(m.speed or 0.0 for m in seen),
         consumers={r.instance or r.id: len(r.owned) for r in report.readers},
         trouble=report.trouble[:TROUBLES],
+        by=by,
     )
 
 
@@ -171,4 +198,4 @@ def _gist(record: VerdictRecord) -> tuple[object, ...]:
     n = record.numbers
     asked = (record.action, record.replicas, record.draining, record.add, record.stop)
     words = tuple(FIGURES.sub("#", reason) for reason in record.reasons)
-    return asked, n.planned, n.wanted, record.capacity, record.headroom, words
+    return asked, n.planned, n.wanted, record.capacity, record.headroom, words, record.by

@@ -9,7 +9,7 @@ from typing import Final
 
 from trimtab.assignor.clock import Clock
 from trimtab.sidecar.election import Alone, Leadership
-from trimtab.sidecar.errors import KubernetesAway
+from trimtab.sidecar.errors import KubernetesAway, KubernetesRefuses
 from trimtab.sidecar.settings import Settings
 from trimtab.sidecar.targets.kube_api import KubeApi, Place, namespace
 from trimtab.sidecar.targets.kube_events import Events
@@ -19,6 +19,9 @@ from trimtab.sidecar.targets.kubernetes import Kubernetes
 from trimtab.sidecar.targets.port import Steering
 
 log = logging.getLogger("trimtab.sidecar")
+
+UNGRANTED: Final = frozenset({401, 403})
+"""Statuses of an API server that does not know us, or has not given us the right."""
 
 PATIENCE: Final = 5.0
 """Seconds for which the work of Kubernetes' controllers is waited for."""
@@ -36,8 +39,8 @@ def connected(
 ) -> Steering:
     """Connect, by `opened`; `stack` takes it apart. Raises BadSetting, KubernetesRefuses.
 
-    A workload that is not there, or may not be looked at, is told at once; a server that is away is
-    waited for by the loop.
+    A workload that is not there is told at once; a server that is away, or a right that is missing,
+    may be mended: the loop says what is missing, holds, and asks again.
     """
     assert settings.workload is not None, "settings check that these targets have a workload"
     kind, _, name = settings.workload.partition("/")
@@ -48,10 +51,15 @@ def connected(
         api.look()
     except KubernetesAway as error:
         log.warning("%s", error)
+    except KubernetesRefuses as error:
+        if error.status not in UNGRANTED:
+            raise
+        log.warning("%s; nothing is scaled until then", error)
     leadership = _elected(settings, api, clock, stack)
     contest = settings.foreign_scaling == "contest"
     target = Kubernetes(api, clock, contest=contest, leadership=leadership, patience=patience)
-    return Steering(target, target.outside, leadership, (Events(api),))
+    lease = f"lease {where}/{api.place.lease}" if settings.elect else ""
+    return Steering(target, target.outside, leadership, (Events(api),), lease)
 
 
 def _elected(settings: Settings, api: KubeApi, clock: Clock, stack: ExitStack) -> Leadership:

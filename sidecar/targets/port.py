@@ -46,10 +46,11 @@ class Steering:
     """A target and what comes with it.
 
     `outside` tells what others had asked of it when it was looked at last, `leadership` whether
-    this sidecar is the one that acts on it.
+    this sidecar is the one that acts on it; `lease` names what that is by, empty where nothing is.
     """
 
     target: ReplicaTarget
     outside: Callable[[], Outside] = Outside
     leadership: Leadership = field(default_factory=Alone)
     reporters: tuple[Reporter, ...] = ()
+    lease: str = ""

@@ -20,11 +20,14 @@ from typing import IO, Final
 
 from trimtab.assignor.clock import Clock
 from trimtab.sidecar.errors import CannotStart, StateInUse, StateUnusable
-from trimtab.sidecar.observation import Instance
+from trimtab.sidecar.observation import Instance, Outside
 from trimtab.sidecar.state import usable
 from trimtab.sidecar.targets.proc import marked, start_ticks
 
 MARK: Final = "TRIMTAB_WORKER"
+
+TOLD: Final = 300.0
+"""Seconds for which a worker's end is told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +68,8 @@ class Processes:
         self._clock = clock
         self._patience = patience
         self._children: dict[int, subprocess.Popen[bytes]] = {}
+        self._codes: dict[int, int] = {}  # of children that ended, till their files are gone
+        self._ended: tuple[float, str] | None = None  # when one was seen to have ended, and how
         self._lock = _locked(self._state)
 
     def replicas(self) -> tuple[Instance, ...]:
@@ -76,6 +81,7 @@ class Processes:
                 if worker.alive:
                     found.append(Instance(worker.name, alive=True, started=worker.started))
                 else:
+                    self._note(worker)
                     self._file(worker.name).unlink(missing_ok=True)
         return tuple(found)
 
@@ -135,10 +141,27 @@ class Processes:
             self._file(name).unlink(missing_ok=True)
             raise CannotStart(f"{command[0]}: {error.strerror}; mend the worker command") from error
 
+    def outside(self) -> Outside:
+        """Tell of the worker that ended last without being asked to, for `TOLD` seconds."""
+        if self._ended is None or self._clock.wall() - self._ended[0] > TOLD:
+            return Outside()
+        return Outside(trouble=(self._ended[1],))
+
     def _reap(self) -> None:
         for pid, child in list(self._children.items()):
             if child.poll() is not None:
                 del self._children[pid]
+                self._codes[pid] = child.returncode
+
+    def _note(self, worker: Worker) -> None:
+        """Take note of a worker that ended; its exit code is known if we started it."""
+        self._reap()
+        code = None if worker.pid is None else self._codes.pop(worker.pid, None)
+        if worker.stopping is not None:
+            return
+        how = "" if code is None else _how(code)
+        log = self._folder("logs") / f"{worker.name}.log"
+        self._ended = self._clock.wall(), f"{worker.name} ended by itself{how}; its log is {log}"
 
     def _workers(self) -> list[Worker]:
         files = sorted(self._folder("workers").glob("*.json"))
@@ -181,6 +204,14 @@ class Processes:
         folder = self._state / name
         folder.mkdir(parents=True, exist_ok=True)
         return folder
+
+
+def _how(code: int) -> str:
+    if code >= 0:
+        return f" with exit code {code}"
+    with suppress(ValueError):
+        return f" by {signal.Signals(-code).name}"
+    return f" by signal {-code}"
 
 
 def _locked(state: Path) -> IO[str]:

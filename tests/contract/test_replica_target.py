@@ -260,3 +260,36 @@ def test_a_command_that_is_not_there(tmp_path: Path, clock: Clock) -> None:
         target.add(1)
     assert target.replicas() == ()
     target.close()
+
+
+@pytest.mark.parametrize(
+    ("program", "how"),
+    [("raise SystemExit(3)", "with exit code 3"), ("import os; os.abort()", "by SIGABRT")],
+)
+def test_the_end_of_a_worker_is_told(
+    program: str,
+    how: str,
+    open_target: Callable[..., Processes],
+    tmp_path: Path,
+    clock: Clock,
+    eventually: Eventually,
+) -> None:
+    """Exit code or signal, and where its log is, for five minutes."""
+    target = open_target(program)
+    (name,) = target.add(1)
+    eventually(lambda: target.replicas() == ())
+    log = tmp_path / "state" / "logs" / f"{name}.log"
+    assert target.outside().trouble == (f"{name} ended by itself {how}; its log is {log}",)
+    clock.ahead = 301.0
+    assert target.outside().trouble == ()
+
+
+def test_who_was_told_to_end_is_no_trouble(
+    open_target: Callable[..., Processes], eventually: Eventually
+) -> None:
+    """A worker that ends as it was asked to is as it should be."""
+    target = open_target()
+    (name,) = target.add(1)
+    target.stop(name)
+    eventually(lambda: target.replicas() == ())
+    assert target.outside().trouble == ()

@@ -1,5 +1,6 @@
 """Every program in examples/ runs and prints what it promises."""
 
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -84,3 +85,16 @@ def test_the_lake_example_writes_what_is_paid(bootstrap: str, orders: str, tmp_p
         check=True,
     )
     assert '"rows": 5' in listed.stdout
+
+
+def test_the_consumer_ends_on_ctrl_c_without_a_traceback(
+    topic: Callable[..., str], bootstrap: str
+) -> None:
+    """It leaves the group and says nothing more."""
+    command = [sys.executable, "-u", str(EXAMPLES / "consume.py"), bootstrap, topic(partitions=1)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith(b"got")
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=60)
+    assert (process.returncode, b"Traceback" in said) == (0, False)

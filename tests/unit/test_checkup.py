@@ -14,7 +14,7 @@ from trimtab.assignor.control import GroupPlan
 from trimtab.assignor.model import Load, Policy, TopicPartition
 from trimtab.assignor.rebalance import Joined, View, lead
 from trimtab.assignor.userdata import MemberData
-from trimtab.cli.doctor import lines, of_consumers
+from trimtab.cli.doctor import lines, of_consumers, paused, summed
 from trimtab.cli.main import main
 from trimtab.sidecar.checkup import (
     JUST_NOW,
@@ -27,12 +27,16 @@ from trimtab.sidecar.checkup import (
     of_access,
     of_clock,
     of_control,
+    of_count,
     of_following,
+    of_pause,
     of_rights,
     of_sidecar_clock,
     of_verdict,
 )
 from trimtab.sidecar.checkup_kube import needed
+from trimtab.sidecar.observation import Asked
+from trimtab.sidecar.settings import load
 from trimtab.sidecar.targets.kube_api import Place
 from trimtab.sidecar.targets.kube_values import Kind
 from trimtab.sidecar.verdict import Action, Numbers
@@ -209,3 +213,41 @@ def test_the_same_as_json(doctor: Any) -> None:
     body = json.loads(out)
     assert (code, body["wrong"], body["group"]) == (1, True, "g")
     assert body["findings"][1]["do"] == "grant Read on topic t"
+
+
+def test_a_pause_is_a_warning() -> None:
+    """Somebody wanted it, so the doctor does not fail; but it does not say that all is well."""
+    found = of_pause("the annotation trimtab.io/pause", ["out", "in"], "take it away")
+    assert [f.level for f in found] == [Level.WARNING]
+    assert "scaling in and out is paused by the annotation" in found[0].says
+    assert not is_wrong(found)
+    assert summed(found) == "nothing is wrong, but 1 warning"
+    assert of_pause("the settings", [], "") == ()
+    assert summed([]) == "all well"
+
+
+@pytest.mark.parametrize(
+    ("asked", "least", "told"),
+    [
+        (Asked(0, "kubectl", 1.0, ours=False), 0, 1),
+        (Asked(0, "kubectl", 1.0, ours=False), 2, 1),
+        (Asked(0, "trimtab", 1.0, ours=True), 0, 0),
+        (Asked(1, "kubectl", 1.0, ours=False), 0, 0),
+    ],
+)
+def test_a_workload_at_zero_is_a_warning(asked: Asked, least: int, told: int) -> None:
+    """Zero that somebody else set holds the group until another count is set; ours is idle."""
+    found = of_count("deployment/lake", asked, least)
+    assert [f.level for f in found] == [Level.WARNING] * told
+    assert all("set by kubectl" in f.says for f in found)
+    assert all(f.do == f"kubectl scale deployment/lake --replicas={max(1, least)}" for f in found)
+
+
+def test_a_pause_by_the_settings_is_found() -> None:
+    """What the sidecar's own settings or the schedule pause is told, too."""
+    entry = {"start": "0 0 1 1 *", "end": "* * * * *", "pause": "out"}
+    given = {"bootstrap": "b:1", "group": "g", "capacity": 1, "pause": "in", "schedule": [entry]}
+    found = [f.says for f in paused(load(None, given), NOW)]
+    assert found == [
+        "scaling in is paused by the settings", "scaling out is paused by the schedule",
+    ]  # fmt: skip

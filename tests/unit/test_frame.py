@@ -1,8 +1,10 @@
 """What `trimtab top` shows, from groups that are given as values."""
 
 import json
+import re
 from dataclasses import replace
 from io import StringIO
+from threading import Event
 from typing import Any
 
 import pytest
@@ -12,10 +14,12 @@ from trimtab.assignor.control import GroupPlan, PartitionSpeed
 from trimtab.assignor.model import TopicPartition
 from trimtab.cli import top
 from trimtab.cli.main import main
-from trimtab.sidecar.frame import GRACE, Frame, Seen, State, ago, frame
+from trimtab.cli.signals import TICK, beside
+from trimtab.sidecar.errors import KafkaAway
+from trimtab.sidecar.frame import GRACE, Frame, Seen, State, ago, frame, kept
 from trimtab.sidecar.observation import GroupState, GroupView, Reader
 from trimtab.sidecar.verdict import Action, Numbers
-from trimtab.sidecar.verdict_record import VerdictRecord
+from trimtab.sidecar.verdict_record import Author, VerdictRecord
 
 P = tuple(TopicPartition("t", n) for n in range(4))
 PLAN = GroupPlan("g", 3, 0.0, 2, "steady", 100.0, 0.9, draining=("b",), capacities={"a": 50.0})
@@ -87,9 +91,21 @@ def test_an_old_verdict_does_not_steer() -> None:
     made = frame(seen(records=(record(NOW - 30.0 - GRACE - 1),)))
     assert not made.steered
     assert made.wanted is None
-    assert "silent for 46 s; the plan of epoch 3 stays in force" in made.steering
+    assert (
+        "its sidecar has been silent for 46 s; the plan of epoch 3 stays in force" in made.steering
+    )
     assert State.DEAD not in states(made).values()
     assert frame(seen(records=(record(NOW - 30.0 - GRACE),))).steered
+
+
+def test_the_table_says_who_steers_and_who_ended() -> None:
+    """The author of the last verdict is named; one that said that it ends steers nothing."""
+    by = Author("id", "node-1", 7, 1.7e9, 2)
+    steered = frame(seen(records=(record(NOW - 3.0, by=by),)))
+    assert steered.steering.startswith("node-1 (pid 7, since 2023-11-14 22:13:20 UTC) steers; ")
+    left = frame(seen(records=(record(NOW - 3.0, by=by, ended=True),)))
+    assert not left.steered
+    assert "node-1 (pid 7, since 2023-11-14 22:13:20 UTC) has ended 3 s ago" in left.steering
 
 
 def test_without_a_sidecar_it_says_so() -> None:
@@ -125,6 +141,11 @@ def test_times_as_people_say_them(seconds: float, said: str) -> None:
     assert ago(seconds) == said
 
 
+def _ended(seconds: float) -> bool:
+    """Tell of a signal between two looks, not while one is going on."""
+    return seconds > TICK
+
+
 @pytest.fixture
 def shown(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
     """Run `trimtab top` on what is seen; a signal ends it after the first look."""
@@ -139,7 +160,7 @@ def shown(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -
             def close(self) -> None: ...
 
         monkeypatch.setattr("trimtab.sidecar.look.Looker", Given)
-        monkeypatch.setattr("trimtab.cli.signals.waiter", lambda: lambda _: True)
+        monkeypatch.setattr("trimtab.cli.signals.waiter", lambda: _ended)
         monkeypatch.setenv("COLUMNS", "160")
         code = main(["top", "--bootstrap", "nowhere:1", "--group", "g", *words])
         said = capsys.readouterr()
@@ -182,6 +203,15 @@ def test_a_broker_that_goes_away_does_not_end_it(shown: Any) -> None:
     assert "no Kafka broker answers" in out
 
 
+def test_a_group_without_a_trace_is_a_named_error(shown: Any) -> None:
+    """A wrong name ends --once with 1 and a hint, and stands in the live view."""
+    nothing = Seen(NOW, GroupView(GroupState.EMPTY), {}, "measured here")
+    code, out, err = shown(nothing, "--once")
+    assert (code, out) == (1, "")
+    assert "there is no group 'g'" in err
+    assert "there is no group 'g'" in shown(nothing)[1]
+
+
 def test_no_broker_is_one_line(shown: Any) -> None:
     """Where nobody answers there is no table, but what to check."""
     code, out, err = shown(
@@ -211,3 +241,53 @@ def test_eighty_columns_hold_names_and_figures() -> None:
     lines = console.export_text().splitlines()
     assert pod in "".join(line.split(" ")[0] for line in lines)
     assert any("900.0 MB/s" in line and "100%" in line and "draining" in line for line in lines)
+
+
+def test_while_nobody_answers_the_last_values_stand() -> None:
+    """They are told to be old, and since when the broker is away, never shown as zeros."""
+    good = frame(seen())
+    nothing = Seen(NOW + 5, GroupView(), {}, "measured here", trouble=("no broker answers",))
+    away = kept(kept(good, frame(nothing)), frame(replace(nothing, time=NOW + 9)))
+    assert (away.rows, away.time, away.away) == (good.rows, NOW, NOW + 5)
+    said = printed(away)
+    assert re.search(r"broker away since \S+, last seen at ", said)
+    assert "no broker answers" in said
+    assert "partitions" in said
+    first = printed(kept(None, frame(nothing)))
+    assert "nothing was seen before" in first
+    assert "0 B/s" not in first
+    assert kept(away, good).away is None
+
+
+def test_no_trace_of_a_group_is_said() -> None:
+    """A wrong name is told instead of an empty table."""
+    made = frame(Seen(NOW, GroupView(GroupState.EMPTY), {}, "measured here"))
+    assert made.nobody
+    assert "there is no group 'g'" in printed(made)
+    assert not frame(seen()).nobody
+
+
+def printed(made: Frame) -> str:
+    out = StringIO()
+    Console(file=out, width=200).print(top.table(made, "g"))
+    return out.getvalue()
+
+
+def test_a_signal_ends_a_question_that_nobody_answers() -> None:
+    """A client library that waits for a broker holds nobody up."""
+    never = Event()
+    with pytest.raises(SystemExit):
+        beside(never.wait, lambda seconds: seconds > 0)
+    never.set()
+
+
+def test_what_is_raised_beside_is_raised_here() -> None:
+    """The answer comes back, and so does the error."""
+
+    def fails() -> None:
+        raise KafkaAway("nobody")
+
+    wait = Event().wait
+    assert beside(lambda: 3, wait) == 3
+    with pytest.raises(KafkaAway, match="nobody"):
+        beside(fails, wait)

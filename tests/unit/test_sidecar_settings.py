@@ -1,11 +1,15 @@
 """Settings: units people write, a file under flags, and named errors for what cannot be."""
 
+import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from trimtab.assignor.errors import SettingError
+from trimtab.sidecar.brokers import Brokers
+from trimtab.sidecar.errors import BadSetting
 from trimtab.sidecar.rules import Pace, Rules, Select, Way
 from trimtab.sidecar.settings import load
 from trimtab.sidecar.speeds import Drain
@@ -216,3 +220,91 @@ def test_secrets_stay_secret(tmp_path: Path) -> None:
     with pytest.raises(SettingError) as caught:
         load(file, GOOD)
     assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "shown"),
+    [
+        ("interval", "${env:PRIVATE}", "interval: '${env:PRIVATE}' is not understood"),
+        ("workload", "${file:FILE}", None),
+        ("topics", ["orders", 3], None),
+        ("heuristic", "${env:PRIVATE}", "${env:PRIVATE}"),
+        ("goal", "p99 ${env:PRIVATE}", "goal: 'p99 ${env:PRIVATE}' is not understood"),
+        ("schedule", [{"start": "${file:FILE}", "end": "* * * * *", "min": 1}], "${file:"),
+    ],
+)
+def test_a_reference_is_shown_as_it_was_written(
+    setting: str,
+    value: object,
+    shown: str | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whatever is wrong with a setting, what its reference stands for stays unsaid."""
+    file = tmp_path / "secret"
+    file.write_text("hunter2\n")
+    monkeypatch.setenv("PRIVATE", "hunter2")
+    written = json.loads(json.dumps(value).replace("FILE", str(file)))
+    given = {"bootstrap": "${env:PRIVATE}:9092", "group": "g", "capacity": "1 MB/s"}
+    with pytest.raises(SettingError) as caught:
+        load(None, {**given, setting: written})
+    assert "hunter2" not in str(caught.value)
+    assert shown is None or shown in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"worker-command": "python w.py"}, 'write a list of words, like ["python", "worker.py"'),
+        ({**PROCESS, "worker-command": ["w"]}, 'write a list of words, like ["python"'),
+        ({"schedule": "abc"}, 'schedule: write a list of periods, like [{start: "0 8'),
+        ({"schedule": ["abc"]}, "schedule.0: write a list of periods"),
+        ({**KEDA, "workload": "lake"}, "workload: write deployment/NAME or statefulset/NAME"),
+        ({"min": "two"}, "min: write a whole number, like 3"),
+        ({"headroom": "lots"}, "headroom: write a number, like 0.9"),
+        ({"step-out": "fast"}, "step-out: write a number of replicas, like 4, or policies"),
+        ({"dead-band": "x"}, "dead-band: write a share, like 0.1"),
+        ({"dry-run": "maybe"}, "dry-run: write true or false"),
+        ({"kafka": {"a": [1]}}, "kafka.a: write text, a number, or true or false"),
+        ({"target": "k8s"}, "target: write 'none', 'process', 'kubernetes' or 'keda'"),
+        ({"topics": "orders,"}, "topics: a name is empty in 'orders,'"),
+        ({"topics": ""}, "topics: a name is empty"),
+        ({"state": 3}, "state: write a path"),
+    ],
+)
+def test_what_is_misread_is_told_in_plain_words(given: dict[str, Any], said: str) -> None:
+    """No validator's own words, but what to write, with an example."""
+    with pytest.raises(SettingError) as caught:
+        load(None, {**GOOD, **given})
+    assert said in str(caught.value)
+    assert not any(word in str(caught.value) for word in ("input", "tuple", "pattern '^", "valid"))
+
+
+@pytest.mark.parametrize(
+    ("kafka", "said"),
+    [
+        ({"security.protocoll": "SSL"}, "no setting 'security.protocoll'; did you mean 'secu"),
+        ({"socket.timeout.ms": "hunter2"}, "does not take the value of 'socket.timeout.ms'"),
+        ({"socket.keepalive.enable": "hunter2"}, "value of 'socket.keepalive.enable'"),
+    ],
+)
+def test_a_setting_that_librdkafka_does_not_know_is_named(kafka: dict[str, str], said: str) -> None:
+    """It is a wrong setting (exit code 2), not a broker that is away; its value is not shown."""
+    settings = load(None, {**GOOD, "bootstrap": "127.0.0.1:1", "kafka": kafka})
+    with pytest.raises(BadSetting, match=re.escape(said)) as caught:
+        Brokers(settings.client, "g", 0.1)
+    assert "hunter2" not in str(caught.value)
+    assert caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"bootstrap.servers": "b:1", "group.id": "g"}, "ingest as --worker-config"),
+        ({**KEDA, "kubeconfig": "/nowhere/config"}, "kubeconfig /nowhere/config is no file"),
+    ],
+)
+def test_a_wrong_file_is_told_as_that(given: dict[str, Any], said: str) -> None:
+    """The consumer's file in the sidecar's place, and a kubeconfig that is not there."""
+    with pytest.raises(BadSetting, match=said):
+        load(None, {**GOOD, **given})

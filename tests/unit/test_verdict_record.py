@@ -18,8 +18,9 @@ from trimtab.sidecar.recorder import WAITING, Recorder
 from trimtab.sidecar.report import Report
 from trimtab.sidecar.settings import load
 from trimtab.sidecar.verdict import LISTED, Action, Numbers, Verdict
-from trimtab.sidecar.verdict_record import SLOTS, Terms, VerdictRecord, folded, recorded
+from trimtab.sidecar.verdict_record import SLOTS, Author, Terms, VerdictRecord, folded, recorded
 
+ME = Author("id", "host", 7, 1.7e9, 3)
 TERMS = Terms("g", 10.0, 100.0, 0.9)
 A = TopicPartition("t", 0)
 
@@ -94,6 +95,7 @@ def test_turns_that_say_the_same_are_one_record() -> None:
         replace(record(110.0), numbers=Numbers(planned=3, wanted=4)),
         replace(record(110.0), draining=("a",)),
         replace(record(110.0), replicas=4),
+        replace(record(110.0), by=ME),
     ],
 )
 def test_what_says_something_else_is_another_record(other: VerdictRecord) -> None:
@@ -156,7 +158,7 @@ def archive() -> Archive:
 @pytest.fixture
 def recorder(archive: Archive) -> Iterator[Recorder]:
     settings = load(None, {"bootstrap": "nowhere:1", "group": "g", "capacity": 100})
-    made = Recorder(settings, archive)
+    made = Recorder(settings, archive, lambda: ME)
     yield made
     archive.free.set()
     made.close()
@@ -208,3 +210,24 @@ def test_who_stands_by_keeps_nothing(recorder: Recorder, archive: Archive, event
     eventually(lambda: len(archive.kept) == 3)
     assert archive.kept[-1].number == 10
     assert archive.reads == 2
+
+
+def test_who_ends_says_so(recorder: Recorder, archive: Archive, eventually: Any) -> None:
+    """The last verdict is left once more, under the same key, with its author and its end."""
+    recorder(report(1.0))
+    eventually(lambda: archive.kept)
+    recorder.close()
+    (made, end) = archive.kept
+    assert end == replace(made, ended=True)
+    assert (made.by, end.key) == (ME, made.key)
+
+
+def test_who_stood_by_ends_in_silence(
+    recorder: Recorder, archive: Archive, eventually: Any
+) -> None:
+    """The verdict of another one that leads is not marked as ended."""
+    recorder(report(1.0))
+    eventually(lambda: archive.kept)
+    recorder(replace(report(2.0), leading=False))
+    recorder.close()
+    assert [r.ended for r in archive.kept] == [False]

@@ -1,0 +1,213 @@
+"""Sidecars of one group that know nothing of each other but the verdicts they leave."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from ticking import Ticking
+
+from trimtab.sidecar.claims import Claims
+from trimtab.sidecar.election import Alone
+from trimtab.sidecar.errors import KafkaAway
+from trimtab.sidecar.hearing import Hearing, author
+from trimtab.sidecar.settings import load
+from trimtab.sidecar.verdict import Action, Numbers
+from trimtab.sidecar.verdict_record import Author, VerdictRecord
+
+SILENCE = 45.0  # three intervals of 10 s, and 15 s
+
+
+def verdict(by: Author | None, until: float, **more: Any) -> VerdictRecord:
+    return VerdictRecord(
+        "g", 1, until, until, 1, 10.0, 1, Action.HOLD, (), Numbers(), 1.0, 1.0, by=by, **more
+    )
+
+
+class Topic:
+    """The verdict topic: every sidecar hears what came since its last look."""
+
+    def __init__(self) -> None:
+        self.left: list[VerdictRecord] = []
+        self.away = False
+
+
+class Ear:
+    """One sidecar's place in the topic."""
+
+    def __init__(self, topic: Topic) -> None:
+        self.topic = topic
+        self.at = 0
+
+    def news(self) -> tuple[VerdictRecord, ...]:
+        if self.topic.away:
+            raise KafkaAway("nobody answers")
+        begin, self.at = self.at, len(self.topic.left)
+        return tuple(self.topic.left[begin:])
+
+
+class Sidecar:
+    """Leads, or stands by; leaves a verdict with each turn that it leads."""
+
+    def __init__(self, topic: Topic, name: str, clock: Ticking, *, force: bool = False) -> None:
+        self.topic, self.clock, self.led = topic, clock, False
+        me = Author(name, f"host-{name}", 1, clock.wall())
+        self.hearing = Hearing(me, Ear(topic), clock, Alone(), force=force)
+
+    def turn(self) -> bool:
+        self.led = self.hearing.leads()
+        if self.led:
+            self.topic.left.append(verdict(self.hearing.author(), self.clock.wall()))
+        return self.led
+
+
+@pytest.fixture
+def clock() -> Ticking:
+    return Ticking()
+
+
+@pytest.fixture
+def topic() -> Topic:
+    return Topic()
+
+
+def test_a_lone_sidecar_leads_at_once(topic: Topic, clock: Ticking) -> None:
+    """Nobody was ever heard: there is nothing to wait for."""
+    assert Sidecar(topic, "a", clock).turn()
+
+
+def test_the_second_stands_by_and_says_who_steers(topic: Topic, clock: Ticking) -> None:
+    """Whoever comes later changes nothing as long as the first is at work."""
+    first, second = Sidecar(topic, "a", clock), Sidecar(topic, "b", clock)
+    for _ in range(20):
+        assert first.turn()
+        assert not second.turn()
+        clock.sleep(10)
+    assert "host-a (pid 1, since 2023-11-14 22:30:00 UTC)" in second.hearing.leader()
+
+
+def test_silence_is_taken_over_from(topic: Topic, clock: Ticking) -> None:
+    """After three intervals and 15 s, not before; and who comes back stands by."""
+    first, second = Sidecar(topic, "a", clock), Sidecar(topic, "b", clock)
+    assert first.turn()
+    assert not second.turn()
+    clock.sleep(SILENCE)
+    assert not second.turn()
+    clock.sleep(1)
+    assert second.turn()
+    assert not first.turn()
+    clock.sleep(10)
+    assert second.turn()
+    assert not first.turn()
+
+
+def test_an_end_that_was_said_is_no_silence(topic: Topic, clock: Ticking) -> None:
+    """A sidecar that ended is taken over from at once."""
+    first, second = Sidecar(topic, "a", clock), Sidecar(topic, "b", clock)
+    first.turn()
+    assert not second.turn()
+    topic.left.append(replace(topic.left[-1], ended=True))
+    assert second.turn()
+
+
+def test_take_over_does_not_wait(topic: Topic, clock: Ticking) -> None:
+    """The one that was told to take over leads; the other stands by from its next step on."""
+    first = Sidecar(topic, "a", clock)
+    first.turn()
+    second = Sidecar(topic, "b", clock, force=True)
+    assert second.turn()
+    assert not first.turn()
+    clock.sleep(10)
+    assert (second.turn(), first.turn()) == (True, False)
+
+
+def test_who_goes_on_lets_a_turn_pass(topic: Topic, clock: Ticking) -> None:
+    """What the other one left may stand for a plan: the loop reads plans anew after a turn off."""
+    first = Sidecar(topic, "a", clock)
+    first.turn()
+    topic.left.append(verdict(Author("b", "host-b", 2, 0.0, generation=0), clock.wall()))
+    assert not first.turn()
+    assert first.turn()
+
+
+def test_nobody_is_silent_who_cannot_be_heard(topic: Topic, clock: Ticking) -> None:
+    """Brokers that are away for an hour are no reason to take over when they are back."""
+    first, second = Sidecar(topic, "a", clock), Sidecar(topic, "b", clock)
+    first.turn()
+    second.turn()
+    topic.away = True
+    for _ in range(360):
+        clock.sleep(10)
+        assert not second.turn()
+    topic.away = False
+    assert not second.turn()
+
+
+def test_who_has_not_listened_does_not_lead(topic: Topic, clock: Ticking) -> None:
+    """Without one look at the topic nobody knows who steers, and that is said."""
+    topic.away = True
+    one = Sidecar(topic, "a", clock)
+    assert not one.turn()
+    assert "nobody answers" in one.hearing.leader()
+
+
+def test_old_verdicts_hold_nobody_up(topic: Topic, clock: Ticking) -> None:
+    """What was left a minute ago is silence at the first look; a nameless one counts, too."""
+    topic.left.append(verdict(None, clock.wall() - 60))
+    assert Sidecar(topic, "a", clock).turn()
+    topic.left.append(verdict(None, clock.wall()))
+    assert not Sidecar(topic, "b", clock).turn()
+
+
+def test_who_shares_an_id_is_no_other(topic: Topic, clock: Ticking) -> None:
+    """What a lease or a lock keeps apart takes over as soon as those let it."""
+    assert Sidecar(topic, "a", clock).turn()
+    assert Sidecar(topic, "a", clock).turn()
+
+
+def test_the_lock_of_a_state_folder_is_an_id() -> None:
+    """A process sidecar that comes again is the same; with another folder it is not."""
+    clock = Ticking()
+
+    def named(lease: str = "", state: str | None = None) -> str:
+        given = {"bootstrap": "b:1", "group": "g", "capacity": 100}
+        worker = {"target": "process", "worker-command": ["w", "{instance}"], "state": state}
+        return author(load(None, {**given, **(worker if state else {})}), clock, lease).id
+
+    first = named(state="/one")
+    clock.sleep(1)
+    assert named(state="/one") == first
+    assert named(state="/two") != first
+    before = named()
+    clock.sleep(1)
+    assert named() != before
+    assert named("lease n/l") == "lease n/l"
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 12)), max_size=60))
+def test_two_never_go_on_together(turns: list[tuple[int, int]]) -> None:
+    """However turns of three sidecars interleave, one of them is left soon."""
+    clock, topic = Ticking(), Topic()
+    sidecars = [Sidecar(topic, name, clock, force=name == "c") for name in "abc"]
+    for who, seconds in turns:
+        clock.sleep(seconds)
+        sidecars[who].turn()
+    for _ in range(3):
+        for one in sidecars:
+            one.turn()
+    assert sum(one.led for one in sidecars) == 1
+
+
+def test_ages_are_those_of_the_first_look_only() -> None:
+    """A clock that is behind cannot make a sidecar silent that is being heard."""
+    other = Author("b", "h", 1, 0.0, generation=1)
+    claims = Claims(Author("a", "h", 2, 0.0)).heard([verdict(other, 1e9)], 0.0, 1e9)
+    for now in range(10, 300, 10):
+        claims = claims.heard(_late(other), now, 1e9 + 500).claimed(now)
+        assert not claims.leads()
+
+
+def _late(by: Author) -> Iterable[VerdictRecord]:
+    return [verdict(by, 1e9 - 500)]
