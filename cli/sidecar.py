@@ -33,7 +33,7 @@ class Do(StrEnum):
 def sidecar(  # noqa: PLR0913 - typer: one parameter an option
     ctx: typer.Context,
     action: Annotated[
-        Do, typer.Argument(help="run, or restart: replace the workers one by one.")
+        Do, typer.Argument(help="run, or restart --state …: replace workers one by one.")
     ] = Do.RUN,
     *,
     config: options.Config = None,
@@ -75,22 +75,18 @@ def sidecar(  # noqa: PLR0913 - typer: one parameter an option
         trimtab sidecar -c sidecar.yaml --target process --worker-config ingest.yaml --state run
 
         trimtab sidecar -c queue.yaml --queue kmq --min 0 --target process --state run
-
-        trimtab sidecar restart --state run
     """
     del bootstrap, group, topics, queue, capacity, headroom, heuristic, move_cost, source, window
     del interval, least, most, cool_down, stabilise_out, stabilise_in, target, worker_config
-    del host, port
+    del host, port, dry_run, take_over, stop_workers
     if action is Do.RESTART:
         _restart(state)
         return
     from trimtab.sidecar.settings import load  # noqa: PLC0415 - keeps --help fast
 
-    flags = {k: v for k, v in ctx.params.items() if k not in OWN_FLAGS}
-    flags |= {"min": flags.pop("least"), "max": flags.pop("most")}
-    flags |= {"dry_run": dry_run or None, "stop_workers": stop_workers or None}
-    flags["take_over"] = take_over or None
-    flags |= pairs("--set", more)
+    given = (item for item in ctx.params.items() if item[1] is not False)  # a switch left alone
+    flags = {name: value for name, value in given if name not in OWN_FLAGS}
+    flags |= {"min": flags.pop("least"), "max": flags.pop("most")} | pairs("--set", more)
     if kafka:
         flags["kafka"] = pairs("--kafka", kafka)
     _run(load(config, flags))

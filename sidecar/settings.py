@@ -428,9 +428,7 @@ def _keda_contradictions(s: Settings) -> Told:
     yield keda and s.foreign_scaling == "contest", contested
     half = "grpc-tls-certificate and grpc-tls-key belong together; give both, or none"
     yield (s.grpc_tls_certificate is None) != (s.grpc_tls_key is None), half
-    unsigned = (
-        "grpc-client-ca needs grpc-tls-certificate and grpc-tls-key: without TLS nobody is asked"
-    )
+    unsigned = "grpc-client-ca needs grpc-tls-certificate and grpc-tls-key: it is a part of TLS"
     yield s.grpc_client_ca is not None and s.grpc_tls_certificate is None, unsigned
     given = [name for name in s.model_fields_set if name.startswith("grpc_")]
     named = " and ".join(_written(name) for name in sorted(given))

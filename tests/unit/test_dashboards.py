@@ -21,6 +21,7 @@ from trimtab.sidecar.verdict import Action, Numbers, Verdict
 from trimtab.sidecar.web import Metrics
 
 DEPLOY: Final = Path(__file__).parents[2] / "deploy"
+DASHBOARD: Final = DEPLOY / "kustomize" / "components" / "monitoring" / "dashboard.json"
 GRAFANA: Final = {"$__rate_interval": "5m", "$group": "lake"}
 """What Grafana puts in before it asks."""
 
@@ -72,8 +73,7 @@ def alerts() -> list[dict[str, Any]]:
 
 
 def panels() -> list[dict[str, Any]]:
-    file = DEPLOY / "kustomize" / "components" / "monitoring" / "dashboard.json"
-    body = json.loads(file.read_text())
+    body = json.loads(DASHBOARD.read_text())
     return [panel for panel in body["panels"] if panel["type"] != "row"]
 
 
@@ -151,3 +151,16 @@ def test_a_wrong_name_is_noticed() -> None:
     """The collector sees names inside functions, ranges and both sides of a comparison."""
     text = 'sum by (a) (rate(one_bucket{b="x"}[5m])) > on (a) max by (a) (two) and absent(three)'
     assert used(text) == ({"one_bucket", "two", "three"}, {"a", "b"})
+
+
+def test_every_panel_has_a_place_of_its_own() -> None:
+    """No two have the same id, and none lies on another: Grafana would show one of them."""
+    every = json.loads(DASHBOARD.read_text())["panels"]
+    assert len({panel["id"] for panel in every}) == len(every)
+    cells = [
+        (x, y)
+        for at in (panel["gridPos"] for panel in every)
+        for x in range(at["x"], at["x"] + at["w"])
+        for y in range(at["y"], at["y"] + at["h"])
+    ]
+    assert len(set(cells)) == len(cells)
