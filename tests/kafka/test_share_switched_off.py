@@ -7,10 +7,10 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from kafka import KafkaAdminClient
 
+from trimtab.assignor.share_groups import FEATURE
 from trimtab.cli.broker import EmbeddedBroker
 from trimtab.consumer_sdk.errors import NoShareGroups
 from trimtab.consumer_sdk.queues import open_queue
-from trimtab.consumer_sdk.queues.features import FEATURE
 
 pytestmark = pytest.mark.broker
 
