@@ -83,7 +83,11 @@ class Hearing:
         if other is None and self._said:
             log.info("no other sidecar steers this group any more")
         elif other is not None and said != self._said and mine:
-            log.warning("%s steers this group, too; it is to stand by, we go on", other.author)
+            log.warning(
+                "%s steers this group, too: nothing is changed here until it stands by. If it does "
+                "not, end it: it is of an older version, or may not read verdicts",
+                other.author,
+            )
         elif other is not None and said != self._said:
             log.warning(
                 "%s steers this group: this sidecar stands by, changes nothing, and takes over "
@@ -97,12 +101,21 @@ class Hearing:
 def author(settings: Settings, clock: Clock, lease: str) -> Author:
     """Return who we are; `lease` names what keeps us apart from others, empty where nothing does.
 
-    The lock of a state folder holds on this machine only.
+    The lock of a state folder holds on this machine only, and of containers each may have its own
+    folder at the same path.
     """
     host, pid, since = platform.node(), os.getpid(), clock.wall()
     machine = host
     with suppress(OSError):
         machine = BOOT.read_text().strip()
     if settings.target == "process" and settings.state is not None:
-        lease = f"{machine}{settings.state.resolve()}"
+        lease = f"{machine} {_folder(settings.state)}"
     return Author(lease or f"{machine} {pid} {since}", host, pid, since)
+
+
+def _folder(state: Path) -> str:
+    try:
+        found = state.stat()
+    except OSError:
+        return str(state.resolve())
+    return f"{found.st_dev}:{found.st_ino}"

@@ -5,6 +5,7 @@ Every call has a time limit and is made once: whoever asks decides whether to as
 or not valid is KubernetesRefuses, and says which verb on which resource it was about.
 """
 
+import hashlib
 import json
 import ssl
 from collections.abc import Callable, Mapping
@@ -67,6 +68,17 @@ class KubeApi:
     def close(self) -> None:
         """Close the connections."""
         self._client.close()
+
+    @property
+    def cluster(self) -> str:
+        """Return what no other cluster has: a digest of its authority, else its address.
+
+        Within pods the address is often the same in two clusters.
+        """
+        authority = self._client.configuration.ssl_ca_cert
+        if not authority or not Path(authority).is_file():
+            return str(self._client.configuration.host)
+        return hashlib.sha256(Path(authority).read_bytes().strip()).hexdigest()[:16]
 
     def look(self) -> Found:
         """Return the workload and its pods as they are. Raises KubernetesAway, KubernetesRefuses.

@@ -58,7 +58,7 @@ def connected(
     leadership = _elected(settings, api, clock, stack)
     contest = settings.foreign_scaling == "contest"
     target = Kubernetes(api, clock, contest=contest, leadership=leadership, patience=patience)
-    lease = f"lease {where}/{api.place.lease}" if settings.elect else ""
+    lease = f"lease {api.cluster} {where}/{api.place.lease}" if settings.elect else ""
     return Steering(target, target.outside, leadership, (Events(api),), lease)
 
 

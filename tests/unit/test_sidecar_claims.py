@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -167,19 +168,28 @@ def test_who_shares_an_id_is_no_other(topic: Topic, clock: Ticking) -> None:
     assert Sidecar(topic, "a", clock).turn()
 
 
-def test_the_lock_of_a_state_folder_is_an_id() -> None:
-    """A process sidecar that comes again is the same; with another folder it is not."""
-    clock = Ticking()
+def test_the_lock_of_a_state_folder_is_an_id(tmp_path: Path) -> None:
+    """A process sidecar that comes again is the same; with another folder it is not.
 
-    def named(lease: str = "", state: str | None = None) -> str:
+    In two containers one path may be two folders.
+    """
+    clock = Ticking()
+    one, two = tmp_path / "one", tmp_path / "two"
+    one.mkdir()
+    two.mkdir()
+
+    def named(lease: str = "", state: Path | None = None) -> str:
         given = {"bootstrap": "b:1", "group": "g", "capacity": 100}
         worker = {"target": "process", "worker-command": ["w", "{instance}"], "state": state}
         return author(load(None, {**given, **(worker if state else {})}), clock, lease).id
 
-    first = named(state="/one")
+    first, other = named(state=one), named(state=two)
     clock.sleep(1)
-    assert named(state="/one") == first
-    assert named(state="/two") != first
+    assert named(state=one) == first
+    assert other != first
+    one.rename(tmp_path / "before")
+    two.rename(one)
+    assert named(state=one) == other
     before = named()
     clock.sleep(1)
     assert named() != before

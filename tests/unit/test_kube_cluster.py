@@ -1,0 +1,43 @@
+"""By what a cluster is told from another one that has the same address."""
+
+from pathlib import Path
+
+import yaml
+
+from cluster import keys
+from trimtab.sidecar.targets.kube_api import KubeApi, Place
+from trimtab.sidecar.targets.kube_values import Kind
+
+ADDRESS = "https://10.96.0.1:443"
+
+
+def told(folder: Path, authority: Path | None = None) -> str:
+    """Return what a connection tells of its cluster; nothing is asked of it."""
+    cluster = {"server": ADDRESS}
+    if authority is not None:
+        cluster["certificate-authority"] = str(authority)
+    body = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "c",
+        "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
+        "clusters": [{"name": "k", "cluster": cluster}],
+        "users": [{"name": "u", "user": {"token": "t"}}],
+    }
+    file = folder / "kubeconfig"
+    file.write_text(yaml.safe_dump(body))
+    api = KubeApi(Place(Kind.DEPLOYMENT, "lake", "default", file), 1.0)
+    try:
+        return api.cluster
+    finally:
+        api.close()
+
+
+def test_two_clusters_with_one_address_are_told_apart(tmp_path: Path) -> None:
+    """By the authority that signs for them; without one the address is all there is."""
+    for name in ("blue", "green"):
+        keys.signed(tmp_path, name, f"{name}-ca", "server")
+    blue, green = (told(tmp_path, tmp_path / f"{name}-ca.crt") for name in ("blue", "green"))
+    assert blue == told(tmp_path, tmp_path / "blue-ca.crt")
+    assert len({blue, green, told(tmp_path)}) == 3
+    assert told(tmp_path) == ADDRESS
