@@ -29,7 +29,7 @@ def redeliver(
 
         trimtab redeliver --bootstrap localhost:9092 --topic orders --group billing
 
-        trimtab redeliver --config queue.yaml --topic orders --set trimtab.queue.max.deliveries=3
+        trimtab redeliver --config worker.yaml --topic orders --set trimtab.queue.max.deliveries=3
     """
     from threading import Event  # noqa: PLC0415 - keeps --help fast
 

@@ -47,7 +47,7 @@ def insist(leadership: Leadership) -> None:
     if not leadership.leads():
         leader = leadership.leader() or "whoever takes it"
         raise NotLeading(
-            f"the lease could not be renewed in time, or was taken over; {leader} goes on"
+            f"another sidecar was heard, or the lease is not ours by now; leading: {leader}"
         )
 
 

@@ -246,7 +246,7 @@ class Loop:
             log.error("%s failed: %s", verdict.action, error)  # noqa: TRY400 - it says all itself
             if isinstance(error, NotLeading):
                 self._plan_known = False  # whoever leads may have published another
-            if verdict.action in (Action.REPLACE, Action.SURGE):
+            elif verdict.action in (Action.REPLACE, Action.SURGE):
                 self._memory = done(verdict, seen, self._memory, now)  # counts: no hot loop
             return replace(verdict, reasons=(*verdict.reasons, f"{NOT_DONE}{error}"))
         self._memory = done(verdict, seen, self._memory, now)
