@@ -7,6 +7,7 @@ CallerError
 │   ├── NotOffered               this kind of queue cannot do what was asked of it (exit code 2)
 │   ├── NoShareGroups            the broker, or the client, has no share groups (exit code 2)
 │   └── TableCollision           two topics would land in one table without having been told to
+├── BadDelay                     a delay, or an extension, of a queue's message is no time
 ├── NoJava                       no Java is found
 ├── WrongJava                    the Java that is found is too old or too new
 ├── MissingExtra                 an optional package is not installed
@@ -121,6 +122,14 @@ class QueueMismatch(SettingError):
 
 class NotOffered(SettingError):
     """A queue of the kind that was opened cannot do what was asked of it."""
+
+
+class BadDelay(CallerError):
+    """A delay, or an extension, of a queue's message is no time; nothing was said of it."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"{seconds!r} is no time to wait: give seconds, 0 or more, and finite")
+        self.seconds = seconds
 
 
 class NoShareGroups(SettingError):

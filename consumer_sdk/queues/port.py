@@ -6,6 +6,7 @@ in the background, and `flush` or `close` waits for it. A message that is never 
 may be used from any thread and from coroutines; `receive`, `flush` and `close` by one thread only.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum, StrEnum
@@ -15,6 +16,7 @@ from confluent_kafka import Message as Raw
 
 from trimtab.assignor.errors import TrimtabError
 from trimtab.assignor.model import TopicPartition
+from trimtab.consumer_sdk.errors import BadDelay
 
 
 class Settlement(StrEnum):
@@ -52,6 +54,18 @@ class Said:
 
 
 ACK = Said(Verb.ACK)
+
+
+def checked(seconds: float) -> float:
+    """Return seconds to wait, which a marker can tell in milliseconds. Raises BadDelay."""
+    if not 0 <= seconds * 1000 < math.inf:  # NaN is neither
+        raise BadDelay(seconds)
+    return float(seconds)
+
+
+def _text(reason: object) -> str:
+    """Return a reason as text that can be written: a broken path in it must not stop a tracker."""
+    return str(reason).encode(errors="replace").decode()
 
 
 OPEN: Final = 0
@@ -109,23 +123,30 @@ class Received:
         return _LATE if late else _DONE
 
     def retry(self, delay: float = 0.0) -> Settlement:
-        """Give the message back, to be delivered again in so many seconds."""
-        return self._settle(Said(Verb.RETRY, delay))
+        """Give the message back, to be delivered again in so many seconds. Raises BadDelay."""
+        return self._settle(Said(Verb.RETRY, checked(delay)))
 
-    def reject(self, reason: str = "") -> Settlement:
-        """Give the message up: it goes to the dead-letter topic where there is one."""
-        return self._settle(Said(Verb.REJECT, reason=reason))
+    def reject(self, reason: object = "") -> Settlement:
+        """Give the message up: it goes to the dead-letter topic where there is one.
+
+        An exception may be the reason too: what is kept is its text.
+        """
+        return self._settle(Said(Verb.REJECT, reason=_text(reason)))
 
     def extend(self, seconds: float) -> Settlement:
-        """Have so many seconds from now on; after the deadline it is too late for that."""
+        """Have so many seconds from now on; after the deadline it is too late for that.
+
+        Raises BadDelay.
+        """
+        said = Said(Verb.EXTEND, checked(seconds))
         if self._board[self.place]:
             return _REPEATED
         now = self._desk.now()
         if self.deadline is not None and now > self.deadline:
             return _LATE
-        self._desk.settle(self, Said(Verb.EXTEND, seconds), False)  # noqa: FBT003
+        self._desk.settle(self, said, False)  # noqa: FBT003
         if self.deadline is not None:
-            self.deadline = now + seconds
+            self.deadline = now + said.seconds
         return _DONE
 
     @property

@@ -85,8 +85,14 @@ class Settler:
             batches, noted = _taken(self._batches), _taken(self._noted)
             _tell([message for message, _, late in noted if late])
             for partition, marker in markers_of(noted, [b.acknowledged() for b in batches]):
-                self._writer.send(Record(self._markers, partition, marker.encode()), tell_unkept)
+                self._send(partition, marker)
         self._writer.poll()
+
+    def _send(self, partition: int, marker: Marker) -> None:
+        try:
+            self._writer.send(Record(self._markers, partition, marker.encode()), tell_unkept)
+        except Exception:  # one marker's messages come back; without the thread all of them would
+            log.exception("a marker for partition %d of %s is lost", partition, self._markers)
 
 
 def _taken(waiting: deque[T]) -> list[T]:

@@ -32,7 +32,7 @@ from trimtab.assignor.clock import Clock, SystemClock
 from trimtab.assignor.errors import TrimtabError
 from trimtab.consumer_sdk.errors import NotOffered
 from trimtab.consumer_sdk.queues.asynchronous import AsyncQueue
-from trimtab.consumer_sdk.queues.port import Queue, Received
+from trimtab.consumer_sdk.queues.port import Queue, Received, checked
 
 log = logging.getLogger("trimtab.queues")
 
@@ -46,9 +46,10 @@ BUSY: Final = 0.02
 
 
 class Retry(Exception):
-    """Raised by a handler: deliver the message again, in `delay` seconds."""
+    """Raised by a handler: deliver the message again, in `delay` seconds. Raises BadDelay."""
 
     def __init__(self, delay: float = 0.0) -> None:
+        checked(delay)
         super().__init__(f"in {delay:g} s")
         self.delay = delay
 
@@ -165,7 +166,9 @@ def worker(
     """Make a worker of a function, or of a coroutine function, that handles one message.
 
     `prefetch` is as large as `concurrency` unless it is given; `retry_delay` is seconds.
+    Raises BadDelay.
     """
+    checked(retry_delay)
     ahead = concurrency if prefetch is None else prefetch
 
     def decorate(handler: Handler) -> Worker:
