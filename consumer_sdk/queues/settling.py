@@ -82,9 +82,10 @@ class Settler:
 
     def _write(self) -> None:
         with self._writing:
-            batches, noted = _taken(self._batches), _taken(self._noted)
+            ended = [batch.acknowledged() for batch in _taken(self._batches)]
+            noted = _taken(self._noted)  # after the batches are quiet: what comes now wakes us
             _tell([message for message, _, late in noted if late])
-            for partition, marker in markers_of(noted, [b.acknowledged() for b in batches]):
+            for partition, marker in markers_of(noted, ended):
                 self._send(partition, marker)
         self._writer.poll()
 

@@ -1,7 +1,7 @@
 """What is said of `kmq`'s messages becomes markers, whatever else is said, and soon."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -11,7 +11,7 @@ from trimtab.assignor.clock import SystemClock
 from trimtab.consumer_sdk.errors import BadDelay
 from trimtab.consumer_sdk.queues import Retry, worker
 from trimtab.consumer_sdk.queues.handed import Handed
-from trimtab.consumer_sdk.queues.markers import Kind, Marker, decode
+from trimtab.consumer_sdk.queues.markers import Kind, Marker, Ranges, decode
 from trimtab.consumer_sdk.queues.settling import Settler
 from trimtab.consumer_sdk.queues.writing import Answered, Record, Writer
 
@@ -38,6 +38,14 @@ class Kept(Writer):
         return True
 
 
+class Interrupted(Handed):
+    """A batch one of whose messages is given back just before the settler looks at its board."""
+
+    def acknowledged(self) -> Mapping[int, Ranges]:
+        self[1].retry()
+        return super().acknowledged()
+
+
 @pytest.fixture
 def kept() -> Kept:
     """Return where markers land."""
@@ -54,8 +62,12 @@ def settler(kept: Kept) -> Iterator[Settler]:
 
 def batch(settler: Settler, partition: int = 0) -> Handed:
     """Return three messages in work."""
-    raws = [Message(topic="t", partition=partition, offset=at, value=b"x") for at in range(3)]
-    return Handed(raws, [1] * len(raws), settler.now() + 60, settler)
+    return Handed(raws(partition), [1] * 3, settler.now() + 60, settler)
+
+
+def raws(partition: int = 0) -> list[Message]:
+    """Return three messages of a partition."""
+    return [Message(topic="t", partition=partition, offset=at, value=b"x") for at in range(3)]
 
 
 @pytest.mark.parametrize("seconds", [math.nan, math.inf, -math.inf, -1, 1e306])
@@ -100,3 +112,11 @@ def test_a_marker_that_cannot_be_written_stops_no_other(
     batch(settler)[1].ack()
     eventually(lambda: len(kept.markers) == 2)
     assert "a marker for partition 1 of t.g.markers is lost" in caplog.text
+
+
+def test_what_is_said_while_the_settler_looks_is_written_too(
+    settler: Settler, kept: Kept, eventually: Eventually
+) -> None:
+    """A batch that has woken the settler does not wake it twice; its queue is quiet afterwards."""
+    Interrupted(raws(), [1] * 3, settler.now() + 60, settler)[0].ack()
+    eventually(lambda: [m.kind for m in kept.markers] == [Kind.RETRY, Kind.END])
