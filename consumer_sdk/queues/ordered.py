@@ -68,7 +68,7 @@ class OrderedQueue:
         self._lanes: dict[int, Lanes[Raw]] = {}
         self._work: dict[Received, Lanes[Raw]] = {}
         self._noted: deque[_Noted] = deque()
-        self._later: list[tuple[float, int, Received]] = []  # retries, by the time they are due
+        self._later: list[tuple[float, int, _Noted]] = []  # retries, dead letters: by when due
         self._again: deque[Received] = deque()  # retries that are due
         self._paused: set[int] = set()
         self._numbers = 0
@@ -110,7 +110,7 @@ class OrderedQueue:
         kept = self._writer.flush(timeout)
         self._serve()
         self._commit(self._lanes)
-        return kept
+        return kept and all(noted.said.verb is Verb.RETRY for *_, noted in self._later)
 
     def close(self) -> None:
         """Wait for what is in work (`HANDOVER`), commit, leave the group; may be called twice."""
@@ -195,9 +195,11 @@ class OrderedQueue:
                 self._take_in(noted)
         now = self._clock.monotonic()
         while self._later and self._later[0][0] <= now:
-            message = heappop(self._later)[2]
-            if message in self._work:
+            message, said = noted = heappop(self._later)[2]
+            if message in self._work and said.verb is Verb.RETRY:
                 self._again.append(message)
+            elif message in self._work:
+                self._take_in(noted)
         if now >= self._commit_at and not self._settings.at_most_once:
             self._commit_at = now + COMMIT
             self._commit(self._lanes)
@@ -211,11 +213,11 @@ class OrderedQueue:
         elif message.delivery >= self._settings.max_deliveries:
             self._give_up(message, f"delivered {message.delivery} times, the last one retried")
         else:
-            self._wait(message, said.seconds)
+            self._wait(noted, said.seconds)
 
-    def _wait(self, message: Received, seconds: float) -> None:
+    def _wait(self, noted: _Noted, seconds: float) -> None:
         self._numbers += 1
-        heappush(self._later, (self._clock.monotonic() + seconds, self._numbers, message))
+        heappush(self._later, (self._clock.monotonic() + seconds, self._numbers, noted))
 
     def _finish(self, message: Received) -> None:
         self._work.pop(message).finish(message.offset)
@@ -234,7 +236,7 @@ class OrderedQueue:
     def _on_dead_letter(self, message: Received, reason: str, _: Record, why: str) -> None:
         if why:
             log.warning("a dead letter is not kept: %s; trying again", why)
-            self._noted.append(_Noted(message, Said(Verb.REJECT, reason=reason)))
+            self._wait(_Noted(message, Said(Verb.REJECT, reason=reason)), AGAIN)
         else:
             self._noted.append(_Noted(message, Said(Verb.ACK)))
 

@@ -1,0 +1,154 @@
+"""`ordered` where brokers refuse: dead letters that are not kept, commits that fail."""
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+from unittest.mock import Mock
+
+import pytest
+from confluent_kafka import Message
+from confluent_kafka import TopicPartition as RawPartition
+
+from trimtab.consumer_sdk.queues import OrderedQueue, Received, ordered
+from trimtab.consumer_sdk.queues.writing import Answered, Record
+
+Opened = Callable[[Mapping[str, Any]], OrderedQueue]
+CONFIG = {"bootstrap.servers": "nowhere:1", "group.id": "g"}
+
+
+class HandClock:
+    """A clock that moves when it is told to, or slept by."""
+
+    def __init__(self) -> None:
+        self.at = 100.0
+
+    def monotonic(self) -> float:
+        return self.at
+
+    def wall(self) -> float:
+        return self.at
+
+    def sleep(self, seconds: float) -> None:
+        self.at += seconds
+
+
+class Group:
+    """A consumer of one partition, whose log is `log`."""
+
+    def __init__(self, clock: HandClock) -> None:
+        self.clock = clock
+        self.log: list[bytes] = []
+        self.at = 0
+        self.committed: list[int] = []
+        self.callbacks: deque[Callable[..., None]] = deque()
+        self.config: Mapping[str, Any] = {}
+
+    def __call__(self, config: Mapping[str, Any], clock: HandClock) -> "Group":
+        """Stand in for the class."""
+        assert clock is self.clock
+        self.config = config
+        return self
+
+    def subscribe(self, topics: list[str], assign: Any, revoke: Any, lost: Any) -> None:
+        self.callbacks.extend([assign, revoke, lost])
+        assign(self, [RawPartition(topics[0], 0)])
+
+    def assignment(self) -> list[RawPartition]:
+        return [RawPartition("t", 0)]
+
+    def consume(self, most: int, wait: float) -> list[Message]:
+        self.clock.sleep(wait)
+        found = [
+            Message(topic="t", partition=0, offset=at, key=self.log[at], value=self.log[at])
+            for at in range(self.at, min(self.at + most, len(self.log)))
+        ]
+        self.at += len(found)
+        return found
+
+    def commit(self, offsets: Sequence[RawPartition], asynchronous: bool) -> None:  # noqa: FBT001
+        del asynchronous
+        self.committed += [p.offset for p in offsets]
+
+    def close(self) -> None:
+        self.callbacks[1](self, self.assignment())
+
+
+class Letters:
+    """A writer of dead letters that refuses the first `refusing`."""
+
+    def __init__(self) -> None:
+        self.refusing = 0
+        self.kept: list[bytes | None] = []
+        self.tried = 0
+
+    def __call__(self, client: Mapping[str, Any], clock: HandClock) -> "Letters":
+        """Stand in for the class."""
+        del client, clock
+        return self
+
+    def send(self, record: Record, answered: Answered) -> None:
+        self.tried += 1
+        assert self.tried < 100, "tried without end"
+        if self.tried > self.refusing:
+            self.kept.append(record.value)
+        answered(record, "" if self.tried > self.refusing else "too large")
+
+    def poll(self) -> None:
+        """Do nothing: `send` has answered."""
+
+    def flush(self, timeout: float) -> bool:
+        del timeout
+        return True
+
+
+@pytest.fixture
+def clock() -> HandClock:
+    """Return the queue's clock."""
+    return HandClock()
+
+
+@pytest.fixture
+def group(clock: HandClock) -> Group:
+    """Return the queue's consumer."""
+    return Group(clock)
+
+
+@pytest.fixture
+def letters() -> Letters:
+    """Return the queue's writer."""
+    return Letters()
+
+
+@pytest.fixture
+def opened(
+    monkeypatch: pytest.MonkeyPatch, clock: HandClock, group: Group, letters: Letters
+) -> Opened:
+    """Return what opens a queue on them."""
+    for name in ("connect", "prepare"):
+        monkeypatch.setattr(ordered.topics, name, Mock())
+    monkeypatch.setattr(ordered, "Consumer", group)
+    monkeypatch.setattr(ordered, "Writer", letters)
+    return lambda more: OrderedQueue("t", {**CONFIG, **more}, clock=clock)
+
+
+def texts(messages: Sequence[Received]) -> list[tuple[bytes | None, int]]:
+    """Return value and delivery of each."""
+    return [(message.value, message.delivery) for message in messages]
+
+
+def test_a_dead_letter_that_is_refused_is_tried_again_and_holds_no_receive_up(
+    opened: Opened, group: Group, letters: Letters, clock: HandClock
+) -> None:
+    """Refused at once (too large) it waits a second; the messages behind it go on meanwhile."""
+    group.log, letters.refusing = [b"bad", b"good"], 2
+    queue = opened({})
+    queue.receive(1)[0].reject("no")
+    assert texts(queue.receive(1)) == [(b"good", 1)]
+    assert (letters.tried, queue.flush()) == (1, False)
+    clock.sleep(ordered.AGAIN)
+    assert queue.receive(0, 0) == []
+    assert (letters.tried, queue.flush()) == (2, False)
+    clock.sleep(ordered.AGAIN)
+    assert queue.flush()
+    assert letters.kept == [b"bad"]
+    assert group.committed == [1]
