@@ -18,7 +18,7 @@ from functools import partial
 from heapq import heappop, heappush
 from typing import Any, Final, NamedTuple, Self
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import Message as Raw
 from confluent_kafka import TopicPartition as RawPartition
 
@@ -75,7 +75,8 @@ class OrderedQueue:
         self._commit_at = 0.0
         self._committed: dict[int, int] = {}
         self._closed = False
-        self._consumer = Consumer(self._settings.consumer, clock=self._clock)
+        ours = {"on_commit": self._on_commit}
+        self._consumer = Consumer({**self._settings.consumer, **ours}, clock=self._clock)
         self._consumer.subscribe([topic], self._on_assign, self._on_revoke, self._on_lost)
 
     def receive(self, max: int = 100, wait: float = 1.0) -> list[Received]:  # noqa: A002
@@ -272,6 +273,14 @@ class OrderedQueue:
             self._committed.pop(p.partition, None)
             self._paused.discard(p.partition)
         self._work = {m: lanes for m, lanes in self._work.items() if lanes not in gone}
+
+    def _on_commit(self, error: KafkaError | None, offsets: Sequence[RawPartition]) -> None:
+        if error is not None:  # it may have been the last one: the next turn commits them again
+            for p in offsets:
+                self._committed.pop(p.partition, None)
+        theirs = self._settings.consumer.get("on_commit")
+        if theirs is not None:
+            theirs(error, offsets)
 
     def _commit(self, partitions: Iterable[int], *, wait: bool = False) -> None:
         reached = {p: self._lanes[p].committable for p in partitions}

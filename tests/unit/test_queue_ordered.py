@@ -6,7 +6,7 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
-from confluent_kafka import Message
+from confluent_kafka import KafkaError, Message
 from confluent_kafka import TopicPartition as RawPartition
 
 from trimtab.consumer_sdk.queues import OrderedQueue, Received, ordered
@@ -152,3 +152,23 @@ def test_a_dead_letter_that_is_refused_is_tried_again_and_holds_no_receive_up(
     assert queue.flush()
     assert letters.kept == [b"bad"]
     assert group.committed == [1]
+
+
+def test_a_commit_that_fails_in_the_background_is_made_again(
+    opened: Opened, group: Group, clock: HandClock
+) -> None:
+    """Also where nothing more is finished; the application's own `on_commit` is called as well."""
+    group.log, told = [b"one"], Mock()
+    queue = opened({"on_commit": told})
+    queue.receive(1)[0].ack()
+    for _ in range(3):
+        clock.sleep(ordered.COMMIT)
+        queue.receive(0, 0)
+    assert group.committed == [1]
+    failed = (KafkaError(KafkaError.NOT_COORDINATOR), [RawPartition("t", 0, 1)])
+    group.config["on_commit"](*failed)
+    told.assert_called_once_with(*failed)
+    for _ in range(3):
+        clock.sleep(ordered.COMMIT)
+        queue.receive(0, 0)
+    assert group.committed == [1, 1]
