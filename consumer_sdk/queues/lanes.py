@@ -11,6 +11,7 @@ The rules:
 """
 
 from collections import deque
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -88,6 +89,16 @@ class Lanes(Generic[T]):
             self._ready.append((following, key, message))
         elif behind is not None:
             del self._behind[key]
+
+    def take_back(self, offsets: Collection[int]) -> None:
+        """Undo the last `take` where `strict`: these and all behind them will be added again."""
+        for offset in offsets:
+            key = self._working.pop(offset)
+            if key is not None:
+                self._busy.discard(key)
+        self.end = min(offsets)
+        self._open.clear()
+        self._ready.clear()
 
     def discard(self) -> None:
         """Forget what is not in work: somebody else will read it."""

@@ -12,7 +12,7 @@
 """
 
 import logging
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from heapq import heappop, heappush
@@ -174,16 +174,23 @@ class OrderedQueue:
             return False
         return True
 
-    def _forget(self, taken: Iterable[Received]) -> None:
-        """Let messages go that were not handed out after all, and read them again."""
-        raws = [message.raw for message in taken]
-        for message in taken:
-            self._work.pop(message)
-        for partition in {int(raw.partition() or 0) for raw in raws}:
-            waiting = self._lanes.pop(partition, None)
-            if waiting is not None:
-                self._lanes[partition] = Lanes(strict=True)
-        rewind(self._consumer, raws)
+    def _forget(self, taken: Sequence[Received]) -> None:
+        """Let messages go that were not handed out after all: what is new is read again.
+
+        Retried ones are committed long since: they wait here again.
+        """
+        new: defaultdict[int, list[Received]] = defaultdict(list)
+        for message in reversed(taken):
+            lanes = self._work.pop(message)
+            if message.delivery == 1:
+                new[message.partition].insert(0, message)
+            else:
+                before = Received(message.raw, message.delivery - 1, None, self)
+                self._work[before] = lanes
+                self._again.appendleft(before)
+        for partition, messages in new.items():
+            self._lanes[partition].take_back([message.offset for message in messages])
+            rewind(self._consumer, [message.raw for message in messages])
 
     # -- settling ---------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
-from confluent_kafka import KafkaError, Message
+from confluent_kafka import KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as RawPartition
 
 from trimtab.consumer_sdk.queues import OrderedQueue, Received, ordered
@@ -33,7 +33,7 @@ class HandClock:
 
 
 class Group:
-    """A consumer of one partition, whose log is `log`."""
+    """A consumer of one partition, whose log is `log`; the first letter of a value is its key."""
 
     def __init__(self, clock: HandClock) -> None:
         self.clock = clock
@@ -42,6 +42,7 @@ class Group:
         self.committed: list[int] = []
         self.callbacks: deque[Callable[..., None]] = deque()
         self.config: Mapping[str, Any] = {}
+        self.failing: list[int] = []
 
     def __call__(self, config: Mapping[str, Any], clock: HandClock) -> "Group":
         """Stand in for the class."""
@@ -59,7 +60,7 @@ class Group:
     def consume(self, most: int, wait: float) -> list[Message]:
         self.clock.sleep(wait)
         found = [
-            Message(topic="t", partition=0, offset=at, key=self.log[at], value=self.log[at])
+            Message(topic="t", partition=0, offset=at, key=self.log[at][:1], value=self.log[at])
             for at in range(self.at, min(self.at + most, len(self.log)))
         ]
         self.at += len(found)
@@ -67,7 +68,12 @@ class Group:
 
     def commit(self, offsets: Sequence[RawPartition], asynchronous: bool) -> None:  # noqa: FBT001
         del asynchronous
+        if self.failing:
+            raise KafkaException(KafkaError(self.failing.pop()))
         self.committed += [p.offset for p in offsets]
+
+    def seek(self, partition: RawPartition) -> None:
+        self.at = partition.offset
 
     def close(self) -> None:
         self.callbacks[1](self, self.assignment())
@@ -172,3 +178,19 @@ def test_a_commit_that_fails_in_the_background_is_made_again(
         clock.sleep(ordered.COMMIT)
         queue.receive(0, 0)
     assert group.committed == [1, 1]
+
+
+def test_at_most_once_reads_only_what_is_new_again_when_its_commit_fails(
+    opened: Opened, group: Group
+) -> None:
+    """A retried message waits with its count; what was over before stays over."""
+    group.log = [b"retried", b"over", b"of the same key", b"new"]
+    queue = opened({"trimtab.queue.guarantee": "at-most-once"})
+    first, over = queue.receive(4)
+    first.retry()
+    over.ack()
+    group.failing = [KafkaError.REBALANCE_IN_PROGRESS]
+    assert queue.receive(4) == []
+    assert texts(queue.receive(4)) == [(b"retried", 2)]
+    assert texts(queue.receive(4)) == [(b"of the same key", 1), (b"new", 1)]
+    assert group.committed == [2, 4]
