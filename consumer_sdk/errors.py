@@ -80,13 +80,14 @@ class ConsumerClosed(CallerError):
 
 
 class BrokerUnreachable(PeerError):
-    """No broker answered; `bootstrap` is the address that was tried."""
+    """No broker answered; `bootstrap` is the address that was tried, `why` the client's words."""
 
     retryable: ClassVar[bool] = True
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, why: str = "") -> None:
+        said = f" ({why})" if why else ""
         super().__init__(
-            f"no Kafka broker answers at {bootstrap}: is it running, and is the address "
+            f"no Kafka broker answers at {bootstrap}{said}: is it running, and is the address "
             "(bootstrap.servers), security.protocol and firewall right?"
         )
         self.bootstrap = bootstrap

@@ -20,7 +20,8 @@ def as_kafka_error(error: Exception) -> KafkaError:
     if isinstance(cause, KafkaPythonError) and not isinstance(cause, CommitFailedError):
         if isinstance(cause, KafkaTimeoutError):
             return KafkaError(KafkaError._TIMED_OUT, str(error))  # noqa: SLF001 - its public name
-        return KafkaError(int(getattr(cause, "errno", -1)), str(error))
+        code = int(getattr(cause, "errno", -1))
+        return KafkaError(code, str(error), retriable=bool(cause.retriable))
     return KafkaError(KafkaError.ILLEGAL_GENERATION, str(error))
 
 

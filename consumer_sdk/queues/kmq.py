@@ -29,7 +29,7 @@ from trimtab.consumer_sdk.queues import headers, topics
 from trimtab.consumer_sdk.queues.handed import Handed
 from trimtab.consumer_sdk.queues.markers import Kind, Marker
 from trimtab.consumer_sdk.queues.port import Received
-from trimtab.consumer_sdk.queues.reading import gather, rewind
+from trimtab.consumer_sdk.queues.reading import gather, named, rewind
 from trimtab.consumer_sdk.queues.settings import settings
 from trimtab.consumer_sdk.queues.settling import Settler
 from trimtab.consumer_sdk.queues.writing import Record, Writer
@@ -72,10 +72,12 @@ class KmqQueue:
     def receive(self, max: int = 100, wait: float = 1.0) -> Sequence[Received]:  # noqa: A002
         """Return up to `max` messages as soon as there are any, none after `wait` seconds.
 
-        Raises MarkersNotWritten, and what `Consumer` raises; nothing is lost by either.
+        Raises MarkersNotWritten, BrokerUnreachable for what passes by itself, and what `Consumer`
+        raises; nothing is lost by any.
         """
-        raws = gather(self._consumer, max, wait)
-        return self._hand_out(raws) if raws else []
+        with named(self._settings.bootstrap):
+            raws = gather(self._consumer, max, wait)
+            return self._hand_out(raws) if raws else []
 
     def flush(self, timeout: float = 30.0) -> bool:
         """Wait until what was said of messages is kept by the broker; False if it is not yet."""

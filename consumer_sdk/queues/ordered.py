@@ -28,7 +28,7 @@ from trimtab.consumer_sdk.queues import headers, topics
 from trimtab.consumer_sdk.queues.kmq import MOVED_ON
 from trimtab.consumer_sdk.queues.lanes import Lanes
 from trimtab.consumer_sdk.queues.port import Received, Said, Verb
-from trimtab.consumer_sdk.queues.reading import gather, rewind
+from trimtab.consumer_sdk.queues.reading import gather, named, rewind
 from trimtab.consumer_sdk.queues.settings import settings
 from trimtab.consumer_sdk.queues.writing import Record, Writer
 
@@ -82,19 +82,10 @@ class OrderedQueue:
     def receive(self, max: int = 100, wait: float = 1.0) -> list[Received]:  # noqa: A002
         """Return up to `max` messages as soon as there are any, none after `wait` seconds.
 
-        Raises what `Consumer` raises.
+        Raises BrokerUnreachable for what passes by itself, and what `Consumer` raises.
         """
-        deadline = self._clock.monotonic() + wait
-        while True:
-            self._serve()
-            taken = self._take(max)
-            left = deadline - self._clock.monotonic()
-            if taken or left <= 0:
-                break
-            self._read(max, min(left, SLICE if self._work else left))
-        if not taken:
-            return []
-        return taken if self._settle_first(taken) else []
+        with named(self._settings.bootstrap):
+            return self._receive(max, self._clock.monotonic() + wait)
 
     def now(self) -> float:
         """Return seconds of the monotonic clock."""
@@ -127,6 +118,18 @@ class OrderedQueue:
         self.close()
 
     # -- reading ----------------------------------------------------------------------------------
+
+    def _receive(self, most: int, deadline: float) -> list[Received]:
+        while True:
+            self._serve()
+            taken = self._take(most)
+            left = deadline - self._clock.monotonic()
+            if taken or left <= 0:
+                break
+            self._read(most, min(left, SLICE if self._work else left))
+        if not taken:
+            return []
+        return taken if self._settle_first(taken) else []
 
     def _read(self, most: int, wait: float) -> None:
         self._throttle()

@@ -1,12 +1,43 @@
 """Taking messages from a consumer as a queue wants them: soon, and only of what is still ours."""
 
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
+from typing import Final
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import Message as Raw
 from confluent_kafka import TopicPartition as RawPartition
 
 from trimtab.consumer_sdk.consumer import Consumer
+from trimtab.consumer_sdk.errors import BrokerUnreachable
+
+PASSING: Final = frozenset(
+    {
+        KafkaError._TRANSPORT,  # noqa: SLF001 - the names they are documented by
+        KafkaError._TIMED_OUT,  # noqa: SLF001 - as above
+        KafkaError._ALL_BROKERS_DOWN,  # noqa: SLF001 - as above
+        KafkaError._RESOLVE,  # noqa: SLF001 - as above
+        KafkaError.REQUEST_TIMED_OUT,
+        KafkaError.NETWORK_EXCEPTION,
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.NOT_COORDINATOR,
+        KafkaError.LEADER_NOT_AVAILABLE,
+    }
+)
+"""A broker is away, or starts; librdkafka does not mark its events as retriable."""
+
+
+@contextmanager
+def named(bootstrap: str) -> Generator[None, None, None]:
+    """Raise BrokerUnreachable for a KafkaException that passes by itself."""
+    try:
+        yield
+    except KafkaException as error:
+        told: KafkaError = error.args[0]
+        if told.fatal() or not (told.retriable() or told.code() in PASSING):
+            raise
+        raise BrokerUnreachable(bootstrap, told.str()) from error
 
 
 def gather(consumer: Consumer, most: int, wait: float) -> list[Raw]:

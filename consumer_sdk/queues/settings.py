@@ -44,6 +44,11 @@ class QueueSettings:
         return f"QueueSettings({self.topic!r}, {self.group!r})"
 
     @property
+    def bootstrap(self) -> str:
+        """Address of the brokers."""
+        return str(self.client.get("bootstrap.servers"))
+
+    @property
     def trackers(self) -> str:
         """Name of the group that the queue's trackers form."""
         return trackers_of(self.group)

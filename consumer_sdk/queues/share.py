@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple, Self
 
 import confluent_kafka
-from confluent_kafka import KafkaException, admin
+from confluent_kafka import KafkaError, KafkaException, admin
 from confluent_kafka import Message as Raw
 from confluent_kafka.admin import AdminClient
 
@@ -28,6 +28,7 @@ from trimtab.consumer_sdk.errors import NoShareGroups, NotOffered
 from trimtab.consumer_sdk.queues import topics
 from trimtab.consumer_sdk.queues.features import require_share_groups
 from trimtab.consumer_sdk.queues.port import Received, Said, Verb
+from trimtab.consumer_sdk.queues.reading import named
 from trimtab.consumer_sdk.queues.settings import QueueSettings, settings
 
 log = logging.getLogger("trimtab.queues")
@@ -66,6 +67,7 @@ class ShareQueue:
         self._lock = _configure(client, self._settings, config)
         self._consumer = _consumer(self._settings)
         self._given: deque[Raw] = deque()  # by librdkafka, and not handed out yet
+        self._failed: deque[KafkaError] = deque()
         self._locked_at = 0.0
         self._work: set[Received] = set()
         self._noted: deque[_Noted] = deque()
@@ -76,18 +78,11 @@ class ShareQueue:
     def receive(self, max: int = 100, wait: float = 1.0) -> list[Received]:  # noqa: A002
         """Return up to `max` messages as soon as there are any, none after `wait` seconds.
 
-        None either while a message of the last batch is in work. Raises KafkaException.
+        None either while a message of the last batch is in work. Raises BrokerUnreachable for what
+        passes by itself, and KafkaException.
         """
-        deadline = self._clock.monotonic() + wait
-        while True:
-            self._serve()
-            left = deadline - self._clock.monotonic()
-            if self._given or left <= 0 or (max and not self._work):
-                break
-            self._clock.sleep(min(left, SLICE))
-        if max and not self._given and not self._work:
-            self._fetch(deadline - self._clock.monotonic())
-        return [self._hand_out() for _ in range(min(max, len(self._given)))]
+        with named(self._settings.bootstrap):
+            return self._receive(max, wait)
 
     def now(self) -> float:
         """Return seconds of the monotonic clock."""
@@ -136,6 +131,20 @@ class ShareQueue:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def _receive(self, most: int, wait: float) -> list[Received]:
+        deadline = self._clock.monotonic() + wait
+        while True:
+            self._serve()
+            left = deadline - self._clock.monotonic()
+            if self._given or left <= 0 or (most and not self._work):
+                break
+            self._clock.sleep(min(left, SLICE))
+        if self._failed and not self._given:
+            raise KafkaException(self._failed.popleft())
+        if most and not self._given and not self._work:
+            self._fetch(deadline - self._clock.monotonic())
+        return [self._hand_out() for _ in range(min(most, len(self._given)))]
+
     def _serve(self) -> None:
         if self._apply():
             self._consumer.commit_async()
@@ -159,10 +168,13 @@ class ShareQueue:
         began = self._clock.monotonic()
         for raw in self._consumer.poll(max(wait, 0.0)):
             error = raw.error()
-            if error is not None:
-                raise KafkaException(error)
-            self._given.append(raw)
+            if error is None:
+                self._given.append(raw)
+            else:
+                self._failed.append(error)  # raised when the messages beside it are handed out
         self._locked_at = began
+        if self._failed and not self._given:
+            raise KafkaException(self._failed.popleft())
 
     def _hand_out(self) -> Received:
         raw = self._given.popleft()

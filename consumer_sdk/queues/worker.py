@@ -88,7 +88,7 @@ class Worker:
             deadline = self._clock.monotonic() + drain
             while running and self._clock.monotonic() < deadline:
                 running = wait(running, BUSY).not_done
-                queue.receive(0, 0)
+                _receive(queue, 0, 0)
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
         queue.flush()
@@ -109,7 +109,7 @@ class Worker:
             deadline = self._clock.monotonic() + drain
             while running and self._clock.monotonic() < deadline:
                 _, running = await asyncio.wait(running, timeout=BUSY)
-                await calls.receive(0, 0)
+                await calls.call(partial(_receive, most=0, wait=0))
             for task in running:
                 task.cancel()
             await calls.flush()

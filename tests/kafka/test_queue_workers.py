@@ -10,7 +10,7 @@ from typing import Any, Self
 import pytest
 from confluent_kafka import Message, Producer
 
-from trimtab.consumer_sdk.errors import NotOffered
+from trimtab.consumer_sdk.errors import BrokerUnreachable, NotOffered
 from trimtab.consumer_sdk.queues import AsyncQueue, KmqQueue, Received, Reject, Retry, worker
 from trimtab.consumer_sdk.queues.port import Said, Verb
 
@@ -141,6 +141,28 @@ def test_stopping_lets_what_was_taken_end() -> None:
     go.set()
     thread.join(20)
     assert queue.said == {0: Said(Verb.ACK)}
+
+
+def test_a_broker_that_is_away_does_not_end_the_drain() -> None:
+    """What was in work is waited for and flushed, whatever the group's side says meanwhile."""
+    stop, go = Event(), Event()
+
+    @worker()
+    def handle(message: Received) -> None:
+        del message
+        stop.set()
+        go.wait(20)
+
+    class Away(Memory):
+        def receive(self, max: int = 100, wait: float = 1.0) -> list[Received]:  # noqa: A002
+            if stop.is_set():
+                go.set()
+                raise BrokerUnreachable("nowhere:1")
+            return super().receive(max, wait)
+
+    queue = Away(1)
+    handle.run(queue, stop)
+    assert (queue.said, queue.flushed) == ({0: Said(Verb.ACK)}, True)
 
 
 def test_a_handler_that_never_ends_is_left_behind() -> None:

@@ -8,9 +8,12 @@ from unittest.mock import Mock
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as RawPartition
+from kafka.errors import CoordinatorNotAvailableError, GroupAuthorizationFailedError
 
+from trimtab.consumer_sdk.errors import BrokerUnreachable
 from trimtab.consumer_sdk.queues import OrderedQueue, Received, ordered
 from trimtab.consumer_sdk.queues.writing import Answered, Record
+from trimtab.consumer_sdk.translate import as_kafka_error
 
 Opened = Callable[[Mapping[str, Any]], OrderedQueue]
 CONFIG = {"bootstrap.servers": "nowhere:1", "group.id": "g"}
@@ -194,3 +197,25 @@ def test_at_most_once_reads_only_what_is_new_again_when_its_commit_fails(
     assert texts(queue.receive(4)) == [(b"retried", 2)]
     assert texts(queue.receive(4)) == [(b"of the same key", 1), (b"new", 1)]
     assert group.committed == [2, 4]
+
+
+@pytest.mark.parametrize("code", [KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError._TIMED_OUT])
+def test_a_coordinator_that_is_away_is_a_named_error_that_passes(
+    code: int, opened: Opened, group: Group
+) -> None:
+    """A worker waits for it; what does not pass stays KafkaException and ends the worker."""
+    group.log = [b"one"]
+    queue = opened({"trimtab.queue.guarantee": "at-most-once"})
+    group.failing = [KafkaError.GROUP_AUTHORIZATION_FAILED, code]
+    with pytest.raises(BrokerUnreachable, match="nowhere:1") as away:
+        queue.receive(1)
+    assert away.value.retryable
+    with pytest.raises(KafkaException, match="GROUP_AUTHORIZATION_FAILED"):
+        queue.receive(1)
+    assert texts(queue.receive(1)) == [(b"one", 1)]
+
+
+def test_kafka_pythons_word_on_what_passes_is_kept() -> None:
+    """The group is kept by kafka-python, whose errors are translated."""
+    assert as_kafka_error(CoordinatorNotAvailableError()).retriable()
+    assert not as_kafka_error(GroupAuthorizationFailedError()).retriable()
