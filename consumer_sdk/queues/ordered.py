@@ -283,6 +283,7 @@ class OrderedQueue:
             self._committed.pop(p.partition, None)
             self._paused.discard(p.partition)
         self._work = {m: lanes for m, lanes in self._work.items() if lanes not in gone}
+        self._again = deque(m for m in self._again if m in self._work)
 
     def _on_commit(self, error: KafkaError | None, offsets: Sequence[RawPartition]) -> None:
         if error is not None:  # it may have been the last one: the next turn commits them again

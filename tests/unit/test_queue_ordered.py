@@ -219,3 +219,14 @@ def test_kafka_pythons_word_on_what_passes_is_kept() -> None:
     """The group is kept by kafka-python, whose errors are translated."""
     assert as_kafka_error(CoordinatorNotAvailableError()).retriable()
     assert not as_kafka_error(GroupAuthorizationFailedError()).retriable()
+
+
+def test_what_waits_to_be_tried_again_goes_with_its_partition(opened: Opened, group: Group) -> None:
+    """A retry that is due when its partition is taken away is its next owner's."""
+    group.log = [b"a"]
+    queue = opened({})
+    (message,) = queue.receive(1, 0)
+    message.retry()
+    assert queue.receive(0, 0) == []  # it is due now
+    group.callbacks[2](group, group.assignment())
+    assert queue.receive(1, 0) == []
