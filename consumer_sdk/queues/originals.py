@@ -1,4 +1,10 @@
-"""Reads single messages of a partition by their offsets, for a tracker that writes them again."""
+"""Reads single messages of a partition by their offsets, for a tracker that writes them again.
+
+A message is gone only when the log shows that it is: a later one is read, or the end that a broker
+knows lies behind it. What lies at or behind that end may still be kept: a broker that has just
+come to lead, or follows, knows of an end that others are past. So only leaders are read from, and
+what they do not show is asked for again.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +24,10 @@ TIMEOUT: Final = 10.0
 """Seconds that reading may take; what has not come by then is asked for again."""
 
 
+RACK: Final = "client.rack"
+"""The setting that would let followers answer."""
+
+
 @dataclass(slots=True)
 class Found:
     """Messages by offset, and the offsets that the log no longer holds."""
@@ -34,7 +44,7 @@ class Originals:
         self._clock = clock
         self._data = DataConsumer(
             {
-                **config,
+                **{name: value for name, value in config.items() if name != RACK},
                 "group.id": "trimtab-originals",  # asked for by librdkafka; never joined
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,
@@ -67,18 +77,17 @@ class Originals:
         self._data.assign([RawPartition(self._topic, partition, run[0])])
         while wanted and self._clock.monotonic() < deadline:
             for raw in self._soon():
-                error = raw.error()
-                if error is None:
-                    at = int(raw.offset() or 0)
-                    passed = {offset for offset in wanted if offset < at}
-                    if at in wanted:
-                        found.messages[at] = raw
-                elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name
-                    at, passed = -1, set(wanted)
-                else:
+                error, at = raw.error(), int(raw.offset() or 0)
+                if error is not None and error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name
                     raise KafkaException(error)
+                passed = {offset for offset in wanted if offset < at}
                 found.gone |= passed
-                wanted -= passed | {at}
+                wanted -= passed
+                if error is not None:
+                    return
+                if at in wanted:
+                    found.messages[at] = raw
+                    wanted.discard(at)
 
     def _soon(self) -> list[Raw]:
         """Return what has come as soon as there is anything: `consume` waits until it is full."""
