@@ -9,9 +9,10 @@ from confluent_kafka import KafkaError
 
 from trimtab.assignor.clock import SystemClock
 from trimtab.consumer_sdk.queues import originals
-from trimtab.consumer_sdk.queues.originals import Originals
+from trimtab.consumer_sdk.queues.originals import Originals, placed
 
 EOF = KafkaError(KafkaError._PARTITION_EOF)
+OUT_OF_RANGE = KafkaError(KafkaError._AUTO_OFFSET_RESET)
 
 
 class Event:
@@ -84,3 +85,41 @@ def test_followers_are_not_asked_for_what_is_delivered_again(
     reader(broker, monkeypatch, **{"client.rack": "a", "client.id": "me"})
     assert broker.config.get("client.id") == "me"
     assert "client.rack" not in broker.config
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "parts"),
+    [
+        (0, 10, ([], [2, 4, 9], [])),
+        (4, 9, ([2], [4], [9])),
+        (10, 10, ([2, 4, 9], [], [])),
+        (0, 0, ([], [], [2, 4, 9])),
+    ],
+)
+def test_an_offset_is_below_the_log_in_it_or_beyond(
+    low: int, high: int, parts: tuple[list[int], ...]
+) -> None:
+    """The log begins with its first offset and ends before the next one."""
+    assert placed([2, 4, 9], low, high) == parts
+
+
+def test_an_offset_beyond_the_end_holds_up_no_other_and_is_told_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """After a topic was made anew what is there is read, and what is not waits and is named."""
+    broker = Broker((3, 7), {4: [Event(4)], 9000: [Event(9000, OUT_OF_RANGE)]})
+    originals_ = reader(broker, monkeypatch)
+    for _ in range(2):
+        found = originals_.read(0, [1, 4, 9000])
+        assert (set(found.messages), found.gone) == ({4}, {1})
+    assert caplog.text.count("beyond the log's end (7)") == 1
+
+
+def test_a_run_that_is_out_of_range_holds_up_no_other(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Where retention was faster only that run is asked for again, and the log says which."""
+    broker = Broker((0, 9001), {4: [Event(4, OUT_OF_RANGE)], 9000: [Event(9000)]})
+    found = reader(broker, monkeypatch).read(0, [4, 5, 9000])
+    assert (set(found.messages), found.gone) == ({9000}, set())
+    assert "orders-0, offsets 4 to 5" in caplog.text
