@@ -3,8 +3,11 @@
 The rules:
 
 1. `now` is the append time of the newest marker read, in the broker's milliseconds; it never goes
-   back. A message is due when `now` has reached its deadline. So whatever was appended before the
-   deadline has been read by then, and no two clocks are ever compared.
+   back. A message is due when `now` has reached its deadline, which is counted from `now` at its
+   marker. So whatever was appended before the deadline has been read by then, and no clock but the
+   leader's counts. Where append times go back, as another broker leads whose clock is behind, a
+   message is due later by as much, and never sooner; whoever reads fewer markers, from `safe` on,
+   has no later deadlines.
 2. A start marker opens its messages, also those that are open: they were handed out once more.
 3. Extend, retry and reject move the deadline of a message that is open and of no other: what is
    over stays over. An end marker closes.
@@ -82,7 +85,7 @@ class Ledger:
         self.next = at + 1
         self.now = max(self.now, appended)
         messages = tuple(offsets(marker.ranges))
-        deadline = appended + marker.ms
+        deadline = self.now + marker.ms
         match marker.kind:
             case Kind.START:
                 self._close(messages)

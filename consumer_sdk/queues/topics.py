@@ -1,7 +1,8 @@
 """The topics of a queue: made where they are missing, checked where they are not.
 
 The markers topic has as many partitions as the messages, the broker's time (rule 1 of `ledger`),
-and no retention: the trackers delete what is over (`tracker`).
+and no retention: the trackers delete what is over (`tracker`). A dead letter goes into its
+message's partition, so the dead letters have at least as many.
 """
 
 from collections.abc import Mapping
@@ -45,6 +46,7 @@ def prepare(client: AdminClient, settings: QueueSettings, clock: Clock, *, marke
     partitions, replicas = require(client, settings)
     if settings.dead_letter:
         _make(client, settings, NewTopic(settings.dead_letter, partitions, replicas))
+        _check_dead_letters(client, settings, partitions)
     if markers:
         config = dict(MARKERS)
         _make(client, settings, NewTopic(settings.markers, partitions, replicas, config=config))
@@ -86,6 +88,16 @@ def _check(client: AdminClient, settings: QueueSettings, partitions: int) -> Non
         raise QueueMismatch(
             f"markers topic {settings.markers!r} has {TIME}={time}; set it to {APPENDED}, else the "
             "clocks of workers would decide when a message comes back"
+        )
+
+
+def _check_dead_letters(client: AdminClient, settings: QueueSettings, partitions: int) -> None:
+    found, _ = _shape(client, settings, settings.dead_letter)
+    if 0 < found < partitions:  # none while the brokers do not tell yet of one just made
+        raise QueueMismatch(
+            f"dead-letter topic {settings.dead_letter!r} has {found} partitions and "
+            f"{settings.topic!r} has {partitions}; it must have at least as many: add some "
+            f"(kafka-topics.sh --alter --partitions {partitions})"
         )
 
 

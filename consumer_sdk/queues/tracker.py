@@ -7,7 +7,8 @@ Several may run; they share the markers' partitions as any group of ours does. T
 2. The time of a partition is that of its newest marker. When a deadline seems to have come and
    nobody has written since, the tracker ticks.
 3. A due message is written once more, or to the dead letters, and only when that is kept is its
-   end marker written. In between a crash makes a second copy, never a hole.
+   end marker written. In between a crash makes a second copy, never a hole. What its topic does
+   not take, as it is too large, becomes a dead letter without its value.
 4. Committed, and deleted from the markers topic, is what the ledger calls safe. So the log is
    bounded by the oldest open message, and nothing is lost however long no tracker runs. The
    commit's metadata tell how many messages are open, for whoever scales the workers.
@@ -36,7 +37,7 @@ from trimtab.consumer_sdk.queues.markers import Kind, Marker, as_ranges, decode
 from trimtab.consumer_sdk.queues.originals import Originals
 from trimtab.consumer_sdk.queues.settings import QueueSettings
 from trimtab.consumer_sdk.queues.trimming import Trimmer
-from trimtab.consumer_sdk.queues.writing import Record, Writer, tell_unkept
+from trimtab.consumer_sdk.queues.writing import Record, Writer, keep, tell_unkept
 
 log = logging.getLogger("trimtab.queues")
 
@@ -241,17 +242,20 @@ class Tracker:
         ready = [message for message in due if message.offset in found.messages]
         gone = [message for message in due if message.offset in found.gone]
         self._write(partition, watched, ready, lambda m: self._again(m, partition, found.messages))
-        self._write(partition, watched, gone, lambda m: self._lost(m, partition))
+        self._write(partition, watched, gone, lambda m: self._lost(m, partition, verdicts.GONE))
         answered = found.messages.keys() | found.gone
         watched.ledger.postpone([m for m in due if m.offset not in answered], AGAIN)
 
     def _again(self, due: Due, partition: int, messages: Mapping[int, Raw]) -> Record:
         return verdicts.again(due, messages[due.offset], partition, self._settings)
 
-    def _lost(self, due: Due, partition: int) -> Record:
+    def _lost(self, due: Due, partition: int, reason: str) -> Record:
         where = f"{self._settings.topic}-{partition}"
-        log.error("%s, offset %d: %s", where, due.offset, verdicts.GONE)
-        return verdicts.lost(due, partition, self._settings)
+        log.error("%s, offset %d: %s", where, due.offset, reason)
+        return verdicts.lost(due, partition, self._settings, reason)
+
+    def _shorter(self, due: Due, partition: int) -> Record:
+        return self._lost(due, partition, verdicts.too_large(due, self._settings))
 
     def _write(
         self,
@@ -263,8 +267,11 @@ class Tracker:
         """Write messages once more, and then the end markers of those that are kept (rule 3)."""
         if not messages:
             return
-        records = [record(message) for message in messages]
-        failed = self._writer.write(records, KEPT)
+        records, failed = keep(
+            lambda some: self._writer.write(some, KEPT),
+            [record(message) for message in messages],
+            lambda place: self._shorter(messages[place], partition),
+        )
         if failed:
             self.counts.failed += len(failed)
             why = next(iter(failed.values()))

@@ -15,7 +15,7 @@ from trimtab.consumer_sdk.queues.headers import (
 from trimtab.consumer_sdk.queues.ledger import Due
 from trimtab.consumer_sdk.queues.markers import Kind
 from trimtab.consumer_sdk.queues.settings import QueueSettings
-from trimtab.consumer_sdk.queues.writing import Record
+from trimtab.consumer_sdk.queues.writing import TOO_LARGE, Record
 
 GONE: Final = "deleted by the topic's retention before it could be delivered again"
 
@@ -42,13 +42,24 @@ def again(due: Due, raw: Raw, partition: int, settings: QueueSettings) -> Record
     return Record(topic, partition, raw.value(), raw.key(), headers)
 
 
-def lost(due: Due, partition: int, settings: QueueSettings) -> Record:
-    """Return the dead letter of a message that the topic no longer holds: it has no value."""
+def too_large(due: Due, settings: QueueSettings) -> str:
+    """Return the reason of a dead letter for a message that its topic does not take once more."""
+    reason = given_up(due, settings.max_deliveries)
+    if reason is None:
+        return f"cannot be delivered again: it would be {TOO_LARGE}"
+    return f"{reason}; without its value, which makes it {TOO_LARGE}"
+
+
+def lost(due: Due, partition: int, settings: QueueSettings, reason: str) -> Record:
+    """Return the dead letter of a message that cannot be written: it has no key and no value.
+
+    Its origin is the offset that was due: there the value stands for as long as it is kept.
+    """
     said: dict[str, str | int] = {
         ORIGIN: f"{settings.topic}/{partition}/{due.offset}",
         GROUP: settings.group,
         DELIVERY: due.delivery,
-        REASON: GONE,
+        REASON: reason,
     }
     headers = [(name, str(value).encode()) for name, value in said.items()]
     return Record(settings.dead_letter, partition, None, headers=headers)

@@ -363,6 +363,29 @@ def test_a_message_that_retention_deleted_is_told_of(
     assert "retention" in said(letter)["trimtab.reason"]
 
 
+def test_a_large_message_is_delivered_again_and_given_up_without_its_value(
+    opened: Open, track: Any, group: str, admin: AdminClient, records: Any, eventually: Eventually
+) -> None:
+    """Two megabytes come back; dead letters that take one megabyte get the reason alone."""
+    name, config = f"{group}-wide", {"max.message.bytes": "3000000"}
+    for made in admin.create_topics([NewTopic(name, 1, 1, config=config)]).values():
+        made.result(20)
+    tracker = track(name, timeout="30 s")
+    queue = opened("kmq", name, timeout="30 s")
+    servers = queue_config(queue)["bootstrap.servers"]
+    producer = Producer({"bootstrap.servers": servers, "message.max.bytes": 4_000_000})
+    producer.produce(name, b"x" * 2_000_000, partition=0)
+    producer.flush()
+    take(queue, 1)[0].retry()
+    (again,) = take(queue, 1)
+    assert (len(again.value or b""), again.delivery) == (2_000_000, 2)
+    again.reject("no such customer")
+    eventually(lambda: tracker.counts.given_up == 1)
+    (letter,) = records(settings(name, queue_config(queue)).dead_letter)
+    assert (letter.value(), said(letter)["trimtab.origin"]) == (None, f"{name}/0/1")
+    assert said(letter)["trimtab.reason"].startswith("no such customer; without its value")
+
+
 def test_a_group_skips_what_is_delivered_again_to_another(
     opened: Open, track: Any, topic: Any, write: Any, config: dict[str, Any], group: str
 ) -> None:

@@ -26,8 +26,10 @@ class Plain:
 def plain(log: Sequence[tuple[int, int, Marker]]) -> dict[int, Plain]:
     """Return what is open after a log of markers."""
     found: dict[int, Plain] = {}
+    now = 0
     for at, appended, marker in log:
-        deadline = appended + marker.ms
+        now = max(now, appended)
+        deadline = now + marker.ms
         for message in offsets(marker.ranges):
             known = found.get(message)
             if marker.kind is Kind.START:
@@ -43,10 +45,10 @@ def plain(log: Sequence[tuple[int, int, Marker]]) -> dict[int, Plain]:
 
 @st.composite
 def logs(draw: st.DrawFn) -> list[tuple[int, int, Marker]]:
-    """Markers with their offsets and append times, which never go back."""
+    """Markers with their offsets and append times; another leader's clock may be behind."""
     appended, log = 1000, list[tuple[int, int, Marker]]()
     for at in range(draw(st.integers(0, 25))):
-        appended += draw(st.integers(0, 20))
+        appended += draw(st.one_of(st.integers(0, 20), st.integers(-60, 20)))
         kind = draw(st.sampled_from([*Kind, Kind.START, Kind.START, Kind.END]))
         of = draw(st.sets(st.integers(0, MESSAGES), max_size=5))
         ms = draw(st.integers(0, 40)) if kind is not Kind.END else 0
@@ -94,6 +96,35 @@ def test_whoever_takes_over_at_the_safe_offset_knows_all_that_is_open(
         (message, p.delivery, p.kind) for message, p in model.items()
     }
     assert heir.safe <= min((p.start for p in model.values()), default=len(log) + 1)
+
+
+@given(logs(), st.integers(1, 40), st.integers(-500, 500))
+def test_nothing_is_due_as_soon_as_it_is_handed_out(
+    log: list[tuple[int, int, Marker]], ms: int, moved: int
+) -> None:
+    """However wrong the clock of a partition's next leader is, a message has its time."""
+    ledger = read(log)
+    appended = (log[-1][1] if log else 1000) + moved
+    ledger.take(len(log), appended, Marker(Kind.START, ((99, 99),), ms, 1))
+    assert 99 not in {due.offset for due in ledger.due(1000)}
+    ledger.take(len(log) + 1, ledger.now + ms, Marker(Kind.TICK))
+    assert 99 in {due.offset for due in ledger.due(1000)}
+
+
+@given(logs(), st.data())
+def test_whoever_takes_over_has_no_later_deadlines(
+    log: list[tuple[int, int, Marker]], data: st.DataObject
+) -> None:
+    """A restart delays nothing: the same message is due at the same time, or sooner."""
+    ledger = read(log)
+    committed = read(log[: data.draw(st.integers(0, len(log)))]).safe
+    heir = read(log[committed:])
+    for one in (ledger, heir):
+        one.take(len(log), 10_000, Marker(Kind.TICK))
+    before = {due.offset: due.deadline for due in ledger.due(1000)}
+    after = {due.offset: due.deadline for due in heir.due(1000)}
+    assert before.keys() == after.keys()
+    assert all(after[offset] <= before[offset] for offset in before)
 
 
 @given(logs())

@@ -1,0 +1,38 @@
+"""A queue's topics are checked before anything is read."""
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from trimtab.assignor.clock import SystemClock
+from trimtab.consumer_sdk.errors import QueueMismatch
+from trimtab.consumer_sdk.queues.settings import settings
+from trimtab.consumer_sdk.queues.topics import prepare
+
+QUEUE = settings("orders", {"bootstrap.servers": "localhost:1", "group.id": "g"})
+
+
+def cluster(**partitions: int) -> AdminClient:
+    """Return a client that tells of the messages and the dead letters, and makes nothing."""
+    names = {"messages": QUEUE.topic, "dead": QUEUE.dead_letter}
+
+    def list_topics(topic: str, **_: Any) -> Any:
+        (count,) = [count for name, count in partitions.items() if names[name] == topic]
+        shape = {number: SimpleNamespace(replicas=[1]) for number in range(count)}
+        return SimpleNamespace(topics={topic: SimpleNamespace(error=None, partitions=shape)})
+
+    return cast("AdminClient", SimpleNamespace(list_topics=list_topics))
+
+
+def test_dead_letters_with_fewer_partitions_are_named() -> None:
+    """A dead letter to a partition that is not there could never be kept: said at the start."""
+    with pytest.raises(QueueMismatch, match=r"'orders.g.dead' has 1 partitions .* has 2.*--alter"):
+        prepare(cluster(messages=2, dead=1), QUEUE, SystemClock(), markers=False)
+
+
+@pytest.mark.parametrize("dead", [2, 3])
+def test_dead_letters_may_have_more_partitions(dead: int) -> None:
+    """A topic that several queues share has those of the widest."""
+    assert prepare(cluster(messages=2, dead=dead), QUEUE, SystemClock(), markers=False) == 2
