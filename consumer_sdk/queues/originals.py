@@ -84,6 +84,8 @@ class Originals:
         while wanted and self._clock.monotonic() < deadline:
             for raw in self._soon():
                 error, at = raw.error(), int(raw.offset() or 0)
+                if error is not None and error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
+                    continue  # it is in no group
                 if error is not None and error.code() == KafkaError._AUTO_OFFSET_RESET:  # noqa: SLF001 - its public name
                     where = f"{self._topic}-{partition}, offsets {run[0]} to {run[-1]}"
                     log.warning("%s: %s; asking again", where, error.str())
