@@ -18,9 +18,9 @@ from trimtab.consumer_sdk.queues.tracker import Tracker
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(240)]
 
 CONTROL = ("consumer.metadata", "monitor.writeSpeed")
-MARKERS, DEAD = "data.queued.markers", "data.queued.dead"
+MARKERS, DEAD = "jobs.queued.markers", "jobs.queued.dead"
 BOTH: tuple[Right, ...] = (
-    *(("topic", name, "read") for name in ("data", *CONTROL)),
+    *(("topic", name, "read") for name in ("jobs", *CONTROL)),
     *(("topic", name, "create") for name in (MARKERS, DEAD)),
     ("topic", MARKERS, "write"),
     ("topic", MARKERS, "describe_configs"),
@@ -31,7 +31,7 @@ TRACKER: tuple[Right, ...] = (
     ("group", "queued-redeliver", "read"),
     ("topic", MARKERS, "read"),
     ("topic", MARKERS, "delete"),
-    ("topic", "data", "write"),
+    ("topic", "jobs", "write"),
     ("topic", DEAD, "write"),
 )
 
@@ -39,7 +39,7 @@ TRACKER: tuple[Right, ...] = (
 @pytest.fixture(scope="module")
 def broker(guarded_broker: Secured) -> Secured:
     """A broker whose user may do nothing but what a test grants."""
-    guarded_broker.make_topics(("data", *CONTROL))
+    guarded_broker.make_topics(("jobs", *CONTROL))
     return guarded_broker
 
 
@@ -68,7 +68,7 @@ def received(broker: Secured) -> list[int]:
     """Receive what there is and acknowledge what is delivered again; return the deliveries."""
     clock, found = SystemClock(), list[int]()
     deadline = clock.monotonic() + 30
-    with open_queue("kmq", "data", config(broker)) as queue:
+    with open_queue("kmq", "jobs", config(broker)) as queue:
         while not found and clock.monotonic() < deadline:
             for message in queue.receive(10, 0.5):
                 found.append(message.delivery)
@@ -80,7 +80,7 @@ def received(broker: Secured) -> list[int]:
 
 def tracked(broker: Secured, wait: Callable[..., None]) -> None:
     """Run a tracker until something was redelivered."""
-    stop, tracker = Event(), Tracker(settings("data", config(broker)))
+    stop, tracker = Event(), Tracker(settings("jobs", config(broker)))
     thread = Thread(target=tracker.run, args=(stop,))
     thread.start()
     try:
@@ -96,7 +96,7 @@ def test_a_queue_needs_these_rights(
 ) -> None:
     """A worker dies with a message, a tracker brings it back, a worker acknowledges it."""
     producer = Producer({"bootstrap.servers": broker.broker.bootstrap})
-    producer.produce("data", b"hello", partition=0)
+    producer.produce("jobs", b"hello", partition=0)
     assert producer.flush(20) == 0
     with caplog.at_level(logging.WARNING):
         granted(WORKER)
