@@ -16,6 +16,7 @@ whose members keep reading while these have stopped.
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
+from operator import attrgetter
 from typing import Any, ClassVar, Self, cast
 
 from aiokafka.cluster import ClusterMetadata
@@ -31,6 +32,7 @@ from trimtab.assignor.clients.leading import (
     member_data,
     own_policy,
     placement_data,
+    replicas_held,
     subscribed_topics,
 )
 from trimtab.assignor.model import Load, Policy, TopicPartition
@@ -107,14 +109,7 @@ def _replicas(cluster: Any, universe: Universe) -> Replicas:
     """Return in which racks the replicas are; the client shows leaders only, but holds them all."""
     rack = {broker.nodeId: broker.rack for broker in cluster.brokers()}
     held = cluster._partitions  # noqa: SLF001 - pinned by a test
-    return Replicas.of(
-        universe,
-        {
-            topic: {n: [rack.get(b) for b in p.replicas] for n, p in held[topic].items()}
-            for topic in universe.topics
-            if topic in held
-        },
-    )
+    return replicas_held(held, rack, attrgetter("replicas"), universe)
 
 
 def _subscription(member: str, metadata: Any) -> Subscription:

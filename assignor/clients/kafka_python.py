@@ -19,6 +19,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from operator import attrgetter
 from types import FrameType
 from typing import Any, ClassVar
 
@@ -30,6 +31,7 @@ from trimtab.assignor.clients.leading import (
     log_round,
     own_policy,
     placement_data,
+    replicas_held,
     subscribed_topics,
 )
 from trimtab.assignor.model import Load, TopicPartition
@@ -141,14 +143,7 @@ def _replicas(cluster: Any, universe: Universe) -> Replicas:
     """Return in which racks the replicas are; the client shows leaders only, but holds them all."""
     rack = {broker.node_id: broker.rack for broker in cluster.brokers()}
     held = cluster._partitions  # noqa: SLF001 - pinned by a test
-    return Replicas.of(
-        universe,
-        {
-            topic: {n: [rack.get(b) for b in p.replica_nodes] for n, p in held[topic].items()}
-            for topic in universe.topics
-            if topic in held
-        },
-    )
+    return replicas_held(held, rack, attrgetter("replica_nodes"), universe)
 
 
 def _coordinator() -> Any | None:

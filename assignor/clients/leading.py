@@ -1,15 +1,16 @@
 """What every plugin's leader does alike: settings, one round of a rebalance, its log."""
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import chain
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
 from trimtab.assignor import registry
 from trimtab.assignor.errors import BadPayload, SettingError
 from trimtab.assignor.model import IntArray, Policy
+from trimtab.assignor.racks.replicas import Replicas
 from trimtab.assignor.reasons import Moves
 from trimtab.assignor.rebalance import Round, View, answer
 from trimtab.assignor.roll import enroll
@@ -91,6 +92,24 @@ def partitions_to_assign(
 
 def _array(numbers: Collection[int]) -> IntArray:
     return np.fromiter(numbers, dtype=np.int32, count=len(numbers))
+
+
+def replicas_held(
+    held: Mapping[str, Mapping[int, Any]],
+    rack: Mapping[int, str | None],
+    nodes: Callable[[Any], Sequence[int]],
+    universe: Universe,
+) -> Replicas:
+    """Return in which racks the replicas are, of what a client's metadata holds by topic and number.
+
+    `rack` is by broker; `nodes` returns the brokers of one partition.
+    """
+    topics = {
+        topic: {n: [rack.get(node) for node in nodes(p)] for n, p in held[topic].items()}
+        for topic in universe.topics
+        if topic in held
+    }
+    return Replicas.of(universe, topics)
 
 
 def member_data(member: str, user_data: bytes | None) -> MemberData:
