@@ -27,6 +27,10 @@ GAP: Final = 1000
 TIMEOUT: Final = 10.0
 """Seconds that reading may take; what has not come by then is asked for again."""
 
+END: Final = KafkaError._PARTITION_EOF  # noqa: SLF001 - its public name
+UNREADABLE: Final = KafkaError._AUTO_OFFSET_RESET  # noqa: SLF001 - its public name
+"""What librdkafka says of the end that a broker knows, and of an offset that it has not."""
+
 RACK: Final = "client.rack"
 """The setting that would let followers answer."""
 
@@ -84,18 +88,19 @@ class Originals:
         while wanted and self._clock.monotonic() < deadline:
             for raw in self._soon():
                 error, at = raw.error(), int(raw.offset() or 0)
-                if error is not None and error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
+                code = None if error is None else error.code()
+                if code == KafkaError.GROUP_AUTHORIZATION_FAILED:
                     continue  # it is in no group
-                if error is not None and error.code() == KafkaError._AUTO_OFFSET_RESET:  # noqa: SLF001 - its public name
+                if code == UNREADABLE:
                     where = f"{self._topic}-{partition}, offsets {run[0]} to {run[-1]}"
                     log.warning("%s: %s; asking again", where, error.str())
                     return
-                if error is not None and error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name
+                if code not in {None, END}:
                     raise KafkaException(error)
                 passed = {offset for offset in wanted if offset < at}
                 found.gone |= passed
                 wanted -= passed
-                if error is not None:
+                if code == END:
                     return
                 if at in wanted:
                     found.messages[at] = raw
