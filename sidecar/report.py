@@ -59,7 +59,7 @@ class Reporter(Protocol):
 
 
 class LogLines:
-    """A line for each verdict that is new, one a minute while it stands, one for each new trouble."""
+    """A line for each new verdict, one a minute while it stands, and one for each new trouble."""
 
     def __init__(self) -> None:
         self._trouble: tuple[str, ...] = ()

@@ -100,7 +100,7 @@ def replicas_held(
     nodes: Callable[[Any], Sequence[int]],
     universe: Universe,
 ) -> Replicas:
-    """Return in which racks the replicas are, of what a client's metadata holds by topic and number.
+    """Return in which racks replicas are; `held` is a client's metadata by topic and number.
 
     `rack` is by broker; `nodes` returns the brokers of one partition.
     """

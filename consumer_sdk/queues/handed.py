@@ -49,7 +49,7 @@ class Handed(Sequence[Received]):
         self, raws: Sequence[Raw], deliveries: Sequence[int], deadline: float, settler: Settling
     ) -> None:
         self.now = settler.now
-        self.quiet = True  # nothing has been acknowledged since the settler looked
+        self.attentive = True  # nothing has been acknowledged since the settler looked
         self._settler = settler
         self._raws = raws
         self._deliveries = deliveries
@@ -87,8 +87,8 @@ class Handed(Sequence[Received]):
             if said.verb is Verb.EXTEND:
                 self._extended[message.place] = self.now() + said.seconds
             self._settler.note(message, said, late)
-        if self.quiet:
-            self.quiet = False
+        if self.attentive:
+            self.attentive = False
             self._settler.wake(self)
 
     def opened(self) -> Mapping[tuple[int, int], Ranges]:
@@ -104,7 +104,7 @@ class Handed(Sequence[Received]):
 
     def acknowledged(self) -> Mapping[int, Ranges]:
         """Return the offsets that were acknowledged since the last time, by partition."""
-        self.quiet = True
+        self.attentive = True
         found: defaultdict[int, list[int]] = defaultdict(list)
         for partition, begin, end in self._stretches:
             for news in list(_NEWS.finditer(self._board, begin, end)):

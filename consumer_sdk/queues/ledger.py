@@ -17,9 +17,11 @@ The rules:
    oldest start marker with a message that is still open, else the end of what was read.
 """
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
+from itertools import repeat
 from typing import Final
 
 from trimtab.consumer_sdk.queues.markers import Kind, Marker, offsets
@@ -88,7 +90,8 @@ class Ledger:
         deadline = self.now + marker.ms
         match marker.kind:
             case Kind.START:
-                self._close(messages)
+                if not self._open.keys().isdisjoint(messages):
+                    self._close(messages)
                 if messages:
                     self._needed[at] = len(messages)
                 self._enter(_Open(at, deadline, marker.delivery, Kind.START, TIMEOUT, messages))
@@ -146,12 +149,10 @@ class Ledger:
             self._enter(_Open(of.start, deadline, of.delivery, kind, reason, tuple(moved)))
 
     def _close(self, messages: Iterable[int]) -> None:
-        for offset in messages:
-            of = self._open.pop(offset, None)
-            if of is None:
-                continue
-            of.left -= 1
-            self.returned -= of.kind is not Kind.START
-            self._needed[of.start] -= 1
+        closed = map(self._open.pop, messages, repeat(None))
+        for of, count in Counter(of for of in closed if of is not None).items():
+            of.left -= count
+            self.returned -= count * (of.kind is not Kind.START)
+            self._needed[of.start] -= count
             if not self._needed[of.start]:
                 del self._needed[of.start]

@@ -9,6 +9,7 @@ import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import chain
 from typing import Any, Final, TypeAlias
 
 from trimtab.assignor.errors import BadPayload
@@ -83,5 +84,4 @@ def as_ranges(offsets: Iterable[int]) -> Ranges:
 
 def offsets(ranges: Ranges) -> Iterator[int]:
     """Return each offset of the ranges, ascending."""
-    for first, last in ranges:
-        yield from range(first, last + 1)
+    return chain.from_iterable(range(first, last + 1) for first, last in ranges)

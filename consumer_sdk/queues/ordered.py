@@ -87,6 +87,8 @@ class OrderedQueue:
         with named(self._settings.bootstrap):
             return self._receive(max, self._clock.monotonic() + wait)
 
+    attentive = True
+
     def now(self) -> float:
         """Return seconds of the monotonic clock."""
         return self._clock.monotonic()

@@ -93,7 +93,7 @@ class Originals:
                     continue  # it is in no group
                 if code == UNREADABLE:
                     where = f"{self._topic}-{partition}, offsets {run[0]} to {run[-1]}"
-                    log.warning("%s: %s; asking again", where, error.str())
+                    log.warning("%s: %s; asking again", where, error)
                     return
                 if code not in {None, END}:
                     raise KafkaException(error)

@@ -77,6 +77,11 @@ TOLD: Final = 2
 class Desk(Protocol):
     """Where messages are settled: the queue that handed them out, or their batch."""
 
+    @property
+    def attentive(self) -> bool:
+        """Whether it is to be told of an acknowledgement in time, too."""
+        ...
+
     def now(self) -> float:
         """Return seconds of the clock that deadlines are of."""
         ...
@@ -118,8 +123,9 @@ class Received:
         if board[place]:
             return _REPEATED
         late = self.deadline is not None and desk.now() > self.deadline
-        board[place] = ACKNOWLEDGED
-        desk.settle(self, ACK, late)
+        board[place] = ACKNOWLEDGED  # first: who looks at the board becomes attentive before
+        if late or desk.attentive:
+            desk.settle(self, ACK, late)
         return _LATE if late else _DONE
 
     def retry(self, delay: float = 0.0) -> Settlement:

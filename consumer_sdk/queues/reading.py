@@ -49,9 +49,11 @@ def gather(consumer: Consumer, most: int, wait: float) -> list[Raw]:
         return consumer.consume(0, wait)
     raws = consumer.consume(1, wait)
     if raws and most > 1:
+        before = _reading(consumer)
         raws += consumer.consume(most - 1, 0)
-        reading = {p.partition for p in consumer.assignment()}  # what was revoked in between is not
-        raws = [raw for raw in raws if raw.partition() in reading]
+        now = _reading(consumer)
+        if now != before:  # what was revoked in between others read
+            raws = [raw for raw in raws if raw.partition() in now]
     errors = [error for raw in raws if (error := raw.error()) is not None]
     if errors:
         rewind(consumer, raws)
@@ -66,7 +68,11 @@ def rewind(consumer: Consumer, raws: Iterable[Raw]) -> None:
         if raw.error() is None:
             at = RawPartition(str(raw.topic()), int(raw.partition() or 0), int(raw.offset() or 0))
             first.setdefault(at.partition, at)
-    reading = {p.partition for p in consumer.assignment()}
+    reading = _reading(consumer)
     for partition, at in first.items():
         if partition in reading:
             consumer.seek(at)
+
+
+def _reading(consumer: Consumer) -> set[int]:
+    return {p.partition for p in consumer.assignment()}

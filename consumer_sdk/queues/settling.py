@@ -20,8 +20,8 @@ T = TypeVar("T")
 
 log = logging.getLogger("trimtab.queues")
 
-LINGER: Final = 0.01
-"""Seconds that a marker waits for company."""
+LINGER: Final = 0.03
+"""Seconds that a marker waits for company; each takes the worker, the broker and a tracker time."""
 
 REASON: Final = 1000
 """Characters of a reason that are kept."""
@@ -83,7 +83,7 @@ class Settler:
     def _write(self) -> None:
         with self._writing:
             ended = [batch.acknowledged() for batch in _taken(self._batches)]
-            noted = _taken(self._noted)  # after the batches are quiet: what comes now wakes us
+            noted = _taken(self._noted)  # the batches are attentive: what comes now wakes us
             _tell([message for message, _, late in noted if late])
             for partition, marker in markers_of(noted, ended):
                 self._send(partition, marker)

@@ -84,6 +84,8 @@ class ShareQueue:
         with named(self._settings.bootstrap):
             return self._receive(max, wait)
 
+    attentive = True
+
     def now(self) -> float:
         """Return seconds of the monotonic clock."""
         return self._clock.monotonic()

@@ -20,6 +20,8 @@ Eventually = Callable[..., None]
 class Memory:
     """A queue of `count` messages that notes what is said of them; nothing comes back."""
 
+    attentive = True
+
     def __init__(self, count: int, *, delays: bool = True) -> None:
         self.said: dict[int, Said] = {}
         self.flushed = False
