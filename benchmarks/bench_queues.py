@@ -9,8 +9,8 @@ group, which has no way to say so). Redelivery: a worker that holds a message is
 timed is until another worker has it. What brings it back is kmq's timeout (3 s), ordered's session
 (3 s), and for share the broker's seeing the connection end, or the lock (15 s, the shortest).
 
-For kmq a tracker runs beside the workers, on the same cores. `plain` is Trimtab's own consumer,
-whose group and fetching kmq and ordered use.
+For kmq a tracker runs beside the workers, on the same cores; it has begun before they do. `plain`
+is Trimtab's own consumer, whose group and fetching kmq and ordered use.
 """
 
 import json
@@ -32,6 +32,8 @@ import harness
 import numpy as np
 import queue_host
 import queue_plot
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
 from rich.console import Console
 from rich.table import Table
 
@@ -42,6 +44,8 @@ FAILING = 1
 """Messages in a hundred that fail once, at the steady rate."""
 TIMEOUT = 3.0
 """Seconds of kmq's timeout where a worker is killed, and of the session."""
+LOG = 600_000_000
+"""Bytes of messages that a topic is filled with at most."""
 READY = 60.0
 """Seconds in which workers must have begun, or ended."""
 
@@ -137,7 +141,12 @@ def _arguments() -> Namespace:
     arguments.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS)
     arguments.add_argument("--workers", nargs="+", type=int, default=[1])
     arguments.add_argument("--sizes", nargs="+", type=int, default=[100])
-    arguments.add_argument("--messages", type=int, default=400_000, help="to empty a topic of")
+    arguments.add_argument(
+        "--messages",
+        type=int,
+        default=1_500_000,
+        help="to empty a topic of, as far as 600 MB hold them",
+    )
     arguments.add_argument("--rounds", type=int, default=3, help="of the first cell, in turn")
     arguments.add_argument("--batch", type=int, default=20_000, help="messages of one receive")
     arguments.add_argument("--rate", type=float, default=500, help="messages/s, for the latency")
@@ -150,16 +159,16 @@ def _measure(
     bootstrap: str, kind: str, what: tuple[int, int, bool], given: Namespace
 ) -> dict[str, Any]:
     workers, size, idle = what
-    topic = harness.new_topic(bootstrap, PARTITIONS)
-    harness.fill(bootstrap, topic, PARTITIONS, given.messages, [_document(size)])
+    topic, count = harness.new_topic(bootstrap, PARTITIONS), min(given.messages, LOG // size)
+    harness.fill(bootstrap, topic, PARTITIONS, count, [_document(size)])
     with _crew(bootstrap, kind, topic) as crew:
         crew.start(workers, given.batch, idle=idle)
-        _until(lambda: crew.handled() >= given.messages, 5 * READY)
+        _until(lambda: crew.handled() >= count, 5 * READY)
         handled = crew.rows()[:, 0]
         sleep(1)  # what was said of the last ones is kept
         began = time()
         steady = _produce(bootstrap, topic, given, size, 0 if kind == "plain" else FAILING)
-        _until(lambda: crew.handled() >= given.messages + steady, READY)
+        _until(lambda: crew.handled() >= count + steady, READY)
         rows = crew.rows()
         late = rows[rows[:, 1] >= began - 0.001]
         ages = late[:, 0] - late[:, 1]
@@ -227,6 +236,8 @@ def _crew(bootstrap: str, kind: str, topic: str) -> Iterator[Workers]:
         command += ["--bootstrap", bootstrap]
     tracker = subprocess.Popen(command, stderr=subprocess.DEVNULL) if command else None
     try:
+        if tracker is not None:  # it is at work already where workers are started
+            _until(lambda: _members(bootstrap, f"{topic}-redeliver") == 1, READY)
         with TemporaryDirectory() as folder:
             crew = Workers(kind, topic, bootstrap, Path(folder))
             try:
@@ -237,6 +248,16 @@ def _crew(bootstrap: str, kind: str, topic: str) -> Iterator[Workers]:
         if tracker is not None:
             tracker.terminate()
             tracker.wait(READY)
+
+
+def _members(bootstrap: str, group: str) -> int:
+    """Return how many members of a group have been assigned something."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    try:
+        told = admin.describe_consumer_groups([group])[group].result(READY)
+    except KafkaException:  # the broker has just begun
+        return 0
+    return sum(bool(member.assignment.topic_partitions) for member in told.members)
 
 
 def _until(condition: Callable[[], bool], seconds: float) -> None:
