@@ -42,7 +42,7 @@ def demo(  # noqa: PLR0913 - one option each
     seed: Annotated[int, typer.Option(help="Of the random walk.")] = 11,
     form: Annotated[Format, typer.Option("--format", help="Of the tables.")] = Format.ICEBERG,
     queue: Annotated[
-        Queue | None, typer.Option(help="Show a queue of this kind instead; half a minute.")
+        Queue | None, typer.Option(help="Show a queue of this kind instead; about a minute.")
     ] = None,
 ) -> None:
     """Show it all: producers, a group steered by load, lake tables, and the proof.

@@ -70,12 +70,18 @@ def settings(topic: str, config: Mapping[str, Any]) -> QueueSettings:
         group=group,
         timeout=_timeout(own.get(TIMEOUT, "30 s")),
         max_deliveries=_count(own.get(MOST, 5)),
-        markers=str(own.get(MARKERS, markers_of(topic, group))),
-        dead_letter=str(own.get(DEAD_LETTER, f"{topic}.{group}.dead")),
+        markers=_another(MARKERS, own.get(MARKERS, markers_of(topic, group)), topic),
+        dead_letter=_another(DEAD_LETTER, own.get(DEAD_LETTER, f"{topic}.{group}.dead"), topic),
         at_most_once=_guarantee(own.get(GUARANTEE, _GUARANTEES[0])) == _GUARANTEES[1],
         consumer=consumer,
         client=connection.of(checked.data),
     )
+
+
+def _another(name: str, value: Any, topic: str) -> str:
+    if value == topic:
+        raise SettingError(f"{name}: {topic!r} is the topic of the messages; name another")
+    return str(value)
 
 
 def _timeout(value: Any) -> float:

@@ -115,10 +115,11 @@ class Tracker:
 
         Raises MembershipFailed, and KafkaException for what does not pass by itself.
         """
+        own = self._settings
+        where = (own.group, own.topic, own.markers, own.trackers)
+        log.info("what group %s has in work of topic %s is watched in %s, as group %s", *where)
         try:
-            self._consumer.subscribe(
-                [self._settings.markers], self._on_assign, self._on_revoke, self._on_lost
-            )
+            self._consumer.subscribe([own.markers], self._on_assign, self._on_revoke, self._on_lost)
             while not stop.is_set():
                 self.turn()
         finally:

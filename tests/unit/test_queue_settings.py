@@ -31,6 +31,7 @@ def test_names_of_topics_follow_from_topic_and_group() -> None:
         ({"trimtab.queue.max.deliveries": 0}, "whole number"),
         ({"trimtab.queue.guarantee": "exactly-once"}, "at-least-once or at-most-once"),
         ({"trimtab.queue.time.out": "3 s"}, "did you mean"),
+        ({"trimtab.queue.dead.letter": "orders"}, "the topic of the messages"),
         ({"group.protocol": "consumer"}, "KIP-848"),
     ],
 )
