@@ -3,7 +3,10 @@
 from collections.abc import Mapping, Sequence
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
+
+TICKS: Final = (5, 10, 20, 50, 100, 200)
+"""Milliseconds that the axis of latency names."""
 
 
 def draw(found: Sequence[Mapping[str, Any]], path: Path) -> None:
@@ -31,6 +34,8 @@ def draw(found: Sequence[Mapping[str, Any]], path: Path) -> None:
         axes[1][column].set(
             xlabel="workers", ylabel="latency, ms: p50 (line), p99 (dashes)", yscale="log"
         )
+        axes[1][column].set_yticks(TICKS, [str(tick) for tick in TICKS])
+        axes[1][column].minorticks_off()
         for row in (0, 1):
             axes[row][column].set_xscale("log", base=2)
             axes[row][column].set_xticks(counts, [str(c) for c in counts])
