@@ -58,6 +58,8 @@ class _Noted(NamedTuple):
 class OrderedQueue:
     """A worker's side. Raises SettingError, QueueMismatch, BrokerUnreachable."""
 
+    attentive = True
+
     def __init__(
         self, topic: str, config: Mapping[str, Any], *, clock: Clock | None = None
     ) -> None:
@@ -86,8 +88,6 @@ class OrderedQueue:
         """
         with named(self._settings.bootstrap):
             return self._receive(max, self._clock.monotonic() + wait)
-
-    attentive = True
 
     def now(self) -> float:
         """Return seconds of the monotonic clock."""

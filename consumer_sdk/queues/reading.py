@@ -47,9 +47,9 @@ def gather(consumer: Consumer, most: int, wait: float) -> list[Raw]:
     """
     if most <= 0:
         return consumer.consume(0, wait)
+    before = _reading(consumer)
     raws = consumer.consume(1, wait)
     if raws and most > 1:
-        before = _reading(consumer)
         raws += consumer.consume(most - 1, 0)
         now = _reading(consumer)
         if now != before:  # what was revoked in between others read

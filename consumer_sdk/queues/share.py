@@ -56,6 +56,8 @@ class ShareQueue:
     as the group's on the broker.
     """
 
+    attentive = True
+
     def __init__(
         self, topic: str, config: Mapping[str, Any], *, clock: Clock | None = None
     ) -> None:
@@ -83,8 +85,6 @@ class ShareQueue:
         """
         with named(self._settings.bootstrap):
             return self._receive(max, wait)
-
-    attentive = True
 
     def now(self) -> float:
         """Return seconds of the monotonic clock."""
