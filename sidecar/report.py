@@ -3,13 +3,13 @@
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from trimtab.assignor.control import PartitionSpeed
 from trimtab.assignor.model import TopicPartition
 from trimtab.sidecar.handovers import Change
 from trimtab.sidecar.observation import Reader
-from trimtab.sidecar.verdict import Action, Verdict
+from trimtab.sidecar.verdict import Verdict
 
 if TYPE_CHECKING:  # it needs an extra
     from trimtab.sidecar.certifier import Certified
@@ -18,10 +18,6 @@ log = logging.getLogger("trimtab.sidecar")
 
 NOT_DONE = "not done: "
 """How a reason begins that tells why a verdict could not be carried out."""
-
-
-AGAIN: Final = 60.0
-"""Seconds after which a verdict that stands is logged again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,22 +55,15 @@ class Reporter(Protocol):
 
 
 class LogLines:
-    """A line for each new verdict, one a minute while it stands, and one for each new trouble."""
+    """One line for each verdict, and one for each trouble that is new."""
 
     def __init__(self) -> None:
         self._trouble: tuple[str, ...] = ()
-        self._said: tuple[Action, tuple[str, ...]] | None = None
-        self._at = 0.0
 
     def __call__(self, report: Report) -> None:
-        """Log the turn; a verdict that was said within the minute at DEBUG."""
+        """Log the turn."""
         for text in report.trouble:
             if text not in self._trouble:
                 log.warning("%s", text)
         self._trouble = report.trouble
-        verdict = report.verdict
-        said, since = (verdict.action, verdict.reasons), report.time - self._at
-        known = said == self._said and since < AGAIN
-        log.log(logging.DEBUG if known else logging.INFO, "%s", verdict.line())
-        if not known:
-            self._said, self._at = said, report.time
+        log.info("%s", report.verdict.line())

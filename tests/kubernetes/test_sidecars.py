@@ -82,12 +82,6 @@ class Bench:
     def log(self, name: str) -> str:
         return (self._folder / f"{name}.log").read_text()
 
-    def steady(self, name: str) -> bool:
-        """Tell whether this sidecar found for five turns that two is right."""
-        newest = self.board.verdicts()[-1]
-        by_it = newest.by is not None and newest.by.pid == self._running[name].pid
-        return by_it and newest.turns > 4 and "2 is right" in newest.reasons
-
     def plan(self) -> GroupPlan:
         plan = self.board.plan()
         assert plan is not None
@@ -133,13 +127,13 @@ def test_the_second_takes_over(
     bench.start("two", **more)
     eventually(lambda: "standing by" in bench.log("two"), 60)
     eventually(lambda: bench.settled(cluster.ready(name)), 90)
-    eventually(lambda: bench.steady("one"), 60)
+    eventually(lambda: bench.log("one").count("2 is right") > 4, 60)
     plan, owners = bench.plan(), bench.owners()
     bench.kill("one")
     begun = monotonic()
     eventually(lambda: f"plan {plan.epoch} is in force" in bench.log("two"), 40)
     assert monotonic() - begun < 20.0
-    eventually(lambda: bench.steady("two"), 60)
+    eventually(lambda: bench.log("two").count("2 is right") > 4, 60)
     assert (bench.plan(), bench.owners()) == (plan, owners)
     cluster.scale("deployment", name, 3)
     eventually(lambda: "follow: a-person set 3 replicas, respected" in bench.log("two"), 60)
