@@ -5,7 +5,7 @@ from typing import Final
 
 from trimtab.assignor.units import format_rate
 from trimtab.sidecar.drains import choose
-from trimtab.sidecar.idle import idle
+from trimtab.sidecar.idle import awake, idle
 from trimtab.sidecar.rules import Select, Way, highest, lowest
 from trimtab.sidecar.situation import overflow
 from trimtab.sidecar.turn import Step, Turn, drained, next_plan
@@ -33,11 +33,19 @@ def scale_out(turn: Turn) -> Step | None:
         waits = _paced(rules.select, "step-out")
     if waits is not None:
         return Step(Action.HOLD, (f"{wanted} are wanted", waits))
-    why = _demand(turn) if planned else "there is something to read"
+    why = _demand(turn) if planned else _first(turn)
     reasons = (f"{planned} -> {count}: {why}",)
     plan = replace(turn.plan, replicas=count, time=turn.now, reasons=reasons)
     add = max(0, count - len(turn.at.active))
     return Step(Action.START, reasons, plan, add=add, expected=turn.sizing.expected)
+
+
+def _first(turn: Turn) -> str:
+    if awake(turn.at.seen.speeds):
+        return "there is something to read"
+    return (
+        f"nothing is known to be read, but so many are to run at least (min {turn.at.policy.least})"
+    )
 
 
 def scale_in(turn: Turn) -> Step | None:

@@ -8,16 +8,17 @@ members: tell them by the downward API.
 
 `stop` follows the rules of `kube_values`: the pod is marked as the cheapest to delete, the count is
 lowered by one, and then it is waited for. Between the two the controller needs a moment to see the
-mark: it reads pods and counts by two streams, and nothing tells when both have arrived.
+mark: it reads pods and counts by two streams, and nothing tells when both have arrived. After an
+outage of the API server that may take a minute (`outage`), and for as long no pod is taken.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Final
+from typing import Final, TypeVar
 
 from trimtab.assignor.clock import Clock
 from trimtab.sidecar.election import Alone, Leadership, insist
-from trimtab.sidecar.errors import ScalingWaits
+from trimtab.sidecar.errors import KubernetesAway, ScalingWaits
 from trimtab.sidecar.observation import Asked, Instance, Outside
 from trimtab.sidecar.targets.kube_api import Changed, KubeApi
 from trimtab.sidecar.targets.kube_values import (
@@ -28,6 +29,9 @@ from trimtab.sidecar.targets.kube_values import (
     Kind,
     count_without,
 )
+from trimtab.sidecar.targets.outage import Outage
+
+T = TypeVar("T")
 
 TRIES: Final = 5
 """How often something is done anew where somebody else was quicker."""
@@ -69,6 +73,7 @@ class Kubernetes:
         self._shown: frozenset[str] = frozenset()
         self._outside = Outside(contest=contest)
         self._asked: Asked | None = None
+        self._outage = Outage(clock.monotonic())
 
     def outside(self) -> Outside:
         """Return what others asked of the workload when `replicas` looked last."""
@@ -76,7 +81,7 @@ class Kubernetes:
 
     def replicas(self) -> tuple[Instance, ...]:
         """Return the pods. Raises KubernetesAway, KubernetesRefuses."""
-        found = self._api.look()
+        found = self._look()
         staying = {p.name for p in found.staying}
         self._shown = frozenset(staying)
         w = found.workload
@@ -97,7 +102,7 @@ class Kubernetes:
         self._retried(lambda: self._raise_to(wanted))
         found = self._waited(lambda f: len(_new(f, self._shown)) >= count)
         if any(pod.marked for pod in found.staying):  # it was about to go, and stays now
-            self._retried(lambda: self._restore(self._api.look()))
+            self._retried(lambda: self._restore(self._look()))
         return _new(found, self._shown)
 
     def stop(self, name: str) -> None:
@@ -108,6 +113,20 @@ class Kubernetes:
         """
         self._retried(lambda: self._take(name))
         self._waited(lambda f: all(p.name != name for p in f.alive))
+
+    def _look(self) -> Found:
+        """Return the workload and its pods. Raises KubernetesAway, KubernetesRefuses."""
+        return self._told(self._api.look)
+
+    def _told(self, ask: Callable[[], T]) -> T:
+        """Return what the API server answers, and note whether it does."""
+        try:
+            answer = ask()
+        except KubernetesAway:
+            self._outage.fail()
+            raise
+        self._outage.answer(self._clock.monotonic())
+        return answer
 
     def _since(self, asked: Asked) -> Asked:
         """Return the count with when it was set; of some the server does not tell (`kube_values`).
@@ -122,43 +141,57 @@ class Kubernetes:
         return replace(asked, at=asked.at + GRAIN if told else now)
 
     def _raise_to(self, wanted: int) -> None:
-        found = self._api.look()
+        found = self._look()
         self._restore(found)
         if found.workload.replicas < wanted:
             self._scale(found, wanted)
 
     def _take(self, name: str) -> None:
-        found = self._api.look()
+        found = self._look()
         count = count_without(found, name)
         if count is None:
             return
         self._restore(found, but=name)
         if found.workload.kind is Kind.DEPLOYMENT and self._mark(found, name):
             self._clock.sleep(MARK_SECONDS)
-            found = self._api.look()
+            found = self._look()
             count = count_without(found, name)
             if count is None:
                 return
         if found.workload.replicas > count:
+            if found.workload.kind is Kind.DEPLOYMENT:
+                self._insist_on_sight()
             self._scale(found, count)
+
+    def _insist_on_sight(self) -> None:
+        """Raise ScalingWaits while the controller may not see which pod is marked."""
+        left = self._outage.left(self._clock.monotonic())
+        if left > 0:
+            raise ScalingWaits(
+                "the Kubernetes API server was away, and its controllers may not see yet which pod "
+                f"is to go: in {left:.0f} s they do"
+            )
 
     def _scale(self, found: Found, count: int) -> None:
         insist(self._leadership)
-        self._api.scale(count, found.workload.version)
+        self._told(lambda: self._api.scale(count, found.workload.version))
 
     def _mark(self, found: Found, name: str) -> bool:
         """Make a pod the cheapest to delete; say whether it was not yet."""
         pod = next(p for p in found.staying if p.name == name)
         if pod.marked:
             return False
-        self._api.annotate(name, {COST: str(CHEAPEST), BEFORE: pod.cost or ""})
+        self._annotate(name, {COST: str(CHEAPEST), BEFORE: pod.cost or ""})
         return True
 
     def _restore(self, found: Found, but: str = "") -> None:
         """Take our mark from pods that stay."""
         for pod in found.staying:
             if pod.marked and pod.name != but:
-                self._api.annotate(pod.name, {COST: pod.before or None, BEFORE: None})
+                self._annotate(pod.name, {COST: pod.before or None, BEFORE: None})
+
+    def _annotate(self, pod: str, annotations: Mapping[str, str | None]) -> None:
+        self._told(lambda: self._api.annotate(pod, annotations))
 
     def _retried(self, work: Callable[[], None]) -> None:
         for _ in range(TRIES):
@@ -174,10 +207,10 @@ class Kubernetes:
 
     def _waited(self, holds: Callable[[Found], bool]) -> Found:
         deadline = self._clock.monotonic() + self._patience
-        found = self._api.look()
+        found = self._look()
         while not holds(found) and self._clock.monotonic() < deadline:
             self._clock.sleep(LOOK_SECONDS)
-            found = self._api.look()
+            found = self._look()
         return found
 
 

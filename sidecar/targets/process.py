@@ -109,9 +109,10 @@ class Processes:
             return
         now = self._clock.wall()
         if worker.stopping is None:
-            self._write(Worker(worker.name, worker.started, worker.pid, worker.ticks, now))
             with suppress(ProcessLookupError):
                 os.kill(worker.pid, signal.SIGTERM)
+            # afterwards: whoever dies in between has it asked twice, but never killed unasked
+            self._write(Worker(worker.name, worker.started, worker.pid, worker.ticks, now))
         elif now - worker.stopping > self._patience:
             with suppress(ProcessLookupError):
                 os.killpg(worker.pid, signal.SIGKILL)  # it leads its session

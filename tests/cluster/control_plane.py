@@ -185,7 +185,7 @@ class ControlPlane:
                 stdout=log,
                 stderr=log,
                 stdin=subprocess.DEVNULL,
-                start_new_session=True,  # Ctrl-C is for the tests; they stop us
+                process_group=0,  # Ctrl-C is for the tests; they stop us
             )
 
     def _stop(self, name: str) -> None:

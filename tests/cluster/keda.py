@@ -117,7 +117,7 @@ class Keda:
                     stdout=log,
                     stderr=log,
                     env=environment,
-                    start_new_session=True,  # Ctrl-C is for the tests; they stop us
+                    process_group=0,  # Ctrl-C is for the tests; they stop us
                 )
             )
 

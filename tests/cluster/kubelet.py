@@ -160,7 +160,7 @@ class Kubelet:
                 stdout=log,
                 stderr=log,
                 env={**os.environ, **environment},
-                start_new_session=True,
+                process_group=0,
             )
 
     def _ended(self, pod: dict[str, Any]) -> bool:

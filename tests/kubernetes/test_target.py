@@ -1,13 +1,16 @@
 """The replica target `kubernetes` on a real API server and its controllers."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from time import time
 from typing import Any, Protocol
 
 import pytest
 import yaml
+from kubernetes import client
+from kubernetes.client.exceptions import ApiException
 
 from cluster.control_plane import ControlPlane
 from cluster.kubelet import Kubelet
@@ -265,8 +268,18 @@ def test_the_api_server_goes_and_comes(
     finally:
         plane.start_api()
     assert cluster.replicas("deployment", name) == 3
-    target.stop(pods[0])
-    eventually(lambda: cluster.pods(name, ending=True) == pods[1:], 60)
+    with pytest.raises(ScalingWaits, match="may not see yet which pod is to go"):
+        target.stop(pods[0])
+
+    def stopped() -> bool:
+        with suppress(ScalingWaits):
+            target.stop(pods[0])
+            return True
+        return False
+
+    eventually(stopped, 90)
+    eventually(lambda: len(cluster.pods(name, ending=True)) < len(pods), 60)
+    assert cluster.pods(name, ending=True) == pods[1:]
 
 
 def test_others_are_seen_to_scale(cluster: Cluster, ready: Make, steered: Open) -> None:
@@ -323,6 +336,74 @@ def test_annotations_pause(cluster: Cluster, ready: Make, steered: Open) -> None
     cluster.annotate("deployment", name, {PAUSE: None})
     target.replicas()
     assert target.outside().pause == ""
+
+
+def test_a_count_that_the_cluster_does_not_take_is_named_and_asked_for_again(
+    cluster: Cluster, ready: Make, steered: Open, eventually: Eventually
+) -> None:
+    """While a rule of the cluster answers 422 nothing is changed; without it the same is done."""
+    name = ready("deployment", 2)
+    target = steered("deployment", name=name)
+    pods = alive(target)
+    before = cluster.apps.read_namespaced_deployment(name, NAMESPACE).metadata
+    with at_most(cluster, name, 2):
+        eventually(lambda: is_refused(cluster, name, 3))
+        for _ in range(2):
+            with pytest.raises(KubernetesRefuses, match="at most 2 replicas") as refused:
+                target.add(1)
+            assert "refuses to update deployments/scale in namespace default" in str(refused.value)
+            assert (refused.value.status, refused.value.retryable) == (422, True)
+            assert alive(target) == pods
+        after = cluster.apps.read_namespaced_deployment(name, NAMESPACE).metadata
+        assert after.generation == before.generation  # its spec is as it was
+        for pod in pods:
+            marks = cluster.core.read_namespaced_pod(pod, NAMESPACE).metadata.annotations or {}
+            assert not {COST, BEFORE} & set(marks)
+    eventually(lambda: not is_refused(cluster, name, 3))
+    target.add(1)
+    eventually(lambda: len(cluster.ready(name)) == 3)
+    assert set(pods) < set(cluster.ready(name))
+
+
+@contextmanager
+def at_most(cluster: Cluster, name: str, replicas: int) -> Generator[None]:
+    """Have the API server itself refuse (422) more replicas of a deployment."""
+    rules: Any = client.AdmissionregistrationV1Api(cluster.client)
+    scaling = {
+        "apiGroups": ["apps"],
+        "apiVersions": ["v1"],
+        "resources": ["deployments/scale"],
+        "operations": ["UPDATE"],
+        "resourceNames": [name],
+    }
+    expression = {
+        "expression": f"object.spec.replicas <= {replicas}",
+        "message": f"at most {replicas} replicas",
+        "reason": "Invalid",
+    }
+    spec = {
+        "failurePolicy": "Fail",
+        "matchConstraints": {"resourceRules": [scaling]},
+        "validations": [expression],
+    }
+    binding = {"policyName": name, "validationActions": ["Deny"]}
+    rules.create_validating_admission_policy({"metadata": {"name": name}, "spec": spec})
+    rules.create_validating_admission_policy_binding({"metadata": {"name": name}, "spec": binding})
+    try:
+        yield
+    finally:
+        rules.delete_validating_admission_policy_binding(name)
+        rules.delete_validating_admission_policy(name)
+
+
+def is_refused(cluster: Cluster, name: str, replicas: int) -> bool:
+    """Try a count without asking for it: rules come into force, and go, a while later."""
+    body = {"spec": {"replicas": replicas}}
+    try:
+        cluster.apps.patch_namespaced_deployment_scale(name, NAMESPACE, body, dry_run="All")
+    except ApiException as error:
+        return error.status == 422
+    return False
 
 
 def test_a_missing_workload_is_named(steered: Open) -> None:
