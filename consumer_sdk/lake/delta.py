@@ -53,6 +53,7 @@ Files: TypeAlias = tuple[str, ...]
 """Staged files: `add` actions in JSON."""
 
 _MARK: Final = re.compile(r"SetTransaction\(trimtab/([^/,()]+)/([^/,()]+)/(\d+),(\d+),")
+_NO_TABLE: Final = re.compile("NON_EMPTY_LOCATION|DELTA_(TABLE_NOT_FOUND|MISSING_DELTA_TABLE)")
 _COMMIT: Final = re.compile(r"(\d{20})\.json")
 
 
@@ -104,11 +105,15 @@ class DeltaLake(SparkLake):
             log.info("%s: made, with %s", name, rows.simpleString())
         except jvm.JvmError as error:
             told = jvm.translate(error, f"table {name} cannot be made")
-            if not isinstance(told, CommitRaced):  # else another writer has just made it
+            raced = isinstance(told, CommitRaced)  # another writer has just made it
+            if not raced and not (_occupied(error) and self._only_log(name)):
                 raise told from error
         made = self.open(name)
         if made is None:
-            raise LakeUnavailable(f"table {name} was made and is gone again: who drops it?")
+            raise LakeUnavailable(
+                f"table {name} is none yet: another writer makes it just now, or dropped it. If "
+                "this is said for long, look into its folder, and remove it if it is empty"
+            )
         return made
 
     def scratch(self, folder: str, frame: Frame) -> "DeltaTable":
@@ -141,6 +146,16 @@ class DeltaLake(SparkLake):
                 "it is the folder lake/orders of lake.warehouse"
             )
         return f"{self.place(namespace)}/{table}"
+
+    def _only_log(self, name: str) -> bool:
+        """Whether the folder of a table holds no more than what making one begins with."""
+        path = java(self.spark).org.apache.hadoop.fs.Path(self._path(name))
+        try:
+            files = path.getFileSystem(session_object(self.spark).sessionState().newHadoopConf())
+            found = {str(status.getPath().getName()) for status in files.listStatus(path)}
+        except jvm.JvmError as error:
+            raise jvm.translate(error, f"table {name}") from error
+        return found <= {"_delta_log"} or self.open(name) is not None
 
     def _make(self, path: str, rows: StructType, parts: Parts) -> None:
         maker = java(self.spark).io.delta.tables.DeltaTable.createIfNotExists(
@@ -381,6 +396,11 @@ class DeltaTable:
 def _dropped(error: BaseException) -> bool:
     """Whether the error says that the table's folder is gone: then it holds nothing."""
     return any("_delta_log does not exist" in message for _, message in jvm.causes(error))
+
+
+def _occupied(error: BaseException) -> bool:
+    """Whether the error says that there is something in a new table's folder, and no table."""
+    return any(_NO_TABLE.search(message) for _, message in jvm.causes(error))
 
 
 def app_id(group: str, where: TopicPartition) -> str:

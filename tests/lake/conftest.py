@@ -95,6 +95,9 @@ class FakeConsumer:
         found, self.gone = self.gone, []
         return found
 
+    def longest_batch(self) -> float | None:
+        return None
+
     def commit(self, *, offsets: Sequence[RawPartition], asynchronous: bool = True) -> None:  # noqa: ARG002
         self.committed |= {TopicPartition(p.topic, p.partition): p.offset for p in offsets}
 

@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from subprocess import PIPE, Popen
 from typing import Any
+from urllib.parse import urlparse
 
 import pyarrow as pa
 import pytest
 
 from trimtab.assignor.errors import SettingError
 from trimtab.assignor.model import TopicPartition
-from trimtab.consumer_sdk.errors import CommitRaced, MarksLost, TableMismatch
+from trimtab.consumer_sdk.errors import CommitRaced, LakeUnavailable, MarksLost, TableMismatch
 from trimtab.consumer_sdk.lake import linkstore
 from trimtab.consumer_sdk.lake.columns import SCHEMA
 from trimtab.consumer_sdk.lake.delta import FORGETS, DeltaLake, DeltaTable, app_id
@@ -182,6 +183,30 @@ def test_two_that_make_a_table_at_once_get_the_same_one(
     assert len(made) == 2
     assert len({table._snapshot().metadata().id() for table in made}) == 1
     assert [table.snapshots() for table in made] == [1, 1]
+
+
+def test_a_table_that_another_writer_is_making_is_waited_for(
+    delta: DeltaLake, frame: Callable[[int], Any], namespace: str
+) -> None:
+    """Between its folder and its first commit it is no table yet, and that passes."""
+    folder = Path(urlparse(delta.place(namespace)).path) / "begun"
+    (folder / "_delta_log").mkdir(parents=True)
+    with pytest.raises(LakeUnavailable, match="another writer makes it just now") as caught:
+        delta.create(f"{namespace}.begun", frame(0))
+    assert caught.value.retryable
+    (folder / "_delta_log").rmdir()
+    assert delta.create(f"{namespace}.begun", frame(0)).snapshots() == 1
+
+
+def test_a_folder_that_is_somebody_elses_is_named(
+    delta: DeltaLake, frame: Callable[[int], Any], namespace: str
+) -> None:
+    """What lies there is no table's, and waiting does not mend it."""
+    folder = Path(urlparse(delta.place(namespace)).path) / "taken"
+    folder.mkdir(parents=True)
+    (folder / "notes.txt").write_text("mine")
+    with pytest.raises(TableMismatch, match="cannot be made"):
+        delta.create(f"{namespace}.taken", frame(0))
 
 
 def test_a_time_is_partitioned_by_a_column_that_delta_fills(
