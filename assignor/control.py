@@ -88,7 +88,8 @@ class GroupPlan:
 
     `epoch` grows by one with each decision and makes the leader start a rebalance; `draining` holds
     instance names; `capacity` is bytes/s, `capacities` holds those of instances of which another
-    one is known; `time` is seconds since the epoch.
+    one is known; `time` is seconds since the epoch. `batch` is how many seconds a sink may collect
+    records at most, None for as long as it is set to.
     """
 
     group: str
@@ -101,6 +102,7 @@ class GroupPlan:
     draining: tuple[str, ...] = ()
     reasons: tuple[str, ...] = ()
     capacities: Mapping[str, float] = field(default_factory=dict[str, float])
+    batch: float | None = None
 
     @property
     def key(self) -> str:
@@ -110,11 +112,13 @@ class GroupPlan:
     def encode(self) -> bytes:
         """Return the record's value; equal values give equal bytes.
 
-        Without capacities of their own it is what earlier readers know.
+        Without capacities of their own and a batch's length it is what earlier readers know.
         """
         body = asdict(self)
         if not self.capacities:
             del body["capacities"]
+        if self.batch is None:
+            del body["batch"]
         return dump(body)
 
     @classmethod
@@ -130,6 +134,8 @@ class GroupPlan:
             raise BadPayload(f"plan is malformed: {error}") from error
         for name in ("epoch", "time", "replicas", "capacity", "headroom"):
             _check(f"{name} of the plan for {plan.group}", getattr(plan, name))
+        if plan.batch is not None:
+            _check(f"batch of the plan for {plan.group}", plan.batch)
         for name, capacity in plan.capacities.items():
             _check(f"capacity of {name} in the plan for {plan.group}", capacity)
         if 0 in (plan.capacity, *plan.capacities.values()) or not 0 < plan.headroom <= 1:

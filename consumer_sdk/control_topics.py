@@ -38,6 +38,9 @@ LOOK_AGAIN: Final = 5.0
 TURN: Final = 0.1
 """Seconds of one turn: how late a new plan can be noticed."""
 
+LEAVING: Final = 5.0
+"""Seconds in which the client must have let go at the end."""
+
 
 class ControlTopics:
     """The newest values, kept up to date by a thread of its own."""
@@ -70,10 +73,13 @@ class ControlTopics:
         return self._read.wait(timeout)
 
     def stop(self) -> None:
-        """End the thread."""
+        """End the thread; leave it behind where its client does not let go.
+
+        librdkafka's close (2.16) was seen to spin for ever once its broker had gone.
+        """
         self._closing.set()
         if self._thread.is_alive():
-            self._thread.join()
+            self._thread.join(LEAVING)
 
     def view(self) -> View:
         """Return what the leader may know; speeds past `trimtab.speed.max.age` are unknown."""

@@ -104,7 +104,8 @@ def run(
                 log.warning("%s (%s)", warning, ", ".join(METRICS_GUARD))
             url = stack.enter_context(served(meters, *config.metrics, config.guard))
             log.info("metrics at %s", url)
-        log.info("ready: topics %s, group %s", ", ".join(config.topics), config.lake.group)
+        names = ", ".join(config.topics)
+        log.info("Spark is ready; joining group %s, for topics %s", config.lake.group, names)
         if not stop.is_set():
             consumer.subscribe(config.topics, writer.on_assign, writer.on_revoke, writer.on_lost)
         while not stop.is_set():

@@ -6,6 +6,7 @@ from typing import Any
 from confluent_kafka import Consumer as DataConsumer
 from confluent_kafka import TopicPartition as RawPartition
 
+from trimtab.consumer_sdk.membership.member import Member
 from trimtab.consumer_sdk.resets import Reset, Resets
 
 
@@ -14,6 +15,7 @@ class Queries:
 
     _data: DataConsumer
     _resets: Resets
+    _member: Member | None
 
     def committed(
         self, partitions: Sequence[RawPartition], timeout: float = 10
@@ -43,6 +45,11 @@ class Queries:
     def resets(self) -> list[Reset]:
         """Return the offsets that were gone since the last call, and where reading went on."""
         return self._resets.take()
+
+    def longest_batch(self) -> float | None:
+        """Return how many seconds a sink may collect records, by the plan; None if it says none."""
+        plan = None if self._member is None else self._member.plan
+        return None if plan is None else plan.batch
 
     def offsets_for_times(
         self, partitions: Sequence[RawPartition], timeout: float = 10

@@ -56,7 +56,7 @@ from trimtab.assignor.units import format_rate
 from trimtab.sidecar.drains import choose
 from trimtab.sidecar.effect import behind, consumed, grown
 from trimtab.sidecar.foreign import foreign, meant, on_its_way, switched_off
-from trimtab.sidecar.freshness import freshness
+from trimtab.sidecar.freshness import freshness, paced
 from trimtab.sidecar.observation import Asked, GroupState, Observation
 from trimtab.sidecar.policy import Memory, ScalePolicy, Wish
 from trimtab.sidecar.rules import Way
@@ -180,6 +180,19 @@ def _announce(turn: Turn) -> Step | None:
         return None
     reasons = ("settings were changed: " + ", ".join(changed),)
     return Step(Action.ANNOUNCE, reasons, next_plan(plan, turn.at.policy, turn.now, reasons))
+
+
+def _pace(turn: Turn) -> Step | None:
+    """Say how long batches may be, before more replicas are asked to make up for it."""
+    goal, told = turn.at.policy.goal, turn.plan.batch
+    batch = paced(told, freshness(turn.memory.looks), goal)
+    if batch == told:
+        return None
+    reason = "batches may be as long as consumers are set to: no freshness is asked for"
+    if batch is not None and goal is not None:
+        reason = f"batches may take {batch:.1f} s, for a p99 freshness of {goal:g} s"
+    plan = replace(turn.plan, batch=batch, time=turn.now, reasons=(reason,))
+    return Step(Action.ADOPT, (reason,), plan)  # no new epoch: nothing moves
 
 
 def _found(turn: Turn) -> Step | None:
@@ -357,6 +370,7 @@ def _hold(turn: Turn) -> Step:
 
 RULES: Final[Sequence[Callable[[Turn], Step | None]]] = (
     _announce,
+    _pace,
     _found,
     _stop,
     _settle,

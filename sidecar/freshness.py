@@ -7,6 +7,9 @@
 2. Their 99th percentile is the p99 of produced to committed. The youngest are about S, and what is
    between the two is about F.
 3. A batch may be as long as leaves room for S below the goal, with a tenth of the goal to spare.
+4. The plan carries that length, from when the goal is missed and batches are longer, until there
+   is no goal any more. It follows S by more than a fifth only, so noise changes nothing; F does not
+   enter, so that it does not chase what it has brought about.
 """
 
 from collections.abc import Mapping
@@ -23,6 +26,9 @@ SPARE: Final = 0.1
 
 POINTS: Final = 100
 """Quantiles that are kept of each look."""
+
+NEWS: Final = 0.2
+"""Share by which the length of batches must be off before it is changed."""
 
 FEWEST: Final = 3
 """Looks below which nothing is said."""
@@ -61,6 +67,19 @@ class Freshness:
             f"{missed}: batches take {self.batch:.0f} s and may take {self.longest(goal):.0f} s "
             "(batch.wait)"
         )
+
+
+def paced(told: float | None, found: Freshness | None, goal: float | None) -> float | None:
+    """Return how long a batch may be from now on, in seconds, None for as long as it is set to.
+
+    `told` is what the plan in force says (rule 4).
+    """
+    longest = 0.0 if found is None or goal is None else found.longest(goal)
+    if goal is None or found is None or not longest:
+        return None if goal is None else told
+    if told is None:
+        return longest if found.p99 > goal and found.batch > longest else None
+    return longest if abs(longest - told) > NEWS * told else told
 
 
 def look(now: float, speeds: Mapping[TopicPartition, PartitionSpeed]) -> Look | None:

@@ -100,14 +100,15 @@ class Batches:
             filling.bytes >= self._limits.bytes for filling in self._filling.values()
         )
 
-    def due(self, now: float) -> str | None:
-        """Return the table to be flushed now, if any (rule 1)."""
+    def due(self, now: float, longest: float | None = None) -> str | None:
+        """Return the table to be flushed now, if any (rule 1); `longest` is a shorter wait."""
+        wait = self._limits.wait if longest is None else min(longest, self._limits.wait)
         everything = self._bytes >= self._limits.memory
         sizes = sorted(
             ((filling.bytes, table) for table, filling in self._filling.items()), reverse=True
         )
         for size, table in sizes:
-            aged = now - self._filling[table].opened >= self._limits.wait
+            aged = now - self._filling[table].opened >= wait
             if everything or size >= self._limits.bytes or aged:
                 return table
         return None

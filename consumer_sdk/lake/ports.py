@@ -73,6 +73,10 @@ class Fetcher(Protocol):
         """Return the offsets that were gone since the last call, and where reading went on."""
         ...
 
+    def longest_batch(self) -> float | None:
+        """Return how many seconds records may be collected, None for as long as is set."""
+        ...
+
     def commit(self, *, offsets: Sequence[Any], asynchronous: bool = True) -> Any:
         """Commit offsets to Kafka."""
         ...

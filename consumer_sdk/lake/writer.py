@@ -294,7 +294,8 @@ class LakeWriter:
         self._rewind()
         self._raise_failure()
         if self._flight is None:
-            table = self._batches.due(self._clock.monotonic())
+            longest = self._consumer.longest_batch()
+            table = self._batches.due(self._clock.monotonic(), longest)
             if table is not None:
                 self._submit(table)
 

@@ -43,6 +43,7 @@ from kafka.errors import KafkaError as KafkaPythonError
 from trimtab.assignor.clients.kafka_python import TrimtabAssignor
 from trimtab.assignor.clients.leading import log_round, placement_data
 from trimtab.assignor.clock import Clock
+from trimtab.assignor.control import GroupPlan
 from trimtab.assignor.model import TopicPartition
 from trimtab.assignor.rebalance import Round, View
 from trimtab.assignor.security.knock import diagnose, knock
@@ -251,6 +252,11 @@ class Member:
         due = not overdue and (self._rejoin.is_set() or hooks.must_join(self.client))
         self._news.wait(TURN_DUE if due else TURN)
         self._news.clear()
+
+    @property
+    def plan(self) -> GroupPlan | None:
+        """The plan in force; None where there is none, or none has been read yet."""
+        return self._control.plan
 
     def _follow_plan(self) -> None:
         plan = self._control.plan

@@ -95,6 +95,23 @@ def test_a_new_epoch_makes_the_leader_rebalance(
     eventually(lambda: len(one.owned) == len(two.owned) == 2)
 
 
+def test_the_length_of_batches_is_followed_without_a_rebalance(
+    topic: Any, start: Any, control: Control, eventually: Eventually
+) -> None:
+    """A plan of the same epoch that says it reaches every sink, and moves nothing."""
+    name = topic(partitions=1)
+    control.plan(1)
+    worker = start("one", [name])
+    eventually(lambda: worker.owned)
+    assert worker.consumer.longest_batch() is None
+    before = worker.consumer.generation()
+    control.plan(1, batch=4.5)
+    eventually(lambda: worker.consumer.longest_batch() == 4.5)
+    control.plan(1)
+    eventually(lambda: worker.consumer.longest_batch() is None)
+    assert worker.consumer.generation() == before
+
+
 def test_a_static_leader_that_came_back_acts_on_the_next_plan(
     topic: Any, start: Any, control: Control, eventually: Eventually
 ) -> None:

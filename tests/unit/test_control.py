@@ -55,6 +55,15 @@ def test_capacities_of_instances_travel_only_where_there_are_some() -> None:
     assert GroupPlan.decode(learned.encode()) == learned
 
 
+def test_the_length_of_batches_travels_only_where_it_is_said() -> None:
+    """Plans without one are what older readers know; one that cannot be is refused."""
+    assert "batch" not in json.loads(PLAN.encode())
+    paced = replace(PLAN, batch=4.5)
+    assert GroupPlan.decode(paced.encode()) == paced
+    with pytest.raises(BadPayload, match="batch of the plan"):
+        GroupPlan.decode(replace(PLAN, batch=-1.0).encode())
+
+
 @pytest.mark.parametrize("capacities", [{"a": 0.0}, {"a": -1.0}, {"a": "1"}, [1]])
 def test_capacities_that_cannot_be_are_refused(capacities: object) -> None:
     """A plan with one of them steers nobody."""

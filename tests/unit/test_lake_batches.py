@@ -41,6 +41,15 @@ def test_an_old_table_is_due(batches: Batches) -> None:
     assert batches.due(8.1) is None
 
 
+def test_the_plan_makes_a_batch_shorter_and_never_longer(batches: Batches) -> None:
+    """What the group's plan allows counts where it is less than the setting."""
+    batches.add("t", run(A, 0), now=2.0)
+    assert batches.due(3.9, longest=2.0) is None
+    assert batches.due(4.0, longest=2.0) == "t"
+    assert batches.due(6.9, longest=60.0) is None
+    assert batches.due(7.0, longest=60.0) == "t"
+
+
 def test_the_fullest_goes_when_the_memory_is_used_up(batches: Batches) -> None:
     """Many small tables together cannot hold more than the memory bound."""
     for n in range(8):

@@ -36,6 +36,9 @@ class Fetcher:
     def resets(self) -> list[Reset]:
         return []
 
+    def longest_batch(self) -> float | None:
+        return None
+
 
 class Table:
     """A table that knows partition a-0 and is only looked at."""

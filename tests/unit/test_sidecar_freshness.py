@@ -7,7 +7,7 @@ import pytest
 
 from trimtab.assignor.control import PartitionSpeed
 from trimtab.assignor.model import TopicPartition
-from trimtab.sidecar.freshness import Freshness, Look, freshness, look
+from trimtab.sidecar.freshness import Freshness, Look, freshness, look, paced
 
 
 def batched(
@@ -70,3 +70,26 @@ def test_a_goal_that_is_missed_is_told_with_what_to_do(found: Freshness, said: s
     """Shorter batches where they would do, the sink where not; nothing where it is kept."""
     told = found.told(30.0)
     assert (told is None) if said is None else (told is not None and told.endswith(said))
+
+
+@pytest.mark.parametrize(
+    ("told", "found", "goal", "batch"),
+    [
+        (None, Freshness(29.0, 5.0, 24.0), 30.0, None),  # the goal is kept
+        (None, Freshness(40.0, 5.0, 35.0), 30.0, 22.0),
+        (None, Freshness(40.0, 5.0, 20.0), 30.0, None),  # it is not the batches
+        (None, Freshness(60.0, 28.0, 32.0), 30.0, None),  # a flush alone takes too long
+        (22.0, Freshness(40.0, 5.0, 35.0), 30.0, 22.0),  # told, and not seen yet
+        (22.0, Freshness(29.0, 8.0, 21.0), 30.0, 22.0),  # noise
+        (22.0, Freshness(29.0, 11.0, 18.0), 30.0, 16.0),
+        (22.0, Freshness(60.0, 28.0, 32.0), 30.0, 22.0),
+        (10.0, Freshness(20.0, 5.0, 10.0), 30.0, 22.0),  # flushes are quick again
+        (22.0, None, 30.0, 22.0),
+        (22.0, Freshness(20.0, 5.0, 15.0), None, None),  # nobody asks any more
+    ],
+)
+def test_the_plan_says_how_long_batches_may_be(
+    told: float | None, found: Freshness | None, goal: float | None, batch: float | None
+) -> None:
+    """Shortened where it makes the goal, and changed for news only."""
+    assert paced(told, found, goal) == batch

@@ -413,17 +413,29 @@ def test_a_slow_sink_does_not_drive_replicas_to_the_maximum() -> None:
 AGES = (20.0,) * 50 + (90.0,) * 50
 
 
-def test_a_goal_that_is_missed_is_told_and_scales_what_is_late() -> None:
-    """Records that are older than the goal allows ask for more; the verdict says what is missed."""
+def test_a_goal_that_is_missed_shortens_batches_and_then_scales_what_is_late() -> None:
+    """Batches come first, and move nothing; what is late all the same asks for more consumers."""
     policy = replace(POLICY, goal=30.0, drain=Drain(30.0, 27.0))
     memory = replace(CALM, looks=tuple(Look(NOW - 9 * n, AGES) for n in (1, 2, 3)))
     old = World({"a": {0: 30, 1: 30}, "b": {2: 30}}, waits=dict.fromkeys(range(3), 2700.0))
     seen = replace(old.seen(), speeds=needed(old.seen().speeds, policy.drain, policy.room))
     verdict = judge(seen, policy, memory)
+    assert verdict.action is Action.ADOPT
+    assert verdict.plan is not None
+    assert seen.plan is not None
+    assert verdict.plan.epoch == seen.plan.epoch
+    assert verdict.plan.batch == pytest.approx(7.0, abs=0.5)
+    seen = replace(seen, plan=verdict.plan)
+    verdict = judge(seen, policy, memory)
     assert verdict.action is Action.START
+    assert verdict.plan is not None
+    assert verdict.plan.batch == seen.plan.batch
     assert "the goal 30 s: batches take" in verdict.line()
     assert verdict.numbers.batch == pytest.approx(7.0, abs=0.5)
-    assert "goal" not in judge(seen, memory=memory).line()
+    assert "the goal 30 s" not in judge(seen, memory=memory).line()
+    unasked = judge(seen, memory=memory).plan
+    assert unasked is not None
+    assert unasked.batch is None
 
 
 LEARN = replace(POLICY, learn=Bounds(0.5, 2.0))

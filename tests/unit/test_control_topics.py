@@ -1,0 +1,40 @@
+"""The reader of control topics without a broker."""
+
+from threading import Event
+from typing import Any
+
+import pytest
+
+from trimtab.assignor.clock import SystemClock
+from trimtab.consumer_sdk import control_topics
+from trimtab.consumer_sdk.control_topics import ControlTopics
+from trimtab.consumer_sdk.settings import parse
+
+
+def test_a_client_that_does_not_let_go_holds_no_end_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A close that never returns is left behind after a while, and the process may end."""
+    closing, released = Event(), Event()
+
+    class Stuck:
+        def __init__(self, _: Any) -> None:
+            """Take any settings."""
+
+        def assignment(self) -> list[Any]:
+            return []
+
+        def list_topics(self, *_: Any, **__: Any) -> Any:
+            raise RuntimeError("no broker")
+
+        def close(self) -> None:
+            closing.set()
+            released.wait()
+
+    monkeypatch.setattr(control_topics, "DataConsumer", Stuck)
+    monkeypatch.setattr(control_topics, "LEAVING", 0.1)
+    reader = ControlTopics(parse({"bootstrap.servers": "x:1", "group.id": "g"}), SystemClock())
+    reader.start()
+    try:
+        reader.stop()
+        assert closing.wait(10)
+    finally:
+        released.set()
