@@ -9,9 +9,9 @@ PACKAGES := assignor consumer_sdk sidecar cli
 help: ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort
 
-.venv/.run: pyproject.toml constraints.txt setup.py $(wildcard assignor/steady/*.p[yx][xd])
+.venv/.run: pyproject.toml constraints.txt setup.py $(wildcard assignor/steady/*.p[yx][xd] consumer_sdk/queues/*.pyx)
 	@$(PYTHON) -c 'import sys; sys.exit("trimtab needs Python 3.11 or newer, this is " + sys.version.split()[0] + "; run: make PYTHON=python3.12 ...") if sys.version_info < (3, 11) else None'
-	@command -v cc >/dev/null || { echo 'trimtab compiles its packing steps and needs a C compiler; install gcc and the headers of Python' >&2; exit 1; }
+	@command -v cc >/dev/null || { echo 'trimtab compiles its innermost steps and needs a C compiler; install gcc and the headers of Python' >&2; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@echo "installing into .venv (about 1.3 GB, once; a few minutes)"
 	@$(PIP) install -c constraints.txt -e '.[lake,plot,aiokafka,certify,registry,kubernetes,keda,racks]'
@@ -41,7 +41,7 @@ check: .venv/.dev $(PACKAGES:%=build/types/trimtab/%) ## format, lint, types, im
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/pyright
-	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/cython-lint --max-line-length 100 assignor/steady
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/cython-lint --max-line-length 100 assignor/steady consumer_sdk/queues
 	$(BIN)/lint-imports
 
 proto: .venv/.dev build/types/trimtab/sidecar ## the Python code of the protocol that KEDA speaks; it is committed

@@ -149,8 +149,8 @@ def _arguments() -> Namespace:
     )
     arguments.add_argument("--rounds", type=int, default=3, help="of the first cell, in turn")
     arguments.add_argument("--batch", type=int, default=20_000, help="messages of one receive")
-    arguments.add_argument("--rate", type=float, default=500, help="messages/s, for the latency")
-    arguments.add_argument("--seconds", type=float, default=3, help="of the steady rate")
+    arguments.add_argument("--rate", type=float, default=200, help="messages/s, for the latency")
+    arguments.add_argument("--seconds", type=float, default=5, help="of the steady rate")
     arguments.add_argument("--plot", type=Path, help="write the picture to this file")
     return arguments.parse_args()
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import quantiles
 from threading import Event, Thread
 from time import monotonic
-from typing import Any, Final
+from typing import Any
 
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -30,19 +30,13 @@ def parser(what: str) -> ArgumentParser:
     return made
 
 
-PATIENT: Final = {"broker.session.timeout.ms": "120000"}
-"""Where processes keep every core busy for seconds, a single broker gave its own partitions up: its
-controller had not heard of it for 9 s.
-"""
-
-
 @contextmanager
 def broker(bootstrap: str | None) -> Iterator[str]:
     """Yield the address of a broker: the given one, or an embedded one for this run."""
     if bootstrap:
         yield bootstrap
         return
-    with EmbeddedBroker(properties=PATIENT) as embedded:
+    with EmbeddedBroker() as embedded:
         yield embedded.bootstrap
 
 

@@ -17,7 +17,9 @@ from trimtab.assignor.errors import SettingError
 from trimtab.consumer_sdk.queues.asynchronous import AsyncQueue
 from trimtab.consumer_sdk.queues.kmq import KmqQueue
 from trimtab.consumer_sdk.queues.ordered import OrderedQueue
-from trimtab.consumer_sdk.queues.port import Queue, Received, Settlement
+from trimtab.consumer_sdk.queues.port import Queue
+from trimtab.consumer_sdk.queues.received import Received
+from trimtab.consumer_sdk.queues.said import Settlement
 from trimtab.consumer_sdk.queues.share import ShareQueue
 from trimtab.consumer_sdk.queues.tracker import Tracker
 from trimtab.consumer_sdk.queues.worker import Reject, Retry, Worker, worker

@@ -18,10 +18,11 @@ from typing import Final, Protocol, overload
 from confluent_kafka import Message as Raw
 
 from trimtab.consumer_sdk.queues.markers import Ranges, as_ranges
-from trimtab.consumer_sdk.queues.port import ACK, ACKNOWLEDGED, Received, Said, Verb
+from trimtab.consumer_sdk.queues.received import Received
+from trimtab.consumer_sdk.queues.said import ACK, ACKNOWLEDGED, Said, Verb
 
 WRITTEN: Final = 3
-"""On the board, next to what `port` says: acknowledged, and its end marker is on its way."""
+"""On the board, next to what `said` says: acknowledged, and its end marker is on its way."""
 
 _NEWS: Final = re.compile(b"%c+" % ACKNOWLEDGED)
 

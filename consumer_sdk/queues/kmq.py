@@ -7,8 +7,9 @@ The rules of a worker:
    or open in the markers, and will come back.
 2. If that fails nothing is handed out. What is still ours is read again; a start marker that stays
    behind brings its message back once more than needed.
-3. Deadlines are counted from before the start marker was written: a worker thinks a message late
-   sooner than a tracker can.
+3. Deadlines are counted from before the start marker was written, and a tracker is told one that
+   is later by as much as acknowledgements gather: a worker thinks a message late sooner than a
+   tracker can.
 4. A revoked partition needs no waiting: what was handed out of it is in the markers, and is settled
    there, whoever reads on.
 """
@@ -18,7 +19,6 @@ from collections.abc import Mapping, Sequence
 from itertools import compress
 from typing import Any, Final, Self
 
-from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import Message as Raw
 from confluent_kafka import TopicPartition as RawPartition
 
@@ -28,10 +28,10 @@ from trimtab.consumer_sdk.errors import MarkersNotWritten
 from trimtab.consumer_sdk.queues import headers, topics
 from trimtab.consumer_sdk.queues.handed import Handed
 from trimtab.consumer_sdk.queues.markers import Kind, Marker
-from trimtab.consumer_sdk.queues.port import Received
-from trimtab.consumer_sdk.queues.reading import gather, named, rewind
+from trimtab.consumer_sdk.queues.reading import closed_on_error, committed, gather, named, rewind
+from trimtab.consumer_sdk.queues.received import Received
 from trimtab.consumer_sdk.queues.settings import settings
-from trimtab.consumer_sdk.queues.settling import Settler
+from trimtab.consumer_sdk.queues.settling import LINGER, Settler
 from trimtab.consumer_sdk.queues.writing import Record, Writer
 
 log = logging.getLogger("trimtab.queues")
@@ -39,22 +39,11 @@ log = logging.getLogger("trimtab.queues")
 KEPT: Final = 10.0
 """Seconds that start markers may take to be kept."""
 
-MOVED_ON: Final = frozenset(
-    {
-        KafkaError.ILLEGAL_GENERATION,
-        KafkaError.UNKNOWN_MEMBER_ID,
-        KafkaError.REBALANCE_IN_PROGRESS,
-        KafkaError.FENCED_INSTANCE_ID,
-        KafkaError._ASSIGNMENT_LOST,  # noqa: SLF001 - its public name
-    }
-)
-"""The group went on without us: its next owner reads what we could not commit."""
-
 
 class KmqQueue:
     """A worker's side of the queue; `trimtab redeliver` must run somewhere too.
 
-    Raises SettingError, QueueMismatch, BrokerUnreachable.
+    Raises SettingError, QueueMismatch, NotAllowed, BrokerUnreachable.
     """
 
     def __init__(
@@ -67,7 +56,8 @@ class KmqQueue:
         self._writer = Writer(self._settings.client, self._clock)
         self._settler = Settler(self._settings.markers, self._writer, self._clock)
         self._closed = False
-        self._consumer.subscribe([topic])
+        with closed_on_error(self):
+            self._consumer.subscribe([topic])
 
     def receive(self, max: int = 100, wait: float = 1.0) -> Sequence[Received]:  # noqa: A002
         """Return up to `max` messages as soon as there are any, none after `wait` seconds.
@@ -92,7 +82,10 @@ class KmqQueue:
             self._consumer.close()
         finally:
             self._settler.close()
-            self._settler.flush(KEPT)
+            if not self._settler.flush(KEPT):
+                log.warning(
+                    "%s: the last markers are not kept; messages come back", self._settings.topic
+                )
 
     def __enter__(self) -> Self:
         return self
@@ -127,7 +120,7 @@ class KmqQueue:
         return batch
 
     def _write_starts(self, batch: Handed) -> None:
-        ms = round(self._settings.timeout * 1000)
+        ms = round((self._settings.timeout + LINGER) * 1000)
         failed = self._writer.write(
             [
                 Record(
@@ -149,11 +142,4 @@ class KmqQueue:
         """Commit behind these offsets by partition; False if the group went on without us."""
         topic = self._settings.topic
         offsets = [RawPartition(topic, partition, at + 1) for partition, at in last.items()]
-        try:
-            self._consumer.commit(offsets=offsets, asynchronous=False)
-        except KafkaException as error:
-            if error.args[0].code() not in MOVED_ON:
-                raise
-            log.info("%s: %s; others read on", self._settings.topic, error.args[0].str())
-            return False
-        return True
+        return committed(topic, lambda: self._consumer.commit(offsets=offsets, asynchronous=False))

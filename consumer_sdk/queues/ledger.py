@@ -17,14 +17,13 @@ The rules:
    oldest start marker with a message that is still open, else the end of what was read.
 """
 
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
-from itertools import repeat
 from typing import Final
 
-from trimtab.consumer_sdk.queues.markers import Kind, Marker, offsets
+from trimtab.consumer_sdk.queues.markers import Kind, Marker, Ranges, size
+from trimtab.consumer_sdk.queues.spans import Spans
 
 TIMEOUT: Final = "timeout"
 """Why a message is due that nobody has settled."""
@@ -50,7 +49,7 @@ class _Open:
     delivery: int
     kind: Kind
     reason: str
-    messages: tuple[int, ...]
+    ranges: Ranges
     left: int = 0
 
 
@@ -61,7 +60,7 @@ class Ledger:
     now: int = 0
     next: int = 0
     returned: int = 0  # of the open messages those that nobody has in hand: given back, or up
-    _open: dict[int, _Open] = field(default_factory=dict[int, _Open])
+    _open: Spans[_Open] = field(default_factory=Spans[_Open])
     _heap: list[tuple[int, int, _Open]] = field(default_factory=list[tuple[int, int, _Open]])
     _needed: dict[int, int] = field(default_factory=dict[int, int])  # start marker → open messages
     _count: int = 0  # tells entries of the heap apart
@@ -86,21 +85,19 @@ class Ledger:
         """Take in the marker at an offset, with the time when it was appended."""
         self.next = at + 1
         self.now = max(self.now, appended)
-        messages = tuple(offsets(marker.ranges))
-        deadline = self.now + marker.ms
+        ranges, deadline = marker.ranges, self.now + marker.ms
         match marker.kind:
             case Kind.START:
-                if not self._open.keys().isdisjoint(messages):
-                    self._close(messages)
-                if messages:
-                    self._needed[at] = len(messages)
-                self._enter(_Open(at, deadline, marker.delivery, Kind.START, TIMEOUT, messages))
+                self._close(ranges)
+                if ranges:
+                    self._needed[at] = size(ranges)
+                self._enter(_Open(at, deadline, marker.delivery, Kind.START, TIMEOUT, ranges))
             case Kind.EXTEND:
-                self._move(messages, deadline, Kind.START, TIMEOUT)
+                self._move(ranges, deadline, Kind.START, TIMEOUT)
             case Kind.RETRY | Kind.REJECT:
-                self._move(messages, deadline, marker.kind, marker.reason or marker.kind.value)
+                self._move(ranges, deadline, marker.kind, marker.reason or marker.kind.value)
             case Kind.END:
-                self._close(messages)
+                self._close(ranges)
             case Kind.TICK:
                 pass
 
@@ -114,45 +111,52 @@ class Ledger:
             _, _, of = heappop(self._heap)
             found += (
                 Due(offset, of.delivery, of.kind, of.reason, of.deadline)
-                for offset in of.messages
-                if self._open.get(offset) is of
+                for begin, end in of.ranges
+                for first, last, owner in self._open.within(begin, end)
+                if owner is of
+                for offset in range(first, last + 1)
             )
         return found
 
     def postpone(self, messages: Iterable[Due], ms: int) -> None:
         """Let messages that were due be due again in so many milliseconds, if they are open."""
-        still = (self._open.get(message.offset) for message in messages)
-        for of in {id(of): of for of in still if of is not None}.values():
+        places = (message.offset for message in messages)
+        found = (of for place in places for _, _, of in self._open.within(place, place))
+        for of in {id(of): of for of in found}.values():
             self._wait(of, self.now + ms)
 
     def _enter(self, of: _Open) -> None:
-        of.left = len(of.messages)
+        of.left = size(of.ranges)
         self.returned += of.left * (of.kind is not Kind.START)
+        for first, last in of.ranges:
+            self._open.put(first, last, of)
         if of.left:
-            self._open.update(dict.fromkeys(of.messages, of))
             self._wait(of, of.deadline)
 
     def _wait(self, of: _Open, deadline: int) -> None:
         self._count += 1
         heappush(self._heap, (deadline, self._count, of))
 
-    def _move(self, messages: Iterable[int], deadline: int, kind: Kind, reason: str) -> None:
+    def _move(self, ranges: Ranges, deadline: int, kind: Kind, reason: str) -> None:
         """Give open messages a new deadline, unless they are to be given back or up already."""
-        groups: dict[int, tuple[_Open, list[int]]] = {}
-        for offset in messages:
-            of = self._open.get(offset)
-            if of is not None and (of.kind is Kind.START or kind is not Kind.START):
-                groups.setdefault(id(of), (of, []))[1].append(offset)
+        groups: dict[int, tuple[_Open, list[tuple[int, int]]]] = {}
+        for begin, end in ranges:
+            for first, last, of in self._open.within(begin, end):
+                if of.kind is Kind.START or kind is not Kind.START:
+                    groups.setdefault(id(of), (of, []))[1].append((first, last))
         for of, moved in groups.values():
-            of.left -= len(moved)
-            self.returned -= len(moved) * (of.kind is not Kind.START)
+            self._leave(of, size(moved))
             self._enter(_Open(of.start, deadline, of.delivery, kind, reason, tuple(moved)))
 
-    def _close(self, messages: Iterable[int]) -> None:
-        closed = map(self._open.pop, messages, repeat(None))
-        for of, count in Counter(of for of in closed if of is not None).items():
-            of.left -= count
-            self.returned -= count * (of.kind is not Kind.START)
-            self._needed[of.start] -= count
-            if not self._needed[of.start]:
-                del self._needed[of.start]
+    def _close(self, ranges: Ranges) -> None:
+        for begin, end in ranges:
+            for first, last, of in self._open.cut(begin, end):
+                count = last - first + 1
+                self._leave(of, count)
+                self._needed[of.start] -= count
+                if not self._needed[of.start]:
+                    del self._needed[of.start]
+
+    def _leave(self, of: _Open, count: int) -> None:
+        of.left -= count
+        self.returned -= count * (of.kind is not Kind.START)

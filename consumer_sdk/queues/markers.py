@@ -6,10 +6,9 @@ broker appended the marker: nobody's clock is compared with anybody else's.
 """
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import chain
 from typing import Any, Final, TypeAlias
 
 from trimtab.assignor.errors import BadPayload
@@ -58,7 +57,7 @@ def decode(value: bytes) -> Marker:
             raise BadPayload(f"a marker of version {said['v']}; this program knows {VERSION}")
         return Marker(
             Kind(said["k"]),
-            tuple((int(first), int(last)) for first, last in said["r"]),
+            merged([_range(int(first), int(last)) for first, last in said["r"]]),
             int(said.get("ms", 0)),
             int(said.get("n", 0)),
             str(said.get("why", "")),
@@ -68,20 +67,31 @@ def decode(value: bytes) -> Marker:
         raise BadPayload(f"not a marker: {value[:80]!r}") from error
 
 
+def _range(first: int, last: int) -> tuple[int, int]:
+    if not 0 <= first <= last:
+        raise ValueError((first, last))
+    return first, last
+
+
+def merged(ranges: Iterable[tuple[int, int]]) -> Ranges:
+    """Return the offsets of ranges that come in any order and may overlap, each once."""
+    found: list[tuple[int, int]] = []
+    for first, last in sorted(ranges):
+        if found and first <= found[-1][1] + 1:
+            found[-1] = (found[-1][0], max(found[-1][1], last))
+        else:
+            found.append((first, last))
+    return tuple(found)
+
+
 def as_ranges(offsets: Iterable[int]) -> Ranges:
     """Return offsets, each given once and in any order, as ranges."""
     ordered = sorted(offsets)
     if ordered and ordered[-1] - ordered[0] == len(ordered) - 1:  # all but always, of thousands
         return ((ordered[0], ordered[-1]),)
-    found: list[tuple[int, int]] = []
-    for offset in ordered:
-        if found and offset <= found[-1][1] + 1:
-            found[-1] = (found[-1][0], offset)
-        else:
-            found.append((offset, offset))
-    return tuple(found)
+    return merged((offset, offset) for offset in ordered)
 
 
-def offsets(ranges: Ranges) -> Iterator[int]:
-    """Return each offset of the ranges, ascending."""
-    return chain.from_iterable(range(first, last + 1) for first, last in ranges)
+def size(ranges: Sequence[tuple[int, int]]) -> int:
+    """Return how many offsets there are in ranges."""
+    return sum(last - first + 1 for first, last in ranges)

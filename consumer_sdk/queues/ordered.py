@@ -7,7 +7,8 @@
 2. A partition that is taken away is waited for, `HANDOVER` seconds at most, until what is in work
    of it is over; the rest is read by its next owner.
 3. A retry and the delivery count live in this process. What has failed too often, or is rejected,
-   is finished when its dead letter is kept; a dead letter that is not kept is tried again.
+   is finished when its dead letter is kept; one that is not kept is tried again, and one that its
+   topic never takes goes there without its value.
 4. A partition is paused while `WINDOW` of its messages are held.
 """
 
@@ -25,12 +26,14 @@ from confluent_kafka import TopicPartition as RawPartition
 from trimtab.assignor.clock import Clock, SystemClock
 from trimtab.consumer_sdk.consumer import Consumer
 from trimtab.consumer_sdk.queues import headers, topics
-from trimtab.consumer_sdk.queues.kmq import MOVED_ON
+from trimtab.consumer_sdk.queues.kmq import KEPT
 from trimtab.consumer_sdk.queues.lanes import Lanes
-from trimtab.consumer_sdk.queues.port import Received, Said, Verb
-from trimtab.consumer_sdk.queues.reading import gather, named, rewind
+from trimtab.consumer_sdk.queues.reading import closed_on_error, committed, gather, named, rewind
+from trimtab.consumer_sdk.queues.received import Received
+from trimtab.consumer_sdk.queues.said import Said, Verb
 from trimtab.consumer_sdk.queues.settings import settings
-from trimtab.consumer_sdk.queues.writing import Record, Writer
+from trimtab.consumer_sdk.queues.verdicts import without_value
+from trimtab.consumer_sdk.queues.writing import TOO_LARGE, Record, Writer, keep
 
 log = logging.getLogger("trimtab.queues")
 
@@ -72,6 +75,7 @@ class OrderedQueue:
         self._noted: deque[_Noted] = deque()
         self._later: list[tuple[float, int, _Noted]] = []  # retries, dead letters: by when due
         self._again: deque[Received] = deque()  # retries that are due
+        self._large: deque[tuple[Received, str, Record]] = deque()  # dead letters
         self._paused: set[int] = set()
         self._numbers = 0
         self._commit_at = 0.0
@@ -79,7 +83,8 @@ class OrderedQueue:
         self._closed = False
         ours = {"on_commit": self._on_commit}
         self._consumer = Consumer({**self._settings.consumer, **ours}, clock=self._clock)
-        self._consumer.subscribe([topic], self._on_assign, self._on_revoke, self._on_lost)
+        with closed_on_error(self):
+            self._consumer.subscribe([topic], self._on_assign, self._on_revoke, self._on_lost)
 
     def receive(self, max: int = 100, wait: float = 1.0) -> list[Received]:  # noqa: A002
         """Return up to `max` messages as soon as there are any, none after `wait` seconds.
@@ -99,12 +104,17 @@ class OrderedQueue:
             self._noted.append(_Noted(message, said))
 
     def flush(self, timeout: float = 30.0) -> bool:
-        """Commit what is finished; False while dead letters are on their way."""
-        self._serve()
-        kept = self._writer.flush(timeout)
-        self._serve()
-        self._commit(self._lanes)
-        return kept and all(noted.said.verb is Verb.RETRY for *_, noted in self._later)
+        """Commit what is finished, and wait for it; False while dead letters are on their way.
+
+        False too where the group went on without us. Raises BrokerUnreachable, KafkaException.
+        """
+        with named(self._settings.bootstrap):
+            self._serve()
+            kept = self._writer.flush(timeout)
+            self._serve()
+            self._committed.clear()  # what was sent in the background may have failed
+            ours = self._committed_now()
+        return kept and ours and all(n.said.verb is Verb.RETRY for *_, n in self._later)
 
     def close(self) -> None:
         """Wait for what is in work (`HANDOVER`), commit, leave the group; may be called twice."""
@@ -170,14 +180,13 @@ class OrderedQueue:
         if not self._settings.at_most_once:
             return True
         try:
-            self._commit(self._lanes, wait=True)
-        except KafkaException as error:
+            ours = self._committed_now()
+        except KafkaException:
             self._forget(taken)
-            if error.args[0].code() not in MOVED_ON:
-                raise
-            log.info("%s: %s; others read on", self._settings.topic, error.args[0].str())
-            return False
-        return True
+            raise
+        if not ours:
+            self._forget(taken)
+        return ours
 
     def _forget(self, taken: Sequence[Received]) -> None:
         """Let messages go that were not handed out after all: what is new is read again.
@@ -202,6 +211,8 @@ class OrderedQueue:
     def _serve(self) -> None:
         """Take in what was said, wake what is due, commit by the clock."""
         self._writer.poll()
+        while self._large:
+            self._shorten(*self._large.popleft())
         while self._noted:
             noted = self._noted.popleft()
             if noted.message in self._work:  # else its partition is somebody else's by now
@@ -246,12 +257,27 @@ class OrderedQueue:
         record = Record(self._settings.dead_letter, where, message.value, message.key, passed)
         self._writer.send(record, partial(self._on_dead_letter, message, reason))
 
-    def _on_dead_letter(self, message: Received, reason: str, _: Record, why: str) -> None:
-        if why:
-            log.warning("a dead letter is not kept: %s; trying again", why)
-            self._wait(_Noted(message, Said(Verb.REJECT, reason=reason)), AGAIN)
-        else:
+    def _on_dead_letter(self, message: Received, reason: str, record: Record, why: str) -> None:
+        if not why:
             self._noted.append(_Noted(message, Said(Verb.ACK)))
+        elif why == TOO_LARGE:
+            self._large.append((message, reason, record))  # not from here: this is a receipt
+        else:
+            self._keep_later(message, reason, why)
+
+    def _keep_later(self, message: Received, reason: str, why: str) -> None:
+        log.warning("a dead letter is not kept: %s; trying again", why)
+        self._wait(_Noted(message, Said(Verb.REJECT, reason=reason)), AGAIN)
+
+    def _shorten(self, message: Received, reason: str, record: Record) -> None:
+        """Keep a dead letter that was refused for its size, or its batch's, at last without value.
+
+        Else it would be tried for ever, and nothing behind it be committed.
+        """
+        _, failed = keep(
+            lambda some: self._writer.write(some, KEPT), [record], lambda _: without_value(record)
+        )
+        self._on_dead_letter(message, reason, record, failed.get(0, ""))
 
     # -- the group --------------------------------------------------------------------------------
 
@@ -294,6 +320,10 @@ class OrderedQueue:
         theirs = self._settings.consumer.get("on_commit")
         if theirs is not None:
             theirs(error, offsets)
+
+    def _committed_now(self) -> bool:
+        """Commit and wait; False where the group went on without us. Raises KafkaException."""
+        return committed(self._settings.topic, lambda: self._commit(self._lanes, wait=True))
 
     def _commit(self, partitions: Iterable[int], *, wait: bool = False) -> None:
         reached = {p: self._lanes[p].committable for p in partitions}

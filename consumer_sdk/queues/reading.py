@@ -1,8 +1,9 @@
 """Taking messages from a consumer as a queue wants them: soon, and only of what is still ours."""
 
-from collections.abc import Generator, Iterable
+import logging
+from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
-from typing import Final
+from typing import Final, Protocol
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import Message as Raw
@@ -10,6 +11,17 @@ from confluent_kafka import TopicPartition as RawPartition
 
 from trimtab.consumer_sdk.consumer import Consumer
 from trimtab.consumer_sdk.errors import BrokerUnreachable
+
+log = logging.getLogger("trimtab.queues")
+
+
+class Closable(Protocol):
+    """What can be closed."""
+
+    def close(self) -> None:
+        """Free everything."""
+        ...
+
 
 PASSING: Final = frozenset(
     {
@@ -28,6 +40,30 @@ PASSING: Final = frozenset(
 """A broker is away, or starts; librdkafka does not mark its events as retriable."""
 
 
+MOVED_ON: Final = frozenset(
+    {
+        KafkaError.ILLEGAL_GENERATION,
+        KafkaError.UNKNOWN_MEMBER_ID,
+        KafkaError.REBALANCE_IN_PROGRESS,
+        KafkaError.FENCED_INSTANCE_ID,
+        KafkaError._ASSIGNMENT_LOST,  # noqa: SLF001 - its public name
+    }
+)
+"""The group went on without us: its next owner reads what we could not commit."""
+
+
+def committed(topic: str, commit: Callable[[], object]) -> bool:
+    """Commit; False where the group went on without us. Raises KafkaException for the rest."""
+    try:
+        commit()
+    except KafkaException as error:
+        if error.args[0].code() not in MOVED_ON:
+            raise
+        log.info("%s: %s; others read on", topic, error.args[0].str())
+        return False
+    return True
+
+
 @contextmanager
 def named(bootstrap: str) -> Generator[None, None, None]:
     """Raise BrokerUnreachable for a KafkaException that passes by itself."""
@@ -38,6 +74,16 @@ def named(bootstrap: str) -> Generator[None, None, None]:
         if told.fatal() or not (told.retriable() or told.code() in PASSING):
             raise
         raise BrokerUnreachable(bootstrap, told.str()) from error
+
+
+@contextmanager
+def closed_on_error(opened: Closable) -> Generator[None, None, None]:
+    """Close what is open already where the last step of opening it fails."""
+    try:
+        yield
+    except BaseException:
+        opened.close()
+        raise
 
 
 def gather(consumer: Consumer, most: int, wait: float) -> list[Raw]:

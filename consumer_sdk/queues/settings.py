@@ -65,13 +65,24 @@ def settings(topic: str, config: Mapping[str, Any]) -> QueueSettings:
     consumer = {"auto.offset.reset": "earliest", **consumer, "enable.auto.commit": False}
     checked = parse(consumer)
     group = checked.group
+    if topic.endswith(f".{group}.markers"):
+        raise SettingError(
+            f"{topic!r} is the markers topic of a queue of group {group!r}; name the queue's topic"
+        )
+    markers = _another(MARKERS, own.get(MARKERS, markers_of(topic, group)), topic)
+    dead_letter = _another(DEAD_LETTER, own.get(DEAD_LETTER, f"{topic}.{group}.dead"), topic)
+    if dead_letter == markers:
+        raise SettingError(
+            f"{DEAD_LETTER}: {markers!r} is the markers topic, whose old records are deleted; "
+            "name another"
+        )
     return QueueSettings(
         topic=topic,
         group=group,
         timeout=_timeout(own.get(TIMEOUT, "30 s")),
         max_deliveries=_count(own.get(MOST, 5)),
-        markers=_another(MARKERS, own.get(MARKERS, markers_of(topic, group)), topic),
-        dead_letter=_another(DEAD_LETTER, own.get(DEAD_LETTER, f"{topic}.{group}.dead"), topic),
+        markers=markers,
+        dead_letter=dead_letter,
         at_most_once=_guarantee(own.get(GUARANTEE, _GUARANTEES[0])) == _GUARANTEES[1],
         consumer=consumer,
         client=connection.of(checked.data),
@@ -79,6 +90,9 @@ def settings(topic: str, config: Mapping[str, Any]) -> QueueSettings:
 
 
 def _another(name: str, value: Any, topic: str) -> str:
+    none = value == "" and name == DEAD_LETTER  # a share group may do without
+    if not none and (not isinstance(value, str) or not value.strip()):
+        raise SettingError(f"{name}: {value!r} is no name of a topic; leave it out, or name one")
     if value == topic:
         raise SettingError(f"{name}: {topic!r} is the topic of the messages; name another")
     return str(value)

@@ -12,15 +12,16 @@ from typing import Final, TypeAlias, TypeVar
 
 from trimtab.assignor.clock import Clock
 from trimtab.consumer_sdk.queues.handed import Handed
-from trimtab.consumer_sdk.queues.markers import Kind, Marker, Ranges, as_ranges
-from trimtab.consumer_sdk.queues.port import ACK, Received, Said, Verb
+from trimtab.consumer_sdk.queues.markers import Kind, Marker, Ranges, as_ranges, merged
+from trimtab.consumer_sdk.queues.received import Received
+from trimtab.consumer_sdk.queues.said import ACK, Said, Verb
 from trimtab.consumer_sdk.queues.writing import Record, Writer, tell_unkept
 
 T = TypeVar("T")
 
 log = logging.getLogger("trimtab.queues")
 
-LINGER: Final = 0.03
+LINGER: Final = 0.1
 """Seconds that a marker waits for company; each takes the worker, the broker and a tracker time."""
 
 REASON: Final = 1000
@@ -49,6 +50,7 @@ class Settler:
         self._news = Event()
         self._closing = Event()
         self._writing = Lock()
+        self._refused = False  # a marker, since the last flush
         self._thread = Thread(target=self._run, name="trimtab-settler", daemon=True)
         self._thread.start()
 
@@ -62,9 +64,11 @@ class Settler:
         self._noted.append((message, said, late))
 
     def flush(self, timeout: float) -> bool:
-        """Write everything noted and wait until it is kept."""
+        """Write everything noted and wait until it is kept; False too for what was refused."""
         self._write()
-        return self._writer.flush(timeout)
+        kept = self._writer.flush(timeout)
+        refused, self._refused = self._refused, False
+        return kept and not refused
 
     def close(self) -> None:
         """End the thread; everything noted is handed to the writer."""
@@ -89,9 +93,13 @@ class Settler:
                 self._send(partition, marker)
         self._writer.poll()
 
+    def _answered(self, record: Record, why: str) -> None:
+        self._refused = self._refused or bool(why)
+        tell_unkept(record, why)
+
     def _send(self, partition: int, marker: Marker) -> None:
         try:
-            self._writer.send(Record(self._markers, partition, marker.encode()), tell_unkept)
+            self._writer.send(Record(self._markers, partition, marker.encode()), self._answered)
         except Exception:  # one marker's messages come back; without the thread all of them would
             log.exception("a marker for partition %d of %s is lost", partition, self._markers)
 
@@ -115,15 +123,16 @@ def markers_of(
             ended[partition] += ranges
     return [
         *(
-            (partition, Marker(KINDS[w.verb], as_ranges(of), _ms(w), reason=w.reason[:REASON]))
+            (partition, Marker(KINDS[w.verb], as_ranges(set(of)), _ms(w), reason=w.reason[:REASON]))
             for (partition, w), of in groups.items()
         ),
-        *((partition, Marker(Kind.END, tuple(ranges))) for partition, ranges in ended.items()),
+        *((partition, Marker(Kind.END, merged(ranges))) for partition, ranges in ended.items()),
     ]
 
 
 def _ms(said: Said) -> int:
-    return round(said.seconds * 1000)
+    slack = LINGER if said.verb is Verb.EXTEND else 0.0  # an answer in time is written that late
+    return round((said.seconds + slack) * 1000)
 
 
 def _tell(late: list[Received]) -> None:

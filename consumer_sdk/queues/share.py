@@ -5,12 +5,17 @@ The rules:
 1. The client is used by the thread that receives only; what others say of messages waits in line
    until then. `receive` sends it, also with `max=0`.
 2. librdkafka (2.16) gives the next messages only when all it gave before are settled. So a worker
-   takes a batch at a time, as many as `receive` asks for; one slow message holds up its own worker,
-   and no other.
+   takes a batch at a time; one slow message holds up its own worker, and no other. The locks of a
+   whole batch run at once, so it is as large as the first `receive` asks for, `FETCH` at most, or
+   as what a producer wrote together: the broker does not part that.
 3. The broker counts deliveries, limits them (`share.delivery.count.limit`), and lets a lock end
    (`share.record.lock.duration.ms`). It does not delay, and librdkafka does not renew: `retry` with
-   a delay and `extend` are `NotOffered`. What is given up is archived by the broker; there is no
-   dead-letter topic.
+   a delay and `extend` are `NotOffered`. What is given up, by `reject` or by the limit, the broker
+   writes into the dead-letter topic, from Kafka 4.4 on (`share_settings`); before, it is archived.
+4. One commit at a time, and its answer is waited for: of two under way the broker refuses the
+   second as a whole (`Invalid request`, librdkafka 2.16), and what it settled comes back.
+5. What nobody settles until its lock has ended holds nothing up any longer: it is given back, and
+   what is said of it afterwards goes nowhere, since by then it may be another worker's.
 """
 
 import logging
@@ -19,29 +24,29 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple, Self
 
 import confluent_kafka
-from confluent_kafka import KafkaError, KafkaException, admin
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import Message as Raw
-from confluent_kafka.admin import AdminClient
 
 from trimtab.assignor.clock import Clock, SystemClock
 from trimtab.consumer_sdk.errors import NoShareGroups, NotOffered
 from trimtab.consumer_sdk.queues import topics
 from trimtab.consumer_sdk.queues.features import require_share_groups
-from trimtab.consumer_sdk.queues.port import Received, Said, Verb
 from trimtab.consumer_sdk.queues.reading import named
+from trimtab.consumer_sdk.queues.received import Received
+from trimtab.consumer_sdk.queues.said import Said, Verb
 from trimtab.consumer_sdk.queues.settings import QueueSettings, settings
+from trimtab.consumer_sdk.queues.share_settings import LOCK, configure
 
 log = logging.getLogger("trimtab.queues")
 
-TIMEOUT: Final = 30.0
-LOCK: Final = "share.record.lock.duration.ms"
-RESET: Final = "share.auto.offset.reset"
-MOST: Final = "share.delivery.count.limit"
+FETCH: Final = 500
+"""Messages of one fetch at most, librdkafka's own default."""
+
+ANSWER: Final = 5.0
+"""Seconds in which the broker must answer to what was said."""
+
 SLICE: Final = 0.005
 """Seconds of one wait for messages in work that hold up the next ones."""
-
-
-_CONFIGS: Any = admin  # documented, but not in the package's __all__
 
 
 class _Noted(NamedTuple):
@@ -52,8 +57,9 @@ class _Noted(NamedTuple):
 class ShareQueue:
     """A worker's side. Raises SettingError, QueueMismatch, NoShareGroups, BrokerUnreachable.
 
-    `trimtab.queue.timeout`, `max.deliveries` and `auto.offset.reset`, where they are given, are set
-    as the group's on the broker.
+    `trimtab.queue.timeout`, `max.deliveries`, `dead.letter` and `auto.offset.reset`, where they are
+    given, are set as the group's on the broker. Raises NotAllowed for a right that is missing, and
+    NotOffered for a dead-letter topic where the broker writes to none.
     """
 
     attentive = True
@@ -65,25 +71,26 @@ class ShareQueue:
         self._settings = settings(topic, config)
         client = topics.connect(self._settings)
         topics.require(client, self._settings)
-        require_share_groups(self._settings.client)
-        self._lock = _configure(client, self._settings, config)
-        self._consumer = _consumer(self._settings)
+        version = require_share_groups(self._settings.client)
+        self._lock = configure(client, self._settings, config, version, self._clock)
+        self._consumer: Any = None  # until it is known how many are wanted at once
         self._given: deque[Raw] = deque()  # by librdkafka, and not handed out yet
         self._failed: deque[KafkaError] = deque()
         self._locked_at = 0.0
         self._work: set[Received] = set()
         self._noted: deque[_Noted] = deque()
         self._closed = False
-        self._consumer.set_acknowledgement_commit_callback(_told)
-        self._consumer.subscribe([topic])
+        _client()
 
     def receive(self, max: int = 100, wait: float = 1.0) -> list[Received]:  # noqa: A002
         """Return up to `max` messages as soon as there are any, none after `wait` seconds.
 
-        None either while a message of the last batch is in work. Raises BrokerUnreachable for what
-        passes by itself, and KafkaException.
+        None either while a message of the last batch is in work and its lock lasts. Raises
+        BrokerUnreachable for what passes by itself, and KafkaException.
         """
         with named(self._settings.bootstrap):
+            if self._consumer is None and max:
+                self._consumer = self._subscribed(min(max, FETCH))
             return self._receive(max, wait)
 
     def now(self) -> float:
@@ -107,19 +114,23 @@ class ShareQueue:
         self._noted.append(_Noted(message, said))
 
     def flush(self, timeout: float = 30.0) -> bool:
-        """Wait until what was said is kept by the broker; False for what it did not take."""
+        """Wait until what was said is kept by the broker; False for what it did not take.
+
+        Raises BrokerUnreachable, KafkaException.
+        """
         self._apply()
-        answers = self._consumer.commit_sync(timeout)
-        refused = {where: error for where, error in answers.items() if error is not None}
-        for where, error in refused.items():
-            log.warning("%s-%s: not settled: %s", where.topic, where.partition, error)
-        return not refused
+        if self._consumer is None:
+            return True
+        with named(self._settings.bootstrap):
+            return self._send(timeout)
 
     def close(self) -> None:
         """Send what was said, give the rest back, leave the group; may be called twice."""
         if self._closed:
             return
         self._closed = True
+        if self._consumer is None:
+            return
         try:
             self._apply()
             for raw in [*(m.raw for m in self._work), *self._given]:
@@ -132,6 +143,16 @@ class ShareQueue:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _subscribed(self, most: int) -> Any:
+        consumer = _consumer(self._settings, most)
+        try:
+            consumer.set_acknowledgement_commit_callback(_told)
+            consumer.subscribe([self._settings.topic])
+        except BaseException:
+            consumer.close()
+            raise
+        return consumer
 
     def _receive(self, most: int, wait: float) -> list[Received]:
         deadline = self._clock.monotonic() + wait
@@ -148,16 +169,45 @@ class ShareQueue:
         return [self._hand_out() for _ in range(min(most, len(self._given)))]
 
     def _serve(self) -> None:
-        if self._apply():
-            self._consumer.commit_async()
+        said, lapsed = self._apply(), self._lapse()
+        if said or lapsed:
+            self._send(ANSWER)
+
+    def _send(self, timeout: float) -> bool:
+        """Tell the broker what was said, and wait (rule 4); False for what it did not take."""
+        answers = self._consumer.commit_sync(timeout)
+        refused = {where: error for where, error in answers.items() if error is not None}
+        for where, error in refused.items():
+            log.warning("%s-%s: not settled: %s", where.topic, where.partition, error)
+        return not refused
+
+    def _lapse(self) -> bool:
+        """Give back what nobody settled while its lock lasted; True if there was anything."""
+        batch = [*(message.raw for message in self._work), *self._given]
+        if not batch or self._clock.monotonic() <= self._locked_at + self._lock:
+            return False
+        self._work.clear()
+        self._given.clear()
+        for raw in batch:
+            self._acknowledge(raw, _RELEASE)
+        log.warning(
+            "%s: %d messages were not settled before their lock ended, offset %s among them: they "
+            "come back; raise %s if the work takes longer",
+            self._settings.topic,
+            len(batch),
+            min(int(raw.offset() or 0) for raw in batch),
+            LOCK,
+        )
+        return True
 
     def _apply(self) -> bool:
         """Tell librdkafka what was said; True if there was anything."""
         anything = bool(self._noted)
         while self._noted:
             message, said = self._noted.popleft()
-            self._work.discard(message)
-            self._acknowledge(message.raw, _TYPES[said.verb])
+            if message in self._work:  # else its lock has ended, and it may be in work again
+                self._work.discard(message)
+                self._acknowledge(message.raw, _TYPES[said.verb])
         return anything
 
     def _acknowledge(self, raw: Raw, how: Any) -> None:
@@ -199,42 +249,20 @@ def _told(offsets: Mapping[Any, set[int]], error: KafkaException | None) -> None
             )
 
 
-def _consumer(settings: QueueSettings) -> Any:
+def _client() -> Any:
+    """Return librdkafka's class. Raises NoShareGroups where it is not there yet."""
     kind = getattr(confluent_kafka, "ShareConsumer", None)
     if kind is None:
         raise NoShareGroups(
             f"confluent-kafka {confluent_kafka.version()} has no ShareConsumer: 2.16 has it "
             "(pip install -U confluent-kafka)"
         )
+    return kind
+
+
+def _consumer(settings: QueueSettings, most: int) -> Any:
     ours = {"group.id": settings.group, "share.acknowledgement.mode": "explicit"}
-    return kind({"log_level": 3, **settings.client, **ours})
-
-
-def _configure(client: AdminClient, settings: QueueSettings, given: Mapping[str, Any]) -> float:
-    """Set what was given as the group's settings on the broker; return the lock's seconds."""
-    wanted = {
-        LOCK: round(settings.timeout * 1000) if "trimtab.queue.timeout" in given else None,
-        MOST: given.get("trimtab.queue.max.deliveries"),
-        RESET: given.get("auto.offset.reset"),
-    }
-    entries = [
-        _CONFIGS.ConfigEntry(name, str(value), incremental_operation=_CONFIGS.AlterConfigOpType.SET)
-        for name, value in wanted.items()
-        if value is not None
-    ]
-    resource, group = _CONFIGS.ConfigResource, _CONFIGS.ConfigResource.Type.GROUP
-    try:
-        if entries:
-            change = resource(group, settings.group, incremental_configs=entries)
-            for changed in client.incremental_alter_configs([change]).values():
-                changed.result(TIMEOUT)
-        (asked,) = client.describe_configs([resource(group, settings.group)]).values()
-        return int(asked.result(TIMEOUT)[LOCK].value) / 1000
-    except KafkaException as error:
-        raise NoShareGroups(
-            f"the broker does not take settings of share group {settings.group!r}: "
-            f"{error.args[0].str()}"
-        ) from error
+    return _client()({"log_level": 3, "max.poll.records": most, **settings.client, **ours})
 
 
 _RELEASE: Final = 2

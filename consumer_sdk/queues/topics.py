@@ -5,18 +5,27 @@ and no retention: the trackers delete what is over (`tracker`). A dead letter go
 message's partition, so the dead letters have at least as many.
 """
 
+import logging
 from collections.abc import Mapping
 from typing import Any, Final
 
-from confluent_kafka import KafkaError, KafkaException, admin
+from confluent_kafka import ConsumerGroupState, KafkaError, KafkaException, admin
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from trimtab.assignor.clock import Clock
-from trimtab.consumer_sdk.errors import BrokerUnreachable, QueueMismatch
-from trimtab.consumer_sdk.queues.settings import QueueSettings
+from trimtab.assignor.security.knock import diagnose, knock
+from trimtab.consumer_sdk.errors import BrokerUnreachable, NotAllowed, QueueMismatch
+from trimtab.consumer_sdk.queues.settings import DEAD_LETTER, QueueSettings
+from trimtab.consumer_sdk.queues.writing import QUIET
+
+log = logging.getLogger("trimtab.queues")
 
 TIMEOUT: Final = 30.0
+SOON: Final = 3.0
+"""Seconds without an answer after which somebody who looks on wants to know why."""
+
+SILENT: Final = frozenset({KafkaError._TRANSPORT, KafkaError._TIMED_OUT})  # noqa: SLF001 - public
 LOOK: Final = 0.05
 TIME: Final = "message.timestamp.type"
 APPENDED: Final = "LogAppendTime"
@@ -34,19 +43,24 @@ _CONFIGS: Any = admin  # ConfigResource is documented, but not in the package's 
 
 
 def connect(settings: QueueSettings) -> AdminClient:
-    """Make an admin client."""
-    return AdminClient(dict(settings.client))
+    """Make an admin client. Raises LoginRefused, TlsFailed."""
+    knock(settings.client)
+    return AdminClient({**settings.client, "log_level": QUIET})
 
 
 def prepare(client: AdminClient, settings: QueueSettings, clock: Clock, *, markers: bool) -> int:
     """Make or check a queue's topics; return the number of partitions.
 
-    Raises QueueMismatch where they cannot work together, BrokerUnreachable.
+    Raises QueueMismatch where they cannot work together, NotAllowed, BrokerUnreachable, TlsFailed.
     """
     partitions, replicas = require(client, settings)
-    if settings.dead_letter:
-        _make(client, settings, NewTopic(settings.dead_letter, partitions, replicas))
-        _check_dead_letters(client, settings, partitions)
+    if not settings.dead_letter:
+        raise QueueMismatch(
+            f"{DEAD_LETTER} is empty, which only queues of kind 'share' can do without: name a "
+            "topic for what is given up, or leave the setting out"
+        )
+    _make(client, settings, NewTopic(settings.dead_letter, partitions, replicas))
+    _check_dead_letters(client, settings, partitions)
     if markers:
         config = dict(MARKERS)
         _make(client, settings, NewTopic(settings.markers, partitions, replicas, config=config))
@@ -55,10 +69,20 @@ def prepare(client: AdminClient, settings: QueueSettings, clock: Clock, *, marke
     return partitions
 
 
+def strange(client: AdminClient, group: str) -> bool:
+    """Tell whether the brokers say that there is no such group: no member and no offset."""
+    try:
+        asked: Any = client.describe_consumer_groups([group], request_timeout=TIMEOUT)[group]
+        return bool(asked.result(TIMEOUT).state is ConsumerGroupState.DEAD)
+    except KafkaException as error:  # who may not describe it, cannot tell
+        return bool(error.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND)
+
+
 def require(client: AdminClient, settings: QueueSettings) -> tuple[int, int]:
-    """Return the partitions and replicas of the queue's topic. Raises QueueMismatch."""
+    """Return the partitions and replicas of the queue's topic. Raises QueueMismatch, NotAllowed."""
     partitions, replicas = _shape(client, settings, settings.topic)
     if not partitions:
+        _refuse_hidden(client, settings, settings.topic, "Read")
         raise QueueMismatch(
             f"topic {settings.topic!r} does not exist at {_where(settings)}: make it first, with "
             "as many partitions as there may be workers"
@@ -67,9 +91,10 @@ def require(client: AdminClient, settings: QueueSettings) -> tuple[int, int]:
 
 
 def _wait(client: AdminClient, settings: QueueSettings, clock: Clock) -> None:
-    """Wait until the brokers tell of a markers topic that has just been made."""
+    """Wait until the brokers tell of a markers topic that has just been made. Raises NotAllowed."""
     deadline = clock.monotonic() + TIMEOUT
     while not _shape(client, settings, settings.markers)[0] and clock.monotonic() < deadline:
+        _refuse_hidden(client, settings, settings.markers, "Write")
         clock.sleep(LOOK)
 
 
@@ -101,15 +126,35 @@ def _check_dead_letters(client: AdminClient, settings: QueueSettings, partitions
         )
 
 
+def _refuse_hidden(client: AdminClient, settings: QueueSettings, topic: str, right: str) -> None:
+    """Raise NotAllowed for a topic that this user may not even see."""
+    error = _found(client, settings, topic).error
+    if error is not None and error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+        raise NotAllowed(f"topic {topic!r} at {_where(settings)}: grant {right} on it")
+
+
 def _shape(client: AdminClient, settings: QueueSettings, topic: str) -> tuple[int, int]:
     """Return the partitions of a topic, 0 if there is none, and the replicas of each."""
-    try:
-        found: Any = client.list_topics(topic, timeout=TIMEOUT).topics[topic]
-    except KafkaException as error:
-        raise BrokerUnreachable(_where(settings)) from error
+    found = _found(client, settings, topic)
     if found.error is not None or not found.partitions:
         return 0, 0
     return len(found.partitions), len(found.partitions[0].replicas)
+
+
+def _found(client: AdminClient, settings: QueueSettings, topic: str) -> Any:
+    """Return what the brokers tell of a topic. Raises BrokerUnreachable."""
+    try:
+        try:
+            return client.list_topics(topic, timeout=SOON).topics[topic]
+        except KafkaException as error:
+            if error.args[0].code() not in SILENT:
+                raise
+        where = _where(settings)
+        log.warning("no broker answers at %s yet; asking for %.0f s more", where, TIMEOUT)
+        return client.list_topics(topic, timeout=TIMEOUT).topics[topic]
+    except KafkaException as error:
+        diagnose(settings.client)
+        raise BrokerUnreachable(_where(settings)) from error
 
 
 def _make(client: AdminClient, settings: QueueSettings, topic: NewTopic) -> None:

@@ -31,10 +31,10 @@ from trimtab.assignor.errors import BadPayload
 from trimtab.assignor.queue_notes import Opened
 from trimtab.consumer_sdk.consumer import Consumer
 from trimtab.consumer_sdk.queues import topics, verdicts
-from trimtab.consumer_sdk.queues.kmq import MOVED_ON
 from trimtab.consumer_sdk.queues.ledger import Due, Ledger
 from trimtab.consumer_sdk.queues.markers import Kind, Marker, as_ranges, decode
 from trimtab.consumer_sdk.queues.originals import Originals
+from trimtab.consumer_sdk.queues.reading import MOVED_ON
 from trimtab.consumer_sdk.queues.settings import QueueSettings
 from trimtab.consumer_sdk.queues.trimming import Trimmer
 from trimtab.consumer_sdk.queues.writing import Record, Writer, keep, tell_unkept
@@ -46,6 +46,9 @@ TURN: Final = 0.05
 
 FETCH: Final = 2000
 """Markers taken at once."""
+
+COMPANY: Final = {"fetch.wait.max.ms": 100, "fetch.min.bytes": 20_000}
+"""Markers wait for one another at the broker: each answer costs it as much as hundreds of them."""
 
 DUE: Final = 1000
 """Messages that are written again in one go."""
@@ -104,10 +107,16 @@ class Tracker:
         self._commit_at = 0.0
         client = topics.connect(settings)
         topics.prepare(client, settings, self._clock, markers=True)
+        if topics.strange(client, settings.group):
+            log.warning(
+                "nobody has read as group %r yet; if workers do, their group.id is another one, "
+                "and nothing of theirs comes back",
+                settings.group,
+            )
         self._trimmer = Trimmer(client, settings.markers, self._clock)
         self._originals = Originals(settings.topic, settings.client, self._clock)
         self._writer = Writer(settings.client, self._clock)
-        config = {**settings.consumer, "group.id": settings.trackers}
+        config = {**COMPANY, **settings.consumer, "group.id": settings.trackers}
         self._consumer = Consumer({**config, "auto.offset.reset": "earliest"}, clock=self._clock)
 
     def run(self, stop: Event) -> None:

@@ -1,5 +1,6 @@
 """What becomes of a message that is due: decided from what the markers say, and nothing else."""
 
+from dataclasses import replace
 from typing import Final
 
 from confluent_kafka import Message as Raw
@@ -9,6 +10,7 @@ from trimtab.consumer_sdk.queues.headers import (
     DUE,
     GROUP,
     ORIGIN,
+    OURS,
     REASON,
     passed_on,
 )
@@ -16,6 +18,8 @@ from trimtab.consumer_sdk.queues.ledger import Due
 from trimtab.consumer_sdk.queues.markers import Kind
 from trimtab.consumer_sdk.queues.settings import QueueSettings
 from trimtab.consumer_sdk.queues.writing import TOO_LARGE, Record
+
+SHORT: Final = f"without its value, which makes it {TOO_LARGE}"
 
 GONE: Final = "deleted by the topic's retention before it could be delivered again"
 
@@ -42,12 +46,19 @@ def again(due: Due, raw: Raw, partition: int, settings: QueueSettings) -> Record
     return Record(topic, partition, raw.value(), raw.key(), headers)
 
 
+def without_value(letter: Record) -> Record:
+    """Return a dead letter with our headers alone: its origin tells where the value stands."""
+    said = {name: value or b"" for name, value in letter.headers if name.startswith(OURS)}
+    said[REASON] += f"; {SHORT}".encode()
+    return replace(letter, value=None, key=None, headers=list(said.items()))
+
+
 def too_large(due: Due, settings: QueueSettings) -> str:
     """Return the reason of a dead letter for a message that its topic does not take once more."""
     reason = given_up(due, settings.max_deliveries)
     if reason is None:
         return f"cannot be delivered again: it would be {TOO_LARGE}"
-    return f"{reason}; without its value, which makes it {TOO_LARGE}"
+    return f"{reason}; {SHORT}"
 
 
 def lost(due: Due, partition: int, settings: QueueSettings, reason: str) -> Record:

@@ -9,11 +9,16 @@
 The rules:
 
 1. A message whose handler returns is acknowledged, unless the handler has settled it. `Retry` gives
-   it back, `Reject` gives it up, any other exception gives it back after `retry_delay`.
+   it back, `Reject` gives it up, any other exception gives it back after `retry_delay`. So do a
+   `sys.exit` in a handler, which ends nothing (set `stop`), and a CancelledError of what it awaits.
+   Ctrl-C (KeyboardInterrupt) ends the worker without a drain; coroutines that are cancelled by it
+   give their messages back.
 2. At most `concurrency` handlers run. As many messages again are taken in advance (`prefetch`), and
    their time runs: the queue's timeout must cover the wait for a handler.
 3. When it is told to stop it takes nothing more, lets what it has taken end, `drain` seconds at
-   most, and flushes. What has not ended by then comes back as its kind of queue has it.
+   most, and flushes. What has not ended by then comes back as its kind of queue has it. A coroutine
+   is cancelled then. A function cannot be: `run` returns, but Python does not let the process exit
+   before its pool's threads have ended. Give handlers timeouts, or end with `os._exit`.
 4. A failure of the queue that passes by itself is told and waited for; any other ends the worker.
 5. `receive` is called all the time, also while every handler is busy, since it serves the group.
 """
@@ -32,7 +37,9 @@ from trimtab.assignor.clock import Clock, SystemClock
 from trimtab.assignor.errors import TrimtabError
 from trimtab.consumer_sdk.errors import NotOffered
 from trimtab.consumer_sdk.queues.asynchronous import AsyncQueue
-from trimtab.consumer_sdk.queues.port import Queue, Received, checked
+from trimtab.consumer_sdk.queues.port import Queue
+from trimtab.consumer_sdk.queues.received import Received
+from trimtab.consumer_sdk.queues.said import checked
 
 log = logging.getLogger("trimtab.queues")
 
@@ -95,7 +102,7 @@ class Worker:
 
     async def run_async(self, queue: Queue, stop: Event, *, drain: float = 30.0) -> None:
         """Do the same in a running event loop; the handler is a coroutine function."""
-        slots = asyncio.Semaphore(self._concurrency)
+        slots, over = asyncio.Semaphore(self._concurrency), Event()
         running: set[asyncio.Task[None]] = set()
         async with AsyncQueue(queue) as calls:
             while not stop.is_set():
@@ -104,12 +111,13 @@ class Worker:
                     await asyncio.wait(running, timeout=BUSY, return_when=FIRST_COMPLETED)
                 receive = partial(_receive, most=free, wait=_pause(free, len(running)))
                 for message in await calls.call(receive):
-                    running.add(asyncio.create_task(self._one_async(message, slots)))
+                    running.add(asyncio.create_task(self._one_async(message, slots, over)))
                 running = {task for task in running if not task.done()}
             deadline = self._clock.monotonic() + drain
             while running and self._clock.monotonic() < deadline:
                 _, running = await asyncio.wait(running, timeout=BUSY)
                 await calls.call(partial(_receive, most=0, wait=0))
+            over.set()
             for task in running:
                 task.cancel()
             await calls.flush()
@@ -132,23 +140,28 @@ class Worker:
     def _one(self, message: Received) -> None:
         try:
             self._handler(message)
-        except Exception as error:  # noqa: BLE001 - whatever it was, the message must be settled
+        except BaseException as error:  # noqa: BLE001 - whatever it was, it must be settled
             self._failed(message, error)
         else:
             _settle(message)
 
-    async def _one_async(self, message: Received, slots: asyncio.Semaphore) -> None:
+    async def _one_async(self, message: Received, slots: asyncio.Semaphore, over: Event) -> None:
+        """Handle one message; from when it is `over` on a cancel is ours, and settles nothing."""
         async with slots:
             try:
                 returned: Awaitable[None] | None = self._handler(message)
                 assert returned is not None
                 await returned
-            except Exception as error:  # noqa: BLE001 - whatever it was, the message must be settled
+            except asyncio.CancelledError as error:
+                if over.is_set():
+                    raise
+                self._failed(message, error)
+            except (Exception, SystemExit) as error:  # noqa: BLE001 - the message must be settled
                 self._failed(message, error)
             else:
                 _settle(message)
 
-    def _failed(self, message: Received, error: Exception) -> None:
+    def _failed(self, message: Received, error: BaseException) -> None:
         if message.settled:
             log.warning("%r: its handler failed after it was settled: %r", message, error)
         elif isinstance(error, Reject):

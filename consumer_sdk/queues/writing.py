@@ -13,6 +13,9 @@ from trimtab.assignor.clock import Clock
 
 log = logging.getLogger("trimtab.queues")
 
+QUIET: Final = 2
+"""librdkafka's log level that leaves out each attempt to reach a broker: we tell of it once."""
+
 POLL: Final = 0.002
 """Seconds of one wait for receipts."""
 
@@ -48,7 +51,7 @@ class Writer:
 
     def __init__(self, client: Mapping[str, Any], clock: Clock) -> None:
         self._clock = clock
-        ours = {"enable.idempotence": True, "linger.ms": 1, "log_level": 3}
+        ours = {"enable.idempotence": True, "linger.ms": 1, "log_level": QUIET}
         self._producer = Producer({**client, **ours, "message.max.bytes": MAX_BYTES})
 
     def send(self, record: Record, answered: Answered) -> None:

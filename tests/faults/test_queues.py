@@ -17,3 +17,9 @@ def test_what_is_missing_and_what_is_late_is_counted() -> None:
     """Messages that nobody has handled are lost; redeliveries count as late beyond two seconds."""
     found = figures(Wanted(5), 10, {3, 4}, [0, 10, 2000, 2001])
     assert (found["lost"], found["beyond_2s"], found["late_ms"]["max"]) == (2, 1, 2001)
+
+
+def test_a_run_without_a_redelivery_has_figures_too() -> None:
+    """Where nothing came back the closing line says so, with zeros."""
+    found = figures(Wanted(0), 10, set(), [])
+    assert (found["redelivered"], found["late_ms"]) == (0, {"p50": 0, "p99": 0, "max": 0})

@@ -1,17 +1,22 @@
-"""The least ACLs of a kmq queue: with exactly these, workers and trackers do all that they do."""
+"""The least ACLs of queues: with exactly these all is done, and each one taken away is noticed."""
 
 import logging
 import re
 from collections.abc import Callable, Iterator
-from threading import Event, Thread
 from typing import Any
+from uuid import uuid4
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import KafkaException, Producer
+from confluent_kafka import TopicPartition as RawPartition
+from confluent_kafka.admin import OffsetSpec
+from confluent_kafka.cimpl import NewTopic
 
 from secured import Right, Secured
 from trimtab.assignor.clock import SystemClock
-from trimtab.consumer_sdk.queues import open_queue
+from trimtab.assignor.errors import TrimtabError
+from trimtab.consumer_sdk.queues import open_queue, topics, trimming
+from trimtab.consumer_sdk.queues.markers import Kind, Marker
 from trimtab.consumer_sdk.queues.settings import settings
 from trimtab.consumer_sdk.queues.tracker import Tracker
 
@@ -19,8 +24,9 @@ pytestmark = [pytest.mark.broker, pytest.mark.timeout(240)]
 
 CONTROL = ("consumer.metadata", "monitor.writeSpeed")
 MARKERS, DEAD = "jobs.queued.markers", "jobs.queued.dead"
+READER: tuple[Right, ...] = tuple(("topic", name, "read") for name in ("jobs", *CONTROL))
 BOTH: tuple[Right, ...] = (
-    *(("topic", name, "read") for name in ("jobs", *CONTROL)),
+    *READER,
     *(("topic", name, "create") for name in (MARKERS, DEAD)),
     ("topic", MARKERS, "write"),
     ("topic", MARKERS, "describe_configs"),
@@ -34,6 +40,27 @@ TRACKER: tuple[Right, ...] = (
     ("topic", "jobs", "write"),
     ("topic", DEAD, "write"),
 )
+ORDERED: tuple[Right, ...] = (
+    *READER,
+    ("group", "queued", "read"),
+    ("topic", DEAD, "create"),
+    ("topic", DEAD, "write"),
+)
+SHARE: tuple[Right, ...] = (
+    ("topic", "jobs", "read"),
+    ("group", "shared", "read"),
+    ("group", "shared", "alter_configs"),
+    ("topic", "dlq.jobs.shared.dead", "create"),
+    ("topic", "dlq.jobs.shared.dead", "describe_configs"),
+    ("cluster", "kafka-cluster", "describe_configs"),
+)
+AS_IT_IS: tuple[Right, ...] = (*SHARE[:2], ("group", "shared", "describe_configs"))
+"""Of a share group whose settings are made."""
+
+WORKERS = {"kmq": WORKER, "ordered": ORDERED, "share": SHARE}
+LACKING = re.compile("(?i)allowed|authoriz|grant|cannot be made|not exist|has 0 partitions")
+
+Told = Callable[[], object]
 
 
 @pytest.fixture(scope="module")
@@ -48,61 +75,196 @@ def granted(broker: Secured) -> Iterator[Any]:
     """Grant rights instead of those that were granted before."""
     given: list[Right] = []
 
-    def grant(rights: tuple[Right, ...]) -> None:
+    def grant(rights: tuple[Right, ...], without: Right | None = None) -> None:
         while given:
             broker.take(given.pop())
-        given.extend(rights)
-        broker.grant(rights)
+        given.extend(right for right in rights if right != without)
+        broker.grant(given)
 
     yield grant
     for right in given:
         broker.take(right)
 
 
-def config(broker: Secured) -> dict[str, Any]:
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """Trim all the time, and do not wait long for a topic that may not be seen."""
+    monkeypatch.setattr(trimming, "EVERY", 0.2)
+    monkeypatch.setattr(topics, "TIMEOUT", 5.0)
+    caplog.set_level(logging.WARNING)
+
+
+def config(broker: Secured, kind: str = "kmq") -> dict[str, Any]:
+    if kind == "share-as-it-is":
+        return {**broker.client(), "group.id": "shared"}
+    if kind == "share":
+        return {**broker.client(), "group.id": "shared", "auto.offset.reset": "earliest"}
     least = {"trimtab.queue.timeout": "1 s", "trimtab.queue.max.deliveries": 2}
     return {**broker.client(), "group.id": "queued", **least}
 
 
-def received(broker: Secured) -> list[int]:
-    """Receive what there is and acknowledge what is delivered again; return the deliveries."""
-    clock, found = SystemClock(), list[int]()
+def written(broker: Secured, *values: bytes, topic: str = "jobs") -> None:
+    producer = Producer({"bootstrap.servers": broker.broker.bootstrap})
+    for value in values:
+        producer.produce(topic, value, partition=0)
+    assert producer.flush(20) == 0
+
+
+def there(broker: Secured, *names: str) -> None:
+    """Make topics of the queue as an administrator would, unless they are there."""
+    found = broker.admin.list_topics(timeout=10).topics
+    for name in set(names) - found.keys():
+        made = dict(topics.MARKERS) if name == MARKERS else {}
+        broker.admin.create_topics([NewTopic(name, 1, 1, config=made)])[name].result(30)
+
+
+def worked(
+    kind: str, config: dict[str, Any], until: Callable[[dict[bytes, int]], object]
+) -> dict[bytes, int]:
+    """Work until a condition of the deliveries by value holds, 30 s at most; return them.
+
+    "bad" is rejected, "good" of `kmq` acknowledged at its second delivery, the rest at once.
+    """
+    clock, found = SystemClock(), dict[bytes, int]()
     deadline = clock.monotonic() + 30
-    with open_queue("kmq", "jobs", config(broker)) as queue:
-        while not found and clock.monotonic() < deadline:
-            for message in queue.receive(10, 0.5):
-                found.append(message.delivery)
-                if message.delivery > 1:
+    with open_queue(kind, "jobs", config) as queue:
+        while not until(found) and clock.monotonic() < deadline:
+            for message in queue.receive(10, 0.2):
+                value = message.value or b""
+                found[value] = message.delivery
+                if value == b"bad":
+                    message.reject("bad")
+                elif (kind, value, message.delivery) != ("kmq", b"good", 1):
                     message.ack()
         assert queue.flush()
     return found
 
 
-def tracked(broker: Secured, wait: Callable[..., None]) -> None:
-    """Run a tracker until something was redelivered."""
-    stop, tracker = Event(), Tracker(settings("jobs", config(broker)))
-    thread = Thread(target=tracker.run, args=(stop,))
-    thread.start()
+class Until:
+    """Stops a tracker when a condition holds, or after 30 s."""
+
+    def __init__(self, condition: Told) -> None:
+        self._condition = condition
+        self._clock = SystemClock()
+        self._deadline = self._clock.monotonic() + 30
+
+    def is_set(self) -> bool:
+        return bool(self._condition()) or self._clock.monotonic() > self._deadline
+
+
+def tracked(broker: Secured, until: Callable[[Tracker], object]) -> Tracker:
+    """Run a tracker until a condition holds."""
+    tracker = Tracker(settings("jobs", config(broker)))
+    stop: Any = Until(lambda: until(tracker))
+    tracker.run(stop)
+    return tracker
+
+
+def trimmed(broker: Secured) -> int:
+    """Return where the markers begin."""
+    (asked,) = broker.admin.list_offsets({RawPartition(MARKERS, 0): OffsetSpec.earliest()}).values()
+    return int(asked.result(20).offset)
+
+
+def test_a_kmq_queue_needs_these_rights(broker: Secured, granted: Any, caplog: Any) -> None:
+    """A worker dies with a message, a tracker brings it back, gives one up, and trims."""
+    broker.delete_topics((MARKERS, DEAD))
+    written(broker, b"good", b"bad")
+    granted(WORKER)
+    assert worked("kmq", config(broker), lambda found: len(found) == 2) == {b"good": 1, b"bad": 1}
+    granted(TRACKER)
+    begun = trimmed(broker)
+    done = tracked(
+        broker,
+        lambda t: t.counts.redelivered and t.counts.given_up and trimmed(broker) > begun,
+    )
+    assert (done.counts.redelivered, done.counts.given_up) == (1, 1)
+    assert trimmed(broker) > begun
+    granted(WORKER)
+    assert worked("kmq", config(broker), lambda found: found) == {b"good": 2}
+    assert not LACKING.search(caplog.text)
+
+
+def both(found: dict[bytes, int]) -> bool:
+    """Tell whether a message to acknowledge and one to reject have come."""
+    return {b"fine", b"bad"} <= found.keys()
+
+
+def test_an_ordered_queue_needs_these_rights(broker: Secured, granted: Any, caplog: Any) -> None:
+    """A worker acknowledges one message and rejects another, which is kept; all is committed."""
+    broker.delete_topics((DEAD,))
+    written(broker, b"fine", b"bad")
+    granted(ORDERED)
+    assert {b"fine", b"bad"} <= worked("ordered", config(broker), both).keys()
+    assert not LACKING.search(caplog.text)
+
+
+def test_a_share_group_needs_these_rights(broker: Secured, granted: Any, caplog: Any) -> None:
+    """With settings of its own AlterConfigs; who leaves them to the administrator reads them."""
+    written(broker, b"fine", b"bad")
+    granted(SHARE)
+    assert {b"fine", b"bad"} <= worked("share", config(broker, "share"), both).keys()
+    written(broker, b"finer")
+    granted(AS_IT_IS)
+    left = config(broker, "share-as-it-is")
+    assert b"finer" in worked("share", left, lambda found: b"finer" in found)
+    assert not LACKING.search(caplog.text)
+
+
+def lacking(caplog: pytest.LogCaptureFixture, work: Callable[[Told], object]) -> str:
+    """Work until something is said to be missing; return what was said, raised or in the log."""
     try:
-        wait(lambda: tracker.counts.redelivered, 40)
-    finally:
-        stop.set()
-        thread.join(30)
-    assert not thread.is_alive()
+        work(lambda: LACKING.search(caplog.text))
+    except (TrimtabError, KafkaException) as error:
+        return str(error)
+    return caplog.text
 
 
-def test_a_queue_needs_these_rights(
-    broker: Secured, granted: Any, eventually: Callable[..., None], caplog: Any
+def prepared(broker: Secured, without: Right) -> None:
+    """Make the topics that may not be made; let those be away that shall be."""
+    if without[2] == "create":
+        broker.delete_topics([without[1]])
+    else:
+        there(broker, MARKERS, DEAD)
+
+
+@pytest.mark.parametrize(
+    ("kind", "without"),
+    [(kind, right) for kind, rights in WORKERS.items() for right in rights],
+    ids=lambda part: part if isinstance(part, str) else f"{part[2]} {part[1]}",
+)
+def test_a_worker_needs_each(
+    broker: Secured, granted: Any, caplog: Any, kind: str, without: Right
 ) -> None:
-    """A worker dies with a message, a tracker brings it back, a worker acknowledges it."""
-    producer = Producer({"bootstrap.servers": broker.broker.bootstrap})
-    producer.produce("jobs", b"hello", partition=0)
-    assert producer.flush(20) == 0
-    with caplog.at_level(logging.WARNING):
-        granted(WORKER)
-        assert received(broker) == [1]
-        granted(TRACKER)
-        tracked(broker, eventually)
-        granted(WORKER)
-        assert received(broker) == [2]
-    assert not re.search("allowed|authoriz|grant", caplog.text)
+    """Without one of its rights a worker says that something is not allowed."""
+    rights, given = WORKERS[kind], config(broker, kind)
+    if kind == "share":  # a group that has been set up needs less: each case has its own
+        own = f"shared-{uuid4().hex[:6]}"
+        given["group.id"] = own
+        at = rights.index(without)
+        rights = tuple((what, name.replace("shared", own), right) for what, name, right in rights)
+        without = rights[at]
+    else:
+        prepared(broker, without)
+    written(broker, b"bad")
+    granted(rights, without)
+    said = lacking(caplog, lambda told: worked(kind, given, lambda _: told()))
+    assert LACKING.search(said), said
+
+
+@pytest.mark.parametrize("without", TRACKER, ids=lambda right: f"{right[2]} {right[1]}")
+def test_a_tracker_needs_each(broker: Secured, granted: Any, caplog: Any, without: Right) -> None:
+    """Without one of its rights a tracker says that something is not allowed."""
+    prepared(broker, without)
+    if without[2] != "create":
+        written(broker, b"again", b"dead")
+        (asked,) = broker.admin.list_offsets(
+            {RawPartition("jobs", 0): OffsetSpec.latest()}
+        ).values()
+        end = asked.result(20).offset
+        for back, delivery in ((2, 1), (1, 2)):  # the last one has been delivered often enough
+            start = Marker(Kind.START, ((end - back, end - back),), 1, delivery)
+            written(broker, start.encode(), topic=MARKERS)
+    granted(TRACKER, without)
+    said = lacking(caplog, lambda told: tracked(broker, lambda _: told()))
+    assert LACKING.search(said), said

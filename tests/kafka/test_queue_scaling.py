@@ -260,6 +260,33 @@ def test_a_classic_group_is_no_share_group(
     consumer.close()
 
 
+def test_a_share_group_is_no_consumer_group(
+    config: Config, topic: Any, eventually: Eventually, tmp_path: Path
+) -> None:
+    """A sidecar that is not told of a share group says so, and does not scale it by nothing."""
+    file = tmp_path / "sidecar.yaml"
+    name = topic(partitions=1)
+    given = {"bootstrap": config["bootstrap.servers"], "group": config["group.id"], "topics": name}
+    file.write_text(yaml.safe_dump({**given, "capacity": "1 kB/s"}))
+    found = load(file, {})
+    share_group.refuse_share_group(found)  # there is no group yet
+    with open_queue("share", name, config) as queue:
+        eventually(lambda: queue.receive(1, 0.2) or seen_as_shared(found))
+        command = [sys.executable, "-m", "trimtab.cli", "sidecar", "--dry-run", "-c", str(file)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert "is a share group: write queue=share" in done.stderr
+
+
+def seen_as_shared(found: Any) -> bool:
+    """Tell whether the brokers list the group already."""
+    try:
+        share_group.refuse_share_group(found)
+    except WrongGroup:
+        return True
+    return False
+
+
 def test_a_broker_without_share_groups_is_named(
     topic: Any, watch: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,6 +1,7 @@
 """`@worker` on queues in memory and on a real broker: limits, failures, a graceful end."""
 
 import asyncio
+import sys
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -12,7 +13,7 @@ from confluent_kafka import Message, Producer
 
 from trimtab.consumer_sdk.errors import BrokerUnreachable, NotOffered
 from trimtab.consumer_sdk.queues import AsyncQueue, KmqQueue, Received, Reject, Retry, worker
-from trimtab.consumer_sdk.queues.port import Said, Verb
+from trimtab.consumer_sdk.queues.said import Said, Verb
 
 Eventually = Callable[..., None]
 
@@ -204,6 +205,93 @@ def test_coroutines_are_handled_side_by_side(eventually: Eventually) -> None:
     assert {queue.said[n].verb for n in range(8) if n != 3} == {Verb.ACK}
 
 
+def test_sys_exit_in_a_handler_is_a_failure_as_any_other(
+    eventually: Eventually, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The message is given back and it is logged; the worker goes on, functions and coroutines."""
+
+    def exits(message: Received) -> None:
+        if not message.offset:
+            sys.exit("broken")
+
+    async def exits_too(message: Received) -> None:
+        exits(message)
+
+    for handler in (worker(retry_delay=3)(exits), worker(retry_delay=3)(exits_too)):
+        caplog.clear()
+        queue = Memory(2)
+        run(handler, queue, lambda queue=queue: len(queue.said) == 2, eventually)
+        assert queue.said == {0: Said(Verb.RETRY, 3), 1: Said(Verb.ACK)}
+        assert "its handler failed: SystemExit('broken')" in caplog.text
+
+
+def test_awaiting_what_was_cancelled_gives_the_message_back(
+    eventually: Eventually, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Somebody else's cancel, or the handler's own of its task, is a failure as any other."""
+
+    @worker(retry_delay=3)
+    async def handle(message: Received) -> None:
+        if message.offset == 0:
+            awaited = asyncio.get_running_loop().create_future()
+            awaited.cancel()
+            await awaited
+        elif message.offset == 1:
+            task = asyncio.current_task()
+            assert task is not None
+            task.cancel()
+            await asyncio.sleep(0)
+
+    queue = Memory(3)
+    run(handle, queue, lambda: len(queue.said) == 3, eventually)
+    assert queue.said == {0: Said(Verb.RETRY, 3), 1: Said(Verb.RETRY, 3), 2: Said(Verb.ACK)}
+    assert caplog.text.count("its handler failed: CancelledError()") == 2
+
+
+def test_a_coroutine_that_never_ends_is_cancelled_and_not_settled(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Past `drain` the cancel is the worker's own: no failure, and nothing is said of it."""
+    stop, ended = Event(), list[str]()
+
+    @worker()
+    async def handle(message: Received) -> None:
+        del message
+        stop.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            ended.append("cancelled")
+            raise
+
+    queue = Memory(1)
+    handle.run(queue, stop, drain=0.1)
+    assert (queue.said, ended, queue.flushed) == ({}, ["cancelled"], True)
+    assert not caplog.text
+
+
+def test_a_worker_that_is_cancelled_gives_its_coroutines_messages_back() -> None:
+    """As Ctrl-C does it: `asyncio.run` cancels the worker, and then whatever still runs."""
+    begun = asyncio.Event()
+
+    @worker()
+    async def handle(message: Received) -> None:
+        del message
+        begun.set()
+        await asyncio.Event().wait()
+
+    async def main(queue: Memory) -> None:
+        running = asyncio.create_task(handle.run_async(queue, Event()))
+        await asyncio.wait_for(begun.wait(), 20)
+        running.cancel()
+        with suppress(asyncio.CancelledError):
+            await running
+
+    queue = Memory(1)
+    asyncio.run(main(queue))
+    assert queue.said == {0: Said(Verb.RETRY, 1)}
+
+
 @pytest.mark.broker
 def test_a_worker_empties_a_real_queue(
     topic: Any, config: dict[str, Any], bootstrap: str, eventually: Eventually
@@ -247,3 +335,29 @@ def test_coroutines_receive_too(topic: Any, config: dict[str, Any], bootstrap: s
 
     with KmqQueue(name, config) as queue:
         assert [m.value for m in asyncio.run(main(queue))] == [b"one"]
+
+
+class Gated(Memory):
+    """A queue that hands out nothing until its gate is open."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__(count)
+        self.gate = Event()
+
+    def receive(self, max: int = 100, wait: float = 1.0) -> list[Received]:  # noqa: A002
+        assert self.gate.wait(30)
+        return super().receive(max, wait)
+
+
+def test_a_receive_that_is_cancelled_loses_nothing() -> None:
+    """What its thread gets is handed to those after it, never more than they ask for."""
+    queue = Gated(4)
+
+    async def main() -> list[list[int]]:
+        async with AsyncQueue(queue) as calls:
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(calls.receive(3), 0.01)
+            queue.gate.set()
+            return [[m.offset for m in await calls.receive(2, 0)] for _ in range(3)]
+
+    assert asyncio.run(main()) == [[0, 1], [2], [3]]

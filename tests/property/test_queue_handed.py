@@ -5,11 +5,11 @@ from collections import Counter
 from confluent_kafka import Message
 from hypothesis import given
 from hypothesis import strategies as st
+from marked import offsets
 
 from trimtab.consumer_sdk.queues import Received, Settlement
 from trimtab.consumer_sdk.queues.handed import Handed
-from trimtab.consumer_sdk.queues.markers import offsets
-from trimtab.consumer_sdk.queues.port import Said
+from trimtab.consumer_sdk.queues.said import Said
 
 SWEEP = -1
 

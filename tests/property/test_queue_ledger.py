@@ -1,13 +1,18 @@
 """What a tracker knows of open messages holds for every order of markers, and every takeover."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from marked import offsets
 
+from trimtab.assignor.errors import BadPayload
 from trimtab.consumer_sdk.queues.ledger import Ledger
-from trimtab.consumer_sdk.queues.markers import Kind, Marker, as_ranges, decode, offsets
+from trimtab.consumer_sdk.queues.markers import Kind, Marker, as_ranges, decode
+from trimtab.consumer_sdk.queues.spans import Spans
 
 MESSAGES = 12
 MOVES = (Kind.EXTEND, Kind.RETRY, Kind.REJECT)
@@ -152,3 +157,39 @@ def test_a_marker_reads_as_it_was_written(of: set[int], kind: Kind, ms: int, rea
     marker = Marker(kind, as_ranges(of), ms, 3, reason, "me")
     assert decode(marker.encode()) == marker
     assert list(offsets(marker.ranges)) == sorted(of)
+
+
+@pytest.mark.parametrize("ranges", [[[5, 3]], [[-2, 4]], [[3]], [3, 4]])
+def test_a_marker_whose_ranges_are_none_is_refused(ranges: list[list[int]]) -> None:
+    """It tells nothing, and is no more than a sign of the time."""
+    with pytest.raises(BadPayload):
+        decode(json.dumps({"v": 1, "k": "start", "r": ranges}).encode())
+
+
+def test_ranges_may_overlap_and_come_in_any_order() -> None:
+    """An offset named twice counts once, else its marker would be kept for ever."""
+    told = json.dumps({"v": 1, "k": "end", "r": [[7, 8], [3, 5], [5, 6], [20, 20], [3, 3]]})
+    assert decode(told.encode()).ranges == ((3, 8), (20, 20))
+
+
+STEPS = st.tuples(st.sampled_from(["put", "cut"]), st.integers(0, 30), st.integers(0, 12))
+
+
+@given(st.lists(STEPS))
+def test_stretches_are_had_by_whom_they_were_given_to_last(
+    steps: list[tuple[str, int, int]],
+) -> None:
+    """As a dictionary from each offset to its owner says."""
+    spans, plainly = Spans[int](), dict[int, int]()
+    for owner, (what, first, length) in enumerate(steps):
+        last = first + length
+        had = {at: plainly.pop(at) for at in range(first, last + 1) if at in plainly}
+        told = spans.within(first, last)
+        assert {at: of for begin, end, of in told for at in range(begin, end + 1)} == had
+        if what == "put":
+            spans.put(first, last, owner)
+            plainly.update(dict.fromkeys(range(first, last + 1), owner))
+        else:
+            assert spans.cut(first, last) == told
+            assert spans.within(first, last) == []
+        assert len(spans) == len(plainly)

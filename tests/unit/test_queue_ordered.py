@@ -100,7 +100,7 @@ class Letters:
         assert self.tried < 100, "tried without end"
         if self.tried > self.refusing:
             self.kept.append(record.value)
-        answered(record, "" if self.tried > self.refusing else "too large")
+        answered(record, "" if self.tried > self.refusing else "not allowed")
 
     def poll(self) -> None:
         """Do nothing: `send` has answered."""
@@ -148,7 +148,7 @@ def texts(messages: Sequence[Received]) -> list[tuple[bytes | None, int]]:
 def test_a_dead_letter_that_is_refused_is_tried_again_and_holds_no_receive_up(
     opened: Opened, group: Group, letters: Letters, clock: HandClock
 ) -> None:
-    """Refused at once (too large) it waits a second; the messages behind it go on meanwhile."""
+    """Refused at once it waits a second; the messages behind it go on meanwhile."""
     group.log, letters.refusing = [b"bad", b"good"], 2
     queue = opened({})
     queue.receive(1)[0].reject("no")
@@ -160,6 +160,22 @@ def test_a_dead_letter_that_is_refused_is_tried_again_and_holds_no_receive_up(
     clock.sleep(ordered.AGAIN)
     assert queue.flush()
     assert letters.kept == [b"bad"]
+    assert set(group.committed) == {1}
+
+
+def test_flush_waits_for_the_commit_and_tells_where_it_was_refused(
+    opened: Opened, group: Group
+) -> None:
+    """A group that went on without us is no success, nor is a coordinator that is away."""
+    group.log = [b"done"]
+    queue = opened({})
+    queue.receive(1)[0].ack()
+    group.failing = [KafkaError.ILLEGAL_GENERATION]
+    assert not queue.flush()
+    group.failing = [KafkaError.COORDINATOR_NOT_AVAILABLE]
+    with pytest.raises(BrokerUnreachable):
+        queue.flush()
+    assert queue.flush()
     assert group.committed == [1]
 
 

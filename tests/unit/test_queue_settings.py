@@ -32,6 +32,9 @@ def test_names_of_topics_follow_from_topic_and_group() -> None:
         ({"trimtab.queue.guarantee": "exactly-once"}, "at-least-once or at-most-once"),
         ({"trimtab.queue.time.out": "3 s"}, "did you mean"),
         ({"trimtab.queue.dead.letter": "orders"}, "the topic of the messages"),
+        ({"trimtab.queue.dead.letter": " "}, "no name of a topic"),
+        ({"trimtab.queue.dead.letter": None}, "no name of a topic"),
+        ({"trimtab.queue.dead.letter": "orders.g.markers"}, "is the markers topic"),
         ({"group.protocol": "consumer"}, "KIP-848"),
     ],
 )
@@ -39,6 +42,12 @@ def test_a_bad_setting_is_named(config: dict[str, Any], says: str) -> None:
     """The message says which setting, and what to write."""
     with pytest.raises(SettingError, match=says):
         settings("orders", {**PLAIN, **config})
+
+
+def test_a_queue_is_not_on_its_own_markers() -> None:
+    """Who mistakes the one topic for the other is told so, before topics are made for it."""
+    with pytest.raises(SettingError, match="is the markers topic of a queue of group 'g'"):
+        settings("orders.g.markers", PLAIN)
 
 
 def test_no_secret_is_shown() -> None:

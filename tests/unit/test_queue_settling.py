@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import Message
@@ -12,7 +13,9 @@ from trimtab.consumer_sdk.errors import BadDelay
 from trimtab.consumer_sdk.queues import Retry, worker
 from trimtab.consumer_sdk.queues.handed import Handed
 from trimtab.consumer_sdk.queues.markers import Kind, Marker, Ranges, decode
-from trimtab.consumer_sdk.queues.settling import Settler
+from trimtab.consumer_sdk.queues.received import Received
+from trimtab.consumer_sdk.queues.said import Said, Verb
+from trimtab.consumer_sdk.queues.settling import Settler, markers_of
 from trimtab.consumer_sdk.queues.writing import Answered, Record, Writer
 
 Eventually = Callable[..., None]
@@ -23,9 +26,10 @@ class Kept(Writer):
 
     def __init__(self) -> None:
         self.markers: list[Marker] = []
+        self.refusing = ""
 
     def send(self, record: Record, answered: Answered) -> None:
-        answered(record, "")
+        answered(record, self.refusing)
         if record.partition == 1:
             raise ValueError("not this one")
         self.markers.append(decode(record.value or b""))
@@ -68,6 +72,14 @@ def batch(settler: Settler, partition: int = 0) -> Handed:
 def raws(partition: int = 0) -> list[Message]:
     """Return three messages of a partition."""
     return [Message(topic="t", partition=partition, offset=at, value=b"x") for at in range(3)]
+
+
+def test_flush_tells_once_of_a_marker_that_was_refused(settler: Settler, kept: Kept) -> None:
+    """What the broker did not take is not kept, however long one waits."""
+    kept.refusing = "not allowed"
+    batch(settler)[0].reject("no")
+    assert not settler.flush(1)
+    assert settler.flush(1)
 
 
 @pytest.mark.parametrize("seconds", [math.nan, math.inf, -math.inf, -1, 1e306])
@@ -120,3 +132,22 @@ def test_what_is_said_while_the_settler_looks_is_written_too(
     """A batch that has woken the settler does not wake it twice; its queue is quiet afterwards."""
     Interrupted(raws(), [1] * 3, settler.now() + 60, settler)[0].ack()
     eventually(lambda: [m.kind for m in kept.markers] == [Kind.RETRY, Kind.END])
+
+
+def test_batches_that_are_acknowledged_in_any_order_are_one_marker() -> None:
+    """A later batch may wake the settler first, and one offset be in two of them."""
+    later, sooner = {0: ((100, 150),)}, {0: ((5, 5), (7, 9), (100, 101))}
+    ((_, told),) = markers_of([], [later, sooner, {0: ((6, 6),)}])
+    assert decode(told.encode()).ranges == ((5, 9), (100, 150))
+
+
+def test_an_offset_that_is_told_twice_claims_no_other() -> None:
+    """Extended twice, next to another one: what lies between them is nobody's."""
+    heard: Any = None
+    said = Said(Verb.EXTEND, 30.0)
+
+    def message(offset: int) -> Received:
+        return Received(Message(topic="t", partition=0, offset=offset), 1, None, heard)
+
+    ((_, told),) = markers_of([(message(n), said, False) for n in (5, 5, 7)], [])
+    assert told.ranges == ((5, 5), (7, 7))

@@ -1,28 +1,62 @@
-"""`share` where the client tells of errors among messages."""
+"""`share` without a broker: errors among messages, locks that end, refusals by their codes."""
 
 from collections.abc import Sequence
-from typing import Any
-from unittest.mock import Mock
+from typing import Any, NamedTuple, cast
+from unittest.mock import Mock, call
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Message
+from confluent_kafka.admin import AdminClient
+from kafka import errors
 
-from trimtab.consumer_sdk.errors import BrokerUnreachable
-from trimtab.consumer_sdk.queues import ShareQueue, share
+from trimtab.assignor.clock import SystemClock
+from trimtab.consumer_sdk.errors import (
+    BrokerUnreachable,
+    NoShareGroups,
+    NotAllowed,
+    NotOffered,
+    QueueMismatch,
+)
+from trimtab.consumer_sdk.queues import Settlement, ShareQueue, features, share
+from trimtab.consumer_sdk.queues.settings import settings
+from trimtab.consumer_sdk.queues.share_settings import LOCK, configure, name_of
+
+CONFIG = {"bootstrap.servers": "nowhere:1", "group.id": "g"}
+
+
+class Client(NamedTuple):
+    """A client that hands out, call by call, what stands in `polled`."""
+
+    polled: list[Sequence[Any]]
+    mock: Mock
 
 
 @pytest.fixture
-def polled(monkeypatch: pytest.MonkeyPatch) -> list[Sequence[Any]]:
-    """Return what the client hands out, call by call."""
+def client_(monkeypatch: pytest.MonkeyPatch) -> Client:
+    """Put a client in the place of librdkafka's."""
     found: list[Sequence[Any]] = []
     client = Mock()
     client.poll.side_effect = found
+    client.commit_sync.return_value = {}
     monkeypatch.setattr(share.topics, "connect", Mock())
     monkeypatch.setattr(share.topics, "require", Mock())
     monkeypatch.setattr(share, "require_share_groups", Mock())
-    monkeypatch.setattr(share, "_configure", Mock(return_value=30.0))
+    monkeypatch.setattr(share, "configure", Mock(return_value=30.0))
     monkeypatch.setattr(share, "_consumer", Mock(return_value=client))
-    return found
+    return Client(found, client)
+
+
+@pytest.fixture
+def polled(client_: Client) -> list[Sequence[Any]]:
+    """Return what the client hands out, call by call."""
+    return client_.polled
+
+
+def raw(offset: int) -> Mock:
+    """Return a message."""
+    message = Mock(wraps=Message(topic="t", partition=0, offset=offset, value=b"x"))
+    message.delivery_count.return_value = 1
+    return message
 
 
 def event(code: int) -> Mock:
@@ -34,12 +68,10 @@ def test_an_error_among_messages_is_raised_when_they_are_handed_out(
     polled: list[Sequence[Any]],
 ) -> None:
     """None before or behind it is lost; one that passes by itself has a name."""
-    one, two = (Mock(wraps=Message(topic="t", partition=0, offset=n, value=b"x")) for n in (1, 2))
-    for message in (one, two):
-        message.delivery_count.return_value = 1
+    one, two = raw(1), raw(2)
     refused = event(KafkaError.TOPIC_AUTHORIZATION_FAILED)
     polled += [[one, event(KafkaError.NETWORK_EXCEPTION), two, refused], []]
-    queue = ShareQueue("t", {"bootstrap.servers": "nowhere:1", "group.id": "g"})
+    queue = ShareQueue("t", CONFIG)
     messages = queue.receive(9, 0)
     assert [message.offset for message in messages] == [1, 2]
     for message in messages:
@@ -49,3 +81,119 @@ def test_an_error_among_messages_is_raised_when_they_are_handed_out(
     with pytest.raises(KafkaException, match="TOPIC_AUTHORIZATION_FAILED"):
         queue.receive(9, 0)
     assert queue.receive(9, 0) == []
+
+
+class Still:
+    """A clock that stands still until it is set."""
+
+    def __init__(self) -> None:
+        self.at = 0.0
+
+    def monotonic(self) -> float:
+        return self.at
+
+    def time(self) -> float:
+        return self.at
+
+    def sleep(self, seconds: float) -> None:
+        self.at += seconds
+
+
+def test_a_message_that_nobody_settles_holds_nothing_up_after_its_lock(
+    client_: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is given back, with what was not handed out; what is said of it later goes nowhere."""
+    clock = Still()
+    client_.polled.extend([[raw(1), raw(2)], [raw(1), raw(3)]])
+    queue = ShareQueue("t", CONFIG, clock=clock)
+    (forgotten,) = queue.receive(1, 0)
+    clock.at = 30.0
+    assert [message.offset for message in queue.receive(1, 0)] == [2]  # the lock still lasts
+    clock.at = 30.1
+    assert [message.offset for message in queue.receive(9, 0)] == [1, 3]
+    told = client_.mock.acknowledge.call_args_list
+    assert sorted((args[0].offset(), args[1]) for args, _ in told) == [(1, 2), (2, 2)]
+    assert caplog.text.count("not settled before their lock ended") == 1
+    assert forgotten.ack() is Settlement.LATE
+    queue.receive(0, 0)
+    assert len(told) == 2  # not the new delivery of the same offset
+
+
+def test_the_answer_to_what_was_said_is_waited_for(client_: Client) -> None:
+    """Of two commits under way a broker refuses the second; so there is one, and then the next."""
+    client_.polled.append([raw(1), raw(2)])
+    queue = ShareQueue("t", CONFIG)
+    for message in queue.receive(2, 0):
+        message.ack()
+        queue.receive(0, 0)
+    assert client_.mock.commit_sync.call_count == 2
+    assert not client_.mock.commit_async.called
+
+
+def test_a_client_that_cannot_subscribe_is_closed(client_: Client) -> None:
+    """What was opened does not outlive the error."""
+    client_.mock.subscribe.side_effect = KafkaException(KafkaError(KafkaError._INVALID_ARG))
+    with pytest.raises(KafkaException):
+        ShareQueue("t", CONFIG).receive(1, 0)
+    assert client_.mock.mock_calls[-1] == call.close()
+
+
+def broker(code: int | None = None, **found: str) -> AdminClient:
+    """Return a client whose broker refuses with a code, or has these settings of the group."""
+    asked = Mock()
+    values = {LOCK: "15000", **found}
+    asked.result.return_value = {name: Mock(value=value) for name, value in values.items()}
+    if code is not None:
+        asked.result.side_effect = KafkaException(KafkaError(code))
+    return cast("AdminClient", Mock(describe_configs=Mock(return_value={"group": asked})))
+
+
+@pytest.mark.parametrize(
+    ("code", "error", "match"),
+    [
+        (KafkaError._TIMED_OUT, BrokerUnreachable, "nowhere:1"),
+        (KafkaError.COORDINATOR_NOT_AVAILABLE, BrokerUnreachable, "nowhere:1"),
+        (KafkaError.GROUP_AUTHORIZATION_FAILED, NotAllowed, "grant DescribeConfigs on group 'g'"),
+        (KafkaError.INVALID_REQUEST, NoShareGroups, "does not take settings"),
+        (KafkaError.UNSUPPORTED_VERSION, NoShareGroups, "does not take settings"),
+        (KafkaError.UNKNOWN, KafkaException, "UNKNOWN"),
+    ],
+)
+def test_refusals_are_told_apart(code: int, error: type[Exception], match: str) -> None:
+    """Only what the broker does not know is said to be missing."""
+    with pytest.raises(error, match=match):
+        configure(broker(code), settings("t", CONFIG), CONFIG, 1, SystemClock())
+
+
+def test_dead_letters_that_no_broker_writes_are_refused_if_asked_for() -> None:
+    """Who does not ask for them gets the queue without; the version stands in the message."""
+    assert configure(broker(), settings("t", CONFIG), CONFIG, 1, SystemClock()) == 15.0
+    given = {**CONFIG, "trimtab.queue.dead.letter": "dlq.t"}
+    with pytest.raises(NotOffered, match=r"share\.version=2.*it is 1.*kmq"):
+        configure(broker(), settings("t", given), given, 1, SystemClock())
+
+
+def test_a_dead_letter_topic_of_ours_gets_the_brokers_prefix() -> None:
+    """One that the user names is theirs to change."""
+    assert name_of(given=False, name="t.g.dead", prefix="dlq.") == "dlq.t.g.dead"
+    assert name_of(given=True, name="dlq.mine", prefix="dlq.") == "dlq.mine"
+    with pytest.raises(QueueMismatch, match=r"'dlq\.'.*'dlq\.mine'"):
+        name_of(given=True, name="mine", prefix="dlq.")
+
+
+@pytest.mark.parametrize(
+    ("raised", "error"),
+    [
+        (errors.KafkaTimeoutError(), BrokerUnreachable),
+        (errors.ClusterAuthorizationFailedError(), NotAllowed),
+        (errors.UnsupportedVersionError(), NoShareGroups),
+        (errors.InvalidRequestError(), errors.InvalidRequestError),
+    ],
+)
+def test_brokers_that_do_not_tell_their_features(
+    monkeypatch: pytest.MonkeyPatch, raised: Exception, error: type[Exception]
+) -> None:
+    """Away, not allowed, too old: each has its own name."""
+    monkeypatch.setattr(features, "_ADMIN", Mock(side_effect=raised))
+    with pytest.raises(error):
+        features.require_share_groups(CONFIG)

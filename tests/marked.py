@@ -1,0 +1,11 @@
+"""Offsets that markers speak of, one by one, for tests to compare."""
+
+from collections.abc import Iterator
+
+from trimtab.consumer_sdk.queues.markers import Ranges
+
+
+def offsets(ranges: Ranges) -> Iterator[int]:
+    """Return each offset of the ranges, ascending."""
+    for first, last in ranges:
+        yield from range(first, last + 1)
