@@ -12,6 +12,7 @@ PeerError
 └── DemoFailed                   the demo could not be played to its end
 """
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from trimtab.assignor.errors import CallerError, PeerError, SettingError
@@ -22,12 +23,17 @@ class NoVerdicts(CallerError):
 
 
 class NoGroup(CallerError):
-    """There is no trace of the group: no member, no commit, no plan, no verdict."""
+    """There is no trace of the group: no member, no commit, no plan, no verdict.
 
-    def __init__(self, group: str) -> None:
+    `trouble` is what else was found to be wrong, a topic that does not exist for example.
+    """
+
+    def __init__(self, group: str, trouble: Iterable[str] = ()) -> None:
+        also = "".join(f"; {one}" for one in trouble)
         super().__init__(
-            f"there is no group {group!r}: no member, no commit, no plan and no verdict; is its "
-            "name right? kafka-consumer-groups --list names them all"
+            f"there is no group {group!r}: no member, no commit, no plan and no verdict{also}; is "
+            "its name right (kafka-groups.sh --list names them all)? A share group is looked at "
+            "with queue: share in --config"
         )
         self.group = group
 

@@ -39,6 +39,8 @@ class Guarded:
             "parent": os.getpid(),
             "remove": str(remove or ""),
         }
+        # a group and no session: Linux shares the cores out by session (autogroup), and beside a
+        # busy one gave a broker with one of its own none at all for up to 38 s
         guard = str(Path(__file__).with_name("guard.py"))
         self._guard = subprocess.Popen(  # noqa: S603 - our own program
             [sys.executable, "-I", "-S", guard, json.dumps(task)],
@@ -46,7 +48,7 @@ class Guarded:
             stdout=subprocess.PIPE,
             bufsize=0,
             env={**os.environ, **(environ or {})},
-            start_new_session=True,  # Ctrl-C is for us; we stop it in our own time
+            process_group=0,  # Ctrl-C is for us; we stop it in our own time
         )
 
     @property

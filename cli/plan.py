@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from trimtab.sidecar.survey import Row, Survey
 
 SHOWN: Final = 3  # reasons of a heuristic
+WIDE: Final = 110  # columns in which more than the usual figures leave room for reasons
 TIME_LIMIT: Final = "10 s"
 
 
@@ -252,16 +253,20 @@ def _print(
     ]
     for column in ("consumers", "moves", "R-score", "fullest", *optional):
         table.add_column(column, justify="right", no_wrap=True)
-    table.add_column("first reason")
+    beside = not optional or console.width >= WIDE
+    if beside:
+        table.add_column("first reason")
     for row in made:
         figures = [str(row.consumers), str(row.moves), f"{row.r_score:.2f}", f"{row.fill:.0%}"]
         if racked:
             figures.append(format_rate(row.crossing))
         if certified:
             figures.append(_distance(certified.by_name[row.heuristic]))
-        table.add_row(row.heuristic, *figures, "\n".join(row.reasons[:1]))
+        reason = "\n".join(row.reasons[:1])
+        table.add_row(row.heuristic, *figures, *([reason] if beside else []))
     console.print(table)
-    for note in body["notes"]:
+    below = [] if beside else [f"{row.heuristic}: {row.reasons[0]}" for row in made if row.reasons]
+    for note in (*below, *body["notes"]):
         console.print(note, highlight=False)
     if certified:
         console.print(_bound(certified, settings), highlight=False)

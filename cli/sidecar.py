@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 OWN_FLAGS: Final = frozenset({"action", "config", "kafka", "more"})
 """Flags that are no settings themselves."""
 
+log = logging.getLogger("trimtab.sidecar")
+
 EXAMPLES: Final = {"--kafka": "security.protocol=SSL", "--set": "step-out=2"}
 
 
@@ -136,6 +138,10 @@ def _run(settings: "Settings") -> None:
         loop.run(wait)
         if settings.stop_workers:
             _stop_workers(loop)
+        elif settings.target == "process" and not settings.dry_run:
+            log.info(
+                "the workers go on, and the next sidecar finds them (--stop-workers ends them)"
+            )
 
 
 def _stop_workers(loop: "Loop") -> None:

@@ -133,7 +133,7 @@ def _live(look: "Look", group: str, pause: float, wait: Callable[[float], bool])
 
 def _print(made: "Frame", group: str, output: Format) -> None:
     if made.nobody:
-        raise NoGroup(group)
+        raise NoGroup(group, made.trouble)
     if output is Format.JSON:
         typer.echo(json.dumps(body(made, group), indent=2))
     else:

@@ -13,9 +13,11 @@ from trimtab.sidecar.errors import CannotStart
 from trimtab.sidecar.hearing import Hearing, author
 from trimtab.sidecar.loop import Loop, Parts
 from trimtab.sidecar.monitor import Monitor
+from trimtab.sidecar.queued import Kind
 from trimtab.sidecar.recorder import Recorder
 from trimtab.sidecar.report import LogLines, Reporter
 from trimtab.sidecar.settings import Settings
+from trimtab.sidecar.shares.group import refuse_share_group
 from trimtab.sidecar.state import usable
 from trimtab.sidecar.targets.advice import Advice
 from trimtab.sidecar.targets.port import Steering
@@ -39,12 +41,14 @@ WEB_FILE: Final = "web"
 def assembled(settings: Settings, clock: Clock) -> Generator[Loop]:
     """Give a loop that is ready to run, its web page being served.
 
-    Raises BadSetting, CannotStart, KubernetesRefuses, StateInUse, StateUnusable.
+    Raises BadSetting, CannotStart, KubernetesRefuses, StateInUse, StateUnusable, WrongGroup.
     """
     with ExitStack() as stack:
         steering = _steering(settings, clock, stack)
         monitor = Monitor(settings, clock)
         stack.callback(monitor.close)
+        if settings.queue is not Kind.SHARE:
+            refuse_share_group(settings)
         page = Page(settings.group, clock, LATE + 3 * settings.interval)
         stack.callback(page.stop)
         guarded = settings.guard

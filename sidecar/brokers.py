@@ -219,7 +219,7 @@ class Brokers:
         self._denied = False
         offsets, notes = {}, {}
         for raw in answered:
-            if raw.error is None and raw.offset >= 0:
+            if raw.offset >= 0:  # else it never committed
                 partition = self._one(raw.topic, raw.partition)
                 offsets[partition] = raw.offset
                 if raw.metadata:
@@ -271,7 +271,11 @@ class Brokers:
             self._clock.sleep(PAUSE)
 
     def _committed(self, asked: list[RawPartition]) -> list[RawPartition]:
-        return self._reader.committed(asked, timeout=self._timeout)
+        answered = self._reader.committed(asked, timeout=self._timeout)
+        for raw in answered:
+            if raw.error is not None:  # not the same as never committed
+                raise KafkaException(raw.error)
+        return answered
 
     def _described(self) -> Any:
         """Return the group's description, None for a group that nobody knows."""

@@ -22,7 +22,8 @@ from confluent_kafka.cimpl import NewTopic
 
 from trimtab.assignor.clock import Clock
 from trimtab.assignor.control import PartitionSpeed
-from trimtab.assignor.errors import LoginRefused, PeerError, TlsFailed
+from trimtab.assignor.errors import LoginRefused, PeerError, SettingError, TlsFailed
+from trimtab.assignor.queue_notes import trackers_of
 from trimtab.assignor.registry import get
 from trimtab.assignor.security.knock import diagnose
 from trimtab.sidecar.across import across
@@ -38,9 +39,12 @@ from trimtab.sidecar.checkup import (
     of_sidecar_clock,
     of_verdict,
 )
+from trimtab.sidecar.checkup_queue import TRACKERS, of_markers, of_trackers
 from trimtab.sidecar.checkup_racks import of_racks, of_selectors
 from trimtab.sidecar.monitor import matching
+from trimtab.sidecar.queued import Kind
 from trimtab.sidecar.settings import Settings
+from trimtab.sidecar.shares.group import ShareGroup, refuse_share_group
 from trimtab.sidecar.topics import PARTITIONS, ControlTopics
 
 _SPECS: Any = admin  # these are documented, but not in the package's __all__
@@ -89,6 +93,7 @@ class Examination:
             self._group(),
             self._data(),
             self._racks(cluster.nodes),
+            self._queue(),
             self._control(),
         )
         return [*chain.from_iterable(looks), *self._plan()]
@@ -111,13 +116,25 @@ class Examination:
         yield Finding("versions", Level.OK, f"trimtab {ours}, librdkafka {library}")
 
     def _group(self) -> Iterable[Finding]:
+        """Look at the group as what it is to be: a consumer group, or a share group."""
         name = self._settings.group
+        try:
+            if self._settings.queue is not Kind.SHARE:
+                refuse_share_group(self._settings)
+                yield from self._read_by(name, self._brokers)
+                return
+            with closing(ShareGroup(self._settings, self._clock)) as shared:
+                yield from self._read_by(name, shared)
+        except SettingError as error:
+            yield Finding(f"group {name}", Level.WRONG, str(error), "mend queue, or group")
+
+    def _read_by(self, name: str, group: Brokers | ShareGroup) -> Iterable[Finding]:
         refused = self._refused(name)
         if refused is not None:
             yield Finding(f"group {name}", Level.WRONG, refused, f"grant Describe on group {name}")
             return
-        view, trouble = self._brokers.group()
-        commits = self._brokers.commits()
+        view, trouble = group.group()
+        commits = group.commits()
         for text in (*trouble, *commits.trouble):
             yield Finding(f"group {name}", Level.WRONG, text, "ask again; see the brokers' log")
         if trouble or commits.trouble:
@@ -164,6 +181,43 @@ class Examination:
                 yield described
             elif described is not None:
                 yield of_rights(f"topic {topic}", needed, described.allowed)
+
+    def _queue(self) -> Iterable[Finding]:
+        """Look at what a `kmq` queue has beside its topic: the markers, and the trackers."""
+        s = self._settings
+        if s.queue is not Kind.KMQ:
+            return
+        markers = self._described(s.markers)
+        if isinstance(markers, Described):
+            messages = self._described(s.topics[0])
+            count = messages.partitions if isinstance(messages, Described) else None
+            yield of_markers(s.markers, markers.partitions, count, self._config(s.markers))
+            yield of_rights(f"topic {s.markers}", ("Describe",), markers.allowed)
+        else:
+            yield markers or of_markers(s.markers, None, None, {})
+        trackers = trackers_of(s.group)
+        refused = self._refused(trackers)
+        if refused is not None:
+            yield Finding(TRACKERS, Level.WRONG, refused, f"grant Describe on group {trackers}")
+            return
+        try:
+            yield of_trackers(self._readers(trackers, s.markers), s.topics[0], s.group)
+        except KafkaException as error:
+            yield Finding(TRACKERS, Level.WRONG, f"not told: {reason(error)}", "ask again")
+
+    def _readers(self, group: str, topic: str) -> int:
+        """Return how many of a group read a topic. Raises KafkaException."""
+        asked = self._admin.describe_consumer_groups(
+            [group], request_timeout=self._settings.timeout
+        )
+        try:
+            found: Any = self._wait(asked[group])
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:
+                return 0
+            raise
+        read = [{p.topic for p in m.assignment.topic_partitions} for m in found.members]
+        return sum(topic in topics for topics in read)
 
     def _racks(self, nodes: Iterable[Any]) -> Iterable[Finding]:
         """Look at racks where a consumer says its own, or the heuristic weighs them."""
@@ -218,6 +272,8 @@ class Examination:
         if last is not None and appended is not None:
             yield of_sidecar_clock(last.until, appended)
         yield of_verdict(last, plan, now)
+        if self._settings.queue is Kind.SHARE:
+            return  # the broker alone says who gets what
         try:
             protocol, seats = self._seats()
         except KafkaException:

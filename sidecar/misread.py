@@ -37,22 +37,25 @@ KINDS: Final[Mapping[str, str]] = {
 PARTS: Final = frozenset({"dict_type", "model_type", "tuple_type", "string_pattern_mismatch"})
 """Error types that say that the whole is of another shape."""
 
+CHOICES: Final = frozenset({"enum", "literal_error"})
+"""Error types of a word that is not among those that there are; no secret is written there."""
+
 
 def misread(error: ValidationError) -> Iterator[str]:
     """Yield what is wrong with each setting, once."""
     told: set[str] = set()
-    for problem in error.errors(include_url=False, include_context=False, include_input=False):
+    for problem in error.errors(include_url=False, include_context=False):
         place = [str(part).replace("_", "-") for part in problem["loc"]]
         if place[0] == "kafka" and len(place) > 1:
             said = f"kafka.{place[1]}: write text, a number, or true or false"
         else:
-            said = _said(place, problem["type"], problem["msg"])
+            said = _said(place, problem["type"], problem["msg"], problem["input"])
         if said not in told:
             yield said
         told.add(said)
 
 
-def _said(place: list[str], kind: str, message: str) -> str:
+def _said(place: list[str], kind: str, message: str, given: object) -> str:
     name = ".".join(place)
     if kind == "missing":
         every = f"; every sidecar needs it (--{name})" if len(place) == 1 else ""
@@ -63,4 +66,5 @@ def _said(place: list[str], kind: str, message: str) -> str:
     wanted = KINDS.get(kind.partition("_")[0])
     if wanted is not None:
         return f"{name}: write {wanted}"
-    return f"{name}: {message[:1].lower()}{message[1:]}".replace("input should be", "write")
+    told = f"{given!r} is none of them; " if kind in CHOICES and isinstance(given, str) else ""
+    return f"{name}: {told}{message[:1].lower()}{message[1:]}".replace("input should be", "write")

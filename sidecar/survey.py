@@ -28,6 +28,7 @@ from trimtab.sidecar.observation import (
 from trimtab.sidecar.policy import ScalePolicy
 from trimtab.sidecar.queued import Kind
 from trimtab.sidecar.settings import Settings
+from trimtab.sidecar.shares.group import refuse_share_group
 from trimtab.sidecar.situation import Situation, situation
 from trimtab.sidecar.topics import ControlTopics
 
@@ -77,7 +78,7 @@ def survey(
 
     Before anything is measured it raises BadSetting for a group that reads nothing, for a topic
     that does not exist and, if the settings do not know the capacity, for a group without a plan.
-    Raises KafkaAway.
+    Raises KafkaAway, WrongGroup.
     """
     if settings.queue is Kind.SHARE:
         raise BadSetting(
@@ -88,6 +89,7 @@ def survey(
         board = ControlTopics(settings, monitor.brokers.admin)
         _check_topics(settings, monitor)
         plan, published = board.plan(), board.speeds()
+        refuse_share_group(settings)
         if plan is None and not capacity_known:
             raise BadSetting(
                 "capacity is missing, and no sidecar's plan tells it; say what one consumer "

@@ -24,12 +24,14 @@ from confluent_kafka.cimpl import NewTopic
 
 from trimtab.assignor.clock import Clock, SystemClock
 from trimtab.assignor.security import connection
+from trimtab.assignor.security.knock import knock
 from trimtab.assignor.security.secrets import resolved
 from trimtab.cli.broker_embedded import EmbeddedBroker
 from trimtab.cli.errors import DemoFailed
 from trimtab.consumer_sdk.errors import BrokerUnreachable
 from trimtab.consumer_sdk.queues.settings import settings
 from trimtab.consumer_sdk.queues.tracker import Tracker
+from trimtab.consumer_sdk.queues.writing import QUIET
 
 PARTITIONS: Final = 4
 WORKERS: Final = 3
@@ -42,11 +44,22 @@ SECONDS: Final = 12
 TIMEOUT: Final[Mapping[str, str]] = {"kmq": "5 s", "share": "15 s"}
 """Until a message of a dead worker comes back; a broker's locks take 15 s at least."""
 
+SESSION: Final = 6
+"""Seconds for which the partitions of a dead worker wait; brokers allow no fewer."""
+
+WAITS: Final[Mapping[str, str]] = {
+    "kmq": f"its partitions wait {SESSION} s for its session, its messages {TIMEOUT['kmq']} more",
+    "share": f"its messages wait for the broker to see it gone, or {TIMEOUT['share']} for locks",
+}
+
 READY: Final = 90.0
 """Seconds in which the first message must have been handled."""
 
 SETTLED: Final = 90.0
 """Seconds after the last message in which all must have been handled."""
+
+ANSWER: Final = 10.0
+"""Seconds in which the brokers must answer at first."""
 
 TICK: Final = 0.1
 LINE: Final = 2.0
@@ -103,16 +116,20 @@ def play_queue(kind: str, given: Mapping[str, Any]) -> bool:
     `given` is how the brokers are reached; empty: an embedded one is started.
     """
     clock, topic = SystemClock(), f"demo-queue-{secrets.token_hex(3)}"
+    typer.echo(f"{kind}: {'the broker is asked' if given else 'a broker is started'}")
     with ExitStack() as stack:
         written = given or {"bootstrap.servers": stack.enter_context(EmbeddedBroker()).bootstrap}
         client = connection.for_librdkafka(resolved(written, os.environ))
         connection.check(client)
+        knock(client)
         config = {
             **written,
             "group.id": topic,
             "auto.offset.reset": "earliest",
             "trimtab.queue.timeout": TIMEOUT[kind],
         }
+        if kind == "kmq":
+            config["session.timeout.ms"] = SESSION * 1000
         _make_topic(client, topic)
         if kind == "kmq":
             _track(topic, config, stack)
@@ -121,14 +138,15 @@ def play_queue(kind: str, given: Mapping[str, Any]) -> bool:
         stack.callback(crew.stop)
         for _ in range(WORKERS):
             crew.start()
-        typer.echo(f"{kind}: {WORKERS} workers, {RATE} messages/s for {SECONDS} s")
-        return _settle(crew, _write(client, topic, crew, clock), clock)
+        typer.echo(f"{kind}: {WORKERS} workers start; then {RATE} messages/s for {SECONDS} s")
+        return _settle(crew, _write(client, topic, crew, clock), kind, clock)
 
 
 def _make_topic(client: Mapping[str, Any], topic: str) -> None:
-    admin = AdminClient(dict(client))
+    admin = AdminClient({**client, "log_level": QUIET})
     try:
-        admin.create_topics([NewTopic(topic, PARTITIONS)])[topic].result(30)
+        made = admin.create_topics([NewTopic(topic, PARTITIONS)], request_timeout=ANSWER)
+        made[topic].result()
     except KafkaException as error:
         if error.args[0].code() in (-195, -185):
             raise BrokerUnreachable(str(client["bootstrap.servers"])) from error
@@ -146,7 +164,7 @@ def _track(topic: str, config: Mapping[str, Any], stack: ExitStack) -> None:
 
 def _write(client: Mapping[str, Any], topic: str, crew: Crew, clock: Clock) -> int:
     """Write the messages, kill a worker on the way; return how many were written."""
-    producer = Producer(dict(client))
+    producer = Producer({**client, "log_level": QUIET})
     producer.produce(topic, b"0", partition=0)
     producer.flush(READY)
     _until(crew, 1, READY, clock)
@@ -171,8 +189,9 @@ def _write(client: Mapping[str, Any], topic: str, crew: Crew, clock: Clock) -> i
     return written
 
 
-def _settle(crew: Crew, written: int, clock: Clock) -> bool:
+def _settle(crew: Crew, written: int, kind: str, clock: Clock) -> bool:
     """Wait until all is handled, say what came of it, and whether it is all."""
+    typer.echo(f"all {written} are written; what the killed worker had: {WAITS[kind]}")
     _until(crew, written, SETTLED, clock)
     handled = crew.handled()
     again = sum(delivery > 1 for delivery in handled.values())
@@ -187,6 +206,10 @@ def _settle(crew: Crew, written: int, clock: Clock) -> bool:
 
 def _until(crew: Crew, count: int, seconds: float, clock: Clock) -> None:
     """Wait until so many messages are handled, or the time is over."""
-    deadline = clock.monotonic() + seconds
-    while len(crew.handled()) < count and clock.monotonic() < deadline:
+    begin = clock.monotonic()
+    line = LINE
+    while (done := len(crew.handled())) < count and (at := clock.monotonic() - begin) < seconds:
+        if at > line:
+            line += LINE
+            typer.echo(f"[{at:4.0f} s] {done} of {count} handled")
         clock.sleep(TICK)

@@ -2,7 +2,7 @@
 
 The layout of their frames stands in the JSON files beside this one, in kafka-python's own form, the
 fields under names of ours: ShareGroupDescribe (KIP-932), and DescribeShareGroupOffsets, which tells
-the lag from Kafka 4.2 on (KIP-1226). `tests/kafka/test_share_groups.py` holds it.
+the lag from Kafka 4.2 on (KIP-1226). `tests/kafka/test_queue_scaling.py` holds it.
 """
 
 # ruff: noqa: SLF001 - the reason is the module's docstring
@@ -51,12 +51,15 @@ def described(client: Any, group: str) -> Any:
 def offsets(client: Any, group: str) -> Any:
     """Return `topics` (`topic`, `partitions`) of a share group, none of one that nobody knows.
 
-    A partition has `number`, `start`, `lag`, -1 where the broker has none, and `error_code`. Raises
-    KafkaError.
+    A partition has `number`, `start` and `lag`, -1 where the broker has none. Raises KafkaError,
+    also of a single partition: without it the others look like all that there is.
     """
     made: Any = DescribeShareGroupOffsetsRequest
     told = _asked(client, group, made(asked=[made.AskedGroup(group=group, topics=None)]))
     _check(told)
+    for topic in told.topics:
+        for partition in topic.partitions:
+            _check(partition, f"{topic.topic}-{partition.number}")
     return told
 
 
@@ -69,6 +72,6 @@ def _asked(client: Any, group: str, request: Any) -> Any:
     return told
 
 
-def _check(told: Any) -> None:
+def _check(told: Any, where: str = "") -> None:
     if told.error_code:
-        raise for_code(told.error_code)(told.error_text or "")
+        raise for_code(told.error_code)(": ".join(filter(None, (where, told.error_text))))

@@ -70,8 +70,14 @@ def make_topic(broker: EmbeddedBroker, name: str) -> None:
 
 
 def test_is_a_kafka_and_leaves_nothing() -> None:
-    """Records written are read by a group; at the end JVM and folder are gone."""
+    """Records written are read by a group; at the end JVM and folder are gone.
+
+    It is in our session, or the kernel may keep it from the cores for many seconds, and not in our
+    process group, which Ctrl-C ends.
+    """
     with EmbeddedBroker() as broker:
+        assert os.getsid(broker.pid) == os.getsid(0)
+        assert os.getpgid(broker.pid) != os.getpgid(0)
         make_topic(broker, "t")
         write(broker, "t", b"hello")
         assert read(broker, "t") == b"hello"

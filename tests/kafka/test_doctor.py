@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from threading import Event, Thread
 from typing import Any
 
 import pytest
@@ -21,7 +22,10 @@ from confluent_kafka.admin import (
 from trimtab.assignor.clock import SystemClock
 from trimtab.assignor.control import GroupPlan, WriteSpeeds
 from trimtab.cli.broker import EmbeddedBroker
-from trimtab.sidecar.checkup import Finding, Level
+from trimtab.consumer_sdk.queues import open_queue
+from trimtab.consumer_sdk.queues.settings import settings as queue_settings
+from trimtab.consumer_sdk.queues.tracker import Tracker
+from trimtab.sidecar.checkup import FOLLOW, Finding, Level
 from trimtab.sidecar.checkup_kafka import examined
 from trimtab.sidecar.settings import Settings, load
 from trimtab.sidecar.topics import ControlTopics
@@ -92,6 +96,10 @@ def grant(guarded: EmbeddedBroker) -> Callable[[tuple[Any, ...]], None]:
     return allow
 
 
+def given_of(bootstrap: str, group: str, topic: str) -> dict[str, Any]:
+    return {"bootstrap": bootstrap, "group": group, "capacity": "1 MB/s", "topics": topic}
+
+
 def wrong(found: list[Finding]) -> dict[str, str]:
     return {f.part: f.do for f in found if f.level is Level.WRONG}
 
@@ -138,9 +146,60 @@ def _published(settings: Settings) -> None:
 def test_a_topic_that_deletes_is_told(bootstrap: str, group: str, topic: Any) -> None:
     """A control topic that somebody made without compaction is wrong, and the way out is said."""
     name = topic(partitions=1, cleanup_policy="delete")
-    given = {"bootstrap": bootstrap, "group": group, "capacity": "1 MB/s", "topics": name}
-    found = examined(load(None, {**given, "plan-topic": name}), SystemClock())
+    given = {**given_of(bootstrap, group, name), "plan-topic": name}
+    found = examined(load(None, given), SystemClock())
     assert "cleanup.policy=compact" in wrong(found)[f"control topic {name}"]
+
+
+def test_a_share_group_is_looked_at_as_one(
+    bootstrap: str, group: str, topic: Any, eventually: Callable[..., None]
+) -> None:
+    """Its workers are counted, and no plan is missed; without queue=share it is named for it."""
+    name = topic(partitions=1)
+    given = given_of(bootstrap, group, name)
+    shared = load(None, {**given, "queue": "share"})
+    kafka = {"bootstrap.servers": bootstrap, "group.id": group}
+
+    def said(settings: Settings) -> str:
+        parts = (f"group {group}", FOLLOW)
+        found = examined(settings, SystemClock())
+        return "; ".join(f.says for f in found if f.part in parts)
+
+    with open_queue("share", name, kafka) as queue:
+        eventually(lambda: queue.receive(1, 0.2) or ", 1 members" in said(shared))
+        assert "no members" not in said(shared)
+        assert "is a share group: write queue=share" in said(load(None, given))
+
+
+def test_of_a_kmq_queue_markers_and_trackers_are_looked_at(
+    bootstrap: str, group: str, topic: Any, eventually: Callable[..., None]
+) -> None:
+    """No tracker is wrong, and what to start is said; with one all is well."""
+    name = topic(partitions=2)
+    settings = load(None, {**given_of(bootstrap, group, name), "queue": "kmq"})
+    kafka = {"bootstrap.servers": bootstrap, "group.id": group}
+    before = examined(settings, SystemClock())
+    assert any(f.says == "not there; the first worker makes it" for f in before)
+    assert f"trimtab redeliver --topic {name} --group {group}" in wrong(before)["trackers"]
+    stop = Event()
+    tracker = Thread(target=Tracker(queue_settings(name, kafka)).run, args=(stop,))
+    tracker.start()
+    try:
+        eventually(lambda: "trackers" not in wrong(examined(settings, SystemClock())))
+        after = {f.part: f for f in examined(settings, SystemClock())}
+        assert after[f"markers topic {name}.{group}.markers"].says == "2 partitions"
+    finally:
+        stop.set()
+        tracker.join()
+
+
+def test_markers_of_another_shape_are_named(bootstrap: str, group: str, topic: Any) -> None:
+    """Whoever added partitions to the messages alone is told what to add to the markers."""
+    name = topic(partitions=3)
+    markers = topic(partitions=2)
+    given = {**given_of(bootstrap, group, name), "queue": "kmq", "queue-markers": markers}
+    found = wrong(examined(load(None, given), SystemClock()))
+    assert f"--topic {markers} --partitions 3" in found[f"markers topic {markers}"]
 
 
 def test_nobody_there_is_one_finding(group: str) -> None:

@@ -1,0 +1,72 @@
+"""Committed offsets of a group whose coordinator answers in part."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError
+from ticking import Ticking
+
+from trimtab.assignor.model import TopicPartition
+from trimtab.sidecar import brokers
+from trimtab.sidecar.brokers import Brokers
+
+NEVER = -1001
+P, Q = TopicPartition("orders", 0), TopicPartition("orders", 1)
+
+
+@dataclass
+class Answer:
+    """One partition's, as the client gives it."""
+
+    partition: int
+    offset: int
+    error: KafkaError | None = None
+    topic: str = "orders"
+    metadata: str = ""
+
+
+class Reader:
+    """A consumer that asks nobody."""
+
+    answers: tuple[Answer, ...] = ()
+
+    def __init__(self, *_: object) -> None: ...
+
+    def committed(self, *_: object, **__: object) -> tuple[Answer, ...]:
+        return self.answers
+
+    def consume(self, *_: object, **__: object) -> list[Any]:
+        return []
+
+
+@pytest.fixture
+def reader(monkeypatch: pytest.MonkeyPatch) -> type[Reader]:
+    made = type("Own", (Reader,), {})
+    monkeypatch.setattr(brokers, "Consumer", made)
+    monkeypatch.setattr(brokers, "AdminClient", made)
+    return made
+
+
+def test_what_was_never_committed_is_known(reader: type[Reader]) -> None:
+    """An offset of -1001 without an error: the group has not begun there."""
+    reader.answers = (Answer(0, 5), Answer(1, NEVER))
+    commits = Brokers({}, "billing", 3.0, Ticking()).commits((P, Q))
+    assert (commits.known, commits.offsets, commits.trouble) == (True, {P: 5}, ())
+
+
+@pytest.mark.parametrize(
+    ("code", "waits"),
+    [(KafkaError.COORDINATOR_LOAD_IN_PROGRESS, True), (KafkaError.UNKNOWN_TOPIC_OR_PART, False)],
+)
+def test_an_error_of_one_partition_leaves_the_commits_unknown(
+    reader: type[Reader], code: int, *, waits: bool
+) -> None:
+    """It does not look like a partition that was never committed; what passes is waited for."""
+    reader.answers = (Answer(0, 5), Answer(1, NEVER, KafkaError(code)))
+    clock = Ticking()
+    began = clock.now
+    commits = Brokers({}, "billing", 3.0, clock).commits((P, Q))
+    assert (commits.known, commits.offsets) == (False, {})
+    assert commits.trouble == (f"committed offsets: {KafkaError(code).str()}",)
+    assert (clock.now - began >= 3.0) is waits

@@ -1,0 +1,158 @@
+"""What a sidecar makes of a share group's coordinator that answers in part, late or not at all."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+from kafka.errors import BrokerNotAvailableError
+from ticking import Ticking
+
+from trimtab.assignor.model import TopicPartition
+from trimtab.sidecar.errors import NoShareGroups, WrongGroup
+from trimtab.sidecar.observation import GroupState
+from trimtab.sidecar.settings import load
+from trimtab.sidecar.shares import group as share_group
+from trimtab.sidecar.shares import wire
+from trimtab.sidecar.shares.group import ShareGroup
+
+SETTINGS = load(
+    None,
+    {"bootstrap": "b:1", "group": "billing", "capacity": 1, "queue": "share", "topics": "orders"},
+)
+LOADING = 14
+NONE_SUCH = 69
+
+
+class Coordinator:
+    """A broker in a client's place; it is its private manager too, which the frames go through."""
+
+    def __init__(self) -> None:
+        self.away = False
+        self.kind: str | None = "share"
+        self.features = {"share.version": {"supported": (0, 1), "finalized": (0, 1)}}
+        self.errors = [0, 0]  # of the partitions
+        self.opened = self.closed = self.listed = 0
+
+    @property
+    def _manager(self) -> Any:
+        return self
+
+    def connected(self, **_: object) -> "Coordinator":
+        if self.away:
+            raise BrokerNotAvailableError
+        self.opened += 1
+        return self
+
+    def close(self) -> None:
+        self.closed += 1
+
+    def describe_features(self) -> Any:
+        return self.features
+
+    def list_groups(self) -> list[dict[str, str]]:
+        self.listed += 1
+        return [] if self.kind is None else [{"group_id": "billing", "group_type": self.kind}]
+
+    def run(self, ask: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+        return asyncio.run(ask())
+
+    async def _find_coordinator_id(self, _: str) -> int:
+        return 1
+
+    async def send(self, request: object, *, node_id: int) -> Any:
+        assert node_id == 1
+        if isinstance(request, wire.DescribeShareGroupOffsetsRequest):
+            return self._offsets()
+        answer: Any = wire.ShareGroupDescribeResponse
+        return answer(told=[answer.ToldGroup(state="Stable", members=[])])
+
+    def _offsets(self) -> Any:
+        answer: Any = wire.DescribeShareGroupOffsetsResponse
+        topic = answer.ToldGroup.ToldTopic
+        partitions = [
+            topic.ToldPartition(number=n, start=3, lag=n, error_code=code, error_text=None)
+            for n, code in enumerate(self.errors)
+        ]
+        told = answer.ToldGroup(
+            group="billing", topics=[topic(topic="orders", partitions=partitions)]
+        )
+        return answer(told=[told])
+
+
+@pytest.fixture
+def coordinator(monkeypatch: pytest.MonkeyPatch) -> Coordinator:
+    made = Coordinator()
+    monkeypatch.setattr(share_group, "_ADMIN", made.connected)
+    return made
+
+
+def test_a_partition_that_is_loading_leaves_the_whole_unknown(coordinator: Coordinator) -> None:
+    """It is no partition without anything to do: asked for a while, then told by its name."""
+    clock = Ticking()
+    group = ShareGroup(SETTINGS, clock)
+    coordinator.errors[1] = LOADING
+    began = clock.now
+    commits = group.commits()
+    assert not commits.known
+    assert not commits.offsets
+    (said,) = commits.trouble
+    assert "CoordinatorLoadInProgressError: orders-1" in said
+    assert clock.now - began >= SETTINGS.timeout
+    coordinator.errors[1] = 0
+    commits = group.commits()
+    assert (commits.known, commits.trouble) == (True, ())
+    assert commits.lags == {TopicPartition("orders", 0): 0, TopicPartition("orders", 1): 1}
+
+
+def test_an_error_that_does_not_pass_is_told_at_once(coordinator: Coordinator) -> None:
+    """Asked again it would be the same."""
+    clock = Ticking()
+    group, coordinator.errors = ShareGroup(SETTINGS, clock), [NONE_SUCH, 0]
+    began = clock.now
+    assert "GroupIdNotFoundError: orders-0" in group.commits().trouble[0]
+    assert clock.now == began
+
+
+def test_the_kind_is_asked_until_it_was_told_once(coordinator: Coordinator) -> None:
+    """No broker at the start, then one: what it says of the group is trouble, and then is mended.
+
+    Until then nothing counts as known, so nobody is stopped for it.
+    """
+    coordinator.away, coordinator.kind = True, "classic"
+    group = ShareGroup(SETTINGS, Ticking())
+    assert "BrokerNotAvailableError" in group.group()[1][0]
+    coordinator.away = False
+    seen, trouble = group.group()
+    assert seen.state is GroupState.UNKNOWN
+    assert trouble[0].startswith("group 'billing' is a classic group, not a share group")
+    assert not group.commits().known
+    coordinator.kind = "share"
+    assert group.group()[0].state is GroupState.STABLE
+    listed = coordinator.listed
+    assert group.commits().known
+    assert group.group()[1] == ()
+    assert coordinator.listed == listed
+
+
+def test_brokers_without_share_groups_are_told_later_too(coordinator: Coordinator) -> None:
+    """As trouble of a turn, which goes on."""
+    coordinator.away = True
+    group = ShareGroup(SETTINGS, Ticking())
+    coordinator.away, coordinator.features = False, {}
+    assert "have no share groups" in group.group()[1][0]
+
+
+@pytest.mark.parametrize(
+    ("kind", "features", "error"),
+    [("consumer", None, WrongGroup), ("share", {}, NoShareGroups)],
+)
+def test_what_is_refused_at_the_start_leaves_no_connection(
+    coordinator: Coordinator, kind: str, features: Any, error: type[Exception]
+) -> None:
+    """Whoever made it has nothing to close."""
+    coordinator.kind = kind
+    coordinator.features = coordinator.features if features is None else features
+    with pytest.raises(error):
+        ShareGroup(SETTINGS, Ticking())
+    assert (coordinator.opened, coordinator.closed) == (1, 1)
