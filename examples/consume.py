@@ -4,8 +4,8 @@ python examples/consume.py localhost:9092 orders
 """
 
 import sys
-from contextlib import suppress
 
+from trimtab.assignor.errors import TrimtabError
 from trimtab.consumer_sdk import Consumer
 
 
@@ -34,5 +34,9 @@ def main(bootstrap: str, topic: str, limit: int = 10) -> None:
 if __name__ == "__main__":
     if len(sys.argv) != 3:
         sys.exit("usage: consume.py BOOTSTRAP TOPIC")
-    with suppress(KeyboardInterrupt):  # Ctrl-C ends it
+    try:
         main(*sys.argv[1:])
+    except KeyboardInterrupt:
+        pass  # Ctrl-C ends it
+    except TrimtabError as error:
+        sys.exit(str(error))

@@ -10,6 +10,7 @@ import signal
 import sys
 from threading import Event
 
+from trimtab.assignor.errors import TrimtabError
 from trimtab.consumer_sdk.queues import Received, open_queue, worker
 
 
@@ -43,4 +44,9 @@ def main(
 if __name__ == "__main__":
     if len(sys.argv) != 6:
         sys.exit("usage: queue_worker.py INSTANCE BOOTSTRAP TOPIC GROUP kmq|ordered|share")
-    main(*sys.argv[1:])
+    try:
+        main(*sys.argv[1:])
+    except KeyboardInterrupt:
+        pass  # Ctrl-C ends it
+    except TrimtabError as error:
+        sys.exit(str(error))

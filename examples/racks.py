@@ -7,6 +7,7 @@ Start one in each rack; the brokers have broker.rack and replica.selector.class 
 
 import sys
 
+from trimtab.assignor.errors import TrimtabError
 from trimtab.consumer_sdk import Consumer
 
 
@@ -34,4 +35,9 @@ def main(bootstrap: str, topic: str, rack: str, limit: int = 10) -> None:
 if __name__ == "__main__":
     if len(sys.argv) != 4:
         sys.exit("usage: racks.py BOOTSTRAP TOPIC RACK")
-    main(*sys.argv[1:])
+    try:
+        main(*sys.argv[1:])
+    except KeyboardInterrupt:
+        pass  # Ctrl-C ends it
+    except TrimtabError as error:
+        sys.exit(str(error))

@@ -1,5 +1,6 @@
 """A queue on Kafka: each message acknowledged, delivered again or given up by itself.
 
+python examples/produce.py localhost:9092 orders
 python examples/work_queue.py localhost:9092 orders kmq
 
 The kind is kmq, ordered or share (docs/queues.md). For kmq the redelivery tracker runs in here;
@@ -9,11 +10,12 @@ usually it is a process of its own, `trimtab redeliver`.
 import sys
 from threading import Event, Thread
 
-from trimtab.consumer_sdk.queues import Received, Reject, Retry, Tracker, open_queue, worker
+from trimtab.assignor.errors import TrimtabError
+from trimtab.consumer_sdk.queues import KINDS, Received, Reject, Retry, Tracker, open_queue, worker
 from trimtab.consumer_sdk.queues.settings import settings
 
 
-def main(bootstrap: str, topic: str, kind: str = "kmq", orders: int = 10) -> None:
+def main(bootstrap: str, topic: str, kind: str = "kmq", orders: int = 100) -> None:
     """Handle so many orders: the open ones fail once, and one is refused."""
     config = {
         "bootstrap.servers": bootstrap,
@@ -35,17 +37,26 @@ def main(bootstrap: str, topic: str, kind: str = "kmq", orders: int = 10) -> Non
             raise Reject("no such customer")
         sys.stdout.write(f"handled {value.decode()} at delivery {message.delivery}\n")
 
+    sys.stderr.write(f"until {orders} orders are over; Ctrl-C ends it\n")
     tracker = None
     if kind == "kmq":
         tracker = Thread(target=Tracker(settings(topic, config)).run, args=(stop,))
         tracker.start()
-    with open_queue(kind, topic, config) as queue:
-        handle.run(queue, stop)
-    if tracker is not None:
-        tracker.join()
+    try:
+        with open_queue(kind, topic, config) as queue:
+            handle.run(queue, stop)
+    finally:
+        stop.set()
+        if tracker is not None:
+            tracker.join()
 
 
 if __name__ == "__main__":
-    if len(sys.argv) not in {3, 4}:
-        sys.exit("usage: work_queue.py BOOTSTRAP TOPIC [kmq|ordered|share]")
-    main(*sys.argv[1:])
+    if len(sys.argv) not in {3, 4, 5} or not all(n.isdecimal() for n in sys.argv[4:]):
+        sys.exit(f"usage: work_queue.py BOOTSTRAP TOPIC [{'|'.join(KINDS)} [ORDERS]]")
+    try:
+        main(*sys.argv[1:4], *map(int, sys.argv[4:]))
+    except KeyboardInterrupt:
+        pass  # Ctrl-C ends it
+    except TrimtabError as error:
+        sys.exit(str(error))
