@@ -9,8 +9,7 @@ listener; the application's thread takes events from `inbox` and commits. The ru
 3. An application that has not polled for `max.poll.interval.ms` is taken for dead: the member
    leaves the group, so that its partitions find a new owner, and joins again when the application
    is back (KIP-62).
-4. Only the leader acts on a new plan. It starts a rebalance at once, unless the plan wants more
-   members than there are: then the one that is on its way starts it by joining.
+4. Only the leader acts on a new plan; `following` has the rules.
 5. A static member (`group.instance.id`, KIP-345) stays in the group when it closes; one that comes
    back within its session gets what it had without a rebalance, and is not told whether it led. So
    until its first rebalance it acts on a plan that is newer than its return. If another consumer
@@ -59,6 +58,7 @@ from trimtab.consumer_sdk.membership.events import (
     Position,
     Revoked,
 )
+from trimtab.consumer_sdk.membership.following import Following
 from trimtab.consumer_sdk.membership.lease import Lease
 from trimtab.consumer_sdk.settings import Settings
 
@@ -122,8 +122,8 @@ class Member:
         self._rejoin = Event()
         self._absent = False
         self._polled = clock.monotonic()
-        self._epoch = 0
-        self._size = 0
+        self._following = Following()
+        self._led_by: GroupPlan | None = None
         self._names: frozenset[str] = frozenset()
         self._missing: set[str] = set()
         self._look_at = clock.monotonic() + LOOK_AGAIN
@@ -260,14 +260,11 @@ class Member:
 
     def _follow_plan(self) -> None:
         plan = self._control.plan
-        if plan is None or plan.epoch == self._epoch:
+        if plan is None:
             return
         if not self._assignor.rounds:
-            self._epoch = plan.epoch  # in force before we came: no news
-        if not self._leads():
-            return
-        self._epoch = plan.epoch
-        if not self._size or plan.replicas <= self._size:  # 0: we have never led
+            self._following.epoch = plan.epoch  # in force before we came: no news
+        elif self._leads() and self._following.due(plan, self._clock.monotonic()):
             log.info("plan %d of group %s: %s", plan.epoch, plan.group, "; ".join(plan.reasons))
             self._rejoin.set()
 
@@ -296,12 +293,12 @@ class Member:
         self._lost = self._clock.monotonic()
 
     def _view(self) -> View:
-        return self._control.view()
+        view = self._control.view()
+        self._led_by = view.plan  # a newer one may be read before the round has ended
+        return view
 
     def _on_round(self, outcome: Round) -> None:
-        plan = self._control.plan
-        self._epoch = 0 if plan is None else plan.epoch
-        self._size = len(outcome.roll.ids)
+        self._following.decided(self._led_by, len(outcome.roll.ids))
         log_round(outcome)
 
     def _end(self) -> None:

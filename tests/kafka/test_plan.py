@@ -95,6 +95,22 @@ def test_a_new_epoch_makes_the_leader_rebalance(
     eventually(lambda: len(one.owned) == len(two.owned) == 2)
 
 
+def test_a_plan_for_more_members_is_followed_once_they_are_given_up(
+    topic: Any, start: Any, control: Control, eventually: Eventually
+) -> None:
+    """It waits for the one on its way; the same epoch for those that are there ends the wait."""
+    name = topic(partitions=4)
+    control.speeds(name, 100.0, 100.0, 100.0, 100.0)
+    one, two = start("one", [name]), start("two", [name])
+    eventually(lambda: len(one.owned) == len(two.owned) == 2)
+    before = one.consumer.generation()
+    control.plan(1, replicas=3)
+    eventually(lambda: all(w.consumer._member.plan for w in (one, two)))
+    assert one.consumer.generation() == before
+    control.plan(1, replicas=2)
+    eventually(lambda: sorted(len(w.owned) for w in (one, two)) == [0, 4])
+
+
 def test_the_length_of_batches_is_followed_without_a_rebalance(
     topic: Any, start: Any, control: Control, eventually: Eventually
 ) -> None:
