@@ -10,6 +10,7 @@ CallerError
 └── CannotStart                  a worker, the web page or KEDA's service cannot be started
 PeerError
 ├── KafkaAway                    no answer from a broker in time, or a refusal (retryable)
+│   └── NoBroker                 nobody answers at all (retryable)
 ├── StateUnusable                the state folder cannot be read or written (retryable)
 ├── CountUnknown                 KEDA cannot be told a count now (retryable)
 ├── KubernetesAway               the API server does not answer, or is overloaded (retryable)
@@ -51,6 +52,10 @@ class KafkaAway(PeerError):
     """No answer from a broker in time, or a refusal; the loop goes on and asks again."""
 
     retryable: ClassVar[bool] = True
+
+
+class NoBroker(KafkaAway):
+    """No broker answers at all: whatever else is asked will not be answered either."""
 
 
 class StateUnusable(PeerError):

@@ -10,9 +10,11 @@ from typing import Final
 from trimtab.assignor.clock import Clock
 from trimtab.assignor.errors import PeerError
 from trimtab.assignor.model import TopicPartition
+from trimtab.sidecar.errors import NoBroker
 from trimtab.sidecar.frame import Seen
 from trimtab.sidecar.loop import distinct
 from trimtab.sidecar.monitor import Monitor
+from trimtab.sidecar.observation import GroupView
 from trimtab.sidecar.queued import Kind
 from trimtab.sidecar.settings import Settings
 from trimtab.sidecar.survey import FRESH
@@ -48,6 +50,8 @@ class Looker:
             plan, published = self._board.plan(), self._board.speeds()
             records, trouble = self._board.verdicts(), tuple[str, ...]()
             self._recognise(records)
+        except NoBroker as error:
+            return self._blind(now, str(error))
         except PeerError as error:
             plan, published, records, trouble = None, {}, (), (str(error),)
         lately = [s for s in published.values() if s.time >= now - FRESH]
@@ -67,7 +71,7 @@ class Looker:
             group, speeds, more = measured.group, dict(measured.speeds), measured.trouble
             racks = measured.racks
         group = distinct(group)
-        known = frozenset(n for n, at in self._met.items() if now - at <= REMEMBERED)
+        known = self._known(now)
         leaving = () if plan is None else plan.draining
         self._met.update({r.instance: now for r in group.readers})
         self._met = {n: at for n, at in self._met.items() if n not in leaving}
@@ -82,6 +86,16 @@ class Looker:
             known=known,
             capacity=self._capacity,
             racks=racks,
+        )
+
+    def _known(self, now: float) -> frozenset[str]:
+        return frozenset(n for n, at in self._met.items() if now - at <= REMEMBERED)
+
+    def _blind(self, now: float, why: str) -> Seen:
+        """Return a look at nothing; to ask for more would only take longer."""
+        known = self._known(now)
+        return Seen(
+            now, GroupView(), {}, MEASURED, trouble=(why,), known=known, capacity=self._capacity
         )
 
     def _recognise(self, records: Sequence[VerdictRecord]) -> None:

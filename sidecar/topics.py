@@ -25,7 +25,7 @@ from confluent_kafka.cimpl import NewTopic
 from trimtab.assignor.control import GroupPlan, WriteSpeeds
 from trimtab.assignor.errors import BadPayload
 from trimtab.sidecar.brokers import granting, is_denied, unreachable
-from trimtab.sidecar.errors import KafkaAway
+from trimtab.sidecar.errors import KafkaAway, NoBroker
 from trimtab.sidecar.settings import Settings
 from trimtab.sidecar.verdict_record import SLOTS, VerdictRecord
 
@@ -209,8 +209,10 @@ class ControlTopics:
             yield from self._read(consumer, topic, begin)
         except KafkaException as error:
             away = unreachable(error, self._settings.bootstrap)
+            if away is not None:
+                raise NoBroker(away) from error
             said = granting(error, f"Read on topic {topic}")
-            raise KafkaAway(away or f"control topic {topic}: {said}") from error
+            raise KafkaAway(f"control topic {topic}: {said}") from error
         finally:
             consumer.close()
 

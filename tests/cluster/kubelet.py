@@ -67,6 +67,10 @@ class Kubelet:
         file = self._logs / f"{pod}.log"
         return file.read_text() if file.exists() else ""
 
+    def logs(self, workload: str) -> str:
+        """Return what the processes of all pods of a workload have written, gone ones too."""
+        return "\n".join(file.read_text() for file in self._logs.glob(f"{workload}-*.log"))
+
     def alive(self, workload: str) -> list[str]:
         """Return the pods of a workload that nobody had deleted when we looked last."""
         return [name for name in self._alive if name.startswith(f"{workload}-")]

@@ -1,23 +1,20 @@
 """A queue's workers from none to several and back: a real broker, real processes, real signals."""
 
-import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
-from threading import Event, Thread
 from typing import Any, Protocol
 
 import pytest
 import yaml
 from confluent_kafka import Consumer as Plain
-from confluent_kafka import Producer
 from kafka import KafkaAdminClient
+from queued import Sidecar, fill, handled, tracked
 
 from trimtab.assignor.clock import SystemClock
 from trimtab.consumer_sdk.queues import open_queue
-from trimtab.consumer_sdk.queues.settings import settings
-from trimtab.consumer_sdk.queues.tracker import Tracker
 from trimtab.sidecar import markers
 from trimtab.sidecar.errors import NoShareGroups, WrongGroup
 from trimtab.sidecar.idle import idle
@@ -30,7 +27,6 @@ from trimtab.sidecar.shares import wire
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(180)]
 
-WORKER = Path(__file__).parents[2] / "examples" / "queue_worker.py"
 MESSAGES = 120
 Config = dict[str, Any]
 
@@ -40,33 +36,10 @@ class Eventually(Protocol):
 
 
 @pytest.fixture
-def fill(bootstrap: str) -> Callable[..., set[str]]:
-    """Write numbered messages of 100 bytes over the partitions of a topic; return them."""
-    producer = Producer({"bootstrap.servers": bootstrap})
-
-    def write(topic: str, count: int, partitions: int) -> set[str]:
-        values = [f"order {number:<94}" for number in range(count)]
-        for number, value in enumerate(values):
-            producer.produce(topic, value, partition=number % partitions)
-        producer.flush()
-        return {value.strip() for value in values}
-
-    return write
-
-
-@pytest.fixture
 def track(config: Config) -> Iterator[Callable[[str], None]]:
-    """Run a tracker on a thread of its own."""
-    stop, threads = Event(), list[Thread]()
-
-    def start(topic: str) -> None:
-        threads.append(Thread(target=Tracker(settings(topic, config)).run, args=(stop,)))
-        threads[-1].start()
-
-    yield start
-    stop.set()
-    for thread in threads:
-        thread.join(60)
+    """Run trackers."""
+    with ExitStack() as running:
+        yield lambda topic: running.enter_context(tracked(topic, config))
 
 
 @pytest.fixture
@@ -85,55 +58,39 @@ def watch(bootstrap: str, group: str) -> Iterator[Callable[..., Monitor]]:
         monitor.close()
 
 
-class Sidecar:
-    """A sidecar that scales the workers of a queue, and what they have printed."""
+class Steered:
+    """A sidecar whose workers are processes, and what they have printed."""
 
-    def __init__(self, config: Path, state: Path) -> None:
-        self.state = state
-        self._log = state.with_suffix(".log")
-        command = [sys.executable, "-m", "trimtab.cli", "sidecar", "-c", str(config)]
-        with self._log.open("wb") as log:
-            self._process = subprocess.Popen(command, stdout=log, stderr=log)
-
-    def said(self) -> str:
-        return self._log.read_text()
+    def __init__(self, sidecar: Sidecar, state: Path) -> None:
+        self._state = state
+        self.said = sidecar.said
+        sidecar.start(
+            target="process",
+            worker_command=sidecar.worker("{instance}"),
+            state=str(state),
+            stop_workers=True,
+        )
 
     def running(self) -> int:
-        return len(list((self.state / "workers").glob("*.json")))
+        return len(list((self._state / "workers").glob("*.json")))
 
     def handled(self) -> set[str]:
-        text = "\n".join(file.read_text() for file in (self.state / "logs").glob("*.log"))
-        return {line.strip() for line in text.splitlines() if line.startswith("order ")}
-
-    def close(self) -> None:
-        self._process.send_signal(signal.SIGTERM)
-        assert self._process.wait(60) == 0
+        files = (self._state / "logs").glob("*.log")
+        return handled("\n".join(file.read_text() for file in files))
 
 
 @pytest.fixture
 def steer(
     bootstrap: str, group: str, tmp_path: Path, track: Callable[[str], None]
-) -> Iterator[Callable[..., Sidecar]]:
+) -> Iterator[Callable[..., Steered]]:
     """Start sidecars, for kmq beside a tracker; they end with their workers."""
     made: list[Sidecar] = []
 
-    def start(topic: str, kind: str) -> Sidecar:
+    def start(topic: str, kind: str) -> Steered:
         if kind == "kmq":
             track(topic)
-        body = {
-            "bootstrap": bootstrap, "group": group, "topics": topic, "queue": kind,
-            "capacity": "800 B/s", "min": 0, "max": 3, "target": "process",
-            "worker-command": [
-                sys.executable, str(WORKER), "{instance}", bootstrap, topic, group, kind,
-            ],
-            "state": str(tmp_path / "state"), "stop-workers": True, "offset-reset": "earliest",
-            "interval": "500 ms", "window": "3 s", "cool-down": "1 s", "stabilise-in": "2 s",
-            "idle-after": "3 s", "drain-target": "5 s", "backlog-allowance": "1 s",
-        }  # fmt: skip
-        config = tmp_path / "sidecar.yaml"
-        config.write_text(yaml.safe_dump(body))
-        made.append(Sidecar(config, tmp_path / "state"))
-        return made[-1]
+        made.append(Sidecar(tmp_path, bootstrap, group, topic, kind))
+        return Steered(made[-1], tmp_path / "state")
 
     yield start
     for sidecar in made:
@@ -142,14 +99,14 @@ def steer(
 
 @pytest.mark.parametrize(("kind", "partitions"), [("kmq", 3), ("share", 1)])
 def test_workers_go_from_none_to_several_and_back(
-    kind: str, partitions: int, topic: Any, fill: Any, steer: Any, eventually: Eventually
+    kind: str, partitions: int, bootstrap: str, topic: Any, steer: Any, eventually: Eventually
 ) -> None:
     """Messages bring workers, of a share group more than partitions; all is handled, all end."""
     name = topic(partitions=partitions)
-    sidecar: Sidecar = steer(name, kind)
+    sidecar: Steered = steer(name, kind)
     eventually(lambda: "nothing is to be read" in sidecar.said())
     assert sidecar.running() == 0
-    wanted = fill(name, MESSAGES, partitions)
+    wanted = fill(bootstrap, name, MESSAGES, partitions)
     eventually(lambda: sidecar.running() > 1, 40)
     eventually(lambda: sidecar.handled() == wanted, 60)
     eventually(lambda: sidecar.running() == 0, 60)
@@ -158,11 +115,11 @@ def test_workers_go_from_none_to_several_and_back(
 
 
 def test_what_is_in_work_keeps_the_last_worker_and_what_was_given_back_does_not(
-    config: Config, topic: Any, fill: Any, track: Any, watch: Any, eventually: Eventually
+    config: Config, topic: Any, track: Any, watch: Any, eventually: Eventually
 ) -> None:
     """Messages are counted where they are: waiting, in work, given back for later, over."""
     name = topic(partitions=1)
-    fill(name, 5, 1)
+    fill(config["bootstrap.servers"], name, 5, 1)
     monitor: Monitor = watch(name, "kmq")
     seen = list[Measurement]()
 
@@ -188,12 +145,12 @@ def test_what_is_in_work_keeps_the_last_worker_and_what_was_given_back_does_not(
 
 
 def test_without_a_tracker_what_is_in_work_is_unknown_and_told(
-    config: Config, topic: Any, fill: Any, watch: Any, monkeypatch: Any, eventually: Eventually
+    config: Config, topic: Any, watch: Any, monkeypatch: Any, eventually: Eventually
 ) -> None:
     """A queue whose trackers are gone never looks empty, and the verdict says what to start."""
     monkeypatch.setattr(markers, "SILENT", 0.5)
     name = topic(partitions=1)
-    fill(name, 1, 1)
+    fill(config["bootstrap.servers"], name, 1, 1)
     with open_queue("kmq", name, config) as queue:
         taken = list[Any]()
         eventually(lambda: taken.extend(queue.receive(1, 0.2)) or taken)
@@ -205,14 +162,14 @@ def test_without_a_tracker_what_is_in_work_is_unknown_and_told(
 
 
 def test_the_brokers_lag_counts_until_a_message_is_settled(
-    config: Config, topic: Any, fill: Any, watch: Any, eventually: Eventually
+    config: Config, topic: Any, watch: Any, eventually: Eventually
 ) -> None:
     """What a share group has not acknowledged is backlog, whoever has it; its members have names.
 
     Two private doors of kafka-python are held by this: frames of our own, sent to a coordinator.
     """
     name = topic(partitions=1)
-    fill(name, 5, 1)
+    fill(config["bootstrap.servers"], name, 5, 1)
     monitor: Monitor = watch(name, "share")
     assert monitor.measure().queue == Queued(Kind.SHARE, 5)  # there is no group yet
     assert monitor.group().state is GroupState.EMPTY

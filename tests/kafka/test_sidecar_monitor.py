@@ -9,51 +9,26 @@ import pytest
 from confluent_kafka import Consumer, Message, Producer
 from confluent_kafka import TopicPartition as RawPartition
 from confluent_kafka.admin import AdminClient
+from steady import SIZE, steady
 
 from trimtab.assignor.clock import SystemClock
 from trimtab.assignor.control import GroupPlan, PartitionSpeed, WriteSpeeds
 from trimtab.assignor.model import TopicPartition
 from trimtab.sidecar.errors import BadSetting, KafkaAway
 from trimtab.sidecar.freshness import Look, freshness, look
+from trimtab.sidecar.look import Looker
 from trimtab.sidecar.monitor import Measurement, Monitor
 from trimtab.sidecar.observation import GroupState
 from trimtab.sidecar.settings import Settings, load
 from trimtab.sidecar.survey import rows, survey
 from trimtab.sidecar.topics import ControlTopics
 
-SIZE = 200
 NOWHERE = "127.0.0.1:1"
 TopicFactory = Callable[..., str]
 
 
 class Eventually(Protocol):
     def __call__(self, condition: Callable[[], object], timeout: float = 30.0) -> None: ...
-
-
-class Steady:
-    """Produces to each partition at a steady rate: partition n gets (n + 1) x `unit` records/s."""
-
-    def __init__(self, bootstrap: str, topic: str, partitions: int, unit: float) -> None:
-        self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 10})
-        self._topic, self._partitions, self._unit = topic, partitions, unit
-        self._stop = Event()
-        self._thread = Thread(target=self._run)
-        self._thread.start()
-
-    def stop(self) -> None:
-        self._stop.set()
-        self._thread.join()
-        self._producer.flush(10)
-
-    def _run(self) -> None:
-        begun, sent = monotonic(), [0] * self._partitions
-        while not self._stop.wait(0.02):
-            for number in range(self._partitions):
-                due = int((monotonic() - begun) * self._unit * (number + 1))
-                for _ in range(due - sent[number]):
-                    self._producer.produce(self._topic, b"x" * SIZE, partition=number)
-                sent[number] = due
-            self._producer.poll(0)
 
 
 def settings(bootstrap: str, group: str, **more: Any) -> Settings:
@@ -84,14 +59,11 @@ def test_measures_what_a_producer_writes(
     """Both sources come within 15 % of a producer's real rate, on every partition."""
     name = topic(partitions=3)
     monitor = watch(topics=name, source=source)
-    producer = Steady(bootstrap, name, 3, unit=200)
-    pause, last = Event(), monitor.measure()
-    try:
+    with steady(bootstrap, name, 3, unit=200):
+        pause, last = Event(), monitor.measure()
         for _ in range(12):
             pause.wait(0.5)
             last = monitor.measure()
-    finally:
-        producer.stop()
     for number in range(3):
         true = 200 * (number + 1) * SIZE
         assert last.speeds[TopicPartition(name, number)].bytes_per_s == pytest.approx(
@@ -223,19 +195,18 @@ def test_freshness_is_estimated_from_the_backlog(
 ) -> None:
     """Near what the records' own timestamps say when they are committed."""
     name = topic(partitions=3)
-    producer = Steady(bootstrap, name, 3, unit=60)
     reader = Batching(bootstrap, group, name, batch=3.0, flush=1.0)
     monitor, looks, pause = watch(topics=name, offset_reset="earliest"), list[Look](), Event()
     begun = 0
     try:
-        for turn in range(44):
-            seen = look(float(turn), monitor.measure().speeds)
-            begun = len(reader.ages) if turn < 20 else begun  # the group forms, speeds get known
-            looks += [seen] if seen is not None and turn >= 20 else []
-            pause.wait(0.5)
+        with steady(bootstrap, name, 3, unit=60):
+            for turn in range(44):
+                seen = look(float(turn), monitor.measure().speeds)
+                begun = len(reader.ages) if turn < 20 else begun  # till then speeds get known
+                looks += [seen] if seen is not None and turn >= 20 else []
+                pause.wait(0.5)
     finally:
         reader.stop()
-        producer.stop()
     found = freshness(tuple(looks))
     assert found is not None
     ages = sorted(reader.ages[begun:])
@@ -283,6 +254,20 @@ def test_control_topics_round_trip(
     again.publish(plans[-1:])
 
 
+def test_a_look_without_a_broker_says_so_once(group: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing else is asked once nobody answered, so `top` and `explain` end soon."""
+    ours = settings(NOWHERE, group, timeout="300 ms")
+    looker = Looker(ours, SystemClock(), capacity_known=True)
+    monkeypatch.setattr(Monitor, "measure", pytest.fail)
+    try:
+        seen = looker.look()
+    finally:
+        looker.close()
+    (trouble,) = seen.trouble
+    assert NOWHERE in trouble
+    assert seen.group.state is GroupState.UNKNOWN
+
+
 def test_control_topics_without_a_broker(group: str) -> None:
     """Neither reading nor writing hangs: both are a named error that can be tried again."""
     ours = settings(NOWHERE, group, timeout="300 ms")
@@ -307,12 +292,9 @@ def test_survey_looks_and_changes_nothing(bootstrap: str, group: str, topic: Top
         plan_topic=f"{group}-plan",
         speed_topic=f"{group}-speed",
     )
-    producer = Steady(bootstrap, name, 4, unit=200)
     shares: list[float] = []
-    try:
+    with steady(bootstrap, name, 4, unit=200):
         found = survey(ours, SystemClock(), shares.append)
-    finally:
-        producer.stop()
     assert shares[-1] == 1.0
     made = {row.heuristic: row for row in rows(found, ["mbf", "sticky"], ours.policy.placement, 3)}
     assert made["mbf"].consumers == 3

@@ -7,11 +7,13 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Final, Protocol
 
 import pytest
 import yaml
+from queued import Sidecar, fill, handled
 
 from cluster import build
 from cluster.control_plane import HOST, ControlPlane, free_ports
@@ -122,13 +124,7 @@ class Scene:
         return (self._folder / "sidecar.log").read_text()
 
     def trigger(self) -> dict[str, str]:
-        bootstrap, group, topic = self._address
-        return {
-            "scalerAddress": f"{HOST}:{self.port}",
-            "bootstrapServers": bootstrap,
-            "consumerGroup": group,
-            "topic": topic,
-        }
+        return trigger(self.port, *self._address)
 
     def noted(self, pod: str, left: list[str]) -> None:
         """Note what a pod reads that was just deleted, and knows nothing of it yet."""
@@ -176,6 +172,16 @@ def keda(plane: ControlPlane, cluster: Cluster) -> Iterator[Keda]:
         yield made
     finally:
         made.stop()
+
+
+def trigger(port: int, bootstrap: str, group: str, topic: str) -> dict[str, str]:
+    """Return whom KEDA is to ask, and what for."""
+    return {
+        "scalerAddress": f"{HOST}:{port}",
+        "bootstrapServers": bootstrap,
+        "consumerGroup": group,
+        "topic": topic,
+    }
 
 
 def scaled_object(name: str, trigger: dict[str, str]) -> dict[str, Any]:
@@ -229,6 +235,41 @@ def test_keda_brings_about_what_the_plan_needs(  # noqa: PLR0913 - fixtures
     assert len(scene.deleted) >= 3
     assert [pod for pod, owned, left in scene.deleted if owned and left] == []
     assert scene.unknown == []
+
+
+@pytest.mark.broker
+def test_keda_brings_workers_of_a_share_group(  # noqa: PLR0913 - fixtures
+    bootstrap: str,
+    group: str,
+    topic: Callable[..., str],
+    tmp_path: Path,
+    keda: Keda,
+    *,
+    plane: ControlPlane,
+    cluster: Cluster,
+    kubelet: Kubelet,
+    workload: Callable[..., str],
+    eventually: Eventually,
+) -> None:
+    """The broker's lag of a share group is what KEDA is told of: pods from none and to none."""
+    messages, (port,) = topic(partitions=1), free_ports(1)
+    sidecar = Sidecar(tmp_path, bootstrap, group, messages, "share")
+    name_of = {"valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}
+    environment = [{"name": "POD_NAME", **name_of}]
+    name = workload("deployment", 0, env=environment, command=sidecar.worker("$(POD_NAME)"))
+    where = {"workload": f"deployment/{name}", "kubeconfig": str(plane.kubeconfig)}
+    with closing(sidecar):
+        sidecar.start(target="keda", grpc_port=port, **where)
+        eventually(lambda: "nothing is to be read" in sidecar.said(), PATIENCE)
+        keda.scale(scaled_object(name, trigger(port, bootstrap, group, messages)))
+        try:
+            wanted = fill(bootstrap, messages, 160, 1)
+            eventually(lambda: len(cluster.ready(name)) > 1, PATIENCE)
+            eventually(lambda: handled(kubelet.logs(name)) == wanted, PATIENCE)
+            eventually(lambda: cluster.pods(name, ending=True) == [], PATIENCE)
+        finally:
+            keda.forget(name)
+        assert cluster.replicas("deployment", name) == 0
 
 
 def test_the_count_is_told_and_the_pod_is_marked(

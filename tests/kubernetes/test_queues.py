@@ -1,0 +1,56 @@
+"""A queue's workers as pods, from none to several and back, on a real control plane."""
+
+from collections.abc import Callable
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from queued import Sidecar, fill, handled, tracked
+
+from cluster.control_plane import ControlPlane
+from cluster.kubelet import Kubelet
+from cluster.workloads import Cluster
+
+pytestmark = [pytest.mark.kubernetes, pytest.mark.broker, pytest.mark.timeout(300)]
+
+MESSAGES: Final = 120
+PATIENCE: Final = 90.0
+NAME: Final = {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}
+
+
+@pytest.mark.parametrize(("kind", "partitions"), [("kmq", 3), ("share", 1)])
+def test_pods_go_from_none_to_several_and_back(  # noqa: PLR0913 - fixtures
+    kind: str,
+    partitions: int,
+    bootstrap: str,
+    group: str,
+    topic: Callable[..., str],
+    tmp_path: Path,
+    *,
+    plane: ControlPlane,
+    cluster: Cluster,
+    kubelet: Kubelet,
+    workload: Callable[..., str],
+    eventually: Callable[..., None],
+) -> None:
+    """Messages bring pods, of a share group more than partitions; all is handled, all pods go."""
+    messages = topic(partitions=partitions)
+    config: dict[str, Any] = {"bootstrap.servers": bootstrap, "group.id": group}
+    with ExitStack() as running:
+        if kind == "kmq":
+            running.enter_context(tracked(messages, config))
+        sidecar = Sidecar(tmp_path, bootstrap, group, messages, kind)
+        running.enter_context(closing(sidecar))
+        name = workload("deployment", 0, env=[NAME], command=sidecar.worker("$(POD_NAME)"))
+        sidecar.start(
+            target="kubernetes", workload=f"deployment/{name}", kubeconfig=str(plane.kubeconfig)
+        )
+        eventually(lambda: "nothing is to be read" in sidecar.said(), PATIENCE)
+        assert cluster.replicas("deployment", name) == 0
+        wanted = fill(bootstrap, messages, MESSAGES, partitions)
+        eventually(lambda: len(cluster.ready(name)) > 1, PATIENCE)
+        eventually(lambda: handled(kubelet.logs(name)) == wanted, PATIENCE)
+        eventually(lambda: cluster.pods(name, ending=True) == [], PATIENCE)
+        assert cluster.replicas("deployment", name) == 0
+        eventually(lambda: "0 messages wait" in sidecar.said().splitlines()[-1], PATIENCE)

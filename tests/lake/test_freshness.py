@@ -1,0 +1,163 @@
+"""A freshness goal, kept on the whole path: a sidecar, `trimtab ingest`, and a table's readers."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from pathlib import Path
+from threading import Event, Thread
+from time import monotonic
+from typing import Any
+
+import pytest
+from steady import Steady, steady
+
+from trimtab.assignor.model import TopicPartition
+from trimtab.consumer_sdk import ingest
+from trimtab.consumer_sdk.lake.engine import SparkLake
+from trimtab.consumer_sdk.lake.progress import Marks
+
+pytestmark = [pytest.mark.spark, pytest.mark.broker]
+
+GOAL = 5.0
+BATCH = 12.0
+PARTITIONS = 2
+
+
+class Reader:
+    """Looks at a table again and again: when was each record there first?"""
+
+    def __init__(self, lake: SparkLake, table: str, group: str, topic: str) -> None:
+        self.seen: list[list[float]] = [[] for _ in range(PARTITIONS)]
+        self.topic, self.table = topic, table
+        self._lake, self._group = lake, group
+
+    def look(self) -> None:
+        found = self._lake.open(self.table)
+        marks = (found.look().marks if found is not None else Marks()).groups.get(self._group, {})
+        now = monotonic()
+        for number, times in enumerate(self.seen):
+            end = marks.get(TopicPartition(self.topic, number), 0)
+            times.extend([now] * (end - len(times)))
+
+    def ages(self, producer: Steady, since: float, until: float) -> list[float]:
+        """Return how old the records of a time were when they were seen, in seconds, sorted."""
+        return sorted(
+            seen - born
+            for there, records in zip(self.seen, producer.born, strict=True)
+            for seen, born in zip(there, records, strict=False)
+            if since <= born < until
+        )
+
+
+@pytest.fixture
+def reader(lake: SparkLake, namespace: str, group: str, topic: Any) -> Reader:
+    """A reader of a topic's table, neither of which has anything yet."""
+    return Reader(lake, f"{namespace}.fresh", group, topic(partitions=PARTITIONS))
+
+
+@pytest.fixture
+def names(group: str) -> dict[str, str]:
+    """Control topics of this test alone."""
+    return {name: f"{group}.{name}" for name in ("plan", "speed", "verdict")}
+
+
+@pytest.fixture
+def reading(
+    bootstrap: str,
+    group: str,
+    names: dict[str, str],
+    lake: SparkLake,
+    warehouse: Path,
+    reader: Reader,
+) -> Iterator[None]:
+    """What is written is brought into the table, in batches that are longer than the goal."""
+    settings = {
+        "bootstrap.servers": bootstrap,
+        "group.id": group,
+        "topics": [reader.topic],
+        "trimtab.plan.topic": names["plan"],
+        "trimtab.speed.topic": names["speed"],
+        "lake.warehouse": str(warehouse),
+        "lake.tables": {reader.topic: reader.table},
+        "batch.wait": f"{BATCH:g} s",
+    }
+    stop = Event()
+    thread = Thread(target=ingest.run, args=(ingest.settings(settings), lake, stop))
+    thread.start()
+    yield
+    stop.set()
+    thread.join(60)
+
+
+@pytest.fixture
+def steered(
+    bootstrap: str, group: str, names: dict[str, str], tmp_path: Path
+) -> Iterator[Callable[[], None]]:
+    """Start a sidecar that has the goal, and no say in the count."""
+    body = {
+        "bootstrap": bootstrap,
+        "group": group,
+        "capacity": "1 MB/s",
+        "goal": f"p99-freshness {GOAL:g} s",
+        "interval": "700 ms",
+        "window": "4 s",
+        "effect-window": "15 s",
+        "offset-reset": "earliest",
+        **{f"{name}-topic": topic for name, topic in names.items()},
+    }
+    file, running = tmp_path / "sidecar.yaml", list[subprocess.Popen[bytes]]()
+    file.write_text(json.dumps(body))
+
+    def start() -> None:
+        command = [sys.executable, "-m", "trimtab.cli", "sidecar", "-c", str(file)]
+        with (tmp_path / "sidecar.log").open("ab") as log:
+            running.append(subprocess.Popen(command, stdout=log, stderr=log))
+
+    yield start
+    for process in running:
+        process.terminate()
+        assert process.wait(60) == 0
+
+
+@pytest.mark.usefixtures("reading")
+def test_a_freshness_goal_is_kept_for_readers_of_the_table(
+    bootstrap: str,
+    reader: Reader,
+    steered: Callable[[], None],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Batches that are too long miss it; the plan shortens them, and p99 is below it from then."""
+    with steady(bootstrap, reader.topic, PARTITIONS, unit=100) as producer:
+        missed = _watched(reader, lambda: reader.ages(producer, 0, monotonic()))
+        assert missed[-1] > GOAL
+        steered()
+        begun = monotonic()
+        _watched(reader, lambda: _shortened(reader, since=begun))
+        since = monotonic()
+        _watched(reader, lambda: monotonic() > since + 3 * GOAL)
+        until = monotonic() - GOAL
+        kept = reader.ages(producer, since, until)
+    p99 = kept[int(0.99 * len(kept))]
+    told = {"goal_s": GOAL, "before_s": round(missed[-1], 1), "p99_s": round(p99, 1)}
+    with capsys.disabled():
+        print(f"\nRESULT {json.dumps(told | {'records': len(kept)})}")  # noqa: T201 - to be read
+    assert len(kept) > 1000
+    assert p99 <= GOAL
+
+
+def _watched(reader: Reader, condition: Callable[[], Any]) -> Any:
+    """Look at the table until a condition holds; returns what it gave."""
+    pause, deadline = Event(), monotonic() + 100
+    while not (found := condition()):
+        assert monotonic() < deadline, "not within 100 s"
+        reader.look()
+        pause.wait(0.2)
+    return found
+
+
+def _shortened(reader: Reader, since: float) -> bool:
+    """Tell whether two flushes were seen since then, closer together than batches are set to."""
+    flushes = sorted({at for at in reader.seen[0] if at > since})
+    return any(after - at < BATCH / 2 for at, after in pairwise(flushes))

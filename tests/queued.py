@@ -1,0 +1,80 @@
+"""A queue whose workers a sidecar scales, for tests on processes and on pods."""
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Event, Thread
+from typing import Any, Final
+
+import yaml
+from confluent_kafka import Producer
+
+from trimtab.consumer_sdk.queues.settings import settings
+from trimtab.consumer_sdk.queues.tracker import Tracker
+
+WORKER: Final = Path(__file__).parents[1] / "examples" / "queue_worker.py"
+
+
+def fill(bootstrap: str, topic: str, count: int, partitions: int) -> set[str]:
+    """Write numbered messages of 100 bytes over the partitions of a topic; return them."""
+    producer = Producer({"bootstrap.servers": bootstrap})
+    values = [f"order {number:<94}" for number in range(count)]
+    for number, value in enumerate(values):
+        producer.produce(topic, value, partition=number % partitions)
+    producer.flush()
+    return {value.strip() for value in values}
+
+
+def handled(text: str) -> set[str]:
+    """Return the messages that workers told of in what they printed."""
+    return {line.strip() for line in text.splitlines() if line.startswith("order ")}
+
+
+@contextmanager
+def tracked(topic: str, config: Mapping[str, Any]) -> Iterator[None]:
+    """Run a tracker on a thread of its own."""
+    stop = Event()
+    thread = Thread(target=Tracker(settings(topic, config)).run, args=(stop,))
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join(60)
+
+
+class Sidecar:
+    """A sidecar that takes a queue's workers from none to three and back."""
+
+    def __init__(self, folder: Path, bootstrap: str, group: str, topic: str, kind: str) -> None:
+        self._folder, self._process = folder, None
+        self._names = (bootstrap, topic, group, kind)
+        self._body = {
+            "bootstrap": bootstrap, "group": group, "topics": topic, "queue": kind,
+            "capacity": "800 B/s", "min": 0, "max": 3, "offset-reset": "earliest",
+            "interval": "500 ms", "window": "3 s", "cool-down": "1 s", "stabilise-in": "2 s",
+            "idle-after": "3 s", "drain-target": "5 s", "backlog-allowance": "1 s",
+        }  # fmt: skip
+
+    def worker(self, instance: str) -> list[str]:
+        """Return a worker's command."""
+        return [sys.executable, str(WORKER), instance, *self._names]
+
+    def start(self, **settings: Any) -> None:
+        config = self._folder / "sidecar.yaml"
+        more = {name.replace("_", "-"): value for name, value in settings.items()}
+        config.write_text(yaml.safe_dump({**self._body, **more}))
+        command = [sys.executable, "-m", "trimtab.cli", "sidecar", "-c", str(config)]
+        with (self._folder / "sidecar.log").open("wb") as log:
+            self._process = subprocess.Popen(command, stdout=log, stderr=log)
+
+    def said(self) -> str:
+        return (self._folder / "sidecar.log").read_text()
+
+    def close(self) -> None:
+        if self._process is not None:
+            self._process.send_signal(signal.SIGTERM)
+            assert self._process.wait(60) == 0

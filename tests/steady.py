@@ -1,0 +1,52 @@
+"""A producer at a steady rate, for tests that measure."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Event, Thread
+from time import monotonic
+
+from confluent_kafka import Producer
+
+SIZE = 200
+"""Bytes of a record's value."""
+
+
+class Steady:
+    """Produces to each partition at a steady rate: partition n gets (n + 1) x `unit` records/s.
+
+    `born` holds when each record was handed to the client, by partition and offset, where the
+    topic was empty: seconds of the monotonic clock.
+    """
+
+    def __init__(self, bootstrap: str, topic: str, partitions: int, unit: float) -> None:
+        self.born: list[list[float]] = [[] for _ in range(partitions)]
+        self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 10})
+        self._topic, self._unit = topic, unit
+        self._stop = Event()
+        self._thread = Thread(target=self._run)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._thread.join()
+        self._producer.flush(10)
+
+    def _run(self) -> None:
+        begun = monotonic()
+        while not self._stop.wait(0.02):
+            for number, born in enumerate(self.born):
+                due = int((monotonic() - begun) * self._unit * (number + 1))
+                for _ in range(due - len(born)):
+                    self._producer.produce(self._topic, b"x" * SIZE, partition=number)
+                    born.append(monotonic())
+            self._producer.poll(0)
+
+
+@contextmanager
+def steady(bootstrap: str, topic: str, partitions: int, unit: float) -> Iterator[Steady]:
+    """Produce while the block runs."""
+    made = Steady(bootstrap, topic, partitions, unit)
+    try:
+        yield made
+    finally:
+        made.stop()
