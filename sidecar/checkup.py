@@ -224,7 +224,8 @@ def of_pause(by: str, paused: Collection[str], end: str) -> tuple[Finding, ...]:
 
 def of_count(workload: str, asked: Asked, least: int) -> tuple[Finding, ...]:
     """Judge a count of 0; `least` is the setting `min`, with which none may be as it should."""
-    if asked.count or (asked.ours and least == 0):
+    may_be_ours = asked.ours or not asked.traced
+    if asked.count or (may_be_ours and least == 0):
         return ()
     return (
         Finding(

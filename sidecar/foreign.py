@@ -3,7 +3,7 @@
 1. A count is foreign if it was set by others after the plan in force was made, and is not what the
    plan comes to. A plan that was not carried out yet is carried out, not taken back.
 2. Zero that others set is a pause, whenever it was set: nothing is started until they set another
-   count. So has the HPA it.
+   count. So has the HPA it. A zero of which nobody knows who set it is ours where zero is planned.
 3. Respected: the plan takes the count over, and nobody drains any more. Windows and cool-down begin
    anew with it, then the load decides again.
 4. Contested: below the plan, replicas are started again; above it, the surplus is drained.
@@ -25,6 +25,8 @@ def switched_off(at: Situation) -> str | None:
     """Tell who set the count to zero; None where nobody did."""
     asked = at.seen.outside.asked
     if asked is None or asked.ours or asked.count:
+        return None
+    if not asked.traced and not at.plan.replicas:
         return None
     return f"{asked.by} set 0 replicas: nothing is started until another count is set"
 

@@ -70,13 +70,14 @@ class Asked:
     """The count that the target's own controller works towards.
 
     `by` names who set it last, `at` says when at the latest (seconds since the epoch), and `ours`
-    whether it was us.
+    whether it was us. Where it is not `traced` nobody knows who it was, and it may have been us.
     """
 
     count: int
     by: str
     at: float
     ours: bool
+    traced: bool = True
 
 
 @dataclass(frozen=True, slots=True)

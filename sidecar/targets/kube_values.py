@@ -190,7 +190,8 @@ def _asked(metadata: Mapping[str, Any], replicas: int) -> Asked:
     """Say who set the count: the manager of that field, the newest of several.
 
     Whoever sets it takes it from the others. What is set through the scale subresource has no time
-    (`at` is infinite then).
+    (`at` is infinite then), and a zero that is set through it has no manager either: a Scale leaves
+    out the replicas that are zero. From then on the server notes nobody there.
     """
     held = [
         (seconds(entry["time"]) if entry.get("time") else inf, str(entry.get("manager")))
@@ -198,7 +199,7 @@ def _asked(metadata: Mapping[str, Any], replicas: int) -> Asked:
         if "f:replicas" in (entry.get("fieldsV1") or {}).get("f:spec", {})
     ]
     at, by = max(held, default=(seconds(metadata["creationTimestamp"]), "somebody"))
-    return Asked(replicas, by, at, ours=US in {name for _, name in held})
+    return Asked(replicas, by, at, ours=US in {name for _, name in held}, traced=bool(held))
 
 
 def _failures(kind: Kind, body: Mapping[str, Any]) -> Iterable[str]:

@@ -34,7 +34,9 @@ def test_pods_go_from_none_to_several_and_back(  # noqa: PLR0913 - fixtures
     workload: Callable[..., str],
     eventually: Callable[..., None],
 ) -> None:
-    """Messages bring pods, of a share group more than partitions; all is handled, all pods go."""
+    """Nothing to do ends the only pod, messages bring several, of a share group more than it has
+    partitions; all is handled, and all pods go.
+    """
     messages = topic(partitions=partitions)
     config: dict[str, Any] = {"bootstrap.servers": bootstrap, "group.id": group}
     with ExitStack() as running:
@@ -42,12 +44,12 @@ def test_pods_go_from_none_to_several_and_back(  # noqa: PLR0913 - fixtures
             running.enter_context(tracked(messages, config))
         sidecar = Sidecar(tmp_path, bootstrap, group, messages, kind)
         running.enter_context(closing(sidecar))
-        name = workload("deployment", 0, env=[NAME], command=sidecar.worker("$(POD_NAME)"))
+        name = workload("deployment", 1, env=[NAME], command=sidecar.worker("$(POD_NAME)"))
         sidecar.start(
             target="kubernetes", workload=f"deployment/{name}", kubeconfig=str(plane.kubeconfig)
         )
-        eventually(lambda: "nothing is to be read" in sidecar.said(), PATIENCE)
-        assert cluster.replicas("deployment", name) == 0
+        eventually(lambda: cluster.ready(name), PATIENCE)
+        eventually(lambda: cluster.pods(name, ending=True) == [], PATIENCE)
         wanted = fill(bootstrap, messages, MESSAGES, partitions)
         eventually(lambda: len(cluster.ready(name)) > 1, PATIENCE)
         eventually(lambda: handled(kubelet.logs(name)) == wanted, PATIENCE)

@@ -308,6 +308,21 @@ def test_others_are_seen_to_scale(cluster: Cluster, ready: Make, steered: Open) 
     assert (asked.count, asked.by, asked.ours) == (3, "a-person", False)
 
 
+def test_who_scaled_to_zero_is_forgotten(
+    cluster: Cluster, ready: Make, steered: Open, eventually: Eventually
+) -> None:
+    """The API server notes nobody behind a zero, so it is told as one that nobody is known for."""
+    name = ready("deployment", 1)
+    target = steered("deployment", name=name)
+    target.stop(alive(target)[0])
+    assert alive(target) == []
+    asked = target.outside().asked
+    assert asked is not None
+    assert (asked.count, asked.ours, asked.traced) == (0, False, False)
+    target.add(1)
+    eventually(lambda: len(cluster.ready(name)) == 1)
+
+
 def test_who_does_not_lead_asks_for_nothing(cluster: Cluster, ready: Make, steered: Open) -> None:
     """A lease that ends while a pod is being stopped keeps the count as it is."""
 

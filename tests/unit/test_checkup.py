@@ -233,6 +233,7 @@ def test_a_pause_is_a_warning() -> None:
         (Asked(0, "kubectl", 1.0, ours=False), 2, 1),
         (Asked(0, "trimtab", 1.0, ours=True), 0, 0),
         (Asked(1, "kubectl", 1.0, ours=False), 0, 0),
+        (Asked(0, "?", 1.0, ours=False, traced=False), 0, 0),
     ],
 )
 def test_a_workload_at_zero_is_a_warning(asked: Asked, least: int, told: int) -> None:

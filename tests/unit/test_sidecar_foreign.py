@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from trimtab.assignor.control import GroupPlan, PartitionSpeed
 from trimtab.assignor.model import Policy, TopicPartition
 from trimtab.sidecar.decide import decide, done
@@ -104,6 +106,19 @@ def test_zero_is_a_pause() -> None:
     verdict, _ = decide(observed(plan=plan(2), outside=off), policy(), Memory(), NOW)
     assert verdict.action is Action.HOLD
     assert "kubectl set 0 replicas" in verdict.reasons[0]
+
+
+@pytest.mark.parametrize(("planned", "action"), [(0, Action.START), (2, Action.HOLD)])
+def test_a_zero_that_nobody_is_known_to_have_set_is_ours_where_it_is_planned(
+    planned: int, action: Action
+) -> None:
+    """The API server forgets who scaled to zero; what the plan did not come to, others set."""
+    off = Outside(Asked(0, "somebody", NOW - 9999, ours=False, traced=False))
+    seen = observed(plan=plan(planned), outside=off)
+    seen = replace(seen, speeds={TopicPartition("t", 0): PartitionSpeed(bytes_per_s=50.0)})
+    verdict, _ = decide(seen, policy(), Memory(), NOW)
+    assert verdict.action is action
+    assert ("somebody set 0 replicas" in verdict.reasons[0]) is bool(planned)
 
 
 def test_contested_below_is_filled_up() -> None:
