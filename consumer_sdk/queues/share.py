@@ -35,7 +35,7 @@ from trimtab.consumer_sdk.queues.reading import named
 from trimtab.consumer_sdk.queues.received import Received
 from trimtab.consumer_sdk.queues.said import Said, Verb
 from trimtab.consumer_sdk.queues.settings import QueueSettings, settings
-from trimtab.consumer_sdk.queues.share_settings import LOCK, configure
+from trimtab.consumer_sdk.queues.share_settings import LOCK, configure, require_group
 
 log = logging.getLogger("trimtab.queues")
 
@@ -71,6 +71,7 @@ class ShareQueue:
         self._settings = settings(topic, config)
         client = topics.connect(self._settings)
         topics.require(client, self._settings)
+        require_group(client, self._settings)
         version = require_share_groups(self._settings.client)
         self._lock = configure(client, self._settings, config, version, self._clock)
         self._consumer: Any = None  # until it is known how many are wanted at once

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Final
 
-from confluent_kafka import KafkaError, KafkaException, admin
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, admin
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
@@ -84,6 +84,23 @@ def configure(
         _set(client, settings, changed)
         found = {**found, **changed}
     return int(found[LOCK]) / 1000
+
+
+def require_group(client: AdminClient, settings: QueueSettings) -> None:
+    """Raise NotAllowed for a group that we may not see.
+
+    librdkafka tells of that as of a coordinator that is away, for as long as one listens.
+    """
+    asked = [ConsumerGroupTopicPartitions(settings.group)]
+    (answer,) = client.list_consumer_group_offsets(asked, request_timeout=TIMEOUT).values()
+    try:
+        answer.result(TIMEOUT)
+    except KafkaException as error:
+        if error.args[0].code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
+            raise NotAllowed(
+                f"share group {settings.group!r}: may not be in it; grant Read on group "
+                f"{settings.group}"
+            ) from error
 
 
 def name_of(given: bool, name: str, prefix: str) -> str:  # noqa: FBT001

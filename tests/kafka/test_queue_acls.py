@@ -15,6 +15,7 @@ from confluent_kafka.cimpl import NewTopic
 from secured import Right, Secured
 from trimtab.assignor.clock import SystemClock
 from trimtab.assignor.errors import TrimtabError
+from trimtab.consumer_sdk.errors import NotAllowed
 from trimtab.consumer_sdk.queues import open_queue, topics, trimming
 from trimtab.consumer_sdk.queues.markers import Kind, Marker
 from trimtab.consumer_sdk.queues.settings import settings
@@ -209,6 +210,16 @@ def test_a_share_group_needs_these_rights(broker: Secured, granted: Any, caplog:
     left = config(broker, "share-as-it-is")
     assert b"finer" in worked("share", left, lambda found: b"finer" in found)
     assert not LACKING.search(caplog.text)
+
+
+def test_a_share_group_that_may_not_be_read_is_named(broker: Secured, granted: Any) -> None:
+    """At once, and not as a broker that is away."""
+    granted(SHARE, ("group", "shared", "read"))
+    with (
+        pytest.raises(NotAllowed, match="grant Read on group shared"),
+        open_queue("share", "jobs", config(broker, "share")),
+    ):
+        pass
 
 
 def lacking(caplog: pytest.LogCaptureFixture, work: Callable[[Told], object]) -> str:

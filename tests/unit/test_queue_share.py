@@ -41,6 +41,7 @@ def client_(monkeypatch: pytest.MonkeyPatch) -> Client:
     monkeypatch.setattr(share.topics, "connect", Mock())
     monkeypatch.setattr(share.topics, "require", Mock())
     monkeypatch.setattr(share, "require_share_groups", Mock())
+    monkeypatch.setattr(share, "require_group", Mock())
     monkeypatch.setattr(share, "configure", Mock(return_value=30.0))
     monkeypatch.setattr(share, "_consumer", Mock(return_value=client))
     return Client(found, client)
