@@ -224,9 +224,11 @@ def of_pause(by: str, paused: Collection[str], end: str) -> tuple[Finding, ...]:
 
 def of_count(workload: str, asked: Asked, least: int) -> tuple[Finding, ...]:
     """Judge a count of 0; `least` is the setting `min`, with which none may be as it should."""
-    may_be_ours = asked.ours or not asked.traced
-    if asked.count or (may_be_ours and least == 0):
+    if asked.count or (asked.ours and least == 0):
         return ()
+    if not asked.traced and least == 0:
+        said = f"{workload} has 0 replicas, and Kubernetes does not tell who set them"
+        return (Finding("paused", Level.NOTE, f"{said}; the sidecar's verdict says what it makes"),)
     return (
         Finding(
             "paused",

@@ -33,7 +33,9 @@ Rules, the first that applies decides; all of them are kept here:
 10. Scale out: the wanted count above the plan, as far as the rules for growing allow (`rules`),
     after the cool-down and where it is not paused. The plan keeps its epoch: the join starts the
     rebalance. The plan is published before replicas are started, so that a crash in between is
-    completed by rule 8. The first replica of none waits for nothing.
+    completed by rule 8. The first replica of none waits for nothing, and is started before its plan
+    is published: zero beside a plan for more would be somebody's pause (`foreign`), and what runs
+    beyond the plan is adopted by rule 9. Where counts are contested there is no such pause.
 11. Restart: one more replica is started (above the limit too), and when it has joined, one of
     those to be replaced is drained. One that dies first is started again as in rule 8; once an old
     one has been replaced, the starts before no longer count.

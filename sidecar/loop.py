@@ -238,10 +238,7 @@ class Loop:
             return verdict
         try:
             insist(self._parts.leadership)
-            self._publish_plan(verdict.plan)
-            for name in verdict.stop:
-                self._parts.target.stop(name)
-            started = self._parts.target.add(verdict.add) if verdict.add else ()
+            started = self._carry_out(verdict, seen)
         except TrimtabError as error:
             log.error("%s failed: %s", verdict.action, error)  # noqa: TRY400 - it says all itself
             if isinstance(error, NotLeading):
@@ -253,6 +250,21 @@ class Loop:
         if started:
             return replace(verdict, reasons=(*verdict.reasons, f"started {' and '.join(started)}"))
         return verdict
+
+    def _carry_out(self, verdict: Verdict, seen: Observation) -> tuple[str, ...]:
+        """Publish, stop and start; return who was started. Raises TrimtabError.
+
+        The plan comes first, but of none: `decide` says why (rule 10).
+        """
+        from_none = seen.plan is not None and not seen.plan.replicas and not seen.outside.contest
+        started = self._add(verdict.add) if from_none else ()
+        self._publish_plan(verdict.plan)
+        for name in verdict.stop:
+            self._parts.target.stop(name)
+        return started if from_none else self._add(verdict.add)
+
+    def _add(self, count: int) -> tuple[str, ...]:
+        return self._parts.target.add(count) if count else ()
 
     def _only_said(self, verdict: Verdict) -> bool:
         return self._policy.advisory and verdict.action in ADVICE

@@ -14,7 +14,7 @@ from typing import Final
 
 from trimtab.assignor.control import GroupPlan
 
-PATIENCE: Final = 20.0
+PATIENCE: Final = 60.0
 """Seconds that a new epoch may wait for members; a pod takes some to pull, start and join."""
 
 

@@ -87,14 +87,14 @@ def configure(
 
 
 def require_group(client: AdminClient, settings: QueueSettings) -> None:
-    """Raise NotAllowed for a group that we may not see.
+    """Raise NotAllowed for a group that we may not even see, which Read includes.
 
     librdkafka tells of that as of a coordinator that is away, for as long as one listens.
     """
     asked = [ConsumerGroupTopicPartitions(settings.group)]
     (answer,) = client.list_consumer_group_offsets(asked, request_timeout=TIMEOUT).values()
     try:
-        answer.result(TIMEOUT)
+        answer.result(TIMEOUT + 1)
     except KafkaException as error:
         if error.args[0].code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
             raise NotAllowed(

@@ -1,6 +1,7 @@
 """The control topics steer the group: plan and write speeds, written as the sidecar writes them."""
 
 from collections.abc import Callable
+from threading import Event
 from time import time
 from typing import Any
 
@@ -106,9 +107,10 @@ def test_a_plan_for_more_members_is_followed_once_they_are_given_up(
     before = one.consumer.generation()
     control.plan(1, replicas=3)
     eventually(lambda: all(w.consumer._member.plan for w in (one, two)))
+    Event().wait(1.0)  # a leader looks at the plan twenty times in it
     assert one.consumer.generation() == before
     control.plan(1, replicas=2)
-    eventually(lambda: sorted(len(w.owned) for w in (one, two)) == [0, 4])
+    eventually(lambda: sorted(len(w.owned) for w in (one, two)) == [0, 4], 20)  # before PATIENCE
 
 
 def test_the_length_of_batches_is_followed_without_a_rebalance(

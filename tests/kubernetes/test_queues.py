@@ -12,7 +12,7 @@ from cluster.control_plane import ControlPlane
 from cluster.kubelet import Kubelet
 from cluster.workloads import Cluster
 
-pytestmark = [pytest.mark.kubernetes, pytest.mark.broker, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.kubernetes, pytest.mark.broker, pytest.mark.timeout(600)]
 
 MESSAGES: Final = 120
 PATIENCE: Final = 90.0
@@ -55,4 +55,5 @@ def test_pods_go_from_none_to_several_and_back(  # noqa: PLR0913 - fixtures
         eventually(lambda: handled(kubelet.logs(name)) == wanted, PATIENCE)
         eventually(lambda: cluster.pods(name, ending=True) == [], PATIENCE)
         assert cluster.replicas("deployment", name) == 0
-        eventually(lambda: "0 messages wait" in sidecar.said().splitlines()[-1], PATIENCE)
+        eventually(lambda: " 0 messages wait" in sidecar.said().splitlines()[-1], PATIENCE)
+        assert "hold: nothing is to be read" in sidecar.said().splitlines()[-1]

@@ -226,6 +226,15 @@ def test_a_pause_is_a_warning() -> None:
     assert summed([]) == "all well"
 
 
+def test_a_zero_that_nobody_is_known_to_have_set_is_a_note() -> None:
+    """It may be the sidecar's own, where it may go to zero at all; else it is somebody's."""
+    unknown = Asked(0, "somebody", 1.0, ours=False, traced=False)
+    (found,) = of_count("deployment/lake", unknown, 0)
+    assert (found.level, found.do) == (Level.NOTE, "")
+    (found,) = of_count("deployment/lake", unknown, 1)
+    assert found.level is Level.WARNING
+
+
 @pytest.mark.parametrize(
     ("asked", "least", "told"),
     [
@@ -233,7 +242,6 @@ def test_a_pause_is_a_warning() -> None:
         (Asked(0, "kubectl", 1.0, ours=False), 2, 1),
         (Asked(0, "trimtab", 1.0, ours=True), 0, 0),
         (Asked(1, "kubectl", 1.0, ours=False), 0, 0),
-        (Asked(0, "?", 1.0, ours=False, traced=False), 0, 0),
     ],
 )
 def test_a_workload_at_zero_is_a_warning(asked: Asked, least: int, told: int) -> None:

@@ -16,10 +16,10 @@ from ticking import Ticking
 from trimtab.assignor.control import GroupPlan, PartitionSpeed, WriteSpeeds
 from trimtab.assignor.decide import place
 from trimtab.assignor.model import Group, Load, Member, Policy, TopicPartition
-from trimtab.sidecar.errors import CannotStart, KafkaAway
+from trimtab.sidecar.errors import CannotStart, KafkaAway, KubernetesAway
 from trimtab.sidecar.loop import Loop, Parts
 from trimtab.sidecar.monitor import Measurement
-from trimtab.sidecar.observation import GroupState, GroupView, Reader
+from trimtab.sidecar.observation import Asked, GroupState, GroupView, Outside, Reader
 from trimtab.sidecar.report import Report
 from trimtab.sidecar.settings import Settings, load
 from trimtab.sidecar.targets.memory import Memory
@@ -201,6 +201,39 @@ def test_to_zero_and_back(world: Simulated) -> None:
     turns(world, loop, 5)
     assert set(world.owners) == set(PARTITIONS)
     assert not world.broken
+
+
+def test_a_start_from_none_that_was_interrupted_is_no_pause(
+    world: Simulated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody knows who set the zero, and it is taken for ours again by the next turn or sidecar."""
+
+    def outside() -> Outside:
+        count = len(world.target.replicas())
+        return Outside(Asked(count, "somebody", 0.0, ours=False, traced=False))
+
+    def again() -> Loop:
+        parts = Parts(world, world, world.target, (), outside=outside)
+        return Loop(settings(min=0, topics="t", idle_after=12), parts, world.clock)
+
+    def refused(_: int) -> tuple[str, ...]:
+        raise KubernetesAway("no answer")
+
+    world.speeds = dict.fromkeys(PARTITIONS, 0.0)
+    loop = start(world, min=0, topics="t", idle_after=12)
+    turns(world, loop, 20)
+    assert (world.target.replicas(), world.published[-1].replicas) == ((), 0)
+    world.speeds[PARTITIONS[3]] = 1.0
+    with monkeypatch.context() as patched:
+        patched.setattr(world.target, "add", refused)
+        turns(world, again(), 3)
+    assert world.target.replicas() == ()
+    world.deaf = True
+    turns(world, again(), 1)
+    assert world.target.replicas()
+    world.deaf = False
+    assert turns(world, again(), 1) == [Action.ADOPT]
+    assert (len(world.target.replicas()), world.published[-1].replicas) == (1, 1)
 
 
 def test_an_outage_at_zero_starts_nobody(world: Simulated) -> None:
