@@ -31,6 +31,10 @@ class Following:
 
     since: float = 0.0
 
+    def found(self, plan: GroupPlan) -> None:
+        """Note a plan that was in force before we came: it is no news."""
+        self.epoch = plan.epoch
+
     def decided(self, plan: GroupPlan | None, members: int) -> None:
         """Note that we decided on a plan, None where there was none, for so many members."""
         self.epoch = 0 if plan is None else plan.epoch

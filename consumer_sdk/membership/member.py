@@ -263,7 +263,7 @@ class Member:
         if plan is None:
             return
         if not self._assignor.rounds:
-            self._following.epoch = plan.epoch  # in force before we came: no news
+            self._following.found(plan)
         elif self._leads() and self._following.due(plan, self._clock.monotonic()):
             log.info("plan %d of group %s: %s", plan.epoch, plan.group, "; ".join(plan.reasons))
             self._rejoin.set()

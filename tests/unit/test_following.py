@@ -28,6 +28,14 @@ def test_a_rebalance_that_was_decided_on_it_follows_a_plan() -> None:
     assert follows.due(PLAN, 0.0)
 
 
+def test_a_plan_in_force_before_we_came_is_no_news() -> None:
+    """Its next epoch is."""
+    follows = Following()
+    follows.found(PLAN)
+    assert not follows.due(PLAN, 0.0)
+    assert follows.due(replace(PLAN, epoch=2), 0.0)
+
+
 def test_those_on_their_way_are_awaited_but_not_for_ever() -> None:
     """The wait is counted from the first look at that epoch."""
     follows = Following(size=1)
