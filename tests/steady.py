@@ -1,4 +1,4 @@
-"""A producer at a steady rate, for tests that measure."""
+"""Producers that write on a thread of their own until they are stopped, for tests."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,17 +11,12 @@ SIZE = 200
 """Bytes of a record's value."""
 
 
-class Steady:
-    """Produces to each partition at a steady rate: partition n gets (n + 1) x `unit` records/s.
+class Background:
+    """Writes with `_producer` in `_run`, until `_stop` is set."""
 
-    `born` holds when each record was handed to the client, by partition and offset, where the
-    topic was empty: seconds of the monotonic clock.
-    """
-
-    def __init__(self, bootstrap: str, topic: str, partitions: int, unit: float) -> None:
-        self.born: list[list[float]] = [[] for _ in range(partitions)]
+    def __init__(self, bootstrap: str, topic: str) -> None:
         self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 10})
-        self._topic, self._unit = topic, unit
+        self._topic = topic
         self._stop = Event()
         self._thread = Thread(target=self._run)
         self._thread.start()
@@ -30,6 +25,22 @@ class Steady:
         self._stop.set()
         self._thread.join()
         self._producer.flush(10)
+
+    def _run(self) -> None:
+        raise NotImplementedError
+
+
+class Steady(Background):
+    """Produces to each partition at a steady rate: partition n gets (n + 1) x `unit` records/s.
+
+    `born` holds when each record was handed to the client, by partition and offset, where the
+    topic was empty: seconds of the monotonic clock.
+    """
+
+    def __init__(self, bootstrap: str, topic: str, partitions: int, unit: float) -> None:
+        self.born: list[list[float]] = [[] for _ in range(partitions)]
+        self._unit = unit
+        super().__init__(bootstrap, topic)
 
     def _run(self) -> None:
         begun = monotonic()

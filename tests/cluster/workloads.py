@@ -8,6 +8,11 @@ from kubernetes import client, config
 from kubernetes.client.rest import ApiException
 
 NAMESPACE: Final = "default"
+POD_NAME: Final = {
+    "name": "POD_NAME",
+    "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}},
+}
+"""Tells a container its pod's name, by the downward API."""
 
 
 class Cluster:

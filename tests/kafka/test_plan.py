@@ -65,6 +65,16 @@ def config(config: dict[str, Any], control: Control) -> dict[str, Any]:
     return {**config, **control.topics}
 
 
+@pytest.fixture
+def pair(topic: Any, start: Any, control: Control, eventually: Eventually) -> tuple[Any, Any]:
+    """Two consumers that read two of four equal partitions each."""
+    name = topic(partitions=4)
+    control.speeds(name, 100.0, 100.0, 100.0, 100.0)
+    one, two = start("one", [name]), start("two", [name])
+    eventually(lambda: len(one.owned) == len(two.owned) == 2)
+    return one, two
+
+
 def load(worker: Any, rates: tuple[float, ...]) -> float:
     return sum(rates[p.partition] for p in worker.owned)
 
@@ -83,13 +93,10 @@ def test_load_is_balanced_not_the_count(
 
 
 def test_a_new_epoch_makes_the_leader_rebalance(
-    topic: Any, start: Any, control: Control, eventually: Eventually
+    pair: tuple[Any, Any], control: Control, eventually: Eventually
 ) -> None:
     """A plan consolidates what fits onto one consumer, and the next plan spreads it again."""
-    name = topic(partitions=4)
-    control.speeds(name, 100.0, 100.0, 100.0, 100.0)
-    one, two = start("one", [name]), start("two", [name])
-    eventually(lambda: len(one.owned) == len(two.owned) == 2)
+    one, two = pair
     control.plan(1, replicas=1, capacity=1000.0)
     eventually(lambda: sorted(len(w.owned) for w in (one, two)) == [0, 4])
     control.plan(2, replicas=2, capacity=200.0)
@@ -97,13 +104,10 @@ def test_a_new_epoch_makes_the_leader_rebalance(
 
 
 def test_a_plan_for_more_members_is_followed_once_they_are_given_up(
-    topic: Any, start: Any, control: Control, eventually: Eventually
+    pair: tuple[Any, Any], control: Control, eventually: Eventually
 ) -> None:
     """It waits for the one on its way; the same epoch for those that are there ends the wait."""
-    name = topic(partitions=4)
-    control.speeds(name, 100.0, 100.0, 100.0, 100.0)
-    one, two = start("one", [name]), start("two", [name])
-    eventually(lambda: len(one.owned) == len(two.owned) == 2)
+    one, two = pair
     before = one.consumer.generation()
     control.plan(1, replicas=3)
     eventually(lambda: all(w.consumer._member.plan for w in (one, two)))

@@ -9,15 +9,14 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from threading import Event, Thread
 from time import monotonic
 from typing import Any, Protocol
 from urllib.request import urlopen
 
 import pytest
 import yaml
-from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
+from steady import Background
 
 from trimtab.assignor.clock import SystemClock
 from trimtab.assignor.control import GroupPlan
@@ -40,21 +39,10 @@ class Eventually(Protocol):
     def __call__(self, condition: Callable[[], object], timeout: float = 30.0) -> None: ...
 
 
-class Flow:
+class Flow(Background):
     """Produces at a rate that can be changed, spread over the partitions."""
 
-    def __init__(self, bootstrap: str, topic: str) -> None:
-        self.rate = 0.0
-        self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 10})
-        self._topic = topic
-        self._stop = Event()
-        self._thread = Thread(target=self._run)
-        self._thread.start()
-
-    def stop(self) -> None:
-        self._stop.set()
-        self._thread.join()
-        self._producer.flush(10)
+    rate = 0.0  # bytes/s
 
     def _run(self) -> None:
         last, owed, number = monotonic(), 0.0, 0

@@ -22,7 +22,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 from cluster.control_plane import ControlPlane
 from cluster.generations import generations
 from cluster.kubelet import Kubelet
-from cluster.workloads import Cluster
+from cluster.workloads import POD_NAME, Cluster
 from faults import settings as fire
 from faults.check import check
 from faults.tables import Iceberg
@@ -73,10 +73,9 @@ class Scene:
 
     def container(self) -> dict[str, Any]:
         """A pod's container: it tells its own name to the group."""
-        name = {"valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}
         command = [sys.executable, "-m", "trimtab.cli", "ingest", "--config", str(self.ingest)]
         return {
-            "env": [{"name": "POD_NAME", **name}],
+            "env": [POD_NAME],
             "command": [*command, "--instance", "$(POD_NAME)"],
         }
 

@@ -19,7 +19,7 @@ from cluster import build
 from cluster.control_plane import HOST, ControlPlane, free_ports
 from cluster.keda import Keda
 from cluster.kubelet import Kubelet
-from cluster.workloads import NAMESPACE, Cluster
+from cluster.workloads import NAMESPACE, POD_NAME, Cluster
 from faults.traffic import Traffic
 from trimtab.assignor.clock import SystemClock
 from trimtab.sidecar.keda.answers import METRIC, Patience
@@ -103,9 +103,8 @@ class Scene:
         self._sidecar: subprocess.Popen[bytes] | None = None
 
     def container(self) -> dict[str, Any]:
-        name = {"valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}
         command = [sys.executable, str(WORKER), "$(POD_NAME)", *self._address, "60000"]
-        return {"env": [{"name": "POD_NAME", **name}], "command": command}
+        return {"env": [POD_NAME], "command": command}
 
     def load(self, consumers: float) -> None:
         """Write what so many full consumers read."""
@@ -254,9 +253,7 @@ def test_keda_brings_workers_of_a_share_group(  # noqa: PLR0913 - fixtures
     """The broker's lag of a share group is what KEDA is told of: pods from none and to none."""
     messages, (port,) = topic(partitions=1), free_ports(1)
     sidecar = Sidecar(tmp_path, bootstrap, group, messages, "share")
-    name_of = {"valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}
-    environment = [{"name": "POD_NAME", **name_of}]
-    name = workload("deployment", 0, env=environment, command=sidecar.worker("$(POD_NAME)"))
+    name = workload("deployment", 0, env=[POD_NAME], command=sidecar.worker("$(POD_NAME)"))
     where = {"workload": f"deployment/{name}", "kubeconfig": str(plane.kubeconfig)}
     with closing(sidecar):
         sidecar.start(target="keda", grpc_port=port, **where)

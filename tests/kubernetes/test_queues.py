@@ -11,14 +11,13 @@ from queued import Sidecar, fill, handled, tracked
 
 from cluster.control_plane import ControlPlane
 from cluster.kubelet import Kubelet
-from cluster.workloads import Cluster
+from cluster.workloads import POD_NAME, Cluster
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.broker, pytest.mark.timeout(600)]
 
 MESSAGES: Final = 120
 PATIENCE: Final = 90.0
 RESTS: Final = re.compile("hold: nothing is to be read .*, 0 messages wait")
-NAME: Final = {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}
 
 
 @pytest.mark.parametrize(("kind", "partitions"), [("kmq", 3), ("share", 1)])
@@ -46,7 +45,7 @@ def test_pods_go_from_none_to_several_and_back(  # noqa: PLR0913 - fixtures
             running.enter_context(tracked(messages, config))
         sidecar = Sidecar(tmp_path, bootstrap, group, messages, kind)
         running.enter_context(closing(sidecar))
-        name = workload("deployment", 1, env=[NAME], command=sidecar.worker("$(POD_NAME)"))
+        name = workload("deployment", 1, env=[POD_NAME], command=sidecar.worker("$(POD_NAME)"))
         sidecar.start(
             target="kubernetes", workload=f"deployment/{name}", kubeconfig=str(plane.kubeconfig)
         )

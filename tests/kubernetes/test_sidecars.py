@@ -14,7 +14,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
 from cluster.control_plane import ControlPlane
-from cluster.workloads import Cluster
+from cluster.workloads import POD_NAME, Cluster
 from trimtab.assignor.clock import SystemClock
 from trimtab.assignor.control import GroupPlan
 from trimtab.assignor.model import TopicPartition
@@ -61,9 +61,8 @@ class Bench:
         producer.flush(30)
 
     def container(self) -> dict[str, Any]:
-        name = {"valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}
         command = [sys.executable, str(WORKER), "$(POD_NAME)", *self._address, "100000"]
-        return {"env": [{"name": "POD_NAME", **name}], "command": command}
+        return {"env": [POD_NAME], "command": command}
 
     def start(self, name: str, **more: Any) -> None:
         config = self._folder / f"{name}.yaml"
