@@ -2,7 +2,6 @@
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
-PACKAGES := assignor consumer_sdk sidecar cli
 
 .PHONY: demo test test-containers test-kubernetes kubernetes check bench bench-month bench-assign bench-autoscale bench-bounce bench-ingest bench-latency bench-racks bench-queues faults faults-queues simulate-faults proto clean help
 
@@ -36,7 +35,7 @@ test-kubernetes: kubernetes ## tests on a real Kubernetes API server and its con
 test-containers: .venv/.dev ## builds and runs both images; needs a Docker engine, or dockerd and debootstrap as root
 	@$(BIN)/python -m pytest -m containers -s
 
-check: .venv/.dev $(PACKAGES:%=build/types/trimtab/%) ## format, lint, types, import contracts
+check: .venv/.dev ## format, lint, types, import contracts
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
@@ -44,13 +43,9 @@ check: .venv/.dev $(PACKAGES:%=build/types/trimtab/%) ## format, lint, types, im
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/cython-lint --max-line-length 100 assignor/steady consumer_sdk/queues
 	$(BIN)/lint-imports
 
-proto: .venv/.dev build/types/trimtab/sidecar ## the Python code of the protocol that KEDA speaks; it is committed
-	@$(BIN)/python -m grpc_tools.protoc -I build/types --python_out=build/types --pyi_out=build/types \
+proto: .venv/.dev ## the Python code of the protocol that KEDA speaks; it is committed
+	@$(BIN)/python -m grpc_tools.protoc -I . --python_out=. --pyi_out=. \
 		trimtab/sidecar/keda/externalscaler.proto
-
-build/types/trimtab/%: # a link that gives the static checkers the installed name
-	@mkdir -p $(@D)
-	@ln -sfn ../../../$* $@
 
 bench: .venv/.dev ## measured comparisons, short versions; each ends with one line RESULT {json}
 	@for b in benchmarks/bench_*.py; do PYTHONPATH=tests $(BIN)/python $$b || exit 1; done

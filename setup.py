@@ -1,6 +1,7 @@
-"""Builds what is compiled: the steps of `steady` and a queue's message; all else: pyproject.toml.
+"""Maps the top-level folders to the package `trimtab` and builds the Cython modules.
 
-TRIMTAB_CHECK_BOUNDS=1 builds them with every array access checked, for hunting faults.
+The rest of the configuration is in pyproject.toml. Set TRIMTAB_CHECK_BOUNDS=1 to build with bounds
+checks on every array access.
 """
 
 import os
@@ -9,25 +10,39 @@ from pathlib import Path
 from Cython.Build import cythonize
 from setuptools import Extension, setup
 
-FOLDERS = ("assignor/steady", "consumer_sdk/queues")
-NAMES = Path("build/types/trimtab")  # links that give Cython the installed names
+FOLDERS = ("assignor", "cli", "consumer_sdk", "sidecar")
+NAMESPACE = Path("trimtab")
 
 
-def _link() -> None:
-    NAMES.mkdir(parents=True, exist_ok=True)
-    for package in {folder.split("/")[0] for folder in FOLDERS}:
-        link = NAMES / package
+def find_packages() -> dict[str, str]:
+    """Return the folder of every package: {"trimtab.assignor": "assignor", ...}."""
+    modules = [file for folder in FOLDERS for file in Path(folder).rglob("*.py")]
+    folders = sorted({module.parent for module in modules})
+    return {".".join((NAMESPACE.name, *folder.parts)): folder.as_posix() for folder in folders}
+
+
+def link_folders() -> None:
+    """Make the links `trimtab/X -> ../X` where the source tree lacks them, as an sdist does.
+
+    Cython finds the modules that it imports by these names.
+    """
+    NAMESPACE.mkdir(exist_ok=True)
+    for folder in FOLDERS:
+        link = NAMESPACE / folder
         if not link.is_symlink():
-            link.symlink_to(Path("../../..") / package)
+            link.symlink_to(Path("..") / folder)
 
 
-def _extensions() -> list[Extension]:
-    _link()
-    sources = [source for folder in FOLDERS for source in sorted(Path(folder).glob("*.pyx"))]
-    names = {source: ".".join(("trimtab", *source.with_suffix("").parts)) for source in sources}
+def build_extensions() -> list[Extension]:
+    """Return an extension module for every .pyx file."""
+    link_folders()
+    sources = sorted(source for folder in FOLDERS for source in Path(folder).rglob("*.pyx"))
     return cythonize(
-        [Extension(name, [str(source)]) for source, name in names.items()],
-        include_path=[str(NAMES.parent)],
+        [
+            Extension(".".join((NAMESPACE.name, *source.with_suffix("").parts)), [str(source)])
+            for source in sources
+        ],
+        include_path=["."],
         build_dir="build/cython",
         compiler_directives={
             "language_level": 3,
@@ -39,4 +54,5 @@ def _extensions() -> list[Extension]:
     )
 
 
-setup(ext_modules=_extensions())
+PACKAGES = find_packages()
+setup(packages=sorted(PACKAGES), package_dir=PACKAGES, ext_modules=build_extensions())

@@ -4,7 +4,6 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-import tomllib
 import zipfile
 from pathlib import Path
 
@@ -48,16 +47,9 @@ def test_wheel_holds_every_module_and_nothing_else(copy: Path, tmp_path: Path) -
     assert inside == wanted
 
 
-def test_every_sub_package_is_listed() -> None:
-    """`packages` and `package-dir` of pyproject.toml name each folder with modules."""
-    setuptools = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
-    folders = {f.parent for f in repository_files() if f.suffix == ".py" and f.parts[0] in PARTS}
-    names = {"trimtab." + ".".join(folder.parts): folder.as_posix() for folder in folders}
-    assert setuptools["packages"] == sorted(names)
-    assert setuptools["package-dir"] == names
-
-
-def test_namespace_has_no_init() -> None:
-    """`trimtab` itself stays a namespace, open to others."""
+def test_source_tree_shows_the_installed_names() -> None:
+    """`trimtab/` links each folder under its installed name and has no __init__: a namespace."""
+    links = {path.name: path.resolve() for path in (ROOT / "trimtab").iterdir()}
+    assert links == {part: ROOT / part for part in PARTS}
+    assert all(path.is_symlink() for path in (ROOT / "trimtab").iterdir())
     assert not (ROOT / "__init__.py").exists()
-    assert not (ROOT / "trimtab").exists()
