@@ -1,0 +1,399 @@
+"""All names of the project that `test_recorded_decisions` uses, behind words that stay as they are.
+
+What renaming touches is here alone, from "The project's names" on. The words that go in and the
+plain lists that come out are not to change: the recorded digests are made of them.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from random import Random
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+
+from trimtab.assignor.clients.leading import lead_group, read_subscriptions
+from trimtab.assignor.control import GroupPlan, PartitionSpeed, WriteSpeeds
+from trimtab.assignor.decide import place, size
+from trimtab.assignor.model import Group, Load, Member, Move, Policy, TopicPartition
+from trimtab.assignor.racks.replicas import Replicas
+from trimtab.assignor.rebalance import View
+from trimtab.assignor.registry import get, names
+from trimtab.assignor.replay import replay
+from trimtab.assignor.stream import Stream
+from trimtab.assignor.userdata import MemberData
+from trimtab.sidecar.decide import decide, done
+from trimtab.sidecar.observation import (
+    Asked,
+    GroupState,
+    GroupView,
+    Instance,
+    Observation,
+    Outside,
+    Reader,
+)
+from trimtab.sidecar.policy import Bounds, Fallback, Memory, ScalePolicy, Use
+from trimtab.sidecar.queued import Kind, Queued
+from trimtab.sidecar.rules import Pace, Rules, Select, Way
+from trimtab.sidecar.schedule import Period
+from trimtab.sidecar.speeds import Drain, needed
+from trimtab.sidecar.verdict import Action, Verdict
+
+Name: TypeAlias = tuple[str, int]
+"""A partition: topic and number."""
+
+RACKS: Final = ("east", "north", "west")
+
+
+class Chance:
+    """Choices by `Random.random` alone."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = Random(seed).random  # noqa: S311 - repeatable
+
+    def hit(self, share: float) -> bool:
+        return self._random() < share
+
+    def below(self, count: int) -> int:
+        return int(self._random() * count)
+
+    def pick(self, items: Iterable[Any]) -> Any:
+        found = list(items)
+        return found[self.below(len(found))]
+
+    def between(self, low: float, high: float) -> float:
+        return round(low + self._random() * (high - low), 3)
+
+    def skewed(self, mean: float) -> float:
+        """Return a rate; a few are many times as fast as most."""
+        return round(mean * 0.4 / (0.05 + self._random()) ** 0.8, 3)
+
+
+def copies(chance: Chance, what: Iterable[Name]) -> dict[Name, tuple[str | None, ...]]:
+    """Return the racks of two replicas each; some brokers do not say theirs."""
+    found: dict[Name, tuple[str | None, ...]] = {}
+    for name in what:
+        first = chance.below(3)
+        second = None if chance.hit(0.1) else RACKS[(first + 1 + chance.below(2)) % 3]
+        found[name] = (RACKS[first], second)
+    return found
+
+
+# What is decided upon, in words of this file.
+
+
+@dataclass(frozen=True)
+class Someone:
+    """Who reads: id, topics, own capacity, lasting name, whether it is to go, where it is."""
+
+    id: str
+    topics: tuple[str, ...]
+    takes: float | None = None
+    lasting: str = ""
+    leaves: bool = False
+    where: str | None = None
+
+
+@dataclass(frozen=True)
+class Case:
+    """What one placement is given."""
+
+    who: tuple[Someone, ...]
+    what: tuple[Name, ...]
+    held: Mapping[Name, str]
+    rates: Mapping[Name, float | None]
+    waits: Mapping[Name, float]
+    swings: Mapping[Name, float]
+    copies: Mapping[Name, tuple[str | None, ...]]
+    filled: float = 1.0
+
+
+@dataclass(frozen=True)
+class Told:
+    """What the leader knows beside the members' bytes."""
+
+    heuristic: str
+    topics: Mapping[str, int]
+    rates: Mapping[Name, float | None]
+    copies: Mapping[Name, tuple[str | None, ...]]
+    plan: tuple[int, tuple[str, ...], Mapping[str, float]] | None = None
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What an operator asks for; paces are (value, period, percent)."""
+
+    heuristic: str = "mbf"
+    takes: float = 100.0
+    filled: float = 1.0
+    low: int = 1
+    high: int = 6
+    out: tuple[tuple[int, float, bool], ...] = ((3, 0.0, False),)
+    out_rest: tuple[str, float, float] = ("max", 0.0, 0.1)
+    back: tuple[tuple[int, float, bool], ...] = ((1, 0.0, False),)
+    back_rest: tuple[str, float, float] = ("max", 60.0, 0.1)
+    cool: float = 30.0
+    still: tuple[str, ...] = ()
+    periods: tuple[tuple[str, str, str, int | None, int | None, tuple[str, ...]], ...] = ()
+    dark: tuple[str, int, int] = ("current", 0, 3)
+    goal: float | None = None
+    effect: tuple[float, float] = (60.0, 600.0)
+    learns: tuple[float, float] | None = None
+    grace: float = 120.0
+    advice: bool = False
+
+
+@dataclass
+class Seen:
+    """What the sidecar is shown in one turn; a rate is (rate, waiting), each None if unknown."""
+
+    rates: dict[Name, tuple[float | None, float | None]]
+    state: str
+    readers: list[tuple[str, tuple[Name, ...], str | None]]
+    pods: list[tuple[str, bool, float, int]] | None
+    consumed: dict[Name, float]
+    stuck: tuple[Name, ...] = ()
+    copies: Mapping[Name, tuple[str | None, ...]] = field(default_factory=dict[Name, Any])
+    known: bool = True
+    restart: tuple[str, ...] = ()
+    asked: tuple[int, float, bool, bool] | None = None
+    contest: bool = False
+    pause: str = ""
+    shared: bool = False
+    queue: tuple[str, int, int, int] | None = None
+
+
+@dataclass(frozen=True)
+class Turned:
+    """What a turn of the sidecar gave: `all` of it, and what the world of the story needs."""
+
+    action: str
+    all: list[Any]
+    count: int
+    epoch: int
+    leaving: tuple[str, ...]
+    add: int
+    stop: tuple[str, ...]
+    moves: list[list[Any]]
+
+
+# The project's names: they are used from here to the end of `Steered`, and nowhere else.
+
+
+def registered() -> tuple[str, ...]:
+    return names()
+
+
+def by_name(figures: Mapping[Name, Any]) -> dict[TopicPartition, Any]:
+    return {TopicPartition(*name): figure for name, figure in figures.items()}
+
+
+def moves_of(moves: Iterable[Move]) -> list[list[Any]]:
+    return [[*m.partition, m.source, m.target, m.speed] for m in moves]
+
+
+def placed(case: Case, heuristic: str, *, counts: bool, packs: bool) -> list[Any]:
+    """Decide: who reads what, moves, R, consumers, fill, who is left out, what crosses racks."""
+    group = Group(
+        tuple(
+            Member(w.id, frozenset(w.topics), w.takes, w.lasting, draining=w.leaves, rack=w.where)
+            for w in case.who
+        ),
+        tuple(TopicPartition(*name) for name in case.what),
+        by_name(case.held),
+        by_name(case.copies),
+    )
+    load = Load(by_name(case.rates), by_name(case.waits), by_name(case.swings))
+    policy = Policy(heuristic, 100.0, case.filled, consolidate=packs)
+    plan = (size if counts else place)(group, load, policy)
+    return [
+        [[name, list(held)] for name, held in plan.assignment.items()],
+        moves_of(plan.moves),
+        plan.r_score,
+        plan.consumers,
+        plan.fill,
+        list(plan.unassigned),
+        plan.crossing,
+    ]
+
+
+def said(who: Someone, decision: str, promised: Mapping[str, list[int]]) -> bytes:
+    """Return what a member says of itself, in bytes."""
+    grouped = tuple((topic, tuple(numbers)) for topic, numbers in sorted(promised.items()))
+    data = MemberData(
+        who.takes, who.lasting, draining=who.leaves, decision=decision, promised=grouped
+    )
+    return data.encode()
+
+
+def led(raw: Mapping[str, bytes], told: Told) -> tuple[dict[str, bytes], list[Any]]:
+    """Lead a round; return each member's assignment, and the rest of what was decided."""
+    plan = None
+    if told.plan is not None:
+        epoch, leaving, learned = told.plan
+        plan = GroupPlan("g", epoch, 1e9, 3, told.heuristic, 100.0, 0.9, leaving, (), learned)
+    copies = by_name(told.copies)
+    view = View(Load(by_name(told.rates)), plan, lambda there: Replicas.named(there, copies))
+    topics = {topic: range(count) for topic, count in told.topics.items()}
+    own = Policy(told.heuristic, 100.0)
+    round_ = lead_group(read_subscriptions(raw), topics, tuple(topics), view, own)
+    eager = [[name, data.hex()] for name, data in sorted(round_.encode(eager=True).items())]
+    moves = moves_of(round_.moves)
+    rest = [round_.decision, round_.fresh, moves, round_.r_score, round_.crossing, eager]
+    return round_.encode(), rest
+
+
+def replayed(
+    heuristic: str, what: tuple[Name, ...], rates: list[list[float]]
+) -> list[tuple[int, float, int, list[int]]]:
+    """Replay a stream: of each tick the consumers, R, moves and owners."""
+    stream = Stream(tuple(TopicPartition(*name) for name in what), np.array(rates))
+    ticks = replay(get(heuristic), stream, 100.0)
+    return [(t.consumers, t.r_score, t.moved, t.owner.tolist()) for t in ticks]
+
+
+def written() -> dict[str, str]:
+    """Return values of the control topics and of the group protocol as they are written."""
+    plan = GroupPlan("g", 3, 1e9, 2, "mbf", 100.0)
+    full = replace(
+        plan, headroom=0.9, draining=("a",), reasons=("why",), capacities={"b": 5.0}, batch=7.5
+    )
+    speeds = {1: PartitionSpeed(1.0, 2.0, 3.0, 4, 5.0, 6.0), 0: PartitionSpeed()}
+    values = {
+        "plan": plan.encode(),
+        "plan, all of it": full.encode(),
+        "speeds": WriteSpeeds("g", "t", 1e9, 30.0, "offsets", speeds).encode(),
+        "member": MemberData(5.0, "a", True, "r", "d", (("t", (1, 2)),), (), 4).encode(),  # noqa: FBT003 - by position
+    }
+    return {name: value.decode() for name, value in values.items()}
+
+
+ACTIONS: Final = {
+    Action.HOLD: "hold",
+    Action.ANNOUNCE: "announce",
+    Action.ADOPT: "adopt",
+    Action.FOLLOW: "follow",
+    Action.START: "start",
+    Action.REPLACE: "replace",
+    Action.SURGE: "surge",
+    Action.DRAIN: "drain",
+    Action.ASK_AGAIN: "ask again",
+    Action.UNDRAIN: "undrain",
+    Action.STOP: "stop",
+    Action.PLACE: "place",
+}
+STATES: Final = {
+    "stable": GroupState.STABLE,
+    "rebalancing": GroupState.REBALANCING,
+    "empty": GroupState.EMPTY,
+    "unknown": GroupState.UNKNOWN,
+}
+WAYS: Final = {"out": Way.OUT, "in": Way.IN}
+SELECTS: Final = {"max": Select.MAX, "min": Select.MIN, "disabled": Select.DISABLED}
+USES: Final = {"current": Use.CURRENT, "static": Use.STATIC, "if higher": Use.IF_HIGHER}
+KINDS: Final = {"kmq": Kind.KMQ, "ordered": Kind.ORDERED, "share": Kind.SHARE}
+
+
+def rules(paces: Iterable[tuple[int, float, bool]], rest: tuple[str, float, float]) -> Rules:
+    select, window, band = rest
+    return Rules(tuple(Pace(v, p, percent=s) for v, p, s in paces), SELECTS[select], window, band)
+
+
+def asked_for(s: Settings) -> ScalePolicy:
+    """Return the settings as the sidecar has them."""
+    use, count, after = s.dark
+    return ScalePolicy(
+        placement=Policy(s.heuristic, s.takes, s.filled, consolidate=True),
+        least=s.low,
+        most=s.high,
+        out=rules(s.out, s.out_rest),
+        back=rules(s.back, s.back_rest),
+        cool_down=s.cool,
+        pause=frozenset(WAYS[way] for way in s.still),
+        schedule=tuple(
+            Period(start, end, zone, low, high, frozenset(WAYS[way] for way in still))
+            for start, end, zone, low, high, still in s.periods
+        ),
+        fallback=Fallback(USES[use], count, after),
+        goal=s.goal,
+        idle_after=120.0,
+        effect_window=s.effect[0],
+        effect_retry=s.effect[1],
+        learn=None if s.learns is None else Bounds(*s.learns),
+        start_grace=s.grace,
+        drain=Drain(100.0, 10.0),
+        advisory=s.advice,
+    )
+
+
+class Steered:
+    """The sidecar's pure decision, turn after turn."""
+
+    def __init__(self) -> None:
+        self._memory, self._plan = Memory(), None
+
+    def turn(self, seen: Seen, settings: Settings, now: float) -> Turned:
+        """Decide, and remember it as carried out."""
+        policy = asked_for(settings)
+        shown = self._shown(seen, policy)
+        verdict, self._memory = decide(shown, policy, self._memory, now, "g")
+        self._memory = done(verdict, shown, self._memory, now)
+        self._plan = verdict.plan or self._plan
+        plan, moves = self._plan, moves_of(verdict.expected)
+        return Turned(
+            ACTIONS[verdict.action],
+            self._all(verdict),
+            0 if plan is None else plan.replicas,
+            0 if plan is None else plan.epoch,
+            () if plan is None else plan.draining,
+            verdict.add,
+            verdict.stop,
+            moves,
+        )
+
+    def _shown(self, seen: Seen, policy: ScalePolicy) -> Observation:
+        speeds = {
+            TopicPartition(*name): PartitionSpeed(
+                rate, rate, waiting, None if waiting is None else int(waiting)
+            )
+            for name, (rate, waiting) in seen.rates.items()
+        }
+        readers = tuple(
+            Reader(f"id-{name}", name, frozenset(TopicPartition(*p) for p in held), where)
+            for name, held, where in seen.readers
+        )
+        asked = None
+        if seen.asked is not None:
+            count, at, ours, traced = seen.asked
+            asked = Asked(count, "somebody", at, ours, traced)
+        pods = None
+        if seen.pods is not None:
+            pods = tuple(Instance(name, alive, at, last) for name, alive, at, last in seen.pods)
+        queue = seen.queue
+        return Observation(
+            needed(speeds, policy.drain, policy.room),
+            GroupView(STATES[seen.state], readers, seen.shared),
+            pods,
+            self._plan,
+            plan_known=seen.known,
+            restart=seen.restart,
+            outside=Outside(asked, seen.contest, seen.pause),
+            consumed=by_name(seen.consumed),
+            stuck=frozenset(TopicPartition(*name) for name in seen.stuck),
+            racks=by_name(seen.copies),
+            queue=None if queue is None else Queued(KINDS[queue[0]], *queue[1:]),
+        )
+
+    def _all(self, verdict: Verdict) -> list[Any]:
+        """Return everything but reasons."""
+        n, plan = verdict.numbers, verdict.plan
+        numbers: list[Any] = [n.written, n.needed, n.backlog, n.late, n.consumed, n.freshness]
+        numbers += [n.batch, n.unknown, n.partitions, n.running, n.planned, n.wished, n.wanted]
+        numbers += [n.fill, n.r_score, n.moves, n.crossing, n.stranded, n.unmanned]
+        numbers += [n.waiting, n.working, n.returned]
+        published = None
+        if plan is not None:
+            published = [plan.group, plan.epoch, plan.time, plan.replicas, plan.heuristic]
+            published += [plan.capacity, plan.headroom, list(plan.draining), plan.batch]
+            published += [[[name, rate] for name, rate in plan.capacities.items()]]
+        asked = [ACTIONS[verdict.action], verdict.add, list(verdict.stop)]
+        return [asked, published, numbers, moves_of(verdict.expected)]
