@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 help: ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort
 
-.venv/.run: pyproject.toml constraints.txt setup.py $(wildcard assignor/steady/*.p[yx][xd] consumer_sdk/queues/*.pyx)
+.venv/.run: pyproject.toml constraints.txt setup.py $(wildcard assignor/heuristics/steady/*.p[yx][xd] consumer_sdk/queues/*.p[yx][xd])
 	@$(PYTHON) -c 'import sys; sys.exit("trimtab needs Python 3.11 or newer, this is " + sys.version.split()[0] + "; run: make PYTHON=python3.12 ...") if sys.version_info < (3, 11) else None'
 	@command -v cc >/dev/null || { echo 'trimtab compiles its innermost steps and needs a C compiler; install gcc and the headers of Python' >&2; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -40,12 +40,12 @@ check: .venv/.dev ## format, lint, types, import contracts
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/pyright
-	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/cython-lint --max-line-length 100 assignor/steady consumer_sdk/queues
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/cython-lint --max-line-length 100 assignor/heuristics/steady consumer_sdk/queues
 	$(BIN)/lint-imports
 
 proto: .venv/.dev ## the Python code of the protocol that KEDA speaks; it is committed
 	@$(BIN)/python -m grpc_tools.protoc -I . --python_out=. --pyi_out=. \
-		trimtab/sidecar/keda/externalscaler.proto
+		trimtab/sidecar/targets/keda/externalscaler.proto
 
 bench: .venv/.dev ## measured comparisons, short versions; each ends with one line RESULT {json}
 	@for b in benchmarks/bench_*.py; do PYTHONPATH=tests $(BIN)/python $$b || exit 1; done

@@ -1,19 +1,11 @@
 """The pure decisions of Trimtab: who reads which partition, and how many consumers to have."""
 
-from trimtab.assignor.decide import place, size
-from trimtab.assignor.errors import (
-    BadPayload,
-    BadProblem,
-    BadStream,
-    BrokenHeuristic,
-    CallerError,
-    PeerError,
-    SettingError,
-    TrimtabError,
-    UnknownHeuristic,
-)
-from trimtab.assignor.generators import FlashCrowd, Oversize, Walk, Zipf
-from trimtab.assignor.heuristic import Heuristic
+from trimtab.assignor.analysis.streams.generators import FlashCrowd, Oversize, Walk, Zipf
+from trimtab.assignor.analysis.streams.replay import Tick, replay
+from trimtab.assignor.analysis.streams.stream import Stream
+from trimtab.assignor.decisions import place, size
+from trimtab.assignor.heuristics.heuristic import Heuristic
+from trimtab.assignor.heuristics.registry import get, names
 from trimtab.assignor.model import (
     NOBODY,
     Group,
@@ -25,10 +17,18 @@ from trimtab.assignor.model import (
     Problem,
     TopicPartition,
 )
-from trimtab.assignor.registry import get, names
-from trimtab.assignor.replay import Tick, replay
 from trimtab.assignor.score import cardinal_bin_score, lower_bound, mean_r_score, r_score
-from trimtab.assignor.stream import Stream
+from trimtab.common.errors import (
+    BadPayload,
+    BadProblem,
+    BadStream,
+    BrokenHeuristic,
+    CallerError,
+    PeerError,
+    SettingError,
+    TrimtabError,
+    UnknownHeuristic,
+)
 
 __all__ = [
     "NOBODY",

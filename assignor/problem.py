@@ -15,8 +15,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from trimtab.assignor.errors import BadProblem
-from trimtab.assignor.measured import deviations_of, lags_of, speeds_of
+from trimtab.assignor.load_arrays import deviations_of, lags_of, speeds_of
 from trimtab.assignor.model import (
     NOBODY,
     BoolArray,
@@ -30,8 +29,9 @@ from trimtab.assignor.model import (
     Problem,
     TopicPartition,
 )
-from trimtab.assignor.racks.replicas import Replicas, racks_of
-from trimtab.assignor.universe import Universe
+from trimtab.assignor.partition_index import Universe
+from trimtab.assignor.racks.replica_racks import Replicas, racks_of
+from trimtab.common.errors import BadProblem
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -31,12 +31,12 @@ from kafka.protocol.consumer.metadata import (
 )
 
 from trimtab.assignor.clients.kafka_python import TrimtabAssignor
-from trimtab.assignor.clients.leading import lead_group, member_data, read_subscriptions
-from trimtab.assignor.measured import Column, Measured
+from trimtab.assignor.clients.leader_plugin import lead_group, member_data, read_subscriptions
+from trimtab.assignor.load_arrays import Column, Measured
 from trimtab.assignor.model import NOBODY, IntArray, Load, Policy
-from trimtab.assignor.rebalance import View, answer
-from trimtab.assignor.roll import Roll, enroll
-from trimtab.assignor.userdata import MemberData, PlacementData
+from trimtab.assignor.rebalance.group_snapshot import Roll, enroll
+from trimtab.assignor.rebalance.leader import View, answer
+from trimtab.assignor.rebalance.user_data import MemberData, PlacementData
 
 RUNS = 9
 """Calls that are measured, after one to warm up; fewer where they take long."""

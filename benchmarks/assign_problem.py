@@ -21,9 +21,9 @@ from struct import pack, unpack
 import numpy as np
 
 from trimtab.assignor.model import NOBODY, FloatArray, IntArray
-from trimtab.assignor.universe import Universe
-from trimtab.assignor.userdata import MemberData
-from trimtab.assignor.wire import encode_assignments
+from trimtab.assignor.partition_index import Universe
+from trimtab.assignor.rebalance.consumer_protocol import encode_assignments
+from trimtab.assignor.rebalance.user_data import MemberData
 
 GENERATION = 5
 DECISION = "an earlier one"

@@ -10,7 +10,7 @@ can do, since no autoscaler could help there.
 import numpy as np
 from stream import TICK, Speeds
 
-from trimtab.assignor.decide import size
+from trimtab.assignor.decisions import size
 from trimtab.assignor.model import Group, Load, Policy, TopicPartition
 
 QUIET, WAVE, CROWD = 1.5, 2.5, 2.0

@@ -18,8 +18,8 @@ from rich.console import Console
 from rich.table import Table
 
 from trimtab.assignor import Walk, get, replay
-from trimtab.assignor.steady.knobs import PRESETS
-from trimtab.assignor.steady.pack import pack
+from trimtab.assignor.heuristics.steady.pack import pack
+from trimtab.assignor.heuristics.steady.params import PRESETS
 
 CAPACITY = 100.0
 FIRST_SEED = 1000  # nothing was tuned on these

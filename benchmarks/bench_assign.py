@@ -24,7 +24,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from trimtab.assignor import registry
+from trimtab.assignor.heuristics import registry
 
 HERE = Path(__file__).parent
 SIZES = ("1000x10", "10000x100", "100000x1000")

@@ -17,8 +17,8 @@ import numpy as np
 from one_topic import one_topic
 
 from trimtab.assignor import NOBODY, Walk, get, replay
-from trimtab.assignor.certify import Certificate, certify_moves, countdown
-from trimtab.assignor.clock import SystemClock
+from trimtab.assignor.analysis.certificate import Certificate, certify_moves, countdown
+from trimtab.common.clock import SystemClock
 
 CAPACITY = 100.0
 NOTHING = 1e-6

@@ -18,8 +18,8 @@ from rich.console import Console
 from rich.table import Table
 
 from trimtab.assignor.forecast import Changes
+from trimtab.assignor.heuristics.registry import get
 from trimtab.assignor.model import NOBODY, FloatArray
-from trimtab.assignor.registry import get
 
 SIZES = ((200, 100), (1_000, 500), (10_000, 500), (10_000, 5_000))  # partitions, consumers
 HEURISTICS = ("steady:tight", "steady:balanced", "steady:calm", "mwf", "mbf")

@@ -20,9 +20,9 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message_factory import GetMessageClass
 from harness import result
 
-from trimtab.consumer_sdk.lake.columns import SCHEMA
-from trimtab.consumer_sdk.lake.registered import Registered
-from trimtab.consumer_sdk.lake.registry import Schema
+from trimtab.consumer_sdk.lake.decoding.registry_decoders import Registered
+from trimtab.consumer_sdk.lake.decoding.schema_registry import Schema
+from trimtab.consumer_sdk.lake.schema.record_columns import SCHEMA
 
 RECORDS: Final = 60_000
 RUNS: Final = 4

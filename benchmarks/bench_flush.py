@@ -22,14 +22,14 @@ from rich.console import Console
 from rich.table import Table
 
 from trimtab.assignor.model import TopicPartition
-from trimtab.consumer_sdk.lake.columns import SCHEMA
-from trimtab.consumer_sdk.lake.config import FORMATS, SessionConfig
-from trimtab.consumer_sdk.lake.decoding import by_schema
-from trimtab.consumer_sdk.lake.flush import Batch, Flush, Landed
-from trimtab.consumer_sdk.lake.pace import Pace
-from trimtab.consumer_sdk.lake.progress import Span
-from trimtab.consumer_sdk.lake.shape import Shaping
-from trimtab.consumer_sdk.lake.writer import open_lake
+from trimtab.consumer_sdk.lake.decoding.topic_decoders import by_schema
+from trimtab.consumer_sdk.lake.offsets.table_offsets import Span
+from trimtab.consumer_sdk.lake.retry import Pace
+from trimtab.consumer_sdk.lake.schema.record_columns import SCHEMA
+from trimtab.consumer_sdk.lake.settings import FORMATS, SessionConfig
+from trimtab.consumer_sdk.lake.writer.flush import Batch, Flush, Landed
+from trimtab.consumer_sdk.lake.writer.projection import Shaping
+from trimtab.consumer_sdk.lake.writer.writer import open_lake
 
 RECORD = 204
 WHERE = TopicPartition("t", 0)

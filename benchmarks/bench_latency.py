@@ -30,7 +30,7 @@ from rich.console import Console
 from rich.table import Table
 from stream import TICK, Speeds, produce
 
-from trimtab.assignor.generators import Walk
+from trimtab.assignor.analysis.streams.generators import Walk
 
 HOST = Path(__file__).parent / "latency_host.py"
 HEURISTICS = ("steady", "mwf", "bfd", "lag-aware", "sticky", "range")

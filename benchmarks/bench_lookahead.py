@@ -21,12 +21,12 @@ from one_topic import one_topic
 from rich.console import Console
 from rich.table import Table
 
+from trimtab.assignor.analysis.streams.generators import FlashCrowd, Generator, Walk, Zipf
 from trimtab.assignor.forecast import Changes
-from trimtab.assignor.generators import FlashCrowd, Generator, Walk, Zipf
+from trimtab.assignor.heuristics.steady.pack import pack
+from trimtab.assignor.heuristics.steady.params import PRESETS
 from trimtab.assignor.model import NOBODY, FloatArray, Outlook
 from trimtab.assignor.score import r_score
-from trimtab.assignor.steady.knobs import PRESETS
-from trimtab.assignor.steady.pack import pack
 
 CAPACITY = 100.0
 FIRST_SEED = 400  # nothing was tuned on these

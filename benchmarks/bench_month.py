@@ -31,7 +31,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from trimtab.assignor.simulation import Setup
+from trimtab.assignor.analysis.simulation import Setup
 
 if TYPE_CHECKING:
     from multiprocessing.queues import SimpleQueue

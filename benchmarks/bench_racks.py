@@ -28,9 +28,9 @@ from rich.console import Console
 from rich.table import Table
 
 from trimtab.assignor import Walk, get, r_score
-from trimtab.assignor.counting import pack_open
 from trimtab.assignor.forecast import Changes
 from trimtab.assignor.model import NOBODY, BoolArray, FloatArray, IntArray, Problem, Racks
+from trimtab.assignor.open_mode import pack_open
 
 RACKS = 3
 CAPACITY = 100.0

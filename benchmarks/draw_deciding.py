@@ -19,7 +19,7 @@ from harness import result
 from one_topic import one_topic
 
 from trimtab.assignor import Walk, get, r_score, replay
-from trimtab.assignor.replay import lower_bounds
+from trimtab.assignor.analysis.streams.replay import lower_bounds
 
 CAPACITY = 100.0
 BLUE, RED, GREY = "#1f77b4", "#d62728", "#b8c4d0"

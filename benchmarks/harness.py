@@ -14,10 +14,10 @@ from typing import Any
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from trimtab.cli import broker_config
-from trimtab.cli.broker import EmbeddedBroker
-from trimtab.consumer_sdk.jars import fetch
-from trimtab.consumer_sdk.java import require_java
+from trimtab.cli.broker import broker_config
+from trimtab.cli.broker.run import EmbeddedBroker
+from trimtab.consumer_sdk.java.jars import fetch
+from trimtab.consumer_sdk.java.java_runtime import require_java
 
 BURST = 0.02
 """Seconds of records that a steady producer writes at once: brokers are asked less often."""

@@ -18,11 +18,13 @@ from typing import Any, ClassVar, Final
 import confluent_kafka
 import pyarrow as pa
 
-from trimtab.consumer_sdk import Consumer, ingest, jars
-from trimtab.consumer_sdk.lake import columns
-from trimtab.consumer_sdk.lake.config import SessionConfig
-from trimtab.consumer_sdk.lake.iceberg import CREATED_WITH
-from trimtab.consumer_sdk.lake.writer import LakeWriter, open_lake
+from trimtab.consumer_sdk import Consumer
+from trimtab.consumer_sdk.java import jars
+from trimtab.consumer_sdk.lake import ingest
+from trimtab.consumer_sdk.lake.formats.iceberg.table import CREATED_WITH
+from trimtab.consumer_sdk.lake.schema import record_columns
+from trimtab.consumer_sdk.lake.settings import SessionConfig
+from trimtab.consumer_sdk.lake.writer.writer import LakeWriter, open_lake
 
 CONNECTOR: Final = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.1.2"
 TOKENS: Final = "org.apache.spark:spark-token-provider-kafka-0-10_2.13:3.5.1"
@@ -144,8 +146,8 @@ class DeltaRs(Case):
             if messages and not got:
                 begun()
             got += len(messages)
-            for where, run in columns.by_partition(messages).items():
-                batches.append(columns.record_batch(where, run))
+            for where, run in record_columns.by_partition(messages).items():
+                batches.append(record_columns.record_batch(where, run))
                 held += batches[-1].nbytes
             if held >= BATCH or got >= count:
                 self.append(topic, batches)

@@ -2,7 +2,7 @@
 
 `Steered` runs the sidecar's own loop and gauge on offsets that the world shows, and the leader's
 own placement. `Scaled` is KEDA's Kafka scaler with the HPA behind it
-(`trimtab.assignor.simulation.autoscaler`) and a sticky assignor, with what KEDA 2's scaler answers
+(`analysis.simulation.lag_autoscaler`) and a sticky assignor, with what KEDA 2's scaler answers
 where something is wrong: no metric at all while a partition has no leader, so that the HPA leaves
 the count as it is; the end of the log as the lag of a partition without a commit
 (`offsetResetPolicy: earliest`). `patient` is its `excludePersistentLag`: a partition of which
@@ -15,18 +15,18 @@ from dataclasses import dataclass, field
 import numpy as np
 from month_world import LEAST, MOST, RECORD, World
 
-from trimtab.assignor.control import GroupPlan, WriteSpeeds
-from trimtab.assignor.decide import place
+from trimtab.assignor.analysis.simulation.lag_autoscaler import Autoscaler
+from trimtab.assignor.decisions import place
 from trimtab.assignor.model import BoolArray, FloatArray, Load, Policy, TopicPartition
-from trimtab.assignor.simulation.autoscaler import Autoscaler
-from trimtab.sidecar.gauge import Gauge
-from trimtab.sidecar.loop import Loop, Parts
-from trimtab.sidecar.monitor import Measurement
-from trimtab.sidecar.observation import GroupState, GroupView, Reader
-from trimtab.sidecar.report import Report
-from trimtab.sidecar.settings import Settings, load
-from trimtab.sidecar.speeds import Readings
-from trimtab.sidecar.targets.memory import Memory
+from trimtab.common.control_topics.values import GroupPlan, WriteSpeeds
+from trimtab.sidecar.control_loop import Loop, Parts
+from trimtab.sidecar.measurement.group_monitor import Measurement
+from trimtab.sidecar.measurement.measurement import Gauge
+from trimtab.sidecar.measurement.observation import GroupState, GroupView, Reader
+from trimtab.sidecar.measurement.write_rate import Readings
+from trimtab.sidecar.reporting.iteration_report import Report
+from trimtab.sidecar.settings.settings import Settings, load
+from trimtab.sidecar.targets.in_memory import Memory
 
 EPOCH = 1.8e9  # seconds, of the month's beginning
 

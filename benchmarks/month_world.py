@@ -1,6 +1,6 @@
 """A simulated month: what producers write, what goes wrong, and a consumer group under it.
 
-Queues are those of `trimtab simulate` (`trimtab.assignor.simulation.queues`). A replica that is
+Queues are those of `trimtab simulate` (`analysis.simulation.backlog_model`). A replica that is
 started joins a tick later; whoever leaves is gone at once. A rebalance takes place within a tick,
 and what moves is not read for `Setup.pause` seconds. Faults, in order:
 
@@ -18,7 +18,10 @@ from enum import StrEnum
 
 import numpy as np
 
-from trimtab.assignor.generators import Zipf
+from trimtab.assignor.analysis.simulation import Setup
+from trimtab.assignor.analysis.simulation.backlog_model import Queues
+from trimtab.assignor.analysis.streams.generators import Zipf
+from trimtab.assignor.analysis.streams.stream import Stream
 from trimtab.assignor.model import (
     NOBODY,
     BoolArray,
@@ -27,9 +30,6 @@ from trimtab.assignor.model import (
     Member,
     TopicPartition,
 )
-from trimtab.assignor.simulation import Setup
-from trimtab.assignor.simulation.queues import Queues
-from trimtab.assignor.stream import Stream
 
 RECORD = 1_000  # bytes
 DAY = 86_400.0

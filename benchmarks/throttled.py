@@ -10,8 +10,8 @@ from threading import Event
 from time import time
 from typing import Any
 
-from trimtab.assignor.clock import SystemClock
-from trimtab.consumer_sdk.throttle import Throttle
+from trimtab.common.clock import SystemClock
+from trimtab.consumer_sdk.consumer.fetch_throttle import Throttle
 
 FETCH = 200
 

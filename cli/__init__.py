@@ -1,1 +1,1 @@
-"""TODO."""
+"""The `trimtab` command. Each subcommand has a folder with `options.py` and `run.py`."""

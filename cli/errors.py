@@ -1,4 +1,4 @@
-"""Errors of the command, on the two branches of `trimtab.assignor.errors`.
+"""Errors of the command, on the two branches of `trimtab.common.errors`.
 
 CallerError
 ├── NoVerdicts                   no verdict of a group is kept that could explain it
@@ -15,7 +15,7 @@ PeerError
 from collections.abc import Iterable
 from pathlib import Path
 
-from trimtab.assignor.errors import CallerError, PeerError, SettingError
+from trimtab.common.errors import CallerError, PeerError, SettingError
 
 
 class NoVerdicts(CallerError):

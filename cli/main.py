@@ -69,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _known(error: Exception, words: Sequence[str]) -> tuple[str, int] | None:
     """Return message and exit code of a failure that was foreseen."""
-    from trimtab.assignor.errors import TrimtabError  # noqa: PLC0415 - its package loads numpy
+    from trimtab.common.errors import TrimtabError  # noqa: PLC0415 - its package loads numpy
 
     if isinstance(error, TrimtabError):
         return str(error), error.exit_code
@@ -141,8 +141,9 @@ def _wanted(words: Sequence[str]) -> str | None:
 
 def _load(name: str) -> Callable[..., Any] | typer.Typer:
     """Return a subcommand: a function, or an app that has subcommands of its own."""
-    module = name.replace("-", "_")
-    command: Callable[..., Any] = getattr(importlib.import_module(f"trimtab.cli.{module}"), module)
+    function = name.replace("-", "_")
+    module = importlib.import_module(f"trimtab.cli.{function}.run")
+    command: Callable[..., Any] = getattr(module, function)
     return command
 
 

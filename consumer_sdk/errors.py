@@ -1,4 +1,4 @@
-"""Errors of the consumer SDK, on the two branches of `trimtab.assignor.errors`.
+"""Errors of the consumer SDK, on the two branches of `trimtab.common.errors`.
 
 CallerError
 ├── SettingError
@@ -35,7 +35,7 @@ PeerError
 from pathlib import Path
 from typing import ClassVar, Final
 
-from trimtab.assignor.errors import CallerError, PeerError, SettingError
+from trimtab.common.errors import CallerError, PeerError, SettingError
 
 JAVA_ADVICE: Final = (
     "Trimtab needs Java 17 to 24 (Spark 4.1 does not start with 25): install one, for example "

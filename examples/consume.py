@@ -5,7 +5,7 @@ python examples/consume.py localhost:9092 orders
 
 import sys
 
-from trimtab.assignor.errors import TrimtabError
+from trimtab.common.errors import TrimtabError
 from trimtab.consumer_sdk import Consumer
 
 

@@ -10,7 +10,7 @@ import signal
 import sys
 from threading import Event
 
-from trimtab.assignor.errors import TrimtabError
+from trimtab.common.errors import TrimtabError
 from trimtab.consumer_sdk.queues import Received, open_queue, worker
 
 

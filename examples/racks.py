@@ -7,7 +7,7 @@ Start one in each rack; the brokers have broker.rack and replica.selector.class 
 
 import sys
 
-from trimtab.assignor.errors import TrimtabError
+from trimtab.common.errors import TrimtabError
 from trimtab.consumer_sdk import Consumer
 
 

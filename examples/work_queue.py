@@ -10,7 +10,7 @@ usually it is a process of its own, `trimtab redeliver`.
 import sys
 from threading import Event, Thread
 
-from trimtab.assignor.errors import TrimtabError
+from trimtab.common.errors import TrimtabError
 from trimtab.consumer_sdk.queues import KINDS, Received, Reject, Retry, Tracker, open_queue, worker
 from trimtab.consumer_sdk.queues.settings import settings
 

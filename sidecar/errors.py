@@ -1,4 +1,4 @@
-"""Errors of the sidecar, on the two branches of `trimtab.assignor.errors`.
+"""Errors of the sidecar, on the two branches of `trimtab.common.errors`.
 
 CallerError
 ├── SettingError
@@ -21,7 +21,7 @@ PeerError
 
 from typing import ClassVar
 
-from trimtab.assignor.errors import CallerError, PeerError, SettingError
+from trimtab.common.errors import CallerError, PeerError, SettingError
 
 
 class BadSetting(SettingError):

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from trimtab.cli import broker_config
-from trimtab.cli.broker import EmbeddedBroker
+from trimtab.cli.broker import broker_config
+from trimtab.cli.broker.run import EmbeddedBroker
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from cluster.control_plane import ControlPlane
     from cluster.kubelet import Kubelet
     from cluster.workloads import Cluster
-    from trimtab.consumer_sdk.lake.delta import DeltaLake
-    from trimtab.consumer_sdk.lake.iceberg import IcebergLake
-    from trimtab.sidecar.targets.kubernetes import Kubernetes
+    from trimtab.consumer_sdk.lake.formats.delta.table import DeltaLake
+    from trimtab.consumer_sdk.lake.formats.iceberg.table import IcebergLake
+    from trimtab.sidecar.targets.kubernetes.kubernetes_target import Kubernetes
 
 _RUN = secrets.token_hex(3)
 _NUMBERS = itertools.count(1)
@@ -104,10 +104,10 @@ def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def iceberg(warehouse: Path) -> "Iterator[IcebergLake]":
     """The run's one Spark session, with the embedded catalog; `delta` shares it."""
-    from trimtab.consumer_sdk.lake.config import SessionConfig  # noqa: PLC0415 - pyspark is slow
-    from trimtab.consumer_sdk.lake.formats import needs  # noqa: PLC0415 - as above
-    from trimtab.consumer_sdk.lake.iceberg import IcebergLake  # noqa: PLC0415 - as above
-    from trimtab.consumer_sdk.lake.session import start  # noqa: PLC0415 - as above
+    from trimtab.consumer_sdk.lake.formats.iceberg.table import IcebergLake  # noqa: PLC0415 - as above
+    from trimtab.consumer_sdk.lake.formats.table_format import needs  # noqa: PLC0415 - as above
+    from trimtab.consumer_sdk.lake.settings import SessionConfig  # noqa: PLC0415 - pyspark is slow
+    from trimtab.consumer_sdk.lake.spark.session import start  # noqa: PLC0415 - as above
 
     delta = needs(SessionConfig(warehouse=str(warehouse), format="delta"))
     options = {
@@ -125,8 +125,8 @@ def iceberg(warehouse: Path) -> "Iterator[IcebergLake]":
 @pytest.fixture(scope="session")
 def delta(iceberg: "IcebergLake", warehouse: Path) -> "DeltaLake":
     """Delta tables in the same warehouse, by a session of their own in the same JVM."""
-    from trimtab.consumer_sdk.lake.delta import DeltaLake  # noqa: PLC0415 - pyspark is slow
-    from trimtab.consumer_sdk.lake.formats import hadoop_path  # noqa: PLC0415 - as above
+    from trimtab.consumer_sdk.lake.formats.delta.table import DeltaLake  # noqa: PLC0415 - pyspark is slow
+    from trimtab.consumer_sdk.lake.formats.table_format import hadoop_path  # noqa: PLC0415 - as above
 
     session = iceberg.spark.newSession()
     session.conf.set("spark.sql.defaultCatalog", "spark_catalog")
@@ -212,10 +212,10 @@ def steered(
     plane: "ControlPlane", workload: Callable[..., str]
 ) -> "Iterator[Callable[..., Kubernetes]]":
     """Open replica targets: on a workload of a kind with so many replicas, or on `name`."""
-    from trimtab.assignor.clock import SystemClock  # noqa: PLC0415 - few runs need it
-    from trimtab.sidecar.targets.kube_api import KubeApi, Place  # noqa: PLC0415 - as above
-    from trimtab.sidecar.targets.kube_values import Kind  # noqa: PLC0415 - as above
-    from trimtab.sidecar.targets.kubernetes import Kubernetes  # noqa: PLC0415 - as above
+    from trimtab.common.clock import SystemClock  # noqa: PLC0415 - few runs need it
+    from trimtab.sidecar.targets.kubernetes.api_client import KubeApi, Place  # noqa: PLC0415 - as above
+    from trimtab.sidecar.targets.kubernetes.kubernetes_target import Kubernetes  # noqa: PLC0415 - as above
+    from trimtab.sidecar.targets.kubernetes.workload import Kind  # noqa: PLC0415 - as above
 
     opened: list[KubeApi] = []
 

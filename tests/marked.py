@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from trimtab.consumer_sdk.queues.markers import Ranges
+from trimtab.consumer_sdk.queues.kmq.markers import Ranges
 
 
 def offsets(ranges: Ranges) -> Iterator[int]:

@@ -12,8 +12,8 @@ from typing import Any, Final
 import yaml
 from confluent_kafka import Producer
 
+from trimtab.consumer_sdk.queues.kmq.redelivery_tracker import Tracker
 from trimtab.consumer_sdk.queues.settings import settings
-from trimtab.consumer_sdk.queues.tracker import Tracker
 
 WORKER: Final = Path(__file__).parents[1] / "examples" / "queue_worker.py"
 

@@ -24,7 +24,7 @@ from confluent_kafka.admin import (
 )
 
 from cluster import keys
-from trimtab.cli.broker import EmbeddedBroker
+from trimtab.cli.broker.run import EmbeddedBroker
 
 PASSWORD = "hunter2-and-a-half"  # noqa: S105 - it is nobody's
 USERS = ("limited", "admin")

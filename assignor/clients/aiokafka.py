@@ -26,7 +26,7 @@ from aiokafka.coordinator.protocol import (
     ConsumerProtocolMemberMetadata,
 )
 
-from trimtab.assignor.clients.leading import (
+from trimtab.assignor.clients.leader_plugin import (
     lead_group,
     log_round,
     member_data,
@@ -36,11 +36,11 @@ from trimtab.assignor.clients.leading import (
     subscribed_topics,
 )
 from trimtab.assignor.model import Load, Policy, TopicPartition
-from trimtab.assignor.racks.replicas import Replicas
-from trimtab.assignor.rebalance import View
-from trimtab.assignor.universe import Holding, Universe
-from trimtab.assignor.userdata import MemberData, group_by_topic
-from trimtab.assignor.wire import Subscription
+from trimtab.assignor.partition_index import Holding, Universe
+from trimtab.assignor.racks.replica_racks import Replicas
+from trimtab.assignor.rebalance.consumer_protocol import Subscription
+from trimtab.assignor.rebalance.leader import View
+from trimtab.assignor.rebalance.user_data import MemberData, group_by_topic
 
 
 def _blind() -> View:

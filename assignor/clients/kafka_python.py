@@ -26,7 +26,7 @@ from typing import Any, ClassVar
 from kafka.coordinator.assignors.abstract import AbstractPartitionAssignor, RebalanceProtocol
 from kafka.protocol.consumer.metadata import ConsumerProtocolSubscription
 
-from trimtab.assignor.clients.leading import (
+from trimtab.assignor.clients.leader_plugin import (
     lead_group,
     log_round,
     own_policy,
@@ -35,11 +35,11 @@ from trimtab.assignor.clients.leading import (
     subscribed_topics,
 )
 from trimtab.assignor.model import Load, TopicPartition
-from trimtab.assignor.racks.replicas import Replicas
-from trimtab.assignor.rebalance import Round, View
-from trimtab.assignor.universe import Holding, Universe
-from trimtab.assignor.userdata import MemberData, group_by_topic
-from trimtab.assignor.wire import Subscription
+from trimtab.assignor.partition_index import Holding, Universe
+from trimtab.assignor.racks.replica_racks import Replicas
+from trimtab.assignor.rebalance.consumer_protocol import Subscription
+from trimtab.assignor.rebalance.leader import Round, View
+from trimtab.assignor.rebalance.user_data import MemberData, group_by_topic
 
 SUBSCRIPTION_VERSION = 3
 """ConsumerProtocolSubscription v3: owned partitions (KIP-429), generation (KIP-792), rack

@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from trimtab.assignor.heuristic import Heuristic
+from trimtab.assignor.heuristics.heuristic import Heuristic
 from trimtab.assignor.model import NOBODY, IntArray, Problem
 
 

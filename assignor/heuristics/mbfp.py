@@ -2,9 +2,9 @@
 
 from typing import Final
 
-from trimtab.assignor.heuristic import Heuristic
+from trimtab.assignor.heuristics.heuristic import Heuristic
+from trimtab.assignor.heuristics.modified_any_fit import by_largest, modified_any_fit
 from trimtab.assignor.model import IntArray, Problem
-from trimtab.assignor.modified import by_largest, modified_any_fit
 from trimtab.assignor.packing import best_fit
 
 

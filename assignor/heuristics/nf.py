@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from trimtab.assignor.heuristic import Heuristic
+from trimtab.assignor.heuristics.heuristic import Heuristic
 from trimtab.assignor.model import IntArray, Problem
 from trimtab.assignor.packing import any_fit, as_given, next_fit
 

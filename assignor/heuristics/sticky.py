@@ -14,7 +14,7 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from trimtab.assignor.heuristic import Heuristic
+from trimtab.assignor.heuristics.heuristic import Heuristic
 from trimtab.assignor.model import NOBODY, IntArray, Problem
 
 _Hop: TypeAlias = tuple[int, int]

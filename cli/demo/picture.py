@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from trimtab.cli.demo.script import CAPACITY
+from trimtab.cli.demo.group_watcher import Moment
+from trimtab.cli.demo.scenario import CAPACITY
 from trimtab.cli.demo.view import Story
-from trimtab.cli.demo.watch import Moment
 
 MARKS: Final = {"killed": "tab:red", "restart": "tab:purple"}
 """Events that are marked, and their colours."""

@@ -12,10 +12,10 @@ from typing import Any, Final
 
 from confluent_kafka import KafkaError, Message, Producer
 
-from trimtab.assignor.clock import Clock
 from trimtab.assignor.model import FloatArray, TopicPartition
 from trimtab.cli.demo import payload
-from trimtab.cli.demo.script import RECORD, TICK, Script
+from trimtab.cli.demo.scenario import RECORD, TICK, Script
+from trimtab.common.clock import Clock
 
 SLICE: Final = 0.05  # seconds between two looks at what is due
 FLUSH_SECONDS: Final = 30.0

@@ -17,7 +17,7 @@ from trimtab.cli.demo.producers import Tally
 from trimtab.cli.errors import DemoFailed
 
 if TYPE_CHECKING:
-    from trimtab.consumer_sdk.lake.engine import SparkLake
+    from trimtab.consumer_sdk.lake.lake import SparkLake
 
 COLUMNS: Final = """
     topic, partition,
@@ -140,8 +140,8 @@ def stored(lake: "SparkLake", tables: Iterable[str]) -> dict[TopicPartition, Sto
 
 
 def _answer(task: dict[str, Any]) -> None:
-    from trimtab.consumer_sdk.lake.config import SessionConfig  # noqa: PLC0415 - only the child
-    from trimtab.consumer_sdk.lake.writer import open_lake  # noqa: PLC0415 - only the child
+    from trimtab.consumer_sdk.lake.settings import SessionConfig  # noqa: PLC0415 - only the child
+    from trimtab.consumer_sdk.lake.writer.writer import open_lake  # noqa: PLC0415 - only the child
 
     spark = {"spark.master": "local[2]", "spark.driver.extraJavaOptions": task["java"]}
     config = SessionConfig(warehouse=task["warehouse"], spark=spark, format=task["format"])

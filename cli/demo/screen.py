@@ -6,7 +6,7 @@ from typing import Final, Self
 from rich.console import Console
 from rich.live import Live
 
-from trimtab.cli.demo.script import Script
+from trimtab.cli.demo.scenario import Script
 from trimtab.cli.demo.view import Story, frame, line
 
 EVERY: Final = 5.0  # seconds between two plain lines

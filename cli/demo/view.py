@@ -15,9 +15,9 @@ from rich.table import Table
 from rich.text import Text
 
 from trimtab.assignor.model import TopicPartition
-from trimtab.assignor.units import format_bytes, format_count, format_rate
-from trimtab.cli.demo.script import CAPACITY, SHARES, Script
-from trimtab.cli.demo.watch import Moment
+from trimtab.cli.demo.group_watcher import Moment
+from trimtab.cli.demo.scenario import CAPACITY, SHARES, Script
+from trimtab.common.units import format_bytes, format_count, format_rate
 
 COLOURS: Final = (
     ("dodger_blue2", "deep_sky_blue3"),

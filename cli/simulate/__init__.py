@@ -1,5 +1,1 @@
-"""`trimtab simulate`: the bench that anyone can run on their own traffic."""
-
-from trimtab.cli.simulate.command import SEED, simulate
-
-__all__ = ["SEED", "simulate"]
+"""`trimtab simulate`: replays streams of write rates through heuristics, side by side."""

@@ -10,8 +10,8 @@ from typing import Any, Final, NamedTuple, cast
 
 import numpy as np
 
+from trimtab.assignor.analysis.simulation import Run, Summary, contender
 from trimtab.assignor.model import FloatArray
-from trimtab.assignor.simulation import Run, Summary, contender
 from trimtab.cli.simulate.findings import Findings
 
 INK: Final = "#010101"

@@ -6,8 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from trimtab.assignor.replay import lower_bounds
-from trimtab.assignor.simulation import (
+from trimtab.assignor.analysis.simulation import (
     Candidate,
     Duel,
     Recommendation,
@@ -20,8 +19,9 @@ from trimtab.assignor.simulation import (
     recommend,
     summaries,
 )
-from trimtab.assignor.stream import Stream
-from trimtab.cli.simulate.work import Job
+from trimtab.assignor.analysis.streams.replay import lower_bounds
+from trimtab.assignor.analysis.streams.stream import Stream
+from trimtab.cli.simulate.worker_pool import Job
 
 RIVALS: Final = ("mwf", "mbf", "mbfp")
 """Whom to compare with over several streams, unless told otherwise."""

@@ -5,7 +5,7 @@ from typing import Annotated, TypeAlias
 
 import typer
 
-from trimtab.cli.formats import Format
+from trimtab.cli.output_formats import Format
 
 GENERATED: str = "Made-up streams"
 READERS: str = "Consumers"

@@ -7,11 +7,11 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from trimtab.assignor.simulation import Run, Summary, contender
-from trimtab.assignor.simulation.recommend import decimals
-from trimtab.assignor.units import format_rate
-from trimtab.cli.formats import Format
+from trimtab.assignor.analysis.simulation import Run, Summary, contender
+from trimtab.assignor.analysis.simulation.recommendation import decimals
+from trimtab.cli.output_formats import Format
 from trimtab.cli.simulate.findings import Findings
+from trimtab.common.units import format_rate
 
 PACKING: Final = (
     ("CBS %", "cbs_percent", 2),

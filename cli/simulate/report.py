@@ -4,11 +4,11 @@ from html import escape
 from pathlib import Path
 from typing import Final
 
-from trimtab.assignor.errors import SettingError
-from trimtab.assignor.simulation import contender
+from trimtab.assignor.analysis.simulation import contender
 from trimtab.cli.simulate import figures
 from trimtab.cli.simulate.findings import Findings
 from trimtab.cli.simulate.output import PACKING, advice, cell, columns, given
+from trimtab.common.errors import SettingError
 
 CSS: Final = """
 :root { color-scheme: light dark; --paper: #fff; --card: #f4f6f9; --ink: #1c2430; --muted: #68748a;

@@ -5,7 +5,7 @@
 (`session`, `decode`, `shape`, `jvm`), and the table formats (`iceberg`, `delta`).
 """
 
-from trimtab.consumer_sdk.lake.config import LakeConfig
-from trimtab.consumer_sdk.lake.writer import LakeWriter
+from trimtab.consumer_sdk.lake.settings import LakeConfig
+from trimtab.consumer_sdk.lake.writer.writer import LakeWriter
 
 __all__ = ["LakeConfig", "LakeWriter"]

@@ -7,8 +7,8 @@ A replay's producer and verify's reader connect as the ingest does, so whatever 
 from collections.abc import Mapping
 from typing import Any
 
-from trimtab.assignor.errors import SettingError
-from trimtab.assignor.security import connection
+from trimtab.common.errors import SettingError
+from trimtab.common.kafka_security import connection
 
 
 def settings(config: Mapping[str, Any], otherwise: str) -> dict[str, Any]:

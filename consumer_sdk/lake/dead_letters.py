@@ -23,14 +23,15 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
 
-from trimtab.assignor.errors import SettingError
+from trimtab.common.errors import SettingError
 from trimtab.consumer_sdk.errors import CommitRaced, ReplayFailed
-from trimtab.consumer_sdk.lake import connection, jvm
-from trimtab.consumer_sdk.lake.care import carry
-from trimtab.consumer_sdk.lake.engine import SparkLake
-from trimtab.consumer_sdk.lake.names import DEAD_LETTER, dead_letter
-from trimtab.consumer_sdk.lake.pace import Pace
+from trimtab.consumer_sdk.lake import connection
+from trimtab.consumer_sdk.lake.lake import SparkLake
+from trimtab.consumer_sdk.lake.maintenance import carry
 from trimtab.consumer_sdk.lake.ports import LakeTable
+from trimtab.consumer_sdk.lake.retry import Pace
+from trimtab.consumer_sdk.lake.schema.table_names import DEAD_LETTER, dead_letter
+from trimtab.consumer_sdk.lake.spark import jvm_errors
 
 log = logging.getLogger("trimtab.lake")
 
@@ -124,7 +125,7 @@ def tables(lake: SparkLake, name: str | None = None) -> list[str]:
 def heaps(lake: SparkLake, table: str, wanted: Wanted) -> list[Heap]:
     """Return what is in a dead-letter table, by topic and reason, the largest first."""
     time = sql.col("timestamp")
-    with jvm.translated(f"table {table}"):
+    with jvm_errors.translated(f"table {table}"):
         rows = (
             wanted.of(_letters(lake, table))
             .groupBy("topic", "error")
@@ -173,13 +174,13 @@ class Replay:
         No more than these are sent: what fails again meanwhile is not sent round and round.
         """
         asked = sql.count("*"), sql.max(sql.length("value"))
-        with jvm.translated(f"table {self.table}"):
+        with jvm_errors.translated(f"table {self.table}"):
             (found,) = wanted.of(_letters(self.lake, self.table)).agg(*asked).collect()
         most, longest = found
         return most, max(1, min(PIECE_ROWS, PIECE_BYTES // max(1, longest or 0)))
 
     def _read(self, wanted: Wanted) -> list[Row]:
-        with jvm.translated(f"table {self.table}"):
+        with jvm_errors.translated(f"table {self.table}"):
             return wanted.of(_letters(self.lake, self.table)).collect()
 
     def _send(self, piece: Sequence[Row]) -> list[Row]:
@@ -272,7 +273,7 @@ def _outlast(pace: Pace, operation: Callable[[], Any]) -> None:
     """Do it again where another writer was faster."""
     for attempt in range(TRIES):
         try:
-            with jvm.translated("taking replayed records out"):
+            with jvm_errors.translated("taking replayed records out"):
                 operation()
         except CommitRaced:
             if attempt + 1 == TRIES:

@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from trimtab.assignor.errors import SettingError
+from trimtab.common.errors import SettingError
 from trimtab.consumer_sdk.errors import MarksLost
-from trimtab.consumer_sdk.lake.config import DELTA, ICEBERG, SessionConfig
-from trimtab.consumer_sdk.lake.engine import SparkLake, StoredTable
-from trimtab.consumer_sdk.lake.progress import Marks
+from trimtab.consumer_sdk.lake.lake import SparkLake, StoredTable
+from trimtab.consumer_sdk.lake.offsets.table_offsets import Marks
+from trimtab.consumer_sdk.lake.settings import DELTA, ICEBERG, SessionConfig
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
-from trimtab.consumer_sdk.lake.gaps import Gaps
-from trimtab.consumer_sdk.lake.partition import Parts
-from trimtab.consumer_sdk.lake.progress import Marks
-from trimtab.consumer_sdk.resets import Reset
+from trimtab.consumer_sdk.consumer.offset_reset import Reset
+from trimtab.consumer_sdk.lake.offsets.offset_gaps import Gaps
+from trimtab.consumer_sdk.lake.offsets.table_offsets import Marks
+from trimtab.consumer_sdk.lake.schema.partition_spec import Parts
 
 Records: TypeAlias = Any
 """A pyarrow Table with the record columns; Any, because pyarrow ships no types."""

@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 from threading import Event
 from typing import TypeAlias
 
-from trimtab.assignor.errors import TrimtabError
 from trimtab.assignor.model import TopicPartition
+from trimtab.common.errors import TrimtabError
 
 Partitions: TypeAlias = frozenset[TopicPartition]
 

@@ -40,15 +40,16 @@ from kafka.errors import (
 from kafka.errors import KafkaError as KafkaPythonError
 
 from trimtab.assignor.clients.kafka_python import TrimtabAssignor
-from trimtab.assignor.clients.leading import log_round, placement_data
-from trimtab.assignor.clock import Clock
-from trimtab.assignor.control import GroupPlan
+from trimtab.assignor.clients.leader_plugin import log_round, placement_data
 from trimtab.assignor.model import TopicPartition
-from trimtab.assignor.rebalance import Round, View
-from trimtab.assignor.security.knock import diagnose, knock
-from trimtab.consumer_sdk.control_topics import ControlTopics
+from trimtab.assignor.rebalance.leader import Round, View
+from trimtab.common.clock import Clock
+from trimtab.common.control_topics.values import GroupPlan
+from trimtab.common.kafka_security.preflight import diagnose, knock
+from trimtab.consumer_sdk.consumer.settings import Settings
 from trimtab.consumer_sdk.errors import BrokerUnreachable, MembershipFailed, NotAllowed
-from trimtab.consumer_sdk.membership import hooks
+from trimtab.consumer_sdk.membership import coordinator
+from trimtab.consumer_sdk.membership.control_topic_reader import ControlTopics
 from trimtab.consumer_sdk.membership.events import (
     Assigned,
     Committed,
@@ -58,9 +59,8 @@ from trimtab.consumer_sdk.membership.events import (
     Position,
     Revoked,
 )
-from trimtab.consumer_sdk.membership.following import Following
 from trimtab.consumer_sdk.membership.lease import Lease
-from trimtab.consumer_sdk.settings import Settings
+from trimtab.consumer_sdk.membership.plan_follower import Following
 
 log = logging.getLogger("trimtab.consumer_sdk")
 
@@ -108,13 +108,13 @@ class Member:
             on_round=self._on_round,
         )
         self.client = _connect(settings, self._assignor)
-        hooks.lead_on_bytes(self.client, self._assignor.name)
-        watcher = hooks.Watcher(self._on_calm, self._on_leaving, self._on_loss)
-        hooks.watch_membership(self.client, watcher)
-        self._assignor.hasten = hooks.beat_closely(self.client)
+        coordinator.lead_on_bytes(self.client, self._assignor.name)
+        watcher = coordinator.Watcher(self._on_calm, self._on_leaving, self._on_loss)
+        coordinator.watch_membership(self.client, watcher)
+        self._assignor.hasten = coordinator.beat_closely(self.client)
         self._fenced = Event()
         self._news = Event()  # set after what caused it: the thread's next turn comes at once
-        hooks.watch_heartbeats(self.client, self._news, self._fenced)
+        coordinator.watch_heartbeats(self.client, self._news, self._fenced)
         self._lease = Lease(settings.session_timeout, clock.monotonic())
         self._calm = clock.monotonic()
         self._lost = -inf  # when; what the coordinator answered before counts no more
@@ -151,7 +151,7 @@ class Member:
 
     def may_read(self) -> bool:
         """Say whether the lease holds."""
-        lease = self._lease.heard(*hooks.contact(self.client))
+        lease = self._lease.heard(*coordinator.contact(self.client))
         self._lease = lease.known(self._assignor.joined)
         round_ = Lease(self._settings.max_poll_interval, max(self._calm, self._assignor.joined))
         now = self._clock.monotonic()
@@ -161,17 +161,17 @@ class Member:
     def rebalancing(self) -> bool:
         """Whether a join is under way, or has just ended: partitions may come or go."""
         ended = self._clock.monotonic() - self._assignor.told < TURN
-        return ended or hooks.joining(self.client)
+        return ended or coordinator.joining(self.client)
 
     @property
     def id(self) -> str:
         """The broker's id of this member; empty before the first join."""
-        return hooks.member_id(self.client)
+        return coordinator.member_id(self.client)
 
     @property
     def generation(self) -> int:
         """The group's generation as we know it; -1 outside the group."""
-        return hooks.generation(self.client)
+        return coordinator.generation(self.client)
 
     def drain(self) -> None:
         """Ask the group to take everything from this member."""
@@ -187,12 +187,12 @@ class Member:
         self, offsets: Mapping[TopicPartition, Position], tenure: int, timeout: float
     ) -> None:
         """Commit and wait up to `timeout` seconds. Raises kafka-python's errors."""
-        hooks.commit(self.client, offsets, timeout, lambda: tenure == self.tenure)
+        coordinator.commit(self.client, offsets, timeout, lambda: tenure == self.tenure)
 
     def commit_async(self, offsets: Mapping[TopicPartition, Position], tenure: int) -> None:
         """Commit in the background; the outcome arrives in the inbox."""
         taken = dict(offsets)
-        hooks.commit_async(
+        coordinator.commit_async(
             self.client,
             taken,
             lambda: tenure == self.tenure,
@@ -240,16 +240,16 @@ class Member:
                 self._settings.max_poll_interval,
                 self._settings.group,
             )
-            hooks.leave(self.client, "the application does not poll")
+            coordinator.leave(self.client, "the application does not poll")
         self._absent = overdue
         if not overdue:
             self._follow_plan()
             self._look_for_missing()
-            if self._rejoin.is_set() and not hooks.joining(self.client):
+            if self._rejoin.is_set() and not coordinator.joining(self.client):
                 self._rejoin.clear()
-                hooks.request_rejoin(self.client)
-            hooks.drive(self.client, JOINING)
-        due = not overdue and (self._rejoin.is_set() or hooks.must_join(self.client))
+                coordinator.request_rejoin(self.client)
+            coordinator.drive(self.client, JOINING)
+        due = not overdue and (self._rejoin.is_set() or coordinator.must_join(self.client))
         self._news.wait(TURN_DUE if due else TURN)
         self._news.clear()
 
@@ -271,14 +271,14 @@ class Member:
     def _leads(self) -> bool:
         """Say whether we lead; a static member that came back may, and is not told (KIP-814)."""
         came_back = self._settings.static and self._assignor.rounds == 1
-        return came_back or hooks.is_leader(self.client)
+        return came_back or coordinator.is_leader(self.client)
 
     def _look_for_missing(self) -> None:
         now = self._clock.monotonic()
         if now < self._look_at:
             return
         self._look_at = now + LOOK_AGAIN
-        missing = hooks.look_for(self.client, self._names)
+        missing = coordinator.look_for(self.client, self._names)
         for topic in sorted(missing - self._missing):
             log.warning("topic %r does not exist at %s; waiting", topic, self._settings.bootstrap)
         self._missing = missing
@@ -340,7 +340,7 @@ class _TimedAssignor(TrimtabAssignor):
 
     def assign(self, cluster: Any, members: Sequence[Any]) -> dict[str, bytes]:
         """Lead on what the members sent."""
-        everybody: hooks.Everybody = members[0]
+        everybody: coordinator.Everybody = members[0]
         return self.lead(cluster, everybody.subscriptions)
 
 
@@ -359,7 +359,7 @@ class _Listener(AsyncConsumerRebalanceListener):  # type: ignore[misc] # kafka-p
             return
         self._member.inbox.append(event)
         while not event.done.is_set():
-            await hooks.sleep(self._member.client, ACK_POLL)
+            await coordinator.sleep(self._member.client, ACK_POLL)
 
     async def on_partitions_lost(self, lost: Any) -> None:
         self._member.tenure += 1

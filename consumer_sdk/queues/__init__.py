@@ -13,15 +13,15 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
-from trimtab.assignor.errors import SettingError
-from trimtab.consumer_sdk.queues.asynchronous import AsyncQueue
-from trimtab.consumer_sdk.queues.kmq import KmqQueue
-from trimtab.consumer_sdk.queues.ordered import OrderedQueue
-from trimtab.consumer_sdk.queues.port import Queue
-from trimtab.consumer_sdk.queues.received import Received
-from trimtab.consumer_sdk.queues.said import Settlement
-from trimtab.consumer_sdk.queues.share import ShareQueue
-from trimtab.consumer_sdk.queues.tracker import Tracker
+from trimtab.common.errors import SettingError
+from trimtab.consumer_sdk.queues.async_queue import AsyncQueue
+from trimtab.consumer_sdk.queues.kmq.kmq_queue import KmqQueue
+from trimtab.consumer_sdk.queues.kmq.redelivery_tracker import Tracker
+from trimtab.consumer_sdk.queues.message import Received
+from trimtab.consumer_sdk.queues.ordered.ordered_queue import OrderedQueue
+from trimtab.consumer_sdk.queues.queue import Queue
+from trimtab.consumer_sdk.queues.settlement import Settlement
+from trimtab.consumer_sdk.queues.share.share_queue import ShareQueue
 from trimtab.consumer_sdk.queues.worker import Reject, Retry, Worker, worker
 
 __all__ = [

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from trimtab.assignor.errors import SettingError
-from trimtab.assignor.queue_notes import markers_of, trackers_of
-from trimtab.assignor.security import connection
-from trimtab.assignor.units import parse_seconds
-from trimtab.consumer_sdk.settings import nearest, parse
+from trimtab.common.errors import SettingError
+from trimtab.common.kafka_security import connection
+from trimtab.common.kmq_offset_metadata import markers_of, trackers_of
+from trimtab.common.units import parse_seconds
+from trimtab.consumer_sdk.consumer.settings import nearest, parse
 
 TIMEOUT: Final = "trimtab.queue.timeout"
 MOST: Final = "trimtab.queue.max.deliveries"

@@ -13,11 +13,11 @@ from confluent_kafka import ConsumerGroupState, KafkaError, KafkaException, admi
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from trimtab.assignor.clock import Clock
-from trimtab.assignor.security.knock import diagnose, knock
+from trimtab.common.clock import Clock
+from trimtab.common.kafka_security.preflight import diagnose, knock
 from trimtab.consumer_sdk.errors import BrokerUnreachable, NotAllowed, QueueMismatch
+from trimtab.consumer_sdk.queues.durable_producer import QUIET
 from trimtab.consumer_sdk.queues.settings import DEAD_LETTER, QueueSettings
-from trimtab.consumer_sdk.queues.writing import QUIET
 
 log = logging.getLogger("trimtab.queues")
 

@@ -33,13 +33,13 @@ from functools import partial
 from threading import Event
 from typing import Any, Final, TypeAlias
 
-from trimtab.assignor.clock import Clock, SystemClock
-from trimtab.assignor.errors import TrimtabError
+from trimtab.common.clock import Clock, SystemClock
+from trimtab.common.errors import TrimtabError
 from trimtab.consumer_sdk.errors import NotOffered
-from trimtab.consumer_sdk.queues.asynchronous import AsyncQueue
-from trimtab.consumer_sdk.queues.port import Queue
-from trimtab.consumer_sdk.queues.received import Received
-from trimtab.consumer_sdk.queues.said import checked
+from trimtab.consumer_sdk.queues.async_queue import AsyncQueue
+from trimtab.consumer_sdk.queues.message import Received
+from trimtab.consumer_sdk.queues.queue import Queue
+from trimtab.consumer_sdk.queues.settlement import checked
 
 log = logging.getLogger("trimtab.queues")
 

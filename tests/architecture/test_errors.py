@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import pytest
 
-from trimtab.assignor.errors import CallerError, PeerError, TrimtabError
+from trimtab.common.errors import CallerError, PeerError, TrimtabError
 
-MODULES = ("assignor.errors", "cli.errors", "consumer_sdk.errors", "sidecar.errors")
+MODULES = ("common.errors", "cli.errors", "consumer_sdk.errors", "sidecar.errors")
 LINE = re.compile(r"(?P<branch>[│├└─ ]*)(?P<name>[A-Z]\w+)(?:  +(?P<says>\S.*))?")
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PARTS = ("assignor", "consumer_sdk", "sidecar", "cli")
+PARTS = ("assignor", "cli", "common", "consumer_sdk", "sidecar")
 
 
 def repository_files() -> list[Path]:

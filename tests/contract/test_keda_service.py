@@ -13,20 +13,20 @@ from typing import Any, Protocol
 import grpc
 import pytest
 
-from trimtab.assignor.clock import SystemClock
-from trimtab.assignor.control import PartitionSpeed
 from trimtab.assignor.model import TopicPartition
+from trimtab.common.clock import SystemClock
+from trimtab.common.control_topics.values import PartitionSpeed
+from trimtab.sidecar.decision.decision import Action, Numbers, Verdict
 from trimtab.sidecar.errors import CannotStart
-from trimtab.sidecar.keda import externalscaler_pb2 as proto
-from trimtab.sidecar.keda.answers import METRIC, Patience
-from trimtab.sidecar.keda.desk import Desk
-from trimtab.sidecar.keda.service import STREAMS, Pings, Service
-from trimtab.sidecar.keda.trigger import Steered
-from trimtab.sidecar.report import Report
-from trimtab.sidecar.verdict import Action, Numbers, Verdict
+from trimtab.sidecar.reporting.iteration_report import Report
+from trimtab.sidecar.targets.keda import externalscaler_pb2 as proto
+from trimtab.sidecar.targets.keda.replica_count import Desk
+from trimtab.sidecar.targets.keda.scaler_responses import METRIC, Patience
+from trimtab.sidecar.targets.keda.scaler_service import STREAMS, Pings, Service
+from trimtab.sidecar.targets.keda.trigger_metadata import Steered
 
 ROOT = Path(__file__).parents[2]
-PROTO = "trimtab/sidecar/keda/externalscaler.proto"
+PROTO = "trimtab/sidecar/targets/keda/externalscaler.proto"
 HOST = "127.0.0.1"
 SPEEDS = {
     0: PartitionSpeed(bytes_per_s=0.0, records_per_s=0.0, backlog_records=0),

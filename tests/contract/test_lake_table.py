@@ -12,10 +12,10 @@ import pytest
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk.errors import CommitRaced, TableMismatch
-from trimtab.consumer_sdk.lake.columns import SCHEMA
-from trimtab.consumer_sdk.lake.gaps import Gap, Gaps
+from trimtab.consumer_sdk.lake.offsets.offset_gaps import Gap, Gaps
+from trimtab.consumer_sdk.lake.offsets.table_offsets import Marks, Span
 from trimtab.consumer_sdk.lake.ports import Lake, LakeTable, Staged
-from trimtab.consumer_sdk.lake.progress import Marks, Span
+from trimtab.consumer_sdk.lake.schema.record_columns import SCHEMA
 
 pytestmark = pytest.mark.spark
 

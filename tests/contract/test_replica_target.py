@@ -12,13 +12,13 @@ from typing import Protocol
 
 import pytest
 
-from trimtab.assignor.clock import SystemClock
-from trimtab.assignor.errors import PeerError
+from trimtab.common.clock import SystemClock
+from trimtab.common.errors import PeerError
 from trimtab.sidecar.errors import CannotStart, StateInUse
-from trimtab.sidecar.targets.advice import Advice
-from trimtab.sidecar.targets.memory import Memory
-from trimtab.sidecar.targets.port import ReplicaTarget
-from trimtab.sidecar.targets.process import Processes, Worker
+from trimtab.sidecar.targets.advisory import Advice
+from trimtab.sidecar.targets.in_memory import Memory
+from trimtab.sidecar.targets.process.process_target import Processes, Worker
+from trimtab.sidecar.targets.replica_target import ReplicaTarget
 
 POLITE = "import signal; signal.sigwait({signal.SIGTERM})"
 STUBBORN = (

@@ -13,7 +13,7 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from faults.proxy import HOST, Network
-from trimtab.cli.broker_embedded import EmbeddedBroker
+from trimtab.cli.broker.embedded_broker import EmbeddedBroker
 from trimtab.cli.errors import BrokerFailed, DataInUse, PortInUse
 
 TRIES: Final = 5

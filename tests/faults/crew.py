@@ -19,9 +19,9 @@ from typing import Any, Final
 import yaml
 
 from faults.door import Door
-from trimtab.assignor.clock import SystemClock
-from trimtab.sidecar.targets.proc import start_ticks
-from trimtab.sidecar.targets.process import Processes
+from trimtab.common.clock import SystemClock
+from trimtab.sidecar.targets.process.linux_process import start_ticks
+from trimtab.sidecar.targets.process.process_target import Processes
 
 TICK: Final = 0.2
 LEAST, MOST = 2, 3

@@ -16,7 +16,7 @@ from confluent_kafka import KafkaException
 from faults.broker import Broker
 from faults.crew import Crew, Worker
 from faults.schedule import END, FLUSH, MEMBER, Fault
-from trimtab.assignor.errors import TrimtabError
+from trimtab.common.errors import TrimtabError
 from trimtab.consumer_sdk import Consumer
 
 TARGET_SECONDS: Final = 60.0  # until somebody is there to be hit

@@ -7,7 +7,7 @@ from threading import Event
 from typing import Any
 
 from trimtab.consumer_sdk.queues import KmqQueue, Tracker
-from trimtab.consumer_sdk.queues.received import Received
+from trimtab.consumer_sdk.queues.message import Received
 from trimtab.consumer_sdk.queues.settings import settings
 
 DROPPED, GIVEN_BACK, SLOW = 0.01, 0.02, 0.05

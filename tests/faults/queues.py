@@ -33,7 +33,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from faults import queue_processes
-from trimtab.cli.broker import EmbeddedBroker
+from trimtab.cli.broker.run import EmbeddedBroker
 
 TOPIC = "work"
 PARTITIONS = 6

@@ -28,8 +28,8 @@ from threading import Thread
 from typing import Any
 
 from trimtab.cli import main as command
-from trimtab.consumer_sdk import ingest
-from trimtab.consumer_sdk.consumer import Consumer
+from trimtab.consumer_sdk.consumer.consumer import Consumer
+from trimtab.consumer_sdk.lake import ingest
 
 SIDECAR = "sidecar"
 

@@ -12,7 +12,7 @@ from kafka.admin import KafkaAdminClient, MemberToRemove
 from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk import Consumer, MembershipFailed
 from trimtab.consumer_sdk.errors import BrokerUnreachable
-from trimtab.consumer_sdk.membership import hooks
+from trimtab.consumer_sdk.membership import coordinator
 from trimtab.consumer_sdk.membership.events import Revoked
 from trimtab.consumer_sdk.membership.lease import Lease
 
@@ -128,7 +128,7 @@ def test_a_rejoin_that_nobody_noticed_does_not_renew_what_was_lost(
         admin.remove_group_members(group, [_identity(consumer)])
         admin.close()
         client = consumer._member.client
-        eventually(lambda: consumer.generation() > generation and not hooks.joining(client))
+        eventually(lambda: consumer.generation() > generation and not coordinator.joining(client))
         with pytest.raises(KafkaException) as refused:
             consumer.commit(offsets=[_raw(name, 0, 3)], asynchronous=False)
         assert refused.value.args[0].code() == KafkaError.ILLEGAL_GENERATION
@@ -239,7 +239,7 @@ def test_a_dead_control_plane_stops_the_data_plane(
         def die(*_: Any) -> None:
             raise RuntimeError("struck by lightning")
 
-        monkeypatch.setattr(hooks, "drive", die)
+        monkeypatch.setattr(coordinator, "drive", die)
         with pytest.raises(MembershipFailed, match="lightning"):
             consumer.consume(1, timeout=20)
         assert [p.topic for p in lost] == [name]
@@ -259,15 +259,15 @@ def test_a_silent_coordinator_holds_back_all_records(
         consumer.subscribe([name])
         feed.write(name, 1, 1)
         assert len(consumer.consume(1, timeout=20)) == 1
-        contact = hooks.contact
+        contact = coordinator.contact
         past = contact(consumer._member.client)
-        aged = hooks.Contact(past.sent - 10, past.received - 10)
-        monkeypatch.setattr(hooks, "contact", lambda _: aged)
+        aged = coordinator.Contact(past.sent - 10, past.received - 10)
+        monkeypatch.setattr(coordinator, "contact", lambda _: aged)
         consumer._member._lease = Lease(6.0, aged.sent)
         consumer._member._assignor.joined = aged.sent
         feed.write(name, 1, 1)
         assert consumer.consume(1, timeout=1) == []
-        monkeypatch.setattr(hooks, "contact", contact)
+        monkeypatch.setattr(coordinator, "contact", contact)
         assert [m.offset() for m in consumer.consume(1, timeout=20)] == [1]
     finally:
         monkeypatch.undo()

@@ -19,18 +19,18 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from trimtab.assignor.clock import SystemClock
-from trimtab.assignor.control import GroupPlan, WriteSpeeds
-from trimtab.cli.broker import EmbeddedBroker
+from trimtab.cli.broker.run import EmbeddedBroker
+from trimtab.common.clock import SystemClock
+from trimtab.common.control_topics.values import GroupPlan, WriteSpeeds
 from trimtab.consumer_sdk.queues import open_queue
+from trimtab.consumer_sdk.queues.kmq.redelivery_tracker import Tracker
 from trimtab.consumer_sdk.queues.settings import settings as queue_settings
-from trimtab.consumer_sdk.queues.tracker import Tracker
-from trimtab.sidecar.checkup import FOLLOW, Finding, Level
-from trimtab.sidecar.checkup_kafka import examined
-from trimtab.sidecar.settings import Settings, load
-from trimtab.sidecar.topics import ControlTopics
-from trimtab.sidecar.verdict import Action, Numbers
-from trimtab.sidecar.verdict_record import VerdictRecord
+from trimtab.sidecar.decision.decision import Action, Numbers
+from trimtab.sidecar.diagnostics.doctor.broker_checks import examined
+from trimtab.sidecar.diagnostics.doctor.checks import FOLLOW, Finding, Level
+from trimtab.sidecar.kafka.control_topic_store import ControlTopics
+from trimtab.sidecar.reporting.decision_record import VerdictRecord
+from trimtab.sidecar.settings.settings import Settings, load
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(240)]
 

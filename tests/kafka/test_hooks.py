@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from kafka.structs import TopicPartition as KafkaPartition
 
-from trimtab.consumer_sdk.membership import hooks
+from trimtab.consumer_sdk.membership import coordinator
 from trimtab.consumer_sdk.membership.events import Position
 
 pytestmark = pytest.mark.broker
@@ -21,22 +21,24 @@ def test_every_hook_does_what_its_name_says(topic: Any, start: Any, eventually: 
     worker = start("only", [name])
     eventually(lambda: len(worker.owned) == 1)
     client = worker.consumer._member.client
-    generation = hooks.generation(client)
+    generation = coordinator.generation(client)
     assert generation > 0
-    assert hooks.member_id(client).startswith("only-")
-    assert hooks.is_leader(client)
-    eventually(lambda: hooks.contact(client).received >= hooks.contact(client).sent > 0)
-    assert monotonic() - hooks.contact(client).sent < 5
-    assert hooks.look_for(client, [name, "no-such-topic"]) == {"no-such-topic"}
-    hooks.request_rejoin(client)
-    eventually(lambda: hooks.generation(client) == generation + 1 and not hooks.joining(client))
+    assert coordinator.member_id(client).startswith("only-")
+    assert coordinator.is_leader(client)
+    eventually(lambda: coordinator.contact(client).received >= coordinator.contact(client).sent > 0)
+    assert monotonic() - coordinator.contact(client).sent < 5
+    assert coordinator.look_for(client, [name, "no-such-topic"]) == {"no-such-topic"}
+    coordinator.request_rejoin(client)
+    eventually(
+        lambda: coordinator.generation(client) == generation + 1 and not coordinator.joining(client)
+    )
     done: list[Any] = []
     partition = next(iter(worker.owned))
-    hooks.commit(client, {partition: Position(7, "note")}, 10, lambda: True)
-    hooks.commit_async(client, {partition: Position(8)}, lambda: True, done.append)
+    coordinator.commit(client, {partition: Position(7, "note")}, 10, lambda: True)
+    coordinator.commit_async(client, {partition: Position(8)}, lambda: True, done.append)
     eventually(lambda: done == [None])
     assert client.committed(_kafka(partition), metadata=True).offset == 8
-    hooks.leave(client, "a test")
+    coordinator.leave(client, "a test")
     eventually(lambda: worker.assigns == 2)
 
 
@@ -47,11 +49,11 @@ def test_a_membership_that_ends_during_a_join_is_told(
     worker = start("only", [topic(partitions=1)])
     eventually(lambda: len(worker.owned) == 1)
     client = worker.consumer._member.client
-    before = hooks.member_id(client)
+    before = coordinator.member_id(client)
     client._coordinator.rejoining = True  # as in a join, whose first try has asked for losses
     client._coordinator.reset_generation()  # as an answer "unknown member" does
     eventually(lambda: worker.assigns == 2)
-    assert hooks.member_id(client) != before
+    assert coordinator.member_id(client) != before
 
 
 def _kafka(partition: Any) -> Any:

@@ -9,8 +9,8 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from trimtab.assignor.control import GroupPlan, PartitionSpeed, WriteSpeeds
-from trimtab.consumer_sdk.membership import hooks
+from trimtab.common.control_topics.values import GroupPlan, PartitionSpeed, WriteSpeeds
+from trimtab.consumer_sdk.membership import coordinator
 
 pytestmark = pytest.mark.broker
 
@@ -149,7 +149,7 @@ def test_a_static_leader_that_came_back_acts_on_the_next_plan(
     back = start("one", [name], group_instance_id="one")
     eventually(lambda: len(back.owned) == 2)
     generation = back.consumer.generation()
-    assert not hooks.is_leader(back.consumer._member.client)
+    assert not coordinator.is_leader(back.consumer._member.client)
     control.plan(2, replicas=1, capacity=1000.0)
     eventually(lambda: sorted(len(w.owned) for w in (back, two)) == [0, 4])
     assert back.consumer.generation() == generation + 2

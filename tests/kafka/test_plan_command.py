@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from trimtab.assignor.control import PartitionSpeed, WriteSpeeds
 from trimtab.cli.main import main
-from trimtab.sidecar.settings import load
-from trimtab.sidecar.topics import ControlTopics
+from trimtab.common.control_topics.values import PartitionSpeed, WriteSpeeds
+from trimtab.sidecar.kafka.control_topic_store import ControlTopics
+from trimtab.sidecar.settings.settings import load
 
 pytestmark = pytest.mark.broker
 

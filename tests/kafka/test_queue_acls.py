@@ -13,13 +13,14 @@ from confluent_kafka.admin import OffsetSpec
 from confluent_kafka.cimpl import NewTopic
 
 from secured import Right, Secured
-from trimtab.assignor.clock import SystemClock
-from trimtab.assignor.errors import TrimtabError
+from trimtab.common.clock import SystemClock
+from trimtab.common.errors import TrimtabError
 from trimtab.consumer_sdk.errors import NotAllowed
-from trimtab.consumer_sdk.queues import open_queue, topics, trimming
-from trimtab.consumer_sdk.queues.markers import Kind, Marker
+from trimtab.consumer_sdk.queues import open_queue, topics
+from trimtab.consumer_sdk.queues.kmq import marker_retention
+from trimtab.consumer_sdk.queues.kmq.markers import Kind, Marker
+from trimtab.consumer_sdk.queues.kmq.redelivery_tracker import Tracker
 from trimtab.consumer_sdk.queues.settings import settings
-from trimtab.consumer_sdk.queues.tracker import Tracker
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(240)]
 
@@ -90,7 +91,7 @@ def granted(broker: Secured) -> Iterator[Any]:
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     """Trim all the time, and do not wait long for a topic that may not be seen."""
-    monkeypatch.setattr(trimming, "EVERY", 0.2)
+    monkeypatch.setattr(marker_retention, "EVERY", 0.2)
     monkeypatch.setattr(topics, "TIMEOUT", 5.0)
     caplog.set_level(logging.WARNING)
 

@@ -13,17 +13,16 @@ from confluent_kafka import Consumer as Plain
 from kafka import KafkaAdminClient
 from queued import Sidecar, fill, handled, tracked
 
-from trimtab.assignor.clock import SystemClock
+from trimtab.common.clock import SystemClock
 from trimtab.consumer_sdk.queues import open_queue
-from trimtab.sidecar import markers
+from trimtab.sidecar.decision.scale_to_zero import idle
 from trimtab.sidecar.errors import NoShareGroups, WrongGroup
-from trimtab.sidecar.idle import idle
-from trimtab.sidecar.monitor import Measurement, Monitor
-from trimtab.sidecar.observation import GroupState
-from trimtab.sidecar.queued import Kind, Queued
-from trimtab.sidecar.settings import load
-from trimtab.sidecar.shares import group as share_group
-from trimtab.sidecar.shares import wire
+from trimtab.sidecar.kafka import kmq_progress
+from trimtab.sidecar.kafka.share_groups import protocol, share_group
+from trimtab.sidecar.measurement.group_monitor import Measurement, Monitor
+from trimtab.sidecar.measurement.observation import GroupState
+from trimtab.sidecar.measurement.queue_backlog import Kind, Queued
+from trimtab.sidecar.settings.settings import load
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(180)]
 
@@ -148,7 +147,7 @@ def test_without_a_tracker_what_is_in_work_is_unknown_and_told(
     config: Config, topic: Any, watch: Any, monkeypatch: Any, eventually: Eventually
 ) -> None:
     """A queue whose trackers are gone never looks empty, and the verdict says what to start."""
-    monkeypatch.setattr(markers, "SILENT", 0.5)
+    monkeypatch.setattr(kmq_progress, "SILENT", 0.5)
     name = topic(partitions=1)
     fill(config["bootstrap.servers"], name, 1, 1)
     with open_queue("kmq", name, config) as queue:
@@ -195,11 +194,11 @@ def test_the_brokers_lag_counts_until_a_message_is_settled(
 def _is_told_by_frames_of_our_own(config: Config, topic: str) -> None:
     client = KafkaAdminClient(bootstrap_servers=config["bootstrap.servers"].split(","))
     try:
-        (told,) = wire.offsets(client, config["group.id"]).topics
+        (told,) = protocol.offsets(client, config["group.id"]).topics
         assert (told.topic, told.partitions[0].lag) == (topic, 0)
         assert 0 <= told.partitions[0].start <= 5  # it follows the lag in its own time
-        assert wire.described(client, config["group.id"]).state == "Empty"
-        assert wire.described(client, f"{topic}-missing") is None
+        assert protocol.described(client, config["group.id"]).state == "Empty"
+        assert protocol.described(client, f"{topic}-missing") is None
     finally:
         client.close()
 

@@ -13,7 +13,7 @@ from confluent_kafka import Message, Producer
 
 from trimtab.consumer_sdk.errors import BrokerUnreachable, NotOffered
 from trimtab.consumer_sdk.queues import AsyncQueue, KmqQueue, Received, Reject, Retry, worker
-from trimtab.consumer_sdk.queues.said import Said, Verb
+from trimtab.consumer_sdk.queues.settlement import Said, Verb
 
 Eventually = Callable[..., None]
 

@@ -12,21 +12,15 @@ from confluent_kafka import TopicPartition as RawPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from trimtab.assignor.clock import Clock, SystemClock
+from trimtab.common.clock import Clock, SystemClock
 from trimtab.consumer_sdk.errors import NotOffered, QueueMismatch
-from trimtab.consumer_sdk.queues import (
-    KmqQueue,
-    OrderedQueue,
-    Queue,
-    Received,
-    Settlement,
-    trimming,
-)
+from trimtab.consumer_sdk.queues import KmqQueue, OrderedQueue, Queue, Received, Settlement
 from trimtab.consumer_sdk.queues import open_queue as open_kind
-from trimtab.consumer_sdk.queues.markers import Kind, Marker
+from trimtab.consumer_sdk.queues.kmq import marker_retention
+from trimtab.consumer_sdk.queues.kmq.marker_writer import LINGER
+from trimtab.consumer_sdk.queues.kmq.markers import Kind, Marker
+from trimtab.consumer_sdk.queues.kmq.redelivery_tracker import Tracker
 from trimtab.consumer_sdk.queues.settings import settings
-from trimtab.consumer_sdk.queues.settling import LINGER
-from trimtab.consumer_sdk.queues.tracker import Tracker
 
 pytestmark = pytest.mark.broker
 
@@ -317,7 +311,7 @@ def test_old_markers_are_deleted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The log of markers begins at the oldest open message, and is empty when all is over."""
-    monkeypatch.setattr(trimming, "EVERY", 0.2)
+    monkeypatch.setattr(marker_retention, "EVERY", 0.2)
     name = topic(partitions=1)
     track(name, timeout="30 s")
     queue = opened("kmq", name, timeout="30 s")

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from trimtab.assignor.control import PartitionSpeed, WriteSpeeds
-from trimtab.assignor.stream import Stream, parse
+from trimtab.assignor.analysis.streams.stream import Stream, parse
+from trimtab.common.control_topics.values import PartitionSpeed, WriteSpeeds
 
 pytestmark = pytest.mark.broker
 TRIMTAB = (sys.executable, "-m", "trimtab.cli")

@@ -10,7 +10,7 @@ from confluent_kafka import TopicPartition as RawPartition
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk import Consumer
-from trimtab.consumer_sdk.resets import Reset
+from trimtab.consumer_sdk.consumer.offset_reset import Reset
 
 pytestmark = pytest.mark.broker
 

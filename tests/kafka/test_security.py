@@ -16,20 +16,20 @@ import yaml
 from confluent_kafka import Producer
 
 from secured import PASSWORD, Right, Secured
-from trimtab.assignor.clock import SystemClock
-from trimtab.assignor.errors import LoginRefused, SettingError, TlsFailed
 from trimtab.assignor.model import TopicPartition
-from trimtab.assignor.security import connection
 from trimtab.cli.demo.producers import Producers
-from trimtab.cli.demo.script import PARTITIONS, Script
+from trimtab.cli.demo.scenario import PARTITIONS, Script
 from trimtab.cli.main import main
+from trimtab.common.clock import SystemClock
+from trimtab.common.errors import LoginRefused, SettingError, TlsFailed
+from trimtab.common.kafka_security import connection
 from trimtab.consumer_sdk import Consumer
-from trimtab.consumer_sdk.lake.verify_log import BrokerLog
-from trimtab.sidecar.brokers import Brokers
-from trimtab.sidecar.checkup import Level
-from trimtab.sidecar.checkup_kafka import examined
-from trimtab.sidecar.log_dirs import LogDirs
-from trimtab.sidecar.settings import load
+from trimtab.consumer_sdk.lake.verify.topic_log import BrokerLog
+from trimtab.sidecar.diagnostics.doctor.broker_checks import examined
+from trimtab.sidecar.diagnostics.doctor.checks import Level
+from trimtab.sidecar.kafka.broker_client import Brokers
+from trimtab.sidecar.kafka.log_dirs import LogDirs
+from trimtab.sidecar.settings.settings import load
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(240)]
 

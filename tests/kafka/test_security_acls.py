@@ -8,21 +8,21 @@ import pytest
 from confluent_kafka import KafkaException, Producer
 
 from secured import PASSWORD, Right, Secured
-from trimtab.assignor.clock import SystemClock
-from trimtab.assignor.control import GroupPlan, WriteSpeeds
-from trimtab.assignor.errors import TrimtabError
+from trimtab.common.clock import SystemClock
+from trimtab.common.control_topics.values import GroupPlan, WriteSpeeds
+from trimtab.common.errors import TrimtabError
 from trimtab.consumer_sdk import Consumer
 from trimtab.consumer_sdk.errors import NotAllowed
-from trimtab.consumer_sdk.lake.events import records
-from trimtab.sidecar.checkup import Level
-from trimtab.sidecar.checkup_kafka import examined
-from trimtab.sidecar.log_dirs import LogDirs
-from trimtab.sidecar.monitor import Monitor
-from trimtab.sidecar.observation import GroupState
-from trimtab.sidecar.settings import load
-from trimtab.sidecar.topics import ControlTopics
-from trimtab.sidecar.verdict import Action, Numbers
-from trimtab.sidecar.verdict_record import VerdictRecord
+from trimtab.consumer_sdk.lake.writer.consumer_events import records
+from trimtab.sidecar.decision.decision import Action, Numbers
+from trimtab.sidecar.diagnostics.doctor.broker_checks import examined
+from trimtab.sidecar.diagnostics.doctor.checks import Level
+from trimtab.sidecar.kafka.control_topic_store import ControlTopics
+from trimtab.sidecar.kafka.log_dirs import LogDirs
+from trimtab.sidecar.measurement.group_monitor import Monitor
+from trimtab.sidecar.measurement.observation import GroupState
+from trimtab.sidecar.reporting.decision_record import VerdictRecord
+from trimtab.sidecar.settings.settings import load
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(240)]
 

@@ -7,8 +7,8 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from kafka import KafkaAdminClient
 
-from trimtab.assignor.share_groups import FEATURE
-from trimtab.cli.broker import EmbeddedBroker
+from trimtab.cli.broker.run import EmbeddedBroker
+from trimtab.common.share_group_support import FEATURE
 from trimtab.consumer_sdk.errors import NoShareGroups
 from trimtab.consumer_sdk.queues import open_queue
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import NewTopic
 
-from trimtab.cli.broker_embedded import EmbeddedBroker
-from trimtab.sidecar.brokers import Brokers
+from trimtab.cli.broker.embedded_broker import EmbeddedBroker
+from trimtab.sidecar.kafka.broker_client import Brokers
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(180)]
 

@@ -11,17 +11,17 @@ from confluent_kafka import TopicPartition as RawPartition
 from confluent_kafka.admin import AdminClient
 from steady import SIZE, steady
 
-from trimtab.assignor.clock import SystemClock
-from trimtab.assignor.control import GroupPlan, PartitionSpeed, WriteSpeeds
 from trimtab.assignor.model import TopicPartition
+from trimtab.common.clock import SystemClock
+from trimtab.common.control_topics.values import GroupPlan, PartitionSpeed, WriteSpeeds
+from trimtab.sidecar.diagnostics.group_snapshot import Looker
+from trimtab.sidecar.diagnostics.what_if import rows, survey
 from trimtab.sidecar.errors import BadSetting, KafkaAway
-from trimtab.sidecar.freshness import Look, freshness, look
-from trimtab.sidecar.look import Looker
-from trimtab.sidecar.monitor import Measurement, Monitor
-from trimtab.sidecar.observation import GroupState
-from trimtab.sidecar.settings import Settings, load
-from trimtab.sidecar.survey import rows, survey
-from trimtab.sidecar.topics import ControlTopics
+from trimtab.sidecar.kafka.control_topic_store import ControlTopics
+from trimtab.sidecar.measurement.freshness import Look, freshness, look
+from trimtab.sidecar.measurement.group_monitor import Measurement, Monitor
+from trimtab.sidecar.measurement.observation import GroupState
+from trimtab.sidecar.settings.settings import Settings, load
 
 NOWHERE = "127.0.0.1:1"
 TopicFactory = Callable[..., str]

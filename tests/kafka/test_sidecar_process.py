@@ -18,13 +18,13 @@ import yaml
 from confluent_kafka.admin import AdminClient
 from steady import Background
 
-from trimtab.assignor.clock import SystemClock
-from trimtab.assignor.control import GroupPlan
-from trimtab.sidecar.monitor import Monitor
-from trimtab.sidecar.observation import GroupState
-from trimtab.sidecar.settings import load
-from trimtab.sidecar.targets.process import MARK
-from trimtab.sidecar.topics import ControlTopics
+from trimtab.common.clock import SystemClock
+from trimtab.common.control_topics.values import GroupPlan
+from trimtab.sidecar.kafka.control_topic_store import ControlTopics
+from trimtab.sidecar.measurement.group_monitor import Monitor
+from trimtab.sidecar.measurement.observation import GroupState
+from trimtab.sidecar.settings.settings import load
+from trimtab.sidecar.targets.process.process_target import MARK
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(240)]
 

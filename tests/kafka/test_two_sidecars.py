@@ -12,8 +12,8 @@ from urllib.request import urlopen
 import pytest
 import yaml
 
-from trimtab.sidecar.settings import load
-from trimtab.sidecar.topics import ControlTopics
+from trimtab.sidecar.kafka.control_topic_store import ControlTopics
+from trimtab.sidecar.settings.settings import load
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(240)]
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
-from trimtab.sidecar.settings import load
-from trimtab.sidecar.topics import ControlTopics
-from trimtab.sidecar.verdict import Action, Numbers
-from trimtab.sidecar.verdict_record import SLOTS, VerdictRecord
+from trimtab.sidecar.decision.decision import Action, Numbers
+from trimtab.sidecar.kafka.control_topic_store import ControlTopics
+from trimtab.sidecar.reporting.decision_record import SLOTS, VerdictRecord
+from trimtab.sidecar.settings.settings import load
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(240)]
 

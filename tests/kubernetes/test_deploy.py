@@ -33,14 +33,14 @@ from cluster.manifests import (
 )
 from cluster.manifests import settings as settings_of
 from cluster.workloads import Cluster
-from trimtab.assignor.clock import SystemClock
-from trimtab.sidecar.checkup import Level
-from trimtab.sidecar.checkup_kube import examined
+from trimtab.common.clock import SystemClock
+from trimtab.sidecar.diagnostics.doctor.checks import Level
+from trimtab.sidecar.diagnostics.doctor.kubernetes_checks import examined
 from trimtab.sidecar.errors import KubernetesRefuses, ScalingWaits
-from trimtab.sidecar.settings import load
-from trimtab.sidecar.targets.kube_api import KubeApi, Place
-from trimtab.sidecar.targets.kube_values import Kind
-from trimtab.sidecar.targets.kubernetes import Kubernetes
+from trimtab.sidecar.settings.settings import load
+from trimtab.sidecar.targets.kubernetes.api_client import KubeApi, Place
+from trimtab.sidecar.targets.kubernetes.kubernetes_target import Kubernetes
+from trimtab.sidecar.targets.kubernetes.workload import Kind
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(600)]
 

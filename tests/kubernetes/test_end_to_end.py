@@ -27,10 +27,10 @@ from faults import settings as fire
 from faults.check import check
 from faults.tables import Iceberg
 from faults.traffic import Traffic
-from trimtab.assignor.clock import SystemClock
-from trimtab.sidecar.monitor import Monitor
-from trimtab.sidecar.observation import GroupState
-from trimtab.sidecar.settings import load
+from trimtab.common.clock import SystemClock
+from trimtab.sidecar.measurement.group_monitor import Monitor
+from trimtab.sidecar.measurement.observation import GroupState
+from trimtab.sidecar.settings.settings import load
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.broker, pytest.mark.timeout(900)]
 

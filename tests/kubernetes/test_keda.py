@@ -21,19 +21,19 @@ from cluster.keda import Keda
 from cluster.kubelet import Kubelet
 from cluster.workloads import NAMESPACE, POD_NAME, Cluster
 from faults.traffic import Traffic
-from trimtab.assignor.clock import SystemClock
-from trimtab.sidecar.keda.answers import METRIC, Patience
-from trimtab.sidecar.keda.desk import Desk
-from trimtab.sidecar.keda.parts import Scaled
-from trimtab.sidecar.keda.service import Service
-from trimtab.sidecar.keda.trigger import Steered
-from trimtab.sidecar.monitor import Monitor
-from trimtab.sidecar.observation import GroupState
-from trimtab.sidecar.report import Report
-from trimtab.sidecar.settings import load
-from trimtab.sidecar.targets.kube_values import COST
-from trimtab.sidecar.targets.kubernetes import Kubernetes
-from trimtab.sidecar.verdict import Action, Numbers, Verdict
+from trimtab.common.clock import SystemClock
+from trimtab.sidecar.decision.decision import Action, Numbers, Verdict
+from trimtab.sidecar.measurement.group_monitor import Monitor
+from trimtab.sidecar.measurement.observation import GroupState
+from trimtab.sidecar.reporting.iteration_report import Report
+from trimtab.sidecar.settings.settings import load
+from trimtab.sidecar.targets.keda.factory import Scaled
+from trimtab.sidecar.targets.keda.replica_count import Desk
+from trimtab.sidecar.targets.keda.scaler_responses import METRIC, Patience
+from trimtab.sidecar.targets.keda.scaler_service import Service
+from trimtab.sidecar.targets.keda.trigger_metadata import Steered
+from trimtab.sidecar.targets.kubernetes.kubernetes_target import Kubernetes
+from trimtab.sidecar.targets.kubernetes.workload import COST
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(600)]
 

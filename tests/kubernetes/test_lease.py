@@ -9,11 +9,11 @@ from kubernetes import client
 
 from cluster.control_plane import ControlPlane
 from cluster.workloads import NAMESPACE
-from trimtab.assignor.clock import SystemClock
-from trimtab.sidecar.election import ACTS, LEASE
-from trimtab.sidecar.targets.kube_api import KubeApi, Place
-from trimtab.sidecar.targets.kube_lease import Election
-from trimtab.sidecar.targets.kube_values import Kind
+from trimtab.common.clock import SystemClock
+from trimtab.sidecar.leadership.leader_election import ACTS, LEASE
+from trimtab.sidecar.targets.kubernetes.api_client import KubeApi, Place
+from trimtab.sidecar.targets.kubernetes.lease_lock import Election
+from trimtab.sidecar.targets.kubernetes.workload import Kind
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(120)]
 

@@ -24,10 +24,10 @@ from cluster.manifests import (
     overlay,
 )
 from cluster.manifests import settings as settings_of
-from trimtab.consumer_sdk import ingest
-from trimtab.sidecar.settings import load, names
-from trimtab.sidecar.targets.kube_api import Place
-from trimtab.sidecar.targets.kube_values import Kind
+from trimtab.consumer_sdk.lake import ingest
+from trimtab.sidecar.settings.settings import load, names
+from trimtab.sidecar.targets.kubernetes.api_client import Place
+from trimtab.sidecar.targets.kubernetes.workload import Kind
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(600)]
 

@@ -15,13 +15,13 @@ from confluent_kafka.admin import AdminClient
 
 from cluster.control_plane import ControlPlane
 from cluster.workloads import POD_NAME, Cluster
-from trimtab.assignor.clock import SystemClock
-from trimtab.assignor.control import GroupPlan
 from trimtab.assignor.model import TopicPartition
-from trimtab.sidecar.monitor import Monitor
-from trimtab.sidecar.observation import GroupState
-from trimtab.sidecar.settings import load
-from trimtab.sidecar.topics import ControlTopics
+from trimtab.common.clock import SystemClock
+from trimtab.common.control_topics.values import GroupPlan
+from trimtab.sidecar.kafka.control_topic_store import ControlTopics
+from trimtab.sidecar.measurement.group_monitor import Monitor
+from trimtab.sidecar.measurement.observation import GroupState
+from trimtab.sidecar.settings.settings import load
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.broker, pytest.mark.timeout(300)]
 

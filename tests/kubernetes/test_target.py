@@ -15,12 +15,12 @@ from kubernetes.client.exceptions import ApiException
 from cluster.control_plane import ControlPlane
 from cluster.kubelet import Kubelet
 from cluster.workloads import NAMESPACE, Cluster
-from trimtab.assignor.errors import PeerError
-from trimtab.sidecar.election import Alone
+from trimtab.common.errors import PeerError
 from trimtab.sidecar.errors import KubernetesAway, KubernetesRefuses, NotLeading, ScalingWaits
-from trimtab.sidecar.targets.kube_api import KubeApi
-from trimtab.sidecar.targets.kube_values import BEFORE, COST, PAUSE
-from trimtab.sidecar.targets.kubernetes import Kubernetes
+from trimtab.sidecar.leadership.leader_election import Alone
+from trimtab.sidecar.targets.kubernetes.api_client import KubeApi
+from trimtab.sidecar.targets.kubernetes.kubernetes_target import Kubernetes
+from trimtab.sidecar.targets.kubernetes.workload import BEFORE, COST, PAUSE
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(240)]
 

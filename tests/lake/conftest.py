@@ -17,11 +17,11 @@ import pytest
 from confluent_kafka import TopicPartition as RawPartition
 
 from trimtab.assignor.model import TopicPartition
-from trimtab.consumer_sdk.lake.config import LakeConfig, parse
-from trimtab.consumer_sdk.lake.engine import SparkLake
-from trimtab.consumer_sdk.lake.iceberg import IcebergLake
-from trimtab.consumer_sdk.lake.writer import LakeWriter
-from trimtab.consumer_sdk.resets import Reset
+from trimtab.consumer_sdk.consumer.offset_reset import Reset
+from trimtab.consumer_sdk.lake.formats.iceberg.table import IcebergLake
+from trimtab.consumer_sdk.lake.lake import SparkLake
+from trimtab.consumer_sdk.lake.settings import LakeConfig, parse
+from trimtab.consumer_sdk.lake.writer.writer import LakeWriter
 
 
 @dataclass

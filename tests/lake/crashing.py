@@ -9,7 +9,7 @@ import sys
 from typing import Any
 
 from trimtab.cli import main as command
-from trimtab.consumer_sdk import ingest
+from trimtab.consumer_sdk.lake import ingest
 
 
 def main(where: str, arguments: list[str]) -> None:

@@ -20,9 +20,9 @@ from py4j.java_gateway import (
 )
 from py4j.protocol import Py4JJavaError
 
-from trimtab.consumer_sdk.lake import linkstore
-from trimtab.consumer_sdk.lake.config import SessionConfig
-from trimtab.consumer_sdk.lake.formats import needs
+from trimtab.consumer_sdk.lake.formats.delta import link_log_store
+from trimtab.consumer_sdk.lake.formats.table_format import needs
+from trimtab.consumer_sdk.lake.settings import SessionConfig
 
 
 class Lines:
@@ -57,8 +57,8 @@ def main(store: str, folder: str, rounds: int, board: str, number: int) -> None:
     root = gateway.jvm
     settings = root.org.apache.hadoop.conf.Configuration()
     loader = root.java.lang.Thread.currentThread().getContextClassLoader()
-    if store == linkstore.CLASS:
-        loader = linkstore.compiled(root, loader).getClassLoader()
+    if store == link_log_store.CLASS:
+        loader = link_log_store.compiled(root, loader).getClassLoader()
     maker = loader.loadClass(store).getConstructors()[0]
     made = maker.newInstance(_array(gateway, settings))
     won = []

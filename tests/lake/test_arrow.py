@@ -15,9 +15,9 @@ import pytest
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk.errors import TableMismatch
-from trimtab.consumer_sdk.lake import parquet
-from trimtab.consumer_sdk.lake.engine import SparkLake
-from trimtab.consumer_sdk.lake.progress import Marks
+from trimtab.consumer_sdk.lake.formats import parquet_writer
+from trimtab.consumer_sdk.lake.lake import SparkLake
+from trimtab.consumer_sdk.lake.offsets.table_offsets import Marks
 
 pytestmark = pytest.mark.spark
 
@@ -270,10 +270,10 @@ def test_a_file_of_another_storage_goes_by_the_tables_client(
     root = iceberg.spark._jvm
     arrived = tmp_path / "arrived"
     path = root.org.apache.hadoop.fs.Path("s3a://bucket/data.parquet")
-    target = parquet.Target(
+    target = parquet_writer.Target(
         path, lambda: root.java.io.FileOutputStream(str(arrived)), arrived.unlink, root
     )
-    parquet.write("t", rows(1), target, parquet.Codec("zstd"))
+    parquet_writer.write("t", rows(1), target, parquet_writer.Codec("zstd"))
     assert pq.read_table(arrived).num_rows == 2
 
 
@@ -295,7 +295,7 @@ import resource, sys
 from types import SimpleNamespace
 import pyarrow as pa
 from trimtab.consumer_sdk.errors import DiskFull
-from trimtab.consumer_sdk.lake import parquet
+from trimtab.consumer_sdk.lake.formats import parquet_writer
 
 resource.setrlimit(resource.RLIMIT_FSIZE, (4096, resource.RLIM_INFINITY))
 uri = SimpleNamespace(getScheme=lambda: "file", getPath=lambda: sys.argv[1])

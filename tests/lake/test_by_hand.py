@@ -9,8 +9,8 @@ import pytest
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk.errors import TableMismatch
-from trimtab.consumer_sdk.lake.delta import DeltaLake
-from trimtab.consumer_sdk.lake.engine import SparkLake
+from trimtab.consumer_sdk.lake.formats.delta.table import DeltaLake
+from trimtab.consumer_sdk.lake.lake import SparkLake
 
 P0 = TopicPartition("orders", 0)
 FORMATS = pytest.mark.parametrize("lake", ["iceberg", "delta"], indirect=True)

@@ -13,7 +13,9 @@ import pytest
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk.errors import CommitRaced
-from trimtab.consumer_sdk.lake.care import (
+from trimtab.consumer_sdk.lake.formats.iceberg.table import IcebergLake
+from trimtab.consumer_sdk.lake.lake import SparkLake
+from trimtab.consumer_sdk.lake.maintenance import (
     Ages,
     Compacted,
     Files,
@@ -21,13 +23,11 @@ from trimtab.consumer_sdk.lake.care import (
     compact,
     expire,
 )
-from trimtab.consumer_sdk.lake.columns import SCHEMA
-from trimtab.consumer_sdk.lake.engine import SparkLake
-from trimtab.consumer_sdk.lake.iceberg import IcebergLake
-from trimtab.consumer_sdk.lake.keepers import keeper
-from trimtab.consumer_sdk.lake.pace import Pace
+from trimtab.consumer_sdk.lake.maintenance_factory import keeper
+from trimtab.consumer_sdk.lake.offsets.table_offsets import Marks
 from trimtab.consumer_sdk.lake.ports import Staged
-from trimtab.consumer_sdk.lake.progress import Marks
+from trimtab.consumer_sdk.lake.retry import Pace
+from trimtab.consumer_sdk.lake.schema.record_columns import SCHEMA
 
 P0, P3 = TopicPartition("orders", 0), TopicPartition("orders", 3)
 DAY = 86_400.0

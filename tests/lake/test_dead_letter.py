@@ -6,14 +6,15 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
-from trimtab.assignor.errors import SettingError
 from trimtab.assignor.model import TopicPartition as Partition
-from trimtab.cli import dead_letter
+from trimtab.cli.dead_letter import run
 from trimtab.cli.main import main
+from trimtab.common.errors import SettingError
 from trimtab.consumer_sdk.errors import ReplayFailed
-from trimtab.consumer_sdk.lake import dead_letters, writer
+from trimtab.consumer_sdk.lake import dead_letters
 from trimtab.consumer_sdk.lake.dead_letters import Replay, Wanted, heaps, tables
-from trimtab.consumer_sdk.lake.iceberg import IcebergLake, IcebergTable
+from trimtab.consumer_sdk.lake.formats.iceberg.table import IcebergLake, IcebergTable
+from trimtab.consumer_sdk.lake.writer import writer
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
@@ -217,4 +218,4 @@ def test_the_command_lists_tries_and_sends(  # noqa: PLR0913, PLR0917 - fixtures
     assert main(words) == 0
     assert f"{table}: 4 records sent again and taken out" in capsys.readouterr().out
     assert main(["dead-letter", "list"]) == 2
-    assert dead_letter.dead_letter.info.no_args_is_help
+    assert run.dead_letter.info.no_args_is_help

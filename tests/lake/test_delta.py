@@ -11,15 +11,15 @@ from urllib.parse import urlparse
 import pyarrow as pa
 import pytest
 
-from trimtab.assignor.errors import SettingError
 from trimtab.assignor.model import TopicPartition
+from trimtab.common.errors import SettingError
 from trimtab.consumer_sdk.errors import CommitRaced, LakeUnavailable, MarksLost, TableMismatch
-from trimtab.consumer_sdk.lake import linkstore
-from trimtab.consumer_sdk.lake.columns import SCHEMA
-from trimtab.consumer_sdk.lake.delta import FORGETS, DeltaLake, DeltaTable, app_id
-from trimtab.consumer_sdk.lake.partition import Part
+from trimtab.consumer_sdk.lake.formats.delta import link_log_store
+from trimtab.consumer_sdk.lake.formats.delta.table import FORGETS, DeltaLake, DeltaTable, app_id
+from trimtab.consumer_sdk.lake.offsets.table_offsets import Marks
 from trimtab.consumer_sdk.lake.ports import Staged
-from trimtab.consumer_sdk.lake.progress import Marks
+from trimtab.consumer_sdk.lake.schema.partition_spec import Part
+from trimtab.consumer_sdk.lake.schema.record_columns import SCHEMA
 
 P, Q = TopicPartition("t", 0), TopicPartition("t", 1)
 RACERS = 3
@@ -80,7 +80,7 @@ def test_of_several_processes_one_gets_a_commits_name(
     log.mkdir()
     program = str(Path(__file__).with_name("racer.py"))
     for number in range(RACERS):
-        arguments = [linkstore.CLASS, str(log), str(ROUNDS), str(board), str(number)]
+        arguments = [link_log_store.CLASS, str(log), str(ROUNDS), str(board), str(number)]
         racers.append(Popen([sys.executable, program, *arguments], stdout=PIPE, text=True))
     said = [process.communicate(timeout=LONG)[0] for process in racers]
     won = {
@@ -95,8 +95,8 @@ def test_of_several_processes_one_gets_a_commits_name(
 def test_our_log_store_is_in_place(delta: DeltaLake, table: DeltaTable) -> None:
     """Delta writes the log of a local table with our store."""
     store = table._log.store().getDelegate(table._log.logPath())
-    assert store.logStoreImpl().getClass().getName() == linkstore.CLASS
-    assert delta.spark.sparkContext.getConf().get(linkstore.SETTING) == linkstore.CLASS
+    assert store.logStoreImpl().getClass().getName() == link_log_store.CLASS
+    assert delta.spark.sparkContext.getConf().get(link_log_store.SETTING) == link_log_store.CLASS
 
 
 def test_the_fence_holds_inside_of_a_commit(

@@ -10,7 +10,7 @@ from trimtab.assignor.model import TopicPartition
 from trimtab.cli.demo import payload
 from trimtab.cli.demo.producers import Tally
 from trimtab.cli.demo.proof import Proof, prove, stored
-from trimtab.consumer_sdk.lake.progress import Marks
+from trimtab.consumer_sdk.lake.offsets.table_offsets import Marks
 
 pytestmark = pytest.mark.spark
 

@@ -12,10 +12,10 @@ import yaml
 from trimtab.assignor.model import TopicPartition
 from trimtab.cli.main import main
 from trimtab.consumer_sdk.errors import MarksLost
-from trimtab.consumer_sdk.lake import writer
-from trimtab.consumer_sdk.lake.config import FORMATS
-from trimtab.consumer_sdk.lake.engine import SparkLake
-from trimtab.consumer_sdk.lake.progress import Marks
+from trimtab.consumer_sdk.lake.lake import SparkLake
+from trimtab.consumer_sdk.lake.offsets.table_offsets import Marks
+from trimtab.consumer_sdk.lake.settings import FORMATS
+from trimtab.consumer_sdk.lake.writer import writer
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from trimtab.assignor.errors import SettingError
 from trimtab.assignor.model import TopicPartition
+from trimtab.common.errors import SettingError
 from trimtab.consumer_sdk.errors import TableMismatch
-from trimtab.consumer_sdk.lake.iceberg import IcebergLake
+from trimtab.consumer_sdk.lake.formats.iceberg.table import IcebergLake
 from trimtab.consumer_sdk.lake.ports import LakeTable
 
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)

@@ -14,9 +14,9 @@ import pytest
 from steady import Steady, steady
 
 from trimtab.assignor.model import TopicPartition
-from trimtab.consumer_sdk import ingest
-from trimtab.consumer_sdk.lake.engine import SparkLake
-from trimtab.consumer_sdk.lake.progress import Marks
+from trimtab.consumer_sdk.lake import ingest
+from trimtab.consumer_sdk.lake.lake import SparkLake
+from trimtab.consumer_sdk.lake.offsets.table_offsets import Marks
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 

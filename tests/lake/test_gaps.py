@@ -14,10 +14,10 @@ from confluent_kafka.admin import NewTopic
 from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk import Consumer
 from trimtab.consumer_sdk.errors import OffsetsExpired, OffsetsWentBack
-from trimtab.consumer_sdk.lake.engine import SparkLake
-from trimtab.consumer_sdk.lake.gaps import Gap, Missing
-from trimtab.consumer_sdk.lake.writer import LakeWriter
-from trimtab.consumer_sdk.meters import Meters
+from trimtab.consumer_sdk.lake.lake import SparkLake
+from trimtab.consumer_sdk.lake.metrics import Meters
+from trimtab.consumer_sdk.lake.offsets.offset_gaps import Gap, Missing
+from trimtab.consumer_sdk.lake.writer.writer import LakeWriter
 
 FORMATS = pytest.mark.parametrize("lake", ["iceberg", "delta"], indirect=True)
 pytestmark = [pytest.mark.spark, pytest.mark.broker]

@@ -16,10 +16,10 @@ import yaml
 from confluent_kafka import ConsumerGroupTopicPartitions, Producer
 
 from trimtab.assignor.model import TopicPartition
-from trimtab.consumer_sdk import ingest
-from trimtab.consumer_sdk.lake.delta import DeltaLake
-from trimtab.consumer_sdk.lake.engine import SparkLake
-from trimtab.consumer_sdk.lake.progress import Marks
+from trimtab.consumer_sdk.lake import ingest
+from trimtab.consumer_sdk.lake.formats.delta.table import DeltaLake
+from trimtab.consumer_sdk.lake.lake import SparkLake
+from trimtab.consumer_sdk.lake.offsets.table_offsets import Marks
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 

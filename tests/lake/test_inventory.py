@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from trimtab.assignor.model import TopicPartition
-from trimtab.consumer_sdk.lake.delta import DeltaLake
-from trimtab.consumer_sdk.lake.formats import hadoop_path
-from trimtab.consumer_sdk.lake.progress import Marks
+from trimtab.consumer_sdk.lake.formats.delta.table import DeltaLake
+from trimtab.consumer_sdk.lake.formats.table_format import hadoop_path
+from trimtab.consumer_sdk.lake.offsets.table_offsets import Marks
 
 P0, P3 = TopicPartition("orders", 0), TopicPartition("orders", 3)
 pytestmark = pytest.mark.spark

@@ -18,13 +18,13 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message_factory import GetMessageClass
 
-from trimtab.assignor.errors import SettingError
 from trimtab.assignor.model import TopicPartition
+from trimtab.common.errors import SettingError
 from trimtab.consumer_sdk.errors import RegistryUnavailable, TableMismatch
-from trimtab.consumer_sdk.lake.columns import record_batch
-from trimtab.consumer_sdk.lake.config import parse
-from trimtab.consumer_sdk.lake.registered import MOST_UNKNOWN, Registered
-from trimtab.consumer_sdk.lake.registry import Registry
+from trimtab.consumer_sdk.lake.decoding.registry_decoders import MOST_UNKNOWN, Registered
+from trimtab.consumer_sdk.lake.decoding.schema_registry import Registry
+from trimtab.consumer_sdk.lake.schema.record_columns import record_batch
+from trimtab.consumer_sdk.lake.settings import parse
 
 P0 = TopicPartition("orders", 0)
 Make = Callable[..., Any]

@@ -5,13 +5,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-from trimtab.assignor.security.secrets import is_secret
+from trimtab.common.kafka_security.secrets import is_secret
 
 PROGRAM = """
 import json, sys
 from pathlib import Path
-from trimtab.consumer_sdk.lake.config import SessionConfig
-from trimtab.consumer_sdk.lake.session import gateway, quiet_exit, start
+from trimtab.consumer_sdk.lake.settings import SessionConfig
+from trimtab.consumer_sdk.lake.spark.session import gateway, quiet_exit, start
 
 spark = start(SessionConfig(warehouse=sys.argv[1], spark=json.loads(sys.argv[2])))
 told = {name: spark.conf.get(name) for name in json.loads(sys.argv[2])}

@@ -9,14 +9,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from trimtab.assignor.errors import SettingError
 from trimtab.assignor.model import TopicPartition
+from trimtab.common.errors import SettingError
 from trimtab.consumer_sdk.errors import MarksLost, TableMismatch, TransformFailed
-from trimtab.consumer_sdk.lake.columns import record_batch
-from trimtab.consumer_sdk.lake.decode import decode
-from trimtab.consumer_sdk.lake.delta import DeltaLake
-from trimtab.consumer_sdk.lake.engine import SparkLake
-from trimtab.consumer_sdk.lake.session import gateway
+from trimtab.consumer_sdk.lake.decoding.spark_decoders import decode
+from trimtab.consumer_sdk.lake.formats.delta.table import DeltaLake
+from trimtab.consumer_sdk.lake.lake import SparkLake
+from trimtab.consumer_sdk.lake.schema.record_columns import record_batch
+from trimtab.consumer_sdk.lake.spark.session import gateway
 
 P0 = TopicPartition("orders", 0)
 JSON = {"lake_decoder": "json", "lake_schema": "id BIGINT, name STRING, at TIMESTAMP"}

@@ -12,16 +12,16 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as RawPartition
 
 from trimtab.assignor.model import TopicPartition
-from trimtab.cli import tables_verify
 from trimtab.cli.main import main
-from trimtab.consumer_sdk.lake import writer
-from trimtab.consumer_sdk.lake.columns import SCHEMA, record_batch
-from trimtab.consumer_sdk.lake.config import FORMATS
-from trimtab.consumer_sdk.lake.engine import SparkLake
-from trimtab.consumer_sdk.lake.progress import Marks
-from trimtab.consumer_sdk.lake.verification import Rules, Verification
-from trimtab.consumer_sdk.lake.verify import Verdict, whole
-from trimtab.consumer_sdk.lake.verify_log import BrokerLog, settings
+from trimtab.cli.tables import verify
+from trimtab.consumer_sdk.lake.lake import SparkLake
+from trimtab.consumer_sdk.lake.offsets.table_offsets import Marks
+from trimtab.consumer_sdk.lake.schema.record_columns import SCHEMA, record_batch
+from trimtab.consumer_sdk.lake.settings import FORMATS
+from trimtab.consumer_sdk.lake.verify.lake_verification import Rules, Verification
+from trimtab.consumer_sdk.lake.verify.table_verification import Verdict, whole
+from trimtab.consumer_sdk.lake.verify.topic_log import BrokerLog, settings
+from trimtab.consumer_sdk.lake.writer import writer
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
@@ -135,7 +135,7 @@ def command(
 ) -> Callable[..., tuple[int, str]]:
     """Run `trimtab tables …` on the run's lake; exit code and output."""
     monkeypatch.setattr(writer, "open_lake", lambda _: lake)
-    monkeypatch.setattr(tables_verify, "_spread", lambda *_: None)  # the session is the run's
+    monkeypatch.setattr(verify, "_spread", lambda *_: None)  # the session is the run's
     monkeypatch.setenv("COLUMNS", "200")
     file = tmp_path / "ingest.yaml"
     kind = FORMATS[type(lake).__name__.startswith("Delta")]

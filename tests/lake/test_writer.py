@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from trimtab.assignor.model import TopicPartition
+from trimtab.consumer_sdk.consumer.offset_reset import Reset
 from trimtab.consumer_sdk.errors import OffsetsExpired, OffsetsWentBack, TableCollision
-from trimtab.consumer_sdk.lake.engine import SparkLake
-from trimtab.consumer_sdk.resets import Reset
+from trimtab.consumer_sdk.lake.lake import SparkLake
 
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 LONG = 180.0

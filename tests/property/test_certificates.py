@@ -10,12 +10,12 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from trimtab.assignor import NOBODY, Problem, get, r_score
-from trimtab.assignor.certify import certify, certify_moves
-from trimtab.assignor.certify.kinds import kinds_of, unit
-from trimtab.assignor.certify.master import Column, Master, Prices
-from trimtab.assignor.certify.search import search
-from trimtab.assignor.counting import pack_open
+from trimtab.assignor.analysis.certificate import certify, certify_moves
+from trimtab.assignor.analysis.certificate.column_generation import search
+from trimtab.assignor.analysis.certificate.consumer_kinds import kinds_of, unit
+from trimtab.assignor.analysis.certificate.master_program import Column, Master, Prices
 from trimtab.assignor.model import IntArray
+from trimtab.assignor.open_mode import pack_open
 from trimtab.assignor.packing import TOLERANCE
 
 loads = st.one_of(st.just(0.0), st.floats(0.5, 160.0), st.integers(1, 12).map(lambda n: 10.0 * n))

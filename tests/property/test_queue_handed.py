@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from marked import offsets
 
 from trimtab.consumer_sdk.queues import Received, Settlement
-from trimtab.consumer_sdk.queues.handed import Handed
-from trimtab.consumer_sdk.queues.said import Said
+from trimtab.consumer_sdk.queues.kmq.delivered_batch import Handed
+from trimtab.consumer_sdk.queues.settlement import Said
 
 SWEEP = -1
 

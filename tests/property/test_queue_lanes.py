@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trimtab.consumer_sdk.queues.lanes import Lanes
+from trimtab.consumer_sdk.queues.ordered.key_ordering import Lanes
 
 KEYS = (None, b"a", b"b", b"c")
 

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from marked import offsets
 
-from trimtab.assignor.errors import BadPayload
-from trimtab.consumer_sdk.queues.ledger import Ledger
-from trimtab.consumer_sdk.queues.markers import Kind, Marker, as_ranges, decode
-from trimtab.consumer_sdk.queues.spans import Spans
+from trimtab.common.errors import BadPayload
+from trimtab.consumer_sdk.queues.kmq.markers import Kind, Marker, as_ranges, decode
+from trimtab.consumer_sdk.queues.kmq.offset_ranges import Spans
+from trimtab.consumer_sdk.queues.kmq.redelivery_state import Ledger
 
 MESSAGES = 12
 MOVES = (Kind.EXTEND, Kind.RETRY, Kind.REJECT)

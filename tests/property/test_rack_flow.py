@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trimtab.assignor.heuristics import rack_aware
+from trimtab.assignor.heuristics.rack_aware import heuristic
+from trimtab.assignor.heuristics.rack_aware.balance import of_topics
+from trimtab.assignor.heuristics.rack_aware.costs import Costs, priced
+from trimtab.assignor.heuristics.registry import get
 from trimtab.assignor.model import NOBODY, FloatArray, IntArray, Problem, Racks
-from trimtab.assignor.racks.balance import of_topics
-from trimtab.assignor.racks.costs import Costs, priced
-from trimtab.assignor.registry import get
 
 T = TypeVar("T")
 FEW = 6  # partitions of which every assignment can be tried
@@ -98,7 +98,7 @@ COSTS = st.sampled_from([Costs(), Costs(1, 10), Costs(1, 1), Costs(0, 1), Costs(
 @given(problems(), COSTS, st.booleans())
 def test_no_other_assignment_is_better(problem: Problem, costs: Costs, per_topic: bool) -> None:  # noqa: FBT001
     """Of all there are, none is more even, and none as even costs less."""
-    found = rack_aware.pack(problem, costs, per_topic=per_topic)
+    found = heuristic.pack(problem, costs, per_topic=per_topic)
     assert ((found == NOBODY) == ~problem.subscribed[problem.topic].any(axis=1)).all()
     best = min(_worth(problem, bins, costs, per_topic=per_topic) for bins in _every(problem))
     assert _worth(problem, found, costs, per_topic=per_topic) == pytest.approx(best, abs=1e-6)
@@ -110,7 +110,7 @@ def test_no_other_assignment_is_better(problem: Problem, costs: Costs, per_topic
 @given(problems(partitions=24, members=6), COSTS)
 def test_kleins_cycles_find_nothing_cheaper(problem: Problem, costs: Costs) -> None:
     """Cancelling negative cycles from an even start, as Kafka Streams does, ends at the same."""
-    found = rack_aware.pack(problem, costs, per_topic=False)
+    found = heuristic.pack(problem, costs, per_topic=False)
     even = get("sticky").pack(problem)
     ends = _worth(problem, klein(problem, even, costs), costs, per_topic=False)
     assert _worth(problem, found, costs, per_topic=False) == pytest.approx(ends, abs=1e-6)
@@ -119,8 +119,8 @@ def test_kleins_cycles_find_nothing_cheaper(problem: Problem, costs: Costs) -> N
 @given(problems(partitions=24, members=6), COSTS, st.booleans())
 def test_it_settles(problem: Problem, costs: Costs, per_topic: bool) -> None:  # noqa: FBT001
     """Applied to its own answer it moves nothing."""
-    found = rack_aware.pack(problem, costs, per_topic=per_topic)
-    again = rack_aware.pack(replace(problem, owner=found), costs, per_topic=per_topic)
+    found = heuristic.pack(problem, costs, per_topic=per_topic)
+    again = heuristic.pack(replace(problem, owner=found), costs, per_topic=per_topic)
     assert again.tolist() == found.tolist()
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trimtab.assignor.model import NOBODY
-from trimtab.assignor.staging import Claims, Settled, settle, stage
+from trimtab.assignor.rebalance.cooperative import Claims, Settled, settle, stage
 
 MEMBERS = range(4)
 PARTITIONS = range(6)

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trimtab.assignor.heuristic import run
+from trimtab.assignor.heuristics.heuristic import run
+from trimtab.assignor.heuristics.registry import get
+from trimtab.assignor.heuristics.steady.bins import Bins
+from trimtab.assignor.heuristics.steady.fair_shares import shares
+from trimtab.assignor.heuristics.steady.pack import TOUCH, even
+from trimtab.assignor.heuristics.steady.params import PRESETS, Knobs
 from trimtab.assignor.model import NOBODY, FloatArray, IntArray, Outlook, Problem
 from trimtab.assignor.packing import TOLERANCE
-from trimtab.assignor.registry import get
-from trimtab.assignor.steady.bins import Bins
-from trimtab.assignor.steady.knobs import PRESETS, Knobs
-from trimtab.assignor.steady.pack import TOUCH, even
-from trimtab.assignor.steady.shares import shares
 
 C = 100.0
 NOISE = 1e-6  # consumers; the sums are floats

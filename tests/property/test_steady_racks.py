@@ -6,10 +6,10 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trimtab.assignor.heuristics.steady.pack import TOUCH, _bins, even, pack
+from trimtab.assignor.heuristics.steady.params import PRESETS, Knobs
+from trimtab.assignor.heuristics.steady.rack_affinity import nearer
 from trimtab.assignor.model import FloatArray, IntArray, Problem, Racks
-from trimtab.assignor.steady.knobs import PRESETS, Knobs
-from trimtab.assignor.steady.nearer import nearer
-from trimtab.assignor.steady.pack import TOUCH, _bins, even, pack
 
 RACKS = 3
 BALANCED = PRESETS["balanced"]

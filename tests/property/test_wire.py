@@ -12,11 +12,11 @@ from kafka.protocol.consumer.metadata import (
     ConsumerProtocolSubscription,
 )
 
-from trimtab.assignor.clients.leading import read_subscriptions
-from trimtab.assignor.errors import BadPayload
+from trimtab.assignor.clients.leader_plugin import read_subscriptions
 from trimtab.assignor.model import NOBODY
-from trimtab.assignor.universe import Universe
-from trimtab.assignor.wire import decode_subscription, encode_assignments
+from trimtab.assignor.partition_index import Universe
+from trimtab.assignor.rebalance.consumer_protocol import decode_subscription, encode_assignments
+from trimtab.common.errors import BadPayload
 
 names = st.text("abc.-üß漢", min_size=1, max_size=8)
 numbers = st.lists(st.integers(0, 2**31 - 1), max_size=6)

@@ -10,15 +10,15 @@ from unittest import mock
 import numpy as np
 from confluent_kafka import OFFSET_INVALID
 
-from trimtab.assignor import rebalance
 from trimtab.assignor.model import NOBODY, BoolArray, IntArray
-from trimtab.assignor.staging import Settled
-from trimtab.consumer_sdk.lake import writer
-from trimtab.consumer_sdk.lake.positions import Positions
-from trimtab.consumer_sdk.lake.progress import Marks, Span
-from trimtab.consumer_sdk.membership import hooks, lease, member
-from trimtab.sidecar import decide
-from trimtab.sidecar.verdict import Action
+from trimtab.assignor.rebalance import leader
+from trimtab.assignor.rebalance.cooperative import Settled
+from trimtab.consumer_sdk.lake.offsets.table_offsets import Marks, Span
+from trimtab.consumer_sdk.lake.writer import writer
+from trimtab.consumer_sdk.lake.writer.partition_positions import Positions
+from trimtab.consumer_sdk.membership import coordinator, lease, member
+from trimtab.sidecar.decision import decide
+from trimtab.sidecar.decision.decision import Action
 
 
 def nothing_withheld() -> AbstractContextManager[Any]:
@@ -28,7 +28,7 @@ def nothing_withheld() -> AbstractContextManager[Any]:
         now: BoolArray = np.asarray(target != NOBODY)
         return now
 
-    return mock.patch.object(rebalance, "stage", stage)
+    return mock.patch.object(leader, "stage", stage)
 
 
 def commits_without_a_generation() -> AbstractContextManager[Any]:
@@ -44,7 +44,7 @@ def commits_without_a_generation() -> AbstractContextManager[Any]:
 
         coordinator._ask(store)
 
-    return mock.patch.object(hooks, "_commit", commit)
+    return mock.patch.object(coordinator, "_commit", commit)
 
 
 def lease_for_ever() -> AbstractContextManager[Any]:
@@ -95,7 +95,7 @@ def stopped_before_drained() -> AbstractContextManager[Any]:
 
 def losses_told_before_a_join_only() -> AbstractContextManager[Any]:
     """Hear of a membership that is lost during a join as little as kafka-python tells."""
-    usual = hooks.watch_membership
+    usual = coordinator.watch_membership
 
     def watch(consumer: Any, watcher: Any) -> None:
         usual(consumer, watcher)
@@ -109,7 +109,7 @@ def losses_told_before_a_join_only() -> AbstractContextManager[Any]:
 
         coordinator.reset_generation = reset
 
-    return mock.patch.object(hooks, "watch_membership", watch)
+    return mock.patch.object(coordinator, "watch_membership", watch)
 
 
 def gaps_not_told() -> AbstractContextManager[Any]:
@@ -121,7 +121,7 @@ def read_on_after_leaving() -> AbstractContextManager[Any]:
     """Read on after the group was left, for as long as the lease of before would have lasted."""
 
     def may_read(self: Any) -> bool:
-        known = self._lease.heard(*hooks.contact(self.client)).known(self._assignor.joined)
+        known = self._lease.heard(*coordinator.contact(self.client)).known(self._assignor.joined)
         return bool(known.valid(self._clock.monotonic()))
 
     return mock.patch.object(member.Member, "may_read", may_read)

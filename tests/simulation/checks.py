@@ -27,7 +27,7 @@ from simulation.broker import Group, Log
 from simulation.lake import Content, Row, Snapshot
 from simulation.worker import Worker
 from trimtab.assignor.model import TopicPartition
-from trimtab.consumer_sdk.lake.gaps import Gaps
+from trimtab.consumer_sdk.lake.offsets.offset_gaps import Gaps
 from trimtab.consumer_sdk.lake.ports import Staged
 
 Wanted = Callable[[str, bytes], bool]

@@ -192,7 +192,7 @@ def current_name() -> str:
 
 
 class Clock:
-    """The clock of our code: `trimtab.assignor.clock.Clock`."""
+    """The clock of our code: `trimtab.common.clock.Clock`."""
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub

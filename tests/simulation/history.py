@@ -21,14 +21,14 @@ from simulation.lake import Lake
 from simulation.membership import Cluster
 from simulation.network import Network
 from simulation.worker import Host, Worker
-from trimtab.assignor.control import GroupPlan, PartitionSpeed
 from trimtab.assignor.model import TopicPartition
-from trimtab.consumer_sdk import ingest
+from trimtab.common.control_topics.values import GroupPlan, PartitionSpeed
 from trimtab.consumer_sdk.errors import BrokerUnreachable, LakeUnavailable
-from trimtab.sidecar.observation import Instance
-from trimtab.sidecar.report import Report
-from trimtab.sidecar.settings import Settings
-from trimtab.sidecar.verdict import Action
+from trimtab.consumer_sdk.lake import ingest
+from trimtab.sidecar.decision.decision import Action
+from trimtab.sidecar.measurement.observation import Instance
+from trimtab.sidecar.reporting.iteration_report import Report
+from trimtab.sidecar.settings.settings import Settings
 
 TOPIC: Final = "orders"
 GROUP: Final = "lake"

@@ -15,10 +15,10 @@ from pyspark.sql import DataFrame
 from simulation import green
 from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk.errors import CommitRaced, LakeUnavailable, TableMismatch
-from trimtab.consumer_sdk.lake.gaps import Gaps
-from trimtab.consumer_sdk.lake.partition import Parts
+from trimtab.consumer_sdk.lake.offsets.offset_gaps import Gaps
+from trimtab.consumer_sdk.lake.offsets.table_offsets import Marks
 from trimtab.consumer_sdk.lake.ports import Records, Sight, Staged
-from trimtab.consumer_sdk.lake.progress import Marks
+from trimtab.consumer_sdk.lake.schema.partition_spec import Parts
 
 COLUMNS: Final = ("topic", "partition", "offset", "value")
 

@@ -11,18 +11,22 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from trimtab.assignor.clients.leading import lead_group, read_subscriptions
-from trimtab.assignor.control import GroupPlan, PartitionSpeed, WriteSpeeds
-from trimtab.assignor.decide import place, size
+from trimtab.assignor.analysis.streams.replay import replay
+from trimtab.assignor.analysis.streams.stream import Stream
+from trimtab.assignor.clients.leader_plugin import lead_group, read_subscriptions
+from trimtab.assignor.decisions import place, size
+from trimtab.assignor.heuristics.registry import get, names
 from trimtab.assignor.model import Group, Load, Member, Move, Policy, TopicPartition
-from trimtab.assignor.racks.replicas import Replicas
-from trimtab.assignor.rebalance import View
-from trimtab.assignor.registry import get, names
-from trimtab.assignor.replay import replay
-from trimtab.assignor.stream import Stream
-from trimtab.assignor.userdata import MemberData
-from trimtab.sidecar.decide import decide, done
-from trimtab.sidecar.observation import (
+from trimtab.assignor.racks.replica_racks import Replicas
+from trimtab.assignor.rebalance.leader import View
+from trimtab.assignor.rebalance.user_data import MemberData
+from trimtab.common.control_topics.values import GroupPlan, PartitionSpeed, WriteSpeeds
+from trimtab.sidecar.decision.decide import decide, done
+from trimtab.sidecar.decision.decision import Action, Verdict
+from trimtab.sidecar.decision.hpa_behavior import Pace, Rules, Select, Way
+from trimtab.sidecar.decision.scaling_policy import Bounds, Fallback, Memory, ScalePolicy, Use
+from trimtab.sidecar.decision.schedule import Period
+from trimtab.sidecar.measurement.observation import (
     Asked,
     GroupState,
     GroupView,
@@ -31,12 +35,8 @@ from trimtab.sidecar.observation import (
     Outside,
     Reader,
 )
-from trimtab.sidecar.policy import Bounds, Fallback, Memory, ScalePolicy, Use
-from trimtab.sidecar.queued import Kind, Queued
-from trimtab.sidecar.rules import Pace, Rules, Select, Way
-from trimtab.sidecar.schedule import Period
-from trimtab.sidecar.speeds import Drain, needed
-from trimtab.sidecar.verdict import Action, Verdict
+from trimtab.sidecar.measurement.queue_backlog import Kind, Queued
+from trimtab.sidecar.measurement.write_rate import Drain, needed
 
 Name: TypeAlias = tuple[str, int]
 """A partition: topic and number."""

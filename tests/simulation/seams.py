@@ -18,9 +18,10 @@ from simulation import green
 from simulation.fetching import Fetcher
 from simulation.membership import Client
 from simulation.worker import Following, Host, Watched
-from trimtab.consumer_sdk import consumer, control_topics, ingest
-from trimtab.consumer_sdk.lake import pace, stager, writer
-from trimtab.consumer_sdk.membership import hooks, member
+from trimtab.consumer_sdk.consumer import consumer
+from trimtab.consumer_sdk.lake import ingest, retry
+from trimtab.consumer_sdk.lake.writer import flush_thread, writer
+from trimtab.consumer_sdk.membership import control_topic_reader, coordinator, member
 
 
 class Timer:
@@ -52,14 +53,14 @@ def _connect(settings: Any, assignor: Any) -> Client:
     return _host().client(settings, assignor)
 
 
-def _pace(rng: random.Random) -> pace.Pace:
+def _pace(rng: random.Random) -> retry.Pace:
     cancel: Any = green.Event()
-    return pace.Pace(rng, cancel)
+    return retry.Pace(rng, cancel)
 
 
 THREADS = SimpleNamespace(Thread=green.Thread, Event=green.Event)
 REPLACED: dict[Any, dict[str, Any]] = {
-    control_topics: {"Thread": green.Thread, "Event": green.Event},
+    control_topic_reader: {"Thread": green.Thread, "Event": green.Event},
     consumer: {"data_plane": _data_plane},
     ingest: {"Consumer": Watched},
     member: {
@@ -69,8 +70,8 @@ REPLACED: dict[Any, dict[str, Any]] = {
         "_connect": _connect,
     },
     heartbeat: {"time": SimpleNamespace(monotonic=lambda: green.process().hub.now)},
-    hooks: {"Event": green.Event, "Timer": Timer},
-    stager: {
+    coordinator: {"Event": green.Event, "Timer": Timer},
+    flush_thread: {
         "Future": green.Future,
         "SimpleQueue": green.Queue,
         "threading": THREADS,

@@ -9,15 +9,20 @@ from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
 from simulation import broker, green
 from simulation.membership import Cluster
 from simulation.network import Unreachable
-from trimtab.assignor.control import PLAN_TOPIC, WRITE_SPEED_TOPIC, GroupPlan, PartitionSpeed
-from trimtab.assignor.control import WriteSpeeds as Speeds
 from trimtab.assignor.model import TopicPartition
+from trimtab.common.control_topics.values import (
+    PLAN_TOPIC,
+    WRITE_SPEED_TOPIC,
+    GroupPlan,
+    PartitionSpeed,
+)
+from trimtab.common.control_topics.values import WriteSpeeds as Speeds
+from trimtab.sidecar.control_loop import Loop, Parts
 from trimtab.sidecar.errors import KafkaAway
-from trimtab.sidecar.loop import Loop, Parts
-from trimtab.sidecar.monitor import Measurement
-from trimtab.sidecar.observation import GroupState, GroupView, Instance, Reader
-from trimtab.sidecar.report import Reporter
-from trimtab.sidecar.settings import Settings
+from trimtab.sidecar.measurement.group_monitor import Measurement
+from trimtab.sidecar.measurement.observation import GroupState, GroupView, Instance, Reader
+from trimtab.sidecar.reporting.iteration_report import Reporter
+from trimtab.sidecar.settings.settings import Settings
 
 STATES: Final = {
     broker.EMPTY: GroupState.EMPTY,

@@ -10,7 +10,7 @@ import pytest
 from contract import test_lake_table as contract
 from simulation import green
 from simulation.lake import Lake, Table
-from trimtab.consumer_sdk.lake.columns import SCHEMA
+from trimtab.consumer_sdk.lake.schema.record_columns import SCHEMA
 
 HELD = (
     contract.test_a_missing_table_is_none,

@@ -10,10 +10,10 @@ from simulation.membership import Client, Cluster
 from simulation.membership import Settings as ClientSettings
 from simulation.network import Unreachable
 from trimtab.assignor.model import TopicPartition
-from trimtab.consumer_sdk import ingest
-from trimtab.consumer_sdk.consumer import Consumer
-from trimtab.consumer_sdk.control_topics import ControlTopics
+from trimtab.consumer_sdk.consumer.consumer import Consumer
+from trimtab.consumer_sdk.lake import ingest
 from trimtab.consumer_sdk.lake.ports import Lake
+from trimtab.consumer_sdk.membership.control_topic_reader import ControlTopics
 from trimtab.consumer_sdk.membership.events import Failed, Lost
 from trimtab.consumer_sdk.membership.member import Member
 

@@ -8,9 +8,9 @@ import typer
 from typer.testing import CliRunner, Result
 
 from trimtab.assignor import BadStream, SettingError, UnknownHeuristic, names
-from trimtab.assignor.simulation import default_names
-from trimtab.cli.heuristics import heuristics
-from trimtab.cli.simulate import simulate
+from trimtab.assignor.analysis.simulation import default_names
+from trimtab.cli.heuristics.run import heuristics
+from trimtab.cli.simulate.run import simulate
 
 STREAM = '[{"a": {"0": 60, "1": 50}}, {"a": {"0": 40, "1": 50}}]'
 

@@ -18,8 +18,8 @@ from trimtab.assignor import (
     get,
     names,
     place,
-    registry,
 )
+from trimtab.assignor.heuristics import registry
 from trimtab.assignor.model import IntArray
 
 PAPER = ("nf", "nfd", "ff", "ffd", "wf", "wfd", "bf", "bfd", "mwf", "mbf", "mwfp", "mbfp")

@@ -22,9 +22,9 @@ from trimtab.assignor import (
     r_score,
     replay,
 )
-from trimtab.assignor.replay import lower_bounds
-from trimtab.assignor.stream import dump, parse
-from trimtab.cli.simulate import SEED
+from trimtab.assignor.analysis.streams.replay import lower_bounds
+from trimtab.assignor.analysis.streams.stream import dump, parse
+from trimtab.cli.simulate.run import SEED
 
 
 def walk(

@@ -6,12 +6,12 @@ from contextlib import nullcontext
 
 import pytest
 
-from trimtab.assignor.errors import SettingError
-from trimtab.cli import tables_care
 from trimtab.cli.main import main
+from trimtab.cli.tables import maintenance
+from trimtab.common.errors import SettingError
 from trimtab.consumer_sdk.errors import CommitRaced, LakeUnavailable
-from trimtab.consumer_sdk.lake import care
-from trimtab.consumer_sdk.lake.care import (
+from trimtab.consumer_sdk.lake import maintenance as care
+from trimtab.consumer_sdk.lake.maintenance import (
     FILES_AT_ONCE,
     TRIES,
     Ages,
@@ -21,7 +21,7 @@ from trimtab.consumer_sdk.lake.care import (
     Rewritten,
     compact,
 )
-from trimtab.consumer_sdk.lake.pace import Pace
+from trimtab.consumer_sdk.lake.retry import Pace
 
 HOUR, DAY = 3600.0, 86_400.0
 
@@ -116,10 +116,10 @@ def test_a_table_that_fails_does_not_stop_the_others(
             raise LakeUnavailable("the storage does not answer")
         return Compacted(name, 7, 1) if command == "compact" else Expired(name, 7, 1, 1)
 
-    monkeypatch.setattr(tables_care, "settings", lambda *_: {})
-    monkeypatch.setattr(tables_care, "opened", nullcontext)
-    monkeypatch.setattr(tables_care, "_keeper", lambda _: None)
-    monkeypatch.setattr(tables_care, "_meant", lambda *_: ["lake.bad", "lake.good"])
+    monkeypatch.setattr(maintenance, "settings", lambda *_: {})
+    monkeypatch.setattr(maintenance, "opened", nullcontext)
+    monkeypatch.setattr(maintenance, "_keeper", lambda _: None)
+    monkeypatch.setattr(maintenance, "_meant", lambda *_: ["lake.bad", "lake.good"])
     monkeypatch.setattr(care, command, work)
     assert main(["tables", command]) == 1
     told = capsys.readouterr()

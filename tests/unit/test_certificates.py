@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from trimtab.assignor import BadProblem, Problem, Walk, get, replay
-from trimtab.assignor.certify import certify, certify_moves, countdown
-from trimtab.assignor.certify.kinds import kinds_of
-from trimtab.assignor.certify.pricing import Knapsacks
-from trimtab.assignor.clock import SystemClock
+from trimtab.assignor.analysis.certificate import certify, certify_moves, countdown
+from trimtab.assignor.analysis.certificate.consumer_kinds import kinds_of
+from trimtab.assignor.analysis.certificate.pricing import Knapsacks
+from trimtab.common.clock import SystemClock
 
 
 def plenty() -> float:

@@ -10,13 +10,14 @@ import pytest
 import yaml
 from kafka.protocol.consumer.metadata import ConsumerProtocolSubscription
 
-from trimtab.assignor.control import GroupPlan
 from trimtab.assignor.model import Load, Policy, TopicPartition
-from trimtab.assignor.rebalance import Joined, View, lead
-from trimtab.assignor.userdata import MemberData
-from trimtab.cli.doctor import lines, of_consumers, paused, summed
+from trimtab.assignor.rebalance.leader import Joined, View, lead
+from trimtab.assignor.rebalance.user_data import MemberData
+from trimtab.cli.doctor.run import lines, of_consumers, paused, summed
 from trimtab.cli.main import main
-from trimtab.sidecar.checkup import (
+from trimtab.common.control_topics.values import GroupPlan
+from trimtab.sidecar.decision.decision import Action, Numbers
+from trimtab.sidecar.diagnostics.doctor.checks import (
     JUST_NOW,
     PROTOCOL,
     SKEW,
@@ -34,13 +35,12 @@ from trimtab.sidecar.checkup import (
     of_sidecar_clock,
     of_verdict,
 )
-from trimtab.sidecar.checkup_kube import needed
-from trimtab.sidecar.observation import Asked
-from trimtab.sidecar.settings import load
-from trimtab.sidecar.targets.kube_api import Place
-from trimtab.sidecar.targets.kube_values import Kind
-from trimtab.sidecar.verdict import Action, Numbers
-from trimtab.sidecar.verdict_record import VerdictRecord
+from trimtab.sidecar.diagnostics.doctor.kubernetes_checks import needed
+from trimtab.sidecar.measurement.observation import Asked
+from trimtab.sidecar.reporting.decision_record import VerdictRecord
+from trimtab.sidecar.settings.settings import load
+from trimtab.sidecar.targets.kubernetes.api_client import Place
+from trimtab.sidecar.targets.kubernetes.workload import Kind
 
 NOW = 10_000.0
 PLAN = GroupPlan("g", 4, NOW - 100, 2, "steady", 100.0, 0.9)
@@ -187,7 +187,9 @@ def doctor(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) 
     """Run `trimtab doctor` where this is found."""
 
     def call(found: list[Finding], *words: str) -> tuple[int, str]:
-        monkeypatch.setattr("trimtab.sidecar.checkup_kafka.examined", lambda *_: found)
+        monkeypatch.setattr(
+            "trimtab.sidecar.diagnostics.doctor.broker_checks.examined", lambda *_: found
+        )
         code = main(["doctor", "--bootstrap", "nowhere:1", "--group", "g", *words])
         return code, capsys.readouterr().out
 

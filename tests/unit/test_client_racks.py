@@ -7,8 +7,8 @@ from kafka.protocol.metadata import MetadataResponse
 
 from trimtab.assignor.clients import aiokafka, kafka_python
 from trimtab.assignor.model import TopicPartition
-from trimtab.assignor.racks.replicas import Replicas
-from trimtab.assignor.universe import Universe
+from trimtab.assignor.partition_index import Universe
+from trimtab.assignor.racks.replica_racks import Replicas
 
 UNIVERSE = Universe.named([TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)])
 

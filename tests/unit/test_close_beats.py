@@ -8,9 +8,9 @@ from confluent_kafka import TopicPartition as RawPartition
 from kafka.coordinator.heartbeat import Heartbeat
 
 from trimtab.assignor.model import TopicPartition
-from trimtab.consumer_sdk.bookkeeping import Bookkeeping
-from trimtab.consumer_sdk.fetching import starts, warm_up
-from trimtab.consumer_sdk.membership.hooks import CloseBeats
+from trimtab.consumer_sdk.consumer.fetch_control import starts, warm_up
+from trimtab.consumer_sdk.consumer.partition_state import Bookkeeping
+from trimtab.consumer_sdk.membership.coordinator import CloseBeats
 
 
 def beats(usual_ms: int, count: int) -> list[float]:

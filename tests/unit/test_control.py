@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from trimtab.assignor.control import GroupPlan, PartitionSpeed, WriteSpeeds
-from trimtab.assignor.errors import BadPayload
+from trimtab.common.control_topics.values import GroupPlan, PartitionSpeed, WriteSpeeds
+from trimtab.common.errors import BadPayload
 
 SPEEDS = WriteSpeeds("g", "t", 1.0, 30.0, "offsets", {0: PartitionSpeed(1.0), 7: PartitionSpeed()})
 PLAN = GroupPlan("g", 3, 1.0, 2, "mbf", 1000.0, 0.9, ("a",), ("why",))

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from trimtab.assignor.clock import SystemClock
-from trimtab.consumer_sdk import control_topics
-from trimtab.consumer_sdk.control_topics import ControlTopics
-from trimtab.consumer_sdk.settings import parse
+from trimtab.common.clock import SystemClock
+from trimtab.consumer_sdk.consumer.settings import parse
+from trimtab.consumer_sdk.membership import control_topic_reader
+from trimtab.consumer_sdk.membership.control_topic_reader import ControlTopics
 
 
 def test_a_client_that_does_not_let_go_holds_no_end_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -29,8 +29,8 @@ def test_a_client_that_does_not_let_go_holds_no_end_up(monkeypatch: pytest.Monke
             closing.set()
             released.wait()
 
-    monkeypatch.setattr(control_topics, "DataConsumer", Stuck)
-    monkeypatch.setattr(control_topics, "LEAVING", 0.1)
+    monkeypatch.setattr(control_topic_reader, "DataConsumer", Stuck)
+    monkeypatch.setattr(control_topic_reader, "LEAVING", 0.1)
     reader = ControlTopics(parse({"bootstrap.servers": "x:1", "group.id": "g"}), SystemClock())
     reader.start()
     try:

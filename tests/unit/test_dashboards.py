@@ -13,12 +13,12 @@ import yaml
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from trimtab.assignor.control import PartitionSpeed
 from trimtab.assignor.model import TopicPartition
-from trimtab.consumer_sdk.meters import Meters
-from trimtab.sidecar.report import Report
-from trimtab.sidecar.verdict import Action, Numbers, Verdict
-from trimtab.sidecar.web import Metrics
+from trimtab.common.control_topics.values import PartitionSpeed
+from trimtab.consumer_sdk.lake.metrics import Meters
+from trimtab.sidecar.decision.decision import Action, Numbers, Verdict
+from trimtab.sidecar.reporting.iteration_report import Report
+from trimtab.sidecar.reporting.web_server import Metrics
 
 DEPLOY: Final = Path(__file__).parents[2] / "deploy"
 DASHBOARD: Final = DEPLOY / "kustomize" / "components" / "monitoring" / "dashboard.json"

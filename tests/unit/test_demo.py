@@ -13,21 +13,22 @@ import pytest
 import yaml
 from rich.console import Console
 
-from trimtab.assignor.clock import SystemClock
 from trimtab.assignor.model import TopicPartition
-from trimtab.cli.demo import archive, crew, payload
+from trimtab.cli.demo import class_archive, payload, processes
+from trimtab.cli.demo.group_watcher import Moment, Numbers
 from trimtab.cli.demo.picture import save
 from trimtab.cli.demo.producers import Pace, Tally
 from trimtab.cli.demo.proof import Proof, Stored, prove
-from trimtab.cli.demo.script import CAPACITY, PARTITIONS, RECORD, SHARES, Script
-from trimtab.cli.demo.show import clear
+from trimtab.cli.demo.runner import clear
+from trimtab.cli.demo.scenario import CAPACITY, PARTITIONS, RECORD, SHARES, Script
 from trimtab.cli.demo.view import Story, bar, frame, line, spark
-from trimtab.cli.demo.watch import Moment, Numbers
 from trimtab.cli.main import main
-from trimtab.consumer_sdk import config_file, ingest
-from trimtab.sidecar import settings as sidecar
-from trimtab.sidecar.targets.proc import start_ticks
-from trimtab.sidecar.targets.process import Processes
+from trimtab.common import config_file
+from trimtab.common.clock import SystemClock
+from trimtab.consumer_sdk.lake import ingest
+from trimtab.sidecar.settings import settings as sidecar
+from trimtab.sidecar.targets.process.linux_process import start_ticks
+from trimtab.sidecar.targets.process.process_target import Processes
 
 ORDERS = TopicPartition("orders", 0)
 CLICKS = TopicPartition("clicks", 3)
@@ -197,12 +198,14 @@ def test_picture_is_drawn(story: Story, tmp_path: Path) -> None:
 def test_configurations_are_valid(tmp_path: Path) -> None:
     """What the demo writes for workers and sidecar passes their own checks, blanks in paths too."""
     script, client = Script(prefix="x-"), {"bootstrap.servers": "127.0.0.1:1"}
-    worker: dict[str, Any] = crew.ingest_settings(script, client, "g", tmp_path / "a b", "-Dx=y")
+    worker: dict[str, Any] = processes.ingest_settings(
+        script, client, "g", tmp_path / "a b", "-Dx=y"
+    )
     checked = ingest.settings(worker)
     assert (checked.throttle, checked.topics) == (CAPACITY, script.topics)
     assert checked.lake.names.of("x-orders") == "demo.orders"
     (tmp_path / "ingest.yaml").write_text(yaml.safe_dump(worker))
-    loaded = sidecar.load(None, crew.sidecar_settings(script, client, "g", tmp_path))
+    loaded = sidecar.load(None, processes.sidecar_settings(script, client, "g", tmp_path))
     assert loaded.capacity == CAPACITY
 
 
@@ -217,9 +220,9 @@ def test_a_secured_broker_is_written_by_reference(tmp_path: Path) -> None:
     out = tmp_path / "out"
     out.mkdir()
     script = Script(prefix="x-")
-    worker = crew.ingest_settings(script, client, "g", out, "-Dx=y")
-    steering = crew.sidecar_settings(script, client, "g", out)
-    crew.Crew(out, SystemClock()).write(worker, steering)
+    worker = processes.ingest_settings(script, client, "g", out, "-Dx=y")
+    steering = processes.sidecar_settings(script, client, "g", out)
+    processes.Crew(out, SystemClock()).write(worker, steering)
     assert "hunter2" not in "".join(file.read_text() for file in out.iterdir())
     assert (
         ingest.settings(config_file.load(out / "ingest.yaml")).consumer["sasl.password"]
@@ -236,14 +239,14 @@ def test_without_an_archive_workers_still_start(
     """Where no class archive can be kept, there is none, and the JVM gets its plain options."""
     (tmp_path / "file").touch()
     monkeypatch.setenv("TRIMTAB_CACHE", str(tmp_path / "file"))
-    assert archive.find("iceberg") is None
-    assert archive.make("iceberg") is None
-    assert archive.options(None) == archive.SMALL
+    assert class_archive.find("iceberg") is None
+    assert class_archive.make("iceberg") is None
+    assert class_archive.options(None) == class_archive.SMALL
 
 
 def test_archive_s_path_may_hold_blanks() -> None:
     """Spark splits Java options at blanks, so a path is quoted."""
-    assert '"-XX:SharedArchiveFile=/a b/c.jsa"' in archive.options(Path("/a b/c.jsa"))
+    assert '"-XX:SharedArchiveFile=/a b/c.jsa"' in class_archive.options(Path("/a b/c.jsa"))
 
 
 def test_next_show_ends_what_the_last_one_left_running(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trimtab.sidecar.election import ACTS, LEASE, RETRY, Candidate, Record
+from trimtab.sidecar.leadership.leader_election import ACTS, LEASE, RETRY, Candidate, Record
 
 
 def record(holder: str, version: int) -> Record:

@@ -17,19 +17,19 @@ import grpc
 import pytest
 
 from cluster import keys
-from trimtab.assignor.clock import SystemClock
-from trimtab.assignor.errors import SettingError
-from trimtab.assignor.security.endpoint import endpoint, guard
-from trimtab.consumer_sdk import ingest
-from trimtab.consumer_sdk.meters import Meters, served
-from trimtab.sidecar.keda import externalscaler_pb2 as proto
-from trimtab.sidecar.keda.answers import Patience
-from trimtab.sidecar.keda.desk import Desk
-from trimtab.sidecar.keda.parts import spoken
-from trimtab.sidecar.keda.service import SERVICE, Service, credentials
-from trimtab.sidecar.keda.trigger import Steered
-from trimtab.sidecar.settings import load
-from trimtab.sidecar.web import Page
+from trimtab.common.clock import SystemClock
+from trimtab.common.errors import SettingError
+from trimtab.common.http_server import endpoint, guard
+from trimtab.consumer_sdk.lake import ingest
+from trimtab.consumer_sdk.lake.metrics import Meters, served
+from trimtab.sidecar.reporting.web_server import Page
+from trimtab.sidecar.settings.settings import load
+from trimtab.sidecar.targets.keda import externalscaler_pb2 as proto
+from trimtab.sidecar.targets.keda.factory import spoken
+from trimtab.sidecar.targets.keda.replica_count import Desk
+from trimtab.sidecar.targets.keda.scaler_responses import Patience
+from trimtab.sidecar.targets.keda.scaler_service import SERVICE, Service, credentials
+from trimtab.sidecar.targets.keda.trigger_metadata import Steered
 
 TOKEN = "hunter2"  # noqa: S105 - it is nobody's
 GOOD = {"bootstrap": "b:1", "group": "g", "capacity": "1 MB/s"}

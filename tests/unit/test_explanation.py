@@ -7,25 +7,25 @@ from typing import Any
 
 import pytest
 
-from trimtab.assignor.control import GroupPlan, PartitionSpeed
-from trimtab.assignor.errors import SettingError
 from trimtab.assignor.model import TopicPartition
-from trimtab.cli.explain import moment
+from trimtab.cli.explain.run import moment
 from trimtab.cli.main import main
-from trimtab.sidecar.counts import others
-from trimtab.sidecar.explanation import (
+from trimtab.common.control_topics.values import GroupPlan, PartitionSpeed
+from trimtab.common.errors import SettingError
+from trimtab.sidecar.decision.decision import Action, Numbers
+from trimtab.sidecar.diagnostics.alternatives import others
+from trimtab.sidecar.diagnostics.explanation import (
     Other,
     explained,
     why_count,
     why_not,
     why_placement,
 )
-from trimtab.sidecar.frame import Seen
-from trimtab.sidecar.look import PUBLISHED
-from trimtab.sidecar.observation import GroupState, GroupView, Reader
-from trimtab.sidecar.survey import Survey
-from trimtab.sidecar.verdict import Action, Numbers
-from trimtab.sidecar.verdict_record import Moved, VerdictRecord
+from trimtab.sidecar.diagnostics.group_snapshot import PUBLISHED
+from trimtab.sidecar.diagnostics.group_status import Seen
+from trimtab.sidecar.diagnostics.what_if import Survey
+from trimtab.sidecar.measurement.observation import GroupState, GroupView, Reader
+from trimtab.sidecar.reporting.decision_record import Moved, VerdictRecord
 
 NOW = 1_000_000.0
 NUMBERS = Numbers(
@@ -211,7 +211,7 @@ def said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
     def call(kept: tuple[VerdictRecord, ...], *words: str) -> tuple[int, str, str]:
         found = group()
         seen = Seen(NOW, found.group, found.speeds, PUBLISHED, found.plan, kept)
-        monkeypatch.setattr("trimtab.cli.explain._seen", lambda _: seen)
+        monkeypatch.setattr("trimtab.cli.explain.run._seen", lambda _: seen)
         code = main(["explain", "--bootstrap", "nowhere:1", "--group", "g", *words])
         told = capsys.readouterr()
         return code, told.out, told.err

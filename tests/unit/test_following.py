@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from trimtab.assignor.control import GroupPlan
-from trimtab.consumer_sdk.membership.following import PATIENCE, Following
+from trimtab.common.control_topics.values import GroupPlan
+from trimtab.consumer_sdk.membership.plan_follower import PATIENCE, Following
 
 PLAN = GroupPlan("g", 1, 0.0, 2, "mbf", 1000.0)
 

@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from trimtab.assignor.control import GroupPlan, PartitionSpeed
 from trimtab.assignor.model import TopicPartition
-from trimtab.cli import top
 from trimtab.cli.main import main
 from trimtab.cli.signals import TICK, beside
+from trimtab.cli.top import run
+from trimtab.common.control_topics.values import GroupPlan, PartitionSpeed
+from trimtab.sidecar.decision.decision import Action, Numbers
+from trimtab.sidecar.diagnostics.group_status import GRACE, Frame, Seen, State, ago, frame, kept
 from trimtab.sidecar.errors import KafkaAway
-from trimtab.sidecar.frame import GRACE, Frame, Seen, State, ago, frame, kept
-from trimtab.sidecar.observation import GroupState, GroupView, Reader
-from trimtab.sidecar.verdict import Action, Numbers
-from trimtab.sidecar.verdict_record import Author, VerdictRecord
+from trimtab.sidecar.measurement.observation import GroupState, GroupView, Reader
+from trimtab.sidecar.reporting.decision_record import Author, VerdictRecord
 
 P = tuple(TopicPartition("t", n) for n in range(4))
 PLAN = GroupPlan("g", 3, 0.0, 2, "steady", 100.0, 0.9, draining=("b",), capacities={"a": 50.0})
@@ -120,14 +120,14 @@ def test_without_a_sidecar_it_says_so() -> None:
 def test_the_unknown_is_a_question_mark() -> None:
     """What is not known is shown as such, never as 0; who is dead has no figures."""
     made = frame(seen(plan=None, speeds={}))
-    assert top.cells(made.rows[0]) == ("2 (2 ?)", "?", "?", "?", "?", "?")
+    assert run.cells(made.rows[0]) == ("2 (2 ?)", "?", "?", "?", "?", "?")
     dead = next(row for row in frame(seen()).rows if row.state is State.DEAD)
-    assert set(top.cells(dead)) == {"-"}
+    assert set(run.cells(dead)) == {"-"}
 
 
 def test_the_heading_has_the_figures() -> None:
     """Counts, partitions and rates, and where they come from."""
-    said = top.heading(frame(seen()), "g")
+    said = run.heading(frame(seen()), "g")
     assert "group g (stable): 1 running, 2 planned, 2 wanted; 4 partitions, 1 of them" in said
     assert "writing 35 B/s, needed 55 B/s, backlog 100 B (given)" in said
 
@@ -159,7 +159,7 @@ def shown(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -
 
             def close(self) -> None: ...
 
-        monkeypatch.setattr("trimtab.sidecar.look.Looker", Given)
+        monkeypatch.setattr("trimtab.sidecar.diagnostics.group_snapshot.Looker", Given)
         monkeypatch.setattr("trimtab.cli.signals.waiter", lambda: _ended)
         monkeypatch.setenv("COLUMNS", "160")
         code = main(["top", "--bootstrap", "nowhere:1", "--group", "g", *words])
@@ -237,7 +237,7 @@ def test_eighty_columns_hold_names_and_figures() -> None:
     plan = replace(PLAN, draining=(pod,), capacities={pod: 9e8})
     made = frame(seen(group=group, speeds=speeds, plan=plan))
     console = Console(width=80, record=True, file=StringIO())
-    console.print(top.table(made, "g"))
+    console.print(run.table(made, "g"))
     lines = console.export_text().splitlines()
     assert pod in "".join(line.split(" ")[0] for line in lines)
     assert any("900.0 MB/s" in line and "100%" in line and "draining" in line for line in lines)
@@ -269,7 +269,7 @@ def test_no_trace_of_a_group_is_said() -> None:
 
 def printed(made: Frame) -> str:
     out = StringIO()
-    Console(file=out, width=200).print(top.table(made, "g"))
+    Console(file=out, width=200).print(run.table(made, "g"))
     return out.getvalue()
 
 

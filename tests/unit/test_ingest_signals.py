@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from trimtab.cli.ingest import stop_on_signals
+from trimtab.cli.ingest.run import stop_on_signals
 from trimtab.cli.signals import ENDING
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from trimtab.consumer_sdk import jars
 from trimtab.consumer_sdk.errors import JarsUnavailable, MissingExtra
+from trimtab.consumer_sdk.java import jars
 
 COORDINATES = ("org.example:one:1.0",)
 
@@ -172,7 +172,7 @@ def test_quiet_without_a_terminal(capfd: pytest.CaptureFixture[str]) -> None:
 
 
 CHILD = """
-from trimtab.consumer_sdk import jars
+from trimtab.consumer_sdk.java import jars
 def heard(text):
     print(text, flush=True)
 print(*jars.fetch("example", ("org.example:one:1.0",), progress=heard))

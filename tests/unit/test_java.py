@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from trimtab.consumer_sdk.errors import NoJava, WrongJava
-from trimtab.consumer_sdk.java import require_java
+from trimtab.consumer_sdk.java.java_runtime import require_java
 
 
 def fake_java(folder: Path, says: str) -> Path:

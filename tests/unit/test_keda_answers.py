@@ -4,17 +4,17 @@ from dataclasses import replace
 
 import pytest
 
-from trimtab.assignor.control import PartitionSpeed
 from trimtab.assignor.model import TopicPartition
+from trimtab.common.control_topics.values import PartitionSpeed
+from trimtab.sidecar.decision.decision import Action, Numbers, Verdict
 from trimtab.sidecar.errors import CountUnknown, TriggerMismatch
-from trimtab.sidecar.keda.answers import Patience, Standing, after, count
-from trimtab.sidecar.keda.parts import owed
-from trimtab.sidecar.keda.trigger import Steered, check
-from trimtab.sidecar.observation import Asked
-from trimtab.sidecar.report import Report
-from trimtab.sidecar.settings import load
-from trimtab.sidecar.targets.kube_values import Found, Kind, Pod, Workload
-from trimtab.sidecar.verdict import Action, Numbers, Verdict
+from trimtab.sidecar.measurement.observation import Asked
+from trimtab.sidecar.reporting.iteration_report import Report
+from trimtab.sidecar.settings.settings import load
+from trimtab.sidecar.targets.keda.factory import owed
+from trimtab.sidecar.targets.keda.scaler_responses import Patience, Standing, after, count
+from trimtab.sidecar.targets.keda.trigger_metadata import Steered, check
+from trimtab.sidecar.targets.kubernetes.workload import Found, Kind, Pod, Workload
 
 PATIENCE = Patience(turns=3, seconds=60.0)
 BUSY = PartitionSpeed(bytes_per_s=50.0, records_per_s=1.0, backlog_records=3)

@@ -5,8 +5,8 @@ from pathlib import Path
 import yaml
 
 from cluster import keys
-from trimtab.sidecar.targets.kube_api import KubeApi, Place
-from trimtab.sidecar.targets.kube_values import Kind
+from trimtab.sidecar.targets.kubernetes.api_client import KubeApi, Place
+from trimtab.sidecar.targets.kubernetes.workload import Kind
 
 ADDRESS = "https://10.96.0.1:443"
 

@@ -6,11 +6,11 @@ from typing import Any, cast
 
 import pytest
 
+from trimtab.sidecar.decision.decision import Action, Numbers, Verdict
 from trimtab.sidecar.errors import KubernetesRefuses
-from trimtab.sidecar.report import NOT_DONE, Report
-from trimtab.sidecar.targets.kube_api import KubeApi
-from trimtab.sidecar.targets.kube_events import Events
-from trimtab.sidecar.verdict import Action, Numbers, Verdict
+from trimtab.sidecar.reporting.iteration_report import NOT_DONE, Report
+from trimtab.sidecar.targets.kubernetes.api_client import KubeApi
+from trimtab.sidecar.targets.kubernetes.scaling_events import Events
 
 
 @dataclass

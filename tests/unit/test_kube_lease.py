@@ -7,9 +7,9 @@ from typing import Any, Protocol, cast
 import pytest
 from ticking import Ticking
 
-from trimtab.sidecar.election import LEASE
-from trimtab.sidecar.targets.kube_api import KubeApi
-from trimtab.sidecar.targets.kube_lease import Election
+from trimtab.sidecar.leadership.leader_election import LEASE
+from trimtab.sidecar.targets.kubernetes.api_client import KubeApi
+from trimtab.sidecar.targets.kubernetes.lease_lock import Election
 
 PATIENCE = 40.0
 

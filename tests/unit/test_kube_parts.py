@@ -7,9 +7,9 @@ import pytest
 from ticking import Ticking
 
 from trimtab.sidecar.errors import KubernetesAway, KubernetesRefuses
-from trimtab.sidecar.settings import load
-from trimtab.sidecar.targets.kube_api import Place
-from trimtab.sidecar.targets.kube_parts import connected
+from trimtab.sidecar.settings.settings import load
+from trimtab.sidecar.targets.kubernetes.api_client import Place
+from trimtab.sidecar.targets.kubernetes.factory import connected
 
 
 class Refusing:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from trimtab.assignor.lag import lag_of
+from trimtab.common.lag import lag_of
 
 
 @pytest.mark.parametrize(

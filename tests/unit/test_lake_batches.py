@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 from trimtab.assignor.model import TopicPartition
-from trimtab.consumer_sdk.lake.batches import Batches, Limits, Run
+from trimtab.consumer_sdk.lake.writer.batches import Batches, Limits, Run
 
 A, B = TopicPartition("a", 0), TopicPartition("b", 0)
 SIZE = 800

@@ -15,7 +15,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from trimtab.consumer_sdk.lake.evolution import changes
+from trimtab.consumer_sdk.lake.schema.schema_evolution import changes
 
 
 def columns(**kinds: DataType) -> StructType:

@@ -9,11 +9,11 @@ import pytest
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk.errors import CommitRaced, LakeUnavailable
-from trimtab.consumer_sdk.lake.fence import Added, Fenced, commit_fenced
-from trimtab.consumer_sdk.lake.gaps import Gap, Gaps, Missing
-from trimtab.consumer_sdk.lake.pace import Abandoned, Pace
+from trimtab.consumer_sdk.lake.offsets.fenced_commit import Added, Fenced, commit_fenced
+from trimtab.consumer_sdk.lake.offsets.offset_gaps import Gap, Gaps, Missing
+from trimtab.consumer_sdk.lake.offsets.table_offsets import Marks, Span
 from trimtab.consumer_sdk.lake.ports import Sight, Staged
-from trimtab.consumer_sdk.lake.progress import Marks, Span
+from trimtab.consumer_sdk.lake.retry import Abandoned, Pace
 
 P, Q = TopicPartition("a", 0), TopicPartition("a", 1)
 SPANS = {P: Span(10, 10, 20)}

@@ -12,14 +12,14 @@ import pytest
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk.errors import CommitRaced, LakeUnavailable
-from trimtab.consumer_sdk.lake.decode import Decoded
-from trimtab.consumer_sdk.lake.flush import Batch, Flush, Refused
-from trimtab.consumer_sdk.lake.gaps import Gaps
-from trimtab.consumer_sdk.lake.pace import Pace
-from trimtab.consumer_sdk.lake.partition import Parts
+from trimtab.consumer_sdk.lake.decoding.spark_decoders import Decoded
+from trimtab.consumer_sdk.lake.offsets.offset_gaps import Gaps
+from trimtab.consumer_sdk.lake.offsets.table_offsets import Marks, Span
 from trimtab.consumer_sdk.lake.ports import Frame, LakeTable, Records, Sight, Staged
-from trimtab.consumer_sdk.lake.progress import Marks, Span
-from trimtab.consumer_sdk.lake.shape import Shaping
+from trimtab.consumer_sdk.lake.retry import Pace
+from trimtab.consumer_sdk.lake.schema.partition_spec import Parts
+from trimtab.consumer_sdk.lake.writer.flush import Batch, Flush, Refused
+from trimtab.consumer_sdk.lake.writer.projection import Shaping
 
 P = TopicPartition("a", 0)
 BATCH = Batch("lake.a", {P: Span(10, 10, 12)}, pa.table({"offset": [10, 11]}))

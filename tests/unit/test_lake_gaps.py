@@ -9,7 +9,15 @@ from hypothesis import strategies as st
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk.errors import MarksLost
-from trimtab.consumer_sdk.lake.gaps import MOST, Gap, Gaps, Missing, above, beyond, merged
+from trimtab.consumer_sdk.lake.offsets.offset_gaps import (
+    MOST,
+    Gap,
+    Gaps,
+    Missing,
+    above,
+    beyond,
+    merged,
+)
 
 P = TopicPartition("a.b", 3)
 gaps = st.tuples(st.integers(0, 200), st.integers(1, 20)).map(lambda g: Gap(g[0], sum(g)))

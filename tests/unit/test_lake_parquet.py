@@ -14,10 +14,11 @@ from py4j.protocol import Py4JError
 from pyspark.sql.types import LongType, StructField, StructType
 
 from trimtab.consumer_sdk.errors import DiskFull, LakeUnavailable, TableMismatch
-from trimtab.consumer_sdk.lake import iceberg_arrow, parquet
-from trimtab.consumer_sdk.lake.delta_arrow import stats
-from trimtab.consumer_sdk.lake.delta_arrow import write as write_delta
-from trimtab.consumer_sdk.lake.delta_columns import Shape
+from trimtab.consumer_sdk.lake.formats import parquet_writer
+from trimtab.consumer_sdk.lake.formats.delta.arrow_files import stats
+from trimtab.consumer_sdk.lake.formats.delta.arrow_files import write as write_delta
+from trimtab.consumer_sdk.lake.formats.delta.columns import Shape
+from trimtab.consumer_sdk.lake.formats.iceberg import arrow_files
 
 SHAPE = Shape(StructType([StructField("n", LongType())]), ())
 UTC = pa.timestamp("us", "UTC")
@@ -58,9 +59,9 @@ def java(copy: Callable[..., Any]) -> Any:
     return SimpleNamespace(java=SimpleNamespace(io=file, nio=SimpleNamespace(file=files)))
 
 
-def remote(done: list[str], copy: Callable[..., Any]) -> parquet.Target:
+def remote(done: list[str], copy: Callable[..., Any]) -> parquet_writer.Target:
     """A place in an object store; `done` is what was done there."""
-    return parquet.Target(
+    return parquet_writer.Target(
         path_of(REMOTE), lambda: Stream(done), lambda: done.append("deleted"), java(copy)
     )
 
@@ -69,7 +70,7 @@ def test_a_time_beyond_microseconds_is_a_mismatch_by_name() -> None:
     """Milliseconds reach further than the table's type; the column and the way out are told."""
     far = pa.table({"at": pa.array([10**17], pa.timestamp("ms", "UTC"))})
     with pytest.raises(TableMismatch, match=rf"table t: its column at .*{ADVICE}"):
-        parquet.fitted("t", far, pa.schema([("at", UTC)]))
+        parquet_writer.fitted("t", far, pa.schema([("at", UTC)]))
 
 
 def test_a_null_where_a_nested_field_is_required_is_a_mismatch_by_name(tmp_path: Path) -> None:
@@ -79,12 +80,12 @@ def test_a_null_where_a_nested_field_is_required_is_a_mismatch_by_name(tmp_path:
         {"one": [{"n": None}]}, schema=pa.schema([("one", pa.struct([("n", pa.int64())]))])
     )
     with pytest.raises(TableMismatch, match=rf"its column one .*{ADVICE}"):
-        parquet.fitted("t", one, pa.schema([("one", pa.struct([need]))]))
+        parquet_writer.fitted("t", one, pa.schema([("one", pa.struct([need]))]))
     many = pa.table({"many": pa.array([[None]], pa.list_(pa.int64()))})
-    rows = parquet.fitted("t", many, pa.schema([("many", pa.list_(need))]))
-    target = parquet.Target(path_of(str(tmp_path / "f")), print, print, None)
+    rows = parquet_writer.fitted("t", many, pa.schema([("many", pa.list_(need))]))
+    target = parquet_writer.Target(path_of(str(tmp_path / "f")), print, print, None)
     with pytest.raises(TableMismatch, match=rf"table t cannot be written .*{ADVICE}"):
-        parquet.write("t", rows, target, parquet.Codec("zstd"))
+        parquet_writer.write("t", rows, target, parquet_writer.Codec("zstd"))
     assert not list(tmp_path.iterdir())
 
 
@@ -146,14 +147,14 @@ def test_a_codec_that_arrow_lacks_is_a_mismatch_by_name(
     wanted = {"write.parquet.compression-codec": codec, "write.parquet.compression-level": level}
     table = iceberg_table(tmp_path, [], **wanted)
     with pytest.raises(TableMismatch, match=rf"compression-codec={codec}.*{ADVICE}"):
-        iceberg_arrow.write(table, "t", pa.table({"n": [1]}), "a", iceberg_java())
+        arrow_files.write(table, "t", pa.table({"n": [1]}), "a", iceberg_java())
     assert not list(tmp_path.iterdir())
 
 
 def test_an_iceberg_file_without_metrics_does_not_stay(tmp_path: Path) -> None:
     """The reader of footers fails after the file is whole: no table will name it."""
     with pytest.raises(Py4JError, match="away"):
-        iceberg_arrow.write(
+        arrow_files.write(
             iceberg_table(tmp_path, []), "t", pa.table({"n": [1]}), "a", iceberg_java()
         )
     assert not list(tmp_path.iterdir())
@@ -179,22 +180,26 @@ def test_a_broken_upload_is_deleted_after_it_was_closed() -> None:
     """To close completes it, in an object store; a whole one stays."""
     done: list[str] = []
     with pytest.raises(Py4JError, match="away"):
-        parquet.write(
+        parquet_writer.write(
             "t",
             pa.table({"n": [1]}),
             remote(done, raising(Py4JError("away"))),
-            parquet.Codec("zstd"),
+            parquet_writer.Codec("zstd"),
         )
     assert done == ["closed", "deleted"]
     done.clear()
-    parquet.write("t", pa.table({"n": [1]}), remote(done, print), parquet.Codec("zstd"))
+    parquet_writer.write(
+        "t", pa.table({"n": [1]}), remote(done, print), parquet_writer.Codec("zstd")
+    )
     assert done == ["closed"]
 
 
 def test_what_cannot_be_deleted_hides_no_error(caplog: pytest.LogCaptureFixture) -> None:
     """The first error is raised, the second one logged with the path."""
     target = remote([], print)
-    stuck = parquet.Target(target.path, target.opened, raising(Py4JError("gone too")), target.root)
+    stuck = parquet_writer.Target(
+        target.path, target.opened, raising(Py4JError("gone too")), target.root
+    )
     with pytest.raises(Py4JError, match="away"), stuck.kept():
         raise Py4JError("away")
     assert f"{REMOTE} stays until orphans are removed: gone too" in caplog.text
@@ -210,4 +215,6 @@ def test_a_full_temporary_folder_is_told_by_its_own_path(
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setattr(pq, "write_table", raising(OSError(number, "no")))
     with pytest.raises(kind, match=rf"^{tmp_path}/trimtab-.*data.parquet: "):
-        parquet.write("t", pa.table({"n": [1]}), remote([], print), parquet.Codec("zstd"))
+        parquet_writer.write(
+            "t", pa.table({"n": [1]}), remote([], print), parquet_writer.Codec("zstd")
+        )

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from trimtab.assignor.errors import SettingError
-from trimtab.consumer_sdk.lake.partition import Part, Partitioning, check_columns, parse
+from trimtab.common.errors import SettingError
+from trimtab.consumer_sdk.lake.schema.partition_spec import Part, Partitioning, check_columns, parse
 
 
 def test_every_transform_is_read() -> None:

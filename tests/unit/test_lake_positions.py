@@ -3,11 +3,11 @@
 import pytest
 
 from trimtab.assignor.model import TopicPartition
+from trimtab.consumer_sdk.consumer.offset_reset import Reset
 from trimtab.consumer_sdk.errors import OffsetsExpired, OffsetsWentBack
-from trimtab.consumer_sdk.lake.gaps import Gap
-from trimtab.consumer_sdk.lake.positions import Positions
-from trimtab.consumer_sdk.lake.progress import Span
-from trimtab.consumer_sdk.resets import Reset
+from trimtab.consumer_sdk.lake.offsets.offset_gaps import Gap
+from trimtab.consumer_sdk.lake.offsets.table_offsets import Span
+from trimtab.consumer_sdk.lake.writer.partition_positions import Positions
 
 P = TopicPartition("orders", 0)
 

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk.errors import MarksLost
-from trimtab.consumer_sdk.lake.gaps import Gap
-from trimtab.consumer_sdk.lake.progress import Marks, Span, trimmed
+from trimtab.consumer_sdk.lake.offsets.offset_gaps import Gap
+from trimtab.consumer_sdk.lake.offsets.table_offsets import Marks, Span, trimmed
 
 A, B = TopicPartition("a", 0), TopicPartition("b", 7)
 

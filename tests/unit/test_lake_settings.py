@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from trimtab.assignor.errors import SettingError
+from trimtab.common.errors import SettingError
 from trimtab.consumer_sdk.errors import TableCollision
-from trimtab.consumer_sdk.lake.config import parse
-from trimtab.consumer_sdk.lake.names import TableNames, identifier
+from trimtab.consumer_sdk.lake.schema.table_names import TableNames, identifier
+from trimtab.consumer_sdk.lake.settings import parse
 
 GOOD: dict[str, Any] = {
     "group.id": "g",

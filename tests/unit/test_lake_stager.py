@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 
 from trimtab.consumer_sdk.errors import LakeUnavailable
-from trimtab.consumer_sdk.lake.flush import Batch, Outcome, Refused
-from trimtab.consumer_sdk.lake.pace import Pace
-from trimtab.consumer_sdk.lake.stager import Stager
+from trimtab.consumer_sdk.lake.retry import Pace
+from trimtab.consumer_sdk.lake.writer.flush import Batch, Outcome, Refused
+from trimtab.consumer_sdk.lake.writer.flush_thread import Stager
 
 BATCH = Batch("lake.a", {}, pa.table({}))
 

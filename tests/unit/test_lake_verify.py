@@ -10,14 +10,14 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer
 
-from trimtab.assignor.errors import SettingError
 from trimtab.assignor.model import TopicPartition
+from trimtab.common.errors import SettingError
 from trimtab.consumer_sdk.errors import MarksLost
-from trimtab.consumer_sdk.lake import verify_log
-from trimtab.consumer_sdk.lake.gaps import Gap, merged
-from trimtab.consumer_sdk.lake.progress import Marks
-from trimtab.consumer_sdk.lake.verification import Rules, Verification
-from trimtab.consumer_sdk.lake.verify import (
+from trimtab.consumer_sdk.lake.offsets.offset_gaps import Gap, merged
+from trimtab.consumer_sdk.lake.offsets.table_offsets import Marks
+from trimtab.consumer_sdk.lake.verify import topic_log
+from trimtab.consumer_sdk.lake.verify.lake_verification import Rules, Verification
+from trimtab.consumer_sdk.lake.verify.table_verification import (
     LETTERS,
     OWN,
     SIDE,
@@ -304,10 +304,10 @@ def test_the_reader_connects_as_the_ingest_does() -> None:
         "socket.timeout.ms": 9000,
         "isolation.level": "read_uncommitted",
     }
-    found = verify_log.settings(connected | {"group.id": "g", "session.timeout.ms": 9000})
+    found = topic_log.settings(connected | {"group.id": "g", "session.timeout.ms": 9000})
     assert found.items() >= connected.items()
     assert found["group.id"] != "g"
     assert "session.timeout.ms" not in found
     Consumer(found).close()  # librdkafka knows them all
     with pytest.raises(SettingError, match="give --against-broker no"):
-        verify_log.settings({})
+        topic_log.settings({})

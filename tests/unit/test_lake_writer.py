@@ -11,13 +11,13 @@ import pytest
 from confluent_kafka import TopicPartition as RawPartition
 
 from trimtab.assignor.model import TopicPartition
-from trimtab.consumer_sdk.lake import writer as writer_module
-from trimtab.consumer_sdk.lake.flush import Batch
-from trimtab.consumer_sdk.lake.gaps import Gaps
+from trimtab.consumer_sdk.consumer.offset_reset import Reset
+from trimtab.consumer_sdk.lake.offsets.offset_gaps import Gaps
+from trimtab.consumer_sdk.lake.offsets.table_offsets import Marks
 from trimtab.consumer_sdk.lake.ports import Frame, LakeTable, Records, Sight, Staged
-from trimtab.consumer_sdk.lake.progress import Marks
-from trimtab.consumer_sdk.lake.writer import LakeWriter
-from trimtab.consumer_sdk.resets import Reset
+from trimtab.consumer_sdk.lake.writer import writer as writer_module
+from trimtab.consumer_sdk.lake.writer.flush import Batch
+from trimtab.consumer_sdk.lake.writer.writer import LakeWriter
 
 CONFIG: dict[str, Any] = {"group.id": "g", "enable.auto.commit": False, "lake.warehouse": "lake"}
 MARKS = Marks({"g": {TopicPartition("a", 0): 10}})

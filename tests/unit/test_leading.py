@@ -6,16 +6,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from trimtab.assignor.clients.leading import (
+from trimtab.assignor.clients.leader_plugin import (
     LOGGED,
     lead_group,
     log_round,
     partitions_to_assign,
 )
 from trimtab.assignor.model import Load, Policy, TopicPartition
-from trimtab.assignor.rebalance import Round, View
-from trimtab.assignor.universe import Holding
-from trimtab.assignor.wire import Subscription
+from trimtab.assignor.partition_index import Holding
+from trimtab.assignor.rebalance.consumer_protocol import Subscription
+from trimtab.assignor.rebalance.leader import Round, View
 
 COUNT = 50
 SPEEDS = {TopicPartition("t", n): float(n + 1) for n in range(COUNT)}

@@ -10,8 +10,8 @@ import confluent_kafka
 import kafka.errors
 import pytest
 
-from trimtab.assignor.errors import PeerError, SettingError
 from trimtab.cli import main as command
+from trimtab.common.errors import PeerError, SettingError
 
 HEAVY = {"numpy", "pyspark", "pyarrow", "kafka", "confluent_kafka", "matplotlib", "pydantic"}
 
@@ -21,9 +21,9 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Put a function in the place of `trimtab heuristics`."""
 
     def put(function: Any) -> None:
-        module = ModuleType("trimtab.cli.heuristics")
+        module = ModuleType("trimtab.cli.heuristics.run")
         module.heuristics = function  # type: ignore[attr-defined]
-        monkeypatch.setitem(sys.modules, "trimtab.cli.heuristics", module)
+        monkeypatch.setitem(sys.modules, "trimtab.cli.heuristics.run", module)
 
     return put
 
@@ -65,7 +65,7 @@ def test_missing_package_breaks_only_its_command(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A command whose module cannot be loaded does not keep `--help` from working."""
-    monkeypatch.setitem(sys.modules, "trimtab.cli.tables", None)
+    monkeypatch.setitem(sys.modules, "trimtab.cli.tables.run", None)
     assert command.main(["--help"]) == 0
     assert "tables" in capsys.readouterr().out
 

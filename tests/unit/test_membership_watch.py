@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from kafka.errors import RebalanceInProgressError
 
-from trimtab.consumer_sdk.membership import hooks
+from trimtab.consumer_sdk.membership import coordinator as hooks
 
 
 class Coordinator:

@@ -8,13 +8,13 @@ import pyarrow as pa
 import pytest
 from prometheus_client import CollectorRegistry
 
-from trimtab.assignor.errors import SettingError
-from trimtab.consumer_sdk import ingest
-from trimtab.consumer_sdk.lake.columns import SCHEMA
-from trimtab.consumer_sdk.lake.flush import Batch, Landed, Refused, Written
-from trimtab.consumer_sdk.lake.metered import ages, metered
-from trimtab.consumer_sdk.lake.pace import Pace
-from trimtab.consumer_sdk.meters import Meters, VectorHistogram, served
+from trimtab.common.errors import SettingError
+from trimtab.consumer_sdk.lake import ingest
+from trimtab.consumer_sdk.lake.metrics import Meters, VectorHistogram, served
+from trimtab.consumer_sdk.lake.retry import Pace
+from trimtab.consumer_sdk.lake.schema.record_columns import SCHEMA
+from trimtab.consumer_sdk.lake.writer.flush import Batch, Landed, Refused, Written
+from trimtab.consumer_sdk.lake.writer.flush_metrics import ages, metered
 
 LAKE = {"group.id": "g", "lake.warehouse": "lake", "topics": ["t"], "bootstrap.servers": "x:1"}
 

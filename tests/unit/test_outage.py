@@ -2,7 +2,7 @@
 
 import pytest
 
-from trimtab.sidecar.targets.outage import Outage
+from trimtab.sidecar.targets.kubernetes.api_outage import Outage
 
 
 def test_without_an_outage_nothing_waits() -> None:

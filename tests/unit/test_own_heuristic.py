@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from trimtab.assignor import Group, Load, Member, Policy, TopicPartition, place, registry, size
+from trimtab.assignor import Group, Load, Member, Policy, TopicPartition, place, size
+from trimtab.assignor.heuristics import registry
 from trimtab.cli.main import main
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

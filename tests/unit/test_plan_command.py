@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from trimtab.assignor import TopicPartition
-from trimtab.assignor.control import PartitionSpeed
 from trimtab.cli.main import main
-from trimtab.sidecar.observation import GroupState, GroupView, Reader
-from trimtab.sidecar.survey import Survey
+from trimtab.common.control_topics.values import PartitionSpeed
+from trimtab.sidecar.diagnostics.what_if import Survey
+from trimtab.sidecar.measurement.observation import GroupState, GroupView, Reader
 
 SPEEDS = (60.0, 50.0, 40.0, 30.0, 20.0)
 WORDS = ("plan", "--bootstrap", "nowhere:1", "--group", "g", "--capacity", "100", "--headroom", "1")
@@ -31,7 +31,7 @@ def plan(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
     """Call the command on a group; gives exit code, output and error output."""
 
     def call(group: Survey, *words: str) -> tuple[int, str, str]:
-        monkeypatch.setattr("trimtab.sidecar.survey.survey", lambda *_, **__: group)
+        monkeypatch.setattr("trimtab.sidecar.diagnostics.what_if.survey", lambda *_, **__: group)
         monkeypatch.setenv("COLUMNS", "200")
         code = main([*WORDS, *words])
         said = capsys.readouterr()
@@ -139,7 +139,9 @@ def test_what_overfills_is_not_compared(plan: Any) -> None:
 
 def test_certify_asks_for_its_extra(plan: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without HiGHS the command says what to install, before it measures."""
-    for name in [n for n in sys.modules if n.startswith(("highspy", "trimtab.assignor.certify"))]:
+    for name in [
+        n for n in sys.modules if n.startswith(("highspy", "trimtab.assignor.analysis.certificate"))
+    ]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "highspy", None)
     code, out, err = plan(found(*SPEEDS), "--certify")

@@ -10,10 +10,11 @@ from confluent_kafka import KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as RawPartition
 from kafka.errors import CoordinatorNotAvailableError, GroupAuthorizationFailedError
 
+from trimtab.consumer_sdk.consumer.client_adapters import as_kafka_error
 from trimtab.consumer_sdk.errors import BrokerUnreachable
-from trimtab.consumer_sdk.queues import OrderedQueue, Received, ordered
-from trimtab.consumer_sdk.queues.writing import Answered, Record
-from trimtab.consumer_sdk.translate import as_kafka_error
+from trimtab.consumer_sdk.queues import OrderedQueue, Received
+from trimtab.consumer_sdk.queues.durable_producer import Answered, Record
+from trimtab.consumer_sdk.queues.ordered import ordered_queue
 
 Opened = Callable[[Mapping[str, Any]], OrderedQueue]
 CONFIG = {"bootstrap.servers": "nowhere:1", "group.id": "g"}
@@ -134,9 +135,9 @@ def opened(
 ) -> Opened:
     """Return what opens a queue on them."""
     for name in ("connect", "prepare"):
-        monkeypatch.setattr(ordered.topics, name, Mock())
-    monkeypatch.setattr(ordered, "Consumer", group)
-    monkeypatch.setattr(ordered, "Writer", letters)
+        monkeypatch.setattr(ordered_queue.topics, name, Mock())
+    monkeypatch.setattr(ordered_queue, "Consumer", group)
+    monkeypatch.setattr(ordered_queue, "Writer", letters)
     return lambda more: OrderedQueue("t", {**CONFIG, **more}, clock=clock)
 
 
@@ -154,10 +155,10 @@ def test_a_dead_letter_that_is_refused_is_tried_again_and_holds_no_receive_up(
     queue.receive(1)[0].reject("no")
     assert texts(queue.receive(1)) == [(b"good", 1)]
     assert (letters.tried, queue.flush()) == (1, False)
-    clock.sleep(ordered.AGAIN)
+    clock.sleep(ordered_queue.AGAIN)
     assert queue.receive(0, 0) == []
     assert (letters.tried, queue.flush()) == (2, False)
-    clock.sleep(ordered.AGAIN)
+    clock.sleep(ordered_queue.AGAIN)
     assert queue.flush()
     assert letters.kept == [b"bad"]
     assert set(group.committed) == {1}
@@ -187,14 +188,14 @@ def test_a_commit_that_fails_in_the_background_is_made_again(
     queue = opened({"on_commit": told})
     queue.receive(1)[0].ack()
     for _ in range(3):
-        clock.sleep(ordered.COMMIT)
+        clock.sleep(ordered_queue.COMMIT)
         queue.receive(0, 0)
     assert group.committed == [1]
     failed = (KafkaError(KafkaError.NOT_COORDINATOR), [RawPartition("t", 0, 1)])
     group.config["on_commit"](*failed)
     told.assert_called_once_with(*failed)
     for _ in range(3):
-        clock.sleep(ordered.COMMIT)
+        clock.sleep(ordered_queue.COMMIT)
         queue.receive(0, 0)
     assert group.committed == [1, 1]
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError
 
-from trimtab.assignor.clock import SystemClock
-from trimtab.consumer_sdk.queues import originals
-from trimtab.consumer_sdk.queues.originals import Originals, placed
+from trimtab.common.clock import SystemClock
+from trimtab.consumer_sdk.queues.kmq import message_lookup
+from trimtab.consumer_sdk.queues.kmq.message_lookup import Originals, placed
 
 EOF = KafkaError(KafkaError._PARTITION_EOF)
 OUT_OF_RANGE = KafkaError(KafkaError._AUTO_OFFSET_RESET)
@@ -54,8 +54,8 @@ class Broker:
 
 
 def reader(broker: Broker, monkeypatch: pytest.MonkeyPatch, **config: str) -> Originals:
-    monkeypatch.setattr(originals, "DataConsumer", broker)
-    monkeypatch.setattr(originals, "TIMEOUT", 0.2)
+    monkeypatch.setattr(message_lookup, "DataConsumer", broker)
+    monkeypatch.setattr(message_lookup, "TIMEOUT", 0.2)
     return Originals("orders", config, SystemClock())
 
 

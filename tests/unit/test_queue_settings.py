@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
-from trimtab.assignor.errors import BadPayload, SettingError
 from trimtab.cli.main import main
+from trimtab.common.errors import BadPayload, SettingError
 from trimtab.consumer_sdk.errors import NoShareGroups
 from trimtab.consumer_sdk.queues import open_queue
-from trimtab.consumer_sdk.queues.features import require
-from trimtab.consumer_sdk.queues.markers import decode
+from trimtab.consumer_sdk.queues.kmq.markers import decode
 from trimtab.consumer_sdk.queues.settings import settings
+from trimtab.consumer_sdk.queues.share.broker_features import require
 
 PLAIN = {"bootstrap.servers": "localhost:1", "group.id": "g"}
 

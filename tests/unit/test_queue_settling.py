@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 from confluent_kafka import Message
 
-from trimtab.assignor.clock import SystemClock
+from trimtab.common.clock import SystemClock
 from trimtab.consumer_sdk.errors import BadDelay
 from trimtab.consumer_sdk.queues import Retry, worker
-from trimtab.consumer_sdk.queues.handed import Handed
-from trimtab.consumer_sdk.queues.markers import Kind, Marker, Ranges, decode
-from trimtab.consumer_sdk.queues.received import Received
-from trimtab.consumer_sdk.queues.said import Said, Verb
-from trimtab.consumer_sdk.queues.settling import Settler, markers_of
-from trimtab.consumer_sdk.queues.writing import Answered, Record, Writer
+from trimtab.consumer_sdk.queues.durable_producer import Answered, Record, Writer
+from trimtab.consumer_sdk.queues.kmq.delivered_batch import Handed
+from trimtab.consumer_sdk.queues.kmq.marker_writer import Settler, markers_of
+from trimtab.consumer_sdk.queues.kmq.markers import Kind, Marker, Ranges, decode
+from trimtab.consumer_sdk.queues.message import Received
+from trimtab.consumer_sdk.queues.settlement import Said, Verb
 
 Eventually = Callable[..., None]
 

@@ -9,7 +9,7 @@ from confluent_kafka import KafkaError, KafkaException, Message
 from confluent_kafka.admin import AdminClient
 from kafka import errors
 
-from trimtab.assignor.clock import SystemClock
+from trimtab.common.clock import SystemClock
 from trimtab.consumer_sdk.errors import (
     BrokerUnreachable,
     NoShareGroups,
@@ -17,9 +17,10 @@ from trimtab.consumer_sdk.errors import (
     NotOffered,
     QueueMismatch,
 )
-from trimtab.consumer_sdk.queues import Settlement, ShareQueue, features, share
+from trimtab.consumer_sdk.queues import Settlement, ShareQueue
 from trimtab.consumer_sdk.queues.settings import settings
-from trimtab.consumer_sdk.queues.share_settings import LOCK, configure, name_of
+from trimtab.consumer_sdk.queues.share import broker_features, share_queue
+from trimtab.consumer_sdk.queues.share.group_settings import LOCK, configure, name_of
 
 CONFIG = {"bootstrap.servers": "nowhere:1", "group.id": "g"}
 
@@ -38,12 +39,12 @@ def client_(monkeypatch: pytest.MonkeyPatch) -> Client:
     client = Mock()
     client.poll.side_effect = found
     client.commit_sync.return_value = {}
-    monkeypatch.setattr(share.topics, "connect", Mock())
-    monkeypatch.setattr(share.topics, "require", Mock())
-    monkeypatch.setattr(share, "require_share_groups", Mock())
-    monkeypatch.setattr(share, "require_group", Mock())
-    monkeypatch.setattr(share, "configure", Mock(return_value=30.0))
-    monkeypatch.setattr(share, "_consumer", Mock(return_value=client))
+    monkeypatch.setattr(share_queue.topics, "connect", Mock())
+    monkeypatch.setattr(share_queue.topics, "require", Mock())
+    monkeypatch.setattr(share_queue, "require_share_groups", Mock())
+    monkeypatch.setattr(share_queue, "require_group", Mock())
+    monkeypatch.setattr(share_queue, "configure", Mock(return_value=30.0))
+    monkeypatch.setattr(share_queue, "_consumer", Mock(return_value=client))
     return Client(found, client)
 
 
@@ -195,6 +196,6 @@ def test_brokers_that_do_not_tell_their_features(
     monkeypatch: pytest.MonkeyPatch, raised: Exception, error: type[Exception]
 ) -> None:
     """Away, not allowed, too old: each has its own name."""
-    monkeypatch.setattr(features, "_ADMIN", Mock(side_effect=raised))
+    monkeypatch.setattr(broker_features, "_ADMIN", Mock(side_effect=raised))
     with pytest.raises(error):
-        features.require_share_groups(CONFIG)
+        broker_features.require_share_groups(CONFIG)

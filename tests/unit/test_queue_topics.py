@@ -6,7 +6,7 @@ from typing import Any, cast
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from trimtab.assignor.clock import SystemClock
+from trimtab.common.clock import SystemClock
 from trimtab.consumer_sdk.errors import QueueMismatch
 from trimtab.consumer_sdk.queues.settings import settings
 from trimtab.consumer_sdk.queues.topics import prepare

@@ -9,7 +9,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import TopicPartition as RawPartition
 from ticking import Ticking
 
-from trimtab.consumer_sdk.queues.trimming import EVERY, Trimmer
+from trimtab.consumer_sdk.queues.kmq.marker_retention import EVERY, Trimmer
 
 
 class Client:

@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 
-from trimtab.assignor.clock import SystemClock
-from trimtab.consumer_sdk.queues import verdicts
-from trimtab.consumer_sdk.queues.ledger import Due
-from trimtab.consumer_sdk.queues.markers import Kind
+from trimtab.common.clock import SystemClock
+from trimtab.consumer_sdk.queues import redelivery_decision
+from trimtab.consumer_sdk.queues.durable_producer import TOO_LARGE, Record, Writer, keep
+from trimtab.consumer_sdk.queues.kmq.markers import Kind
+from trimtab.consumer_sdk.queues.kmq.redelivery_state import Due
 from trimtab.consumer_sdk.queues.settings import settings
-from trimtab.consumer_sdk.queues.writing import TOO_LARGE, Record, Writer, keep
 
 LIMIT = 10
 
@@ -56,9 +56,9 @@ def test_the_dead_letter_of_what_is_too_large_says_why_and_where_it_stands() -> 
     """The reason it was given up for comes first, if there is one."""
     found = settings("orders", {"bootstrap.servers": "localhost:1", "group.id": "g"})
     again = Due(7, 1, Kind.RETRY, "retry", 0)
-    assert verdicts.too_large(again, found).startswith("cannot be delivered again")
-    reason = verdicts.too_large(Due(7, 1, Kind.REJECT, "no such customer", 0), found)
-    letter = verdicts.lost(again, 3, found, reason)
+    assert redelivery_decision.too_large(again, found).startswith("cannot be delivered again")
+    reason = redelivery_decision.too_large(Due(7, 1, Kind.REJECT, "no such customer", 0), found)
+    letter = redelivery_decision.lost(again, 3, found, reason)
     assert (letter.topic, letter.partition, letter.value) == (found.dead_letter, 3, None)
     said = dict(letter.headers)
     assert said["trimtab.origin"] == b"orders/3/7"

@@ -18,16 +18,16 @@ from trimtab.assignor import (
     UnknownHeuristic,
     get,
     place,
-    registry,
     size,
 )
-from trimtab.assignor.chosen import Chosen, taken_apart
-from trimtab.assignor.clients.leading import own_policy
-from trimtab.assignor.heuristic import Needs
+from trimtab.assignor.clients.leader_plugin import own_policy
+from trimtab.assignor.heuristics import registry
+from trimtab.assignor.heuristics.heuristic import Needs
+from trimtab.assignor.heuristics.heuristic_spec import Chosen, taken_apart
+from trimtab.assignor.heuristics.steady.cross_rack_costs import tolls
 from trimtab.assignor.model import NOBODY, Problem, Racks
-from trimtab.assignor.racks.replicas import Replicas, racks_of
-from trimtab.assignor.steady.tolls import tolls
-from trimtab.assignor.universe import Universe
+from trimtab.assignor.partition_index import Universe
+from trimtab.assignor.racks.replica_racks import Replicas, racks_of
 
 AWARE = Policy("rack-aware", 100.0)
 TOPIC = frozenset({"t"})
@@ -247,7 +247,7 @@ def test_a_missing_solver_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_plans_wish_without_the_solver_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """A leader without OR-tools that is told to use it says so."""
-    monkeypatch.setitem(sys.modules, "trimtab.assignor.racks.flow", None)
+    monkeypatch.setitem(sys.modules, "trimtab.assignor.heuristics.rack_aware.min_cost_flow", None)
     with pytest.raises(BrokenHeuristic, match="needs ortools"):
         place(group(members("a"), ("a",)), Load(), AWARE)
 
@@ -257,7 +257,7 @@ def test_both_solvers_live_in_one_process(order: tuple[str, str]) -> None:
     """Each brings HiGHS along: whoever certifies may also place by racks, in any order."""
     load = {
         "highspy": "import highspy; highspy.Highs()",
-        "ortools": "import trimtab.assignor.racks.flow",
+        "ortools": "import trimtab.assignor.heuristics.rack_aware.min_cost_flow",
     }
     program = "; ".join(load[name] for name in order)
     subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)

@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
 
-from trimtab.assignor import registry
-from trimtab.assignor.control import GroupPlan
+from trimtab.assignor.heuristics import registry
 from trimtab.assignor.model import Load, Policy, TopicPartition
-from trimtab.assignor.rebalance import Joined, Round, View, lead
-from trimtab.assignor.userdata import MemberData, PlacementData
+from trimtab.assignor.rebalance.leader import Joined, Round, View, lead
+from trimtab.assignor.rebalance.user_data import MemberData, PlacementData
+from trimtab.common.control_topics.values import GroupPlan
 
 PARTITIONS = [TopicPartition("t", n) for n in range(8)]
 BLIND = View(Load())

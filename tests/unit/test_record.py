@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from trimtab.assignor import SettingError, Stream, TopicPartition
-from trimtab.assignor.errors import PeerError
-from trimtab.assignor.simulation import Setup, contender, simulate
-from trimtab.assignor.stream import parse
-from trimtab.cli.record import Tick, follow
-from trimtab.cli.stream_file import Speeds, StreamFile
+from trimtab.assignor.analysis.simulation import Setup, contender, simulate
+from trimtab.assignor.analysis.streams.stream import parse
+from trimtab.cli.record.run import Tick, follow
+from trimtab.cli.record.stream_file import Speeds, StreamFile
+from trimtab.common.errors import PeerError
 
 WINDOW = 30.0
 

@@ -12,8 +12,8 @@ from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as RawPartition
 
 from trimtab.assignor.model import TopicPartition
-from trimtab.consumer_sdk.resets import Reset, Resets
-from trimtab.consumer_sdk.translate import key
+from trimtab.consumer_sdk.consumer.client_adapters import key
+from trimtab.consumer_sdk.consumer.offset_reset import Reset, Resets
 
 P = TopicPartition("orders", 0)
 CUT = (

@@ -11,12 +11,12 @@ import pytest
 from ticking import Ticking
 
 from cluster import keys
-from trimtab.assignor.errors import LoginRefused, SettingError, TlsFailed
-from trimtab.assignor.security import connection, tls
-from trimtab.assignor.security import knock as knocking
-from trimtab.assignor.security.secrets import resolved
-from trimtab.assignor.security.tokens import Tokens
 from trimtab.cli.main import main
+from trimtab.common.errors import LoginRefused, SettingError, TlsFailed
+from trimtab.common.kafka_security import connection, tls
+from trimtab.common.kafka_security import preflight as knocking
+from trimtab.common.kafka_security.secrets import resolved
+from trimtab.common.kafka_security.tokens import Tokens
 
 SASL = {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.username": "u"}
 LOGIN = {**SASL, "sasl.password": "hunter2"}

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from trimtab.assignor.errors import SettingError, UnknownHeuristic
+from trimtab.common.errors import SettingError, UnknownHeuristic
 from trimtab.consumer_sdk import Consumer
-from trimtab.consumer_sdk.settings import parse
+from trimtab.consumer_sdk.consumer.settings import parse
 
 GOOD = {"bootstrap.servers": "localhost:9092,other:9092", "group.id": "g"}
 

@@ -8,8 +8,8 @@ from confluent_kafka import KafkaError
 from ticking import Ticking
 
 from trimtab.assignor.model import TopicPartition
-from trimtab.sidecar import brokers
-from trimtab.sidecar.brokers import Brokers
+from trimtab.sidecar.kafka import broker_client
+from trimtab.sidecar.kafka.broker_client import Brokers
 
 NEVER = -1001
 P, Q = TopicPartition("orders", 0), TopicPartition("orders", 1)
@@ -43,8 +43,8 @@ class Reader:
 @pytest.fixture
 def reader(monkeypatch: pytest.MonkeyPatch) -> type[Reader]:
     made = type("Own", (Reader,), {})
-    monkeypatch.setattr(brokers, "Consumer", made)
-    monkeypatch.setattr(brokers, "AdminClient", made)
+    monkeypatch.setattr(broker_client, "Consumer", made)
+    monkeypatch.setattr(broker_client, "AdminClient", made)
     return made
 
 

@@ -8,18 +8,24 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from trimtab.assignor.clock import SystemClock
-from trimtab.assignor.control import GroupPlan, PartitionSpeed
-from trimtab.assignor.errors import BadProblem
 from trimtab.assignor.model import TopicPartition
-from trimtab.sidecar import certifier
-from trimtab.sidecar.certifier import LARGEST, Certified, Certifier
+from trimtab.common.clock import SystemClock
+from trimtab.common.control_topics.values import GroupPlan, PartitionSpeed
+from trimtab.common.errors import BadProblem
+from trimtab.sidecar.decision.decision import Action, Numbers, Verdict
 from trimtab.sidecar.errors import BadSetting
-from trimtab.sidecar.observation import GroupState, GroupView, Instance, Observation, Reader
-from trimtab.sidecar.report import Report
-from trimtab.sidecar.settings import Settings, load
-from trimtab.sidecar.verdict import Action, Numbers, Verdict
-from trimtab.sidecar.web import Page
+from trimtab.sidecar.measurement.observation import (
+    GroupState,
+    GroupView,
+    Instance,
+    Observation,
+    Reader,
+)
+from trimtab.sidecar.reporting import certifier
+from trimtab.sidecar.reporting.certifier import LARGEST, Certified, Certifier
+from trimtab.sidecar.reporting.iteration_report import Report
+from trimtab.sidecar.reporting.web_server import Page
+from trimtab.sidecar.settings.settings import Settings, load
 
 GIVEN = {
     "bootstrap": "nowhere:1",

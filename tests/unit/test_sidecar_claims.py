@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ticking import Ticking
 
-from trimtab.sidecar.claims import Claims
-from trimtab.sidecar.election import Alone
+from trimtab.sidecar.decision.decision import Action, Numbers
 from trimtab.sidecar.errors import KafkaAway
-from trimtab.sidecar.hearing import Hearing, author
-from trimtab.sidecar.settings import load
-from trimtab.sidecar.verdict import Action, Numbers
-from trimtab.sidecar.verdict_record import Author, VerdictRecord
+from trimtab.sidecar.leadership.group_ownership import Claims
+from trimtab.sidecar.leadership.leader_election import Alone
+from trimtab.sidecar.leadership.peer_detection import Hearing, author
+from trimtab.sidecar.reporting.decision_record import Author, VerdictRecord
+from trimtab.sidecar.settings.settings import load
 
 SILENCE = 45.0  # three intervals of 10 s, and 15 s
 

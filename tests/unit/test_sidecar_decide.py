@@ -4,13 +4,19 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from trimtab.assignor.control import GroupPlan, PartitionSpeed
 from trimtab.assignor.model import Policy, TopicPartition
-from trimtab.sidecar.decide import decide, done
-from trimtab.sidecar.observation import GroupState, GroupView, Instance, Observation, Reader
-from trimtab.sidecar.policy import Memory, ScalePolicy, Wish
-from trimtab.sidecar.rules import Pace, Rules
-from trimtab.sidecar.verdict import Action, Verdict
+from trimtab.common.control_topics.values import GroupPlan, PartitionSpeed
+from trimtab.sidecar.decision.decide import decide, done
+from trimtab.sidecar.decision.decision import Action, Verdict
+from trimtab.sidecar.decision.hpa_behavior import Pace, Rules
+from trimtab.sidecar.decision.scaling_policy import Memory, ScalePolicy, Wish
+from trimtab.sidecar.measurement.observation import (
+    GroupState,
+    GroupView,
+    Instance,
+    Observation,
+    Reader,
+)
 
 NOW = 10_000.0
 POLICY = ScalePolicy(

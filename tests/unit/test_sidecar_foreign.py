@@ -4,10 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from trimtab.assignor.control import GroupPlan, PartitionSpeed
 from trimtab.assignor.model import Policy, TopicPartition
-from trimtab.sidecar.decide import decide, done
-from trimtab.sidecar.observation import (
+from trimtab.common.control_topics.values import GroupPlan, PartitionSpeed
+from trimtab.sidecar.decision.decide import decide, done
+from trimtab.sidecar.decision.decision import Action, Verdict
+from trimtab.sidecar.decision.hpa_behavior import Pace, Rules
+from trimtab.sidecar.decision.scaling_policy import Memory, ScalePolicy
+from trimtab.sidecar.measurement.observation import (
     Asked,
     GroupState,
     GroupView,
@@ -16,9 +19,6 @@ from trimtab.sidecar.observation import (
     Outside,
     Reader,
 )
-from trimtab.sidecar.policy import Memory, ScalePolicy
-from trimtab.sidecar.rules import Pace, Rules
-from trimtab.sidecar.verdict import Action, Verdict
 
 NOW = 1_700_000_000.0
 MBF = "mbf"

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 
 import pytest
 
-from trimtab.assignor.control import PartitionSpeed
 from trimtab.assignor.model import TopicPartition
-from trimtab.sidecar.freshness import Freshness, Look, freshness, look, paced
+from trimtab.common.control_topics.values import PartitionSpeed
+from trimtab.sidecar.measurement.freshness import Freshness, Look, freshness, look, paced
 
 
 def batched(

@@ -5,10 +5,10 @@ from collections.abc import Iterable
 import pytest
 
 from trimtab.assignor.model import TopicPartition
-from trimtab.sidecar.gauge import Gauge, Gauged
-from trimtab.sidecar.observation import GroupState, GroupView, Reader
-from trimtab.sidecar.settings import load
-from trimtab.sidecar.speeds import Readings
+from trimtab.sidecar.measurement.measurement import Gauge, Gauged
+from trimtab.sidecar.measurement.observation import GroupState, GroupView, Reader
+from trimtab.sidecar.measurement.write_rate import Readings
+from trimtab.sidecar.settings.settings import load
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 STEP = 10.0

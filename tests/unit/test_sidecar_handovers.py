@@ -5,8 +5,8 @@ import json
 import pytest
 
 from trimtab.assignor.model import TopicPartition
-from trimtab.sidecar.handovers import Change, Ledger
-from trimtab.sidecar.observation import Reader
+from trimtab.sidecar.measurement.handover_time import Change, Ledger
+from trimtab.sidecar.measurement.observation import Reader
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 

@@ -13,18 +13,18 @@ from hypothesis import settings as effort
 from hypothesis import strategies as st
 from ticking import Ticking
 
-from trimtab.assignor.control import GroupPlan, PartitionSpeed, WriteSpeeds
-from trimtab.assignor.decide import place
+from trimtab.assignor.decisions import place
 from trimtab.assignor.model import Group, Load, Member, Policy, TopicPartition
+from trimtab.common.control_topics.values import GroupPlan, PartitionSpeed, WriteSpeeds
+from trimtab.sidecar.control_loop import Loop, Parts
+from trimtab.sidecar.decision.decision import Action
 from trimtab.sidecar.errors import CannotStart, KafkaAway, KubernetesAway
-from trimtab.sidecar.loop import Loop, Parts
-from trimtab.sidecar.monitor import Measurement
-from trimtab.sidecar.observation import Asked, GroupState, GroupView, Outside, Reader
-from trimtab.sidecar.report import Report
-from trimtab.sidecar.settings import Settings, load
-from trimtab.sidecar.targets.memory import Memory
-from trimtab.sidecar.targets.process import Processes
-from trimtab.sidecar.verdict import Action
+from trimtab.sidecar.measurement.group_monitor import Measurement
+from trimtab.sidecar.measurement.observation import Asked, GroupState, GroupView, Outside, Reader
+from trimtab.sidecar.reporting.iteration_report import Report
+from trimtab.sidecar.settings.settings import Settings, load
+from trimtab.sidecar.targets.in_memory import Memory
+from trimtab.sidecar.targets.process.process_target import Processes
 
 PARTITIONS = tuple(TopicPartition("t", n) for n in range(6))
 

@@ -7,11 +7,11 @@ import pytest
 from ticking import Ticking
 
 from trimtab.assignor.model import TopicPartition
-from trimtab.sidecar.brokers import Commits, Layout, Offsets
-from trimtab.sidecar.idle import idle
-from trimtab.sidecar.monitor import Monitor
-from trimtab.sidecar.observation import GroupState, GroupView, Reader
-from trimtab.sidecar.settings import load
+from trimtab.sidecar.decision.scale_to_zero import idle
+from trimtab.sidecar.kafka.broker_client import Commits, Layout, Offsets
+from trimtab.sidecar.measurement.group_monitor import Monitor
+from trimtab.sidecar.measurement.observation import GroupState, GroupView, Reader
+from trimtab.sidecar.settings.settings import load
 
 A = TopicPartition("t", 0)
 

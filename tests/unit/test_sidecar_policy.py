@@ -6,11 +6,24 @@ from typing import Any
 
 import pytest
 
-from trimtab.assignor.control import GroupPlan, PartitionSpeed
 from trimtab.assignor.model import Policy, TopicPartition
-from trimtab.sidecar.decide import decide, done
-from trimtab.sidecar.freshness import Look
-from trimtab.sidecar.observation import (
+from trimtab.common.control_topics.values import GroupPlan, PartitionSpeed
+from trimtab.sidecar.decision.decide import decide, done
+from trimtab.sidecar.decision.decision import Action, Verdict
+from trimtab.sidecar.decision.hpa_behavior import Change, Pace, Rules, Select, Way
+from trimtab.sidecar.decision.scaling_policy import (
+    Bounds,
+    Busy,
+    Fallback,
+    Growth,
+    Memory,
+    ScalePolicy,
+    Use,
+    Wish,
+)
+from trimtab.sidecar.decision.schedule import Period
+from trimtab.sidecar.measurement.freshness import Look
+from trimtab.sidecar.measurement.observation import (
     GroupState,
     GroupView,
     Instance,
@@ -18,11 +31,7 @@ from trimtab.sidecar.observation import (
     Outside,
     Reader,
 )
-from trimtab.sidecar.policy import Bounds, Busy, Fallback, Growth, Memory, ScalePolicy, Use, Wish
-from trimtab.sidecar.rules import Change, Pace, Rules, Select, Way
-from trimtab.sidecar.schedule import Period
-from trimtab.sidecar.speeds import Drain, needed
-from trimtab.sidecar.verdict import Action, Verdict
+from trimtab.sidecar.measurement.write_rate import Drain, needed
 
 NOW = 1.8e9
 POLICY = ScalePolicy(

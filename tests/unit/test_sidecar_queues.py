@@ -5,23 +5,29 @@ from typing import Any
 
 import pytest
 
-from trimtab.assignor.control import GroupPlan, PartitionSpeed
 from trimtab.assignor.model import Policy, TopicPartition
-from trimtab.assignor.queue_notes import Opened, decode
-from trimtab.sidecar.decide import decide
+from trimtab.common.control_topics.values import GroupPlan, PartitionSpeed
+from trimtab.common.kmq_offset_metadata import Opened, decode
+from trimtab.sidecar.decision.decide import decide
+from trimtab.sidecar.decision.decision import Action, Verdict, totals
+from trimtab.sidecar.decision.hpa_behavior import Pace, Rules
+from trimtab.sidecar.decision.scale_to_zero import awake, idle
+from trimtab.sidecar.decision.scaling_policy import Memory, ScalePolicy, Wish
+from trimtab.sidecar.diagnostics.explanation import explained, why_count, why_placement
+from trimtab.sidecar.diagnostics.group_status import Seen, frame
 from trimtab.sidecar.errors import BadSetting
-from trimtab.sidecar.explanation import explained, why_count, why_placement
-from trimtab.sidecar.frame import Seen, frame
-from trimtab.sidecar.idle import awake, idle
-from trimtab.sidecar.observation import GroupState, GroupView, Instance, Observation, Reader
-from trimtab.sidecar.policy import Memory, ScalePolicy, Wish
-from trimtab.sidecar.queued import Kind, Queued, Work, queued, work_of
-from trimtab.sidecar.report import Report
-from trimtab.sidecar.rules import Pace, Rules
-from trimtab.sidecar.settings import load
-from trimtab.sidecar.speeds import Meter, Readings, Window
-from trimtab.sidecar.verdict import Action, Verdict, totals
-from trimtab.sidecar.verdict_record import Terms, VerdictRecord, recorded
+from trimtab.sidecar.measurement.observation import (
+    GroupState,
+    GroupView,
+    Instance,
+    Observation,
+    Reader,
+)
+from trimtab.sidecar.measurement.queue_backlog import Kind, Queued, Work, queued, work_of
+from trimtab.sidecar.measurement.write_rate import Meter, Readings, Window
+from trimtab.sidecar.reporting.decision_record import Terms, VerdictRecord, recorded
+from trimtab.sidecar.reporting.iteration_report import Report
+from trimtab.sidecar.settings.settings import load
 
 NOW = 10_000.0
 P = TopicPartition("orders", 0)

@@ -7,29 +7,35 @@ from typing import Any
 import pytest
 from kafka.protocol.consumer.metadata import ConsumerProtocolSubscription
 
-from trimtab.assignor import registry
-from trimtab.assignor.control import GroupPlan, PartitionSpeed
+from trimtab.assignor.heuristics import registry
 from trimtab.assignor.model import Load, Policy, TopicPartition
-from trimtab.assignor.racks.crossing import Crossing
-from trimtab.assignor.racks.replicas import Replicas
-from trimtab.assignor.rebalance import Joined, View, lead
-from trimtab.assignor.userdata import MemberData
-from trimtab.assignor.wire import Decoder
+from trimtab.assignor.racks.cross_rack_traffic import Crossing
+from trimtab.assignor.racks.replica_racks import Replicas
+from trimtab.assignor.rebalance.consumer_protocol import Decoder
+from trimtab.assignor.rebalance.leader import Joined, View, lead
+from trimtab.assignor.rebalance.user_data import MemberData
 from trimtab.cli.main import main
-from trimtab.sidecar.across import across
-from trimtab.sidecar.brokers import _rack
-from trimtab.sidecar.checkup import Level
-from trimtab.sidecar.checkup_racks import of_racks, of_selectors
-from trimtab.sidecar.decide import decide
-from trimtab.sidecar.explanation import explained, why_placement
-from trimtab.sidecar.frame import Seen, frame
-from trimtab.sidecar.observation import GroupState, GroupView, Instance, Observation, Reader
-from trimtab.sidecar.policy import Memory, ScalePolicy
-from trimtab.sidecar.report import Report
-from trimtab.sidecar.situation import situation
-from trimtab.sidecar.survey import Survey, rows
-from trimtab.sidecar.verdict import Verdict
-from trimtab.sidecar.verdict_record import Terms, VerdictRecord, recorded
+from trimtab.common.control_topics.values import GroupPlan, PartitionSpeed
+from trimtab.sidecar.decision.decide import decide
+from trimtab.sidecar.decision.decision import Verdict
+from trimtab.sidecar.decision.group_model import situation
+from trimtab.sidecar.decision.scaling_policy import Memory, ScalePolicy
+from trimtab.sidecar.diagnostics.doctor.checks import Level
+from trimtab.sidecar.diagnostics.doctor.rack_checks import of_racks, of_selectors
+from trimtab.sidecar.diagnostics.explanation import explained, why_placement
+from trimtab.sidecar.diagnostics.group_status import Seen, frame
+from trimtab.sidecar.diagnostics.what_if import Survey, rows
+from trimtab.sidecar.kafka.broker_client import _rack
+from trimtab.sidecar.measurement.cross_rack import across
+from trimtab.sidecar.measurement.observation import (
+    GroupState,
+    GroupView,
+    Instance,
+    Observation,
+    Reader,
+)
+from trimtab.sidecar.reporting.decision_record import Terms, VerdictRecord, recorded
+from trimtab.sidecar.reporting.iteration_report import Report
 
 NOW = 1000.0
 P = tuple(TopicPartition("t", n) for n in range(9))
@@ -177,7 +183,7 @@ def plan(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
     """Call `trimtab plan` on a group in racks; gives what it prints."""
 
     def call(group: Survey, *words: str) -> str:
-        monkeypatch.setattr("trimtab.sidecar.survey.survey", lambda *_, **__: group)
+        monkeypatch.setattr("trimtab.sidecar.diagnostics.what_if.survey", lambda *_, **__: group)
         monkeypatch.setenv("COLUMNS", "200")
         given = ("plan", "--bootstrap", "nowhere:1", "--group", "g", "--capacity", "100")
         assert main([*given, *words]) == 0

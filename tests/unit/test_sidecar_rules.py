@@ -2,7 +2,7 @@
 
 import pytest
 
-from trimtab.sidecar.rules import Change, Pace, Rules, Select, highest, lowest
+from trimtab.sidecar.decision.hpa_behavior import Change, Pace, Rules, Select, highest, lowest
 
 NOW = 10_000.0
 PODS, PERCENT = Pace(4, 60), Pace(100, 60, percent=True)

@@ -3,8 +3,8 @@
 import pytest
 
 from trimtab.assignor.model import TopicPartition
-from trimtab.sidecar import sampler
-from trimtab.sidecar.sampler import AT_ONCE, Sampler
+from trimtab.sidecar.kafka import record_sampler
+from trimtab.sidecar.kafka.record_sampler import AT_ONCE, Sampler
 
 
 def test_the_silent_do_not_starve_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -14,7 +14,7 @@ def test_the_silent_do_not_starve_the_others(monkeypatch: pytest.MonkeyPatch) ->
     asked: list[TopicPartition] = []
     made = Sampler({"bootstrap.servers": "localhost:1"})
     monkeypatch.setattr(made, "_read", lambda starts, _: asked.extend(starts) or [])
-    monkeypatch.setattr(sampler, "_sizes", lambda _: {})
+    monkeypatch.setattr(record_sampler, "_sizes", lambda _: {})
     ends = dict.fromkeys([*silent, heard], 100)
     begins = dict.fromkeys(ends, 0)
     made.sample(ends, begins, 0.0)

@@ -5,9 +5,9 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from trimtab.sidecar.policy import ScalePolicy
-from trimtab.sidecar.rules import Way
-from trimtab.sidecar.schedule import Period, in_force, wrong
+from trimtab.sidecar.decision.hpa_behavior import Way
+from trimtab.sidecar.decision.scaling_policy import ScalePolicy
+from trimtab.sidecar.decision.schedule import Period, in_force, wrong
 
 ROME = "Europe/Rome"
 OFFICE = Period("0 8 * * 1-5", "0 18 * * 1-5", ROME, least=4)

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from trimtab.assignor.errors import SettingError
-from trimtab.sidecar.brokers import Brokers
+from trimtab.common.errors import SettingError
+from trimtab.sidecar.decision.hpa_behavior import Pace, Rules, Select, Way
 from trimtab.sidecar.errors import BadSetting
-from trimtab.sidecar.rules import Pace, Rules, Select, Way
-from trimtab.sidecar.settings import load
-from trimtab.sidecar.speeds import Drain
+from trimtab.sidecar.kafka.broker_client import Brokers
+from trimtab.sidecar.measurement.write_rate import Drain
+from trimtab.sidecar.settings.settings import load
 
 GOOD: dict[str, Any] = {"bootstrap": "b:9092", "group": "g", "capacity": "2.3 MB/s"}
 FRESH = "p99-freshness 40 s"

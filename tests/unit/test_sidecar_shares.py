@@ -10,11 +10,10 @@ from ticking import Ticking
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.sidecar.errors import NoShareGroups, WrongGroup
-from trimtab.sidecar.observation import GroupState
-from trimtab.sidecar.settings import load
-from trimtab.sidecar.shares import group as share_group
-from trimtab.sidecar.shares import wire
-from trimtab.sidecar.shares.group import ShareGroup
+from trimtab.sidecar.kafka.share_groups import protocol, share_group
+from trimtab.sidecar.kafka.share_groups.share_group import ShareGroup
+from trimtab.sidecar.measurement.observation import GroupState
+from trimtab.sidecar.settings.settings import load
 
 SETTINGS = load(
     None,
@@ -62,13 +61,13 @@ class Coordinator:
 
     async def send(self, request: object, *, node_id: int) -> Any:
         assert node_id == 1
-        if isinstance(request, wire.DescribeShareGroupOffsetsRequest):
+        if isinstance(request, protocol.DescribeShareGroupOffsetsRequest):
             return self._offsets()
-        answer: Any = wire.ShareGroupDescribeResponse
+        answer: Any = protocol.ShareGroupDescribeResponse
         return answer(told=[answer.ToldGroup(state="Stable", members=[])])
 
     def _offsets(self) -> Any:
-        answer: Any = wire.DescribeShareGroupOffsetsResponse
+        answer: Any = protocol.DescribeShareGroupOffsetsResponse
         topic = answer.ToldGroup.ToldTopic
         partitions = [
             topic.ToldPartition(number=n, start=3, lag=n, error_code=code, error_text=None)

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trimtab.assignor.control import PartitionSpeed
 from trimtab.assignor.model import TopicPartition
-from trimtab.sidecar.speeds import (
+from trimtab.common.control_topics.values import PartitionSpeed
+from trimtab.sidecar.measurement.write_rate import (
     Drain,
     Meter,
     Readings,

@@ -6,16 +6,16 @@ from dataclasses import dataclass, field
 import pytest
 from ticking import Ticking
 
-from trimtab.assignor.control import GroupPlan, PartitionSpeed, WriteSpeeds
 from trimtab.assignor.model import TopicPartition
+from trimtab.common.control_topics.values import GroupPlan, PartitionSpeed, WriteSpeeds
+from trimtab.sidecar.control_loop import Loop, Parts
+from trimtab.sidecar.decision.decision import Action
 from trimtab.sidecar.errors import BadSetting, ScalingWaits
-from trimtab.sidecar.loop import Loop, Parts
-from trimtab.sidecar.monitor import Measurement
-from trimtab.sidecar.observation import Asked, GroupState, GroupView, Outside, Reader
-from trimtab.sidecar.report import NOT_DONE, Report
-from trimtab.sidecar.settings import Settings, load
-from trimtab.sidecar.targets.memory import Memory
-from trimtab.sidecar.verdict import Action
+from trimtab.sidecar.measurement.group_monitor import Measurement
+from trimtab.sidecar.measurement.observation import Asked, GroupState, GroupView, Outside, Reader
+from trimtab.sidecar.reporting.iteration_report import NOT_DONE, Report
+from trimtab.sidecar.settings.settings import Settings, load
+from trimtab.sidecar.targets.in_memory import Memory
 
 PARTITION = TopicPartition("t", 0)
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from trimtab.assignor.control import PartitionSpeed
 from trimtab.assignor.model import TopicPartition
-from trimtab.sidecar.swings import Swings
+from trimtab.common.control_topics.values import PartitionSpeed
+from trimtab.sidecar.measurement.write_rate_variance import Swings
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 

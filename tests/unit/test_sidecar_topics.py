@@ -4,8 +4,8 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from trimtab.sidecar.errors import KafkaAway
-from trimtab.sidecar.settings import load
-from trimtab.sidecar.topics import ControlTopics
+from trimtab.sidecar.kafka.control_topic_store import ControlTopics
+from trimtab.sidecar.settings.settings import load
 
 
 def test_nobody_at_the_address_names_the_address() -> None:

@@ -9,13 +9,13 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from ticking import Ticking
 
-from trimtab.assignor.control import PartitionSpeed
 from trimtab.assignor.model import TopicPartition
+from trimtab.common.control_topics.values import PartitionSpeed
+from trimtab.sidecar.decision.decision import Action, Numbers, Verdict
 from trimtab.sidecar.errors import CannotStart
-from trimtab.sidecar.handovers import Change
-from trimtab.sidecar.report import Report
-from trimtab.sidecar.verdict import Action, Numbers, Verdict
-from trimtab.sidecar.web import Page
+from trimtab.sidecar.measurement.handover_time import Change
+from trimtab.sidecar.reporting.iteration_report import Report
+from trimtab.sidecar.reporting.web_server import Page
 
 
 class Served:

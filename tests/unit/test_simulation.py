@@ -16,9 +16,7 @@ from trimtab.assignor import (
     UnknownHeuristic,
     Walk,
 )
-from trimtab.assignor.model import FloatArray, IntArray
-from trimtab.assignor.replay import lower_bounds
-from trimtab.assignor.simulation import (
+from trimtab.assignor.analysis.simulation import (
     Candidate,
     Contender,
     Setup,
@@ -32,10 +30,12 @@ from trimtab.assignor.simulation import (
     simulate,
     summaries,
 )
-from trimtab.assignor.simulation.autoscaler import Autoscaler
-from trimtab.assignor.simulation.queues import Queues, shared
-from trimtab.assignor.simulation.range_assignor import pack
-from trimtab.cli.simulate.work import Job, do
+from trimtab.assignor.analysis.simulation.backlog_model import Queues, shared
+from trimtab.assignor.analysis.simulation.lag_autoscaler import Autoscaler
+from trimtab.assignor.analysis.simulation.range_assignor import pack
+from trimtab.assignor.analysis.streams.replay import lower_bounds
+from trimtab.assignor.model import FloatArray, IntArray
+from trimtab.cli.simulate.worker_pool import Job, do
 
 
 def stream(*rows: Sequence[float], topic: str = "a") -> Stream:

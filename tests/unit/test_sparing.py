@@ -4,7 +4,7 @@ import logging
 
 from ticking import Ticking
 
-from trimtab.consumer_sdk.sparing import EVERY, KEPT, Sparing
+from trimtab.consumer_sdk.log_rate_limit import EVERY, KEPT, Sparing
 
 
 def line(text: str) -> logging.LogRecord:

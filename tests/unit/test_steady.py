@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from trimtab.assignor import Group, Load, Policy, get, size
-from trimtab.assignor.generators import Walk
-from trimtab.assignor.heuristic import run
+from trimtab.assignor.analysis.streams.generators import Walk
+from trimtab.assignor.analysis.streams.replay import Tick, replay
+from trimtab.assignor.heuristics.heuristic import run
+from trimtab.assignor.heuristics.steady.bin_names import relabel
+from trimtab.assignor.heuristics.steady.params import PRESETS, knobs_of, tuned
 from trimtab.assignor.model import NOBODY, Problem
-from trimtab.assignor.replay import Tick, replay
-from trimtab.assignor.steady.knobs import PRESETS, knobs_of, tuned
-from trimtab.assignor.steady.naming import relabel
 
 NOBODY_THERE = Group((), ())
 

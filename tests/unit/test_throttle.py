@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trimtab.consumer_sdk.throttle import Throttle
+from trimtab.consumer_sdk.consumer.fetch_throttle import Throttle
 
 
 @dataclass

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trimtab.assignor.errors import BadProblem
-from trimtab.assignor.measured import Column, Measured, lags_of, speeds_of
+from trimtab.assignor.load_arrays import Column, Measured, lags_of, speeds_of
 from trimtab.assignor.model import TopicPartition
-from trimtab.assignor.universe import NOWHERE, Holding, Universe
-from trimtab.assignor.userdata import group_by_topic
+from trimtab.assignor.partition_index import NOWHERE, Holding, Universe
+from trimtab.assignor.rebalance.user_data import group_by_topic
+from trimtab.common.errors import BadProblem
 
 partitions = st.frozensets(
     st.builds(TopicPartition, st.sampled_from(["a", "b", "c"]), st.integers(0, 9))

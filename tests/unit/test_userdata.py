@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trimtab.assignor.errors import BadPayload
 from trimtab.assignor.model import TopicPartition
-from trimtab.assignor.userdata import MemberData, PlacementData, group_by_topic
+from trimtab.assignor.rebalance.user_data import MemberData, PlacementData, group_by_topic
+from trimtab.common.errors import BadPayload
 
 partitions = st.frozensets(
     st.builds(TopicPartition, st.sampled_from(["a", "b.c", "ü"]), st.integers(0, 99))

@@ -8,17 +8,24 @@ from typing import Any
 
 import pytest
 
-from trimtab.assignor.control import GroupPlan, PartitionSpeed
-from trimtab.assignor.errors import BadPayload
 from trimtab.assignor.model import Move, TopicPartition
+from trimtab.common.control_topics.values import GroupPlan, PartitionSpeed
+from trimtab.common.errors import BadPayload
+from trimtab.sidecar.decision.decision import LISTED, Action, Numbers, Verdict
 from trimtab.sidecar.errors import KafkaAway
-from trimtab.sidecar.handovers import Change
-from trimtab.sidecar.observation import Reader
-from trimtab.sidecar.recorder import WAITING, Recorder
-from trimtab.sidecar.report import Report
-from trimtab.sidecar.settings import load
-from trimtab.sidecar.verdict import LISTED, Action, Numbers, Verdict
-from trimtab.sidecar.verdict_record import SLOTS, Author, Terms, VerdictRecord, folded, recorded
+from trimtab.sidecar.measurement.handover_time import Change
+from trimtab.sidecar.measurement.observation import Reader
+from trimtab.sidecar.reporting.decision_log import WAITING, Recorder
+from trimtab.sidecar.reporting.decision_record import (
+    SLOTS,
+    Author,
+    Terms,
+    VerdictRecord,
+    folded,
+    recorded,
+)
+from trimtab.sidecar.reporting.iteration_report import Report
+from trimtab.sidecar.settings.settings import load
 
 ME = Author("id", "host", 7, 1.7e9, 3)
 TERMS = Terms("g", 10.0, 100.0, 0.9)

@@ -1,0 +1,1 @@
+"""Offline analysis: optimality certificates, simulations and recorded streams."""

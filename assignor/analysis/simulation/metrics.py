@@ -1,0 +1,86 @@
+"""One run in figures, as in section 5 of the heuristics' goals: what an operator feels."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Final
+
+import numpy as np
+
+from trimtab.assignor.analysis.simulation.closed_loop import Run
+from trimtab.assignor.analysis.simulation.setup import Setup
+
+HOUR: Final = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """Figures of a run, or means of several.
+
+    `cbs_percent` and `over_l2_percent` are None for whoever does not pack by capacity: having fewer
+    bins than a packing needs is no merit there. Rates per hour count from the second tick on, as
+    the first finds the group empty. `overload_percent` is the share of the consumers to which more
+    arrives at the next tick than they sustain; lags are in seconds.
+    """
+
+    cbs_percent: float | None
+    mean_r: float
+    moves_per_tick: float
+    mean_consumers: float
+    over_l2_percent: float | None
+    consumer_hours: float
+    late_percent: float
+    overload_percent: float
+    moves_per_hour: float
+    rebalances_per_hour: float
+    starts_stops_per_hour: float
+    mean_lag_s: float
+    worst_lag_s: float
+
+    def figures(self) -> dict[str, float | None]:
+        """Return the figures by name, for JSON."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}
+
+
+def summary(run: Run, setup: Setup, bounds: Sequence[int], cbs: float | None) -> Summary:
+    """Return a run in figures; `bounds` (N,) are L2's, `cbs` is the cardinal bin score, a share."""
+    ticks = len(run.consumers)
+    hours = (ticks - 1) * setup.tick / HOUR
+    return Summary(
+        cbs_percent=None if cbs is None else 100 * cbs,
+        mean_r=float(run.r_score.mean()),
+        moves_per_tick=float(run.moved.mean()),
+        mean_consumers=float(run.consumers.mean()),
+        over_l2_percent=_over(run, bounds) if run.counts else None,
+        consumer_hours=float(run.consumers.sum()) * setup.tick / HOUR,
+        late_percent=_percent(run.late.sum(), run.arrived.sum()),
+        overload_percent=_percent(run.overloaded[1:].sum(), run.consumers[:-1].sum()),
+        moves_per_hour=_rate(run.moved.sum(), hours),
+        rebalances_per_hour=_rate(run.rebalanced.sum(), hours),
+        starts_stops_per_hour=_rate(run.started.sum() + run.stopped.sum(), hours),
+        mean_lag_s=float(run.mean_lag.mean()),
+        worst_lag_s=float(run.worst_lag.max()),
+    )
+
+
+def mean_of(summaries: Sequence[Summary]) -> Summary:
+    """Return the mean of each figure; of `worst_lag_s` the worst."""
+    means: dict[str, float | None] = {}
+    for field in fields(Summary):
+        values = [getattr(s, field.name) for s in summaries]
+        means[field.name] = None if None in values else float(np.mean(values))
+    worst = max(s.worst_lag_s for s in summaries)
+    return Summary(**{**means, "worst_lag_s": worst})  # type: ignore[arg-type]
+
+
+def _over(run: Run, bounds: Sequence[int]) -> float:
+    least = np.asarray(bounds, dtype=np.float64)
+    excess = np.where(least > 0, run.consumers / np.maximum(least, 1) - 1, 0.0)
+    return 100 * float(excess.mean())
+
+
+def _percent(part: float, whole: float) -> float:
+    return 100 * float(part) / float(whole) if whole else 0.0
+
+
+def _rate(count: float, hours: float) -> float:
+    return float(count) / hours if hours else 0.0

@@ -1,0 +1,32 @@
+"""Kafka's range assignor: topic by topic, consecutive partitions to the members in order."""
+
+from typing import Final
+
+import numpy as np
+
+from trimtab.assignor.heuristics.heuristic import Heuristic
+from trimtab.assignor.model import NOBODY, IntArray, Problem
+
+
+def pack(problem: Problem) -> IntArray:
+    """Cut each topic into as many ranges as it has subscribers; the first ones are one longer."""
+    placed = np.full(len(problem.weight), NOBODY, dtype=np.int32)
+    for topic, readers in enumerate(problem.subscribed):
+        members = np.flatnonzero(readers)
+        items = np.flatnonzero(problem.topic == topic)
+        if len(members) and len(items):
+            each, more = divmod(len(items), len(members))
+            sizes = np.full(len(members), each)
+            sizes[:more] += 1
+            placed[items] = np.repeat(members, sizes)
+    return placed
+
+
+RANGE: Final = Heuristic(
+    name="range",
+    pack=pack,
+    summary="Kafka's default: per topic, consecutive partitions to the members in order",
+    source="org.apache.kafka.clients.consumer.RangeAssignor",
+    settles=True,
+    counts=False,
+)

@@ -1,0 +1,1 @@
+"""Streams of write rates: the file format, generators and replay through heuristics."""

@@ -1,0 +1,183 @@
+"""Streams made up: the paper's random walk, and loads that packing finds harder.
+
+Each generator is a frozen record of its shape with one method, `stream(rng)`; the same seed gives
+the same stream. Speeds are in bytes/s and scale with the capacity. Rules of this file:
+- all but the printed walk keep every speed within what the record says is possible;
+- `clamped=False` lets a load grow as its formula says; nothing is ever below 0;
+- shapes that make no sense raise BadStream, which names the field.
+"""
+
+import math
+from dataclasses import dataclass, fields
+from typing import Final, Protocol
+
+import numpy as np
+
+from trimtab.assignor.analysis.streams.stream import Stream
+from trimtab.assignor.model import FloatArray, TopicPartition
+from trimtab.common.errors import BadStream
+
+_MEMORY: Final = 0.9
+"""Of a noise, from one tick to the next: it wanders, it does not jump."""
+
+
+class Generator(Protocol):
+    """What makes a stream."""
+
+    def stream(self, rng: np.random.Generator) -> Stream:
+        """Return a stream. Raises BadStream for a shape that makes no sense."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """The paper's random walk: `delta` is the largest step in percent of the capacity."""
+
+    delta: float
+    partitions: int = 200
+    ticks: int = 500
+    capacity: float = 100.0
+    clamped: bool = True
+
+    def stream(self, rng: np.random.Generator) -> Stream:
+        """Return equation 11: starts uniform in [0, C], steps in ±δ % of C.
+
+        Speeds stay in [0, C]. `clamped=False` is the printed formula, which has no upper limit; the
+        published results need one. Raises BadStream for a walk that makes no sense.
+        """
+        _check("random walk", self, at_least_0=("delta",))
+        top = np.full(self.partitions, self.capacity)
+        start = rng.uniform(0, self.capacity, self.partitions)
+        limit = top if self.clamped else np.full_like(top, math.inf)
+        return _named("walk", _walked(rng, start, self.delta / 100 * top, limit, self.ticks))
+
+
+@dataclass(frozen=True, slots=True)
+class Zipf:
+    """A few partitions write most, and all rise and fall with the day.
+
+    The mean speed of the r-th busiest is proportional to r^-`exponent`; which partition that is,
+    is chance. The wave goes up and down by the share `wave` once in `day` ticks, each partition up
+    to `phase` of a day early or late. `noise` is the relative change of a tick (its standard
+    deviation), `load` the mean of a partition in capacities, before the hottest are clamped to one.
+    """
+
+    partitions: int = 200
+    ticks: int = 500
+    capacity: float = 100.0
+    clamped: bool = True
+    exponent: float = 0.5
+    wave: float = 0.5
+    day: float = 250.0
+    phase: float = 0.1
+    noise: float = 0.05
+    load: float = 0.3
+
+    def stream(self, rng: np.random.Generator) -> Stream:
+        """Return the stream. Raises BadStream for a shape that makes no sense."""
+        _check("Zipf load", self, at_least_0=("exponent", "wave", "phase", "noise"))
+        share = np.arange(1, self.partitions + 1, dtype=np.float64) ** -self.exponent
+        mean = rng.permutation(share / share.mean() * self.load * self.capacity)
+        late = rng.uniform(-self.phase, self.phase, self.partitions)
+        angle = 2 * np.pi * (np.arange(self.ticks)[:, None] / self.day - late)
+        speeds = mean * (1 + self.wave * np.sin(angle)) * _noise(rng, self)
+        return _named("zipf", np.clip(speeds, 0, self.capacity if self.clamped else None))
+
+
+@dataclass(frozen=True, slots=True)
+class FlashCrowd:
+    """A quiet load on which crowds fall: a share of the partitions writes `factor` times as much.
+
+    A crowd comes every `every` ticks on average, falls on a `share` of the partitions and stays
+    `length` ticks. Without crowds a partition writes up to `quiet` of a capacity.
+    """
+
+    partitions: int = 200
+    ticks: int = 500
+    capacity: float = 100.0
+    clamped: bool = True
+    quiet: float = 0.5
+    factor: float = 3.0
+    share: float = 0.2
+    every: float = 40.0
+    length: int = 15
+    noise: float = 0.05
+
+    def stream(self, rng: np.random.Generator) -> Stream:
+        """Return the stream. Raises BadStream for a shape that makes no sense."""
+        _check("flash crowd", self, at_least_0=("share", "noise"))
+        calm = rng.uniform(0, self.quiet * self.capacity, self.partitions) * _noise(rng, self)
+        crowded = np.zeros(calm.shape, dtype=np.bool_)
+        for begin in np.flatnonzero(rng.random(self.ticks) * self.every < 1).tolist():
+            crowded[begin : begin + self.length] |= rng.random(self.partitions) < self.share
+        speeds = np.where(crowded, self.factor * calm, calm)
+        return _named("crowd", np.clip(speeds, 0, self.capacity if self.clamped else None))
+
+
+@dataclass(frozen=True, slots=True)
+class Oversize:
+    """A random walk in which a `share` of the partitions may write up to `largest` capacities.
+
+    The others stay within the share `small` of one; a step is at most `delta` percent of what the
+    partition may write.
+    """
+
+    partitions: int = 200
+    ticks: int = 500
+    capacity: float = 100.0
+    clamped: bool = True
+    largest: float = 2.5
+    small: float = 0.5
+    share: float = 0.1
+    delta: float = 10.0
+
+    def stream(self, rng: np.random.Generator) -> Stream:
+        """Return the stream. Raises BadStream for a shape that makes no sense."""
+        _check("oversize load", self, at_least_0=("share", "delta"))
+        top = np.full(self.partitions, self.small * self.capacity)
+        large = rng.permutation(self.partitions)[: round(self.share * self.partitions)]
+        top[large] = self.largest * self.capacity
+        start = rng.uniform(0, top)
+        limit = top if self.clamped else np.full_like(top, math.inf)
+        return _named("oversize", _walked(rng, start, self.delta / 100 * top, limit, self.ticks))
+
+
+def _walked(
+    rng: np.random.Generator, start: FloatArray, step: FloatArray, limit: FloatArray, ticks: int
+) -> FloatArray:
+    """Return (N, P): steps uniform in ±`step`, kept in [0, `limit`]."""
+    speeds = np.empty((ticks, len(start)))
+    speeds[0] = start
+    for tick in range(1, ticks):
+        speeds[tick] = np.clip(speeds[tick - 1] + rng.uniform(-step, step), 0, limit)
+    return speeds
+
+
+def _noise(rng: np.random.Generator, shape: "Zipf | FlashCrowd") -> FloatArray:
+    """Return factors (N, P) around 1 that change by about `shape.noise` from tick to tick."""
+    shocks = rng.normal(0.0, shape.noise, (shape.ticks, shape.partitions))
+    wander = np.empty_like(shocks)
+    wander[0] = shocks[0] / math.sqrt(1 - _MEMORY**2)  # as spread out as later ones
+    for tick in range(1, shape.ticks):
+        wander[tick] = _MEMORY * wander[tick - 1] + shocks[tick]
+    return np.exp(wander)
+
+
+def _named(topic: str, speeds: FloatArray) -> Stream:
+    return Stream(tuple(TopicPartition(topic, p) for p in range(speeds.shape[1])), speeds)
+
+
+def _check(
+    what: str, shape: "Walk | Zipf | FlashCrowd | Oversize", at_least_0: tuple[str, ...]
+) -> None:
+    if shape.partitions < 1 or shape.ticks < 1:
+        raise BadStream(
+            f"a {what} of {shape.partitions} partitions and {shape.ticks} ticks; "
+            "both must be at least 1"
+        )
+    for name in (field.name for field in fields(shape) if field.name != "clamped"):
+        value: float = getattr(shape, name)
+        may_be_0 = name in at_least_0
+        if not math.isfinite(value) or value < 0 or (value == 0 and not may_be_0):
+            least = "from 0 on" if may_be_0 else "above 0"
+            raise BadStream(f"a {what}'s {name} is {value}; it must be a number {least}")

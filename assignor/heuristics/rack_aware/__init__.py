@@ -1,0 +1,1 @@
+"""The heuristic `rack-aware`: even counts, then the least cross-rack traffic (KIP-925)."""

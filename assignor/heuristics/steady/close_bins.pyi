@@ -1,0 +1,3 @@
+from trimtab.assignor.heuristics.steady.bins import Bins
+
+def close(bins: Bins, tries: int) -> None: ...

@@ -1,0 +1,64 @@
+"""What steady can be told: how dear a move is, and how much foresight is worth."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+import numpy as np
+
+from trimtab.common.errors import UnknownHeuristic
+
+
+@dataclass(frozen=True, slots=True)
+class Knobs:
+    """Settings of one decision.
+
+    `move_cost` is the paper's trade-off λ: how many consumers one would keep until the next
+    decision to avoid moving one consumer's worth of load. `foresight` (β) is what a byte that is
+    expected to be moved at the next decision counts, compared with one that is moved now.
+    `rack_cost` (κ) is how many consumers one would keep until the next decision so that one
+    consumer's worth of load does not cross racks.
+    """
+
+    move_cost: float
+    foresight: float
+    tries: int = 1000  # of the large neighbourhood search
+    starts: int = 1  # candidates that are improved
+    closings: int = 20  # consumers that are tried to be emptied
+    rack_cost: float = 0.0
+
+
+PRESETS: Final[Mapping[str, Knobs]] = MappingProxyType(
+    {
+        "tight": Knobs(0.08, 0.3, tries=1500),
+        "balanced": Knobs(0.5, 0.7),
+        "calm": Knobs(1.25, 1.05),
+        "lexicographic": Knobs(0.03, 0.0, tries=2000, starts=2, closings=60),
+    }
+)
+
+DEFAULT: Final = "balanced"
+
+
+def tuned(move_cost: float) -> Knobs:
+    """Return the knobs for any move cost; foresight and tries follow the presets' curve.
+
+    Raises UnknownHeuristic for a cost that is not a finite number above 0.
+    """
+    if not (math.isfinite(move_cost) and move_cost > 0):
+        raise UnknownHeuristic(
+            f"heuristic 'steady:{move_cost:g}': the number is how many consumers one would keep to "
+            "avoid moving one consumer's worth of load; it must be finite and above 0"
+        )
+    known = [PRESETS[name] for name in ("tight", "balanced", "calm")]
+    costs = [math.log(k.move_cost) for k in known]
+    foresight = np.interp(math.log(move_cost), costs, [k.foresight for k in known])
+    tries = np.interp(math.log(move_cost), costs, [k.tries for k in known])
+    return Knobs(move_cost, float(foresight), int(tries))
+
+
+def knobs_of(preset: str) -> Knobs:
+    """Return the knobs of what stands behind "steady:": nothing, a preset, or a move cost."""
+    return PRESETS.get(preset or DEFAULT) or tuned(float(preset))

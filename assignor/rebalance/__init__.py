@@ -1,0 +1,1 @@
+"""A rebalance as the leader runs it, from subscriptions to assignments."""

@@ -1,3 +1,0 @@
-from trimtab.assignor.steady.bins import Bins
-
-def evict(bins: Bins) -> None: ...

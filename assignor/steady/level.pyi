@@ -1,4 +1,0 @@
-from trimtab.assignor.model import IntArray
-from trimtab.assignor.steady.bins import Bins
-
-def level(bins: Bins, order: IntArray) -> None: ...

@@ -1,3 +1,0 @@
-from trimtab.assignor.steady.bins import Bins
-
-def search(bins: Bins, tries: int, seed: int) -> None: ...

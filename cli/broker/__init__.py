@@ -1,0 +1,1 @@
+"""`trimtab broker`: runs a single-node Kafka broker for development."""

@@ -1,0 +1,1 @@
+"""`trimtab dead-letter`: lists and resends records that could not be decoded."""

@@ -1,0 +1,154 @@
+"""`trimtab dead-letter`: what could not be decoded, and the way back to Kafka."""
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from trimtab.cli.lake_session import CONFIG, WAREHOUSE, opened, settings
+
+if TYPE_CHECKING:
+    from trimtab.consumer_sdk.lake.dead_letters import Heap, Wanted
+    from trimtab.consumer_sdk.lake.lake import SparkLake
+
+dead_letter = typer.Typer(no_args_is_help=True)
+
+TABLE = Annotated[
+    str | None, typer.Argument(help="A dead-letter table, or the table beside it; default: all.")
+]
+TOPIC = Annotated[str | None, typer.Option(help="Only records of this topic.")]
+ERROR = Annotated[str | None, typer.Option(help="Only records whose reason contains this text.")]
+SINCE = Annotated[
+    datetime | None, typer.Option(help="Only records with this time (UTC) or a later one.")
+]
+UNTIL = Annotated[datetime | None, typer.Option(help="Only records before this time (UTC).")]
+
+
+@dead_letter.callback()
+def overview() -> None:
+    """List records that could not be decoded, and send them again.
+
+    For example:
+
+        trimtab dead-letter list --config ingest.yaml
+
+        trimtab dead-letter replay lake.orders --config ingest.yaml --dry-run
+    """
+
+
+@dead_letter.command("list")
+def list_(  # noqa: PLR0913 - one argument an option
+    table: TABLE = None,
+    *,
+    config: CONFIG = None,
+    warehouse: WAREHOUSE = None,
+    topic: TOPIC = None,
+    error: ERROR = None,
+    since: SINCE = None,
+    until: UNTIL = None,
+) -> None:
+    """Show how many dead letters there are, by table, topic and reason.
+
+    For example:
+
+        trimtab dead-letter list --config ingest.yaml
+
+        trimtab dead-letter list lake.orders --warehouse ./lake --since 2026-11-01
+    """
+    wanted = _wanted(topic, error, since, until)
+    with opened(settings(config, warehouse)) as lake:
+        _show(_heaps(lake, table, wanted))
+
+
+@dead_letter.command()
+def replay(  # noqa: PLR0913 - one argument an option
+    table: Annotated[str, typer.Argument(help="A dead-letter table, or the table beside it.")],
+    *,
+    config: CONFIG = None,
+    warehouse: WAREHOUSE = None,
+    bootstrap: Annotated[
+        str | None, typer.Option("--bootstrap", "-b", help="Kafka; default: that of --config.")
+    ] = None,
+    to: Annotated[
+        str | None, typer.Option(help="Send to this topic, instead of each record's own.")
+    ] = None,
+    topic: TOPIC = None,
+    error: ERROR = None,
+    since: SINCE = None,
+    until: UNTIL = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="At most so many records.")] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only show what would be sent.")
+    ] = False,
+) -> None:
+    """Send dead letters to Kafka again, and take them out of their table.
+
+    At least once: a row is deleted when Kafka has confirmed its record, so a replay that is
+    killed may send its last records (up to 10,000) again the next time. Headers of each record,
+    trimtab.replay.topic, .partition, .offset, .timestamp and .error, say where it comes from.
+
+    For example:
+
+        trimtab dead-letter replay lake.orders --config ingest.yaml --dry-run
+
+        trimtab dead-letter replay lake.orders --config ingest.yaml --error "does not fit"
+
+        trimtab dead-letter replay lake.orders --warehouse ./lake -b localhost:9092 --to mended
+    """
+    from trimtab.consumer_sdk.lake import dead_letters  # noqa: PLC0415 - pyspark is slow to load
+
+    whole = settings(config, warehouse)
+    whole |= {} if bootstrap is None else {"bootstrap.servers": bootstrap}
+    sending = None if dry_run else dead_letters.settings(whole)
+    wanted = _wanted(topic, error, since, until, limit)
+    with opened(whole) as lake:
+        if sending is None:
+            _show(_heaps(lake, table, wanted))
+        else:
+            (name,) = dead_letters.tables(lake, table)
+            sent = dead_letters.Replay(lake, name, _producer(sending), to).run(wanted)
+            typer.echo(f"{name}: {sent:,} records sent again and taken out")
+
+
+def _producer(config: dict[str, Any]) -> Any:
+    from confluent_kafka import Producer  # noqa: PLC0415 - keeps --help fast
+
+    from trimtab.common.kafka_security.preflight import knock  # noqa: PLC0415 - as above
+
+    knock(config)
+    return Producer(config)
+
+
+def _wanted(
+    topic: str | None,
+    error: str | None,
+    since: datetime | None,
+    until: datetime | None,
+    limit: int | None = None,
+) -> "Wanted":
+    from trimtab.consumer_sdk.lake.dead_letters import Wanted  # noqa: PLC0415 - pyspark is slow
+
+    return Wanted(topic, error, _utc(since), _utc(until), limit)
+
+
+def _utc(time: datetime | None) -> datetime | None:
+    return None if time is None else time.replace(tzinfo=UTC)
+
+
+def _heaps(lake: "SparkLake", table: str | None, wanted: "Wanted") -> "list[Heap]":
+    from trimtab.consumer_sdk.lake import dead_letters  # noqa: PLC0415 - pyspark is slow to load
+
+    found = dead_letters.tables(lake, table)
+    return [heap for name in found for heap in dead_letters.heaps(lake, name, wanted)]
+
+
+def _show(heaps: "list[Heap]") -> None:
+    from rich.console import Console  # noqa: PLC0415 - keeps --help fast
+    from rich.table import Table  # noqa: PLC0415 - keeps --help fast
+
+    shown = Table("table", "topic", "reason", "records", "first", "last")
+    for heap in heaps:
+        times = ("" if t is None else f"{t:%Y-%m-%d %H:%M:%S}" for t in (heap.first, heap.last))
+        shown.add_row(heap.table, heap.topic, heap.error, f"{heap.records:,}", *times)
+    Console().print(shown)
+    typer.echo(f"{sum(heap.records for heap in heaps):,} records")

@@ -1,0 +1,85 @@
+"""`trimtab demo`: the whole path on real parts, and the proof at its end."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from trimtab.cli.demo.scenario import SECONDS, SHORTEST
+from trimtab.cli.sidecar.options import Kafka
+
+__all__ = ["demo"]
+
+
+class Format(StrEnum):
+    """What the tables are."""
+
+    ICEBERG = "iceberg"
+    DELTA = "delta"
+
+
+class Queue(StrEnum):
+    """Kinds of queue that can be shown."""
+
+    KMQ = "kmq"
+    SHARE = "share"
+
+
+def demo(  # noqa: PLR0913 - one option each
+    *,
+    seconds: Annotated[
+        float,
+        typer.Option(min=SHORTEST, envvar="DEMO_SECONDS", help="How long the producers write."),
+    ] = SECONDS,
+    out: Annotated[
+        Path, typer.Option(help="Folder for tables, logs and the picture; emptied first.")
+    ] = Path("demo-out"),
+    bootstrap: Annotated[
+        str | None, typer.Option(help="Use this broker instead of an embedded one.")
+    ] = None,
+    kafka: Kafka = None,
+    seed: Annotated[int, typer.Option(help="Of the random walk.")] = 11,
+    form: Annotated[Format, typer.Option("--format", help="Of the tables.")] = Format.ICEBERG,
+    queue: Annotated[
+        Queue | None, typer.Option(help="Show a queue of this kind instead; about a minute.")
+    ] = None,
+) -> None:
+    """Show it all: producers, a group steered by load, lake tables, and the proof.
+
+    Four topics are written faster and faster, then slower again; a sidecar starts and stops real
+    consumers to keep up. One of them is killed and all are restarted on the way. At the end Spark
+    checks every record in the tables. Exit code 0 means: exactly once.
+
+    For example:
+
+        trimtab demo
+
+        trimtab demo --format delta
+
+        DEMO_SECONDS=60 trimtab demo --out /tmp/demo
+
+        trimtab demo --bootstrap localhost:9092
+
+        trimtab demo --queue kmq
+
+        trimtab demo --bootstrap kafka:9093 --kafka security.protocol=SASL_SSL
+        --kafka sasl.mechanism=PLAIN --kafka sasl.username=demo
+        --kafka 'sasl.password=${file:/run/secrets/kafka}'
+    """
+    from trimtab.cli.demo.runner import play  # noqa: PLC0415 - as above
+    from trimtab.cli.sidecar.run import pairs  # noqa: PLC0415 - as above
+    from trimtab.common.errors import SettingError  # noqa: PLC0415 - keeps --help fast
+
+    if kafka and bootstrap is None:
+        raise SettingError("--kafka says how a broker is reached; name it with --bootstrap")
+    client = pairs("--kafka", kafka)
+    client |= {} if bootstrap is None else {"bootstrap.servers": bootstrap}
+    if queue is not None:
+        from trimtab.cli.demo.queue_demo import play_queue  # noqa: PLC0415 - as above
+
+        if not play_queue(queue.value, client):
+            raise typer.Exit(1)
+        return
+    if not play(seconds, out.absolute(), client, seed, form.value):
+        raise typer.Exit(1)

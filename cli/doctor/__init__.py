@@ -1,0 +1,1 @@
+"""`trimtab doctor`: checks a group and says how to fix what is wrong."""

@@ -1,0 +1,1 @@
+"""`trimtab explain`: explains the replica count and the placement of a group."""

@@ -1,0 +1,1 @@
+"""`trimtab heuristics`: lists the heuristics."""

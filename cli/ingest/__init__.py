@@ -1,0 +1,1 @@
+"""`trimtab ingest`: writes topics into lake tables."""

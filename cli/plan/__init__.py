@@ -1,0 +1,1 @@
+"""`trimtab plan`: prints what each heuristic would do with a live group."""

@@ -1,0 +1,1 @@
+"""`trimtab record`: records the write rates of a live group into a stream file."""

@@ -1,0 +1,1 @@
+"""`trimtab redeliver`: runs the redelivery tracker of a kmq queue."""

@@ -1,0 +1,54 @@
+"""`trimtab redeliver`: the redelivery tracker of a kmq queue."""
+
+import os
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from trimtab.common.errors import SettingError
+from trimtab.common.kafka_security.secrets import as_written, resolved
+
+
+def redeliver(
+    *,
+    topic: Annotated[str, typer.Option(help="The queue's topic.")],
+    bootstrap: Annotated[str | None, typer.Option("--bootstrap", "-b", help="Brokers.")] = None,
+    group: Annotated[str | None, typer.Option(help="The group of the queue's workers.")] = None,
+    config: Annotated[
+        Path | None, typer.Option("--config", "-c", help="A flat YAML mapping of settings.")
+    ] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="name=value; wins over the file.")
+    ] = None,
+) -> None:
+    """Put messages of a kmq queue back that nobody has settled in time.
+
+    Give it the settings that the workers have. Several may run: they share the work, and one takes
+    over from another. SIGTERM or SIGINT: commit, leave the group, exit with 0. For example:
+
+        trimtab redeliver --bootstrap localhost:9092 --topic orders --group billing
+
+        trimtab redeliver --config worker.yaml --topic orders --set trimtab.queue.max.deliveries=3
+    """
+    from threading import Event  # noqa: PLC0415 - keeps --help fast
+
+    from trimtab.cli.ingest.run import given, log_to_stderr, stop_on_signals  # noqa: PLC0415 - as above
+    from trimtab.common.config_file import read  # noqa: PLC0415 - as above
+    from trimtab.consumer_sdk.queues.kmq.redelivery_tracker import Tracker  # noqa: PLC0415 - as above
+    from trimtab.consumer_sdk.queues.settings import settings as checked  # noqa: PLC0415 - as above
+
+    whole: dict[str, Any] = {**(read(config) if config else {}), **given(settings or [])}
+    whole |= {
+        name: value
+        for name, value in {"bootstrap.servers": bootstrap, "group.id": group}.items()
+        if value is not None
+    }
+    if not whole.get("group.id"):
+        raise SettingError("--group is missing: the group of the queue's workers")
+    log_to_stderr()
+    stop = Event()
+    stop_on_signals(stop)
+    with as_written(whole, os.environ):
+        usable = checked(topic, resolved(whole, os.environ))
+    Tracker(usable).run(stop)

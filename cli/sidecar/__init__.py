@@ -1,0 +1,1 @@
+"""`trimtab sidecar`: runs the control loop that scales a consumer group."""

@@ -1,0 +1,1 @@
+"""`trimtab tables`: lists, compacts, expires and verifies lake tables."""

@@ -1,0 +1,176 @@
+"""`trimtab tables verify`: whether every record is in its table once, as the broker holds it."""
+
+import sys
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from trimtab.cli.lake_session import chosen, opened, settings
+from trimtab.cli.output_formats import Format, Output
+
+if TYPE_CHECKING:
+    from trimtab.consumer_sdk.lake.verify.table_verification import Lots, Partition, Verdict
+    from trimtab.consumer_sdk.lake.verify.topic_log import BrokerLog
+
+
+WINDOWS: Final = 10
+WIDTH: Final = 500
+"""Windows of a partition in a sample, and offsets of one."""
+
+
+class Against(StrEnum):
+    """How much is compared with the broker."""
+
+    NO = "no"
+    SAMPLE = "sample"
+    ALL = "all"
+
+
+def verify(
+    tables: Annotated[
+        list[str] | None, typer.Argument(help="Tables, like lake.orders; default: all.")
+    ] = None,
+    *,
+    config: Annotated[
+        Path, typer.Option("--config", "-c", help="The configuration of trimtab ingest.")
+    ],
+    against_broker: Annotated[
+        Against,
+        typer.Option(
+            help="Compare timestamp and key with the records that Kafka still has: of every row, "
+            "of a sample, or do not ask Kafka at all."
+        ),
+    ] = Against.SAMPLE,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="What nobody can explain is a fault too.")
+    ] = False,
+    output: Output = Format.TEXT,
+) -> None:
+    """Look at every row: duplicates, missing records, rows that should not be there.
+
+    A hole in the offsets is a fault if Kafka still has a record there; dead letters count as
+    rows, and what retention deleted before it was read is known to the table. Writers may go on
+    meanwhile. Exits with 1 if something is wrong. For example:
+
+        trimtab tables verify --config ingest.yaml
+
+        trimtab tables verify lake.orders --config ingest.yaml --against-broker all --format json
+    """
+    from trimtab.consumer_sdk.lake.verify.lake_verification import (  # noqa: PLC0415 - pyspark is slow to load
+        Rules,
+        Verification,
+    )
+
+    whole = settings(config, None)
+    rules, lots = Rules.of(whole), _lots(against_broker)
+    with _log(whole, against_broker) as log, opened(whole) as lake, _progress() as tell:
+        _spread(lake.spark, whole)
+        work = Verification(lake, rules, log, lots, tell)
+        found = list(work.run(chosen(lake, tables)))
+    bad = any(verdict.bad(strict=strict) for verdict in found)
+    if output is Format.JSON:
+        _print_json(found, good=not bad)
+    else:
+        _print_table(found)
+    if bad:
+        raise typer.Exit(1)
+
+
+def _lots(against: Against) -> "Lots | None":
+    from random import Random  # noqa: PLC0415 - keeps --help fast
+
+    from trimtab.consumer_sdk.lake.verify.table_verification import AT_ONCE, sample, whole  # noqa: PLC0415 - as above
+
+    if against is Against.SAMPLE:
+        return sample(WINDOWS, WIDTH, Random().randrange)  # noqa: S311 - not a secret
+    return whole(AT_ONCE) if against is Against.ALL else None
+
+
+def _spread(spark: Any, config: Mapping[str, Any]) -> None:
+    """Let all cores sort rows, unless the configuration says how many partitions there shall be."""
+    name = "spark.sql.shuffle.partitions"
+    if name not in config:
+        spark.conf.set(name, spark.sparkContext.defaultParallelism)
+
+
+@contextmanager
+def _log(config: Mapping[str, Any], against: Against) -> "Generator[BrokerLog | None, None, None]":
+    from trimtab.consumer_sdk.lake.verify import topic_log  # noqa: PLC0415 - keeps --help fast
+
+    if against is Against.NO:
+        yield None
+        return
+    log = topic_log.BrokerLog(topic_log.settings(config))
+    try:
+        yield log
+    finally:
+        log.close()
+
+
+@contextmanager
+def _progress() -> Generator[Callable[[str, int, int], None], None, None]:
+    """Show on a terminal what is being compared."""
+    from rich.console import Console  # noqa: PLC0415 - keeps --help fast
+    from rich.progress import Progress  # noqa: PLC0415 - keeps --help fast
+
+    console = Console(file=sys.stderr)
+    with Progress(console=console, disable=not console.is_terminal, transient=True) as bar:
+        bars = {"": bar.add_task("counting rows", total=None)}
+
+        def tell(table: str, done: int, total: int) -> None:
+            if table not in bars:
+                bars[table] = bar.add_task(f"{table}: comparing", total=total)
+            bar.update(bars[table], completed=done, total=total)
+
+        yield tell
+
+
+def _print_json(found: "list[Verdict]", *, good: bool) -> None:
+    import json  # noqa: PLC0415 - keeps --help fast
+    from dataclasses import asdict  # noqa: PLC0415 - keeps --help fast
+
+    typer.echo(json.dumps({"good": good, "tables": [asdict(v) for v in found]}, indent=2))
+
+
+def _print_table(found: "list[Verdict]") -> None:
+    from rich.console import Console  # noqa: PLC0415 - keeps --help fast
+    from rich.table import Table  # noqa: PLC0415 - keeps --help fast
+
+    from trimtab.consumer_sdk.lake.verify.table_verification import ADVICE, UNKNOWN_ADVICE  # noqa: PLC0415 - as above
+
+    shown = Table("table", "kind", "topic", "partition", "rows", "mark", "compared", "verdict")
+    for verdict in found:
+        for part in verdict.partitions:
+            place = (part.topic, str(part.partition), f"{part.rows:,}", _number(part.mark))
+            shown.add_row(verdict.table, verdict.kind, *place, f"{part.compared:,}", _says(part))
+        if not verdict.partitions:
+            told = "; ".join(verdict.notes) or "nothing to verify"
+            shown.add_row(verdict.table, verdict.kind, *[""] * 5, told)
+    Console().print(shown)
+    sorts = {sort for verdict in found for sort in verdict.faults}
+    for sort in (sort for sort in ADVICE if sort in sorts):
+        typer.echo(f"{sort.replace('_', ' ')}: {ADVICE[sort]}")
+    if any(part.unknown for verdict in found for part in verdict.partitions):
+        typer.echo(f"unknown: {UNKNOWN_ADVICE}")
+
+
+def _number(mark: int | None) -> str:
+    return "none" if mark is None else f"{mark:,}"
+
+
+def _says(part: "Partition") -> str:
+    told = [_fault(part, sort) for sort in part.faults]
+    told += [f"{part.unknown:,} unknown"] if part.unknown else []
+    told += [f"{part.recorded:,} recorded as lost to retention"] if part.recorded else []
+    return "; ".join(told) or "good"
+
+
+def _fault(part: "Partition", sort: str) -> str:
+    count, some = getattr(part, sort), part.examples.get(sort, [])
+    more = ", …" if count > len(some) else ""
+    where = f" at {', '.join(map(str, some))}{more}" if some else ""
+    return f"{count:,} {sort.replace('_', ' ')}{where}"

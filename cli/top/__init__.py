@@ -1,0 +1,1 @@
+"""`trimtab top`: shows the consumers of a group live."""

@@ -1,0 +1,32 @@
+"""A configuration file: one flat YAML mapping from names to values."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from trimtab.common.errors import SettingError
+from trimtab.common.kafka_security.secrets import resolved
+
+
+def load(path: Path) -> dict[str, Any]:
+    """Read a configuration file: one flat YAML mapping, secrets in place. Raises SettingError."""
+    return resolved(read(path), os.environ)
+
+
+def read(path: Path) -> dict[str, Any]:
+    """Read a configuration file as it is written, references and all. Raises SettingError."""
+    try:
+        found = yaml.safe_load(path.read_text())
+    except OSError as error:
+        raise SettingError(f"the configuration {path} cannot be read: {error.strerror}") from error
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f" at line {mark.line + 1}" if mark else ""
+        raise SettingError(f"the configuration {path} is not YAML{line}") from None
+    if not isinstance(found, dict) or not all(isinstance(key, str) for key in found):
+        raise SettingError(
+            f'the configuration {path} must be one flat mapping, like "group.id: lake"'
+        )
+    return {str(key): value for key, value in found.items()}

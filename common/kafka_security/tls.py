@@ -1,0 +1,138 @@
+"""TLS contexts: of clients, from librdkafka's settings; of our own endpoints, from files.
+
+Rules: certificates and host names are checked unless a setting says not to. TLS 1.2 is the least. A
+private key that is given as text never touches a disk.
+"""
+
+import os
+import ssl
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final, Self
+
+from trimtab.common.errors import SettingError
+
+PROBE: Final = "probe"
+"""Value of ssl.ca.location that asks for the system's own."""
+
+PEM_NAMES: Final = ("ssl.ca.pem", "ssl.certificate.pem", "ssl.key.pem")
+
+
+def client_context(config: Mapping[str, Any]) -> ssl.SSLContext:
+    """Return what a Python client speaks TLS with. Raises SettingError, naming the setting."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.check_hostname = verifies_host(config)
+    if not verifies(config):
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    _trust(context, config)
+    _identify(context, config)
+    if ciphers := config.get("ssl.cipher.suites"):
+        try:
+            context.set_ciphers(str(ciphers))
+        except ssl.SSLError:
+            raise SettingError(f"ssl.cipher.suites={ciphers!r}: OpenSSL knows none") from None
+    return context
+
+
+def server_context(certificate: Path, key: Path) -> ssl.SSLContext:
+    """Return what an endpoint of ours speaks TLS with. Raises SettingError."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        context.load_cert_chain(certificate, key)
+    except OSError as error:  # ssl.SSLError is one
+        raise SettingError(
+            f"tls certificate {certificate} and key {key} cannot be used: {_why(error)}; give two "
+            "PEM files that belong together"
+        ) from None
+    return context
+
+
+def verifies(config: Mapping[str, Any]) -> bool:
+    """Tell whether the broker's certificate is checked."""
+    wanted = str(config.get("enable.ssl.certificate.verification", True)).lower()
+    return wanted in ("true", "t", "1")
+
+
+def verifies_host(config: Mapping[str, Any]) -> bool:
+    """Tell whether the certificate must be the host's."""
+    return str(config.get("ssl.endpoint.identification.algorithm", "https")).lower() == "https"
+
+
+def identified(config: Mapping[str, Any]) -> bool:
+    """Tell whether we have a certificate to show."""
+    return bool(config.get("ssl.certificate.pem") or config.get("ssl.certificate.location"))
+
+
+def _trust(context: ssl.SSLContext, config: Mapping[str, Any]) -> None:
+    where, text = config.get("ssl.ca.location"), config.get("ssl.ca.pem")
+    try:
+        if text:
+            context.load_verify_locations(cadata=str(text))
+        elif where and where != PROBE:
+            folder = Path(str(where)).is_dir()
+            context.load_verify_locations(**{"capath" if folder else "cafile": str(where)})
+        else:
+            context.load_default_certs()
+        if crl := config.get("ssl.crl.location"):
+            context.load_verify_locations(cafile=str(crl))
+            context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
+    except (OSError, ValueError) as error:
+        named = next(
+            n for n in ("ssl.ca.pem", "ssl.ca.location", "ssl.crl.location") if n in config
+        )
+        shown = "" if named.endswith(".pem") else f" {config[named]}"
+        raise SettingError(
+            f"{named}{shown} cannot be used: {_why(error)}; give certificates in PEM"
+        ) from None
+
+
+def _identify(context: ssl.SSLContext, config: Mapping[str, Any]) -> None:
+    """Load our own certificate, where one is given."""
+    password = config.get("ssl.key.password")
+    with _Files() as files:
+        certificate = files.given(config, "ssl.certificate")
+        key = files.given(config, "ssl.key")
+        if certificate is None:
+            return
+        try:
+            context.load_cert_chain(certificate, key, lambda: str(password or ""))
+        except OSError as error:
+            raise SettingError(
+                "ssl.certificate and ssl.key (.location or .pem) cannot be used: "
+                f"{_why(error)}; give PEM that belongs together, and ssl.key.password if the key "
+                "is encrypted"
+            ) from None
+
+
+class _Files:
+    """Gives files for PEM texts: in memory, for as long as the block runs."""
+
+    def __enter__(self) -> Self:
+        self._open: list[int] = []
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number in self._open:
+            with suppress(OSError):
+                os.close(number)
+
+    def given(self, config: Mapping[str, Any], name: str) -> str | None:
+        """Return the file of NAME.location, or one that holds NAME.pem."""
+        if text := config.get(f"{name}.pem"):
+            number = os.memfd_create(name)
+            self._open.append(number)
+            os.write(number, str(text).encode())
+            return f"/proc/self/fd/{number}"
+        where = config.get(f"{name}.location")
+        return str(where) if where else None
+
+
+def _why(error: Exception) -> str:
+    """Return what was wrong, without numbers of C code, and without any content."""
+    if isinstance(error, ssl.SSLError):
+        return error.reason.lower().replace("_", " ") if error.reason else "not PEM"
+    return (error.strerror if isinstance(error, OSError) else None) or "not PEM"

@@ -1,0 +1,75 @@
+"""Sizes, rates and durations as people write them: "64 MB", "2.3 MB/s", "10 s", "250 ms".
+
+Decimal prefixes (kB, MB, GB) are powers of 1000, binary ones (KiB, MiB, GiB) powers of 1024, as in
+IEC 80000-13. A bare number is bytes, bytes/s or seconds.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from trimtab.common.errors import SettingError
+
+UNKNOWN: Final = "?"
+_NUMBER: Final = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)\s*([A-Za-z/]*)\s*")
+_BYTES: Final = {
+    "": 1.0,
+    "b": 1.0,
+    "kb": 1e3,
+    "mb": 1e6,
+    "gb": 1e9,
+    "tb": 1e12,
+    "kib": 1024.0,
+    "mib": 1024.0**2,
+    "gib": 1024.0**3,
+}
+_SECONDS: Final = {"": 1.0, "s": 1.0, "ms": 1e-3, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+def parse_bytes(text: str | float, name: str = "size") -> int:
+    """Return bytes of "64 MB". Raises SettingError, naming the setting."""
+    return int(_parse(str(text), _BYTES, name, '"64 MB"'))
+
+
+def parse_rate(text: str | float, name: str = "rate") -> float:
+    """Return bytes/s of "2.3 MB/s". Raises SettingError, naming the setting."""
+    return _parse(re.sub(r"/\s*s(ec)?\s*$", "", str(text)), _BYTES, name, '"2.3 MB/s"')
+
+
+def parse_seconds(text: str | float, name: str = "duration") -> float:
+    """Return seconds of "10 s". Raises SettingError, naming the setting."""
+    return _parse(str(text), _SECONDS, name, '"10 s"')
+
+
+def format_bytes(size: float | None) -> str:
+    """Return "64.0 MB" of bytes; "?" of what is not known."""
+    if size is None:
+        return UNKNOWN
+    for unit, factor in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if abs(size) >= factor:
+            return f"{size / factor:.1f} {unit}"
+    return f"{size:.0f} B"
+
+
+def format_rate(rate: float | None) -> str:
+    """Return "2.3 MB/s" of bytes/s; "?" of what is not known."""
+    return UNKNOWN if rate is None else f"{format_bytes(rate)}/s"
+
+
+def format_count(count: int | None) -> str:
+    """Return "3"; "?" of what is not known."""
+    return UNKNOWN if count is None else str(count)
+
+
+def _parse(text: str, units: dict[str, float], name: str, example: str) -> float:
+    match = _NUMBER.fullmatch(text)
+    factor = units.get(match.group(2).lower()) if match else None
+    if match is None or factor is None:
+        raise SettingError(f"{name}: {text!r} is not understood; write it like {example}")
+    return float(match.group(1)) * factor
+
+
+def listed(shown: Sequence[str], count: int) -> str:
+    """Return the names that are shown, and how many of so many are not."""
+    more = f" and {count - len(shown)} more" if count > len(shown) else ""
+    return ", ".join(shown) + more

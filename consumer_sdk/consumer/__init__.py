@@ -1,0 +1,1 @@
+"""The drop-in consumer and its data plane on librdkafka."""

@@ -1,0 +1,54 @@
+"""Between the two clients' words: partitions, messages and errors of one in those of the other."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from confluent_kafka import Consumer as DataConsumer
+from confluent_kafka import KafkaError, KafkaException, Message
+from confluent_kafka import TopicPartition as RawPartition
+from kafka.errors import CommitFailedError, KafkaTimeoutError
+from kafka.errors import KafkaError as KafkaPythonError
+
+from trimtab.assignor.model import TopicPartition
+from trimtab.consumer_sdk.errors import InvalidSetting
+from trimtab.consumer_sdk.log_rate_limit import LIBRDKAFKA
+
+
+def as_kafka_error(error: Exception) -> KafkaError:
+    """Return confluent-kafka's error for one of kafka-python's."""
+    cause = error.args[0] if isinstance(error, CommitFailedError) and error.args else error
+    if isinstance(cause, KafkaPythonError) and not isinstance(cause, CommitFailedError):
+        if isinstance(cause, KafkaTimeoutError):
+            return KafkaError(KafkaError._TIMED_OUT, str(error))  # noqa: SLF001 - its public name
+        code = int(getattr(cause, "errno", -1))
+        return KafkaError(code, str(error), retriable=bool(cause.retriable))
+    return KafkaError(KafkaError.ILLEGAL_GENERATION, str(error))
+
+
+def data_plane(config: dict[str, Any]) -> DataConsumer:
+    """Make librdkafka's consumer. Raises InvalidSetting."""
+    try:
+        return DataConsumer({"logger": LIBRDKAFKA, **config})
+    except KafkaException as error:
+        raise InvalidSetting(
+            f"librdkafka refuses the configuration: {error.args[0].str()}"
+        ) from None
+
+
+def offsets_of(
+    message: Message | None, offsets: Sequence[RawPartition] | None
+) -> dict[TopicPartition, int]:
+    """Return what a commit of a message, or of these offsets, commits."""
+    if message is not None:
+        return {key_of(message): int(message.offset() or 0) + 1}
+    return {key(p): p.offset for p in offsets or ()}
+
+
+def key(partition: RawPartition) -> TopicPartition:
+    """Return our name of a partition."""
+    return TopicPartition(partition.topic, partition.partition)
+
+
+def key_of(message: Message) -> TopicPartition:
+    """Return the partition of a record."""
+    return TopicPartition(str(message.topic()), int(message.partition() or 0))

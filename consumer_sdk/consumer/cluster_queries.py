@@ -1,0 +1,58 @@
+"""What can be asked of the cluster through a consumer, as confluent-kafka answers it."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from confluent_kafka import Consumer as DataConsumer
+from confluent_kafka import TopicPartition as RawPartition
+
+from trimtab.consumer_sdk.consumer.offset_reset import Reset, Resets
+from trimtab.consumer_sdk.membership.member import Member
+
+
+class Queries:
+    """The asking half of `Consumer`; needs no membership."""
+
+    _data: DataConsumer
+    _resets: Resets
+    _member: Member | None
+
+    def committed(
+        self, partitions: Sequence[RawPartition], timeout: float = 10
+    ) -> list[RawPartition]:
+        """Return the group's committed offsets."""
+        return list(self._data.committed(list(partitions), timeout=timeout))
+
+    def position(self, partitions: Sequence[RawPartition]) -> list[RawPartition]:
+        """Return the offsets of the next records to be read."""
+        return list(self._data.position(list(partitions)))
+
+    def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any:
+        """Return the cluster's metadata."""
+        return (
+            self._data.list_topics(topic, timeout)
+            if topic
+            else self._data.list_topics(timeout=timeout)
+        )
+
+    def get_watermark_offsets(
+        self, partition: RawPartition, timeout: float = 10
+    ) -> tuple[int, int]:
+        """Return the first and the next offset of a partition."""
+        low, high = self._data.get_watermark_offsets(partition, timeout=timeout)
+        return low, high
+
+    def resets(self) -> list[Reset]:
+        """Return the offsets that were gone since the last call, and where reading went on."""
+        return self._resets.take()
+
+    def longest_batch(self) -> float | None:
+        """Return how many seconds a sink may collect records, by the plan; None if it says none."""
+        plan = None if self._member is None else self._member.plan
+        return None if plan is None else plan.batch
+
+    def offsets_for_times(
+        self, partitions: Sequence[RawPartition], timeout: float = 10
+    ) -> list[RawPartition]:
+        """Return the first offsets at or after the times (ms) in the partitions' offset fields."""
+        return list(self._data.offsets_for_times(list(partitions), timeout=timeout))

@@ -1,0 +1,1 @@
+"""Decoders from record values to typed columns."""

@@ -1,0 +1,21 @@
+"""The lake of a configuration, by its table format."""
+
+from trimtab.consumer_sdk.lake.formats.delta.table import DeltaLake
+from trimtab.consumer_sdk.lake.formats.iceberg.table import IcebergLake
+from trimtab.consumer_sdk.lake.formats.table_format import hadoop_path
+from trimtab.consumer_sdk.lake.lake import SparkLake
+from trimtab.consumer_sdk.lake.settings import ARROW, DELTA, SessionConfig
+from trimtab.consumer_sdk.lake.spark.session import start
+
+
+def start_lake(config: SessionConfig) -> SparkLake:
+    """Start Spark and return the lake; closing the lake ends the session.
+
+    Raises NoJava, WrongJava, JarsUnavailable, SessionFailed.
+    """
+    spark = start(config)
+    arrow = config.stage == ARROW
+    if config.format == DELTA:
+        place = hadoop_path(str(config.warehouse))
+        return DeltaLake(spark, place, owns_session=True, arrow=arrow)
+    return IcebergLake(spark, config.catalog_name, owns_session=True, arrow=arrow)

@@ -1,0 +1,1 @@
+"""Table formats: how data files are written and committed."""

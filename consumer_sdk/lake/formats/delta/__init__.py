@@ -1,0 +1,1 @@
+"""Delta tables: data files, fenced commit, maintenance."""

@@ -1,0 +1,148 @@
+"""A Delta table's data files written from Arrow: the file, and the `add` action that names it.
+
+The action's statistics are those that Delta skips files by, of top-level columns: least and
+greatest of whole numbers, dates, times and short texts, and how many nulls. What is left out
+(reals, which may be NaN; long texts; years beyond 1 to 9999; what is nested) only lets readers skip
+less.
+"""
+
+import json
+from collections.abc import Iterable
+from datetime import date, datetime
+from typing import Any, Final
+from urllib.parse import quote
+
+import pyarrow.compute as pc
+import pyarrow.types as kinds
+from pyspark.errors import PySparkException
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from trimtab.consumer_sdk.errors import TableMismatch
+from trimtab.consumer_sdk.lake.formats import parquet_writer
+from trimtab.consumer_sdk.lake.formats.delta.columns import Shape
+from trimtab.consumer_sdk.lake.formats.parquet_writer import ADVICE, Codec
+from trimtab.consumer_sdk.lake.ports import Records
+
+_CODEC: Final = Codec("zstd")
+_INDEXED: Final = 32
+"""Delta keeps statistics of so many columns, from the first on."""
+
+_LONGEST: Final = 32
+"""Characters of a text that Delta keeps as a bound."""
+
+_RULES: Final = ("delta.constraints.", "delta.columnMapping.mode")
+_ACTING: Final = ("delta.generationExpression", "delta.identity.start", "delta.invariants")
+"""Properties of columns that a writer has to act upon."""
+
+_BOUNDED: Final = (kinds.is_signed_integer, kinds.is_date, kinds.is_string, kinds.is_timestamp)
+
+
+def write(
+    log: Any, name: str, shape: Shape, rows: Records, attempt: str, root: Any
+) -> tuple[str, ...]:
+    """Write rows as a data file; return its `add` action in JSON, nothing where there are no rows.
+
+    `log` is Delta's own object, `root` the JVM's packages. Raises TableMismatch, DiskFull,
+    LakeUnavailable, and what comes out of the JVM.
+    """
+    whole = parquet_writer.fitted(name, rows, _schema(name, shape))
+    if whole.num_rows == 0:
+        return ()
+    file = f"{attempt}.parquet"
+    path = root.org.apache.hadoop.fs.Path(log.dataPath(), file)
+    system = path.getFileSystem(log.newDeltaHadoopConf())
+    target = parquet_writer.Target(
+        path,
+        opened=lambda: system.create(path),
+        deleted=lambda: system.delete(path, False),  # noqa: FBT003 - Hadoop's signature
+        root=root,
+    )
+    parquet_writer.write(name, whole, target, _CODEC)
+    with target.kept():
+        return (_add(file, system.getFileStatus(path), whole),)
+
+
+def _add(file: str, status: Any, rows: Records) -> str:
+    add = {
+        "path": quote(file),
+        "partitionValues": {},
+        "size": int(status.getLen()),
+        "modificationTime": int(status.getModificationTime()),
+        "dataChange": True,
+        "stats": json.dumps(stats(rows)),
+    }
+    return json.dumps({"add": add})
+
+
+def check(name: str, shape: Shape, settings: Iterable[str]) -> None:
+    """Raise TableMismatch for a table whose writers must do more than write rows.
+
+    `settings` are the names of the table's properties.
+    """
+    acting = [c.name for c in shape.columns if c.metadata.keys() & set(_ACTING)]
+    reasons = (
+        (shape.by, "is partitioned"),
+        (acting, f"has rules for {', '.join(acting)}"),
+        (any(s.startswith(_RULES) for s in settings), "has constraints or maps its columns"),
+    )
+    parquet_writer.refuse(name, reasons)
+
+
+def stats(rows: Records) -> dict[str, Any]:
+    """Return a file's statistics as the Delta protocol words them."""
+    least: dict[str, Any] = {}
+    greatest: dict[str, Any] = {}
+    nulls: dict[str, int] = {}
+    for name in rows.column_names[:_INDEXED]:
+        column = rows.column(name)
+        if kinds.is_nested(column.type):
+            continue
+        nulls[name] = column.null_count
+        bounds = _bounds(column)
+        if bounds is not None:
+            least[name], greatest[name] = bounds
+    return {
+        "numRecords": rows.num_rows,
+        "minValues": least,
+        "maxValues": greatest,
+        "nullCount": nulls,
+    }
+
+
+def _bounds(column: Any) -> tuple[Any, Any] | None:
+    """Return the least and the greatest value, None where Delta gets none."""
+    kind = column.type
+    if not any(is_kind(kind) for is_kind in _BOUNDED):
+        return None
+    found = pc.call_function("min_max", [column])
+    try:
+        bounds = found["min"].as_py(), found["max"].as_py()
+    except OverflowError:  # a date before the year 1 or after 9999: Python has none
+        return None
+    return (_told(bounds[0]), _told(bounds[1])) if all(map(_sayable, bounds)) else None
+
+
+def _sayable(bound: Any) -> bool:
+    """Whether a bound can stand there: not a long text, nor a time without a zone."""
+    if isinstance(bound, str):
+        return len(bound) <= _LONGEST
+    if isinstance(bound, datetime):
+        return bound.tzinfo is not None
+    return bound is not None
+
+
+def _told(bound: Any) -> Any:
+    """Return a bound as it stands in JSON; times in milliseconds, which readers know of."""
+    if isinstance(bound, datetime):
+        return bound.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
+    return bound.isoformat() if isinstance(bound, date) else bound
+
+
+def _schema(name: str, shape: Shape) -> Any:
+    try:
+        return to_arrow_schema(shape.columns)
+    except PySparkException as error:
+        told = str(error).strip().splitlines()[0]
+        raise TableMismatch(
+            f"table {name} has a column that lake.stage=arrow does not write: {told}: {ADVICE}"
+        ) from error

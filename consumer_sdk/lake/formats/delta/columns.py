@@ -1,0 +1,190 @@
+"""A Delta table's columns: what it is made with, what it becomes, and rows in its types.
+
+Delta's transaction writes what it is given, in the types that it is given. So the rules that an
+INSERT would go by stand here: a value takes the column's type if that never changes it (Spark's
+STRICT store assignment), fields of structs are found by name, and all else is TableMismatch.
+
+Delta partitions by columns only. A time of the partitioning rule becomes a generated column, which
+Delta fills, and which filters on the time itself make use of.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as sql
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    DateType,
+    IntegerType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+)
+
+from trimtab.common.errors import SettingError
+from trimtab.consumer_sdk.errors import TableMismatch
+from trimtab.consumer_sdk.lake.schema import column_mapping
+from trimtab.consumer_sdk.lake.schema.partition_spec import SETTING, Part, Parts
+from trimtab.consumer_sdk.lake.schema.schema_evolution import Change
+
+GENERATED: Final = "delta.generationExpression"
+WIDENS: Final = "delta.enableTypeWidening"
+_FILLED: Final = (GENERATED, "delta.identity.start")
+_TIMES: Final[dict[str, tuple[DataType, str]]] = {
+    "year": (IntegerType(), "YEAR({})"),
+    "month": (StringType(), "DATE_FORMAT({}, 'yyyy-MM')"),
+    "day": (DateType(), "CAST({} AS DATE)"),
+    "hour": (StringType(), "DATE_FORMAT({}, 'yyyy-MM-dd-HH')"),
+}
+"""Type and expression of the column that a time is partitioned by: those that Delta prunes with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Columns of a table, and the names of those that it is partitioned by."""
+
+    columns: StructType
+    by: tuple[str, ...]
+
+    def holds(self, later: "Shape") -> bool:
+        """Whether files that were written for this shape fit the table as it is later."""
+        types = {column.name: column.dataType for column in later.columns}
+        kept = all(types.get(column.name) == column.dataType for column in self.columns)
+        return kept and self.by == later.by
+
+
+def shape(metadata: Any) -> Shape:
+    """Return the shape of a table; `metadata` is Delta's own object."""
+    columns = StructType.fromJson(json.loads(str(metadata.schemaString())))
+    by = metadata.partitionColumns()
+    return Shape(columns, tuple(str(by.apply(n)) for n in range(by.size())))
+
+
+def created(rows: StructType, parts: Parts) -> tuple[StructType, list[str]]:
+    """Return the columns of a table for these rows, all optional, and those to partition by.
+
+    Raises SettingError for a rule that Delta has no column for.
+    """
+    columns = [
+        StructField(c.name, column_mapping.optional(c.dataType), nullable=True) for c in rows
+    ]
+    by: list[str] = []
+    for part in parts:
+        if part.transform == "identity":
+            by.append(part.column)
+        else:
+            made = _generated(part)
+            columns.append(made)
+            by.append(made.name)
+    return StructType(columns), by
+
+
+def statements(needed: Sequence[Change], metadata: Any) -> Iterator[str]:
+    """Return the ALTER TABLE clauses that bring a table to these changes.
+
+    A type is widened only where the table allows it; where not, staging tells of the mismatch.
+    """
+    added = [f"{_quoted(c.path)} {c.type.simpleString()}" for c in needed if not c.widen]
+    if added:
+        yield f"ADD COLUMNS ({', '.join(added)})"
+    if metadata.configuration().contains(WIDENS):
+        for change in (c for c in needed if c.widen):
+            yield f"ALTER COLUMN {_quoted(change.path)} TYPE {change.type.simpleString()}"
+
+
+def fitted(table: str, frame: DataFrame, wanted: Shape, java: Any) -> DataFrame:
+    """Return the frame with the table's columns in the table's types, by name.
+
+    What the table generates stays out. Raises TableMismatch.
+    """
+    computed = {c.name.lower() for c in wanted.columns if c.metadata.keys() & set(_FILLED)}
+    whole = column_mapping.fitted(table, frame, wanted.columns, computed)
+    have = {column.name.lower(): column for column in whole.schema}
+    caster = _Caster(table, java)
+    return whole.select(
+        *(
+            caster.cast((column.name,), sql.col(_quoted((found.name,))), found.dataType, column)
+            for column in wanted.columns
+            if (found := have.get(column.name.lower())) is not None
+        )
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Caster:
+    """Brings values into a table's types; `java` is the JVM's packages."""
+
+    table: str
+    java: Any
+
+    def cast(
+        self, path: tuple[str, ...], value: Column, have: DataType, want: StructField
+    ) -> Column:
+        """Return a column's values in the table's type, under the table's name."""
+        return self._into(path, value, have, want.dataType).alias(want.name)
+
+    def _into(self, path: tuple[str, ...], value: Column, have: DataType, want: DataType) -> Column:
+        if have.simpleString() == want.simpleString():
+            return value
+        if isinstance(have, StructType) and isinstance(want, StructType):
+            return self._struct(path, value, have, want)
+        if isinstance(have, ArrayType) and isinstance(want, ArrayType):
+            inside = (*path, "element"), have.elementType, want.elementType
+            return sql.transform(value, lambda v: self._into(inside[0], v, *inside[1:]))
+        if isinstance(have, MapType) and isinstance(want, MapType) and have.keyType == want.keyType:
+            under = (*path, "value"), have.valueType, want.valueType
+            return sql.transform_values(value, lambda _, v: self._into(under[0], v, *under[1:]))
+        if not self._widens(have, want):
+            raise self._mismatch(path, have.simpleString(), want.simpleString())
+        return value.cast(want)
+
+    def _struct(
+        self, path: tuple[str, ...], value: Column, have: StructType, want: StructType
+    ) -> Column:
+        found = {field.name.lower(): field for field in have}
+        extra = found.keys() - {field.name.lower() for field in want}
+        if extra:
+            raise self._mismatch((*path, min(extra)), "a field", "missing")
+        fields = [
+            sql.lit(None).cast(field.dataType).alias(field.name)
+            if (known := found.get(field.name.lower())) is None
+            else self.cast((*path, field.name), value.getField(known.name), known.dataType, field)
+            for field in want
+        ]
+        return sql.when(value.isNotNull(), sql.struct(*fields))
+
+    def _widens(self, have: DataType, want: DataType) -> bool:
+        parse = self.java.org.apache.spark.sql.types.DataType.fromJson
+        cast = self.java.org.apache.spark.sql.catalyst.expressions.Cast
+        return bool(cast.canUpCast(parse(have.json()), parse(want.json())))
+
+    def _mismatch(self, path: tuple[str, ...], have: str, want: str) -> TableMismatch:
+        return TableMismatch(
+            f"table {self.table} does not fit the rows: {'.'.join(path)} is {have} in the rows and "
+            f"{want} in the table"
+        )
+
+
+def _generated(part: Part) -> StructField:
+    found = _TIMES.get(part.transform)
+    if found is None:
+        raise SettingError(
+            f"{SETTING}: Delta tables are not partitioned by {part}; write a column, or year, "
+            "month, day, hour(column)"
+        )
+    kind, expression = found
+    return StructField(
+        f"{part.column}_{part.transform}",
+        kind,
+        nullable=True,
+        metadata={GENERATED: expression.format(_quoted((part.column,)))},
+    )
+
+
+def _quoted(path: Sequence[str]) -> str:
+    return ".".join("`" + name.replace("`", "``") + "`" for name in path)

@@ -1,0 +1,125 @@
+"""What a table format needs of the Spark session: jars, settings, and a class to know it by.
+
+Iceberg, the default, lives in a catalog. With no `lake.catalog.*` that is the embedded one:
+Iceberg's JDBC catalog in an SQLite file inside the warehouse folder, in WAL mode and with a busy
+timeout, so that several processes can share it.
+
+Delta tables are folders, and their log is the only truth about them, so there is no catalog to
+share: "shop.orders" is the folder shop/orders of the warehouse. Spark's own session catalog, in
+memory, gives a table its name in SQL when the sink opens it.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+from urllib.parse import unquote, urlparse
+
+from trimtab.common.errors import SettingError
+from trimtab.consumer_sdk.java.jars import fetch
+from trimtab.consumer_sdk.lake.settings import DELTA, SessionConfig
+
+ICEBERG_JAR: Final = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.11.0"
+SQLITE_JAR: Final = "org.xerial:sqlite-jdbc:3.50.3.0"
+DELTA_JAR: Final = "io.delta:delta-spark_4.1_2.13:4.4.0"
+STAGING: Final = "trimtab_staging"
+"""Spark's name for the catalog that writes files without committing them (see `iceberg`)."""
+
+_BUSY_MS: Final = 15_000
+_IN_SPARK: Final = (
+    "com.fasterxml.jackson.core:*",
+    "com.fasterxml.jackson.datatype:*",
+    "com.github.luben:*",
+    "commons-logging:*",
+    "commons-pool:*",
+    "io.airlift:*",
+    "javax.annotation:*",
+    "org.apache.hadoop:*",
+    "org.apache.logging.log4j:*",
+    "org.apache.parquet:*",
+    "org.roaringbitmap:*",
+    "org.scala-lang:*",
+    "org.slf4j:*",
+    "org.xerial.snappy:*",
+)
+"""What Delta asks for and Spark brings along: 80 MB, and another version of it would do harm."""
+
+_DELTA_SETTINGS: Final = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    "spark.databricks.delta.snapshotPartitions": "2",  # a log of small commits is a small job
+    # the marks of so many partitions stand in each version's checksum file, ready to be read
+    "spark.databricks.delta.setTransactionsInCrc.maxAllowed": "100000",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What a session must have; `probe` is a class that only this format brings."""
+
+    name: str
+    coordinates: tuple[str, ...]
+    settings: Mapping[str, str]
+    probe: str
+    excludes: Sequence[str] = ()
+
+    def fetch(self, progress: Callable[[str], None] | None = None) -> tuple[Path, ...]:
+        """Return the jars, downloaded the first time. Raises JarsUnavailable."""
+        return fetch(self.name, self.coordinates, excludes=self.excludes, progress=progress)
+
+
+def needs(config: SessionConfig) -> Needs:
+    """Return what the session needs for the tables of a configuration. Raises SettingError."""
+    return _delta(config) if config.format == DELTA else _iceberg(config)
+
+
+def local_folder(warehouse: str) -> Path | None:
+    """Return the local folder that a warehouse names, None if it is elsewhere."""
+    if warehouse.startswith("file:"):
+        return Path(unquote(urlparse(warehouse).path))
+    return None if ":" in warehouse.split("/", 1)[0] else Path(warehouse)
+
+
+def hadoop_path(warehouse: str) -> str:
+    """Return a warehouse as Hadoop writes it: with its scheme, and nothing escaped."""
+    folder = local_folder(warehouse)
+    return warehouse if folder is None else f"file:{folder.absolute()}"
+
+
+def _delta(config: SessionConfig) -> Needs:
+    settings = {**_DELTA_SETTINGS, "spark.sql.warehouse.dir": hadoop_path(str(config.warehouse))}
+    probe = "org.apache.spark.sql.delta.DeltaLog"
+    return Needs("delta", (DELTA_JAR,), settings, probe, excludes=_IN_SPARK)
+
+
+def _iceberg(config: SessionConfig) -> Needs:
+    catalog = dict(config.catalog) or _embedded(str(config.warehouse))
+    if config.warehouse is not None:
+        catalog.setdefault("warehouse", _uri(config.warehouse))
+    catalog.setdefault("cache-enabled", "false")  # marks must be read afresh
+    prefix = f"spark.sql.catalog.{config.catalog_name}"
+    settings = {
+        prefix: "org.apache.iceberg.spark.SparkCatalog",
+        **{f"{prefix}.{name}": value for name, value in catalog.items()},
+        f"spark.sql.catalog.{STAGING}": "org.apache.iceberg.spark.SparkRewriteTableCatalog",
+        "spark.sql.defaultCatalog": config.catalog_name,
+    }
+    jars = (ICEBERG_JAR,) if config.catalog else (ICEBERG_JAR, SQLITE_JAR)
+    return Needs("iceberg", jars, settings, "org.apache.iceberg.spark.SparkCatalog")
+
+
+def _embedded(warehouse: str) -> dict[str, str]:
+    folder = local_folder(warehouse)
+    if folder is None:
+        raise SettingError(
+            f"lake.warehouse={warehouse} is not a folder of this machine, so the embedded "
+            "catalog cannot live in it; "
+            "describe a catalog with lake.catalog.type, lake.catalog.uri and so on"
+        )
+    options = f"busy_timeout={_BUSY_MS}&journal_mode=WAL&synchronous=FULL"
+    return {"type": "jdbc", "uri": f"jdbc:sqlite:{folder / 'catalog.db'}?{options}"}
+
+
+def _uri(warehouse: str) -> str:
+    folder = local_folder(warehouse)
+    return warehouse if folder is None else folder.as_uri()

@@ -1,0 +1,153 @@
+"""What the sink tells of itself, for Prometheus: rows, bytes, flushes, and how fresh tables are.
+
+*Freshness* is the time from a record's timestamp to the moment when its row can be seen: when the
+commit that holds it has returned. It is counted for every record, by vectors: a batch of 100,000
+records costs a millisecond. A record that comes from the future (its producer's clock is ahead)
+counts as 0; one without a timestamp is not counted.
+
+A registry of its own, so that an application that embeds the sink decides what it shows. All of it
+may be called by any thread.
+"""
+
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from threading import Lock, Thread
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client.core import HistogramMetricFamily
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.registry import Collector
+
+from trimtab.assignor.model import TopicPartition
+from trimtab.common.errors import SettingError
+from trimtab.common.http_server import OPEN, Answer, Guard, endpoint
+
+FRESHNESS_BUCKETS: Final = (
+    *(0.25, 0.5, 1.0, 2.0, 3.0, 5.0, 7.5, 10.0, 15.0, 20.0, 30.0, 45.0),
+    *(60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0, 21_600.0, 86_400.0),
+)
+"""Upper bounds in seconds; a backlog that is caught up with is hours old."""
+
+FLUSH_BUCKETS: Final = (0.1, 0.25, 0.5, 1.0, 2.0, 3.0, 5.0, 7.5, 10.0, 20.0, 30.0, 60.0)
+
+HEALTH: Final = "/healthz"
+PLAIN: Final = "text/plain; charset=utf-8"
+
+
+class VectorHistogram(Collector):
+    """A histogram by table that takes many values at once."""
+
+    def __init__(self, name: str, text: str, bounds: tuple[float, ...]) -> None:
+        self._name = name
+        self._text = text
+        self._bounds = np.array(bounds)
+        self._counts: dict[str, NDArray[np.int64]] = {}
+        self._sums: dict[str, float] = {}
+        self._lock = Lock()
+
+    def observe(self, table: str, seconds: NDArray[np.float64]) -> None:
+        """Count values; what is below 0 counts as 0."""
+        whole = np.maximum(seconds, 0.0)
+        places = np.searchsorted(self._bounds, whole)
+        counts = np.bincount(places, minlength=len(self._bounds) + 1)
+        with self._lock:
+            self._counts[table] = self._counts.get(table, 0) + counts
+            self._sums[table] = self._sums.get(table, 0.0) + float(whole.sum())
+
+    def collect(self) -> Iterator[HistogramMetricFamily]:
+        """Yield the histogram of every table."""
+        family = HistogramMetricFamily(self._name, self._text, labels=["table"])
+        names = [*(f"{bound:g}" for bound in self._bounds), "+Inf"]
+        with self._lock:
+            for table, counts in sorted(self._counts.items()):
+                buckets = [(name, float(n)) for name, n in zip(names, counts.cumsum(), strict=True)]
+                family.add_metric([table], buckets, self._sums[table])
+        yield family
+
+
+class Meters:
+    """The counters of one process."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._rows = self._counter("trimtab_rows", "Rows added")
+        self._bytes = self._counter("trimtab_file_bytes", "Bytes of the data files added")
+        self._lost = Counter(
+            "trimtab_lost_records",
+            "Offsets that no table has, since they were gone before they were read",
+            ["topic", "partition"],
+            registry=self.registry,
+        )
+        self._flush = Histogram(
+            "trimtab_flush_seconds",
+            "From the begin of a flush to the commit of its own table",
+            ["table"],
+            buckets=FLUSH_BUCKETS,
+            registry=self.registry,
+        )
+        self._fresh = VectorHistogram(
+            "trimtab_freshness_seconds",
+            "From a record's timestamp to the moment when its row can be seen",
+            FRESHNESS_BUCKETS,
+        )
+        self.registry.register(self._fresh)
+
+    def wrote(self, table: str, rows: int, size: int) -> None:
+        """Count what a table got: rows, and bytes of data files."""
+        self._rows.labels(table).inc(rows)
+        self._bytes.labels(table).inc(size)
+
+    def lost(self, partition: TopicPartition, offsets: int) -> None:
+        """Count what was gone before it was read, when the table has been told of it."""
+        self._lost.labels(partition.topic, partition.partition).inc(offsets)
+
+    def flushed(self, table: str, seconds: float) -> None:
+        """Note how long a flush took."""
+        self._flush.labels(table).observe(seconds)
+
+    def landed(self, table: str, ages: NDArray[np.float64]) -> None:
+        """Note how old, in seconds, the records of a batch were when they could be seen."""
+        self._fresh.observe(table, ages)
+
+    def _counter(self, name: str, text: str) -> Counter:
+        return Counter(name, text, ["table"], registry=self.registry)
+
+
+@contextmanager
+def served(
+    meters: Meters,
+    host: str,
+    port: int,
+    guarded: Guard = OPEN,
+) -> Generator[str, None, None]:
+    """Serve /metrics on an address (port 0: a free one) while the block runs; give its URL.
+
+    /healthz beside it tells that the process serves; it asks for no token, as probes have none.
+    Raises SettingError where the address cannot be had.
+    """
+
+    def respond(path: str) -> Answer:
+        if path == "/metrics":
+            return 200, CONTENT_TYPE_LATEST, generate_latest(meters.registry)
+        if path == HEALTH:
+            return 200, PLAIN, b"alive\n"
+        return 404, PLAIN, b"there is /metrics /healthz\n"
+
+    try:
+        server = endpoint((host, port), respond, guarded, frozenset({HEALTH}))
+    except OSError as error:
+        raise SettingError(
+            f"trimtab.metrics.port: {host}:{port}: {error.strerror}; choose another one "
+            "(0: a free one)"
+        ) from error
+    thread = Thread(target=server.serve_forever, name="trimtab-metrics", daemon=True)
+    thread.start()
+    try:
+        yield f"{guarded.scheme}://{host}:{server.server_address[1]}/metrics"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

@@ -1,0 +1,1 @@
+"""The offsets that a table holds, and the commit that they fence."""

@@ -1,0 +1,1 @@
+"""Table names, columns, partitioning and schema evolution."""

@@ -1,0 +1,1 @@
+"""The Spark session: its settings, its JVM errors, its warm-up."""

@@ -1,0 +1,1 @@
+"""The writer: batches records, flushes in the background, tracks positions."""

@@ -1,0 +1,97 @@
+"""Markers: what workers and trackers write about messages, as versioned JSON.
+
+A marker stands in the partition of the markers topic that has the number of the messages'
+partition, and speaks of some of its offsets. Times are durations, counted from the moment when the
+broker appended the marker: nobody's clock is compared with anybody else's.
+"""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final, TypeAlias
+
+from trimtab.common.errors import BadPayload
+
+VERSION: Final = 1
+
+Ranges: TypeAlias = tuple[tuple[int, int], ...]
+"""First and last offset of each stretch, both included, ascending."""
+
+
+class Kind(StrEnum):
+    """What a marker says of its messages."""
+
+    START = "start"  # handed out
+    EXTEND = "extend"  # in work for longer
+    RETRY = "retry"  # to be delivered again
+    REJECT = "reject"  # to be given up
+    END = "end"  # over and done with
+    TICK = "tick"  # nothing: a tracker asks for the time
+
+
+@dataclass(frozen=True, slots=True)
+class Marker:
+    """One marker; `ms` counts from its append time to the redelivery, `by` is who ticked."""
+
+    kind: Kind
+    ranges: Ranges = ()
+    ms: int = 0
+    delivery: int = 0
+    reason: str = ""
+    by: str = ""
+
+    def encode(self) -> bytes:
+        """Return the record's value; what is empty is left out."""
+        said: dict[str, Any] = {"v": VERSION, "k": self.kind.value, "r": self.ranges}
+        more = {"ms": self.ms, "n": self.delivery, "why": self.reason, "by": self.by}
+        said.update({name: value for name, value in more.items() if value})
+        return json.dumps(said, separators=(",", ":")).encode()
+
+
+def decode(value: bytes) -> Marker:
+    """Return the marker of a record's value. Raises BadPayload."""
+    try:
+        said = json.loads(value)
+        if said["v"] != VERSION:
+            raise BadPayload(f"a marker of version {said['v']}; this program knows {VERSION}")
+        return Marker(
+            Kind(said["k"]),
+            merged([_range(int(first), int(last)) for first, last in said["r"]]),
+            int(said.get("ms", 0)),
+            int(said.get("n", 0)),
+            str(said.get("why", "")),
+            str(said.get("by", "")),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise BadPayload(f"not a marker: {value[:80]!r}") from error
+
+
+def _range(first: int, last: int) -> tuple[int, int]:
+    if not 0 <= first <= last:
+        raise ValueError((first, last))
+    return first, last
+
+
+def merged(ranges: Iterable[tuple[int, int]]) -> Ranges:
+    """Return the offsets of ranges that come in any order and may overlap, each once."""
+    found: list[tuple[int, int]] = []
+    for first, last in sorted(ranges):
+        if found and first <= found[-1][1] + 1:
+            found[-1] = (found[-1][0], max(found[-1][1], last))
+        else:
+            found.append((first, last))
+    return tuple(found)
+
+
+def as_ranges(offsets: Iterable[int]) -> Ranges:
+    """Return offsets, each given once and in any order, as ranges."""
+    ordered = sorted(offsets)
+    if ordered and ordered[-1] - ordered[0] == len(ordered) - 1:  # all but always, of thousands
+        return ((ordered[0], ordered[-1]),)
+    return merged((offset, offset) for offset in ordered)
+
+
+def size(ranges: Sequence[tuple[int, int]]) -> int:
+    """Return how many offsets there are in ranges."""
+    return sum(last - first + 1 for first, last in ranges)

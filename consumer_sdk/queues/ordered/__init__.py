@@ -1,0 +1,1 @@
+"""The queue kind `ordered`: parallel processing with order by key."""

@@ -1,0 +1,1 @@
+"""The queue kind `share`: share groups (KIP-932)."""

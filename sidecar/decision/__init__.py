@@ -1,0 +1,1 @@
+"""The scaling decision: pure functions from an observation to a replica count."""

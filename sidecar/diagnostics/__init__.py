@@ -1,0 +1,1 @@
+"""Read-only views of a group for `trimtab top`, `explain`, `plan` and `doctor`."""

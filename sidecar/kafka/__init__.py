@@ -1,0 +1,1 @@
+"""The sidecar's Kafka clients: offsets, log sizes, samples, control topics."""

@@ -1,0 +1,1 @@
+"""Which of several sidecars steers the group."""

@@ -1,0 +1,1 @@
+"""Measurement: from broker readings to write rates, backlog and freshness."""

@@ -1,0 +1,60 @@
+"""Handover times and moves, as the group itself tells them.
+
+A new owner writes the seconds that a handover took into the metadata of its first commit, as JSON
+{"handover": seconds, "at": epoch seconds}; each is counted once. A move is a partition that another
+instance reads than the last one that did.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from trimtab.assignor.model import TopicPartition
+from trimtab.sidecar.measurement.observation import Reader
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A partition that another instance reads now."""
+
+    partition: TopicPartition
+    source: str
+    target: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """What was counted already: handovers up to a time by partition, and who read each one last."""
+
+    since: float  # seconds since the epoch; older handovers do not count
+    counted: Mapping[TopicPartition, float] = field(default_factory=dict[TopicPartition, float])
+    owners: Mapping[TopicPartition, str] = field(default_factory=dict[TopicPartition, str])
+
+    def handovers(self, notes: Mapping[TopicPartition, str]) -> tuple[tuple[float, ...], "Ledger"]:
+        """Return the seconds of handovers not counted yet, and the ledger with them counted."""
+        counted, fresh = dict(self.counted), list[float]()
+        for partition, note in sorted(notes.items()):
+            seconds, at = _told(note)
+            if seconds is not None and at > counted.get(partition, self.since):
+                counted[partition] = at
+                fresh.append(seconds)
+        return tuple(fresh), replace(self, counted=counted)
+
+    def moves(self, readers: Iterable[Reader]) -> tuple[tuple[Change, ...], "Ledger"]:
+        """Return the partitions that changed their reader since, and the ledger after it."""
+        now = {p: r.instance for r in readers for p in r.owned}
+        moved = tuple(
+            Change(partition, before, name)
+            for partition, name in sorted(now.items())
+            if (before := self.owners.get(partition, name)) != name
+        )
+        return moved, replace(self, owners={**self.owners, **now})
+
+
+def _told(note: str) -> tuple[float | None, float]:
+    with suppress(ValueError, TypeError, KeyError):
+        body: Any = json.loads(note)
+        return float(body["handover"]), float(body["at"])
+    return None, 0.0

@@ -1,0 +1,1 @@
+"""The sidecar's settings: fields, parsing, cross-checks, error messages."""

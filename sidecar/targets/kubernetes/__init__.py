@@ -1,0 +1,1 @@
+"""Replica target `kubernetes`: the pods of a Deployment or StatefulSet."""

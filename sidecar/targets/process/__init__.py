@@ -1,0 +1,1 @@
+"""Replica target `process`: workers as local processes."""
