@@ -73,7 +73,7 @@ simulate-faults: .venv/.dev ## N simulated histories with faults, from SEED on; 
 	@PYTHONPATH=tests $(BIN)/python -m simulation --histories $(N) --seed $(SEED) $(if $(JOBS),--jobs $(JOBS))
 
 bench-racks: .venv/.dev ## what fewer bytes across racks cost, and how many there are on three brokers in three racks
-	@$(BIN)/python benchmarks/bench_racks.py --plot docs/racks.png
+	@$(BIN)/python benchmarks/bench_racks.py --plot docs/rack-awareness.png
 	@$(BIN)/python benchmarks/bench_fetch_racks.py
 
 bench-bounce: .venv/.dev ## rolling bounce: what partitions wait, beside Java's consumer; three runs, 13 minutes

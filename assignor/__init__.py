@@ -1,68 +1,73 @@
 """The pure decisions of Trimtab: who reads which partition, and how many consumers to have."""
 
-from trimtab.assignor.analysis.streams.generators import FlashCrowd, Oversize, Walk, Zipf
-from trimtab.assignor.analysis.streams.replay import Tick, replay
-from trimtab.assignor.analysis.streams.stream import Stream
-from trimtab.assignor.decisions import place, size
+from trimtab.assignor.analysis.streams.generators import (
+    FlashCrowd,
+    OversizeLoad,
+    RandomWalk,
+    ZipfLoad,
+)
+from trimtab.assignor.analysis.streams.replay import ReplayTick, replay_stream
+from trimtab.assignor.analysis.streams.stream import WriteRateStream
+from trimtab.assignor.decisions import place_partitions, size_group
 from trimtab.assignor.heuristics.heuristic import Heuristic
-from trimtab.assignor.heuristics.registry import get, names
+from trimtab.assignor.heuristics.registry import get_heuristic, list_heuristics
 from trimtab.assignor.model import (
-    NOBODY,
-    Group,
+    UNASSIGNED,
+    ConsumerGroup,
     Load,
     Member,
     Move,
-    Plan,
-    Policy,
-    Problem,
+    PackingProblem,
+    PlacementPlan,
+    PlacementPolicy,
     TopicPartition,
 )
 from trimtab.assignor.score import cardinal_bin_score, lower_bound, mean_r_score, r_score
 from trimtab.common.errors import (
-    BadPayload,
-    BadProblem,
-    BadStream,
-    BrokenHeuristic,
+    BrokenHeuristicError,
     CallerError,
+    InvalidPayloadError,
+    InvalidProblemError,
+    InvalidStreamError,
     PeerError,
     SettingError,
     TrimtabError,
-    UnknownHeuristic,
+    UnknownHeuristicError,
 )
 
 __all__ = [
-    "NOBODY",
-    "BadPayload",
-    "BadProblem",
-    "BadStream",
-    "BrokenHeuristic",
+    "UNASSIGNED",
+    "BrokenHeuristicError",
     "CallerError",
+    "ConsumerGroup",
     "FlashCrowd",
-    "Group",
     "Heuristic",
+    "InvalidPayloadError",
+    "InvalidProblemError",
+    "InvalidStreamError",
     "Load",
     "Member",
     "Move",
-    "Oversize",
+    "OversizeLoad",
+    "PackingProblem",
     "PeerError",
-    "Plan",
-    "Policy",
-    "Problem",
+    "PlacementPlan",
+    "PlacementPolicy",
+    "RandomWalk",
+    "ReplayTick",
     "SettingError",
-    "Stream",
-    "Tick",
     "TopicPartition",
     "TrimtabError",
-    "UnknownHeuristic",
-    "Walk",
-    "Zipf",
+    "UnknownHeuristicError",
+    "WriteRateStream",
+    "ZipfLoad",
     "cardinal_bin_score",
-    "get",
+    "get_heuristic",
+    "list_heuristics",
     "lower_bound",
     "mean_r_score",
-    "names",
-    "place",
+    "place_partitions",
     "r_score",
-    "replay",
-    "size",
+    "replay_stream",
+    "size_group",
 ]

@@ -11,56 +11,58 @@ from typing import Final, Self
 
 import numpy as np
 
-from trimtab.assignor.model import BoolArray, FloatArray, Outlook
+from trimtab.assignor.model import BoolArray, FloatArray, RateForecast
 
-KEPT: Final = 0.9
+VARIANCE_DECAY: Final = 0.9
 """Share of the variance that a new change leaves."""
 
-POOLED: Final = 0.5
+POOLED_SHARE: Final = 0.5
 """Share of the variance that is the mean of all partitions."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)  # arrays have no one truth of equality
-class Changes:
+class RateChangeStats:
     """What was seen of P partitions so far; NaN where nothing was."""
 
-    last: FloatArray  # (P,) bytes/s
+    last_rate: FloatArray  # (P,) bytes/s
     variance: FloatArray  # (P,) of the change between two measurements, (bytes/s)²
 
     @classmethod
-    def none(cls, partitions: int) -> Self:
+    def empty(cls, partitions: int) -> Self:
         """Return the memory of having seen nothing."""
         nothing = np.full(partitions, np.nan)
         return cls(nothing, nothing)
 
-    def seen(self, speeds: FloatArray) -> "Changes":
+    def with_measurement(self, write_rates: FloatArray) -> "RateChangeStats":
         """Return the memory with one more measurement, shape (P,); NaN where it is away."""
-        square = (speeds - self.last) ** 2
+        square = (write_rates - self.last_rate) ** 2
         known = square[~np.isnan(square)]
         before = np.where(
             np.isnan(self.variance), known.mean() if known.size else np.nan, self.variance
         )
-        after = KEPT * before + (1 - KEPT) * square
-        return Changes(
-            last=np.where(np.isnan(speeds), self.last, speeds),
+        after = VARIANCE_DECAY * before + (1 - VARIANCE_DECAY) * square
+        return RateChangeStats(
+            last_rate=np.where(np.isnan(write_rates), self.last_rate, write_rates),
             variance=np.where(np.isnan(after), self.variance, after),
         )
 
-    def outlook(self, speeds: FloatArray) -> Outlook:
-        """Return what the next measurement may bring; `speeds` (P,) are the present ones."""
+    def forecast_next(self, write_rates: FloatArray) -> RateForecast:
+        """Return what the next measurement may bring; `write_rates` (P,) are the present ones."""
         known = self.variance[~np.isnan(self.variance)]
-        if not known.size or not len(speeds):
-            return unknown(speeds)
+        if not known.size or not len(write_rates):
+            return constant_forecast(write_rates)
         pooled = float(known.mean())
         own = np.where(np.isnan(self.variance), pooled, self.variance)
-        return Outlook(np.zeros_like(speeds), (1 - POOLED) * own + POOLED * pooled)
+        return RateForecast(
+            np.zeros_like(write_rates), (1 - POOLED_SHARE) * own + POOLED_SHARE * pooled
+        )
 
 
-def unknown(speeds: FloatArray) -> Outlook:
+def constant_forecast(write_rates: FloatArray) -> RateForecast:
     """Return the outlook of speeds (P,) that were never seen to change: that they stay."""
-    return Outlook(np.zeros_like(speeds), np.zeros_like(speeds))
+    return RateForecast(np.zeros_like(write_rates), np.zeros_like(write_rates))
 
 
-def taken(outlook: Outlook, which: BoolArray) -> Outlook:
+def select_forecast(forecast: RateForecast, selected: BoolArray) -> RateForecast:
     """Return the outlook of some of the partitions."""
-    return Outlook(outlook.drift[which], outlook.variance[which])
+    return RateForecast(forecast.drift[selected], forecast.variance[selected])

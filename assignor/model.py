@@ -1,7 +1,7 @@
-"""The words of a decision: what goes in (`Group`, `Load`, `Policy`), what comes out (`Plan`).
+"""The words of a decision: what goes in (`ConsumerGroup`, `Load`, `PlacementPolicy`), what comes out (`PlacementPlan`).
 
-Names stay outside the heuristics. `trimtab.assignor.problem` turns a `Group` into a `Problem` of
-dense integers, a heuristic packs the `Problem`, and the way back sorts everything, so that equal
+Names stay outside the heuristics. `trimtab.assignor.problem` turns a `ConsumerGroup` into a `PackingProblem` of
+dense integers, a heuristic packs the `PackingProblem`, and the way back sorts everything, so that equal
 input gives equal bytes.
 """
 
@@ -16,7 +16,7 @@ FloatArray: TypeAlias = NDArray[np.float64]
 IntArray: TypeAlias = NDArray[np.int32]
 BoolArray: TypeAlias = NDArray[np.bool_]
 
-NOBODY: Final = -1
+UNASSIGNED: Final = -1
 """Owner of a partition that nobody reads; placement of a partition that fits nowhere."""
 
 
@@ -47,18 +47,18 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class ConsumerGroup:
     """Who is there, what there is to read, and who reads it now.
 
     `owners` maps a partition to a member id; a partition without an entry, or whose owner is not
-    among `members`, is read by nobody. `replicas` are the racks of the brokers that hold one, None
+    among `members`, is read by nobody. `replica_racks` are the racks of the brokers that hold one, None
     for a broker that does not say its rack; a partition without an entry could be anywhere.
     """
 
     members: tuple[Member, ...]
     partitions: tuple[TopicPartition, ...]
     owners: Mapping[TopicPartition, str] = field(default_factory=dict[TopicPartition, str])
-    replicas: Mapping[TopicPartition, Collection[str | None]] = field(
+    replica_racks: Mapping[TopicPartition, Collection[str | None]] = field(
         default_factory=dict[TopicPartition, Collection[str | None]]
     )
 
@@ -72,7 +72,7 @@ class Load:
     change until the next decision (bytes/s, standard deviation); what is not known stays.
     """
 
-    speeds: Mapping[TopicPartition, float | None] = field(
+    write_rates: Mapping[TopicPartition, float | None] = field(
         default_factory=dict[TopicPartition, float | None]
     )
     lags: Mapping[TopicPartition, float | None] = field(
@@ -84,7 +84,7 @@ class Load:
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class PlacementPolicy:
     """How to decide.
 
     `capacity` is bytes/s of a member that does not say its own; `headroom` is the share of a
@@ -100,7 +100,7 @@ class Policy:
 
 
 @dataclass(frozen=True, slots=True)
-class Outlook:
+class RateForecast:
     """How the write speeds may change until the next decision, as far as it is known."""
 
     drift: FloatArray  # (P,) expected change, bytes/s
@@ -108,40 +108,40 @@ class Outlook:
 
 
 @dataclass(frozen=True, slots=True)
-class Racks:
+class RackTopology:
     """What crosses racks: a partition is far from a member in whose rack it has no replica.
 
-    The R racks are those of the members; the last column of `far` stands for members whose rack is
+    The R racks are those of the members; the last column of `remote` stands for members whose rack is
     not known, from whom nothing is far. Neither is a partition whose replicas' racks are not known.
     """
 
-    at: IntArray  # (M,) index of each member's rack, R where it is not known
-    far: BoolArray  # (P, R + 1)
+    member_rack: IntArray  # (M,) index of each member's rack, R where it is not known
+    remote: BoolArray  # (P, R + 1)
 
-    def crossing(self, bins: IntArray) -> BoolArray:
+    def find_cross_rack(self, bins: IntArray) -> BoolArray:
         """Return which partitions (P,) cross racks in these bins; those of nobody do not.
 
         Members to be added have no rack yet.
         """
-        unknown = self.far.shape[1] - 1
-        inside = (bins != NOBODY) & (bins < len(self.at))
+        unknown = self.remote.shape[1] - 1
+        inside = (bins != UNASSIGNED) & (bins < len(self.member_rack))
         rack = np.full(len(bins), unknown, dtype=np.int32)
-        rack[inside] = self.at[bins[inside]]
-        crosses: BoolArray = self.far[np.arange(len(bins)), rack]
+        rack[inside] = self.member_rack[bins[inside]]
+        crosses: BoolArray = self.remote[np.arange(len(bins)), rack]
         return crosses
 
-    def of_members(self, members: IntArray, added: int = 0) -> "Racks":
+    def select_members(self, members: IntArray, added: int = 0) -> "RackTopology":
         """Return the racks of these members in their order, and of members to be added."""
-        unknown = np.full(added, self.far.shape[1] - 1, dtype=np.int32)
-        return Racks(np.append(self.at[members], unknown), self.far)
+        unknown = np.full(added, self.remote.shape[1] - 1, dtype=np.int32)
+        return RackTopology(np.append(self.member_rack[members], unknown), self.remote)
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class PackingProblem:
     """One decision in arrays: P partitions of T topics, M members.
 
-    `subscribed` has shape (T, M). `spare` is the capacity of each member that may be added beyond M
-    (open mode); None where the members that joined must do (closed mode). `outlook` is None where
+    `subscribed` has shape (T, M). `new_member_capacity` is the capacity of each member that may be added beyond M
+    (open mode); None where the members that joined must do (closed mode). `forecast` is None where
     nothing is known of the next tick, `racks` where the heuristic does not weigh them or no member
     says its own.
     """
@@ -152,9 +152,9 @@ class Problem:
     lag: FloatArray  # (P,) records
     capacity: FloatArray  # (M,) bytes/s
     subscribed: BoolArray  # (T, M)
-    spare: float | None = None
-    outlook: Outlook | None = None
-    racks: Racks | None = None
+    new_member_capacity: float | None = None
+    forecast: RateForecast | None = None
+    racks: RackTopology | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,18 +164,18 @@ class Move:
     partition: TopicPartition
     source: str | None
     target: str
-    speed: float  # bytes/s
+    write_rate: float  # bytes/s
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class PlacementPlan:
     """Who reads what.
 
     `assignment` has an entry for every member, sorted, each with sorted partitions; in open mode
     the members to be added are called "+1", "+2" and so on. `fill` is the load of the fullest
     member ÷ its capacity; above 1 the group is overloaded. `unassigned` holds partitions that no
-    member subscribes to. `crossing` is the load that crosses racks, bytes/s; None where the
+    member subscribes to. `cross_rack_load` is the load that crosses racks, bytes/s; None where the
     heuristic does not weigh racks, or nothing is known of them.
     """
 
@@ -186,4 +186,4 @@ class Plan:
     fill: float
     notes: tuple[str, ...] = ()
     unassigned: tuple[TopicPartition, ...] = ()
-    crossing: float | None = None
+    cross_rack_load: float | None = None

@@ -5,25 +5,25 @@ from typing import overload
 
 import numpy as np
 
-from trimtab.assignor.fill_levels import Outcome
-from trimtab.assignor.model import NOBODY, IntArray, Member, Move
-from trimtab.assignor.problem import Census
-from trimtab.assignor.racks.rack_warnings import nearer, rack_notes
-from trimtab.common.units import format_rate, listed
+from trimtab.assignor.fill_levels import PlacementDecision
+from trimtab.assignor.model import UNASSIGNED, IntArray, Member, Move
+from trimtab.assignor.problem import IndexedGroup
+from trimtab.assignor.racks.rack_warnings import explain_rack_move, list_rack_warnings
+from trimtab.common.units import format_name_list, format_rate
 
-SHOWN = 3  # names in a list before "and 7 more"
+MAX_NAMES_IN_NOTE = 3  # names in a list before "and 7 more"
 
 
-class Moves(Sequence[Move]):
+class DecidedMoves(Sequence[Move]):
     """The changes of owner in a decision, by partition; each is put into words when asked for.
 
     An owner that has left the group counts as nobody.
     """
 
-    def __init__(self, decided: Outcome, items: IntArray | None = None) -> None:
-        self._decided = decided
+    def __init__(self, decision: PlacementDecision, items: IntArray | None = None) -> None:
+        self._decision = decision
         if items is None:
-            items = np.flatnonzero(decided.source != decided.target).astype(np.int32)
+            items = np.flatnonzero(decision.source != decision.target).astype(np.int32)
         self._items = items
 
     def __len__(self) -> int:
@@ -33,70 +33,83 @@ class Moves(Sequence[Move]):
     def __getitem__(self, index: int) -> Move: ...
 
     @overload
-    def __getitem__(self, index: slice) -> "Moves": ...
+    def __getitem__(self, index: slice) -> "DecidedMoves": ...
 
-    def __getitem__(self, index: int | slice) -> "Move | Moves":
+    def __getitem__(self, index: int | slice) -> "Move | DecidedMoves":
         if isinstance(index, slice):
-            return Moves(self._decided, self._items[index])
-        return _move(self._decided, int(self._items[index]))
+            return DecidedMoves(self._decision, self._items[index])
+        return _describe_move(self._decision, int(self._items[index]))
 
-    def largest(self, count: int) -> "Moves":
+    def select_largest(self, count: int) -> "DecidedMoves":
         """Return those that move the most load, the largest first."""
-        weight = self._decided.framed.problem.weight[self._items]
-        return Moves(self._decided, self._items[np.argsort(-weight, kind="stable")[:count]])
+        weight = self._decision.indexed.problem.weight[self._items]
+        return DecidedMoves(self._decision, self._items[np.argsort(-weight, kind="stable")[:count]])
 
     @property
-    def speed(self) -> float:
+    def write_rate(self) -> float:
         """Load of all that moves, bytes/s."""
-        return float(self._decided.framed.problem.weight[self._items].sum())
+        return float(self._decision.indexed.problem.weight[self._items].sum())
 
 
-def _move(decided: Outcome, item: int) -> Move:
-    there = decided.framed.census
-    partition = there.universe.name(int(decided.framed.item[item]))
-    owner = int(there.owner[decided.framed.item[item]])
+def _describe_move(decision: PlacementDecision, item: int) -> Move:
+    there = decision.indexed.indexed_group
+    partition = there.partition_index.partition_at(int(decision.indexed.item[item]))
+    owner = int(there.owner[decision.indexed.item[item]])
     member = there.members[owner] if 0 <= owner < len(there.members) else None
     return Move(
         partition=partition,
         source=member.id if member else None,
-        target=decided.names[decided.bins[item]],
-        speed=float(decided.framed.problem.weight[item]),
-        reason=_reason(decided, item, _forced(partition.topic, _name(there, owner), member)),
+        target=decision.names[decision.bins[item]],
+        write_rate=float(decision.indexed.problem.weight[item]),
+        reason=_explain_move(
+            decision,
+            item,
+            _explain_forced_move(partition.topic, _find_owner_name(there, owner), member),
+        ),
     )
 
 
-def _name(there: Census, owner: int) -> str | None:
-    if owner == NOBODY:
+def _find_owner_name(indexed_group: IndexedGroup, owner: int) -> str | None:
+    if owner == UNASSIGNED:
         return None
-    count = len(there.members)
-    return there.members[owner].id if owner < count else there.gone[owner - count]
+    count = len(indexed_group.members)
+    return (
+        indexed_group.members[owner].id
+        if owner < count
+        else indexed_group.departed_owners[owner - count]
+    )
 
 
-def _reason(decided: Outcome, item: int, forced: str) -> str:
+def _explain_move(decision: PlacementDecision, item: int, forced: str) -> str:
     """Say why the item moves; `forced` is why its owner could not keep it, if it could not."""
-    source, target = int(decided.framed.problem.owner[item]), int(decided.bins[item])
-    if source == NOBODY:
-        fill = decided.after.fill[target]
-        return f"{forced}; {decided.person(target)} comes to {fill:.0%} of its capacity"
-    why = nearer(decided, item) or _chosen(decided, source, target)
-    return f"{decided.policy.heuristic}: {why}"
+    source, target = int(decision.indexed.problem.owner[item]), int(decision.bins[item])
+    if source == UNASSIGNED:
+        fill = decision.after.fill[target]
+        return f"{forced}; {decision.display_name(target)} comes to {fill:.0%} of its capacity"
+    why = explain_rack_move(decision, item) or _explain_chosen_move(decision, source, target)
+    return f"{decision.policy.heuristic}: {why}"
 
 
-def notes(decided: Outcome) -> tuple[str, ...]:
+def list_plan_notes(decision: PlacementDecision) -> tuple[str, ...]:
     """Say what to know about the plan as a whole."""
-    found = [*decided.framed.notes]
-    there, unassigned = decided.framed.census, decided.framed.unassigned.tolist()
-    if not there.members and len(there.universe):
+    found = [*decision.indexed.notes]
+    there, unassigned = decision.indexed.indexed_group, decision.indexed.unassigned.tolist()
+    if not there.members and len(there.partition_index):
         found.append("the group has no members: nothing can be read")
     elif unassigned:
-        shown = [str(there.universe.name(p)) for p in unassigned[:SHOWN]]
-        found.append(f"no member subscribes to {listed(shown, len(unassigned))}")
-    if any(m.draining for m in decided.framed.members):
+        shown = [str(there.partition_index.partition_at(p)) for p in unassigned[:MAX_NAMES_IN_NOTE]]
+        found.append(f"no member subscribes to {format_name_list(shown, len(unassigned))}")
+    if any(m.draining for m in decision.indexed.members):
         found.append("all members are draining: they go on reading")
-    return (*found, *rack_notes(decided.framed), *_too_large(decided), *_overload(decided))
+    return (
+        *found,
+        *list_rack_warnings(decision.indexed),
+        *_note_oversized_partitions(decision),
+        *_note_overload(decision),
+    )
 
 
-def _forced(topic: str, owner: str | None, member: Member | None) -> str:
+def _explain_forced_move(topic: str, owner: str | None, member: Member | None) -> str:
     """Say why the owner could not keep a partition of the topic."""
     if owner is None:
         return "nobody read it"
@@ -108,56 +121,61 @@ def _forced(topic: str, owner: str | None, member: Member | None) -> str:
     return f"{name} is draining"
 
 
-def _chosen(decided: Outcome, source: int, target: int) -> str:
+def _explain_chosen_move(decision: PlacementDecision, source: int, target: int) -> str:
     """Say why a partition that could have stayed moves."""
-    before, after = decided.before.fill, decided.after.fill
-    giver, taker = decided.person(source), decided.person(target)
-    if decided.overfull(decided.before)[source]:
-        limit = decided.policy.headroom
+    before, after = decision.before.fill, decision.after.fill
+    giver, taker = decision.display_name(source), decision.display_name(target)
+    if decision.find_overfull(decision.before)[source]:
+        limit = decision.policy.headroom
         allowed = f" ({limit:.0%} may be filled)" if limit < 1 else ""
         return f"{giver} would be at {before[source]:.0%} of its capacity{allowed}"
-    if not decided.after.count[source]:
+    if not decision.after.count[source]:
         return f"{giver} is emptied: its load fits elsewhere"
-    if not decided.before.count[target]:
+    if not decision.before.count[target]:
         return f"spread onto {taker}, which read nothing"
-    if not decided.framed.known.any():
-        was, is_ = decided.before.count, decided.after.count
+    if not decision.indexed.measured.any():
+        was, is_ = decision.before.count, decision.after.count
         return (
             f"evens the partitions: {giver} goes from {was[source]} to {is_[source]}, "
             f"{taker} from {was[target]} to {is_[target]}"
         )
-    what = "evens the load" if decided.spread else "repacked"
+    what = "evens the load" if decision.is_spread else "repacked"
     return (
         f"{what}: {giver} goes from {before[source]:.0%} to {after[source]:.0%} of its capacity, "
         f"{taker} from {before[target]:.0%} to {after[target]:.0%}"
     )
 
 
-def _too_large(decided: Outcome) -> Iterable[str]:
+def _note_oversized_partitions(decision: PlacementDecision) -> Iterable[str]:
     """Name the partitions that no care in packing can help."""
-    weight, universe = decided.framed.problem.weight, decided.framed.census.universe
-    limit = (decided.capacity * decided.policy.headroom)[decided.bins]
-    large = np.flatnonzero((weight > limit) & decided.framed.known).tolist()
-    for item in large[:SHOWN]:
-        name = universe.name(int(decided.framed.item[item]))
+    weight, universe = (
+        decision.indexed.problem.weight,
+        decision.indexed.indexed_group.partition_index,
+    )
+    limit = (decision.capacity * decision.policy.headroom)[decision.bins]
+    large = np.flatnonzero((weight > limit) & decision.indexed.measured).tolist()
+    for item in large[:MAX_NAMES_IN_NOTE]:
+        name = universe.partition_at(int(decision.indexed.item[item]))
         yield (
             f"{name} writes {format_rate(weight[item])}, more than "
-            f"{decided.person(int(decided.bins[item]))} may take ({format_rate(limit[item])}): "
+            f"{decision.display_name(int(decision.bins[item]))} may take ({format_rate(limit[item])}): "
             "split the key or raise the capacity"
         )
-    if len(large) > SHOWN:
-        yield f"and {len(large) - SHOWN} more partitions like that"
+    if len(large) > MAX_NAMES_IN_NOTE:
+        yield f"and {len(large) - MAX_NAMES_IN_NOTE} more partitions like that"
 
 
-def _overload(decided: Outcome) -> Iterable[str]:
+def _note_overload(decision: PlacementDecision) -> Iterable[str]:
     """Name the members that carry too much, other than by one partition too large for them."""
-    over = decided.overfull(decided.after) & (decided.after.count > 1)
+    over = decision.find_overfull(decision.after) & (decision.after.count > 1)
     if over.any():
-        fill = decided.after.fill
-        total = format_rate(float(decided.framed.problem.weight.sum()))
-        room = format_rate(float(decided.capacity.sum()) * decided.policy.headroom)
+        fill = decision.after.fill
+        total = format_rate(float(decision.indexed.problem.weight.sum()))
+        room = format_rate(float(decision.capacity.sum()) * decision.policy.headroom)
         numbers = np.flatnonzero(over).tolist()
-        shown = [f"{decided.person(n)} at {fill[n]:.0%}" for n in numbers[:SHOWN]]
-        how = "spread in proportion" if decided.spread else "placed regardless"
-        named = listed(shown, len(numbers))
+        shown = [
+            f"{decision.display_name(n)} at {fill[n]:.0%}" for n in numbers[:MAX_NAMES_IN_NOTE]
+        ]
+        how = "spread in proportion" if decision.is_spread else "placed regardless"
+        named = format_name_list(shown, len(numbers))
         yield f"overload: {total} for members that may take {room}; {how}: {named}"

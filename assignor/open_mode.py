@@ -11,46 +11,51 @@ from dataclasses import replace
 
 import numpy as np
 
-from trimtab.assignor.heuristics.heuristic import Heuristic, run
-from trimtab.assignor.model import NOBODY, IntArray, Problem
-from trimtab.assignor.packing import TOLERANCE, loads
+from trimtab.assignor.heuristics.heuristic import Heuristic, run_heuristic
+from trimtab.assignor.model import UNASSIGNED, IntArray, PackingProblem
+from trimtab.assignor.packing import CAPACITY_TOLERANCE, sum_loads
 
 
-def pack_open(entry: Heuristic, problem: Problem) -> IntArray:
+def pack_open_mode(entry: Heuristic, problem: PackingProblem) -> IntArray:
     """Return the bin of each partition of an open problem; those from M on are to be added."""
-    if entry.counts or not len(problem.weight):
-        return run(entry, problem)
-    kept, added = _needed(problem)
+    if entry.packs_by_capacity or not len(problem.weight):
+        return run_heuristic(entry, problem)
+    kept, added = _select_members(problem)
     members = len(problem.capacity)
     number = np.append(kept, np.arange(members, members + added)).astype(np.int32)
-    bins = run(entry, _restricted(problem, kept, added))
+    bins = run_heuristic(entry, _build_closed_problem(problem, kept, added))
     return number[bins]
 
 
-def _needed(problem: Problem) -> tuple[IntArray, int]:
+def _select_members(problem: PackingProblem) -> tuple[IntArray, int]:
     """Return the members to keep, in order, and how many to add."""
     total = float(problem.weight.sum())
-    load = loads(problem.owner, problem.weight, len(problem.capacity))
-    count = loads(problem.owner, np.ones_like(problem.weight), len(problem.capacity))
+    load = sum_loads(problem.owner, problem.weight, len(problem.capacity))
+    count = sum_loads(problem.owner, np.ones_like(problem.weight), len(problem.capacity))
     kept: list[int] = []
     room = 0.0
     for member in np.lexsort((-count, -load)).tolist():
-        if kept and room * (1 + TOLERANCE) >= total:
+        if kept and room * (1 + CAPACITY_TOLERANCE) >= total:
             break
         kept.append(member)
         room += float(problem.capacity[member])
-    missing = total - room * (1 + TOLERANCE)
+    missing = total - room * (1 + CAPACITY_TOLERANCE)
     if missing > 0 or not kept:
-        added = max(1, math.ceil(missing / ((problem.spare or math.inf) * (1 + TOLERANCE))))
+        added = max(
+            1,
+            math.ceil(
+                missing / ((problem.new_member_capacity or math.inf) * (1 + CAPACITY_TOLERANCE))
+            ),
+        )
         added = min(added, len(problem.weight))  # more would have nothing to read
     else:
         added = int(not problem.subscribed[problem.topic].any(axis=1).all())
     if not added:
-        kept += _readers_of_the_rest(problem, kept)
+        kept += _keep_topic_readers(problem, kept)
     return np.array(sorted(kept), dtype=np.int32), added
 
 
-def _readers_of_the_rest(problem: Problem, kept: list[int]) -> list[int]:
+def _keep_topic_readers(problem: PackingProblem, kept: list[int]) -> list[int]:
     """Return the members to keep besides, so that every topic that has a reader keeps one."""
     more: list[int] = []
     for readers in problem.subscribed[np.unique(problem.topic)]:
@@ -59,16 +64,20 @@ def _readers_of_the_rest(problem: Problem, kept: list[int]) -> list[int]:
     return more
 
 
-def _restricted(problem: Problem, kept: IntArray, added: int) -> Problem:
+def _build_closed_problem(problem: PackingProblem, kept: IntArray, added: int) -> PackingProblem:
     """Return the closed problem of the kept members and the added ones."""
-    renumber = np.full(len(problem.capacity) + 1, NOBODY, dtype=np.int32)  # the last is NOBODY's
+    renumber = np.full(
+        len(problem.capacity) + 1, UNASSIGNED, dtype=np.int32
+    )  # the last is NOBODY's
     renumber[kept] = np.arange(len(kept), dtype=np.int32)
     everything = np.ones((len(problem.subscribed), added), dtype=np.bool_)
     return replace(
         problem,
         owner=renumber[problem.owner],
-        capacity=np.append(problem.capacity[kept], np.full(added, problem.spare or 0.0)),
+        capacity=np.append(
+            problem.capacity[kept], np.full(added, problem.new_member_capacity or 0.0)
+        ),
         subscribed=np.concatenate([problem.subscribed[:, kept], everything], axis=1),
-        spare=None,
-        racks=problem.racks and problem.racks.of_members(kept, added),
+        new_member_capacity=None,
+        racks=problem.racks and problem.racks.select_members(kept, added),
     )

@@ -16,45 +16,45 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from trimtab.assignor.model import NOBODY, BoolArray, FloatArray, IntArray, Problem
+from trimtab.assignor.model import UNASSIGNED, BoolArray, FloatArray, IntArray, PackingProblem
 
-TOLERANCE: Final = 1e-9
+CAPACITY_TOLERANCE: Final = 1e-9
 
 
 class Packing:
     """The bins of one decision while it is made."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: PackingProblem) -> None:
         members, items = len(problem.capacity), len(problem.weight)
-        added = items if problem.spare is not None else 0
-        room = np.full(members + added, problem.spare or 0.0)
+        added = items if problem.new_member_capacity is not None else 0
+        room = np.full(members + added, problem.new_member_capacity or 0.0)
         room[:members] = problem.capacity
-        self._capacity: FloatArray = room * (1 + TOLERANCE)
+        self._capacity: FloatArray = room * (1 + CAPACITY_TOLERANCE)
         self._slack: FloatArray = np.full(len(room), -np.inf)  # -inf: the bin is closed
         self._top = 0  # bins from here on were never opened
         self._weight: list[float] = problem.weight.tolist()
         self._topic: list[int] = problem.topic.tolist()
-        self._readers = _readers(problem.subscribed, added)
-        self.home: list[int] = _homes(problem)
+        self._readers = _build_reader_matrix(problem.subscribed, added)
+        self.home: list[int] = _find_home_bins(problem)
         self.opened: list[int] = []
-        self.bin: IntArray = np.full(items, NOBODY, dtype=np.int32)
+        self.bin: IntArray = np.full(items, UNASSIGNED, dtype=np.int32)
 
     def is_open(self, number: int) -> bool:
         """Tell whether the bin has been opened."""
         return bool(self._slack[number] != -np.inf)
 
-    def room(self, item: int) -> FloatArray:
+    def room_for_item(self, item: int) -> FloatArray:
         """Return the room in each bin for this item; -inf where closed or not subscribed."""
         room = self._slack[: self._top]
         if self._readers is None:
             return room
         return np.where(self._readers[self._topic[item], : self._top], room, -np.inf)
 
-    def need(self, item: int) -> float:
+    def item_weight(self, item: int) -> float:
         """Return the item's weight."""
         return self._weight[item]
 
-    def put(self, item: int, number: int) -> None:
+    def place_item(self, item: int, number: int) -> None:
         """Place the item, opening the bin if it is closed."""
         if not self.is_open(number):
             self._slack[number] = self._capacity[number]
@@ -63,117 +63,119 @@ class Packing:
         self._slack[number] -= self._weight[item]
         self.bin[item] = number
 
-    def fits(self, item: int, number: int) -> bool:
+    def fits_in_bin(self, item: int, number: int) -> bool:
         """Tell whether the bin, closed or open, has room for the item."""
         slack = self._slack[number] if self.is_open(number) else self._capacity[number]
         return bool(slack >= self._weight[item])
 
-    def new_bin(self, item: int) -> int:
+    def find_new_bin(self, item: int) -> int:
         """Return the closed bin to open for this item; NOBODY if none is left (closed mode)."""
         home = self.home[item]
-        home_is_free = home != NOBODY and not self.is_open(home)
-        if home_is_free and self.fits(item, home):
+        home_is_free = home != UNASSIGNED and not self.is_open(home)
+        if home_is_free and self.fits_in_bin(item, home):
             return home
-        free = self._free(item)
+        free = self._find_closed_bins(item)
         if not free.any():
-            return NOBODY
+            return UNASSIGNED
         holds = free & (self._capacity >= self._weight[item])
         if holds.any():
             return int(holds.argmax())
         return home if home_is_free else int(np.where(free, self._capacity, -np.inf).argmax())
 
-    def fits_a_free_bin(self, item: int) -> bool:
+    def fits_closed_bin(self, item: int) -> bool:
         """Tell whether some closed bin could hold the item within its capacity."""
-        return bool((self._free(item) & (self._capacity >= self._weight[item])).any())
+        return bool((self._find_closed_bins(item) & (self._capacity >= self._weight[item])).any())
 
-    def _free(self, item: int) -> BoolArray:
+    def _find_closed_bins(self, item: int) -> BoolArray:
         free: BoolArray = self._slack == -np.inf
         return free if self._readers is None else free & self._readers[self._topic[item]]
 
 
-Fit: TypeAlias = Callable[[Packing, int], int]
+FitRule: TypeAlias = Callable[[Packing, int], int]
 """Chooses an open bin for an item; NOBODY if it fits in none."""
 
 
-def first_fit(packing: Packing, item: int) -> int:
+def find_first_fit(packing: Packing, item: int) -> int:
     """Return the lowest bin that holds the item."""
-    holds = packing.room(item) >= packing.need(item)
-    return int(holds.argmax()) if holds.any() else NOBODY
+    holds = packing.room_for_item(item) >= packing.item_weight(item)
+    return int(holds.argmax()) if holds.any() else UNASSIGNED
 
 
-def best_fit(packing: Packing, item: int) -> int:
+def find_best_fit(packing: Packing, item: int) -> int:
     """Return the bin that the item leaves least room in."""
-    left = packing.room(item) - packing.need(item)
+    left = packing.room_for_item(item) - packing.item_weight(item)
     left[left < 0] = np.inf
-    return _where_finite(left, int(left.argmin())) if left.size else NOBODY
+    return _bin_if_finite(left, int(left.argmin())) if left.size else UNASSIGNED
 
 
-def worst_fit(packing: Packing, item: int) -> int:
+def find_worst_fit(packing: Packing, item: int) -> int:
     """Return the bin with the most room, if that holds the item."""
-    room = packing.room(item)
-    number = int(room.argmax()) if room.size else NOBODY
-    return number if number != NOBODY and room[number] >= packing.need(item) else NOBODY
+    room = packing.room_for_item(item)
+    number = int(room.argmax()) if room.size else UNASSIGNED
+    return (
+        number if number != UNASSIGNED and room[number] >= packing.item_weight(item) else UNASSIGNED
+    )
 
 
-def next_fit(packing: Packing, item: int) -> int:
+def find_next_fit(packing: Packing, item: int) -> int:
     """Return the last opened bin, if it holds the item (rule 8).
 
     Where members subscribe to different topics: the last opened one that may read this item.
     """
-    room = packing.room(item)
-    last = next((b for b in reversed(packing.opened) if room[b] != -np.inf), NOBODY)
-    return last if last != NOBODY and room[last] >= packing.need(item) else NOBODY
+    room = packing.room_for_item(item)
+    last = next((b for b in reversed(packing.opened) if room[b] != -np.inf), UNASSIGNED)
+    return last if last != UNASSIGNED and room[last] >= packing.item_weight(item) else UNASSIGNED
 
 
-def any_fit(problem: Problem, fit: Fit, order: Iterable[int]) -> IntArray:
+def pack_any_fit(problem: PackingProblem, find_bin: FitRule, order: Iterable[int]) -> IntArray:
     """Place items in the order given: where they fit, else in a new bin."""
     packing = Packing(problem)
-    place_all(packing, fit, order)
+    place_items(packing, find_bin, order)
     return packing.bin
 
 
-def place_all(packing: Packing, fit: Fit, order: Iterable[int]) -> None:
+def place_items(packing: Packing, find_bin: FitRule, order: Iterable[int]) -> None:
     """Place items in the order given; what fits nowhere and finds no new bin stays with NOBODY."""
     for item in order:
-        number = fit(packing, item)
-        if number == NOBODY:
-            number = packing.new_bin(item)
-        if number != NOBODY:
-            packing.put(item, number)
+        number = find_bin(packing, item)
+        if number == UNASSIGNED:
+            number = packing.find_new_bin(item)
+        if number != UNASSIGNED:
+            packing.place_item(item, number)
 
 
-def loads(bins: IntArray, weight: FloatArray, count: int) -> FloatArray:
+def sum_loads(bins: IntArray, weight: FloatArray, count: int) -> FloatArray:
     """Return the load of bins 0..count-1, shape (count,); others do not count."""
     inside = (bins >= 0) & (bins < count)
     return np.bincount(bins[inside], weight[inside], minlength=count).astype(np.float64)
 
 
-def as_given(problem: Problem) -> Iterable[int]:
+def order_as_given(problem: PackingProblem) -> Iterable[int]:
     """Return the items in the order of their partitions."""
     return range(len(problem.weight))
 
 
-def decreasing(problem: Problem) -> list[int]:
+def order_decreasing(problem: PackingProblem) -> list[int]:
     """Return the items from the largest to the smallest; ties in the order of their partitions."""
     order: list[int] = np.argsort(-problem.weight, kind="stable").tolist()
     return order
 
 
-def _where_finite(values: FloatArray, number: int) -> int:
-    return number if values[number] != np.inf else NOBODY
+def _bin_if_finite(values: FloatArray, number: int) -> int:
+    return number if values[number] != np.inf else UNASSIGNED
 
 
-def _homes(problem: Problem) -> list[int]:
+def _find_home_bins(problem: PackingProblem) -> list[int]:
     """Return each item's consumer; NOBODY where it has none or that no longer subscribes."""
     owner = problem.owner
     if not len(problem.capacity):
-        return [NOBODY] * len(owner)
-    stays = (owner != NOBODY) & problem.subscribed[problem.topic, np.maximum(owner, 0)]
-    homes: list[int] = np.where(stays, owner, NOBODY).tolist()
+        return [UNASSIGNED] * len(owner)
+    stays = (owner != UNASSIGNED) & problem.subscribed[problem.topic, np.maximum(owner, 0)]
+    homes: list[int] = np.where(stays, owner, UNASSIGNED).tolist()
     return homes
 
 
-def _readers(subscribed: BoolArray, added: int) -> BoolArray | None:
+def _build_reader_matrix(subscribed: BoolArray, added: int) -> BoolArray | None:
     """Return who may read each topic, added bins included; None when everybody reads everything."""
     if subscribed.all():
         return None

@@ -1,7 +1,7 @@
 """Partitions as dense integers: the topics of a decision sorted, each one's numbers ascending.
 
-`Universe` numbers them 0 to P-1 in that order, so an array over partitions needs no names, and what
-is written in order of index is sorted as the Kafka protocol's readers expect. `Holding` is what one
+`PartitionIndex` numbers them 0 to P-1 in that order, so an array over partitions needs no names, and what
+is written in order of index is sorted as the Kafka protocol's readers expect. `OwnedPartitions` is what one
 member says it reads, by topic, before a universe is known.
 """
 
@@ -12,14 +12,14 @@ from typing import Final
 
 import numpy as np
 
-from trimtab.assignor.model import NOBODY, IntArray, TopicPartition
+from trimtab.assignor.model import UNASSIGNED, IntArray, TopicPartition
 
-NOWHERE: Final = -1
+NOT_INDEXED: Final = -1
 """Index of a partition that is not in the universe."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Holding:
+class OwnedPartitions:
     """Partitions by name in arrays: E topics, the k-th with `counts[k]` of the N numbers."""
 
     topics: tuple[str, ...] = ()  # (E,) need be neither sorted nor distinct
@@ -27,7 +27,7 @@ class Holding:
     number: IntArray = field(default_factory=lambda: np.empty(0, dtype=np.int32))  # (N,)
 
     @classmethod
-    def of(cls, grouped: Iterable[tuple[str, Sequence[int]]]) -> "Holding":
+    def from_grouped(cls, grouped: Iterable[tuple[str, Sequence[int]]]) -> "OwnedPartitions":
         """Take partitions grouped by topic. Raises OverflowError for a number that is no int32."""
         entries = tuple(grouped)
         numbers = chain.from_iterable(numbers for _, numbers in entries)
@@ -37,14 +37,14 @@ class Holding:
             np.array(list(numbers), dtype=np.int32),
         )
 
-    def numbers(self, topic: str) -> IntArray:
+    def numbers_of_topic(self, topic: str) -> IntArray:
         """Return the numbers of one topic."""
         of_topic = np.repeat([t == topic for t in self.topics], self.counts).astype(np.bool_)
         return self.number[of_topic]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Universe:
+class PartitionIndex:
     """P partitions of T topics; partition `index` is `number[index]` of `topics[topic[index]]`."""
 
     topics: tuple[str, ...]  # (T,) sorted; each has a partition
@@ -53,10 +53,10 @@ class Universe:
     number: IntArray  # (P,) ascending within a topic
 
     @classmethod
-    def of(cls, numbers: Mapping[str, IntArray]) -> "Universe":
+    def from_numbers(cls, numbers: Mapping[str, IntArray]) -> "PartitionIndex":
         """Take each topic's partition numbers, in any order."""
         topics = tuple(sorted(topic for topic, found in numbers.items() if len(found)))
-        columns = [_ascending(numbers[topic]) for topic in topics]
+        columns = [_sort_unique(numbers[topic]) for topic in topics]
         sizes = np.array([0, *map(len, columns)], dtype=np.int32)
         nothing = np.empty(0, dtype=np.int32)
         return cls(
@@ -67,67 +67,71 @@ class Universe:
         )
 
     @classmethod
-    def named(cls, partitions: Iterable[TopicPartition]) -> "Universe":
+    def from_partitions(cls, partitions: Iterable[TopicPartition]) -> "PartitionIndex":
         """Take partitions by name, in any order."""
         numbers: dict[str, list[int]] = {}
         for topic, number in partitions:
             numbers.setdefault(topic, []).append(number)
-        return cls.of({topic: np.array(found, dtype=np.int32) for topic, found in numbers.items()})
+        return cls.from_numbers(
+            {topic: np.array(found, dtype=np.int32) for topic, found in numbers.items()}
+        )
 
     def __len__(self) -> int:
         return len(self.number)
 
-    def name(self, index: int) -> TopicPartition:
+    def partition_at(self, index: int) -> TopicPartition:
         """Return a partition by name."""
         return TopicPartition(self.topics[self.topic[index]], int(self.number[index]))
 
-    def names(self) -> list[TopicPartition]:
+    def list_partitions(self) -> list[TopicPartition]:
         """Return all by name; what is to be fast does without."""
         pairs = zip(self.topic.tolist(), self.number.tolist(), strict=True)
         return [TopicPartition(self.topics[topic], number) for topic, number in pairs]
 
-    def find(self, topic: IntArray, number: IntArray) -> IntArray:
+    def find_indexes(self, topic: IntArray, number: IntArray) -> IntArray:
         """Return the index of each, NOWHERE for what is not here; a topic may be NOWHERE too."""
         if not len(self):
-            return np.full(len(number), NOWHERE, dtype=np.int32)
+            return np.full(len(number), NOT_INDEXED, dtype=np.int32)
         guess = self.start[topic] + number.astype(np.int64)  # right where no number is missing
-        inside = (topic != NOWHERE) & (number >= 0) & (guess < self.start[topic + 1])
+        inside = (topic != NOT_INDEXED) & (number >= 0) & (guess < self.start[topic + 1])
         found = np.where(inside, guess, 0)
         right = inside & (self.number[found] == number)
         if not right.all():
-            found[~right] = self._search(topic[~right], number[~right])
+            found[~right] = self._search_sparse(topic[~right], number[~right])
         return found.astype(np.int32)
 
-    def locate(self, holdings: Sequence[Holding]) -> tuple[IntArray, IntArray]:
+    def locate_owned(self, owned_by_member: Sequence[OwnedPartitions]) -> tuple[IntArray, IntArray]:
         """Return (holding, partition) of everything held that is here, as two arrays."""
         index = {topic: i for i, topic in enumerate(self.topics)}
-        topic = [index.get(t, NOWHERE) for holding in holdings for t in holding.topics]
-        counts = [count for holding in holdings for count in holding.counts]
-        sizes = [len(holding.number) for holding in holdings]
-        number = np.concatenate([np.empty(0, dtype=np.int32), *(h.number for h in holdings)])
-        found = self.find(np.repeat(np.array(topic, dtype=np.int32), counts), number)
-        here = found != NOWHERE
-        return np.repeat(np.arange(len(holdings), dtype=np.int32), sizes)[here], found[here]
+        topic = [index.get(t, NOT_INDEXED) for holding in owned_by_member for t in holding.topics]
+        counts = [count for holding in owned_by_member for count in holding.counts]
+        sizes = [len(holding.number) for holding in owned_by_member]
+        number = np.concatenate([np.empty(0, dtype=np.int32), *(h.number for h in owned_by_member)])
+        found = self.find_indexes(np.repeat(np.array(topic, dtype=np.int32), counts), number)
+        here = found != NOT_INDEXED
+        return np.repeat(np.arange(len(owned_by_member), dtype=np.int32), sizes)[here], found[here]
 
-    def _search(self, topic: IntArray, number: IntArray) -> IntArray:
+    def _search_sparse(self, topic: IntArray, number: IntArray) -> IntArray:
         """Find what has gaps before it, or is not here at all."""
-        keys = _key(self.topic, self.number)
-        wanted = _key(topic, number)
+        keys = _build_sort_key(self.topic, self.number)
+        wanted = _build_sort_key(topic, number)
         place = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-        return np.where(keys[place] == wanted, place, NOWHERE).astype(np.int32)
+        return np.where(keys[place] == wanted, place, NOT_INDEXED).astype(np.int32)
 
 
-def owners_of(member: IntArray, partition: IntArray, size: int) -> IntArray:
+def index_owners(member: IntArray, partition: IntArray, size: int) -> IntArray:
     """Return who holds each of `size` partitions, the last of the holders; NOBODY if none."""
-    owner = np.full(size, NOBODY, dtype=np.int32)
+    owner = np.full(size, UNASSIGNED, dtype=np.int32)
     owner[partition] = member
     return owner
 
 
-def _ascending(numbers: IntArray) -> IntArray:
+def _sort_unique(numbers: IntArray) -> IntArray:
     """Return the numbers sorted and each once; nearly always they are already."""
     return numbers if (np.diff(numbers) > 0).all() else np.unique(numbers)
 
 
-def _key(topic: IntArray, number: IntArray) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+def _build_sort_key(
+    topic: IntArray, number: IntArray
+) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     return (topic.astype(np.int64) << 32) + number

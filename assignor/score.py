@@ -4,22 +4,22 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from trimtab.assignor.model import NOBODY, BoolArray, FloatArray, IntArray
-from trimtab.assignor.packing import TOLERANCE
+from trimtab.assignor.model import UNASSIGNED, BoolArray, FloatArray, IntArray
+from trimtab.assignor.packing import CAPACITY_TOLERANCE
 
 
-def r_score(speed: FloatArray, before: IntArray, after: IntArray, capacity: float) -> float:
+def r_score(write_rate: FloatArray, before: IntArray, after: IntArray, capacity: float) -> float:
     """Return how many consumers' worth of reading stops for the moves (equation 10).
 
-    `speed` (P,) is the current one in bytes/s, `before` and `after` (P,) are owners. A partition
+    `write_rate` (P,) is the current one in bytes/s, `before` and `after` (P,) are owners. A partition
     that nobody read before does not count: no reading stops for it.
     """
-    return float(speed[moved(before, after)].sum()) / capacity
+    return float(write_rate[find_moved(before, after)].sum()) / capacity
 
 
-def moved(before: IntArray, after: IntArray) -> BoolArray:
+def find_moved(before: IntArray, after: IntArray) -> BoolArray:
     """Return which partitions (P,) had an owner and changed it."""
-    changed: BoolArray = (before != NOBODY) & (before != after)
+    changed: BoolArray = (before != UNASSIGNED) & (before != after)
     return changed
 
 
@@ -47,15 +47,15 @@ def lower_bound(weight: FloatArray, capacity: float) -> int:
 
     `weight` (P,) and `capacity` in bytes/s. A weight above the capacity has a bin to itself.
     """
-    capacity *= 1 + TOLERANCE
+    capacity *= 1 + CAPACITY_TOLERANCE
     rest = np.sort(weight[weight <= capacity])
     over = len(weight) - len(rest)
     if not len(rest):
         return over
-    return over + max(1, int(_l2(rest, capacity).max()))
+    return over + max(1, int(_compute_l2_bounds(rest, capacity).max()))
 
 
-def _l2(rest: FloatArray, capacity: float) -> FloatArray:
+def _compute_l2_bounds(rest: FloatArray, capacity: float) -> FloatArray:
     """Return L(a) for a = 0 and every weight up to half the capacity; `rest` is sorted."""
     small = int(np.searchsorted(rest, capacity / 2, side="right"))
     alpha = np.unique(np.append(0.0, rest[:small]))
@@ -67,5 +67,7 @@ def _l2(rest: FloatArray, capacity: float) -> FloatArray:
     first = np.searchsorted(rest, alpha, side="left")
     room = middle * capacity - (upto[huge] - upto[small])
     beside = (upto[small] - upto[first] - room) / capacity  # J3 that must go elsewhere
-    least: FloatArray = len(rest) - huge + middle + np.maximum(0, np.ceil(beside - TOLERANCE))
+    least: FloatArray = (
+        len(rest) - huge + middle + np.maximum(0, np.ceil(beside - CAPACITY_TOLERANCE))
+    )
     return least

@@ -31,12 +31,16 @@ from kafka.protocol.consumer.metadata import (
 )
 
 from trimtab.assignor.clients.kafka_python import TrimtabAssignor
-from trimtab.assignor.clients.leader_plugin import lead_group, member_data, read_subscriptions
-from trimtab.assignor.load_arrays import Column, Measured
-from trimtab.assignor.model import NOBODY, IntArray, Load, Policy
-from trimtab.assignor.rebalance.group_snapshot import Roll, enroll
-from trimtab.assignor.rebalance.leader import View, answer
-from trimtab.assignor.rebalance.user_data import MemberData, PlacementData
+from trimtab.assignor.clients.leader_plugin import (
+    decode_member_data,
+    decode_subscriptions,
+    lead_group,
+)
+from trimtab.assignor.load_arrays import PartitionMeasurements, TopicMeasurements
+from trimtab.assignor.model import UNASSIGNED, IntArray, Load, PlacementPolicy
+from trimtab.assignor.rebalance.group_snapshot import GroupSnapshot, snapshot_from_subscriptions
+from trimtab.assignor.rebalance.leader import LeaderView, assign_round
+from trimtab.assignor.rebalance.user_data import AssignmentUserData, MemberUserData
 
 RUNS = 9
 """Calls that are measured, after one to warm up; fewer where they take long."""
@@ -73,23 +77,29 @@ class Cluster:
 
 def trimtab(given: Problem, heuristic: str) -> Peer:
     """Our core, as the SDK calls it: bytes, arrays, bytes."""
-    cluster, view, own = Cluster(given), View(_load(given)), Policy(heuristic=heuristic)
+    cluster, view, own = (
+        Cluster(given),
+        LeaderView(_load(given)),
+        PlacementPolicy(heuristic=heuristic),
+    )
     counts = {t: cluster.partitions_for_topic(t) for t in given.universe.topics}
 
-    def ready(raw: Mapping[str, bytes]) -> Roll:
-        read = read_subscriptions(raw)
-        data = {member: member_data(member, s.user_data) for member, s in read.items()}
-        return enroll(read, data, given.universe)
+    def ready(raw: Mapping[str, bytes]) -> GroupSnapshot:
+        read = decode_subscriptions(raw)
+        data = {member: decode_member_data(member, s.user_data) for member, s in read.items()}
+        return snapshot_from_subscriptions(read, data, given.universe)
 
     def wire(raw: Mapping[str, bytes]) -> Mapping[str, bytes]:
-        return lead_group(read_subscriptions(raw), counts, counts, view, own).encode()
+        return lead_group(decode_subscriptions(raw), counts, counts, view, own).encode()
 
-    return Peer(ready, lambda roll: answer(roll, view, own), wire, lambda out: _again(given, out))
+    return Peer(
+        ready, lambda roll: assign_round(roll, view, own), wire, lambda out: _again(given, out)
+    )
 
 
 def plugin(given: Problem, heuristic: str) -> Peer:
     """Our plugin in a plain KafkaConsumer: kafka-python decodes, an object for each partition."""
-    view = View(_load(given))
+    view = LeaderView(_load(given))
     ours = TrimtabAssignor(heuristic, view=lambda: view, on_round=lambda _: None)
     return replace(_kafka_python(given, ours), again=lambda out: _again(given, out))
 
@@ -141,13 +151,15 @@ def aiokafka(given: Problem) -> Peer:
 def _load(given: Problem) -> Load:
     universe = given.universe
     spans = zip(universe.topics, universe.start[:-1], universe.start[1:], strict=True)
-    columns = {t: Column(universe.number[a:b], given.speed[a:b]) for t, a, b in spans}
-    return Load(Measured(columns))
+    columns = {t: TopicMeasurements(universe.number[a:b], given.speed[a:b]) for t, a, b in spans}
+    return Load(PartitionMeasurements(columns))
 
 
 def _ours(told: bytes) -> bytes:
-    placed = PlacementData.decode(told)
-    return MemberData(decision=placed.decision, promised=placed.promised).encode()
+    placed = AssignmentUserData.decode(told)
+    return MemberUserData(
+        decision_fingerprint=placed.decision_fingerprint, promised=placed.promised
+    ).encode()
 
 
 def _again(
@@ -166,7 +178,7 @@ def owners(given: Problem, out: Mapping[str, bytes]) -> IntArray:
     """Return who was given each partition."""
     read = {m: ConsumerProtocolAssignment.decode(encoded) for m, encoded in out.items()}
     index = {t: i for i, t in enumerate(given.universe.topics)}
-    owner = np.full(len(given.universe), NOBODY, dtype=np.int32)
+    owner = np.full(len(given.universe), UNASSIGNED, dtype=np.int32)
     for number, member in enumerate(given.ids):
         for topic, numbers in read[member].assigned_partitions:
             owner[given.universe.start[index[topic]] + np.array(numbers, dtype=np.int32)] = number

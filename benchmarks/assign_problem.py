@@ -20,10 +20,10 @@ from struct import pack, unpack
 
 import numpy as np
 
-from trimtab.assignor.model import NOBODY, FloatArray, IntArray
-from trimtab.assignor.partition_index import Universe
+from trimtab.assignor.model import UNASSIGNED, FloatArray, IntArray
+from trimtab.assignor.partition_index import PartitionIndex
 from trimtab.assignor.rebalance.consumer_protocol import encode_assignments
-from trimtab.assignor.rebalance.user_data import MemberData
+from trimtab.assignor.rebalance.user_data import MemberUserData
 
 GENERATION = 5
 DECISION = "an earlier one"
@@ -32,7 +32,7 @@ SCENES = ("fresh", "join", "leave")
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    universe: Universe
+    universe: PartitionIndex
     ids: tuple[str, ...]
     speed: FloatArray  # (P,) bytes/s
     owner: IntArray  # (P,) before; NOBODY where the owner left, or there was none
@@ -50,18 +50,18 @@ class Sent:
 def problem(partitions: int, members: int, topics: int, scene: str) -> Problem:
     rng = np.random.default_rng(partitions + members)
     each = np.arange(partitions // topics, dtype=np.int32)
-    universe = Universe.of({f"topic-{t:03d}": each for t in range(topics)})
+    universe = PartitionIndex.from_numbers({f"topic-{t:03d}": each for t in range(topics)})
     rank = np.arange(len(universe))
     by_rank = 1e7 / (rank + len(rank) / 100)
     order = rng.permutation(len(rank))
     speed = np.empty(len(rank))
     speed[order] = by_rank
     before = {"fresh": 0, "join": members - 1, "leave": members + 1}[scene]
-    owner = np.full(len(rank), NOBODY, dtype=np.int32)
+    owner = np.full(len(rank), UNASSIGNED, dtype=np.int32)
     if before:
         lap, seat = np.divmod(rank, before)
         owner[order] = np.where(lap % 2, before - 1 - seat, seat)  # there and back again
-    owner[owner >= members] = NOBODY  # who left is the last one
+    owner[owner >= members] = UNASSIGNED  # who left is the last one
     ids = tuple(f"consumer-{m:05d}-{rng.bytes(8).hex()}" for m in range(members))
     return Problem(universe, ids, speed, owner)
 
@@ -69,13 +69,15 @@ def problem(partitions: int, members: int, topics: int, scene: str) -> Problem:
 def sent(given: Problem) -> Sent:
     """Return what every member sends, having read what it owned before."""
     owned = _owned(given.universe, given.owner, len(given.ids))
-    newcomer = np.bincount(given.owner[given.owner != NOBODY], minlength=len(given.ids)) == 0
+    newcomer = np.bincount(given.owner[given.owner != UNASSIGNED], minlength=len(given.ids)) == 0
     cooperative: dict[str, bytes] = {}
     eager: dict[str, bytes] = {}
     trimtab: dict[str, bytes] = {}
     for name, holds, new in zip(given.ids, owned, newcomer.tolist(), strict=True):
         generation = -1 if new else GENERATION
-        said = MemberData(instance=name[:14], decision="" if new else DECISION).encode()
+        said = MemberUserData(
+            instance=name[:14], decision_fingerprint="" if new else DECISION
+        ).encode()
         previous = holds + pack(">i", generation)
         cooperative[name] = subscription(given, b"", holds, generation)
         eager[name] = subscription(given, b"" if new else previous, pack(">i", 0), -1)
@@ -91,7 +93,7 @@ def subscription(given: Problem, user_data: bytes, owned: bytes, generation: int
     return head + data + owned + pack(">ih", generation, -1)
 
 
-def _owned(universe: Universe, owner: IntArray, members: int) -> list[bytes]:
+def _owned(universe: PartitionIndex, owner: IntArray, members: int) -> list[bytes]:
     """Return [topic, [partition]] of each member: an assignment less its version and user data."""
     return [a[2:-4] for a in encode_assignments(universe, owner, [b""] * members)]
 
@@ -115,7 +117,7 @@ def read(path: Path) -> tuple[Problem, Sent]:
     file = BytesIO(path.read_bytes())
     topics = {_read_utf(file): _read_int(file) for _ in range(_read_int(file))}
     each = {topic: np.arange(size, dtype=np.int32) for topic, size in topics.items()}
-    universe = Universe.of(each)
+    universe = PartitionIndex.from_numbers(each)
     raw = Sent({}, {}, {})
     for _ in range(_read_int(file)):
         name = _read_utf(file)
@@ -131,7 +133,7 @@ def quality(given: Problem, after: IntArray) -> dict[str, float]:
     load = np.bincount(after, given.speed, minlength=len(given.ids))
     count = np.bincount(after, minlength=len(given.ids))
     return {
-        "moves": int(((given.owner != NOBODY) & (given.owner != after)).sum()),
+        "moves": int(((given.owner != UNASSIGNED) & (given.owner != after)).sum()),
         "max_load_over_mean": round(float(load.max() / load.mean()), 3),
         "max_count_over_mean": round(float(count.max() / count.mean()), 3),
     }

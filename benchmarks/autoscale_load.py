@@ -10,8 +10,8 @@ can do, since no autoscaler could help there.
 import numpy as np
 from stream import TICK, Speeds
 
-from trimtab.assignor.decisions import size
-from trimtab.assignor.model import Group, Load, Policy, TopicPartition
+from trimtab.assignor.decisions import size_group
+from trimtab.assignor.model import ConsumerGroup, Load, PlacementPolicy, TopicPartition
 
 QUIET, WAVE, CROWD = 1.5, 2.5, 2.0
 """Consumers' capacities."""
@@ -47,6 +47,6 @@ def _consumers(share: float) -> float:
 def needed(speeds: Speeds, capacity: float) -> list[int]:
     """Return the least consumers of each tick: partitions packed into whole capacities."""
     names = tuple(TopicPartition("load", number) for number in range(speeds.shape[1]))
-    group, policy = Group((), names), Policy("bfd", capacity)
+    group, policy = ConsumerGroup((), names), PlacementPolicy("bfd", capacity)
     loads = (Load(dict(zip(names, row, strict=True))) for row in speeds.tolist())
-    return [size(group, load, policy).consumers for load in loads]
+    return [size_group(group, load, policy).consumers for load in loads]

@@ -2,7 +2,7 @@
 
 Divided are the times that follow the load: how often somebody looks, windows, cool-downs, and how
 soon a backlog is to be gone. Not divided is what takes its real time here, as starting a process
-does, so the sidecar's `start-grace` and `ask-again` stay as they are. KEDA's polling interval and
+does, so the sidecar's `startup-timeout` and `drain-retry` stay as they are. KEDA's polling interval and
 the periods of the HPA's policies are whole seconds, of which one is the least: they are rounded
 down, which favours KEDA.
 """
@@ -24,10 +24,10 @@ LEAST, MOST = 1, 12
 SIDECAR = {
     "interval": 10.0,
     "window": 30.0,
-    "cool-down": 30.0,
-    "drain-target": 120.0,
-    "backlog-allowance": 15.0,
-    "effect-retry": 600.0,
+    "cooldown": 30.0,
+    "catch-up-time": 120.0,
+    "backlog-grace": 15.0,
+    "scale-up-evaluation-retry": 600.0,
 }
 """The sidecar's defaults that are divided, in seconds."""
 
@@ -65,7 +65,7 @@ def trimtab(on: Rig, bootstrap: str, name: str, capacity: float, times: Times) -
         "kubeconfig": str(on.plane.kubeconfig),
         "offset-reset": "earliest",
         **{key: f"{seconds / times.factor:.3f} s" for key, seconds in SIDECAR.items()},
-        "stabilise-in": f"{times.scale_in / times.factor:.3f} s",
+        "scale-down-stabilization-window": f"{times.scale_in / times.factor:.3f} s",
     }
     config: Path = on.plane.folder / f"{name}.yaml"
     config.write_text(yaml.safe_dump(settings))

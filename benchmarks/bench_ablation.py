@@ -17,28 +17,30 @@ from harness import result
 from rich.console import Console
 from rich.table import Table
 
-from trimtab.assignor import Walk, get, replay
-from trimtab.assignor.heuristics.steady.pack import pack
-from trimtab.assignor.heuristics.steady.params import PRESETS
+from trimtab.assignor import RandomWalk, get_heuristic, replay_stream
+from trimtab.assignor.heuristics.steady.pack import pack_steady
+from trimtab.assignor.heuristics.steady.params import STEADY_PRESETS
 
 CAPACITY = 100.0
 FIRST_SEED = 1000  # nothing was tuned on these
 DELTAS = (5, 15, 25)
-WHOLE = PRESETS["balanced"]
+WHOLE = STEADY_PRESETS["balanced"]
 VARIANTS = {
     "all steps": WHOLE,
-    "no search": replace(WHOLE, tries=0),
-    "no closing": replace(WHOLE, closings=0),
-    "neither search nor closing": replace(WHOLE, tries=0, closings=0),
+    "no search": replace(WHOLE, search_tries=0),
+    "no closing": replace(WHOLE, close_tries=0),
+    "neither search nor closing": replace(WHOLE, search_tries=0, close_tries=0),
 }
 
 
 def run(job: tuple[int, str, int], ticks: int) -> tuple[float, float]:
     """Return the mean consumers and the mean R of one stream."""
     delta, variant, seed = job
-    stream = Walk(delta, 200, ticks, CAPACITY).stream(np.random.default_rng(seed))
-    heuristic = replace(get("steady"), pack=partial(pack, knobs=VARIANTS[variant]))
-    done = [(tick.consumers, tick.r_score) for tick in replay(heuristic, stream, CAPACITY)]
+    stream = RandomWalk(delta, 200, ticks, CAPACITY).generate_stream(np.random.default_rng(seed))
+    heuristic = replace(
+        get_heuristic("steady"), pack=partial(pack_steady, params=VARIANTS[variant])
+    )
+    done = [(tick.consumers, tick.r_score) for tick in replay_stream(heuristic, stream, CAPACITY)]
     consumers, scores = zip(*done, strict=True)
     return float(np.mean(consumers)), float(np.mean(scores))
 

@@ -44,7 +44,7 @@ Found: TypeAlias = dict[str, dict[str, dict[str, Figures]]]
 
 def main() -> None:
     given = _arguments()
-    ours = {"trimtab": f"trimtab/{registry.DEFAULT}", "trimtab_sticky": "trimtab/sticky"}
+    ours = {"trimtab": f"trimtab/{registry.DEFAULT_HEURISTIC}", "trimtab_sticky": "trimtab/sticky"}
     plugin = {"trimtab_plugin": ours["trimtab"].replace("trimtab/", "plugin/")}
     others = {name.replace("-", "_"): name for name in given.peers if name != "java"}
     found: Found = {}

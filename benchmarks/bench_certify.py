@@ -16,8 +16,8 @@ import harness
 import numpy as np
 from one_topic import one_topic
 
-from trimtab.assignor import NOBODY, Walk, get, replay
-from trimtab.assignor.analysis.certificate import Certificate, certify_moves, countdown
+from trimtab.assignor import UNASSIGNED, RandomWalk, get_heuristic, replay_stream
+from trimtab.assignor.analysis.certificate import Certificate, certify_moves, start_countdown
 from trimtab.common.clock import SystemClock
 
 CAPACITY = 100.0
@@ -63,17 +63,17 @@ def arguments() -> Namespace:
 
 def samples(given: Namespace, delta: float, seed: int) -> list[Sample]:
     """Certify the sampled ticks of one stream."""
-    walk = Walk(delta, given.partitions, given.ticks, CAPACITY)
-    stream = walk.stream(np.random.default_rng(seed))
+    walk = RandomWalk(delta, given.partitions, given.ticks, CAPACITY)
+    stream = walk.generate_stream(np.random.default_rng(seed))
     clock = SystemClock()
     found = []
-    before = np.full(given.partitions, NOBODY, dtype=np.int32)
-    for number, tick in enumerate(replay(get(given.heuristic), stream, CAPACITY)):
+    before = np.full(given.partitions, UNASSIGNED, dtype=np.int32)
+    for number, tick in enumerate(replay_stream(get_heuristic(given.heuristic), stream, CAPACITY)):
         if number and number % given.every == 0:
             begun = clock.monotonic()
-            left = countdown(clock, given.time_limit)
+            left = start_countdown(clock, given.time_limit)
             made = certify_moves(
-                one_topic(stream.speeds[number], before, CAPACITY), tick.owner, left=left
+                one_topic(stream.rates[number], before, CAPACITY), tick.owner, left=left
             )
             found.append(Sample(made, clock.monotonic() - begun))
         before = tick.owner

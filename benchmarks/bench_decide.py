@@ -17,9 +17,9 @@ from one_topic import one_topic
 from rich.console import Console
 from rich.table import Table
 
-from trimtab.assignor.forecast import Changes
-from trimtab.assignor.heuristics.registry import get
-from trimtab.assignor.model import NOBODY, FloatArray
+from trimtab.assignor.forecast import RateChangeStats
+from trimtab.assignor.heuristics.registry import get_heuristic
+from trimtab.assignor.model import UNASSIGNED, FloatArray
 
 SIZES = ((200, 100), (1_000, 500), (10_000, 500), (10_000, 5_000))  # partitions, consumers
 HEURISTICS = ("steady:tight", "steady:balanced", "steady:calm", "mwf", "mbf")
@@ -39,18 +39,18 @@ def speeds(partitions: int, consumers: int, ticks: int) -> FloatArray:
 
 def measure(heuristic: str, walk: FloatArray) -> dict[str, float]:
     """Return CPU ms of the first decision and of a further one, and what that moved."""
-    entry = get(heuristic)
-    owner = np.full(walk.shape[1], NOBODY, dtype=np.int32)
-    changes = Changes.none(walk.shape[1])
+    entry = get_heuristic(heuristic)
+    owner = np.full(walk.shape[1], UNASSIGNED, dtype=np.int32)
+    changes = RateChangeStats.empty(walk.shape[1])
     spent: list[float] = []
     moved: list[float] = []
     for speed in walk:
-        changes = changes.seen(speed)
-        asked = replace(one_topic(speed, owner, CAPACITY), outlook=changes.outlook(speed))
+        changes = changes.with_measurement(speed)
+        asked = replace(one_topic(speed, owner, CAPACITY), forecast=changes.forecast_next(speed))
         began = thread_time()
         after = entry.pack(asked)
         spent.append(1e3 * (thread_time() - began))
-        moved.append(float(speed[(owner != NOBODY) & (owner != after)].sum()) / CAPACITY)
+        moved.append(float(speed[(owner != UNASSIGNED) & (owner != after)].sum()) / CAPACITY)
         owner = np.unique(after, return_inverse=True)[1].astype(np.int32)
     return {
         "first_cpu_ms": round(spent[0], 2),

@@ -20,9 +20,9 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message_factory import GetMessageClass
 from harness import result
 
-from trimtab.consumer_sdk.lake.decoding.registry_decoders import Registered
-from trimtab.consumer_sdk.lake.decoding.schema_registry import Schema
-from trimtab.consumer_sdk.lake.schema.record_columns import SCHEMA
+from trimtab.consumer_sdk.lake.decoding.registry_decoders import RegistryDecoder
+from trimtab.consumer_sdk.lake.decoding.schema_registry import RegisteredSchema
+from trimtab.consumer_sdk.lake.schema.record_columns import RECORD_SCHEMA
 
 RECORDS: Final = 60_000
 RUNS: Final = 4
@@ -44,9 +44,9 @@ class Memory:
     """A registry that has one schema, whatever the id."""
 
     def __init__(self, kind: str, text: str) -> None:
-        self._schema = Schema(kind, text)
+        self._schema = RegisteredSchema(kind, text)
 
-    def schema(self, number: int, form: str | None = None) -> Schema:  # noqa: ARG002 - the interface
+    def schema(self, number: int, form: str | None = None) -> RegisteredSchema:  # noqa: ARG002 - the interface
         return self._schema
 
 
@@ -94,8 +94,10 @@ def protobuf() -> tuple[Memory, Callable[[dict[str, Any]], bytes]]:
 
 def batch(values: list[bytes]) -> Any:
     columns = {"offset": pa.array(range(len(values)), pa.int64()), "value": values}
-    nothing = {name: pa.nulls(len(values), SCHEMA.field(name).type) for name in SCHEMA.names}
-    return pa.table(nothing | columns, schema=SCHEMA)
+    nothing = {
+        name: pa.nulls(len(values), RECORD_SCHEMA.field(name).type) for name in RECORD_SCHEMA.names
+    }
+    return pa.table(nothing | columns, schema=RECORD_SCHEMA)
 
 
 def main() -> None:
@@ -105,11 +107,11 @@ def main() -> None:
         for size, pad in (("200B", 150), ("1KB", 970)):
             values = [write(row(n, pad)) for n in range(RECORDS)]
             records, total = batch(values), sum(map(len, values))
-            decoder = Registered(registry, name)  # type: ignore[arg-type]
+            decoder = RegistryDecoder(registry, name)  # type: ignore[arg-type]
             times = []
             for _ in range(RUNS):
                 begun = time.process_time()
-                assert decoder.split(records).bad is None
+                assert decoder.decode_batch(records).dead_letters is None
                 times.append(time.process_time() - begun)
             best = min(times)
             speed, rate = total / 1e6 / best, RECORDS / best

@@ -25,7 +25,14 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from rich.console import Console
 from rich.table import Table
 
-from trimtab.assignor import Group, Load, Member, Policy, TopicPartition, place
+from trimtab.assignor import (
+    ConsumerGroup,
+    Load,
+    Member,
+    PlacementPolicy,
+    TopicPartition,
+    place_partitions,
+)
 from trimtab.cli.broker.run import EmbeddedBroker
 from trimtab.consumer_sdk import Consumer
 
@@ -103,7 +110,7 @@ def cluster() -> Iterator[str]:
     with ExitStack() as stack:
         first = stack.enter_context(EmbeddedBroker(properties=_properties(1)))
         for node in (2, 3):
-            stack.enter_context(first.beside(_properties(node)))
+            stack.enter_context(first.create_peer(_properties(node)))
         yield first.bootstrap
 
 
@@ -158,7 +165,7 @@ def _config(bootstrap: str, way: str, rack: str, topic: str) -> dict[str, Any]:
         "trimtab.heuristic": heuristic,
         "trimtab.instance": f"reader-{rack}",
         "trimtab.plan.topic": "",
-        "trimtab.speed.topic": "",
+        "trimtab.write.rate.topic": "",
         **({"client.rack": rack} if says else {}),
     }
 
@@ -183,13 +190,13 @@ def optimum(partitions: int) -> float:
     """Return the least share of the load that crosses racks where all partitions write alike."""
     names = [TopicPartition("t", n) for n in range(partitions)]
     there = [{RACKS[node - 1] for node in nodes} for nodes in _replicas(partitions)]
-    group = Group(
+    group = ConsumerGroup(
         tuple(Member(rack, frozenset({"t"}), rack=rack) for rack in RACKS),
         tuple(names),
-        replicas=dict(zip(names, there, strict=True)),
+        replica_racks=dict(zip(names, there, strict=True)),
     )
-    plan = place(group, Load(dict.fromkeys(names, 1.0)), Policy("rack-aware"))
-    return round((plan.crossing or 0.0) / partitions, 4)
+    plan = place_partitions(group, Load(dict.fromkeys(names, 1.0)), PlacementPolicy("rack-aware"))
+    return round((plan.cross_rack_load or 0.0) / partitions, 4)
 
 
 def _until(condition: Any) -> None:

@@ -1,4 +1,4 @@
-"""How long a flush takes, by table format and batch size: `Flush.run`, as the sink calls it.
+"""How long a flush takes, by table format and batch size: `BatchFlusher.flush_batch`, as the sink calls it.
 
 Raw records of 204 bytes (key + value) of one partition, one Spark session a format, a rehearsal
 first, as in `trimtab ingest`. "stage" is from the start to the staged files, "commit" from there to
@@ -22,13 +22,13 @@ from rich.console import Console
 from rich.table import Table
 
 from trimtab.assignor.model import TopicPartition
-from trimtab.consumer_sdk.lake.decoding.topic_decoders import by_schema
-from trimtab.consumer_sdk.lake.offsets.table_offsets import Span
-from trimtab.consumer_sdk.lake.retry import Pace
-from trimtab.consumer_sdk.lake.schema.record_columns import SCHEMA
-from trimtab.consumer_sdk.lake.settings import FORMATS, SessionConfig
-from trimtab.consumer_sdk.lake.writer.flush import Batch, Flush, Landed
-from trimtab.consumer_sdk.lake.writer.projection import Shaping
+from trimtab.consumer_sdk.lake.decoding.topic_decoders import create_json_decoder
+from trimtab.consumer_sdk.lake.offsets.table_offsets import OffsetSpan
+from trimtab.consumer_sdk.lake.retry import RetryBackoff
+from trimtab.consumer_sdk.lake.schema.record_columns import RECORD_SCHEMA
+from trimtab.consumer_sdk.lake.settings import TABLE_FORMATS, SessionConfig
+from trimtab.consumer_sdk.lake.writer.flush import BatchCommitted, BatchFlusher, FlushBatch
+from trimtab.consumer_sdk.lake.writer.projection import TableProjection
 from trimtab.consumer_sdk.lake.writer.writer import open_lake
 
 RECORD = 204
@@ -53,7 +53,7 @@ def main() -> None:
 
 def _arguments() -> Namespace:
     parser = ArgumentParser(description=__doc__)
-    parser.add_argument("--formats", nargs="+", default=list(FORMATS), choices=FORMATS)
+    parser.add_argument("--formats", nargs="+", default=list(TABLE_FORMATS), choices=TABLE_FORMATS)
     parser.add_argument("--mb", nargs="+", type=float, default=[0.1, 1.0, 16.0, 64.0])
     parser.add_argument("--repeat", type=int, default=7)
     parser.add_argument("--table", type=int, default=0)
@@ -75,14 +75,18 @@ def _apart(arguments: Namespace, form: str) -> dict[str, dict[str, float]]:
 def _measure(arguments: Namespace, form: str) -> dict[str, dict[str, float]]:
     with tempfile.TemporaryDirectory() as folder:
         config = SessionConfig(warehouse=str(Path(folder)), format=form)
-        lake = open_lake(config, warm=True)
+        lake = open_lake(config, warm_up=True)
         steps: dict[str, float] = {}
 
         def note(step: str) -> None:
             steps[step] = perf_counter()
 
-        flush = Flush(
-            lake, "g", lambda t: Shaping(t, by_schema(None)), lambda: uuid.uuid4().hex, note
+        flush = BatchFlusher(
+            lake,
+            "g",
+            lambda t: TableProjection(t, create_json_decoder(None)),
+            lambda: uuid.uuid4().hex,
+            note,
         )
         at: int | None = None
         found: dict[str, dict[str, float]] = {}
@@ -97,11 +101,14 @@ def _measure(arguments: Namespace, form: str) -> dict[str, dict[str, float]]:
             runs = []
             for _ in range(times):
                 first = at or 0
-                span = Span(at, first, first + records.num_rows)
+                span = OffsetSpan(at, first, first + records.num_rows)
                 begun = perf_counter()
-                done = flush.run(Batch(NAME, {WHERE: span}, records), Pace(random.Random(0)))  # noqa: S311 - jitter
+                done = flush.flush_batch(
+                    FlushBatch(NAME, {WHERE: span}, records),
+                    RetryBackoff(random.Random(0)),  # noqa: S311 - no secret
+                )
                 ended = perf_counter()
-                assert isinstance(done, Landed)
+                assert isinstance(done, BatchCommitted)
                 at = span.next
                 runs.append((steps["staged"] - begun, ended - steps["staged"], ended - begun))
             if size is not None:
@@ -118,7 +125,7 @@ def _records(count: int) -> pa.Table:
         {"topic": "t", "partition": 0, "offset": n, "key": b"%04d" % (n % 9999), "value": v}
         for n, v in enumerate(values)
     ]
-    block = pa.Table.from_pylist(rows, schema=SCHEMA)
+    block = pa.Table.from_pylist(rows, schema=RECORD_SCHEMA)
     blocks = [block] * (count // len(rows)) + [block.slice(0, count % len(rows))]
     return pa.concat_tables(blocks)
 

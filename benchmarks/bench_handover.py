@@ -72,7 +72,7 @@ def consume(bootstrap: str, topic: str, name: str, heartbeat: str, folder: str) 
         "group.id": topic,
         "trimtab.instance": name,
         "trimtab.plan.topic": f"{topic}-plan",
-        "trimtab.speed.topic": "",
+        "trimtab.write.rate.topic": "",
         "heartbeat.interval.ms": int(heartbeat),
         "session.timeout.ms": 10_000,
     }

@@ -1,7 +1,7 @@
 """Ingest: from a filled Kafka topic into a table, one process, beside what else could do it.
 
 - `trimtab_iceberg`, `trimtab_delta`: our consumer and sink with their defaults; Spark stages.
-- `trimtab_arrow`, `trimtab_arrow_delta`: the same with `lake.stage: arrow`, Iceberg and Delta.
+- `trimtab_arrow`, `trimtab_arrow_delta`: the same with `lake.file.writer: arrow`, Iceberg and Delta.
 - `plain_loop`: confluent-kafka's consumer, which looks at each value and writes nothing.
 - `plain_loop_tuned`: the same with `fetch.queue.backoff.ms=20`, as in our consumer; librdkafka's
   default, a second, holds the plain loop back whenever it falls behind.

@@ -30,7 +30,7 @@ from rich.console import Console
 from rich.table import Table
 from stream import TICK, Speeds, produce
 
-from trimtab.assignor.analysis.streams.generators import Walk
+from trimtab.assignor.analysis.streams.generators import RandomWalk
 
 HOST = Path(__file__).parent / "latency_host.py"
 HEURISTICS = ("steady", "mwf", "bfd", "lag-aware", "sticky", "range")
@@ -93,10 +93,10 @@ def _arguments() -> Namespace:
 def load(given: Namespace) -> Speeds:
     """Return the load; no partition writes more than nine tenths of what one consumer can do."""
     ticks = int((given.settle + given.seconds) / TICK) + 1
-    walk = Walk(10.0, given.partitions, ticks, capacity=1.0).stream(
+    walk = RandomWalk(10.0, given.partitions, ticks, capacity=1.0).generate_stream(
         np.random.default_rng(given.seed)
     )
-    skewed = walk.speeds**3
+    skewed = walk.rates**3
     total = given.fill * given.consumers * given.capacity
     scaled = skewed / skewed.sum(axis=1, keepdims=True) * total
     return np.minimum(scaled, 0.9 * given.capacity)
@@ -160,8 +160,8 @@ def _sidecar(bootstrap: str, group: str, heuristic: str, capacity: float) -> Ite
         yield
         return
     words = f"""--bootstrap {bootstrap} --group {group} --topics {group} --heuristic {heuristic}
-        --capacity {capacity / 1000:g}kB/s --interval 2s --window 6s --cool-down 4s --max 100
-        --set offset-reset=earliest --set ask-again=6s"""
+        --capacity {capacity / 1000:g}kB/s --interval 2s --window 6s --cooldown 4s --max 100
+        --set offset-reset=earliest --set drain-retry=6s"""
     command = [sys.executable, "-m", "trimtab.cli", "sidecar", *words.split()]
     with subprocess.Popen(command, stderr=subprocess.DEVNULL) as sidecar:
         try:

@@ -21,11 +21,16 @@ from one_topic import one_topic
 from rich.console import Console
 from rich.table import Table
 
-from trimtab.assignor.analysis.streams.generators import FlashCrowd, Generator, Walk, Zipf
-from trimtab.assignor.forecast import Changes
-from trimtab.assignor.heuristics.steady.pack import pack
-from trimtab.assignor.heuristics.steady.params import PRESETS
-from trimtab.assignor.model import NOBODY, FloatArray, Outlook
+from trimtab.assignor.analysis.streams.generators import (
+    FlashCrowd,
+    RandomWalk,
+    StreamGenerator,
+    ZipfLoad,
+)
+from trimtab.assignor.forecast import RateChangeStats
+from trimtab.assignor.heuristics.steady.pack import pack_steady
+from trimtab.assignor.heuristics.steady.params import STEADY_PRESETS
+from trimtab.assignor.model import UNASSIGNED, FloatArray, RateForecast
 from trimtab.assignor.score import r_score
 
 CAPACITY = 100.0
@@ -35,42 +40,42 @@ PRESETS_TRIED = ("balanced", "calm")
 LEVELS = 20
 QUICK = 0.2  # weight of the newest change in a trend
 
-Forecast = Callable[[FloatArray, int, Outlook], Outlook]
+Forecast = Callable[[FloatArray, int, RateForecast], RateForecast]
 """From all speeds (N, P), a tick, and what `kept` expects, to what is expected."""
 
 
-def kept(_speeds: FloatArray, _tick: int, outlook: Outlook) -> Outlook:
+def kept(_speeds: FloatArray, _tick: int, outlook: RateForecast) -> RateForecast:
     return outlook
 
 
-def nothing(_speeds: FloatArray, _tick: int, outlook: Outlook) -> Outlook:
-    return Outlook(outlook.drift, np.zeros_like(outlook.variance))
+def nothing(_speeds: FloatArray, _tick: int, outlook: RateForecast) -> RateForecast:
+    return RateForecast(outlook.drift, np.zeros_like(outlook.variance))
 
 
-def two_ticks(_speeds: FloatArray, _tick: int, outlook: Outlook) -> Outlook:
-    return Outlook(outlook.drift, 2 * outlook.variance)
+def two_ticks(_speeds: FloatArray, _tick: int, outlook: RateForecast) -> RateForecast:
+    return RateForecast(outlook.drift, 2 * outlook.variance)
 
 
-def four_ticks(_speeds: FloatArray, _tick: int, outlook: Outlook) -> Outlook:
-    return Outlook(outlook.drift, 4 * outlook.variance)
+def four_ticks(_speeds: FloatArray, _tick: int, outlook: RateForecast) -> RateForecast:
+    return RateForecast(outlook.drift, 4 * outlook.variance)
 
 
-def own_trend(speeds: FloatArray, tick: int, outlook: Outlook) -> Outlook:
+def own_trend(speeds: FloatArray, tick: int, outlook: RateForecast) -> RateForecast:
     """Half of each partition's exponentially weighted change goes on."""
     past = np.diff(speeds[max(0, tick - 20) : tick + 1], axis=0)
     weight = QUICK * (1 - QUICK) ** np.arange(len(past))[::-1]
-    return Outlook(0.5 * weight @ past, outlook.variance)
+    return RateForecast(0.5 * weight @ past, outlook.variance)
 
 
-def common_growth(speeds: FloatArray, tick: int, outlook: Outlook) -> Outlook:
+def common_growth(speeds: FloatArray, tick: int, outlook: RateForecast) -> RateForecast:
     """All grow as the sum did lately: the slope of a daily wave."""
     sums = speeds[max(0, tick - 20) : tick + 1].sum(axis=1)
     growth = np.diff(sums) / np.maximum(sums[:-1], 1e-9)
     weight = QUICK * (1 - QUICK) ** np.arange(len(growth))[::-1]
-    return Outlook(speeds[tick] * (weight @ growth), outlook.variance)
+    return RateForecast(speeds[tick] * (weight @ growth), outlook.variance)
 
 
-def by_level(speeds: FloatArray, tick: int, outlook: Outlook) -> Outlook:
+def by_level(speeds: FloatArray, tick: int, outlook: RateForecast) -> RateForecast:
     """What is high falls, what is low rises: the mean change at each level, of all partitions."""
     past, change = speeds[:tick].ravel(), np.diff(speeds[: tick + 1], axis=0).ravel()
     top = speeds[: tick + 1].max() or 1.0
@@ -78,20 +83,20 @@ def by_level(speeds: FloatArray, tick: int, outlook: Outlook) -> Outlook:
     seen = np.bincount(level, minlength=LEVELS)
     mean = np.bincount(level, change, minlength=LEVELS) / (seen + 200)  # little seen counts little
     now = np.minimum((speeds[tick] / top * LEVELS).astype(int), LEVELS - 1)
-    return Outlook(mean[now], outlook.variance)
+    return RateForecast(mean[now], outlook.variance)
 
 
-def day_before(speeds: FloatArray, tick: int, outlook: Outlook) -> Outlook:
+def day_before(speeds: FloatArray, tick: int, outlook: RateForecast) -> RateForecast:
     """The sum changes as it did a day ago (the wave's 250 ticks), once there is history."""
     ago = tick - 250
     if ago < 0:
         return outlook
     sums = speeds[ago : ago + 2].sum(axis=1)
-    return Outlook(speeds[tick] * (sums[1] / max(sums[0], 1e-9) - 1), outlook.variance)
+    return RateForecast(speeds[tick] * (sums[1] / max(sums[0], 1e-9) - 1), outlook.variance)
 
 
-def perfect(speeds: FloatArray, tick: int, outlook: Outlook) -> Outlook:
-    return Outlook(speeds[min(tick + 1, len(speeds) - 1)] - speeds[tick], outlook.variance)
+def perfect(speeds: FloatArray, tick: int, outlook: RateForecast) -> RateForecast:
+    return RateForecast(speeds[min(tick + 1, len(speeds) - 1)] - speeds[tick], outlook.variance)
 
 
 FORECASTS: dict[str, Forecast] = {
@@ -107,12 +112,12 @@ FORECASTS: dict[str, Forecast] = {
 }
 
 
-def streams(ticks: int) -> dict[str, Generator]:
+def streams(ticks: int) -> dict[str, StreamGenerator]:
     return {
-        "walk δ=5": Walk(delta=5, ticks=ticks),
-        "walk δ=15": Walk(delta=15, ticks=ticks),
-        "walk δ=25": Walk(delta=25, ticks=ticks),
-        "zipf, daily wave": Zipf(ticks=5 * ticks // 2),  # at 200, two days
+        "walk δ=5": RandomWalk(delta=5, ticks=ticks),
+        "walk δ=15": RandomWalk(delta=15, ticks=ticks),
+        "walk δ=25": RandomWalk(delta=25, ticks=ticks),
+        "zipf, daily wave": ZipfLoad(ticks=5 * ticks // 2),  # at 200, two days
         "flash crowd": FlashCrowd(ticks=ticks),
     }
 
@@ -131,16 +136,16 @@ class Job:
 
 def run(job: Job) -> tuple[float, float]:
     """Return the mean consumers and the mean R."""
-    speeds = streams(job.ticks)[job.stream].stream(np.random.default_rng(job.seed)).speeds
-    knobs = PRESETS[job.preset]
+    speeds = streams(job.ticks)[job.stream].generate_stream(np.random.default_rng(job.seed)).rates
+    knobs = STEADY_PRESETS[job.preset]
     knobs = replace(knobs, move_cost=knobs.move_cost * job.factor)
-    changes = Changes.none(speeds.shape[1])
-    owner = np.full(speeds.shape[1], NOBODY, dtype=np.int32)
+    changes = RateChangeStats.empty(speeds.shape[1])
+    owner = np.full(speeds.shape[1], UNASSIGNED, dtype=np.int32)
     consumers, scores = [], []
     for tick, speed in enumerate(speeds):
-        changes = changes.seen(speed)
-        outlook = FORECASTS[job.forecast](speeds, tick, changes.outlook(speed))
-        after = pack(replace(one_topic(speed, owner, CAPACITY), outlook=outlook), knobs)
+        changes = changes.with_measurement(speed)
+        outlook = FORECASTS[job.forecast](speeds, tick, changes.forecast_next(speed))
+        after = pack_steady(replace(one_topic(speed, owner, CAPACITY), forecast=outlook), knobs)
         scores.append(r_score(speed, owner, after, CAPACITY))
         owner = np.unique(after, return_inverse=True)[1].astype(np.int32)
         consumers.append(int(owner.max()) + 1)

@@ -31,7 +31,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from trimtab.assignor.analysis.simulation import Setup
+from trimtab.assignor.analysis.simulation import SimulationSetup
 
 if TYPE_CHECKING:
     from multiprocessing.queues import SimpleQueue
@@ -92,25 +92,25 @@ def side(name: str, world: World) -> Scaling:
     return Scaled(world, THRESHOLDS[name], patient=name.endswith("patient"))
 
 
-def run(name: str, written: Month, setup: Setup) -> Run:
+def run(name: str, written: Month, setup: SimulationSetup) -> Run:
     """Run one side; how far it is goes to the queue that its process was given."""
     world = World(written, setup)
     scaling = side(name, world)
-    for tick in range(len(written.stream.speeds) - 1):
+    for tick in range(len(written.stream.rates) - 1):
         scaling.turn()
         if tick % STRIDE == 0:
             _said.put((name, tick))
     return Run(world.told, setup.tick, scaling.side)
 
 
-def everybody(wanted: Sequence[str], written: Month, setup: Setup) -> dict[str, Run]:
+def everybody(wanted: Sequence[str], written: Month, setup: SimulationSetup) -> dict[str, Run]:
     """Run all sides, as many at once as there are cores, and show how far they are."""
     said: SimpleQueue[tuple[str, int]] = get_context().SimpleQueue()
     with (
         Progress(console=Console(stderr=True)) as progress,
         ProcessPoolExecutor(initializer=_hear, initargs=(said,)) as pool,
     ):
-        ticks = len(written.stream.speeds) - 1
+        ticks = len(written.stream.rates) - 1
         bars = {name: progress.add_task(name, total=ticks) for name in wanted}
         made = {name: pool.submit(run, name, written, setup) for name in wanted}
         while not all(one.done() for one in made.values()):
@@ -159,7 +159,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=NAMES, default=NAMES)
     parser.add_argument("--plot", type=Path)
     given = parser.parse_args()
-    setup = Setup(CAPACITY, HEADROOM, tick=given.tick)
+    setup = SimulationSetup(CAPACITY, HEADROOM, tick=given.tick)
     written = month(given.days, given.partitions, setup, given.seed)
     runs = everybody(given.only, written, setup)
     faults = {str(f.kind): around(f, written, runs) for f in written.faults.values()}

@@ -8,7 +8,7 @@ Trade-off: the walk of the paper, tick by tick, in open mode; consumer n is in r
 each preset of steady and each rack_cost: the mean share of the load that crosses racks, consumers,
 R, and how full the fullest is. Heuristics that go by count get load ÷ capacity consumers.
 
-    python benchmarks/bench_racks.py [--plot docs/racks.png]    # about three minutes
+    python benchmarks/bench_racks.py [--plot docs/rack-awareness.png]    # about three minutes
 """
 
 import math
@@ -27,10 +27,17 @@ from one_topic import one_topic
 from rich.console import Console
 from rich.table import Table
 
-from trimtab.assignor import Walk, get, r_score
-from trimtab.assignor.forecast import Changes
-from trimtab.assignor.model import NOBODY, BoolArray, FloatArray, IntArray, Problem, Racks
-from trimtab.assignor.open_mode import pack_open
+from trimtab.assignor import RandomWalk, get_heuristic, r_score
+from trimtab.assignor.forecast import RateChangeStats
+from trimtab.assignor.model import (
+    UNASSIGNED,
+    BoolArray,
+    FloatArray,
+    IntArray,
+    PackingProblem,
+    RackTopology,
+)
+from trimtab.assignor.open_mode import pack_open_mode
 
 RACKS = 3
 CAPACITY = 100.0
@@ -102,17 +109,17 @@ def timed(name: str, size: str) -> float:
     partitions, members = map(int, size.split("x"))
     rng = np.random.default_rng(partitions)
     weight = rng.pareto(2.5, partitions) + 0.2
-    problem = Problem(
+    problem = PackingProblem(
         weight=weight,
         owner=rng.integers(0, members, partitions).astype(np.int32),
         topic=np.repeat(np.arange(TOPICS, dtype=np.int32), partitions // TOPICS),
         lag=np.zeros(partitions),
         capacity=np.full(members, 1.5 * weight.sum() / members),
         subscribed=np.ones((TOPICS, members), dtype=np.bool_),
-        racks=Racks((np.arange(members) % RACKS).astype(np.int32), far(rng, partitions)),
+        racks=RackTopology((np.arange(members) % RACKS).astype(np.int32), far(rng, partitions)),
     )
-    entry = get(name)
-    pack = entry.level or entry.pack
+    entry = get_heuristic(name)
+    pack = entry.balance_load or entry.pack
     pack(problem)
     return round(median(_cpu_ms(lambda: pack(problem)) for _ in range(RUNS)), 2)
 
@@ -134,18 +141,18 @@ def trade_off(ticks: int) -> dict[str, Means]:
 def means_of(name: str, ticks: int) -> Means:
     """Replay the walk through one heuristic."""
     rng = np.random.default_rng(SEED)
-    speeds = Walk(DELTA, partitions=PARTITIONS, ticks=ticks + 1).stream(rng).speeds
+    speeds = RandomWalk(DELTA, partitions=PARTITIONS, ticks=ticks + 1).generate_stream(rng).rates
     return Means.of(_ticks(name, speeds, far(rng, PARTITIONS)))
 
 
 def _ticks(name: str, speeds: FloatArray, away: BoolArray) -> Iterator[tuple[float, ...]]:
-    owner: IntArray = np.full(PARTITIONS, NOBODY, dtype=np.int32)
-    changes, entry = Changes.none(PARTITIONS), get(name)
+    owner: IntArray = np.full(PARTITIONS, UNASSIGNED, dtype=np.int32)
+    changes, entry = RateChangeStats.empty(PARTITIONS), get_heuristic(name)
     for speed in speeds:
-        changes = changes.seen(speed)
-        if entry.counts:
+        changes = changes.with_measurement(speed)
+        if entry.packs_by_capacity:
             posed = _racked(one_topic(speed, owner, CAPACITY), away)
-            after = pack_open(entry, replace(posed, outlook=changes.outlook(speed)))
+            after = pack_open_mode(entry, replace(posed, forecast=changes.forecast_next(speed)))
         else:
             after = entry.pack(_of_count(speed, owner, away))
         load = np.bincount(after, speed)
@@ -159,17 +166,17 @@ def _ticks(name: str, speeds: FloatArray, away: BoolArray) -> Iterator[tuple[flo
         owner = after
 
 
-def _of_count(speed: FloatArray, owner: IntArray, away: BoolArray) -> Problem:
+def _of_count(speed: FloatArray, owner: IntArray, away: BoolArray) -> PackingProblem:
     """Return the closed problem of as many consumers as the load needs at least."""
     members = math.ceil(speed.sum() / CAPACITY)
     alone = one_topic(speed, np.full(PARTITIONS, members - 1, dtype=np.int32), CAPACITY)
-    stays = np.where(owner < members, owner, NOBODY).astype(np.int32)
-    return _racked(replace(alone, owner=stays, spare=None), away)
+    stays = np.where(owner < members, owner, UNASSIGNED).astype(np.int32)
+    return _racked(replace(alone, owner=stays, new_member_capacity=None), away)
 
 
-def _racked(problem: Problem, away: BoolArray) -> Problem:
+def _racked(problem: PackingProblem, away: BoolArray) -> PackingProblem:
     at = (np.arange(len(problem.capacity)) % RACKS).astype(np.int32)
-    return replace(problem, racks=Racks(at, away))
+    return replace(problem, racks=RackTopology(at, away))
 
 
 def draw(path: Path, found: dict[str, Means]) -> None:

@@ -158,7 +158,7 @@ def metrics(log: Path) -> dict[str, float]:
 def turns(log: Path, count: int) -> dict[str, float]:
     """Wait until so many turns are over; return the metrics."""
     deadline, pause = monotonic() + PATIENCE, Event()
-    while (found := metrics(log)).get("trimtab_turn_seconds_count", 0) < count:
+    while (found := metrics(log)).get("trimtab_iteration_seconds_count", 0) < count:
         if monotonic() > deadline:
             raise SystemExit(f"no {count} turns; see\n{log.read_text(errors='replace')[-2000:]}")
         pause.wait(INTERVAL)
@@ -189,14 +189,14 @@ def cost(bootstrap: str, group: str, folder: Path, count: int) -> dict[str, Any]
         held = memory(pid)
 
     def mean(name: str) -> float:
-        passed = last["trimtab_turn_seconds_count"] - first["trimtab_turn_seconds_count"]
+        passed = last["trimtab_iteration_seconds_count"] - first["trimtab_iteration_seconds_count"]
         return round((last[f"{name}_sum"] - first[f"{name}_sum"]) / passed, 3)
 
-    passed = last["trimtab_turn_seconds_count"] - first["trimtab_turn_seconds_count"]
+    passed = last["trimtab_iteration_seconds_count"] - first["trimtab_iteration_seconds_count"]
     return {
         **held,
         "cpu_s_per_turn": round(spent / passed, 3),
-        "turn_s": mean("trimtab_turn_seconds"),
+        "turn_s": mean("trimtab_iteration_seconds"),
         "decision_s": mean("trimtab_decision_seconds"),
         "partitions": int(last.get("trimtab_partitions", 0)),
     }

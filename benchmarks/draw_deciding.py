@@ -1,4 +1,4 @@
-"""The pictures of docs/deciding.md: a small decision, and what fewer moves cost in consumers.
+"""The pictures of docs/placement.md: a small decision, and what fewer moves cost in consumers.
 
 python benchmarks/draw_deciding.py [--folder docs]
 """
@@ -18,7 +18,7 @@ import matplotlib.pyplot as plt
 from harness import result
 from one_topic import one_topic
 
-from trimtab.assignor import Walk, get, r_score, replay
+from trimtab.assignor import RandomWalk, get_heuristic, r_score, replay_stream
 from trimtab.assignor.analysis.streams.replay import lower_bounds
 
 CAPACITY = 100.0
@@ -39,7 +39,7 @@ SEEDS = (1000, 1001)  # nothing was tuned on these
 def draw_example(path: Path) -> dict[str, dict[str, float]]:
     """Draw the loads before, and after each heuristic's decision; return what those cost."""
     posed = one_topic(SPEED, OWNER, CAPACITY)
-    placements = {name: get(name).pack(posed) for name in EXAMPLES}
+    placements = {name: get_heuristic(name).pack(posed) for name in EXAMPLES}
     figure, axes = plt.subplots(1, 4, figsize=(11, 3.2), sharey=True, layout="constrained")
     stack(axes[0], OWNER, "before: consumer 0 is overloaded")
     figures = {}
@@ -73,8 +73,11 @@ def stack(axis: Any, owner: np.ndarray, title: str) -> None:
 def point(job: tuple[int, str, int], ticks: int) -> tuple[float, float]:
     """Return the consumers above the L2 bound in percent, and the mean R, of one stream."""
     delta, heuristic, seed = job
-    stream = Walk(delta, 200, ticks, CAPACITY).stream(np.random.default_rng(seed))
-    done = [(tick.consumers, tick.r_score) for tick in replay(get(heuristic), stream, CAPACITY)]
+    stream = RandomWalk(delta, 200, ticks, CAPACITY).generate_stream(np.random.default_rng(seed))
+    done = [
+        (tick.consumers, tick.r_score)
+        for tick in replay_stream(get_heuristic(heuristic), stream, CAPACITY)
+    ]
     consumers, scores = zip(*done, strict=True)
     bound = sum(lower_bounds(stream, CAPACITY))
     return 100 * (sum(consumers) / bound - 1), float(np.mean(scores))
@@ -121,9 +124,9 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=Path("docs"))
     parser.add_argument("--ticks", type=int, default=300)
     given = parser.parse_args()
-    small = draw_example(given.folder / "deciding-example.png")
+    small = draw_example(given.folder / "placement-example.png")
     found = fronts(given.ticks)
-    draw_fronts(given.folder / "deciding-fronts.png", found)
+    draw_fronts(given.folder / "placement-fronts.png", found)
     rounded = {
         delta: {
             name: {"over_l2_percent": round(x, 2), "mean_r": round(y, 2)}

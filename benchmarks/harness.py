@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from trimtab.cli.broker import broker_config
 from trimtab.cli.broker.run import EmbeddedBroker
-from trimtab.consumer_sdk.java.jars import fetch
+from trimtab.consumer_sdk.java.jars import fetch_jars
 from trimtab.consumer_sdk.java.java_runtime import require_java
 
 BURST = 0.02
@@ -102,7 +102,9 @@ def _produce(bootstrap: str, topic: str, partitions: int, rate: float, stop: Eve
 
 def java(program: str, *options: str) -> Sequence[str]:
     """Return the command of a Java program of ours, with Kafka's own classes."""
-    jars = fetch("kafka", broker_config.COORDINATES, excludes=broker_config.EXCLUDES)
+    jars = fetch_jars(
+        "kafka", broker_config.KAFKA_COORDINATES, excludes=broker_config.EXCLUDED_COORDINATES
+    )
     source = Path(__file__).parent / "java" / program
     return (str(require_java()), *options, "-cp", ":".join(map(str, jars)), str(source))
 

@@ -1,7 +1,7 @@
 """One case of bench_ingest, in a process of its own: ingest_host.py CASE PLAN, a plan in JSON.
 
-PLAN: `bootstrap`, `folder`, `warm` and `timed`, each [topic, records]. It gets ready, reads the
-topic `warm` as a rehearsal, says `ready`, waits for a line, reads `timed`, and says `begin` at the
+PLAN: `bootstrap`, `folder`, `warm_up` and `timed`, each [topic, records]. It gets ready, reads the
+topic `warm_up` as a rehearsal, says `ready`, waits for a line, reads `timed`, and says `begin` at the
 first record and `end {seconds}` when the last is where it belongs. Then it counts what is there:
 `found {rows, distinct}`.
 """
@@ -21,7 +21,7 @@ import pyarrow as pa
 from trimtab.consumer_sdk import Consumer
 from trimtab.consumer_sdk.java import jars
 from trimtab.consumer_sdk.lake import ingest
-from trimtab.consumer_sdk.lake.formats.iceberg.table import CREATED_WITH
+from trimtab.consumer_sdk.lake.formats.iceberg.table import ICEBERG_TABLE_DEFAULTS
 from trimtab.consumer_sdk.lake.schema import record_columns
 from trimtab.consumer_sdk.lake.settings import SessionConfig
 from trimtab.consumer_sdk.lake.writer.writer import LakeWriter, open_lake
@@ -81,22 +81,22 @@ class Trimtab(Case):
 
     def __init__(self, bootstrap: str, folder: Path, form: str, stage: str) -> None:
         super().__init__(bootstrap, folder)
-        self.sink = {"lake.format": form, "lake.stage": stage, "lake.warehouse": str(folder)}
-        self.lake = open_lake(self._settings("none").lake.session, warm=True)
+        self.sink = {"lake.format": form, "lake.file.writer": stage, "lake.warehouse": str(folder)}
+        self.lake = open_lake(self._settings("none").lake.session, warm_up=True)
 
-    def _settings(self, topic: str) -> ingest.IngestConfig:
-        return ingest.settings({**self.kafka(topic), **self.sink, "topics": [topic]})
+    def _settings(self, topic: str) -> ingest.IngestSettings:
+        return ingest.parse_ingest_settings({**self.kafka(topic), **self.sink, "topics": [topic]})
 
     def run(self, topic: str, count: int, begun: Begun) -> None:
         config = self._settings(topic)
         with (
-            Consumer(config.consumer) as consumer,
+            Consumer(config.consumer_config) as consumer,
             LakeWriter(consumer, config.lake, lake=self.lake) as writer,
         ):
             consumer.subscribe([topic], writer.on_assign, writer.on_revoke, writer.on_lost)
             got = 0
             while got < count:
-                messages = consumer.consume(ingest.FETCH, timeout=0.2)
+                messages = consumer.consume(ingest.INGEST_FETCH_RECORDS, timeout=0.2)
                 if messages and not got:
                     begun()
                 writer.write(messages)
@@ -117,7 +117,7 @@ class PlainLoop(Case):
         consumer.subscribe([topic])
         self.seen = self.bytes = 0
         while self.seen < count:
-            messages = consumer.consume(ingest.FETCH, timeout=0.2)
+            messages = consumer.consume(ingest.INGEST_FETCH_RECORDS, timeout=0.2)
             if messages and not self.seen:
                 begun()
             self.bytes += sum(len(m.value()) for m in messages)
@@ -142,12 +142,12 @@ class DeltaRs(Case):
         consumer.subscribe([topic])
         got, held, batches = 0, 0, list[Any]()
         while got < count:
-            messages = consumer.consume(ingest.FETCH, timeout=0.2)
+            messages = consumer.consume(ingest.INGEST_FETCH_RECORDS, timeout=0.2)
             if messages and not got:
                 begun()
             got += len(messages)
-            for where, run in record_columns.by_partition(messages).items():
-                batches.append(record_columns.record_batch(where, run))
+            for where, run in record_columns.group_by_partition(messages).items():
+                batches.append(record_columns.build_record_batch(where, run))
                 held += batches[-1].nbytes
             if held >= BATCH or got >= count:
                 self.append(topic, batches)
@@ -174,9 +174,9 @@ class StructuredStreaming(Case):
     def __init__(self, bootstrap: str, folder: Path) -> None:
         super().__init__(bootstrap, folder)
         others = (*IN_SPARK, "org.apache.spark:spark-token-provider-kafka-0-10_2.13")
-        found = jars.fetch("spark-kafka", [CONNECTOR], excludes=others)
+        found = jars.fetch_jars("spark-kafka", [CONNECTOR], excludes=others)
         others = (*IN_SPARK, "org.apache.kafka:*", "org.apache.spark:spark-tags_2.13")
-        tokens = jars.fetch("spark-kafka-tokens", [TOKENS], excludes=others)
+        tokens = jars.fetch_jars("spark-kafka-tokens", [TOKENS], excludes=others)
         given = {"spark.jars": ",".join(map(str, (*found, *tokens)))}
         self.lake = open_lake(SessionConfig(warehouse=str(folder), spark=given))
 
@@ -184,7 +184,7 @@ class StructuredStreaming(Case):
         spark, table = self.lake.spark, f"lake.{topic.replace('-', '_')}"
         spark.sql("CREATE NAMESPACE IF NOT EXISTS lake")
         kinds = "topic string, partition int, offset bigint, timestamp timestamp"
-        made = ", ".join(f"'{name}' = '{value}'" for name, value in CREATED_WITH.items())
+        made = ", ".join(f"'{name}' = '{value}'" for name, value in ICEBERG_TABLE_DEFAULTS.items())
         spark.sql(
             f"CREATE TABLE {table} ({kinds}, key binary, value binary) USING iceberg "
             f"TBLPROPERTIES ({made})"  # the codec's level, as the sink's tables have it

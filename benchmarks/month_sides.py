@@ -15,18 +15,18 @@ from dataclasses import dataclass, field
 import numpy as np
 from month_world import LEAST, MOST, RECORD, World
 
-from trimtab.assignor.analysis.simulation.lag_autoscaler import Autoscaler
-from trimtab.assignor.decisions import place
-from trimtab.assignor.model import BoolArray, FloatArray, Load, Policy, TopicPartition
-from trimtab.common.control_topics.values import GroupPlan, WriteSpeeds
-from trimtab.sidecar.control_loop import Loop, Parts
-from trimtab.sidecar.measurement.group_monitor import Measurement
-from trimtab.sidecar.measurement.measurement import Gauge
-from trimtab.sidecar.measurement.observation import GroupState, GroupView, Reader
-from trimtab.sidecar.measurement.write_rate import Readings
-from trimtab.sidecar.reporting.iteration_report import Report
-from trimtab.sidecar.settings.settings import Settings, load
-from trimtab.sidecar.targets.in_memory import Memory
+from trimtab.assignor.analysis.simulation.lag_autoscaler import LagAutoscaler
+from trimtab.assignor.decisions import place_partitions
+from trimtab.assignor.model import BoolArray, FloatArray, Load, PlacementPolicy, TopicPartition
+from trimtab.common.control_topics.values import GroupPlan, TopicWriteRates
+from trimtab.sidecar.control_loop import ControlLoop, LoopCollaborators
+from trimtab.sidecar.measurement.group_monitor import GroupMeasurement
+from trimtab.sidecar.measurement.measurement import LoadEstimator
+from trimtab.sidecar.measurement.observation import GroupState, ObservedGroup, ObservedMember
+from trimtab.sidecar.measurement.write_rate import OffsetReadings
+from trimtab.sidecar.reporting.iteration_report import IterationReport
+from trimtab.sidecar.settings.settings import SidecarSettings, load_settings
+from trimtab.sidecar.targets.in_memory import InMemoryTarget
 
 EPOCH = 1.8e9  # seconds, of the month's beginning
 
@@ -45,22 +45,22 @@ class Steered:
     def __init__(self, world: World) -> None:
         self._world = world
         self._settings = _settings(world)
-        self._gauge = Gauge(self._settings)
-        self._target = Memory(self.wall)
+        self._gauge = LoadEstimator(self._settings)
+        self._target = InMemoryTarget(self.wall)
         self._plan: GroupPlan | None = None
         self._load = Load()
         self._moving = False
-        self._group: tuple[int, GroupView] = (-1, GroupView())
+        self._group: tuple[int, ObservedGroup] = (-1, ObservedGroup())
         self.side = Side()
-        parts = Parts(self, self, self._target, (self._heard,))
-        self._loop = Loop(self._settings, parts, self)
+        parts = LoopCollaborators(self, self, self._target, (self._heard,))
+        self._loop = ControlLoop(self._settings, parts, self)
         size = dict.fromkeys(world.month.stream.partitions, (RECORD,))
-        self._gauge.learn(size)
+        self._gauge.learn_record_sizes(size)
 
     def turn(self) -> None:
         """Let the sidecar have its turn, and the group a tick."""
         before = self._names()
-        self._loop.turn()
+        self._loop.run_iteration()
         running = self._names()
         plan = self._plan
         assert plan is not None, "the first turn announces a plan"
@@ -70,14 +70,16 @@ class Steered:
         self._moving = self._world.owners != owners
 
     def _names(self) -> set[str]:
-        return {i.name for i in self._target.replicas() if i.alive}
+        return {i.name for i in self._target.list_replicas() if i.alive}
 
     def _placed(self, plan: GroupPlan) -> dict[str, tuple[TopicPartition, ...]]:
-        policy = Policy(plan.heuristic, plan.capacity, plan.headroom, consolidate=True)
-        return dict(place(self._world.group(plan.draining), self._load, policy).assignment)
+        policy = PlacementPolicy(plan.heuristic, plan.capacity, plan.headroom, consolidate=True)
+        return dict(
+            place_partitions(self._world.group(plan.draining), self._load, policy).assignment
+        )
 
-    def _heard(self, report: Report) -> None:
-        self.side.said[self._world.tick] = report.verdict.reasons
+    def _heard(self, report: IterationReport) -> None:
+        self.side.said[self._world.tick] = report.decision.reasons
 
     # what the loop needs of a clock
 
@@ -92,39 +94,41 @@ class Steered:
 
     # of a monitor
 
-    def measure(self) -> Measurement:
+    def measure(self) -> GroupMeasurement:
         world, there = self._world, self._world.there()
-        group = self.group()
+        group = self.describe_group()
         names = world.month.stream.partitions
         ends = _offsets(world.written(), names, ~world.leaderless())
         commits = _offsets(world.committed(), names, ~world.forgotten())
-        readings = Readings(
+        readings = OffsetReadings(
             partitions=there,
-            ends=ends,
-            begins=dict.fromkeys(ends, 0),
-            committed=commits if world.coordinated() else None,
+            end_offsets=ends,
+            beginning_offsets=dict.fromkeys(ends, 0),
+            committed_offsets=commits if world.coordinated() else None,
         )
-        found = self._gauge.take(world.now, readings, group)
+        found = self._gauge.estimate_load(world.now, readings, group)
         trouble = () if world.coordinated() else ("group: the coordinator is away",)
-        return Measurement(found.speeds, group, {}, trouble, found.consumed, found.stuck)
+        return GroupMeasurement(
+            found.write_rates, group, {}, trouble, found.consumption_rates, found.stuck_partitions
+        )
 
-    def group(self) -> GroupView:
+    def describe_group(self) -> ObservedGroup:
         if not self._world.coordinated():
-            return GroupView()
+            return ObservedGroup()
         held: dict[str, set[TopicPartition]] = {name: set() for name in self._world.members}
         for partition, name in self._world.owners.items():
             held[name].add(partition)
-        readers = tuple(Reader(n, n, frozenset(items)) for n, items in held.items())
+        readers = tuple(ObservedMember(n, n, frozenset(items)) for n, items in held.items())
         if not readers:
-            return GroupView(GroupState.EMPTY)
-        return GroupView(GroupState.REBALANCING if self._moving else GroupState.STABLE, readers)
+            return ObservedGroup(GroupState.EMPTY)
+        return ObservedGroup(GroupState.REBALANCING if self._moving else GroupState.STABLE, readers)
 
     # and of a board
 
-    def plan(self) -> GroupPlan | None:
+    def read_plan(self) -> GroupPlan | None:
         return self._plan
 
-    def publish(self, values: Iterable[GroupPlan | WriteSpeeds]) -> None:
+    def publish(self, values: Iterable[GroupPlan | TopicWriteRates]) -> None:
         speeds: dict[TopicPartition, float | None] = {}
         swings: dict[TopicPartition, float | None] = {}
         for value in values:
@@ -140,9 +144,9 @@ class Steered:
             self._load = Load(speeds, deviations=swings)
 
 
-def _settings(world: World) -> Settings:
+def _settings(world: World) -> SidecarSettings:
     """Return the sidecar's defaults for the world; one turn a tick."""
-    return load(
+    return load_settings(
         None,
         {
             "bootstrap": "simulated:9092",
@@ -176,7 +180,7 @@ class Scaled:
         self._patient = patient
         first = float(world.month.need[0])
         lag = threshold * world.setup.capacity
-        self._scaler = Autoscaler(lag, max(LEAST, round(first)), MOST)
+        self._scaler = LagAutoscaler(lag, max(LEAST, round(first)), MOST)
         self._load = Load(dict.fromkeys(world.month.stream.partitions, 1.0))
         self._started: tuple[str, ...] = ()
         self._before: FloatArray | None = None
@@ -186,7 +190,7 @@ class Scaled:
         """Let the HPA look, and the group a tick."""
         before, lag = self._scaler.replicas, self._lag()
         if lag is not None:
-            self._scaler.decide(self._world.now, lag)
+            self._scaler.decide_replicas(self._world.now, lag)
         count = self._scaler.replicas
         self.side.scalings += count != before
         names = tuple(f"pod-{n:02}" for n in range(count))
@@ -195,14 +199,18 @@ class Scaled:
         self._world.step(joined, count, None, self._placed)
 
     def _placed(self) -> dict[str, tuple[TopicPartition, ...]]:
-        return dict(place(self._world.group(), self._load, Policy("sticky", 1e9)).assignment)
+        return dict(
+            place_partitions(
+                self._world.group(), self._load, PlacementPolicy("sticky", 1e9)
+            ).assignment
+        )
 
     def _lag(self) -> float | None:
         """Return the lag that KEDA answers with, in bytes; None where it answers with an error."""
         world = self._world
         if world.leaderless().any() or not world.coordinated():
             return None
-        there = ~np.isnan(world.month.stream.speeds[world.tick])
+        there = ~np.isnan(world.month.stream.rates[world.tick])
         committed = np.where(world.forgotten(), 0.0, world.committed())
         lag = world.written() - committed
         if self._patient and self._before is not None:

@@ -2,7 +2,7 @@
 
 Queues are those of `trimtab simulate` (`analysis.simulation.backlog_model`). A replica that is
 started joins a tick later; whoever leaves is gone at once. A rebalance takes place within a tick,
-and what moves is not read for `Setup.pause` seconds. Faults, in order:
+and what moves is not read for `SimulationSetup.pause` seconds. Faults, in order:
 
 - a broker is replaced: a third of the partitions has no leader, so nothing of them is written, read
   or known; afterwards producers catch up at half as much again;
@@ -18,15 +18,15 @@ from enum import StrEnum
 
 import numpy as np
 
-from trimtab.assignor.analysis.simulation import Setup
-from trimtab.assignor.analysis.simulation.backlog_model import Queues
-from trimtab.assignor.analysis.streams.generators import Zipf
-from trimtab.assignor.analysis.streams.stream import Stream
+from trimtab.assignor.analysis.simulation import SimulationSetup
+from trimtab.assignor.analysis.simulation.backlog_model import PartitionBacklogs
+from trimtab.assignor.analysis.streams.generators import ZipfLoad
+from trimtab.assignor.analysis.streams.stream import WriteRateStream
 from trimtab.assignor.model import (
-    NOBODY,
+    UNASSIGNED,
     BoolArray,
+    ConsumerGroup,
     FloatArray,
-    Group,
     Member,
     TopicPartition,
 )
@@ -77,7 +77,7 @@ class Fault:
 class Month:
     """What is written, faults included; `need` (N,) is the load in filled consumers, rounded up."""
 
-    stream: Stream
+    stream: WriteRateStream
     faults: Mapping[Kind, Fault]
     need: FloatArray
 
@@ -87,11 +87,11 @@ class Month:
         return fault.hit if fault.on(tick) else np.zeros_like(fault.hit)
 
 
-def month(days: float, partitions: int, setup: Setup, seed: int) -> Month:
+def month(days: float, partitions: int, setup: SimulationSetup, seed: int) -> Month:
     """Make a month of so many days; two thirds of the partitions are of the topic that stays."""
     ticks = round(days * DAY / setup.tick)
-    shape = Zipf(partitions, ticks, setup.capacity, day=DAY / setup.tick, load=0.16, noise=0.02)
-    speeds = shape.stream(np.random.default_rng(seed)).speeds
+    shape = ZipfLoad(partitions, ticks, setup.capacity, day=DAY / setup.tick, load=0.16, noise=0.02)
+    speeds = shape.generate_stream(np.random.default_rng(seed)).rates
     gone = partitions // 3
     names = [TopicPartition(DELETED, n) for n in range(gone)]
     names += [TopicPartition(KEPT, n) for n in range(partitions - gone)]
@@ -108,7 +108,7 @@ def month(days: float, partitions: int, setup: Setup, seed: int) -> Month:
     faults = {kind: _fault(kind, hit[kind], ticks, setup.tick) for kind in Kind}
     _written(speeds, faults)
     filled = np.nansum(speeds, axis=1) / (setup.capacity * setup.headroom)
-    return Month(Stream(tuple(names), speeds), faults, np.maximum(LEAST, np.ceil(filled)))
+    return Month(WriteRateStream(tuple(names), speeds), faults, np.maximum(LEAST, np.ceil(filled)))
 
 
 def _fault(kind: Kind, hit: BoolArray, ticks: int, tick: float) -> Fault:
@@ -144,13 +144,13 @@ class Told:
 class World:
     """A group, its partitions and its consumers, at one tick of a month."""
 
-    def __init__(self, written: Month, setup: Setup) -> None:
+    def __init__(self, written: Month, setup: SimulationSetup) -> None:
         self.month, self.setup = written, setup
         self.tick = 0
         self.owners: dict[TopicPartition, str] = {}
         self.members: tuple[str, ...] = ()
         self.told = Told()
-        self._queues = Queues(written.stream.speeds, setup)
+        self._queues = PartitionBacklogs(written.stream.rates, setup)
         self._cause: object = None
         self._committed: FloatArray = np.zeros(len(written.stream.partitions))
 
@@ -161,7 +161,7 @@ class World:
 
     def there(self) -> tuple[TopicPartition, ...]:
         """Return the partitions that there are now."""
-        away = np.isnan(self.month.stream.speeds[self.tick])
+        away = np.isnan(self.month.stream.rates[self.tick])
         names = self.month.stream.partitions
         return tuple(p for p, gone in zip(names, away.tolist(), strict=True) if not gone)
 
@@ -187,14 +187,14 @@ class World:
         blind = math.ceil((fault.end - fault.begin) * BLIND)
         return not fault.begin <= self.tick < fault.begin + blind
 
-    def group(self, draining: Collection[str] = ()) -> Group:
+    def group(self, draining: Collection[str] = ()) -> ConsumerGroup:
         """Return the group as its leader sees it."""
         there = self.there()
         topics = frozenset(p.topic for p in there)
         members = tuple(
             Member(name, topics, instance=name, draining=name in draining) for name in self.members
         )
-        return Group(members, there, self.owners)
+        return ConsumerGroup(members, there, self.owners)
 
     def step(
         self,
@@ -221,7 +221,7 @@ class World:
 
     def _commit(self) -> None:
         """Commits are half an interval behind what was read, and never go back."""
-        speeds = np.nan_to_num(self.month.stream.speeds[self.tick], nan=0.0)
+        speeds = np.nan_to_num(self.month.stream.rates[self.tick], nan=0.0)
         read = self._queues.written - self._queues.backlog
         behind = read - speeds * self.setup.commit / 2
         self._committed = np.maximum(self._committed, behind)
@@ -230,17 +230,17 @@ class World:
         number = {name: n for n, name in enumerate(self.members)}
         names = self.month.stream.partitions
         owner = np.array(
-            [number.get(self.owners.get(p, ""), NOBODY) for p in names], dtype=np.int32
+            [number.get(self.owners.get(p, ""), UNASSIGNED) for p in names], dtype=np.int32
         )
         changed = np.array([self.owners.get(p) != before.get(p) for p in names])
         stuck = self.month.hit(Kind.POISON, self.tick) | self.leaderless()
         self.tick += 1
-        late = self._queues.step(np.where(stuck, NOBODY, owner), changed)
+        late = self._queues.advance_tick(np.where(stuck, UNASSIGNED, owner), changed)
         self._commit()
         told = self.told
         told.replicas.append(replicas)
         told.rebalanced.append(bool(changed.any()))
-        told.moved += int((changed & (owner != NOBODY)).sum())
-        told.arrived.append(float(np.nansum(self.month.stream.speeds[self.tick])) * self.setup.tick)
+        told.moved += int((changed & (owner != UNASSIGNED)).sum())
+        told.arrived.append(float(np.nansum(self.month.stream.rates[self.tick])) * self.setup.tick)
         told.late.append(float(late.sum()))
         told.late_of_faults.append(float(late[stuck].sum()))

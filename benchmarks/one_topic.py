@@ -2,18 +2,18 @@
 
 import numpy as np
 
-from trimtab.assignor.model import FloatArray, IntArray, Problem
+from trimtab.assignor.model import FloatArray, IntArray, PackingProblem
 
 
-def one_topic(speed: FloatArray, owner: IntArray, capacity: float) -> Problem:
+def one_topic(speed: FloatArray, owner: IntArray, capacity: float) -> PackingProblem:
     """Return the problem of as many members as own something; `speed` (P,) in bytes/s."""
     members = int(owner.max()) + 1
-    return Problem(
+    return PackingProblem(
         weight=speed,
         owner=owner,
         topic=np.zeros(len(speed), dtype=np.int32),
         lag=speed,
         capacity=np.full(members, capacity),
         subscribed=np.ones((1, members), dtype=np.bool_),
-        spare=capacity,
+        new_member_capacity=capacity,
     )

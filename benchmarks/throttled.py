@@ -11,7 +11,7 @@ from time import time
 from typing import Any
 
 from trimtab.common.clock import SystemClock
-from trimtab.consumer_sdk.consumer.fetch_throttle import Throttle
+from trimtab.consumer_sdk.consumer.fetch_throttle import FetchThrottle
 
 FETCH = 200
 
@@ -31,10 +31,10 @@ def handled(
     consumer: Any, capacity: float, stop: Event, timeout: float = 0.02
 ) -> Iterator[Sequence[Handled]]:
     """Read until told to stop, `capacity` bytes/s at most; yield what one fetch brought."""
-    throttle = Throttle(SystemClock(), capacity, capacity)
+    throttle = FetchThrottle(SystemClock(), capacity, capacity)
     free_at = 0.0
     while not stop.is_set():
-        messages = consumer.consume(throttle.batch(FETCH), timeout=timeout)
+        messages = consumer.consume(throttle.limit_records(FETCH), timeout=timeout)
         free_at = max(free_at, time())
         batch: list[Handled] = []
         for message in messages:
@@ -43,6 +43,6 @@ def handled(
             at = message.timestamp()[1] / 1000
             batch.append(Handled(message.partition(), message.offset(), at, free_at - at, size))
         yield batch
-        throttle.take(sum(h.size for h in batch), len(batch))
-        while (wait := throttle.wait()) > 0 and not stop.is_set():
+        throttle.record_fetch(sum(h.size for h in batch), len(batch))
+        while (wait := throttle.remaining_wait_s()) > 0 and not stop.is_set():
             stop.wait(min(wait, 0.05))

@@ -1,15 +1,15 @@
 """Errors of the command, on the two branches of `trimtab.common.errors`.
 
 CallerError
-├── NoVerdicts                   no verdict of a group is kept that could explain it
-├── NoGroup                      there is no trace of the group that is asked for
+├── NoDecisionsError           no verdict of a group is kept that could explain it
+├── GroupNotFoundError         there is no trace of the group that is asked for
 └── SettingError
-    ├── PortInUse                another process listens on the port (exit code 2)
-    └── DataInUse                another broker works with this data folder (exit code 2)
+    ├── PortInUseError         another process listens on the port (exit code 2)
+    └── BrokerDataInUseError   another broker works with this data folder (exit code 2)
 PeerError
-├── BrokerFailed                 the embedded broker did not start, or ended by itself
-├── WorkerLost                   a process of a simulation was killed
-└── DemoFailed                   the demo could not be played to its end
+├── EmbeddedBrokerError        the embedded broker did not start, or ended by itself
+├── SimulationWorkerLostError  a process of a simulation was killed
+└── DemoFailedError            the demo could not be played to its end
 """
 
 from collections.abc import Iterable
@@ -18,11 +18,11 @@ from pathlib import Path
 from trimtab.common.errors import CallerError, PeerError, SettingError
 
 
-class NoVerdicts(CallerError):
+class NoDecisionsError(CallerError):
     """No verdict of a group is kept that could explain it."""
 
 
-class NoGroup(CallerError):
+class GroupNotFoundError(CallerError):
     """There is no trace of the group: no member, no commit, no plan, no verdict.
 
     `trouble` is what else was found to be wrong, a topic that does not exist for example.
@@ -38,7 +38,7 @@ class NoGroup(CallerError):
         self.group = group
 
 
-class PortInUse(SettingError):
+class PortInUseError(SettingError):
     """Another process listens on the port."""
 
     def __init__(self, port: int) -> None:
@@ -49,7 +49,7 @@ class PortInUse(SettingError):
         self.port = port
 
 
-class DataInUse(SettingError):
+class BrokerDataInUseError(SettingError):
     """Another broker works with this data folder."""
 
     def __init__(self, folder: Path) -> None:
@@ -57,15 +57,15 @@ class DataInUse(SettingError):
         self.folder = folder
 
 
-class BrokerFailed(PeerError):
+class EmbeddedBrokerError(PeerError):
     """The embedded broker did not start, or ended by itself; `log` holds its last lines."""
 
-    def __init__(self, what: str, log: str) -> None:
-        super().__init__(f"{what}; the broker's last words:\n{log or '(nothing)'}")
+    def __init__(self, failure: str, log: str) -> None:
+        super().__init__(f"{failure}; the broker's last words:\n{log or '(nothing)'}")
         self.log = log
 
 
-class WorkerLost(PeerError):
+class SimulationWorkerLostError(PeerError):
     """A process of a simulation was killed; `cores` is how many there were."""
 
     def __init__(self, cores: int) -> None:
@@ -76,5 +76,5 @@ class WorkerLost(PeerError):
         self.cores = cores
 
 
-class DemoFailed(PeerError):
+class DemoFailedError(PeerError):
     """The demo could not be played to its end."""

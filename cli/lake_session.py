@@ -12,41 +12,43 @@ from trimtab.common.errors import SettingError
 if TYPE_CHECKING:
     from trimtab.consumer_sdk.lake.lake import SparkLake
 
-CONFIG = Annotated[
+INGEST_CONFIG_OPTION = Annotated[
     Path | None, typer.Option("--config", "-c", help="The configuration of trimtab ingest.")
 ]
-WAREHOUSE = Annotated[
+WAREHOUSE_OPTION = Annotated[
     Path | None, typer.Option(help="The folder of an embedded lake, instead of --config.")
 ]
 
 
-def settings(config: Path | None, warehouse: Path | None) -> dict[str, Any]:
+def load_lake_settings(config: Path | None, warehouse: Path | None) -> dict[str, Any]:
     """Return the flat configuration; the format of a bare warehouse is seen in its folder.
 
     Raises SettingError.
     """
-    from trimtab.common.config_file import load  # noqa: PLC0415 - keeps --help fast
-    from trimtab.consumer_sdk.lake.inventory import format_of  # noqa: PLC0415 - as above
+    from trimtab.common.config_file import load_config_file  # noqa: PLC0415 - keeps --help fast
+    from trimtab.consumer_sdk.lake.inventory import detect_lake_format  # noqa: PLC0415 - as above
 
     if config is not None:
-        return load(config) | ({} if warehouse is None else {"lake.warehouse": str(warehouse)})
+        return load_config_file(config) | (
+            {} if warehouse is None else {"lake.warehouse": str(warehouse)}
+        )
     if warehouse is None:
         raise SettingError("say where the lake is: --config FILE or --warehouse DIR")
-    return {"lake.warehouse": str(warehouse), "lake.format": format_of(warehouse)}
+    return {"lake.warehouse": str(warehouse), "lake.format": detect_lake_format(warehouse)}
 
 
 @contextmanager
-def opened(config: Mapping[str, Any]) -> "Generator[SparkLake, None, None]":
+def open_lake_session(config: Mapping[str, Any]) -> "Generator[SparkLake, None, None]":
     """Give the lake of a configuration, in a Spark session of its own.
 
     Raises SettingError where nobody has made it.
     """
-    from trimtab.consumer_sdk.lake.inventory import check_exists  # noqa: PLC0415 - as above
-    from trimtab.consumer_sdk.lake.settings import session  # noqa: PLC0415 - as above
+    from trimtab.consumer_sdk.lake.inventory import check_lake_exists  # noqa: PLC0415 - as above
+    from trimtab.consumer_sdk.lake.settings import parse_session_config  # noqa: PLC0415 - as above
     from trimtab.consumer_sdk.lake.writer import writer  # noqa: PLC0415 - pyspark is slow to load
 
-    wanted = session(config)
-    check_exists(wanted)
+    wanted = parse_session_config(config)
+    check_lake_exists(wanted)
     lake = writer.open_lake(wanted)
     try:
         yield lake
@@ -54,12 +56,12 @@ def opened(config: Mapping[str, Any]) -> "Generator[SparkLake, None, None]":
         lake.close()
 
 
-def chosen(lake: "SparkLake", named: list[str] | None) -> list[str]:
+def select_tables(lake: "SparkLake", names: list[str] | None) -> list[str]:
     """Return the tables that are meant: those named, else all. Raises SettingError."""
-    have = lake.names()
-    for name in named or []:
+    have = lake.list_tables()
+    for name in names or []:
         if name not in have:
             raise SettingError(
                 f"there is no table {name!r}; there are: {', '.join(have) or 'none'}"
             )
-    return sorted(set(named)) if named else have
+    return sorted(set(names)) if names else have

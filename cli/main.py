@@ -33,7 +33,7 @@ COMMANDS: Final[Mapping[str, str]] = MappingProxyType(
     }
 )
 
-EXTRAS: Final[Mapping[str, str]] = MappingProxyType(
+EXTRA_BY_PACKAGE: Final[Mapping[str, str]] = MappingProxyType(
     {
         "aiokafka": "aiokafka",
         "fastavro": "registry",
@@ -46,55 +46,55 @@ EXTRAS: Final[Mapping[str, str]] = MappingProxyType(
 )
 """Optional packages, and the extra that brings each."""
 
-INTERRUPTED: Final = 130
-EPILOG: Final = "`trimtab COMMAND --help` shows the options of a command, with examples."
+EXIT_INTERRUPTED: Final = 130
+HELP_EPILOG: Final = "`trimtab COMMAND --help` shows the options of a command, with examples."
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return its exit code: 0, 1 for a failure, 2 for a bad setting or usage."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        typer.main.get_command(_app(_wanted(words)))(args=words, prog_name="trimtab")
+        typer.main.get_command(_build_app(_find_subcommand(words)))(args=words, prog_name="trimtab")
     except SystemExit as end:
-        return _exit_code(end.code)
+        return _convert_exit_code(end.code)
     except KeyboardInterrupt:
-        return INTERRUPTED
+        return EXIT_INTERRUPTED
     except Exception as error:
-        known = _known(error, words)
+        known = _explain_error(error, words)
         if known is None:
             raise
-        return _say(*known)
+        return _print_error(*known)
     return 0
 
 
-def _known(error: Exception, words: Sequence[str]) -> tuple[str, int] | None:
+def _explain_error(error: Exception, words: Sequence[str]) -> tuple[str, int] | None:
     """Return message and exit code of a failure that was foreseen."""
     from trimtab.common.errors import TrimtabError  # noqa: PLC0415 - its package loads numpy
 
     if isinstance(error, TrimtabError):
         return str(error), error.exit_code
     if isinstance(error, ModuleNotFoundError):
-        return _missing(error)
-    said = _kafka_says(error, words)
+        return _explain_missing_package(error)
+    said = _explain_kafka_error(error, words)
     return None if said is None else (said, 1)
 
 
-def _app(wanted: str | None) -> typer.Typer:
-    """Return the command with `wanted` as it is and all other subcommands in outline."""
+def _build_app(subcommand: str | None) -> typer.Typer:
+    """Return the command with `subcommand` as it is and all other subcommands in outline."""
     app = typer.Typer(
         rich_markup_mode="markdown",
         no_args_is_help=True,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
-        epilog=EPILOG,
+        epilog=HELP_EPILOG,
     )
-    app.callback()(_trimtab)
+    app.callback()(_root_command)
     for name, summary in COMMANDS.items():
-        found = _load(name) if name == wanted else _outline
+        found = _load_subcommand(name) if name == subcommand else _placeholder_command
         if isinstance(found, typer.Typer):
             app.add_typer(found, name=name)
         else:
-            app.command(name, help=None if name == wanted else summary)(found)
+            app.command(name, help=None if name == subcommand else summary)(found)
     return app
 
 
@@ -104,7 +104,7 @@ def _print_version(asked: bool) -> None:  # noqa: FBT001 - typer gives it by pla
         raise typer.Exit
 
 
-def _trimtab(
+def _root_command(
     *,
     version: Annotated[
         bool,
@@ -128,18 +128,18 @@ def _trimtab(
     """
 
 
-def _outline() -> None:
+def _placeholder_command() -> None:
     """Stand in the list of commands for one that is not asked for."""
 
 
-def _wanted(words: Sequence[str]) -> str | None:
+def _find_subcommand(words: Sequence[str]) -> str | None:
     """Return the subcommand that is asked for; while completing, the shell's words count."""
     typed = os.environ.get("_TYPER_COMPLETE_ARGS") or os.environ.get("COMP_WORDS") or ""
     first = next((word for word in [*words, *typed.split()[1:]] if not word.startswith("-")), None)
     return first if first in COMMANDS else None
 
 
-def _load(name: str) -> Callable[..., Any] | typer.Typer:
+def _load_subcommand(name: str) -> Callable[..., Any] | typer.Typer:
     """Return a subcommand: a function, or an app that has subcommands of its own."""
     function = name.replace("-", "_")
     module = importlib.import_module(f"trimtab.cli.{function}.run")
@@ -147,29 +147,29 @@ def _load(name: str) -> Callable[..., Any] | typer.Typer:
     return command
 
 
-def _missing(error: ModuleNotFoundError) -> tuple[str, int] | None:
+def _explain_missing_package(error: ModuleNotFoundError) -> tuple[str, int] | None:
     """Return what to say of an optional package that is not installed."""
     package = (error.name or "").partition(".")[0]
-    extra = EXTRAS.get(package)
+    extra = EXTRA_BY_PACKAGE.get(package)
     if extra is None:
         return None
     said = f"this needs {package}, which is not installed: pip install 'trimtab[{extra}]'"
     return said, 1
 
 
-def _kafka_says(error: Exception, words: Sequence[str]) -> str | None:
+def _explain_kafka_error(error: Exception, words: Sequence[str]) -> str | None:
     """Return a message for what a Kafka client raised, None for anything else."""
     kind = type(error).__module__.partition(".")[0]
     if kind not in {"cimpl", "confluent_kafka", "kafka", "aiokafka"}:
         return None
-    where = _bootstrap(words)
+    where = _find_bootstrap_option(words)
     return (
         f"Kafka{f' at {where}' if where else ''} fails: {error or type(error).__name__}. "
         "Is the broker running, is its address right, and do security settings and rights fit?"
     )
 
 
-def _bootstrap(words: Sequence[str]) -> str | None:
+def _find_bootstrap_option(words: Sequence[str]) -> str | None:
     for word, following in zip(words, [*words[1:], ""], strict=True):
         if word in {"--bootstrap", "-b"}:
             return following
@@ -178,12 +178,12 @@ def _bootstrap(words: Sequence[str]) -> str | None:
     return None
 
 
-def _say(message: str, code: int) -> int:
+def _print_error(message: str, code: int) -> int:
     typer.secho(f"trimtab: {message}", err=True, fg=typer.colors.RED)
     return code
 
 
-def _exit_code(code: object) -> int:
+def _convert_exit_code(code: object) -> int:
     if code is None:
         return 0
-    return code if isinstance(code, int) else _say(str(code), 1)
+    return code if isinstance(code, int) else _print_error(str(code), 1)

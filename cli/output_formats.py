@@ -6,11 +6,11 @@ from typing import Annotated, TypeAlias
 import typer
 
 
-class Format(StrEnum):
+class PrintFormat(StrEnum):
     """For people, or for programs."""
 
     TEXT = "text"
     JSON = "json"
 
 
-Output: TypeAlias = Annotated[Format, typer.Option("--format", help="How to print it.")]
+FormatOption: TypeAlias = Annotated[PrintFormat, typer.Option("--format", help="How to print it.")]

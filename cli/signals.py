@@ -9,13 +9,13 @@ from typing import Final, TypeVar
 
 T = TypeVar("T")
 
-TICK: Final = 0.05
+SIGNAL_POLL_INTERVAL_S: Final = 0.05
 """Seconds between two looks whether a question is answered."""
 
-ENDING: Final = (signal.SIGTERM, signal.SIGINT)
+STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
-def waiter() -> Callable[[float], bool]:
+def install_signal_waiter() -> Callable[[float], bool]:
     """Return `wait(seconds)`: waits so long, and tells whether SIGTERM or SIGINT has come, ever.
 
     The handler only writes to a pipe: nothing that a signal interrupts can be held by it.
@@ -26,7 +26,7 @@ def waiter() -> Callable[[float], bool]:
     def note(*_: object) -> None:
         os.write(writing, b"!")
 
-    for number in ENDING:
+    for number in STOP_SIGNALS:
         signal.signal(number, note)
 
     def wait(seconds: float) -> bool:
@@ -36,10 +36,10 @@ def waiter() -> Callable[[float], bool]:
     return wait
 
 
-def beside(ask: Callable[[], T], wait: Callable[[float], bool]) -> T:
+def run_interruptible(request: Callable[[], T], wait: Callable[[float], bool]) -> T:
     """Ask on a thread of its own and return the answer; a signal ends the command before it comes.
 
-    A client library that waits for a broker cannot be interrupted. Raises what `ask` raises, and
+    A client library that waits for a broker cannot be interrupted. Raises what `request` raises, and
     SystemExit after a signal; whoever is being asked then must be left alone.
     """
     answers: list[T] = []
@@ -47,14 +47,14 @@ def beside(ask: Callable[[], T], wait: Callable[[float], bool]) -> T:
 
     def work() -> None:
         try:
-            answers.append(ask())
+            answers.append(request())
         except BaseException as error:  # noqa: BLE001 - it is raised where it was asked for
             errors.append(error)
 
     thread = Thread(target=work, name="trimtab-asking", daemon=True)
     thread.start()
     while thread.is_alive():
-        if wait(TICK):
+        if wait(SIGNAL_POLL_INTERVAL_S):
             raise SystemExit(0)
     for error in errors:
         raise error

@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-SPARE_SECONDS: Final = 10.0  # for the guard itself, beyond the grace of what it guards
+SUPERVISOR_STOP_MARGIN_S: Final = 10.0  # for the guard itself, beyond the grace of what it guards
 
 
-class Guarded:
+class SupervisedProcess:
     """Commands that run one after the other, under a guard, from the moment this is made.
 
     They write to the end of `log`. When they are stopped they have `grace` seconds to obey SIGTERM,
@@ -29,8 +29,8 @@ class Guarded:
         environ: Mapping[str, str] | None = None,
     ) -> None:
         self.pid = 0  # of the command that runs, once it is told
-        self.code: int | None = None  # of the last command, once it has ended
-        self.killed = False  # the guard itself is gone
+        self.exit_code: int | None = None  # of the last command, once it has ended
+        self.supervisor_killed = False  # the guard itself is gone
         self._grace = grace
         task = {
             "commands": [list(command) for command in commands],
@@ -42,7 +42,7 @@ class Guarded:
         # a group and no session: Linux shares the cores out by session (autogroup), and beside a
         # busy one gave a broker with one of its own none at all for up to 38 s
         guard = str(Path(__file__).with_name("supervisor.py"))
-        self._guard = subprocess.Popen(  # noqa: S603 - our own program
+        self._supervisor = subprocess.Popen(  # noqa: S603 - our own program
             [sys.executable, "-I", "-S", guard, json.dumps(task)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -52,34 +52,37 @@ class Guarded:
         )
 
     @property
-    def ended(self) -> bool:
+    def has_ended(self) -> bool:
         """Whether the commands are over, or the guard is gone and took them along."""
-        return self.killed or self.code is not None
+        return self.supervisor_killed or self.exit_code is not None
 
-    def hear(self, seconds: float) -> None:
+    def read_status(self, seconds: float) -> None:
         """Wait for news for so long at most, and take them in."""
-        assert self._guard.stdout is not None
-        if self.killed or not select.select([self._guard.stdout], [], [], seconds)[0]:
+        assert self._supervisor.stdout is not None
+        if (
+            self.supervisor_killed
+            or not select.select([self._supervisor.stdout], [], [], seconds)[0]
+        ):
             return
-        match self._guard.stdout.readline().split():
+        match self._supervisor.stdout.readline().split():
             case [b"pid", pid]:
                 self.pid = int(pid)
             case [b"end", code]:
-                self.code = int(code)
+                self.exit_code = int(code)
             case _:
-                self.killed = True
+                self.supervisor_killed = True
 
     def stop(self) -> None:
         """Stop what runs and wait for its end; may be called twice."""
-        guard = self._guard
+        guard = self._supervisor
         assert guard.stdin is not None
         assert guard.stdout is not None
         guard.stdin.close()  # the guard takes it from here
         try:
-            guard.wait(self._grace + SPARE_SECONDS)
+            guard.wait(self._grace + SUPERVISOR_STOP_MARGIN_S)
         except subprocess.TimeoutExpired:
             guard.kill()
             guard.wait()
-        while not (self.killed or guard.stdout.closed):
-            self.hear(0.0)
+        while not (self.supervisor_killed or guard.stdout.closed):
+            self.read_status(0.0)
         guard.stdout.close()

@@ -23,19 +23,19 @@ from types import FrameType
 from typing import Any, Final
 
 PR_SET_PDEATHSIG: Final = 1
-TICK: Final = 0.1  # seconds between two looks at the command
+PARENT_POLL_S: Final = 0.1  # seconds between two looks at the command
 
 
 def main(task: dict[str, Any]) -> None:
     """Run `commands` one after the other until one fails or the parent is gone."""
-    signal.signal(signal.SIGTERM, _leave)
+    signal.signal(signal.SIGTERM, _exit_on_signal)
     try:
         code, gone = 0, False
         for command in task["commands"]:
-            code, gone = _run(command, task)
+            code, gone = _run_command(command, task)
             if code or gone:
                 break
-        _tell(f"end {code}")
+        _write_status(f"end {code}")
         while not gone:
             gone = _parent_gone(task["parent"])
     finally:
@@ -43,11 +43,11 @@ def main(task: dict[str, Any]) -> None:
             shutil.rmtree(task["remove"], ignore_errors=True)
 
 
-def _leave(_signal: int, _frame: FrameType | None) -> None:
+def _exit_on_signal(_signal: int, _frame: FrameType | None) -> None:
     sys.exit(0)  # by way of the `finally` blocks
 
 
-def _run(command: list[str], task: dict[str, Any]) -> tuple[int, bool]:
+def _run_command(command: list[str], task: dict[str, Any]) -> tuple[int, bool]:
     """Return the command's exit code, and whether the parent went first."""
     with (
         Path(task["log"]).open("ab") as log,
@@ -56,20 +56,20 @@ def _run(command: list[str], task: dict[str, Any]) -> tuple[int, bool]:
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
-            preexec_fn=_die_with_me(),  # noqa: PLW1509 - this process has one thread
+            preexec_fn=_kill_with_parent(),  # noqa: PLW1509 - this process has one thread
         ) as child,
     ):
         gone = False
         try:
-            _tell(f"pid {child.pid}")
+            _write_status(f"pid {child.pid}")
             while child.poll() is None and not gone:
                 gone = _parent_gone(task["parent"])
         finally:
-            _stop(child, task["grace"])
+            _stop_child(child, task["grace"])
         return child.wait(), gone
 
 
-def _stop(child: "subprocess.Popen[bytes]", grace: float) -> None:
+def _stop_child(child: "subprocess.Popen[bytes]", grace: float) -> None:
     """End the child: politely with `grace` seconds to obey, at once with none."""
     if child.poll() is None and grace:
         child.terminate()
@@ -81,12 +81,12 @@ def _stop(child: "subprocess.Popen[bytes]", grace: float) -> None:
 
 def _parent_gone(parent: int) -> bool:
     """Wait a tick; true when standard input ends or the parent is another one."""
-    readable, _, _ = select.select([sys.stdin], [], [], TICK)
+    readable, _, _ = select.select([sys.stdin], [], [], PARENT_POLL_S)
     ended = bool(readable) and not os.read(sys.stdin.fileno(), 4096)
     return ended or os.getppid() != parent
 
 
-def _die_with_me() -> Callable[[], None] | None:
+def _kill_with_parent() -> Callable[[], None] | None:
     """Return what makes the kernel kill a child when this process dies, where it can."""
     if sys.platform != "linux":
         return None
@@ -94,7 +94,7 @@ def _die_with_me() -> Callable[[], None] | None:
     return lambda: libc.prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL)) and None
 
 
-def _tell(line: str) -> None:
+def _write_status(line: str) -> None:
     with contextlib.suppress(OSError):  # nobody listens any more
         os.write(sys.stdout.fileno(), f"{line}\n".encode())
 

@@ -7,15 +7,15 @@ from typing import Any
 import yaml
 
 from trimtab.common.errors import SettingError
-from trimtab.common.kafka_security.secrets import resolved
+from trimtab.common.kafka_security.secrets import resolve_secrets
 
 
-def load(path: Path) -> dict[str, Any]:
+def load_config_file(path: Path) -> dict[str, Any]:
     """Read a configuration file: one flat YAML mapping, secrets in place. Raises SettingError."""
-    return resolved(read(path), os.environ)
+    return resolve_secrets(read_config_file(path), os.environ)
 
 
-def read(path: Path) -> dict[str, Any]:
+def read_config_file(path: Path) -> dict[str, Any]:
     """Read a configuration file as it is written, references and all. Raises SettingError."""
     try:
         found = yaml.safe_load(path.read_text())

@@ -1,16 +1,16 @@
 """Errors of the assignor.
 
-TrimtabError                     base of every error that Trimtab raises; never raised itself
-├── CallerError                  the caller's fault: mend the input; retrying does not help
-│   ├── SettingError             a setting is unknown, malformed or contradictory (exit code 2)
-│   │   ├── UnknownHeuristic     no heuristic of that name is registered
-│   │   └── BrokenHeuristic      a heuristic cannot load, lacks a package, fails, or gives nonsense
-│   ├── BadProblem               weights, capacities or members that cannot be assigned
-│   └── BadStream                a stream file that is not in the stream format
-└── PeerError                    the other side's fault: a broker, a member, a catalog
-    ├── BadPayload               bytes from a group member or a control topic that cannot be decoded
-    ├── LoginRefused             the brokers do not take our login (SASL), or there is no token
-    └── TlsFailed                TLS cannot be agreed on: a certificate, a name, a plain listener
+TrimtabError                       base of every error that Trimtab raises; never raised itself
+├── CallerError                    the caller's fault: mend the input; retrying does not help
+│   ├── SettingError               a setting is unknown, malformed or contradictory (exit code 2)
+│   │   ├── UnknownHeuristicError  no heuristic of that name is registered
+│   │   └── BrokenHeuristicError   a heuristic cannot load, fails, or gives nonsense
+│   ├── InvalidProblemError        weights, capacities or members that cannot be assigned
+│   └── InvalidStreamError         a stream file that is not in the stream format
+└── PeerError                      the other side's fault: a broker, a member, a catalog
+    ├── InvalidPayloadError        bytes of a group member or a control topic cannot be decoded
+    ├── SaslAuthenticationError    the brokers do not take our login (SASL), or there is no token
+    └── TlsHandshakeError          TLS cannot be agreed on: a certificate, a name, a plain listener
 
 `consumer_sdk.errors` and `sidecar.errors` add their own leaves to the same two branches.
 """
@@ -35,19 +35,19 @@ class SettingError(CallerError):
     exit_code: ClassVar[int] = 2
 
 
-class UnknownHeuristic(SettingError):
+class UnknownHeuristicError(SettingError):
     """No heuristic of that name is registered."""
 
 
-class BrokenHeuristic(SettingError):
+class BrokenHeuristicError(SettingError):
     """A heuristic cannot load, lacks a package, fails, or gives nonsense."""
 
 
-class BadProblem(CallerError):
+class InvalidProblemError(CallerError):
     """Weights, capacities or members that cannot be assigned."""
 
 
-class BadStream(CallerError):
+class InvalidStreamError(CallerError):
     """A stream file that is not in the stream format."""
 
     exit_code: ClassVar[int] = 2
@@ -57,13 +57,13 @@ class PeerError(TrimtabError):
     """The other side misbehaved or is away."""
 
 
-class BadPayload(PeerError):
+class InvalidPayloadError(PeerError):
     """Bytes from a group member or a control topic that cannot be decoded."""
 
 
-class LoginRefused(PeerError):
+class SaslAuthenticationError(PeerError):
     """The brokers do not take our login (SASL), or there is no token; waiting does not help."""
 
 
-class TlsFailed(PeerError):
+class TlsHandshakeError(PeerError):
     """TLS cannot be agreed on: an untrusted certificate, another host's, or a plain listener."""

@@ -17,57 +17,61 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from trimtab.common.errors import SettingError
-from trimtab.common.kafka_security.tls import server_context
+from trimtab.common.kafka_security.tls import create_server_context
 
-Answer: TypeAlias = tuple[int, str, bytes]
+HttpResponse: TypeAlias = tuple[int, str, bytes]
 """Status, content type, body."""
 
-PATIENCE: Final = 10.0
+HTTP_REQUEST_TIMEOUT_S: Final = 10.0
 """Seconds that a client has for its request."""
 
-BEARER: Final = "bearer"
+BEARER_SCHEME: Final = "bearer"
 """The scheme of a token; schemes are told apart whatever their case (RFC 9110)."""
 
 UNAUTHORIZED: Final = 401
 
 
 @dataclass(frozen=True, slots=True)
-class Guard:
+class AccessPolicy:
     """What is asked of who wants an answer: TLS, a token, both or nothing."""
 
-    context: ssl.SSLContext | None = None
+    tls_context: ssl.SSLContext | None = None
     token: str | None = field(default=None, repr=False)
 
     @property
     def scheme(self) -> str:
         """Return the beginning of the endpoint's address."""
-        return "http" if self.context is None else "https"
+        return "http" if self.tls_context is None else "https"
 
-    def admits(self, authorization: str | None) -> bool:
+    def is_authorized(self, authorization: str | None) -> bool:
         """Tell whether a request with this header may have its answer."""
         if self.token is None:
             return True
         scheme, _, given = (authorization or "").partition(" ")
-        bears = scheme.lower() == BEARER
+        bears = scheme.lower() == BEARER_SCHEME
         return hmac.compare_digest(given.strip().encode(), self.token.encode()) and bears
 
-    def warning(self, what: str, host: str) -> str | None:
+    def exposure_warning(self, what: str, host: str) -> str | None:
         """Return what to say of an endpoint that everybody can read; None where that is not so."""
-        if self.context or self.token or is_loopback(host):
+        if self.tls_context or self.token or is_loopback(host):
             return None
         return f"{what} at {host} answers everybody who reaches it: give it TLS or a token"
 
 
-OPEN: Final = Guard()
+NO_AUTH: Final = AccessPolicy()
 """Asks for nothing."""
 
 
-def guard(certificate: Path | None, key: Path | None, token_file: Path | None) -> Guard:
+def load_access_policy(
+    certificate: Path | None, key: Path | None, token_file: Path | None
+) -> AccessPolicy:
     """Return the guard that these files make. Raises SettingError."""
     if (certificate is None) != (key is None):
         raise SettingError("a tls certificate and its key belong together; give both, or none")
-    context = None if certificate is None or key is None else server_context(certificate, key)
-    return Guard(context, None if token_file is None else _token(token_file))
+    context = (
+        None if certificate is None or key is None else create_server_context(certificate, key)
+    )
+    return AccessPolicy(context, None if token_file is None else _read_token_file(token_file))
 
 
 def is_loopback(host: str) -> bool:
@@ -78,24 +82,26 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def endpoint(
+def create_http_server(
     address: tuple[str, int],
-    respond: Callable[[str], Answer],
-    guarded: Guard,
-    free: frozenset[str] = frozenset(),
+    respond: Callable[[str], HttpResponse],
+    access_policy: AccessPolicy,
+    public_paths: frozenset[str] = frozenset(),
 ) -> ThreadingHTTPServer:
     """Return a server that is bound, for a thread to run. Raises OSError.
 
-    `respond` takes a path; those of `free` need no token.
+    `respond` takes a path; those of `public_paths` need no token.
     """
 
     class Handler(BaseHTTPRequestHandler):
-        timeout = PATIENCE
+        timeout = HTTP_REQUEST_TIMEOUT_S
 
         def do_GET(self) -> None:
             path = self.path.partition("?")[0]
-            may = path in free or guarded.admits(self.headers.get("Authorization"))
-            status, kind, body = respond(path) if may else _stranger()
+            may = path in public_paths or access_policy.is_authorized(
+                self.headers.get("Authorization")
+            )
+            status, kind, body = respond(path) if may else _unauthorized_response()
             self.send_response(status)
             if not may:
                 self.send_header("WWW-Authenticate", "Bearer")
@@ -115,18 +121,18 @@ def endpoint(
             """Stay quiet: who speaks no TLS, or hangs up, is no news either."""
 
     server = Server(address, Handler)
-    if guarded.context is not None:
-        server.socket = guarded.context.wrap_socket(
+    if access_policy.tls_context is not None:
+        server.socket = access_policy.tls_context.wrap_socket(
             server.socket, server_side=True, do_handshake_on_connect=False
         )
     return server
 
 
-def _stranger() -> Answer:
+def _unauthorized_response() -> HttpResponse:
     return UNAUTHORIZED, "text/plain; charset=utf-8", b"a token is needed\n"
 
 
-def _token(file: Path) -> str:
+def _read_token_file(file: Path) -> str:
     try:
         token = file.read_text().strip()
     except (OSError, UnicodeDecodeError):

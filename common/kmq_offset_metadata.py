@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class OpenMessages:
     """The open messages of one partition, as of the marker before offset `read`.
 
     `working` are in somebody's hands, `returned` were given back or up, and wait for the tracker.
@@ -26,20 +26,20 @@ class Opened:
         return json.dumps(asdict(self), separators=(",", ":"))
 
 
-def decode(metadata: str) -> Opened | None:
+def decode_open_messages(metadata: str) -> OpenMessages | None:
     """Return what a commit's metadata tell; None of any other note."""
     with suppress(ValueError, TypeError):
-        found = Opened(**json.loads(metadata.rstrip("\0")))
+        found = OpenMessages(**json.loads(metadata.rstrip("\0")))
         if all(type(number) is int and number >= 0 for number in asdict(found).values()):
             return found
     return None
 
 
-def markers_of(topic: str, group: str) -> str:
+def markers_topic(topic: str, group: str) -> str:
     """Return the markers topic of a group's queue on a topic, unless it is given another name."""
     return f"{topic}.{group}.markers"
 
 
-def trackers_of(group: str) -> str:
+def tracker_group(group: str) -> str:
     """Return the group that the trackers of a queue form."""
     return f"{group}-redeliver"

@@ -1,7 +1,7 @@
 """Lag of a partition in records, in the words of KAFKA-5337."""
 
 
-def lag_of(end: int, committed: int | None, beginning: int, *, from_beginning: bool) -> int:
+def compute_lag(end: int, committed: int | None, beginning: int, *, from_beginning: bool) -> int:
     """Return the records between the group's committed offset and the end of the log.
 
     Without a commit it is what `auto.offset.reset` makes it: end - beginning where the group would

@@ -11,8 +11,10 @@ from typing import Final
 from trimtab.common.errors import SettingError
 
 UNKNOWN: Final = "?"
-_NUMBER: Final = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)\s*([A-Za-z/]*)\s*")
-_BYTES: Final = {
+_QUANTITY_PATTERN: Final = re.compile(
+    r"\s*([0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)\s*([A-Za-z/]*)\s*"
+)
+_BYTES_PER_UNIT: Final = {
     "": 1.0,
     "b": 1.0,
     "kb": 1e3,
@@ -23,22 +25,32 @@ _BYTES: Final = {
     "mib": 1024.0**2,
     "gib": 1024.0**3,
 }
-_SECONDS: Final = {"": 1.0, "s": 1.0, "ms": 1e-3, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+_SECONDS_PER_UNIT: Final = {
+    "": 1.0,
+    "s": 1.0,
+    "ms": 1e-3,
+    "m": 60.0,
+    "min": 60.0,
+    "h": 3600.0,
+    "d": 86400.0,
+}
 
 
 def parse_bytes(text: str | float, name: str = "size") -> int:
     """Return bytes of "64 MB". Raises SettingError, naming the setting."""
-    return int(_parse(str(text), _BYTES, name, '"64 MB"'))
+    return int(_parse_quantity(str(text), _BYTES_PER_UNIT, name, '"64 MB"'))
 
 
 def parse_rate(text: str | float, name: str = "rate") -> float:
     """Return bytes/s of "2.3 MB/s". Raises SettingError, naming the setting."""
-    return _parse(re.sub(r"/\s*s(ec)?\s*$", "", str(text)), _BYTES, name, '"2.3 MB/s"')
+    return _parse_quantity(
+        re.sub(r"/\s*s(ec)?\s*$", "", str(text)), _BYTES_PER_UNIT, name, '"2.3 MB/s"'
+    )
 
 
 def parse_seconds(text: str | float, name: str = "duration") -> float:
     """Return seconds of "10 s". Raises SettingError, naming the setting."""
-    return _parse(str(text), _SECONDS, name, '"10 s"')
+    return _parse_quantity(str(text), _SECONDS_PER_UNIT, name, '"10 s"')
 
 
 def format_bytes(size: float | None) -> str:
@@ -61,15 +73,15 @@ def format_count(count: int | None) -> str:
     return UNKNOWN if count is None else str(count)
 
 
-def _parse(text: str, units: dict[str, float], name: str, example: str) -> float:
-    match = _NUMBER.fullmatch(text)
+def _parse_quantity(text: str, units: dict[str, float], name: str, example: str) -> float:
+    match = _QUANTITY_PATTERN.fullmatch(text)
     factor = units.get(match.group(2).lower()) if match else None
     if match is None or factor is None:
         raise SettingError(f"{name}: {text!r} is not understood; write it like {example}")
     return float(match.group(1)) * factor
 
 
-def listed(shown: Sequence[str], count: int) -> str:
+def format_name_list(shown: Sequence[str], count: int) -> str:
     """Return the names that are shown, and how many of so many are not."""
     more = f" and {count - len(shown)} more" if count > len(shown) else ""
     return ", ".join(shown) + more

@@ -2,10 +2,16 @@
 
 from trimtab.consumer_sdk.consumer.consumer import Consumer
 from trimtab.consumer_sdk.errors import (
-    BrokerUnreachable,
-    ConsumerClosed,
-    InvalidSetting,
-    MembershipFailed,
+    BrokerUnreachableError,
+    ConsumerClosedError,
+    GroupMembershipError,
+    InvalidSettingError,
 )
 
-__all__ = ["BrokerUnreachable", "Consumer", "ConsumerClosed", "InvalidSetting", "MembershipFailed"]
+__all__ = [
+    "BrokerUnreachableError",
+    "Consumer",
+    "ConsumerClosedError",
+    "GroupMembershipError",
+    "InvalidSettingError",
+]

@@ -2,34 +2,34 @@
 
 CallerError
 ├── SettingError
-│   ├── InvalidSetting           librdkafka refuses the configuration (exit code 2)
-│   ├── QueueMismatch            the topics of a queue do not fit each other (exit code 2)
-│   ├── NotOffered               this kind of queue cannot do what was asked of it (exit code 2)
-│   ├── NoShareGroups            the broker, or the client, has no share groups (exit code 2)
-│   └── TableCollision           two topics would land in one table without having been told to
-├── BadDelay                     a delay, or an extension, of a queue's message is no time
-├── NoJava                       no Java is found
-├── WrongJava                    the Java that is found is too old or too new
-├── MissingExtra                 an optional package is not installed
-├── ConsumerClosed               a closed consumer was used
-├── TableMismatch                a table's columns do not fit the rows that are to land in it
-├── TransformFailed              the user's transform, or a value on its way into a column, failed
-├── OffsetsWentBack              a topic hands out offsets that its table already holds
-└── OffsetsExpired               records were deleted unread, and auto.offset.reset=error
+│   ├── InvalidSettingError             librdkafka refuses the configuration (exit code 2)
+│   ├── QueueTopicMismatchError         the topics of a queue do not fit each other (exit code 2)
+│   ├── UnsupportedQueueOperationError  this kind of queue lacks the operation (exit code 2)
+│   ├── ShareGroupsUnsupportedError     the broker, or the client, has no share groups (exit code 2)
+│   └── TableNameCollisionError         two topics would land in one table
+├── InvalidDelayError                   a delay, or an extension, of a queue's message is no time
+├── JavaNotFoundError                   no Java is found
+├── UnsupportedJavaError                the Java that is found is too old or too new
+├── MissingExtraError                   an optional package is not installed
+├── ConsumerClosedError                 a closed consumer was used
+├── TableSchemaMismatchError            a table's columns do not fit the rows that are to land in it
+├── TransformError                      the user's transform failed, or a value did not fit
+├── OffsetRegressionError               a topic hands out offsets that its table already holds
+└── OffsetsExpiredError                 records were deleted unread, and auto.offset.reset=error
 PeerError
-├── BrokerUnreachable            no broker answered (retryable)
-├── JarsUnavailable              Java libraries cannot be downloaded (retryable)
-├── ReplayFailed                 Kafka did not take dead letters back; they stay in their table
-├── RegistryUnavailable          the schema registry does not answer (retryable)
-├── MembershipFailed             the group cannot be joined, or threw us out for good
-│   └── NotAllowed               a right (ACL) is missing; says which, on what
-├── MarkersNotWritten            Kafka did not take a queue's start markers (retryable)
-└── LakeError                    what the lake's side does wrong; never raised itself
-    ├── SessionFailed            Spark did not start, or its JVM is gone
-    ├── MarksLost                a table's history no longer says which offsets it holds
-    ├── LakeUnavailable          catalog or storage do not answer, or are locked (retryable)
-    │   └── DiskFull             no room for the data files (retryable)
-    └── CommitRaced              another writer changed the table first (retryable)
+├── BrokerUnreachableError              no broker answered (retryable)
+├── JarsUnavailableError                Java libraries cannot be downloaded (retryable)
+├── DeadLetterReplayError               Kafka refused dead letters; they stay in their table
+├── SchemaRegistryUnavailableError      the schema registry does not answer (retryable)
+├── GroupMembershipError                the group cannot be joined, or threw us out for good
+│   └── MissingAclError                 a right (ACL) is missing; says which, on what
+├── MarkerWriteError                    Kafka did not take a queue's start markers (retryable)
+└── LakeError                           what the lake's side does wrong; never raised itself
+    ├── SparkSessionError               Spark did not start, or its JVM is gone
+    ├── CommittedOffsetsLostError       a table's history no longer says which offsets it holds
+    ├── LakeUnavailableError            catalog or storage do not answer, or are locked (retryable)
+    │   └── DiskFullError               no room for the data files (retryable)
+    └── CommitConflictError             another writer changed the table first (retryable)
 """
 
 from pathlib import Path
@@ -43,19 +43,19 @@ JAVA_ADVICE: Final = (
 )
 
 
-class InvalidSetting(SettingError):
+class InvalidSettingError(SettingError):
     """librdkafka refuses the configuration."""
 
 
-class NoJava(CallerError):
-    """No Java is found; `looked` says where."""
+class JavaNotFoundError(CallerError):
+    """No Java is found; `searched` says where."""
 
-    def __init__(self, looked: str) -> None:
-        super().__init__(f"{looked}; {JAVA_ADVICE}")
-        self.looked = looked
+    def __init__(self, searched: str) -> None:
+        super().__init__(f"{searched}; {JAVA_ADVICE}")
+        self.searched = searched
 
 
-class WrongJava(CallerError):
+class UnsupportedJavaError(CallerError):
     """The Java at `path` is of a version that Spark and Kafka do not both run on."""
 
     def __init__(self, path: Path, version: int) -> None:
@@ -64,7 +64,7 @@ class WrongJava(CallerError):
         self.version = version
 
 
-class MissingExtra(CallerError):
+class MissingExtraError(CallerError):
     """An optional package is not installed; says which pip command installs it."""
 
     def __init__(self, package: str, extra: str) -> None:
@@ -75,17 +75,17 @@ class MissingExtra(CallerError):
         self.extra = extra
 
 
-class ConsumerClosed(CallerError):
+class ConsumerClosedError(CallerError):
     """A closed consumer was used."""
 
 
-class BrokerUnreachable(PeerError):
-    """No broker answered; `bootstrap` is the address that was tried, `why` the client's words."""
+class BrokerUnreachableError(PeerError):
+    """No broker answered; `bootstrap` is the address that was tried, `reason` the client's words."""
 
     retryable: ClassVar[bool] = True
 
-    def __init__(self, bootstrap: str, why: str = "") -> None:
-        said = f" ({why})" if why else ""
+    def __init__(self, bootstrap: str, reason: str = "") -> None:
+        said = f" ({reason})" if reason else ""
         super().__init__(
             f"no Kafka broker answers at {bootstrap}{said}: is it running, and is the address "
             "(bootstrap.servers), security.protocol and firewall right?"
@@ -93,39 +93,39 @@ class BrokerUnreachable(PeerError):
         self.bootstrap = bootstrap
 
 
-class JarsUnavailable(PeerError):
+class JarsUnavailableError(PeerError):
     """Java libraries cannot be downloaded; nothing half-filled is left behind."""
 
     retryable: ClassVar[bool] = True
 
 
-class ReplayFailed(PeerError):
-    """Kafka did not take dead letters back; they stay in their table."""
+class DeadLetterReplayError(PeerError):
+    """Kafka refused dead letters; they stay in their table."""
 
 
-class RegistryUnavailable(PeerError):
+class SchemaRegistryUnavailableError(PeerError):
     """The schema registry does not answer, or with something that is no answer."""
 
     retryable: ClassVar[bool] = True
 
 
-class MembershipFailed(PeerError):
+class GroupMembershipError(PeerError):
     """The group cannot be joined, or threw us out for good."""
 
 
-class NotAllowed(MembershipFailed):
+class MissingAclError(GroupMembershipError):
     """A right (ACL) is missing; says which, on what."""
 
 
-class QueueMismatch(SettingError):
+class QueueTopicMismatchError(SettingError):
     """The topics of a queue do not fit each other, or are not there."""
 
 
-class NotOffered(SettingError):
+class UnsupportedQueueOperationError(SettingError):
     """A queue of the kind that was opened cannot do what was asked of it."""
 
 
-class BadDelay(CallerError):
+class InvalidDelayError(CallerError):
     """A delay, or an extension, of a queue's message is no time; nothing was said of it."""
 
     def __init__(self, seconds: float) -> None:
@@ -133,33 +133,33 @@ class BadDelay(CallerError):
         self.seconds = seconds
 
 
-class NoShareGroups(SettingError):
+class ShareGroupsUnsupportedError(SettingError):
     """The broker, or the client library, has no share groups (KIP-932)."""
 
 
-class MarkersNotWritten(PeerError):
+class MarkerWriteError(PeerError):
     """Kafka did not take a queue's start markers, so nothing was handed out; it is read again."""
 
     retryable: ClassVar[bool] = True
 
 
-class TableCollision(SettingError):
+class TableNameCollisionError(SettingError):
     """Two topics would land in one table without having been told to."""
 
 
-class TableMismatch(CallerError):
+class TableSchemaMismatchError(CallerError):
     """A table's columns do not fit the rows that are to land in it; no offset has moved."""
 
 
-class TransformFailed(CallerError):
+class TransformError(CallerError):
     """The user's transform, or a value on its way into a column, failed; no offset has moved."""
 
 
-class OffsetsWentBack(CallerError):
+class OffsetRegressionError(CallerError):
     """A topic hands out offsets that its table already holds: it was deleted and created anew."""
 
 
-class OffsetsExpired(CallerError):
+class OffsetsExpiredError(CallerError):
     """Records were deleted before they were read, and `auto.offset.reset=error` says to stop."""
 
 
@@ -167,25 +167,25 @@ class LakeError(PeerError):
     """Base of what the lake's side does wrong; never raised itself."""
 
 
-class SessionFailed(LakeError):
+class SparkSessionError(LakeError):
     """Spark did not start, or its JVM is gone."""
 
 
-class MarksLost(LakeError):
+class CommittedOffsetsLostError(LakeError):
     """A table has rows but its history no longer says up to which offsets; or says it illegibly."""
 
 
-class LakeUnavailable(LakeError):
+class LakeUnavailableError(LakeError):
     """The catalog or the storage does not answer, or is locked."""
 
     retryable: ClassVar[bool] = True
 
 
-class DiskFull(LakeUnavailable):
+class DiskFullError(LakeUnavailableError):
     """The storage has no room for the data files."""
 
 
-class CommitRaced(LakeError):
+class CommitConflictError(LakeError):
     """Another writer changed the table between reading its marks and committing."""
 
     retryable: ClassVar[bool] = True

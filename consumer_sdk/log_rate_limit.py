@@ -1,7 +1,7 @@
 """librdkafka's log through Python's, each line once in a while.
 
 While a broker is away librdkafka writes tens of lines a second that say the same. They come by the
-logger `trimtab.librdkafka`, and of lines that differ in numbers alone one in `EVERY` seconds. Who
+logger `trimtab.librdkafka`, and of lines that differ in numbers alone one in `LOG_REPEAT_INTERVAL_S` seconds. Who
 gives a `logger` of their own gets every line.
 """
 
@@ -11,34 +11,34 @@ from typing import Final
 
 from trimtab.common.clock import Clock, SystemClock
 
-EVERY: Final = 30.0
+LOG_REPEAT_INTERVAL_S: Final = 30.0
 """Seconds for which the same line is not repeated."""
 
-KEPT: Final = 200
+MAX_REMEMBERED_LINES: Final = 200
 """Lines that are remembered; past that all are forgotten."""
 
-_NUMBERS: Final = re.compile(r"[0-9]+")
+_DIGITS: Final = re.compile(r"[0-9]+")
 
 
-class Sparing(logging.Filter):
+class RateLimitFilter(logging.Filter):
     """Lets a line through if nothing like it came lately."""
 
     def __init__(self, clock: Clock | None = None) -> None:
         super().__init__()
         self._clock = clock or SystemClock()
-        self._said: dict[str, float] = {}
+        self._last_logged_at: dict[str, float] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Tell whether a line is to be written."""
-        text = _NUMBERS.sub("#", record.getMessage())
+        text = _DIGITS.sub("#", record.getMessage())
         now = self._clock.monotonic()
-        if now - self._said.get(text, -EVERY) < EVERY:
+        if now - self._last_logged_at.get(text, -LOG_REPEAT_INTERVAL_S) < LOG_REPEAT_INTERVAL_S:
             return False
-        if len(self._said) >= KEPT:
-            self._said.clear()
-        self._said[text] = now
+        if len(self._last_logged_at) >= MAX_REMEMBERED_LINES:
+            self._last_logged_at.clear()
+        self._last_logged_at[text] = now
         return True
 
 
-LIBRDKAFKA: Final = logging.getLogger("trimtab.librdkafka")
-LIBRDKAFKA.addFilter(Sparing())
+LIBRDKAFKA_LOGGER: Final = logging.getLogger("trimtab.librdkafka")
+LIBRDKAFKA_LOGGER.addFilter(RateLimitFilter())

@@ -30,7 +30,7 @@ def main(bootstrap: str, topic: str, warehouse: str, limit: int = 10) -> None:
         "lake.warehouse": warehouse,
         "lake.table": "shop.{topic}",
         "lake.transform": "lake:paid_only",
-        "batch.wait": "5 s",
+        "batch.max.age": "5 s",
     }
     with Consumer(config) as consumer, LakeWriter(consumer, lake_config) as lake:
         consumer.subscribe(

@@ -8,13 +8,20 @@ Give it a name with an entry point, and every setting that takes a heuristic tak
 
 import numpy as np
 
-from trimtab.assignor import NOBODY, Group, Heuristic, Member, Problem, TopicPartition
+from trimtab.assignor import (
+    UNASSIGNED,
+    ConsumerGroup,
+    Heuristic,
+    Member,
+    PackingProblem,
+    TopicPartition,
+)
 from trimtab.assignor.model import IntArray
 
 
-def round_robin(problem: Problem) -> IntArray:
+def round_robin(problem: PackingProblem) -> IntArray:
     """Deal each topic's partitions out in turn to its subscribers; shape (P,)."""
-    bins = np.full(len(problem.weight), NOBODY, dtype=np.int32)
+    bins = np.full(len(problem.weight), UNASSIGNED, dtype=np.int32)
     for topic, subscribed in enumerate(problem.subscribed):
         readers, items = np.flatnonzero(subscribed), np.flatnonzero(problem.topic == topic)
         if len(readers):
@@ -23,20 +30,22 @@ def round_robin(problem: Problem) -> IntArray:
 
 
 # Whatever they weigh: it cannot tell how many members there should be, and is never asked to.
-ROUND_ROBIN = Heuristic("round-robin", round_robin, "in turn", "this example", counts=False)
+ROUND_ROBIN = Heuristic(
+    "round-robin", round_robin, "in turn", "this example", packs_by_capacity=False
+)
 
 
 def main() -> None:
     """Show where ten partitions of one topic would go."""
     topics = frozenset({"orders"})
-    group = Group(
+    group = ConsumerGroup(
         members=(Member("a", topics), Member("b", topics)),
         partitions=tuple(TopicPartition("orders", n) for n in range(10)),
     )
     placed = round_robin(
-        Problem(
+        PackingProblem(
             weight=np.ones(len(group.partitions)),
-            owner=np.full(len(group.partitions), NOBODY, dtype=np.int32),
+            owner=np.full(len(group.partitions), UNASSIGNED, dtype=np.int32),
             topic=np.zeros(len(group.partitions), dtype=np.int32),
             lag=np.zeros(len(group.partitions)),
             capacity=np.full(len(group.members), 10.0),

@@ -11,7 +11,7 @@ import sys
 from threading import Event
 
 from trimtab.common.errors import TrimtabError
-from trimtab.consumer_sdk.queues import Received, open_queue, worker
+from trimtab.consumer_sdk.queues import QueueMessage, open_queue, queue_worker
 
 
 def main(
@@ -31,8 +31,8 @@ def main(
         "auto.offset.reset": "earliest",
     }
 
-    @worker(concurrency=4)
-    def handle(message: Received) -> None:
+    @queue_worker(concurrency=4)
+    def handle(message: QueueMessage) -> None:
         Event().wait(seconds)  # the work
         sys.stdout.write(f"{(message.value or b'').decode()}\n")
         sys.stdout.flush()

@@ -1,6 +1,6 @@
 """A consumer in a rack: what has a replica there comes to it, and is read from there.
 
-Start one in each rack; the brokers have broker.rack and replica.selector.class (docs/racks.md):
+Start one in each rack; the brokers have broker.rack and replica.selector.class (docs/rack-awareness.md):
 
     python examples/racks.py localhost:9092 orders a
 """

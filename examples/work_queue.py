@@ -11,8 +11,16 @@ import sys
 from threading import Event, Thread
 
 from trimtab.common.errors import TrimtabError
-from trimtab.consumer_sdk.queues import KINDS, Received, Reject, Retry, Tracker, open_queue, worker
-from trimtab.consumer_sdk.queues.settings import settings
+from trimtab.consumer_sdk.queues import (
+    QUEUE_KINDS,
+    QueueMessage,
+    RedeliveryTracker,
+    Reject,
+    Retry,
+    open_queue,
+    queue_worker,
+)
+from trimtab.consumer_sdk.queues.settings import parse_queue_settings
 
 
 def main(bootstrap: str, topic: str, kind: str = "kmq", orders: int = 100) -> None:
@@ -25,8 +33,8 @@ def main(bootstrap: str, topic: str, kind: str = "kmq", orders: int = 100) -> No
     }
     stop, over = Event(), set[bytes]()
 
-    @worker(concurrency=4)
-    def handle(message: Received) -> None:
+    @queue_worker(concurrency=4)
+    def handle(message: QueueMessage) -> None:
         value = message.value or b""
         if value.startswith(b"open") and message.delivery == 1:
             raise Retry
@@ -40,7 +48,9 @@ def main(bootstrap: str, topic: str, kind: str = "kmq", orders: int = 100) -> No
     sys.stderr.write(f"until {orders} orders are over; Ctrl-C ends it\n")
     tracker = None
     if kind == "kmq":
-        tracker = Thread(target=Tracker(settings(topic, config)).run, args=(stop,))
+        tracker = Thread(
+            target=RedeliveryTracker(parse_queue_settings(topic, config)).run, args=(stop,)
+        )
         tracker.start()
     try:
         with open_queue(kind, topic, config) as queue:
@@ -53,7 +63,7 @@ def main(bootstrap: str, topic: str, kind: str = "kmq", orders: int = 100) -> No
 
 if __name__ == "__main__":
     if len(sys.argv) not in {3, 4, 5} or not all(n.isdecimal() for n in sys.argv[4:]):
-        sys.exit(f"usage: work_queue.py BOOTSTRAP TOPIC [{'|'.join(KINDS)} [ORDERS]]")
+        sys.exit(f"usage: work_queue.py BOOTSTRAP TOPIC [{'|'.join(QUEUE_KINDS)} [ORDERS]]")
     try:
         main(*sys.argv[1:4], *map(int, sys.argv[4:]))
     except KeyboardInterrupt:

@@ -12,262 +12,295 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from trimtab.common.clock import Clock
-from trimtab.common.control_topics.values import GroupPlan, PartitionSpeed, WriteSpeeds
+from trimtab.common.control_topics.values import GroupPlan, PartitionLoad, TopicWriteRates
 from trimtab.common.errors import PeerError, TrimtabError
-from trimtab.sidecar.decision.decide import decide, done
-from trimtab.sidecar.decision.decision import Action, Numbers, Verdict
-from trimtab.sidecar.decision.scaling_policy import Memory
-from trimtab.sidecar.errors import NotLeading
-from trimtab.sidecar.kafka.control_topic_store import Board
-from trimtab.sidecar.leadership.leader_election import Alone, Leadership, insist
-from trimtab.sidecar.measurement.group_monitor import Measurement, Watch
-from trimtab.sidecar.measurement.handover_time import Ledger
+from trimtab.sidecar.decision.decide import make_decision, record_execution
+from trimtab.sidecar.decision.decision import DecisionMetrics, ScalingAction, ScalingDecision
+from trimtab.sidecar.decision.scaling_policy import DecisionMemory
+from trimtab.sidecar.errors import NotLeaderError
+from trimtab.sidecar.kafka.control_topic_store import PlanStore
+from trimtab.sidecar.leadership.leader_election import Leadership, SoleLeader, require_leadership
+from trimtab.sidecar.measurement.group_monitor import GroupMeasurement, GroupObserver
+from trimtab.sidecar.measurement.handover_time import HandoverTracker
 from trimtab.sidecar.measurement.observation import (
+    ExternalScaling,
     GroupState,
-    GroupView,
-    Instance,
     Observation,
-    Outside,
+    ObservedGroup,
+    ReplicaInstance,
 )
-from trimtab.sidecar.reporting.iteration_report import NOT_DONE, Report, Reporter
-from trimtab.sidecar.settings.settings import Settings
-from trimtab.sidecar.targets.process.rolling_restart import pending
+from trimtab.sidecar.reporting.iteration_report import NOT_DONE_PREFIX, IterationReport, Reporter
+from trimtab.sidecar.settings.settings import SidecarSettings
+from trimtab.sidecar.targets.process.rolling_restart import list_pending_restarts
 from trimtab.sidecar.targets.replica_target import ReplicaTarget
 
 if TYPE_CHECKING:  # it needs an extra
-    from trimtab.sidecar.reporting.certifier import Certified, Certifier
+    from trimtab.sidecar.reporting.certifier import DecisionCertifier, TimedCertificate
 
 log = logging.getLogger("trimtab.sidecar")
 
-ADVICE: Final = frozenset(
-    {Action.START, Action.REPLACE, Action.SURGE, Action.DRAIN, Action.UNDRAIN, Action.STOP}
+REPLICA_ACTIONS: Final = frozenset(
+    {
+        ScalingAction.SCALE_UP,
+        ScalingAction.REPLACE,
+        ScalingAction.SURGE,
+        ScalingAction.DRAIN,
+        ScalingAction.CANCEL_DRAIN,
+        ScalingAction.STOP,
+    }
 )
 """What is only said where replicas are not ours to change."""
 
-STANDBY: Final = 2.0
+STANDBY_INTERVAL_S: Final = 2.0
 """Seconds between two turns of a sidecar that stands by, at most: it is to take over quickly."""
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class LoopCollaborators:
     """Whom the loop works with.
 
-    `outside` tells what others had asked of the target when it was looked at last.
+    `read_external_scaling` tells what others had asked of the target when it was looked at last.
     """
 
-    watch: Watch
-    board: Board
+    monitor: GroupObserver
+    control_topics: PlanStore
     target: ReplicaTarget
     reporters: Sequence[Reporter] = ()
-    certifier: "Certifier | None" = None
-    outside: Callable[[], Outside] = Outside
-    leadership: Leadership = field(default_factory=Alone)
+    certifier: "DecisionCertifier | None" = None
+    read_external_scaling: Callable[[], ExternalScaling] = ExternalScaling
+    leadership: Leadership = field(default_factory=SoleLeader)
 
 
-class Loop:
+class ControlLoop:
     """One sidecar at work on one group."""
 
-    def __init__(self, settings: Settings, parts: Parts, clock: Clock) -> None:
+    def __init__(
+        self, settings: SidecarSettings, collaborators: LoopCollaborators, clock: Clock
+    ) -> None:
         self._settings = settings
-        self._policy = settings.policy
-        self._parts = parts
+        self._policy = settings.autoscaling_policy
+        self._collaborators = collaborators
         self._clock = clock
-        self._memory = Memory()
+        self._memory = DecisionMemory()
         self._plan: GroupPlan | None = None
         self._plan_known = False
-        self._led = False
-        self._ledger = Ledger(clock.wall())
+        self._was_leader = False
+        self._handover_tracker = HandoverTracker(clock.wall())
 
     def run(self, wait: Callable[[float], bool]) -> None:
         """Turn until `wait(seconds)` says to stop; it waits so long, or until it is to end."""
         seconds = 0.0
         while not wait(seconds):
             begun = self._clock.monotonic()
-            self.turn()
+            self.run_iteration()
             pause = self._settings.interval
-            if not self._led:
-                pause = min(pause, STANDBY)
+            if not self._was_leader:
+                pause = min(pause, STANDBY_INTERVAL_S)
             seconds = max(0.0, pause - (self._clock.monotonic() - begun))
 
-    def turn(self) -> Verdict:
+    def run_iteration(self) -> ScalingDecision:
         """Observe, decide, check again, act and report, once."""
         begun = self._clock.monotonic()
-        measured = self._parts.watch.measure()
-        self._led = self._parts.leadership.leads()
-        if not self._led:
+        measured = self._collaborators.monitor.measure()
+        self._was_leader = self._collaborators.leadership.is_leader()
+        if not self._was_leader:
             return self._stand_by(measured, begun)
-        trouble = [*measured.trouble, *self._learn_plan(), *self._publish_speeds(measured)]
-        seen = self._observe(measured, measured.group, trouble)
+        trouble = [*measured.trouble, *self._load_plan(), *self._publish_write_rates(measured)]
+        seen = self._build_observation(measured, measured.group, trouble)
         now, before = self._clock.wall(), self._memory
         started = self._clock.monotonic()
-        verdict, self._memory = decide(seen, self._policy, before, now, self._settings.group)
+        verdict, self._memory = make_decision(seen, self._policy, before, now, self._settings.group)
         decided_in = self._clock.monotonic() - started
-        verdict = self._checked(verdict, seen, before, now)
-        verdict = self._act(verdict, seen, now)
-        report = Report(
+        verdict = self._recheck_decision(verdict, seen, before, now)
+        verdict = self._execute_decision(verdict, seen, now)
+        report = IterationReport(
             time=now,
-            verdict=verdict,
-            speeds=measured.speeds,
+            decision=verdict,
+            write_rates=measured.write_rates,
             epoch=0 if self._plan is None else self._plan.epoch,
-            reachable=measured.group.state is not GroupState.UNKNOWN and self._plan_known,
-            decided_in=decided_in,
-            turned_in=self._clock.monotonic() - begun,
+            is_group_known=measured.group.state is not GroupState.UNKNOWN and self._plan_known,
+            decision_seconds=decided_in,
+            iteration_seconds=self._clock.monotonic() - begun,
             trouble=seen.trouble,
-            learned=self._memory.learned,
-            growing_stopped=self._memory.stall is not None,
-            certificate=self._certified(seen),
+            learned_capacities=self._memory.learned_capacities,
+            scale_up_suspended=self._memory.scale_up_suspension is not None,
+            certificate=self._certify_observation(seen),
         )
-        self._tell(report, measured)
+        self._report_iteration(report, measured)
         return verdict
 
     def stop_workers(self, wait: Callable[[float], bool]) -> bool:
         """Ask every replica to end and wait for it; tells whether all have."""
-        deadline = self._clock.monotonic() + 2 * self._settings.stop_patience
+        deadline = self._clock.monotonic() + 2 * self._settings.worker_stop_timeout
         while self._clock.monotonic() < deadline:
-            alive = [i.name for i in self._parts.target.replicas() if i.alive]
+            alive = [i.name for i in self._collaborators.target.list_replicas() if i.alive]
             if not alive:
                 return True
             for name in alive:
-                self._parts.target.stop(name)
+                self._collaborators.target.stop_replica(name)
             wait(0.2)
         return False
 
-    def _stand_by(self, measured: Measurement, begun: float) -> Verdict:
+    def _stand_by(self, measurement: GroupMeasurement, begun: float) -> ScalingDecision:
         """Only measure, so that windows are full when we lead; the plan is then read anew."""
         self._plan_known = False
-        leader = self._parts.leadership.leader()
+        leader = self._collaborators.leadership.get_leader()
         reason = f"standing by: {leader or 'nobody yet'} leads"
-        verdict = Verdict(Action.HOLD, (reason,), Numbers(partitions=len(measured.speeds)))
-        report = Report(
-            time=self._clock.wall(),
-            verdict=verdict,
-            speeds=measured.speeds,
-            epoch=0,
-            reachable=measured.group.state is not GroupState.UNKNOWN,
-            decided_in=0.0,
-            turned_in=self._clock.monotonic() - begun,
-            trouble=measured.trouble,
-            leading=False,
+        verdict = ScalingDecision(
+            ScalingAction.HOLD, (reason,), DecisionMetrics(partitions=len(measurement.write_rates))
         )
-        self._tell(report, measured)
+        report = IterationReport(
+            time=self._clock.wall(),
+            decision=verdict,
+            write_rates=measurement.write_rates,
+            epoch=0,
+            is_group_known=measurement.group.state is not GroupState.UNKNOWN,
+            decision_seconds=0.0,
+            iteration_seconds=self._clock.monotonic() - begun,
+            trouble=measurement.trouble,
+            is_leader=False,
+        )
+        self._report_iteration(report, measurement)
         return verdict
 
-    def _learn_plan(self) -> tuple[str, ...]:
+    def _load_plan(self) -> tuple[str, ...]:
         """Read the plan in force, once; while it leads the sidecar is its only writer."""
         if self._plan_known:
             return ()
         try:
-            self._plan = self._parts.board.plan()
+            self._plan = self._collaborators.control_topics.read_plan()
         except PeerError as error:
             return (str(error),)
         self._plan_known = True
         if self._plan is not None:
-            self._memory = replace(self._memory, changed=self._plan.time)
+            self._memory = replace(self._memory, last_change=self._plan.time)
             log.info("plan %d is in force: %s", self._plan.epoch, "; ".join(self._plan.reasons))
         return ()
 
-    def _publish_speeds(self, measured: Measurement) -> tuple[str, ...]:
-        if self._settings.dry_run or measured.group.state is GroupState.UNKNOWN:
+    def _publish_write_rates(self, measurement: GroupMeasurement) -> tuple[str, ...]:
+        if self._settings.dry_run or measurement.group.state is GroupState.UNKNOWN:
             return ()
-        by_topic: dict[str, dict[int, PartitionSpeed]] = {}
-        for (topic, number), speed in measured.speeds.items():
+        by_topic: dict[str, dict[int, PartitionLoad]] = {}
+        for (topic, number), speed in measurement.write_rates.items():
             by_topic.setdefault(topic, {})[number] = speed
         s, now = self._settings, self._clock.wall()
         values = [
-            WriteSpeeds(s.group, topic, now, s.window, s.source, speeds)
+            TopicWriteRates(s.group, topic, now, s.window, s.source, speeds)
             for topic, speeds in sorted(by_topic.items())
         ]
         try:
-            self._parts.board.publish(values)
+            self._collaborators.control_topics.publish(values)
         except PeerError as error:
             return (str(error),)
         return ()
 
-    def _observe(
-        self, measured: Measurement | Observation, group: GroupView, trouble: list[str]
+    def _build_observation(
+        self, measurement: GroupMeasurement | Observation, group: ObservedGroup, trouble: list[str]
     ) -> Observation:
-        replicas = self._replicas(group, trouble)
+        replicas = self._list_replicas(group, trouble)
         ours = () if self._policy.advisory else replicas or ()
         alive = [i.name for i in ours if i.alive]
-        outside = self._parts.outside()
+        outside = self._collaborators.read_external_scaling()
         return Observation(
-            speeds=measured.speeds,
-            consumed=measured.consumed,
-            stuck=measured.stuck,
-            racks=measured.racks,
-            queue=measured.queue,
-            group=distinct(group) if self._policy.advisory else group,
+            write_rates=measurement.write_rates,
+            consumption_rates=measurement.consumption_rates,
+            stuck_partitions=measurement.stuck_partitions,
+            replica_racks=measurement.replica_racks,
+            queue=measurement.queue,
+            group=distinguish_members(group) if self._policy.advisory else group,
             replicas=replicas,
             plan=self._plan,
             plan_known=self._plan_known,
-            restart=self._restart(alive, trouble),
-            outside=outside,
+            pending_restarts=self._list_pending_restarts(alive, trouble),
+            external_scaling=outside,
             trouble=(*trouble, *outside.trouble),
         )
 
-    def _replicas(self, group: GroupView, trouble: list[str]) -> tuple[Instance, ...] | None:
+    def _list_replicas(
+        self, group: ObservedGroup, trouble: list[str]
+    ) -> tuple[ReplicaInstance, ...] | None:
         if self._policy.advisory:
-            names = sorted(r.instance for r in distinct(group).readers)
-            return tuple(Instance(name, alive=True, started=0.0) for name in names)
+            names = sorted(r.instance for r in distinguish_members(group).members)
+            return tuple(ReplicaInstance(name, alive=True, started_at=0.0) for name in names)
         try:
-            return self._parts.target.replicas()
+            return self._collaborators.target.list_replicas()
         except PeerError as error:
             trouble.append(str(error))
             return None
 
-    def _restart(self, alive: Sequence[str], trouble: list[str]) -> tuple[str, ...]:
+    def _list_pending_restarts(self, alive: Sequence[str], trouble: list[str]) -> tuple[str, ...]:
         try:
-            return pending(self._settings.state, alive) if alive else ()
+            return list_pending_restarts(self._settings.state, alive) if alive else ()
         except PeerError as error:
             trouble.append(str(error))
             return ()
 
-    def _checked(self, verdict: Verdict, seen: Observation, before: Memory, now: float) -> Verdict:
+    def _recheck_decision(
+        self,
+        decision: ScalingDecision,
+        observation: Observation,
+        before: DecisionMemory,
+        now: float,
+    ) -> ScalingDecision:
         """Look at group and replicas again; hold where the verdict would not be the same."""
-        if verdict.action is Action.HOLD or self._policy.advisory:
-            return verdict
-        fresh = self._observe(seen, self._parts.watch.group(), [])
-        again, _ = decide(fresh, self._policy, before, now, self._settings.group)
-        if again.agrees(verdict):
-            return verdict
-        reason = f"{verdict.action} is put off: the group changed while it was decided"
-        return Verdict(Action.HOLD, (reason, *again.reasons), verdict.numbers)
+        if decision.action is ScalingAction.HOLD or self._policy.advisory:
+            return decision
+        fresh = self._build_observation(
+            observation, self._collaborators.monitor.describe_group(), []
+        )
+        again, _ = make_decision(fresh, self._policy, before, now, self._settings.group)
+        if again.agrees_with(decision):
+            return decision
+        reason = f"{decision.action} is put off: the group changed while it was decided"
+        return ScalingDecision(ScalingAction.HOLD, (reason, *again.reasons), decision.numbers)
 
-    def _act(self, verdict: Verdict, seen: Observation, now: float) -> Verdict:
-        if verdict.action is Action.HOLD or self._only_said(verdict):
-            return verdict
+    def _execute_decision(
+        self, decision: ScalingDecision, observation: Observation, now: float
+    ) -> ScalingDecision:
+        if decision.action is ScalingAction.HOLD or self._is_advice_only(decision):
+            return decision
         try:
-            insist(self._parts.leadership)
-            started = self._carry_out(verdict, seen)
+            require_leadership(self._collaborators.leadership)
+            started = self._apply_decision(decision, observation)
         except TrimtabError as error:
-            log.error("%s failed: %s", verdict.action, error)  # noqa: TRY400 - it says all itself
-            if isinstance(error, NotLeading):
+            log.error("%s failed: %s", decision.action, error)  # noqa: TRY400 - it says all itself
+            if isinstance(error, NotLeaderError):
                 self._plan_known = False  # whoever leads may have published another
-            elif verdict.action in (Action.REPLACE, Action.SURGE):
-                self._memory = done(verdict, seen, self._memory, now)  # counts: no hot loop
-            return replace(verdict, reasons=(*verdict.reasons, f"{NOT_DONE}{error}"))
-        self._memory = done(verdict, seen, self._memory, now)
+            elif decision.action in (ScalingAction.REPLACE, ScalingAction.SURGE):
+                self._memory = record_execution(
+                    decision, observation, self._memory, now
+                )  # counts: no hot loop
+            return replace(decision, reasons=(*decision.reasons, f"{NOT_DONE_PREFIX}{error}"))
+        self._memory = record_execution(decision, observation, self._memory, now)
         if started:
-            return replace(verdict, reasons=(*verdict.reasons, f"started {' and '.join(started)}"))
-        return verdict
+            return replace(
+                decision, reasons=(*decision.reasons, f"started {' and '.join(started)}")
+            )
+        return decision
 
-    def _carry_out(self, verdict: Verdict, seen: Observation) -> tuple[str, ...]:
+    def _apply_decision(
+        self, decision: ScalingDecision, observation: Observation
+    ) -> tuple[str, ...]:
         """Publish, stop and start; return who was started. Raises TrimtabError.
 
-        The plan comes first, but of none: `decide` says why (rule 10).
+        The plan comes first, but of none: `make_decision` says why (rule 10).
         """
-        from_none = seen.plan is not None and not seen.plan.replicas and not seen.outside.contest
-        started = self._add(verdict.add) if from_none else ()
-        self._publish_plan(verdict.plan)
-        for name in verdict.stop:
-            self._parts.target.stop(name)
-        return started if from_none else self._add(verdict.add)
+        from_none = (
+            observation.plan is not None
+            and not observation.plan.replicas
+            and not observation.external_scaling.override
+        )
+        started = self._start_replicas(decision.add) if from_none else ()
+        self._publish_plan(decision.plan)
+        for name in decision.stop:
+            self._collaborators.target.stop_replica(name)
+        return started if from_none else self._start_replicas(decision.add)
 
-    def _add(self, count: int) -> tuple[str, ...]:
-        return self._parts.target.add(count) if count else ()
+    def _start_replicas(self, count: int) -> tuple[str, ...]:
+        return self._collaborators.target.add_replicas(count) if count else ()
 
-    def _only_said(self, verdict: Verdict) -> bool:
-        return self._policy.advisory and verdict.action in ADVICE
+    def _is_advice_only(self, decision: ScalingDecision) -> bool:
+        return self._policy.advisory and decision.action in REPLICA_ACTIONS
 
     def _publish_plan(self, plan: GroupPlan | None) -> None:
         """Publish and take for granted; after a failure the plan is read back before all else."""
@@ -275,30 +308,34 @@ class Loop:
             return
         if not self._settings.dry_run:
             self._plan_known = False
-            self._parts.board.publish([plan])
+            self._collaborators.control_topics.publish([plan])
         self._plan_known = True
         self._plan = plan
 
-    def _certified(self, seen: Observation) -> "Certified | None":
+    def _certify_observation(self, observation: Observation) -> "TimedCertificate | None":
         """Have this turn certified in the background; return the newest certificate there is."""
-        certifier = self._parts.certifier
+        certifier = self._collaborators.certifier
         if certifier is None:
             return None
-        certifier.offer(seen)
-        return certifier.last
+        certifier.offer_observation(observation)
+        return certifier.last_certificate
 
-    def _tell(self, report: Report, measured: Measurement) -> None:
-        handovers, self._ledger = self._ledger.handovers(measured.notes)
-        readers = measured.group.readers
-        changed, self._ledger = self._ledger.moves(readers)
-        report = replace(report, handovers=handovers, readers=readers, changed=changed)
-        for reporter in self._parts.reporters:
+    def _report_iteration(self, report: IterationReport, measurement: GroupMeasurement) -> None:
+        handovers, self._handover_tracker = self._handover_tracker.collect_handovers(
+            measurement.commit_metadata
+        )
+        readers = measurement.group.members
+        changed, self._handover_tracker = self._handover_tracker.collect_moves(readers)
+        report = replace(
+            report, handover_seconds=handovers, members=readers, observed_moves=changed
+        )
+        for reporter in self._collaborators.reporters:
             reporter(report)
 
 
-def distinct(group: GroupView) -> GroupView:
+def distinguish_members(group: ObservedGroup) -> ObservedGroup:
     """Return the group with members that share a client id going by their own ids."""
-    names = [r.instance for r in group.readers]
+    names = [r.instance for r in group.members]
     shared = {name for name in names if names.count(name) > 1 or not name}
-    readers = tuple(replace(r, instance=r.id) if r.instance in shared else r for r in group.readers)
-    return replace(group, readers=readers)
+    readers = tuple(replace(r, instance=r.id) if r.instance in shared else r for r in group.members)
+    return replace(group, members=readers)

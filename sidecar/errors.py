@@ -2,21 +2,21 @@
 
 CallerError
 ├── SettingError
-│   ├── BadSetting               a setting is unknown, malformed or contradictory (exit code 2)
-│   ├── NoShareGroups            the brokers have no share groups, or not switched on (exit code 2)
-│   ├── StateInUse               another sidecar works with this state folder (exit code 2)
-│   ├── TriggerMismatch          KEDA's trigger means another group, or nothing (exit code 2)
-│   └── WrongGroup               the group is of another kind than the queue (exit code 2)
-└── CannotStart                  a worker, the web page or KEDA's service cannot be started
+│   ├── SidecarSettingError          a setting is unknown, malformed or contradictory (exit code 2)
+│   ├── ShareGroupsUnavailableError  the brokers do not support share groups (exit code 2)
+│   ├── StateDirInUseError           another sidecar works with this state folder (exit code 2)
+│   ├── TriggerMismatchError         KEDA's trigger means another group, or nothing (exit code 2)
+│   └── GroupTypeMismatchError       the group is of another kind than the queue (exit code 2)
+└── StartupError                     a worker, the web page or KEDA's service cannot be started
 PeerError
-├── KafkaAway                    no answer from a broker in time, or a refusal (retryable)
-│   └── NoBroker                 nobody answers at all (retryable)
-├── StateUnusable                the state folder cannot be read or written (retryable)
-├── CountUnknown                 KEDA cannot be told a count now (retryable)
-├── KubernetesAway               the API server does not answer, or is overloaded (retryable)
-├── KubernetesRefuses            a right, a workload or a valid value is missing there (retryable)
-├── NotLeading                   another sidecar may be at work by now (retryable)
-└── ScalingWaits                 another pod than the one meant might go (retryable)
+├── BrokerTimeoutError               no answer from a broker in time, or a refusal (retryable)
+│   └── NoBrokersAvailableError      nobody answers at all (retryable)
+├── StateDirError                    the state folder cannot be read or written (retryable)
+├── ReplicaCountUnavailableError     KEDA cannot be told a count now (retryable)
+├── KubernetesUnavailableError       the API server does not answer, or is overloaded (retryable)
+├── KubernetesRejectedError          a right, a workload or a valid value is missing (retryable)
+├── NotLeaderError                   another sidecar may be at work by now (retryable)
+└── ScalingPostponedError            another pod than the one meant might go (retryable)
 """
 
 from typing import ClassVar
@@ -24,59 +24,59 @@ from typing import ClassVar
 from trimtab.common.errors import CallerError, PeerError, SettingError
 
 
-class BadSetting(SettingError):
+class SidecarSettingError(SettingError):
     """A setting is unknown, malformed or contradicts another."""
 
 
-class NoShareGroups(SettingError):
+class ShareGroupsUnavailableError(SettingError):
     """The brokers have no share groups, or they are switched off."""
 
 
-class StateInUse(SettingError):
+class StateDirInUseError(SettingError):
     """Another sidecar works with this state folder."""
 
 
-class TriggerMismatch(SettingError):
+class TriggerMismatchError(SettingError):
     """KEDA's trigger names another group than the one that is steered, or what is not known."""
 
 
-class WrongGroup(SettingError):
+class GroupTypeMismatchError(SettingError):
     """The group is of another kind than the queue that is to be scaled."""
 
 
-class CannotStart(CallerError):
+class StartupError(CallerError):
     """A worker, the web page or KEDA's service cannot be started."""
 
 
-class KafkaAway(PeerError):
+class BrokerTimeoutError(PeerError):
     """No answer from a broker in time, or a refusal; the loop goes on and asks again."""
 
     retryable: ClassVar[bool] = True
 
 
-class NoBroker(KafkaAway):
+class NoBrokersAvailableError(BrokerTimeoutError):
     """No broker answers at all: whatever else is asked will not be answered either."""
 
 
-class StateUnusable(PeerError):
+class StateDirError(PeerError):
     """The state folder cannot be read or written; the loop goes on and tries again."""
 
     retryable: ClassVar[bool] = True
 
 
-class CountUnknown(PeerError):
+class ReplicaCountUnavailableError(PeerError):
     """KEDA cannot be told a count now; it asks again, or falls back as it was told."""
 
     retryable: ClassVar[bool] = True
 
 
-class KubernetesAway(PeerError):
+class KubernetesUnavailableError(PeerError):
     """The API server does not answer, or is overloaded; the loop goes on and asks again."""
 
     retryable: ClassVar[bool] = True
 
 
-class KubernetesRefuses(PeerError):
+class KubernetesRejectedError(PeerError):
     """A right, a workload or a valid value is missing; the loop goes on, it may be mended.
 
     `status` is that of the answer (HTTP).
@@ -89,13 +89,13 @@ class KubernetesRefuses(PeerError):
         self.status = status
 
 
-class ScalingWaits(PeerError):
+class ScalingPostponedError(PeerError):
     """Another pod than the one meant might go; the loop goes on and tries again."""
 
     retryable: ClassVar[bool] = True
 
 
-class NotLeading(PeerError):
+class NotLeaderError(PeerError):
     """Another sidecar may be at work by now; nothing is begun, and it goes on."""
 
     retryable: ClassVar[bool] = True

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from cluster.workloads import Cluster
     from trimtab.consumer_sdk.lake.formats.delta.table import DeltaLake
     from trimtab.consumer_sdk.lake.formats.iceberg.table import IcebergLake
-    from trimtab.sidecar.targets.kubernetes.kubernetes_target import Kubernetes
+    from trimtab.sidecar.targets.kubernetes.kubernetes_target import KubernetesTarget
 
 _RUN = secrets.token_hex(3)
 _NUMBERS = itertools.count(1)
@@ -105,19 +105,19 @@ def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def iceberg(warehouse: Path) -> "Iterator[IcebergLake]":
     """The run's one Spark session, with the embedded catalog; `delta` shares it."""
     from trimtab.consumer_sdk.lake.formats.iceberg.table import IcebergLake  # noqa: PLC0415 - as above
-    from trimtab.consumer_sdk.lake.formats.table_format import needs  # noqa: PLC0415 - as above
+    from trimtab.consumer_sdk.lake.formats.table_format import resolve_requirements  # noqa: PLC0415 - as above
     from trimtab.consumer_sdk.lake.settings import SessionConfig  # noqa: PLC0415 - pyspark is slow
-    from trimtab.consumer_sdk.lake.spark.session import start  # noqa: PLC0415 - as above
+    from trimtab.consumer_sdk.lake.spark.session import start_session  # noqa: PLC0415 - as above
 
-    delta = needs(SessionConfig(warehouse=str(warehouse), format="delta"))
+    delta = resolve_requirements(SessionConfig(warehouse=str(warehouse), format="delta"))
     options = {
         **delta.settings,
-        "spark.jars": ",".join(map(str, delta.fetch())),
+        "spark.jars": ",".join(map(str, delta.fetch_jars())),
         "spark.master": "local[2]",
         "spark.driver.memory": "1g",
     }
     session = SessionConfig(warehouse=str(warehouse), spark=options)
-    made = IcebergLake(start(session), session.catalog_name, owns_session=True)
+    made = IcebergLake(start_session(session), session.catalog_name, owns_session=True)
     yield made
     made.close()
 
@@ -210,22 +210,29 @@ def workload(cluster: "Cluster") -> Iterator[Callable[..., str]]:
 @pytest.fixture
 def steered(
     plane: "ControlPlane", workload: Callable[..., str]
-) -> "Iterator[Callable[..., Kubernetes]]":
+) -> "Iterator[Callable[..., KubernetesTarget]]":
     """Open replica targets: on a workload of a kind with so many replicas, or on `name`."""
     from trimtab.common.clock import SystemClock  # noqa: PLC0415 - few runs need it
-    from trimtab.sidecar.targets.kubernetes.api_client import KubeApi, Place  # noqa: PLC0415 - as above
-    from trimtab.sidecar.targets.kubernetes.kubernetes_target import Kubernetes  # noqa: PLC0415 - as above
-    from trimtab.sidecar.targets.kubernetes.workload import Kind  # noqa: PLC0415 - as above
+    from trimtab.sidecar.targets.kubernetes.api_client import KubernetesApi, ScaleTargetRef  # noqa: PLC0415 - as above
+    from trimtab.sidecar.targets.kubernetes.kubernetes_target import KubernetesTarget  # noqa: PLC0415 - as above
+    from trimtab.sidecar.targets.kubernetes.workload import WorkloadKind  # noqa: PLC0415 - as above
 
-    opened: list[KubeApi] = []
+    opened: list[KubernetesApi] = []
 
     def open_one(
-        kind: str, replicas: int = 0, *, name: str = "", api: type[KubeApi] = KubeApi, **more: Any
-    ) -> Kubernetes:
+        kind: str,
+        replicas: int = 0,
+        *,
+        name: str = "",
+        api: type[KubernetesApi] = KubernetesApi,
+        **more: Any,
+    ) -> KubernetesTarget:
         config = more.pop("kubeconfig", plane.kubeconfig)
-        place = Place(Kind(kind), name or workload(kind, replicas), "default", config)
+        place = ScaleTargetRef(
+            WorkloadKind(kind), name or workload(kind, replicas), "default", config
+        )
         opened.append(api(place, 5.0))
-        return Kubernetes(opened[-1], SystemClock(), **more)
+        return KubernetesTarget(opened[-1], SystemClock(), **more)
 
     yield open_one
     for one in opened:
@@ -275,10 +282,12 @@ def _container() -> Generator[str, None, None]:
     with socket.socket() as probe:
         probe.bind(("", 0))
         port = probe.getsockname()[1]
-    container = DockerContainer(f"apache/kafka:{broker_config.KAFKA}").with_bind_ports(port, port)
+    container = DockerContainer(f"apache/kafka:{broker_config.KAFKA_VERSION}").with_bind_ports(
+        port, port
+    )
     address = f"{container.get_docker_client().host()}:{port}"
     settings = {
-        **broker_config.DEFAULTS,
+        **broker_config.DEFAULT_PROPERTIES,
         "listeners": f"PLAINTEXT://:{port},CONTROLLER://:19093",
         "advertised.listeners": f"PLAINTEXT://{address}",
         "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
-from trimtab.consumer_sdk.queues.kmq.markers import Ranges
+from trimtab.consumer_sdk.queues.kmq.markers import OffsetRanges
 
 
-def offsets(ranges: Ranges) -> Iterator[int]:
+def offsets(ranges: OffsetRanges) -> Iterator[int]:
     """Return each offset of the ranges, ascending."""
     for first, last in ranges:
         yield from range(first, last + 1)

@@ -12,8 +12,8 @@ from typing import Any, Final
 import yaml
 from confluent_kafka import Producer
 
-from trimtab.consumer_sdk.queues.kmq.redelivery_tracker import Tracker
-from trimtab.consumer_sdk.queues.settings import settings
+from trimtab.consumer_sdk.queues.kmq.redelivery_tracker import RedeliveryTracker
+from trimtab.consumer_sdk.queues.settings import parse_queue_settings
 
 WORKER: Final = Path(__file__).parents[1] / "examples" / "queue_worker.py"
 
@@ -37,7 +37,7 @@ def handled(text: str) -> set[str]:
 def tracked(topic: str, config: Mapping[str, Any]) -> Iterator[None]:
     """Run a tracker on a thread of its own."""
     stop = Event()
-    thread = Thread(target=Tracker(settings(topic, config)).run, args=(stop,))
+    thread = Thread(target=RedeliveryTracker(parse_queue_settings(topic, config)).run, args=(stop,))
     thread.start()
     try:
         yield
@@ -55,8 +55,8 @@ class Sidecar:
         self._body = {
             "bootstrap": bootstrap, "group": group, "topics": topic, "queue": kind,
             "capacity": "800 B/s", "min": 0, "max": 3, "offset-reset": "earliest",
-            "interval": "500 ms", "window": "3 s", "cool-down": "1 s", "stabilise-in": "2 s",
-            "idle-after": "3 s", "drain-target": "5 s", "backlog-allowance": "1 s",
+            "interval": "500 ms", "window": "3 s", "cooldown": "1 s", "scale-down-stabilization-window": "2 s",
+            "idle-after": "3 s", "catch-up-time": "5 s", "backlog-grace": "1 s",
         }  # fmt: skip
 
     def worker(self, instance: str) -> list[str]:

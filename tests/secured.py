@@ -55,14 +55,14 @@ class Secured:
         """Return a client's settings; the mechanism "TLS" is a certificate of our own."""
         if mechanism == "TLS":
             return {
-                "bootstrap.servers": self.broker.address("TLS"),
+                "bootstrap.servers": self.broker.listener_address("TLS"),
                 "security.protocol": "SSL",
                 "ssl.ca.pem": Path(self.authority).read_text(),
                 "ssl.certificate.pem": (self.folder / "client.crt").read_text(),
                 "ssl.key.pem": (self.folder / "client.key").read_text(),
             }
         shared = {
-            "bootstrap.servers": self.broker.address(listener),
+            "bootstrap.servers": self.broker.listener_address(listener),
             "security.protocol": "SASL_SSL",
             "ssl.ca.location": self.authority,
             "sasl.mechanism": mechanism,

@@ -2,9 +2,9 @@
 
     AIOKafkaConsumer("orders", group_id="g", partition_assignment_strategy=(TrimtabAssignor,))
 
-Settings go through `TrimtabAssignor.configured(heuristic="mwf", capacity="2.3 MB/s")`, which
+Settings go through `EagerTrimtabAssignor.with_settings(heuristic="mwf", capacity="2.3 MB/s")`, which
 returns a class of its own. aiokafka passes classes and calls class methods, so two consumers of one
-process that share a class share its memory of what they read: give each its own `configured()`.
+process that share a class share its memory of what they read: give each its own `with_settings()`.
 
 The protocol is called "trimtab-eager": it must never share a group with the cooperative "trimtab",
 whose members keep reading while these have stopped.
@@ -27,54 +27,56 @@ from aiokafka.coordinator.protocol import (
 )
 
 from trimtab.assignor.clients.leader_plugin import (
+    build_replica_racks,
+    decode_assignment_data,
+    decode_member_data,
     lead_group,
     log_round,
-    member_data,
-    own_policy,
-    placement_data,
-    replicas_held,
+    parse_own_policy,
     subscribed_topics,
 )
-from trimtab.assignor.model import Load, Policy, TopicPartition
-from trimtab.assignor.partition_index import Holding, Universe
-from trimtab.assignor.racks.replica_racks import Replicas
-from trimtab.assignor.rebalance.consumer_protocol import Subscription
-from trimtab.assignor.rebalance.leader import View
-from trimtab.assignor.rebalance.user_data import MemberData, group_by_topic
+from trimtab.assignor.model import Load, PlacementPolicy, TopicPartition
+from trimtab.assignor.partition_index import OwnedPartitions, PartitionIndex
+from trimtab.assignor.racks.replica_racks import ReplicaRacks
+from trimtab.assignor.rebalance.consumer_protocol import MemberSubscription
+from trimtab.assignor.rebalance.leader import LeaderView
+from trimtab.assignor.rebalance.user_data import MemberUserData, group_by_topic
 
 
-def _blind() -> View:
-    return View(Load())
+def _empty_view() -> LeaderView:
+    return LeaderView(Load())
 
 
-class TrimtabAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # aiokafka is untyped
+class EagerTrimtabAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # aiokafka is untyped
     """Assigns by write speed, moving as little load as it can; sticky through the user data."""
 
     name: ClassVar[str] = "trimtab-eager"
-    _policy: ClassVar[Policy] = Policy()
-    _data: ClassVar[MemberData] = MemberData()
-    _sight: ClassVar[tuple[Callable[[], View]]] = (_blind,)  # in a tuple: no method
+    _policy: ClassVar[PlacementPolicy] = PlacementPolicy()
+    _data: ClassVar[MemberUserData] = MemberUserData()
+    _view_provider: ClassVar[tuple[Callable[[], LeaderView]]] = (
+        _empty_view,
+    )  # in a tuple: no method
 
     @classmethod
-    def configured(
+    def with_settings(
         cls,
         heuristic: str = "steady",
         capacity: str | float | None = None,
         *,
         instance: str = "",
         rack: str | None = None,
-        view: Callable[[], View] | None = None,
+        view: Callable[[], LeaderView] | None = None,
     ) -> type[Self]:
         """Return a class with these settings and a memory of its own.
 
         The arguments are those of `trimtab.assignor.clients.kafka_python.TrimtabAssignor`. Raises
-        UnknownHeuristic and SettingError.
+        UnknownHeuristicError and SettingError.
         """
-        policy, own_capacity = own_policy(heuristic, capacity)
+        policy, own_capacity = parse_own_policy(heuristic, capacity)
         settings = {
             "_policy": policy,
-            "_data": MemberData(capacity=own_capacity, instance=instance, rack=rack),
-            "_sight": (view or cls._sight[0],),
+            "_data": MemberUserData(capacity=own_capacity, instance=instance, rack=rack),
+            "_sight": (view or cls._view_provider[0],),
         }
         return cast("type[Self]", type(cls.__name__, (cls,), settings))
 
@@ -89,30 +91,34 @@ class TrimtabAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # aiokaf
         owned = group_by_topic(
             TopicPartition(tp.topic, tp.partition) for tp in assignment.partitions()
         )
-        decision = placement_data(assignment.user_data).decision
-        cls._data = replace(cls._data, owned=owned, decision=decision)
+        decision = decode_assignment_data(assignment.user_data).decision_fingerprint
+        cls._data = replace(cls._data, owned=owned, decision_fingerprint=decision)
 
     @classmethod
     def assign(
         cls, cluster: ClusterMetadata, members: Mapping[str, ConsumerProtocolMemberMetadata]
     ) -> dict[str, bytes]:
         """Lead a rebalance: all have stopped, so the whole target is handed out at once."""
-        subscriptions = {m: _subscription(m, metadata) for m, metadata in members.items()}
+        subscriptions = {m: _convert_subscription(m, metadata) for m, metadata in members.items()}
         counts = {t: cluster.partitions_for_topic(t) for t in subscribed_topics(subscriptions)}
-        view = replace(cls._sight[0](), replicas=partial(_replicas, cluster))
+        view = replace(
+            cls._view_provider[0](), load_replica_racks=partial(_load_replica_racks, cluster)
+        )
         outcome = lead_group(subscriptions, counts, frozenset(counts), view, cls._policy)
         log_round(outcome)
         return outcome.encode(eager=True)
 
 
-def _replicas(cluster: Any, universe: Universe) -> Replicas:
+def _load_replica_racks(cluster: Any, partition_index: PartitionIndex) -> ReplicaRacks:
     """Return in which racks the replicas are; the client shows leaders only, but holds them all."""
     rack = {broker.nodeId: broker.rack for broker in cluster.brokers()}
     held = cluster._partitions  # noqa: SLF001 - pinned by a test
-    return replicas_held(held, rack, attrgetter("replicas"), universe)
+    return build_replica_racks(held, rack, attrgetter("replicas"), partition_index)
 
 
-def _subscription(member: str, metadata: Any) -> Subscription:
+def _convert_subscription(member: str, metadata: Any) -> MemberSubscription:
     """Read a member's subscription; what it owned is in its user data, for eager protocols."""
-    owned = member_data(member, metadata.user_data).owned
-    return Subscription(tuple(metadata.subscription), metadata.user_data, Holding.of(owned))
+    owned = decode_member_data(member, metadata.user_data).owned
+    return MemberSubscription(
+        tuple(metadata.subscription), metadata.user_data, OwnedPartitions.from_grouped(owned)
+    )

@@ -8,7 +8,7 @@ inside `trimtab.consumer_sdk` the view comes from the control topics.
 For a rolling upgrade list both protocols, `[TrimtabAssignor, CooperativeStickyAssignor]`, restart
 the members one by one, then list `[TrimtabAssignor]` alone. kafka-python tells only the elected
 assignor what was assigned, so ours looks at the consumer itself whenever it must say what the
-member owns (`_coordinator`).
+member owns (`_find_coordinator`).
 """
 
 # pyright knows only the stubs of kafka-python 2, and `name` is a plain attribute in every assignor
@@ -27,19 +27,19 @@ from kafka.coordinator.assignors.abstract import AbstractPartitionAssignor, Reba
 from kafka.protocol.consumer.metadata import ConsumerProtocolSubscription
 
 from trimtab.assignor.clients.leader_plugin import (
+    build_replica_racks,
+    decode_assignment_data,
     lead_group,
     log_round,
-    own_policy,
-    placement_data,
-    replicas_held,
+    parse_own_policy,
     subscribed_topics,
 )
 from trimtab.assignor.model import Load, TopicPartition
-from trimtab.assignor.partition_index import Holding, Universe
-from trimtab.assignor.racks.replica_racks import Replicas
-from trimtab.assignor.rebalance.consumer_protocol import Subscription
-from trimtab.assignor.rebalance.leader import Round, View
-from trimtab.assignor.rebalance.user_data import MemberData, group_by_topic
+from trimtab.assignor.partition_index import OwnedPartitions, PartitionIndex
+from trimtab.assignor.racks.replica_racks import ReplicaRacks
+from trimtab.assignor.rebalance.consumer_protocol import MemberSubscription
+from trimtab.assignor.rebalance.leader import LeaderView, RebalanceRound
+from trimtab.assignor.rebalance.user_data import MemberUserData, group_by_topic
 
 SUBSCRIPTION_VERSION = 3
 """ConsumerProtocolSubscription v3: owned partitions (KIP-429), generation (KIP-792), rack
@@ -48,7 +48,7 @@ SUBSCRIPTION_VERSION = 3
 
 
 @dataclass(frozen=True, slots=True)
-class _Held:
+class _OwnedSince:
     """What this member reads, and since which generation."""
 
     partitions: frozenset[TopicPartition] = frozenset()
@@ -62,7 +62,7 @@ class TrimtabAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # kafka-
     plan's or the default; `instance` is the name that the plan drains by; `rack` is
     where this member is (`client.rack`); `view` returns what the leader knows (called once per
     rebalance, on the client's I/O thread: it must not block). Raises
-    UnknownHeuristic and SettingError.
+    UnknownHeuristicError and SettingError.
     """
 
     name: ClassVar[str] = "trimtab"
@@ -75,14 +75,14 @@ class TrimtabAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # kafka-
         *,
         instance: str = "",
         rack: str | None = None,
-        view: Callable[[], View] | None = None,
-        on_round: Callable[[Round], None] = log_round,
+        view: Callable[[], LeaderView] | None = None,
+        on_round: Callable[[RebalanceRound], None] = log_round,
     ) -> None:
-        self._policy, own_capacity = own_policy(heuristic, capacity)
-        self._data = MemberData(capacity=own_capacity, instance=instance, rack=rack)
-        self._view = view or (lambda: View(Load()))
+        self._policy, own_capacity = parse_own_policy(heuristic, capacity)
+        self._data = MemberUserData(capacity=own_capacity, instance=instance, rack=rack)
+        self._view = view or (lambda: LeaderView(Load()))
         self._on_round = on_round
-        self._told = _Held()
+        self._last_assigned = _OwnedSince()
 
     def supported_protocols(self) -> list[RebalanceProtocol]:
         """Cooperative only: a member keeps what does not move (KIP-429)."""
@@ -94,7 +94,7 @@ class TrimtabAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # kafka-
 
     def metadata(self, topics: Iterable[str]) -> ConsumerProtocolSubscription:
         """Say what this member subscribes to, owns and can do; called before each JoinGroup."""
-        held = _held_by_caller(self._told)
+        held = _owned_by_caller(self._last_assigned)
         return ConsumerProtocolSubscription(
             version=SUBSCRIPTION_VERSION,
             topics=sorted(topics),
@@ -110,43 +110,53 @@ class TrimtabAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # kafka-
     def on_assignment(self, assignment: Any, generation: int) -> None:
         """Remember what was assigned and promised; called on each member after each round."""
         held = frozenset(TopicPartition(tp.topic, tp.partition) for tp in assignment.partitions())
-        self._told = _Held(held, generation)
-        placement = placement_data(assignment.user_data)
-        self._data = replace(self._data, decision=placement.decision, promised=placement.promised)
+        self._last_assigned = _OwnedSince(held, generation)
+        placement = decode_assignment_data(assignment.user_data)
+        self._data = replace(
+            self._data,
+            decision_fingerprint=placement.decision_fingerprint,
+            promised=placement.promised,
+        )
 
     def assign(self, cluster: Any, members: Sequence[Any]) -> dict[str, bytes]:
         """Lead a rebalance: decide or complete, stage, answer every member in bytes."""
-        return self.lead(cluster, {m.member_id: _subscription(m.metadata) for m in members})
+        return self.assign_decoded(
+            cluster, {m.member_id: _convert_subscription(m.metadata) for m in members}
+        )
 
-    def lead(self, cluster: Any, members: Mapping[str, Subscription]) -> dict[str, bytes]:
+    def assign_decoded(
+        self, cluster: Any, members: Mapping[str, MemberSubscription]
+    ) -> dict[str, bytes]:
         """Do as `assign` with subscriptions that are read already."""
         counts = {t: cluster.partitions_for_topic(t) for t in subscribed_topics(members)}
         own_topics = _subscribed_by_caller(frozenset(counts))
-        view = replace(self._view(), replicas=partial(_replicas, cluster))
+        view = replace(self._view(), load_replica_racks=partial(_load_replica_racks, cluster))
         outcome = lead_group(members, counts, own_topics, view, self._policy)
         self._on_round(outcome)
         return outcome.encode()
 
 
-def _subscription(metadata: Any) -> Subscription:
+def _convert_subscription(metadata: Any) -> MemberSubscription:
     """Read what kafka-python has decoded, of whatever version."""
-    return Subscription(
+    return MemberSubscription(
         topics=tuple(metadata.topics),
         user_data=metadata.user_data,
-        owned=Holding.of((e.topic, e.partitions) for e in metadata.owned_partitions or ()),
+        owned=OwnedPartitions.from_grouped(
+            (e.topic, e.partitions) for e in metadata.owned_partitions or ()
+        ),
         generation=metadata.generation_id,
         rack=metadata.rack_id,
     )
 
 
-def _replicas(cluster: Any, universe: Universe) -> Replicas:
+def _load_replica_racks(cluster: Any, partition_index: PartitionIndex) -> ReplicaRacks:
     """Return in which racks the replicas are; the client shows leaders only, but holds them all."""
     rack = {broker.node_id: broker.rack for broker in cluster.brokers()}
     held = cluster._partitions  # noqa: SLF001 - pinned by a test
-    return replicas_held(held, rack, attrgetter("replica_nodes"), universe)
+    return build_replica_racks(held, rack, attrgetter("replica_nodes"), partition_index)
 
 
-def _coordinator() -> Any | None:
+def _find_coordinator() -> Any | None:
     """Return kafka-python's coordinator that is calling the assignor, or None (in a test).
 
     The plugin interface shows an assignor neither the consumer nor what it owns, and after a lost
@@ -163,19 +173,21 @@ def _coordinator() -> Any | None:
     return None
 
 
-def _held_by_caller(told: _Held) -> _Held:
-    coordinator = _coordinator()
+def _owned_by_caller(last_assigned: _OwnedSince) -> _OwnedSince:
+    coordinator = _find_coordinator()
     if coordinator is None:
-        return told
+        return last_assigned
     assigned = coordinator._subscription.assigned_partitions()  # noqa: SLF001 - as above
     generation = coordinator._generation.generation_id  # noqa: SLF001 - as above
-    return _Held(frozenset(TopicPartition(tp.topic, tp.partition) for tp in assigned), generation)
+    return _OwnedSince(
+        frozenset(TopicPartition(tp.topic, tp.partition) for tp in assigned), generation
+    )
 
 
-def _subscribed_by_caller(every: frozenset[str]) -> frozenset[str]:
-    coordinator = _coordinator()
+def _subscribed_by_caller(all_topics: frozenset[str]) -> frozenset[str]:
+    coordinator = _find_coordinator()
     if coordinator is None:
-        return every
+        return all_topics
     return frozenset(coordinator._subscription.subscription or ())  # noqa: SLF001 - as above
 
 

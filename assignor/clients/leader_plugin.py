@@ -8,137 +8,151 @@ from typing import Any, Final
 import numpy as np
 
 from trimtab.assignor.heuristics import registry
-from trimtab.assignor.model import IntArray, Policy
-from trimtab.assignor.move_reasons import Moves
-from trimtab.assignor.partition_index import Universe
-from trimtab.assignor.racks.replica_racks import Replicas
-from trimtab.assignor.rebalance.consumer_protocol import Decoder, Subscription
-from trimtab.assignor.rebalance.group_snapshot import enroll
-from trimtab.assignor.rebalance.leader import Round, View, answer
-from trimtab.assignor.rebalance.user_data import MemberData, PlacementData
-from trimtab.common.errors import BadPayload, SettingError
+from trimtab.assignor.model import IntArray, PlacementPolicy
+from trimtab.assignor.move_reasons import DecidedMoves
+from trimtab.assignor.partition_index import PartitionIndex
+from trimtab.assignor.racks.replica_racks import ReplicaRacks
+from trimtab.assignor.rebalance.consumer_protocol import MemberSubscription, SubscriptionDecoder
+from trimtab.assignor.rebalance.group_snapshot import snapshot_from_subscriptions
+from trimtab.assignor.rebalance.leader import LeaderView, RebalanceRound, assign_round
+from trimtab.assignor.rebalance.user_data import AssignmentUserData, MemberUserData
+from trimtab.common.errors import InvalidPayloadError, SettingError
 from trimtab.common.units import format_rate, parse_rate
 
 log = logging.getLogger("trimtab.assignor")
 
-LOGGED: Final = 20
+MAX_LOGGED_MOVES: Final = 20
 """Moves of a decision that are logged one by one, the largest."""
 
 
-def own_policy(heuristic: str, capacity: str | float | None) -> tuple[Policy, float | None]:
-    """Return the leader's policy, the member's capacity. Raises UnknownHeuristic, SettingError."""
-    registry.usable(heuristic)
+def parse_own_policy(
+    heuristic: str, capacity: str | float | None
+) -> tuple[PlacementPolicy, float | None]:
+    """Return the leader's policy, the member's capacity. Raises UnknownHeuristicError, SettingError."""
+    registry.get_installed_heuristic(heuristic)
     if capacity is None:
-        return Policy(heuristic=heuristic), None
+        return PlacementPolicy(heuristic=heuristic), None
     rate = parse_rate(capacity, "capacity")
     if rate <= 0:
         raise SettingError(f"capacity: {capacity!r} must be above 0")
-    return Policy(heuristic=heuristic, capacity=rate), rate
+    return PlacementPolicy(heuristic=heuristic, capacity=rate), rate
 
 
-def read_subscriptions(raw: Mapping[str, bytes]) -> dict[str, Subscription]:
+def decode_subscriptions(raw: Mapping[str, bytes]) -> dict[str, MemberSubscription]:
     """Read what each member sent; one that cannot be understood subscribes to nothing."""
-    decoder = Decoder()
-    return {member: _subscription(decoder, member, data) for member, data in raw.items()}
+    decoder = SubscriptionDecoder()
+    return {member: _decode_or_warn(decoder, member, data) for member, data in raw.items()}
 
 
-def _subscription(decoder: Decoder, member: str, data: bytes) -> Subscription:
+def _decode_or_warn(decoder: SubscriptionDecoder, member: str, data: bytes) -> MemberSubscription:
     try:
-        return decoder.subscription(data)
-    except BadPayload as error:
+        return decoder.decode(data)
+    except InvalidPayloadError as error:
         log.warning("member %s: %s; it is given nothing", member, error)
-        return Subscription()
+        return MemberSubscription()
 
 
-def subscribed_topics(subscriptions: Mapping[str, Subscription]) -> frozenset[str]:
+def subscribed_topics(subscriptions: Mapping[str, MemberSubscription]) -> frozenset[str]:
     """Return every topic that somebody subscribes to."""
     return frozenset(chain.from_iterable({s.topics for s in subscriptions.values()}))
 
 
 def lead_group(
-    subscriptions: Mapping[str, Subscription],
-    known: Mapping[str, Collection[int] | None],
+    subscriptions: Mapping[str, MemberSubscription],
+    partition_numbers: Mapping[str, Collection[int] | None],
     own_topics: Collection[str],
-    view: View,
-    own: Policy,
-) -> Round:
+    view: LeaderView,
+    default_policy: PlacementPolicy,
+) -> RebalanceRound:
     """Lead a round: decide or complete, and stage.
 
-    `known` maps a topic to its partition numbers, None where the leader's metadata does not hold
+    `partition_numbers` maps a topic to its partition numbers, None where the leader's metadata does not hold
     it; `own_topics` are those that the leader subscribes to.
     """
-    data = {member: member_data(member, s.user_data) for member, s in subscriptions.items()}
-    universe = partitions_to_assign(subscriptions, known, own_topics)
-    return answer(enroll(subscriptions, data, universe), view, own)
+    data = {member: decode_member_data(member, s.user_data) for member, s in subscriptions.items()}
+    universe = index_partitions(subscriptions, partition_numbers, own_topics)
+    return assign_round(
+        snapshot_from_subscriptions(subscriptions, data, universe), view, default_policy
+    )
 
 
-def partitions_to_assign(
-    subscriptions: Mapping[str, Subscription],
-    known: Mapping[str, Collection[int] | None],
+def index_partitions(
+    subscriptions: Mapping[str, MemberSubscription],
+    partition_numbers: Mapping[str, Collection[int] | None],
     own_topics: Collection[str],
-) -> Universe:
+) -> PartitionIndex:
     """Return the partitions of all subscribed topics.
 
     If the leader itself subscribes to a topic that its metadata does not hold, it does not exist
     (any more): nothing is assigned. If not, its metadata is still on the way and starts the next
     rebalance: until then the owners keep what they have.
     """
-    found = {topic: _array(numbers) for topic, numbers in known.items() if numbers is not None}
-    waiting = {t for t, numbers in known.items() if numbers is None and t not in own_topics}
+    found = {
+        topic: _to_int_array(numbers)
+        for topic, numbers in partition_numbers.items()
+        if numbers is not None
+    }
+    waiting = {
+        t for t, numbers in partition_numbers.items() if numbers is None and t not in own_topics
+    }
     for topic in waiting:
-        found[topic] = np.concatenate([s.owned.numbers(topic) for s in subscriptions.values()])
-    return Universe.of(found)
+        found[topic] = np.concatenate(
+            [s.owned.numbers_of_topic(topic) for s in subscriptions.values()]
+        )
+    return PartitionIndex.from_numbers(found)
 
 
-def _array(numbers: Collection[int]) -> IntArray:
+def _to_int_array(numbers: Collection[int]) -> IntArray:
     return np.fromiter(numbers, dtype=np.int32, count=len(numbers))
 
 
-def replicas_held(
-    held: Mapping[str, Mapping[int, Any]],
+def build_replica_racks(
+    metadata: Mapping[str, Mapping[int, Any]],
     rack: Mapping[int, str | None],
-    nodes: Callable[[Any], Sequence[int]],
-    universe: Universe,
-) -> Replicas:
-    """Return in which racks replicas are; `held` is a client's metadata by topic and number.
+    replica_nodes: Callable[[Any], Sequence[int]],
+    partition_index: PartitionIndex,
+) -> ReplicaRacks:
+    """Return in which racks replicas are; `metadata` is a client's metadata by topic and number.
 
-    `rack` is by broker; `nodes` returns the brokers of one partition.
+    `rack` is by broker; `replica_nodes` returns the brokers of one partition.
     """
     topics = {
-        topic: {n: [rack.get(node) for node in nodes(p)] for n, p in held[topic].items()}
-        for topic in universe.topics
-        if topic in held
+        topic: {
+            n: [rack.get(node) for node in replica_nodes(p)] for n, p in metadata[topic].items()
+        }
+        for topic in partition_index.topics
+        if topic in metadata
     }
-    return Replicas.of(universe, topics)
+    return ReplicaRacks.from_topics(partition_index, topics)
 
 
-def member_data(member: str, user_data: bytes | None) -> MemberData:
+def decode_member_data(member: str, user_data: bytes | None) -> MemberUserData:
     """Read a member's user data; one that cannot be understood says nothing."""
     try:
-        return MemberData.decode(user_data)
-    except BadPayload as error:
+        return MemberUserData.decode(user_data)
+    except InvalidPayloadError as error:
         log.warning("member %s: %s; it counts as one that says nothing", member, error)
-        return MemberData()
+        return MemberUserData()
 
 
-def placement_data(user_data: bytes | None) -> PlacementData:
+def decode_assignment_data(user_data: bytes | None) -> AssignmentUserData:
     """Read an assignment's user data; one that cannot be understood says nothing."""
     try:
-        return PlacementData.decode(user_data)
-    except BadPayload as error:
+        return AssignmentUserData.decode(user_data)
+    except InvalidPayloadError as error:
         log.warning("the leader's user data is not understood: %s", error)
-        return PlacementData()
+        return AssignmentUserData()
 
 
-def log_round(outcome: Round) -> None:
+def log_round(outcome: RebalanceRound) -> None:
     """Log a fresh decision: its notes, and its largest moves with their reasons (all at DEBUG)."""
     moves = outcome.moves
-    if not isinstance(moves, Moves):
+    if not isinstance(moves, DecidedMoves):
         return
-    crossing = outcome.crossing
+    crossing = outcome.cross_rack_load
     log.info(
         "decision %s: %d moves, R %.2f%s",
-        outcome.decision,
+        outcome.decision_fingerprint,
         len(moves),
         outcome.r_score,
         "" if crossing is None else f", {format_rate(crossing)} crosses racks",
@@ -147,16 +161,18 @@ def log_round(outcome: Round) -> None:
         log.warning("%s", note)
     if not log.isEnabledFor(logging.INFO):
         return
-    shown = moves.largest(len(moves) if log.isEnabledFor(logging.DEBUG) else LOGGED)
+    shown = moves.select_largest(
+        len(moves) if log.isEnabledFor(logging.DEBUG) else MAX_LOGGED_MOVES
+    )
     for move in shown:
         log.info(
             "%s (%s): %s → %s: %s",
             move.partition,
-            format_rate(move.speed),
-            outcome.name(move.source),
-            outcome.name(move.target),
+            format_rate(move.write_rate),
+            outcome.display_name(move.source),
+            outcome.display_name(move.target),
             move.reason,
         )
     if len(moves) > len(shown):
-        rest = format_rate(max(0.0, moves.speed - shown.speed))
+        rest = format_rate(max(0.0, moves.write_rate - shown.write_rate))
         log.info("and %d smaller moves, %s together", len(moves) - len(shown), rest)

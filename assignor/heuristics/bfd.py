@@ -3,19 +3,19 @@
 from typing import Final
 
 from trimtab.assignor.heuristics.heuristic import Heuristic
-from trimtab.assignor.model import IntArray, Problem
-from trimtab.assignor.packing import any_fit, best_fit, decreasing
+from trimtab.assignor.model import IntArray, PackingProblem
+from trimtab.assignor.packing import find_best_fit, order_decreasing, pack_any_fit
 
 
-def pack(problem: Problem) -> IntArray:
+def pack_best_fit_decreasing(problem: PackingProblem) -> IntArray:
     """Pack by best fit decreasing; source: the paper's sections II-B and IV-C."""
-    return any_fit(problem, best_fit, decreasing(problem))
+    return pack_any_fit(problem, find_best_fit, order_decreasing(problem))
 
 
-HEURISTIC: Final = Heuristic(
+BEST_FIT_DECREASING: Final = Heuristic(
     name="bfd",
-    pack=pack,
+    pack=pack_best_fit_decreasing,
     summary="best fit decreasing: largest first, into the fullest open bin that holds it",
     source="Kafka Consumer Group Autoscaler, II-B and IV-C",
-    settles=True,
+    idempotent=True,
 )

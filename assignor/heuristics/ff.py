@@ -3,19 +3,19 @@
 from typing import Final
 
 from trimtab.assignor.heuristics.heuristic import Heuristic
-from trimtab.assignor.model import IntArray, Problem
-from trimtab.assignor.packing import any_fit, as_given, first_fit
+from trimtab.assignor.model import IntArray, PackingProblem
+from trimtab.assignor.packing import find_first_fit, order_as_given, pack_any_fit
 
 
-def pack(problem: Problem) -> IntArray:
+def pack_first_fit(problem: PackingProblem) -> IntArray:
     """Pack by first fit; source: the paper's sections II-B and IV-C."""
-    return any_fit(problem, first_fit, as_given(problem))
+    return pack_any_fit(problem, find_first_fit, order_as_given(problem))
 
 
-HEURISTIC: Final = Heuristic(
+FIRST_FIT: Final = Heuristic(
     name="ff",
-    pack=pack,
+    pack=pack_first_fit,
     summary="first fit: partitions in order, into the first open bin that holds it",
     source="Kafka Consumer Group Autoscaler, II-B and IV-C",
-    settles=True,
+    idempotent=True,
 )

@@ -7,11 +7,11 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from trimtab.common.errors import UnknownHeuristic
+from trimtab.common.errors import UnknownHeuristicError
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class HeuristicSpec:
     """A heuristic by name, a preset or a number as it is written ("" for none), and settings."""
 
     base: str
@@ -19,25 +19,25 @@ class Chosen:
     settings: Mapping[str, float] = field(default_factory=dict[str, float])
 
 
-def taken_apart(name: str) -> Chosen:
-    """Take a name apart. Raises UnknownHeuristic for a setting that is no number from 0 on."""
-    base, *words = name.split(":")
+def parse_heuristic_spec(spec: str) -> HeuristicSpec:
+    """Take a name apart. Raises UnknownHeuristicError for a setting that is no number from 0 on."""
+    base, *words = spec.split(":")
     preset = words.pop(0) if words and "=" not in words[0] else ""
     settings: dict[str, float] = {}
     for word in words:
         setting, equals, text = word.partition("=")
-        value = number(text)
+        value = parse_number(text)
         if not equals or value is None or not (math.isfinite(value) and value >= 0):
-            raise UnknownHeuristic(
-                f"heuristic {name!r}: {word!r} is no setting; write setting=number, from 0 on"
+            raise UnknownHeuristicError(
+                f"heuristic {spec!r}: {word!r} is no setting; write setting=number, from 0 on"
             )
         if setting in settings:
-            raise UnknownHeuristic(f"heuristic {name!r} has {setting!r} twice")
+            raise UnknownHeuristicError(f"heuristic {spec!r} has {setting!r} twice")
         settings[setting] = value
-    return Chosen(base, preset, settings)
+    return HeuristicSpec(base, preset, settings)
 
 
-def number(text: str) -> float | None:
+def parse_number(text: str) -> float | None:
     """Return the number that is written, None where it is none."""
     if "_" in text or text != text.strip():  # Python would read them
         return None

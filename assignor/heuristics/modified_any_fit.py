@@ -15,60 +15,68 @@ from typing import TypeAlias
 
 import numpy as np
 
-from trimtab.assignor.model import NOBODY, FloatArray, IntArray, Problem
-from trimtab.assignor.packing import Fit, Packing, decreasing, loads, place_all
+from trimtab.assignor.model import UNASSIGNED, FloatArray, IntArray, PackingProblem
+from trimtab.assignor.packing import FitRule, Packing, order_decreasing, place_items, sum_loads
 
-Rank: TypeAlias = Callable[[IntArray, FloatArray, int], FloatArray]
+ConsumerRanking: TypeAlias = Callable[[IntArray, FloatArray, int], FloatArray]
 """Returns shape (M,): by what consumers are visited, from owners (P,), weights (P,) and M."""
 
 
-def by_total(home: IntArray, weight: FloatArray, members: int) -> FloatArray:
+def rank_by_total_load(home: IntArray, weight: FloatArray, members: int) -> FloatArray:
     """Return each consumer's total load."""
-    return loads(home, weight, members)
+    return sum_loads(home, weight, members)
 
 
-def by_largest(home: IntArray, weight: FloatArray, members: int) -> FloatArray:
+def rank_by_largest_partition(home: IntArray, weight: FloatArray, members: int) -> FloatArray:
     """Return each consumer's largest partition."""
     largest = np.zeros(members)
-    np.maximum.at(largest, home[home != NOBODY], weight[home != NOBODY])
+    np.maximum.at(largest, home[home != UNASSIGNED], weight[home != UNASSIGNED])
     return largest
 
 
-def modified_any_fit(problem: Problem, fit: Fit, rank: Rank) -> IntArray:
+def pack_modified_any_fit(
+    problem: PackingProblem, find_bin: FitRule, rank_consumers: ConsumerRanking
+) -> IntArray:
     """Pack by Algorithm 1."""
     packing = Packing(problem)
-    order = decreasing(problem)
+    order = order_decreasing(problem)
     held: list[list[int]] = [[] for _ in problem.capacity]
     aside: list[int] = []
     for item in order:
         home = packing.home[item]
-        (aside if home == NOBODY else held[home]).append(item)
+        (aside if home == UNASSIGNED else held[home]).append(item)
     homes = np.asarray(packing.home, dtype=np.int32)
-    for consumer in np.argsort(-rank(homes, problem.weight, len(held)), kind="stable").tolist():
-        aside += _keep(packing, fit, consumer, held[consumer])
+    for consumer in np.argsort(
+        -rank_consumers(homes, problem.weight, len(held)), kind="stable"
+    ).tolist():
+        aside += _place_consumer_items(packing, find_bin, consumer, held[consumer])
     left = set(aside)
-    place_all(packing, fit, [item for item in order if item in left])
+    place_items(packing, find_bin, [item for item in order if item in left])
     return packing.bin
 
 
-def _keep(packing: Packing, fit: Fit, consumer: int, items: list[int]) -> list[int]:
+def _place_consumer_items(
+    packing: Packing, find_bin: FitRule, consumer: int, items: list[int]
+) -> list[int]:
     """Place one consumer's items, given from the largest down, and return those set aside."""
-    rest = _insert_smallest(packing, fit, items)
-    too_large = [i for i in rest if not packing.fits(i, consumer) and packing.fits_a_free_bin(i)]
+    rest = _insert_smallest(packing, find_bin, items)
+    too_large = [
+        i for i in rest if not packing.fits_in_bin(i, consumer) and packing.fits_closed_bin(i)
+    ]
     if too_large:
         rest = [i for i in rest if i not in too_large]
     for position, item in enumerate(rest):
-        if packing.is_open(consumer) and not packing.fits(item, consumer):
+        if packing.is_open(consumer) and not packing.fits_in_bin(item, consumer):
             return too_large + rest[position:]
-        packing.put(item, consumer)
+        packing.place_item(item, consumer)
     return too_large
 
 
-def _insert_smallest(packing: Packing, fit: Fit, items: list[int]) -> list[int]:
+def _insert_smallest(packing: Packing, find_bin: FitRule, items: list[int]) -> list[int]:
     """Move items, smallest first, into open bins until one fits in none; return the others."""
     for left in range(len(items), 0, -1):
-        number = fit(packing, items[left - 1])
-        if number == NOBODY:
+        number = find_bin(packing, items[left - 1])
+        if number == UNASSIGNED:
             return items[:left]
-        packing.put(items[left - 1], number)
+        packing.place_item(items[left - 1], number)
     return []

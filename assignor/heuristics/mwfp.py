@@ -3,19 +3,22 @@
 from typing import Final
 
 from trimtab.assignor.heuristics.heuristic import Heuristic
-from trimtab.assignor.heuristics.modified_any_fit import by_largest, modified_any_fit
-from trimtab.assignor.model import IntArray, Problem
-from trimtab.assignor.packing import worst_fit
+from trimtab.assignor.heuristics.modified_any_fit import (
+    pack_modified_any_fit,
+    rank_by_largest_partition,
+)
+from trimtab.assignor.model import IntArray, PackingProblem
+from trimtab.assignor.packing import find_worst_fit
 
 
-def pack(problem: Problem) -> IntArray:
+def pack_modified_worst_fit_partition(problem: PackingProblem) -> IntArray:
     """Pack by modified worst fit partition; source: the paper's Algorithm 1 and Table II."""
-    return modified_any_fit(problem, worst_fit, by_largest)
+    return pack_modified_any_fit(problem, find_worst_fit, rank_by_largest_partition)
 
 
-HEURISTIC: Final = Heuristic(
+MODIFIED_WORST_FIT_PARTITION: Final = Heuristic(
     name="mwfp",
-    pack=pack,
+    pack=pack_modified_worst_fit_partition,
     summary="modified worst fit partition: Algorithm 1, consumers by largest partition",
     source="Kafka Consumer Group Autoscaler, Algorithm 1 and Table II",
 )

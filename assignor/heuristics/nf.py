@@ -3,19 +3,19 @@
 from typing import Final
 
 from trimtab.assignor.heuristics.heuristic import Heuristic
-from trimtab.assignor.model import IntArray, Problem
-from trimtab.assignor.packing import any_fit, as_given, next_fit
+from trimtab.assignor.model import IntArray, PackingProblem
+from trimtab.assignor.packing import find_next_fit, order_as_given, pack_any_fit
 
 
-def pack(problem: Problem) -> IntArray:
+def pack_next_fit(problem: PackingProblem) -> IntArray:
     """Pack by next fit; source: the paper's sections II-B and IV-C."""
-    return any_fit(problem, next_fit, as_given(problem))
+    return pack_any_fit(problem, find_next_fit, order_as_given(problem))
 
 
-HEURISTIC: Final = Heuristic(
+NEXT_FIT: Final = Heuristic(
     name="nf",
-    pack=pack,
+    pack=pack_next_fit,
     summary="next fit: partitions in order, into the last opened bin, else a new one",
     source="Kafka Consumer Group Autoscaler, II-B and IV-C",
-    settles=True,
+    idempotent=True,
 )

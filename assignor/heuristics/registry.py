@@ -27,121 +27,127 @@ from trimtab.assignor.heuristics import (
     wf,
     wfd,
 )
-from trimtab.assignor.heuristics.heuristic import Heuristic, Pack
-from trimtab.assignor.heuristics.heuristic_spec import number, taken_apart
-from trimtab.assignor.heuristics.rack_aware import heuristic
+from trimtab.assignor.heuristics.heuristic import Heuristic, PackFunction
+from trimtab.assignor.heuristics.heuristic_spec import parse_heuristic_spec, parse_number
+from trimtab.assignor.heuristics.rack_aware import heuristic as rack_aware
 from trimtab.assignor.heuristics.steady import heuristic as steady
-from trimtab.common.errors import BrokenHeuristic, UnknownHeuristic
+from trimtab.common.errors import BrokenHeuristicError, UnknownHeuristicError
 
-GROUP: Final = "trimtab.heuristics"
-DEFAULT: Final = "steady"
+ENTRY_POINT_GROUP: Final = "trimtab.heuristics"
+DEFAULT_HEURISTIC: Final = "steady"
 
-_BUILT_IN: Final = {
-    module.HEURISTIC.name: module.HEURISTIC
-    for module in (
-        steady,
-        nf,
-        nfd,
-        ff,
-        ffd,
-        wf,
-        wfd,
-        bf,
-        bfd,
-        mwf,
-        mbf,
-        mwfp,
-        mbfp,
-        lag_aware,
-        sticky,
-        heuristic,
+_BUILT_IN_HEURISTICS: Final = {
+    built_in.name: built_in
+    for built_in in (
+        steady.STEADY,
+        nf.NEXT_FIT,
+        nfd.NEXT_FIT_DECREASING,
+        ff.FIRST_FIT,
+        ffd.FIRST_FIT_DECREASING,
+        wf.WORST_FIT,
+        wfd.WORST_FIT_DECREASING,
+        bf.BEST_FIT,
+        bfd.BEST_FIT_DECREASING,
+        mwf.MODIFIED_WORST_FIT,
+        mbf.MODIFIED_BEST_FIT,
+        mwfp.MODIFIED_WORST_FIT_PARTITION,
+        mbfp.MODIFIED_BEST_FIT_PARTITION,
+        lag_aware.LAG_AWARE,
+        sticky.STICKY,
+        rack_aware.RACK_AWARE,
     )
 }
 
 
-def names() -> tuple[str, ...]:
+def list_heuristics() -> tuple[str, ...]:
     """Return every name: the built-in ones, then those of third parties; loads none."""
-    return (*_BUILT_IN, *sorted(_third_parties()))
+    return (*_BUILT_IN_HEURISTICS, *sorted(_find_entry_points()))
 
 
-def get(name: str) -> Heuristic:
+def get_heuristic(name: str) -> Heuristic:
     """Return the heuristic called "name", "name:preset" or, where it can be tuned, "name:0.7".
 
-    Where it has settings they may follow: "name:preset:setting=0.5". Raises UnknownHeuristic,
-    suggesting the nearest name; BrokenHeuristic for an entry point that cannot be loaded.
+    Where it has settings they may follow: "name:preset:setting=0.5". Raises UnknownHeuristicError,
+    suggesting the nearest name; BrokenHeuristicError for an entry point that cannot be loaded.
     """
-    wanted = taken_apart(name)
-    entry = _BUILT_IN.get(wanted.base) or _load(wanted.base)
+    wanted = parse_heuristic_spec(name)
+    entry = _BUILT_IN_HEURISTICS.get(wanted.base) or _load_entry_point(wanted.base)
     if entry is None:
-        raise UnknownHeuristic(_unknown(f"heuristic {name!r}", wanted.base, names()))
+        raise UnknownHeuristicError(
+            _explain_unknown(f"heuristic {name!r}", wanted.base, list_heuristics())
+        )
     for setting in wanted.settings:
         if setting not in entry.settings:
             what = f"setting {setting!r} of {wanted.base}"
-            raise UnknownHeuristic(_unknown(what, setting, entry.settings))
+            raise UnknownHeuristicError(_explain_unknown(what, setting, entry.settings))
     if not wanted.preset and not wanted.settings:
         return entry
-    tuning = number(wanted.preset) if entry.tuned else None
+    tuning = parse_number(wanted.preset) if entry.make_tuned else None
     if wanted.preset and tuning is None and wanted.preset not in entry.presets:
-        known = (*entry.presets, *(["or a number"] if entry.tuned else []))
+        known = (*entry.presets, *(["or a number"] if entry.make_tuned else []))
         what = f"preset {wanted.preset!r} of {wanted.base}"
-        raise UnknownHeuristic(_unknown(what, wanted.preset, known))
-    if entry.varied is not None:
-        return replace(entry.varied(wanted.preset, wanted.settings), name=name)
-    if entry.tuned is not None and tuning is not None:
-        return replace(entry, name=name, pack=entry.tuned(tuning))
+        raise UnknownHeuristicError(_explain_unknown(what, wanted.preset, known))
+    if entry.make_variant is not None:
+        return replace(entry.make_variant(wanted.preset, wanted.settings), name=name)
+    if entry.make_tuned is not None and tuning is not None:
+        return replace(entry, name=name, pack=entry.make_tuned(tuning))
     return replace(entry, name=name, pack=entry.presets[wanted.preset])
 
 
-def usable(name: str) -> Heuristic:
-    """Return it as `get` does, where the package that it needs is installed.
+def get_installed_heuristic(name: str) -> Heuristic:
+    """Return it as `get_heuristic` does, where the package that it needs is installed.
 
-    Raises BrokenHeuristic where it is not, saying which extra brings it.
+    Raises BrokenHeuristicError where it is not, saying which extra brings it.
     """
-    entry = get(name)
-    if entry.needs and not installed(entry):
-        raise BrokenHeuristic(entry.needs.missing(name))
+    entry = get_heuristic(name)
+    if entry.dependency and not is_installed(entry):
+        raise BrokenHeuristicError(entry.dependency.explain_missing(name))
     return entry
 
 
-def installed(entry: Heuristic) -> bool:
+def is_installed(entry: Heuristic) -> bool:
     """Tell whether the package that it needs is there."""
-    return entry.needs is None or find_spec(entry.needs.package) is not None
+    return entry.dependency is None or find_spec(entry.dependency.package) is not None
 
 
-def _unknown(what: str, wanted: str, known: Iterable[str]) -> str:
+def _explain_unknown(label: str, given: str, known: Iterable[str]) -> str:
     known = tuple(known)
-    wanted = wanted.lower()
-    swapped = [name for name in known if sorted(name) == sorted(wanted)]
-    near = swapped or get_close_matches(wanted, known, n=1, cutoff=0.3)
+    given = given.lower()
+    swapped = [name for name in known if sorted(name) == sorted(given)]
+    near = swapped or get_close_matches(given, known, n=1, cutoff=0.3)
     hint = f"did you mean {near[0]!r}? " if near else ""
-    return f"{what} is not known; {hint}there is: {', '.join(known) or 'none'}"
+    return f"{label} is not known; {hint}there is: {', '.join(known) or 'none'}"
 
 
-def _third_parties() -> dict[str, EntryPoint]:
-    return {e.name: e for e in entry_points(group=GROUP) if e.name not in _BUILT_IN}
+def _find_entry_points() -> dict[str, EntryPoint]:
+    return {
+        e.name: e
+        for e in entry_points(group=ENTRY_POINT_GROUP)
+        if e.name not in _BUILT_IN_HEURISTICS
+    }
 
 
-def _load(name: str) -> Heuristic | None:
-    entry_point = _third_parties().get(name)
+def _load_entry_point(name: str) -> Heuristic | None:
+    entry_point = _find_entry_points().get(name)
     if entry_point is None:
         return None
     try:
         loaded: object = entry_point.load()
     except Exception as error:  # whatever a third party's import may raise
-        raise BrokenHeuristic(
+        raise BrokenHeuristicError(
             f"heuristic {name!r}: entry point {entry_point.value!r} cannot be loaded: {error!r}; "
             "mend or remove the package that brings it"
         ) from error
     if isinstance(loaded, Heuristic):
         return replace(loaded, name=name)
     if callable(loaded):
-        return _wrapped(name, entry_point.value, cast("Pack", loaded))
-    raise BrokenHeuristic(
+        return _wrap_function(name, entry_point.value, cast("PackFunction", loaded))
+    raise BrokenHeuristicError(
         f"heuristic {name!r}: its entry point {entry_point.value!r} gives {type(loaded).__name__}; "
         "it must give a Heuristic or a function from Problem to bins"
     )
 
 
-def _wrapped(name: str, origin: str, pack: Callable[..., object]) -> Heuristic:
+def _wrap_function(name: str, origin: str, pack: Callable[..., object]) -> Heuristic:
     summary = (pack.__doc__ or "").strip().partition("\n")[0]
-    return Heuristic(name, cast("Pack", pack), summary or "no summary", origin)
+    return Heuristic(name, cast("PackFunction", pack), summary or "no summary", origin)

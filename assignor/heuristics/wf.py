@@ -3,19 +3,19 @@
 from typing import Final
 
 from trimtab.assignor.heuristics.heuristic import Heuristic
-from trimtab.assignor.model import IntArray, Problem
-from trimtab.assignor.packing import any_fit, as_given, worst_fit
+from trimtab.assignor.model import IntArray, PackingProblem
+from trimtab.assignor.packing import find_worst_fit, order_as_given, pack_any_fit
 
 
-def pack(problem: Problem) -> IntArray:
+def pack_worst_fit(problem: PackingProblem) -> IntArray:
     """Pack by worst fit; source: the paper's sections II-B and IV-C."""
-    return any_fit(problem, worst_fit, as_given(problem))
+    return pack_any_fit(problem, find_worst_fit, order_as_given(problem))
 
 
-HEURISTIC: Final = Heuristic(
+WORST_FIT: Final = Heuristic(
     name="wf",
-    pack=pack,
+    pack=pack_worst_fit,
     summary="worst fit: partitions in order, into the emptiest open bin",
     source="Kafka Consumer Group Autoscaler, II-B and IV-C",
-    settles=True,
+    idempotent=True,
 )

@@ -2,37 +2,41 @@
 
 from dataclasses import dataclass
 
-from trimtab.assignor.model import Group, Load, Policy
-from trimtab.assignor.problem import frame
-from trimtab.assignor.racks.rack_warnings import rack_notes, stranded, unmanned
+from trimtab.assignor.model import ConsumerGroup, Load, PlacementPolicy
+from trimtab.assignor.problem import build_problem
+from trimtab.assignor.racks.rack_warnings import (
+    find_racks_without_members,
+    find_without_local_replica,
+    list_rack_warnings,
+)
 
 
 @dataclass(frozen=True, slots=True)
-class Crossing:
+class CrossRackTraffic:
     """Load that is read from other racks (bytes/s), of so many partitions.
 
-    `stranded` partitions have no replica in the rack of any member: they cross with whoever reads
-    them. `unmanned` are racks with replicas in which no member says it is; `notes` say all of that,
+    `without_local_replica` partitions have no replica in the rack of any member: they cross with whoever reads
+    them. `racks_without_members` are racks with replicas in which no member says it is; `notes` say all of that,
     and what is not known.
     """
 
     load: float
     partitions: int
-    stranded: int
-    unmanned: tuple[str, ...]
+    without_local_replica: int
+    racks_without_members: tuple[str, ...]
     notes: tuple[str, ...]
 
 
-def crossing(group: Group, load: Load) -> Crossing:
-    """Tell what crosses racks; who drains reads nothing here. Raises BadProblem."""
-    framed = frame(group, load, Policy(), racks=True)
+def measure_cross_rack_traffic(group: ConsumerGroup, load: Load) -> CrossRackTraffic:
+    """Tell what crosses racks; who drains reads nothing here. Raises InvalidProblemError."""
+    framed = build_problem(group, load, PlacementPolicy(), weigh_racks=True)
     problem, racks = framed.problem, framed.problem.racks
     assert racks is not None, "it was asked for"
-    crosses = racks.crossing(problem.owner)
-    return Crossing(
+    crosses = racks.find_cross_rack(problem.owner)
+    return CrossRackTraffic(
         load=float(problem.weight[crosses].sum()),
         partitions=int(crosses.sum()),
-        stranded=len(stranded(racks)),
-        unmanned=unmanned(framed),
-        notes=tuple(rack_notes(framed)),
+        without_local_replica=len(find_without_local_replica(racks)),
+        racks_without_members=find_racks_without_members(framed),
+        notes=tuple(list_rack_warnings(framed)),
     )

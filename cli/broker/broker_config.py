@@ -6,18 +6,20 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-HOST: Final = "127.0.0.1"
-CONTROLLER: Final = "CONTROLLER"
-PLAINTEXT: Final = "PLAINTEXT"
+BROKER_HOST: Final = "127.0.0.1"
+CONTROLLER_LISTENER: Final = "CONTROLLER"
+PLAINTEXT_LISTENER: Final = "PLAINTEXT"
 
-KAFKA: Final = "4.4.0"
-COORDINATES: Final = (
-    f"org.apache.kafka:kafka_2.13:{KAFKA}",
+KAFKA_VERSION: Final = "4.4.0"
+KAFKA_COORDINATES: Final = (
+    f"org.apache.kafka:kafka_2.13:{KAFKA_VERSION}",
     "org.apache.logging.log4j:log4j-slf4j-impl:2.25.5",  # else the broker is silent
 )
-EXCLUDES: Final = ("org.apache.kafka:kafka-tools-api",)  # named by kafka_2.13, never published
+EXCLUDED_COORDINATES: Final = (
+    "org.apache.kafka:kafka-tools-api",
+)  # named by kafka_2.13, never published
 
-JVM: Final = (
+BROKER_JVM_OPTIONS: Final = (
     "-Xmx512m",
     "-XX:+UseSerialGC",
     "-XX:TieredStopAtLevel=1",  # 2.5 s to start instead of 4.2 s; fast enough for a test broker
@@ -26,7 +28,7 @@ JVM: Final = (
 )
 
 # one node, short-lived groups and little memory; the rest is Kafka's own default
-DEFAULTS: Final[Mapping[str, str]] = {
+DEFAULT_PROPERTIES: Final[Mapping[str, str]] = {
     "node.id": "1",
     "auto.create.topics.enable": "false",  # a misspelt topic must be an error, not a new topic
     "group.initial.rebalance.delay.ms": "0",
@@ -45,7 +47,7 @@ DEFAULTS: Final[Mapping[str, str]] = {
     "transaction.state.log.replication.factor": "1",
 }
 
-LOGGING: Final = """\
+LOG4J_PROPERTIES: Final = """\
 rootLogger.level = WARN
 rootLogger.appenderRef.out.ref = out
 logger.app.name = kafka.server.KafkaRaftServer
@@ -57,7 +59,7 @@ appender.out.layout.pattern = %d{HH:mm:ss.SSS} %p %m (%c{1})%n
 """
 
 
-def properties(
+def build_properties(
     folder: Path,
     ports: Mapping[str, int],
     protocols: Mapping[str, str],
@@ -70,34 +72,38 @@ def properties(
     `extra` wins over everything. With a `controller`, the port of another node's, it is a broker of
     that one's cluster, and needs a node.id of its own.
     """
-    listeners = {name: f"{name}://{HOST}:{port}" for name, port in ports.items()}
+    listeners = {name: f"{name}://{BROKER_HOST}:{port}" for name, port in ports.items()}
     if controller:
-        del listeners[CONTROLLER]
+        del listeners[CONTROLLER_LISTENER]
     return {
-        **DEFAULTS,
+        **DEFAULT_PROPERTIES,
         "process.roles": "broker" if controller else "broker,controller",
         "log.dirs": str(folder / "data"),
-        "controller.listener.names": CONTROLLER,
-        "controller.quorum.voters": f"1@{HOST}:{controller or ports[CONTROLLER]}",
-        "inter.broker.listener.name": PLAINTEXT,
+        "controller.listener.names": CONTROLLER_LISTENER,
+        "controller.quorum.voters": f"1@{BROKER_HOST}:{controller or ports[CONTROLLER_LISTENER]}",
+        "inter.broker.listener.name": PLAINTEXT_LISTENER,
         "listener.security.protocol.map": ",".join(f"{n}:{p}" for n, p in protocols.items()),
         "listeners": ",".join(listeners.values()),
-        "advertised.listeners": ",".join(u for n, u in listeners.items() if n != CONTROLLER),
+        "advertised.listeners": ",".join(
+            u for n, u in listeners.items() if n != CONTROLLER_LISTENER
+        ),
         **extra,
     }
 
 
-def write_files(folder: Path, values: Mapping[str, str]) -> None:
+def write_config_files(folder: Path, values: Mapping[str, str]) -> None:
     """Write server.properties and log4j2.properties into `folder`."""
-    lines = [f"{name}={_escaped(value)}\n" for name, value in sorted(values.items())]
+    lines = [f"{name}={_escape_property(value)}\n" for name, value in sorted(values.items())]
     (folder / "server.properties").write_text("".join(lines), encoding="latin-1")
-    (folder / "log4j2.properties").write_text(LOGGING)
+    (folder / "log4j2.properties").write_text(LOG4J_PROPERTIES)
 
 
-def commands(java: Path, jars: tuple[Path, ...], folder: Path, cluster: str) -> list[list[str]]:
+def build_commands(
+    java: Path, jars: tuple[Path, ...], folder: Path, cluster: str
+) -> list[list[str]]:
     """Return what to run, in order: the formatting, unless it has been done, then the broker."""
     start = [
-        *(str(java), *JVM, "-cp", ":".join(map(str, jars))),
+        *(str(java), *BROKER_JVM_OPTIONS, "-cp", ":".join(map(str, jars))),
         f"-Dlog4j2.configurationFile={folder / 'log4j2.properties'}",
         f"-Djava.io.tmpdir={folder}",  # unpacked native libraries go with the folder
     ]
@@ -107,12 +113,12 @@ def commands(java: Path, jars: tuple[Path, ...], folder: Path, cluster: str) -> 
     return [*([] if formatted else [format_it]), [*start, "kafka.Kafka", server]]
 
 
-def cluster_id() -> str:
+def generate_cluster_id() -> str:
     """Return 16 bytes in base64 without a leading dash, which would look like an option."""
     return base64.urlsafe_b64encode(b"T" + secrets.token_bytes(15)).decode().rstrip("=")
 
 
-def _escaped(value: str) -> str:
+def _escape_property(value: str) -> str:
     """Return a value as java.util.Properties reads it."""
     text = value.replace("\\", "\\\\").replace("\n", "\\n")
     return "".join(c if c.isascii() else f"\\u{ord(c):04x}" for c in text)

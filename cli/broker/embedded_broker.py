@@ -16,18 +16,18 @@ from types import MappingProxyType, TracebackType
 from typing import Final, Self
 
 from trimtab.cli.broker import broker_config as config
-from trimtab.cli.errors import BrokerFailed, DataInUse, PortInUse
-from trimtab.cli.supervised import Guarded
+from trimtab.cli.errors import BrokerDataInUseError, EmbeddedBrokerError, PortInUseError
+from trimtab.cli.supervised import SupervisedProcess
 from trimtab.common.clock import Clock, SystemClock
 from trimtab.common.errors import SettingError
-from trimtab.consumer_sdk.java.jars import Progress, fetch
+from trimtab.consumer_sdk.java.jars import ProgressCallback, fetch_jars
 from trimtab.consumer_sdk.java.java_runtime import require_java
 
-READY_SECONDS: Final = 60.0
-GRACE_SECONDS: Final = 20.0  # for data that is kept: time to close the logs
-ATTEMPTS: Final = 3  # a free port may be taken before the broker has it
-TAIL_LINES: Final = 15
-NONE: Final[Mapping[str, str]] = MappingProxyType({})
+BROKER_START_TIMEOUT_S: Final = 60.0
+BROKER_STOP_GRACE_S: Final = 20.0  # for data that is kept: time to close the logs
+FREE_PORT_ATTEMPTS: Final = 3  # a free port may be taken before the broker has it
+LOG_TAIL_LINES: Final = 15
+NO_SETTINGS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class EmbeddedBroker:
@@ -44,46 +44,46 @@ class EmbeddedBroker:
         *,
         data: Path | None = None,
         keep: bool = False,
-        listeners: Mapping[str, str] = NONE,
-        properties: Mapping[str, str] = NONE,
+        listeners: Mapping[str, str] = NO_SETTINGS,
+        properties: Mapping[str, str] = NO_SETTINGS,
         clock: Clock | None = None,
     ) -> None:
         self.port = port
         self.ports: dict[str, int] = {}  # listener → port
         self.folder = data or Path()
         self.pid = 0  # of the JVM
-        self._wanted_port = port
-        self._cluster = config.cluster_id()
-        self._joins: EmbeddedBroker | None = None
+        self._requested_port = port
+        self._cluster_id = config.generate_cluster_id()
+        self._joined_broker: EmbeddedBroker | None = None
         self._data = data
-        self._keeps = keep or data is not None
+        self._keeps_data = keep or data is not None
         self._listeners = listeners
         self._properties = properties
         self._clock = clock or SystemClock()
-        self._guarded: Guarded | None = None
+        self._process: SupervisedProcess | None = None
 
-    def beside(self, properties: Mapping[str, str]) -> "EmbeddedBroker":
+    def create_peer(self, properties: Mapping[str, str]) -> "EmbeddedBroker":
         """Return one more broker of this one's cluster, to be started after it and stopped before.
 
         `properties` give it a node.id above 1.
         """
         other = EmbeddedBroker(properties=properties, clock=self._clock)
-        other._cluster, other._joins = self._cluster, self
+        other._cluster_id, other._joined_broker = self._cluster_id, self
         return other
 
     @property
     def bootstrap(self) -> str:
         """Address for `bootstrap.servers`."""
-        return self.address(config.PLAINTEXT)
+        return self.listener_address(config.PLAINTEXT_LISTENER)
 
     @property
-    def log(self) -> Path:
+    def log_file(self) -> Path:
         """File that holds what the broker says."""
         return self.folder / "broker.log"
 
-    def address(self, listener: str) -> str:
+    def listener_address(self, listener: str) -> str:
         """Return host:port of a listener."""
-        return f"{config.HOST}:{self.ports[listener]}"
+        return f"{config.BROKER_HOST}:{self.ports[listener]}"
 
     def __enter__(self) -> Self:
         self.start()
@@ -97,59 +97,64 @@ class EmbeddedBroker:
     ) -> None:
         self.stop()
 
-    def start(self, progress: Progress | None = None) -> None:
+    def start(self, progress: ProgressCallback | None = None) -> None:
         """Start and wait until it answers.
 
-        Raises PortInUse, DataInUse, SettingError, BrokerFailed; NoJava, WrongJava, MissingExtra,
-        JarsUnavailable.
+        Raises PortInUseError, BrokerDataInUseError, SettingError, EmbeddedBrokerError; JavaNotFoundError, UnsupportedJavaError, MissingExtraError,
+        JarsUnavailableError.
         """
         java = require_java()
-        jars = fetch("kafka", config.COORDINATES, excludes=config.EXCLUDES, progress=progress)
-        for attempt in range(1, ATTEMPTS + 1):
+        jars = fetch_jars(
+            "kafka",
+            config.KAFKA_COORDINATES,
+            excludes=config.EXCLUDED_COORDINATES,
+            progress=progress,
+        )
+        for attempt in range(1, FREE_PORT_ATTEMPTS + 1):
             try:
                 self._start_once(java, jars)
-            except PortInUse:
-                if self._wanted_port or attempt == ATTEMPTS:
+            except PortInUseError:
+                if self._requested_port or attempt == FREE_PORT_ATTEMPTS:
                     raise
             else:
                 return
 
     def stop(self) -> None:
         """Stop the broker; with data to keep it may close its logs first. May be called twice."""
-        guarded, self._guarded = self._guarded, None
+        guarded, self._process = self._process, None
         if guarded is None:
             return
         guarded.stop()
-        if not self._keeps:
+        if not self._keeps_data:
             shutil.rmtree(self.folder, ignore_errors=True)  # in case the guard was killed
 
     def wait(self) -> None:
-        """Return never, unless the broker ends by itself. Raises BrokerFailed."""
+        """Return never, unless the broker ends by itself. Raises EmbeddedBrokerError."""
         while True:
-            self._listen(3600.0)
+            self._check_running(3600.0)
 
     def _start_once(self, java: Path, jars: tuple[Path, ...]) -> None:
-        names = [config.PLAINTEXT, *self._listeners, config.CONTROLLER]
-        self.ports = dict(zip(names, _free_ports(self._wanted_port, len(names)), strict=True))
-        self.port = self.ports[config.PLAINTEXT]
+        names = [config.PLAINTEXT_LISTENER, *self._listeners, config.CONTROLLER_LISTENER]
+        self.ports = dict(zip(names, _free_ports(self._requested_port, len(names)), strict=True))
+        self.port = self.ports[config.PLAINTEXT_LISTENER]
         self._prepare_folder()
-        plain = {config.PLAINTEXT: "PLAINTEXT", config.CONTROLLER: "PLAINTEXT"}
-        values = config.properties(
+        plain = {config.PLAINTEXT_LISTENER: "PLAINTEXT", config.CONTROLLER_LISTENER: "PLAINTEXT"}
+        values = config.build_properties(
             self.folder,
             self.ports,
             {**plain, **self._listeners},
             self._properties,
-            self._joins.ports[config.CONTROLLER] if self._joins else 0,
+            self._joined_broker.ports[config.CONTROLLER_LISTENER] if self._joined_broker else 0,
         )
-        config.write_files(self.folder, values)
-        self._guarded = Guarded(
-            config.commands(java, jars, self.folder, self._cluster),
-            self.log,
-            GRACE_SECONDS if self._keeps else 0,
-            None if self._keeps else self.folder,
+        config.write_config_files(self.folder, values)
+        self._process = SupervisedProcess(
+            config.build_commands(java, jars, self.folder, self._cluster_id),
+            self.log_file,
+            BROKER_STOP_GRACE_S if self._keeps_data else 0,
+            None if self._keeps_data else self.folder,
         )
         try:
-            self._await_answer()
+            self._await_ready()
         except BaseException:
             self.stop()
             raise
@@ -161,66 +166,74 @@ class EmbeddedBroker:
             self.folder = self._data.absolute()
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            self.log.write_bytes(b"")
+            self.log_file.write_bytes(b"")
         except OSError as error:
             raise SettingError(f"data folder {self.folder} cannot be used: {error}") from error
 
-    def _await_answer(self) -> None:
+    def _await_ready(self) -> None:
         from confluent_kafka.admin import AdminClient  # noqa: PLC0415 - keeps --help fast
 
-        deadline = self._clock.monotonic() + READY_SECONDS
-        while not self._open():
-            self._listen(0.05)
+        deadline = self._clock.monotonic() + BROKER_START_TIMEOUT_S
+        while not self._is_listening():
+            self._check_running(0.05)
             if self._clock.monotonic() > deadline:
-                raise self._failed(f"the broker does not listen after {READY_SECONDS:.0f} s")
+                raise self._diagnose_failure(
+                    f"the broker does not listen after {BROKER_START_TIMEOUT_S:.0f} s"
+                )
         client = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
         while self._clock.monotonic() < deadline:
             with suppress(Exception):  # not ready yet; why is in the broker's log
                 if client.list_topics(timeout=1.0).brokers:
                     return
-            self._listen(0.0)
-        raise self._failed(f"the broker does not answer after {READY_SECONDS:.0f} s")
+            self._check_running(0.0)
+        raise self._diagnose_failure(
+            f"the broker does not answer after {BROKER_START_TIMEOUT_S:.0f} s"
+        )
 
-    def _open(self) -> bool:
+    def _is_listening(self) -> bool:
         with socket.socket() as probe:
-            return probe.connect_ex((config.HOST, self.port)) == 0
+            return probe.connect_ex((config.BROKER_HOST, self.port)) == 0
 
-    def _listen(self, seconds: float) -> None:
-        """Hear the guard for so long. Raises PortInUse, DataInUse, BrokerFailed at an end."""
-        assert self._guarded is not None
-        self._guarded.hear(seconds)
-        self.pid = self._guarded.pid
-        if self._guarded.killed:
-            raise self._failed("the broker's guard was killed")
-        if self._guarded.ended:
-            raise self._failed(f"the broker ended with code {self._guarded.code}")
+    def _check_running(self, seconds: float) -> None:
+        """Hear the guard for so long. Raises PortInUseError, BrokerDataInUseError, EmbeddedBrokerError at an end."""
+        assert self._process is not None
+        self._process.read_status(seconds)
+        self.pid = self._process.pid
+        if self._process.supervisor_killed:
+            raise self._diagnose_failure("the broker's guard was killed")
+        if self._process.has_ended:
+            raise self._diagnose_failure(f"the broker ended with code {self._process.exit_code}")
 
-    def _failed(self, what: str) -> PortInUse | DataInUse | BrokerFailed:
-        said = self.log.read_text(errors="replace").splitlines() if self.log.exists() else []
+    def _diagnose_failure(
+        self, what: str
+    ) -> PortInUseError | BrokerDataInUseError | EmbeddedBrokerError:
+        said = (
+            self.log_file.read_text(errors="replace").splitlines() if self.log_file.exists() else []
+        )
         if any("BindException" in line or "Address already in use" in line for line in said):
-            return PortInUse(self.port)
+            return PortInUseError(self.port)
         if any("Failed to acquire lock on file .lock" in line for line in said):
-            return DataInUse(self.folder)
-        return BrokerFailed(what, "\n".join(_tail(said)))
+            return BrokerDataInUseError(self.folder)
+        return EmbeddedBrokerError(what, "\n".join(_log_tail(said)))
 
 
-def _tail(lines: list[str]) -> list[str]:
+def _log_tail(lines: list[str]) -> list[str]:
     """Return the last lines without stack frames, which say little to a user."""
-    return [line for line in lines if not line.startswith(("\tat ", "\t..."))][-TAIL_LINES:]
+    return [line for line in lines if not line.startswith(("\tat ", "\t..."))][-LOG_TAIL_LINES:]
 
 
-def _free_ports(wanted: int, count: int) -> list[int]:
-    """Return `count` different ports, the first one as wanted (0: any). Raises PortInUse."""
+def _free_ports(requested: int, count: int) -> list[int]:
+    """Return `count` different ports, the first one as wanted (0: any). Raises PortInUseError."""
     sockets = [socket.socket() for _ in range(count)]
     try:
         for i, one in enumerate(sockets):
             one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            one.bind((config.HOST, wanted if i == 0 else 0))
+            one.bind((config.BROKER_HOST, requested if i == 0 else 0))
         return [one.getsockname()[1] for one in sockets]
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
-            raise PortInUse(wanted) from error
-        raise SettingError(f"port {wanted} of 127.0.0.1 cannot be used: {error}") from error
+            raise PortInUseError(requested) from error
+        raise SettingError(f"port {requested} of 127.0.0.1 cannot be used: {error}") from error
     finally:
         for one in sockets:
             one.close()

@@ -38,7 +38,9 @@ def broker(
 
         trimtab broker -- log.retention.ms=60000 message.max.bytes=2000000
     """
-    server = EmbeddedBroker(port, data=data, keep=keep, properties=_properties(settings or []))
+    server = EmbeddedBroker(
+        port, data=data, keep=keep, properties=_parse_properties(settings or [])
+    )
     with server:
         typer.echo(f"bootstrap.servers={server.bootstrap}")
         kept = "kept" if keep or data else "removed at the end"
@@ -46,7 +48,7 @@ def broker(
         server.wait()
 
 
-def _properties(settings: list[str]) -> dict[str, str]:
+def _parse_properties(settings: list[str]) -> dict[str, str]:
     split = [
         setting.removeprefix("set ").partition("=") for setting in settings if setting != "set"
     ]

@@ -5,27 +5,34 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from trimtab.cli.lake_session import CONFIG, WAREHOUSE, opened, settings
+from trimtab.cli.lake_session import (
+    INGEST_CONFIG_OPTION,
+    WAREHOUSE_OPTION,
+    load_lake_settings,
+    open_lake_session,
+)
 
 if TYPE_CHECKING:
-    from trimtab.consumer_sdk.lake.dead_letters import Heap, Wanted
+    from trimtab.consumer_sdk.lake.dead_letters import DeadLetterSelection, DeadLetterSummary
     from trimtab.consumer_sdk.lake.lake import SparkLake
 
 dead_letter = typer.Typer(no_args_is_help=True)
 
-TABLE = Annotated[
+TABLE_ARGUMENT = Annotated[
     str | None, typer.Argument(help="A dead-letter table, or the table beside it; default: all.")
 ]
-TOPIC = Annotated[str | None, typer.Option(help="Only records of this topic.")]
-ERROR = Annotated[str | None, typer.Option(help="Only records whose reason contains this text.")]
-SINCE = Annotated[
+TOPIC_OPTION = Annotated[str | None, typer.Option(help="Only records of this topic.")]
+ERROR_OPTION = Annotated[
+    str | None, typer.Option(help="Only records whose reason contains this text.")
+]
+SINCE_OPTION = Annotated[
     datetime | None, typer.Option(help="Only records with this time (UTC) or a later one.")
 ]
-UNTIL = Annotated[datetime | None, typer.Option(help="Only records before this time (UTC).")]
+UNTIL_OPTION = Annotated[datetime | None, typer.Option(help="Only records before this time (UTC).")]
 
 
 @dead_letter.callback()
-def overview() -> None:
+def show_overview() -> None:
     """List records that could not be decoded, and send them again.
 
     For example:
@@ -37,15 +44,15 @@ def overview() -> None:
 
 
 @dead_letter.command("list")
-def list_(  # noqa: PLR0913 - one argument an option
-    table: TABLE = None,
+def list_dead_letters(  # noqa: PLR0913 - one argument an option
+    table: TABLE_ARGUMENT = None,
     *,
-    config: CONFIG = None,
-    warehouse: WAREHOUSE = None,
-    topic: TOPIC = None,
-    error: ERROR = None,
-    since: SINCE = None,
-    until: UNTIL = None,
+    config: INGEST_CONFIG_OPTION = None,
+    warehouse: WAREHOUSE_OPTION = None,
+    topic: TOPIC_OPTION = None,
+    error: ERROR_OPTION = None,
+    since: SINCE_OPTION = None,
+    until: UNTIL_OPTION = None,
 ) -> None:
     """Show how many dead letters there are, by table, topic and reason.
 
@@ -55,27 +62,27 @@ def list_(  # noqa: PLR0913 - one argument an option
 
         trimtab dead-letter list lake.orders --warehouse ./lake --since 2026-11-01
     """
-    wanted = _wanted(topic, error, since, until)
-    with opened(settings(config, warehouse)) as lake:
-        _show(_heaps(lake, table, wanted))
+    wanted = _build_selection(topic, error, since, until)
+    with open_lake_session(load_lake_settings(config, warehouse)) as lake:
+        _print_summary(_summarize_dead_letters(lake, table, wanted))
 
 
 @dead_letter.command()
 def replay(  # noqa: PLR0913 - one argument an option
     table: Annotated[str, typer.Argument(help="A dead-letter table, or the table beside it.")],
     *,
-    config: CONFIG = None,
-    warehouse: WAREHOUSE = None,
+    config: INGEST_CONFIG_OPTION = None,
+    warehouse: WAREHOUSE_OPTION = None,
     bootstrap: Annotated[
         str | None, typer.Option("--bootstrap", "-b", help="Kafka; default: that of --config.")
     ] = None,
     to: Annotated[
         str | None, typer.Option(help="Send to this topic, instead of each record's own.")
     ] = None,
-    topic: TOPIC = None,
-    error: ERROR = None,
-    since: SINCE = None,
-    until: UNTIL = None,
+    topic: TOPIC_OPTION = None,
+    error: ERROR_OPTION = None,
+    since: SINCE_OPTION = None,
+    until: UNTIL_OPTION = None,
     limit: Annotated[int | None, typer.Option(min=1, help="At most so many records.")] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only show what would be sent.")
@@ -97,52 +104,60 @@ def replay(  # noqa: PLR0913 - one argument an option
     """
     from trimtab.consumer_sdk.lake import dead_letters  # noqa: PLC0415 - pyspark is slow to load
 
-    whole = settings(config, warehouse)
+    whole = load_lake_settings(config, warehouse)
     whole |= {} if bootstrap is None else {"bootstrap.servers": bootstrap}
-    sending = None if dry_run else dead_letters.settings(whole)
-    wanted = _wanted(topic, error, since, until, limit)
-    with opened(whole) as lake:
+    sending = None if dry_run else dead_letters.build_producer_settings(whole)
+    wanted = _build_selection(topic, error, since, until, limit)
+    with open_lake_session(whole) as lake:
         if sending is None:
-            _show(_heaps(lake, table, wanted))
+            _print_summary(_summarize_dead_letters(lake, table, wanted))
         else:
-            (name,) = dead_letters.tables(lake, table)
-            sent = dead_letters.Replay(lake, name, _producer(sending), to).run(wanted)
+            (name,) = dead_letters.list_dead_letter_tables(lake, table)
+            sent = dead_letters.DeadLetterReplay(lake, name, _connect_producer(sending), to).run(
+                wanted
+            )
             typer.echo(f"{name}: {sent:,} records sent again and taken out")
 
 
-def _producer(config: dict[str, Any]) -> Any:
+def _connect_producer(config: dict[str, Any]) -> Any:
     from confluent_kafka import Producer  # noqa: PLC0415 - keeps --help fast
 
-    from trimtab.common.kafka_security.preflight import knock  # noqa: PLC0415 - as above
+    from trimtab.common.kafka_security.preflight import check_connection  # noqa: PLC0415 - as above
 
-    knock(config)
+    check_connection(config)
     return Producer(config)
 
 
-def _wanted(
+def _build_selection(
     topic: str | None,
     error: str | None,
     since: datetime | None,
     until: datetime | None,
     limit: int | None = None,
-) -> "Wanted":
-    from trimtab.consumer_sdk.lake.dead_letters import Wanted  # noqa: PLC0415 - pyspark is slow
+) -> "DeadLetterSelection":
+    from trimtab.consumer_sdk.lake.dead_letters import DeadLetterSelection  # noqa: PLC0415 - pyspark is slow
 
-    return Wanted(topic, error, _utc(since), _utc(until), limit)
+    return DeadLetterSelection(topic, error, _mark_as_utc(since), _mark_as_utc(until), limit)
 
 
-def _utc(time: datetime | None) -> datetime | None:
+def _mark_as_utc(time: datetime | None) -> datetime | None:
     return None if time is None else time.replace(tzinfo=UTC)
 
 
-def _heaps(lake: "SparkLake", table: str | None, wanted: "Wanted") -> "list[Heap]":
+def _summarize_dead_letters(
+    lake: "SparkLake", table: str | None, selection: "DeadLetterSelection"
+) -> "list[DeadLetterSummary]":
     from trimtab.consumer_sdk.lake import dead_letters  # noqa: PLC0415 - pyspark is slow to load
 
-    found = dead_letters.tables(lake, table)
-    return [heap for name in found for heap in dead_letters.heaps(lake, name, wanted)]
+    found = dead_letters.list_dead_letter_tables(lake, table)
+    return [
+        heap
+        for name in found
+        for heap in dead_letters.summarize_dead_letters(lake, name, selection)
+    ]
 
 
-def _show(heaps: "list[Heap]") -> None:
+def _print_summary(heaps: "list[DeadLetterSummary]") -> None:
     from rich.console import Console  # noqa: PLC0415 - keeps --help fast
     from rich.table import Table  # noqa: PLC0415 - keeps --help fast
 

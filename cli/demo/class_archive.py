@@ -16,26 +16,30 @@ from typing import Final
 from trimtab.consumer_sdk.java.jars import cache_folder
 from trimtab.consumer_sdk.java.java_runtime import require_java
 
-SMALL: Final = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData"
+SMALL_JVM_OPTIONS: Final = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData"
 """Options of a small JVM that starts quickly; the archive is made and used with the same."""
 
-MAKING_SECONDS: Final = 180.0
+ARCHIVE_TIMEOUT_S: Final = 180.0
 
 
-def options(archive: Path | None) -> str:
+def jvm_options(archive: Path | None) -> str:
     """Return the options of a worker's JVM."""
-    return SMALL if archive is None else f'{SMALL} "-XX:SharedArchiveFile={archive}" -Xshare:auto'
+    return (
+        SMALL_JVM_OPTIONS
+        if archive is None
+        else f'{SMALL_JVM_OPTIONS} "-XX:SharedArchiveFile={archive}" -Xshare:auto'
+    )
 
 
-def find(form: str) -> Path | None:
+def find_archive(form: str) -> Path | None:
     """Return the archive for a table format, this Java and this pyspark, if it has been made."""
-    place = _place(form)
+    place = _archive_path(form)
     return place if place.exists() else None
 
 
-def make(form: str) -> Path | None:
+def create_archive(form: str) -> Path | None:
     """Make the archive (some 170 MB in the cache); None where this Java cannot."""
-    place = _place(form)
+    place = _archive_path(form)
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=place.parent) as folder:
@@ -45,7 +49,7 @@ def make(form: str) -> Path | None:
                 [sys.executable, "-m", __name__, str(draft), form],
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
-                timeout=MAKING_SECONDS,
+                timeout=ARCHIVE_TIMEOUT_S,
                 check=True,
             )
             draft.rename(place)
@@ -54,17 +58,17 @@ def make(form: str) -> Path | None:
     return place
 
 
-def _place(form: str) -> Path:
+def _archive_path(form: str) -> Path:
     import pyspark  # noqa: PLC0415 - an optional extra
 
     java = require_java()
     said = subprocess.run([java, "-version"], capture_output=True, check=False)  # noqa: S603 - found above
-    known = [said.stderr.decode(), version("pyspark"), pyspark.__file__, SMALL, form]
+    known = [said.stderr.decode(), version("pyspark"), pyspark.__file__, SMALL_JVM_OPTIONS, form]
     digest = hashlib.sha256("\0".join(known).encode()).hexdigest()[:12]
     return cache_folder() / "cds" / f"spark-{digest}.jsa"
 
 
-def _dump(archive: str, form: str) -> None:
+def _dump_archive(archive: str, form: str) -> None:
     """Run a session as a worker would, with the JVM told to archive what it has loaded."""
     from trimtab.consumer_sdk.lake.settings import SessionConfig  # noqa: PLC0415 - only the child
     from trimtab.consumer_sdk.lake.writer.writer import open_lake  # noqa: PLC0415 - only the child
@@ -73,10 +77,10 @@ def _dump(archive: str, form: str) -> None:
         spark = {
             "spark.master": "local[1]",
             "spark.driver.memory": "512m",
-            "spark.driver.extraJavaOptions": f'{SMALL} "-XX:ArchiveClassesAtExit={archive}"',
+            "spark.driver.extraJavaOptions": f'{SMALL_JVM_OPTIONS} "-XX:ArchiveClassesAtExit={archive}"',
         }
-        open_lake(SessionConfig(warehouse=folder, spark=spark, format=form), warm=True).close()
+        open_lake(SessionConfig(warehouse=folder, spark=spark, format=form), warm_up=True).close()
 
 
 if __name__ == "__main__":
-    _dump(*sys.argv[1:])
+    _dump_archive(*sys.argv[1:])

@@ -14,20 +14,20 @@ from typing import Any, Final
 from prometheus_client.parser import text_string_to_metric_families
 
 from trimtab.assignor.model import TopicPartition
-from trimtab.cli.demo.scenario import CAPACITY
+from trimtab.cli.demo.scenario import DEMO_CONSUMER_CAPACITY
 from trimtab.common.clock import Clock
-from trimtab.consumer_sdk.consumer.settings import parse
-from trimtab.consumer_sdk.membership.control_topic_reader import ControlTopics
-from trimtab.sidecar.kafka.broker_client import Brokers
-from trimtab.sidecar.measurement.observation import GroupView
+from trimtab.consumer_sdk.consumer.settings import parse_consumer_settings
+from trimtab.consumer_sdk.membership.control_topic_reader import ControlTopicReader
+from trimtab.sidecar.kafka.broker_client import BrokerClient
+from trimtab.sidecar.measurement.observation import ObservedGroup
 
-ANSWER_SECONDS: Final = 2.0
-QUIET: Final = frozenset({"hold"})
+SIDECAR_ANSWER_TIMEOUT_S: Final = 2.0
+QUIET_ACTIONS: Final = frozenset({"hold"})
 """Verdicts that are no news."""
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class ObservedDecision:
     """A verdict of the sidecar; `at` is seconds since the start of the show."""
 
     at: float
@@ -36,7 +36,7 @@ class Decision:
 
 
 @dataclass(frozen=True, slots=True)
-class Numbers:
+class ObservedNumbers:
     """The sidecar's latest figures: bytes/s, bytes, counts; None where it does not know."""
 
     written: float | None = None
@@ -47,93 +47,95 @@ class Numbers:
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
-    """One look; `at` is seconds since the start, `moved` bytes/s that changed their reader."""
+class DemoSnapshot:
+    """One look; `at` is seconds since the start, `moved_bytes_per_s` bytes/s that changed their reader."""
 
     at: float
     owned: Mapping[str, tuple[TopicPartition, ...]] = field(
         default_factory=dict[str, tuple[TopicPartition, ...]]
     )
-    speeds: Mapping[TopicPartition, float] = field(default_factory=dict[TopicPartition, float])
+    write_rates: Mapping[TopicPartition, float] = field(default_factory=dict[TopicPartition, float])
     draining: tuple[str, ...] = ()
-    numbers: Numbers = field(default_factory=Numbers)
-    moved: float = 0.0
+    numbers: ObservedNumbers = field(default_factory=ObservedNumbers)
+    moved_bytes_per_s: float = 0.0
     handovers: int = 0
     handover_seconds: float = 0.0  # all together
-    news: tuple[Decision, ...] = ()
+    new_decisions: tuple[ObservedDecision, ...] = ()
 
     @property
     def r_score(self) -> float:
         """Consumers' worth of reading that stopped for moves since the last look (equation 10)."""
-        return self.moved / CAPACITY
+        return self.moved_bytes_per_s / DEMO_CONSUMER_CAPACITY
 
     @property
-    def readers(self) -> int:
+    def reader_count(self) -> int:
         """Consumers that read something."""
         return sum(bool(owned) for owned in self.owned.values())
 
 
-class Watcher:
-    """Looks at the group `group`; `web` gives the address of the sidecar's page when it is up."""
+class GroupWatcher:
+    """Looks at the group `group`; `web_address` gives the address of the sidecar's page when it is up."""
 
     def __init__(
         self,
         client: Mapping[str, Any],
         group: str,
-        web: Callable[[], str | None],
+        web_address: Callable[[], str | None],
         clock: Clock,
     ) -> None:
         quiet = {**client, "log_level": 2}
-        self._brokers = Brokers(quiet, group, ANSWER_SECONDS)
-        self._topics = ControlTopics(parse({**quiet, "group.id": group}), clock)
-        self._web = web
+        self._brokers = BrokerClient(quiet, group, SIDECAR_ANSWER_TIMEOUT_S)
+        self._topics = ControlTopicReader(
+            parse_consumer_settings({**quiet, "group.id": group}), clock
+        )
+        self._web_address = web_address
         self._clock = clock
-        self._wall = clock.wall()
-        self._begun = clock.monotonic()
-        self._told = self._wall
+        self._started_wall = clock.wall()
+        self._started_at = clock.monotonic()
+        self._last_decision_time = self._started_wall
         self._owners: dict[TopicPartition, str] = {}
-        self._last = Moment(0.0)
+        self._last_snapshot = DemoSnapshot(0.0)
 
     @property
-    def brokers(self) -> Brokers:
+    def brokers(self) -> BrokerClient:
         """Return the connection, for those who ask something else."""
         return self._brokers
 
     def start(self) -> None:
         """Begin to follow the control topics; the show's time counts from here."""
         self._topics.start()
-        self.reset()
+        self.reset_time()
 
-    def reset(self) -> None:
+    def reset_time(self) -> None:
         """Let the show's time count from now."""
-        self._wall, self._begun = self._clock.wall(), self._clock.monotonic()
+        self._started_wall, self._started_at = self._clock.wall(), self._clock.monotonic()
 
     def close(self) -> None:
         """Stop following."""
         self._topics.stop()
 
-    def look(self) -> Moment:
+    def take_snapshot(self) -> DemoSnapshot:
         """Look at everything once; takes a few milliseconds where all answer."""
-        group, trouble = self._brokers.group()
-        owned = self._last.owned if trouble else _owned(group)
-        view = self._topics.view()
-        speeds = {p: speed for p, speed in view.load.speeds.items() if speed is not None}
-        numbers, news = self._verdicts()
-        handovers, seconds = self._handovers()
-        self._last = Moment(
-            at=self._clock.monotonic() - self._begun,
+        group, trouble = self._brokers.describe_group()
+        owned = self._last_snapshot.owned if trouble else _partitions_by_instance(group)
+        view = self._topics.build_leader_view()
+        speeds = {p: speed for p, speed in view.load.write_rates.items() if speed is not None}
+        numbers, news = self._fetch_decisions()
+        handovers, seconds = self._fetch_handovers()
+        self._last_snapshot = DemoSnapshot(
+            at=self._clock.monotonic() - self._started_at,
             owned=owned,
-            speeds=speeds,
+            write_rates=speeds,
             draining=view.plan.draining if view.plan else (),
             numbers=numbers,
-            moved=self._moved(owned, speeds),
+            moved_bytes_per_s=self._moved_rate(owned, speeds),
             handovers=handovers,
             handover_seconds=seconds,
-            news=news,
+            new_decisions=news,
         )
-        return self._last
+        return self._last_snapshot
 
-    def _moved(
+    def _moved_rate(
         self,
         owned: Mapping[str, tuple[TopicPartition, ...]],
         speeds: Mapping[TopicPartition, float],
@@ -144,55 +146,55 @@ class Watcher:
         self._owners.update(now)
         return sum(speeds.get(p, 0.0) for p in moved)
 
-    def _verdicts(self) -> tuple[Numbers, tuple[Decision, ...]]:
+    def _fetch_decisions(self) -> tuple[ObservedNumbers, tuple[ObservedDecision, ...]]:
         found: list[dict[str, Any]] = []
         with suppress(ValueError):
-            found = json.loads(self._get("/verdicts") or "[]")
-        fresh = [v for v in found if v["time"] > self._told]
+            found = json.loads(self._fetch_page("/decisions") or "[]")
+        fresh = [v for v in found if v["time"] > self._last_decision_time]
         if not fresh:
-            return self._last.numbers, ()
-        self._told = fresh[-1]["time"]
+            return self._last_snapshot.numbers, ()
+        self._last_decision_time = fresh[-1]["time"]
         news = tuple(
-            Decision(v["time"] - self._wall, v["action"], tuple(v["reasons"]))
+            ObservedDecision(v["time"] - self._started_wall, v["action"], tuple(v["reasons"]))
             for v in fresh
-            if v["action"] not in QUIET
+            if v["action"] not in QUIET_ACTIONS
         )
         numbers = fresh[-1]["numbers"]
-        return Numbers(**{name: numbers[name] for name in Numbers.__slots__}), news
+        return ObservedNumbers(**{name: numbers[name] for name in ObservedNumbers.__slots__}), news
 
-    def _handovers(self) -> tuple[int, float]:
+    def _fetch_handovers(self) -> tuple[int, float]:
         """Return count and seconds of the handovers that the sidecar has seen."""
         wanted = "trimtab_handover_seconds"
         samples = {
             sample.name: sample.value
-            for family in text_string_to_metric_families(self._get("/metrics"))
+            for family in text_string_to_metric_families(self._fetch_page("/metrics"))
             if family.name == wanted
             for sample in family.samples
         }
         if not samples:
-            return self._last.handovers, self._last.handover_seconds
+            return self._last_snapshot.handovers, self._last_snapshot.handover_seconds
         return int(samples[f"{wanted}_count"]), samples[f"{wanted}_sum"]
 
-    def _get(self, path: str) -> str:
-        address = self._web()
+    def _fetch_page(self, path: str) -> str:
+        address = self._web_address()
         if address is None:
             return ""
         with (
             suppress(OSError),
-            urllib.request.urlopen(address + path, timeout=ANSWER_SECONDS) as answer,  # noqa: S310 - our sidecar's own page
+            urllib.request.urlopen(address + path, timeout=SIDECAR_ANSWER_TIMEOUT_S) as answer,  # noqa: S310 - our sidecar's own page
         ):
             return str(answer.read().decode())
         return ""
 
 
-def _owned(group: GroupView) -> dict[str, tuple[TopicPartition, ...]]:
+def _partitions_by_instance(group: ObservedGroup) -> dict[str, tuple[TopicPartition, ...]]:
     return {
-        reader.instance: tuple(sorted(reader.owned))
-        for reader in sorted(group.readers, key=lambda r: _number(r.instance))
+        reader.instance: tuple(sorted(reader.owned_partitions))
+        for reader in sorted(group.members, key=lambda r: _instance_sort_key(r.instance))
     }
 
 
-def _number(instance: str) -> tuple[int, str]:
+def _instance_sort_key(instance: str) -> tuple[int, str]:
     """Sort worker-10 behind worker-9."""
     digits = instance.rpartition("-")[2]
     return (int(digits) if digits.isdecimal() else 0, instance)

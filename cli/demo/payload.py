@@ -15,7 +15,7 @@ CHECK_DIGITS: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class DemoRecord:
     """Key, value, and the CRC-32 of the whole value."""
 
     key: bytes
@@ -23,11 +23,11 @@ class Record:
     checksum: int
 
 
-def make(where: TopicPartition, sequence: int, size: int, rng: random.Random) -> Record:
+def make_record(where: TopicPartition, sequence: int, size: int, rng: random.Random) -> DemoRecord:
     """Return the record of `size` bytes, key and value together."""
     head = f"{where.topic} {where.partition} {sequence} ".encode()
     key = f"{where}-{sequence}".encode()
     filler = rng.randbytes(max(0, size - len(key) - len(head) - CHECK_DIGITS))
     body = head + filler
     value = body + f"{zlib.crc32(body):08x}".encode()
-    return Record(key, value, zlib.crc32(value))
+    return DemoRecord(key, value, zlib.crc32(value))

@@ -4,15 +4,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from trimtab.cli.demo.group_watcher import Moment
-from trimtab.cli.demo.scenario import CAPACITY
-from trimtab.cli.demo.view import Story
+from trimtab.cli.demo.group_watcher import DemoSnapshot
+from trimtab.cli.demo.scenario import DEMO_CONSUMER_CAPACITY
+from trimtab.cli.demo.view import DemoHistory
 
-MARKS: Final = {"killed": "tab:red", "restart": "tab:purple"}
+EVENT_COLOURS: Final = {"killed": "tab:red", "restart": "tab:purple"}
 """Events that are marked, and their colours."""
 
 
-def save(story: Story, title: str, file: Path) -> None:
+def save_picture(story: DemoHistory, title: str, file: Path) -> None:
     """Draw the story into a PNG. Raises ModuleNotFoundError without matplotlib."""
     import matplotlib as mpl  # noqa: PLC0415 - an optional extra, and slow to load
 
@@ -22,14 +22,14 @@ def save(story: Story, title: str, file: Path) -> None:
     figure, axes = plt.subplots(
         4, 1, sharex=True, figsize=(10, 9), height_ratios=[3, 3, 2, 2], layout="constrained"
     )
-    moments = story.moments
+    moments = story.snapshots
     times = [m.at for m in moments]
-    _replicas(axes[0], times, moments)
-    _load(axes[1], times, moments)
-    _backlog(axes[2], times, moments)
-    _moves(axes[3], moments)
+    _plot_replicas(axes[0], times, moments)
+    _plot_load(axes[1], times, moments)
+    _plot_backlog(axes[2], times, moments)
+    _plot_moves(axes[3], moments)
     for ax in axes:
-        _mark(ax, story, named=ax is axes[0])
+        _mark_events(ax, story, named=ax is axes[0])
         ax.grid(alpha=0.3)
         ax.margins(x=0.01)
     axes[-1].set_xlabel("seconds")
@@ -38,10 +38,10 @@ def save(story: Story, title: str, file: Path) -> None:
     plt.close(figure)
 
 
-def _replicas(ax: Any, times: Sequence[float], moments: Sequence[Moment]) -> None:
+def _plot_replicas(ax: Any, times: Sequence[float], moments: Sequence[DemoSnapshot]) -> None:
     wanted = [m.numbers.wanted or 0 for m in moments]
     ax.step(times, wanted, where="post", color="tab:gray", linestyle="--", label="wanted")
-    readers = [m.readers for m in moments]
+    readers = [m.reader_count for m in moments]
     ax.step(times, readers, where="post", color="tab:blue", linewidth=2, label="reading")
     ax.set_ylabel("consumers")
     ax.yaxis.get_major_locator().set_params(integer=True)
@@ -49,8 +49,8 @@ def _replicas(ax: Any, times: Sequence[float], moments: Sequence[Moment]) -> Non
     ax.legend(loc="upper left")
 
 
-def _load(ax: Any, times: Sequence[float], moments: Sequence[Moment]) -> None:
-    capacity = [m.readers * CAPACITY / 1e6 for m in moments]
+def _plot_load(ax: Any, times: Sequence[float], moments: Sequence[DemoSnapshot]) -> None:
+    capacity = [m.reader_count * DEMO_CONSUMER_CAPACITY / 1e6 for m in moments]
     ax.fill_between(times, capacity, step="post", color="tab:blue", alpha=0.15, label="capacity")
     written = [(m.numbers.written or 0.0) / 1e6 for m in moments]
     ax.plot(times, written, color="tab:orange", linewidth=2, label="write speed")
@@ -59,24 +59,24 @@ def _load(ax: Any, times: Sequence[float], moments: Sequence[Moment]) -> None:
     ax.legend(loc="upper left")
 
 
-def _backlog(ax: Any, times: Sequence[float], moments: Sequence[Moment]) -> None:
+def _plot_backlog(ax: Any, times: Sequence[float], moments: Sequence[DemoSnapshot]) -> None:
     backlog = [(m.numbers.backlog or 0.0) / 1e6 for m in moments]
     ax.fill_between(times, backlog, color="tab:green", alpha=0.4)
     ax.set_ylabel("backlog, MB")
     ax.set_ylim(bottom=0)
 
 
-def _moves(ax: Any, moments: Sequence[Moment]) -> None:
-    moved = [(m.at, m.r_score) for m in moments if m.moved]
+def _plot_moves(ax: Any, moments: Sequence[DemoSnapshot]) -> None:
+    moved = [(m.at, m.r_score) for m in moments if m.moved_bytes_per_s]
     ax.bar([at for at, _ in moved], [r for _, r in moved], width=1.5, color="tab:brown")
     ax.set_ylabel("R-score")
     ax.set_ylim(bottom=0)
 
 
-def _mark(ax: Any, story: Story, *, named: bool) -> None:
+def _mark_events(ax: Any, story: DemoHistory, *, named: bool) -> None:
     for at, what, _ in story.events:
-        if what in MARKS:
-            ax.axvline(at, color=MARKS[what], linestyle=":", linewidth=1.5)
+        if what in EVENT_COLOURS:
+            ax.axvline(at, color=EVENT_COLOURS[what], linestyle=":", linewidth=1.5)
             if named:
                 ax.annotate(
                     what,
@@ -85,5 +85,5 @@ def _mark(ax: Any, story: Story, *, named: bool) -> None:
                     rotation=90,
                     va="top",
                     ha="right",
-                    color=MARKS[what],
+                    color=EVENT_COLOURS[what],
                 )

@@ -14,15 +14,15 @@ from confluent_kafka import KafkaError, Message, Producer
 
 from trimtab.assignor.model import FloatArray, TopicPartition
 from trimtab.cli.demo import payload
-from trimtab.cli.demo.scenario import RECORD, TICK, Script
+from trimtab.cli.demo.scenario import RECORD_BYTES, WALK_TICK_S, DemoScenario
 from trimtab.common.clock import Clock
 
-SLICE: Final = 0.05  # seconds between two looks at what is due
-FLUSH_SECONDS: Final = 30.0
+PRODUCE_INTERVAL_S: Final = 0.05  # seconds between two looks at what is due
+FLUSH_TIMEOUT_S: Final = 30.0
 
 
 @dataclass(slots=True)
-class Tally:
+class PartitionTally:
     """What the broker has acknowledged of a partition."""
 
     records: int = 0
@@ -30,28 +30,30 @@ class Tally:
 
 
 @dataclass(slots=True)
-class Producers:
+class DemoProducers:
     """Write along the script from `start` to `stop`."""
 
     client: Mapping[str, Any]
-    script: Script
+    script: DemoScenario
     clock: Clock
-    tally: dict[TopicPartition, Tally] = field(default_factory=dict[TopicPartition, Tally])
+    tally: dict[TopicPartition, PartitionTally] = field(
+        default_factory=dict[TopicPartition, PartitionTally]
+    )
     faults: list[str] = field(default_factory=list[str])
-    _ended: Event = field(default_factory=Event)
+    _stopping: Event = field(default_factory=Event)
     _thread: Thread | None = None
 
     def start(self) -> None:
         """Begin to write, on a thread of its own."""
-        self.tally = {p: Tally() for p in self.script.partitions}
-        self._thread = Thread(target=self._run, name="demo-producers", daemon=True)
+        self.tally = {p: PartitionTally() for p in self.script.partitions}
+        self._thread = Thread(target=self._run_thread, name="demo-producers", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
         """Stop writing and wait until everything is acknowledged, or told to have failed."""
-        self._ended.set()
+        self._stopping.set()
         if self._thread is not None:
-            self._thread.join(FLUSH_SECONDS + 5)
+            self._thread.join(FLUSH_TIMEOUT_S + 5)
             if self._thread.is_alive():
                 self.faults.append("the producers could not finish")
 
@@ -60,36 +62,36 @@ class Producers:
         """Records acknowledged so far."""
         return sum(tally.records for tally in self.tally.values())
 
-    def _run(self) -> None:
+    def _run_thread(self) -> None:
         try:
-            self._write()
+            self._produce_load()
         except Exception as error:  # noqa: BLE001 - told at the end, with the verdict
             self.faults.append(f"the producers failed: {error}")
 
-    def _write(self) -> None:
+    def _produce_load(self) -> None:
         settings = {**self.client, "enable.idempotence": True, "linger.ms": 20}
         by_topic = {topic: Producer(settings) for topic in self.script.topics}
-        pace = Pace(self.script.speeds(), self.clock.monotonic())
+        pace = RecordPacer(self.script.write_rates(), self.clock.monotonic())
         rng = random.Random(self.script.seed)  # noqa: S311 - filler, no secret
         sequences = dict.fromkeys(self.script.partitions, 0)
-        while not self._ended.wait(SLICE):
-            due = pace.due(self.clock.monotonic())
+        while not self._stopping.wait(PRODUCE_INTERVAL_S):
+            due = pace.due_records(self.clock.monotonic())
             for where, count in zip(self.script.partitions, due, strict=True):
                 for _ in range(count):
-                    record = payload.make(where, sequences[where], RECORD, rng)
-                    self._send(by_topic[where.topic], where, sequences[where], record)
+                    record = payload.make_record(where, sequences[where], RECORD_BYTES, rng)
+                    self._send_record(by_topic[where.topic], where, sequences[where], record)
                     sequences[where] += 1
             for producer in by_topic.values():
                 producer.poll(0)
         for topic, producer in by_topic.items():
-            if producer.flush(FLUSH_SECONDS):
+            if producer.flush(FLUSH_TIMEOUT_S):
                 self.faults.append(f"{topic}: some records were never acknowledged")
 
-    def _send(
-        self, producer: Producer, where: TopicPartition, sequence: int, record: payload.Record
+    def _send_record(
+        self, producer: Producer, where: TopicPartition, sequence: int, record: payload.DemoRecord
     ) -> None:
         def told(error: KafkaError | None, message: Message) -> None:
-            self._count(where, sequence, record.checksum, error or message.offset())
+            self._count_delivery(where, sequence, record.checksum, error or message.offset())
 
         while True:
             try:
@@ -97,11 +99,11 @@ class Producers:
                     where.topic, record.value, record.key, where.partition, on_delivery=told
                 )
             except BufferError:  # the broker is slower than the script: wait for room
-                producer.poll(SLICE)
+                producer.poll(PRODUCE_INTERVAL_S)
             else:
                 return
 
-    def _count(
+    def _count_delivery(
         self, where: TopicPartition, sequence: int, checksum: int, result: KafkaError | int | None
     ) -> None:
         if result != sequence:
@@ -112,20 +114,20 @@ class Producers:
         tally.checksums += checksum
 
 
-class Pace:
+class RecordPacer:
     """How many records of each partition are due, from speeds (ticks, partitions) in bytes/s."""
 
     def __init__(self, speeds: FloatArray, now: float) -> None:
         self._speeds = speeds
-        self._begun = self._last = now
+        self._started_at = self._last_call_at = now
         self._credit = [0.0] * speeds.shape[1]
 
-    def due(self, now: float) -> list[int]:
+    def due_records(self, now: float) -> list[int]:
         """Return the records that have become due since the last call."""
-        tick = min(int((now - self._begun) / TICK), len(self._speeds) - 1)
-        passed, self._last = now - self._last, now
+        tick = min(int((now - self._started_at) / WALK_TICK_S), len(self._speeds) - 1)
+        passed, self._last_call_at = now - self._last_call_at, now
         counts: list[int] = []
         for i, speed in enumerate(self._speeds[tick].tolist()):
-            whole, self._credit[i] = divmod(self._credit[i] + speed * passed, RECORD)
+            whole, self._credit[i] = divmod(self._credit[i] + speed * passed, RECORD_BYTES)
             counts.append(int(whole))
         return counts

@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from trimtab.assignor.model import TopicPartition
-from trimtab.cli.demo.producers import Tally
-from trimtab.cli.errors import DemoFailed
+from trimtab.cli.demo.producers import PartitionTally
+from trimtab.cli.errors import DemoFailedError
 
 if TYPE_CHECKING:
     from trimtab.consumer_sdk.lake.lake import SparkLake
 
-COLUMNS: Final = """
+PROOF_COLUMNS: Final = """
     topic, partition,
     count(*) AS rows,
     count(DISTINCT offset) AS distinct,
@@ -35,7 +35,7 @@ COLUMNS: Final = """
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredPartition:
     """What a table holds of one partition."""
 
     rows: int = 0
@@ -46,7 +46,7 @@ class Stored:
 
 
 @dataclass(frozen=True, slots=True)
-class Proof:
+class DeliveryProof:
     """The verdict; `records` is what the broker holds, `faults` say what else is wrong."""
 
     records: int
@@ -56,13 +56,13 @@ class Proof:
     faults: tuple[str, ...] = ()
 
     @property
-    def good(self) -> bool:
+    def is_exactly_once(self) -> bool:
         """Whether every record arrived exactly once, and unharmed."""
         return not (self.lost or self.duplicated or self.corrupt or self.faults or not self.records)
 
-    def line(self) -> str:
+    def summary_line(self) -> str:
         """Return the verdict in one line."""
-        if self.good:
+        if self.is_exactly_once:
             return f"exactly once: {self.records} records, 0 lost, 0 duplicated"
         return (
             f"NOT exactly once: {self.records} records, {self.lost} lost, "
@@ -70,26 +70,28 @@ class Proof:
         )
 
 
-def prove(
-    stored: Mapping[TopicPartition, Stored],
+def prove_delivery(
+    stored: Mapping[TopicPartition, StoredPartition],
     ends: Mapping[TopicPartition, int],
-    tally: Mapping[TopicPartition, Tally],
-    told: Iterable[str] = (),
-) -> Proof:
-    """Compare tables, end offsets and tally, partition by partition; `told` are faults known."""
+    tally: Mapping[TopicPartition, PartitionTally],
+    known_faults: Iterable[str] = (),
+) -> DeliveryProof:
+    """Compare tables, end offsets and tally, partition by partition; `known_faults` are faults known."""
     lost = duplicated = corrupt = 0
-    faults = list(told)
+    faults = list(known_faults)
     for where in sorted({*stored, *ends, *tally}):
-        held, end = stored.get(where, Stored()), ends.get(where, 0)
-        counted = tally.get(where, Tally())
+        held, end = stored.get(where, StoredPartition()), ends.get(where, 0)
+        counted = tally.get(where, PartitionTally())
         lost += max(0, end - held.distinct)
         duplicated += held.rows - held.distinct
         corrupt += held.corrupt
-        faults += _faults(where, held, end, counted)
-    return Proof(sum(ends.values()), lost, duplicated, corrupt, tuple(faults))
+        faults += _find_faults(where, held, end, counted)
+    return DeliveryProof(sum(ends.values()), lost, duplicated, corrupt, tuple(faults))
 
 
-def _faults(where: TopicPartition, held: Stored, end: int, counted: Tally) -> Iterable[str]:
+def _find_faults(
+    where: TopicPartition, held: StoredPartition, end: int, counted: PartitionTally
+) -> Iterable[str]:
     if counted.records != end:
         yield f"{where}: {counted.records} records were acknowledged, the broker has {end}"
     if held.next > end:
@@ -100,7 +102,7 @@ def _faults(where: TopicPartition, held: Stored, end: int, counted: Tally) -> It
 
 
 @dataclass(frozen=True, slots=True)
-class Lake:
+class DemoLake:
     """Where the tables are, of which format, and the options of a JVM that reads them."""
 
     warehouse: Path
@@ -108,8 +110,10 @@ class Lake:
     java: str
 
 
-def ask(lake: Lake, tables: Iterable[str], log: Path) -> dict[TopicPartition, Stored]:
-    """Return what Spark finds in the tables, in a process of its own. Raises DemoFailed."""
+def query_tables(
+    lake: DemoLake, tables: Iterable[str], log: Path
+) -> dict[TopicPartition, StoredPartition]:
+    """Return what Spark finds in the tables, in a process of its own. Raises DemoFailedError."""
     task = json.dumps({**asdict(lake), "warehouse": str(lake.warehouse), "tables": list(tables)})
     with log.open("wb") as errors:
         asked = subprocess.run(  # noqa: S603 - our own module
@@ -120,37 +124,41 @@ def ask(lake: Lake, tables: Iterable[str], log: Path) -> dict[TopicPartition, St
             check=False,
         )
     if asked.returncode:
-        raise DemoFailed(f"Spark could not read the tables; {log} says why")
+        raise DemoFailedError(f"Spark could not read the tables; {log} says why")
     rows = json.loads(asked.stdout.splitlines()[-1])
-    return {TopicPartition(topic, number): Stored(**facts) for topic, number, facts in rows}
+    return {
+        TopicPartition(topic, number): StoredPartition(**facts) for topic, number, facts in rows
+    }
 
 
-def stored(lake: "SparkLake", tables: Iterable[str]) -> dict[TopicPartition, Stored]:
+def read_stored_partitions(
+    lake: "SparkLake", tables: Iterable[str]
+) -> dict[TopicPartition, StoredPartition]:
     """Ask Spark what the tables hold; a table that is missing holds nothing."""
-    found: dict[TopicPartition, Stored] = {}
+    found: dict[TopicPartition, StoredPartition] = {}
     for table in tables:
-        if lake.open(table) is None:
+        if lake.open_table(table) is None:
             continue
-        query = f"SELECT {COLUMNS} FROM {table} GROUP BY topic, partition"  # noqa: S608 - our names
+        query = f"SELECT {PROOF_COLUMNS} FROM {table} GROUP BY topic, partition"  # noqa: S608 - our names
         for row in lake.spark.sql(query).collect():
             facts: dict[str, Any] = row.asDict()
             where = TopicPartition(facts.pop("topic"), facts.pop("partition"))
-            found[where] = Stored(**facts)
+            found[where] = StoredPartition(**facts)
     return found
 
 
-def _answer(task: dict[str, Any]) -> None:
+def _run_query(task: dict[str, Any]) -> None:
     from trimtab.consumer_sdk.lake.settings import SessionConfig  # noqa: PLC0415 - only the child
     from trimtab.consumer_sdk.lake.writer.writer import open_lake  # noqa: PLC0415 - only the child
 
     spark = {"spark.master": "local[2]", "spark.driver.extraJavaOptions": task["java"]}
     config = SessionConfig(warehouse=task["warehouse"], spark=spark, format=task["format"])
     lake = open_lake(config)
-    found = stored(lake, task["tables"])
+    found = read_stored_partitions(lake, task["tables"])
     lake.close()
     rows = [(where.topic, where.partition, asdict(facts)) for where, facts in found.items()]
     sys.stdout.write(json.dumps(rows) + "\n")
 
 
 if __name__ == "__main__":
-    _answer(json.loads(sys.argv[1]))
+    _run_query(json.loads(sys.argv[1]))

@@ -23,84 +23,84 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from trimtab.cli.broker.embedded_broker import EmbeddedBroker
-from trimtab.cli.errors import DemoFailed
+from trimtab.cli.errors import DemoFailedError
 from trimtab.common.clock import Clock, SystemClock
 from trimtab.common.kafka_security import connection
-from trimtab.common.kafka_security.preflight import knock
-from trimtab.common.kafka_security.secrets import resolved
-from trimtab.consumer_sdk.errors import BrokerUnreachable
-from trimtab.consumer_sdk.queues.durable_producer import QUIET
-from trimtab.consumer_sdk.queues.kmq.redelivery_tracker import Tracker
-from trimtab.consumer_sdk.queues.settings import settings
+from trimtab.common.kafka_security.preflight import check_connection
+from trimtab.common.kafka_security.secrets import resolve_secrets
+from trimtab.consumer_sdk.errors import BrokerUnreachableError
+from trimtab.consumer_sdk.queues.durable_producer import QUIET_LOG_LEVEL
+from trimtab.consumer_sdk.queues.kmq.redelivery_tracker import RedeliveryTracker
+from trimtab.consumer_sdk.queues.settings import parse_queue_settings
 
-PARTITIONS: Final = 4
-WORKERS: Final = 3
-RATE: Final = 200
+QUEUE_PARTITIONS: Final = 4
+WORKER_COUNT: Final = 3
+MESSAGES_PER_S: Final = 200
 """Messages/s."""
 
-SECONDS: Final = 12
+WRITE_DURATION_S: Final = 12
 """How long they are written."""
 
-TIMEOUT: Final[Mapping[str, str]] = {"kmq": "5 s", "share": "15 s"}
+DEMO_QUEUE_TIMEOUTS: Final[Mapping[str, str]] = {"kmq": "5 s", "share": "15 s"}
 """Until a message of a dead worker comes back; a broker's locks take 15 s at least."""
 
-SESSION: Final = 6
+SESSION_TIMEOUT_S: Final = 6
 """Seconds for which the partitions of a dead worker wait; brokers allow no fewer."""
 
-WAITS: Final[Mapping[str, str]] = {
-    "kmq": f"its partitions wait {SESSION} s for its session, its messages {TIMEOUT['kmq']} more",
-    "share": f"its messages wait for the broker to see it gone, or {TIMEOUT['share']} for locks",
+RECOVERY_NOTES: Final[Mapping[str, str]] = {
+    "kmq": f"its partitions wait {SESSION_TIMEOUT_S} s for its session, its messages {DEMO_QUEUE_TIMEOUTS['kmq']} more",
+    "share": f"its messages wait for the broker to see it gone, or {DEMO_QUEUE_TIMEOUTS['share']} for locks",
 }
 
-READY: Final = 90.0
+FIRST_MESSAGE_TIMEOUT_S: Final = 90.0
 """Seconds in which the first message must have been handled."""
 
-SETTLED: Final = 90.0
+ALL_HANDLED_TIMEOUT_S: Final = 90.0
 """Seconds after the last message in which all must have been handled."""
 
-ANSWER: Final = 10.0
+CREATE_TOPIC_TIMEOUT_S: Final = 10.0
 """Seconds in which the brokers must answer at first."""
 
-TICK: Final = 0.1
-LINE: Final = 2.0
+DEMO_POLL_INTERVAL_S: Final = 0.1
+PROGRESS_LINE_INTERVAL_S: Final = 2.0
 """Seconds between two lines."""
 
 
-class Crew:
+class QueueWorkers:
     """The worker processes; they end with this one, since their standard input does."""
 
     def __init__(self, kind: str, topic: str, config: Mapping[str, Any], folder: Path) -> None:
-        self._words = (kind, topic)
+        self._arguments = (kind, topic)
         self._config = json.dumps(dict(config)).encode() + b"\n"
         self._folder = folder
-        self._running: list[subprocess.Popen[bytes]] = []
+        self._processes: list[subprocess.Popen[bytes]] = []
         self._started = 0
 
-    def start(self) -> None:
+    def start_worker(self) -> None:
         """Start one more worker."""
         file = str(self._folder / f"worker-{self._started}")
-        command = [sys.executable, "-m", "trimtab.cli.demo.queue_worker", *self._words, file]
+        command = [sys.executable, "-m", "trimtab.cli.demo.queue_worker", *self._arguments, file]
         started = subprocess.Popen(  # noqa: S603 - our own program
             command, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL
         )
         assert started.stdin is not None
         started.stdin.write(self._config)  # not a word of the command, which anybody can list
         started.stdin.flush()
-        self._running.append(started)
+        self._processes.append(started)
         self._started += 1
 
-    def kill(self) -> None:
+    def kill_worker(self) -> None:
         """Kill the worker that was started first."""
-        victim = self._running.pop(0)
+        victim = self._processes.pop(0)
         victim.kill()
         victim.communicate()
 
     def stop(self) -> None:
         """Let all end."""
-        for worker in self._running:
+        for worker in self._processes:
             worker.communicate()
 
-    def handled(self) -> dict[int, int]:
+    def read_handled(self) -> dict[int, int]:
         """Return the messages that are over, each with the delivery at which it was."""
         found: dict[int, int] = {}
         for file in self._folder.iterdir():
@@ -110,90 +110,96 @@ class Crew:
         return found
 
 
-def play_queue(kind: str, given: Mapping[str, Any]) -> bool:
-    """Play it; tell whether every message was handled. Raises DemoFailed, BrokerUnreachable.
+def run_queue_demo(kind: str, broker_settings: Mapping[str, Any]) -> bool:
+    """Play it; tell whether every message was handled. Raises DemoFailedError, BrokerUnreachableError.
 
-    `given` is how the brokers are reached; empty: an embedded one is started.
+    `broker_settings` is how the brokers are reached; empty: an embedded one is started.
     """
     clock, topic = SystemClock(), f"demo-queue-{secrets.token_hex(3)}"
-    typer.echo(f"{kind}: {'the broker is asked' if given else 'a broker is started'}")
+    typer.echo(f"{kind}: {'the broker is asked' if broker_settings else 'a broker is started'}")
     with ExitStack() as stack:
-        written = given or {"bootstrap.servers": stack.enter_context(EmbeddedBroker()).bootstrap}
-        client = connection.for_librdkafka(resolved(written, os.environ))
-        connection.check(client)
-        knock(client)
+        written = broker_settings or {
+            "bootstrap.servers": stack.enter_context(EmbeddedBroker()).bootstrap
+        }
+        client = connection.to_librdkafka_config(resolve_secrets(written, os.environ))
+        connection.check_settings(client)
+        check_connection(client)
         config = {
             **written,
             "group.id": topic,
             "auto.offset.reset": "earliest",
-            "trimtab.queue.timeout": TIMEOUT[kind],
+            "trimtab.queue.timeout": DEMO_QUEUE_TIMEOUTS[kind],
         }
         if kind == "kmq":
-            config["session.timeout.ms"] = SESSION * 1000
-        _make_topic(client, topic)
+            config["session.timeout.ms"] = SESSION_TIMEOUT_S * 1000
+        _create_topic(client, topic)
         if kind == "kmq":
-            _track(topic, config, stack)
+            _run_tracker(topic, config, stack)
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="trimtab-queue-")))
-        crew = Crew(kind, topic, config, folder)
+        crew = QueueWorkers(kind, topic, config, folder)
         stack.callback(crew.stop)
-        for _ in range(WORKERS):
-            crew.start()
-        typer.echo(f"{kind}: {WORKERS} workers start; then {RATE} messages/s for {SECONDS} s")
-        return _settle(crew, _write(client, topic, crew, clock), kind, clock)
+        for _ in range(WORKER_COUNT):
+            crew.start_worker()
+        typer.echo(
+            f"{kind}: {WORKER_COUNT} workers start; then {MESSAGES_PER_S} messages/s for {WRITE_DURATION_S} s"
+        )
+        return _report_handled(crew, _write_messages(client, topic, crew, clock), kind, clock)
 
 
-def _make_topic(client: Mapping[str, Any], topic: str) -> None:
-    admin = AdminClient({**client, "log_level": QUIET})
+def _create_topic(client: Mapping[str, Any], topic: str) -> None:
+    admin = AdminClient({**client, "log_level": QUIET_LOG_LEVEL})
     try:
-        made = admin.create_topics([NewTopic(topic, PARTITIONS)], request_timeout=ANSWER)
+        made = admin.create_topics(
+            [NewTopic(topic, QUEUE_PARTITIONS)], request_timeout=CREATE_TOPIC_TIMEOUT_S
+        )
         made[topic].result()
     except KafkaException as error:
         if error.args[0].code() in (-195, -185):
-            raise BrokerUnreachable(str(client["bootstrap.servers"])) from error
-        raise DemoFailed(f"the topic cannot be made: {error.args[0].str()}") from error
+            raise BrokerUnreachableError(str(client["bootstrap.servers"])) from error
+        raise DemoFailedError(f"the topic cannot be made: {error.args[0].str()}") from error
 
 
-def _track(topic: str, config: Mapping[str, Any], stack: ExitStack) -> None:
+def _run_tracker(topic: str, config: Mapping[str, Any], stack: ExitStack) -> None:
     """Run the tracker that kmq needs, until the stack unwinds."""
-    stop, tracker = Event(), Tracker(settings(topic, config))
+    stop, tracker = Event(), RedeliveryTracker(parse_queue_settings(topic, config))
     thread = Thread(target=tracker.run, args=(stop,), name="trimtab-redeliver")
     thread.start()
     stack.callback(thread.join)
     stack.callback(stop.set)
 
 
-def _write(client: Mapping[str, Any], topic: str, crew: Crew, clock: Clock) -> int:
+def _write_messages(client: Mapping[str, Any], topic: str, crew: QueueWorkers, clock: Clock) -> int:
     """Write the messages, kill a worker on the way; return how many were written."""
-    producer = Producer({**client, "log_level": QUIET})
+    producer = Producer({**client, "log_level": QUIET_LOG_LEVEL})
     producer.produce(topic, b"0", partition=0)
-    producer.flush(READY)
-    _until(crew, 1, READY, clock)
+    producer.flush(FIRST_MESSAGE_TIMEOUT_S)
+    _wait_until_handled(crew, 1, FIRST_MESSAGE_TIMEOUT_S, clock)
     written, killed, begin = 1, False, clock.monotonic()
-    line = LINE
-    while (at := clock.monotonic() - begin) < SECONDS:
-        while written < at * RATE:
-            producer.produce(topic, str(written), partition=written % PARTITIONS)
+    line = PROGRESS_LINE_INTERVAL_S
+    while (at := clock.monotonic() - begin) < WRITE_DURATION_S:
+        while written < at * MESSAGES_PER_S:
+            producer.produce(topic, str(written), partition=written % QUEUE_PARTITIONS)
             written += 1
         producer.poll(0)
-        if at > SECONDS / 2 and not killed:
+        if at > WRITE_DURATION_S / 2 and not killed:
             killed = True
-            crew.kill()
-            crew.start()
+            crew.kill_worker()
+            crew.start_worker()
             typer.echo(f"[{at:4.0f} s] a worker is killed (SIGKILL), another takes its place")
         if at > line:
-            line += LINE
-            typer.echo(f"[{at:4.0f} s] {written} written, {len(crew.handled())} handled")
-        clock.sleep(TICK)
+            line += PROGRESS_LINE_INTERVAL_S
+            typer.echo(f"[{at:4.0f} s] {written} written, {len(crew.read_handled())} handled")
+        clock.sleep(DEMO_POLL_INTERVAL_S)
     if producer.flush(30):
-        raise DemoFailed("the broker does not take the messages")
+        raise DemoFailedError("the broker does not take the messages")
     return written
 
 
-def _settle(crew: Crew, written: int, kind: str, clock: Clock) -> bool:
+def _report_handled(crew: QueueWorkers, written: int, kind: str, clock: Clock) -> bool:
     """Wait until all is handled, say what came of it, and whether it is all."""
-    typer.echo(f"all {written} are written; what the killed worker had: {WAITS[kind]}")
-    _until(crew, written, SETTLED, clock)
-    handled = crew.handled()
+    typer.echo(f"all {written} are written; what the killed worker had: {RECOVERY_NOTES[kind]}")
+    _wait_until_handled(crew, written, ALL_HANDLED_TIMEOUT_S, clock)
+    handled = crew.read_handled()
     again = sum(delivery > 1 for delivery in handled.values())
     lost = written - len(handled)
     word = "proved" if not lost else "FAILED"
@@ -204,12 +210,14 @@ def _settle(crew: Crew, written: int, kind: str, clock: Clock) -> bool:
     return not lost
 
 
-def _until(crew: Crew, count: int, seconds: float, clock: Clock) -> None:
+def _wait_until_handled(crew: QueueWorkers, count: int, seconds: float, clock: Clock) -> None:
     """Wait until so many messages are handled, or the time is over."""
     begin = clock.monotonic()
-    line = LINE
-    while (done := len(crew.handled())) < count and (at := clock.monotonic() - begin) < seconds:
+    line = PROGRESS_LINE_INTERVAL_S
+    while (done := len(crew.read_handled())) < count and (
+        at := clock.monotonic() - begin
+    ) < seconds:
         if at > line:
-            line += LINE
+            line += PROGRESS_LINE_INTERVAL_S
             typer.echo(f"[{at:4.0f} s] {done} of {count} handled")
-        clock.sleep(TICK)
+        clock.sleep(DEMO_POLL_INTERVAL_S)

@@ -3,7 +3,7 @@
 python -m trimtab.cli.demo.queue_worker KIND TOPIC FILE
 
 A line of FILE for each message that is over: its number and the delivery at which it was. Every
-`FAILS`th message fails once, every `REFUSED`th is rejected. The first line of its standard input is
+`RETRY_EVERY`th message fails once, every `REJECT_EVERY`th is rejected. The first line of its standard input is
 the configuration, as JSON; it ends when its standard input does.
 """
 
@@ -13,32 +13,32 @@ import sys
 from threading import Event, Thread
 from typing import Final
 
-from trimtab.consumer_sdk.queues import Received, Reject, Retry, open_queue, worker
+from trimtab.consumer_sdk.queues import QueueMessage, Reject, Retry, open_queue, queue_worker
 
-FAILS: Final = 50
-REFUSED: Final = 500
+RETRY_EVERY: Final = 50
+REJECT_EVERY: Final = 500
 
 
 def main(kind: str, topic: str, file: str) -> None:
     """Handle messages until standard input ends."""
     config, stop = json.loads(sys.stdin.readline()), Event()
-    Thread(target=_watch, args=(stop,), daemon=True).start()
+    Thread(target=_stop_at_stdin_end, args=(stop,), daemon=True).start()
     lines = os.open(file, os.O_CREAT | os.O_APPEND | os.O_WRONLY)
 
-    @worker(concurrency=4)
-    def handle(message: Received) -> None:
+    @queue_worker(concurrency=4)
+    def handle(message: QueueMessage) -> None:
         number = int(message.value or b"0")
-        if number % FAILS == FAILS - 1 and message.delivery == 1:
+        if number % RETRY_EVERY == RETRY_EVERY - 1 and message.delivery == 1:
             raise Retry
         os.write(lines, b"%d %d\n" % (number, message.delivery))
-        if number % REFUSED == REFUSED - 2:
+        if number % REJECT_EVERY == REJECT_EVERY - 2:
             raise Reject("every five hundredth is refused")
 
     with open_queue(kind, topic, config) as queue:
         handle.run(queue, stop)
 
 
-def _watch(stop: Event) -> None:
+def _stop_at_stdin_end(stop: Event) -> None:
     """Stop when standard input ends: whoever started us is gone, or wants us to be."""
     sys.stdin.read()
     stop.set()

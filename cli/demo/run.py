@@ -6,20 +6,20 @@ from typing import Annotated
 
 import typer
 
-from trimtab.cli.demo.scenario import SECONDS, SHORTEST
+from trimtab.cli.demo.scenario import DEFAULT_DURATION_S, MIN_DURATION_S
 from trimtab.cli.sidecar.options import Kafka
 
 __all__ = ["demo"]
 
 
-class Format(StrEnum):
+class DemoTableFormat(StrEnum):
     """What the tables are."""
 
     ICEBERG = "iceberg"
     DELTA = "delta"
 
 
-class Queue(StrEnum):
+class DemoQueueKind(StrEnum):
     """Kinds of queue that can be shown."""
 
     KMQ = "kmq"
@@ -30,8 +30,10 @@ def demo(  # noqa: PLR0913 - one option each
     *,
     seconds: Annotated[
         float,
-        typer.Option(min=SHORTEST, envvar="DEMO_SECONDS", help="How long the producers write."),
-    ] = SECONDS,
+        typer.Option(
+            min=MIN_DURATION_S, envvar="DEMO_SECONDS", help="How long the producers write."
+        ),
+    ] = DEFAULT_DURATION_S,
     out: Annotated[
         Path, typer.Option(help="Folder for tables, logs and the picture; emptied first.")
     ] = Path("demo-out"),
@@ -40,9 +42,12 @@ def demo(  # noqa: PLR0913 - one option each
     ] = None,
     kafka: Kafka = None,
     seed: Annotated[int, typer.Option(help="Of the random walk.")] = 11,
-    form: Annotated[Format, typer.Option("--format", help="Of the tables.")] = Format.ICEBERG,
+    form: Annotated[
+        DemoTableFormat, typer.Option("--format", help="Of the tables.")
+    ] = DemoTableFormat.ICEBERG,
     queue: Annotated[
-        Queue | None, typer.Option(help="Show a queue of this kind instead; about a minute.")
+        DemoQueueKind | None,
+        typer.Option(help="Show a queue of this kind instead; about a minute."),
     ] = None,
 ) -> None:
     """Show it all: producers, a group steered by load, lake tables, and the proof.
@@ -67,19 +72,19 @@ def demo(  # noqa: PLR0913 - one option each
         --kafka sasl.mechanism=PLAIN --kafka sasl.username=demo
         --kafka 'sasl.password=${file:/run/secrets/kafka}'
     """
-    from trimtab.cli.demo.runner import play  # noqa: PLC0415 - as above
-    from trimtab.cli.sidecar.run import pairs  # noqa: PLC0415 - as above
+    from trimtab.cli.demo.runner import run_demo  # noqa: PLC0415 - as above
+    from trimtab.cli.sidecar.run import parse_pairs  # noqa: PLC0415 - as above
     from trimtab.common.errors import SettingError  # noqa: PLC0415 - keeps --help fast
 
     if kafka and bootstrap is None:
         raise SettingError("--kafka says how a broker is reached; name it with --bootstrap")
-    client = pairs("--kafka", kafka)
+    client = parse_pairs("--kafka", kafka)
     client |= {} if bootstrap is None else {"bootstrap.servers": bootstrap}
     if queue is not None:
-        from trimtab.cli.demo.queue_demo import play_queue  # noqa: PLC0415 - as above
+        from trimtab.cli.demo.queue_demo import run_queue_demo  # noqa: PLC0415 - as above
 
-        if not play_queue(queue.value, client):
+        if not run_queue_demo(queue.value, client):
             raise typer.Exit(1)
         return
-    if not play(seconds, out.absolute(), client, seed, form.value):
+    if not run_demo(seconds, out.absolute(), client, seed, form.value):
         raise typer.Exit(1)

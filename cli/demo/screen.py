@@ -6,22 +6,22 @@ from typing import Final, Self
 from rich.console import Console
 from rich.live import Live
 
-from trimtab.cli.demo.scenario import Script
-from trimtab.cli.demo.view import Story, frame, line
+from trimtab.cli.demo.scenario import DemoScenario
+from trimtab.cli.demo.view import DemoHistory, format_line, render_frame
 
-EVERY: Final = 5.0  # seconds between two plain lines
+PLAIN_LINE_INTERVAL_S: Final = 5.0  # seconds between two plain lines
 
 
-class Screen:
+class DemoScreen:
     """Shows a story as it grows, for the length of a `with` block."""
 
-    def __init__(self, script: Script, story: Story) -> None:
+    def __init__(self, script: DemoScenario, story: DemoHistory) -> None:
         self.console = Console()
         self._script = script
         self._story = story
         self._live: Live | None = None
-        self._told = 0  # events
-        self._line_at = 0.0
+        self._printed_events = 0  # events
+        self._next_line_at = 0.0
 
     def __enter__(self) -> Self:
         if self.console.is_terminal:
@@ -43,19 +43,19 @@ class Screen:
         if live is not None:
             live.stop()
 
-    def say(self, words: str) -> None:
+    def print_line(self, text: str) -> None:
         """Print a line, above the live picture if there is one."""
-        self.console.print(words, soft_wrap=True, highlight=False)
+        self.console.print(text, soft_wrap=True, highlight=False)
 
-    def show(self) -> None:
+    def refresh(self) -> None:
         """Show the story as it is now."""
         if self._live is not None:
-            self._live.update(frame(self._story, self._script, self.console.width))
+            self._live.update(render_frame(self._story, self._script, self.console.width))
             return
-        for at, what, words in self._story.events[self._told :]:
-            self.say(f"[{at:4.0f} s]   {what}: {words}")
-        self._told = len(self._story.events)
-        now = self._story.moments[-1].at
-        if now < self._line_at - EVERY or now >= self._line_at:
-            self.say(line(self._story))
-            self._line_at = now + EVERY
+        for at, what, words in self._story.events[self._printed_events :]:
+            self.print_line(f"[{at:4.0f} s]   {what}: {words}")
+        self._printed_events = len(self._story.events)
+        now = self._story.snapshots[-1].at
+        if now < self._next_line_at - PLAIN_LINE_INTERVAL_S or now >= self._next_line_at:
+            self.print_line(format_line(self._story))
+            self._next_line_at = now + PLAIN_LINE_INTERVAL_S

@@ -15,11 +15,11 @@ from rich.table import Table
 from rich.text import Text
 
 from trimtab.assignor.model import TopicPartition
-from trimtab.cli.demo.group_watcher import Moment
-from trimtab.cli.demo.scenario import CAPACITY, SHARES, Script
+from trimtab.cli.demo.group_watcher import DemoSnapshot
+from trimtab.cli.demo.scenario import DEMO_CONSUMER_CAPACITY, TOPIC_SHARES, DemoScenario
 from trimtab.common.units import format_bytes, format_count, format_rate
 
-COLOURS: Final = (
+TOPIC_COLOURS: Final = (
     ("dodger_blue2", "deep_sky_blue3"),
     ("magenta3", "orchid"),
     ("green4", "dark_sea_green4"),
@@ -27,61 +27,63 @@ COLOURS: Final = (
 )
 """Two shades of each topic, in turn, so that neighbours can be told apart."""
 
-SPARKS: Final = "▁▂▃▄▅▆▇█"
+SPARK_CHARACTERS: Final = "▁▂▃▄▅▆▇█"
 SPARK_WIDTH: Final = 48
-NEWS: Final = 7
+MAX_EVENTS_SHOWN: Final = 7
 REASONS: Final = 3
 
 
 @dataclass(slots=True)
-class Story:
+class DemoHistory:
     """What has happened so far: each look, and each event as (seconds, what, words)."""
 
-    moments: list[Moment] = field(default_factory=list[Moment])
+    snapshots: list[DemoSnapshot] = field(default_factory=list[DemoSnapshot])
     events: list[tuple[float, str, str]] = field(default_factory=list[tuple[float, str, str]])
     phase: str = ""
 
-    def note(self, at: float, what: str, words: str) -> None:
+    def add_event(self, at: float, what: str, text: str) -> None:
         """Take an event down."""
-        self.events.append((at, what, words))
+        self.events.append((at, what, text))
 
 
-def frame(story: Story, script: Script, width: int) -> RenderableType:
+def render_frame(story: DemoHistory, script: DemoScenario, width: int) -> RenderableType:
     """Return the whole picture of the last look, for a terminal of `width` columns."""
-    moment = story.moments[-1] if story.moments else Moment(0.0)
+    moment = story.snapshots[-1] if story.snapshots else DemoSnapshot(0.0)
     return Group(
-        _headline(story, script, moment),
+        _render_headline(story, script, moment),
         Panel(
-            _consumers(moment, script, max(20, width - 40)), title="consumers", title_align="left"
+            _render_consumers(moment, script, max(20, width - 40)),
+            title="consumers",
+            title_align="left",
         ),
-        Panel(_load(story, moment), title="load", title_align="left"),
-        Panel(_news(story), title="decisions and events", title_align="left"),
+        Panel(_render_load(story, moment), title="load", title_align="left"),
+        Panel(_render_events(story), title="decisions and events", title_align="left"),
     )
 
 
-def line(story: Story) -> str:
+def format_line(story: DemoHistory) -> str:
     """Return the last look as one line."""
-    moment = story.moments[-1]
+    moment = story.snapshots[-1]
     numbers = moment.numbers
     return (
-        f"[{moment.at:4.0f} s] {moment.readers} consumers read, "
+        f"[{moment.at:4.0f} s] {moment.reader_count} consumers read, "
         f"{format_count(numbers.running)} run, {format_count(numbers.wanted)} wanted; "
         f"writing {format_rate(numbers.written)}, backlog {format_bytes(numbers.backlog)}, "
         f"{moment.handovers} handovers"
     )
 
 
-def bar(
+def render_consumer_bar(
     owned: Sequence[TopicPartition],
     rates: Sequence[float],
-    script: Script,
+    script: DemoScenario,
     width: int,
 ) -> Text:
     """Return a consumer's partitions as coloured stretches; `width` columns are its capacity."""
-    ends = [round(total / CAPACITY * width) for total in accumulate(rates)]
+    ends = [round(total / DEMO_CONSUMER_CAPACITY * width) for total in accumulate(rates)]
     text = Text(no_wrap=True, overflow="crop")
     for where, start, end in zip(owned, [0, *ends], ends, strict=False):
-        shades = COLOURS[script.topics.index(where.topic)]
+        shades = TOPIC_COLOURS[script.topics.index(where.topic)]
         label = str(where.partition) if end > start else ""
         text.append(label.ljust(end - start), style=f"bold white on {shades[where.partition % 2]}")
     text.truncate(width)
@@ -89,31 +91,34 @@ def bar(
     return text
 
 
-def spark(values: Sequence[float]) -> str:
+def format_sparkline(values: Sequence[float]) -> str:
     """Return values as small columns, the largest one full."""
     top = max(values, default=0.0) or 1.0
-    return "".join(SPARKS[min(len(SPARKS) - 1, int(v / top * len(SPARKS)))] for v in values)
+    return "".join(
+        SPARK_CHARACTERS[min(len(SPARK_CHARACTERS) - 1, int(v / top * len(SPARK_CHARACTERS)))]
+        for v in values
+    )
 
 
-def _headline(story: Story, script: Script, moment: Moment) -> Text:
+def _render_headline(story: DemoHistory, script: DemoScenario, moment: DemoSnapshot) -> Text:
     text = Text(" trimtab demo ", style="bold reverse")
-    text.append(f"  {moment.at:3.0f} of {script.seconds:.0f} s  ", style="not reverse")
+    text.append(f"  {moment.at:3.0f} of {script.duration_s:.0f} s  ", style="not reverse")
     text.append(story.phase, style="italic not reverse")
-    for i, topic in enumerate(SHARES):
+    for i, topic in enumerate(TOPIC_SHARES):
         text.append(f"  {topic} ", style="not reverse")
-        text.append("  ", style=f"on {COLOURS[i][0]} not reverse")
+        text.append("  ", style=f"on {TOPIC_COLOURS[i][0]} not reverse")
     return text
 
 
-def _consumers(moment: Moment, script: Script, width: int) -> RenderableType:
+def _render_consumers(moment: DemoSnapshot, script: DemoScenario, width: int) -> RenderableType:
     table = Table.grid(padding=(0, 1))
     for name, owned in moment.owned.items():
-        rates = [moment.speeds.get(p, 0.0) for p in owned]
+        rates = [moment.write_rates.get(p, 0.0) for p in owned]
         table.add_row(
             name,
-            bar(owned, rates, script, width),
-            f"{sum(rates) / CAPACITY:4.0%}",
-            _state(name, moment),
+            render_consumer_bar(owned, rates, script, width),
+            f"{sum(rates) / DEMO_CONSUMER_CAPACITY:4.0%}",
+            _render_state(name, moment),
         )
     waiting = (moment.numbers.running or 0) + len(moment.draining) - len(moment.owned)
     for _ in range(max(0, waiting)):
@@ -121,35 +126,35 @@ def _consumers(moment: Moment, script: Script, width: int) -> RenderableType:
     return table
 
 
-def _state(name: str, moment: Moment) -> Text:
+def _render_state(name: str, moment: DemoSnapshot) -> Text:
     if name in moment.draining:
         return Text("draining", style="yellow")
     count = len(moment.owned[name])
     return Text(f"{count} partition{'s' if count != 1 else ''}", style="dim")
 
 
-def _load(story: Story, moment: Moment) -> RenderableType:
+def _render_load(story: DemoHistory, moment: DemoSnapshot) -> RenderableType:
     numbers = moment.numbers
     table = Table.grid(padding=(0, 1))
-    table.add_row("writing", format_rate(numbers.written), _history(story, "written"))
-    table.add_row("backlog", format_bytes(numbers.backlog), _history(story, "backlog"))
+    table.add_row("writing", format_rate(numbers.written), _render_history(story, "written"))
+    table.add_row("backlog", format_bytes(numbers.backlog), _render_history(story, "backlog"))
     replicas = f"{format_count(numbers.running)} run, {format_count(numbers.wanted)} wanted"
-    table.add_row("replicas", replicas, _history(story, "running"))
+    table.add_row("replicas", replicas, _render_history(story, "running"))
     mean = moment.handover_seconds / moment.handovers if moment.handovers else 0.0
     words = f"{moment.handovers}, {1000 * mean:.0f} ms in the mean" if moment.handovers else "none"
     table.add_row("handovers", words, "")
     return table
 
 
-def _history(story: Story, name: str) -> Text:
-    values = [getattr(moment.numbers, name) or 0.0 for moment in story.moments]
+def _render_history(story: DemoHistory, name: str) -> Text:
+    values = [getattr(moment.numbers, name) or 0.0 for moment in story.snapshots]
     step = max(1, len(values) // SPARK_WIDTH + 1)
-    return Text(spark(values[::step]), style="cyan")
+    return Text(format_sparkline(values[::step]), style="cyan")
 
 
-def _news(story: Story) -> RenderableType:
+def _render_events(story: DemoHistory) -> RenderableType:
     table = Table.grid(padding=(0, 1))
-    for at, what, words in sorted(story.events)[-NEWS:]:
+    for at, what, words in sorted(story.events)[-MAX_EVENTS_SHOWN:]:
         style = "bold red" if what == "killed" else "bold"
         table.add_row(Text(f"{at:4.0f} s", style="dim"), Text(what, style=style), Text(words))
     return table

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from trimtab.cli.group_options import looking
-from trimtab.cli.output_formats import Format, Output
+from trimtab.cli.group_options import load_group_settings
+from trimtab.cli.output_formats import FormatOption, PrintFormat
 from trimtab.cli.plan import options
 from trimtab.common.errors import TrimtabError
 
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 
     from trimtab.consumer_sdk.lake.lake import SparkLake
     from trimtab.sidecar.diagnostics.doctor.checks import Finding
-    from trimtab.sidecar.settings.settings import Settings
+    from trimtab.sidecar.settings.settings import SidecarSettings
 
-SIGNS: Final = {
+LEVEL_LABELS: Final = {
     "ok": "ok     ",
     "note": "note   ",
     "warning": "WARNING",
     "wrong": "WRONG  ",
     "skipped": "skipped",
 }
-COLOURS: Final = {
+LEVEL_COLOURS: Final = {
     "wrong": typer.colors.RED,
     "note": typer.colors.YELLOW,
     "warning": typer.colors.YELLOW,
@@ -42,7 +42,7 @@ def doctor(  # noqa: PLR0913 - typer: one parameter an option
     ingest: Annotated[
         Path | None, typer.Option(help="The configuration of trimtab ingest: looks at its tables.")
     ] = None,
-    output: Output = Format.TEXT,
+    output: FormatOption = PrintFormat.TEXT,
     config: options.Config = None,
     kafka: options.Kafka = None,
 ) -> None:
@@ -56,39 +56,43 @@ def doctor(  # noqa: PLR0913 - typer: one parameter an option
         trimtab doctor --config sidecar.yaml --ingest ingest.yaml --format json
     """
     from trimtab.common.clock import SystemClock  # noqa: PLC0415 - keeps --help fast
-    from trimtab.sidecar.diagnostics.doctor.broker_checks import examined  # noqa: PLC0415 - as above
-    from trimtab.sidecar.diagnostics.doctor.checks import is_wrong  # noqa: PLC0415 - as above
+    from trimtab.sidecar.diagnostics.doctor.broker_checks import run_broker_checks  # noqa: PLC0415 - as above
+    from trimtab.sidecar.diagnostics.doctor.checks import has_failed_checks  # noqa: PLC0415 - as above
 
     flags = {"bootstrap": bootstrap, "group": group, "topics": topics}
-    settings, _ = looking(config, flags, kafka)
+    settings, _ = load_group_settings(config, flags, kafka)
     clock = SystemClock()
-    found = [*examined(settings, clock), *_kubernetes(settings), *paused(settings, clock.wall())]
+    found = [
+        *run_broker_checks(settings, clock),
+        *_check_kubernetes(settings),
+        *check_paused_scaling(settings, clock.wall()),
+    ]
     if ingest is not None:
-        found += [*_consumers(ingest, settings), *_tables(ingest)]
-    if output is Format.JSON:
-        body = {"group": settings.group, "wrong": is_wrong(found), "findings": found}
+        found += [*_check_consumer_file(ingest, settings), *_check_tables(ingest)]
+    if output is PrintFormat.JSON:
+        body = {"group": settings.group, "wrong": has_failed_checks(found), "findings": found}
         typer.echo(json.dumps(body, default=asdict, indent=2))
     else:
-        _print(found)
-    if is_wrong(found):
+        _print_findings(found)
+    if has_failed_checks(found):
         raise typer.Exit(1)
 
 
-def lines(found: "Finding") -> list[str]:
+def format_finding(finding: "Finding") -> list[str]:
     """Return a finding as it is printed: what was found and, below it, what to do."""
-    said = [f"{SIGNS[found.level.value]}  {found.part}: {found.says}"]
-    return [*said, f"         -> {found.do}"] if found.do else said
+    said = [f"{LEVEL_LABELS[finding.level.value]}  {finding.part}: {finding.says}"]
+    return [*said, f"         -> {finding.do}"] if finding.do else said
 
 
-def _print(findings: "Sequence[Finding]") -> None:
+def _print_findings(findings: "Sequence[Finding]") -> None:
     for found in findings:
-        colour = COLOURS.get(found.level.value)
-        for line in lines(found):
+        colour = LEVEL_COLOURS.get(found.level.value)
+        for line in format_finding(found):
             typer.secho(line, fg=colour)
-    typer.echo(summed(findings))
+    typer.echo(format_summary(findings))
 
 
-def summed(findings: "Sequence[Finding]") -> str:
+def format_summary(findings: "Sequence[Finding]") -> str:
     """Return the last line: how much is wrong, and what else is to be known."""
     count = sum(found.level.value == "wrong" for found in findings)
     warnings = sum(found.level.value == "warning" for found in findings)
@@ -99,8 +103,8 @@ def summed(findings: "Sequence[Finding]") -> str:
     return f"nothing is wrong, but {more}" if more else "all well"
 
 
-def _kubernetes(settings: "Settings") -> "Iterable[Finding]":
-    from trimtab.sidecar.diagnostics.doctor.checks import Finding, Level  # noqa: PLC0415 - numpy is slow to load
+def _check_kubernetes(settings: "SidecarSettings") -> "Iterable[Finding]":
+    from trimtab.sidecar.diagnostics.doctor.checks import Finding, FindingLevel  # noqa: PLC0415 - numpy is slow to load
 
     if settings.target not in ("kubernetes", "keda"):
         return ()
@@ -108,90 +112,95 @@ def _kubernetes(settings: "Settings") -> "Iterable[Finding]":
         return (
             Finding(
                 "Kubernetes",
-                Level.WRONG,
+                FindingLevel.WRONG,
                 "its client is not installed here",
                 "pip install 'trimtab[kubernetes]'",
             ),
         )
-    from trimtab.sidecar.diagnostics.doctor.kubernetes_checks import examined  # noqa: PLC0415 - it needs an extra
+    from trimtab.sidecar.diagnostics.doctor.kubernetes_checks import run_kubernetes_checks  # noqa: PLC0415 - it needs an extra
 
     try:
-        return tuple(examined(settings))
+        return tuple(run_kubernetes_checks(settings))
     except TrimtabError as error:
-        return (Finding("Kubernetes", Level.WRONG, str(error), "mend what it names"),)
+        return (Finding("Kubernetes", FindingLevel.WRONG, str(error), "mend what it names"),)
 
 
-def paused(settings: "Settings", now: float) -> "Iterable[Finding]":
+def check_paused_scaling(settings: "SidecarSettings", now: float) -> "Iterable[Finding]":
     """Tell what the sidecar's own settings pause; `now` is seconds since the epoch."""
-    from trimtab.sidecar.diagnostics.doctor.checks import of_pause  # noqa: PLC0415 - numpy is slow to load
+    from trimtab.sidecar.diagnostics.doctor.checks import check_pause  # noqa: PLC0415 - numpy is slow to load
 
-    always, today = settings.policy.pause, settings.policy.at(now).pause
-    yield from of_pause("the settings", always, "take pause out of the sidecar's settings")
-    yield from of_pause("the schedule", today - always, "wait for the end of its period")
+    always, today = (
+        settings.autoscaling_policy.paused_directions,
+        settings.autoscaling_policy.apply_schedule(now).paused_directions,
+    )
+    yield from check_pause("the settings", always, "take pause out of the sidecar's settings")
+    yield from check_pause("the schedule", today - always, "wait for the end of its period")
 
 
-def _consumers(ingest: Path, settings: "Settings") -> "Iterable[Finding]":
+def _check_consumer_file(ingest: Path, settings: "SidecarSettings") -> "Iterable[Finding]":
     """Compare the settings of consumers and sidecar where they must be the same."""
-    from trimtab.common.config_file import load  # noqa: PLC0415 - keeps --help fast
+    from trimtab.common.config_file import load_config_file  # noqa: PLC0415 - keeps --help fast
 
-    theirs = load(ingest)
-    return of_consumers(
+    theirs = load_config_file(ingest)
+    return check_consumer_settings(
         theirs,
         {
             "group.id": settings.group,
             "trimtab.plan.topic": settings.plan_topic,
-            "trimtab.speed.topic": settings.speed_topic,
+            "trimtab.write.rate.topic": settings.write_rate_topic,
         },
     )
 
 
-def of_consumers(theirs: "Mapping[str, Any]", ours: "Mapping[str, str]") -> "list[Finding]":
+def check_consumer_settings(
+    consumer_settings: "Mapping[str, Any]", sidecar_settings: "Mapping[str, str]"
+) -> "list[Finding]":
     """Judge settings of consumers by those of the sidecar; what is not given is as by default."""
-    from trimtab.common.control_topics.values import PLAN_TOPIC, WRITE_SPEED_TOPIC  # noqa: PLC0415 - as above
-    from trimtab.sidecar.diagnostics.doctor.checks import Finding, Level  # noqa: PLC0415 - as above
+    from trimtab.common.control_topics.values import PLAN_TOPIC, WRITE_RATE_TOPIC  # noqa: PLC0415 - as above
+    from trimtab.sidecar.diagnostics.doctor.checks import Finding, FindingLevel  # noqa: PLC0415 - as above
 
-    defaults = {"trimtab.plan.topic": PLAN_TOPIC, "trimtab.speed.topic": WRITE_SPEED_TOPIC}
-    given = {**defaults, **theirs}
-    differ = [name for name, value in ours.items() if given.get(name) != value]
+    defaults = {"trimtab.plan.topic": PLAN_TOPIC, "trimtab.write.rate.topic": WRITE_RATE_TOPIC}
+    given = {**defaults, **consumer_settings}
+    differ = [name for name, value in sidecar_settings.items() if given.get(name) != value]
     if not differ:
-        return [Finding("settings of the consumers", Level.OK, "as the sidecar's")]
+        return [Finding("settings of the consumers", FindingLevel.OK, "as the sidecar's")]
     return [
         Finding(
             "settings of the consumers",
-            Level.WRONG,
-            f"{name} is {given.get(name)!r} there, {ours[name]!r} at the sidecar",
+            FindingLevel.WRONG,
+            f"{name} is {given.get(name)!r} there, {sidecar_settings[name]!r} at the sidecar",
             "let the two be the same",
         )
         for name in differ
     ]
 
 
-def _tables(ingest: Path) -> "Iterable[Finding]":
+def _check_tables(ingest: Path) -> "Iterable[Finding]":
     """Open the lake and read each table's marks."""
-    from trimtab.cli.lake_session import opened, settings  # noqa: PLC0415 - pyspark is slow to load
-    from trimtab.sidecar.diagnostics.doctor.checks import Finding, Level  # noqa: PLC0415 - as above
+    from trimtab.cli.lake_session import load_lake_settings, open_lake_session  # noqa: PLC0415 - pyspark is slow to load
+    from trimtab.sidecar.diagnostics.doctor.checks import Finding, FindingLevel  # noqa: PLC0415 - as above
 
     found: list[Finding] = []
     try:
-        with opened(settings(ingest, None)) as lake:
-            names = lake.names()
-            found.append(Finding("catalog", Level.OK, f"{len(names)} tables"))
-            found += [_table(lake, name) for name in names]
+        with open_lake_session(load_lake_settings(ingest, None)) as lake:
+            names = lake.list_tables()
+            found.append(Finding("catalog", FindingLevel.OK, f"{len(names)} tables"))
+            found += [_check_table(lake, name) for name in names]
     except TrimtabError as error:
-        found.append(Finding("tables", Level.WRONG, str(error), "mend what it names"))
+        found.append(Finding("tables", FindingLevel.WRONG, str(error), "mend what it names"))
     return found
 
 
-def _table(lake: "SparkLake", name: str) -> "Finding":
+def _check_table(lake: "SparkLake", name: str) -> "Finding":
     """Read a table's marks; what is wrong with it is no reason to look at no other."""
-    from trimtab.sidecar.diagnostics.doctor.checks import Finding, Level  # noqa: PLC0415 - loaded by now
+    from trimtab.sidecar.diagnostics.doctor.checks import Finding, FindingLevel  # noqa: PLC0415 - loaded by now
 
     part = f"table {name}"
     try:
-        table = lake.open(name)
+        table = lake.open_table(name)
         if table is None:
-            return Finding(part, Level.NOTE, "it went away meanwhile")
-        groups = sorted(table.look().marks.groups)
+            return Finding(part, FindingLevel.NOTE, "it went away meanwhile")
+        groups = sorted(table.read_offsets().offsets.groups)
     except TrimtabError as error:
-        return Finding(part, Level.WRONG, str(error), "mend what it names")
-    return Finding(part, Level.OK, f"offsets of {', '.join(groups) or 'no group'}")
+        return Finding(part, FindingLevel.WRONG, str(error), "mend what it names")
+    return Finding(part, FindingLevel.OK, f"offsets of {', '.join(groups) or 'no group'}")

@@ -19,22 +19,22 @@ def heuristics(
 
         trimtab heuristics --verbose
     """
-    from trimtab.assignor.heuristics.registry import names  # noqa: PLC0415 - numpy is slow to load
+    from trimtab.assignor.heuristics.registry import list_heuristics  # noqa: PLC0415 - numpy is slow to load
 
     if verbose:
-        _table(names())
+        _print_table(list_heuristics())
     else:
-        typer.echo("\n".join(names()))
+        typer.echo("\n".join(list_heuristics()))
 
 
-def _table(known: tuple[str, ...]) -> None:
+def _print_table(names: tuple[str, ...]) -> None:
     """Print what there is to say of each; one that cannot be loaded says so in its own row."""
     from rich.console import Console  # noqa: PLC0415 - keeps --help fast
     from rich.table import Table  # noqa: PLC0415 - keeps --help fast
 
     table = Table("name", "what it does", "presets", "counts", "settles", "source")
-    for name in known:
-        table.add_row(name, *_row(name))
+    for name in names:
+        table.add_row(name, *_describe_heuristic(name))
     console = Console()
     console.print(table)
     console.print(
@@ -44,20 +44,20 @@ def _table(known: tuple[str, ...]) -> None:
     )
 
 
-def _row(name: str) -> tuple[str, ...]:
-    from trimtab.assignor.heuristics.registry import get  # noqa: PLC0415 - numpy is slow to load
+def _describe_heuristic(name: str) -> tuple[str, ...]:
+    from trimtab.assignor.heuristics.registry import get_heuristic  # noqa: PLC0415 - numpy is slow to load
     from trimtab.common.errors import TrimtabError  # noqa: PLC0415 - keeps --help fast
 
     try:
-        entry = get(name)
+        entry = get_heuristic(name)
     except TrimtabError as error:
         return (str(error),)
-    number = ["or a number"] if entry.tuned else []
+    number = ["or a number"] if entry.make_tuned else []
     settings = [f"{name}={default:g}" for name, default in entry.settings.items()]
     return (
         entry.summary,
         ", ".join([*entry.presets, *number, *settings]),
-        "yes" if entry.counts else "no",
-        "yes" if entry.settles else "no",
+        "yes" if entry.packs_by_capacity else "no",
+        "yes" if entry.idempotent else "no",
         entry.source,
     )

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from trimtab.common.errors import SettingError
-from trimtab.common.kafka_security.secrets import as_written, resolved
-from trimtab.consumer_sdk.errors import MissingExtra
+from trimtab.common.kafka_security.secrets import mask_secrets_in_errors, resolve_secrets
+from trimtab.consumer_sdk.errors import MissingExtraError
 
 if TYPE_CHECKING:
     from threading import Event
 
-HOUR = 3600.0
+SIGNAL_WAIT_S = 3600.0
 
 
 def ingest(
@@ -40,31 +40,31 @@ def ingest(
 
         trimtab ingest --config ingest.yaml
 
-        trimtab ingest --config ingest.yaml --instance worker-3 --set "batch.wait=5 s"
+        trimtab ingest --config ingest.yaml --instance worker-3 --set "batch.max.age=5 s"
 
         trimtab ingest --config ingest.yaml --metrics-port 9464
     """
     from threading import Event  # noqa: PLC0415 - keeps --help fast
 
-    _need_spark()
-    from trimtab.common.config_file import read  # noqa: PLC0415 - as above
+    _require_spark()
+    from trimtab.common.config_file import read_config_file  # noqa: PLC0415 - as above
     from trimtab.consumer_sdk.lake import ingest as work  # noqa: PLC0415 - pyspark is slow to load
     from trimtab.consumer_sdk.lake.writer.writer import open_lake  # noqa: PLC0415 - as above
 
-    whole = read(config) | given(settings or [])
+    whole = read_config_file(config) | parse_set_options(settings or [])
     if instance is not None:
         whole["trimtab.instance"] = instance
     if metrics_port is not None:
-        whole[work.METRICS_PORT] = metrics_port
-    with as_written(whole, os.environ):
-        checked = work.settings(resolved(whole, os.environ))
+        whole[work.METRICS_PORT_SETTING] = metrics_port
+    with mask_secrets_in_errors(whole, os.environ):
+        checked = work.parse_ingest_settings(resolve_secrets(whole, os.environ))
     log_to_stderr()
     stop = Event()
     stop_on_signals(stop)
-    lake = open_lake(checked.lake.session, warm=True)
+    lake = open_lake(checked.lake.session, warm_up=True)
     stop_on_signals(stop)  # again: Spark has put a handler of its own there
     try:
-        work.run(checked, lake, stop)
+        work.run_ingest(checked, lake, stop)
     finally:
         lake.close()
 
@@ -77,30 +77,30 @@ def stop_on_signals(stop: "Event") -> None:
     """
     from threading import Thread  # noqa: PLC0415 - keeps --help fast
 
-    from trimtab.cli.signals import waiter  # noqa: PLC0415 - as above
+    from trimtab.cli.signals import install_signal_waiter  # noqa: PLC0415 - as above
 
-    wait = waiter()
+    wait = install_signal_waiter()
 
     def watch() -> None:
-        while not wait(HOUR):
+        while not wait(SIGNAL_WAIT_S):
             pass
         stop.set()
 
     Thread(target=watch, name="trimtab-signals", daemon=True).start()
 
 
-def given(pairs: list[str]) -> dict[str, Any]:
+def parse_set_options(pairs: list[str]) -> dict[str, Any]:
     """Return settings of the command line as YAML, references and all. Raises SettingError."""
     import yaml  # noqa: PLC0415 - keeps --help fast
 
-    from trimtab.common.kafka_security.secrets import not_shown  # noqa: PLC0415 - as above
+    from trimtab.common.kafka_security.secrets import reject_secret_argument  # noqa: PLC0415 - as above
 
     found: dict[str, Any] = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals or not name.strip():
-            raise SettingError('--set needs name=value, like "batch.wait=5 s"')
-        not_shown("--set", name.strip(), value)
+            raise SettingError('--set needs name=value, like "batch.max.age=5 s"')
+        reject_secret_argument("--set", name.strip(), value)
         try:
             found[name.strip()] = yaml.safe_load(value)
         except yaml.YAMLError:
@@ -108,11 +108,11 @@ def given(pairs: list[str]) -> dict[str, Any]:
     return found
 
 
-def _need_spark() -> None:
+def _require_spark() -> None:
     from importlib.util import find_spec  # noqa: PLC0415 - only this command asks
 
     if find_spec("pyspark") is None:
-        raise MissingExtra("pyspark", "lake")
+        raise MissingExtraError("pyspark", "lake")
 
 
 def log_to_stderr() -> None:

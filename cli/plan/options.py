@@ -7,7 +7,7 @@ import typer
 
 from trimtab.cli.sidecar import options
 
-More: TypeAlias = Annotated[
+ExtraHeuristics: TypeAlias = Annotated[
     list[str] | None, typer.Argument(help="More heuristics, after --heuristic.", metavar="NAME")
 ]
 Bootstrap: TypeAlias = options.Bootstrap

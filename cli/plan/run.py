@@ -11,24 +11,26 @@ import typer
 
 from trimtab.cli import output_formats
 from trimtab.cli.plan import options
-from trimtab.cli.sidecar.run import pairs, require_group
-from trimtab.cli.simulate.run import split
+from trimtab.cli.sidecar.run import parse_pairs, require_group
+from trimtab.cli.simulate.run import split_names
 from trimtab.common.errors import SettingError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from trimtab.assignor.analysis.certificate import Certificate
-    from trimtab.sidecar.diagnostics.what_if import Row, Survey
-    from trimtab.sidecar.settings.settings import Settings
+    from trimtab.sidecar.diagnostics.what_if import GroupBaseline, HeuristicOutcome
+    from trimtab.sidecar.settings.settings import SidecarSettings
 
-SHOWN: Final = 3  # reasons of a heuristic
-WIDE: Final = 110  # columns in which more than the usual figures leave room for reasons
-TIME_LIMIT: Final = "10 s"
+REASONS_PER_HEURISTIC: Final = 3  # reasons of a heuristic
+WIDE_CONSOLE_COLUMNS: Final = (
+    110  # columns in which more than the usual figures leave room for reasons
+)
+DEFAULT_CERTIFY_TIME_LIMIT: Final = "10 s"
 
 
 @dataclass(frozen=True, slots=True)
-class _Certified:
+class _OutcomeCertificates:
     """Certificates by heuristic, what they weighed moves by, and how long it took."""
 
     by_name: "Mapping[str, Certificate]"
@@ -37,7 +39,7 @@ class _Certified:
 
 
 def plan(  # noqa: PLR0913 - typer: one parameter an option
-    more: options.More = None,
+    more: options.ExtraHeuristics = None,
     *,
     bootstrap: options.Bootstrap = None,
     group: options.Group = None,
@@ -52,7 +54,7 @@ def plan(  # noqa: PLR0913 - typer: one parameter an option
     move_cost: options.MoveCost = None,
     config: options.Config = None,
     kafka: options.Kafka = None,
-    output: output_formats.Output = output_formats.Format.TEXT,
+    output: output_formats.FormatOption = output_formats.PrintFormat.TEXT,
 ) -> None:
     """Show what each heuristic would do with a live group now, and change nothing.
 
@@ -64,11 +66,11 @@ def plan(  # noqa: PLR0913 - typer: one parameter an option
 
         trimtab plan --bootstrap localhost:9092 --group lake --certify --time-limit 5s
     """
-    from trimtab.sidecar.diagnostics.what_if import rows  # noqa: PLC0415 - numpy is slow to load
+    from trimtab.sidecar.diagnostics.what_if import evaluate_heuristics  # noqa: PLC0415 - numpy is slow to load
 
-    wanted = _names([*(heuristic or ()), *(more or ())])
-    _check(wanted, certify=certify, time_limit=time_limit, move_cost=move_cost)
-    limit = _limit(time_limit or TIME_LIMIT) if certify else 0.0
+    wanted = _select_heuristics([*(heuristic or ()), *(more or ())])
+    _check_options(wanted, certify=certify, time_limit=time_limit, move_cost=move_cost)
+    limit = _parse_time_limit(time_limit or DEFAULT_CERTIFY_TIME_LIMIT) if certify else 0.0
     require_group(config, bootstrap, group)
     flags: dict[str, Any] = {
         "bootstrap": bootstrap,
@@ -77,57 +79,62 @@ def plan(  # noqa: PLR0913 - typer: one parameter an option
         "headroom": headroom,
         "source": source,
         "move_cost": move_cost,
-        "kafka": pairs("--kafka", kafka) or None,
+        "kafka": parse_pairs("--kafka", kafka) or None,
     }
-    settings, known = _settings(config, flags, capacity, seconds)
-    found = _survey(settings, capacity_known=known)
-    settings = _with_plan(settings, found) if not known else settings
-    made = rows(found, _tuned(settings, wanted), settings.policy.placement, SHOWN)
-    certified = _certified(found, settings, made, limit) if certify else None
-    if output is output_formats.Format.JSON:
-        typer.echo(json.dumps(_body(found, settings, made, certified), indent=2))
+    settings, known = _load_plan_settings(config, flags, capacity, seconds)
+    found = _measure_baseline(settings, capacity_known=known)
+    settings = _adopt_plan_capacity(settings, found) if not known else settings
+    made = evaluate_heuristics(
+        found,
+        _apply_move_cost(settings, wanted),
+        settings.autoscaling_policy.placement,
+        REASONS_PER_HEURISTIC,
+    )
+    certified = _certify_outcomes(found, settings, made, limit) if certify else None
+    if output is output_formats.PrintFormat.JSON:
+        typer.echo(json.dumps(_build_plan_body(found, settings, made, certified), indent=2))
     else:
-        _print(found, settings, made, certified)
+        _print_outcomes(found, settings, made, certified)
 
 
-def _names(given: "Sequence[str]") -> tuple[str, ...]:
+def _select_heuristics(given: "Sequence[str]") -> tuple[str, ...]:
     """Return whom to ask, each once; all that can be where nobody is named.
 
-    Raises UnknownHeuristic.
+    Raises UnknownHeuristicError.
     """
     from trimtab.assignor.heuristics.registry import (  # noqa: PLC0415 - numpy is slow to load
-        get,
-        installed,
-        names,
+        get_heuristic,
+        is_installed,
+        list_heuristics,
     )
 
-    wanted = split(given)
+    wanted = split_names(given)
     if not wanted or "all" in wanted:
-        return tuple(name for name in names() if installed(get(name)))
+        return tuple(name for name in list_heuristics() if is_installed(get_heuristic(name)))
     for name in wanted:
-        get(name)
+        get_heuristic(name)
     return tuple(dict.fromkeys(wanted))
 
 
-def _check(
-    wanted: "Sequence[str]", *, certify: bool, time_limit: str | None, move_cost: str | None
+def _check_options(
+    heuristics: "Sequence[str]", *, certify: bool, time_limit: str | None, move_cost: str | None
 ) -> None:
     """Raise SettingError for an option that would change nothing."""
     if time_limit is not None and not certify:
         raise SettingError("--time-limit is of --certify; leave it out, or add --certify")
-    if move_cost is not None and not certify and "steady" not in wanted:
+    if move_cost is not None and not certify and "steady" not in heuristics:
         raise SettingError(
-            f"--move-cost tunes steady, which is not among {', '.join(wanted)}; leave it out, or "
+            f"--move-cost tunes steady, which is not among {', '.join(heuristics)}; leave it out, or "
             "add steady"
         )
 
 
-def _tuned(settings: "Settings", names: "Sequence[str]") -> list[str]:
+def _apply_move_cost(settings: "SidecarSettings", names: "Sequence[str]") -> list[str]:
     """Return the heuristics, with steady as it is tuned."""
-    return [settings.chosen if name == "steady" else name for name in names]
+    return [settings.effective_heuristic if name == "steady" else name for name in names]
 
 
-def _limit(text: str) -> float:
+def _parse_time_limit(text: str) -> float:
     """Return the time limit in seconds, once it is clear that the solver is there."""
     from trimtab.common.units import parse_seconds  # noqa: PLC0415 - keeps --help fast
 
@@ -140,61 +147,66 @@ def _limit(text: str) -> float:
     return limit
 
 
-def _certified(
-    found: "Survey", settings: "Settings", made: "Sequence[Row]", limit: float
-) -> _Certified:
+def _certify_outcomes(
+    baseline: "GroupBaseline",
+    settings: "SidecarSettings",
+    outcomes: "Sequence[HeuristicOutcome]",
+    limit: float,
+) -> _OutcomeCertificates:
     from rich.console import Console  # noqa: PLC0415 - keeps --help fast
 
-    from trimtab.assignor.analysis.certificate import certify_sizes, countdown  # noqa: PLC0415 - as above
+    from trimtab.assignor.analysis.certificate import certify_sizes, start_countdown  # noqa: PLC0415 - as above
     from trimtab.common.clock import SystemClock  # noqa: PLC0415 - as above
-    from trimtab.sidecar.diagnostics.what_if import asked  # noqa: PLC0415 - as above
+    from trimtab.sidecar.diagnostics.what_if import build_sizing_input  # noqa: PLC0415 - as above
 
     clock = SystemClock()
     begun = clock.monotonic()
     with Console(stderr=True).status("bounding the optimum"):
         by_name = certify_sizes(
-            asked(found, settings.policy.placement),
-            [row.heuristic for row in made],
-            moves_cost=settings.moves_cost,
-            left=countdown(clock, limit),
+            build_sizing_input(baseline, settings.autoscaling_policy.placement),
+            [row.heuristic for row in outcomes],
+            moves_cost=settings.move_cost_weight,
+            left=start_countdown(clock, limit),
         )
-    return _Certified(by_name, settings.moves_cost, clock.monotonic() - begun)
+    return _OutcomeCertificates(by_name, settings.move_cost_weight, clock.monotonic() - begun)
 
 
-def _settings(
+def _load_plan_settings(
     config: Path | None, flags: dict[str, Any], capacity: str | None, seconds: str
-) -> tuple["Settings", bool]:
+) -> tuple["SidecarSettings", bool]:
     """Return the settings, and whether they say what a consumer sustains."""
     from trimtab.common.units import parse_seconds  # noqa: PLC0415 - keeps --help fast
-    from trimtab.sidecar.settings.settings import load, read  # noqa: PLC0415 - as above
+    from trimtab.sidecar.settings.settings import load_settings, read_settings_file  # noqa: PLC0415 - as above
 
     window = parse_seconds(seconds, "--seconds")
     if window <= 0:
         raise SettingError(f"--seconds {seconds!r} must be above 0")
-    known = capacity is not None or "capacity" in read(config)
+    known = capacity is not None or "capacity" in read_settings_file(config)
     flags = {**flags, "window": window, "interval": window / 5, "capacity": capacity}
-    return load(config, flags if known else {**flags, "capacity": "1 MB/s"}), known
+    return load_settings(config, flags if known else {**flags, "capacity": "1 MB/s"}), known
 
 
-def _with_plan(settings: "Settings", found: "Survey") -> "Settings":
+def _adopt_plan_capacity(
+    settings: "SidecarSettings", baseline: "GroupBaseline"
+) -> "SidecarSettings":
     """Return the settings with the capacity of the plan in force; the survey insists on one."""
-    if found.plan is None:
+    if baseline.plan is None:
         return settings
-    update = {"capacity": found.plan.capacity, "headroom": found.plan.headroom}
+    update = {"capacity": baseline.plan.capacity, "headroom": baseline.plan.headroom}
     return settings.model_copy(update=update)
 
 
-def _survey(settings: "Settings", *, capacity_known: bool) -> "Survey":
+def _measure_baseline(settings: "SidecarSettings", *, capacity_known: bool) -> "GroupBaseline":
     from rich.console import Console  # noqa: PLC0415 - keeps --help fast
     from rich.progress import Progress  # noqa: PLC0415 - as above
 
     from trimtab.common.clock import SystemClock  # noqa: PLC0415 - as above
-    from trimtab.sidecar.diagnostics.what_if import survey  # noqa: PLC0415 - as above
+    from trimtab.sidecar.diagnostics.what_if import measure_baseline  # noqa: PLC0415 - as above
 
     console = Console(stderr=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("measuring write speeds", total=1.0, visible=False)
-        return survey(
+        return measure_baseline(
             settings,
             SystemClock(),
             lambda share: bar.update(task, completed=share, visible=True),
@@ -202,51 +214,59 @@ def _survey(settings: "Settings", *, capacity_known: bool) -> "Survey":
         )
 
 
-def _body(
-    found: "Survey", settings: "Settings", made: "Sequence[Row]", certified: _Certified | None
+def _build_plan_body(
+    baseline: "GroupBaseline",
+    settings: "SidecarSettings",
+    outcomes: "Sequence[HeuristicOutcome]",
+    certified: _OutcomeCertificates | None,
 ) -> dict[str, Any]:
-    from trimtab.sidecar.diagnostics.what_if import oversize  # noqa: PLC0415 - as above
-    from trimtab.sidecar.measurement.cross_rack import across  # noqa: PLC0415 - loaded by now
+    from trimtab.sidecar.diagnostics.what_if import describe_oversized_partitions  # noqa: PLC0415 - as above
+    from trimtab.sidecar.measurement.cross_rack import compute_cross_rack_traffic  # noqa: PLC0415 - loaded by now
 
-    now = across(found.group.readers, found.speeds, found.racks)
-    speeds = found.speeds.values()
-    heuristics: dict[str, dict[str, Any]] = {row.heuristic: asdict(row) for row in made}
+    now = compute_cross_rack_traffic(
+        baseline.group.members, baseline.write_rates, baseline.replica_racks
+    )
+    speeds = baseline.write_rates.values()
+    heuristics: dict[str, dict[str, Any]] = {row.heuristic: asdict(row) for row in outcomes}
     body: dict[str, Any] = {
         "group": settings.group,
-        "state": found.group.state.value,
-        "members": len(found.group.readers),
-        "partitions": len(found.speeds),
+        "state": baseline.group.state.value,
+        "members": len(baseline.group.members),
+        "partitions": len(baseline.write_rates),
         "unknown": sum(s.bytes_per_s is None for s in speeds),
         "bytes_per_s": sum(s.bytes_per_s or 0.0 for s in speeds),
         "backlog_bytes": sum(s.backlog_bytes or 0.0 for s in speeds),
         "capacity": settings.capacity,
         "headroom": settings.headroom,
-        "speeds": found.source,
+        "speeds": baseline.rate_source,
         "crossing_bytes_per_s": None if now is None else now.load,
         "notes": (
-            *oversize(found, settings.policy.placement),
+            *describe_oversized_partitions(baseline, settings.autoscaling_policy.placement),
             *(() if now is None else now.notes),
         ),
-        "epoch": None if found.plan is None else found.plan.epoch,
+        "epoch": None if baseline.plan is None else baseline.plan.epoch,
         "heuristics": heuristics,
     }
     if certified is not None:
         body["certify"] = {"moves_cost": certified.moves_cost, "seconds": certified.seconds}
         for name, certificate in certified.by_name.items():
-            heuristics[name]["certificate"] = certificate.body()
+            heuristics[name]["certificate"] = certificate.to_json_dict()
     return body
 
 
-def _print(
-    found: "Survey", settings: "Settings", made: "Sequence[Row]", certified: _Certified | None
+def _print_outcomes(
+    baseline: "GroupBaseline",
+    settings: "SidecarSettings",
+    outcomes: "Sequence[HeuristicOutcome]",
+    certified: _OutcomeCertificates | None,
 ) -> None:
     from rich.console import Console  # noqa: PLC0415 - keeps --help fast
     from rich.table import Table  # noqa: PLC0415 - as above
 
     from trimtab.common.units import format_rate  # noqa: PLC0415 - loaded by now
 
-    console, body = Console(), _body(found, settings, made, None)
-    console.print(_heading(body), highlight=False)
+    console, body = Console(), _build_plan_body(baseline, settings, outcomes, None)
+    console.print(_format_heading(body), highlight=False)
     table = Table("heuristic")
     racked = body["crossing_bytes_per_s"] is not None
     optional = [
@@ -255,26 +275,28 @@ def _print(
     ]
     for column in ("consumers", "moves", "R-score", "fullest", *optional):
         table.add_column(column, justify="right", no_wrap=True)
-    beside = not optional or console.width >= WIDE
+    beside = not optional or console.width >= WIDE_CONSOLE_COLUMNS
     if beside:
         table.add_column("first reason")
-    for row in made:
+    for row in outcomes:
         figures = [str(row.consumers), str(row.moves), f"{row.r_score:.2f}", f"{row.fill:.0%}"]
         if racked:
             figures.append(format_rate(row.crossing))
         if certified:
-            figures.append(_distance(certified.by_name[row.heuristic]))
+            figures.append(_format_gap(certified.by_name[row.heuristic]))
         reason = "\n".join(row.reasons[:1])
         table.add_row(row.heuristic, *figures, *([reason] if beside else []))
     console.print(table)
-    below = [] if beside else [f"{row.heuristic}: {row.reasons[0]}" for row in made if row.reasons]
+    below = (
+        [] if beside else [f"{row.heuristic}: {row.reasons[0]}" for row in outcomes if row.reasons]
+    )
     for note in (*below, *body["notes"]):
         console.print(note, highlight=False)
     if certified:
-        console.print(_bound(certified, settings), highlight=False)
+        console.print(_format_bound(certified, settings), highlight=False)
 
 
-def _heading(body: "Mapping[str, Any]") -> str:
+def _format_heading(body: "Mapping[str, Any]") -> str:
     from trimtab.common.units import format_bytes, format_rate  # noqa: PLC0415 - as above
 
     crossing = body["crossing_bytes_per_s"]
@@ -288,14 +310,14 @@ def _heading(body: "Mapping[str, Any]") -> str:
     )
 
 
-def _distance(certificate: "Certificate") -> str:
+def _format_gap(certificate: "Certificate") -> str:
     if not certificate.fits:
         return "overfull"
     gap = certificate.gap
     return "unknown" if math.isinf(gap) else f"at most {math.ceil(gap * 1000) / 10:.1f} %"
 
 
-def _bound(certified: _Certified, settings: "Settings") -> str:
+def _format_bound(certified: _OutcomeCertificates, settings: "SidecarSettings") -> str:
     """Say what all certificates have in common."""
     one = next(iter(certified.by_name.values()))
     best = "?" if math.isinf(one.best_known) else f"{one.best_known:.2f}"

@@ -20,70 +20,74 @@ from trimtab.common.errors import SettingError
 if TYPE_CHECKING:
     from trimtab.assignor.model import TopicPartition
 
-Speeds: TypeAlias = "Mapping[TopicPartition, float | None]"
+WriteRates: TypeAlias = "Mapping[TopicPartition, float | None]"
 """Bytes/s of what is there; None where unknown."""
 
-END: Final = b"\n]\n"
+STREAM_TRAILER: Final = b"\n]\n"
 
 
 class StreamFile:
     """A file that does not exist yet. Raises SettingError where it does, or cannot be written.
 
     `window` seconds is how far ticks are apart. `partitions` are all that were ever recorded,
-    `total` is bytes/s over all ticks, `filled` counts the speeds taken from an earlier tick.
+    `total_rate` is bytes/s over all ticks, `filled_count` counts the speeds taken from an earlier tick.
     """
 
     def __init__(self, path: Path, window: float) -> None:
         self.path = path
-        self.ticks = 0
+        self.tick_count = 0
         self.partitions: set[TopicPartition] = set()
-        self.total = 0.0
-        self.filled = 0
+        self.total_rate = 0.0
+        self.filled_count = 0
         self._window = window
-        self._known: dict[TopicPartition, float] = {}
-        self._newest: Mapping[TopicPartition, float] = {}
-        self._at = 0.0  # seconds, of the last tick
-        self._file: Any = _begun(path)
+        self._last_known_rates: dict[TopicPartition, float] = {}
+        self._last_tick_rates: Mapping[TopicPartition, float] = {}
+        self._last_tick_at = 0.0  # seconds, of the last tick
+        self._file: Any = _create_stream_file(path)
 
-    def add(self, at: float, speeds: Speeds) -> int:
+    def append_tick(self, at: float, write_rates: WriteRates) -> int:
         """Append a tick as of `at` seconds and make it safe; nothing while no speed was ever known.
 
         Returns how many lost ones were filled in before it.
         """
-        rates = {p: self._known.get(p) if s is None else s for p, s in speeds.items()}
+        rates = {
+            p: self._last_known_rates.get(p) if s is None else s for p, s in write_rates.items()
+        }
         found = {p: rate for p, rate in rates.items() if rate is not None}
-        if not self.ticks and not found:
+        if not self.tick_count and not found:
             return 0
-        lost = max(0, round((at - self._at) / self._window) - 1) if self.ticks else 0
+        lost = max(0, round((at - self._last_tick_at) / self._window) - 1) if self.tick_count else 0
         for _ in range(lost):
-            self._write(self._newest)
-        self.filled += sum(speeds[p] is None for p in found) + lost * len(self._newest)
-        self._known |= found
-        self._newest, self._at = found, at
-        self._write(found)
+            self._write_tick(self._last_tick_rates)
+        self.filled_count += sum(write_rates[p] is None for p in found) + lost * len(
+            self._last_tick_rates
+        )
+        self._last_known_rates |= found
+        self._last_tick_rates, self._last_tick_at = found, at
+        self._write_tick(found)
         return lost
 
     def close(self) -> None:
         """Close it; a file without a tick is removed."""
         self._file.close()
-        if not self.ticks:
+        if not self.tick_count:
             self.path.unlink()
 
-    def _write(self, rates: "Mapping[TopicPartition, float]") -> None:
+    def _write_tick(self, rates: "Mapping[TopicPartition, float]") -> None:
         tick: dict[str, dict[str, float]] = {}
         for (topic, number), rate in sorted(rates.items()):
             tick.setdefault(topic, {})[str(number)] = round(rate, 3)
-        if self.ticks:
-            self._file.seek(-len(END), os.SEEK_END)
-        begin = b",\n" if self.ticks else b"[\n"
-        self._file.write(begin + json.dumps(tick, separators=(",", ":")).encode() + END)
+        if self.tick_count:
+            self._file.seek(-len(STREAM_TRAILER), os.SEEK_END)
+        begin = b",\n" if self.tick_count else b"[\n"
+        self._file.write(begin + json.dumps(tick, separators=(",", ":")).encode() + STREAM_TRAILER)
         self._file.flush()
-        self.ticks += 1
+        self.tick_count += 1
         self.partitions |= set(rates)
-        self.total += sum(rates.values())
+        self.total_rate += sum(rates.values())
 
 
-def _begun(path: Path) -> Any:
+def _create_stream_file(path: Path) -> Any:
     try:
         return path.open("xb")
     except FileExistsError:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from trimtab.common.errors import SettingError
-from trimtab.common.kafka_security.secrets import as_written, resolved
+from trimtab.common.kafka_security.secrets import mask_secrets_in_errors, resolve_secrets
 
 
 def redeliver(
@@ -33,12 +33,15 @@ def redeliver(
     """
     from threading import Event  # noqa: PLC0415 - keeps --help fast
 
-    from trimtab.cli.ingest.run import given, log_to_stderr, stop_on_signals  # noqa: PLC0415 - as above
-    from trimtab.common.config_file import read  # noqa: PLC0415 - as above
-    from trimtab.consumer_sdk.queues.kmq.redelivery_tracker import Tracker  # noqa: PLC0415 - as above
-    from trimtab.consumer_sdk.queues.settings import settings as checked  # noqa: PLC0415 - as above
+    from trimtab.cli.ingest.run import log_to_stderr, parse_set_options, stop_on_signals  # noqa: PLC0415 - as above
+    from trimtab.common.config_file import read_config_file  # noqa: PLC0415 - as above
+    from trimtab.consumer_sdk.queues.kmq.redelivery_tracker import RedeliveryTracker  # noqa: PLC0415 - as above
+    from trimtab.consumer_sdk.queues.settings import parse_queue_settings as checked  # noqa: PLC0415 - as above
 
-    whole: dict[str, Any] = {**(read(config) if config else {}), **given(settings or [])}
+    whole: dict[str, Any] = {
+        **(read_config_file(config) if config else {}),
+        **parse_set_options(settings or []),
+    }
     whole |= {
         name: value
         for name, value in {"bootstrap.servers": bootstrap, "group.id": group}.items()
@@ -49,6 +52,6 @@ def redeliver(
     log_to_stderr()
     stop = Event()
     stop_on_signals(stop)
-    with as_written(whole, os.environ):
-        usable = checked(topic, resolved(whole, os.environ))
-    Tracker(usable).run(stop)
+    with mask_secrets_in_errors(whole, os.environ):
+        usable = checked(topic, resolve_secrets(whole, os.environ))
+    RedeliveryTracker(usable).run(stop)

@@ -34,18 +34,18 @@ MoveCost: TypeAlias = Annotated[
 Source: TypeAlias = Annotated[str | None, typer.Option(help="offsets (default) or log-dirs.")]
 Window: TypeAlias = Annotated[str | None, typer.Option(help='Of the write speed; "30 s".')]
 Interval: TypeAlias = Annotated[str | None, typer.Option(help='Between decisions; "10 s".')]
-Least: TypeAlias = Annotated[
+MinReplicas: TypeAlias = Annotated[
     int | None,
     typer.Option("--min", help="Fewest replicas; 1. With 0 none runs while nothing is to be read."),
 ]
-Most: TypeAlias = Annotated[int | None, typer.Option("--max", help="Most replicas; 10.")]
-CoolDown: TypeAlias = Annotated[
+MaxReplicas: TypeAlias = Annotated[int | None, typer.Option("--max", help="Most replicas; 10.")]
+Cooldown: TypeAlias = Annotated[
     str | None, typer.Option(help='Between changes of one\'s own accord; "30 s".')
 ]
-StabiliseOut: TypeAlias = Annotated[
+ScaleUpStabilizationWindow: TypeAlias = Annotated[
     str | None, typer.Option(help='More must be wanted for so long; "0 s".')
 ]
-StabiliseIn: TypeAlias = Annotated[
+ScaleDownStabilizationWindow: TypeAlias = Annotated[
     str | None, typer.Option(help='Less must do for so long; "120 s".')
 ]
 Target: TypeAlias = Annotated[
@@ -55,7 +55,7 @@ Target: TypeAlias = Annotated[
 WorkerConfig: TypeAlias = Annotated[
     Path | None, typer.Option(help="Settings of `trimtab ingest`, for target process.")
 ]
-State: TypeAlias = Annotated[
+StateDir: TypeAlias = Annotated[
     Path | None, typer.Option(help="Folder for pids and logs of the workers.")
 ]
 Host: TypeAlias = Annotated[str | None, typer.Option(help="Of the web page; 127.0.0.1.")]
@@ -74,7 +74,9 @@ Kafka: TypeAlias = Annotated[
     list[str] | None,
     typer.Option(help="librdkafka's name=value; a secret as ${file:…} or ${env:…}."),
 ]
-More: TypeAlias = Annotated[
+ExtraSettings: TypeAlias = Annotated[
     list[str] | None,
-    typer.Option("--set", help="Any other setting, name=value: pause=in, step-out=2, fallback=…"),
+    typer.Option(
+        "--set", help="Any other setting, name=value: pause=in, scale-up-policies=2, fallback=…"
+    ),
 ]

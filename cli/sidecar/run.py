@@ -14,18 +14,18 @@ from trimtab.common.errors import SettingError, TrimtabError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from trimtab.sidecar.control_loop import Loop
-    from trimtab.sidecar.settings.settings import Settings
+    from trimtab.sidecar.control_loop import ControlLoop
+    from trimtab.sidecar.settings.settings import SidecarSettings
 
-OWN_FLAGS: Final = frozenset({"action", "config", "kafka", "more"})
+NON_SETTING_FLAGS: Final = frozenset({"action", "config", "kafka", "more"})
 """Flags that are no settings themselves."""
 
 log = logging.getLogger("trimtab.sidecar")
 
-EXAMPLES: Final = {"--kafka": "security.protocol=SSL", "--set": "step-out=2"}
+PAIR_EXAMPLES: Final = {"--kafka": "security.protocol=SSL", "--set": "scale-up-policies=2"}
 
 
-class Do(StrEnum):
+class SidecarAction(StrEnum):
     """What is asked for."""
 
     RUN = "run"
@@ -35,8 +35,8 @@ class Do(StrEnum):
 def sidecar(  # noqa: PLR0913 - typer: one parameter an option
     ctx: typer.Context,
     action: Annotated[
-        Do, typer.Argument(help="run, or restart --state …: replace workers one by one.")
-    ] = Do.RUN,
+        SidecarAction, typer.Argument(help="run, or restart --state …: replace workers one by one.")
+    ] = SidecarAction.RUN,
     *,
     config: options.Config = None,
     bootstrap: options.Bootstrap = None,
@@ -50,21 +50,21 @@ def sidecar(  # noqa: PLR0913 - typer: one parameter an option
     source: options.Source = None,
     window: options.Window = None,
     interval: options.Interval = None,
-    least: options.Least = None,
-    most: options.Most = None,
-    cool_down: options.CoolDown = None,
-    stabilise_out: options.StabiliseOut = None,
-    stabilise_in: options.StabiliseIn = None,
+    least: options.MinReplicas = None,
+    most: options.MaxReplicas = None,
+    cooldown: options.Cooldown = None,
+    scale_up_stabilization_window: options.ScaleUpStabilizationWindow = None,
+    scale_down_stabilization_window: options.ScaleDownStabilizationWindow = None,
     target: options.Target = None,
     worker_config: options.WorkerConfig = None,
-    state: options.State = None,
+    state: options.StateDir = None,
     host: options.Host = None,
     port: options.Port = None,
     dry_run: options.DryRun = False,
     take_over: options.TakeOver = False,
     stop_workers: options.StopWorkers = False,
     kafka: options.Kafka = None,
-    more: options.More = None,
+    more: options.ExtraSettings = None,
 ) -> None:
     """Steer a consumer group: how many consumers, and who reads what.
 
@@ -79,33 +79,42 @@ def sidecar(  # noqa: PLR0913 - typer: one parameter an option
         trimtab sidecar -c queue.yaml --queue kmq --min 0 --target process --state run
     """
     del bootstrap, group, topics, queue, capacity, headroom, heuristic, move_cost, source, window
-    del interval, least, most, cool_down, stabilise_out, stabilise_in, target, worker_config
+    del (
+        interval,
+        least,
+        most,
+        cooldown,
+        scale_up_stabilization_window,
+        scale_down_stabilization_window,
+        target,
+        worker_config,
+    )
     del host, port, dry_run, take_over, stop_workers
-    if action is Do.RESTART:
-        _restart(state)
+    if action is SidecarAction.RESTART:
+        _request_restart(state)
         return
-    from trimtab.sidecar.settings.settings import load  # noqa: PLC0415 - keeps --help fast
+    from trimtab.sidecar.settings.settings import load_settings  # noqa: PLC0415 - keeps --help fast
 
     given = (item for item in ctx.params.items() if item[1] is not False)  # a switch left alone
-    flags = {name: value for name, value in given if name not in OWN_FLAGS}
-    flags |= {"min": flags.pop("least"), "max": flags.pop("most")} | pairs("--set", more)
+    flags = {name: value for name, value in given if name not in NON_SETTING_FLAGS}
+    flags |= {"min": flags.pop("least"), "max": flags.pop("most")} | parse_pairs("--set", more)
     if kafka:
-        flags["kafka"] = pairs("--kafka", kafka)
-    _run(load(config, flags))
+        flags["kafka"] = parse_pairs("--kafka", kafka)
+    _run_sidecar(load_settings(config, flags))
 
 
-def pairs(flag: str, given: list[str] | None) -> dict[str, Any]:
+def parse_pairs(flag: str, pairs: list[str] | None) -> dict[str, Any]:
     """Return name=value pairs, values read as YAML. Raises SettingError, without the value."""
     import yaml  # noqa: PLC0415 - keeps --help fast
 
-    from trimtab.common.kafka_security.secrets import not_shown  # noqa: PLC0415 - as above
+    from trimtab.common.kafka_security.secrets import reject_secret_argument  # noqa: PLC0415 - as above
 
     found: dict[str, Any] = {}
-    for pair in given or ():
+    for pair in pairs or ():
         name, equals, value = pair.partition("=")
         if not equals or not name.strip():
-            raise SettingError(f'{flag} needs name=value, like "{EXAMPLES[flag]}"')
-        not_shown(flag, name.strip(), value)
+            raise SettingError(f'{flag} needs name=value, like "{PAIR_EXAMPLES[flag]}"')
+        reject_secret_argument(flag, name.strip(), value)
         try:
             found[name.strip()] = yaml.safe_load(value)
         except yaml.YAMLError:
@@ -115,9 +124,9 @@ def pairs(flag: str, given: list[str] | None) -> dict[str, Any]:
 
 def require_group(config: Path | None, bootstrap: str | None, group: str | None) -> None:
     """Raise SettingError unless flags or the file say which group is meant."""
-    from trimtab.sidecar.settings.settings import read  # noqa: PLC0415 - keeps --help fast
+    from trimtab.sidecar.settings.settings import read_settings_file  # noqa: PLC0415 - keeps --help fast
 
-    known = {**read(config), **({"bootstrap": bootstrap} if bootstrap else {})}
+    known = {**read_settings_file(config), **({"bootstrap": bootstrap} if bootstrap else {})}
     known |= {"group": group} if group else {}
     missing = [f"--{name}" for name in ("bootstrap", "group") if name not in known]
     if missing:
@@ -127,14 +136,14 @@ def require_group(config: Path | None, bootstrap: str | None, group: str | None)
         )
 
 
-def _run(settings: "Settings") -> None:
-    from trimtab.cli.signals import waiter  # noqa: PLC0415 - as above
+def _run_sidecar(settings: "SidecarSettings") -> None:
+    from trimtab.cli.signals import install_signal_waiter  # noqa: PLC0415 - as above
     from trimtab.common.clock import SystemClock  # noqa: PLC0415 - keeps --help fast
-    from trimtab.sidecar.bootstrap import assembled  # noqa: PLC0415 - as above
+    from trimtab.sidecar.bootstrap import open_control_loop  # noqa: PLC0415 - as above
 
     log_to_stderr()
-    wait = waiter()
-    with assembled(settings, SystemClock()) as loop:
+    wait = install_signal_waiter()
+    with open_control_loop(settings, SystemClock()) as loop:
         loop.run(wait)
         if settings.stop_workers:
             _stop_workers(loop)
@@ -144,7 +153,7 @@ def _run(settings: "Settings") -> None:
             )
 
 
-def _stop_workers(loop: "Loop") -> None:
+def _stop_workers(loop: "ControlLoop") -> None:
     from threading import Event  # noqa: PLC0415 - keeps --help fast
 
     patience: Callable[[float], bool] = Event().wait  # a second signal changes nothing
@@ -152,14 +161,14 @@ def _stop_workers(loop: "Loop") -> None:
         raise TrimtabError("some workers did not end in time; see their logs in the state folder")
 
 
-def _restart(state: Path | None) -> None:
-    from trimtab.sidecar.targets.process.rolling_restart import request  # noqa: PLC0415 - keeps --help fast
+def _request_restart(state_dir: Path | None) -> None:
+    from trimtab.sidecar.targets.process.rolling_restart import request_restart  # noqa: PLC0415 - keeps --help fast
 
-    if state is None:
+    if state_dir is None:
         raise SettingError("restart needs --state, the folder of the sidecar that is running")
-    names = request(state)
+    names = request_restart(state_dir)
     if not names:
-        raise SettingError(f"state folder {state} knows no workers; is it the right one?")
+        raise SettingError(f"state folder {state_dir} knows no workers; is it the right one?")
     typer.echo(f"asked for {', '.join(names)} to be replaced, one by one")
 
 

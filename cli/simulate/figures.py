@@ -10,26 +10,26 @@ from typing import Any, Final, NamedTuple, cast
 
 import numpy as np
 
-from trimtab.assignor.analysis.simulation import Run, Summary, contender
+from trimtab.assignor.analysis.simulation import RunSummary, SimulationRun, parse_contender
 from trimtab.assignor.model import FloatArray
-from trimtab.cli.simulate.findings import Findings
+from trimtab.cli.simulate.findings import SimulationFindings
 
 INK: Final = "#010101"
 MUTED: Final = "#020202"
 GRID: Final = "#030303"
 AREA: Final = "#040404"
-SERIES: Final = ("#0a0001", "#0a0002", "#0a0003", "#0a0004", "#0a0005")
-VARIABLES: Final[Mapping[str, str]] = {
+SERIES_COLOURS: Final = ("#0a0001", "#0a0002", "#0a0003", "#0a0004", "#0a0005")
+CSS_VARIABLES: Final[Mapping[str, str]] = {
     INK: "var(--ink)",
     MUTED: "var(--muted)",
     GRID: "var(--grid)",
     AREA: "var(--area)",
-    **{colour: f"var(--series-{n})" for n, colour in enumerate(SERIES, start=1)},
+    **{colour: f"var(--series-{n})" for n, colour in enumerate(SERIES_COLOURS, start=1)},
 }
-DASHES: Final = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
+SERIES_DASHES: Final = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
 """So that series are told apart without colours, too."""
 
-STYLE: Final[Mapping[str, Any]] = {
+MATPLOTLIB_STYLE: Final[Mapping[str, Any]] = {
     "svg.fonttype": "none",
     "svg.hashsalt": "trimtab",  # equal figures give equal bytes
     "font.size": 10,
@@ -53,16 +53,16 @@ STYLE: Final[Mapping[str, Any]] = {
     "legend.frameon": False,
     "savefig.facecolor": "none",
 }
-PERCENTS: Final = (0, 0.1, 1, 10, 100)
-SECONDS: Final = (0, 1, 10, 60, 600, 3600, 36000)
-SMOOTH: Final = 10  # ticks of a moving mean
-SIDES: Final = tuple(
+PERCENT_TICKS: Final = (0, 0.1, 1, 10, 100)
+LAG_TICKS_S: Final = (0, 1, 10, 60, 600, 3600, 36000)
+MOVING_MEAN_TICKS: Final = 10  # ticks of a moving mean
+LABEL_OFFSETS: Final = tuple(
     (across, up) for up in (0, 9, -9, 18, -18, 27, -27) for across in (7, -7, 0) if across or up
 )
 """Where a label may stand beside its point, in points; the first that is free is taken."""
 
 
-class Dot(NamedTuple):
+class CostPoint(NamedTuple):
     """A heuristic in a plane of two costs."""
 
     name: str
@@ -70,87 +70,95 @@ class Dot(NamedTuple):
     y: float
 
 
-def highlights(found: Findings) -> list[str]:
+def select_highlights(found: SimulationFindings) -> list[str]:
     """Return whom to draw in colour: the recommended one, the front, the best that is not ours."""
-    dots = [Dot(n, s.consumer_hours, s.late_percent) for n, s in found.means.items()]
-    packers = [d for d in dots if found.means[d.name].cbs_percent is not None]
-    theirs = sorted((d for d in dots if not contender(d.name).ours), key=lambda d: d.y)
-    first = [found.advice.chosen.name] if found.advice else []
-    ours = [d for d in front(packers) if d.name not in first]
-    room = len(SERIES) - len(first) - bool(theirs)
+    dots = [CostPoint(n, s.consumer_hours, s.late_percent) for n, s in found.mean_summaries.items()]
+    packers = [d for d in dots if found.mean_summaries[d.name].cbs_percent is not None]
+    theirs = sorted(
+        (d for d in dots if not parse_contender(d.name).is_trimtab_setting), key=lambda d: d.y
+    )
+    first = [found.recommendation.chosen.name] if found.recommendation else []
+    ours = [d for d in pareto_front(packers) if d.name not in first]
+    room = len(SERIES_COLOURS) - len(first) - bool(theirs)
     spread = np.unique(np.linspace(0, len(ours) - 1, max(room, 1)).astype(int)).tolist()
     return [*first, *(ours[n].name for n in spread if ours), *(d.name for d in theirs[:1])]
 
 
-def front(dots: Sequence[Dot]) -> list[Dot]:
+def pareto_front(dots: Sequence[CostPoint]) -> list[CostPoint]:
     """Return those than which no other is better in one cost and no worse in the other."""
-    best: list[Dot] = []
+    best: list[CostPoint] = []
     for dot in sorted(dots, key=lambda d: (d.x, d.y)):
         if not best or dot.y < best[-1].y:
             best.append(dot)
     return best
 
 
-def trade(found: Findings, shown: Sequence[str]) -> str:
+def draw_trade_off(found: SimulationFindings, shown: Sequence[str]) -> str:
     """Draw what less moving and less lateness cost in consumers."""
-    with closing(_Sheet(1, 2, (11, 4.6))) as sheet:
+    with closing(_SvgFigure(1, 2, (11, 4.6))) as sheet:
         left, right = sheet.axes
-        packers = {n: s for n, s in found.means.items() if s.cbs_percent is not None}
+        packers = {n: s for n, s in found.mean_summaries.items() if s.cbs_percent is not None}
         left.set_title("Moved load against consumers")
         left.set_ylabel("mean R (consumers' worth moved a tick)")
-        _plane(left, [Dot(n, s.mean_consumers, s.mean_r) for n, s in packers.items()], shown)
+        _draw_points(
+            left, [CostPoint(n, s.mean_consumers, s.mean_r) for n, s in packers.items()], shown
+        )
         left.set_xlabel("mean consumers")
         right.set_title("Late traffic against consumer-hours")
         right.set_yscale("symlog", linthresh=0.1)
         right.set_ylabel("late traffic, %")
-        _decades(right.yaxis, PERCENTS)
-        hours = [Dot(n, s.consumer_hours, s.late_percent) for n, s in found.means.items()]
-        _tried(right, found, shown)
-        _plane(right, hours, shown)
+        _set_axis_ticks(right.yaxis, PERCENT_TICKS)
+        hours = [
+            CostPoint(n, s.consumer_hours, s.late_percent) for n, s in found.mean_summaries.items()
+        ]
+        _draw_headrooms(right, found, shown)
+        _draw_points(right, hours, shown)
         right.set_xlabel("consumer-hours")
-        right.axhline(found.limit, color=INK, linestyle=":", linewidth=1)
-        return sheet.svg()
+        right.axhline(found.late_limit_percent, color=INK, linestyle=":", linewidth=1)
+        return sheet.to_svg()
 
 
-def late(found: Findings, shown: Sequence[str]) -> str:
+def draw_late_traffic(found: SimulationFindings, shown: Sequence[str]) -> str:
     """Draw late traffic as bars, the least on top."""
-    rows = sorted(found.means.items(), key=lambda item: -item[1].late_percent)
-    with closing(_Sheet(1, 1, (11, 1.2 + 0.27 * len(rows)))) as sheet:
+    rows = sorted(found.mean_summaries.items(), key=lambda item: -item[1].late_percent)
+    with closing(_SvgFigure(1, 1, (11, 1.2 + 0.27 * len(rows)))) as sheet:
         (ax,) = sheet.axes
         shares = [s.late_percent for _, s in rows]
-        colours = [_colour(name, shown) for name, _ in rows]
+        colours = [_series_colour(name, shown) for name, _ in rows]
         bars = ax.barh([n for n, _ in rows], shares, color=colours, height=0.72)
         ax.bar_label(bars, [f"{share:.2f} %" for share in shares], padding=4)
-        ax.axvline(found.limit, color=INK, linestyle=":", linewidth=1)
-        ax.set_xlabel(f"late traffic, % of bytes (dotted: the limit of {found.limit:g} %)")
+        ax.axvline(found.late_limit_percent, color=INK, linestyle=":", linewidth=1)
+        ax.set_xlabel(
+            f"late traffic, % of bytes (dotted: the limit of {found.late_limit_percent:g} %)"
+        )
         ax.grid(axis="y", visible=False)
-        ax.set_xlim(0, max(*shares, found.limit, 0.1) * 1.1)
+        ax.set_xlim(0, max(*shares, found.late_limit_percent, 0.1) * 1.1)
         ax.margins(y=0.02)
-        return sheet.svg()
+        return sheet.to_svg()
 
 
-def timeline(found: Findings, shown: Sequence[str]) -> str:
+def draw_timeline(found: SimulationFindings, shown: Sequence[str]) -> str:
     """Draw consumers, moved load and lag of the first stream over time."""
-    runs: Mapping[str, Run] = found.runs[0]
-    load = np.nansum(found.streams[0].speeds, axis=1) / found.setup.capacity
+    runs: Mapping[str, SimulationRun] = found.runs[0]
+    load = np.nansum(found.streams[0].rates, axis=1) / found.setup.capacity
     hours = np.arange(len(load)) * found.setup.tick / 3600
-    with closing(_Sheet(3, 1, (11, 8.2))) as sheet:
+    with closing(_SvgFigure(3, 1, (11, 8.2))) as sheet:
         top, middle, bottom = sheet.axes
         top.fill_between(hours, load, color=AREA, linewidth=0, label="load ÷ capacity")
         for name in shown:
             run = runs[name]
-            look: dict[str, Any] = {"color": _colour(name, shown), "linewidth": 1.4}
-            look["linestyle"] = DASHES[shown.index(name)]
+            look: dict[str, Any] = {"color": _series_colour(name, shown), "linewidth": 1.4}
+            look["linestyle"] = SERIES_DASHES[shown.index(name)]
             top.step(hours, run.consumers, where="post", label=name, **look)
-            middle.plot(hours, smooth(run.r_score), **look)
-            bottom.plot(hours, smooth(run.mean_lag), **look)
+            middle.plot(hours, moving_mean(run.r_score), **look)
+            bottom.plot(hours, moving_mean(run.mean_lag), **look)
         top.set_title("Consumers")
         top.set_ylabel("consumers")
-        middle.set_title(f"Moved load, mean of {SMOOTH} ticks")
+        middle.set_title(f"Moved load, mean of {MOVING_MEAN_TICKS} ticks")
         middle.set_ylabel("R (consumers' worth)")
-        bottom.set_title(f"Lag of what arrives, mean of {SMOOTH} ticks")
+        bottom.set_title(f"Lag of what arrives, mean of {MOVING_MEAN_TICKS} ticks")
         bottom.set_yscale("symlog", linthresh=1)
-        _decades(bottom.yaxis, SECONDS)
+        _set_axis_ticks(bottom.yaxis, LAG_TICKS_S)
         bottom.set_ylabel("lag, seconds")
         bottom.axhline(found.setup.late, color=INK, linestyle=":", linewidth=1)
         bottom.set_xlabel("hours")
@@ -158,19 +166,19 @@ def timeline(found: Findings, shown: Sequence[str]) -> str:
             ax.set_ylim(bottom=0)
             ax.margins(x=0)
         sheet.figure.legend(*top.get_legend_handles_labels(), loc="outside upper left", ncols=6)
-        return sheet.svg()
+        return sheet.to_svg()
 
 
-def smooth(values: FloatArray) -> FloatArray:
-    """Return the mean of each value and those before it, `SMOOTH` at most."""
+def moving_mean(values: FloatArray) -> FloatArray:
+    """Return the mean of each value and those before it, `MOVING_MEAN_TICKS` at most."""
     total = np.concatenate([[0.0], np.cumsum(values)])
-    begin = np.maximum(np.arange(len(values)) + 1 - SMOOTH, 0)
+    begin = np.maximum(np.arange(len(values)) + 1 - MOVING_MEAN_TICKS, 0)
     end = np.arange(1, len(values) + 1)
     mean: FloatArray = (total[end] - total[begin]) / (end - begin)
     return mean
 
 
-class _Sheet:
+class _SvgFigure:
     """A figure while it is drawn. Raises ModuleNotFoundError without matplotlib."""
 
     def __init__(self, rows: int, columns: int, size: tuple[float, float]) -> None:
@@ -179,7 +187,7 @@ class _Sheet:
         mpl.use("Agg")
         from matplotlib import pyplot as plt  # noqa: PLC0415 - after the choice of the backend
 
-        self._style: Any = mpl.rc_context(cast("Any", STYLE))
+        self._style: Any = mpl.rc_context(cast("Any", MATPLOTLIB_STYLE))
         self._style.__enter__()
         self._close = plt.close
         self.figure, axes = plt.subplots(
@@ -187,13 +195,13 @@ class _Sheet:
         )
         self.axes: list[Any] = list(axes.flat)
 
-    def svg(self) -> str:
+    def to_svg(self) -> str:
         """Return the figure as an SVG element that takes its colours from the page."""
         text = StringIO()
         self.figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
         drawn = text.getvalue()
         drawn = drawn[drawn.index("<svg") :]
-        for colour, variable in VARIABLES.items():
+        for colour, variable in CSS_VARIABLES.items():
             drawn = drawn.replace(colour, variable)
         return drawn
 
@@ -203,62 +211,70 @@ class _Sheet:
         self._style.__exit__(None, None, None)
 
 
-def _plane(ax: Any, dots: Sequence[Dot], shown: Sequence[str]) -> None:
+def _draw_points(ax: Any, dots: Sequence[CostPoint], shown: Sequence[str]) -> None:
     """Draw heuristics as points with names, and a line through those on the front."""
-    best = front(dots)
+    best = pareto_front(dots)
     ax.plot([d.x for d in best], [d.y for d in best], color=GRID, linewidth=2, zorder=1)
     for dot in dots:
-        marker = "o" if contender(dot.name).ours else "X"
-        ax.scatter(dot.x, dot.y, s=42, color=_colour(dot.name, shown), marker=marker, zorder=3)
+        marker = "o" if parse_contender(dot.name).is_trimtab_setting else "X"
+        ax.scatter(
+            dot.x, dot.y, s=42, color=_series_colour(dot.name, shown), marker=marker, zorder=3
+        )
     ax.margins(0.12)
-    _label(ax, dots)
+    _label_points(ax, dots)
 
 
-def _tried(ax: Any, found: Findings, shown: Sequence[str]) -> None:
+def _draw_headrooms(ax: Any, found: SimulationFindings, shown: Sequence[str]) -> None:
     """Draw what other headrooms gave for those in colour."""
     for name in shown:
         tried = [c.summary for c in found.candidates if c.name == name]
         if len(tried) > 1:
             xs, ys = [s.consumer_hours for s in tried], [s.late_percent for s in tried]
-            look = {"color": _colour(name, shown), "linewidth": 0.9, "alpha": 0.8}
+            look = {"color": _series_colour(name, shown), "linewidth": 0.9, "alpha": 0.8}
             ax.plot(xs, ys, marker=".", markersize=4, zorder=2, **look)
 
 
-def _label(ax: Any, dots: Sequence[Dot]) -> None:
+def _label_points(ax: Any, dots: Sequence[CostPoint]) -> None:
     """Write the names beside their points, where no other name or point stands."""
     ax.figure.canvas.draw()
     renderer = ax.figure.canvas.get_renderer()
-    taken = [_around(ax.transData.transform((d.x, d.y)), 4) for d in dots]
+    taken = [_box_around(ax.transData.transform((d.x, d.y)), 4) for d in dots]
     for dot in sorted(dots, key=lambda d: (d.x, d.y)):
         text = ax.annotate(
-            dot.name, (dot.x, dot.y), xytext=SIDES[0], textcoords="offset points", fontsize=8.5
+            dot.name,
+            (dot.x, dot.y),
+            xytext=LABEL_OFFSETS[0],
+            textcoords="offset points",
+            fontsize=8.5,
         )
-        boxes = {side: _put(text, side).get_window_extent(renderer) for side in SIDES}
-        side = min(SIDES, key=lambda s: _clashes(boxes[s], taken, ax.bbox))
-        _put(text, side)
+        boxes = {
+            side: _place_label(text, side).get_window_extent(renderer) for side in LABEL_OFFSETS
+        }
+        side = min(LABEL_OFFSETS, key=lambda s: _count_overlaps(boxes[s], taken, ax.bbox))
+        _place_label(text, side)
         taken.append(boxes[side])
 
 
-def _put(text: Any, side: tuple[int, int]) -> Any:
+def _place_label(text: Any, side: tuple[int, int]) -> Any:
     across = {1: "left", 0: "center", -1: "right"}[int(np.sign(side[0]))]
     text.set(position=side, horizontalalignment=across, verticalalignment="center")
     return text
 
 
-def _clashes(box: Any, taken: Sequence[Any], frame: Any) -> int:
+def _count_overlaps(box: Any, taken: Sequence[Any], frame: Any) -> int:
     """Return with how many others a label would collide; leaving the frame is as bad as three."""
     outside = bool(box.x0 < frame.x0 or box.x1 > frame.x1)
     return sum(bool(box.overlaps(other)) for other in taken) + 3 * outside
 
 
-def _around(point: Any, radius: float) -> Any:
+def _box_around(point: Any, radius: float) -> Any:
     from matplotlib.transforms import Bbox  # noqa: PLC0415 - loaded by now
 
     x, y = point
     return Bbox.from_extents(x - radius, y - radius, x + radius, y + radius)
 
 
-def _decades(axis: Any, ticks: Sequence[float]) -> None:
+def _set_axis_ticks(axis: Any, ticks: Sequence[float]) -> None:
     """Mark these values, written as people do."""
     from matplotlib.ticker import FixedLocator, NullLocator, StrMethodFormatter  # noqa: PLC0415 - late
 
@@ -267,17 +283,17 @@ def _decades(axis: Any, ticks: Sequence[float]) -> None:
     axis.set_major_formatter(StrMethodFormatter("{x:g}"))
 
 
-def _colour(name: str, shown: Sequence[str]) -> str:
-    return SERIES[shown.index(name)] if name in shown else MUTED
+def _series_colour(name: str, shown: Sequence[str]) -> str:
+    return SERIES_COLOURS[shown.index(name)] if name in shown else MUTED
 
 
-def described(found: Findings, shown: Sequence[str]) -> str:
+def describe_timeline(found: SimulationFindings, shown: Sequence[str]) -> str:
     """Return in words what the timelines show, for who cannot see them."""
 
-    def says(name: str, summary: Summary) -> str:
+    def says(name: str, summary: RunSummary) -> str:
         return (
             f"{name}: {summary.mean_consumers:.0f} consumers on average, "
             f"R {summary.mean_r:.1f} a tick, mean lag {summary.mean_lag_s:.1f} s"
         )
 
-    return "; ".join(says(name, found.means[name]) for name in shown)
+    return "; ".join(says(name, found.mean_summaries[name]) for name in shown)

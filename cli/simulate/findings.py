@@ -7,31 +7,31 @@ from typing import Final
 import numpy as np
 
 from trimtab.assignor.analysis.simulation import (
-    Candidate,
-    Duel,
-    Recommendation,
-    Run,
-    Setup,
-    Summary,
-    contender,
-    duel,
-    mean_of,
-    recommend,
-    summaries,
+    PairComparison,
+    RunSummary,
+    SettingCandidate,
+    SettingRecommendation,
+    SimulationRun,
+    SimulationSetup,
+    average_summaries,
+    compare_pair,
+    parse_contender,
+    recommend_setting,
+    summarize_runs,
 )
 from trimtab.assignor.analysis.streams.replay import lower_bounds
-from trimtab.assignor.analysis.streams.stream import Stream
-from trimtab.cli.simulate.worker_pool import Job
+from trimtab.assignor.analysis.streams.stream import WriteRateStream
+from trimtab.cli.simulate.worker_pool import SimulationJob
 
-RIVALS: Final = ("mwf", "mbf", "mbfp")
+DEFAULT_BASELINES: Final = ("mwf", "mbf", "mbfp")
 """Whom to compare with over several streams, unless told otherwise."""
 
-SHORT: Final = 10
+MIN_LATE_LIMITS: Final = 10
 """Times the limit of lateness that a stream must last to say anything about lateness."""
 
 
 @dataclass(frozen=True, slots=True)
-class Oversized:
+class OversizedPartitions:
     """Partitions that write more than a consumer sustains; `peak` is the highest, in bytes/s."""
 
     count: int
@@ -39,71 +39,75 @@ class Oversized:
 
 
 @dataclass(frozen=True, slots=True)
-class Findings:
-    """Everything there is to say; `runs` and `single` have an entry for each stream.
+class SimulationFindings:
+    """Everything there is to say; `runs` and `summaries` have an entry for each stream.
 
-    `doubt` says why nothing can be recommended; "" where something can.
+    `no_recommendation_reason` says why nothing can be recommended; "" where something can.
     """
 
     title: str
-    setup: Setup
-    streams: Sequence[Stream]
-    runs: Sequence[Mapping[str, Run]]
-    single: Sequence[Mapping[str, Summary]]
-    means: Mapping[str, Summary]
-    duels: Sequence[Duel]
-    candidates: Sequence[Candidate]
-    advice: Recommendation | None
-    doubt: str
-    limit: float  # percent of late traffic
-    oversized: Oversized
+    setup: SimulationSetup
+    streams: Sequence[WriteRateStream]
+    runs: Sequence[Mapping[str, SimulationRun]]
+    summaries: Sequence[Mapping[str, RunSummary]]
+    mean_summaries: Mapping[str, RunSummary]
+    comparisons: Sequence[PairComparison]
+    candidates: Sequence[SettingCandidate]
+    recommendation: SettingRecommendation | None
+    no_recommendation_reason: str
+    late_limit_percent: float  # percent of late traffic
+    oversized: OversizedPartitions
 
 
-def findings(
+def build_findings(
     title: str,
-    streams: Sequence[Stream],
-    setup: Setup,
-    found: Mapping[Job, Run],
+    streams: Sequence[WriteRateStream],
+    setup: SimulationSetup,
+    found: Mapping[SimulationJob, SimulationRun],
     against: Sequence[str],
     limit: float,
-) -> Findings:
+) -> SimulationFindings:
     """Turn runs into findings; those at the setup's headroom are compared, all are candidates."""
     numbers = range(len(streams))
-    runs = [_runs(found, n, setup.headroom) for n in numbers]
+    runs = [_select_runs(found, n, setup.headroom) for n in numbers]
     bounds = [lower_bounds(stream, setup.capacity) for stream in streams]
-    single = [summaries(r, setup, b) for r, b in zip(runs, bounds, strict=True)]
-    means = {name: mean_of([s[name] for s in single]) for name in single[0]}
-    candidates: list[Candidate] = []
+    single = [summarize_runs(r, setup, b) for r, b in zip(runs, bounds, strict=True)]
+    means = {name: average_summaries([s[name] for s in single]) for name in single[0]}
+    candidates: list[SettingCandidate] = []
     for headroom in sorted({job.headroom for job in found}, reverse=True):
         at = [
-            summaries(_runs(found, n, headroom), setup, b)
+            summarize_runs(_select_runs(found, n, headroom), setup, b)
             for n, b in zip(numbers, bounds, strict=True)
         ]
         candidates += [
-            Candidate(name, headroom, mean_of([s[name] for s in at]))
+            SettingCandidate(name, headroom, average_summaries([s[name] for s in at]))
             for name in at[0]
-            if contender(name).ours
+            if parse_contender(name).is_trimtab_setting
         ]
-    rivals = [n for n in against or (RIVALS if len(streams) > 1 else ()) if n in means]
+    rivals = [n for n in against or (DEFAULT_BASELINES if len(streams) > 1 else ()) if n in means]
     ours = [n for n in means if single[0][n].cbs_percent is not None]
-    doubt = _doubt(streams, setup, candidates)
-    return Findings(
+    doubt = _explain_no_recommendation(streams, setup, candidates)
+    return SimulationFindings(
         title=title,
         setup=setup,
         streams=streams,
         runs=runs,
-        single=single,
-        means=means,
-        duels=[duel(n, rival, single) for n in ours for rival in rivals if n != rival],
+        summaries=single,
+        mean_summaries=means,
+        comparisons=[
+            compare_pair(n, rival, single) for n in ours for rival in rivals if n != rival
+        ],
         candidates=candidates,
-        advice=None if doubt else recommend(candidates, limit),
-        doubt=doubt,
-        limit=limit,
-        oversized=_oversized(streams, setup.capacity),
+        recommendation=None if doubt else recommend_setting(candidates, limit),
+        no_recommendation_reason=doubt,
+        late_limit_percent=limit,
+        oversized=_count_oversized_partitions(streams, setup.capacity),
     )
 
 
-def _runs(found: Mapping[Job, Run], stream: int, headroom: float) -> dict[str, Run]:
+def _select_runs(
+    found: Mapping[SimulationJob, SimulationRun], stream: int, headroom: float
+) -> dict[str, SimulationRun]:
     return {
         job.name: run
         for job, run in found.items()
@@ -111,24 +115,28 @@ def _runs(found: Mapping[Job, Run], stream: int, headroom: float) -> dict[str, R
     }
 
 
-def _doubt(streams: Sequence[Stream], setup: Setup, candidates: Sequence[Candidate]) -> str:
+def _explain_no_recommendation(
+    streams: Sequence[WriteRateStream],
+    setup: SimulationSetup,
+    candidates: Sequence[SettingCandidate],
+) -> str:
     """Say why these streams tell nothing about what to set."""
     if not candidates:
         return "none of those simulated is a setting of Trimtab"
-    lasts = min(len(stream.speeds) - 1 for stream in streams) * setup.tick
-    if lasts < SHORT * setup.late:
+    lasts = min(len(stream.rates) - 1 for stream in streams) * setup.tick
+    if lasts < MIN_LATE_LIMITS * setup.late:
         return (
             f"after its first tick the stream lasts {lasts:g} s, too short to tell what would be "
-            f"late: {SHORT} times --late are {SHORT * setup.late:g} s"
+            f"late: {MIN_LATE_LIMITS} times --late are {MIN_LATE_LIMITS * setup.late:g} s"
         )
-    if not any(np.nansum(stream.speeds[1:]) > 0 for stream in streams):
+    if not any(np.nansum(stream.rates[1:]) > 0 for stream in streams):
         return "nothing is written in this stream"
     return ""
 
 
-def _oversized(streams: Sequence[Stream], capacity: float) -> Oversized:
-    peaks = [
-        np.nanmax(np.append(s.speeds, np.zeros((1, s.speeds.shape[1])), 0), 0) for s in streams
-    ]
+def _count_oversized_partitions(
+    streams: Sequence[WriteRateStream], capacity: float
+) -> OversizedPartitions:
+    peaks = [np.nanmax(np.append(s.rates, np.zeros((1, s.rates.shape[1])), 0), 0) for s in streams]
     over = [int(np.count_nonzero(p > capacity)) for p in peaks]
-    return Oversized(max(over), float(max(p.max(initial=0.0) for p in peaks)))
+    return OversizedPartitions(max(over), float(max(p.max(initial=0.0) for p in peaks)))

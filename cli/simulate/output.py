@@ -7,20 +7,20 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from trimtab.assignor.analysis.simulation import Run, Summary, contender
-from trimtab.assignor.analysis.simulation.recommendation import decimals
-from trimtab.cli.output_formats import Format
-from trimtab.cli.simulate.findings import Findings
+from trimtab.assignor.analysis.simulation import RunSummary, SimulationRun, parse_contender
+from trimtab.assignor.analysis.simulation.recommendation import consumer_hour_decimals
+from trimtab.cli.output_formats import PrintFormat
+from trimtab.cli.simulate.findings import SimulationFindings
 from trimtab.common.units import format_rate
 
-PACKING: Final = (
+PACKING_COLUMNS: Final = (
     ("CBS %", "cbs_percent", 2),
     ("mean R", "mean_r", 1),
     ("moves a tick", "moves_per_tick", 1),
     ("mean consumers", "mean_consumers", 1),
     ("over L2 %", "over_l2_percent", 2),
 )
-FELT: Final = (
+OPERATOR_COLUMNS: Final = (
     ("consumer hours", "consumer_hours", 1),
     ("late %", "late_percent", 2),
     ("overload %", "overload_percent", 1),
@@ -28,61 +28,71 @@ FELT: Final = (
     ("rebalances /h", "rebalances_per_hour", 0),
     ("starts + stops /h", "starts_stops_per_hour", 0),
 )
-NONE: Final = "\N{EN DASH}"
+NO_VALUE: Final = "\N{EN DASH}"
 """Of a figure that there is not."""
 
-WIDE: Final = 100
+PIPED_TABLE_WIDTH: Final = 100
 """Columns of a table that goes into a file or a pipe."""
 
-DIGITS: Final = 4
+JSON_DECIMALS: Final = 4
 """Decimals of a figure in JSON."""
 
 
-def show(found: Findings, form: Format, capacity: str | None, *, tried: bool) -> None:
-    """Print the findings; `capacity` as it was given, `tried` if several headrooms were."""
-    if form is Format.JSON:
-        typer.echo(json.dumps(_body(found, capacity)))
+def print_findings(
+    found: SimulationFindings, form: PrintFormat, capacity: str | None, *, headrooms_tried: bool
+) -> None:
+    """Print the findings; `capacity` as it was given, `headrooms_tried` if several headrooms were."""
+    if form is PrintFormat.JSON:
+        typer.echo(json.dumps(_build_json(found, capacity)))
         return
-    console = _console()
-    for shown in (PACKING, columns(found)):
-        console.print(_table(found, shown))
-    if any(s.cbs_percent is None for s in found.means.values()):
-        console.print(f"{NONE}: does not pack by capacity, so that its bins cannot be compared")
-    if found.duels:
-        console.print(_duels(found))
-    for line in advice(found, capacity, tried=tried):
+    console = _create_console()
+    for shown in (PACKING_COLUMNS, operator_columns(found)):
+        console.print(_summary_table(found, shown))
+    if any(s.cbs_percent is None for s in found.mean_summaries.values()):
+        console.print(f"{NO_VALUE}: does not pack by capacity, so that its bins cannot be compared")
+    if found.comparisons:
+        console.print(_comparison_table(found))
+    for line in format_recommendation(found, capacity, headrooms_tried=headrooms_tried):
         typer.echo(line)
-    typer.echo(f"RESULT {json.dumps(_result(found))}")
+    typer.echo(f"RESULT {json.dumps(_build_result(found))}")
 
 
-def _console() -> Console:
+def _create_console() -> Console:
     console = Console()
-    return console if console.is_terminal else Console(width=max(console.width, WIDE))
+    return console if console.is_terminal else Console(width=max(console.width, PIPED_TABLE_WIDTH))
 
 
-def advice(found: Findings, capacity: str | None, *, tried: bool) -> list[str]:
+def format_recommendation(
+    found: SimulationFindings, capacity: str | None, *, headrooms_tried: bool
+) -> list[str]:
     """Return the recommendation as lines of text: reason, then settings to write."""
-    lines = _oversized(found)
-    if found.advice is None:
-        return [*lines, f"No recommendation: {found.doubt}."]
-    chosen = found.advice.chosen
-    hint = "" if tried else " (--recommend tries headrooms from 0.7 to 1)"
-    head = "Recommended" if found.advice.within else "Nearest to the limit"
-    lines += [f"{head}: {found.advice.reason}{hint}.", f"    heuristic: {chosen.name}"]
-    lines += [f"    capacity: {given(found, capacity)}", f"    headroom: {chosen.headroom:g}"]
-    others = [name for name in found.means if not contender(name).ours]
+    lines = _format_oversized(found)
+    if found.recommendation is None:
+        return [*lines, f"No recommendation: {found.no_recommendation_reason}."]
+    chosen = found.recommendation.chosen
+    hint = "" if headrooms_tried else " (--recommend tries headrooms from 0.7 to 1)"
+    head = "Recommended" if found.recommendation.within_limit else "Nearest to the limit"
+    lines += [f"{head}: {found.recommendation.reason}{hint}.", f"    heuristic: {chosen.name}"]
+    lines += [
+        f"    capacity: {format_capacity(found, capacity)}",
+        f"    headroom: {chosen.headroom:g}",
+    ]
+    others = [name for name in found.mean_summaries if not parse_contender(name).is_trimtab_setting]
     if others:
         lines.append(f"Not to be set in Trimtab, so not considered: {', '.join(others)}.")
     return lines
 
 
-def columns(found: Findings) -> tuple[tuple[str, str, int], ...]:
+def operator_columns(found: SimulationFindings) -> tuple[tuple[str, str, int], ...]:
     """Return the columns of what is felt; few consumer-hours have more decimals."""
-    least = min(s.consumer_hours for s in found.means.values())
-    return tuple((t, f, decimals(least) if f == "consumer_hours" else d) for t, f, d in FELT)
+    least = min(s.consumer_hours for s in found.mean_summaries.values())
+    return tuple(
+        (t, f, consumer_hour_decimals(least) if f == "consumer_hours" else d)
+        for t, f, d in OPERATOR_COLUMNS
+    )
 
 
-def _oversized(found: Findings) -> list[str]:
+def _format_oversized(found: SimulationFindings) -> list[str]:
     over, capacity = found.oversized, found.setup.capacity
     if not over.count:
         return []
@@ -95,79 +105,86 @@ def _oversized(found: Findings) -> list[str]:
     return [said]
 
 
-def given(found: Findings, capacity: str | None) -> str:
+def format_capacity(found: SimulationFindings, capacity: str | None) -> str:
     """Return the capacity of a consumer as it was given."""
     return capacity or format_rate(found.setup.capacity)
 
 
-def cell(value: float | None, decimals: int) -> str:
+def format_figure(value: float | None, decimals: int) -> str:
     """Return a figure for a table; a dash where there is none."""
-    return NONE if value is None else f"{value:.{decimals}f}"
+    return NO_VALUE if value is None else f"{value:.{decimals}f}"
 
 
-def _table(found: Findings, shown: tuple[tuple[str, str, int], ...]) -> Table:
+def _summary_table(found: SimulationFindings, shown: tuple[tuple[str, str, int], ...]) -> Table:
     table = Table()
     table.add_column("heuristic", no_wrap=True)
     for title, _, _ in shown:
         table.add_column(title, justify="right", overflow="fold")
-    for name, summary in found.means.items():
-        figures = summary.figures()
-        table.add_row(name, *(cell(figures[field], digits) for _, field, digits in shown))
+    for name, summary in found.mean_summaries.items():
+        figures = summary.to_dict()
+        table.add_row(name, *(format_figure(figures[field], digits) for _, field, digits in shown))
     return table
 
 
-def _duels(found: Findings) -> Table:
+def _comparison_table(found: SimulationFindings) -> Table:
     streams = len(found.streams)
     table = Table("heuristic", "against")
     for title in ("R ÷ its R", "CBS no higher in", "better in"):
         table.add_column(title, justify="right")
-    for d in found.duels:
-        counts = (NONE if n is None else f"{n} of {streams}" for n in (d.cbs_no_higher, d.better))
-        table.add_row(d.name, d.against, cell(d.r_ratio, 3), *counts)
+    for d in found.comparisons:
+        counts = (
+            NO_VALUE if n is None else f"{n} of {streams}"
+            for n in (d.cbs_no_higher, d.better_streams)
+        )
+        table.add_row(d.name, d.baseline, format_figure(d.r_ratio, 3), *counts)
     return table
 
 
-def _rounded(summary: Summary) -> dict[str, float | None]:
+def _round_figures(summary: RunSummary) -> dict[str, float | None]:
     return {
-        name: None if value is None else round(value, DIGITS)
-        for name, value in summary.figures().items()
+        name: None if value is None else round(value, JSON_DECIMALS)
+        for name, value in summary.to_dict().items()
     }
 
 
-def _result(found: Findings) -> dict[str, Any]:
-    advised = found.advice and found.advice.chosen
+def _build_result(found: SimulationFindings) -> dict[str, Any]:
+    advised = found.recommendation and found.recommendation.chosen
     return {
         "stream": found.title,
         "streams": len(found.streams),
-        "heuristics": {name: _rounded(s) for name, s in found.means.items()},
+        "heuristics": {name: _round_figures(s) for name, s in found.mean_summaries.items()},
         "against": [
             {
                 "heuristic": d.name,
-                "against": d.against,
-                "r_ratio": None if d.r_ratio is None else round(d.r_ratio, DIGITS),
+                "against": d.baseline,
+                "r_ratio": None if d.r_ratio is None else round(d.r_ratio, JSON_DECIMALS),
                 "cbs_no_higher": d.cbs_no_higher,
-                "better": d.better,
+                "better": d.better_streams,
             }
-            for d in found.duels
+            for d in found.comparisons
         ],
         "recommended": advised
-        and {"heuristic": advised.name, "headroom": advised.headroom, **_rounded(advised.summary)},
+        and {
+            "heuristic": advised.name,
+            "headroom": advised.headroom,
+            **_round_figures(advised.summary),
+        },
     }
 
 
-def _body(found: Findings, capacity: str | None) -> dict[str, Any]:
-    body = _result(found)
+def _build_json(found: SimulationFindings, capacity: str | None) -> dict[str, Any]:
+    body = _build_result(found)
     several = len(found.streams) > 1
     for name, figures in body["heuristics"].items():
-        lists = [_lists(runs[name]) for runs in found.runs]
+        lists = [_tick_series(runs[name]) for runs in found.runs]
         more = {"streams": lists} if several else lists[0]
         body["heuristics"][name] = {**more, "summary": figures}
-    body["capacity"] = given(found, capacity)
-    body["advice"] = advice(found, capacity, tried=True)
+    body["capacity"] = format_capacity(found, capacity)
+    body["advice"] = format_recommendation(found, capacity, headrooms_tried=True)
     return body
 
 
-def _lists(run: Run) -> dict[str, list[Any]]:
+def _tick_series(run: SimulationRun) -> dict[str, list[Any]]:
     """Return what happened tick by tick."""
     return {
         "consumers": run.consumers.tolist(),

@@ -4,10 +4,16 @@ from html import escape
 from pathlib import Path
 from typing import Final
 
-from trimtab.assignor.analysis.simulation import contender
+from trimtab.assignor.analysis.simulation import parse_contender
 from trimtab.cli.simulate import figures
-from trimtab.cli.simulate.findings import Findings
-from trimtab.cli.simulate.output import PACKING, advice, cell, columns, given
+from trimtab.cli.simulate.findings import SimulationFindings
+from trimtab.cli.simulate.output import (
+    PACKING_COLUMNS,
+    format_capacity,
+    format_figure,
+    format_recommendation,
+    operator_columns,
+)
 from trimtab.common.errors import SettingError
 
 CSS: Final = """
@@ -51,26 +57,26 @@ TERMS: Final = {
 }
 
 
-def write(file: Path, found: Findings, capacity: str | None) -> None:
+def write_report(file: Path, found: SimulationFindings, capacity: str | None) -> None:
     """Write the report. Raises SettingError, and ModuleNotFoundError without matplotlib."""
-    text = page(found, capacity)
+    text = render_page(found, capacity)
     try:
         file.write_text(text, encoding="utf-8")
     except OSError as error:
         raise SettingError(f"--html: {file} cannot be written: {error.strerror}") from error
 
 
-def page(found: Findings, capacity: str | None) -> str:
+def render_page(found: SimulationFindings, capacity: str | None) -> str:
     """Return the report as HTML."""
     title = f"Trimtab simulation: {found.title}"
-    shown = figures.highlights(found)
+    shown = figures.select_highlights(found)
     body = [
         f"<h1>{escape(title)}</h1>",
-        f'<p class="lead">{escape(_setting(found, capacity))}</p>',
-        _advice(found, capacity),
-        *_plots(found, shown),
+        f'<p class="lead">{escape(_describe_setup(found, capacity))}</p>',
+        _render_recommendation(found, capacity),
+        *_render_plots(found, shown),
         "<h2>All figures</h2>",
-        _table(found),
+        _render_table(found),
         "<h2>What the figures mean</h2>",
         "<dl>" + "".join(f"<dt>{t}</dt><dd>{escape(d)}</dd>" for t, d in TERMS.items()) + "</dl>",
     ]
@@ -83,54 +89,61 @@ def page(found: Findings, capacity: str | None) -> str:
     )
 
 
-def _setting(found: Findings, capacity: str | None) -> str:
+def _describe_setup(found: SimulationFindings, capacity: str | None) -> str:
     setup, first = found.setup, found.streams[0]
-    ticks, partitions = first.speeds.shape
+    ticks, partitions = first.rates.shape
     several = f"{len(found.streams)} streams of " if len(found.streams) > 1 else ""
     return (
         f"{several}{partitions} partitions and {ticks} ticks of {setup.tick:g} s; a consumer "
-        f"sustains {given(found, capacity)} and is filled to {setup.headroom:.0%}; a moved "
+        f"sustains {format_capacity(found, capacity)} and is filled to {setup.headroom:.0%}; a moved "
         f"partition pauses {setup.pause:g} s; a byte is late behind one that has waited "
         f"{setup.late:g} s."
     )
 
 
-def _advice(found: Findings, capacity: str | None) -> str:
-    lines = advice(found, capacity, tried=len({c.headroom for c in found.candidates}) > 1)
+def _render_recommendation(found: SimulationFindings, capacity: str | None) -> str:
+    lines = format_recommendation(
+        found, capacity, headrooms_tried=len({c.headroom for c in found.candidates}) > 1
+    )
     said = "".join(f"<p>{escape(line)}</p>" for line in lines if not line.startswith(" "))
     settings = "\n".join(line.strip() for line in lines if line.startswith(" "))
     pre = f"<pre>{escape(settings)}</pre>" if settings else ""
     return f'<section class="advice" aria-label="Recommendation">{said}{pre}</section>'
 
 
-def _plots(found: Findings, shown: list[str]) -> list[str]:
-    least = min(found.means.items(), key=lambda item: item[1].late_percent)
-    most = max(found.means.items(), key=lambda item: item[1].late_percent)
+def _render_plots(found: SimulationFindings, shown: list[str]) -> list[str]:
+    least = min(found.mean_summaries.items(), key=lambda item: item[1].late_percent)
+    most = max(found.mean_summaries.items(), key=lambda item: item[1].late_percent)
     spread = (
         f"Late traffic reaches from {least[1].late_percent:.2f} % ({least[0]}) to "
         f"{most[1].late_percent:.2f} % ({most[0]})"
     )
     first = " (first stream)" if len(found.streams) > 1 else ""
     return [
-        _figure(
+        _render_figure(
             "What it costs to move less, and to be late less",
-            figures.trade(found, shown),
+            figures.draw_trade_off(found, shown),
             "Left: the fewer consumers, the more is moved. Right: the price of little late "
             "traffic. The line joins those that none beats in both; small points are other "
             "headrooms; dotted is the limit.",
             f"Two scatter plots of every heuristic. {spread}.",
         ),
-        _figure("Late traffic", figures.late(found, shown), f"{spread}.", f"Bar chart. {spread}."),
-        _figure(
+        _render_figure(
+            "Late traffic",
+            figures.draw_late_traffic(found, shown),
+            f"{spread}.",
+            f"Bar chart. {spread}.",
+        ),
+        _render_figure(
             f"Over time{first}",
-            figures.timeline(found, shown),
+            figures.draw_timeline(found, shown),
             f"Dotted: a lag of {found.setup.late:g} s.",
-            f"Three time lines. {figures.described(found, shown)}.",
+            f"Three time lines. {figures.describe_timeline(found, shown)}.",
         ),
     ]
 
 
-def _figure(title: str, svg: str, caption: str, alt: str) -> str:
+def _render_figure(title: str, svg: str, caption: str, alt: str) -> str:
     labelled = svg.replace("<svg", f'<svg role="img" aria-label="{escape(alt)}"', 1)
     return (
         f"<h2>{escape(title)}</h2>\n<figure>{labelled}"
@@ -138,16 +151,18 @@ def _figure(title: str, svg: str, caption: str, alt: str) -> str:
     )
 
 
-def _table(found: Findings) -> str:
-    shown = (*PACKING, *columns(found))
-    chosen = found.advice.chosen.name if found.advice else None
+def _render_table(found: SimulationFindings) -> str:
+    shown = (*PACKING_COLUMNS, *operator_columns(found))
+    chosen = found.recommendation.chosen.name if found.recommendation else None
     head = "".join(f'<th scope="col">{escape(title)}</th>' for title, _, _ in shown)
     rows: list[str] = []
-    for name, summary in found.means.items():
-        values = summary.figures()
-        cells = "".join(f"<td>{cell(values[field], digits)}</td>" for _, field, digits in shown)
+    for name, summary in found.mean_summaries.items():
+        values = summary.to_dict()
+        cells = "".join(
+            f"<td>{format_figure(values[field], digits)}</td>" for _, field, digits in shown
+        )
         mark = ' class="chosen"' if name == chosen else ""
-        label = escape(name) + ("" if contender(name).ours else " ✕")
+        label = escape(name) + ("" if parse_contender(name).is_trimtab_setting else " ✕")
         rows.append(f'<tr{mark}><th scope="row">{label}</th>{cells}</tr>')
     return (
         '<div class="wide" tabindex="0"><table><thead><tr><th scope="col">heuristic</th>'

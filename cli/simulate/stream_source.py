@@ -7,28 +7,28 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from trimtab.common.errors import BadStream, SettingError
+from trimtab.common.errors import InvalidStreamError, SettingError
 from trimtab.common.units import parse_rate
 
 if TYPE_CHECKING:
-    from trimtab.assignor.analysis.streams.generators import Generator
-    from trimtab.assignor.analysis.streams.stream import Stream
+    from trimtab.assignor.analysis.streams.generators import StreamGenerator
+    from trimtab.assignor.analysis.streams.stream import WriteRateStream
 
-CAPACITY: Final = "100"
+GENERATED_STREAM_CAPACITY: Final = "100"
 """Of a consumer where a generator makes the stream: speeds are then percents of it."""
 
-LEAST: Final = 1e-3
+MIN_CAPACITY_BYTES_PER_S: Final = 1e-3
 """Bytes/s that any consumer sustains."""
 
-PIPE: Final = Path("-")
+STDIN_PATH: Final = Path("-")
 """The file that stands for standard input."""
 
-COMMON: Final = frozenset({"partitions", "ticks", "capacity", "clamped", "delta"})
+COMMON_GENERATOR_FIELDS: Final = frozenset({"partitions", "ticks", "capacity", "clamped", "delta"})
 """Fields of a generator that have an option of their own; an oversize walk's δ is a shape."""
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class StreamSource:
     """What the command line says of the stream; exactly one of the first five is given."""
 
     file: Path | None = None
@@ -47,13 +47,13 @@ class Source:
     def title(self) -> str:
         """Return what it is, for people."""
         if self.file is not None:
-            return f"stream {'from standard input' if self.file == PIPE else self.file.name}"
+            return f"stream {'from standard input' if self.file == STDIN_PATH else self.file.name}"
         if self.delta is not None:
             return f"random walk, δ = {self.delta:g} %"
         kind = "Zipf with a daily wave" if self.zipf else "flash crowds"
         return "oversize partitions" if self.oversize else kind
 
-    def capacity(self, text: str | None) -> float:
+    def parse_capacity(self, text: str | None) -> float:
         """Return bytes/s of a consumer, once it is clear that there is one source of speeds."""
         sources = {
             "--stream": self.file is not None,
@@ -71,53 +71,57 @@ class Source:
             )
         if self.file is not None and text is None:
             raise SettingError('--stream needs the capacity of a consumer: --capacity "2.3 MB/s"')
-        return _capacity(text or CAPACITY)
+        return _parse_capacity(text or GENERATED_STREAM_CAPACITY)
 
-    def streams(self, capacity: float) -> list["Stream"]:
-        """Return the streams, one a seed. Raises BadStream, SettingError."""
+    def load_streams(self, capacity: float) -> list["WriteRateStream"]:
+        """Return the streams, one a seed. Raises InvalidStreamError, SettingError."""
         if self.file is not None:
-            return [_parsed(self.file)]
+            return [_load_stream(self.file)]
         import numpy as np  # noqa: PLC0415 - slow to load
 
-        generator = self._generator(capacity)
+        generator = self._create_generator(capacity)
         seeds = range(self.seed, self.seed + self.seeds)
-        return [generator.stream(np.random.default_rng(seed)) for seed in seeds]
+        return [generator.generate_stream(np.random.default_rng(seed)) for seed in seeds]
 
-    def _generator(self, capacity: float) -> "Generator":
+    def _create_generator(self, capacity: float) -> "StreamGenerator":
         from trimtab.assignor.analysis.streams.generators import (  # noqa: PLC0415 - numpy is slow to load
             FlashCrowd,
-            Oversize,
-            Walk,
-            Zipf,
+            OversizeLoad,
+            RandomWalk,
+            ZipfLoad,
         )
 
         common = (self.partitions, self.ticks, capacity, self.clamped)
         if self.delta is not None:
-            _refuse_all(self.shape or {})
-            return Walk(self.delta, *common)
-        kind = Zipf if self.zipf else FlashCrowd if self.flash_crowd else Oversize
-        known = {f.name: f.type for f in fields(kind) if f.name not in COMMON}
-        if kind is Oversize:
+            _reject_shape(self.shape or {})
+            return RandomWalk(self.delta, *common)
+        kind = ZipfLoad if self.zipf else FlashCrowd if self.flash_crowd else OversizeLoad
+        known = {f.name: f.type for f in fields(kind) if f.name not in COMMON_GENERATOR_FIELDS}
+        if kind is OversizeLoad:
             known["delta"] = float
-        shape: dict[str, Any] = {n: _number(n, v, known) for n, v in (self.shape or {}).items()}
+        shape: dict[str, Any] = {
+            n: _parse_shape_value(n, v, known) for n, v in (self.shape or {}).items()
+        }
         return kind(*common, **shape)
 
 
-def _capacity(text: str) -> float:
+def _parse_capacity(text: str) -> float:
     """Return bytes/s of a consumer. Raises SettingError."""
-    from trimtab.assignor.analysis.streams.stream import FASTEST  # noqa: PLC0415 - numpy is slow to load
+    from trimtab.assignor.analysis.streams.stream import MAX_BYTES_PER_S  # noqa: PLC0415 - numpy is slow to load
 
     rate = parse_rate(text, "--capacity")
     if rate <= 0:
         raise SettingError(f"--capacity {text!r} must be above 0")
-    if not LEAST <= rate <= FASTEST:
-        raise SettingError(f"--capacity {text!r} must be {LEAST:g} to {FASTEST:g} bytes/s")
+    if not MIN_CAPACITY_BYTES_PER_S <= rate <= MAX_BYTES_PER_S:
+        raise SettingError(
+            f"--capacity {text!r} must be {MIN_CAPACITY_BYTES_PER_S:g} to {MAX_BYTES_PER_S:g} bytes/s"
+        )
     return rate
 
 
-def read(file: Path) -> bytes:
+def read_stream_file(file: Path) -> bytes:
     """Return what is in a stream's file. Raises SettingError."""
-    if file == PIPE:
+    if file == STDIN_PATH:
         return sys.stdin.buffer.read()
     try:
         return file.read_bytes()
@@ -125,21 +129,23 @@ def read(file: Path) -> bytes:
         raise SettingError(f"--stream: {file} cannot be read: {error.strerror}") from error
 
 
-def _parsed(file: Path) -> "Stream":
-    from trimtab.assignor.analysis.streams.stream import parse  # noqa: PLC0415 - numpy is slow to load
+def _load_stream(file: Path) -> "WriteRateStream":
+    from trimtab.assignor.analysis.streams.stream import parse_stream  # noqa: PLC0415 - numpy is slow to load
 
-    stream = parse(read(file))
+    stream = parse_stream(read_stream_file(file))
     if not stream.partitions:
-        raise BadStream(f"--stream: {file} names no partition in any tick; nothing to simulate")
+        raise InvalidStreamError(
+            f"--stream: {file} names no partition in any tick; nothing to simulate"
+        )
     return stream
 
 
-def _refuse_all(shape: Mapping[str, Any]) -> None:
+def _reject_shape(shape: Mapping[str, Any]) -> None:
     if shape:
         raise SettingError(f"--shape {next(iter(shape))}: a random walk's only shape is its δ")
 
 
-def _number(name: str, value: Any, known: Mapping[str, Any]) -> float | int:
+def _parse_shape_value(name: str, value: Any, known: Mapping[str, Any]) -> float | int:
     if name not in known:
         raise SettingError(f"--shape {name} is not known; there is: {', '.join(known)}")
     whole = known[name] is int

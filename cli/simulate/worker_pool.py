@@ -14,15 +14,20 @@ from dataclasses import replace
 from multiprocessing import get_context
 from typing import Final, NamedTuple
 
-from trimtab.assignor.analysis.simulation import Run, Setup, contender, simulate
-from trimtab.assignor.analysis.streams.stream import Stream
-from trimtab.cli.errors import WorkerLost
+from trimtab.assignor.analysis.simulation import (
+    SimulationRun,
+    SimulationSetup,
+    parse_contender,
+    run_simulation,
+)
+from trimtab.assignor.analysis.streams.stream import WriteRateStream
+from trimtab.cli.errors import SimulationWorkerLostError
 
-WORTH_IT: Final = 1_000_000
+MIN_PARALLEL_EFFORT: Final = 1_000_000
 """Speeds to go through (ticks x partitions x jobs) that take longer than starting a worker."""
 
 
-class Job(NamedTuple):
+class SimulationJob(NamedTuple):
     """One simulation."""
 
     stream: int
@@ -30,55 +35,62 @@ class Job(NamedTuple):
     headroom: float
 
 
-def do(
-    jobs: Sequence[Job],
-    streams: Sequence[Stream],
-    setup: Setup,
+def run_jobs(
+    jobs: Sequence[SimulationJob],
+    streams: Sequence[WriteRateStream],
+    setup: SimulationSetup,
     cores: int | None,
-    done: Callable[[Job], None],
-) -> dict[Job, Run]:
-    """Return what each job gave; `done` is told of each when it is.
+    on_done: Callable[[SimulationJob], None],
+) -> dict[SimulationJob, SimulationRun]:
+    """Return what each job gave; `on_done` is told of each when it is.
 
-    `cores` None takes all, if that is worth it. Raises what a simulation raises, and WorkerLost.
+    `cores` None takes all, if that is worth it. Raises what a simulation raises, and SimulationWorkerLostError.
     """
-    effort = sum(streams[job.stream].speeds.size for job in jobs)
+    effort = sum(streams[job.stream].rates.size for job in jobs)
     if cores is None:
-        cores = len(os.sched_getaffinity(0)) if effort > WORTH_IT else 1
+        cores = len(os.sched_getaffinity(0)) if effort > MIN_PARALLEL_EFFORT else 1
     cores = min(cores, len(jobs))
-    made = _here(jobs, streams, setup) if cores <= 1 else _there(jobs, streams, setup, cores)
-    found: dict[Job, Run] = {}
+    made = (
+        _run_inline(jobs, streams, setup)
+        if cores <= 1
+        else _run_in_pool(jobs, streams, setup, cores)
+    )
+    found: dict[SimulationJob, SimulationRun] = {}
     for job, run in made:
         found[job] = run
-        done(job)
+        on_done(job)
     return {job: found[job] for job in jobs}
 
 
-def _here(
-    jobs: Sequence[Job], streams: Sequence[Stream], setup: Setup
-) -> Iterator[tuple[Job, Run]]:
+def _run_inline(
+    jobs: Sequence[SimulationJob], streams: Sequence[WriteRateStream], setup: SimulationSetup
+) -> Iterator[tuple[SimulationJob, SimulationRun]]:
     for job in jobs:
-        yield job, _run(job, streams[job.stream], setup)
+        yield job, _run_job(job, streams[job.stream], setup)
 
 
-def _there(
-    jobs: Sequence[Job], streams: Sequence[Stream], setup: Setup, cores: int
-) -> Iterator[tuple[Job, Run]]:
+def _run_in_pool(
+    jobs: Sequence[SimulationJob],
+    streams: Sequence[WriteRateStream],
+    setup: SimulationSetup,
+    cores: int,
+) -> Iterator[tuple[SimulationJob, SimulationRun]]:
     pool = ProcessPoolExecutor(
-        cores, get_context("spawn"), initializer=_begin, initargs=(tuple(streams), setup)
+        cores, get_context("spawn"), initializer=_init_worker, initargs=(tuple(streams), setup)
     )
     try:
-        with _undisturbed():
-            asked = {pool.submit(_work, job): job for job in jobs}
+        with _block_interrupts():
+            asked = {pool.submit(_run_pooled_job, job): job for job in jobs}
         for answer in as_completed(asked):
             yield asked[answer], answer.result()
     except BrokenProcessPool as error:
-        raise WorkerLost(cores) from error
+        raise SimulationWorkerLostError(cores) from error
     finally:
         pool.shutdown(cancel_futures=True)
 
 
 @contextmanager
-def _undisturbed() -> Generator[None]:
+def _block_interrupts() -> Generator[None]:
     """Keep Ctrl-C from the workers begun inside: they inherit it, and the parent ends them."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
@@ -87,20 +99,20 @@ def _undisturbed() -> Generator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-class _Given:
+class _WorkerInputs:
     """What a worker was given at its start."""
 
-    streams: Sequence[Stream] = ()
-    setup: Setup = Setup()
+    streams: Sequence[WriteRateStream] = ()
+    setup: SimulationSetup = SimulationSetup()
 
 
-def _begin(streams: Sequence[Stream], setup: Setup) -> None:
-    _Given.streams, _Given.setup = streams, setup
+def _init_worker(streams: Sequence[WriteRateStream], setup: SimulationSetup) -> None:
+    _WorkerInputs.streams, _WorkerInputs.setup = streams, setup
 
 
-def _work(job: Job) -> Run:
-    return _run(job, _Given.streams[job.stream], _Given.setup)
+def _run_pooled_job(job: SimulationJob) -> SimulationRun:
+    return _run_job(job, _WorkerInputs.streams[job.stream], _WorkerInputs.setup)
 
 
-def _run(job: Job, stream: Stream, setup: Setup) -> Run:
-    return simulate(contender(job.name), stream, replace(setup, headroom=job.headroom))
+def _run_job(job: SimulationJob, stream: WriteRateStream, setup: SimulationSetup) -> SimulationRun:
+    return run_simulation(parse_contender(job.name), stream, replace(setup, headroom=job.headroom))

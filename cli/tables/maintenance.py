@@ -5,24 +5,30 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from trimtab.cli.lake_session import CONFIG, WAREHOUSE, chosen, opened, settings
+from trimtab.cli.lake_session import (
+    INGEST_CONFIG_OPTION,
+    WAREHOUSE_OPTION,
+    load_lake_settings,
+    open_lake_session,
+    select_tables,
+)
 
 if TYPE_CHECKING:
-    from trimtab.consumer_sdk.lake.retry import Pace
+    from trimtab.consumer_sdk.lake.retry import RetryBackoff
 
 T = TypeVar("T")
 
-NAMED = Annotated[
+TABLES_ARGUMENT = Annotated[
     list[str] | None,
     typer.Argument(help="Tables, like lake.orders; default: all that Trimtab writes."),
 ]
 
 
 def compact(
-    tables: NAMED = None,
+    tables: TABLES_ARGUMENT = None,
     *,
-    config: CONFIG = None,
-    warehouse: WAREHOUSE = None,
+    config: INGEST_CONFIG_OPTION = None,
+    warehouse: WAREHOUSE_OPTION = None,
     target_size: Annotated[
         str | None,
         typer.Option(help='Size of the new files, like "128 MB"; default: what the table says.'),
@@ -44,28 +50,33 @@ def compact(
     from trimtab.common.units import parse_bytes  # noqa: PLC0415 - keeps --help fast
     from trimtab.consumer_sdk.lake import maintenance  # noqa: PLC0415 - pyspark is slow to load
 
-    whole = settings(config, warehouse)
+    whole = load_lake_settings(config, warehouse)
     target = None if target_size is None else parse_bytes(target_size, "--target-size")
-    with opened(whole) as lake:
-        names, keeper = _meant(lake, tables), _keeper(lake)
+    with open_lake_session(whole) as lake:
+        names, keeper = _select_written_tables(lake, tables), _create_maintenance(lake)
         if dry_run:
-            small, code = _each(names, lambda name: (name, keeper.small(name, target)))
-            lines = [(name, *_amount(found.files, found.bytes)) for name, found in small]
-            _show(["table", "would rewrite", "size"], lines)
+            small, code = _run_for_each_table(
+                names, lambda name: (name, keeper.small(name, target))
+            )
+            lines = [(name, *_format_amount(found.files, found.bytes)) for name, found in small]
+            _print_rows(["table", "would rewrite", "size"], lines)
             raise typer.Exit(code)
-        done, code = _each(names, lambda name: maintenance.compact(keeper, name, target, _pace()))
+        done, code = _run_for_each_table(
+            names, lambda name: maintenance.compact_table(keeper, name, target, _create_backoff())
+        )
     rows = [
-        (d.table, *_amount(d.old_files, d.bytes), f"{d.new_files:,}", f"{d.raced:,}") for d in done
+        (d.table, *_format_amount(d.old_files, d.bytes), f"{d.new_files:,}", f"{d.lost_races:,}")
+        for d in done
     ]
-    _show(["table", "rewritten", "size", "into", "races lost, tried again"], rows)
+    _print_rows(["table", "rewritten", "size", "into", "races lost, tried again"], rows)
     raise typer.Exit(code)
 
 
 def expire(
-    tables: NAMED = None,
+    tables: TABLES_ARGUMENT = None,
     *,
-    config: CONFIG = None,
-    warehouse: WAREHOUSE = None,
+    config: INGEST_CONFIG_OPTION = None,
+    warehouse: WAREHOUSE_OPTION = None,
     older_than: Annotated[
         str, typer.Option(help="Versions older than this may go; 1 h at least.")
     ] = "7 d",
@@ -92,16 +103,18 @@ def expire(
     from trimtab.common.units import parse_seconds  # noqa: PLC0415 - keeps --help fast
     from trimtab.consumer_sdk.lake import maintenance  # noqa: PLC0415 - pyspark is slow to load
 
-    ages = maintenance.Ages(
+    ages = maintenance.ExpiryPolicy(
         parse_seconds(older_than, "--older-than"),
         parse_seconds(orphans_older_than, "--orphans-older-than"),
         keep,
     )
-    ages.check()
-    with opened(settings(config, warehouse)) as lake:
-        keeper, now = _keeper(lake), SystemClock().wall()
-        names = _meant(lake, tables)
-        done, code = _each(names, lambda name: maintenance.expire(keeper, name, ages, now, _pace()))
+    ages.check_ages()
+    with open_lake_session(load_lake_settings(config, warehouse)) as lake:
+        keeper, now = _create_maintenance(lake), SystemClock().wall()
+        names = _select_written_tables(lake, tables)
+        done, code = _run_for_each_table(
+            names, lambda name: maintenance.expire_table(keeper, name, ages, now, _create_backoff())
+        )
     rows = [
         (
             d.table,
@@ -111,11 +124,11 @@ def expire(
         )
         for d in done
     ]
-    _show(["table", "versions expired", "files deleted", "orphans deleted"], rows)
+    _print_rows(["table", "versions expired", "files deleted", "orphans deleted"], rows)
     raise typer.Exit(code)
 
 
-def _each(names: Sequence[str], work: Callable[[str], T]) -> tuple[list[T], int]:
+def _run_for_each_table(names: Sequence[str], work: Callable[[str], T]) -> tuple[list[T], int]:
     """Do the work for each table; what failed is told, and is the exit code, behind the others."""
     from trimtab.common.errors import TrimtabError  # noqa: PLC0415 - its package loads numpy
 
@@ -130,33 +143,33 @@ def _each(names: Sequence[str], work: Callable[[str], T]) -> tuple[list[T], int]
     return done, code
 
 
-def _meant(lake: Any, named: list[str] | None) -> list[str]:
-    from trimtab.consumer_sdk.lake.inventory import written  # noqa: PLC0415 - pyspark is slow
+def _select_written_tables(lake: Any, names: list[str] | None) -> list[str]:
+    from trimtab.consumer_sdk.lake.inventory import list_written_tables  # noqa: PLC0415 - pyspark is slow
 
-    return chosen(lake, named) if named else written(lake)
-
-
-def _keeper(lake: Any) -> Any:
-    from trimtab.consumer_sdk.lake.maintenance_factory import keeper  # noqa: PLC0415 - pyspark is slow to load
-
-    return keeper(lake)
+    return select_tables(lake, names) if names else list_written_tables(lake)
 
 
-def _pace() -> "Pace":
+def _create_maintenance(lake: Any) -> Any:
+    from trimtab.consumer_sdk.lake.maintenance_factory import create_maintenance  # noqa: PLC0415 - pyspark is slow to load
+
+    return create_maintenance(lake)
+
+
+def _create_backoff() -> "RetryBackoff":
     import random  # noqa: PLC0415 - keeps --help fast
 
-    from trimtab.consumer_sdk.lake.retry import Pace  # noqa: PLC0415 - keeps --help fast
+    from trimtab.consumer_sdk.lake.retry import RetryBackoff  # noqa: PLC0415 - keeps --help fast
 
-    return Pace(random.Random())  # noqa: S311 - jitter
+    return RetryBackoff(random.Random())  # noqa: S311 - jitter
 
 
-def _amount(files: int, size: int) -> tuple[str, str]:
+def _format_amount(files: int, size: int) -> tuple[str, str]:
     from trimtab.common.units import format_bytes  # noqa: PLC0415 - keeps --help fast
 
     return f"{files:,} files", format_bytes(size)
 
 
-def _show(head: list[str], rows: Sequence[tuple[str, ...]]) -> None:
+def _print_rows(head: list[str], rows: Sequence[tuple[str, ...]]) -> None:
     from rich.console import Console  # noqa: PLC0415 - keeps --help fast
     from rich.table import Table  # noqa: PLC0415 - keeps --help fast
 

@@ -5,14 +5,19 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from trimtab.cli.lake_session import CONFIG, WAREHOUSE, opened, settings
-from trimtab.cli.output_formats import Format, Output
+from trimtab.cli.lake_session import (
+    INGEST_CONFIG_OPTION,
+    WAREHOUSE_OPTION,
+    load_lake_settings,
+    open_lake_session,
+)
+from trimtab.cli.output_formats import FormatOption, PrintFormat
 from trimtab.cli.tables.maintenance import compact, expire
 from trimtab.cli.tables.verify import verify
 from trimtab.common.errors import SettingError
 
 if TYPE_CHECKING:
-    from trimtab.consumer_sdk.lake.inventory import TableFacts
+    from trimtab.consumer_sdk.lake.inventory import TableInventory
 
 tables = typer.Typer()
 for command in (compact, expire, verify):
@@ -20,12 +25,12 @@ for command in (compact, expire, verify):
 
 
 @tables.callback(invoke_without_command=True)
-def list_(
+def list_tables(
     context: typer.Context,
     *,
-    config: CONFIG = None,
-    warehouse: WAREHOUSE = None,
-    form: Output = Format.TEXT,
+    config: INGEST_CONFIG_OPTION = None,
+    warehouse: WAREHOUSE_OPTION = None,
+    form: FormatOption = PrintFormat.TEXT,
 ) -> None:
     """List the lake's tables: rows, files, snapshots, and the next offset of every partition.
 
@@ -45,23 +50,23 @@ def list_(
         if config is not None or warehouse is not None:
             raise SettingError(f"write the options behind {context.invoked_subcommand!r}")
         return
-    from trimtab.consumer_sdk.lake.inventory import inventory  # noqa: PLC0415 - pyspark is slow
+    from trimtab.consumer_sdk.lake.inventory import list_table_inventory  # noqa: PLC0415 - pyspark is slow
 
-    with opened(settings(config, warehouse)) as lake:
-        found = inventory(lake)
-    if form is Format.JSON:
+    with open_lake_session(load_lake_settings(config, warehouse)) as lake:
+        found = list_table_inventory(lake)
+    if form is PrintFormat.JSON:
         _print_json(found)
     else:
         _print_table(found)
 
 
-def _print_json(found: "list[TableFacts]") -> None:
+def _print_json(found: "list[TableInventory]") -> None:
     import json  # noqa: PLC0415 - keeps --help fast
 
     typer.echo(json.dumps({"tables": [asdict(facts) for facts in found]}, indent=2))
 
 
-def _print_table(found: "list[TableFacts]") -> None:
+def _print_table(found: "list[TableInventory]") -> None:
     from rich.console import Console  # noqa: PLC0415 - keeps --help fast
     from rich.table import Table  # noqa: PLC0415 - keeps --help fast
 
@@ -71,13 +76,13 @@ def _print_table(found: "list[TableFacts]") -> None:
     for facts in found:
         size = format_bytes(facts.bytes)
         head = [facts.name, f"{facts.rows:,}", str(facts.files), size, str(facts.snapshots)]
-        for line in _marks(facts):
+        for line in _format_committed_offsets(facts):
             shown.add_row(*head, *line)
             head = [""] * len(head)
     Console().print(shown)
 
 
-def _marks(facts: "TableFacts") -> list[tuple[str, str, str]]:
+def _format_committed_offsets(facts: "TableInventory") -> list[tuple[str, str, str]]:
     lines = [
         (group, topic, " ".join(f"{number}:{offset}" for number, offset in partitions.items()))
         for group, topics in facts.marks.items()

@@ -9,20 +9,24 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from trimtab.cli.lake_session import chosen, opened, settings
-from trimtab.cli.output_formats import Format, Output
+from trimtab.cli.lake_session import load_lake_settings, open_lake_session, select_tables
+from trimtab.cli.output_formats import FormatOption, PrintFormat
 
 if TYPE_CHECKING:
-    from trimtab.consumer_sdk.lake.verify.table_verification import Lots, Partition, Verdict
-    from trimtab.consumer_sdk.lake.verify.topic_log import BrokerLog
+    from trimtab.consumer_sdk.lake.verify.table_verification import (
+        PartitionVerification,
+        RangeSampler,
+        TableVerification,
+    )
+    from trimtab.consumer_sdk.lake.verify.topic_log import BrokerTopicLog
 
 
-WINDOWS: Final = 10
-WIDTH: Final = 500
+SAMPLE_WINDOWS: Final = 10
+SAMPLE_WINDOW_OFFSETS: Final = 500
 """Windows of a partition in a sample, and offsets of one."""
 
 
-class Against(StrEnum):
+class BrokerComparison(StrEnum):
     """How much is compared with the broker."""
 
     NO = "no"
@@ -39,16 +43,16 @@ def verify(
         Path, typer.Option("--config", "-c", help="The configuration of trimtab ingest.")
     ],
     against_broker: Annotated[
-        Against,
+        BrokerComparison,
         typer.Option(
             help="Compare timestamp and key with the records that Kafka still has: of every row, "
             "of a sample, or do not ask Kafka at all."
         ),
-    ] = Against.SAMPLE,
+    ] = BrokerComparison.SAMPLE,
     strict: Annotated[
         bool, typer.Option("--strict", help="What nobody can explain is a fault too.")
     ] = False,
-    output: Output = Format.TEXT,
+    output: FormatOption = PrintFormat.TEXT,
 ) -> None:
     """Look at every row: duplicates, missing records, rows that should not be there.
 
@@ -61,18 +65,22 @@ def verify(
         trimtab tables verify lake.orders --config ingest.yaml --against-broker all --format json
     """
     from trimtab.consumer_sdk.lake.verify.lake_verification import (  # noqa: PLC0415 - pyspark is slow to load
-        Rules,
-        Verification,
+        LakeVerification,
+        TableKindRules,
     )
 
-    whole = settings(config, None)
-    rules, lots = Rules.of(whole), _lots(against_broker)
-    with _log(whole, against_broker) as log, opened(whole) as lake, _progress() as tell:
-        _spread(lake.spark, whole)
-        work = Verification(lake, rules, log, lots, tell)
-        found = list(work.run(chosen(lake, tables)))
-    bad = any(verdict.bad(strict=strict) for verdict in found)
-    if output is Format.JSON:
+    whole = load_lake_settings(config, None)
+    rules, lots = TableKindRules.from_config(whole), _create_range_sampler(against_broker)
+    with (
+        _open_broker_log(whole, against_broker) as log,
+        open_lake_session(whole) as lake,
+        _show_progress() as tell,
+    ):
+        _use_all_cores(lake.spark, whole)
+        work = LakeVerification(lake, rules, log, lots, tell)
+        found = list(work.run(select_tables(lake, tables)))
+    bad = any(verdict.is_bad(strict=strict) for verdict in found)
+    if output is PrintFormat.JSON:
         _print_json(found, good=not bad)
     else:
         _print_table(found)
@@ -80,17 +88,21 @@ def verify(
         raise typer.Exit(1)
 
 
-def _lots(against: Against) -> "Lots | None":
+def _create_range_sampler(comparison: BrokerComparison) -> "RangeSampler | None":
     from random import Random  # noqa: PLC0415 - keeps --help fast
 
-    from trimtab.consumer_sdk.lake.verify.table_verification import AT_ONCE, sample, whole  # noqa: PLC0415 - as above
+    from trimtab.consumer_sdk.lake.verify.table_verification import (  # noqa: PLC0415 - as above
+        MAX_READ_OFFSETS,
+        sample_everything,
+        sample_windows,
+    )
 
-    if against is Against.SAMPLE:
-        return sample(WINDOWS, WIDTH, Random().randrange)  # noqa: S311 - not a secret
-    return whole(AT_ONCE) if against is Against.ALL else None
+    if comparison is BrokerComparison.SAMPLE:
+        return sample_windows(SAMPLE_WINDOWS, SAMPLE_WINDOW_OFFSETS, Random().randrange)  # noqa: S311 - not a secret
+    return sample_everything(MAX_READ_OFFSETS) if comparison is BrokerComparison.ALL else None
 
 
-def _spread(spark: Any, config: Mapping[str, Any]) -> None:
+def _use_all_cores(spark: Any, config: Mapping[str, Any]) -> None:
     """Let all cores sort rows, unless the configuration says how many partitions there shall be."""
     name = "spark.sql.shuffle.partitions"
     if name not in config:
@@ -98,13 +110,15 @@ def _spread(spark: Any, config: Mapping[str, Any]) -> None:
 
 
 @contextmanager
-def _log(config: Mapping[str, Any], against: Against) -> "Generator[BrokerLog | None, None, None]":
+def _open_broker_log(
+    config: Mapping[str, Any], comparison: BrokerComparison
+) -> "Generator[BrokerTopicLog | None, None, None]":
     from trimtab.consumer_sdk.lake.verify import topic_log  # noqa: PLC0415 - keeps --help fast
 
-    if against is Against.NO:
+    if comparison is BrokerComparison.NO:
         yield None
         return
-    log = topic_log.BrokerLog(topic_log.settings(config))
+    log = topic_log.BrokerTopicLog(topic_log.build_reader_settings(config))
     try:
         yield log
     finally:
@@ -112,7 +126,7 @@ def _log(config: Mapping[str, Any], against: Against) -> "Generator[BrokerLog | 
 
 
 @contextmanager
-def _progress() -> Generator[Callable[[str, int, int], None], None, None]:
+def _show_progress() -> Generator[Callable[[str, int, int], None], None, None]:
     """Show on a terminal what is being compared."""
     from rich.console import Console  # noqa: PLC0415 - keeps --help fast
     from rich.progress import Progress  # noqa: PLC0415 - keeps --help fast
@@ -129,47 +143,49 @@ def _progress() -> Generator[Callable[[str, int, int], None], None, None]:
         yield tell
 
 
-def _print_json(found: "list[Verdict]", *, good: bool) -> None:
+def _print_json(found: "list[TableVerification]", *, good: bool) -> None:
     import json  # noqa: PLC0415 - keeps --help fast
     from dataclasses import asdict  # noqa: PLC0415 - keeps --help fast
 
     typer.echo(json.dumps({"good": good, "tables": [asdict(v) for v in found]}, indent=2))
 
 
-def _print_table(found: "list[Verdict]") -> None:
+def _print_table(found: "list[TableVerification]") -> None:
     from rich.console import Console  # noqa: PLC0415 - keeps --help fast
     from rich.table import Table  # noqa: PLC0415 - keeps --help fast
 
-    from trimtab.consumer_sdk.lake.verify.table_verification import ADVICE, UNKNOWN_ADVICE  # noqa: PLC0415 - as above
+    from trimtab.consumer_sdk.lake.verify.table_verification import FAULT_ADVICE, UNKNOWN_ADVICE  # noqa: PLC0415 - as above
 
     shown = Table("table", "kind", "topic", "partition", "rows", "mark", "compared", "verdict")
     for verdict in found:
         for part in verdict.partitions:
-            place = (part.topic, str(part.partition), f"{part.rows:,}", _number(part.mark))
-            shown.add_row(verdict.table, verdict.kind, *place, f"{part.compared:,}", _says(part))
+            place = (part.topic, str(part.partition), f"{part.rows:,}", _format_offset(part.mark))
+            shown.add_row(
+                verdict.table, verdict.kind, *place, f"{part.compared:,}", _describe_partition(part)
+            )
         if not verdict.partitions:
             told = "; ".join(verdict.notes) or "nothing to verify"
             shown.add_row(verdict.table, verdict.kind, *[""] * 5, told)
     Console().print(shown)
     sorts = {sort for verdict in found for sort in verdict.faults}
-    for sort in (sort for sort in ADVICE if sort in sorts):
-        typer.echo(f"{sort.replace('_', ' ')}: {ADVICE[sort]}")
+    for sort in (sort for sort in FAULT_ADVICE if sort in sorts):
+        typer.echo(f"{sort.replace('_', ' ')}: {FAULT_ADVICE[sort]}")
     if any(part.unknown for verdict in found for part in verdict.partitions):
         typer.echo(f"unknown: {UNKNOWN_ADVICE}")
 
 
-def _number(mark: int | None) -> str:
+def _format_offset(mark: int | None) -> str:
     return "none" if mark is None else f"{mark:,}"
 
 
-def _says(part: "Partition") -> str:
-    told = [_fault(part, sort) for sort in part.faults]
+def _describe_partition(part: "PartitionVerification") -> str:
+    told = [_describe_fault(part, sort) for sort in part.faults]
     told += [f"{part.unknown:,} unknown"] if part.unknown else []
     told += [f"{part.recorded:,} recorded as lost to retention"] if part.recorded else []
     return "; ".join(told) or "good"
 
 
-def _fault(part: "Partition", sort: str) -> str:
+def _describe_fault(part: "PartitionVerification", sort: str) -> str:
     count, some = getattr(part, sort), part.examples.get(sort, [])
     more = ", …" if count > len(some) else ""
     where = f" at {', '.join(map(str, some))}{more}" if some else ""

@@ -1,9 +1,9 @@
 """Values of the two control topics, as versioned JSON.
 
-`monitor.writeSpeed` is keyed by group and topic and holds `WriteSpeeds`; `consumer.metadata` is
+`trimtab.write-rates` is keyed by group and topic and holds `TopicWriteRates`; `trimtab.plans` is
 keyed by group and holds a `GroupPlan`. Both topics are compacted: the newest value of a key is the
 truth. A reader skips a version that it does not know, and a value with numbers that make no sense
-(`BadPayload`), and keeps the value it has.
+(`InvalidPayloadError`), and keeps the value it has.
 """
 
 import json
@@ -12,15 +12,15 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
-from trimtab.common.errors import BadPayload
+from trimtab.common.errors import InvalidPayloadError
 
-VERSION: Final = 1
-WRITE_SPEED_TOPIC: Final = "monitor.writeSpeed"
-PLAN_TOPIC: Final = "consumer.metadata"
+CONTROL_VALUE_VERSION: Final = 1
+WRITE_RATE_TOPIC: Final = "trimtab.write-rates"
+PLAN_TOPIC: Final = "trimtab.plans"
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionSpeed:
+class PartitionLoad:
     """One partition of a measurement; None where it is unknown.
 
     `needed_bytes_per_s` is what its consumer must sustain: write speed plus share of the backlog;
@@ -42,7 +42,7 @@ class PartitionSpeed:
 
 
 @dataclass(frozen=True, slots=True)
-class WriteSpeeds:
+class TopicWriteRates:
     """Write speeds of one topic; `time` is seconds since the epoch, `window` is seconds."""
 
     group: str
@@ -50,7 +50,7 @@ class WriteSpeeds:
     time: float
     window: float
     source: str
-    partitions: Mapping[int, PartitionSpeed]
+    partitions: Mapping[int, PartitionLoad]
 
     @property
     def key(self) -> str:
@@ -61,24 +61,22 @@ class WriteSpeeds:
         """Return the record's value; equal values give equal bytes."""
         body = asdict(self)
         body["partitions"] = {str(p): asdict(s) for p, s in sorted(self.partitions.items())}
-        return dump(body)
+        return encode_control_value(body)
 
     @classmethod
-    def decode(cls, value: bytes) -> "WriteSpeeds":
-        """Read a record's value. Raises BadPayload."""
-        body = load(value, "write speeds")
+    def decode(cls, value: bytes) -> "TopicWriteRates":
+        """Read a record's value. Raises InvalidPayloadError."""
+        body = decode_control_value(value, "write speeds")
         try:
-            body["partitions"] = {
-                int(p): PartitionSpeed(**s) for p, s in body["partitions"].items()
-            }
+            body["partitions"] = {int(p): PartitionLoad(**s) for p, s in body["partitions"].items()}
             speeds = cls(**body)
         except (TypeError, ValueError, KeyError, AttributeError) as error:
-            raise BadPayload(f"write speeds are malformed: {error}") from error
+            raise InvalidPayloadError(f"write speeds are malformed: {error}") from error
         for number, speed in speeds.partitions.items():
             for name, figure in asdict(speed).items():
                 if figure is not None:
-                    _check(f"{name} of {speeds.topic}-{number}", figure)
-        _check(f"time of {speeds.topic}", speeds.time)
+                    _check_non_negative(f"{name} of {speeds.topic}-{number}", figure)
+        _check_non_negative(f"time of {speeds.topic}", speeds.time)
         return speeds
 
 
@@ -119,51 +117,55 @@ class GroupPlan:
             del body["capacities"]
         if self.batch is None:
             del body["batch"]
-        return dump(body)
+        return encode_control_value(body)
 
     @classmethod
     def decode(cls, value: bytes) -> "GroupPlan":
-        """Read a record's value. Raises BadPayload."""
-        body = load(value, "plan")
+        """Read a record's value. Raises InvalidPayloadError."""
+        body = decode_control_value(value, "plan")
         try:
             body["draining"] = tuple(body.get("draining", ()))
             body["reasons"] = tuple(body.get("reasons", ()))
             body["capacities"] = dict(body.get("capacities", {}))
             plan = cls(**body)
         except (TypeError, ValueError) as error:
-            raise BadPayload(f"plan is malformed: {error}") from error
+            raise InvalidPayloadError(f"plan is malformed: {error}") from error
         for name in ("epoch", "time", "replicas", "capacity", "headroom"):
-            _check(f"{name} of the plan for {plan.group}", getattr(plan, name))
+            _check_non_negative(f"{name} of the plan for {plan.group}", getattr(plan, name))
         if plan.batch is not None:
-            _check(f"batch of the plan for {plan.group}", plan.batch)
+            _check_non_negative(f"batch of the plan for {plan.group}", plan.batch)
         for name, capacity in plan.capacities.items():
-            _check(f"capacity of {name} in the plan for {plan.group}", capacity)
+            _check_non_negative(f"capacity of {name} in the plan for {plan.group}", capacity)
         if 0 in (plan.capacity, *plan.capacities.values()) or not 0 < plan.headroom <= 1:
-            raise BadPayload(
+            raise InvalidPayloadError(
                 f"the plan for {plan.group} has a capacity of 0 ({plan.capacity}), or headroom "
                 f"{plan.headroom}; they must be above 0, the headroom at most 1"
             )
         return plan
 
 
-def _check(what: str, value: Any) -> None:
-    """Raise BadPayload for anything but a finite number from 0 on."""
+def _check_non_negative(what: str, value: Any) -> None:
+    """Raise InvalidPayloadError for anything but a finite number from 0 on."""
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if not (number and 0 <= value < math.inf):
-        raise BadPayload(f"{what} is {value!r}; it must be a finite number from 0 on")
+        raise InvalidPayloadError(f"{what} is {value!r}; it must be a finite number from 0 on")
 
 
-def dump(body: dict[str, Any]) -> bytes:
+def encode_control_value(body: dict[str, Any]) -> bytes:
     """Return a value of a control topic: versioned, equal for equal bodies."""
-    return json.dumps({"v": VERSION, **body}, sort_keys=True, separators=(",", ":")).encode()
+    return json.dumps(
+        {"v": CONTROL_VALUE_VERSION, **body}, sort_keys=True, separators=(",", ":")
+    ).encode()
 
 
-def load(value: bytes, what: str) -> dict[str, Any]:
-    """Read a value of a control topic; `what` names it in errors. Raises BadPayload."""
+def decode_control_value(value: bytes, what: str) -> dict[str, Any]:
+    """Read a value of a control topic; `what` names it in errors. Raises InvalidPayloadError."""
     try:
         body = json.loads(value)
     except ValueError as error:
-        raise BadPayload(f"{what}: not JSON: {value[:80]!r}") from error
-    if not isinstance(body, dict) or body.pop("v", None) != VERSION:
-        raise BadPayload(f"{what}: version is not {VERSION}; upgrade this process: {value[:80]!r}")
+        raise InvalidPayloadError(f"{what}: not JSON: {value[:80]!r}") from error
+    if not isinstance(body, dict) or body.pop("v", None) != CONTROL_VALUE_VERSION:
+        raise InvalidPayloadError(
+            f"{what}: version is not {CONTROL_VALUE_VERSION}; upgrade this process: {value[:80]!r}"
+        )
     return body

@@ -4,20 +4,20 @@ import logging
 import re
 from typing import Final
 
-LOGGERS: Final = ("kafka.net.connection", "kafka.protocol.parser")
-_LOGIN: Final = re.compile(r"Sasl\w*Request|Send: ")
+KAFKA_PYTHON_LOGGERS: Final = ("kafka.net.connection", "kafka.protocol.parser")
+_SASL_LOG_LINE: Final = re.compile(r"Sasl\w*Request|Send: ")
 
 
-class _NoLogins(logging.Filter):
+class _SaslLogFilter(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         """Tell whether a line is to be written: requests to log in, and raw bytes, are not."""
-        return record.levelno > logging.DEBUG or not _LOGIN.search(record.getMessage())
+        return record.levelno > logging.DEBUG or not _SASL_LOG_LINE.search(record.getMessage())
 
 
-_NO_LOGINS: Final = _NoLogins()
+_SASL_LOG_FILTER: Final = _SaslLogFilter()
 
 
-def conceal() -> None:
+def redact_sasl_logs() -> None:
     """Let kafka-python log no logins in this process; may be called often."""
-    for name in LOGGERS:
-        logging.getLogger(name).addFilter(_NO_LOGINS)  # the same one is added once
+    for name in KAFKA_PYTHON_LOGGERS:
+        logging.getLogger(name).addFilter(_SASL_LOG_FILTER)  # the same one is added once

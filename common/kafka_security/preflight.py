@@ -21,23 +21,23 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from trimtab.common.clock import Clock, SystemClock
-from trimtab.common.errors import LoginRefused, TlsFailed
+from trimtab.common.errors import SaslAuthenticationError, TlsHandshakeError
 from trimtab.common.kafka_security import connection, tls, tokens
 
-PATIENCE: Final = 5.0
+PREFLIGHT_TIMEOUT_S: Final = 5.0
 """Seconds that a broker has to answer each question."""
 
-SLICE: Final = 0.1
-TRIES: Final = 3
-AGAIN: Final = 0.5
+LOGIN_POLL_S: Final = 0.1
+HANDSHAKE_ATTEMPTS: Final = 3
+HANDSHAKE_RETRY_DELAY_S: Final = 0.5
 """Seconds until a broker that hung up is asked again."""
 
-VERSIONS: Final = struct.pack(">ihhih", 10, 18, 0, 1, -1)
+API_VERSIONS_REQUEST: Final = struct.pack(">ihhih", 10, 18, 0, 1, -1)
 """An ApiVersions request, version 0, without a client's name: its length, key, version, number."""
 
-PORT: Final = 9092
+DEFAULT_KAFKA_PORT: Final = 9092
 
-_LOGIN: Final = frozenset(
+_LOGIN_ERROR_CODES: Final = frozenset(
     {
         KafkaError._AUTHENTICATION,  # noqa: SLF001 - the names they are documented by
         KafkaError.SASL_AUTHENTICATION_FAILED,
@@ -47,127 +47,139 @@ _LOGIN: Final = frozenset(
 )
 
 
-def knock(
-    config: Mapping[str, Any], *, patience: float = PATIENCE, clock: Clock | None = None
+def check_connection(
+    config: Mapping[str, Any], *, timeout: float = PREFLIGHT_TIMEOUT_S, clock: Clock | None = None
 ) -> None:
-    """Raise LoginRefused or TlsFailed where a broker answers and will not have us.
+    """Raise SaslAuthenticationError or TlsHandshakeError where a broker answers and will not have us.
 
-    `config` holds librdkafka's names, checked by `connection.check`. Without TLS and SASL there is
+    `config` holds librdkafka's names, checked by `connection.check_settings`. Without TLS and SASL there is
     nothing to refuse, and nobody is asked.
     """
-    spoken = connection.protocol(config)
+    spoken = connection.security_protocol(config)
     if spoken == "PLAINTEXT":
         return
     clock = clock or SystemClock()
-    address = _answering(config, patience, clock)
+    address = _find_reachable_broker(config, timeout, clock)
     if address is not None and spoken.startswith("SASL_"):
-        _log_in(config, address, patience, clock)
+        _attempt_login(config, address, timeout, clock)
 
 
-def diagnose(config: Mapping[str, Any], *, patience: float = PATIENCE) -> None:
+def diagnose_connection(config: Mapping[str, Any], *, timeout: float = PREFLIGHT_TIMEOUT_S) -> None:
     """Knock after nobody has answered: plain text may be spoken to a listener with TLS.
 
-    Raises LoginRefused, TlsFailed. A listener without TLS logs what it does not understand.
+    Raises SaslAuthenticationError, TlsHandshakeError. A listener without TLS logs what it does not understand.
     """
-    knock(config, patience=patience)
-    if not connection.protocol(config).endswith("SSL"):
-        for address in _addresses(config):
-            _look_for_tls(config, address, patience)
+    check_connection(config, timeout=timeout)
+    if not connection.security_protocol(config).endswith("SSL"):
+        for address in _parse_bootstrap_addresses(config):
+            _reject_tls_listener(config, address, timeout)
 
 
-def _addresses(config: Mapping[str, Any]) -> list[tuple[str, int]]:
+def _parse_bootstrap_addresses(config: Mapping[str, Any]) -> list[tuple[str, int]]:
     given = str(config.get("bootstrap.servers") or config.get("metadata.broker.list") or "")
     found: list[tuple[str, int]] = []
     for one in given.split(","):
         host, _, port = one.strip().rpartition("://")[2].rpartition(":")
-        found.append((host.strip("[]"), int(port)) if port.isdecimal() and host else (one, PORT))
+        found.append(
+            (host.strip("[]"), int(port))
+            if port.isdecimal() and host
+            else (one, DEFAULT_KAFKA_PORT)
+        )
     return found
 
 
-def _answering(config: Mapping[str, Any], patience: float, clock: Clock) -> tuple[str, int] | None:
+def _find_reachable_broker(
+    config: Mapping[str, Any], timeout: float, clock: Clock
+) -> tuple[str, int] | None:
     """Return the first address with which all is well, None where nobody is there.
 
-    Raises TlsFailed where somebody is, but with none of them TLS can be agreed on: one broker with
+    Raises TlsHandshakeError where somebody is, but with none of them TLS can be agreed on: one broker with
     an old certificate keeps nobody from the others.
     """
-    refused: TlsFailed | None = None
-    for address in _addresses(config):
+    refused: TlsHandshakeError | None = None
+    for address in _parse_bootstrap_addresses(config):
         try:
-            if _shake(config, address, patience, clock):
+            if _connect_with_retries(config, address, timeout, clock):
                 return address
-        except TlsFailed as error:
+        except TlsHandshakeError as error:
             refused = refused or error
     if refused is not None:
         raise refused
     return None
 
 
-def _shake(
-    config: Mapping[str, Any], address: tuple[str, int], patience: float, clock: Clock
+def _connect_with_retries(
+    config: Mapping[str, Any], address: tuple[str, int], timeout: float, clock: Clock
 ) -> bool:
     """Connect, with TLS where it is to be spoken; tell whether anybody is there.
 
-    Raises TlsFailed.
+    Raises TlsHandshakeError.
     """
-    for tried in range(TRIES):
+    for tried in range(HANDSHAKE_ATTEMPTS):
         if tried:
-            clock.sleep(AGAIN)
+            clock.sleep(HANDSHAKE_RETRY_DELAY_S)
         try:
-            return _connect(config, address, patience)
+            return _try_connect(config, address, timeout)
         except (ssl.SSLEOFError, ssl.SSLZeroReturnError, ConnectionError):
             continue
         except ssl.SSLCertVerificationError as error:
-            raise TlsFailed(_distrusted(error, address, config)) from None
+            raise TlsHandshakeError(
+                _describe_untrusted_certificate(error, address, config)
+            ) from None
         except ssl.SSLError as error:
-            raise TlsFailed(_no_tls(error, address, config)) from None
+            raise TlsHandshakeError(_describe_tls_error(error, address, config)) from None
         except OSError:
             return False
-    raise TlsFailed(_hung_up(address, config))
+    raise TlsHandshakeError(_describe_closed_connection(address, config))
 
 
-def _connect(config: Mapping[str, Any], address: tuple[str, int], patience: float) -> bool:
+def _try_connect(config: Mapping[str, Any], address: tuple[str, int], timeout: float) -> bool:
     """Return whether anybody is there and, where TLS is to be spoken, speaks it with us.
 
     Raises OSError.
     """
     try:
-        plain = socket.create_connection(address, patience)
+        plain = socket.create_connection(address, timeout)
     except OSError:
         return False
     with plain:
-        if connection.protocol(config).endswith("SSL"):
-            _greet(plain, tls.client_context(config), address, VERSIONS)
+        if connection.security_protocol(config).endswith("SSL"):
+            _perform_tls_handshake(
+                plain, tls.create_client_context(config), address, API_VERSIONS_REQUEST
+            )
     return True
 
 
-def _greet(
-    plain: socket.socket, context: ssl.SSLContext, address: tuple[str, int], ask: bytes = b""
+def _perform_tls_handshake(
+    plain: socket.socket, context: ssl.SSLContext, address: tuple[str, int], request: bytes = b""
 ) -> None:
     """Shake hands; with a question wait for the answer to begin. Raises OSError."""
     with context.wrap_socket(plain, server_hostname=address[0]) as spoken:
-        if ask:
-            spoken.sendall(ask)
+        if request:
+            spoken.sendall(request)
             if not spoken.recv(1):
                 raise ConnectionResetError
 
 
-def _look_for_tls(config: Mapping[str, Any], address: tuple[str, int], patience: float) -> None:
-    """Raise TlsFailed if there is TLS where plain text is to be spoken."""
+def _reject_tls_listener(
+    config: Mapping[str, Any], address: tuple[str, int], timeout: float
+) -> None:
+    """Raise TlsHandshakeError if there is TLS where plain text is to be spoken."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE  # only whether TLS is spoken; nothing is sent
     try:
-        with socket.create_connection(address, patience) as plain:
-            _greet(plain, context, address)
+        with socket.create_connection(address, timeout) as plain:
+            _perform_tls_handshake(plain, context, address)
     except OSError:
         return
-    raise TlsFailed(
-        f"{_where(address)} speaks TLS, but security.protocol={connection.protocol(config)}; "
+    raise TlsHandshakeError(
+        f"{_format_address(address)} speaks TLS, but security.protocol={connection.security_protocol(config)}; "
         "write SSL, or SASL_SSL to log in"
     )
 
 
-def _distrusted(
+def _describe_untrusted_certificate(
     error: ssl.SSLCertVerificationError, address: tuple[str, int], config: Mapping[str, Any]
 ) -> str:
     said = error.verify_message.rstrip(".")
@@ -179,68 +191,84 @@ def _distrusted(
         cure = "connect by a name that it holds, or let the broker have one that holds this name"
     elif "expired" in said:
         cure = "let the broker have a new one, and look at this machine's clock"
-    return f"the certificate of {_where(address)} is not trusted: {said}; {cure}"
+    return f"the certificate of {_format_address(address)} is not trusted: {said}; {cure}"
 
 
-def _no_tls(error: ssl.SSLError, address: tuple[str, int], config: Mapping[str, Any]) -> str:
+def _describe_tls_error(
+    error: ssl.SSLError, address: tuple[str, int], config: Mapping[str, Any]
+) -> str:
     said = (error.reason or type(error).__name__).lower().replace("_", " ")
     if "alert" in said and ("certificate" in said or "unknown ca" in said):
-        what = "refuses our certificate" if tls.identified(config) else "asks for our certificate"
+        what = (
+            "refuses our certificate"
+            if tls.has_client_certificate(config)
+            else "asks for our certificate"
+        )
         return (
-            f"{_where(address)} {what} ({said}); give ssl.certificate.location and "
+            f"{_format_address(address)} {what} ({said}); give ssl.certificate.location and "
             "ssl.key.location (or .pem) of one that it trusts"
         )
     return (
-        f"{_where(address)} does not speak TLS with us ({said}), but "
-        f"security.protocol={connection.protocol(config)}; {_without_tls(config)}"
+        f"{_format_address(address)} does not speak TLS with us ({said}), but "
+        f"security.protocol={connection.security_protocol(config)}; {_suggest_plaintext(config)}"
     )
 
 
-def _hung_up(address: tuple[str, int], config: Mapping[str, Any]) -> str:
+def _describe_closed_connection(address: tuple[str, int], config: Mapping[str, Any]) -> str:
     return (
-        f"{_where(address)} closed the connection {TRIES} times while TLS was agreed on "
-        f"(security.protocol={connection.protocol(config)}); {_without_tls(config)}; else it is "
+        f"{_format_address(address)} closed the connection {HANDSHAKE_ATTEMPTS} times while TLS was agreed on "
+        f"(security.protocol={connection.security_protocol(config)}); {_suggest_plaintext(config)}; else it is "
         "not ready, or something between us hangs up"
     )
 
 
-def _without_tls(config: Mapping[str, Any]) -> str:
-    sasl = connection.protocol(config).startswith("SASL_")
+def _suggest_plaintext(config: Mapping[str, Any]) -> str:
+    sasl = connection.security_protocol(config).startswith("SASL_")
     return f"is it a port without TLS? Then write {'SASL_PLAINTEXT' if sasl else 'PLAINTEXT'}"
 
 
-def _log_in(
-    config: Mapping[str, Any], address: tuple[str, int], patience: float, clock: Clock
+def _attempt_login(
+    config: Mapping[str, Any], address: tuple[str, int], timeout: float, clock: Clock
 ) -> None:
-    if (ask := config.get(tokens.SETTING)) is not None:
+    if (ask := config.get(tokens.OAUTH_CALLBACK_SETTING)) is not None:
         asked = str(config.get("sasl.oauthbearer.config", ""))
-        tokens.fetched(tokens.callback(ask), asked, clock.wall())
+        tokens.fetch_token(tokens.load_token_callback(ask), asked, clock.wall())
     told: list[KafkaError] = []
-    own = {**connection.of(config), "log_level": 0, "error_cb": told.append}
+    own = {
+        **connection.extract_connection_settings(config),
+        "log_level": 0,
+        "error_cb": told.append,
+    }
     try:
-        client = AdminClient(connection.for_librdkafka(own))
+        client = AdminClient(connection.to_librdkafka_config(own))
     except KafkaException:
         return  # whoever works with it says what librdkafka refuses
-    deadline = clock.monotonic() + patience
+    deadline = clock.monotonic() + timeout
     while clock.monotonic() < deadline:
         try:
-            client.list_topics(timeout=SLICE)
+            client.list_topics(timeout=LOGIN_POLL_S)
         except KafkaException:
             client.poll(0)
         else:
             return
         for error in told:
-            if error.code() in _LOGIN:
-                raise LoginRefused(_refused(config, address, error))
+            if error.code() in _LOGIN_ERROR_CODES:
+                raise SaslAuthenticationError(_describe_login_error(config, address, error))
 
 
-def _refused(config: Mapping[str, Any], address: tuple[str, int], error: KafkaError) -> str:
+def _describe_login_error(
+    config: Mapping[str, Any], address: tuple[str, int], error: KafkaError
+) -> str:
     said = error.str().partition(": ")[2].partition(" (after ")[0]
-    chosen = connection.mechanism(config)
+    chosen = connection.sasl_mechanism(config)
     who = f" as {config['sasl.username']!r}" if "sasl.username" in config else ""
-    what = tokens.SETTING if chosen == "OAUTHBEARER" else "sasl.username and sasl.password"
-    return f"{_where(address)} refuses to log us in{who}: {said}; mend {what}, or sasl.mechanism"
+    what = (
+        tokens.OAUTH_CALLBACK_SETTING
+        if chosen == "OAUTHBEARER"
+        else "sasl.username and sasl.password"
+    )
+    return f"{_format_address(address)} refuses to log us in{who}: {said}; mend {what}, or sasl.mechanism"
 
 
-def _where(address: tuple[str, int]) -> str:
+def _format_address(address: tuple[str, int]) -> str:
     return f"{address[0]}:{address[1]}"

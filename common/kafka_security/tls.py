@@ -13,22 +13,22 @@ from typing import Any, Final, Self
 
 from trimtab.common.errors import SettingError
 
-PROBE: Final = "probe"
+SYSTEM_CA: Final = "probe"
 """Value of ssl.ca.location that asks for the system's own."""
 
 PEM_NAMES: Final = ("ssl.ca.pem", "ssl.certificate.pem", "ssl.key.pem")
 
 
-def client_context(config: Mapping[str, Any]) -> ssl.SSLContext:
+def create_client_context(config: Mapping[str, Any]) -> ssl.SSLContext:
     """Return what a Python client speaks TLS with. Raises SettingError, naming the setting."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.check_hostname = verifies_host(config)
-    if not verifies(config):
+    if not verifies_certificate(config):
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
-    _trust(context, config)
-    _identify(context, config)
+    _load_trusted_cas(context, config)
+    _load_client_certificate(context, config)
     if ciphers := config.get("ssl.cipher.suites"):
         try:
             context.set_ciphers(str(ciphers))
@@ -37,7 +37,7 @@ def client_context(config: Mapping[str, Any]) -> ssl.SSLContext:
     return context
 
 
-def server_context(certificate: Path, key: Path) -> ssl.SSLContext:
+def create_server_context(certificate: Path, key: Path) -> ssl.SSLContext:
     """Return what an endpoint of ours speaks TLS with. Raises SettingError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -45,13 +45,13 @@ def server_context(certificate: Path, key: Path) -> ssl.SSLContext:
         context.load_cert_chain(certificate, key)
     except OSError as error:  # ssl.SSLError is one
         raise SettingError(
-            f"tls certificate {certificate} and key {key} cannot be used: {_why(error)}; give two "
+            f"tls certificate {certificate} and key {key} cannot be used: {_describe_ssl_error(error)}; give two "
             "PEM files that belong together"
         ) from None
     return context
 
 
-def verifies(config: Mapping[str, Any]) -> bool:
+def verifies_certificate(config: Mapping[str, Any]) -> bool:
     """Tell whether the broker's certificate is checked."""
     wanted = str(config.get("enable.ssl.certificate.verification", True)).lower()
     return wanted in ("true", "t", "1")
@@ -62,17 +62,17 @@ def verifies_host(config: Mapping[str, Any]) -> bool:
     return str(config.get("ssl.endpoint.identification.algorithm", "https")).lower() == "https"
 
 
-def identified(config: Mapping[str, Any]) -> bool:
+def has_client_certificate(config: Mapping[str, Any]) -> bool:
     """Tell whether we have a certificate to show."""
     return bool(config.get("ssl.certificate.pem") or config.get("ssl.certificate.location"))
 
 
-def _trust(context: ssl.SSLContext, config: Mapping[str, Any]) -> None:
+def _load_trusted_cas(context: ssl.SSLContext, config: Mapping[str, Any]) -> None:
     where, text = config.get("ssl.ca.location"), config.get("ssl.ca.pem")
     try:
         if text:
             context.load_verify_locations(cadata=str(text))
-        elif where and where != PROBE:
+        elif where and where != SYSTEM_CA:
             folder = Path(str(where)).is_dir()
             context.load_verify_locations(**{"capath" if folder else "cafile": str(where)})
         else:
@@ -86,16 +86,16 @@ def _trust(context: ssl.SSLContext, config: Mapping[str, Any]) -> None:
         )
         shown = "" if named.endswith(".pem") else f" {config[named]}"
         raise SettingError(
-            f"{named}{shown} cannot be used: {_why(error)}; give certificates in PEM"
+            f"{named}{shown} cannot be used: {_describe_ssl_error(error)}; give certificates in PEM"
         ) from None
 
 
-def _identify(context: ssl.SSLContext, config: Mapping[str, Any]) -> None:
+def _load_client_certificate(context: ssl.SSLContext, config: Mapping[str, Any]) -> None:
     """Load our own certificate, where one is given."""
     password = config.get("ssl.key.password")
-    with _Files() as files:
-        certificate = files.given(config, "ssl.certificate")
-        key = files.given(config, "ssl.key")
+    with _PemFiles() as files:
+        certificate = files.path_of(config, "ssl.certificate")
+        key = files.path_of(config, "ssl.key")
         if certificate is None:
             return
         try:
@@ -103,35 +103,35 @@ def _identify(context: ssl.SSLContext, config: Mapping[str, Any]) -> None:
         except OSError as error:
             raise SettingError(
                 "ssl.certificate and ssl.key (.location or .pem) cannot be used: "
-                f"{_why(error)}; give PEM that belongs together, and ssl.key.password if the key "
+                f"{_describe_ssl_error(error)}; give PEM that belongs together, and ssl.key.password if the key "
                 "is encrypted"
             ) from None
 
 
-class _Files:
+class _PemFiles:
     """Gives files for PEM texts: in memory, for as long as the block runs."""
 
     def __enter__(self) -> Self:
-        self._open: list[int] = []
+        self._descriptors: list[int] = []
         return self
 
     def __exit__(self, *_: object) -> None:
-        for number in self._open:
+        for number in self._descriptors:
             with suppress(OSError):
                 os.close(number)
 
-    def given(self, config: Mapping[str, Any], name: str) -> str | None:
+    def path_of(self, config: Mapping[str, Any], name: str) -> str | None:
         """Return the file of NAME.location, or one that holds NAME.pem."""
         if text := config.get(f"{name}.pem"):
             number = os.memfd_create(name)
-            self._open.append(number)
+            self._descriptors.append(number)
             os.write(number, str(text).encode())
             return f"/proc/self/fd/{number}"
         where = config.get(f"{name}.location")
         return str(where) if where else None
 
 
-def _why(error: Exception) -> str:
+def _describe_ssl_error(error: Exception) -> str:
     """Return what was wrong, without numbers of C code, and without any content."""
     if isinstance(error, ssl.SSLError):
         return error.reason.lower().replace("_", " ") if error.reason else "not PEM"

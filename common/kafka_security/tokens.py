@@ -16,69 +16,73 @@ from kafka.net.sasl.oauth import (
 )
 
 from trimtab.common.clock import Clock, SystemClock
-from trimtab.common.errors import LoginRefused, SettingError
+from trimtab.common.errors import SaslAuthenticationError, SettingError
 
-Callback: TypeAlias = Callable[[str], tuple[Any, ...]]
+TokenCallback: TypeAlias = Callable[[str], tuple[Any, ...]]
 
-SETTING: Final = "oauth_cb"
-EARLY: Final = 30.0
+OAUTH_CALLBACK_SETTING: Final = "oauth_cb"
+TOKEN_RENEWAL_MARGIN_S: Final = 30.0
 """Seconds before its end at which a token is no longer used for new connections."""
 
-EXTENSIONS: Final = 3
+EXTENSIONS_INDEX: Final = 3
 """Place of the extensions in what a callback returns."""
 
 
-def callback(given: Any) -> Callback:
+def load_token_callback(setting: Any) -> TokenCallback:
     """Return the function that a setting names, or is. Raises SettingError."""
-    if callable(given):
-        return cast("Callback", given)
-    module, _, name = str(given).partition(":")
+    if callable(setting):
+        return cast("TokenCallback", setting)
+    module, _, name = str(setting).partition(":")
     try:
         found: Any = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
         raise SettingError(
-            f'{SETTING}: {given!r} cannot be loaded ({error}); write "module:function" with the '
+            f'{OAUTH_CALLBACK_SETTING}: {setting!r} cannot be loaded ({error}); write "module:function" with the '
             "module on PYTHONPATH"
         ) from None
     if not callable(found):
-        raise SettingError(f"{SETTING}: {given!r} is not a function")
-    return cast("Callback", found)
+        raise SettingError(f"{OAUTH_CALLBACK_SETTING}: {setting!r} is not a function")
+    return cast("TokenCallback", found)
 
 
-def fetched(ask: Callback, config: str, now: float) -> tuple[Any, ...]:
-    """Ask for a token. Raises LoginRefused where there is none, or one that is over."""
+def fetch_token(token_callback: TokenCallback, config: str, now: float) -> tuple[Any, ...]:
+    """Ask for a token. Raises SaslAuthenticationError where there is none, or one that is over."""
     try:
-        answer = ask(config)
+        answer = token_callback(config)
         end = float(answer[1])
     except Exception as error:  # noqa: BLE001 - it is the application's own
         kind = type(error).__name__  # its text may hold what was sent
-        raise LoginRefused(
-            f"{SETTING} gives no token ({kind}); it must return (token, seconds since the epoch)"
+        raise SaslAuthenticationError(
+            f"{OAUTH_CALLBACK_SETTING} gives no token ({kind}); it must return (token, seconds since the epoch)"
         ) from None
     if end <= now:
-        raise LoginRefused(f"{SETTING} gives a token that ended {now - end:.0f} s ago")
+        raise SaslAuthenticationError(
+            f"{OAUTH_CALLBACK_SETTING} gives a token that ended {now - end:.0f} s ago"
+        )
     return answer
 
 
-class Tokens(AbstractTokenProvider):  # type: ignore[misc] # kafka-python has no types
+class CachedTokenProvider(AbstractTokenProvider):  # type: ignore[misc] # kafka-python has no types
     """Gives kafka-python the callback's tokens."""
 
-    def __init__(self, ask: Callback, config: str, clock: Clock | None = None) -> None:
+    def __init__(
+        self, token_callback: TokenCallback, config: str, clock: Clock | None = None
+    ) -> None:
         super().__init__()
-        self._ask = ask
+        self._token_callback = token_callback
         self._config = config
         self._clock = clock or SystemClock()
-        self._held: tuple[Any, ...] = ("", 0.0)
+        self._cached_token: tuple[Any, ...] = ("", 0.0)
 
     def token(self) -> str:  # pyright: ignore[reportIncompatibleMethodOverride] # as above
-        """Return a token that is good. Raises LoginRefused."""
+        """Return a token that is good. Raises SaslAuthenticationError."""
         now = self._clock.wall()
-        if float(self._held[1]) - EARLY <= now:
-            self._held = fetched(self._ask, self._config, now)
-        return str(self._held[0])
+        if float(self._cached_token[1]) - TOKEN_RENEWAL_MARGIN_S <= now:
+            self._cached_token = fetch_token(self._token_callback, self._config, now)
+        return str(self._cached_token[0])
 
     def extensions(self) -> dict[str, str]:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Return the SASL extensions that came with the token."""
-        held = self._held
-        given: Mapping[str, str] = held[EXTENSIONS] if len(held) > EXTENSIONS else {}
+        held = self._cached_token
+        given: Mapping[str, str] = held[EXTENSIONS_INDEX] if len(held) > EXTENSIONS_INDEX else {}
         return dict(given or {})

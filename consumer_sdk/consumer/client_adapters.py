@@ -10,11 +10,11 @@ from kafka.errors import CommitFailedError, KafkaTimeoutError
 from kafka.errors import KafkaError as KafkaPythonError
 
 from trimtab.assignor.model import TopicPartition
-from trimtab.consumer_sdk.errors import InvalidSetting
-from trimtab.consumer_sdk.log_rate_limit import LIBRDKAFKA
+from trimtab.consumer_sdk.errors import InvalidSettingError
+from trimtab.consumer_sdk.log_rate_limit import LIBRDKAFKA_LOGGER
 
 
-def as_kafka_error(error: Exception) -> KafkaError:
+def to_confluent_error(error: Exception) -> KafkaError:
     """Return confluent-kafka's error for one of kafka-python's."""
     cause = error.args[0] if isinstance(error, CommitFailedError) and error.args else error
     if isinstance(cause, KafkaPythonError) and not isinstance(cause, CommitFailedError):
@@ -25,30 +25,30 @@ def as_kafka_error(error: Exception) -> KafkaError:
     return KafkaError(KafkaError.ILLEGAL_GENERATION, str(error))
 
 
-def data_plane(config: dict[str, Any]) -> DataConsumer:
-    """Make librdkafka's consumer. Raises InvalidSetting."""
+def create_data_plane(config: dict[str, Any]) -> DataConsumer:
+    """Make librdkafka's consumer. Raises InvalidSettingError."""
     try:
-        return DataConsumer({"logger": LIBRDKAFKA, **config})
+        return DataConsumer({"logger": LIBRDKAFKA_LOGGER, **config})
     except KafkaException as error:
-        raise InvalidSetting(
+        raise InvalidSettingError(
             f"librdkafka refuses the configuration: {error.args[0].str()}"
         ) from None
 
 
-def offsets_of(
+def offsets_to_commit(
     message: Message | None, offsets: Sequence[RawPartition] | None
 ) -> dict[TopicPartition, int]:
     """Return what a commit of a message, or of these offsets, commits."""
     if message is not None:
-        return {key_of(message): int(message.offset() or 0) + 1}
-    return {key(p): p.offset for p in offsets or ()}
+        return {partition_of(message): int(message.offset() or 0) + 1}
+    return {to_partition(p): p.offset for p in offsets or ()}
 
 
-def key(partition: RawPartition) -> TopicPartition:
+def to_partition(partition: RawPartition) -> TopicPartition:
     """Return our name of a partition."""
     return TopicPartition(partition.topic, partition.partition)
 
 
-def key_of(message: Message) -> TopicPartition:
+def partition_of(message: Message) -> TopicPartition:
     """Return the partition of a record."""
     return TopicPartition(str(message.topic()), int(message.partition() or 0))

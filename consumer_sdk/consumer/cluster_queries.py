@@ -6,47 +6,47 @@ from typing import Any
 from confluent_kafka import Consumer as DataConsumer
 from confluent_kafka import TopicPartition as RawPartition
 
-from trimtab.consumer_sdk.consumer.offset_reset import Reset, Resets
-from trimtab.consumer_sdk.membership.member import Member
+from trimtab.consumer_sdk.consumer.offset_reset import OffsetReset, OffsetResetHandler
+from trimtab.consumer_sdk.membership.member import GroupMember
 
 
-class Queries:
+class ClusterQueries:
     """The asking half of `Consumer`; needs no membership."""
 
-    _data: DataConsumer
-    _resets: Resets
-    _member: Member | None
+    _data_plane: DataConsumer
+    _offset_resets: OffsetResetHandler
+    _member: GroupMember | None
 
     def committed(
         self, partitions: Sequence[RawPartition], timeout: float = 10
     ) -> list[RawPartition]:
         """Return the group's committed offsets."""
-        return list(self._data.committed(list(partitions), timeout=timeout))
+        return list(self._data_plane.committed(list(partitions), timeout=timeout))
 
     def position(self, partitions: Sequence[RawPartition]) -> list[RawPartition]:
         """Return the offsets of the next records to be read."""
-        return list(self._data.position(list(partitions)))
+        return list(self._data_plane.position(list(partitions)))
 
     def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any:
         """Return the cluster's metadata."""
         return (
-            self._data.list_topics(topic, timeout)
+            self._data_plane.list_topics(topic, timeout)
             if topic
-            else self._data.list_topics(timeout=timeout)
+            else self._data_plane.list_topics(timeout=timeout)
         )
 
     def get_watermark_offsets(
         self, partition: RawPartition, timeout: float = 10
     ) -> tuple[int, int]:
         """Return the first and the next offset of a partition."""
-        low, high = self._data.get_watermark_offsets(partition, timeout=timeout)
+        low, high = self._data_plane.get_watermark_offsets(partition, timeout=timeout)
         return low, high
 
-    def resets(self) -> list[Reset]:
+    def pop_offset_resets(self) -> list[OffsetReset]:
         """Return the offsets that were gone since the last call, and where reading went on."""
-        return self._resets.take()
+        return self._offset_resets.pop_resets()
 
-    def longest_batch(self) -> float | None:
+    def batch_max_age_s(self) -> float | None:
         """Return how many seconds a sink may collect records, by the plan; None if it says none."""
         plan = None if self._member is None else self._member.plan
         return None if plan is None else plan.batch
@@ -55,4 +55,4 @@ class Queries:
         self, partitions: Sequence[RawPartition], timeout: float = 10
     ) -> list[RawPartition]:
         """Return the first offsets at or after the times (ms) in the partitions' offset fields."""
-        return list(self._data.offsets_for_times(list(partitions), timeout=timeout))
+        return list(self._data_plane.offsets_for_times(list(partitions), timeout=timeout))

@@ -9,36 +9,42 @@ from typing import Final
 
 from trimtab.common.clock import Clock
 
-SLICE: Final = 0.1
+THROTTLE_SLICE_S: Final = 0.1
 """Seconds of capacity that one fetch should take at most, so that the rate is smooth."""
 
 
 @dataclass(slots=True)
-class Throttle:
-    """Bounds a fetch to `chunk` bytes, and all fetches to `rate` bytes/s (None: no limit).
+class FetchThrottle:
+    """Bounds a fetch to `chunk_bytes` bytes, and all fetches to `bytes_per_s` bytes/s (None: no limit).
 
     Both hold on average: what was taken too early must be waited for.
     """
 
     clock: Clock
-    chunk: float
-    rate: float | None = None
+    chunk_bytes: float
+    bytes_per_s: float | None = None
     _free_at: float = 0.0
-    _mean: float = 1000.0  # bytes a record, as seen so far
+    _mean_record_bytes: float = 1000.0  # bytes a record, as seen so far
 
-    def take(self, size: int, records: int) -> None:
+    def record_fetch(self, size: int, records: int) -> None:
         """Account for records of `size` bytes in all."""
         if records:
             mean = size / records
-            self._mean = max(mean, self._mean + 0.2 * (mean - self._mean))
-        if self.rate is not None:
-            self._free_at = max(self.clock.monotonic(), self._free_at) + size / self.rate
+            self._mean_record_bytes = max(
+                mean, self._mean_record_bytes + 0.2 * (mean - self._mean_record_bytes)
+            )
+        if self.bytes_per_s is not None:
+            self._free_at = max(self.clock.monotonic(), self._free_at) + size / self.bytes_per_s
 
-    def wait(self) -> float:
+    def remaining_wait_s(self) -> float:
         """Return seconds until more may be taken."""
-        return 0.0 if self.rate is None else max(0.0, self._free_at - self.clock.monotonic())
+        return 0.0 if self.bytes_per_s is None else max(0.0, self._free_at - self.clock.monotonic())
 
-    def batch(self, most: int) -> int:
-        """Return how many records to fetch at once, between 1 and `most`."""
-        chunk = self.chunk if self.rate is None else min(self.chunk, self.rate * SLICE)
-        return max(1, min(most, int(chunk / max(self._mean, 1.0))))
+    def limit_records(self, max_records: int) -> int:
+        """Return how many records to fetch at once, between 1 and `max_records`."""
+        chunk = (
+            self.chunk_bytes
+            if self.bytes_per_s is None
+            else min(self.chunk_bytes, self.bytes_per_s * THROTTLE_SLICE_S)
+        )
+        return max(1, min(max_records, int(chunk / max(self._mean_record_bytes, 1.0))))

@@ -2,18 +2,18 @@
 
 from typing import Final
 
-OWN: Final = frozenset(
+TRIMTAB_SETTINGS: Final = frozenset(
     {
         "trimtab.capacity",
         "trimtab.heuristic",
         "trimtab.instance",
         "trimtab.plan.topic",
-        "trimtab.speed.max.age",
-        "trimtab.speed.topic",
+        "trimtab.write.rate.max.age",
+        "trimtab.write.rate.topic",
     }
 )
 
-SHARED: Final[dict[str, str]] = {
+SHARED_SETTINGS: Final[dict[str, str]] = {
     "bootstrap.servers": "bootstrap_servers",
     "metadata.broker.list": "bootstrap_servers",
     "client.id": "client_id",
@@ -30,7 +30,7 @@ SHARED: Final[dict[str, str]] = {
 }
 """librdkafka's name → kafka-python's; those of TLS and SASL `security.connection` translates."""
 
-DATA_ONLY: Final = frozenset(
+LIBRDKAFKA_SETTINGS: Final = frozenset(
     {
         "allow.auto.create.topics",
         "api.version.request",

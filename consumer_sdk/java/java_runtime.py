@@ -7,53 +7,55 @@ import subprocess
 from pathlib import Path
 from typing import Final
 
-from trimtab.consumer_sdk.errors import NoJava, WrongJava
+from trimtab.consumer_sdk.errors import JavaNotFoundError, UnsupportedJavaError
 
-OLDEST: Final = 17
-TOO_NEW: Final = 25  # the security manager is gone for good; Hadoop's client inside Spark calls it
-_VERSION: Final = re.compile(r'version "(?:1\.)?(\d+)')
-_ANSWER_SECONDS: Final = 30
+MIN_JAVA_VERSION: Final = 17
+FIRST_UNSUPPORTED_JAVA: Final = (
+    25  # the security manager is gone for good; Hadoop's client inside Spark calls it
+)
+_JAVA_VERSION_PATTERN: Final = re.compile(r'version "(?:1\.)?(\d+)')
+_JAVA_VERSION_TIMEOUT_S: Final = 30
 
 
 def require_java() -> Path:
     """Return the `java` of JAVA_HOME, else of PATH, of a version that works.
 
-    Raises NoJava where there is none or it does not run, WrongJava for any other version.
+    Raises JavaNotFoundError where there is none or it does not run, UnsupportedJavaError for any other version.
     """
-    java = _find()
-    version = _version(java)
-    if not OLDEST <= version < TOO_NEW:
-        raise WrongJava(java, version)
+    java = _find_java()
+    version = _read_java_version(java)
+    if not MIN_JAVA_VERSION <= version < FIRST_UNSUPPORTED_JAVA:
+        raise UnsupportedJavaError(java, version)
     return java
 
 
-def _find() -> Path:
+def _find_java() -> Path:
     home = os.environ.get("JAVA_HOME", "")
     if home:
         java = Path(home, "bin", "java")
         if not os.access(java, os.X_OK):
-            raise NoJava(f"JAVA_HOME is {home}, but there is no {java}")
+            raise JavaNotFoundError(f"JAVA_HOME is {home}, but there is no {java}")
         return java
     found = shutil.which("java")
     if found is None:
-        raise NoJava("no java: JAVA_HOME is not set and PATH has none")
+        raise JavaNotFoundError("no java: JAVA_HOME is not set and PATH has none")
     return Path(found)
 
 
-def _version(java: Path) -> int:
+def _read_java_version(java: Path) -> int:
     try:
         answer = subprocess.run(  # noqa: S603 - the path was found above, the arguments are fixed
             [java, "-version"],
             capture_output=True,
             text=True,
             errors="replace",
-            timeout=_ANSWER_SECONDS,
+            timeout=_JAVA_VERSION_TIMEOUT_S,
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise NoJava(f"{java} does not run ({error})") from error
+        raise JavaNotFoundError(f"{java} does not run ({error})") from error
     text = answer.stderr + answer.stdout
-    match = _VERSION.search(text)
+    match = _JAVA_VERSION_PATTERN.search(text)
     if match is None:
-        raise NoJava(f"{java} does not say its version, but: {text.strip()[:200]!r}")
+        raise JavaNotFoundError(f"{java} does not say its version, but: {text.strip()[:200]!r}")
     return int(match.group(1))

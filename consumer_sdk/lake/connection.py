@@ -11,14 +11,14 @@ from trimtab.common.errors import SettingError
 from trimtab.common.kafka_security import connection
 
 
-def settings(config: Mapping[str, Any], otherwise: str) -> dict[str, Any]:
+def extract_connection_settings(config: Mapping[str, Any], alternative: str) -> dict[str, Any]:
     """Return what a flat configuration says of the connection.
 
-    Raises SettingError where it names no broker (`otherwise` is what else can be done then), or
+    Raises SettingError where it names no broker (`alternative` is what else can be done then), or
     what is wrong with TLS or SASL.
     """
-    found = connection.of(config)
+    found = connection.extract_connection_settings(config)
     if not found.get("bootstrap.servers") and not found.get("metadata.broker.list"):
-        raise SettingError(f"'bootstrap.servers' is missing; write it, or {otherwise}")
-    connection.check(found)
-    return connection.for_librdkafka(found)
+        raise SettingError(f"'bootstrap.servers' is missing; write it, or {alternative}")
+    connection.check_settings(found)
+    return connection.to_librdkafka_config(found)

@@ -24,40 +24,40 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
 
 from trimtab.common.errors import SettingError
-from trimtab.consumer_sdk.errors import CommitRaced, ReplayFailed
+from trimtab.consumer_sdk.errors import CommitConflictError, DeadLetterReplayError
 from trimtab.consumer_sdk.lake import connection
 from trimtab.consumer_sdk.lake.lake import SparkLake
-from trimtab.consumer_sdk.lake.maintenance import carry
+from trimtab.consumer_sdk.lake.maintenance import recommit_offsets
 from trimtab.consumer_sdk.lake.ports import LakeTable
-from trimtab.consumer_sdk.lake.retry import Pace
-from trimtab.consumer_sdk.lake.schema.table_names import DEAD_LETTER, dead_letter
+from trimtab.consumer_sdk.lake.retry import RetryBackoff
+from trimtab.consumer_sdk.lake.schema.table_names import DEAD_LETTER_SUFFIX, dead_letter_table
 from trimtab.consumer_sdk.lake.spark import jvm_errors
 
 log = logging.getLogger("trimtab.lake")
 
-PREFIX: Final = "trimtab.replay."
-PIECE_ROWS: Final = 10_000
-PIECE_BYTES: Final = 64_000_000
-TRIES: Final = 20
+REPLAY_HEADER_PREFIX: Final = "trimtab.replay."
+REPLAY_CHUNK_ROWS: Final = 10_000
+REPLAY_CHUNK_BYTES: Final = 64_000_000
+MAX_DELETE_ATTEMPTS: Final = 20
 """Times that a deletion may lose against writers that add dead letters meanwhile."""
 
-PRODUCER: Final[Mapping[str, Any]] = {
+REPLAY_PRODUCER_SETTINGS: Final[Mapping[str, Any]] = {
     "acks": "all",
     "enable.idempotence": True,
     "message.timeout.ms": 60_000,
     "partitioner": "murmur2_random",  # as Java's producer, for records that go to another topic
 }
-_KEYS: Final = ("topic", "partition", "offset")
-_COORDINATES: Final = pa.schema(
+_COORDINATE_NAMES: Final = ("topic", "partition", "offset")
+_COORDINATE_SCHEMA: Final = pa.schema(
     [("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64())]
 )
-_VIEW: Final = "trimtab_replayed"
+_REPLAYED_VIEW: Final = "trimtab_replayed"
 
-Row: TypeAlias = Any
+DeadLetterRow: TypeAlias = Any
 """A row of the dead-letter table."""
 
 
-class Producer(Protocol):
+class ReplayProducer(Protocol):
     """The part of confluent-kafka's producer that is used."""
 
     # The names are confluent-kafka's, and so is what they promise.
@@ -68,7 +68,7 @@ class Producer(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class DeadLetterSelection:
     """Which dead letters: `error` is a part of the reason, `since` ≤ record's time < `until`."""
 
     topic: str | None = None
@@ -77,7 +77,7 @@ class Wanted:
     until: datetime | None = None
     limit: int | None = None
 
-    def of(self, letters: DataFrame) -> DataFrame:
+    def select_rows(self, letters: DataFrame) -> DataFrame:
         """Return the rows that are wanted."""
         if self.topic is not None:
             letters = letters.where(sql.col("topic") == self.topic)
@@ -91,7 +91,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Heap:
+class DeadLetterSummary:
     """Dead letters of one table, topic and reason; times are of the records."""
 
     table: str
@@ -102,97 +102,108 @@ class Heap:
     last: datetime | None
 
 
-def settings(config: Mapping[str, Any]) -> dict[str, Any]:
+def build_producer_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the producer's settings of a flat configuration. Raises SettingError."""
-    return {**PRODUCER, **connection.settings(config, "give --bootstrap")}
+    return {
+        **REPLAY_PRODUCER_SETTINGS,
+        **connection.extract_connection_settings(config, "give --bootstrap"),
+    }
 
 
-def tables(lake: SparkLake, name: str | None = None) -> list[str]:
+def list_dead_letter_tables(lake: SparkLake, name: str | None = None) -> list[str]:
     """Return the dead-letter tables: all, or the one of that name or of that own table.
 
     Raises SettingError where there is none of that name.
     """
-    found = [table for table in lake.names() if table.endswith(DEAD_LETTER)]
+    found = [table for table in lake.list_tables() if table.endswith(DEAD_LETTER_SUFFIX)]
     if name is None:
         return found
-    wanted = name if name.endswith(DEAD_LETTER) else dead_letter(name)
+    wanted = name if name.endswith(DEAD_LETTER_SUFFIX) else dead_letter_table(name)
     if wanted not in found:
         have = ", ".join(found) or "none"
         raise SettingError(f"there is no dead-letter table {wanted!r}; there are: {have}")
     return [wanted]
 
 
-def heaps(lake: SparkLake, table: str, wanted: Wanted) -> list[Heap]:
+def summarize_dead_letters(
+    lake: SparkLake, table: str, selection: DeadLetterSelection
+) -> list[DeadLetterSummary]:
     """Return what is in a dead-letter table, by topic and reason, the largest first."""
     time = sql.col("timestamp")
-    with jvm_errors.translated(f"table {table}"):
+    with jvm_errors.translate_errors(f"table {table}"):
         rows = (
-            wanted.of(_letters(lake, table))
+            selection.select_rows(_read_dead_letters(lake, table))
             .groupBy("topic", "error")
             .agg(sql.count("*").alias("records"), sql.min(time), sql.max(time))
             .collect()
         )
-    found = [Heap(table, *row) for row in rows]
+    found = [DeadLetterSummary(table, *row) for row in rows]
     return sorted(found, key=lambda heap: (-heap.records, heap.topic, heap.error))
 
 
 @dataclass(slots=True)
-class Replay:
-    """Sends the dead letters of one table again; `to` is the topic, None: each to its own."""
+class DeadLetterReplay:
+    """Sends the dead letters of one table again; `target_topic` is the topic, None: each to its own."""
 
     lake: SparkLake
     table: str
-    producer: Producer
-    to: str | None = None
+    producer: ReplayProducer
+    target_topic: str | None = None
     _partitions: dict[str, int] = field(default_factory=dict[str, int])
     _failed: list[str] = field(default_factory=list[str])
 
-    def run(self, wanted: Wanted) -> int:
+    def run(self, selection: DeadLetterSelection) -> int:
         """Return how many were sent and taken out.
 
-        Raises ReplayFailed where Kafka did not take one: it and what follows stay in the table.
+        Raises DeadLetterReplayError where Kafka did not take one: it and what follows stay in the table.
         """
         total = 0
-        most, size = self._measure(wanted)
+        most, size = self._plan_chunks(selection)
         while total < most:
-            piece = self._read(replace(wanted, limit=min(size, most - total)))
+            piece = self._read_chunk(replace(selection, limit=min(size, most - total)))
             if not piece:
                 break
-            delivered = self._send(piece)
-            self._forget(delivered)
+            delivered = self._send_chunk(piece)
+            self._delete_rows(delivered)
             total += len(delivered)
             if self._failed:
-                raise ReplayFailed(
+                raise DeadLetterReplayError(
                     f"table {self.table}: Kafka did not take {len(self._failed)} of {len(piece)} "
                     f"records ({self._failed[0]}); they stay in the table, {total} were sent"
                 )
         return total
 
-    def _measure(self, wanted: Wanted) -> tuple[int, int]:
+    def _plan_chunks(self, selection: DeadLetterSelection) -> tuple[int, int]:
         """Return how many records there are, and how many are taken at once (bounded memory).
 
         No more than these are sent: what fails again meanwhile is not sent round and round.
         """
         asked = sql.count("*"), sql.max(sql.length("value"))
-        with jvm_errors.translated(f"table {self.table}"):
-            (found,) = wanted.of(_letters(self.lake, self.table)).agg(*asked).collect()
+        with jvm_errors.translate_errors(f"table {self.table}"):
+            (found,) = (
+                selection.select_rows(_read_dead_letters(self.lake, self.table))
+                .agg(*asked)
+                .collect()
+            )
         most, longest = found
-        return most, max(1, min(PIECE_ROWS, PIECE_BYTES // max(1, longest or 0)))
+        return most, max(1, min(REPLAY_CHUNK_ROWS, REPLAY_CHUNK_BYTES // max(1, longest or 0)))
 
-    def _read(self, wanted: Wanted) -> list[Row]:
-        with jvm_errors.translated(f"table {self.table}"):
-            return wanted.of(_letters(self.lake, self.table)).collect()
+    def _read_chunk(self, selection: DeadLetterSelection) -> list[DeadLetterRow]:
+        with jvm_errors.translate_errors(f"table {self.table}"):
+            return selection.select_rows(_read_dead_letters(self.lake, self.table)).collect()
 
-    def _send(self, piece: Sequence[Row]) -> list[Row]:
+    def _send_chunk(self, piece: Sequence[DeadLetterRow]) -> list[DeadLetterRow]:
         """Send rows; return those that Kafka has confirmed."""
-        delivered: list[Row] = []
+        delivered: list[DeadLetterRow] = []
         for row in piece:
-            self._produce(row, self._confirmation(row, delivered))
+            self._produce_row(row, self._delivery_callback(row, delivered))
             self.producer.poll(0)
         self.producer.flush()
         return delivered
 
-    def _confirmation(self, row: Row, delivered: list[Row]) -> Callable[[Any, Any], None]:
+    def _delivery_callback(
+        self, row: DeadLetterRow, delivered: list[DeadLetterRow]
+    ) -> Callable[[Any, Any], None]:
         def confirm(error: Any, _message: Any) -> None:
             if error is None:
                 delivered.append(row)
@@ -201,13 +212,16 @@ class Replay:
 
         return confirm
 
-    def _produce(self, row: Row, confirm: Callable[[Any, Any], None]) -> None:
-        topic = self.to or row.topic
-        options: dict[str, Any] = {"headers": _headers(row), "on_delivery": confirm}
-        if topic == row.topic and row.partition < self._count(topic):
+    def _produce_row(self, row: DeadLetterRow, on_delivery: Callable[[Any, Any], None]) -> None:
+        topic = self.target_topic or row.topic
+        options: dict[str, Any] = {
+            "headers": _build_replay_headers(row),
+            "on_delivery": on_delivery,
+        }
+        if topic == row.topic and row.partition < self._count_partitions(topic):
             options["partition"] = row.partition
         else:
-            self._count(topic)
+            self._count_partitions(topic)
         while True:
             try:
                 self.producer.produce(topic, row.value, row.key, **options)
@@ -216,7 +230,7 @@ class Replay:
             else:
                 return
 
-    def _count(self, topic: str) -> int:
+    def _count_partitions(self, topic: str) -> int:
         """Return how many partitions a topic has. Raises SettingError where there is none."""
         if topic not in self._partitions:
             found = self.producer.list_topics(topic, timeout=30.0).topics[topic]
@@ -227,37 +241,43 @@ class Replay:
             self._partitions[topic] = len(found.partitions)
         return self._partitions[topic]
 
-    def _forget(self, rows: Sequence[Row]) -> None:
+    def _delete_rows(self, rows: Sequence[DeadLetterRow]) -> None:
         """Take rows out of the table, and carry its marks forward."""
         if not rows:
             return
-        places = sorted({tuple(row[key] for key in _KEYS) for row in rows})
+        places = sorted({tuple(row[key] for key in _COORDINATE_NAMES) for row in rows})
         columns = list(zip(*places, strict=True))
-        gone = pa.table(dict(zip(_KEYS, columns, strict=True)), schema=_COORDINATES)
-        self.lake.in_spark(gone).createOrReplaceTempView(_VIEW)
-        on = " AND ".join(f"t.`{key}` = r.`{key}`" for key in _KEYS)
-        merge = f"MERGE INTO {self.table} t USING {_VIEW} r ON {on} WHEN MATCHED THEN DELETE"
-        pace = Pace(random.Random())  # noqa: S311 - jitter
-        _outlast(pace, lambda: self.lake.spark.sql(merge))
-        _outlast(pace, lambda: carry(self._open()))
+        gone = pa.table(
+            dict(zip(_COORDINATE_NAMES, columns, strict=True)), schema=_COORDINATE_SCHEMA
+        )
+        self.lake.to_spark_frame(gone).createOrReplaceTempView(_REPLAYED_VIEW)
+        on = " AND ".join(f"t.`{key}` = r.`{key}`" for key in _COORDINATE_NAMES)
+        merge = (
+            f"MERGE INTO {self.table} t USING {_REPLAYED_VIEW} r ON {on} WHEN MATCHED THEN DELETE"
+        )
+        pace = RetryBackoff(random.Random())  # noqa: S311 - jitter
+        _retry_on_race(pace, lambda: self.lake.spark.sql(merge))
+        _retry_on_race(pace, lambda: recommit_offsets(self._open_table()))
 
-    def _open(self) -> LakeTable:
-        found = self.lake.open(self.table)
+    def _open_table(self) -> LakeTable:
+        found = self.lake.open_table(self.table)
         if found is None:
             raise SettingError(f"the table {self.table!r} is gone: who drops it?")
         return found
 
 
-def _letters(lake: SparkLake, table: str) -> DataFrame:
-    lake.open(table)  # gives it its name in SQL
+def _read_dead_letters(lake: SparkLake, table: str) -> DataFrame:
+    lake.open_table(table)  # gives it its name in SQL
     letters = lake.spark.table(table)
     if "headers" not in letters.columns:  # made before dead letters kept them
         letters = letters.withColumn("headers", sql.lit(None).cast("map<string, binary>"))
     return letters
 
 
-def _headers(row: Row) -> list[tuple[str, bytes | None]]:
-    kept = [(k, v) for k, v in (row.headers or {}).items() if not k.startswith(PREFIX)]
+def _build_replay_headers(row: DeadLetterRow) -> list[tuple[str, bytes | None]]:
+    kept = [
+        (k, v) for k, v in (row.headers or {}).items() if not k.startswith(REPLAY_HEADER_PREFIX)
+    ]
     time = "" if row.timestamp is None else str(int(row.timestamp.timestamp() * 1000))
     ours = {
         "topic": row.topic,
@@ -266,18 +286,21 @@ def _headers(row: Row) -> list[tuple[str, bytes | None]]:
         "timestamp": time,
         "error": row.error,
     }
-    return [*kept, *((PREFIX + name, str(value).encode()) for name, value in ours.items())]
+    return [
+        *kept,
+        *((REPLAY_HEADER_PREFIX + name, str(value).encode()) for name, value in ours.items()),
+    ]
 
 
-def _outlast(pace: Pace, operation: Callable[[], Any]) -> None:
+def _retry_on_race(backoff: RetryBackoff, operation: Callable[[], Any]) -> None:
     """Do it again where another writer was faster."""
-    for attempt in range(TRIES):
+    for attempt in range(MAX_DELETE_ATTEMPTS):
         try:
-            with jvm_errors.translated("taking replayed records out"):
+            with jvm_errors.translate_errors("taking replayed records out"):
                 operation()
-        except CommitRaced:
-            if attempt + 1 == TRIES:
+        except CommitConflictError:
+            if attempt + 1 == MAX_DELETE_ATTEMPTS:
                 raise
-            pace.race(attempt)
+            backoff.wait_after_race(attempt)
         else:
             return

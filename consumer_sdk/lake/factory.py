@@ -4,18 +4,18 @@ from trimtab.consumer_sdk.lake.formats.delta.table import DeltaLake
 from trimtab.consumer_sdk.lake.formats.iceberg.table import IcebergLake
 from trimtab.consumer_sdk.lake.formats.table_format import hadoop_path
 from trimtab.consumer_sdk.lake.lake import SparkLake
-from trimtab.consumer_sdk.lake.settings import ARROW, DELTA, SessionConfig
-from trimtab.consumer_sdk.lake.spark.session import start
+from trimtab.consumer_sdk.lake.settings import ARROW_FILE_WRITER, DELTA_FORMAT, SessionConfig
+from trimtab.consumer_sdk.lake.spark.session import start_session
 
 
 def start_lake(config: SessionConfig) -> SparkLake:
     """Start Spark and return the lake; closing the lake ends the session.
 
-    Raises NoJava, WrongJava, JarsUnavailable, SessionFailed.
+    Raises JavaNotFoundError, UnsupportedJavaError, JarsUnavailableError, SparkSessionError.
     """
-    spark = start(config)
-    arrow = config.stage == ARROW
-    if config.format == DELTA:
+    spark = start_session(config)
+    arrow = config.file_writer == ARROW_FILE_WRITER
+    if config.format == DELTA_FORMAT:
         place = hadoop_path(str(config.warehouse))
         return DeltaLake(spark, place, owns_session=True, arrow=arrow)
     return IcebergLake(spark, config.catalog_name, owns_session=True, arrow=arrow)

@@ -7,7 +7,7 @@ sink's promise adds to it stands here:
 1. *Marks are never written from memory.* Those that were read when a compaction began are old when
    it commits. So its commit has none; whoever asks finds those of the commit before it, and they
    are committed once more, fenced, as any writer would.
-2. *A race is no failure.* What a writer has overtaken is tried again, at most `TRIES` times, with
+2. *A race is no failure.* What a writer has overtaken is tried again, at most `MAX_LOST_RACES` times, with
    jitter. Writers try theirs again by themselves.
 3. *Young things stay.* Versions younger than an hour are kept, whatever is asked for: a commit of
    unknown outcome is looked up among them. Files that no version names are kept for a day at least:
@@ -20,27 +20,27 @@ from dataclasses import dataclass
 from typing import Final, Protocol, TypeVar
 
 from trimtab.common.errors import SettingError
-from trimtab.consumer_sdk.errors import CommitRaced
-from trimtab.consumer_sdk.lake.ports import LakeTable, Staged, new_attempt
-from trimtab.consumer_sdk.lake.retry import Pace
+from trimtab.consumer_sdk.errors import CommitConflictError
+from trimtab.consumer_sdk.lake.ports import LakeTable, StagedFiles, new_attempt_id
+from trimtab.consumer_sdk.lake.retry import RetryBackoff
 
 log = logging.getLogger("trimtab.lake")
 
 T = TypeVar("T")
 
-TRIES: Final = 10
+MAX_LOST_RACES: Final = 10
 """Times that one step may lose the race against writers."""
 
-FILES_AT_ONCE: Final = 1000
+MAX_FILES_PER_ROUND: Final = 1000
 """Files that a round rewrites at most, where the format can be told: a lost race costs no more."""
 
-HOUR: Final = 3600.0
-LEAST_AGE: Final = HOUR
-LEAST_ORPHAN_AGE: Final = 24 * HOUR
+SECONDS_PER_HOUR: Final = 3600.0
+MIN_VERSION_AGE_S: Final = SECONDS_PER_HOUR
+MIN_ORPHAN_AGE_S: Final = 24 * SECONDS_PER_HOUR
 
 
 @dataclass(frozen=True, slots=True)
-class Files:
+class FileTotals:
     """So many files and bytes."""
 
     files: int = 0
@@ -48,43 +48,43 @@ class Files:
 
 
 @dataclass(frozen=True, slots=True)
-class Rewritten:
+class RewriteRound:
     """What one round of a compaction did."""
 
-    old: Files
+    old_files: FileTotals
     new_files: int
 
 
 @dataclass(frozen=True, slots=True)
-class Compacted:
-    """What a compaction did to a table; `raced`: how often a writer was faster."""
+class CompactionResult:
+    """What a compaction did to a table; `lost_races`: how often a writer was faster."""
 
     table: str
     old_files: int = 0
     new_files: int = 0
     bytes: int = 0
-    raced: int = 0
+    lost_races: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Ages:
+class ExpiryPolicy:
     """What may go: versions and orphan files older than so many seconds.
 
-    `keep`: so many of the newest versions stay, however old they are; None: by age alone.
+    `min_versions`: so many of the newest versions stay, however old they are; None: by age alone.
     """
 
-    versions: float
-    orphans: float
-    keep: int | None = None
+    version_age_s: float
+    orphan_age_s: float
+    min_versions: int | None = None
 
-    def check(self) -> None:
+    def check_ages(self) -> None:
         """Raise SettingError for ages that would take away what writers still need."""
-        if self.versions < LEAST_AGE:
+        if self.version_age_s < MIN_VERSION_AGE_S:
             raise SettingError(
                 "--older-than must be 1 h or more: a writer whose commit was not answered looks "
                 "for it among the versions"
             )
-        if self.orphans < LEAST_ORPHAN_AGE:
+        if self.orphan_age_s < MIN_ORPHAN_AGE_S:
             raise SettingError(
                 "--orphans-older-than must be 1 d or more: files that a writer has staged are "
                 "orphans until they are committed"
@@ -92,7 +92,7 @@ class Ages:
 
 
 @dataclass(frozen=True, slots=True)
-class Expired:
+class ExpiryResult:
     """What went: versions, files that only they named, files that none named (None: among them)."""
 
     table: str
@@ -101,90 +101,111 @@ class Expired:
     orphans: int | None
 
 
-class Keeper(Protocol):
+class TableMaintenance(Protocol):
     """Takes care of the tables of one format.
 
-    Every method raises CommitRaced where a writer was faster, LakeUnavailable and DiskFull.
+    Every method raises CommitConflictError where a writer was faster, LakeUnavailableError and DiskFullError.
     """
 
-    def small(self, table: str, target: int | None) -> Files:
+    def plan_compaction(self, table: str, target: int | None) -> FileTotals:
         """Return what a compaction to files of `target` bytes (None: the table's) would rewrite."""
         ...
 
-    def compact(self, table: str, target: int | None) -> Rewritten:
-        """Rewrite small files, at most `FILES_AT_ONCE` where the format can be told."""
+    def rewrite_small_files(self, table: str, target: int | None) -> RewriteRound:
+        """Rewrite small files, at most `MAX_FILES_PER_ROUND` where the format can be told."""
         ...
 
-    def keep_marks(self, table: str, since: float | None = None) -> None:
+    def preserve_offsets(self, table: str, since: float | None = None) -> None:
         """See to it that the marks stand in a version that no expiry takes away.
 
         `since`: in one that is younger than this time; None: in the newest one.
         """
         ...
 
-    def expire(self, table: str, ages: Ages, now: float) -> Expired:
+    def expire_versions(self, table: str, policy: ExpiryPolicy, now: float) -> ExpiryResult:
         """Let old versions, their files, and orphan files go; `now` is seconds since the epoch."""
         ...
 
 
 @dataclass(slots=True)
-class Races:
+class RaceRetry:
     """Tries again what a writer has overtaken, and counts it."""
 
-    pace: Pace
-    lost: int = 0
+    backoff: RetryBackoff
+    lost_races: int = 0
 
-    def outlast(self, what: str, step: Callable[[], T]) -> T:
-        """Return the step's result. Raises CommitRaced when it was overtaken `TRIES` times."""
-        for attempt in range(1, TRIES + 1):
+    def retry_on_race(self, what: str, step: Callable[[], T]) -> T:
+        """Return the step's result. Raises CommitConflictError when it was overtaken `MAX_LOST_RACES` times."""
+        for attempt in range(1, MAX_LOST_RACES + 1):
             try:
                 return step()
-            except CommitRaced as error:
-                self.lost += 1
-                if attempt == TRIES:
-                    raise CommitRaced(
-                        f"{what}: writers were faster {TRIES} times; nothing is harmed. Try again "
+            except CommitConflictError as error:
+                self.lost_races += 1
+                if attempt == MAX_LOST_RACES:
+                    raise CommitConflictError(
+                        f"{what}: writers were faster {MAX_LOST_RACES} times; nothing is harmed. Try again "
                         f"when they flush less often ({error})"
                     ) from error
-                log.info("%s: a writer was faster, trying again (%d of %d)", what, attempt, TRIES)
-                self.pace.race(attempt)
+                log.info(
+                    "%s: a writer was faster, trying again (%d of %d)",
+                    what,
+                    attempt,
+                    MAX_LOST_RACES,
+                )
+                self.backoff.wait_after_race(attempt)
         raise AssertionError("unreachable")
 
 
-def compact(keeper: Keeper, table: str, target: int | None, pace: Pace) -> Compacted:
-    """Rewrite a table's small files, round by round. Raises CommitRaced, LakeUnavailable."""
-    races = Races(pace)
+def compact_table(
+    maintenance: TableMaintenance, table: str, target: int | None, backoff: RetryBackoff
+) -> CompactionResult:
+    """Rewrite a table's small files, round by round. Raises CommitConflictError, LakeUnavailableError."""
+    races = RaceRetry(backoff)
     old = new = size = 0
     while True:
-        done = races.outlast(f"{table}: compaction", lambda: keeper.compact(table, target))
-        old, new, size = old + done.old.files, new + done.new_files, size + done.old.bytes
-        if done.old.files < FILES_AT_ONCE or done.new_files >= done.old.files:
+        done = races.retry_on_race(
+            f"{table}: compaction", lambda: maintenance.rewrite_small_files(table, target)
+        )
+        old, new, size = (
+            old + done.old_files.files,
+            new + done.new_files,
+            size + done.old_files.bytes,
+        )
+        if done.old_files.files < MAX_FILES_PER_ROUND or done.new_files >= done.old_files.files:
             break
     if old:
-        races.outlast(f"{table}: its offsets", lambda: keeper.keep_marks(table))
-    return Compacted(table, old, new, size, races.lost)
+        races.retry_on_race(f"{table}: its offsets", lambda: maintenance.preserve_offsets(table))
+    return CompactionResult(table, old, new, size, races.lost_races)
 
 
-def expire(keeper: Keeper, table: str, ages: Ages, now: float, pace: Pace) -> Expired:
+def expire_table(
+    maintenance: TableMaintenance,
+    table: str,
+    policy: ExpiryPolicy,
+    now: float,
+    backoff: RetryBackoff,
+) -> ExpiryResult:
     """Let what is old go; the marks of every partition stay.
 
-    Raises CommitRaced, LakeUnavailable.
+    Raises CommitConflictError, LakeUnavailableError.
     """
-    races = Races(pace)
-    since = now - ages.versions
-    races.outlast(f"{table}: its offsets", lambda: keeper.keep_marks(table, since))
-    return races.outlast(f"{table}: expiry", lambda: keeper.expire(table, ages, now))
+    races = RaceRetry(backoff)
+    since = now - policy.version_age_s
+    races.retry_on_race(f"{table}: its offsets", lambda: maintenance.preserve_offsets(table, since))
+    return races.retry_on_race(
+        f"{table}: expiry", lambda: maintenance.expire_versions(table, policy, now)
+    )
 
 
-def existing(found: T | None, name: str) -> T:
+def require_table(table: T | None, name: str) -> T:
     """Return a table that was opened. Raises SettingError if there is none."""
-    if found is None:
+    if table is None:
         raise SettingError(f"there is no table {name!r} in this lake")
-    return found
+    return table
 
 
-def carry(table: LakeTable) -> None:
-    """Commit the marks that a table has once more. Raises CommitRaced, MarksLost."""
-    seen = table.look()
+def recommit_offsets(table: LakeTable) -> None:
+    """Commit the marks that a table has once more. Raises CommitConflictError, CommittedOffsetsLostError."""
+    seen = table.read_offsets()
     if seen.version:
-        table.commit(Staged(new_attempt()), seen.marks, seen)
+        table.commit(StagedFiles(new_attempt_id()), seen.offsets, seen)

@@ -1,16 +1,16 @@
 """Who takes care of the tables of a lake, by its format."""
 
-from trimtab.consumer_sdk.lake.formats.delta.maintenance import DeltaKeeper
+from trimtab.consumer_sdk.lake.formats.delta.maintenance import DeltaMaintenance
 from trimtab.consumer_sdk.lake.formats.delta.table import DeltaLake
-from trimtab.consumer_sdk.lake.formats.iceberg.maintenance import IcebergKeeper
+from trimtab.consumer_sdk.lake.formats.iceberg.maintenance import IcebergMaintenance
 from trimtab.consumer_sdk.lake.formats.iceberg.table import IcebergLake
 from trimtab.consumer_sdk.lake.lake import SparkLake
-from trimtab.consumer_sdk.lake.maintenance import Keeper
+from trimtab.consumer_sdk.lake.maintenance import TableMaintenance
 
 
-def keeper(lake: SparkLake) -> Keeper:
+def create_maintenance(lake: SparkLake) -> TableMaintenance:
     """Return the keeper of a lake's tables."""
     if isinstance(lake, DeltaLake):
-        return DeltaKeeper(lake)
+        return DeltaMaintenance(lake)
     assert isinstance(lake, IcebergLake)
-    return IcebergKeeper(lake)
+    return IcebergMaintenance(lake)

@@ -23,18 +23,18 @@ from prometheus_client.registry import Collector
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.common.errors import SettingError
-from trimtab.common.http_server import OPEN, Answer, Guard, endpoint
+from trimtab.common.http_server import NO_AUTH, AccessPolicy, HttpResponse, create_http_server
 
-FRESHNESS_BUCKETS: Final = (
+FRESHNESS_BUCKETS_S: Final = (
     *(0.25, 0.5, 1.0, 2.0, 3.0, 5.0, 7.5, 10.0, 15.0, 20.0, 30.0, 45.0),
     *(60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0, 21_600.0, 86_400.0),
 )
 """Upper bounds in seconds; a backlog that is caught up with is hours old."""
 
-FLUSH_BUCKETS: Final = (0.1, 0.25, 0.5, 1.0, 2.0, 3.0, 5.0, 7.5, 10.0, 20.0, 30.0, 60.0)
+FLUSH_BUCKETS_S: Final = (0.1, 0.25, 0.5, 1.0, 2.0, 3.0, 5.0, 7.5, 10.0, 20.0, 30.0, 60.0)
 
-HEALTH: Final = "/healthz"
-PLAIN: Final = "text/plain; charset=utf-8"
+LAKE_HEALTH_PATH: Final = "/healthz"
+LAKE_TEXT_TYPE: Final = "text/plain; charset=utf-8"
 
 
 class VectorHistogram(Collector):
@@ -48,9 +48,9 @@ class VectorHistogram(Collector):
         self._sums: dict[str, float] = {}
         self._lock = Lock()
 
-    def observe(self, table: str, seconds: NDArray[np.float64]) -> None:
+    def observe(self, table: str, values: NDArray[np.float64]) -> None:
         """Count values; what is below 0 counts as 0."""
-        whole = np.maximum(seconds, 0.0)
+        whole = np.maximum(values, 0.0)
         places = np.searchsorted(self._bounds, whole)
         counts = np.bincount(places, minlength=len(self._bounds) + 1)
         with self._lock:
@@ -68,60 +68,60 @@ class VectorHistogram(Collector):
         yield family
 
 
-class Meters:
+class LakeMetrics:
     """The counters of one process."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self._rows = self._counter("trimtab_rows", "Rows added")
-        self._bytes = self._counter("trimtab_file_bytes", "Bytes of the data files added")
-        self._lost = Counter(
-            "trimtab_lost_records",
+        self._rows = self._create_counter("trimtab_written_rows", "Rows added")
+        self._bytes = self._create_counter("trimtab_written_bytes", "Bytes of the data files added")
+        self._lost_records = Counter(
+            "trimtab_lost_offsets",
             "Offsets that no table has, since they were gone before they were read",
             ["topic", "partition"],
             registry=self.registry,
         )
-        self._flush = Histogram(
+        self._flush_seconds = Histogram(
             "trimtab_flush_seconds",
             "From the begin of a flush to the commit of its own table",
             ["table"],
-            buckets=FLUSH_BUCKETS,
+            buckets=FLUSH_BUCKETS_S,
             registry=self.registry,
         )
-        self._fresh = VectorHistogram(
+        self._freshness = VectorHistogram(
             "trimtab_freshness_seconds",
             "From a record's timestamp to the moment when its row can be seen",
-            FRESHNESS_BUCKETS,
+            FRESHNESS_BUCKETS_S,
         )
-        self.registry.register(self._fresh)
+        self.registry.register(self._freshness)
 
-    def wrote(self, table: str, rows: int, size: int) -> None:
+    def count_written(self, table: str, rows: int, size: int) -> None:
         """Count what a table got: rows, and bytes of data files."""
         self._rows.labels(table).inc(rows)
         self._bytes.labels(table).inc(size)
 
-    def lost(self, partition: TopicPartition, offsets: int) -> None:
+    def count_lost(self, partition: TopicPartition, offsets: int) -> None:
         """Count what was gone before it was read, when the table has been told of it."""
-        self._lost.labels(partition.topic, partition.partition).inc(offsets)
+        self._lost_records.labels(partition.topic, partition.partition).inc(offsets)
 
-    def flushed(self, table: str, seconds: float) -> None:
+    def observe_flush(self, table: str, duration_s: float) -> None:
         """Note how long a flush took."""
-        self._flush.labels(table).observe(seconds)
+        self._flush_seconds.labels(table).observe(duration_s)
 
-    def landed(self, table: str, ages: NDArray[np.float64]) -> None:
+    def observe_freshness(self, table: str, ages_s: NDArray[np.float64]) -> None:
         """Note how old, in seconds, the records of a batch were when they could be seen."""
-        self._fresh.observe(table, ages)
+        self._freshness.observe(table, ages_s)
 
-    def _counter(self, name: str, text: str) -> Counter:
+    def _create_counter(self, name: str, text: str) -> Counter:
         return Counter(name, text, ["table"], registry=self.registry)
 
 
 @contextmanager
-def served(
-    meters: Meters,
+def serve_metrics(
+    metrics: LakeMetrics,
     host: str,
     port: int,
-    guarded: Guard = OPEN,
+    access: AccessPolicy = NO_AUTH,
 ) -> Generator[str, None, None]:
     """Serve /metrics on an address (port 0: a free one) while the block runs; give its URL.
 
@@ -129,15 +129,15 @@ def served(
     Raises SettingError where the address cannot be had.
     """
 
-    def respond(path: str) -> Answer:
+    def respond(path: str) -> HttpResponse:
         if path == "/metrics":
-            return 200, CONTENT_TYPE_LATEST, generate_latest(meters.registry)
-        if path == HEALTH:
-            return 200, PLAIN, b"alive\n"
-        return 404, PLAIN, b"there is /metrics /healthz\n"
+            return 200, CONTENT_TYPE_LATEST, generate_latest(metrics.registry)
+        if path == LAKE_HEALTH_PATH:
+            return 200, LAKE_TEXT_TYPE, b"alive\n"
+        return 404, LAKE_TEXT_TYPE, b"there is /metrics /healthz\n"
 
     try:
-        server = endpoint((host, port), respond, guarded, frozenset({HEALTH}))
+        server = create_http_server((host, port), respond, access, frozenset({LAKE_HEALTH_PATH}))
     except OSError as error:
         raise SettingError(
             f"trimtab.metrics.port: {host}:{port}: {error.strerror}; choose another one "
@@ -146,7 +146,7 @@ def served(
     thread = Thread(target=server.serve_forever, name="trimtab-metrics", daemon=True)
     thread.start()
     try:
-        yield f"{guarded.scheme}://{host}:{server.server_address[1]}/metrics"
+        yield f"{access.scheme}://{host}:{server.server_address[1]}/metrics"
     finally:
         server.shutdown()
         server.server_close()

@@ -9,30 +9,30 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
-from trimtab.consumer_sdk.consumer.offset_reset import Reset
-from trimtab.consumer_sdk.lake.offsets.offset_gaps import Gaps
-from trimtab.consumer_sdk.lake.offsets.table_offsets import Marks
-from trimtab.consumer_sdk.lake.schema.partition_spec import Parts
+from trimtab.consumer_sdk.consumer.offset_reset import OffsetReset
+from trimtab.consumer_sdk.lake.offsets.offset_gaps import TableGaps
+from trimtab.consumer_sdk.lake.offsets.table_offsets import CommittedOffsets
+from trimtab.consumer_sdk.lake.schema.partition_spec import PartitionSpec
 
 Records: TypeAlias = Any
 """A pyarrow Table with the record columns; Any, because pyarrow ships no types."""
 
 Frame: TypeAlias = Any
-"""A Spark DataFrame, or an Arrow table of rows (`lake.stage: arrow`).
+"""A Spark DataFrame, or an Arrow table of rows (`lake.file.writer: arrow`).
 
 Any, so that this module does not import pyspark.
 """
 
-CrashPoint: TypeAlias = Callable[[str], None]
+CrashHook: TypeAlias = Callable[[str], None]
 """Called with the name of each step; tests make it end the process there."""
 
-STEPS = ("begun", "staged", "sides-committed", "committed", "acknowledged")
+FLUSH_STEPS = ("begun", "staged", "sides-committed", "committed", "acknowledged")
 """The steps, in order.
 
 Nothing is done; files are staged; dead letters and fan-out are in; the table has it; Kafka knows.
 """
 
-MEMBER_STEPS = ("assigning", "assigned", "revoking", "settled", "revoked", "draining", "drained")
+REBALANCE_STEPS = ("assigning", "assigned", "revoking", "settled", "revoked", "draining", "drained")
 """The steps of a rebalance and of the end.
 
 Nothing is known of the new partitions; they are being read; nothing is done for those that go;
@@ -40,7 +40,7 @@ their last batches are in, or given up; Kafka knows, they may go; the end has be
 """
 
 
-class Message(Protocol):
+class ConsumedMessage(Protocol):
     """The part of confluent-kafka's message that is used."""
 
     # The names are confluent-kafka's, and so is what they promise.
@@ -54,7 +54,7 @@ class Message(Protocol):
     def error(self) -> Any: ...  # noqa: D102
 
 
-class Fetcher(Protocol):
+class RecordConsumer(Protocol):
     """The part of `trimtab.consumer_sdk.Consumer` that is used."""
 
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Any]:
@@ -69,11 +69,11 @@ class Fetcher(Protocol):
         """Stop reading these, and forget what was fetched of them."""
         ...
 
-    def resets(self) -> list[Reset]:
+    def pop_offset_resets(self) -> list[OffsetReset]:
         """Return the offsets that were gone since the last call, and where reading went on."""
         ...
 
-    def longest_batch(self) -> float | None:
+    def batch_max_age_s(self) -> float | None:
         """Return how many seconds records may be collected, None for as long as is set."""
         ...
 
@@ -83,7 +83,7 @@ class Fetcher(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Staged:
+class StagedFiles:
     """Data files of one attempt, written and not yet visible.
 
     `files` is the table format's own handle.
@@ -95,23 +95,23 @@ class Staged:
     bytes: int = 0
 
 
-def new_attempt() -> str:
+def new_attempt_id() -> str:
     """Return an id for an attempt, by which its files and its commit are known again."""
     return f"trimtab-{uuid.uuid4().hex}"  # noqa: TID251 - two processes must never choose alike
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class VersionedOffsets:
     """A table's marks as they were read, and the version they were read from."""
 
-    marks: Marks
+    offsets: CommittedOffsets
     version: str
 
 
 class LakeTable(Protocol):
     """One table, as seen when it was opened.
 
-    Every method raises LakeUnavailable when it may work later.
+    Every method raises LakeUnavailableError when it may work later.
     """
 
     @property
@@ -119,46 +119,52 @@ class LakeTable(Protocol):
         """Namespace and name, as in SQL."""
         ...
 
-    def look(self) -> Sight:
-        """Read the table afresh. Raises MarksLost."""
+    def read_offsets(self) -> VersionedOffsets:
+        """Read the table afresh. Raises CommittedOffsetsLostError."""
         ...
 
-    def gaps(self) -> Gaps:
-        """Return the offsets that the table lacks for good. Raises MarksLost."""
+    def read_gaps(self) -> TableGaps:
+        """Return the offsets that the table lacks for good. Raises CommittedOffsetsLostError."""
         ...
 
-    def landed(self, attempt: str) -> bool:
+    def has_committed(self, attempt: str) -> bool:
         """Whether an attempt's commit is in the table's history.
 
         For a commit of unknown outcome.
         """
         ...
 
-    def evolve(self, frame: Frame) -> None:
+    def evolve_schema(self, frame: Frame) -> None:
         """Add the columns that a frame has and the table lacks (see `evolution`).
 
-        Raises CommitRaced if another writer changed the table first.
+        Raises CommitConflictError if another writer changed the table first.
         """
         ...
 
-    def stage(self, frame: Frame, attempt: str) -> Staged:
+    def stage_rows(self, frame: Frame, attempt: str) -> StagedFiles:
         """Write a frame's rows as data files that nobody sees.
 
-        Raises TableMismatch, TransformFailed.
+        Raises TableSchemaMismatchError, TransformError.
         """
         ...
 
-    def commit(self, staged: Staged, marks: Marks, seen: Sight, gaps: Gaps | None = None) -> None:
+    def commit(
+        self,
+        staged: StagedFiles,
+        offsets: CommittedOffsets,
+        expected: VersionedOffsets,
+        gaps: TableGaps | None = None,
+    ) -> None:
         """Add files and marks at once, if the table's marks are still those that were seen.
 
         `gaps` are all that the table has from now on; None: they stay.
 
-        Raises CommitRaced if they are not, or if another writer was faster; after LakeUnavailable
-        the outcome is unknown: ask `landed`.
+        Raises CommitConflictError if they are not, or if another writer was faster; after LakeUnavailableError
+        the outcome is unknown: ask `has_committed`.
         """
         ...
 
-    def discard(self, staged: Staged) -> None:
+    def delete_staged_files(self, staged: StagedFiles) -> None:
         """Delete files that will never be committed; a failure to do so is logged only."""
         ...
 
@@ -166,19 +172,21 @@ class LakeTable(Protocol):
 class Lake(Protocol):
     """A catalog of tables and the engine that writes them."""
 
-    def frame(self, records: Records) -> Frame:
+    def to_frame(self, records: Records) -> Frame:
         """Return what a table stages these rows from."""
         ...
 
-    def empty(self, frame: Frame) -> bool:
-        """Whether a frame has no rows. Raises TransformFailed."""
+    def is_empty(self, frame: Frame) -> bool:
+        """Whether a frame has no rows. Raises TransformError."""
         ...
 
-    def open(self, name: str) -> LakeTable | None:
-        """Return a table, None where there is none of that name. Raises LakeUnavailable."""
+    def open_table(self, name: str) -> LakeTable | None:
+        """Return a table, None where there is none of that name. Raises LakeUnavailableError."""
         ...
 
-    def create(self, name: str, frame: Frame, parts: Parts = ()) -> LakeTable:
+    def create_table(
+        self, name: str, frame: Frame, partition_spec: PartitionSpec = ()
+    ) -> LakeTable:
         """Return the table of that name, made with the frame's columns if it is missing.
 
         Raises SettingError for a partitioning that the columns or the format do not allow.

@@ -15,41 +15,44 @@ from typing import Any, Final, TypeAlias, cast
 
 from trimtab.common.errors import SettingError
 from trimtab.common.units import parse_bytes, parse_seconds
-from trimtab.consumer_sdk.consumer.settings import nearest
+from trimtab.consumer_sdk.consumer.settings import suggest_name
 from trimtab.consumer_sdk.lake.decoding import schema_registry
-from trimtab.consumer_sdk.lake.decoding.schema_registry import SCHEMA_REGISTRY, USER_INFO
+from trimtab.consumer_sdk.lake.decoding.schema_registry import (
+    REGISTRY_USER_INFO,
+    SCHEMA_REGISTRY_PREFIX,
+)
 from trimtab.consumer_sdk.lake.schema import partition_spec
-from trimtab.consumer_sdk.lake.schema.partition_spec import Partitioning
+from trimtab.consumer_sdk.lake.schema.partition_spec import PartitioningRules
 from trimtab.consumer_sdk.lake.schema.table_names import TableNames
-from trimtab.consumer_sdk.lake.writer.batches import Limits
+from trimtab.consumer_sdk.lake.writer.batches import BatchLimits
 
 Transform: TypeAlias = Callable[[Any], Any]
 
-CATALOG: Final = "lake.catalog."
-ENDS: Final = ("latest", "largest", "end")
+CATALOG_PREFIX: Final = "lake.catalog."
+RESET_TO_END_VALUES: Final = ("latest", "largest", "end")
 """What librdkafka takes for `auto.offset.reset` to begin at the end."""
 
-ICEBERG: Final = "iceberg"
-DELTA: Final = "delta"
-FORMATS: Final = (ICEBERG, DELTA)
-SPARK: Final = "spark"
-ARROW: Final = "arrow"
-STAGES: Final = (SPARK, ARROW)
-WITH_REGISTRY: Final = ("avro", "protobuf")
-DECODERS: Final = ("raw", "json", *WITH_REGISTRY)
-KNOWN: Final = frozenset(
+ICEBERG_FORMAT: Final = "iceberg"
+DELTA_FORMAT: Final = "delta"
+TABLE_FORMATS: Final = (ICEBERG_FORMAT, DELTA_FORMAT)
+SPARK_FILE_WRITER: Final = "spark"
+ARROW_FILE_WRITER: Final = "arrow"
+FILE_WRITERS: Final = (SPARK_FILE_WRITER, ARROW_FILE_WRITER)
+REGISTRY_DECODERS: Final = ("avro", "protobuf")
+VALUE_DECODERS: Final = ("raw", "json", *REGISTRY_DECODERS)
+LAKE_SETTING_NAMES: Final = frozenset(
     {
         "batch.bytes",
         "batch.memory",
-        "batch.wait",
+        "batch.max.age",
         "lake.catalog.name",
         "lake.decoder",
-        "lake.evolve",
+        "lake.schema.evolution",
         "lake.format",
         "lake.partition",
-        "lake.patience",
+        "lake.flush.timeout",
         "lake.schema",
-        "lake.stage",
+        "lake.file.writer",
         "lake.table",
         "lake.tables",
         "lake.transform",
@@ -58,19 +61,19 @@ KNOWN: Final = frozenset(
 )
 """Every name of ours; `lake.catalog.*` beyond `name` is Iceberg's own."""
 
-_IN_SPARK: Final = {
+_SPARK_ONLY_SETTINGS: Final = {
     "lake.partition": "Spark divides rows among partitions",
     "lake.schema": "JSON is parsed by Spark",
     "lake.transform": "a transform takes a Spark DataFrame",
 }
-"""What `lake.stage=arrow` cannot do, and why."""
+"""What `lake.file.writer=arrow` cannot do, and why."""
 
 
 @dataclass(frozen=True, slots=True)
 class SessionConfig:
     """What the Spark session is made of; `catalog` is empty for the embedded default.
 
-    `format` is one of `FORMATS`; Delta has a warehouse and no catalog. `stage` is one of `STAGES`:
+    `format` is one of `TABLE_FORMATS`; Delta has a warehouse and no catalog. `file_writer` is one of `FILE_WRITERS`:
     who writes the data files.
     """
 
@@ -78,8 +81,8 @@ class SessionConfig:
     catalog_name: str = "trimtab"
     catalog: Mapping[str, str] = field(default_factory=dict[str, str])
     spark: Mapping[str, str] = field(default_factory=dict[str, str])
-    format: str = ICEBERG
-    stage: str = SPARK
+    format: str = ICEBERG_FORMAT
+    file_writer: str = SPARK_FILE_WRITER
 
     def __repr__(self) -> str:
         """Show no secret: the settings of the catalog and of Spark stay out."""
@@ -90,43 +93,43 @@ class SessionConfig:
 class LakeConfig:
     """A checked configuration.
 
-    `patience` is how many seconds a revocation or a close waits for the lake.
+    `flush_timeout_s` is how many seconds a revocation or a close waits for the lake.
 
     `schemas` maps a topic to the DDL of its JSON; the key "*" stands for every topic without one.
 
-    `registry` is how the schema registry is asked; empty for a decoder that needs none.
+    `registry_settings` is how the schema registry is asked; empty for a decoder that needs none.
 
-    `evolve` is whether a table gets the columns that it lacks.
+    `evolves_schema` is whether a table gets the columns that it lacks.
 
-    `skips` is whether the consumer jumps to the end of a partition where its offset is gone.
+    `resets_to_end` is whether the consumer jumps to the end of a partition where its offset is gone.
     """
 
     group: str
     session: SessionConfig
-    names: TableNames = field(default_factory=TableNames)
-    limits: Limits = field(default_factory=lambda: Limits(64_000_000, 128_000_000, 10.0))
+    table_names: TableNames = field(default_factory=TableNames)
+    limits: BatchLimits = field(default_factory=lambda: BatchLimits(64_000_000, 128_000_000, 10.0))
     schemas: Mapping[str, str] = field(default_factory=dict[str, str])
     transform: Transform | None = None
-    patience: float = 30.0
-    skips: bool = False
-    partition: Partitioning = field(default_factory=Partitioning)
-    evolve: bool = False
+    flush_timeout_s: float = 30.0
+    resets_to_end: bool = False
+    partitioning: PartitioningRules = field(default_factory=PartitioningRules)
+    evolves_schema: bool = False
     decoder: str = "raw"
-    registry: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    registry_settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     def __repr__(self) -> str:
         """Show no secret: the session's settings stay out."""
         return f"LakeConfig(group={self.group!r}, session={self.session!r})"
 
-    def schema(self, topic: str) -> str | None:
+    def schema_for(self, topic: str) -> str | None:
         """Return the DDL that a topic's values are decoded with, None for raw."""
         return self.schemas.get(topic) or self.schemas.get("*")
 
 
-def parse(config: Mapping[str, Any]) -> LakeConfig:
+def parse_lake_config(config: Mapping[str, Any]) -> LakeConfig:
     """Check a configuration. Raises SettingError."""
     for name in config:
-        _known(name)
+        _check_setting_name(name)
     group = config.get("group.id")
     if not group:
         raise SettingError("'group.id' is missing; the table keeps its offsets by group")
@@ -136,29 +139,37 @@ def parse(config: Mapping[str, Any]) -> LakeConfig:
             "commits after the table has the rows, "
             "the consumer's own commits would run ahead of it"
         )
-    names = TableNames(str(config.get("lake.table", "lake.{topic}")), _tables(config))
-    schemas = _schemas(config)
-    _agree(names, schemas)
+    names = TableNames(str(config.get("lake.table", "lake.{topic}")), _parse_tables(config))
+    schemas = _parse_schemas(config)
+    _check_shared_schemas(names, schemas)
     return LakeConfig(
         group=str(group),
-        session=session(config),
-        names=names,
-        limits=_limits(config),
+        session=parse_session_config(config),
+        table_names=names,
+        limits=_parse_limits(config),
         schemas=schemas,
-        transform=_transform(config.get("lake.transform")),
-        patience=parse_seconds(config.get("lake.patience", "30 s"), "lake.patience"),
-        skips=config.get("auto.offset.reset") in ENDS,
-        partition=partition_spec.parse(config.get(partition_spec.SETTING)),
-        evolve=_evolve(config.get("lake.evolve", "fail")),
+        transform=_load_transform(config.get("lake.transform")),
+        flush_timeout_s=parse_seconds(
+            config.get("lake.flush.timeout", "30 s"), "lake.flush.timeout"
+        ),
+        resets_to_end=config.get("auto.offset.reset") in RESET_TO_END_VALUES,
+        partitioning=partition_spec.parse_partitioning(
+            config.get(partition_spec.PARTITION_SETTING)
+        ),
+        evolves_schema=_parse_evolution(config.get("lake.schema.evolution", "fail")),
         decoder=str(config.get("lake.decoder", "raw")),
-        registry=_registry(config),
+        registry_settings=_parse_registry(config),
     )
 
 
-def session(config: Mapping[str, Any]) -> SessionConfig:
+def parse_session_config(config: Mapping[str, Any]) -> SessionConfig:
     """Return the part about Spark and the catalog. Raises SettingError."""
-    catalog = {k.removeprefix(CATALOG): str(v) for k, v in config.items() if k.startswith(CATALOG)}
-    form = _format(config, catalog)
+    catalog = {
+        k.removeprefix(CATALOG_PREFIX): str(v)
+        for k, v in config.items()
+        if k.startswith(CATALOG_PREFIX)
+    }
+    form = _parse_format(config, catalog)
     name = catalog.pop("name", "trimtab")
     if not name.isidentifier():
         raise SettingError(f"lake.catalog.name: {name!r} is not a plain name")
@@ -170,81 +181,90 @@ def session(config: Mapping[str, Any]) -> SessionConfig:
             "and its other settings"
         )
     return SessionConfig(
-        warehouse=None if warehouse is None else _location(str(warehouse)),
+        warehouse=None if warehouse is None else _resolve_warehouse(str(warehouse)),
         catalog_name=name,
         catalog=catalog,
-        spark={k: _plain(v) for k, v in config.items() if k.startswith("spark.")},
+        spark={k: _format_spark_value(v) for k, v in config.items() if k.startswith("spark.")},
         format=form,
-        stage=_stage(config),
+        file_writer=_parse_file_writer(config),
     )
 
 
-def _format(config: Mapping[str, Any], catalog: Mapping[str, str]) -> str:
-    form = str(config.get("lake.format", ICEBERG))
-    if form not in FORMATS:
+def _parse_format(config: Mapping[str, Any], catalog: Mapping[str, str]) -> str:
+    form = str(config.get("lake.format", ICEBERG_FORMAT))
+    if form not in TABLE_FORMATS:
         raise SettingError(
-            f"lake.format: {form!r} is not known{nearest(form, frozenset(FORMATS))}; "
+            f"lake.format: {form!r} is not known{suggest_name(form, frozenset(TABLE_FORMATS))}; "
             "write iceberg or delta"
         )
-    if form == DELTA and catalog:
+    if form == DELTA_FORMAT and catalog:
         raise SettingError(
-            f"{CATALOG}{min(catalog)}: lake.catalog.* describes a catalog of Iceberg tables; with "
+            f"{CATALOG_PREFIX}{min(catalog)}: lake.catalog.* describes a catalog of Iceberg tables; with "
             "lake.format=delta the tables are the folders of lake.warehouse, leave it out"
         )
     return form
 
 
-def _stage(config: Mapping[str, Any]) -> str:
-    stage = str(config.get("lake.stage", SPARK))
-    if stage not in STAGES:
+def _parse_file_writer(config: Mapping[str, Any]) -> str:
+    stage = str(config.get("lake.file.writer", SPARK_FILE_WRITER))
+    if stage not in FILE_WRITERS:
         raise SettingError(
-            f"lake.stage: {stage!r} is not known{nearest(stage, frozenset(STAGES))}; "
+            f"lake.file.writer: {stage!r} is not known{suggest_name(stage, frozenset(FILE_WRITERS))}; "
             "write spark or arrow"
         )
-    for name in (n for n in _IN_SPARK if stage == ARROW and config.get(n)):
+    for name in (n for n in _SPARK_ONLY_SETTINGS if stage == ARROW_FILE_WRITER and config.get(n)):
         raise SettingError(
-            f"{name}: {_IN_SPARK[name]}, and with lake.stage=arrow data files are written without "
-            f"Spark: set lake.stage=spark, or leave {name} out"
+            f"{name}: {_SPARK_ONLY_SETTINGS[name]}, and with lake.file.writer=arrow data files are written without "
+            f"Spark: set lake.file.writer=spark, or leave {name} out"
         )
     return stage
 
 
-def ours(name: str) -> bool:
+def is_lake_setting(name: str) -> bool:
     """Whether a setting is the sink's and not the consumer's."""
-    return name.startswith(("lake.", "batch.", "spark.", SCHEMA_REGISTRY)) or name == USER_INFO
+    return (
+        name.startswith(("lake.", "batch.", "spark.", SCHEMA_REGISTRY_PREFIX))
+        or name == REGISTRY_USER_INFO
+    )
 
 
-def _known(name: str) -> None:
-    if name in KNOWN or not name.startswith(("lake.", "batch.")) or name.startswith(CATALOG):
+def _check_setting_name(name: str) -> None:
+    if (
+        name in LAKE_SETTING_NAMES
+        or not name.startswith(("lake.", "batch."))
+        or name.startswith(CATALOG_PREFIX)
+    ):
         return
-    raise SettingError(f"{name!r} is not a setting of the sink{nearest(name, KNOWN)}")
+    raise SettingError(
+        f"{name!r} is not a setting of the sink{suggest_name(name, LAKE_SETTING_NAMES)}"
+    )
 
 
-def _limits(config: Mapping[str, Any]) -> Limits:
+def _parse_limits(config: Mapping[str, Any]) -> BatchLimits:
     size = parse_bytes(config.get("batch.bytes", "64 MB"), "batch.bytes")
     memory = parse_bytes(config.get("batch.memory", 2 * size), "batch.memory")
-    wait = parse_seconds(config.get("batch.wait", "10 s"), "batch.wait")
+    wait = parse_seconds(config.get("batch.max.age", "10 s"), "batch.max.age")
     if size <= 0:
         raise SettingError("batch.bytes must be above 0")
     if memory < size:
         raise SettingError(f"batch.memory={memory} must not be below batch.bytes={size}")
-    return Limits(bytes=size, memory=memory, wait=wait)
+    return BatchLimits(batch_bytes=size, memory_bytes=memory, max_age_s=wait)
 
 
-def _tables(config: Mapping[str, Any]) -> dict[str, str]:
+def _parse_tables(config: Mapping[str, Any]) -> dict[str, str]:
     tables = config.get("lake.tables") or {}
     if not isinstance(tables, Mapping):
         raise SettingError(f"lake.tables: {tables!r} is not a mapping of topic to table")
     return {str(topic): str(table) for topic, table in tables.items()}
 
 
-def _schemas(config: Mapping[str, Any]) -> dict[str, str]:
+def _parse_schemas(config: Mapping[str, Any]) -> dict[str, str]:
     decoder = config.get("lake.decoder", "raw")
     schema = config.get("lake.schema")
-    if decoder not in DECODERS:
+    if decoder not in VALUE_DECODERS:
         raise SettingError(
             f"lake.decoder: {decoder!r} is not "
-            f"known{nearest(str(decoder), frozenset(DECODERS))}; write raw, json, avro or protobuf"
+            f"known{suggest_name(str(decoder), frozenset(VALUE_DECODERS))}; write raw, json, avro or protobuf"
         )
     if (decoder == "json") != bool(schema):
         raise SettingError(
@@ -257,24 +277,24 @@ def _schemas(config: Mapping[str, Any]) -> dict[str, str]:
     return {"*": str(schema)} if schema else {}
 
 
-def _registry(config: Mapping[str, Any]) -> dict[str, Any]:
-    if config.get("lake.decoder") not in WITH_REGISTRY:
+def _parse_registry(config: Mapping[str, Any]) -> dict[str, Any]:
+    if config.get("lake.decoder") not in REGISTRY_DECODERS:
         return {}
-    found = schema_registry.settings(config)
-    schema_registry.address(found)
+    found = schema_registry.extract_registry_settings(config)
+    schema_registry.parse_registry_address(found)
     return found
 
 
-def _evolve(chosen: Any) -> bool:
-    if chosen not in ("add", "fail"):
+def _parse_evolution(setting: Any) -> bool:
+    if setting not in ("add", "fail"):
         raise SettingError(
-            f"lake.evolve: {chosen!r} is not known; write add (a table gets the columns that it "
+            f"lake.schema.evolution: {setting!r} is not known; write add (a table gets the columns that it "
             "lacks) or fail (it is an error)"
         )
-    return bool(chosen == "add")
+    return bool(setting == "add")
 
 
-def _agree(names: TableNames, schemas: Mapping[str, str]) -> None:
+def _check_shared_schemas(names: TableNames, schemas: Mapping[str, str]) -> None:
     """Raise SettingError if topics that share a table have different schemas."""
     chosen: dict[str, str | None] = {}
     for topic, table in sorted(names.mapping.items()):
@@ -286,7 +306,7 @@ def _agree(names: TableNames, schemas: Mapping[str, str]) -> None:
             )
 
 
-def _transform(reference: Any) -> Transform | None:
+def _load_transform(reference: Any) -> Transform | None:
     if reference is None:
         return None
     if callable(reference):
@@ -305,7 +325,7 @@ def _transform(reference: Any) -> Transform | None:
     return cast("Transform", found)
 
 
-def _location(warehouse: str) -> str:
+def _resolve_warehouse(warehouse: str) -> str:
     """Return a warehouse as a URI.
 
     A plain path is made absolute, so that every process means the same.
@@ -317,5 +337,5 @@ def _location(warehouse: str) -> str:
     )
 
 
-def _plain(value: Any) -> str:
+def _format_spark_value(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)

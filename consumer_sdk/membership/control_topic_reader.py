@@ -15,62 +15,68 @@ from confluent_kafka import Consumer as DataConsumer
 from confluent_kafka import TopicPartition as RawPartition
 from confluent_kafka.admin import AdminClient
 
-from trimtab.assignor.load_arrays import Column, Measured
+from trimtab.assignor.load_arrays import PartitionMeasurements, TopicMeasurements
 from trimtab.assignor.model import Load, TopicPartition
-from trimtab.assignor.rebalance.leader import View
+from trimtab.assignor.rebalance.leader import LeaderView
 from trimtab.common.clock import Clock
-from trimtab.common.control_topics.values import GroupPlan, WriteSpeeds
-from trimtab.common.errors import BadPayload
+from trimtab.common.control_topics.values import GroupPlan, TopicWriteRates
+from trimtab.common.errors import InvalidPayloadError
 from trimtab.common.kafka_security import connection
-from trimtab.consumer_sdk.consumer.settings import Settings
-from trimtab.consumer_sdk.log_rate_limit import LIBRDKAFKA
-from trimtab.consumer_sdk.membership.group_lag import measure
+from trimtab.consumer_sdk.consumer.settings import ConsumerSettings
+from trimtab.consumer_sdk.log_rate_limit import LIBRDKAFKA_LOGGER
+from trimtab.consumer_sdk.membership.group_lag import measure_lags
 
 log = logging.getLogger("trimtab.consumer_sdk")
 
-LAG_AWARE: Final = "lag-aware"
-APPLICATIONS: Final = {"stats_cb", "error_cb", "throttle_cb", "logger", "statistics.interval.ms"}
+LAG_AWARE_HEURISTIC: Final = "lag-aware"
+APPLICATION_CALLBACK_SETTINGS: Final = {
+    "stats_cb",
+    "error_cb",
+    "throttle_cb",
+    "logger",
+    "statistics.interval.ms",
+}
 """Settings whose callbacks belong to the application's thread."""
 
-LOOK_AGAIN: Final = 5.0
+CONTROL_TOPIC_LOOKUP_INTERVAL_S: Final = 5.0
 """Seconds between two looks for a control topic that does not exist."""
 
-TURN: Final = 0.1
+CONTROL_TOPIC_POLL_S: Final = 0.1
 """Seconds of one turn: how late a new plan can be noticed."""
 
-LEAVING: Final = 5.0
+CONTROL_CLIENT_CLOSE_TIMEOUT_S: Final = 5.0
 """Seconds in which the client must have let go at the end."""
 
 
-class ControlTopics:
+class ControlTopicReader:
     """The newest values, kept up to date by a thread of its own."""
 
-    def __init__(self, settings: Settings, clock: Clock) -> None:
+    def __init__(self, settings: ConsumerSettings, clock: Clock) -> None:
         self.plan: GroupPlan | None = None
-        self._speeds: dict[str, _Columns] = {}
+        self._write_rates: dict[str, _TopicMeasurement] = {}
         self._settings = settings
         self._clock = clock
         self._closing = Event()
-        self._wanted = {t for t in (settings.plan_topic, settings.speed_topic) if t}
-        self._look_at = clock.monotonic()
-        self._topics: Sequence[str] = ()
+        self._missing_topics = {t for t in (settings.plan_topic, settings.write_rate_topic) if t}
+        self._next_lookup_at = clock.monotonic()
+        self._lag_topics: Sequence[str] = ()
         self._lags: dict[TopicPartition, int] = {}
-        self._unread: set[tuple[str | None, int | None]] = set()
-        self._read = Event()
-        self._denied: set[str] = set()
-        self._thread = Thread(target=self._run, name="trimtab-control-topics", daemon=True)
+        self._unread_partitions: set[tuple[str | None, int | None]] = set()
+        self._initial_read_done = Event()
+        self._denied_topics: set[str] = set()
+        self._thread = Thread(target=self._read_topics, name="trimtab-control-topics", daemon=True)
 
     def start(self, topics: Sequence[str] = ()) -> None:
         """Begin to read; `topics` are those whose lags a lag-aware leader must know."""
-        self._topics = topics if self._settings.heuristic == LAG_AWARE else ()
-        if self._wanted or self._topics:
+        self._lag_topics = topics if self._settings.heuristic == LAG_AWARE_HEURISTIC else ()
+        if self._missing_topics or self._lag_topics:
             self._thread.start()
         else:
-            self._read.set()
+            self._initial_read_done.set()
 
-    def wait(self, timeout: float) -> bool:
+    def wait_until_read(self, timeout: float) -> bool:
         """Wait until everything that there was at the start is read; True if it is."""
-        return self._read.wait(timeout)
+        return self._initial_read_done.wait(timeout)
 
     def stop(self) -> None:
         """End the thread; leave it behind where its client does not let go.
@@ -79,132 +85,145 @@ class ControlTopics:
         """
         self._closing.set()
         if self._thread.is_alive():
-            self._thread.join(LEAVING)
+            self._thread.join(CONTROL_CLIENT_CLOSE_TIMEOUT_S)
 
-    def view(self) -> View:
-        """Return what the leader may know; speeds past `trimtab.speed.max.age` are unknown."""
-        horizon = self._clock.wall() - self._settings.speed_max_age
-        newest = {t: s for t, s in tuple(self._speeds.items()) if s.time >= horizon}
-        speeds = Measured({topic: s.speed for topic, s in newest.items()})
-        lags = Measured({topic: s.lag for topic, s in newest.items()})
-        known = {**self._lags, **dict(lags.pairs())} if self._lags else lags
-        deviations = Measured({topic: s.deviation for topic, s in newest.items()})
-        return View(Load(speeds, known, deviations), self.plan)
+    def build_leader_view(self) -> LeaderView:
+        """Return what the leader may know; speeds past `trimtab.write.rate.max.age` are unknown."""
+        horizon = self._clock.wall() - self._settings.write_rate_max_age
+        newest = {t: s for t, s in tuple(self._write_rates.items()) if s.time >= horizon}
+        speeds = PartitionMeasurements({topic: s.write_rate for topic, s in newest.items()})
+        lags = PartitionMeasurements({topic: s.lag for topic, s in newest.items()})
+        known = {**self._lags, **dict(lags.iter_items())} if self._lags else lags
+        deviations = PartitionMeasurements({topic: s.deviation for topic, s in newest.items()})
+        return LeaderView(Load(speeds, known, deviations), self.plan)
 
-    def take(self, message: Message) -> None:
+    def apply_record(self, message: Message) -> None:
         """Take in one record of a control topic."""
         value = message.value()
         if value is None:
             return
         try:
             if message.topic() == self._settings.plan_topic:
-                self._take_plan(GroupPlan.decode(value))
+                self._apply_plan(GroupPlan.decode(value))
             else:
-                self._take_speeds(WriteSpeeds.decode(value))
-        except BadPayload as error:
+                self._apply_write_rates(TopicWriteRates.decode(value))
+        except InvalidPayloadError as error:
             log.warning("%s, offset %s: skipped: %s", message.topic(), message.offset(), error)
 
-    def _take_plan(self, plan: GroupPlan) -> None:
+    def _apply_plan(self, plan: GroupPlan) -> None:
         if plan.group == self._settings.group:
             self.plan = plan
 
-    def _take_speeds(self, speeds: WriteSpeeds) -> None:
-        if speeds.group == self._settings.group:
-            self._speeds[speeds.topic] = _columns(speeds)
+    def _apply_write_rates(self, write_rates: TopicWriteRates) -> None:
+        if write_rates.group == self._settings.group:
+            self._write_rates[write_rates.topic] = _build_topic_measurement(write_rates)
 
-    def _run(self) -> None:
-        own = {k: v for k, v in self._settings.data.items() if k not in APPLICATIONS}
-        consumer = DataConsumer({**own, "logger": LIBRDKAFKA, "enable.partition.eof": True})
+    def _read_topics(self) -> None:
+        own = {
+            k: v
+            for k, v in self._settings.librdkafka_config.items()
+            if k not in APPLICATION_CALLBACK_SETTINGS
+        }
+        consumer = DataConsumer({**own, "logger": LIBRDKAFKA_LOGGER, "enable.partition.eof": True})
         try:
             while not self._closing.is_set():
-                self._try_turn(consumer)
+                self._try_iteration(consumer)
         finally:
             consumer.close()
 
-    def _try_turn(self, consumer: DataConsumer) -> None:
+    def _try_iteration(self, consumer: DataConsumer) -> None:
         try:
-            self._turn(consumer)
+            self._run_iteration(consumer)
         except Exception as error:  # noqa: BLE001 - whatever it was, the plan must not go stale
             log.warning("control topics: %r; reading on", error)
-            self._closing.wait(TURN)
+            self._closing.wait(CONTROL_TOPIC_POLL_S)
 
-    def _turn(self, consumer: DataConsumer) -> None:
-        if (self._wanted or self._topics) and self._clock.monotonic() >= self._look_at:
-            self._look(consumer)
+    def _run_iteration(self, consumer: DataConsumer) -> None:
+        if (
+            self._missing_topics or self._lag_topics
+        ) and self._clock.monotonic() >= self._next_lookup_at:
+            self._look_up_topics(consumer)
         if not consumer.assignment():
-            self._closing.wait(TURN)
+            self._closing.wait(CONTROL_TOPIC_POLL_S)
             return
-        for message in consumer.consume(100, timeout=TURN):
+        for message in consumer.consume(100, timeout=CONTROL_TOPIC_POLL_S):
             error = message.error()
             if error is None:
-                self.take(message)
+                self.apply_record(message)
             elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name
-                self._unread.discard((message.topic(), message.partition()))
+                self._unread_partitions.discard((message.topic(), message.partition()))
             elif error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-                self._deny({str(message.topic())})
-                self._unread.discard((message.topic(), message.partition()))
-        if not self._unread:
-            self._read.set()
+                self._log_denied_topics({str(message.topic())})
+                self._unread_partitions.discard((message.topic(), message.partition()))
+        if not self._unread_partitions:
+            self._initial_read_done.set()
 
-    def _look(self, consumer: DataConsumer) -> None:
-        if self._topics:
-            self._measure(consumer)
-        found, denied = _partitions_of(consumer, self._wanted)
-        self._deny(denied)
+    def _look_up_topics(self, consumer: DataConsumer) -> None:
+        if self._lag_topics:
+            self._measure_lags(consumer)
+        found, denied = _list_control_partitions(consumer, self._missing_topics)
+        self._log_denied_topics(denied)
         if found:
             consumer.incremental_assign(found)
-            self._wanted -= {p.topic for p in found}
-            self._unread |= {(p.topic, p.partition) for p in found}
-        elif not self._unread:
-            self._read.set()
-        self._look_at = self._clock.monotonic() + LOOK_AGAIN
+            self._missing_topics -= {p.topic for p in found}
+            self._unread_partitions |= {(p.topic, p.partition) for p in found}
+        elif not self._unread_partitions:
+            self._initial_read_done.set()
+        self._next_lookup_at = self._clock.monotonic() + CONTROL_TOPIC_LOOKUP_INTERVAL_S
 
-    def _deny(self, topics: set[str]) -> None:
+    def _log_denied_topics(self, topics: set[str]) -> None:
         """Say once that a control topic may not be read: without it no plan is followed."""
-        for topic in sorted(topics - self._denied):
+        for topic in sorted(topics - self._denied_topics):
             log.warning(
                 "control topic %s may not be read, so no sidecar's word is followed; grant Read on "
                 "topic %s",
                 topic,
                 topic,
             )
-        self._denied |= topics
+        self._denied_topics |= topics
 
-    def _measure(self, consumer: DataConsumer) -> None:
-        reset = str(self._settings.data.get("auto.offset.reset", "latest"))
+    def _measure_lags(self, consumer: DataConsumer) -> None:
+        reset = str(self._settings.librdkafka_config.get("auto.offset.reset", "latest"))
         try:
-            self._lags = measure(
+            self._lags = measure_lags(
                 consumer,
-                AdminClient({**connection.of(self._settings.data), "log_level": 2}),
-                self._topics,
+                AdminClient(
+                    {
+                        **connection.extract_connection_settings(self._settings.librdkafka_config),
+                        "log_level": 2,
+                    }
+                ),
+                self._lag_topics,
                 from_beginning=reset in ("earliest", "smallest", "beginning"),
             )
         except KafkaException as error:
             log.warning("lags are not known, so the last ones count: %s", error)
 
 
-class _Columns(NamedTuple):
+class _TopicMeasurement(NamedTuple):
     """One topic's newest measurement in arrays, so that a rebalance finds them ready."""
 
     time: float
-    speed: Column
-    lag: Column
-    deviation: Column
+    write_rate: TopicMeasurements
+    lag: TopicMeasurements
+    deviation: TopicMeasurements
 
 
-def _columns(measured: WriteSpeeds) -> _Columns:
-    speed = {n: s.weight for n, s in measured.partitions.items()}
-    lag = {n: s.backlog_records for n, s in measured.partitions.items()}
-    deviation = {n: s.deviation_bytes_per_s for n, s in measured.partitions.items()}
-    return _Columns(
-        measured.time,
-        Column.of(speed),
-        Column.of({n: v for n, v in lag.items() if v is not None}),
-        Column.of(deviation),
+def _build_topic_measurement(write_rates: TopicWriteRates) -> _TopicMeasurement:
+    speed = {n: s.weight for n, s in write_rates.partitions.items()}
+    lag = {n: s.backlog_records for n, s in write_rates.partitions.items()}
+    deviation = {n: s.deviation_bytes_per_s for n, s in write_rates.partitions.items()}
+    return _TopicMeasurement(
+        write_rates.time,
+        TopicMeasurements.from_values(speed),
+        TopicMeasurements.from_values({n: v for n, v in lag.items() if v is not None}),
+        TopicMeasurements.from_values(deviation),
     )
 
 
-def _partitions_of(consumer: DataConsumer, topics: set[str]) -> tuple[list[RawPartition], set[str]]:
+def _list_control_partitions(
+    consumer: DataConsumer, topics: set[str]
+) -> tuple[list[RawPartition], set[str]]:
     """Return the partitions of topics, and the topics that we may not see."""
     found: list[RawPartition] = []
     denied: set[str] = set()

@@ -26,30 +26,30 @@ from kafka.structs import OffsetAndMetadata
 from kafka.structs import TopicPartition as KafkaPartition
 from kafka.util import Timer  # pyright: ignore[reportAttributeAccessIssue] # stubs of v2
 
-from trimtab.assignor.clients.leader_plugin import read_subscriptions, subscribed_topics
+from trimtab.assignor.clients.leader_plugin import decode_subscriptions, subscribed_topics
 from trimtab.assignor.model import TopicPartition
-from trimtab.assignor.rebalance.consumer_protocol import Subscription
-from trimtab.consumer_sdk.membership.events import Position
+from trimtab.assignor.rebalance.consumer_protocol import MemberSubscription
+from trimtab.consumer_sdk.membership.events import CommitPosition
 
-COORDINATOR_MS: Final = 5_000
+COORDINATOR_LOOKUP_TIMEOUT_MS: Final = 5_000
 """How long a commit looks for the group's coordinator, in ms."""
 
 
-FIRST_BEAT_MS: Final = 10
+FIRST_HEARTBEAT_MS: Final = 10
 """How soon after a join the first heartbeat follows, in ms; what a revocation takes at least."""
 
-BEAT_GROWTH: Final = 1.3
+HEARTBEAT_INTERVAL_GROWTH: Final = 1.3
 """How much longer each wait is than the one before, up to heartbeat.interval.ms."""
 
 
-class Contact(NamedTuple):
+class HeartbeatTimes(NamedTuple):
     """Times of the last heartbeat and of its answer, by `time.monotonic`."""
 
-    sent: float
-    received: float
+    sent_at: float
+    received_at: float
 
 
-def drive(consumer: Any, timeout: float) -> None:
+def poll_coordinator(consumer: Any, timeout: float) -> None:
     """Join, rejoin and serve callbacks for up to `timeout` seconds; fetches nothing."""
     coordinator = consumer._coordinator
     if coordinator.rejoining:
@@ -59,13 +59,13 @@ def drive(consumer: Any, timeout: float) -> None:
     coordinator.poll(timeout_ms=timeout * 1000)
 
 
-def contact(consumer: Any) -> Contact:
+def read_heartbeat_times(consumer: Any) -> HeartbeatTimes:
     """Return when the coordinator was last in touch."""
     heartbeat = consumer._coordinator.heartbeat
-    return Contact(heartbeat.last_send, heartbeat.last_receive)
+    return HeartbeatTimes(heartbeat.last_send, heartbeat.last_receive)
 
 
-class CloseBeats(Heartbeat):  # type: ignore[misc] # kafka-python has no types
+class AdaptiveHeartbeat(Heartbeat):  # type: ignore[misc] # kafka-python has no types
     """Heartbeats that, once hastened, follow closely, then ever less, up to the usual interval.
 
     A cooperative move takes two rounds, and members learn of the second by a heartbeat. This way
@@ -73,34 +73,34 @@ class CloseBeats(Heartbeat):  # type: ignore[misc] # kafka-python has no types
     costs some twelve requests a member and move.
     """
 
-    def __init__(self, usual: Heartbeat) -> None:
-        super().__init__(**usual.config)
-        self._usual_ms: float = usual.config["heartbeat_interval_ms"]
+    def __init__(self, configured: Heartbeat) -> None:
+        super().__init__(**configured.config)
+        self._configured_interval_ms: float = configured.config["heartbeat_interval_ms"]
 
-    def hasten(self) -> None:
+    def shorten_interval(self) -> None:
         """Begin to follow closely."""
-        self.config["heartbeat_interval_ms"] = min(FIRST_BEAT_MS, self._usual_ms)
+        self.config["heartbeat_interval_ms"] = min(FIRST_HEARTBEAT_MS, self._configured_interval_ms)
 
     def sent_heartbeat(self) -> None:
         """Wait longer for the next one."""
         super().sent_heartbeat()
-        longer = self.config["heartbeat_interval_ms"] * BEAT_GROWTH
-        self.config["heartbeat_interval_ms"] = min(longer, self._usual_ms)
+        longer = self.config["heartbeat_interval_ms"] * HEARTBEAT_INTERVAL_GROWTH
+        self.config["heartbeat_interval_ms"] = min(longer, self._configured_interval_ms)
 
 
-def beat_closely(consumer: Any) -> Callable[[], None]:
+def install_adaptive_heartbeat(consumer: Any) -> Callable[[], None]:
     """Return what makes heartbeats follow closely; made before the first join, called at its end.
 
     On the I/O thread, before the heartbeats go on.
     """
     coordinator = consumer._coordinator
-    coordinator.heartbeat = CloseBeats(coordinator.heartbeat)
-    hasten: Callable[[], None] = coordinator.heartbeat.hasten
+    coordinator.heartbeat = AdaptiveHeartbeat(coordinator.heartbeat)
+    hasten: Callable[[], None] = coordinator.heartbeat.shorten_interval
     return hasten
 
 
-def watch_heartbeats(consumer: Any, news: Event, fenced: Event) -> None:
-    """Set `news` when a heartbeat says that we must join again, or fails.
+def watch_heartbeats(consumer: Any, rejoin_needed: Event, fenced: Event) -> None:
+    """Set `rejoin_needed` when a heartbeat says that we must join again, or fails.
 
     `fenced` is set before when another consumer has taken our `group.instance.id` (KIP-345), where
     kafka-python only stops its heartbeats. Our membership is forgotten then, so that partitions
@@ -115,25 +115,29 @@ def watch_heartbeats(consumer: Any, news: Event, fenced: Event) -> None:
         except FencedInstanceIdError:
             coordinator.reset_generation()
             fenced.set()
-            news.set()
+            rejoin_needed.set()
             raise
         except KafkaError:
-            news.set()
+            rejoin_needed.set()
             raise
 
     coordinator._send_heartbeat_request = beat
 
 
 @dataclass(frozen=True, slots=True)
-class Watcher:
+class MembershipListener:
     """Who is told, on the I/O thread, how it stands with the membership."""
 
-    calm: Callable[[float], None]  # a heartbeat found no rebalance; takes when it was sent
-    leaving: Callable[[], None]  # the group is about to be left: by us, or by kafka-python itself
-    lost: Callable[[], None]  # it is over; the listener hears of it later
+    on_stable_heartbeat: Callable[
+        [float], None
+    ]  # a heartbeat found no rebalance; takes when it was sent
+    on_leaving: Callable[
+        [], None
+    ]  # the group is about to be left: by us, or by kafka-python itself
+    on_lost: Callable[[], None]  # it is over; the listener hears of it later
 
 
-def watch_membership(consumer: Any, watcher: Watcher) -> None:
+def watch_membership(consumer: Any, listener: MembershipListener) -> None:
     """Tell how it stands with the membership, and the listener of every loss.
 
     kafka-python asks whether the membership is lost only before the first try of a join. A later
@@ -148,14 +152,14 @@ def watch_membership(consumer: Any, watcher: Watcher) -> None:
     async def watched_beat() -> None:
         sent = coordinator.heartbeat.last_send
         await beat()  # raises where a rebalance is under way
-        watcher.calm(sent)
+        listener.on_stable_heartbeat(sent)
 
     async def watched_leave(*reason: Any, **named: Any) -> None:
-        watcher.leaving()
+        listener.on_leaving()
         await leave(*reason, **named)
 
     def watched_reset(*member: Any, **named: Any) -> None:
-        watcher.lost()
+        listener.on_lost()
         reset(*member, **named)
         coordinator.rejoining = False  # so that the next try prepares anew
 
@@ -164,18 +168,18 @@ def watch_membership(consumer: Any, watcher: Watcher) -> None:
     coordinator.reset_generation = watched_reset
 
 
-def joining(consumer: Any) -> bool:
+def is_joining(consumer: Any) -> bool:
     """Say whether a join is under way, whose end would wipe out a request to rejoin."""
     return bool(consumer._coordinator.rejoining)
 
 
 def must_join(consumer: Any) -> bool:
-    """Say whether the next `drive` has a join to do."""
+    """Say whether the next `poll_coordinator` has a join to do."""
     return bool(consumer._coordinator.need_rejoin())
 
 
 def request_rejoin(consumer: Any) -> None:
-    """Start a rebalance at the next `drive`; lost if a join is under way."""
+    """Start a rebalance at the next `poll_coordinator`; lost if a join is under way."""
     consumer._coordinator.request_rejoin()
 
 
@@ -189,12 +193,12 @@ def member_id(consumer: Any) -> str:
     return str(consumer._coordinator._generation.member_id)
 
 
-def generation(consumer: Any) -> int:
+def generation_id(consumer: Any) -> int:
     """Return the group's generation as we know it; -1 outside the group."""
     return int(consumer._coordinator._generation.generation_id)
 
 
-def look_for(consumer: Any, topics: Iterable[str]) -> set[str]:
+def find_missing_topics(consumer: Any, topics: Iterable[str]) -> set[str]:
     """Return those of `topics` that the metadata does not hold, and ask for news if there are.
 
     Raises TopicAuthorizationFailedError for those that we may not see.
@@ -209,16 +213,16 @@ def look_for(consumer: Any, topics: Iterable[str]) -> set[str]:
 
 
 @dataclass
-class Everybody:
+class RawSubscriptions:
     """Stands in for all members that joined, while kafka-python keeps its books."""
 
-    subscriptions: Mapping[str, Subscription]
+    subscriptions: Mapping[str, MemberSubscription]
     metadata: Any  # their topics, as kafka-python knows a subscription
     member_id: str = ""
 
 
-def lead_on_bytes(consumer: Any, protocol: str) -> None:
-    """Give the assignor of `protocol` one `Everybody` in place of the decoded members.
+def lead_on_raw_subscriptions(consumer: Any, protocol: str) -> None:
+    """Give the assignor of `protocol` one `RawSubscriptions` in place of the decoded members.
 
     kafka-python makes an integer object of every partition that a member owns. Its own interest
     ends with the topics, so it is shown a stand-in that subscribes to all of them.
@@ -229,41 +233,41 @@ def lead_on_bytes(consumer: Any, protocol: str) -> None:
     def perform(leader: str, name: str, members: Any) -> Any:
         if name != protocol:
             return usual(leader, name, members)
-        subscriptions = read_subscriptions({m.member_id: bytes(m.metadata) for m in members})
+        subscriptions = decode_subscriptions({m.member_id: bytes(m.metadata) for m in members})
         topics = ConsumerProtocolSubscription(
             version=0, topics=sorted(subscribed_topics(subscriptions)), user_data=b""
         )
-        return usual(leader, name, [Everybody(subscriptions, topics.encode())])
+        return usual(leader, name, [RawSubscriptions(subscriptions, topics.encode())])
 
     coordinator._perform_assignment = perform
 
 
-def leave(consumer: Any, reason: str) -> None:
-    """Leave the group; the next `drive` tells the listener what was lost and joins again."""
+def leave_group(consumer: Any, reason: str) -> None:
+    """Leave the group; the next `poll_coordinator` tells the listener what was lost and joins again."""
     consumer._coordinator.maybe_leave_group(reason=reason, timeout_ms=2000)
 
 
-def sleep(consumer: Any, seconds: float) -> Any:
+def sleep_on_event_loop(consumer: Any, seconds: float) -> Any:
     """Return an awaitable for the client's own event loop."""
     return consumer._net.sleep(seconds)
 
 
-def commit(
+def commit_offsets(
     consumer: Any,
-    offsets: Mapping[TopicPartition, Position],
+    offsets: Mapping[TopicPartition, CommitPosition],
     timeout: float,
-    ours: Callable[[], bool],
+    still_owned: Callable[[], bool],
 ) -> None:
     """Commit with the member's generation and wait; may be called from any thread.
 
-    `ours` is asked on the I/O thread, just before the request is made. Raises kafka-python's
+    `still_owned` is asked on the I/O thread, just before the request is made. Raises kafka-python's
     errors.
     """
     timer = Timer(timeout * 1000)
     pause = Event()
     while True:
         try:
-            consumer._net.run(_commit, consumer, offsets, ours)
+            consumer._net.run(_send_commit, consumer, offsets, still_owned)
         except KafkaError as error:
             if not error.retriable or timer.expired:
                 raise
@@ -272,34 +276,36 @@ def commit(
             return
 
 
-def commit_async(
+def commit_offsets_async(
     consumer: Any,
-    offsets: Mapping[TopicPartition, Position],
-    ours: Callable[[], bool],
-    done: Callable[[Exception | None], None],
+    offsets: Mapping[TopicPartition, CommitPosition],
+    still_owned: Callable[[], bool],
+    on_done: Callable[[Exception | None], None],
 ) -> None:
-    """Commit with the member's generation; `done` runs on the I/O thread."""
-    future = consumer._manager.call_soon(_commit, consumer, offsets, ours)
+    """Commit with the member's generation; `on_done` runs on the I/O thread."""
+    future = consumer._manager.call_soon(_send_commit, consumer, offsets, still_owned)
 
     def succeed(_nothing: Any) -> None:
-        done(None)
+        on_done(None)
 
     future.add_callback(succeed)
-    future.add_errback(done)
+    future.add_errback(on_done)
 
 
-async def _commit(
-    consumer: Any, offsets: Mapping[TopicPartition, Position], ours: Callable[[], bool]
+async def _send_commit(
+    consumer: Any, offsets: Mapping[TopicPartition, CommitPosition], still_owned: Callable[[], bool]
 ) -> None:
     coordinator = consumer._coordinator
-    await coordinator.ensure_coordinator_ready_async(timeout_ms=COORDINATOR_MS)
-    if not ours():
+    await coordinator.ensure_coordinator_ready_async(timeout_ms=COORDINATOR_LOOKUP_TIMEOUT_MS)
+    if not still_owned():
         raise IllegalGenerationError("the partitions were lost before this commit")
-    # up to the request nothing else runs on this thread: it carries the generation of `ours`
-    await coordinator._send_offset_commit_request(_wire(offsets))
+    # up to the request nothing else runs on this thread: it carries the generation of `still_owned`
+    await coordinator._send_offset_commit_request(_to_kafka_python_offsets(offsets))
 
 
-def _wire(offsets: Mapping[TopicPartition, Position]) -> dict[KafkaPartition, OffsetAndMetadata]:
+def _to_kafka_python_offsets(
+    offsets: Mapping[TopicPartition, CommitPosition],
+) -> dict[KafkaPartition, OffsetAndMetadata]:
     return {
         KafkaPartition(*p): OffsetAndMetadata(at.offset, at.metadata, -1)
         for p, at in offsets.items()

@@ -7,56 +7,58 @@ from typing import TypeAlias
 from trimtab.assignor.model import TopicPartition
 from trimtab.common.errors import TrimtabError
 
-Partitions: TypeAlias = frozenset[TopicPartition]
+PartitionSet: TypeAlias = frozenset[TopicPartition]
 
 
 @dataclass(frozen=True, slots=True)
-class Assigned:
+class PartitionsAssigned:
     """These partitions are ours from now on; nobody else reads them.
 
-    `tenure` counts the losses before: what was owned in an earlier one is not ours any more.
+    `membership_epoch` counts the losses before: what was owned in an earlier one is not ours any more.
     """
 
-    partitions: Partitions
-    tenure: int = 0
+    partitions: PartitionSet
+    membership_epoch: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Revoked:
-    """These partitions must go; the next owner waits until `done` is set."""
+class PartitionsRevoked:
+    """These partitions must go; the next owner waits until `released` is set."""
 
-    partitions: Partitions
-    done: Event = field(default_factory=Event)
+    partitions: PartitionSet
+    released: Event = field(default_factory=Event)
 
 
 @dataclass(frozen=True, slots=True)
-class Lost:
+class PartitionsLost:
     """These partitions went without asking: the group took us for dead; commit nothing."""
 
-    partitions: Partitions
+    partitions: PartitionSet
 
 
 @dataclass(frozen=True, slots=True)
-class Committed:
+class CommitCompleted:
     """An asynchronous commit ended; `error` is None where it went well."""
 
-    offsets: "dict[TopicPartition, Position]"
+    offsets: "dict[TopicPartition, CommitPosition]"
     error: Exception | None
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class MembershipEnded:
     """The member's thread has ended with an error that retrying does not heal."""
 
     error: TrimtabError
 
 
 @dataclass(frozen=True, slots=True)
-class Position:
+class CommitPosition:
     """An offset to commit: the next one to read, with the metadata kept beside it."""
 
     offset: int
     metadata: str = ""
 
 
-MembershipEvent: TypeAlias = Assigned | Revoked | Lost | Committed | Failed
+MembershipEvent: TypeAlias = (
+    PartitionsAssigned | PartitionsRevoked | PartitionsLost | CommitCompleted | MembershipEnded
+)

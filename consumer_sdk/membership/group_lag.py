@@ -10,54 +10,54 @@ from confluent_kafka import admin as admin_api
 from confluent_kafka.admin import AdminClient
 
 from trimtab.assignor.model import TopicPartition
-from trimtab.common.lag import lag_of
+from trimtab.common.lag import compute_lag
 
-_API: Final[Any] = admin_api  # its OffsetSpec is neither typed nor declared as exported
+_LAG_ADMIN_API: Final[Any] = admin_api  # its OffsetSpec is neither typed nor declared as exported
 
-TIMEOUT: Final = 5.0
+LAG_QUERY_TIMEOUT_S: Final = 5.0
 """Seconds that one question to the brokers may take."""
 
 
-def measure(
+def measure_lags(
     consumer: DataConsumer, admin: AdminClient, topics: Sequence[str], *, from_beginning: bool
 ) -> dict[TopicPartition, int]:
     """Return the lag of every partition of these topics; names that begin with "^" are patterns.
 
     Raises KafkaException when the brokers do not answer.
     """
-    partitions = _partitions(admin, topics)
+    partitions = _list_partitions(admin, topics)
     if not partitions:
         return {}
-    ends = _offsets(admin, partitions, _API.OffsetSpec.latest())
-    beginnings = _offsets(admin, partitions, _API.OffsetSpec.earliest())
+    ends = _list_offsets(admin, partitions, _LAG_ADMIN_API.OffsetSpec.latest())
+    beginnings = _list_offsets(admin, partitions, _LAG_ADMIN_API.OffsetSpec.earliest())
     asked = [RawPartition(*p) for p in partitions]
     committed = {
         TopicPartition(p.topic, p.partition): p.offset if p.offset >= 0 else None
-        for p in consumer.committed(asked, timeout=TIMEOUT)
+        for p in consumer.committed(asked, timeout=LAG_QUERY_TIMEOUT_S)
     }
     return {
-        p: lag_of(ends[p], committed.get(p), beginnings[p], from_beginning=from_beginning)
+        p: compute_lag(ends[p], committed.get(p), beginnings[p], from_beginning=from_beginning)
         for p in partitions
     }
 
 
-def _partitions(admin: AdminClient, topics: Sequence[str]) -> list[TopicPartition]:
-    known = admin.list_topics(timeout=TIMEOUT).topics
+def _list_partitions(admin: AdminClient, topics: Sequence[str]) -> list[TopicPartition]:
+    known = admin.list_topics(timeout=LAG_QUERY_TIMEOUT_S).topics
     return sorted(
         TopicPartition(name, number)
         for name, topic in known.items()
-        if any(_matches(pattern, name) for pattern in topics)
+        if any(_topic_matches(pattern, name) for pattern in topics)
         for number in topic.partitions
     )
 
 
-def _matches(pattern: str, name: str) -> bool:
+def _topic_matches(pattern: str, name: str) -> bool:
     return bool(re.match(pattern, name)) if pattern.startswith("^") else pattern == name
 
 
-def _offsets(
-    admin: AdminClient, partitions: Iterable[TopicPartition], which: Any
+def _list_offsets(
+    admin: AdminClient, partitions: Iterable[TopicPartition], offset_spec: Any
 ) -> dict[TopicPartition, int]:
-    asked = {RawPartition(*p): which for p in partitions}
-    answers = admin.list_offsets(asked, request_timeout=TIMEOUT)
+    asked = {RawPartition(*p): offset_spec for p in partitions}
+    answers = admin.list_offsets(asked, request_timeout=LAG_QUERY_TIMEOUT_S)
     return {TopicPartition(p.topic, p.partition): f.result().offset for p, f in answers.items()}

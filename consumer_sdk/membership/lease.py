@@ -14,7 +14,7 @@ began when the last heartbeat was sent that found no rebalance, or the last join
 from dataclasses import dataclass, replace
 from typing import Final
 
-MARGIN: Final = 0.1
+LEASE_MARGIN: Final = 0.1
 """Share of the session timeout kept back: the way to the broker, and the time to notice."""
 
 
@@ -23,16 +23,16 @@ class Lease:
     """When the broker surely knew us last, and its timeout; by our own clock in seconds."""
 
     timeout: float
-    contact: float
+    last_contact: float
 
-    def heard(self, sent: float, received: float) -> "Lease":
+    def renew_by_heartbeat(self, sent_at: float, received_at: float) -> "Lease":
         """Take in the times of a heartbeat; an unanswered one counts nothing."""
-        return self.known(sent) if received >= sent else self
+        return self.renew(sent_at) if received_at >= sent_at else self
 
-    def known(self, sent: float) -> "Lease":
+    def renew(self, sent_at: float) -> "Lease":
         """Take in when something was sent that the broker has answered as to a member."""
-        return replace(self, contact=max(self.contact, sent))
+        return replace(self, last_contact=max(self.last_contact, sent_at))
 
-    def valid(self, now: float) -> bool:
+    def is_valid(self, now: float) -> bool:
         """Say whether records may be handed out."""
-        return now - self.contact < self.timeout * (1 - MARGIN)
+        return now - self.last_contact < self.timeout * (1 - LEASE_MARGIN)

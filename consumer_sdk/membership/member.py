@@ -3,7 +3,7 @@
 Threads: the member's own thread drives joins; kafka-python's I/O thread heartbeats and runs the
 listener; the application's thread takes events from `inbox` and commits. The rules:
 
-1. Partitions are released only after the application acknowledged the `Revoked` event, or was lost
+1. Partitions are released only after the application acknowledged the `PartitionsRevoked` event, or was lost
    first.
 2. While the listener waits for that, heartbeats go on (the wait is a coroutine on the I/O thread).
 3. An application that has not polled for `max.poll.interval.ms` is taken for dead: the member
@@ -40,333 +40,362 @@ from kafka.errors import (
 from kafka.errors import KafkaError as KafkaPythonError
 
 from trimtab.assignor.clients.kafka_python import TrimtabAssignor
-from trimtab.assignor.clients.leader_plugin import log_round, placement_data
+from trimtab.assignor.clients.leader_plugin import decode_assignment_data, log_round
 from trimtab.assignor.model import TopicPartition
-from trimtab.assignor.rebalance.leader import Round, View
+from trimtab.assignor.rebalance.leader import LeaderView, RebalanceRound
 from trimtab.common.clock import Clock
 from trimtab.common.control_topics.values import GroupPlan
-from trimtab.common.kafka_security.preflight import diagnose, knock
-from trimtab.consumer_sdk.consumer.settings import Settings
-from trimtab.consumer_sdk.errors import BrokerUnreachable, MembershipFailed, NotAllowed
+from trimtab.common.kafka_security.preflight import check_connection, diagnose_connection
+from trimtab.consumer_sdk.consumer.settings import ConsumerSettings
+from trimtab.consumer_sdk.errors import (
+    BrokerUnreachableError,
+    GroupMembershipError,
+    MissingAclError,
+)
 from trimtab.consumer_sdk.membership import coordinator
-from trimtab.consumer_sdk.membership.control_topic_reader import ControlTopics
+from trimtab.consumer_sdk.membership.control_topic_reader import ControlTopicReader
 from trimtab.consumer_sdk.membership.events import (
-    Assigned,
-    Committed,
-    Failed,
-    Lost,
+    CommitCompleted,
+    CommitPosition,
+    MembershipEnded,
     MembershipEvent,
-    Position,
-    Revoked,
+    PartitionsAssigned,
+    PartitionsLost,
+    PartitionsRevoked,
 )
 from trimtab.consumer_sdk.membership.lease import Lease
-from trimtab.consumer_sdk.membership.plan_follower import Following
+from trimtab.consumer_sdk.membership.plan_follower import PlanFollower
 
 log = logging.getLogger("trimtab.consumer_sdk")
 
-TURN: Final = 0.05
+MEMBER_ITERATION_S: Final = 0.05
 """Seconds of one turn of the member's loop: how late it can notice a new plan or the end."""
 
-TURN_DUE: Final = 0.001
+JOIN_ITERATION_S: Final = 0.001
 """The same while there is a join to do."""
 
-JOINING: Final = 1.0
+JOIN_STEP_TIMEOUT_S: Final = 1.0
 """Seconds for one step of a join; less than a metadata update takes would never let it end."""
 
-CATCH_UP: Final = 3.0
+CONTROL_TOPICS_READ_TIMEOUT_S: Final = 3.0
 """Seconds that the first join may wait for the control topics: better than deciding blind."""
 
-BOOTSTRAP_MS: Final = 10_000
+BOOTSTRAP_TIMEOUT_MS: Final = 10_000
 """How long the first connection may take, in ms."""
 
-RETRY: Final = 0.5
+RECONNECT_DELAY_S: Final = 0.5
 """Seconds until the next try after the broker could not be reached."""
 
-LOOK_AGAIN: Final = 1.0
+MISSING_TOPIC_LOOKUP_INTERVAL_S: Final = 1.0
 """Seconds between two looks for a subscribed topic that does not exist yet."""
 
-ACK_POLL: Final = 0.002
+RELEASE_POLL_INTERVAL_S: Final = 0.002
 """Seconds between two looks for the application's acknowledgement; adds to every handover."""
 
 
-class Member:
+class GroupMember:
     """One membership in a consumer group; made and used by `Consumer`."""
 
-    def __init__(self, settings: Settings, clock: Clock) -> None:
+    def __init__(self, settings: ConsumerSettings, clock: Clock) -> None:
         self.inbox: deque[MembershipEvent] = deque()
-        self.tenure = 0  # changed on the client's I/O thread only, where commits look at it too
+        self.membership_epoch = (
+            0  # changed on the client's I/O thread only, where commits look at it too
+        )
         self._settings = settings
         self._clock = clock
-        self._control = ControlTopics(settings, clock)
+        self._control_topics = ControlTopicReader(settings, clock)
         self._assignor = _TimedAssignor(
             clock,
             settings.heuristic,
             settings.capacity,
             instance=settings.instance,
             rack=settings.rack,
-            view=self._view,
+            view=self._build_leader_view,
             on_round=self._on_round,
         )
-        self.client = _connect(settings, self._assignor)
-        coordinator.lead_on_bytes(self.client, self._assignor.name)
-        watcher = coordinator.Watcher(self._on_calm, self._on_leaving, self._on_loss)
+        self.client = _connect_member(settings, self._assignor)
+        coordinator.lead_on_raw_subscriptions(self.client, self._assignor.name)
+        watcher = coordinator.MembershipListener(
+            self._on_stable_heartbeat, self._on_leaving, self._on_lost
+        )
         coordinator.watch_membership(self.client, watcher)
-        self._assignor.hasten = coordinator.beat_closely(self.client)
+        self._assignor.shorten_heartbeats = coordinator.install_adaptive_heartbeat(self.client)
         self._fenced = Event()
-        self._news = Event()  # set after what caused it: the thread's next turn comes at once
-        coordinator.watch_heartbeats(self.client, self._news, self._fenced)
+        self._wake_up = Event()  # set after what caused it: the thread's next turn comes at once
+        coordinator.watch_heartbeats(self.client, self._wake_up, self._fenced)
         self._lease = Lease(settings.session_timeout, clock.monotonic())
-        self._calm = clock.monotonic()
-        self._lost = -inf  # when; what the coordinator answered before counts no more
+        self._last_stable_at = clock.monotonic()
+        self._lost_at = -inf  # when; what the coordinator answered before counts no more
         self._closing = Event()
-        self._rejoin = Event()
-        self._absent = False
-        self._polled = clock.monotonic()
-        self._following = Following()
-        self._led_by: GroupPlan | None = None
-        self._names: frozenset[str] = frozenset()
-        self._missing: set[str] = set()
-        self._look_at = clock.monotonic() + LOOK_AGAIN
-        self._thread = Thread(target=self._run, name=f"trimtab-{settings.instance}", daemon=True)
+        self._rejoin_requested = Event()
+        self._poll_overdue = False
+        self._last_poll_at = clock.monotonic()
+        self._plan_follower = PlanFollower()
+        self._round_plan: GroupPlan | None = None
+        self._topic_names: frozenset[str] = frozenset()
+        self._missing_topics: set[str] = set()
+        self._next_topic_lookup_at = clock.monotonic() + MISSING_TOPIC_LOOKUP_INTERVAL_S
+        self._thread = Thread(
+            target=self._run_member_loop, name=f"trimtab-{settings.instance}", daemon=True
+        )
 
     # -- the application's side -------------------------------------------------------------------
 
     def start(self, topics: Sequence[str]) -> None:
         """Subscribe and begin to join; `topics` are names, or patterns that begin with "^"."""
-        listener = _Listener(self)
-        self._names = frozenset(t for t in topics if not t.startswith("^"))
-        pattern = topic_pattern(topics)
+        listener = _RebalanceListener(self)
+        self._topic_names = frozenset(t for t in topics if not t.startswith("^"))
+        pattern = build_topic_pattern(topics)
         if pattern is None:
             self.client.subscribe(topics=list(topics), listener=listener)
         else:
             self.client.subscribe(pattern=pattern, listener=listener)
         if not self._thread.is_alive():
-            self._control.start(topics)
+            self._control_topics.start(topics)
             self._thread.start()
-        self._rejoin.set()
+        self._rejoin_requested.set()
 
-    def polled(self) -> None:
+    def record_poll(self) -> None:
         """Note that the application is alive."""
-        self._polled = self._clock.monotonic()
+        self._last_poll_at = self._clock.monotonic()
 
-    def may_read(self) -> bool:
+    def holds_lease(self) -> bool:
         """Say whether the lease holds."""
-        lease = self._lease.heard(*coordinator.contact(self.client))
-        self._lease = lease.known(self._assignor.joined)
-        round_ = Lease(self._settings.max_poll_interval, max(self._calm, self._assignor.joined))
+        lease = self._lease.renew_by_heartbeat(*coordinator.read_heartbeat_times(self.client))
+        self._lease = lease.renew(self._assignor.joined_at)
+        round_ = Lease(
+            self._settings.max_poll_interval, max(self._last_stable_at, self._assignor.joined_at)
+        )
         now = self._clock.monotonic()
-        return self._lease.contact > self._lost and self._lease.valid(now) and round_.valid(now)
+        return (
+            self._lease.last_contact > self._lost_at
+            and self._lease.is_valid(now)
+            and round_.is_valid(now)
+        )
 
     @property
-    def rebalancing(self) -> bool:
+    def is_rebalancing(self) -> bool:
         """Whether a join is under way, or has just ended: partitions may come or go."""
-        ended = self._clock.monotonic() - self._assignor.told < TURN
-        return ended or coordinator.joining(self.client)
+        ended = self._clock.monotonic() - self._assignor.assigned_at < MEMBER_ITERATION_S
+        return ended or coordinator.is_joining(self.client)
 
     @property
-    def id(self) -> str:
+    def member_id(self) -> str:
         """The broker's id of this member; empty before the first join."""
         return coordinator.member_id(self.client)
 
     @property
-    def generation(self) -> int:
+    def generation_id(self) -> int:
         """The group's generation as we know it; -1 outside the group."""
-        return coordinator.generation(self.client)
+        return coordinator.generation_id(self.client)
 
     def drain(self) -> None:
         """Ask the group to take everything from this member."""
         self._assignor.drain()
-        self.rejoin()
+        self.request_rejoin()
 
-    def rejoin(self) -> None:
+    def request_rejoin(self) -> None:
         """Start a rebalance, after the one that may be under way."""
-        self._rejoin.set()
-        self._news.set()
+        self._rejoin_requested.set()
+        self._wake_up.set()
 
     def commit(
-        self, offsets: Mapping[TopicPartition, Position], tenure: int, timeout: float
+        self,
+        offsets: Mapping[TopicPartition, CommitPosition],
+        membership_epoch: int,
+        timeout: float,
     ) -> None:
         """Commit and wait up to `timeout` seconds. Raises kafka-python's errors."""
-        coordinator.commit(self.client, offsets, timeout, lambda: tenure == self.tenure)
+        coordinator.commit_offsets(
+            self.client, offsets, timeout, lambda: membership_epoch == self.membership_epoch
+        )
 
-    def commit_async(self, offsets: Mapping[TopicPartition, Position], tenure: int) -> None:
+    def commit_async(
+        self, offsets: Mapping[TopicPartition, CommitPosition], membership_epoch: int
+    ) -> None:
         """Commit in the background; the outcome arrives in the inbox."""
         taken = dict(offsets)
-        coordinator.commit_async(
+        coordinator.commit_offsets_async(
             self.client,
             taken,
-            lambda: tenure == self.tenure,
-            lambda error: self.inbox.append(Committed(taken, error)),
+            lambda: membership_epoch == self.membership_epoch,
+            lambda error: self.inbox.append(CommitCompleted(taken, error)),
         )
 
     def stop(self) -> None:
-        """Begin to leave: the listener is told, `inbox` must be served until `stopped`."""
+        """Begin to leave: the listener is told, `inbox` must be served until `is_stopped`."""
         self._closing.set()
-        self._news.set()
+        self._wake_up.set()
 
     @property
-    def stopped(self) -> bool:
+    def is_stopped(self) -> bool:
         """Whether the member's thread has ended, or was never started."""
         return not self._thread.is_alive()
 
     # -- the member's thread ----------------------------------------------------------------------
 
-    def _run(self) -> None:
+    def _run_member_loop(self) -> None:
         try:
-            self._control.wait(CATCH_UP)
+            self._control_topics.wait_until_read(CONTROL_TOPICS_READ_TIMEOUT_S)
             while not self._closing.is_set():
-                self._try_turn()
+                self._try_iteration()
         except Exception as error:  # noqa: BLE001 - whatever it was, the application must hear of it
-            self.inbox.append(Failed(_explain(error, self._settings)))
+            self.inbox.append(MembershipEnded(_to_membership_error(error, self._settings)))
         finally:
-            self._end()
+            self._leave_and_close()
 
-    def _try_turn(self) -> None:
+    def _try_iteration(self) -> None:
         try:
-            self._turn()
+            self._run_iteration()
         except KafkaPythonError as error:
-            if not _passing(error):
+            if not _is_retriable(error):
                 raise
-            log.warning("group %s: %s; trying again", self._settings.group, _name(error))
-            self._closing.wait(RETRY)
+            log.warning("group %s: %s; trying again", self._settings.group, _describe_error(error))
+            self._closing.wait(RECONNECT_DELAY_S)
 
-    def _turn(self) -> None:
+    def _run_iteration(self) -> None:
         if self._fenced.is_set():
             raise FencedInstanceIdError
-        overdue = self._clock.monotonic() - self._polled > self._settings.max_poll_interval
-        if overdue and not self._absent:
+        overdue = self._clock.monotonic() - self._last_poll_at > self._settings.max_poll_interval
+        if overdue and not self._poll_overdue:
             log.warning(
                 "no poll for %.1f s (max.poll.interval.ms): leaving group %s until it is back",
                 self._settings.max_poll_interval,
                 self._settings.group,
             )
-            coordinator.leave(self.client, "the application does not poll")
-        self._absent = overdue
+            coordinator.leave_group(self.client, "the application does not poll")
+        self._poll_overdue = overdue
         if not overdue:
             self._follow_plan()
-            self._look_for_missing()
-            if self._rejoin.is_set() and not coordinator.joining(self.client):
-                self._rejoin.clear()
+            self._log_missing_topics()
+            if self._rejoin_requested.is_set() and not coordinator.is_joining(self.client):
+                self._rejoin_requested.clear()
                 coordinator.request_rejoin(self.client)
-            coordinator.drive(self.client, JOINING)
-        due = not overdue and (self._rejoin.is_set() or coordinator.must_join(self.client))
-        self._news.wait(TURN_DUE if due else TURN)
-        self._news.clear()
+            coordinator.poll_coordinator(self.client, JOIN_STEP_TIMEOUT_S)
+        due = not overdue and (
+            self._rejoin_requested.is_set() or coordinator.must_join(self.client)
+        )
+        self._wake_up.wait(JOIN_ITERATION_S if due else MEMBER_ITERATION_S)
+        self._wake_up.clear()
 
     @property
     def plan(self) -> GroupPlan | None:
         """The plan in force; None where there is none, or none has been read yet."""
-        return self._control.plan
+        return self._control_topics.plan
 
     def _follow_plan(self) -> None:
-        plan = self._control.plan
+        plan = self._control_topics.plan
         if plan is None:
             return
-        if not self._assignor.rounds:
-            self._following.found(plan)
-        elif self._leads() and self._following.due(plan, self._clock.monotonic()):
+        if not self._assignor.assignment_count:
+            self._plan_follower.adopt_existing_plan(plan)
+        elif self._is_leading() and self._plan_follower.follow_if_due(
+            plan, self._clock.monotonic()
+        ):
             log.info("plan %d of group %s: %s", plan.epoch, plan.group, "; ".join(plan.reasons))
-            self._rejoin.set()
+            self._rejoin_requested.set()
 
-    def _leads(self) -> bool:
+    def _is_leading(self) -> bool:
         """Say whether we lead; a static member that came back may, and is not told (KIP-814)."""
-        came_back = self._settings.static and self._assignor.rounds == 1
+        came_back = self._settings.is_static and self._assignor.assignment_count == 1
         return came_back or coordinator.is_leader(self.client)
 
-    def _look_for_missing(self) -> None:
+    def _log_missing_topics(self) -> None:
         now = self._clock.monotonic()
-        if now < self._look_at:
+        if now < self._next_topic_lookup_at:
             return
-        self._look_at = now + LOOK_AGAIN
-        missing = coordinator.look_for(self.client, self._names)
-        for topic in sorted(missing - self._missing):
+        self._next_topic_lookup_at = now + MISSING_TOPIC_LOOKUP_INTERVAL_S
+        missing = coordinator.find_missing_topics(self.client, self._topic_names)
+        for topic in sorted(missing - self._missing_topics):
             log.warning("topic %r does not exist at %s; waiting", topic, self._settings.bootstrap)
-        self._missing = missing
+        self._missing_topics = missing
 
-    def _on_calm(self, sent: float) -> None:
-        self._calm = sent
+    def _on_stable_heartbeat(self, sent_at: float) -> None:
+        self._last_stable_at = sent_at
 
     def _on_leaving(self) -> None:
-        self._lost = inf  # before others read; an application that is back waits for our join
+        self._lost_at = inf  # before others read; an application that is back waits for our join
 
-    def _on_loss(self) -> None:
-        self._lost = self._clock.monotonic()
+    def _on_lost(self) -> None:
+        self._lost_at = self._clock.monotonic()
 
-    def _view(self) -> View:
-        view = self._control.view()
-        self._led_by = view.plan  # a newer one may be read before the round has ended
+    def _build_leader_view(self) -> LeaderView:
+        view = self._control_topics.build_leader_view()
+        self._round_plan = view.plan  # a newer one may be read before the round has ended
         return view
 
-    def _on_round(self, outcome: Round) -> None:
-        self._following.decided(self._led_by, len(outcome.roll.ids))
+    def _on_round(self, outcome: RebalanceRound) -> None:
+        self._plan_follower.record_rebalance(self._round_plan, len(outcome.snapshot.member_ids))
         log_round(outcome)
 
-    def _end(self) -> None:
+    def _leave_and_close(self) -> None:
         try:
             self.client.close(autocommit=False, timeout_ms=5000)
         except Exception as error:  # noqa: BLE001 - leaving is best effort; the session timeout does the rest
             log.warning("leaving group %s: %s", self._settings.group, error)
-        self._control.stop()
+        self._control_topics.stop()
 
 
 class _TimedAssignor(TrimtabAssignor):
     """Knows when the join was asked for that has been answered last: from then on we are known.
 
-    `rounds` counts the assignments that it was told, `told` is when it was told the last; `hasten`
+    `assignment_count` counts the assignments that it was told, `assigned_at` is when it was told the last; `shorten_heartbeats`
     is called when another round is to follow.
     """
 
     def __init__(self, clock: Clock, *settings: Any, **more: Any) -> None:
         super().__init__(*settings, **more)
         self._clock = clock
-        self._asked = self.joined = clock.monotonic()
-        self.told = -inf
-        self.rounds = 0
-        self.hasten: Callable[[], None] = lambda: None
+        self._join_sent_at = self.joined_at = clock.monotonic()
+        self.assigned_at = -inf
+        self.assignment_count = 0
+        self.shorten_heartbeats: Callable[[], None] = lambda: None
 
     def metadata(self, topics: Iterable[str]) -> Any:
         """Note the time; this is called just before each JoinGroup is sent."""
-        self._asked = self._clock.monotonic()
+        self._join_sent_at = self._clock.monotonic()
         return super().metadata(topics)
 
     def on_assignment(self, assignment: Any, generation: int) -> None:
         """Take that time as the contact; this is called when SyncGroup was answered."""
-        self.joined = self._asked
-        self.told = self._clock.monotonic()
-        self.rounds += 1
-        if placement_data(assignment.user_data).more:
-            self.hasten()
+        self.joined_at = self._join_sent_at
+        self.assigned_at = self._clock.monotonic()
+        self.assignment_count += 1
+        if decode_assignment_data(assignment.user_data).round_follows:
+            self.shorten_heartbeats()
         super().on_assignment(assignment, generation)
 
     def assign(self, cluster: Any, members: Sequence[Any]) -> dict[str, bytes]:
         """Lead on what the members sent."""
-        everybody: coordinator.Everybody = members[0]
-        return self.lead(cluster, everybody.subscriptions)
+        everybody: coordinator.RawSubscriptions = members[0]
+        return self.assign_decoded(cluster, everybody.subscriptions)
 
 
-class _Listener(AsyncConsumerRebalanceListener):  # type: ignore[misc] # kafka-python has no types
+class _RebalanceListener(AsyncConsumerRebalanceListener):  # type: ignore[misc] # kafka-python has no types
     """Passes rebalance callbacks on to the inbox; runs on kafka-python's I/O thread."""
 
-    def __init__(self, member: Member) -> None:
+    def __init__(self, member: GroupMember) -> None:
         self._member = member
 
     async def on_partitions_assigned(self, assigned: Any) -> None:
-        self._member.inbox.append(Assigned(_partitions(assigned), self._member.tenure))
+        self._member.inbox.append(
+            PartitionsAssigned(_to_partitions(assigned), self._member.membership_epoch)
+        )
 
     async def on_partitions_revoked(self, revoked: Any) -> None:
-        event = Revoked(_partitions(revoked))
+        event = PartitionsRevoked(_to_partitions(revoked))
         if not event.partitions:
             return
         self._member.inbox.append(event)
-        while not event.done.is_set():
-            await coordinator.sleep(self._member.client, ACK_POLL)
+        while not event.released.is_set():
+            await coordinator.sleep_on_event_loop(self._member.client, RELEASE_POLL_INTERVAL_S)
 
     async def on_partitions_lost(self, lost: Any) -> None:
-        self._member.tenure += 1
-        self._member.inbox.append(Lost(_partitions(lost)))
+        self._member.membership_epoch += 1
+        self._member.inbox.append(PartitionsLost(_to_partitions(lost)))
 
 
-def topic_pattern(topics: Sequence[str]) -> str | None:
+def build_topic_pattern(topics: Sequence[str]) -> str | None:
     """Return one pattern for a mix of names and "^patterns", or None where there are names only."""
     if not any(t.startswith("^") for t in topics):
         return None
@@ -374,40 +403,42 @@ def topic_pattern(topics: Sequence[str]) -> str | None:
     return "|".join(f"(?:{part})" for part in parts)
 
 
-def _connect(settings: Settings, assignor: TrimtabAssignor) -> Any:
-    """Return kafka-python's member. Raises BrokerUnreachable, LoginRefused, TlsFailed."""
+def _connect_member(settings: ConsumerSettings, assignor: TrimtabAssignor) -> Any:
+    """Return kafka-python's member. Raises BrokerUnreachableError, SaslAuthenticationError, TlsHandshakeError."""
     older = [CooperativeStickyAssignor()] if settings.upgrading else []
     own: dict[str, Any] = {
         "enable_auto_commit": False,
-        "bootstrap_timeout_ms": BOOTSTRAP_MS,
+        "bootstrap_timeout_ms": BOOTSTRAP_TIMEOUT_MS,
         "partition_assignment_strategy": [assignor, *older],
     }
-    knock(settings.data)
+    check_connection(settings.librdkafka_config)
     try:
-        return KafkaConsumer(**settings.control, **own)
+        return KafkaConsumer(**settings.kafka_python_config, **own)
     except (KafkaTimeoutError, KafkaConnectionError) as error:
-        diagnose(settings.data)
-        raise BrokerUnreachable(settings.bootstrap) from error
+        diagnose_connection(settings.librdkafka_config)
+        raise BrokerUnreachableError(settings.bootstrap) from error
 
 
-def _passing(error: KafkaPythonError) -> bool:
+def _is_retriable(error: KafkaPythonError) -> bool:
     """Say whether trying again can help: brokers that are away come back."""
     return bool(error.retriable) or isinstance(error, KafkaConnectionError)
 
 
-def _name(error: Exception) -> str:
+def _describe_error(error: Exception) -> str:
     text = str(error)
     kind = type(error).__name__
     return text if text.startswith(kind) else f"{kind}: {text}".rstrip(": ")
 
 
-def _explain(error: Exception, settings: Settings) -> MembershipFailed:
+def _to_membership_error(error: Exception, settings: ConsumerSettings) -> GroupMembershipError:
     who = f"group {settings.group}, instance {settings.instance}"
     if isinstance(error, GroupAuthorizationFailedError):
-        return NotAllowed(f"{who}: may not be in the group; grant Read on group {settings.group}")
+        return MissingAclError(
+            f"{who}: may not be in the group; grant Read on group {settings.group}"
+        )
     if isinstance(error, TopicAuthorizationFailedError):
         hidden = ", ".join(sorted(map(str, error.args[0] if error.args else ())))
-        return NotAllowed(f"{who}: may not see topic {hidden}; grant Read on topic {hidden}")
+        return MissingAclError(f"{who}: may not see topic {hidden}; grant Read on topic {hidden}")
     hint = ""
     if isinstance(error, FencedInstanceIdError):
         hint = (
@@ -419,8 +450,8 @@ def _explain(error: Exception, settings: Settings) -> MembershipFailed:
             "; its members use another assignor: stop them first, or upgrade one by one with "
             'partition.assignment.strategy="trimtab,cooperative-sticky"'
         )
-    return MembershipFailed(f"{who}: {_name(error)}{hint}")
+    return GroupMembershipError(f"{who}: {_describe_error(error)}{hint}")
 
 
-def _partitions(partitions: Any) -> frozenset[TopicPartition]:
+def _to_partitions(partitions: Any) -> frozenset[TopicPartition]:
     return frozenset(TopicPartition(tp.topic, tp.partition) for tp in partitions)

@@ -6,7 +6,7 @@ Only the leader asks, and by these rules:
 2. A new epoch needs a rebalance at once, unless it wants more members than there are: then the one
    that is on its way starts it by joining, and there is one rebalance, not two.
 3. That wait ends when the plan wants no more than there are, of whatever epoch that is, and after
-   `PATIENCE`: who is awaited may never come (a quota, a node that is full).
+   `MEMBER_WAIT_TIMEOUT_S`: who is awaited may never come (a quota, a node that is full).
 """
 
 from dataclasses import dataclass
@@ -14,42 +14,42 @@ from typing import Final
 
 from trimtab.common.control_topics.values import GroupPlan
 
-PATIENCE: Final = 60.0
+MEMBER_WAIT_TIMEOUT_S: Final = 60.0
 """Seconds that a new epoch may wait for members; a pod takes some to pull, start and join."""
 
 
 @dataclass(slots=True)
-class Following:
-    """The plan that was followed last; `epoch` is 0 where there was none."""
+class PlanFollower:
+    """The plan that was followed last; `followed_epoch` is 0 where there was none."""
 
-    epoch: int = 0
-    size: int = 0
+    followed_epoch: int = 0
+    group_size: int = 0
     """Members of the group when we led last, 0 where we never did."""
 
-    awaited: int = 0
+    awaited_epoch: int = 0
     """Epoch that waits for members."""
 
-    since: float = 0.0
+    awaited_since: float = 0.0
 
-    def found(self, plan: GroupPlan) -> None:
+    def adopt_existing_plan(self, plan: GroupPlan) -> None:
         """Note a plan that was in force before we came: it is no news."""
-        self.epoch = plan.epoch
+        self.followed_epoch = plan.epoch
 
-    def decided(self, plan: GroupPlan | None, members: int) -> None:
+    def record_rebalance(self, plan: GroupPlan | None, members: int) -> None:
         """Note that we decided on a plan, None where there was none, for so many members."""
-        self.epoch = 0 if plan is None else plan.epoch
-        self.size = members
+        self.followed_epoch = 0 if plan is None else plan.epoch
+        self.group_size = members
 
-    def due(self, plan: GroupPlan, now: float) -> bool:
+    def follow_if_due(self, plan: GroupPlan, now: float) -> bool:
         """Tell whether a plan needs a rebalance now, in seconds of a clock; it is followed then."""
-        if plan.epoch == self.epoch or self._waits(plan, now):
+        if plan.epoch == self.followed_epoch or self._waits_for_members(plan, now):
             return False
-        self.epoch = plan.epoch
+        self.followed_epoch = plan.epoch
         return True
 
-    def _waits(self, plan: GroupPlan, now: float) -> bool:
-        if not self.size or plan.replicas <= self.size:
+    def _waits_for_members(self, plan: GroupPlan, now: float) -> bool:
+        if not self.group_size or plan.replicas <= self.group_size:
             return False
-        if self.awaited != plan.epoch:
-            self.awaited, self.since = plan.epoch, now
-        return now - self.since < PATIENCE
+        if self.awaited_epoch != plan.epoch:
+            self.awaited_epoch, self.awaited_since = plan.epoch, now
+        return now - self.awaited_since < MEMBER_WAIT_TIMEOUT_S

@@ -6,7 +6,7 @@
             handle(message.value)
             message.ack()
 
-Three kinds behind one interface (`Queue`), compared in docs/queues.md.
+Three kinds behind one interface (`MessageQueue`), compared in docs/queues.md.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,43 +16,43 @@ from typing import Any, Final
 from trimtab.common.errors import SettingError
 from trimtab.consumer_sdk.queues.async_queue import AsyncQueue
 from trimtab.consumer_sdk.queues.kmq.kmq_queue import KmqQueue
-from trimtab.consumer_sdk.queues.kmq.redelivery_tracker import Tracker
-from trimtab.consumer_sdk.queues.message import Received
+from trimtab.consumer_sdk.queues.kmq.redelivery_tracker import RedeliveryTracker
+from trimtab.consumer_sdk.queues.message import QueueMessage
 from trimtab.consumer_sdk.queues.ordered.ordered_queue import OrderedQueue
-from trimtab.consumer_sdk.queues.queue import Queue
-from trimtab.consumer_sdk.queues.settlement import Settlement
+from trimtab.consumer_sdk.queues.queue import MessageQueue
+from trimtab.consumer_sdk.queues.settlement import SettlementResult
 from trimtab.consumer_sdk.queues.share.share_queue import ShareQueue
-from trimtab.consumer_sdk.queues.worker import Reject, Retry, Worker, worker
+from trimtab.consumer_sdk.queues.worker import QueueWorker, Reject, Retry, queue_worker
 
 __all__ = [
-    "KINDS",
+    "QUEUE_KINDS",
     "AsyncQueue",
     "KmqQueue",
+    "MessageQueue",
     "OrderedQueue",
-    "Queue",
-    "Received",
+    "QueueMessage",
+    "QueueWorker",
+    "RedeliveryTracker",
     "Reject",
     "Retry",
-    "Settlement",
+    "SettlementResult",
     "ShareQueue",
-    "Tracker",
-    "Worker",
     "open_queue",
-    "worker",
+    "queue_worker",
 ]
 
-KINDS: Final[Mapping[str, Callable[[str, Mapping[str, Any]], Queue]]] = MappingProxyType(
-    {"kmq": KmqQueue, "ordered": OrderedQueue, "share": ShareQueue}
+QUEUE_KINDS: Final[Mapping[str, Callable[[str, Mapping[str, Any]], MessageQueue]]] = (
+    MappingProxyType({"kmq": KmqQueue, "ordered": OrderedQueue, "share": ShareQueue})
 )
 
 
-def open_queue(kind: str, topic: str, config: Mapping[str, Any]) -> Queue:
+def open_queue(kind: str, topic: str, config: Mapping[str, Any]) -> MessageQueue:
     """Open a queue of a kind ("kmq", "ordered", "share") on a topic.
 
     `config` is a consumer's, with `trimtab.queue.*` (docs/queues.md). Raises SettingError and what
     the kind raises.
     """
-    made = KINDS.get(kind)
+    made = QUEUE_KINDS.get(kind)
     if made is None:
-        raise SettingError(f"{kind!r} is no kind of queue; there are {', '.join(KINDS)}")
+        raise SettingError(f"{kind!r} is no kind of queue; there are {', '.join(QUEUE_KINDS)}")
     return made(topic, config)

@@ -5,50 +5,62 @@ from typing import Final, TypeAlias, cast
 
 from confluent_kafka import Message as Raw
 
-Headers: TypeAlias = Sequence[tuple[str, bytes | None]]
+MessageHeaders: TypeAlias = Sequence[tuple[str, bytes | None]]
 
-OURS: Final = "trimtab."
-GROUP: Final = "trimtab.group"  # whose message it is: other groups on the topic skip it
-DELIVERY: Final = (
+HEADER_PREFIX: Final = "trimtab."
+GROUP_HEADER: Final = "trimtab.group"  # whose message it is: other groups on the topic skip it
+DELIVERY_HEADER: Final = (
     "trimtab.delivery"  # which delivery this is; of a dead letter: how many there were
 )
-ORIGIN: Final = "trimtab.origin"  # topic/partition/offset of the first
-WRITTEN: Final = "trimtab.written"  # timestamp of the first, in ms
-DUE: Final = "trimtab.due"  # the broker's time at which it was to come back, in ms
-REASON: Final = "trimtab.reason"  # why it was given up
+ORIGIN_HEADER: Final = "trimtab.origin"  # topic/partition/offset of the first
+WRITTEN_AT_HEADER: Final = "trimtab.written"  # timestamp of the first, in ms
+DUE_AT_HEADER: Final = "trimtab.due"  # the broker's time at which it was to come back, in ms
+REASON_HEADER: Final = "trimtab.reason"  # why it was given up
 
 
-def read(raw: Raw) -> dict[str, str]:
+def read_trimtab_headers(raw: Raw) -> dict[str, str]:
     """Return our headers of a message."""
-    return {n: v.decode("utf-8", "replace") for n, v in _every(raw) if n.startswith(OURS) and v}
+    return {
+        n: v.decode("utf-8", "replace")
+        for n, v in _all_headers(raw)
+        if n.startswith(HEADER_PREFIX) and v
+    }
 
 
-def kept(raw: Raw) -> Headers:
+def application_headers(raw: Raw) -> MessageHeaders:
     """Return everybody else's headers of a message."""
-    return [(name, value) for name, value in _every(raw) if not name.startswith(OURS)]
+    return [
+        (name, value) for name, value in _all_headers(raw) if not name.startswith(HEADER_PREFIX)
+    ]
 
 
-def _every(raw: Raw) -> Headers:
-    return cast("Headers", raw.headers() or ())
+def _all_headers(raw: Raw) -> MessageHeaders:
+    return cast("MessageHeaders", raw.headers() or ())
 
 
-def delivery(found: dict[str, str]) -> int:
+def parse_delivery_count(trimtab_headers: dict[str, str]) -> int:
     """Return which delivery a message is at."""
-    count = found.get(DELIVERY, "1")
+    count = trimtab_headers.get(DELIVERY_HEADER, "1")
     return int(count) if count.isdecimal() else 1
 
 
-def origin(raw: Raw) -> str:
+def message_origin(raw: Raw) -> str:
     """Return where a message was first."""
-    return read(raw).get(ORIGIN) or f"{raw.topic()}/{raw.partition()}/{raw.offset()}"
+    return (
+        read_trimtab_headers(raw).get(ORIGIN_HEADER)
+        or f"{raw.topic()}/{raw.partition()}/{raw.offset()}"
+    )
 
 
-def passed_on(raw: Raw, more: dict[str, str | int]) -> Headers:
+def build_forwarded_headers(raw: Raw, more: dict[str, str | int]) -> MessageHeaders:
     """Return the headers of a message that is written once more."""
     _, written = raw.timestamp()
     ours: dict[str, str | int] = {
-        ORIGIN: origin(raw),
-        WRITTEN: read(raw).get(WRITTEN) or written,
+        ORIGIN_HEADER: message_origin(raw),
+        WRITTEN_AT_HEADER: read_trimtab_headers(raw).get(WRITTEN_AT_HEADER) or written,
         **more,
     }
-    return [*kept(raw), *((name, str(value).encode()) for name, value in ours.items())]
+    return [
+        *application_headers(raw),
+        *((name, str(value).encode()) for name, value in ours.items()),
+    ]

@@ -9,15 +9,15 @@ may be used from any thread and from coroutines; `receive`, `flush` and `close` 
 from collections.abc import Sequence
 from typing import Protocol, Self
 
-from trimtab.consumer_sdk.queues.message import Received
-from trimtab.consumer_sdk.queues.settlement import Said
+from trimtab.consumer_sdk.queues.message import QueueMessage
+from trimtab.consumer_sdk.queues.settlement import SettlementRequest
 
 
-class Desk(Protocol):
+class MessageSettler(Protocol):
     """Where messages are settled: the queue that handed them out, or their batch."""
 
     @property
-    def attentive(self) -> bool:
+    def notify_on_ack(self) -> bool:
         """Whether it is to be told of an acknowledgement in time, too."""
         ...
 
@@ -25,15 +25,15 @@ class Desk(Protocol):
         """Return seconds of the clock that deadlines are of."""
         ...
 
-    def settle(self, message: Received, said: Said, late: bool) -> None:  # noqa: FBT001
-        """Take note; must not wait. Raises NotOffered for what this kind of queue cannot do."""
+    def settle(self, message: QueueMessage, request: SettlementRequest, late: bool) -> None:  # noqa: FBT001
+        """Take note; must not wait. Raises UnsupportedQueueOperationError for what this kind of queue cannot do."""
         ...
 
 
-class Queue(Protocol):
+class MessageQueue(Protocol):
     """One kind of queue, on one topic."""
 
-    def receive(self, max: int = 100, wait: float = 1.0) -> Sequence[Received]:  # noqa: A002
+    def receive(self, max: int = 100, wait: float = 1.0) -> Sequence[QueueMessage]:  # noqa: A002
         """Return up to `max` messages as soon as there are any, none after `wait` seconds.
 
         It also serves the group: call it often, with `max=0` to take nothing.

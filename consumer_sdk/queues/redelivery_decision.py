@@ -5,72 +5,79 @@ from typing import Final
 
 from confluent_kafka import Message as Raw
 
-from trimtab.consumer_sdk.queues.durable_producer import TOO_LARGE, Record
-from trimtab.consumer_sdk.queues.kmq.markers import Kind
-from trimtab.consumer_sdk.queues.kmq.redelivery_state import Due
+from trimtab.consumer_sdk.queues.durable_producer import TOO_LARGE_REASON, ProducerRecord
+from trimtab.consumer_sdk.queues.kmq.markers import MarkerKind
+from trimtab.consumer_sdk.queues.kmq.redelivery_state import DueMessage
 from trimtab.consumer_sdk.queues.message_headers import (
-    DELIVERY,
-    DUE,
-    GROUP,
-    ORIGIN,
-    OURS,
-    REASON,
-    passed_on,
+    DELIVERY_HEADER,
+    DUE_AT_HEADER,
+    GROUP_HEADER,
+    HEADER_PREFIX,
+    ORIGIN_HEADER,
+    REASON_HEADER,
+    build_forwarded_headers,
 )
 from trimtab.consumer_sdk.queues.settings import QueueSettings
 
-SHORT: Final = f"without its value, which makes it {TOO_LARGE}"
+WITHOUT_VALUE_REASON: Final = f"without its value, which makes it {TOO_LARGE_REASON}"
 
-GONE: Final = "deleted by the topic's retention before it could be delivered again"
+EXPIRED_REASON: Final = "deleted by the topic's retention before it could be delivered again"
 
 
-def given_up(due: Due, max_deliveries: int) -> str | None:
+def dead_letter_reason(due: DueMessage, max_deliveries: int) -> str | None:
     """Return why a message goes to the dead letters; None where it is delivered again."""
-    if due.kind is Kind.REJECT:
+    if due.kind is MarkerKind.REJECT:
         return due.reason
     if due.delivery >= max_deliveries:
         return f"delivered {due.delivery} times, the last one ended by {due.reason}"
     return None
 
 
-def again(due: Due, raw: Raw, partition: int, settings: QueueSettings) -> Record:
+def build_redelivery(
+    due: DueMessage, raw: Raw, partition: int, settings: QueueSettings
+) -> ProducerRecord:
     """Return what is written for a message that is due: itself once more, or a dead letter."""
-    reason = given_up(due, settings.max_deliveries)
+    reason = dead_letter_reason(due, settings.max_deliveries)
     if reason is None:
-        more: dict[str, str | int] = {DELIVERY: due.delivery + 1, DUE: due.deadline}
+        more: dict[str, str | int] = {
+            DELIVERY_HEADER: due.delivery + 1,
+            DUE_AT_HEADER: due.deadline_ms,
+        }
         topic = settings.topic
     else:
-        more = {DELIVERY: due.delivery, REASON: reason}
-        topic = settings.dead_letter
-    headers = passed_on(raw, {GROUP: settings.group, **more})
-    return Record(topic, partition, raw.value(), raw.key(), headers)
+        more = {DELIVERY_HEADER: due.delivery, REASON_HEADER: reason}
+        topic = settings.dead_letter_topic
+    headers = build_forwarded_headers(raw, {GROUP_HEADER: settings.group, **more})
+    return ProducerRecord(topic, partition, raw.value(), raw.key(), headers)
 
 
-def without_value(letter: Record) -> Record:
+def strip_value(letter: ProducerRecord) -> ProducerRecord:
     """Return a dead letter with our headers alone: its origin tells where the value stands."""
-    said = {name: value or b"" for name, value in letter.headers if name.startswith(OURS)}
-    said[REASON] += f"; {SHORT}".encode()
+    said = {name: value or b"" for name, value in letter.headers if name.startswith(HEADER_PREFIX)}
+    said[REASON_HEADER] += f"; {WITHOUT_VALUE_REASON}".encode()
     return replace(letter, value=None, key=None, headers=list(said.items()))
 
 
-def too_large(due: Due, settings: QueueSettings) -> str:
+def too_large_reason(due: DueMessage, settings: QueueSettings) -> str:
     """Return the reason of a dead letter for a message that its topic does not take once more."""
-    reason = given_up(due, settings.max_deliveries)
+    reason = dead_letter_reason(due, settings.max_deliveries)
     if reason is None:
-        return f"cannot be delivered again: it would be {TOO_LARGE}"
-    return f"{reason}; {SHORT}"
+        return f"cannot be delivered again: it would be {TOO_LARGE_REASON}"
+    return f"{reason}; {WITHOUT_VALUE_REASON}"
 
 
-def lost(due: Due, partition: int, settings: QueueSettings, reason: str) -> Record:
+def build_lost_letter(
+    due: DueMessage, partition: int, settings: QueueSettings, reason: str
+) -> ProducerRecord:
     """Return the dead letter of a message that cannot be written: it has no key and no value.
 
     Its origin is the offset that was due: there the value stands for as long as it is kept.
     """
     said: dict[str, str | int] = {
-        ORIGIN: f"{settings.topic}/{partition}/{due.offset}",
-        GROUP: settings.group,
-        DELIVERY: due.delivery,
-        REASON: reason,
+        ORIGIN_HEADER: f"{settings.topic}/{partition}/{due.offset}",
+        GROUP_HEADER: settings.group,
+        DELIVERY_HEADER: due.delivery,
+        REASON_HEADER: reason,
     }
     headers = [(name, str(value).encode()) for name, value in said.items()]
-    return Record(settings.dead_letter, partition, None, headers=headers)
+    return ProducerRecord(settings.dead_letter_topic, partition, None, headers=headers)

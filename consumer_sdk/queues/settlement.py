@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from enum import Enum, StrEnum
 from typing import Final
 
-from trimtab.consumer_sdk.errors import BadDelay
+from trimtab.consumer_sdk.errors import InvalidDelayError
 
 
-class Settlement(StrEnum):
+class SettlementResult(StrEnum):
     """What became of an `ack`, `retry`, `reject` or `extend`."""
 
     DONE = "done"
@@ -21,7 +21,7 @@ class Settlement(StrEnum):
     """The message was settled before; nothing happened."""
 
 
-class Verb(Enum):
+class SettlementAction(Enum):
     """What is said of a message."""
 
     ACK = "ack"
@@ -31,30 +31,30 @@ class Verb(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class SettlementRequest:
     """A verb with what belongs to it: seconds of a delay or an extension, the reason given."""
 
-    verb: Verb
+    action: SettlementAction
     seconds: float = 0.0
     reason: str = ""
 
 
-ACK = Said(Verb.ACK)
+ACK_REQUEST = SettlementRequest(SettlementAction.ACK)
 
 
-def checked(seconds: float) -> float:
-    """Return seconds to wait, which a marker can tell in milliseconds. Raises BadDelay."""
+def check_delay(seconds: float) -> float:
+    """Return seconds to wait, which a marker can tell in milliseconds. Raises InvalidDelayError."""
     if not 0 <= seconds * 1000 < math.inf:  # NaN is neither
-        raise BadDelay(seconds)
+        raise InvalidDelayError(seconds)
     return float(seconds)
 
 
-def text(reason: object) -> str:
+def reason_to_text(reason: object) -> str:
     """Return a reason as text that can be written: a broken path in it must not stop a tracker."""
     return str(reason).encode(errors="replace").decode()
 
 
-OPEN: Final = 0
+UNSETTLED: Final = 0
 ACKNOWLEDGED: Final = 1
-TOLD: Final = 2
+SETTLED_OTHERWISE: Final = 2
 """What a board says of a message: in work, acknowledged, settled in another way."""

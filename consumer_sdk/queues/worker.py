@@ -15,7 +15,7 @@ The rules:
    give their messages back.
 2. At most `concurrency` handlers run. As many messages again are taken in advance (`prefetch`), and
    their time runs: the queue's timeout must cover the wait for a handler.
-3. When it is told to stop it takes nothing more, lets what it has taken end, `drain` seconds at
+3. When it is told to stop it takes nothing more, lets what it has taken end, `stop_timeout` seconds at
    most, and flushes. What has not ended by then comes back as its kind of queue has it. A coroutine
    is cancelled then. A function cannot be: `run` returns, but Python does not let the process exit
    before its pool's threads have ended. Give handlers timeouts, or end with `os._exit`.
@@ -35,28 +35,30 @@ from typing import Any, Final, TypeAlias
 
 from trimtab.common.clock import Clock, SystemClock
 from trimtab.common.errors import TrimtabError
-from trimtab.consumer_sdk.errors import NotOffered
+from trimtab.consumer_sdk.errors import UnsupportedQueueOperationError
 from trimtab.consumer_sdk.queues.async_queue import AsyncQueue
-from trimtab.consumer_sdk.queues.message import Received
-from trimtab.consumer_sdk.queues.queue import Queue
-from trimtab.consumer_sdk.queues.settlement import checked
+from trimtab.consumer_sdk.queues.message import QueueMessage
+from trimtab.consumer_sdk.queues.queue import MessageQueue
+from trimtab.consumer_sdk.queues.settlement import check_delay
 
 log = logging.getLogger("trimtab.queues")
 
-Handler: TypeAlias = Callable[[Received], None] | Callable[[Received], Coroutine[Any, Any, None]]
+MessageHandler: TypeAlias = (
+    Callable[[QueueMessage], None] | Callable[[QueueMessage], Coroutine[Any, Any, None]]
+)
 
-IDLE: Final = 0.2
+IDLE_WAIT_S: Final = 0.2
 """Seconds of one wait for messages: how late a worker notices that it shall stop."""
 
-BUSY: Final = 0.02
+BUSY_WAIT_S: Final = 0.02
 """The same while handlers run."""
 
 
 class Retry(Exception):
-    """Raised by a handler: deliver the message again, in `delay` seconds. Raises BadDelay."""
+    """Raised by a handler: deliver the message again, in `delay` seconds. Raises InvalidDelayError."""
 
     def __init__(self, delay: float = 0.0) -> None:
-        checked(delay)
+        check_delay(delay)
         super().__init__(f"in {delay:g} s")
         self.delay = delay
 
@@ -65,142 +67,157 @@ class Reject(Exception):
     """Raised by a handler: give the message up."""
 
 
-class Worker:
+class QueueWorker:
     """A handler with its limits; made by `@worker`, callable as the function that it was."""
 
     def __init__(
-        self, handler: Handler, concurrency: int, prefetch: int, retry_delay: float, clock: Clock
+        self,
+        handler: MessageHandler,
+        concurrency: int,
+        prefetch: int,
+        retry_delay: float,
+        clock: Clock,
     ) -> None:
         self._handler = handler
-        self._limit = concurrency + prefetch
+        self._max_in_work = concurrency + prefetch
         self._concurrency = concurrency
         self._retry_delay = retry_delay
         self._clock = clock
-        self._asynchronous = inspect.iscoroutinefunction(handler)
+        self._is_async = inspect.iscoroutinefunction(handler)
 
-    def __call__(self, message: Received) -> Coroutine[Any, Any, None] | None:
+    def __call__(self, message: QueueMessage) -> Coroutine[Any, Any, None] | None:
         """Call the function itself."""
         return self._handler(message)
 
-    def run(self, queue: Queue, stop: Event, *, drain: float = 30.0) -> None:
+    def run(self, queue: MessageQueue, stop: Event, *, stop_timeout: float = 30.0) -> None:
         """Handle messages until `stop` is set, then drain. Raises what `receive` raises."""
-        if self._asynchronous:
-            asyncio.run(self.run_async(queue, stop, drain=drain))
+        if self._is_async:
+            asyncio.run(self.run_async(queue, stop, stop_timeout=stop_timeout))
             return
         running: set[Future[None]] = set()
         pool = ThreadPoolExecutor(self._concurrency, thread_name_prefix="trimtab-worker")
         try:
             while not stop.is_set():
-                running = self._turn(queue, pool, running)
-            deadline = self._clock.monotonic() + drain
+                running = self._run_iteration(queue, pool, running)
+            deadline = self._clock.monotonic() + stop_timeout
             while running and self._clock.monotonic() < deadline:
-                running = wait(running, BUSY).not_done
-                _receive(queue, 0, 0)
+                running = wait(running, BUSY_WAIT_S).not_done
+                _receive_messages(queue, 0, 0)
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
         queue.flush()
 
-    async def run_async(self, queue: Queue, stop: Event, *, drain: float = 30.0) -> None:
+    async def run_async(
+        self, queue: MessageQueue, stop: Event, *, stop_timeout: float = 30.0
+    ) -> None:
         """Do the same in a running event loop; the handler is a coroutine function."""
         slots, over = asyncio.Semaphore(self._concurrency), Event()
         running: set[asyncio.Task[None]] = set()
         async with AsyncQueue(queue) as calls:
             while not stop.is_set():
-                free = self._free(len(running))
+                free = self._count_free_slots(len(running))
                 if not free:
-                    await asyncio.wait(running, timeout=BUSY, return_when=FIRST_COMPLETED)
-                receive = partial(_receive, most=free, wait=_pause(free, len(running)))
-                for message in await calls.call(receive):
-                    running.add(asyncio.create_task(self._one_async(message, slots, over)))
+                    await asyncio.wait(running, timeout=BUSY_WAIT_S, return_when=FIRST_COMPLETED)
+                receive = partial(
+                    _receive_messages, max_messages=free, wait=_receive_wait_s(free, len(running))
+                )
+                for message in await calls.run_on_queue(receive):
+                    running.add(
+                        asyncio.create_task(self._handle_message_async(message, slots, over))
+                    )
                 running = {task for task in running if not task.done()}
-            deadline = self._clock.monotonic() + drain
+            deadline = self._clock.monotonic() + stop_timeout
             while running and self._clock.monotonic() < deadline:
-                _, running = await asyncio.wait(running, timeout=BUSY)
-                await calls.call(partial(_receive, most=0, wait=0))
+                _, running = await asyncio.wait(running, timeout=BUSY_WAIT_S)
+                await calls.run_on_queue(partial(_receive_messages, max_messages=0, wait=0))
             over.set()
             for task in running:
                 task.cancel()
             await calls.flush()
 
-    def _turn(
-        self, queue: Queue, pool: ThreadPoolExecutor, running: set[Future[None]]
+    def _run_iteration(
+        self, queue: MessageQueue, pool: ThreadPoolExecutor, running: set[Future[None]]
     ) -> set[Future[None]]:
-        free = self._free(len(running))
+        free = self._count_free_slots(len(running))
         if not free:
-            running = wait(running, BUSY, FIRST_COMPLETED).not_done
-        for message in _receive(queue, free, _pause(free, len(running))):
-            running.add(pool.submit(self._one, message))
+            running = wait(running, BUSY_WAIT_S, FIRST_COMPLETED).not_done
+        for message in _receive_messages(queue, free, _receive_wait_s(free, len(running))):
+            running.add(pool.submit(self._handle_message, message))
         return {future for future in running if not future.done()}
 
-    def _free(self, taken: int) -> int:
+    def _count_free_slots(self, running: int) -> int:
         """Return how many to ask for: none until half can be taken at once, which is cheaper."""
-        free = self._limit - taken
-        return free if free * 2 >= self._limit else 0
+        free = self._max_in_work - running
+        return free if free * 2 >= self._max_in_work else 0
 
-    def _one(self, message: Received) -> None:
+    def _handle_message(self, message: QueueMessage) -> None:
         try:
             self._handler(message)
         except BaseException as error:  # noqa: BLE001 - whatever it was, it must be settled
-            self._failed(message, error)
+            self._settle_failed(message, error)
         else:
-            _settle(message)
+            _ack_unsettled(message)
 
-    async def _one_async(self, message: Received, slots: asyncio.Semaphore, over: Event) -> None:
-        """Handle one message; from when it is `over` on a cancel is ours, and settles nothing."""
+    async def _handle_message_async(
+        self, message: QueueMessage, slots: asyncio.Semaphore, stopped: Event
+    ) -> None:
+        """Handle one message; from when it is `stopped` on a cancel is ours, and settles nothing."""
         async with slots:
             try:
                 returned: Awaitable[None] | None = self._handler(message)
                 assert returned is not None
                 await returned
             except asyncio.CancelledError as error:
-                if over.is_set():
+                if stopped.is_set():
                     raise
-                self._failed(message, error)
+                self._settle_failed(message, error)
             except (Exception, SystemExit) as error:  # noqa: BLE001 - the message must be settled
-                self._failed(message, error)
+                self._settle_failed(message, error)
             else:
-                _settle(message)
+                _ack_unsettled(message)
 
-    def _failed(self, message: Received, error: BaseException) -> None:
+    def _settle_failed(self, message: QueueMessage, error: BaseException) -> None:
         if message.settled:
             log.warning("%r: its handler failed after it was settled: %r", message, error)
         elif isinstance(error, Reject):
             message.reject(str(error) or "rejected by its handler")
         elif isinstance(error, Retry):
-            _retry(message, error.delay)
+            _retry_message(message, error.delay)
         else:
             log.warning("%r: its handler failed: %r", message, error)
-            _retry(message, self._retry_delay)
+            _retry_message(message, self._retry_delay)
 
 
-def worker(
+def queue_worker(
     *, concurrency: int = 1, prefetch: int | None = None, retry_delay: float = 1.0
-) -> Callable[[Handler], Worker]:
+) -> Callable[[MessageHandler], QueueWorker]:
     """Make a worker of a function, or of a coroutine function, that handles one message.
 
     `prefetch` is as large as `concurrency` unless it is given; `retry_delay` is seconds.
-    Raises BadDelay.
+    Raises InvalidDelayError.
     """
-    checked(retry_delay)
+    check_delay(retry_delay)
     ahead = concurrency if prefetch is None else prefetch
 
-    def decorate(handler: Handler) -> Worker:
-        return Worker(handler, concurrency, ahead, retry_delay, SystemClock())
+    def decorate(handler: MessageHandler) -> QueueWorker:
+        return QueueWorker(handler, concurrency, ahead, retry_delay, SystemClock())
 
     return decorate
 
 
-def _pause(free: int, running: int) -> float:
+def _receive_wait_s(free: int, running: int) -> float:
     """Return how long to wait for messages: not at all where none can be taken."""
     if not free:
         return 0.0
-    return BUSY if running else IDLE
+    return BUSY_WAIT_S if running else IDLE_WAIT_S
 
 
-def _receive(queue: Queue, most: int, wait: float) -> Sequence[Received]:
+def _receive_messages(
+    queue: MessageQueue, max_messages: int, wait: float
+) -> Sequence[QueueMessage]:
     """Receive; a failure that passes by itself is told, and tried again."""
     try:
-        return queue.receive(most, wait)
+        return queue.receive(max_messages, wait)
     except TrimtabError as error:
         if not error.retryable:
             raise
@@ -208,14 +225,14 @@ def _receive(queue: Queue, most: int, wait: float) -> Sequence[Received]:
         return []
 
 
-def _settle(message: Received) -> None:
+def _ack_unsettled(message: QueueMessage) -> None:
     if not message.settled:
         message.ack()
 
 
-def _retry(message: Received, delay: float) -> None:
+def _retry_message(message: QueueMessage, delay: float) -> None:
     """Give a message back; at once where this kind of queue knows no delay."""
-    with suppress(NotOffered):
+    with suppress(UnsupportedQueueOperationError):
         message.retry(delay)
     if not message.settled:
         message.retry()

@@ -3,48 +3,48 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from trimtab.assignor.model import Plan
+from trimtab.assignor.model import PlacementPlan
 from trimtab.common.control_topics.values import GroupPlan
-from trimtab.sidecar.decision.decision import Action
-from trimtab.sidecar.decision.group_model import Situation
-from trimtab.sidecar.decision.recommendation import Sizing
-from trimtab.sidecar.decision.scaling_policy import Memory, ScalePolicy
+from trimtab.sidecar.decision.decision import ScalingAction
+from trimtab.sidecar.decision.group_model import GroupModel
+from trimtab.sidecar.decision.recommendation import ReplicaRecommendation
+from trimtab.sidecar.decision.scaling_policy import AutoscalingPolicy, DecisionMemory
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class DecisionContext:
     """What a rule may look at."""
 
-    at: Situation
-    sizing: Sizing
-    memory: Memory
+    model: GroupModel
+    recommendation: ReplicaRecommendation
+    memory: DecisionMemory
     now: float
 
     @property
     def plan(self) -> GroupPlan:
         """Return the plan in force."""
-        return self.at.plan
+        return self.model.plan
 
-    def cooling(self) -> str | None:
-        """Tell how long the cool-down still lasts; None where it is over."""
-        left = self.at.policy.cool_down - self.memory.since_change(self.now)
-        return f"cool-down for another {left:.0f} s" if left > 0 else None
+    def explain_cooldown(self) -> str | None:
+        """Tell how long the cooldown still lasts; None where it is over."""
+        left = self.model.policy.cooldown - self.memory.seconds_since_change(self.now)
+        return f"cooldown for another {left:.0f} s" if left > 0 else None
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class DecisionStep:
     """What a rule asks for."""
 
-    action: Action
+    action: ScalingAction
     reasons: tuple[str, ...]
     plan: GroupPlan | None = None
-    add: int = 0
-    stop: tuple[str, ...] = ()
-    expected: Plan | None = None
+    start_count: int = 0
+    stop_names: tuple[str, ...] = ()
+    expected_plan: PlacementPlan | None = None
 
 
 def next_plan(
-    plan: GroupPlan, policy: ScalePolicy, now: float, reasons: tuple[str, ...]
+    plan: GroupPlan, policy: AutoscalingPolicy, now: float, reasons: tuple[str, ...]
 ) -> GroupPlan:
     """Return the plan with a new epoch and the settings in force."""
     return replace(
@@ -54,22 +54,29 @@ def next_plan(
         heuristic=policy.placement.heuristic,
         capacity=policy.placement.capacity,
         headroom=policy.placement.headroom,
-        capacities=plan.capacities if policy.learn else {},
+        capacities=plan.capacities if policy.learned_capacity_bounds else {},
         reasons=reasons,
     )
 
 
-def adopt(turn: Turn, count: int, reason: str) -> Step:
+def adopt_count(context: DecisionContext, count: int, reason: str) -> DecisionStep:
     """Take the count over as it was found."""
-    plan = replace(turn.plan, replicas=count, time=turn.now, reasons=(reason,))
-    return Step(Action.ADOPT, (reason,), plan)
+    plan = replace(context.plan, replicas=count, time=context.now, reasons=(reason,))
+    return DecisionStep(ScalingAction.ADOPT, (reason,), plan)
 
 
-def drained(turn: Turn, names: Sequence[str], replicas: int, reason: str) -> Step:
+def drain_replicas(
+    context: DecisionContext, names: Sequence[str], replicas: int, reason: str
+) -> DecisionStep:
     """Drain these, so that so many are left; a new epoch, unless they own nothing."""
-    base = replace(turn.plan, replicas=replicas, draining=(*turn.plan.draining, *names))
-    plan = next_plan(base, turn.at.policy, turn.now, (reason,))
-    if not any(turn.at.owned(name) for name in names):
-        plan = replace(plan, epoch=turn.plan.epoch)  # nobody has anything to hand over
-    shared = turn.at.seen.group.shared
-    return Step(Action.DRAIN, (reason,), plan, expected=None if shared else turn.at.without(names))
+    base = replace(context.plan, replicas=replicas, draining=(*context.plan.draining, *names))
+    plan = next_plan(base, context.model.policy, context.now, (reason,))
+    if not any(context.model.owned_partitions(name) for name in names):
+        plan = replace(plan, epoch=context.plan.epoch)  # nobody has anything to hand over
+    shared = context.model.observation.group.is_share_group
+    return DecisionStep(
+        ScalingAction.DRAIN,
+        (reason,),
+        plan,
+        expected_plan=None if shared else context.model.plan_without(names),
+    )

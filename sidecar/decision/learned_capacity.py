@@ -10,40 +10,50 @@
 from dataclasses import replace
 
 from trimtab.assignor.model import TopicPartition
-from trimtab.sidecar.decision.group_model import Situation
-from trimtab.sidecar.decision.scaling_policy import Busy, Memory
-from trimtab.sidecar.measurement.write_rate import late
+from trimtab.sidecar.decision.group_model import GroupModel
+from trimtab.sidecar.decision.scaling_policy import DecisionMemory, SaturatedConsumer
+from trimtab.sidecar.measurement.write_rate import compute_overdue_bytes
 
 
-def learned(at: Situation, memory: Memory, now: float) -> Memory:
+def update_learned_capacities(
+    model: GroupModel, memory: DecisionMemory, now: float
+) -> DecisionMemory:
     """Return the memory with what this turn shows."""
-    if at.policy.learn is None:
+    if model.policy.learned_capacity_bounds is None:
         return memory
-    busy: dict[str, Busy] = {}
-    found = {name: c for name, c in memory.learned.items() if name in at.running}
-    for name in at.running:
-        owned = at.owned(name)
-        if not _behind(at, owned):
+    busy: dict[str, SaturatedConsumer] = {}
+    found = {name: c for name, c in memory.learned_capacities.items() if name in model.running}
+    for name in model.running:
+        owned = model.owned_partitions(name)
+        if not _is_saturated(model, owned):
             continue
-        last = memory.busy.get(name)
-        busy[name] = last if last is not None and last.owned == owned else Busy(now, owned)
-        if now - busy[name].since >= at.policy.effect_window:
-            found[name] = _bounded(at, sum(at.seen.consumed[p] for p in owned))
-    return replace(memory, busy=busy, learned=found)
+        last = memory.saturated.get(name)
+        busy[name] = (
+            last
+            if last is not None and last.owned_partitions == owned
+            else SaturatedConsumer(now, owned)
+        )
+        if now - busy[name].since >= model.policy.scale_up_evaluation_window:
+            found[name] = _clamp_capacity(
+                model, sum(model.observation.consumption_rates[p] for p in owned)
+            )
+    return replace(memory, saturated=busy, learned_capacities=found)
 
 
-def _behind(at: Situation, owned: frozenset[TopicPartition]) -> bool:
+def _is_saturated(model: GroupModel, owned: frozenset[TopicPartition]) -> bool:
     """Tell whether a reader of these is behind with all of them that are written to (rule 1)."""
-    speeds = {p: at.seen.speeds[p] for p in owned if p in at.seen.speeds}
-    if len(speeds) < len(owned) or any(p not in at.seen.consumed for p in owned):
+    speeds = {
+        p: model.observation.write_rates[p] for p in owned if p in model.observation.write_rates
+    }
+    if len(speeds) < len(owned) or any(p not in model.observation.consumption_rates for p in owned):
         return False
-    if at.seen.stuck & owned:
+    if model.observation.stuck_partitions & owned:
         return False  # what it consumes says nothing of what it could
-    waits = {p: late(speed, at.policy.drain) for p, speed in speeds.items()}
+    waits = {p: compute_overdue_bytes(speed, model.policy.catch_up) for p, speed in speeds.items()}
     return any(waits.values()) and all(waits[p] or s.bytes_per_s == 0 for p, s in speeds.items())
 
 
-def _bounded(at: Situation, rate: float) -> float:
-    usual, bounds = at.policy.placement.capacity, at.policy.learn
+def _clamp_capacity(model: GroupModel, rate: float) -> float:
+    usual, bounds = model.policy.placement.capacity, model.policy.learned_capacity_bounds
     assert bounds is not None, "only asked for where capacities are learned"
-    return min(max(rate, bounds.least * usual), bounds.most * usual)
+    return min(max(rate, bounds.min_share * usual), bounds.max_share * usual)

@@ -24,181 +24,240 @@ import math
 from dataclasses import dataclass, replace
 from typing import Final
 
-from trimtab.assignor.decisions import size
-from trimtab.assignor.model import Plan
-from trimtab.sidecar.decision.group_model import Situation
-from trimtab.sidecar.decision.learned_capacity import learned
-from trimtab.sidecar.decision.scale_to_zero import awake, idle
-from trimtab.sidecar.decision.scale_up_effectiveness import judged
-from trimtab.sidecar.decision.scaling_policy import Memory, ScalePolicy, Use, Wish
-from trimtab.sidecar.measurement.freshness import Look, freshness, look
+from trimtab.assignor.decisions import size_group
+from trimtab.assignor.model import PlacementPlan
+from trimtab.sidecar.decision.group_model import GroupModel
+from trimtab.sidecar.decision.learned_capacity import update_learned_capacities
+from trimtab.sidecar.decision.scale_to_zero import is_active, is_idle
+from trimtab.sidecar.decision.scale_up_effectiveness import evaluate_scale_up
+from trimtab.sidecar.decision.scaling_policy import (
+    AutoscalingPolicy,
+    DecisionMemory,
+    FallbackBehavior,
+    TimestampedRecommendation,
+)
+from trimtab.sidecar.measurement.freshness import AgeSample, estimate_freshness, sample_ages
 
-ENOUGH: Final = 1e-6
+REPLICA_EPSILON: Final = 1e-6
 """Of a worker: sums of floats are not exact."""
 
 
 @dataclass(frozen=True, slots=True)
-class Sizing:
-    """Counts: `wished` by the load, `steady` after dead band and limits, `wanted` after windows.
+class ReplicaRecommendation:
+    """Counts: `recommended` by the load, `bounded` after dead band and limits, `desired` after windows.
 
-    `notes` say what held a wish back, `warnings` what is to be said whatever is done.
+    `hold_reasons` say what held a wish back, `warnings` what is to be said whatever is done.
     """
 
-    wished: int | None
-    steady: int
-    wanted: int
-    expected: Plan | None
-    notes: tuple[str, ...] = ()
+    recommended: int | None
+    bounded: int
+    desired: int
+    expected_plan: PlacementPlan | None
+    hold_reasons: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
 
-def wish(at: Situation, memory: Memory, now: float) -> tuple[Sizing, Memory]:
+def recommend_replicas(
+    model: GroupModel, memory: DecisionMemory, now: float
+) -> tuple[ReplicaRecommendation, DecisionMemory]:
     """Return what is wanted now and the memory with this wish in it."""
-    current = at.policy.clamp(at.plan.replicas)
-    expected = _expected(at)
-    wished = _wished(at, expected)
-    memory = _noted(at, memory, now, known=wished is not None)
-    steady, notes = _steady(at, current, wished, memory.dark)
-    memory = remember(memory, at.policy, current, now)
-    memory = replace(memory, wishes=(*memory.wishes, Wish(now, steady)))
-    wanted = _stabilised(memory, at.policy, current, now)
-    sizing = Sizing(wished, steady, wanted, expected, notes)
-    sizing = _to_zero_and_back(at, _effective(at, sizing, memory, now), memory, now)
-    return _with_goal(at, sizing, memory), memory
-
-
-def remember(memory: Memory, policy: ScalePolicy, count: int, now: float) -> Memory:
-    """Return the memory without what no window needs; an empty one starts with this count."""
-    if not memory.wishes:
-        return replace(memory, wishes=(Wish(now, count),))
-    return memory.recent(now, max(policy.out.window, policy.back.window))
-
-
-def _noted(at: Situation, memory: Memory, now: float, *, known: bool) -> Memory:
-    """Return the memory with what this turn tells of idleness, effect and capacities."""
-    since = memory.idle if memory.idle is not None and memory.idle <= now else now
+    current = model.policy.clamp_replicas(model.plan.replicas)
+    expected = _compute_expected_plan(model)
+    wished = _recommend_from_load(model, expected)
+    memory = _record_iteration(model, memory, now, is_load_known=wished is not None)
+    steady, notes = _apply_tolerance(model, current, wished, memory.unknown_iterations)
+    memory = prepare_recommendations(memory, model.policy, current, now)
     memory = replace(
-        memory, dark=0 if known else memory.dark + 1, idle=since if idle(at.seen.speeds) else None
+        memory, recommendations=(*memory.recommendations, TimestampedRecommendation(now, steady))
     )
-    short = now if memory.short is None or memory.short > now else memory.short
-    lacking = len(at.active) < at.plan.replicas
-    memory = replace(memory, looks=_looks(at, memory, now), short=short if lacking else None)
-    return learned(at, judged(at, memory, now), now)
+    wanted = _stabilize_recommendation(memory, model.policy, current, now)
+    sizing = ReplicaRecommendation(wished, steady, wanted, expected, notes)
+    sizing = _apply_scale_to_zero(model, _apply_suspension(model, sizing, memory, now), memory, now)
+    return _add_slo_warning(model, sizing, memory), memory
 
 
-def _looks(at: Situation, memory: Memory, now: float) -> tuple[Look, ...]:
+def prepare_recommendations(
+    memory: DecisionMemory, policy: AutoscalingPolicy, count: int, now: float
+) -> DecisionMemory:
+    """Return the memory without what no window needs; an empty one starts with this count."""
+    if not memory.recommendations:
+        return replace(memory, recommendations=(TimestampedRecommendation(now, count),))
+    return memory.keep_recent_recommendations(
+        now, max(policy.scale_up.stabilization_window, policy.scale_down.stabilization_window)
+    )
+
+
+def _record_iteration(
+    model: GroupModel, memory: DecisionMemory, now: float, *, is_load_known: bool
+) -> DecisionMemory:
+    """Return the memory with what this turn tells of idleness, effect and capacities."""
+    since = memory.idle_since if memory.idle_since is not None and memory.idle_since <= now else now
+    memory = replace(
+        memory,
+        unknown_iterations=0 if is_load_known else memory.unknown_iterations + 1,
+        idle_since=since if is_idle(model.observation.write_rates) else None,
+    )
+    short = now if memory.short_since is None or memory.short_since > now else memory.short_since
+    lacking = len(model.active) < model.plan.replicas
+    memory = replace(
+        memory,
+        age_samples=_append_age_sample(model, memory, now),
+        short_since=short if lacking else None,
+    )
+    return update_learned_capacities(model, evaluate_scale_up(model, memory, now), now)
+
+
+def _append_age_sample(
+    model: GroupModel, memory: DecisionMemory, now: float
+) -> tuple[AgeSample, ...]:
     """Return the ages of what waited over the window of consumption, with this turn's."""
-    since = now - at.policy.effect_window
-    kept = tuple(seen for seen in memory.looks if since < seen.time <= now)
-    new = look(now, at.seen.speeds) if at.policy.effect_window else None
+    since = now - model.policy.scale_up_evaluation_window
+    kept = tuple(seen for seen in memory.age_samples if since < seen.time <= now)
+    new = (
+        sample_ages(now, model.observation.write_rates)
+        if model.policy.scale_up_evaluation_window
+        else None
+    )
     return kept if new is None else (*kept, new)
 
 
-def _expected(at: Situation) -> Plan | None:
+def _compute_expected_plan(model: GroupModel) -> PlacementPlan | None:
     """Return the placement that is wished for; None where nothing is known, or to be placed."""
-    if _is_dark(at) or at.seen.group.shared:
+    if _is_load_unknown(model) or model.observation.group.is_share_group:
         return None
-    return _sized(at, 1.0)
+    return _size_group(model, 1.0)
 
 
-def _is_dark(at: Situation) -> bool:
-    return not at.seen.speeds or len(at.unknown) == len(at.seen.speeds)
+def _is_load_unknown(model: GroupModel) -> bool:
+    return not model.observation.write_rates or len(model.unknown_partitions) == len(
+        model.observation.write_rates
+    )
 
 
-def _wished(at: Situation, expected: Plan | None) -> int | None:
+def _recommend_from_load(model: GroupModel, expected: PlacementPlan | None) -> int | None:
     if expected is not None:
         return expected.consumers
-    return None if _is_dark(at) else _count(at, 1.0)
+    return None if _is_load_unknown(model) else _count_needed_replicas(model, 1.0)
 
 
-def _count(at: Situation, share: float) -> int:
+def _count_needed_replicas(model: GroupModel, share: float) -> int:
     """Return how many would do if they were filled to this share of the headroom."""
-    if not at.seen.group.shared:
-        return _sized(at, share).consumers
-    room = at.policy.placement.capacity * min(1.0, at.policy.placement.headroom * share)
-    return max(1, math.ceil(at.total() / room - ENOUGH))
+    if not model.observation.group.is_share_group:
+        return _size_group(model, share).consumers
+    room = model.policy.placement.capacity * min(1.0, model.policy.placement.headroom * share)
+    return max(1, math.ceil(model.compute_total_rate() / room - REPLICA_EPSILON))
 
 
-def _sized(at: Situation, share: float) -> Plan:
-    policy = at.policy.placement
+def _size_group(model: GroupModel, share: float) -> PlacementPlan:
+    policy = model.policy.placement
     policy = replace(policy, headroom=min(1.0, policy.headroom * share))
-    return size(at.group(with_draining=False), at.load(unknown_is_nothing=True), policy)
+    return size_group(
+        model.build_group(with_draining=False), model.build_load(unknown_as_zero=True), policy
+    )
 
 
-def _steady(
-    at: Situation, current: int, wished: int | None, dark: int
+def _apply_tolerance(
+    model: GroupModel, current: int, recommended: int | None, unknown_iterations: int
 ) -> tuple[int, tuple[str, ...]]:
     """Return the wish after rules 2, 3 and 5 and the limits, and what held it back."""
-    if wished is None:
-        return _fallen_back(at.policy, current, dark)
-    wanted = at.policy.clamp(wished)
+    if recommended is None:
+        return _apply_fallback(model.policy, current, unknown_iterations)
+    wanted = model.policy.clamp_replicas(recommended)
     if wanted > current:
-        band = at.policy.out.dead_band
-        fits = at.policy.clamp(_count(at, 1 + band)) <= current
+        band = model.policy.scale_up.tolerance
+        fits = model.policy.clamp_replicas(_count_needed_replicas(model, 1 + band)) <= current
         return (current, (f"{wanted} is within the dead band",)) if fits else (wanted, ())
-    if wanted < current and at.unknown:
-        return current, (f"{len(at.unknown)} partitions are unknown, so nothing is taken away",)
+    if wanted < current and model.unknown_partitions:
+        return current, (
+            f"{len(model.unknown_partitions)} partitions are unknown, so nothing is taken away",
+        )
     if wanted < current:
-        band = at.policy.back.dead_band
-        careful = max(wanted, at.policy.clamp(_count(at, 1 - band)))
+        band = model.policy.scale_down.tolerance
+        careful = max(wanted, model.policy.clamp_replicas(_count_needed_replicas(model, 1 - band)))
         held = careful >= current
         return min(current, careful), (f"{wanted} is within the dead band",) if held else ()
     return current, ()
 
 
-def _fallen_back(policy: ScalePolicy, current: int, dark: int) -> tuple[int, tuple[str, ...]]:
+def _apply_fallback(
+    policy: AutoscalingPolicy, current: int, unknown_iterations: int
+) -> tuple[int, tuple[str, ...]]:
     fallback, reason = policy.fallback, "no write speed is known"
-    if dark < fallback.after or fallback.use is Use.CURRENT:
+    if (
+        unknown_iterations < fallback.failure_threshold
+        or fallback.behavior is FallbackBehavior.CURRENT
+    ):
         return current, (reason,)
-    count = policy.clamp(fallback.count(current))
-    return count, (f"{reason} for {dark} turns: fallback {fallback.use}, {count} replicas",)
+    count = policy.clamp_replicas(fallback.resolve_replicas(current))
+    return count, (
+        f"{reason} for {unknown_iterations} turns: fallback {fallback.behavior}, {count} replicas",
+    )
 
 
-def _stabilised(memory: Memory, policy: ScalePolicy, current: int, now: float) -> int:
+def _stabilize_recommendation(
+    memory: DecisionMemory, policy: AutoscalingPolicy, current: int, now: float
+) -> int:
     """Bound the present count by the windows (rule 4); the newest wish is in both."""
-    *before, newest = memory.wishes
-    out = [w.count for w in before if w.time > now - policy.out.window]
-    back = [w.count for w in before if w.time > now - policy.back.window]
-    lowest, highest = min([*out, newest.count]), max([*back, newest.count])
+    *before, newest = memory.recommendations
+    out = [w.replicas for w in before if w.time > now - policy.scale_up.stabilization_window]
+    back = [w.replicas for w in before if w.time > now - policy.scale_down.stabilization_window]
+    lowest, highest = min([*out, newest.replicas]), max([*back, newest.replicas])
     return max(min(current, highest), lowest)
 
 
-def _effective(at: Situation, sizing: Sizing, memory: Memory, now: float) -> Sizing:
+def _apply_suspension(
+    model: GroupModel, recommendation: ReplicaRecommendation, memory: DecisionMemory, now: float
+) -> ReplicaRecommendation:
     """Return what is wanted while growing is stopped (rule 6)."""
-    stall, most = memory.stall, max(at.plan.replicas, at.policy.least)
-    if stall is None or sizing.wanted <= most:
-        return sizing
+    stall, most = memory.scale_up_suspension, max(model.plan.replicas, model.policy.min_replicas)
+    if stall is None or recommendation.desired <= most:
+        return recommendation
     warning = f"{stall.reason}; tried again in {stall.until - now:.0f} s"
-    return replace(sizing, steady=most, wanted=most, warnings=(warning,))
+    return replace(recommendation, bounded=most, desired=most, warnings=(warning,))
 
 
-def _with_goal(at: Situation, sizing: Sizing, memory: Memory) -> Sizing:
+def _add_slo_warning(
+    model: GroupModel, recommendation: ReplicaRecommendation, memory: DecisionMemory
+) -> ReplicaRecommendation:
     """Return the sizing with what is to be said of a goal that is missed."""
-    goal, found = at.policy.goal, freshness(memory.looks)
-    told = None if goal is None or found is None else found.told(goal)
-    return sizing if told is None else replace(sizing, warnings=(*sizing.warnings, told))
+    goal, found = model.policy.freshness_slo, estimate_freshness(memory.age_samples)
+    told = None if goal is None or found is None else found.describe_slo_miss(goal)
+    return (
+        recommendation
+        if told is None
+        else replace(recommendation, warnings=(*recommendation.warnings, told))
+    )
 
 
-def _to_zero_and_back(at: Situation, sizing: Sizing, memory: Memory, now: float) -> Sizing:
+def _apply_scale_to_zero(
+    model: GroupModel, recommendation: ReplicaRecommendation, memory: DecisionMemory, now: float
+) -> ReplicaRecommendation:
     """Return what is wanted where no replica need run (rule 7)."""
-    if at.policy.least or at.plan.replicas > 1:
-        return sizing
-    if not at.plan.replicas:
-        return _from_zero(at, sizing)
-    if memory.idle is None or sizing.wanted > 1:
-        return sizing
-    quiet, enough = now - memory.idle, at.policy.idle_after
+    if model.policy.min_replicas or model.plan.replicas > 1:
+        return recommendation
+    if not model.plan.replicas:
+        return _scale_from_zero(model, recommendation)
+    if memory.idle_since is None or recommendation.desired > 1:
+        return recommendation
+    quiet, enough = now - memory.idle_since, model.policy.idle_after
     if quiet >= enough:
-        return replace(sizing, steady=0, wanted=0)
+        return replace(recommendation, bounded=0, desired=0)
     note = f"nothing to read for {quiet:.0f} s, the last one goes after {enough:.0f} s"
-    return replace(sizing, notes=(*sizing.notes, note))
+    return replace(recommendation, hold_reasons=(*recommendation.hold_reasons, note))
 
 
-def _from_zero(at: Situation, sizing: Sizing) -> Sizing:
-    if awake(at.seen.speeds):
-        count = max(1, sizing.steady)
-        return replace(sizing, steady=count, wanted=count)
-    fallen_back = sizing.wished is None and sizing.wanted > 0
+def _scale_from_zero(
+    model: GroupModel, recommendation: ReplicaRecommendation
+) -> ReplicaRecommendation:
+    if is_active(model.observation.write_rates):
+        count = max(1, recommendation.bounded)
+        return replace(recommendation, bounded=count, desired=count)
+    fallen_back = recommendation.recommended is None and recommendation.desired > 0
     if fallen_back:
-        return sizing
-    return replace(sizing, steady=0, wanted=0, notes=sizing.notes or ("nothing is to be read",))
+        return recommendation
+    return replace(
+        recommendation,
+        bounded=0,
+        desired=0,
+        hold_reasons=recommendation.hold_reasons or ("nothing is to be read",),
+    )

@@ -16,46 +16,50 @@ from zoneinfo import ZoneInfo
 
 from cronsim import CronSim, CronSimError
 
-from trimtab.sidecar.decision.hpa_behavior import Way
+from trimtab.sidecar.decision.hpa_behavior import Direction
 
 
 @dataclass(frozen=True, slots=True)
-class Period:
+class CronPeriod:
     """A stretch of time that comes again; None where the settings' own limit stands."""
 
     start: str
     end: str
     timezone: str = "UTC"
-    least: int | None = None
-    most: int | None = None
-    pause: frozenset[Way] = frozenset()
+    min_replicas: int | None = None
+    max_replicas: int | None = None
+    paused_directions: frozenset[Direction] = frozenset()
 
-    def active(self, now: float) -> bool:
+    def is_active(self, now: float) -> bool:
         """Tell whether the period is in force; `now` is seconds since the epoch."""
         there = datetime.fromtimestamp(now, ZoneInfo(self.timezone))
-        return _next(self.end, there) < _next(self.start, there)
+        return _next_occurrence(self.end, there) < _next_occurrence(self.start, there)
 
 
 @dataclass(frozen=True, slots=True)
-class InForce:
+class ScheduledLimits:
     """What the periods in force ask for together; None where none of them says."""
 
-    least: int | None = None
-    most: int | None = None
-    pause: frozenset[Way] = frozenset()
+    min_replicas: int | None = None
+    max_replicas: int | None = None
+    paused_directions: frozenset[Direction] = frozenset()
 
 
-def in_force(periods: Iterable[Period], now: float) -> InForce:
+def resolve_scheduled_limits(periods: Iterable[CronPeriod], now: float) -> ScheduledLimits:
     """Return what holds at a time (seconds since the epoch)."""
-    active = [period for period in periods if period.active(now)]
-    return InForce(
-        least=max((p.least for p in active if p.least is not None), default=None),
-        most=min((p.most for p in active if p.most is not None), default=None),
-        pause=frozenset(way for p in active for way in p.pause),
+    active = [period for period in periods if period.is_active(now)]
+    return ScheduledLimits(
+        min_replicas=max(
+            (p.min_replicas for p in active if p.min_replicas is not None), default=None
+        ),
+        max_replicas=min(
+            (p.max_replicas for p in active if p.max_replicas is not None), default=None
+        ),
+        paused_directions=frozenset(way for p in active for way in p.paused_directions),
     )
 
 
-def wrong(line: str) -> str | None:
+def explain_invalid_cron(line: str) -> str | None:
     """Return what is wrong with a cron line; None where it is one."""
     try:
         comes = next(CronSim(line, datetime(2024, 1, 1, tzinfo=UTC)), None)
@@ -64,7 +68,7 @@ def wrong(line: str) -> str | None:
     return None if comes is not None else "it never comes"
 
 
-def _next(line: str, after: datetime) -> float:
+def _next_occurrence(line: str, after: datetime) -> float:
     """Return when the line comes next, in seconds since the epoch; infinite where it never does."""
     comes = next(CronSim(line, after), None)
     return inf if comes is None else comes.timestamp()

@@ -10,98 +10,109 @@ from typing import Final
 from trimtab.assignor.model import TopicPartition
 from trimtab.common.clock import Clock
 from trimtab.common.errors import PeerError
-from trimtab.sidecar.control_loop import distinct
-from trimtab.sidecar.diagnostics.group_status import Seen
-from trimtab.sidecar.diagnostics.what_if import FRESH
-from trimtab.sidecar.errors import NoBroker
-from trimtab.sidecar.kafka.control_topic_store import ControlTopics
-from trimtab.sidecar.measurement.group_monitor import Monitor
-from trimtab.sidecar.measurement.observation import GroupView
-from trimtab.sidecar.measurement.queue_backlog import Kind
-from trimtab.sidecar.reporting.decision_record import VerdictRecord
-from trimtab.sidecar.settings.settings import Settings
+from trimtab.sidecar.control_loop import distinguish_members
+from trimtab.sidecar.diagnostics.group_status import LiveGroupSnapshot
+from trimtab.sidecar.diagnostics.what_if import PUBLISHED_RATES_MAX_AGE_S
+from trimtab.sidecar.errors import NoBrokersAvailableError
+from trimtab.sidecar.kafka.control_topic_store import ControlTopicStore
+from trimtab.sidecar.measurement.group_monitor import GroupMonitor
+from trimtab.sidecar.measurement.observation import ObservedGroup
+from trimtab.sidecar.measurement.queue_backlog import QueueKind
+from trimtab.sidecar.reporting.decision_record import DecisionRecord
+from trimtab.sidecar.settings.settings import SidecarSettings
 
-REMEMBERED: Final = 60.0
+DEPARTED_CONSUMER_SHOWN_S: Final = 60.0
 """Seconds for which a consumer that has left is shown."""
 
-PUBLISHED: Final = "published by a sidecar"
-MEASURED: Final = "measured here"
+SOURCE_PUBLISHED: Final = "published by a sidecar"
+SOURCE_MEASURED: Final = "measured here"
 
 
-class Looker:
+class LiveGroupReader:
     """A connection to look through."""
 
-    def __init__(self, settings: Settings, clock: Clock, *, capacity_known: bool) -> None:
+    def __init__(self, settings: SidecarSettings, clock: Clock, *, capacity_known: bool) -> None:
         self._clock = clock
         self._settings = settings
         self._capacity = settings.capacity if capacity_known else None
-        self._monitor = Monitor(settings, clock)
-        self._board = ControlTopics(settings, self._monitor.brokers.admin)
-        self._met: dict[str, float] = {}  # consumer -> when it was there last
+        self._monitor = GroupMonitor(settings, clock)
+        self._control_topics = ControlTopicStore(settings, self._monitor.brokers.admin)
+        self._last_seen: dict[str, float] = {}  # consumer -> when it was there last
 
     def close(self) -> None:
         """Let the connections go."""
         self._monitor.close()
 
-    def look(self) -> Seen:
+    def read_snapshot(self) -> LiveGroupSnapshot:
         """Look; a broker that is away is told in `trouble`."""
         now = self._clock.wall()
         try:
-            plan, published = self._board.plan(), self._board.speeds()
-            records, trouble = self._board.verdicts(), tuple[str, ...]()
-            self._recognise(records)
-        except NoBroker as error:
-            return self._blind(now, str(error))
+            plan, published = (
+                self._control_topics.read_plan(),
+                self._control_topics.read_write_rates(),
+            )
+            records, trouble = self._control_topics.read_decisions(), tuple[str, ...]()
+            self._detect_share_group(records)
+        except NoBrokersAvailableError as error:
+            return self._build_blind_snapshot(now, str(error))
         except PeerError as error:
             plan, published, records, trouble = None, {}, (), (str(error),)
-        lately = [s for s in published.values() if s.time >= now - FRESH]
+        lately = [s for s in published.values() if s.time >= now - PUBLISHED_RATES_MAX_AGE_S]
         if lately:
-            source = PUBLISHED
-            group, more = self._monitor.described()
+            source = SOURCE_PUBLISHED
+            group, more = self._monitor.describe_group_with_trouble()
             speeds = {
                 TopicPartition(s.topic, n): speed
                 for s in lately
                 for n, speed in s.partitions.items()
             }
-            racks, silent = self._monitor.racks_now(group, speeds)
+            racks, silent = self._monitor.fetch_replica_racks(group, speeds)
             more += silent
         else:
-            source = MEASURED
+            source = SOURCE_MEASURED
             measured = self._monitor.measure()
-            group, speeds, more = measured.group, dict(measured.speeds), measured.trouble
-            racks = measured.racks
-        group = distinct(group)
-        known = self._known(now)
+            group, speeds, more = measured.group, dict(measured.write_rates), measured.trouble
+            racks = measured.replica_racks
+        group = distinguish_members(group)
+        known = self._list_known_consumers(now)
         leaving = () if plan is None else plan.draining
-        self._met.update({r.instance: now for r in group.readers})
-        self._met = {n: at for n, at in self._met.items() if n not in leaving}
-        return Seen(
+        self._last_seen.update({r.instance: now for r in group.members})
+        self._last_seen = {n: at for n, at in self._last_seen.items() if n not in leaving}
+        return LiveGroupSnapshot(
             time=now,
             group=group,
-            speeds=speeds,
-            source=source,
+            write_rates=speeds,
+            rate_source=source,
             plan=plan,
-            records=records,
+            decisions=records,
             trouble=tuple(dict.fromkeys((*trouble, *more))),
-            known=known,
+            known_consumers=known,
             capacity=self._capacity,
-            racks=racks,
+            replica_racks=racks,
         )
 
-    def _known(self, now: float) -> frozenset[str]:
-        return frozenset(n for n, at in self._met.items() if now - at <= REMEMBERED)
+    def _list_known_consumers(self, now: float) -> frozenset[str]:
+        return frozenset(
+            n for n, at in self._last_seen.items() if now - at <= DEPARTED_CONSUMER_SHOWN_S
+        )
 
-    def _blind(self, now: float, why: str) -> Seen:
+    def _build_blind_snapshot(self, now: float, trouble: str) -> LiveGroupSnapshot:
         """Return a look at nothing; to ask for more would only take longer."""
-        known = self._known(now)
-        return Seen(
-            now, GroupView(), {}, MEASURED, trouble=(why,), known=known, capacity=self._capacity
+        known = self._list_known_consumers(now)
+        return LiveGroupSnapshot(
+            now,
+            ObservedGroup(),
+            {},
+            SOURCE_MEASURED,
+            trouble=(trouble,),
+            known_consumers=known,
+            capacity=self._capacity,
         )
 
-    def _recognise(self, records: Sequence[VerdictRecord]) -> None:
+    def _detect_share_group(self, records: Sequence[DecisionRecord]) -> None:
         """Look at a share group as one, where a sidecar says that it is, and nobody told us."""
-        share = bool(records) and records[-1].numbers.queue == Kind.SHARE
+        share = bool(records) and records[-1].numbers.queue == QueueKind.SHARE
         if share and self._settings.queue is None:
-            self._settings = self._settings.model_copy(update={"queue": Kind.SHARE})
+            self._settings = self._settings.model_copy(update={"queue": QueueKind.SHARE})
             self._monitor.close()
-            self._monitor = Monitor(self._settings, self._clock)
+            self._monitor = GroupMonitor(self._settings, self._clock)

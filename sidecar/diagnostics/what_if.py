@@ -8,50 +8,58 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from trimtab.assignor.decisions import size
-from trimtab.assignor.model import Group, Load, Plan, Policy, TopicPartition
-from trimtab.assignor.racks.cross_rack_traffic import Crossing
+from trimtab.assignor.decisions import size_group
+from trimtab.assignor.model import (
+    ConsumerGroup,
+    Load,
+    PlacementPlan,
+    PlacementPolicy,
+    TopicPartition,
+)
+from trimtab.assignor.racks.cross_rack_traffic import CrossRackTraffic
 from trimtab.common.clock import Clock
-from trimtab.common.control_topics.values import GroupPlan, PartitionSpeed
-from trimtab.sidecar.control_loop import distinct
-from trimtab.sidecar.decision.group_model import Situation, situation
-from trimtab.sidecar.decision.scaling_policy import ScalePolicy
-from trimtab.sidecar.errors import BadSetting, KafkaAway
-from trimtab.sidecar.kafka.control_topic_store import ControlTopics
+from trimtab.common.control_topics.values import GroupPlan, PartitionLoad
+from trimtab.sidecar.control_loop import distinguish_members
+from trimtab.sidecar.decision.group_model import GroupModel, build_group_model
+from trimtab.sidecar.decision.scaling_policy import AutoscalingPolicy
+from trimtab.sidecar.errors import BrokerTimeoutError, SidecarSettingError
+from trimtab.sidecar.kafka.control_topic_store import ControlTopicStore
 from trimtab.sidecar.kafka.share_groups.share_group import refuse_share_group
-from trimtab.sidecar.measurement.cross_rack import across
-from trimtab.sidecar.measurement.group_monitor import Monitor, matching
+from trimtab.sidecar.measurement.cross_rack import compute_cross_rack_traffic
+from trimtab.sidecar.measurement.group_monitor import GroupMonitor, match_topics
 from trimtab.sidecar.measurement.observation import (
     GroupState,
-    GroupView,
-    Instance,
     Observation,
-    Racks,
-    Reader,
+    ObservedGroup,
+    ObservedMember,
+    ReplicaInstance,
+    ReplicaRacks,
 )
-from trimtab.sidecar.measurement.queue_backlog import Kind
-from trimtab.sidecar.settings.settings import Settings
+from trimtab.sidecar.measurement.queue_backlog import QueueKind
+from trimtab.sidecar.settings.settings import SidecarSettings
 
-FRESH: Final = 60.0
+PUBLISHED_RATES_MAX_AGE_S: Final = 60.0
 """Seconds after which published speeds are old news."""
 
-READINGS: Final = 5  # of one window, when there is nothing to read
+READINGS_PER_WINDOW: Final = 5  # of one window, when there is nothing to read
 
 
 @dataclass(frozen=True, slots=True)
-class Survey:
+class GroupBaseline:
     """What was found: the group, its speeds, where they come from, the plan, replicas' racks."""
 
-    group: GroupView
-    speeds: Mapping[TopicPartition, PartitionSpeed]
-    source: str
+    group: ObservedGroup
+    write_rates: Mapping[TopicPartition, PartitionLoad]
+    rate_source: str
     plan: GroupPlan | None
-    racks: Racks = field(default_factory=dict[TopicPartition, tuple[str | None, ...]])
+    replica_racks: ReplicaRacks = field(
+        default_factory=dict[TopicPartition, tuple[str | None, ...]]
+    )
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """What one heuristic would do; rates and `notes` as in `Plan`.
+class HeuristicOutcome:
+    """What one heuristic would do; rates and `notes` as in `PlacementPlan`.
 
     `crossing` is what would be read from other racks, bytes/s, whether the heuristic weighs that or
     not; None where no member says its rack. `reasons` are those of the first moves.
@@ -67,40 +75,40 @@ class Row:
     notes: tuple[str, ...]
 
 
-def survey(
-    settings: Settings,
+def measure_baseline(
+    settings: SidecarSettings,
     clock: Clock,
-    progress: Callable[[float], None],
+    report_progress: Callable[[float], None],
     *,
     capacity_known: bool = True,
-) -> Survey:
-    """Look at the group; `progress` is told the share done. Publishes nothing.
+) -> GroupBaseline:
+    """Look at the group; `report_progress` is told the share done. Publishes nothing.
 
-    Before anything is measured it raises BadSetting for a group that reads nothing, for a topic
+    Before anything is measured it raises SidecarSettingError for a group that reads nothing, for a topic
     that does not exist and, if the settings do not know the capacity, for a group without a plan.
-    Raises KafkaAway, WrongGroup.
+    Raises BrokerTimeoutError, GroupTypeMismatchError.
     """
-    if settings.queue is Kind.SHARE:
-        raise BadSetting(
+    if settings.queue is QueueKind.SHARE:
+        raise SidecarSettingError(
             "queue=share: the broker hands every worker messages of every partition, so there is "
             "no placement to plan; see `trimtab sidecar --dry-run` and `trimtab explain`"
         )
-    with closing(Monitor(settings, clock)) as monitor:
-        board = ControlTopics(settings, monitor.brokers.admin)
-        _check_topics(settings, monitor)
-        plan, published = board.plan(), board.speeds()
+    with closing(GroupMonitor(settings, clock)) as monitor:
+        board = ControlTopicStore(settings, monitor.brokers.admin)
+        _check_topics_exist(settings, monitor)
+        plan, published = board.read_plan(), board.read_write_rates()
         refuse_share_group(settings)
         if plan is None and not capacity_known:
-            raise BadSetting(
+            raise SidecarSettingError(
                 "capacity is missing, and no sidecar's plan tells it; say what one consumer "
                 'sustains: --capacity "2.3 MB/s"'
             )
-        horizon = clock.wall() - FRESH
+        horizon = clock.wall() - PUBLISHED_RATES_MAX_AGE_S
         lately = {t: s for t, s in published.items() if s.time >= horizon}
-        speeds: Mapping[TopicPartition, PartitionSpeed]
+        speeds: Mapping[TopicPartition, PartitionLoad]
         if lately:
-            monitor.brokers.layout()  # as of which racks are told
-            group, trouble = monitor.described()
+            monitor.brokers.fetch_cluster_metadata()  # as of which racks are told
+            group, trouble = monitor.describe_group_with_trouble()
             speeds = {
                 TopicPartition(t, number): speed
                 for t, s in lately.items()
@@ -108,80 +116,101 @@ def survey(
             }
             source = "published by a sidecar"
         else:
-            group, speeds, trouble = _measured(monitor, settings, clock, progress)
+            group, speeds, trouble = _measure_window(monitor, settings, clock, report_progress)
             source = f"measured for {settings.window:g} s"
-        racks, _ = monitor.brokers.racks(speeds)
+        racks, _ = monitor.brokers.fetch_replica_racks(speeds)
     if group.state is GroupState.UNKNOWN:
-        raise KafkaAway("; ".join(trouble) or "no broker answers")
+        raise BrokerTimeoutError("; ".join(trouble) or "no broker answers")
     if not speeds:
-        raise BadSetting(
+        raise SidecarSettingError(
             f"group {settings.group!r} reads nothing and never committed; is the name right? "
             "Name its topics (--topics) if it is new"
         )
-    return Survey(distinct(group), speeds, source, plan, racks)
+    return GroupBaseline(distinguish_members(group), speeds, source, plan, racks)
 
 
-def _check_topics(settings: Settings, monitor: Monitor) -> None:
-    """Raise BadSetting if a topic that was named does not exist, KafkaAway if nobody answers."""
+def _check_topics_exist(settings: SidecarSettings, monitor: GroupMonitor) -> None:
+    """Raise SidecarSettingError if a topic that was named does not exist, BrokerTimeoutError if nobody answers."""
     if not settings.topics:
         return
-    layout = monitor.brokers.layout()
+    layout = monitor.brokers.fetch_cluster_metadata()
     if not layout.leaders and layout.trouble:
-        raise KafkaAway("; ".join(layout.trouble))
-    missing = matching(settings.topics, {p.topic for p in layout.leaders})[1]
+        raise BrokerTimeoutError("; ".join(layout.trouble))
+    missing = match_topics(settings.topics, {p.topic for p in layout.leaders})[1]
     if missing:
-        said = "; ".join(map(monitor.brokers.absent, missing))
-        raise BadSetting(f"--topics: {said}; is the name right?")
+        said = "; ".join(map(monitor.brokers.explain_missing_topic, missing))
+        raise SidecarSettingError(f"--topics: {said}; is the name right?")
 
 
-def _measured(
-    monitor: Monitor, settings: Settings, clock: Clock, progress: Callable[[float], None]
-) -> tuple[GroupView, Mapping[TopicPartition, PartitionSpeed], tuple[str, ...]]:
+def _measure_window(
+    monitor: GroupMonitor,
+    settings: SidecarSettings,
+    clock: Clock,
+    report_progress: Callable[[float], None],
+) -> tuple[ObservedGroup, Mapping[TopicPartition, PartitionLoad], tuple[str, ...]]:
     seen = monitor.measure()
-    for reading in range(READINGS if seen.speeds else 0):
-        progress(reading / READINGS)
-        clock.sleep(settings.window / READINGS)
+    for reading in range(READINGS_PER_WINDOW if seen.write_rates else 0):
+        report_progress(reading / READINGS_PER_WINDOW)
+        clock.sleep(settings.window / READINGS_PER_WINDOW)
         seen = monitor.measure()
-    progress(1.0)
-    return seen.group, seen.speeds, seen.trouble
+    report_progress(1.0)
+    return seen.group, seen.write_rates, seen.trouble
 
 
-def rows(found: Survey, heuristics: Iterable[str], policy: Policy, shown: int) -> tuple[Row, ...]:
-    """Return what each heuristic would do, with the reasons of its first `shown` moves."""
-    at = situated(found, policy)
-    made: list[Row] = []
+def evaluate_heuristics(
+    baseline: GroupBaseline, heuristics: Iterable[str], policy: PlacementPolicy, max_reasons: int
+) -> tuple[HeuristicOutcome, ...]:
+    """Return what each heuristic would do, with the reasons of its first `max_reasons` moves."""
+    at = model_baseline(baseline, policy)
+    made: list[HeuristicOutcome] = []
     for name in heuristics:
-        plan = size(at.group(), at.load(), replace(policy, heuristic=name))
-        reasons = tuple(f"{m.partition} -> {m.target}: {m.reason}" for m in plan.moves[:shown])
+        plan = size_group(at.build_group(), at.build_load(), replace(policy, heuristic=name))
+        reasons = tuple(
+            f"{m.partition} -> {m.target}: {m.reason}" for m in plan.moves[:max_reasons]
+        )
         figures = (plan.consumers, len(plan.moves), plan.r_score, plan.fill)
-        crossing = _crossing(found, at, plan)
+        crossing = _compute_cross_rack(baseline, at, plan)
         load = None if crossing is None else crossing.load
-        made.append(Row(name, *figures, load, reasons, plan.notes))
+        made.append(HeuristicOutcome(name, *figures, load, reasons, plan.notes))
     return tuple(made)
 
 
-def _crossing(found: Survey, at: Situation, plan: Plan) -> Crossing | None:
+def _compute_cross_rack(
+    baseline: GroupBaseline, at: GroupModel, plan: PlacementPlan
+) -> CrossRackTraffic | None:
     """Tell what would cross racks; a member to be added has none yet."""
-    rack = {name: reader.rack for name, reader in at.readers.items()}
+    rack = {name: reader.rack for name, reader in at.members.items()}
     held = plan.assignment.items()
-    readers = (Reader(name, name, frozenset(mine), rack.get(name)) for name, mine in held)
-    return across(readers, found.speeds, found.racks)
+    readers = (ObservedMember(name, name, frozenset(mine), rack.get(name)) for name, mine in held)
+    return compute_cross_rack_traffic(readers, baseline.write_rates, baseline.replica_racks)
 
 
-def asked(found: Survey, policy: Policy) -> tuple[Group, Load, Policy]:
-    """Return what `size` is asked about the group that was found."""
-    at = situated(found, policy)
-    return at.group(), at.load(), policy
+def build_sizing_input(
+    baseline: GroupBaseline, policy: PlacementPolicy
+) -> tuple[ConsumerGroup, Load, PlacementPolicy]:
+    """Return what `size_group` is asked about the group that was found."""
+    at = model_baseline(baseline, policy)
+    return at.build_group(), at.build_load(), policy
 
 
-def oversize(found: Survey, policy: Policy) -> tuple[str, ...]:
+def describe_oversized_partitions(
+    baseline: GroupBaseline, policy: PlacementPolicy
+) -> tuple[str, ...]:
     """Say which partitions write more than a consumer may take; whatever decides, they stay."""
-    return situated(found, policy).oversize()
+    return model_baseline(baseline, policy).describe_oversized_partitions()
 
 
-def situated(found: Survey, policy: Policy) -> Situation:
+def model_baseline(baseline: GroupBaseline, policy: PlacementPolicy) -> GroupModel:
     """Return the group that was found as decisions see it; all who read count as replicas."""
-    replicas = tuple(Instance(r.instance, alive=True, started=0.0) for r in found.group.readers)
-    seen = Observation(found.speeds, found.group, replicas, found.plan, racks=found.racks)
-    plan = found.plan or GroupPlan("", 0, 0.0, len(replicas), "", 0.0)
-    return situation(seen, ScalePolicy(policy), replace(plan, draining=()))
+    replicas = tuple(
+        ReplicaInstance(r.instance, alive=True, started_at=0.0) for r in baseline.group.members
+    )
+    seen = Observation(
+        baseline.write_rates,
+        baseline.group,
+        replicas,
+        baseline.plan,
+        replica_racks=baseline.replica_racks,
+    )
+    plan = baseline.plan or GroupPlan("", 0, 0.0, len(replicas), "", 0.0)
+    return build_group_model(seen, AutoscalingPolicy(policy), replace(plan, draining=()))

@@ -1,7 +1,7 @@
 """What is in work in a `kmq` queue, as its trackers tell it: one question about offsets a turn.
 
 A tracker that is at work reads a marker as soon as it is written, and says so within a second.
-Where nothing was read for `SILENT` seconds, nobody tracks, and nothing that a worker drops comes
+Where nothing was read for `TRACKER_SILENCE_TIMEOUT_S` seconds, nobody tracks, and nothing that a worker drops comes
 back.
 """
 
@@ -11,101 +11,113 @@ from typing import Final
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.common.clock import Clock
-from trimtab.common.kmq_offset_metadata import trackers_of
-from trimtab.sidecar.kafka.broker_client import Brokers, Offsets
-from trimtab.sidecar.measurement.queue_backlog import NOTHING, Work, work_of
-from trimtab.sidecar.settings.settings import Settings
+from trimtab.common.kmq_offset_metadata import tracker_group
+from trimtab.sidecar.kafka.broker_client import BrokerClient, PartitionOffsets
+from trimtab.sidecar.measurement.queue_backlog import (
+    NO_IN_FLIGHT_MESSAGES,
+    InFlightMessages,
+    decode_in_flight,
+)
+from trimtab.sidecar.settings.settings import SidecarSettings
 
-SILENT: Final = 15.0
+TRACKER_SILENCE_TIMEOUT_S: Final = 15.0
 """Seconds without a word of a tracker, while markers are unread."""
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class KmqProgress:
     """The open messages by partition of the messages, and what was wrong."""
 
-    work: Mapping[TopicPartition, Work]
+    in_flight: Mapping[TopicPartition, InFlightMessages]
     trouble: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
-class _Heard:
+class _TrackerCommit:
     """What a tracker said last of a partition, and since when (seconds) nothing else."""
 
-    note: str | None
-    since: float
+    metadata: str | None
+    unchanged_since: float
 
 
 @dataclass(slots=True)
-class Markers:
+class KmqProgressReader:
     """Asks the trackers' group; never raises because a broker is away."""
 
-    topic: str
-    trackers: Brokers
+    marker_topic: str
+    tracker_client: BrokerClient
     clock: Clock
-    _heard: dict[TopicPartition, _Heard] = field(default_factory=dict[TopicPartition, _Heard])
+    _last_commits: dict[TopicPartition, _TrackerCommit] = field(
+        default_factory=dict[TopicPartition, _TrackerCommit]
+    )
 
     @classmethod
-    def connected(cls, settings: Settings, clock: Clock) -> "Markers":
-        """Connect. Raises LoginRefused, TlsFailed."""
-        group = trackers_of(settings.group)
-        brokers = Brokers(settings.client, group, settings.timeout, clock)
-        return cls(settings.markers, brokers, clock)
+    def connect(cls, settings: SidecarSettings, clock: Clock) -> "KmqProgressReader":
+        """Connect. Raises SaslAuthenticationError, TlsHandshakeError."""
+        group = tracker_group(settings.group)
+        brokers = BrokerClient(settings.client_config, group, settings.timeout, clock)
+        return cls(settings.markers_topic, brokers, clock)
 
-    def look(
+    def read_progress(
         self,
         partitions: Sequence[TopicPartition],
-        there: Collection[str],
-        ends: Callable[[Iterable[TopicPartition]], Offsets],
-    ) -> Told:
-        """Return what is open of these partitions of the messages; `there` are the known topics.
+        known_topics: Collection[str],
+        fetch_end_offsets: Callable[[Iterable[TopicPartition]], PartitionOffsets],
+    ) -> KmqProgress:
+        """Return what is open of these partitions of the messages; `known_topics` are the known topics.
 
         Trackers are asked first, and then where their markers end: what is written in between makes
         the answer unsure, never too small.
         """
-        if self.topic not in there:
-            return self._without(partitions)
-        ours = {p: TopicPartition(self.topic, p.partition) for p in partitions}
-        commits = self.trackers.commits(ours.values())
-        ended = ends(ours.values())
+        if self.marker_topic not in known_topics:
+            return self._read_without_markers(partitions)
+        ours = {p: TopicPartition(self.marker_topic, p.partition) for p in partitions}
+        commits = self.tracker_client.fetch_group_commits(ours.values())
+        ended = fetch_end_offsets(ours.values())
         found = {
-            p: work_of(commits.notes.get(marker), ended.values.get(marker))
+            p: decode_in_flight(commits.metadata.get(marker), ended.values.get(marker))
             for p, marker in ours.items()
         }
-        silent = self._silent(found, {p: commits.notes.get(m) for p, m in ours.items()})
+        silent = self._find_silent_partitions(
+            found, {p: commits.metadata.get(m) for p, m in ours.items()}
+        )
         trouble = (*commits.trouble, *ended.trouble)
-        return Told(found, trouble or self._told(silent))
+        return KmqProgress(found, trouble or self._format_silence_warning(silent))
 
     def close(self) -> None:
         """Let the connection go."""
-        self.trackers.close()
+        self.tracker_client.close()
 
-    def _without(self, partitions: Sequence[TopicPartition]) -> Told:
+    def _read_without_markers(self, partitions: Sequence[TopicPartition]) -> KmqProgress:
         """Return what is open where there are no markers: nothing, if nobody made them yet."""
-        hidden = self.trackers.hidden(self.topic)
+        hidden = self.tracker_client.explain_hidden_topic(self.marker_topic)
         if hidden is None:
-            return Told(dict.fromkeys(partitions, NOTHING))
-        return Told(dict.fromkeys(partitions, Work()), (hidden,))
+            return KmqProgress(dict.fromkeys(partitions, NO_IN_FLIGHT_MESSAGES))
+        return KmqProgress(dict.fromkeys(partitions, InFlightMessages()), (hidden,))
 
-    def _silent(
+    def _find_silent_partitions(
         self,
-        found: Mapping[TopicPartition, Work],
-        notes: Mapping[TopicPartition, str | None],
+        in_flight: Mapping[TopicPartition, InFlightMessages],
+        commit_metadata: Mapping[TopicPartition, str | None],
     ) -> list[TopicPartition]:
         """Return the partitions of which nothing is known and nothing was heard for long."""
         now = self.clock.monotonic()
-        for partition, note in notes.items():
-            heard = self._heard.setdefault(partition, _Heard(note, now))
-            if heard.note != note or found[partition].sure:
-                heard.note, heard.since = note, now
-        return sorted(p for p in found if now - self._heard[p].since >= SILENT)
+        for partition, note in commit_metadata.items():
+            heard = self._last_commits.setdefault(partition, _TrackerCommit(note, now))
+            if heard.metadata != note or in_flight[partition].is_exact:
+                heard.metadata, heard.unchanged_since = note, now
+        return sorted(
+            p
+            for p in in_flight
+            if now - self._last_commits[p].unchanged_since >= TRACKER_SILENCE_TIMEOUT_S
+        )
 
-    def _told(self, silent: list[TopicPartition]) -> tuple[str, ...]:
+    def _format_silence_warning(self, silent: list[TopicPartition]) -> tuple[str, ...]:
         if not silent:
             return ()
         more = f" (and {len(silent) - 1} more)" if len(silent) > 1 else ""
         said = (
-            f"nobody reads the markers of {silent[0]}{more} in {self.topic!r}, so what is in work "
+            f"nobody reads the markers of {silent[0]}{more} in {self.marker_topic!r}, so what is in work "
             "is not known, and nothing that a worker drops comes back: run `trimtab redeliver`"
         )
         return (said,)

@@ -12,32 +12,36 @@ from kafka.errors import ClusterAuthorizationFailedError, KafkaError
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.common.kafka_security import connection
-from trimtab.sidecar.kafka.broker_client import Offsets
+from trimtab.sidecar.kafka.broker_client import PartitionOffsets
 
 
-class LogDirs:
+class LogDirsClient:
     """Asks every leader for the size of its replicas.
 
     A partition whose leader changed is left out once: the new replica's size is another reading.
     """
 
     def __init__(self, client: Mapping[str, Any], timeout: float) -> None:
-        self._config = translated(client, timeout)
+        self._config = translate_to_kafka_python(client, timeout)
         self._admin: Any = None  # its methods come from mix-ins that checkers do not see
-        self._leaders: Mapping[TopicPartition, int] = {}
+        self._previous_leaders: Mapping[TopicPartition, int] = {}
 
-    def sizes(self, leaders: Mapping[TopicPartition, int]) -> Offsets:
+    def fetch_replica_sizes(self, leaders: Mapping[TopicPartition, int]) -> PartitionOffsets:
         """Return bytes of each partition's leader replica; what did not answer is absent."""
-        before, self._leaders = self._leaders, dict(leaders)
+        before, self._previous_leaders = self._previous_leaders, dict(leaders)
         same = {p: b for p, b in leaders.items() if before.get(p, b) == b and b >= 0}
         try:
-            answered = self._ask(same)
+            answered = self._describe_log_dirs(same)
         except (KafkaError, OSError) as error:
             self.close()
             denied = isinstance(error, ClusterAuthorizationFailedError)
             cure = "; grant Describe on cluster" if denied else ""
-            return Offsets({}, (f"log directories: {type(error).__name__}: {error}{cure}",))
-        return Offsets({p: size for (p, broker), size in answered.items() if same[p] == broker})
+            return PartitionOffsets(
+                {}, (f"log directories: {type(error).__name__}: {error}{cure}",)
+            )
+        return PartitionOffsets(
+            {p: size for (p, broker), size in answered.items() if same[p] == broker}
+        )
 
     def close(self) -> None:
         """Let the connection go; the next question opens another."""
@@ -45,7 +49,9 @@ class LogDirs:
             self._admin.close()
             self._admin = None
 
-    def _ask(self, leaders: Mapping[TopicPartition, int]) -> dict[tuple[TopicPartition, int], int]:
+    def _describe_log_dirs(
+        self, leaders: Mapping[TopicPartition, int]
+    ) -> dict[tuple[TopicPartition, int], int]:
         if self._admin is None:
             self._admin = KafkaAdminClient(**self._config)
         topics: defaultdict[str, list[int]] = defaultdict(list)
@@ -68,10 +74,10 @@ class LogDirs:
         }
 
 
-def translated(client: Mapping[str, Any], timeout: float) -> dict[str, Any]:
+def translate_to_kafka_python(client: Mapping[str, Any], timeout: float) -> dict[str, Any]:
     """Return librdkafka's configuration in kafka-python's names."""
     return {
-        **connection.for_kafka_python(client),
+        **connection.to_kafka_python_config(client),
         "bootstrap_servers": str(client["bootstrap.servers"]).split(","),
         "client_id": str(client["client.id"]),
         "request_timeout_ms": int(timeout * 1000),

@@ -3,12 +3,12 @@
 The lease of Kubernetes keeps those apart that steer one workload. This keeps all others apart, on
 any target: advice publishes plans, too.
 
-1. Each verdict names who left it, and its generation (`Author`).
+1. Each verdict names who left it, and its generation (`SidecarIdentity`).
 2. Whoever hears another sidecar at work stands by. Another one is at work until it says that it
    ends, or has been silent for three of its intervals and 15 s while it could have been heard.
 3. Who begins to steer takes a generation above all that it heard. The highest goes on, of equal
    ones the last by id: of two that begin at once one is left, and one that is told to take over
-   (`force`) takes over.
+   (`take_over`) takes over.
 4. One that goes on although it heard another lets that turn pass, for the other may have published
    a plan: it is read anew.
 5. Ages of what is heard first are told by clocks, later ones by when they were heard. Clocks that
@@ -18,79 +18,91 @@ any target: advice publishes plans, too.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from trimtab.sidecar.diagnostics.group_status import silence
-from trimtab.sidecar.reporting.decision_record import Author, VerdictRecord
+from trimtab.sidecar.diagnostics.group_status import compute_silence_timeout
+from trimtab.sidecar.reporting.decision_record import DecisionRecord, SidecarIdentity
 
-OLDER = Author("", "a sidecar of an older version", 0, 0.0)
+UNNAMED_AUTHOR = SidecarIdentity("", "a sidecar of an older version", 0, 0.0)
 """Who leaves verdicts without a name."""
 
 
 @dataclass(frozen=True, slots=True)
-class Other:
-    """Another sidecar: `at` is our monotonic time at which it was heard, `patience` is seconds."""
+class PeerSidecar:
+    """Another sidecar: `heard_at` is our monotonic time at which it was heard, `silence_timeout` is seconds."""
 
-    author: Author
-    at: float
-    patience: float
+    author: SidecarIdentity
+    heard_at: float
+    silence_timeout: float
 
 
 @dataclass(frozen=True, slots=True)
-class Claims:
-    """What one sidecar, `me`, knows of all; `disturbed` while another was heard at this look."""
+class GroupOwnership:
+    """What one sidecar, `own_author`, knows of all; `peer_heard` while another was heard at this look."""
 
-    me: Author
-    force: bool = False
-    others: Mapping[str, Other] = field(default_factory=dict[str, Other])
-    highest: int = 0
-    listened: bool = False
-    disturbed: bool = False
+    own_author: SidecarIdentity
+    take_over: bool = False
+    peers: Mapping[str, PeerSidecar] = field(default_factory=dict[str, PeerSidecar])
+    highest_generation: int = 0
+    has_listened: bool = False
+    peer_heard: bool = False
 
-    def heard(self, news: Iterable[VerdictRecord], now: float, wall: float) -> "Claims":
+    def observe_decisions(
+        self, records: Iterable[DecisionRecord], now: float, wall: float
+    ) -> "GroupOwnership":
         """Take in what was left since the last look; `wall` is seconds since the epoch."""
-        others, highest, disturbed = dict(self.others), self.highest, False
-        for record in news:
-            author = record.by or OLDER
+        others, highest, disturbed = dict(self.peers), self.highest_generation, False
+        for record in records:
+            author = record.by or UNNAMED_AUTHOR
             highest = max(highest, author.generation)
-            if author.id == self.me.id:
+            if author.id == self.own_author.id:
                 continue
-            age = 0.0 if self.listened else max(0.0, wall - record.until)
-            others[author.id] = Other(author, now - age, silence(record.interval))
+            age = 0.0 if self.has_listened else max(0.0, wall - record.until)
+            others[author.id] = PeerSidecar(
+                author, now - age, compute_silence_timeout(record.interval)
+            )
             disturbed = True
             if record.ended:
                 del others[author.id]
-        return replace(self, others=others, highest=highest, listened=True, disturbed=disturbed)
+        return replace(
+            self, peers=others, highest_generation=highest, has_listened=True, peer_heard=disturbed
+        )
 
-    def deaf(self, now: float) -> "Claims":
+    def observe_outage(self, now: float) -> "GroupOwnership":
         """Take in that nobody could be heard: whoever was at work may still be."""
-        at_work = {other.author.id for other in self._at_work(now)}
-        others = {n: replace(o, at=now) if n in at_work else o for n, o in self.others.items()}
-        return replace(self, others=others, disturbed=False)
+        at_work = {other.author.id for other in self._list_active_peers(now)}
+        others = {n: replace(o, heard_at=now) if n in at_work else o for n, o in self.peers.items()}
+        return replace(self, peers=others, peer_heard=False)
 
-    def claimed(self, now: float) -> "Claims":
+    def claim_ownership(self, now: float) -> "GroupOwnership":
         """Begin to steer, go on, or stand by."""
-        if not self.listened:
+        if not self.has_listened:
             return self
-        at_work = self._at_work(now)
-        if self.me.generation:
-            lost = any(_rank(other.author) > _rank(self.me) for other in at_work)
-            return replace(self, me=replace(self.me, generation=0)) if lost else self
-        if at_work and not self.force:
+        at_work = self._list_active_peers(now)
+        if self.own_author.generation:
+            lost = any(
+                _rank_author(other.author) > _rank_author(self.own_author) for other in at_work
+            )
+            return (
+                replace(self, own_author=replace(self.own_author, generation=0)) if lost else self
+            )
+        if at_work and not self.take_over:
             return self
-        mine = replace(self.me, generation=self.highest + 1)
-        return replace(self, me=mine, force=False, disturbed=False)
+        mine = replace(self.own_author, generation=self.highest_generation + 1)
+        return replace(self, own_author=mine, take_over=False, peer_heard=False)
 
-    def leads(self) -> bool:
+    def is_owner(self) -> bool:
         """Tell whether we may act now."""
-        return self.me.generation > 0 and not self.disturbed
+        return self.own_author.generation > 0 and not self.peer_heard
 
-    def other(self, now: float) -> Other | None:
+    def find_leading_peer(self, now: float) -> PeerSidecar | None:
         """Return who else is at work, the highest; None where nobody is."""
-        return max(self._at_work(now), key=lambda other: _rank(other.author), default=None)
+        return max(
+            self._list_active_peers(now), key=lambda other: _rank_author(other.author), default=None
+        )
 
-    def _at_work(self, now: float) -> tuple[Other, ...]:
-        return tuple(o for o in self.others.values() if now - o.at <= o.patience)
+    def _list_active_peers(self, now: float) -> tuple[PeerSidecar, ...]:
+        return tuple(o for o in self.peers.values() if now - o.heard_at <= o.silence_timeout)
 
 
-def _rank(author: Author) -> tuple[int, str]:
+def _rank_author(author: SidecarIdentity) -> tuple[int, str]:
     """Return what the highest of goes on."""
     return author.generation, author.id

@@ -1,10 +1,10 @@
 """Which of several sidecars leads: a lease that is renewed, as a state machine. Pure.
 
-1. A lease is held by whoever its record names, for `LEASE` seconds from its last renewal.
+1. A lease is held by whoever its record names, for `LEASE_DURATION_S` seconds from its last renewal.
 2. Nobody compares clocks: a candidate counts the seconds since it has *seen* the record change, by
    its own clock, and takes the lease when that is as long as the record says. Times in the record
    are for people.
-3. A leader acts until `ACTS` seconds after it *sent* its last successful renewal: well before
+3. A leader acts until `LEASE_RENEW_DEADLINE_S` seconds after it *sent* its last successful renewal: well before
    anybody else may take the lease, so that what it had begun is over.
 4. A record is replaced only in the version that was read: of two that take it at once one is told
    that it came too late.
@@ -19,11 +19,11 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import Final, Protocol
 
-from trimtab.sidecar.errors import NotLeading
+from trimtab.sidecar.errors import NotLeaderError
 
-LEASE: Final = 12.0
-ACTS: Final = 6.0
-RETRY: Final = 1.5
+LEASE_DURATION_S: Final = 12.0
+LEASE_RENEW_DEADLINE_S: Final = 6.0
+LEASE_RETRY_PERIOD_S: Final = 1.5
 """Seconds: how long a lease lasts, how long a leader acts on it, how often it is looked at."""
 
 
@@ -33,80 +33,82 @@ class Leadership(Protocol):
     By asking the loop shows that it goes on, so nobody else is to ask.
     """
 
-    def leads(self) -> bool:
+    def is_leader(self) -> bool:
         """Tell whether we may act, now."""
         ...
 
-    def leader(self) -> str:
+    def get_leader(self) -> str:
         """Return who leads, as far as is known; empty where nobody does."""
         ...
 
 
-def insist(leadership: Leadership) -> None:
-    """Raise NotLeading if another sidecar may be at work by now."""
-    if not leadership.leads():
-        leader = leadership.leader() or "whoever takes it"
-        raise NotLeading(
+def require_leadership(leadership: Leadership) -> None:
+    """Raise NotLeaderError if another sidecar may be at work by now."""
+    if not leadership.is_leader():
+        leader = leadership.get_leader() or "whoever takes it"
+        raise NotLeaderError(
             f"another sidecar was heard, or the lease is not ours by now; leading: {leader}"
         )
 
 
-class Alone:
+class SoleLeader:
     """There is no other sidecar."""
 
-    def leads(self) -> bool:
+    def is_leader(self) -> bool:
         """Tell that we may act."""
         return True
 
-    def leader(self) -> str:
+    def get_leader(self) -> str:
         """Return that it is us."""
         return "this sidecar"
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
-    """A lease as it was read; `version` changes with every renewal, `seconds` is its length."""
+class LeaseRecord:
+    """A lease as it was read; `resource_version` changes with every renewal, `duration_s` is its length."""
 
-    holder: str
-    version: str
-    seconds: float = LEASE
+    holder_identity: str
+    resource_version: str
+    duration_s: float = LEASE_DURATION_S
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class LeaseCandidate:
     """What one sidecar knows; times by its own monotonic clock, in seconds.
 
-    `since` is when `record` was seen to change, `until` how long we may act.
+    `observed_at` is when `record` was seen to change, `leads_until` how long we may act.
     """
 
-    name: str
-    record: Record | None = None
-    since: float = -inf
-    until: float = -inf
+    identity: str
+    record: LeaseRecord | None = None
+    observed_at: float = -inf
+    leads_until: float = -inf
 
-    def saw(self, record: Record | None, now: float) -> "Candidate":
+    def observe_record(self, record: LeaseRecord | None, now: float) -> "LeaseCandidate":
         """Take in the record as it is."""
-        return self if record == self.record else replace(self, record=record, since=now)
+        return self if record == self.record else replace(self, record=record, observed_at=now)
 
-    def may_take(self, now: float) -> bool:
+    def can_acquire(self, now: float) -> bool:
         """Tell whether the lease is ours to renew, or free."""
         record = self.record
-        if record is None or record.holder in ("", self.name):
+        if record is None or record.holder_identity in ("", self.identity):
             return True
-        return now - self.since >= record.seconds
+        return now - self.observed_at >= record.duration_s
 
-    def took(self, record: Record, sent: float) -> "Candidate":
-        """Take in that a renewal sent at `sent` was accepted."""
-        return replace(self, record=record, since=sent, until=sent + ACTS)
+    def record_renewal(self, record: LeaseRecord, sent_at: float) -> "LeaseCandidate":
+        """Take in that a renewal sent at `sent_at` was accepted."""
+        return replace(
+            self, record=record, observed_at=sent_at, leads_until=sent_at + LEASE_RENEW_DEADLINE_S
+        )
 
-    def lost(self) -> "Candidate":
+    def step_down(self) -> "LeaseCandidate":
         """Take in that we no longer lead."""
-        return replace(self, until=-inf)
+        return replace(self, leads_until=-inf)
 
-    def leads(self, now: float) -> bool:
+    def is_leader(self, now: float) -> bool:
         """Tell whether we may act."""
-        return now < self.until
+        return now < self.leads_until
 
-    def leader(self) -> str:
+    def get_leader(self) -> str:
         """Return who leads, as far as is known; empty where nobody does."""
-        return "" if self.record is None else self.record.holder
+        return "" if self.record is None else self.record.holder_identity

@@ -13,92 +13,103 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from trimtab.common.clock import Clock
-from trimtab.sidecar.errors import KafkaAway
-from trimtab.sidecar.leadership.group_ownership import Claims
+from trimtab.sidecar.errors import BrokerTimeoutError
+from trimtab.sidecar.leadership.group_ownership import GroupOwnership
 from trimtab.sidecar.leadership.leader_election import Leadership
-from trimtab.sidecar.reporting.decision_record import Author, VerdictRecord
-from trimtab.sidecar.settings.settings import Settings
+from trimtab.sidecar.reporting.decision_record import DecisionRecord, SidecarIdentity
+from trimtab.sidecar.settings.settings import SidecarSettings
 
 log = logging.getLogger("trimtab.sidecar")
 
-BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
+BOOT_ID_FILE: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
-class Verdicts(Protocol):
+class DecisionFeed(Protocol):
     """Where verdicts are heard."""
 
-    def news(self) -> tuple[VerdictRecord, ...]:
-        """Return those of the group that came since the last look. Raises KafkaAway."""
+    def read_new_decisions(self) -> tuple[DecisionRecord, ...]:
+        """Return those of the group that came since the last look. Raises BrokerTimeoutError."""
         ...
 
 
-class Hearing:
-    """A leadership: that of the target (`within`), as long as no sidecar elsewhere steers."""
+class PeerAwareLeadership:
+    """A leadership: that of the target (`target_leadership`), as long as no sidecar elsewhere steers."""
 
     def __init__(
-        self, me: Author, verdicts: Verdicts, clock: Clock, within: Leadership, *, force: bool
+        self,
+        own_author: SidecarIdentity,
+        decision_feed: DecisionFeed,
+        clock: Clock,
+        target_leadership: Leadership,
+        *,
+        take_over: bool,
     ) -> None:
-        self._claims = Claims(me, force)
-        self._verdicts = verdicts
+        self._ownership = GroupOwnership(own_author, take_over)
+        self._decision_feed = decision_feed
         self._clock = clock
-        self._within = within
-        self._deaf = ""
-        self._said = ""
+        self._target_leadership = target_leadership
+        self._outage = ""
+        self._last_logged = ""
 
-    def author(self) -> Author:
+    def get_author(self) -> SidecarIdentity:
         """Return us, with the generation that we have now."""
-        return self._claims.me
+        return self._ownership.own_author
 
-    def leads(self) -> bool:
+    def is_leader(self) -> bool:
         """Tell whether we may act, now; reads what others left."""
-        self._listen()
-        if not self._within.leads():
+        self._observe_peers()
+        if not self._target_leadership.is_leader():
             return False
-        self._claims = self._claims.claimed(self._clock.monotonic())
-        self._say()
-        return self._claims.leads()
+        self._ownership = self._ownership.claim_ownership(self._clock.monotonic())
+        self._log_peer_change()
+        return self._ownership.is_owner()
 
-    def leader(self) -> str:
+    def get_leader(self) -> str:
         """Return who leads, as far as is known; empty where nobody does."""
-        if not self._within.leads():
-            return self._within.leader()
-        if self._claims.me.generation:
-            return f"{self._claims.me} (this one)"
-        other = self._claims.other(self._clock.monotonic())
-        return self._deaf if other is None else str(other.author)
+        if not self._target_leadership.is_leader():
+            return self._target_leadership.get_leader()
+        if self._ownership.own_author.generation:
+            return f"{self._ownership.own_author} (this one)"
+        other = self._ownership.find_leading_peer(self._clock.monotonic())
+        return self._outage if other is None else str(other.author)
 
-    def _listen(self) -> None:
+    def _observe_peers(self) -> None:
         now, wall = self._clock.monotonic(), self._clock.wall()
         try:
-            self._claims = self._claims.heard(self._verdicts.news(), now, wall)
-        except KafkaAway as error:
-            self._claims = self._claims.deaf(now)
-            self._deaf = f"it is not known ({error}) whether another sidecar"
+            self._ownership = self._ownership.observe_decisions(
+                self._decision_feed.read_new_decisions(), now, wall
+            )
+        except BrokerTimeoutError as error:
+            self._ownership = self._ownership.observe_outage(now)
+            self._outage = f"it is not known ({error}) whether another sidecar"
         else:
-            self._deaf = ""
+            self._outage = ""
 
-    def _say(self) -> None:
-        other, mine = self._claims.other(self._clock.monotonic()), self._claims.me.generation > 0
+    def _log_peer_change(self) -> None:
+        other, mine = (
+            self._ownership.find_leading_peer(self._clock.monotonic()),
+            self._ownership.own_author.generation > 0,
+        )
         said = "" if other is None else f"{other.author.id} {mine}"
-        if other is None and self._said:
+        if other is None and self._last_logged:
             log.info("no other sidecar steers this group any more")
-        elif other is not None and said != self._said and mine:
+        elif other is not None and said != self._last_logged and mine:
             log.warning(
                 "%s steers this group, too: nothing is changed here until it stands by. If it does "
                 "not, end it: it is of an older version, or may not read verdicts",
                 other.author,
             )
-        elif other is not None and said != self._said:
+        elif other is not None and said != self._last_logged:
             log.warning(
                 "%s steers this group: this sidecar stands by, changes nothing, and takes over "
                 "when that one has ended or was silent for %.0f s (--take-over: at once)",
                 other.author,
-                other.patience,
+                other.silence_timeout,
             )
-        self._said = said
+        self._last_logged = said
 
 
-def author(settings: Settings, clock: Clock, lease: str) -> Author:
+def build_author(settings: SidecarSettings, clock: Clock, lease: str) -> SidecarIdentity:
     """Return who we are; `lease` names what keeps us apart from others, empty where nothing does.
 
     The lock of a state folder holds on this machine only, and of containers each may have its own
@@ -107,15 +118,15 @@ def author(settings: Settings, clock: Clock, lease: str) -> Author:
     host, pid, since = platform.node(), os.getpid(), clock.wall()
     machine = host
     with suppress(OSError):
-        machine = BOOT.read_text().strip()
+        machine = BOOT_ID_FILE.read_text().strip()
     if settings.target == "process" and settings.state is not None:
-        lease = f"{machine} {_folder(settings.state)}"
-    return Author(lease or f"{machine} {pid} {since}", host, pid, since)
+        lease = f"{machine} {_identify_state_dir(settings.state)}"
+    return SidecarIdentity(lease or f"{machine} {pid} {since}", host, pid, since)
 
 
-def _folder(state: Path) -> str:
+def _identify_state_dir(state_dir: Path) -> str:
     try:
-        found = state.stat()
+        found = state_dir.stat()
     except OSError:
-        return str(state.resolve())
+        return str(state_dir.resolve())
     return f"{found.st_dev}:{found.st_ino}"

@@ -2,24 +2,28 @@
 
 from collections.abc import Iterable, Mapping
 
-from trimtab.assignor.model import Group, Load, Member, TopicPartition
-from trimtab.assignor.racks.cross_rack_traffic import Crossing, crossing
-from trimtab.common.control_topics.values import PartitionSpeed
-from trimtab.sidecar.measurement.observation import Racks, Reader
+from trimtab.assignor.model import ConsumerGroup, Load, Member, TopicPartition
+from trimtab.assignor.racks.cross_rack_traffic import CrossRackTraffic, measure_cross_rack_traffic
+from trimtab.common.control_topics.values import PartitionLoad
+from trimtab.sidecar.measurement.observation import ObservedMember, ReplicaRacks
 
 
-def across(
-    readers: Iterable[Reader], speeds: Mapping[TopicPartition, PartitionSpeed], racks: Racks
-) -> Crossing | None:
+def compute_cross_rack_traffic(
+    group_members: Iterable[ObservedMember],
+    write_rates: Mapping[TopicPartition, PartitionLoad],
+    replica_racks: ReplicaRacks,
+) -> CrossRackTraffic | None:
     """Tell what crosses racks; None where no reader says its rack.
 
     What is not known of a write speed counts as nothing.
     """
-    readers = tuple(readers)
-    if not any(reader.rack for reader in readers):
+    group_members = tuple(group_members)
+    if not any(reader.rack for reader in group_members):
         return None
-    topics = frozenset(p.topic for p in speeds)
-    members = tuple(Member(r.id, topics, instance=r.instance, rack=r.rack) for r in readers)
-    owners = {p: r.id for r in readers for p in r.owned}
-    group = Group(members, tuple(speeds), owners, racks)
-    return crossing(group, Load({p: s.weight or 0.0 for p, s in speeds.items()}))
+    topics = frozenset(p.topic for p in write_rates)
+    members = tuple(Member(r.id, topics, instance=r.instance, rack=r.rack) for r in group_members)
+    owners = {p: r.id for r in group_members for p in r.owned_partitions}
+    group = ConsumerGroup(members, tuple(write_rates), owners, replica_racks)
+    return measure_cross_rack_traffic(
+        group, Load({p: s.weight or 0.0 for p, s in write_rates.items()})
+    )

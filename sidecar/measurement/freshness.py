@@ -19,23 +19,23 @@ from typing import Final
 import numpy as np
 
 from trimtab.assignor.model import TopicPartition
-from trimtab.common.control_topics.values import PartitionSpeed
+from trimtab.common.control_topics.values import PartitionLoad
 
-SPARE: Final = 0.1
+SLO_MARGIN: Final = 0.1
 """Share of a goal that is kept free."""
 
-POINTS: Final = 100
+AGE_QUANTILES: Final = 100
 """Quantiles that are kept of each look."""
 
-NEWS: Final = 0.2
+BATCH_AGE_TOLERANCE: Final = 0.2
 """Share by which the length of batches must be off before it is changed."""
 
-FEWEST: Final = 3
+MIN_AGE_SAMPLES: Final = 3
 """Looks below which nothing is said."""
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class AgeSample:
     """Quantiles of the ages seen at a time (seconds since the epoch), evenly spaced, in seconds."""
 
     time: float
@@ -43,64 +43,68 @@ class Look:
 
 
 @dataclass(frozen=True, slots=True)
-class Freshness:
+class FreshnessEstimate:
     """Estimates in seconds: p99 of produced to committed, what a flush takes, a batch's length."""
 
     p99: float
-    flush: float
-    batch: float
+    flush_time: float
+    batch_age: float
 
-    def longest(self, goal: float) -> float:
+    def compute_max_batch_age(self, slo: float) -> float:
         """Return how long a batch may be (rule 3); 0 where a flush alone takes too long."""
-        return max(0.0, goal * (1 - SPARE) - self.flush)
+        return max(0.0, slo * (1 - SLO_MARGIN) - self.flush_time)
 
-    def told(self, goal: float) -> str | None:
+    def describe_slo_miss(self, slo: float) -> str | None:
         """Say what to do where the goal is missed; None where it is kept."""
-        if self.p99 <= goal:
+        if self.p99 <= slo:
             return None
-        missed = f"p99 freshness is {self.p99:.0f} s, the goal {goal:.0f} s"
-        if not self.longest(goal):
-            return f"{missed}: a flush alone takes {self.flush:.0f} s, look at the sink"
-        if self.batch <= self.longest(goal):
+        missed = f"p99 freshness is {self.p99:.0f} s, the goal {slo:.0f} s"
+        if not self.compute_max_batch_age(slo):
+            return f"{missed}: a flush alone takes {self.flush_time:.0f} s, look at the sink"
+        if self.batch_age <= self.compute_max_batch_age(slo):
             return missed
         return (
-            f"{missed}: batches take {self.batch:.0f} s and may take {self.longest(goal):.0f} s "
-            "(batch.wait)"
+            f"{missed}: batches take {self.batch_age:.0f} s and may take {self.compute_max_batch_age(slo):.0f} s "
+            "(batch.max.age)"
         )
 
 
-def paced(told: float | None, found: Freshness | None, goal: float | None) -> float | None:
+def update_batch_max_age(
+    current: float | None, estimate: FreshnessEstimate | None, slo: float | None
+) -> float | None:
     """Return how long a batch may be from now on, in seconds, None for as long as it is set to.
 
-    `told` is what the plan in force says (rule 4).
+    `current` is what the plan in force says (rule 4).
     """
-    longest = 0.0 if found is None or goal is None else found.longest(goal)
-    if goal is None or found is None or not longest:
-        return None if goal is None else told
-    if told is None:
-        return longest if found.p99 > goal and found.batch > longest else None
-    return longest if abs(longest - told) > NEWS * told else told
+    longest = 0.0 if estimate is None or slo is None else estimate.compute_max_batch_age(slo)
+    if slo is None or estimate is None or not longest:
+        return None if slo is None else current
+    if current is None:
+        return longest if estimate.p99 > slo and estimate.batch_age > longest else None
+    return longest if abs(longest - current) > BATCH_AGE_TOLERANCE * current else current
 
 
-def look(now: float, speeds: Mapping[TopicPartition, PartitionSpeed]) -> Look | None:
+def sample_ages(
+    now: float, write_rates: Mapping[TopicPartition, PartitionLoad]
+) -> AgeSample | None:
     """Return the ages of a turn; None where no partition is written to, or nothing is known."""
     known = [
         (s.backlog_records / s.records_per_s, s.records_per_s)
-        for s in speeds.values()
+        for s in write_rates.values()
         if s.records_per_s and s.backlog_records is not None
     ]
     if not known:
         return None
     age, weight = np.array(sorted(known), dtype=np.float64).T
     share = np.cumsum(weight) / weight.sum()
-    points = np.searchsorted(share, (np.arange(POINTS) + 0.5) / POINTS)
-    return Look(now, tuple(age[np.minimum(points, len(age) - 1)].tolist()))
+    points = np.searchsorted(share, (np.arange(AGE_QUANTILES) + 0.5) / AGE_QUANTILES)
+    return AgeSample(now, tuple(age[np.minimum(points, len(age) - 1)].tolist()))
 
 
-def freshness(looks: tuple[Look, ...]) -> Freshness | None:
+def estimate_freshness(samples: tuple[AgeSample, ...]) -> FreshnessEstimate | None:
     """Return what some looks tell together; None of too few."""
-    if len(looks) < FEWEST:
+    if len(samples) < MIN_AGE_SAMPLES:
         return None
-    ages = np.array([look.ages for look in looks])
+    ages = np.array([look.ages for look in samples])
     young, old = np.quantile(ages, (0.01, 0.99)).tolist()
-    return Freshness(old, young, old - young)
+    return FreshnessEstimate(old, young, old - young)

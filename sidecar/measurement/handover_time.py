@@ -12,11 +12,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from trimtab.assignor.model import TopicPartition
-from trimtab.sidecar.measurement.observation import Reader
+from trimtab.sidecar.measurement.observation import ObservedMember
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class PartitionMove:
     """A partition that another instance reads now."""
 
     partition: TopicPartition
@@ -25,36 +25,42 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Ledger:
+class HandoverTracker:
     """What was counted already: handovers up to a time by partition, and who read each one last."""
 
     since: float  # seconds since the epoch; older handovers do not count
-    counted: Mapping[TopicPartition, float] = field(default_factory=dict[TopicPartition, float])
+    counted_until: Mapping[TopicPartition, float] = field(
+        default_factory=dict[TopicPartition, float]
+    )
     owners: Mapping[TopicPartition, str] = field(default_factory=dict[TopicPartition, str])
 
-    def handovers(self, notes: Mapping[TopicPartition, str]) -> tuple[tuple[float, ...], "Ledger"]:
+    def collect_handovers(
+        self, commit_metadata: Mapping[TopicPartition, str]
+    ) -> tuple[tuple[float, ...], "HandoverTracker"]:
         """Return the seconds of handovers not counted yet, and the ledger with them counted."""
-        counted, fresh = dict(self.counted), list[float]()
-        for partition, note in sorted(notes.items()):
-            seconds, at = _told(note)
+        counted, fresh = dict(self.counted_until), list[float]()
+        for partition, note in sorted(commit_metadata.items()):
+            seconds, at = _parse_handover(note)
             if seconds is not None and at > counted.get(partition, self.since):
                 counted[partition] = at
                 fresh.append(seconds)
-        return tuple(fresh), replace(self, counted=counted)
+        return tuple(fresh), replace(self, counted_until=counted)
 
-    def moves(self, readers: Iterable[Reader]) -> tuple[tuple[Change, ...], "Ledger"]:
+    def collect_moves(
+        self, members: Iterable[ObservedMember]
+    ) -> tuple[tuple[PartitionMove, ...], "HandoverTracker"]:
         """Return the partitions that changed their reader since, and the ledger after it."""
-        now = {p: r.instance for r in readers for p in r.owned}
+        now = {p: r.instance for r in members for p in r.owned_partitions}
         moved = tuple(
-            Change(partition, before, name)
+            PartitionMove(partition, before, name)
             for partition, name in sorted(now.items())
             if (before := self.owners.get(partition, name)) != name
         )
         return moved, replace(self, owners={**self.owners, **now})
 
 
-def _told(note: str) -> tuple[float | None, float]:
+def _parse_handover(metadata: str) -> tuple[float | None, float]:
     with suppress(ValueError, TypeError, KeyError):
-        body: Any = json.loads(note)
+        body: Any = json.loads(metadata)
         return float(body["handover"]), float(body["at"])
     return None, 0.0

@@ -13,81 +13,109 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from trimtab.assignor.model import TopicPartition
-from trimtab.common.control_topics.values import PartitionSpeed
-from trimtab.sidecar.measurement.observation import GroupView
-from trimtab.sidecar.measurement.queue_backlog import Kind
-from trimtab.sidecar.measurement.write_rate import Meter, Readings, Window, late, needed
-from trimtab.sidecar.measurement.write_rate_variance import Swings
-from trimtab.sidecar.settings.settings import Settings
+from trimtab.common.control_topics.values import PartitionLoad
+from trimtab.sidecar.measurement.observation import ObservedGroup
+from trimtab.sidecar.measurement.queue_backlog import QueueKind
+from trimtab.sidecar.measurement.write_rate import (
+    OffsetReadings,
+    SlidingWindow,
+    WriteRateMeter,
+    add_needed_rates,
+    compute_overdue_bytes,
+)
+from trimtab.sidecar.measurement.write_rate_variance import WriteRateVariance
+from trimtab.sidecar.settings.settings import SidecarSettings
 
-SAMPLES: Final = 12
+COMMIT_SAMPLES: Final = 12
 """Readings of the commits that are kept over the window of consumption."""
 
 
 @dataclass(frozen=True, slots=True)
-class Gauged:
-    """What some readings gave; `consumed` in bytes/s, of partitions of which it is known."""
+class LoadEstimate:
+    """What some readings gave; `consumption_rates` in bytes/s, of partitions of which it is known."""
 
-    speeds: Mapping[TopicPartition, PartitionSpeed]
-    consumed: Mapping[TopicPartition, float]
-    stuck: frozenset[TopicPartition]
+    write_rates: Mapping[TopicPartition, PartitionLoad]
+    consumption_rates: Mapping[TopicPartition, float]
+    stuck_partitions: frozenset[TopicPartition]
 
 
-class Gauge:
+class LoadEstimator:
     """Keeps the windows of readings, and who has been late with what since when (seconds)."""
 
-    def __init__(self, settings: Settings) -> None:
-        window = Window(settings.window, settings.window / 2)
-        self._effect = settings.effect
-        commits = Window(self._effect, self._effect / 2, grain=self._effect / SAMPLES)
-        self._meter = Meter(
-            window,
-            growth=window if settings.source == "log-dirs" else None,
-            commits=commits if self._effect else None,
+    def __init__(self, settings: SidecarSettings) -> None:
+        window = SlidingWindow(settings.window, settings.window / 2)
+        self._consumption_window = settings.consumption_window
+        commits = SlidingWindow(
+            self._consumption_window,
+            self._consumption_window / 2,
+            min_spacing_s=self._consumption_window / COMMIT_SAMPLES,
         )
-        self._swings = Swings(settings.window)
-        self._drain = settings.drain
-        shared = settings.queue is Kind.SHARE  # then a backlog may have more than one consumer
-        self._room = math.inf if shared else settings.policy.room
-        self._held: dict[TopicPartition, tuple[str, float]] = {}
+        self._meter = WriteRateMeter(
+            window,
+            log_size_window=window if settings.source == "log-dirs" else None,
+            commit_window=commits if self._consumption_window else None,
+        )
+        self._rate_variance = WriteRateVariance(settings.window)
+        self._catch_up_policy = settings.catch_up
+        shared = settings.queue is QueueKind.SHARE  # then a backlog may have more than one consumer
+        self._usable_capacity = math.inf if shared else settings.autoscaling_policy.usable_capacity
+        self._overdue_since: dict[TopicPartition, tuple[str, float]] = {}
 
-    def learn(self, sizes: Mapping[TopicPartition, Sequence[int]]) -> None:
+    def learn_record_sizes(self, sizes: Mapping[TopicPartition, Sequence[int]]) -> None:
         """Take in sizes of records, in bytes."""
-        self._meter = replace(self._meter, sizes=self._meter.sizes.learn(sizes))
+        self._meter = replace(
+            self._meter, record_sizes=self._meter.record_sizes.update_means(sizes)
+        )
 
-    def take(self, now: float, readings: Readings, group: GroupView) -> Gauged:
+    def estimate_load(
+        self, now: float, readings: OffsetReadings, group: ObservedGroup
+    ) -> LoadEstimate:
         """Take readings in; `now` is in seconds, of a clock that never goes back."""
-        self._meter = self._meter.add(now, readings)
-        measured = self._meter.measure(readings)
-        self._swings = self._swings.seen(now, measured)
-        consumed = self._meter.consumed(readings)
-        speeds = needed(self._swings.marked(measured), self._drain, self._room)
-        if readings.work is not None:  # what is in work for long is not stuck
-            measured = self._meter.measure(replace(readings, work=None))
-        return Gauged(speeds, consumed, self._stuck(now, group, measured, consumed))
+        self._meter = self._meter.add_readings(now, readings)
+        measured = self._meter.measure_partitions(readings)
+        self._rate_variance = self._rate_variance.add_write_rates(now, measured)
+        consumed = self._meter.compute_consumption_rates(readings)
+        speeds = add_needed_rates(
+            self._rate_variance.add_deviations(measured),
+            self._catch_up_policy,
+            self._usable_capacity,
+        )
+        if readings.in_flight is not None:  # what is in work for long is not stuck
+            measured = self._meter.measure_partitions(replace(readings, in_flight=None))
+        return LoadEstimate(
+            speeds, consumed, self._find_stuck_partitions(now, group, measured, consumed)
+        )
 
-    def blank(self, now: float, readings: Readings) -> Mapping[TopicPartition, PartitionSpeed]:
+    def record_outage(
+        self, now: float, readings: OffsetReadings
+    ) -> Mapping[TopicPartition, PartitionLoad]:
         """Take note that nobody answered: every speed becomes unknown, and stays so for a while."""
-        self._meter = self._meter.add(now, readings)
-        return self._meter.measure(readings)
+        self._meter = self._meter.add_readings(now, readings)
+        return self._meter.measure_partitions(readings)
 
-    def _stuck(
+    def _find_stuck_partitions(
         self,
         now: float,
-        group: GroupView,
-        measured: Mapping[TopicPartition, PartitionSpeed],
-        consumed: Mapping[TopicPartition, float],
+        group: ObservedGroup,
+        measured: Mapping[TopicPartition, PartitionLoad],
+        consumption_rates: Mapping[TopicPartition, float],
     ) -> frozenset[TopicPartition]:
         """Return what has been late for long with a member that is at it, in vain."""
-        there = {p: reader.id for reader in group.readers for p in reader.owned}
-        behind = [p for p in there if p in measured and late(measured[p], self._drain)]
-        before, self._held = self._held, {}
+        there = {p: reader.id for reader in group.members for p in reader.owned_partitions}
+        behind = [
+            p
+            for p in there
+            if p in measured and compute_overdue_bytes(measured[p], self._catch_up_policy)
+        ]
+        before, self._overdue_since = self._overdue_since, {}
         for partition in behind:
             held = before.get(partition)
             kept = held is not None and held[0] == there[partition]
-            self._held[partition] = held if held is not None and kept else (there[partition], now)
+            self._overdue_since[partition] = (
+                held if held is not None and kept else (there[partition], now)
+            )
         return frozenset(
             p
-            for p, (_, since) in self._held.items()
-            if now - since >= self._effect and consumed.get(p) == 0
+            for p, (_, since) in self._overdue_since.items()
+            if now - since >= self._consumption_window and consumption_rates.get(p) == 0
         )

@@ -19,12 +19,12 @@ from enum import StrEnum
 from typing import Final
 
 from trimtab.assignor.model import TopicPartition
-from trimtab.common.control_topics.values import PartitionSpeed
-from trimtab.common.kmq_offset_metadata import Opened, decode
+from trimtab.common.control_topics.values import PartitionLoad
+from trimtab.common.kmq_offset_metadata import OpenMessages, decode_open_messages
 from trimtab.common.units import format_count
 
 
-class Kind(StrEnum):
+class QueueKind(StrEnum):
     """The kinds of queues, by the names that `open_queue` knows."""
 
     KMQ = "kmq"
@@ -33,68 +33,73 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
-    """The open messages of a partition as last told, None if never; `sure` if that is all."""
+class InFlightMessages:
+    """The open messages of a partition as last told, None if never; `is_exact` if that is all."""
 
-    opened: Opened | None = None
-    sure: bool = False
+    open_messages: OpenMessages | None = None
+    is_exact: bool = False
 
     @property
-    def working(self) -> int:
+    def in_flight_count(self) -> int:
         """Messages that are known to be in work."""
-        return 0 if self.opened is None else self.opened.working
+        return 0 if self.open_messages is None else self.open_messages.working
 
 
-NOTHING: Final = Work(Opened(0, 0, 0), sure=True)
+NO_IN_FLIGHT_MESSAGES: Final = InFlightMessages(OpenMessages(0, 0, 0), is_exact=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Queued:
-    """Messages of a queue; None where it is not known. `working` and `returned` are `kmq`'s only.
+class QueueBacklog:
+    """Messages of a queue; None where it is not known. `in_flight` and `returned` are `kmq`'s only.
 
     Of the other kinds `waiting` has those in work in it.
     """
 
-    kind: Kind
+    kind: QueueKind
     waiting: int | None = None
-    working: int | None = None
+    in_flight: int | None = None
     returned: int | None = None
 
     def __str__(self) -> str:
-        if self.kind is not Kind.KMQ:
+        if self.kind is not QueueKind.KMQ:
             return f"{format_count(self.waiting)} messages wait or are in work"
         later = f", {self.returned} given back for later" if self.returned else ""
-        waiting, working = format_count(self.waiting), format_count(self.working)
+        waiting, working = format_count(self.waiting), format_count(self.in_flight)
         return f"{waiting} messages wait, {working} are in work{later}"
 
 
-def work_of(note: str | None, end: int | None) -> Work:
+def decode_in_flight(metadata: str | None, markers_end: int | None) -> InFlightMessages:
     """Return the open messages of a partition.
 
-    `note` is the metadata of the trackers' commit, `end` the end of the markers, looked at later.
+    `metadata` is the metadata of the trackers' commit, `markers_end` the end of the markers, looked at later.
     """
-    if end == 0:
-        return NOTHING  # nothing was ever handed out
-    found = decode(note or "")
-    return Work(found, sure=found is not None and end is not None and found.read >= end)
+    if markers_end == 0:
+        return NO_IN_FLIGHT_MESSAGES  # nothing was ever handed out
+    found = decode_open_messages(metadata or "")
+    return InFlightMessages(
+        found, is_exact=found is not None and markers_end is not None and found.read >= markers_end
+    )
 
 
-def queued(
-    kind: Kind,
-    speeds: Mapping[TopicPartition, PartitionSpeed],
-    work: Mapping[TopicPartition, Work] | None = None,
-) -> Queued:
-    """Return what there is to do, from the backlogs with what is in `work` in them."""
-    backlog = _sum(s.backlog_records for s in speeds.values()) if speeds else None
-    if kind is not Kind.KMQ:
-        return Queued(kind, backlog)
-    told = [(work or {}).get(partition, Work()).opened for partition in speeds]
-    working = _sum(None if found is None else found.working for found in told)
-    returned = _sum(None if found is None else found.returned for found in told)
+def compute_queue_backlog(
+    kind: QueueKind,
+    write_rates: Mapping[TopicPartition, PartitionLoad],
+    in_flight: Mapping[TopicPartition, InFlightMessages] | None = None,
+) -> QueueBacklog:
+    """Return what there is to do, from the backlogs with what is in `in_flight` in them."""
+    backlog = _sum_known(s.backlog_records for s in write_rates.values()) if write_rates else None
+    if kind is not QueueKind.KMQ:
+        return QueueBacklog(kind, backlog)
+    told = [
+        (in_flight or {}).get(partition, InFlightMessages()).open_messages
+        for partition in write_rates
+    ]
+    working = _sum_known(None if found is None else found.working for found in told)
+    returned = _sum_known(None if found is None else found.returned for found in told)
     waiting = None if backlog is None or working is None else backlog - working
-    return Queued(kind, waiting, working, returned)
+    return QueueBacklog(kind, waiting, working, returned)
 
 
-def _sum(counts: Iterable[int | None]) -> int | None:
+def _sum_known(counts: Iterable[int | None]) -> int | None:
     known = list(counts)
     return None if None in known else sum(count or 0 for count in known)

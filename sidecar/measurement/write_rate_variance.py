@@ -1,6 +1,6 @@
 """How much write speeds swing: the deviation of their change from one window to the next.
 
-Speeds of overlapping windows hardly differ, so only every `every` seconds one is taken in. What a
+Speeds of overlapping windows hardly differ, so only every `sample_interval_s` seconds one is taken in. What a
 partition did is forgotten when it is gone.
 """
 
@@ -10,48 +10,54 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from trimtab.assignor.forecast import Changes
+from trimtab.assignor.forecast import RateChangeStats
 from trimtab.assignor.model import FloatArray, TopicPartition
-from trimtab.common.control_topics.values import PartitionSpeed
+from trimtab.common.control_topics.values import PartitionLoad
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Swings:
-    """What is known of the changes; `at` is when speeds were taken in last, in seconds."""
+class WriteRateVariance:
+    """What is known of the changes; `sampled_at` is when speeds were taken in last, in seconds."""
 
-    every: float
-    at: float = -math.inf
+    sample_interval_s: float
+    sampled_at: float = -math.inf
     partitions: tuple[TopicPartition, ...] = ()
-    changes: Changes = field(default_factory=lambda: Changes.none(0))
+    changes: RateChangeStats = field(default_factory=lambda: RateChangeStats.empty(0))
 
-    def seen(self, now: float, speeds: Mapping[TopicPartition, PartitionSpeed]) -> "Swings":
+    def add_write_rates(
+        self, now: float, write_rates: Mapping[TopicPartition, PartitionLoad]
+    ) -> "WriteRateVariance":
         """Return the memory with these speeds taken in, if it is time and one is known."""
-        if now - self.at < self.every or all(s.bytes_per_s is None for s in speeds.values()):
+        if now - self.sampled_at < self.sample_interval_s or all(
+            s.bytes_per_s is None for s in write_rates.values()
+        ):
             return self
-        names = tuple(sorted(speeds))
-        changes = self._aligned(names).seen(_rates(names, speeds))
-        return replace(self, at=now, partitions=names, changes=changes)
+        names = tuple(sorted(write_rates))
+        changes = self._align_changes(names).with_measurement(_build_rate_array(names, write_rates))
+        return replace(self, sampled_at=now, partitions=names, changes=changes)
 
-    def marked(
-        self, speeds: Mapping[TopicPartition, PartitionSpeed]
-    ) -> dict[TopicPartition, PartitionSpeed]:
+    def add_deviations(
+        self, write_rates: Mapping[TopicPartition, PartitionLoad]
+    ) -> dict[TopicPartition, PartitionLoad]:
         """Return the speeds with what is known of their deviations."""
-        names = tuple(speeds)
-        found = self._aligned(names).outlook(_rates(names, speeds)).variance
+        names = tuple(write_rates)
+        found = (
+            self._align_changes(names).forecast_next(_build_rate_array(names, write_rates)).variance
+        )
         deviations = dict(zip(names, np.sqrt(found).tolist(), strict=True))
-        return {p: replace(s, deviation_bytes_per_s=deviations[p]) for p, s in speeds.items()}
+        return {p: replace(s, deviation_bytes_per_s=deviations[p]) for p, s in write_rates.items()}
 
-    def _aligned(self, names: tuple[TopicPartition, ...]) -> Changes:
+    def _align_changes(self, names: tuple[TopicPartition, ...]) -> RateChangeStats:
         number = {name: i for i, name in enumerate(self.partitions)}
         index = np.array([number.get(name, len(number)) for name in names], dtype=np.intp)
-        return Changes(
-            np.append(self.changes.last, np.nan)[index],
+        return RateChangeStats(
+            np.append(self.changes.last_rate, np.nan)[index],
             np.append(self.changes.variance, np.nan)[index],
         )
 
 
-def _rates(
-    names: tuple[TopicPartition, ...], speeds: Mapping[TopicPartition, PartitionSpeed]
+def _build_rate_array(
+    names: tuple[TopicPartition, ...], write_rates: Mapping[TopicPartition, PartitionLoad]
 ) -> FloatArray:
-    rates = [speeds[name].bytes_per_s for name in names]
+    rates = [write_rates[name].bytes_per_s for name in names]
     return np.array([math.nan if rate is None else rate for rate in rates], dtype=np.float64)

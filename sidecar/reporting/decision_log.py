@@ -18,97 +18,114 @@ from typing import Final, Protocol
 from confluent_kafka import KafkaException
 
 from trimtab.common.errors import PeerError
-from trimtab.sidecar.reporting.decision_record import Author, Terms, VerdictRecord, folded, recorded
-from trimtab.sidecar.reporting.iteration_report import Report
-from trimtab.sidecar.settings.settings import Settings
+from trimtab.sidecar.reporting.decision_record import (
+    DecisionRecord,
+    RecordTerms,
+    SidecarIdentity,
+    build_decision_record,
+    merge_decision_record,
+)
+from trimtab.sidecar.reporting.iteration_report import IterationReport
+from trimtab.sidecar.settings.settings import SidecarSettings
 
 log = logging.getLogger("trimtab.sidecar")
 
-WAITING: Final = 16
+MAX_QUEUED_RECORDS: Final = 16
 """Records that may wait to be written."""
 
-PATIENCE: Final = 2.0
+RECORDER_CLOSE_TIMEOUT_S: Final = 2.0
 """Seconds to wait for the thread at the end."""
 
 
-class Archive(Protocol):
+class DecisionStore(Protocol):
     """Where verdicts are kept."""
 
-    def verdicts(self) -> tuple[VerdictRecord, ...]:
-        """Return those that are kept, the newest last. Raises KafkaAway."""
+    def read_decisions(self) -> tuple[DecisionRecord, ...]:
+        """Return those that are kept, the newest last. Raises BrokerTimeoutError."""
         ...
 
-    def record(self, verdict: VerdictRecord) -> None:
-        """Write one and wait until it is safe. Raises KafkaAway."""
+    def write_decision(self, record: DecisionRecord) -> None:
+        """Write one and wait until it is safe. Raises BrokerTimeoutError."""
         ...
 
 
-class Recorder:
+class DecisionRecorder:
     """A reporter that keeps verdicts."""
 
     def __init__(
-        self, settings: Settings, archive: Archive, author: Callable[[], Author | None]
+        self,
+        settings: SidecarSettings,
+        store: DecisionStore,
+        get_author: Callable[[], SidecarIdentity | None],
     ) -> None:
-        self._author = author
-        self._terms = Terms(settings.group, settings.interval, settings.capacity, settings.headroom)
-        self._archive = archive
-        self._waiting: deque[VerdictRecord | None] = deque(maxlen=WAITING)  # None: not leading
-        self._last: VerdictRecord | None = None
-        self._known = False
-        self._said = ""
-        self._news, self._stop = Event(), Event()
-        self._thread = Thread(target=self._run, name="trimtab-verdicts", daemon=True)
+        self._get_author = get_author
+        self._terms = RecordTerms(
+            settings.group, settings.interval, settings.capacity, settings.headroom
+        )
+        self._store = store
+        self._queue: deque[DecisionRecord | None] = deque(
+            maxlen=MAX_QUEUED_RECORDS
+        )  # None: not leading
+        self._last_record: DecisionRecord | None = None
+        self._last_is_known = False
+        self._last_warning = ""
+        self._wakeup, self._stop = Event(), Event()
+        self._thread = Thread(
+            target=self._write_queued_records, name="trimtab-verdicts", daemon=True
+        )
         self._thread.start()
 
-    def __call__(self, report: Report) -> None:
+    def __call__(self, report: IterationReport) -> None:
         """Leave the turn's verdict to be written."""
-        self._waiting.append(
-            recorded(report, self._terms, self._author()) if report.leading else None
+        self._queue.append(
+            build_decision_record(report, self._terms, self._get_author())
+            if report.is_leader
+            else None
         )
-        self._news.set()
+        self._wakeup.set()
 
     def close(self) -> None:
         """Give what waits a moment to be written."""
         self._stop.set()
-        self._news.set()
-        self._thread.join(PATIENCE)
+        self._wakeup.set()
+        self._thread.join(RECORDER_CLOSE_TIMEOUT_S)
 
-    def _run(self) -> None:
+    def _write_queued_records(self) -> None:
         while not self._stop.is_set():
-            self._news.wait()
-            self._news.clear()
-            while self._waiting:
-                self._take(self._waiting.popleft())
-        if self._known and self._last is not None:
-            self._write(replace(self._last, ended=True))
+            self._wakeup.wait()
+            self._wakeup.clear()
+            while self._queue:
+                self._process_record(self._queue.popleft())
+        if self._last_is_known and self._last_record is not None:
+            self._write_record(replace(self._last_record, ended=True))
 
-    def _take(self, record: VerdictRecord | None) -> None:
+    def _process_record(self, record: DecisionRecord | None) -> None:
         if record is None:
-            self._known = False  # whoever leads goes on with the numbers
+            self._last_is_known = False  # whoever leads goes on with the numbers
             return
         try:
-            if not self._known:
-                self._last = next(reversed(self._archive.verdicts()), None)
-                self._known = True
+            if not self._last_is_known:
+                self._last_record = next(reversed(self._store.read_decisions()), None)
+                self._last_is_known = True
         except (PeerError, KafkaException) as error:
-            self._failed(error)
+            self._log_failure(error)
             return
-        record = folded(self._last, record)
-        if self._write(record):
-            self._last, self._said = record, ""
+        record = merge_decision_record(self._last_record, record)
+        if self._write_record(record):
+            self._last_record, self._last_warning = record, ""
 
-    def _write(self, record: VerdictRecord) -> bool:
+    def _write_record(self, record: DecisionRecord) -> bool:
         try:
-            self._archive.record(record)
+            self._store.write_decision(record)
         except (PeerError, KafkaException) as error:
-            self._failed(error)
+            self._log_failure(error)
             return False
         return True
 
-    def _failed(self, error: Exception) -> None:
-        self._say(f"verdicts are not kept, which holds nothing else up: {error}")
+    def _log_failure(self, error: Exception) -> None:
+        self._log_if_new(f"verdicts are not kept, which holds nothing else up: {error}")
 
-    def _say(self, text: str) -> None:
-        if text != self._said:
+    def _log_if_new(self, text: str) -> None:
+        if text != self._last_warning:
             log.warning("%s", text)
-        self._said = text
+        self._last_warning = text

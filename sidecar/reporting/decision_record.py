@@ -1,11 +1,11 @@
 """What the verdict topic holds: the last verdicts of each group, as versioned JSON.
 
-- A group has `SLOTS` keys, written round and round: a compacted topic stays bounded.
+- A group has `RECORD_SLOTS` keys, written round and round: a compacted topic stays bounded.
 - Turns one after the other that ask for the same, for the same reasons but for their figures, are
   one record with the newest figures, from `time` until `until`: quiet days do not push out what was
   done.
 - A move that was seen counts for the verdict of the turn that saw it, which may be some turns after
-  the verdict that asked for it. The first `LISTED` are named, the others only counted.
+  the verdict that asked for it. The first `MAX_LISTED_MOVES` are named, the others only counted.
 - A record names who left it, so that no second sidecar steers the group unnoticed (`claims`). A
   sidecar that is told to end leaves its last record once more, marked as ended.
 """
@@ -18,19 +18,19 @@ from datetime import UTC, datetime
 from typing import Final
 
 from trimtab.assignor.model import TopicPartition
-from trimtab.common.control_topics.values import dump, load
-from trimtab.common.errors import BadPayload
-from trimtab.sidecar.decision.decision import LISTED, Action, Numbers
-from trimtab.sidecar.reporting.iteration_report import Report
+from trimtab.common.control_topics.values import decode_control_value, encode_control_value
+from trimtab.common.errors import InvalidPayloadError
+from trimtab.sidecar.decision.decision import MAX_LISTED_MOVES, DecisionMetrics, ScalingAction
+from trimtab.sidecar.reporting.iteration_report import IterationReport
 
-VERDICT_TOPIC: Final = "sidecar.verdicts"
-SLOTS: Final = 128
-FIGURES: Final = re.compile(r"\d[\d.]*( ?[kMGT]?B(/s)?\b)?")
-TROUBLES: Final = 3
+DECISION_TOPIC: Final = "trimtab.decisions"
+RECORD_SLOTS: Final = 128
+FIGURE_PATTERN: Final = re.compile(r"\d[\d.]*( ?[kMGT]?B(/s)?\b)?")
+MAX_RECORDED_TROUBLE: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Author:
+class SidecarIdentity:
     """The sidecar that left a verdict; `since` is when it was started, in seconds since the epoch.
 
     Sidecars that something else keeps apart (a lease, the lock of a state folder) share an `id`.
@@ -50,7 +50,7 @@ class Author:
 
 
 @dataclass(frozen=True, slots=True)
-class Moved:
+class RecordedMove:
     """A partition that went, or is to go, from one instance to another; `speed` is in bytes/s."""
 
     topic: str
@@ -62,7 +62,7 @@ class Moved:
 
 
 @dataclass(frozen=True, slots=True)
-class VerdictRecord:
+class DecisionRecord:
     """A verdict that stood from `time` until `until` (seconds since the epoch), for `turns` turns.
 
     Readers hear again within `interval` seconds; `capacity` (bytes/s) and `headroom` are what a
@@ -79,57 +79,57 @@ class VerdictRecord:
     turns: int
     interval: float
     epoch: int
-    action: Action
+    action: ScalingAction
     reasons: tuple[str, ...]
-    numbers: Numbers
+    numbers: DecisionMetrics
     capacity: float
     headroom: float
     replicas: int | None = None
     draining: tuple[str, ...] = ()
     add: int = 0
     stop: tuple[str, ...] = ()
-    expected: tuple[Moved, ...] = ()
-    seen: tuple[Moved, ...] = ()
+    expected: tuple[RecordedMove, ...] = ()
+    seen: tuple[RecordedMove, ...] = ()
     seen_count: int = 0
     seen_rate: float = 0.0
     consumers: Mapping[str, int] = field(default_factory=dict[str, int])
     trouble: tuple[str, ...] = ()
-    by: Author | None = None
+    by: SidecarIdentity | None = None
     ended: bool = False
 
     @property
     def key(self) -> str:
         """Key of the record in the verdict topic."""
-        return json.dumps([self.group, self.number % SLOTS])
+        return json.dumps([self.group, self.number % RECORD_SLOTS])
 
     @property
-    def room(self) -> float:
+    def usable_capacity(self) -> float:
         """Bytes/s that a consumer was to be filled with at most."""
         return self.capacity * self.headroom
 
     def encode(self) -> bytes:
         """Return the record's value; equal values give equal bytes."""
-        return dump(asdict(self))
+        return encode_control_value(asdict(self))
 
     @classmethod
-    def decode(cls, value: bytes) -> "VerdictRecord":
-        """Read a record's value. Raises BadPayload."""
-        body = load(value, "verdict")
+    def decode(cls, value: bytes) -> "DecisionRecord":
+        """Read a record's value. Raises InvalidPayloadError."""
+        body = decode_control_value(value, "verdict")
         try:
-            body["action"] = Action(body["action"])
-            body["numbers"] = Numbers(**body["numbers"])
-            body["by"] = Author(**body["by"]) if body.get("by") else None
+            body["action"] = ScalingAction(body["action"])
+            body["numbers"] = DecisionMetrics(**body["numbers"])
+            body["by"] = SidecarIdentity(**body["by"]) if body.get("by") else None
             for name in ("expected", "seen"):
-                body[name] = tuple(Moved(**move) for move in body[name])
+                body[name] = tuple(RecordedMove(**move) for move in body[name])
             for name in ("reasons", "draining", "stop", "trouble"):
                 body[name] = tuple(body[name])
             return cls(**body)
         except (TypeError, ValueError, KeyError, AttributeError) as error:
-            raise BadPayload(f"verdict is malformed: {error!r}") from error
+            raise InvalidPayloadError(f"verdict is malformed: {error!r}") from error
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class RecordTerms:
     """What stays the same from record to record: whose they are, and under which settings."""
 
     group: str
@@ -138,14 +138,16 @@ class Terms:
     headroom: float
 
 
-def recorded(report: Report, terms: Terms, by: Author | None = None) -> VerdictRecord:
+def build_decision_record(
+    report: IterationReport, terms: RecordTerms, author: SidecarIdentity | None = None
+) -> DecisionRecord:
     """Return the record of one turn, not numbered yet."""
-    verdict, plan = report.verdict, report.verdict.plan
+    verdict, plan = report.decision, report.decision.plan
     seen = tuple(
-        Moved(*c.partition, c.source, c.target, _weight(report, c.partition))
-        for c in report.changed
+        RecordedMove(*c.partition, c.source, c.target, _get_partition_weight(report, c.partition))
+        for c in report.observed_moves
     )
-    return VerdictRecord(
+    return DecisionRecord(
         **asdict(terms),
         number=0,
         time=report.time,
@@ -160,42 +162,43 @@ def recorded(report: Report, terms: Terms, by: Author | None = None) -> VerdictR
         add=verdict.add,
         stop=verdict.stop,
         expected=tuple(
-            Moved(*m.partition, m.source, m.target, m.speed, m.reason) for m in verdict.expected
+            RecordedMove(*m.partition, m.source, m.target, m.write_rate, m.reason)
+            for m in verdict.expected
         ),
-        seen=seen[:LISTED],
+        seen=seen[:MAX_LISTED_MOVES],
         seen_count=len(seen),
         seen_rate=sum(m.speed or 0.0 for m in seen),
-        consumers={r.instance or r.id: len(r.owned) for r in report.readers},
-        trouble=report.trouble[:TROUBLES],
-        by=by,
+        consumers={r.instance or r.id: len(r.owned_partitions) for r in report.members},
+        trouble=report.trouble[:MAX_RECORDED_TROUBLE],
+        by=author,
     )
 
 
-def folded(last: VerdictRecord | None, new: VerdictRecord) -> VerdictRecord:
+def merge_decision_record(previous: DecisionRecord | None, new: DecisionRecord) -> DecisionRecord:
     """Return the new record numbered, and with what it goes on from the last one."""
-    if last is None:
+    if previous is None:
         return new
-    if _gist(last) != _gist(new):
-        return replace(new, number=last.number + 1)
+    if _get_comparison_key(previous) != _get_comparison_key(new):
+        return replace(new, number=previous.number + 1)
     return replace(
         new,
-        number=last.number,
-        time=last.time,
-        turns=last.turns + 1,
-        expected=new.expected or last.expected,
-        seen=(*last.seen, *new.seen)[:LISTED],
-        seen_count=last.seen_count + new.seen_count,
-        seen_rate=last.seen_rate + new.seen_rate,
+        number=previous.number,
+        time=previous.time,
+        turns=previous.turns + 1,
+        expected=new.expected or previous.expected,
+        seen=(*previous.seen, *new.seen)[:MAX_LISTED_MOVES],
+        seen_count=previous.seen_count + new.seen_count,
+        seen_rate=previous.seen_rate + new.seen_rate,
     )
 
 
-def _weight(report: Report, partition: TopicPartition) -> float | None:
-    speed = report.speeds.get(partition)
+def _get_partition_weight(report: IterationReport, partition: TopicPartition) -> float | None:
+    speed = report.write_rates.get(partition)
     return None if speed is None else speed.weight
 
 
-def _gist(record: VerdictRecord) -> tuple[object, ...]:
+def _get_comparison_key(record: DecisionRecord) -> tuple[object, ...]:
     n = record.numbers
     asked = (record.action, record.replicas, record.draining, record.add, record.stop)
-    words = tuple(FIGURES.sub("#", reason) for reason in record.reasons)
+    words = tuple(FIGURE_PATTERN.sub("#", reason) for reason in record.reasons)
     return asked, n.planned, n.wanted, record.capacity, record.headroom, words, record.by

@@ -1,6 +1,6 @@
-"""The web page: /healthz, /readyz, /metrics (Prometheus), /verdicts and /certificate (JSON).
+"""The web page: /healthz, /readyz, /metrics (Prometheus), /decisions and /certificate (JSON).
 
-/verdicts has the last ones; /certificate how far the decision is from the optimum, null if that is
+/decisions has the last ones; /certificate how far the decision is from the optimum, null if that is
 not known (or not asked for: setting `certify`).
 
 With a token all but /healthz and /readyz ask for it: probes have none, and learn nothing secret.
@@ -21,58 +21,70 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 
 from trimtab.common.clock import Clock
-from trimtab.common.http_server import OPEN, Answer, Guard, endpoint
-from trimtab.sidecar.decision.decision import Numbers
-from trimtab.sidecar.errors import CannotStart
-from trimtab.sidecar.reporting.iteration_report import Report
+from trimtab.common.http_server import NO_AUTH, AccessPolicy, HttpResponse, create_http_server
+from trimtab.sidecar.decision.decision import DecisionMetrics
+from trimtab.sidecar.errors import StartupError
+from trimtab.sidecar.reporting.iteration_report import IterationReport
 
-KEPT: Final = 100  # verdicts
-FREE: Final = frozenset({"/healthz", "/readyz"})
-GOOD: Final = 200
-BAD: Final = 503
+MAX_KEPT_DECISIONS: Final = 100  # verdicts
+PUBLIC_PATHS: Final = frozenset({"/healthz", "/readyz"})
+HTTP_OK: Final = 200
+HTTP_SERVICE_UNAVAILABLE: Final = 503
 HANDOVER_BUCKETS: Final = (0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 DECISION_BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
-OVERALL: Final = (
+GROUP_GAUGES: Final = (
     ("running", "trimtab_replicas", "Live replicas that are not draining"),
     ("planned", "trimtab_replicas_planned", "Replicas of the plan in force"),
-    ("wanted", "trimtab_replicas_wanted", "Replicas wanted, after limits and windows"),
-    ("wished", "trimtab_replicas_wished", "Replicas that the load alone asks for"),
+    ("wanted", "trimtab_replicas_desired", "Replicas wanted, after limits and windows"),
+    ("wished", "trimtab_replicas_recommended", "Replicas that the load alone asks for"),
     ("unknown", "trimtab_partitions_unknown", "Partitions whose write speed is not known"),
     ("partitions", "trimtab_partitions", "Partitions of the group's topics"),
     ("needed", "trimtab_needed_bytes_per_second", "What all consumers together must sustain"),
     ("consumed", "trimtab_consumed_bytes_per_second", "What all consumers together consume"),
     ("waiting", "trimtab_queue_waiting_messages", "Messages of a queue that wait"),
-    ("working", "trimtab_queue_working_messages", "Messages of a queue that are in work"),
-    ("returned", "trimtab_queue_returned_messages", "Messages given back, to be delivered later"),
-    ("late", "trimtab_late_bytes", "Backlog that has waited for longer than the allowance"),
+    ("working", "trimtab_queue_in_flight_messages", "Messages of a queue that are in work"),
+    (
+        "returned",
+        "trimtab_queue_awaiting_redelivery_messages",
+        "Messages given back, to be delivered later",
+    ),
+    (
+        "late",
+        "trimtab_overdue_backlog_bytes",
+        "Backlog that has waited for longer than the allowance",
+    ),
     ("freshness", "trimtab_estimated_freshness_seconds", "p99 of produced to committed, estimated"),
-    ("batch", "trimtab_longest_batch_seconds", "How long a batch may be for the goal"),
+    ("batch", "trimtab_max_batch_seconds", "How long a batch may be for the goal"),
     ("fill", "trimtab_fullest_consumer_ratio", "Needed rate / capacity of the fullest consumer"),
     ("r_score", "trimtab_r_score", "R-score that the last decision is expected to cost"),
     ("crossing", "trimtab_cross_rack_bytes_per_second", "What is read from other racks"),
-    ("stranded", "trimtab_stranded_partitions", "Partitions with no replica in a consumer's rack"),
+    (
+        "stranded",
+        "trimtab_partitions_without_local_replica",
+        "Partitions with no replica in a consumer's rack",
+    ),
     ("unmanned", "trimtab_racks_without_consumer", "Racks with replicas and without a consumer"),
 )
-"""Attribute of `Numbers`, metric, help."""
+"""Attribute of `DecisionMetrics`, metric, help."""
 
-CERTIFIED: Final = (
+CERTIFICATE_GAUGES: Final = (
     ("gap", "trimtab_optimality_gap_ratio", "How far above the optimum the decision is, at most"),
     ("value", "trimtab_decision_cost", "Consumers + moves-cost x R of the decision"),
-    ("lower_bound", "trimtab_optimum_bound", "What no decision costs less than"),
+    ("lower_bound", "trimtab_optimum_lower_bound", "What no decision costs less than"),
     ("seconds", "trimtab_certificate_seconds", "Time that the newest certificate took"),
 )
 """Figure of a certificate, metric, help."""
 
-BY_PARTITION: Final = (
-    ("bytes_per_s", "trimtab_write_speed_bytes_per_second", "Write speed"),
-    ("records_per_s", "trimtab_write_speed_records_per_second", "Write speed in records"),
+PARTITION_GAUGES: Final = (
+    ("bytes_per_s", "trimtab_write_rate_bytes_per_second", "Write speed"),
+    ("records_per_s", "trimtab_write_rate_records_per_second", "Write speed in records"),
     ("backlog_bytes", "trimtab_backlog_bytes", "Appended and not committed yet"),
     ("backlog_records", "trimtab_backlog_records", "Appended and not committed yet, in records"),
 )
-"""Attribute of `PartitionSpeed`, metric, help; what is unknown has no sample."""
+"""Attribute of `PartitionLoad`, metric, help; what is unknown has no sample."""
 
 
-class Metrics(Collector):
+class SidecarMetrics(Collector):
     """Turns reports into metrics; partitions that are gone leave no stale samples.
 
     What is told of the group is told by the one that leads, so that of several sidecars sums count
@@ -81,106 +93,106 @@ class Metrics(Collector):
 
     def __init__(self, group: str) -> None:
         self._group = group
-        self._last: Report | None = None
+        self._last_report: IterationReport | None = None
         self.registry = CollectorRegistry()
         self.registry.register(self)
         labels = ["group"]
         self._moves = Counter(
             "trimtab_moves", "Partitions that changed their reader", labels, registry=self.registry
         )
-        self._verdicts = Counter(
-            "trimtab_verdicts", "Verdicts, by action", ["group", "action"], registry=self.registry
+        self._decisions = Counter(
+            "trimtab_decisions", "Verdicts, by action", ["group", "action"], registry=self.registry
         )
-        self._handover = Histogram(
+        self._handover_seconds = Histogram(
             "trimtab_handover_seconds",
             "From the last record of the old owner to the first commit of the new",
             labels,
             buckets=HANDOVER_BUCKETS,
             registry=self.registry,
         )
-        self._decision = Histogram(
+        self._decision_seconds = Histogram(
             "trimtab_decision_seconds",
             "Time that a decision took",
             labels,
             buckets=DECISION_BUCKETS,
             registry=self.registry,
         )
-        self._turn = Histogram(
-            "trimtab_turn_seconds",
+        self._iteration_seconds = Histogram(
+            "trimtab_iteration_seconds",
             "Time that a turn took, measuring and acting included",
             labels,
             registry=self.registry,
         )
 
-    def __call__(self, report: Report) -> None:
+    def __call__(self, report: IterationReport) -> None:
         """Take in a turn."""
-        self._last = report
-        self._turn.labels(self._group).observe(report.turned_in)
-        if not report.leading:
+        self._last_report = report
+        self._iteration_seconds.labels(self._group).observe(report.iteration_seconds)
+        if not report.is_leader:
             return
-        self._moves.labels(self._group).inc(len(report.changed))
-        self._verdicts.labels(self._group, report.verdict.action.value).inc()
-        self._decision.labels(self._group).observe(report.decided_in)
-        for seconds in report.handovers:
-            self._handover.labels(self._group).observe(seconds)
+        self._moves.labels(self._group).inc(len(report.observed_moves))
+        self._decisions.labels(self._group, report.decision.action.value).inc()
+        self._decision_seconds.labels(self._group).observe(report.decision_seconds)
+        for seconds in report.handover_seconds:
+            self._handover_seconds.labels(self._group).observe(seconds)
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         """Yield the gauges of the last report."""
-        report = self._last
+        report = self._last_report
         if report is None:
             return
         leading = GaugeMetricFamily(
-            "trimtab_leading", "Whether this sidecar leads, or stands by", labels=["group"]
+            "trimtab_is_leader", "Whether this sidecar leads, or stands by", labels=["group"]
         )
-        leading.add_metric([self._group], report.leading)
+        leading.add_metric([self._group], report.is_leader)
         yield leading
-        if not report.leading:
+        if not report.is_leader:
             return
-        yield from self._overall(report.verdict.numbers)
-        yield from self._certificate(report)
+        yield from self._collect_group_gauges(report.decision.numbers)
+        yield from self._collect_certificate_gauges(report)
         epoch = GaugeMetricFamily("trimtab_plan_epoch", "Epoch of the plan", labels=["group"])
         epoch.add_metric([self._group], report.epoch)
         yield epoch
-        yield from self._learned(report)
-        for attribute, name, text in BY_PARTITION:
+        yield from self._collect_scale_up_gauges(report)
+        for attribute, name, text in PARTITION_GAUGES:
             family = GaugeMetricFamily(name, text, labels=["group", "topic", "partition"])
-            for (topic, number), speed in report.speeds.items():
+            for (topic, number), speed in report.write_rates.items():
                 value = getattr(speed, attribute)
                 if value is not None:
                     family.add_metric([self._group, topic, str(number)], value)
             yield family
 
-    def _learned(self, report: Report) -> Iterator[GaugeMetricFamily]:
+    def _collect_scale_up_gauges(self, report: IterationReport) -> Iterator[GaugeMetricFamily]:
         stopped = GaugeMetricFamily(
-            "trimtab_growing_stopped",
+            "trimtab_scale_up_suspended",
             "Whether nothing is added because the last growth had no effect",
             labels=["group"],
         )
-        stopped.add_metric([self._group], report.growing_stopped)
+        stopped.add_metric([self._group], report.scale_up_suspended)
         yield stopped
         learned = GaugeMetricFamily(
             "trimtab_learned_capacity_bytes_per_second",
             "What a consumer sustained while it was behind",
             labels=["group", "instance"],
         )
-        for instance, rate in report.learned.items():
+        for instance, rate in report.learned_capacities.items():
             learned.add_metric([self._group, instance], rate)
         yield learned
 
-    def _certificate(self, report: Report) -> Iterator[GaugeMetricFamily]:
+    def _collect_certificate_gauges(self, report: IterationReport) -> Iterator[GaugeMetricFamily]:
         made = report.certificate
         if made is None:
             return
-        figures = {**made.certificate.body(), "seconds": made.seconds}
-        for attribute, name, text in CERTIFIED:
+        figures = {**made.certificate.to_json_dict(), "seconds": made.seconds}
+        for attribute, name, text in CERTIFICATE_GAUGES:
             value = figures[attribute]
             family = GaugeMetricFamily(name, text, labels=["group"])
             if value is not None:
                 family.add_metric([self._group], value)
             yield family
 
-    def _overall(self, numbers: Numbers) -> Iterator[GaugeMetricFamily]:
-        for attribute, name, text in OVERALL:
+    def _collect_group_gauges(self, numbers: DecisionMetrics) -> Iterator[GaugeMetricFamily]:
+        for attribute, name, text in GROUP_GAUGES:
             value = getattr(numbers, attribute)
             family = GaugeMetricFamily(name, text, labels=["group"])
             if value is not None:
@@ -188,32 +200,34 @@ class Metrics(Collector):
             yield family
 
 
-class Page:
+class SidecarWebServer:
     """Serves what the last reports told; answers from a thread of its own."""
 
-    def __init__(self, group: str, clock: Clock, patience: float) -> None:
-        self._metrics = Metrics(group)
+    def __init__(self, group: str, clock: Clock, max_silence: float) -> None:
+        self._metrics = SidecarMetrics(group)
         self._clock = clock
-        self._patience = patience  # seconds without a turn that still count as healthy
-        self._turned = clock.monotonic()
-        self._last: Report | None = None
-        self._verdicts: deque[dict[str, Any]] = deque(maxlen=KEPT)
+        self._max_silence = max_silence  # seconds without a turn that still count as healthy
+        self._last_iteration_at = clock.monotonic()
+        self._last_report: IterationReport | None = None
+        self._decisions: deque[dict[str, Any]] = deque(maxlen=MAX_KEPT_DECISIONS)
         self._server: ThreadingHTTPServer | None = None
 
-    def __call__(self, report: Report) -> None:
+    def __call__(self, report: IterationReport) -> None:
         """Take in a turn."""
         self._metrics(report)
-        self._turned = self._clock.monotonic()
-        self._last = report
-        verdict = {**asdict(report.verdict), "line": report.verdict.line()}
-        self._verdicts.append({"time": report.time, "epoch": report.epoch, **verdict})
+        self._last_iteration_at = self._clock.monotonic()
+        self._last_report = report
+        verdict = {**asdict(report.decision), "line": report.decision.format_line()}
+        self._decisions.append({"time": report.time, "epoch": report.epoch, **verdict})
 
-    def start(self, host: str, port: int, guarded: Guard = OPEN) -> int:
-        """Begin to serve and return the port. Raises CannotStart."""
+    def start(self, host: str, port: int, access_policy: AccessPolicy = NO_AUTH) -> int:
+        """Begin to serve and return the port. Raises StartupError."""
         try:
-            self._server = endpoint((host, port), self.respond, guarded, FREE)
+            self._server = create_http_server(
+                (host, port), self.handle_path, access_policy, PUBLIC_PATHS
+            )
         except OSError as error:
-            raise CannotStart(
+            raise StartupError(
                 f"web page {host}:{port}: {error.strerror}; choose another port (0: a free one)"
             ) from error
         Thread(target=self._server.serve_forever, name="trimtab-web", daemon=True).start()
@@ -225,36 +239,48 @@ class Page:
             self._server.shutdown()
             self._server.server_close()
 
-    def respond(self, path: str) -> Answer:
+    def handle_path(self, path: str) -> HttpResponse:
         """Return status, content type and body for a path."""
         match path:
             case "/metrics":
-                return GOOD, CONTENT_TYPE_LATEST, generate_latest(self._metrics.registry)
-            case "/verdicts":
-                body = json.dumps(list(self._verdicts), default=str)
-                return GOOD, "application/json", body.encode()
+                return HTTP_OK, CONTENT_TYPE_LATEST, generate_latest(self._metrics.registry)
+            case "/decisions":
+                body = json.dumps(list(self._decisions), default=str)
+                return HTTP_OK, "application/json", body.encode()
             case "/certificate":
-                return GOOD, "application/json", json.dumps(self._certificate()).encode()
+                return (
+                    HTTP_OK,
+                    "application/json",
+                    json.dumps(self._build_certificate_body()).encode(),
+                )
             case "/healthz":
-                silent = self._clock.monotonic() - self._turned
-                status = GOOD if silent <= self._patience else BAD
-                return _text(status, f"last turn {silent:.0f} s ago")
+                silent = self._clock.monotonic() - self._last_iteration_at
+                status = HTTP_OK if silent <= self._max_silence else HTTP_SERVICE_UNAVAILABLE
+                return _build_text_response(status, f"last turn {silent:.0f} s ago")
             case "/readyz":
-                return _text(*self._readiness())
+                return _build_text_response(*self._check_readiness())
             case _:
-                return _text(404, "there is /healthz /readyz /metrics /verdicts /certificate")
+                return _build_text_response(
+                    404, "there is /healthz /readyz /metrics /decisions /certificate"
+                )
 
-    def _certificate(self) -> dict[str, Any] | None:
-        made = None if self._last is None else self._last.certificate
-        return None if made is None else {**asdict(made), "certificate": made.certificate.body()}
+    def _build_certificate_body(self) -> dict[str, Any] | None:
+        made = None if self._last_report is None else self._last_report.certificate
+        return (
+            None
+            if made is None
+            else {**asdict(made), "certificate": made.certificate.to_json_dict()}
+        )
 
-    def _readiness(self) -> tuple[int, str]:
-        if self._last is None:
-            return BAD, "no turn yet"
-        if self._last.reachable:
-            return GOOD, "the group is known"
-        return BAD, "; ".join(self._last.trouble) or "the group could not be described"
+    def _check_readiness(self) -> tuple[int, str]:
+        if self._last_report is None:
+            return HTTP_SERVICE_UNAVAILABLE, "no turn yet"
+        if self._last_report.is_group_known:
+            return HTTP_OK, "the group is known"
+        return HTTP_SERVICE_UNAVAILABLE, "; ".join(
+            self._last_report.trouble
+        ) or "the group could not be described"
 
 
-def _text(status: int, text: str) -> Answer:
+def _build_text_response(status: int, text: str) -> HttpResponse:
     return status, "text/plain; charset=utf-8", f"{text}\n".encode()

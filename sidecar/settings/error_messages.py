@@ -9,14 +9,14 @@ from typing import Final
 
 from pydantic import ValidationError
 
-EXAMPLES: Final[Mapping[str, str]] = {
-    "dead-band": "a share, like 0.1, or one for each direction, like {out: 0.05, in: 0.2}",
+SETTING_EXAMPLES: Final[Mapping[str, str]] = {
+    "tolerance": "a share, like 0.1, or one for each direction, like {out: 0.05, in: 0.2}",
     "kafka": "librdkafka's names and values, like {security.protocol: SSL}",
     "schedule": 'a list of periods, like [{start: "0 8 * * 1-5", end: "0 18 * * 1-5", '
     "timezone: Europe/Rome, min: 4}]",
-    "step-in": "a number of replicas, like 1, or policies, like "
+    "scale-down-policies": "a number of replicas, like 1, or policies, like "
     "[{type: percent, value: 10, period: 5 min}]",
-    "step-out": "a number of replicas, like 4, or policies, like "
+    "scale-up-policies": "a number of replicas, like 4, or policies, like "
     "[{type: percent, value: 100, period: 60 s}]",
     "topics": 'names with commas, like "orders,clicks", or one pattern, like "^lake-.*"',
     "worker-command": 'a list of words, like ["python", "worker.py", "{instance}"]; {instance} '
@@ -25,7 +25,7 @@ EXAMPLES: Final[Mapping[str, str]] = {
 }
 """What a setting wants, where its kind alone does not tell."""
 
-KINDS: Final[Mapping[str, str]] = {
+TYPE_DESCRIPTIONS: Final[Mapping[str, str]] = {
     "bool": "true or false",
     "float": "a number, like 0.9",
     "int": "a whole number, like 3",
@@ -34,14 +34,16 @@ KINDS: Final[Mapping[str, str]] = {
 }
 """What pydantic's error types mean, by their first word."""
 
-PARTS: Final = frozenset({"dict_type", "model_type", "tuple_type", "string_pattern_mismatch"})
+SHAPE_ERROR_TYPES: Final = frozenset(
+    {"dict_type", "model_type", "tuple_type", "string_pattern_mismatch"}
+)
 """Error types that say that the whole is of another shape."""
 
-CHOICES: Final = frozenset({"enum", "literal_error"})
+CHOICE_ERROR_TYPES: Final = frozenset({"enum", "literal_error"})
 """Error types of a word that is not among those that there are; no secret is written there."""
 
 
-def misread(error: ValidationError) -> Iterator[str]:
+def explain_validation_error(error: ValidationError) -> Iterator[str]:
     """Yield what is wrong with each setting, once."""
     told: set[str] = set()
     for problem in error.errors(include_url=False, include_context=False):
@@ -49,22 +51,26 @@ def misread(error: ValidationError) -> Iterator[str]:
         if place[0] == "kafka" and len(place) > 1:
             said = f"kafka.{place[1]}: write text, a number, or true or false"
         else:
-            said = _said(place, problem["type"], problem["msg"], problem["input"])
+            said = _explain_problem(place, problem["type"], problem["msg"], problem["input"])
         if said not in told:
             yield said
         told.add(said)
 
 
-def _said(place: list[str], kind: str, message: str, given: object) -> str:
+def _explain_problem(place: list[str], kind: str, message: str, given: object) -> str:
     name = ".".join(place)
     if kind == "missing":
         every = f"; every sidecar needs it (--{name})" if len(place) == 1 else ""
         return f"{name} is missing{every}"
-    example = EXAMPLES.get(place[0])
-    if example is not None and (len(place) == 1 or kind in PARTS):
+    example = SETTING_EXAMPLES.get(place[0])
+    if example is not None and (len(place) == 1 or kind in SHAPE_ERROR_TYPES):
         return f"{name}: write {example}"
-    wanted = KINDS.get(kind.partition("_")[0])
+    wanted = TYPE_DESCRIPTIONS.get(kind.partition("_")[0])
     if wanted is not None:
         return f"{name}: write {wanted}"
-    told = f"{given!r} is none of them; " if kind in CHOICES and isinstance(given, str) else ""
+    told = (
+        f"{given!r} is none of them; "
+        if kind in CHOICE_ERROR_TYPES and isinstance(given, str)
+        else ""
+    )
     return f"{name}: {told}{message[:1].lower()}{message[1:]}".replace("input should be", "write")

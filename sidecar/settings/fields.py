@@ -1,7 +1,7 @@
 """The kinds of values that settings have, as people write them: "30 s", "2.3 MB/s", a list.
 
-What has parts may be written short: `step-out: 4`, or a list of policies, or everything:
-`step-out: {select: min, policies: [{type: percent, value: 100, period: 60 s}]}`.
+What has parts may be written short: `scale-up-policies: 4`, or a list of policies, or everything:
+`scale-up-policies: {select: min, policies: [{type: percent, value: 100, period: 60 s}]}`.
 """
 
 import re
@@ -10,28 +10,33 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationInfo
 
 from trimtab.common.units import parse_rate, parse_seconds
-from trimtab.sidecar.decision.hpa_behavior import Pace, Rules, Select, Way
-from trimtab.sidecar.decision.schedule import Period
-from trimtab.sidecar.errors import BadSetting
+from trimtab.sidecar.decision.hpa_behavior import (
+    Direction,
+    ScalingPolicy,
+    ScalingRules,
+    SelectPolicy,
+)
+from trimtab.sidecar.decision.schedule import CronPeriod
+from trimtab.sidecar.errors import SidecarSettingError
 
 
-def _named(info: ValidationInfo) -> str:
+def _setting_name(info: ValidationInfo) -> str:
     return (info.field_name or "").replace("_", "-")
 
 
-def _seconds(value: Any, info: ValidationInfo) -> float:
-    return parse_seconds(value, _named(info))
+def _parse_seconds(value: Any, info: ValidationInfo) -> float:
+    return parse_seconds(value, _setting_name(info))
 
 
-def _rate(value: Any, info: ValidationInfo) -> float:
-    return parse_rate(value, _named(info))
+def _parse_rate(value: Any, info: ValidationInfo) -> float:
+    return parse_rate(value, _setting_name(info))
 
 
-def _list(value: Any) -> Any:
+def _parse_names(value: Any) -> Any:
     if isinstance(value, str):
         names = (value,) if value.startswith("^") else re.split(r"\s*,\s*", value.strip())
         if not all(names):
-            raise BadSetting(
+            raise SidecarSettingError(
                 f"topics: a name is empty in {value!r}; write names with commas, like "
                 '"orders,clicks"'
             )
@@ -39,59 +44,66 @@ def _list(value: Any) -> Any:
     return value
 
 
-def _goal(value: Any, info: ValidationInfo) -> float:
+def _parse_freshness_slo(value: Any, info: ValidationInfo) -> float:
     kind, _, time = str(value).strip().partition(" ")
     if kind != "p99-freshness":
-        raise BadSetting(f'goal: {value!r} is not understood; write it like "p99-freshness 30 s"')
-    return parse_seconds(time, _named(info))
+        raise SidecarSettingError(
+            f'goal: {value!r} is not understood; write it like "p99-freshness 30 s"'
+        )
+    return parse_seconds(time, _setting_name(info))
 
 
-def _steps(value: Any) -> Any:
+def _expand_scaling_rules(value: Any) -> Any:
     if isinstance(value, int):
         return {"policies": [{"type": "pods", "value": value, "period": 0}]}
     return {"policies": value} if isinstance(value, list) else value
 
 
-def _bands(value: Any) -> Any:
+def _expand_tolerances(value: Any) -> Any:
     return {"out": value, "in": value} if isinstance(value, int | float) else value
 
 
-Seconds = Annotated[float, BeforeValidator(_seconds)]
-Rate = Annotated[float, BeforeValidator(_rate)]
-Goal = Annotated[float, BeforeValidator(_goal)]
-Names = Annotated[tuple[str, ...], BeforeValidator(_list)]
-Paused: TypeAlias = Literal["none", "in", "out", "all"]
+DurationField = Annotated[float, BeforeValidator(_parse_seconds)]
+RateField = Annotated[float, BeforeValidator(_parse_rate)]
+FreshnessSloField = Annotated[float, BeforeValidator(_parse_freshness_slo)]
+NameListField = Annotated[tuple[str, ...], BeforeValidator(_parse_names)]
+PauseOption: TypeAlias = Literal["none", "in", "out", "all"]
 
 
-class _Parts(BaseModel):
+class _SettingGroup(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
 
-class StepPolicy(_Parts):
+class ScalingPolicySetting(_SettingGroup):
     """One policy of the HPA's: so many pods, or percent of them, in a period; 0: in a turn."""
 
     type: Literal["pods", "percent"]
     value: int
-    period: Seconds
+    period: DurationField
 
     @property
-    def pace(self) -> Pace:
+    def scaling_policy(self) -> ScalingPolicy:
         """Return what the decision goes by."""
-        return Pace(self.value, self.period, percent=self.type == "percent")
+        return ScalingPolicy(self.value, self.period, is_percent=self.type == "percent")
 
 
-class StepPolicies(_Parts):
+class ScalingRulesSetting(_SettingGroup):
     """The policies of one direction, and which of them holds."""
 
-    select: Select = Select.MAX
-    policies: tuple[StepPolicy, ...] = ()
+    select: SelectPolicy = SelectPolicy.MAX
+    policies: tuple[ScalingPolicySetting, ...] = ()
 
-    def rules(self, window: float, dead_band: float) -> Rules:
+    def build_rules(self, stabilization_window: float, tolerance: float) -> ScalingRules:
         """Return what the decision goes by."""
-        return Rules(tuple(p.pace for p in self.policies), self.select, window, dead_band)
+        return ScalingRules(
+            tuple(p.scaling_policy for p in self.policies),
+            self.select,
+            stabilization_window,
+            tolerance,
+        )
 
 
-class DeadBands(_Parts):
+class ToleranceSetting(_SettingGroup):
     """The dead band of each direction, as shares."""
 
     model_config = ConfigDict(alias_generator=lambda name: name.rstrip("_"))
@@ -100,7 +112,7 @@ class DeadBands(_Parts):
     in_: float = 0.1
 
 
-class SchedulePeriod(_Parts):
+class SchedulePeriodSetting(_SettingGroup):
     """A period of the schedule: cron lines, and what holds between them."""
 
     start: str
@@ -108,23 +120,30 @@ class SchedulePeriod(_Parts):
     timezone: str = "UTC"
     min: int | None = None
     max: int | None = None
-    pause: Paused = "none"
+    pause: PauseOption = "none"
 
     @property
-    def period(self) -> Period:
+    def cron_period(self) -> CronPeriod:
         """Return what the decision goes by."""
-        return Period(self.start, self.end, self.timezone, self.min, self.max, ways(self.pause))
+        return CronPeriod(
+            self.start,
+            self.end,
+            self.timezone,
+            self.min,
+            self.max,
+            parse_paused_directions(self.pause),
+        )
 
 
-Steps = Annotated[StepPolicies, BeforeValidator(_steps)]
-Bands = Annotated[DeadBands, BeforeValidator(_bands)]
+ScalingRulesField = Annotated[ScalingRulesSetting, BeforeValidator(_expand_scaling_rules)]
+ToleranceField = Annotated[ToleranceSetting, BeforeValidator(_expand_tolerances)]
 
 
-def ways(paused: Paused) -> frozenset[Way]:
+def parse_paused_directions(option: PauseOption) -> frozenset[Direction]:
     """Return the directions that are paused."""
-    return frozenset(way for way in Way if paused in (way, "all"))
+    return frozenset(way for way in Direction if option in (way, "all"))
 
 
-def steps(count: int) -> StepPolicies:
-    """Return the policies that `step-out: 4` stands for."""
-    return StepPolicies(policies=(StepPolicy(type="pods", value=count, period=0),))
+def build_pod_rules(count: int) -> ScalingRulesSetting:
+    """Return the policies that `scale-up-policies: 4` stands for."""
+    return ScalingRulesSetting(policies=(ScalingPolicySetting(type="pods", value=count, period=0),))

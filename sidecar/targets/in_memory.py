@@ -3,37 +3,37 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from trimtab.sidecar.measurement.observation import Instance
+from trimtab.sidecar.measurement.observation import ReplicaInstance
 
 
-class Memory:
+class InMemoryTarget:
     """Keeps replicas in a dictionary; a stopped one is gone at once. `now` gives start times."""
 
     advisory = False
 
     def __init__(self, now: Callable[[], float] = lambda: 0.0) -> None:
         self._now = now
-        self._given = 0
-        self._replicas: dict[str, Instance] = {}
-        self.stopped: list[str] = []
+        self._last_number = 0
+        self._replicas: dict[str, ReplicaInstance] = {}
+        self.stopped_names: list[str] = []
 
-    def replicas(self) -> tuple[Instance, ...]:
+    def list_replicas(self) -> tuple[ReplicaInstance, ...]:
         """Return the replicas there are."""
         return tuple(sorted(self._replicas.values(), key=lambda i: i.name))
 
-    def add(self, count: int) -> tuple[str, ...]:
+    def add_replicas(self, count: int) -> tuple[str, ...]:
         """Add so many replicas."""
-        names = tuple(f"worker-{self._given + n + 1}" for n in range(count))
-        self._given += count
+        names = tuple(f"worker-{self._last_number + n + 1}" for n in range(count))
+        self._last_number += count
         for name in names:
-            self._replicas[name] = Instance(name, alive=True, started=self._now())
+            self._replicas[name] = ReplicaInstance(name, alive=True, started_at=self._now())
         return names
 
-    def stop(self, name: str) -> None:
+    def stop_replica(self, name: str) -> None:
         """Take a replica away."""
         if self._replicas.pop(name, None) is not None:
-            self.stopped.append(name)
+            self.stopped_names.append(name)
 
-    def kill(self, name: str) -> None:
+    def kill_replica(self, name: str) -> None:
         """Let a replica die without being asked to."""
         self._replicas[name] = replace(self._replicas[name], alive=False)

@@ -10,13 +10,13 @@ from typing import Final
 
 from cluster.control_plane import ControlPlane
 from cluster.kubelet import Kubelet
-from trimtab.cli.signals import waiter
+from trimtab.cli.signals import install_signal_waiter
 
 LONG: Final = 3600.0
 
 
 def main(folder: Path) -> None:
-    wait = waiter()
+    wait = install_signal_waiter()
     with ExitStack() as stack:
         plane = ControlPlane(folder)
         stack.callback(plane.stop)

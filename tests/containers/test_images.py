@@ -192,7 +192,7 @@ def test_the_consumer_writes(  # noqa: PLR0913 - fixtures
         "topics": [name],
         "lake.warehouse": str(lake),
         "lake.table": "shop.{topic}",
-        "batch.wait": "2 s",
+        "batch.max.age": "2 s",
         "spark.master": "local[1]",
         "spark.driver.memory": "512m",
     }

@@ -230,7 +230,7 @@ def test_a_closed_consumer_says_so(make: Any) -> None:
     consumer = make()
     consumer.close()
     consumer.close()
-    with pytest.raises((RuntimeError, trimtab.consumer_sdk.ConsumerClosed)):
+    with pytest.raises((RuntimeError, trimtab.consumer_sdk.ConsumerClosedError)):
         consumer.poll(0)
 
 

@@ -15,22 +15,26 @@ import pytest
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.common.clock import SystemClock
-from trimtab.common.control_topics.values import PartitionSpeed
-from trimtab.sidecar.decision.decision import Action, Numbers, Verdict
-from trimtab.sidecar.errors import CannotStart
-from trimtab.sidecar.reporting.iteration_report import Report
+from trimtab.common.control_topics.values import PartitionLoad
+from trimtab.sidecar.decision.decision import DecisionMetrics, ScalingAction, ScalingDecision
+from trimtab.sidecar.errors import StartupError
+from trimtab.sidecar.reporting.iteration_report import IterationReport
 from trimtab.sidecar.targets.keda import externalscaler_pb2 as proto
-from trimtab.sidecar.targets.keda.replica_count import Desk
-from trimtab.sidecar.targets.keda.scaler_responses import METRIC, Patience
-from trimtab.sidecar.targets.keda.scaler_service import STREAMS, Pings, Service
-from trimtab.sidecar.targets.keda.trigger_metadata import Steered
+from trimtab.sidecar.targets.keda.replica_count import KedaReplicaCount
+from trimtab.sidecar.targets.keda.scaler_responses import KEDA_METRIC_NAME, StalenessLimits
+from trimtab.sidecar.targets.keda.scaler_service import (
+    MAX_OPEN_STREAMS,
+    ExternalScalerService,
+    KeepaliveSettings,
+)
+from trimtab.sidecar.targets.keda.trigger_metadata import ScaledGroup
 
 ROOT = Path(__file__).parents[2]
 PROTO = "trimtab/sidecar/targets/keda/externalscaler.proto"
 HOST = "127.0.0.1"
 SPEEDS = {
-    0: PartitionSpeed(bytes_per_s=0.0, records_per_s=0.0, backlog_records=0),
-    1: PartitionSpeed(bytes_per_s=9.0, records_per_s=1.0, backlog_records=5),
+    0: PartitionLoad(bytes_per_s=0.0, records_per_s=0.0, backlog_records=0),
+    1: PartitionLoad(bytes_per_s=9.0, records_per_s=1.0, backlog_records=5),
 }
 
 
@@ -63,29 +67,31 @@ def generated(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
     return module
 
 
-def turn(awake: int = 1, *, running: int | None = 1) -> Report:
+def turn(awake: int = 1, *, running: int | None = 1) -> IterationReport:
     """A turn that saw something to read, or nothing (0); `running` of None: it was blind."""
-    verdict = Verdict(Action.HOLD, ("all is well",), Numbers(running=running))
-    return Report(
-        time=0.0, verdict=verdict, speeds={TopicPartition("t", 0): SPEEDS[awake]}, epoch=1,
-        reachable=True, decided_in=0.0, turned_in=0.0,
+    verdict = ScalingDecision(
+        ScalingAction.HOLD, ("all is well",), DecisionMetrics(running=running)
+    )
+    return IterationReport(
+        time=0.0, decision=verdict, write_rates={TopicPartition("t", 0): SPEEDS[awake]}, epoch=1,
+        is_group_known=True, decision_seconds=0.0, iteration_seconds=0.0,
     )  # fmt: skip
 
 
 @pytest.fixture
-def desk() -> Desk:
-    return Desk(Patience(turns=2, seconds=60.0), SystemClock())
+def desk() -> KedaReplicaCount:
+    return KedaReplicaCount(StalenessLimits(blind_iterations=2, silent_seconds=60.0), SystemClock())
 
 
 @pytest.fixture
-def service(desk: Desk) -> Iterator[tuple[Service, int]]:
-    made = Service(desk, Steered("b:1", "lake", ("orders",), "latest"))
+def service(desk: KedaReplicaCount) -> Iterator[tuple[ExternalScalerService, int]]:
+    made = ExternalScalerService(desk, ScaledGroup("b:1", "lake", ("orders",), "latest"))
     yield made, made.start(HOST, 0)
     made.stop()
 
 
 @pytest.fixture
-def client(service: tuple[Service, int], generated: ModuleType) -> Iterator[Any]:
+def client(service: tuple[ExternalScalerService, int], generated: ModuleType) -> Iterator[Any]:
     with grpc.insecure_channel(f"{HOST}:{service[1]}") as channel:
         yield generated.ExternalScalerStub(channel)
 
@@ -94,7 +100,7 @@ def asked(**metadata: str) -> proto.ScaledObjectRef:
     return proto.ScaledObjectRef(name="lake", namespace="default", scalerMetadata=metadata)
 
 
-def metrics(client: Any, name: str = METRIC) -> Any:
+def metrics(client: Any, name: str = KEDA_METRIC_NAME) -> Any:
     request = proto.GetMetricsRequest(scaledObjectRef=asked(), metricName=name)
     return client.GetMetrics(request, timeout=20)
 
@@ -103,24 +109,30 @@ def test_the_committed_code_is_of_this_protocol(tmp_path: Path) -> None:
     """`make proto` would change nothing."""
     made = compiled(tmp_path, "python_out", "pyi_out")
     for name in ("externalscaler_pb2.py", "externalscaler_pb2.pyi"):
-        assert (made / name).read_text() == (ROOT / "sidecar" / "keda" / name).read_text()
+        assert (made / name).read_text() == (
+            ROOT / "sidecar" / "targets" / "keda" / name
+        ).read_text()
 
 
-def test_the_count_and_what_it_is_divided_by(client: Any, desk: Desk) -> None:
+def test_the_count_and_what_it_is_divided_by(client: Any, desk: KedaReplicaCount) -> None:
     """One metric, one replica each, in the fields of new and of old versions of KEDA."""
-    desk.begin(1)
-    desk.tell(4)
+    desk.get_or_adopt(1)
+    desk.set_replicas(4)
     desk(turn())
     (spec,) = client.GetMetricSpec(asked(consumerGroup="lake"), timeout=20).metricSpecs
-    assert (spec.metricName, spec.targetSizeFloat, spec.targetSize) == (METRIC, 1.0, 1)
+    assert (spec.metricName, spec.targetSizeFloat, spec.targetSize) == (KEDA_METRIC_NAME, 1.0, 1)
     (value,) = metrics(client).metricValues
-    assert (value.metricName, value.metricValueFloat, value.metricValue) == (METRIC, 4.0, 4)
+    assert (value.metricName, value.metricValueFloat, value.metricValue) == (
+        KEDA_METRIC_NAME,
+        4.0,
+        4,
+    )
     assert client.IsActive(asked(), timeout=20).result
 
 
-def test_what_is_not_known_is_unavailable(client: Any, desk: Desk) -> None:
+def test_what_is_not_known_is_unavailable(client: Any, desk: KedaReplicaCount) -> None:
     """Before the first turn, and after blind ones, both questions say why; the spec is there."""
-    desk.begin(3)
+    desk.get_or_adopt(3)
     for _ in range(2):
         for ask in (lambda: metrics(client), lambda: client.IsActive(asked(), timeout=20)):
             with pytest.raises(grpc.RpcError) as caught:
@@ -133,9 +145,9 @@ def test_what_is_not_known_is_unavailable(client: Any, desk: Desk) -> None:
         desk(turn(running=None))
 
 
-def test_a_wrong_trigger_is_named(client: Any, desk: Desk) -> None:
+def test_a_wrong_trigger_is_named(client: Any, desk: KedaReplicaCount) -> None:
     """Every call refuses it, streams too, and says which ScaledObject and which name."""
-    desk.begin(3)
+    desk.get_or_adopt(3)
     desk(turn())
     wrong = asked(consumerGroup="sea")
     calls: list[Callable[[], object]] = [
@@ -152,42 +164,42 @@ def test_a_wrong_trigger_is_named(client: Any, desk: Desk) -> None:
         assert "default/lake: consumerGroup is 'sea'" in caught.value.details()
 
 
-def test_an_unknown_metric_is_named(client: Any, desk: Desk) -> None:
+def test_an_unknown_metric_is_named(client: Any, desk: KedaReplicaCount) -> None:
     """There is one; others are refused."""
-    desk.begin(3)
+    desk.get_or_adopt(3)
     desk(turn())
     with pytest.raises(grpc.RpcError, match="'lag' is not known") as caught:
         metrics(client, "lag")
     assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
-def test_activity_is_pushed_when_it_changes(client: Any, desk: Desk) -> None:
+def test_activity_is_pushed_when_it_changes(client: Any, desk: KedaReplicaCount) -> None:
     """Nothing until it is known, then each change at once, and nothing while it is not known."""
     stream = client.StreamIsActive(asked(), timeout=60)
-    desk.begin(0)
+    desk.get_or_adopt(0)
     desk(turn(0))
     assert not next(stream).result
-    desk.tell(1)
+    desk.set_replicas(1)
     assert next(stream).result
     desk(turn())
-    desk.tell(5)
+    desk.set_replicas(5)
     desk(turn(running=None))
     desk(turn(running=None))
-    desk.begin(5)
+    desk.get_or_adopt(5)
     desk(turn(0))
-    desk.tell(0)
+    desk.set_replicas(0)
     assert not next(stream).result
     stream.cancel()
 
 
 def test_the_spec_is_pushed_once_and_the_stream_stays(
-    client: Any, service: tuple[Service, int], desk: Desk
+    client: Any, service: tuple[ExternalScalerService, int], desk: KedaReplicaCount
 ) -> None:
     """KEDA gets it when it opens the stream, which ends with the service only."""
     stream = client.StreamMetricSpec(asked(), timeout=60)
     (spec,) = next(stream).metricSpecs
-    assert spec.metricName == METRIC
-    desk.begin(2)
+    assert spec.metricName == KEDA_METRIC_NAME
+    desk.get_or_adopt(2)
     desk(turn())
     service[0].stop()
     with suppress(grpc.RpcError):  # cancelled, or ended: either will do
@@ -195,11 +207,13 @@ def test_the_spec_is_pushed_once_and_the_stream_stays(
     assert stream.done()
 
 
-def test_streams_leave_room_for_questions(client: Any, desk: Desk, eventually: Eventually) -> None:
+def test_streams_leave_room_for_questions(
+    client: Any, desk: KedaReplicaCount, eventually: Eventually
+) -> None:
     """More streams than there is room for are refused; those that KEDA leaves make room."""
-    desk.begin(2)
+    desk.get_or_adopt(2)
     desk(turn())
-    streams = [client.StreamIsActive(asked(), timeout=60) for _ in range(STREAMS)]
+    streams = [client.StreamIsActive(asked(), timeout=60) for _ in range(MAX_OPEN_STREAMS)]
     assert all(next(stream).result for stream in streams)
     with pytest.raises(grpc.RpcError) as caught:
         next(client.StreamIsActive(asked(), timeout=20))
@@ -251,9 +265,11 @@ class Peer:
 
 
 @pytest.fixture
-def pinged(desk: Desk) -> Iterator[Peer]:
+def pinged(desk: KedaReplicaCount) -> Iterator[Peer]:
     """A peer of a service that counts in tenths of seconds what it counts in tens."""
-    made = Service(desk, Steered("b:1", "lake", (), "latest"), Pings(0.1, 2.0, 0.5))
+    made = ExternalScalerService(
+        desk, ScaledGroup("b:1", "lake", (), "latest"), KeepaliveSettings(0.1, 2.0, 0.5)
+    )
     peer = Peer(made.start(HOST, 0))
     yield peer
     peer.close()
@@ -277,12 +293,19 @@ def test_a_client_that_is_gone_without_a_word_is_let_go(pinged: Peer) -> None:
 
 def test_pings_are_as_keda_has_them() -> None:
     """A client in Go pings every 10 s at the most, and timers are not exact."""
-    assert Pings().allowed < 10 <= Pings().answered < Pings().sent
+    assert (
+        KeepaliveSettings().min_client_ping_interval
+        < 10
+        <= KeepaliveSettings().ping_timeout
+        < KeepaliveSettings().ping_interval
+    )
 
 
-def test_a_port_in_use_is_named(service: tuple[Service, int], desk: Desk) -> None:
+def test_a_port_in_use_is_named(
+    service: tuple[ExternalScalerService, int], desk: KedaReplicaCount
+) -> None:
     """A second service on the port does not start, and says what to do."""
-    second = Service(desk, Steered("b:1", "lake", (), "latest"))
-    with pytest.raises(CannotStart, match="choose another grpc-port"):
+    second = ExternalScalerService(desk, ScaledGroup("b:1", "lake", (), "latest"))
+    with pytest.raises(StartupError, match="choose another grpc-port"):
         second.start(HOST, service[1])
     second.stop()

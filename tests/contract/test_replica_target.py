@@ -14,10 +14,10 @@ import pytest
 
 from trimtab.common.clock import SystemClock
 from trimtab.common.errors import PeerError
-from trimtab.sidecar.errors import CannotStart, StateInUse
-from trimtab.sidecar.targets.advisory import Advice
-from trimtab.sidecar.targets.in_memory import Memory
-from trimtab.sidecar.targets.process.process_target import Processes, Worker
+from trimtab.sidecar.errors import StartupError, StateDirInUseError
+from trimtab.sidecar.targets.advisory import AdvisoryTarget
+from trimtab.sidecar.targets.in_memory import InMemoryTarget
+from trimtab.sidecar.targets.process.process_target import ProcessTarget, WorkerRecord
 from trimtab.sidecar.targets.replica_target import ReplicaTarget
 
 POLITE = "import signal; signal.sigwait({signal.SIGTERM})"
@@ -50,12 +50,12 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def open_target(tmp_path: Path, clock: Clock) -> Iterator[Callable[..., Processes]]:
+def open_target(tmp_path: Path, clock: Clock) -> Iterator[Callable[..., ProcessTarget]]:
     """Opens process targets on one state folder, and ends what they leave behind."""
-    opened: list[Processes] = []
+    opened: list[ProcessTarget] = []
 
-    def start(program: str = POLITE, patience: float = 60.0) -> Processes:
-        opened.append(Processes(command(program), tmp_path / "state", clock, patience))
+    def start(program: str = POLITE, patience: float = 60.0) -> ProcessTarget:
+        opened.append(ProcessTarget(command(program), tmp_path / "state", clock, patience))
         return opened[-1]
 
     yield start
@@ -75,12 +75,12 @@ def opened(request: pytest.FixtureRequest) -> Callable[[str], ReplicaTarget]:
 
     def start(sort: str) -> ReplicaTarget:
         if sort == "memory":
-            return Memory()
+            return InMemoryTarget()
         if sort == "process":
             processes: ReplicaTarget = request.getfixturevalue("open_target")()
             return processes
         pods: ReplicaTarget = request.getfixturevalue("steered")(sort)
-        pods.replicas()
+        pods.list_replicas()
         return pods
 
     return start
@@ -100,14 +100,14 @@ def naming_target(
 
 
 def alive(target: ReplicaTarget) -> list[str]:
-    return [i.name for i in target.replicas() if i.alive]
+    return [i.name for i in target.list_replicas() if i.alive]
 
 
 def test_added_replicas_are_there(target: ReplicaTarget) -> None:
-    """What `add` names is alive when `replicas` is asked next."""
-    names = target.add(2)
+    """What `add_replicas` names is alive when `list_replicas` is asked next."""
+    names = target.add_replicas(2)
     assert alive(target) == sorted(names)
-    assert target.add(0) == ()
+    assert target.add_replicas(0) == ()
 
 
 def stop(target: ReplicaTarget, name: str, eventually: Eventually) -> None:
@@ -115,7 +115,7 @@ def stop(target: ReplicaTarget, name: str, eventually: Eventually) -> None:
 
     def done() -> bool:
         try:
-            target.stop(name)
+            target.stop_replica(name)
         except PeerError:
             return False
         return True
@@ -125,8 +125,8 @@ def stop(target: ReplicaTarget, name: str, eventually: Eventually) -> None:
 
 def test_stopped_replicas_go(target: ReplicaTarget, eventually: Eventually) -> None:
     """A stopped one ends, the others stay; stopping again, or a stranger, is no error."""
-    target.add(2)
-    staying, going = sorted(target.replicas(), key=lambda i: (i.ordinal, i.name))
+    target.add_replicas(2)
+    staying, going = sorted(target.list_replicas(), key=lambda i: (i.ordinal, i.name))
     stop(target, going.name, eventually)
     stop(target, going.name, eventually)
     stop(target, "nobody", eventually)
@@ -135,19 +135,19 @@ def test_stopped_replicas_go(target: ReplicaTarget, eventually: Eventually) -> N
 
 def test_names_are_given_once(naming_target: ReplicaTarget, eventually: Eventually) -> None:
     """A new replica never gets the name of one that is gone."""
-    (first,) = naming_target.add(1)
+    (first,) = naming_target.add_replicas(1)
     stop(naming_target, first, eventually)
     eventually(lambda: not alive(naming_target))
-    assert first not in naming_target.add(3)
+    assert first not in naming_target.add_replicas(3)
 
 
 def test_advice_does_nothing() -> None:
     """The advisory target shows, starts and stops nothing."""
-    target = Advice()
+    target = AdvisoryTarget()
     assert target.advisory
-    assert target.add(3) == ()
-    target.stop("worker-1")
-    assert target.replicas() == ()
+    assert target.add_replicas(3) == ()
+    target.stop_replica("worker-1")
+    assert target.list_replicas() == ()
 
 
 def pid_of(folder: Path, name: str) -> int:
@@ -155,37 +155,37 @@ def pid_of(folder: Path, name: str) -> int:
 
 
 def test_the_dead_are_noticed(
-    open_target: Callable[..., Processes], tmp_path: Path, eventually: Eventually
+    open_target: Callable[..., ProcessTarget], tmp_path: Path, eventually: Eventually
 ) -> None:
     """A killed worker is gone, reaped, and its file with it."""
     target = open_target()
-    (name,) = target.add(1)
+    (name,) = target.add_replicas(1)
     os.kill(pid_of(tmp_path, name), signal.SIGKILL)
     eventually(lambda: not alive(target))
     assert not list((tmp_path / "state" / "workers").iterdir())
 
 
 def test_workers_outlive_the_sidecar(
-    open_target: Callable[..., Processes], tmp_path: Path, eventually: Eventually
+    open_target: Callable[..., ProcessTarget], tmp_path: Path, eventually: Eventually
 ) -> None:
     """A target opened again finds the workers, can stop them, and goes on counting names."""
     before = open_target()
-    names = before.add(2)
+    names = before.add_replicas(2)
     before.close()
     after = open_target()
     assert alive(after) == sorted(names)
-    after.stop(names[0])
+    after.stop_replica(names[0])
     eventually(lambda: alive(after) == [names[1]])
-    assert after.add(1) == ("worker-3",)
+    assert after.add_replicas(1) == ("worker-3",)
     assert os.getsid(pid_of(tmp_path, names[1])) == pid_of(tmp_path, names[1])
 
 
 def test_a_crash_while_starting_loses_no_worker(
-    open_target: Callable[..., Processes], tmp_path: Path
+    open_target: Callable[..., ProcessTarget], tmp_path: Path
 ) -> None:
     """A file without a pid, or cut short, is completed from the worker's own mark."""
     before = open_target()
-    one, two = before.add(2)
+    one, two = before.add_replicas(2)
     pids = [pid_of(tmp_path, one), pid_of(tmp_path, two)]
     before.close()
     folder = tmp_path / "state" / "workers"
@@ -196,7 +196,7 @@ def test_a_crash_while_starting_loses_no_worker(
 
 
 def test_a_pid_that_came_back_is_not_ours(
-    open_target: Callable[..., Processes], tmp_path: Path
+    open_target: Callable[..., ProcessTarget], tmp_path: Path
 ) -> None:
     """A file whose pid now belongs to another process is no worker, and that process is spared."""
     target = open_target()
@@ -206,48 +206,48 @@ def test_a_pid_that_came_back_is_not_ours(
     body = {"name": "worker-1", "started": 1.0, "pid": os.getpid(), "ticks": 1}
     (folder / "worker-1.json").write_text(json.dumps(body))
     again = open_target()
-    again.stop("worker-1")
+    again.stop_replica("worker-1")
     assert alive(again) == []
 
 
 def test_one_that_died_at_once_is_dead(
-    open_target: Callable[..., Processes], tmp_path: Path
+    open_target: Callable[..., ProcessTarget], tmp_path: Path
 ) -> None:
     """A worker that was gone before its start time could be read does not count as alive."""
-    gone = Worker("worker-1", 0.0, pid=99_999_999, ticks=None)
-    assert not gone.alive
+    gone = WorkerRecord("worker-1", 0.0, pid=99_999_999, ticks=None)
+    assert not gone.is_alive
     target = open_target()
     file = tmp_path / "state" / "workers" / "worker-1.json"
     file.parent.mkdir(exist_ok=True)
     file.write_text(json.dumps(asdict(gone)))
-    assert target.replicas() == ()
+    assert target.list_replicas() == ()
     assert not file.exists()
 
 
 def test_the_stubborn_are_killed(
-    open_target: Callable[..., Processes],
+    open_target: Callable[..., ProcessTarget],
     clock: Clock,
     tmp_path: Path,
     eventually: Eventually,
 ) -> None:
     """One that ignores SIGTERM is killed when the patience is over, not before."""
     target = open_target(STUBBORN, patience=60)
-    (name,) = target.add(1)
+    (name,) = target.add_replicas(1)
     log = tmp_path / "state" / "logs" / f"{name}.log"
     eventually(lambda: "deaf" in log.read_text())
-    target.stop(name)
-    target.stop(name)
+    target.stop_replica(name)
+    target.stop_replica(name)
     Event().wait(0.2)
     assert alive(target) == [name]
     clock.ahead = 61
-    target.stop(name)
+    target.stop_replica(name)
     eventually(lambda: not alive(target))
 
 
-def test_two_sidecars_cannot_share_a_folder(open_target: Callable[..., Processes]) -> None:
+def test_two_sidecars_cannot_share_a_folder(open_target: Callable[..., ProcessTarget]) -> None:
     """The second is told so; when the first lets go, it can have the folder."""
     first = open_target()
-    with pytest.raises(StateInUse, match="in use by another sidecar"):
+    with pytest.raises(StateDirInUseError, match="in use by another sidecar"):
         open_target()
     first.close()
     open_target()
@@ -255,10 +255,10 @@ def test_two_sidecars_cannot_share_a_folder(open_target: Callable[..., Processes
 
 def test_a_command_that_is_not_there(tmp_path: Path, clock: Clock) -> None:
     """What cannot be started is a named error and leaves no file behind."""
-    target = Processes(["/no/such/program", "{instance}"], tmp_path / "state", clock)
-    with pytest.raises(CannotStart, match="/no/such/program"):
-        target.add(1)
-    assert target.replicas() == ()
+    target = ProcessTarget(["/no/such/program", "{instance}"], tmp_path / "state", clock)
+    with pytest.raises(StartupError, match="/no/such/program"):
+        target.add_replicas(1)
+    assert target.list_replicas() == ()
     target.close()
 
 
@@ -269,27 +269,29 @@ def test_a_command_that_is_not_there(tmp_path: Path, clock: Clock) -> None:
 def test_the_end_of_a_worker_is_told(
     program: str,
     how: str,
-    open_target: Callable[..., Processes],
+    open_target: Callable[..., ProcessTarget],
     tmp_path: Path,
     clock: Clock,
     eventually: Eventually,
 ) -> None:
     """Exit code or signal, and where its log is, for five minutes."""
     target = open_target(program)
-    (name,) = target.add(1)
-    eventually(lambda: target.replicas() == ())
+    (name,) = target.add_replicas(1)
+    eventually(lambda: target.list_replicas() == ())
     log = tmp_path / "state" / "logs" / f"{name}.log"
-    assert target.outside().trouble == (f"{name} ended by itself {how}; its log is {log}",)
+    assert target.read_external_scaling().trouble == (
+        f"{name} ended by itself {how}; its log is {log}",
+    )
     clock.ahead = 301.0
-    assert target.outside().trouble == ()
+    assert target.read_external_scaling().trouble == ()
 
 
 def test_who_was_told_to_end_is_no_trouble(
-    open_target: Callable[..., Processes], eventually: Eventually
+    open_target: Callable[..., ProcessTarget], eventually: Eventually
 ) -> None:
     """A worker that ends as it was asked to is as it should be."""
     target = open_target()
-    (name,) = target.add(1)
-    target.stop(name)
-    eventually(lambda: target.replicas() == ())
-    assert target.outside().trouble == ()
+    (name,) = target.add_replicas(1)
+    target.stop_replica(name)
+    eventually(lambda: target.list_replicas() == ())
+    assert target.read_external_scaling().trouble == ()

@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from faults.proxy import HOST, Network
 from trimtab.cli.broker.embedded_broker import EmbeddedBroker
-from trimtab.cli.errors import BrokerFailed, DataInUse, PortInUse
+from trimtab.cli.errors import BrokerDataInUseError, EmbeddedBrokerError, PortInUseError
 
 TRIES: Final = 5
 PARTITIONS: Final = 6
@@ -76,7 +76,7 @@ class Broker:
             )
             try:
                 broker.start()
-            except (BrokerFailed, DataInUse, PortInUse):
+            except (EmbeddedBrokerError, BrokerDataInUseError, PortInUseError):
                 if attempt == TRIES:
                     raise
                 self._pause.wait(1.0)

@@ -20,8 +20,8 @@ import yaml
 
 from faults.door import Door
 from trimtab.common.clock import SystemClock
-from trimtab.sidecar.targets.process.linux_process import start_ticks
-from trimtab.sidecar.targets.process.process_target import Processes
+from trimtab.sidecar.targets.process.linux_process import read_start_ticks
+from trimtab.sidecar.targets.process.process_target import ProcessTarget
 
 TICK: Final = 0.2
 LEAST, MOST = 2, 3
@@ -46,7 +46,7 @@ class Worker:
 
     @property
     def alive(self) -> bool:
-        return start_ticks(self.pid) is not None
+        return read_start_ticks(self.pid) is not None
 
     @property
     def jvm(self) -> int | None:
@@ -107,7 +107,7 @@ class Crew:
         for file in (self._state / "workers").glob("*.json"):
             with suppress(OSError, ValueError):
                 facts = json.loads(file.read_text())
-                if facts["pid"] is not None and start_ticks(facts["pid"]) == facts["ticks"]:
+                if facts["pid"] is not None and read_start_ticks(facts["pid"]) == facts["ticks"]:
                     found.append(Worker(file.stem, facts["pid"], self._folder))
         return sorted(found, key=lambda w: int(w.name.rpartition("-")[2]))
 
@@ -129,10 +129,10 @@ class Crew:
             self.sidecar = None
 
     def _keep_workers(self) -> None:
-        target = Processes(self._worker, self._state, SystemClock())
+        target = ProcessTarget(self._worker, self._state, SystemClock())
         try:
             while not self._stop.wait(TICK):
-                target.add(max(0, MOST - len(target.replicas())))
+                target.add_replicas(max(0, MOST - len(target.list_replicas())))
         finally:
             target.close()
 

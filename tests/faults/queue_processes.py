@@ -6,9 +6,9 @@ from pathlib import Path
 from threading import Event
 from typing import Any
 
-from trimtab.consumer_sdk.queues import KmqQueue, Tracker
-from trimtab.consumer_sdk.queues.message import Received
-from trimtab.consumer_sdk.queues.settings import settings
+from trimtab.consumer_sdk.queues import KmqQueue, RedeliveryTracker
+from trimtab.consumer_sdk.queues.message import QueueMessage
+from trimtab.consumer_sdk.queues.settings import parse_queue_settings
 
 DROPPED, GIVEN_BACK, SLOW = 0.01, 0.02, 0.05
 """Shares of the messages; the rest is handled at once."""
@@ -26,7 +26,7 @@ def work(topic: str, config: dict[str, Any], file: str) -> None:
                 _handle(message, lines, dice.random())
 
 
-def _handle(message: Received, lines: int, chance: float) -> None:
+def _handle(message: QueueMessage, lines: int, chance: float) -> None:
     if chance < DROPPED:
         return
     if chance < GIVEN_BACK:
@@ -41,4 +41,4 @@ def _handle(message: Received, lines: int, chance: float) -> None:
 def track(topic: str, config: dict[str, Any], file: str) -> None:
     """Bring back what nobody settles; one that is started again has its old place in the group."""
     named = {**config, "group.instance.id": Path(file).name}
-    Tracker(settings(topic, named)).run(Event())
+    RedeliveryTracker(parse_queue_settings(topic, named)).run(Event())

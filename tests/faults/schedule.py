@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from trimtab.consumer_sdk.lake.ports import MEMBER_STEPS, STEPS
+from trimtab.consumer_sdk.lake.ports import FLUSH_STEPS, REBALANCE_STEPS
 
 SESSION: Final = 4.0
 """Session timeout of the consumers in seconds: a freeze or a cut may be shorter or longer."""
@@ -23,8 +23,8 @@ FLUSH, END, MEMBER = "crash-flush", "crash-drain", "crash-rebalance"
 
 _ENDING: Final = ("draining", "drained")
 POINTS: Final[Mapping[str, tuple[str, ...]]] = {
-    FLUSH: STEPS,
-    MEMBER: tuple(step for step in MEMBER_STEPS if step not in _ENDING),
+    FLUSH: FLUSH_STEPS,
+    MEMBER: tuple(step for step in REBALANCE_STEPS if step not in _ENDING),
     END: _ENDING,
 }
 """The crash points of each kind of crash."""

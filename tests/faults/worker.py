@@ -91,9 +91,9 @@ class Watched(Consumer):
         self._log.write("".join(lines))
         return messages
 
-    def _still_ours(self) -> bool:
+    def _recheck_lease(self) -> bool:
         self._looked = time.monotonic()
-        return super()._still_ours()
+        return super()._recheck_lease()
 
 
 def arguments(folder: Path, name: str, config: str) -> list[str]:
@@ -110,12 +110,12 @@ def main(folder: Path, name: str, config: str) -> None:
     door = Door(folder / "doors" / name)
     time.time = door.wall
     log = folder / "handed" / f"{name}.{os.getpid()}"
-    run = ingest.run
+    run = ingest.run_ingest
 
     def run_watched(*args: Any) -> None:
         run(*args, crash=door.pass_by)
 
-    ingest.run = run_watched
+    ingest.run_ingest = run_watched
     ingest.Consumer = partial(Watched, door, log)  # type: ignore[assignment, misc]
     sys.exit(command.main(arguments(folder, name, config)))
 

@@ -13,7 +13,7 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from trimtab.cli.broker.run import EmbeddedBroker
-from trimtab.cli.errors import BrokerFailed, DataInUse, PortInUse
+from trimtab.cli.errors import BrokerDataInUseError, EmbeddedBrokerError, PortInUseError
 from trimtab.common.errors import SettingError
 
 PARENT = """
@@ -106,7 +106,7 @@ def test_a_topic_is_never_made_by_a_slip(bootstrap: str) -> None:
 def test_port_in_use_is_named(taken: int) -> None:
     """A taken port is named in the error, and nothing is started."""
     broker = EmbeddedBroker(taken)
-    with pytest.raises(PortInUse, match=f"port {taken} of 127.0.0.1 is in use"):
+    with pytest.raises(PortInUseError, match=f"port {taken} of 127.0.0.1 is in use"):
         broker.start()
     assert broker.pid == 0
 
@@ -116,15 +116,15 @@ def test_port_taken_at_the_last_moment(taken: int, monkeypatch: pytest.MonkeyPat
     module = sys.modules[EmbeddedBroker.__module__]
     free = iter([[taken, 1 + taken], [taken, 1 + taken], [taken, 1 + taken]])
     monkeypatch.setattr(module, "_free_ports", lambda *_: next(free))
-    monkeypatch.setattr(EmbeddedBroker, "_open", lambda _: False)
-    with pytest.raises(PortInUse):
+    monkeypatch.setattr(EmbeddedBroker, "_is_listening", lambda _: False)
+    with pytest.raises(PortInUseError):
         EmbeddedBroker().start()
     assert next(free, None) is None  # it tried other ports first
 
 
 def test_data_in_use_is_named(tmp_path: Path) -> None:
     """Two brokers never share a data folder; the second says so."""
-    with EmbeddedBroker(data=tmp_path), pytest.raises(DataInUse, match=str(tmp_path)):
+    with EmbeddedBroker(data=tmp_path), pytest.raises(BrokerDataInUseError, match=str(tmp_path)):
         EmbeddedBroker(data=tmp_path).start()
 
 
@@ -137,7 +137,7 @@ def test_data_folder_that_cannot_be_written(tmp_path: Path) -> None:
 
 def test_bad_property_shows_the_broker_s_reason() -> None:
     """A property that Kafka refuses ends in Kafka's own reason, not in a timeout."""
-    with pytest.raises(BrokerFailed, match=r"num\.io\.threads") as caught:
+    with pytest.raises(EmbeddedBrokerError, match=r"num\.io\.threads") as caught:
         EmbeddedBroker(properties={"num.io.threads": "many"}).start()
     assert "\tat " not in str(caught.value)
 
@@ -145,9 +145,9 @@ def test_bad_property_shows_the_broker_s_reason() -> None:
 def test_more_listeners() -> None:
     """A listener more gets a port of its own and serves clients."""
     with EmbeddedBroker(listeners={"SECOND": "PLAINTEXT"}) as broker:
-        admin = AdminClient({"bootstrap.servers": broker.address("SECOND")})
+        admin = AdminClient({"bootstrap.servers": broker.listener_address("SECOND")})
         (found,) = admin.list_topics(timeout=10).brokers.values()
-        assert f"{found.host}:{found.port}" == broker.address("SECOND") != broker.bootstrap
+        assert f"{found.host}:{found.port}" == broker.listener_address("SECOND") != broker.bootstrap
 
 
 def test_gone_when_the_parent_is_killed(eventually: Callable[..., None]) -> None:
@@ -166,7 +166,7 @@ def test_gone_when_the_guard_is_killed(eventually: Callable[..., None]) -> None:
     broker.start()
     guard = int(Path(f"/proc/{broker.pid}/stat").read_text().rpartition(")")[2].split()[1])
     os.kill(guard, signal.SIGKILL)
-    with pytest.raises(BrokerFailed, match="guard was killed"):
+    with pytest.raises(EmbeddedBrokerError, match="guard was killed"):
         broker.wait()
     eventually(lambda: not alive(broker.pid), timeout=10)
     broker.stop()
@@ -177,5 +177,5 @@ def test_a_broker_that_dies_is_noticed() -> None:
     """When the JVM ends by itself, the one who waits is told its exit code."""
     with EmbeddedBroker() as broker:
         os.kill(broker.pid, signal.SIGKILL)
-        with pytest.raises(BrokerFailed, match="ended with code -9"):
+        with pytest.raises(EmbeddedBrokerError, match="ended with code -9"):
             broker.wait()

@@ -10,10 +10,10 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from kafka.admin import KafkaAdminClient, MemberToRemove
 
 from trimtab.assignor.model import TopicPartition
-from trimtab.consumer_sdk import Consumer, MembershipFailed
-from trimtab.consumer_sdk.errors import BrokerUnreachable
+from trimtab.consumer_sdk import Consumer, GroupMembershipError
+from trimtab.consumer_sdk.errors import BrokerUnreachableError
 from trimtab.consumer_sdk.membership import coordinator
-from trimtab.consumer_sdk.membership.events import Revoked
+from trimtab.consumer_sdk.membership.events import PartitionsRevoked
 from trimtab.consumer_sdk.membership.lease import Lease
 
 pytestmark = pytest.mark.broker
@@ -123,12 +123,14 @@ def test_a_rejoin_that_nobody_noticed_does_not_renew_what_was_lost(
     try:
         consumer.subscribe([name])
         assert len(consumer.consume(10, timeout=20)) == 10
-        generation = consumer.generation()
+        generation = consumer.generation_id()
         admin = KafkaAdminClient(bootstrap_servers=config["bootstrap.servers"])
         admin.remove_group_members(group, [_identity(consumer)])
         admin.close()
         client = consumer._member.client
-        eventually(lambda: consumer.generation() > generation and not coordinator.joining(client))
+        eventually(
+            lambda: consumer.generation_id() > generation and not coordinator.is_joining(client)
+        )
         with pytest.raises(KafkaException) as refused:
             consumer.commit(offsets=[_raw(name, 0, 3)], asynchronous=False)
         assert refused.value.args[0].code() == KafkaError.ILLEGAL_GENERATION
@@ -239,8 +241,8 @@ def test_a_dead_control_plane_stops_the_data_plane(
         def die(*_: Any) -> None:
             raise RuntimeError("struck by lightning")
 
-        monkeypatch.setattr(coordinator, "drive", die)
-        with pytest.raises(MembershipFailed, match="lightning"):
+        monkeypatch.setattr(coordinator, "poll_coordinator", die)
+        with pytest.raises(GroupMembershipError, match="lightning"):
             consumer.consume(1, timeout=20)
         assert [p.topic for p in lost] == [name]
         assert consumer.assignment() == []
@@ -259,15 +261,15 @@ def test_a_silent_coordinator_holds_back_all_records(
         consumer.subscribe([name])
         feed.write(name, 1, 1)
         assert len(consumer.consume(1, timeout=20)) == 1
-        contact = coordinator.contact
+        contact = coordinator.read_heartbeat_times
         past = contact(consumer._member.client)
-        aged = coordinator.Contact(past.sent - 10, past.received - 10)
-        monkeypatch.setattr(coordinator, "contact", lambda _: aged)
-        consumer._member._lease = Lease(6.0, aged.sent)
-        consumer._member._assignor.joined = aged.sent
+        aged = coordinator.HeartbeatTimes(past.sent_at - 10, past.received_at - 10)
+        monkeypatch.setattr(coordinator, "read_heartbeat_times", lambda _: aged)
+        consumer._member._lease = Lease(6.0, aged.sent_at)
+        consumer._member._assignor.joined_at = aged.sent_at
         feed.write(name, 1, 1)
         assert consumer.consume(1, timeout=1) == []
-        monkeypatch.setattr(coordinator, "contact", contact)
+        monkeypatch.setattr(coordinator, "read_heartbeat_times", contact)
         assert [m.offset() for m in consumer.consume(1, timeout=20)] == [1]
     finally:
         monkeypatch.undo()
@@ -284,8 +286,8 @@ def test_records_are_handed_out_before_their_partition_goes(
     consumer = Consumer(config)
     try:
         consumer.subscribe([name], on_revoke=lambda _, partitions: gone.extend(partitions))
-        revoked = Revoked(frozenset({TopicPartition(name, 0)}))
-        fetch = consumer._fetch
+        revoked = PartitionsRevoked(frozenset({TopicPartition(name, 0)}))
+        fetch = consumer._fetch_messages
 
         def fetch_and_revoke(*limits: Any) -> Any:
             messages = fetch(*limits)
@@ -293,12 +295,12 @@ def test_records_are_handed_out_before_their_partition_goes(
                 consumer._member.inbox.append(revoked)
             return messages
 
-        consumer._fetch = fetch_and_revoke
+        consumer._fetch_messages = fetch_and_revoke
         assert len(consumer.consume(5, timeout=20)) == 1
         assert gone == []
         consumer.consume(0, timeout=0.1)
         assert [p.topic for p in gone] == [name]
-        assert revoked.done.is_set()
+        assert revoked.released.is_set()
     finally:
         consumer.close()
 
@@ -306,7 +308,7 @@ def test_records_are_handed_out_before_their_partition_goes(
 def test_an_unreachable_broker_is_named() -> None:
     """The address that was tried is in the message."""
     consumer = Consumer({"bootstrap.servers": "127.0.0.1:9", "group.id": "g", "log_level": 0})
-    with pytest.raises(BrokerUnreachable, match=r"127\.0\.0\.1:9"):
+    with pytest.raises(BrokerUnreachableError, match=r"127\.0\.0\.1:9"):
         consumer.subscribe(["t"])
     consumer.close()
 

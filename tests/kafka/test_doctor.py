@@ -21,16 +21,16 @@ from confluent_kafka.admin import (
 
 from trimtab.cli.broker.run import EmbeddedBroker
 from trimtab.common.clock import SystemClock
-from trimtab.common.control_topics.values import GroupPlan, WriteSpeeds
+from trimtab.common.control_topics.values import GroupPlan, TopicWriteRates
 from trimtab.consumer_sdk.queues import open_queue
-from trimtab.consumer_sdk.queues.kmq.redelivery_tracker import Tracker
-from trimtab.consumer_sdk.queues.settings import settings as queue_settings
-from trimtab.sidecar.decision.decision import Action, Numbers
-from trimtab.sidecar.diagnostics.doctor.broker_checks import examined
-from trimtab.sidecar.diagnostics.doctor.checks import FOLLOW, Finding, Level
-from trimtab.sidecar.kafka.control_topic_store import ControlTopics
-from trimtab.sidecar.reporting.decision_record import VerdictRecord
-from trimtab.sidecar.settings.settings import Settings, load
+from trimtab.consumer_sdk.queues.kmq.redelivery_tracker import RedeliveryTracker
+from trimtab.consumer_sdk.queues.settings import parse_queue_settings as queue_settings
+from trimtab.sidecar.decision.decision import DecisionMetrics, ScalingAction
+from trimtab.sidecar.diagnostics.doctor.broker_checks import run_broker_checks
+from trimtab.sidecar.diagnostics.doctor.checks import PLAN_FOLLOWED_CHECK, Finding, FindingLevel
+from trimtab.sidecar.kafka.control_topic_store import ControlTopicStore
+from trimtab.sidecar.reporting.decision_record import DecisionRecord
+from trimtab.sidecar.settings.settings import SidecarSettings, load_settings
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(240)]
 
@@ -47,7 +47,7 @@ RIGHTS = (
     (ResourceType.GROUP, "g", AclOperation.DESCRIBE),
     *(
         (ResourceType.TOPIC, topic, operation)
-        for topic in ("consumer.metadata", "monitor.writeSpeed", "sidecar.verdicts")
+        for topic in ("trimtab.plans", "trimtab.write-rates", "trimtab.decisions")
         for operation in (
             AclOperation.CREATE,
             AclOperation.READ,
@@ -69,14 +69,14 @@ def guarded() -> Iterator[EmbeddedBroker]:
 
 
 @pytest.fixture
-def limited(guarded: EmbeddedBroker) -> Settings:
+def limited(guarded: EmbeddedBroker) -> SidecarSettings:
     """Settings of a sidecar that logs in as that user."""
     kafka = {
         "security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN",
         "sasl.username": "limited", "sasl.password": PASSWORD,
     }  # fmt: skip
     given = {"group": "g", "capacity": "1 MB/s", "topics": "data", "kafka": kafka}
-    return load(None, {"bootstrap": guarded.address("NAMED"), **given})
+    return load_settings(None, {"bootstrap": guarded.listener_address("NAMED"), **given})
 
 
 @pytest.fixture
@@ -101,31 +101,31 @@ def given_of(bootstrap: str, group: str, topic: str) -> dict[str, Any]:
 
 
 def wrong(found: list[Finding]) -> dict[str, str]:
-    return {f.part: f.do for f in found if f.level is Level.WRONG}
+    return {f.part: f.do for f in found if f.level is FindingLevel.WRONG}
 
 
 def test_missing_rights_are_named_until_none_is_missing(
-    guarded: EmbeddedBroker, limited: Settings, grant: Any, eventually: Any
+    guarded: EmbeddedBroker, limited: SidecarSettings, grant: Any, eventually: Any
 ) -> None:
     """Without ACLs everything is refused and said to be; with those it names, all is well."""
-    refused = wrong(examined(limited, SystemClock()))
+    refused = wrong(run_broker_checks(limited, SystemClock()))
     assert refused["group g"] == "grant Describe on group g"
-    assert refused["making sidecar.verdicts"] == "grant Create on topic sidecar.verdicts"
+    assert refused["making trimtab.decisions"] == "grant Create on topic trimtab.decisions"
     assert "topics" in refused
     for right in RIGHTS:
         grant(right)
-    eventually(lambda: not wrong(examined(limited, SystemClock())), 60)
+    eventually(lambda: not wrong(run_broker_checks(limited, SystemClock())), 60)
     _committed(guarded.bootstrap)
     _published(limited)
-    eventually(lambda: _levels(limited)["control topic sidecar.verdicts"] is Level.OK, 60)
+    eventually(lambda: _levels(limited)["control topic trimtab.decisions"] is FindingLevel.OK, 60)
     levels = _levels(limited)
-    assert levels["rights on topic data"] is Level.OK
-    assert levels["sidecar's clock"] is Level.OK
-    assert Level.WRONG not in levels.values()
+    assert levels["rights on topic data"] is FindingLevel.OK
+    assert levels["sidecar's clock"] is FindingLevel.OK
+    assert FindingLevel.WRONG not in levels.values()
 
 
-def _levels(settings: Settings) -> dict[str, Level]:
-    return {f.part: f.level for f in examined(settings, SystemClock())}
+def _levels(settings: SidecarSettings) -> dict[str, FindingLevel]:
+    return {f.part: f.level for f in run_broker_checks(settings, SystemClock())}
 
 
 def _committed(bootstrap: str) -> None:
@@ -134,20 +134,20 @@ def _committed(bootstrap: str) -> None:
     consumer.close()
 
 
-def _published(settings: Settings) -> None:
+def _published(settings: SidecarSettings) -> None:
     now = SystemClock().wall()
-    board = ControlTopics(settings, AdminClient(settings.client))
+    board = ControlTopicStore(settings, AdminClient(settings.client_config))
     plan = GroupPlan("g", 1, now, 0, "steady", 1e6)
-    board.publish([plan, WriteSpeeds("g", "data", now, 30.0, "test", {})])
-    hold = (Action.HOLD, ("0 is right",), Numbers(), 1e6, 0.9)
-    board.record(VerdictRecord("g", 0, now, now, 1, 10.0, 1, *hold))
+    board.publish([plan, TopicWriteRates("g", "data", now, 30.0, "test", {})])
+    hold = (ScalingAction.HOLD, ("0 is right",), DecisionMetrics(), 1e6, 0.9)
+    board.write_decision(DecisionRecord("g", 0, now, now, 1, 10.0, 1, *hold))
 
 
 def test_a_topic_that_deletes_is_told(bootstrap: str, group: str, topic: Any) -> None:
     """A control topic that somebody made without compaction is wrong, and the way out is said."""
     name = topic(partitions=1, cleanup_policy="delete")
     given = {**given_of(bootstrap, group, name), "plan-topic": name}
-    found = examined(load(None, given), SystemClock())
+    found = run_broker_checks(load_settings(None, given), SystemClock())
     assert "cleanup.policy=compact" in wrong(found)[f"control topic {name}"]
 
 
@@ -157,18 +157,18 @@ def test_a_share_group_is_looked_at_as_one(
     """Its workers are counted, and no plan is missed; without queue=share it is named for it."""
     name = topic(partitions=1)
     given = given_of(bootstrap, group, name)
-    shared = load(None, {**given, "queue": "share"})
+    shared = load_settings(None, {**given, "queue": "share"})
     kafka = {"bootstrap.servers": bootstrap, "group.id": group}
 
-    def said(settings: Settings) -> str:
-        parts = (f"group {group}", FOLLOW)
-        found = examined(settings, SystemClock())
+    def said(settings: SidecarSettings) -> str:
+        parts = (f"group {group}", PLAN_FOLLOWED_CHECK)
+        found = run_broker_checks(settings, SystemClock())
         return "; ".join(f.says for f in found if f.part in parts)
 
     with open_queue("share", name, kafka) as queue:
         eventually(lambda: queue.receive(1, 0.2) or ", 1 members" in said(shared))
         assert "no members" not in said(shared)
-        assert "is a share group: write queue=share" in said(load(None, given))
+        assert "is a share group: write queue=share" in said(load_settings(None, given))
 
 
 def test_of_a_kmq_queue_markers_and_trackers_are_looked_at(
@@ -176,17 +176,17 @@ def test_of_a_kmq_queue_markers_and_trackers_are_looked_at(
 ) -> None:
     """No tracker is wrong, and what to start is said; with one all is well."""
     name = topic(partitions=2)
-    settings = load(None, {**given_of(bootstrap, group, name), "queue": "kmq"})
+    settings = load_settings(None, {**given_of(bootstrap, group, name), "queue": "kmq"})
     kafka = {"bootstrap.servers": bootstrap, "group.id": group}
-    before = examined(settings, SystemClock())
+    before = run_broker_checks(settings, SystemClock())
     assert any(f.says == "not there; the first worker makes it" for f in before)
     assert f"trimtab redeliver --topic {name} --group {group}" in wrong(before)["trackers"]
     stop = Event()
-    tracker = Thread(target=Tracker(queue_settings(name, kafka)).run, args=(stop,))
+    tracker = Thread(target=RedeliveryTracker(queue_settings(name, kafka)).run, args=(stop,))
     tracker.start()
     try:
-        eventually(lambda: "trackers" not in wrong(examined(settings, SystemClock())))
-        after = {f.part: f for f in examined(settings, SystemClock())}
+        eventually(lambda: "trackers" not in wrong(run_broker_checks(settings, SystemClock())))
+        after = {f.part: f for f in run_broker_checks(settings, SystemClock())}
         assert after[f"markers topic {name}.{group}.markers"].says == "2 partitions"
     finally:
         stop.set()
@@ -198,7 +198,7 @@ def test_markers_of_another_shape_are_named(bootstrap: str, group: str, topic: A
     name = topic(partitions=3)
     markers = topic(partitions=2)
     given = {**given_of(bootstrap, group, name), "queue": "kmq", "queue-markers": markers}
-    found = wrong(examined(load(None, given), SystemClock()))
+    found = wrong(run_broker_checks(load_settings(None, given), SystemClock()))
     assert f"--topic {markers} --partitions 3" in found[f"markers topic {markers}"]
 
 

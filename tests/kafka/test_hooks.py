@@ -8,7 +8,7 @@ import pytest
 from kafka.structs import TopicPartition as KafkaPartition
 
 from trimtab.consumer_sdk.membership import coordinator
-from trimtab.consumer_sdk.membership.events import Position
+from trimtab.consumer_sdk.membership.events import CommitPosition
 
 pytestmark = pytest.mark.broker
 
@@ -21,24 +21,35 @@ def test_every_hook_does_what_its_name_says(topic: Any, start: Any, eventually: 
     worker = start("only", [name])
     eventually(lambda: len(worker.owned) == 1)
     client = worker.consumer._member.client
-    generation = coordinator.generation(client)
+    generation = coordinator.generation_id(client)
     assert generation > 0
     assert coordinator.member_id(client).startswith("only-")
     assert coordinator.is_leader(client)
-    eventually(lambda: coordinator.contact(client).received >= coordinator.contact(client).sent > 0)
-    assert monotonic() - coordinator.contact(client).sent < 5
-    assert coordinator.look_for(client, [name, "no-such-topic"]) == {"no-such-topic"}
+    eventually(
+        lambda: (
+            coordinator.read_heartbeat_times(client).received_at
+            >= coordinator.read_heartbeat_times(client).sent_at
+            > 0
+        )
+    )
+    assert monotonic() - coordinator.read_heartbeat_times(client).sent_at < 5
+    assert coordinator.find_missing_topics(client, [name, "no-such-topic"]) == {"no-such-topic"}
     coordinator.request_rejoin(client)
     eventually(
-        lambda: coordinator.generation(client) == generation + 1 and not coordinator.joining(client)
+        lambda: (
+            coordinator.generation_id(client) == generation + 1
+            and not coordinator.is_joining(client)
+        )
     )
     done: list[Any] = []
     partition = next(iter(worker.owned))
-    coordinator.commit(client, {partition: Position(7, "note")}, 10, lambda: True)
-    coordinator.commit_async(client, {partition: Position(8)}, lambda: True, done.append)
+    coordinator.commit_offsets(client, {partition: CommitPosition(7, "note")}, 10, lambda: True)
+    coordinator.commit_offsets_async(
+        client, {partition: CommitPosition(8)}, lambda: True, done.append
+    )
     eventually(lambda: done == [None])
     assert client.committed(_kafka(partition), metadata=True).offset == 8
-    coordinator.leave(client, "a test")
+    coordinator.leave_group(client, "a test")
     eventually(lambda: worker.assigns == 2)
 
 

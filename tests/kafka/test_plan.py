@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from trimtab.common.control_topics.values import GroupPlan, PartitionSpeed, WriteSpeeds
+from trimtab.common.control_topics.values import GroupPlan, PartitionLoad, TopicWriteRates
 from trimtab.consumer_sdk.membership import coordinator
 
 pytestmark = pytest.mark.broker
@@ -24,7 +24,7 @@ class Control:
         self.group = group
         self.topics = {
             "trimtab.plan.topic": f"{group}.plan",
-            "trimtab.speed.topic": f"{group}.speed",
+            "trimtab.write.rate.topic": f"{group}.speed",
         }
         admin = AdminClient({"bootstrap.servers": bootstrap})
         new = [
@@ -40,9 +40,9 @@ class Control:
         self._write(self.topics["trimtab.plan.topic"], plan.key, plan.encode())
 
     def speeds(self, topic: str, *rates: float) -> None:
-        partitions = {n: PartitionSpeed(bytes_per_s=rate) for n, rate in enumerate(rates)}
-        speeds = WriteSpeeds(self.group, topic, time(), 30.0, "test", partitions)
-        self._write(self.topics["trimtab.speed.topic"], speeds.key, speeds.encode())
+        partitions = {n: PartitionLoad(bytes_per_s=rate) for n, rate in enumerate(rates)}
+        speeds = TopicWriteRates(self.group, topic, time(), 30.0, "test", partitions)
+        self._write(self.topics["trimtab.write.rate.topic"], speeds.key, speeds.encode())
 
     def garbage(self) -> None:
         for topic in self.topics.values():

@@ -10,9 +10,9 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from trimtab.cli.main import main
-from trimtab.common.control_topics.values import PartitionSpeed, WriteSpeeds
-from trimtab.sidecar.kafka.control_topic_store import ControlTopics
-from trimtab.sidecar.settings.settings import load
+from trimtab.common.control_topics.values import PartitionLoad, TopicWriteRates
+from trimtab.sidecar.kafka.control_topic_store import ControlTopicStore
+from trimtab.sidecar.settings.settings import load_settings
 
 pytestmark = pytest.mark.broker
 
@@ -24,11 +24,11 @@ def published(bootstrap: str, group: str, admin: AdminClient, tmp_path: Path) ->
     """Publish speeds as a sidecar does; gives the settings file that finds them."""
 
     def publish(topic: str, *rates: float) -> str:
-        names = {"plan-topic": f"{group}.plan", "speed-topic": f"{group}.speed"}
+        names = {"plan-topic": f"{group}.plan", "write-rate-topic": f"{group}.speed"}
         found = {"bootstrap": bootstrap, "group": group, "capacity": "100 B/s", "headroom": 1.0}
-        partitions = {n: PartitionSpeed(bytes_per_s=rate) for n, rate in enumerate(rates)}
-        speeds = WriteSpeeds(group, topic, time(), 30.0, "test", partitions)
-        ControlTopics(load(None, {**found, **names}), admin).publish([speeds])
+        partitions = {n: PartitionLoad(bytes_per_s=rate) for n, rate in enumerate(rates)}
+        speeds = TopicWriteRates(group, topic, time(), 30.0, "test", partitions)
+        ControlTopicStore(load_settings(None, {**found, **names}), admin).publish([speeds])
         file = tmp_path / "plan.yaml"
         file.write_text(json.dumps({**found, **names}))
         return str(file)

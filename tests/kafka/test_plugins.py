@@ -12,7 +12,7 @@ from kafka import KafkaConsumer
 from kafka.consumer.subscription_state import ConsumerRebalanceListener
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 
-from trimtab.assignor.clients.aiokafka import TrimtabAssignor as EagerAssignor
+from trimtab.assignor.clients.aiokafka import EagerTrimtabAssignor as EagerAssignor
 from trimtab.assignor.clients.kafka_python import TrimtabAssignor
 from trimtab.assignor.model import TopicPartition
 
@@ -143,7 +143,7 @@ def test_the_eager_plugin_works_in_aiokafka(topic: Any, bootstrap: str, group: s
             bootstrap_servers=bootstrap,
             group_id=group,
             heartbeat_interval_ms=100,
-            partition_assignment_strategy=(EagerAssignor.configured(instance=instance),),
+            partition_assignment_strategy=(EagerAssignor.with_settings(instance=instance),),
         )
         await made.start()
         return made

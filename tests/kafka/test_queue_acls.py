@@ -15,16 +15,16 @@ from confluent_kafka.cimpl import NewTopic
 from secured import Right, Secured
 from trimtab.common.clock import SystemClock
 from trimtab.common.errors import TrimtabError
-from trimtab.consumer_sdk.errors import NotAllowed
+from trimtab.consumer_sdk.errors import MissingAclError
 from trimtab.consumer_sdk.queues import open_queue, topics
 from trimtab.consumer_sdk.queues.kmq import marker_retention
-from trimtab.consumer_sdk.queues.kmq.markers import Kind, Marker
-from trimtab.consumer_sdk.queues.kmq.redelivery_tracker import Tracker
-from trimtab.consumer_sdk.queues.settings import settings
+from trimtab.consumer_sdk.queues.kmq.markers import Marker, MarkerKind
+from trimtab.consumer_sdk.queues.kmq.redelivery_tracker import RedeliveryTracker
+from trimtab.consumer_sdk.queues.settings import parse_queue_settings
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(240)]
 
-CONTROL = ("consumer.metadata", "monitor.writeSpeed")
+CONTROL = ("trimtab.plans", "trimtab.write-rates")
 MARKERS, DEAD = "jobs.queued.markers", "jobs.queued.dead"
 READER: tuple[Right, ...] = tuple(("topic", name, "read") for name in ("jobs", *CONTROL))
 BOTH: tuple[Right, ...] = (
@@ -91,8 +91,8 @@ def granted(broker: Secured) -> Iterator[Any]:
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     """Trim all the time, and do not wait long for a topic that may not be seen."""
-    monkeypatch.setattr(marker_retention, "EVERY", 0.2)
-    monkeypatch.setattr(topics, "TIMEOUT", 5.0)
+    monkeypatch.setattr(marker_retention, "MARKER_DELETION_INTERVAL_S", 0.2)
+    monkeypatch.setattr(topics, "TOPIC_ADMIN_TIMEOUT_S", 5.0)
     caplog.set_level(logging.WARNING)
 
 
@@ -116,7 +116,7 @@ def there(broker: Secured, *names: str) -> None:
     """Make topics of the queue as an administrator would, unless they are there."""
     found = broker.admin.list_topics(timeout=10).topics
     for name in set(names) - found.keys():
-        made = dict(topics.MARKERS) if name == MARKERS else {}
+        made = dict(topics.MARKERS_TOPIC_CONFIG) if name == MARKERS else {}
         broker.admin.create_topics([NewTopic(name, 1, 1, config=made)])[name].result(30)
 
 
@@ -154,9 +154,9 @@ class Until:
         return bool(self._condition()) or self._clock.monotonic() > self._deadline
 
 
-def tracked(broker: Secured, until: Callable[[Tracker], object]) -> Tracker:
+def tracked(broker: Secured, until: Callable[[RedeliveryTracker], object]) -> RedeliveryTracker:
     """Run a tracker until a condition holds."""
-    tracker = Tracker(settings("jobs", config(broker)))
+    tracker = RedeliveryTracker(parse_queue_settings("jobs", config(broker)))
     stop: Any = Until(lambda: until(tracker))
     tracker.run(stop)
     return tracker
@@ -217,7 +217,7 @@ def test_a_share_group_that_may_not_be_read_is_named(broker: Secured, granted: A
     """At once, and not as a broker that is away."""
     granted(SHARE, ("group", "shared", "read"))
     with (
-        pytest.raises(NotAllowed, match="grant Read on group shared"),
+        pytest.raises(MissingAclError, match="grant Read on group shared"),
         open_queue("share", "jobs", config(broker, "share")),
     ):
         pass
@@ -275,7 +275,7 @@ def test_a_tracker_needs_each(broker: Secured, granted: Any, caplog: Any, withou
         ).values()
         end = asked.result(20).offset
         for back, delivery in ((2, 1), (1, 2)):  # the last one has been delivered often enough
-            start = Marker(Kind.START, ((end - back, end - back),), 1, delivery)
+            start = Marker(MarkerKind.START, ((end - back, end - back),), 1, delivery)
             written(broker, start.encode(), topic=MARKERS)
     granted(TRACKER, without)
     said = lacking(caplog, lambda told: tracked(broker, lambda _: told()))

@@ -15,14 +15,14 @@ from queued import Sidecar, fill, handled, tracked
 
 from trimtab.common.clock import SystemClock
 from trimtab.consumer_sdk.queues import open_queue
-from trimtab.sidecar.decision.scale_to_zero import idle
-from trimtab.sidecar.errors import NoShareGroups, WrongGroup
+from trimtab.sidecar.decision.scale_to_zero import is_idle
+from trimtab.sidecar.errors import GroupTypeMismatchError, ShareGroupsUnavailableError
 from trimtab.sidecar.kafka import kmq_progress
 from trimtab.sidecar.kafka.share_groups import protocol, share_group
-from trimtab.sidecar.measurement.group_monitor import Measurement, Monitor
+from trimtab.sidecar.measurement.group_monitor import GroupMeasurement, GroupMonitor
 from trimtab.sidecar.measurement.observation import GroupState
-from trimtab.sidecar.measurement.queue_backlog import Kind, Queued
-from trimtab.sidecar.settings.settings import load
+from trimtab.sidecar.measurement.queue_backlog import QueueBacklog, QueueKind
+from trimtab.sidecar.settings.settings import load_settings
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(180)]
 
@@ -42,14 +42,14 @@ def track(config: Config) -> Iterator[Callable[[str], None]]:
 
 
 @pytest.fixture
-def watch(bootstrap: str, group: str) -> Iterator[Callable[..., Monitor]]:
+def watch(bootstrap: str, group: str) -> Iterator[Callable[..., GroupMonitor]]:
     """Look at the group's queue as a sidecar does."""
-    made: list[Monitor] = []
+    made: list[GroupMonitor] = []
 
-    def watch(topic: str, kind: str) -> Monitor:
+    def watch(topic: str, kind: str) -> GroupMonitor:
         given = {"bootstrap": bootstrap, "group": group, "topics": topic, "capacity": "1 kB/s"}
         more = {"queue": kind, "window": "1 s", "interval": "500 ms", "offset-reset": "earliest"}
-        made.append(Monitor(load(None, {**given, **more}), SystemClock()))
+        made.append(GroupMonitor(load_settings(None, {**given, **more}), SystemClock()))
         return made[-1]
 
     yield watch
@@ -119,12 +119,12 @@ def test_what_is_in_work_keeps_the_last_worker_and_what_was_given_back_does_not(
     """Messages are counted where they are: waiting, in work, given back for later, over."""
     name = topic(partitions=1)
     fill(config["bootstrap.servers"], name, 5, 1)
-    monitor: Monitor = watch(name, "kmq")
-    seen = list[Measurement]()
+    monitor: GroupMonitor = watch(name, "kmq")
+    seen = list[GroupMeasurement]()
 
     def told(waiting: int, working: int, returned: int) -> bool:
         seen.append(monitor.measure())
-        return seen[-1].queue == Queued(Kind.KMQ, waiting, working, returned)
+        return seen[-1].queue == QueueBacklog(QueueKind.KMQ, waiting, working, returned)
 
     eventually(lambda: told(5, 0, 0))
     track(name)
@@ -134,30 +134,30 @@ def test_what_is_in_work_keeps_the_last_worker_and_what_was_given_back_does_not(
         eventually(lambda: told(1, 4, 0))
         taken.extend(queue.receive(1, 5))
         eventually(lambda: told(0, 5, 0))
-        assert not idle(seen[-1].speeds)
+        assert not is_idle(seen[-1].write_rates)
         for message in taken[:3]:
             message.retry(3600)
         for message in taken[3:]:
             message.ack()
         eventually(lambda: told(0, 0, 3))
-        eventually(lambda: idle(monitor.measure().speeds))
+        eventually(lambda: is_idle(monitor.measure().write_rates))
 
 
 def test_without_a_tracker_what_is_in_work_is_unknown_and_told(
     config: Config, topic: Any, watch: Any, monkeypatch: Any, eventually: Eventually
 ) -> None:
     """A queue whose trackers are gone never looks empty, and the verdict says what to start."""
-    monkeypatch.setattr(kmq_progress, "SILENT", 0.5)
+    monkeypatch.setattr(kmq_progress, "TRACKER_SILENCE_TIMEOUT_S", 0.5)
     name = topic(partitions=1)
     fill(config["bootstrap.servers"], name, 1, 1)
     with open_queue("kmq", name, config) as queue:
         taken = list[Any]()
         eventually(lambda: taken.extend(queue.receive(1, 0.2)) or taken)
-        monitor: Monitor = watch(name, "kmq")
+        monitor: GroupMonitor = watch(name, "kmq")
         eventually(lambda: any("trimtab redeliver" in t for t in monitor.measure().trouble))
         found = monitor.measure()
-        assert found.queue == Queued(Kind.KMQ)
-        assert not idle(found.speeds)
+        assert found.queue == QueueBacklog(QueueKind.KMQ)
+        assert not is_idle(found.write_rates)
 
 
 def test_the_brokers_lag_counts_until_a_message_is_settled(
@@ -169,36 +169,38 @@ def test_the_brokers_lag_counts_until_a_message_is_settled(
     """
     name = topic(partitions=1)
     fill(config["bootstrap.servers"], name, 5, 1)
-    monitor: Monitor = watch(name, "share")
-    assert monitor.measure().queue == Queued(Kind.SHARE, 5)  # there is no group yet
-    assert monitor.group().state is GroupState.EMPTY
+    monitor: GroupMonitor = watch(name, "share")
+    assert monitor.measure().queue == QueueBacklog(QueueKind.SHARE, 5)  # there is no group yet
+    assert monitor.describe_group().state is GroupState.EMPTY
     with open_queue("share", name, {**config, "trimtab.instance": "worker-7"}) as queue:
         taken = list[Any]()
         eventually(lambda: taken.extend(queue.receive(5, 0.2)) or len(taken) == 5)
-        view = monitor.group()
-        assert view.shared
-        assert [(r.instance, r.owned) for r in view.readers] == [("worker-7", frozenset())]
-        assert monitor.measure().queue == Queued(Kind.SHARE, 5)
+        view = monitor.describe_group()
+        assert view.is_share_group
+        assert [(r.instance, r.owned_partitions) for r in view.members] == [
+            ("worker-7", frozenset())
+        ]
+        assert monitor.measure().queue == QueueBacklog(QueueKind.SHARE, 5)
         taken[0].ack()
         taken[1].reject()
         queue.receive(0, 0)
-        eventually(lambda: monitor.measure().queue == Queued(Kind.SHARE, 3))
+        eventually(lambda: monitor.measure().queue == QueueBacklog(QueueKind.SHARE, 3))
         for message in taken[2:]:
             message.ack()
         queue.receive(0, 0)
-        eventually(lambda: monitor.measure().queue == Queued(Kind.SHARE, 0))
-        eventually(lambda: idle(monitor.measure().speeds))
+        eventually(lambda: monitor.measure().queue == QueueBacklog(QueueKind.SHARE, 0))
+        eventually(lambda: is_idle(monitor.measure().write_rates))
     _is_told_by_frames_of_our_own(config, name)
 
 
 def _is_told_by_frames_of_our_own(config: Config, topic: str) -> None:
     client = KafkaAdminClient(bootstrap_servers=config["bootstrap.servers"].split(","))
     try:
-        (told,) = protocol.offsets(client, config["group.id"]).topics
+        (told,) = protocol.describe_share_group_offsets(client, config["group.id"]).topics
         assert (told.topic, told.partitions[0].lag) == (topic, 0)
         assert 0 <= told.partitions[0].start <= 5  # it follows the lag in its own time
-        assert protocol.described(client, config["group.id"]).state == "Empty"
-        assert protocol.described(client, f"{topic}-missing") is None
+        assert protocol.describe_share_group(client, config["group.id"]).state == "Empty"
+        assert protocol.describe_share_group(client, f"{topic}-missing") is None
     finally:
         client.close()
 
@@ -211,7 +213,7 @@ def test_a_classic_group_is_no_share_group(
     consumer = Plain({"bootstrap.servers": bootstrap, "group.id": group})
     consumer.subscribe([name])
     eventually(lambda: consumer.poll(0.1) or consumer.assignment())
-    with pytest.raises(WrongGroup, match="is a classic group, not a share group"):
+    with pytest.raises(GroupTypeMismatchError, match="is a classic group, not a share group"):
         watch(name, "share")
     consumer.close()
 
@@ -224,7 +226,7 @@ def test_a_share_group_is_no_consumer_group(
     name = topic(partitions=1)
     given = {"bootstrap": config["bootstrap.servers"], "group": config["group.id"], "topics": name}
     file.write_text(yaml.safe_dump({**given, "capacity": "1 kB/s"}))
-    found = load(file, {})
+    found = load_settings(file, {})
     share_group.refuse_share_group(found)  # there is no group yet
     with open_queue("share", name, config) as queue:
         eventually(lambda: queue.receive(1, 0.2) or seen_as_shared(found))
@@ -238,7 +240,7 @@ def seen_as_shared(found: Any) -> bool:
     """Tell whether the brokers list the group already."""
     try:
         share_group.refuse_share_group(found)
-    except WrongGroup:
+    except GroupTypeMismatchError:
         return True
     return False
 
@@ -251,6 +253,6 @@ def test_a_broker_without_share_groups_is_named(
     def nothing(_features: object, where: str) -> str:
         return f"the brokers at {where} have no share groups"
 
-    monkeypatch.setattr(share_group, "lacking", nothing)
-    with pytest.raises(NoShareGroups, match="have no share groups"):
+    monkeypatch.setattr(share_group, "explain_missing_share_groups", nothing)
+    with pytest.raises(ShareGroupsUnavailableError, match="have no share groups"):
         watch(topic(partitions=1), "share")

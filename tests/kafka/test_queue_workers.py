@@ -11,9 +11,16 @@ from typing import Any, Self
 import pytest
 from confluent_kafka import Message, Producer
 
-from trimtab.consumer_sdk.errors import BrokerUnreachable, NotOffered
-from trimtab.consumer_sdk.queues import AsyncQueue, KmqQueue, Received, Reject, Retry, worker
-from trimtab.consumer_sdk.queues.settlement import Said, Verb
+from trimtab.consumer_sdk.errors import BrokerUnreachableError, UnsupportedQueueOperationError
+from trimtab.consumer_sdk.queues import (
+    AsyncQueue,
+    KmqQueue,
+    QueueMessage,
+    Reject,
+    Retry,
+    queue_worker,
+)
+from trimtab.consumer_sdk.queues.settlement import SettlementAction, SettlementRequest
 
 Eventually = Callable[..., None]
 
@@ -21,18 +28,18 @@ Eventually = Callable[..., None]
 class Memory:
     """A queue of `count` messages that notes what is said of them; nothing comes back."""
 
-    attentive = True
+    notify_on_ack = True
 
     def __init__(self, count: int, *, delays: bool = True) -> None:
-        self.said: dict[int, Said] = {}
+        self.said: dict[int, SettlementRequest] = {}
         self.flushed = False
         self._delays = delays
         self._left = deque(
-            Received(Message(topic="t", partition=0, offset=n, value=b"x"), 1, None, self)
+            QueueMessage(Message(topic="t", partition=0, offset=n, value=b"x"), 1, None, self)
             for n in range(count)
         )
 
-    def receive(self, max: int = 100, wait: float = 1.0) -> list[Received]:  # noqa: A002
+    def receive(self, max: int = 100, wait: float = 1.0) -> list[QueueMessage]:  # noqa: A002
         if not self._left:
             Event().wait(min(wait, 0.01))
         return [self._left.popleft() for _ in range(min(max, len(self._left)))]
@@ -40,11 +47,11 @@ class Memory:
     def now(self) -> float:
         return 0.0
 
-    def settle(self, message: Received, said: Said, late: bool) -> None:  # noqa: FBT001
+    def settle(self, message: QueueMessage, request: SettlementRequest, late: bool) -> None:  # noqa: FBT001
         del late
-        if said.seconds and not self._delays:
-            raise NotOffered("no delays")
-        self.said[message.offset] = said
+        if request.seconds and not self._delays:
+            raise UnsupportedQueueOperationError("no delays")
+        self.said[message.offset] = request
 
     def flush(self, timeout: float = 30.0) -> bool:
         del timeout
@@ -78,8 +85,8 @@ def test_what_a_handler_raises_decides(eventually: Eventually) -> None:
     """Returning acknowledges, Retry and Reject say so, anything else is tried again later."""
     outcomes = [None, Retry(7), Reject("no"), ValueError("oops")]
 
-    @worker(retry_delay=3)
-    def handle(message: Received) -> None:
+    @queue_worker(retry_delay=3)
+    def handle(message: QueueMessage) -> None:
         outcome = outcomes[message.offset]
         if outcome is not None:
             raise outcome
@@ -87,10 +94,10 @@ def test_what_a_handler_raises_decides(eventually: Eventually) -> None:
     queue = Memory(4)
     run(handle, queue, lambda: len(queue.said) == 4, eventually)
     assert queue.said == {
-        0: Said(Verb.ACK),
-        1: Said(Verb.RETRY, 7),
-        2: Said(Verb.REJECT, reason="no"),
-        3: Said(Verb.RETRY, 3),
+        0: SettlementRequest(SettlementAction.ACK),
+        1: SettlementRequest(SettlementAction.RETRY, 7),
+        2: SettlementRequest(SettlementAction.REJECT, reason="no"),
+        3: SettlementRequest(SettlementAction.RETRY, 3),
     }
     assert queue.flushed
 
@@ -98,21 +105,21 @@ def test_what_a_handler_raises_decides(eventually: Eventually) -> None:
 def test_a_queue_without_delays_is_given_the_message_back_at_once(eventually: Eventually) -> None:
     """Where a kind cannot delay, a failed message is retried without a delay."""
 
-    @worker()
-    def handle(message: Received) -> None:
+    @queue_worker()
+    def handle(message: QueueMessage) -> None:
         raise ValueError(message)
 
     queue = Memory(1, delays=False)
     run(handle, queue, lambda: bool(queue.said), eventually)
-    assert queue.said == {0: Said(Verb.RETRY)}
+    assert queue.said == {0: SettlementRequest(SettlementAction.RETRY)}
 
 
 def test_as_many_run_at_once_as_are_allowed(eventually: Eventually) -> None:
     """Four handlers meet at a barrier of four; never are there five."""
     barrier, lock, running, most = Barrier(4), Lock(), [0], [0]
 
-    @worker(concurrency=4)
-    def handle(message: Received) -> None:
+    @queue_worker(concurrency=4)
+    def handle(message: QueueMessage) -> None:
         del message
         with lock:
             running[0] += 1
@@ -130,8 +137,8 @@ def test_stopping_lets_what_was_taken_end() -> None:
     """A handler in work when the worker is told to stop is waited for, and acknowledged."""
     begun, go, stop = Event(), Event(), Event()
 
-    @worker(concurrency=1, prefetch=0)
-    def handle(message: Received) -> None:
+    @queue_worker(concurrency=1, prefetch=0)
+    def handle(message: QueueMessage) -> None:
         del message
         begun.set()
         go.wait(20)
@@ -143,43 +150,43 @@ def test_stopping_lets_what_was_taken_end() -> None:
     stop.set()
     go.set()
     thread.join(20)
-    assert queue.said == {0: Said(Verb.ACK)}
+    assert queue.said == {0: SettlementRequest(SettlementAction.ACK)}
 
 
 def test_a_broker_that_is_away_does_not_end_the_drain() -> None:
     """What was in work is waited for and flushed, whatever the group's side says meanwhile."""
     stop, go = Event(), Event()
 
-    @worker()
-    def handle(message: Received) -> None:
+    @queue_worker()
+    def handle(message: QueueMessage) -> None:
         del message
         stop.set()
         go.wait(20)
 
     class Away(Memory):
-        def receive(self, max: int = 100, wait: float = 1.0) -> list[Received]:  # noqa: A002
+        def receive(self, max: int = 100, wait: float = 1.0) -> list[QueueMessage]:  # noqa: A002
             if stop.is_set():
                 go.set()
-                raise BrokerUnreachable("nowhere:1")
+                raise BrokerUnreachableError("nowhere:1")
             return super().receive(max, wait)
 
     queue = Away(1)
     handle.run(queue, stop)
-    assert (queue.said, queue.flushed) == ({0: Said(Verb.ACK)}, True)
+    assert (queue.said, queue.flushed) == ({0: SettlementRequest(SettlementAction.ACK)}, True)
 
 
 def test_a_handler_that_never_ends_is_left_behind() -> None:
-    """Past `drain` the worker returns; the message is not settled and will come back."""
+    """Past `stop_timeout` the worker returns; the message is not settled and will come back."""
     begun, go, stop = Event(), Event(), Event()
 
-    @worker()
-    def handle(message: Received) -> None:
+    @queue_worker()
+    def handle(message: QueueMessage) -> None:
         del message
         begun.set()
         go.wait(60)
 
     queue = Memory(1)
-    thread = Thread(target=lambda: handle.run(queue, stop, drain=0.1))
+    thread = Thread(target=lambda: handle.run(queue, stop, stop_timeout=0.1))
     thread.start()
     begun.wait(20)
     stop.set()
@@ -193,16 +200,16 @@ def test_coroutines_are_handled_side_by_side(eventually: Eventually) -> None:
     """A coroutine function is a handler too; eight wait for each other."""
     met = asyncio.Barrier(8)
 
-    @worker(concurrency=8)
-    async def handle(message: Received) -> None:
+    @queue_worker(concurrency=8)
+    async def handle(message: QueueMessage) -> None:
         await asyncio.wait_for(met.wait(), 20)
         if message.offset == 3:
             raise Reject("three")
 
     queue = Memory(8)
     run(handle, queue, lambda: len(queue.said) == 8, eventually)
-    assert queue.said[3] == Said(Verb.REJECT, reason="three")
-    assert {queue.said[n].verb for n in range(8) if n != 3} == {Verb.ACK}
+    assert queue.said[3] == SettlementRequest(SettlementAction.REJECT, reason="three")
+    assert {queue.said[n].action for n in range(8) if n != 3} == {SettlementAction.ACK}
 
 
 def test_sys_exit_in_a_handler_is_a_failure_as_any_other(
@@ -210,18 +217,21 @@ def test_sys_exit_in_a_handler_is_a_failure_as_any_other(
 ) -> None:
     """The message is given back and it is logged; the worker goes on, functions and coroutines."""
 
-    def exits(message: Received) -> None:
+    def exits(message: QueueMessage) -> None:
         if not message.offset:
             sys.exit("broken")
 
-    async def exits_too(message: Received) -> None:
+    async def exits_too(message: QueueMessage) -> None:
         exits(message)
 
-    for handler in (worker(retry_delay=3)(exits), worker(retry_delay=3)(exits_too)):
+    for handler in (queue_worker(retry_delay=3)(exits), queue_worker(retry_delay=3)(exits_too)):
         caplog.clear()
         queue = Memory(2)
         run(handler, queue, lambda queue=queue: len(queue.said) == 2, eventually)
-        assert queue.said == {0: Said(Verb.RETRY, 3), 1: Said(Verb.ACK)}
+        assert queue.said == {
+            0: SettlementRequest(SettlementAction.RETRY, 3),
+            1: SettlementRequest(SettlementAction.ACK),
+        }
         assert "its handler failed: SystemExit('broken')" in caplog.text
 
 
@@ -230,8 +240,8 @@ def test_awaiting_what_was_cancelled_gives_the_message_back(
 ) -> None:
     """Somebody else's cancel, or the handler's own of its task, is a failure as any other."""
 
-    @worker(retry_delay=3)
-    async def handle(message: Received) -> None:
+    @queue_worker(retry_delay=3)
+    async def handle(message: QueueMessage) -> None:
         if message.offset == 0:
             awaited = asyncio.get_running_loop().create_future()
             awaited.cancel()
@@ -244,18 +254,22 @@ def test_awaiting_what_was_cancelled_gives_the_message_back(
 
     queue = Memory(3)
     run(handle, queue, lambda: len(queue.said) == 3, eventually)
-    assert queue.said == {0: Said(Verb.RETRY, 3), 1: Said(Verb.RETRY, 3), 2: Said(Verb.ACK)}
+    assert queue.said == {
+        0: SettlementRequest(SettlementAction.RETRY, 3),
+        1: SettlementRequest(SettlementAction.RETRY, 3),
+        2: SettlementRequest(SettlementAction.ACK),
+    }
     assert caplog.text.count("its handler failed: CancelledError()") == 2
 
 
 def test_a_coroutine_that_never_ends_is_cancelled_and_not_settled(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Past `drain` the cancel is the worker's own: no failure, and nothing is said of it."""
+    """Past `stop_timeout` the cancel is the worker's own: no failure, and nothing is said of it."""
     stop, ended = Event(), list[str]()
 
-    @worker()
-    async def handle(message: Received) -> None:
+    @queue_worker()
+    async def handle(message: QueueMessage) -> None:
         del message
         stop.set()
         try:
@@ -265,7 +279,7 @@ def test_a_coroutine_that_never_ends_is_cancelled_and_not_settled(
             raise
 
     queue = Memory(1)
-    handle.run(queue, stop, drain=0.1)
+    handle.run(queue, stop, stop_timeout=0.1)
     assert (queue.said, ended, queue.flushed) == ({}, ["cancelled"], True)
     assert not caplog.text
 
@@ -274,8 +288,8 @@ def test_a_worker_that_is_cancelled_gives_its_coroutines_messages_back() -> None
     """As Ctrl-C does it: `asyncio.run` cancels the worker, and then whatever still runs."""
     begun = asyncio.Event()
 
-    @worker()
-    async def handle(message: Received) -> None:
+    @queue_worker()
+    async def handle(message: QueueMessage) -> None:
         del message
         begun.set()
         await asyncio.Event().wait()
@@ -289,7 +303,7 @@ def test_a_worker_that_is_cancelled_gives_its_coroutines_messages_back() -> None
 
     queue = Memory(1)
     asyncio.run(main(queue))
-    assert queue.said == {0: Said(Verb.RETRY, 1)}
+    assert queue.said == {0: SettlementRequest(SettlementAction.RETRY, 1)}
 
 
 @pytest.mark.broker
@@ -303,8 +317,8 @@ def test_a_worker_empties_a_real_queue(
         producer.produce(name, str(number), partition=number % 2)
     producer.flush()
 
-    @worker(concurrency=16)
-    async def handle(message: Received) -> None:
+    @queue_worker(concurrency=16)
+    async def handle(message: QueueMessage) -> None:
         await asyncio.sleep(0)
         seen.append(message.value or b"")
 
@@ -321,9 +335,9 @@ def test_coroutines_receive_too(topic: Any, config: dict[str, Any], bootstrap: s
     producer.produce(name, b"one")
     producer.flush()
 
-    async def main(queue: KmqQueue) -> list[Received]:
+    async def main(queue: KmqQueue) -> list[QueueMessage]:
         async with AsyncQueue(queue) as calls:
-            found = list[Received]()
+            found = list[QueueMessage]()
             with suppress(TimeoutError):
                 async with asyncio.timeout(40):
                     while not found:
@@ -344,7 +358,7 @@ class Gated(Memory):
         super().__init__(count)
         self.gate = Event()
 
-    def receive(self, max: int = 100, wait: float = 1.0) -> list[Received]:  # noqa: A002
+    def receive(self, max: int = 100, wait: float = 1.0) -> list[QueueMessage]:  # noqa: A002
         assert self.gate.wait(30)
         return super().receive(max, wait)
 

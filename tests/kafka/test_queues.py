@@ -13,19 +13,25 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from trimtab.common.clock import Clock, SystemClock
-from trimtab.consumer_sdk.errors import NotOffered, QueueMismatch
-from trimtab.consumer_sdk.queues import KmqQueue, OrderedQueue, Queue, Received, Settlement
+from trimtab.consumer_sdk.errors import QueueTopicMismatchError, UnsupportedQueueOperationError
+from trimtab.consumer_sdk.queues import (
+    KmqQueue,
+    MessageQueue,
+    OrderedQueue,
+    QueueMessage,
+    SettlementResult,
+)
 from trimtab.consumer_sdk.queues import open_queue as open_kind
 from trimtab.consumer_sdk.queues.kmq import marker_retention
-from trimtab.consumer_sdk.queues.kmq.marker_writer import LINGER
-from trimtab.consumer_sdk.queues.kmq.markers import Kind, Marker
-from trimtab.consumer_sdk.queues.kmq.redelivery_tracker import Tracker
-from trimtab.consumer_sdk.queues.settings import settings
+from trimtab.consumer_sdk.queues.kmq.marker_writer import MARKER_LINGER_S
+from trimtab.consumer_sdk.queues.kmq.markers import Marker, MarkerKind
+from trimtab.consumer_sdk.queues.kmq.redelivery_tracker import RedeliveryTracker
+from trimtab.consumer_sdk.queues.settings import parse_queue_settings
 
 pytestmark = pytest.mark.broker
 
 Eventually = Callable[..., None]
-Open = Callable[..., Queue]
+Open = Callable[..., MessageQueue]
 
 
 @pytest.fixture
@@ -44,9 +50,9 @@ def write(bootstrap: str) -> Callable[..., None]:
 @pytest.fixture
 def opened(config: dict[str, Any]) -> Iterator[Open]:
     """Open queues; all are closed at the end."""
-    queues: list[Queue] = []
+    queues: list[MessageQueue] = []
 
-    def open_one(kind: str, topic: str, **more: Any) -> Queue:
+    def open_one(kind: str, topic: str, **more: Any) -> MessageQueue:
         named = {f"trimtab.queue.{key.replace('_', '.')}": value for key, value in more.items()}
         queues.append(open_kind(kind, topic, {**config, **named}))
         return queues[-1]
@@ -57,13 +63,13 @@ def opened(config: dict[str, Any]) -> Iterator[Open]:
 
 
 @pytest.fixture
-def track(config: dict[str, Any]) -> Iterator[Callable[..., Tracker]]:
+def track(config: dict[str, Any]) -> Iterator[Callable[..., RedeliveryTracker]]:
     """Run trackers on threads of their own."""
     stop, threads = Event(), list[Thread]()
 
-    def start(topic: str, clock: Clock | None = None, **more: Any) -> Tracker:
+    def start(topic: str, clock: Clock | None = None, **more: Any) -> RedeliveryTracker:
         named = {f"trimtab.queue.{key.replace('_', '.')}": value for key, value in more.items()}
-        tracker = Tracker(settings(topic, {**config, **named}), clock=clock)
+        tracker = RedeliveryTracker(parse_queue_settings(topic, {**config, **named}), clock=clock)
         threads.append(Thread(target=tracker.run, args=(stop,)))
         threads[-1].start()
         return tracker
@@ -96,15 +102,15 @@ def records(bootstrap: str) -> Callable[[str], list[Message]]:
     return read
 
 
-def take(queue: Queue, count: int, seconds: float = 40) -> list[Received]:
+def take(queue: MessageQueue, count: int, seconds: float = 40) -> list[QueueMessage]:
     """Receive so many messages, fewer when the time is over."""
-    found, deadline = list[Received](), monotonic() + seconds
+    found, deadline = list[QueueMessage](), monotonic() + seconds
     while len(found) < count and monotonic() < deadline:
         found += queue.receive(count - len(found), 0.2)
     return found
 
 
-def texts(messages: list[Received]) -> list[str]:
+def texts(messages: list[QueueMessage]) -> list[str]:
     return sorted((m.value or b"").decode() for m in messages)
 
 
@@ -121,11 +127,11 @@ def test_what_is_acknowledged_is_over_and_the_rest_comes_back(
     tracker = track(name, timeout="1 s")
     queue = opened("kmq", name, timeout="1 s")
     first = take(queue, 2)
-    assert [m.ack() for m in first if m.value == b"good"] == [Settlement.DONE]
+    assert [m.ack() for m in first if m.value == b"good"] == [SettlementResult.DONE]
     (again,) = take(queue, 1)
     assert (again.value, again.key, again.delivery) == (b"bad", b"k", 2)
     assert said(again.raw)["trimtab.origin"] == f"{name}/1/1"
-    assert again.ack() is Settlement.DONE
+    assert again.ack() is SettlementResult.DONE
     assert take(queue, 1, seconds=2.5) == []
     assert (tracker.counts.redelivered, tracker.counts.given_up) == (1, 0)
 
@@ -142,8 +148,11 @@ def test_a_poison_message_ends_in_the_dead_letters_with_the_reason(
         if message.value == b"refused":
             message.reject("no such customer")
     assert [m.delivery for m in take(queue, 1)] == [2]
-    eventually(lambda: tracker.counts.given_up == 2)
-    dead = {m.value(): said(m) for m in records(settings(name, queue_config(queue)).dead_letter)}
+    eventually(lambda: tracker.counts.dead_letter_reason == 2)
+    dead = {
+        m.value(): said(m)
+        for m in records(parse_queue_settings(name, queue_config(queue)).dead_letter_topic)
+    }
     assert dead[b"refused"]["trimtab.reason"] == "no such customer"
     assert dead[b"poison"]["trimtab.reason"] == "delivered 2 times, the last one ended by timeout"
     assert dead[b"poison"]["trimtab.origin"] == f"{name}/0/0"
@@ -162,15 +171,15 @@ def test_a_retry_waits_and_an_extension_holds(
     track(name, timeout="1 s")
     queue = opened("kmq", name, timeout="1 s")
     by_text = {m.value: m for m in take(queue, 2)}
-    assert by_text[b"longer"].extend(60) is Settlement.DONE
+    assert by_text[b"longer"].extend(60) is SettlementResult.DONE
     began = monotonic()
-    assert by_text[b"later"].retry(delay=2) is Settlement.DONE
+    assert by_text[b"later"].retry(delay=2) is SettlementResult.DONE
     (again,) = take(queue, 1)
     assert (again.value, again.delivery) == (b"later", 2)
     assert monotonic() - began >= 1.9
     again.ack()
     assert take(queue, 1, seconds=1) == []
-    assert by_text[b"longer"].ack() is Settlement.DONE
+    assert by_text[b"longer"].ack() is SettlementResult.DONE
 
 
 def test_settling_late_or_twice_is_told_and_harmless(
@@ -182,10 +191,10 @@ def test_settling_late_or_twice_is_told_and_harmless(
     queue = opened("kmq", name, timeout="0.2 s")
     late, other = take(queue, 2)
     eventually(lambda: monotonic() > (late.deadline or 0))
-    assert late.extend(5) is Settlement.LATE
-    assert late.ack() is Settlement.LATE
-    assert late.reject() is Settlement.REPEATED
-    assert other.retry() is Settlement.LATE
+    assert late.extend(5) is SettlementResult.LATE
+    assert late.ack() is SettlementResult.LATE
+    assert late.reject() is SettlementResult.REPEATED
+    assert other.retry() is SettlementResult.LATE
     assert queue.flush()
     eventually(lambda: "settled after their deadline" in caplog.text)
 
@@ -200,12 +209,12 @@ def test_a_late_ack_does_not_settle_what_has_been_delivered_again(
     queue = opened("kmq", name, timeout="1 s")
     (first,) = take(queue, 1)
     (second,) = take(queue, 1)
-    assert first.ack() is Settlement.LATE
+    assert first.ack() is SettlementResult.LATE
     assert queue.flush()
     (third,) = take(queue, 1)
     assert (second.delivery, third.delivery) == (2, 3)
-    assert third.ack() is Settlement.DONE
-    assert tracker.counts.given_up == 0
+    assert third.ack() is SettlementResult.DONE
+    assert tracker.counts.dead_letter_reason == 0
 
 
 class Skewed(SystemClock):
@@ -231,13 +240,13 @@ def test_clocks_that_are_minutes_wrong_move_no_deadline(
     track(name, Skewed(skew[1]), timeout="2 s")
     with KmqQueue(name, timed, clock=Skewed(skew[0])) as queue:
         for message in take(queue, 2):
-            assert message.value == b"held" or message.ack() is Settlement.DONE
+            assert message.value == b"held" or message.ack() is SettlementResult.DONE
         (again,) = take(queue, 1)
         again.ack()
         assert (again.value, again.delivery) == (b"held", 2)
     due, (_, written) = int(said(again.raw)["trimtab.due"]), again.raw.timestamp()
-    starts = [m.timestamp()[1] for m in records(settings(name, timed).markers)]
-    assert due - round((2 + LINGER) * 1000) in starts
+    starts = [m.timestamp()[1] for m in records(parse_queue_settings(name, timed).markers_topic)]
+    assert due - round((2 + MARKER_LINGER_S) * 1000) in starts
     assert written >= due
 
 
@@ -254,8 +263,8 @@ def test_what_a_worker_writes_as_the_time_of_a_marker_does_not_count(
     assert queue.flush()
     producer = Producer({"bootstrap.servers": config["bootstrap.servers"]})
     begin = round(time() * 1000)
-    marker = Marker(Kind.START, ((0, 0),), 1000, 1).encode()
-    markers = settings(name, config).markers
+    marker = Marker(MarkerKind.START, ((0, 0),), 1000, 1).encode()
+    markers = parse_queue_settings(name, config).markers_topic
     producer.produce(markers, marker, partition=0, timestamp=begin + minutes * 60_000)
     producer.flush()
     end = round(time() * 1000)
@@ -275,7 +284,7 @@ def test_a_slow_message_holds_nothing_up(opened: Open, track: Any, topic: Any, w
     write(name, *map(str, range(200)))
     for message in take(queue, 200):
         message.ack()
-    assert slow.ack() is Settlement.DONE
+    assert slow.ack() is SettlementResult.DONE
 
 
 def test_what_another_worker_received_stays_its_own(
@@ -291,12 +300,12 @@ def test_what_another_worker_received_stays_its_own(
         with KmqQueue(name, config) as two:
             write(name, *map(str, range(10)), partition=0)
             write(name, *map(str, range(10, 20)), partition=1)
-            found = list[Received]()
+            found = list[QueueMessage]()
             deadline = monotonic() + 40
             while len(found) < 20 and monotonic() < deadline:
                 found += [*one.receive(100, 0.1), *two.receive(100, 0.1)]
             assert texts(found) == sorted(map(str, range(20)))
-            assert {m.ack() for m in [*held, *found]} == {Settlement.DONE}
+            assert {m.ack() for m in [*held, *found]} == {SettlementResult.DONE}
             assert one.flush()
             assert two.flush()
     assert tracker.counts.redelivered == 0
@@ -311,7 +320,7 @@ def test_old_markers_are_deleted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The log of markers begins at the oldest open message, and is empty when all is over."""
-    monkeypatch.setattr(marker_retention, "EVERY", 0.2)
+    monkeypatch.setattr(marker_retention, "MARKER_DELETION_INTERVAL_S", 0.2)
     name = topic(partitions=1)
     track(name, timeout="30 s")
     queue = opened("kmq", name, timeout="30 s")
@@ -319,7 +328,7 @@ def test_old_markers_are_deleted(
     *most, last = take(queue, 50)
     for message in most:
         message.ack()
-    markers = settings(name, queue_config(queue)).markers
+    markers = parse_queue_settings(name, queue_config(queue)).markers_topic
     servers = queue_config(queue)["bootstrap.servers"]
     looks = Plain({"bootstrap.servers": servers, "group.id": "looks-only"})
 
@@ -352,8 +361,8 @@ def test_a_message_that_retention_deleted_is_told_of(
     for deleted in admin.delete_records([RawPartition(name, 0, 1)]).values():
         deleted.result(20)
     tracker = track(name, timeout="0.5 s")
-    eventually(lambda: tracker.counts.given_up == 1)
-    (letter,) = records(settings(name, queue_config(queue)).dead_letter)
+    eventually(lambda: tracker.counts.dead_letter_reason == 1)
+    (letter,) = records(parse_queue_settings(name, queue_config(queue)).dead_letter_topic)
     assert letter.value() is None
     assert "retention" in said(letter)["trimtab.reason"]
 
@@ -380,8 +389,8 @@ def test_a_large_message_is_delivered_again_and_given_up_without_its_value(
     (again,) = take(queue, 1)
     assert (len(again.value or b""), again.delivery) == (2_000_000, 2)
     again.reject("no such customer")
-    eventually(lambda: tracker.counts.given_up == 1)
-    (letter,) = records(settings(wide, queue_config(queue)).dead_letter)
+    eventually(lambda: tracker.counts.dead_letter_reason == 1)
+    (letter,) = records(parse_queue_settings(wide, queue_config(queue)).dead_letter_topic)
     assert (letter.value(), said(letter)["trimtab.origin"]) == (None, f"{wide}/0/1")
     assert said(letter)["trimtab.reason"].startswith("no such customer; without its value")
 
@@ -393,7 +402,7 @@ def test_ordered_gives_a_large_message_up_without_its_value(
     queue = opened("ordered", wide)
     take(queue, 1)[0].reject("no such customer")
     assert queue.flush()
-    (letter,) = records(settings(wide, queue_config(queue)).dead_letter)
+    (letter,) = records(parse_queue_settings(wide, queue_config(queue)).dead_letter_topic)
     assert (letter.value(), said(letter)["trimtab.origin"]) == (None, f"{wide}/0/0")
     assert said(letter)["trimtab.reason"].startswith("no such customer; without its value")
     queue.close()
@@ -423,16 +432,16 @@ def test_topics_that_do_not_fit_are_named(
     opened: Open, topic: Any, admin: AdminClient, group: str
 ) -> None:
     """No topic, markers with other partitions or with the writers' time: said before anything."""
-    with pytest.raises(QueueMismatch, match="does not exist"):
+    with pytest.raises(QueueTopicMismatchError, match="does not exist"):
         opened("kmq", f"{group}-none")
     name = topic(partitions=2)
     narrow, timed = f"{name}-narrow", f"{name}-timed"
     made = admin.create_topics([NewTopic(narrow, 1, 1), NewTopic(timed, 2, 1)])
     for one in made.values():
         one.result(20)
-    with pytest.raises(QueueMismatch, match=r"has 1 partitions and .* has 2"):
+    with pytest.raises(QueueTopicMismatchError, match=r"has 1 partitions and .* has 2"):
         opened("kmq", name, markers=narrow)
-    with pytest.raises(QueueMismatch, match="LogAppendTime"):
+    with pytest.raises(QueueTopicMismatchError, match="LogAppendTime"):
         opened("kmq", name, markers=timed)
 
 
@@ -488,7 +497,7 @@ def test_ordered_gives_up_into_the_dead_letters(
     assert good.value == b"good"
     good.ack()
     queue.flush()
-    dead = records(settings(name, queue_config(queue)).dead_letter)
+    dead = records(parse_queue_settings(name, queue_config(queue)).dead_letter_topic)
     assert [m.value() for m in dead] == [b"bad", b"worse"]
     assert said(dead[1])["trimtab.reason"] == "worse than bad"
 
@@ -510,14 +519,14 @@ def test_share_groups_count_release_and_reject(opened: Open, topic: Any, write: 
     write(name, "good", "again", "bad")
     queue = opened("share", name)
     by_text = {m.value: m for m in take(queue, 3)}
-    with pytest.raises(NotOffered, match="kmq"):
+    with pytest.raises(UnsupportedQueueOperationError, match="kmq"):
         by_text[b"again"].extend(5)
-    with pytest.raises(NotOffered, match="delay"):
+    with pytest.raises(UnsupportedQueueOperationError, match="delay"):
         by_text[b"again"].retry(delay=5)
     by_text[b"good"].ack()
     by_text[b"bad"].reject()
     assert queue.receive(1, 0.1) == []  # librdkafka wants all of a batch settled first
-    assert by_text[b"again"].retry() is Settlement.DONE
+    assert by_text[b"again"].retry() is SettlementResult.DONE
     (again,) = take(queue, 1)
     assert (again.value, again.delivery) == (b"again", 2)
     again.ack()
@@ -566,5 +575,5 @@ def test_a_dead_letter_topic_that_admits_no_share_group_is_named(
     """The broker would write nothing into it, and would not say so."""
     name = topic(partitions=1)
     admin.create_topics([NewTopic(f"dlq.{name}", 1, 1)])[f"dlq.{name}"].result(30)
-    with pytest.raises(QueueMismatch, match=r"group\.enable=true"):
+    with pytest.raises(QueueTopicMismatchError, match=r"group\.enable=true"):
         open_kind("share", name, {**config, "trimtab.queue.dead.letter": f"dlq.{name}"})

@@ -44,7 +44,7 @@ def racks() -> Iterator[str]:
     with ExitStack() as stack:
         first = stack.enter_context(EmbeddedBroker(properties=properties(1)))
         for node in (2, 3):
-            stack.enter_context(first.beside(properties(node)))
+            stack.enter_context(first.create_peer(properties(node)))
         yield first.bootstrap
 
 
@@ -105,7 +105,7 @@ def test_aiokafka_reads_from_the_follower_in_its_rack(racks: str) -> None:
     name = topic(racks, [1, 2])
 
     async def preferred() -> int:
-        strategy = aiokafka.TrimtabAssignor.configured("rack-aware", rack="b")
+        strategy = aiokafka.EagerTrimtabAssignor.with_settings("rack-aware", rack="b")
         consumer = AIOKafkaConsumer(
             name,
             bootstrap_servers=racks,

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from trimtab.assignor.analysis.streams.stream import Stream, parse
-from trimtab.common.control_topics.values import PartitionSpeed, WriteSpeeds
+from trimtab.assignor.analysis.streams.stream import WriteRateStream, parse_stream
+from trimtab.common.control_topics.values import PartitionLoad, TopicWriteRates
 
 pytestmark = pytest.mark.broker
 TRIMTAB = (sys.executable, "-m", "trimtab.cli")
@@ -61,8 +61,8 @@ def published(bootstrap: str, topic: str, group: str) -> Callable[[float], None]
     producer = Producer({"bootstrap.servers": bootstrap})
 
     def act(_: float) -> None:
-        partitions = {0: PartitionSpeed(1234.5), 1: PartitionSpeed(None)}
-        speeds = WriteSpeeds(group, "orders", time(), 1.0, "offsets", partitions)
+        partitions = {0: PartitionLoad(1234.5), 1: PartitionLoad(None)}
+        speeds = TopicWriteRates(group, "orders", time(), 1.0, "offsets", partitions)
         producer.produce(topic, speeds.encode(), speeds.key)
         producer.flush()
 
@@ -88,8 +88,8 @@ def test_a_group_that_is_not_there_is_told(bootstrap: str, group: str, tmp_path:
     assert not (tmp_path / "stream.json").exists()
 
 
-def read(out: Path) -> Stream:
-    return parse(out.read_bytes())
+def read(out: Path) -> WriteRateStream:
+    return parse_stream(out.read_bytes())
 
 
 def test_what_nobody_publishes_is_measured(
@@ -101,12 +101,12 @@ def test_what_nobody_publishes_is_measured(
         ended = call(bootstrap, group, out, "--topics", name, "--window", "2 s", "--duration", "8s")
     assert ended.returncode == 0, ended.stderr
     stream = read(out)
-    ticks = len(stream.speeds)
+    ticks = len(stream.rates)
     assert ticks >= 2  # how many of the four are in time is up to the machine
     assert f"{ticks} ticks of 2 s (measured), 2 partitions" in ended.stdout
     assert [str(p) for p in stream.partitions] == [f"{name}-0", f"{name}-1"]
     for column, rate in enumerate((RATE * SIZE, 2 * RATE * SIZE)):
-        assert stream.speeds[1:, column] == pytest.approx(rate, rel=0.3)
+        assert stream.rates[1:, column] == pytest.approx(rate, rel=0.3)
     assert call(bootstrap, group, out).stderr.startswith("trimtab: --out: ")
 
 
@@ -115,7 +115,7 @@ def test_a_sidecars_speeds_are_taken_and_ctrl_c_keeps_them(
 ) -> None:
     """What a sidecar publishes is saved; what was never known is not; SIGINT ends it with 0."""
     out, config, name = tmp_path / "stream.json", tmp_path / "sidecar.yaml", topic(partitions=1)
-    config.write_text(f"speed-topic: {name}\n")
+    config.write_text(f"write-rate-topic: {name}\n")
     command = words(bootstrap, group, out, "--config", str(config))
     with ExitStack() as stack:
         publish = published(bootstrap, name, group)
@@ -131,7 +131,7 @@ def test_a_sidecars_speeds_are_taken_and_ctrl_c_keeps_them(
     assert "(published by a sidecar), 1 partition," in said
     stream = read(out)
     assert [str(p) for p in stream.partitions] == ["orders-0"]
-    assert stream.speeds.min() == stream.speeds.max() == 1234.5
+    assert stream.rates.min() == stream.rates.max() == 1234.5
 
 
 def test_a_recording_that_is_too_short_leaves_no_file(

@@ -10,7 +10,7 @@ from confluent_kafka import TopicPartition as RawPartition
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk import Consumer
-from trimtab.consumer_sdk.consumer.offset_reset import Reset
+from trimtab.consumer_sdk.consumer.offset_reset import OffsetReset
 
 pytestmark = pytest.mark.broker
 
@@ -36,8 +36,10 @@ def test_earliest_goes_on_at_the_beginning_of_the_log(
     with closing(Consumer(config)) as reader:
         reader.subscribe([expired])
         assert [m.offset() for m in reader.consume(10, timeout=20)] == list(range(30, 40))
-        assert reader.resets() == [Reset(TopicPartition(expired, 0), 5, 30, 40, 30)]
-        assert reader.resets() == []
+        assert reader.pop_offset_resets() == [
+            OffsetReset(TopicPartition(expired, 0), 5, 30, 40, 30)
+        ]
+        assert reader.pop_offset_resets() == []
     (line,) = [line for line in caplog.messages if "are gone" in line]
     assert "offsets 5 to 29 are gone" in line
     assert "up to 25 records" in line
@@ -50,9 +52,9 @@ def test_latest_goes_on_at_the_end_of_the_log(
     """What is left is skipped, and the line counts it apart from what was deleted."""
     with closing(Consumer({**config, "auto.offset.reset": "latest"})) as reader:
         reader.subscribe([expired])
-        while not (found := reader.resets()):
+        while not (found := reader.pop_offset_resets()):
             assert reader.consume(1, timeout=0.1) == []
-        assert found == [Reset(TopicPartition(expired, 0), 5, 30, 40, 40)]
+        assert found == [OffsetReset(TopicPartition(expired, 0), 5, 30, 40, 40)]
         feed.write(expired, 1, 2)
         assert [m.offset() for m in reader.consume(2, timeout=20)] == [40, 41]
     assert "skips up to 10 more that are still there" in caplog.text
@@ -66,7 +68,7 @@ def test_error_gives_the_event_to_the_application(expired: str, config: dict[str
         error = event.error()
         assert error is not None
         assert (error.code(), event.offset()) == (KafkaError._AUTO_OFFSET_RESET, 5)
-        assert [reset.to for reset in reader.resets()] == [None]
+        assert [reset.resume_offset for reset in reader.pop_offset_resets()] == [None]
         assert reader.consume(1, timeout=0.5) == []
 
 
@@ -86,7 +88,7 @@ def test_a_group_that_has_no_offset_yet_skips_nothing(
             if messages := reader.consume(1, timeout=1):
                 assert messages[0].offset() >= first
                 assert policy == "latest" or messages[0].offset() == first
-        assert reader.resets() == []
+        assert reader.pop_offset_resets() == []
 
 
 def test_a_log_that_ends_below_the_offset_is_told_apart(
@@ -98,8 +100,8 @@ def test_a_log_that_ends_below_the_offset_is_told_apart(
     with closing(Consumer(config)) as reader:
         reader.assign([RawPartition(name, 0, 10)])
         assert [m.offset() for m in reader.consume(3, timeout=20)] == [0, 1, 2]
-        (reset,) = reader.resets()
-    assert reset == Reset(TopicPartition(name, 0), 10, 0, 3, 0)
-    assert (reset.went_back, reset.skipped) == (True, 0)
+        (reset,) = reader.pop_offset_resets()
+    assert reset == OffsetReset(TopicPartition(name, 0), 10, 0, 3, 0)
+    assert (reset.is_regression, reset.skipped_offsets) == (True, 0)
     assert "the topic was deleted and created anew" in caplog.text
     assert "retention" not in caplog.text

@@ -17,19 +17,19 @@ from confluent_kafka import Producer
 
 from secured import PASSWORD, Right, Secured
 from trimtab.assignor.model import TopicPartition
-from trimtab.cli.demo.producers import Producers
-from trimtab.cli.demo.scenario import PARTITIONS, Script
+from trimtab.cli.demo.producers import DemoProducers
+from trimtab.cli.demo.scenario import PARTITIONS_PER_TOPIC, DemoScenario
 from trimtab.cli.main import main
 from trimtab.common.clock import SystemClock
-from trimtab.common.errors import LoginRefused, SettingError, TlsFailed
+from trimtab.common.errors import SaslAuthenticationError, SettingError, TlsHandshakeError
 from trimtab.common.kafka_security import connection
 from trimtab.consumer_sdk import Consumer
-from trimtab.consumer_sdk.lake.verify.topic_log import BrokerLog
-from trimtab.sidecar.diagnostics.doctor.broker_checks import examined
-from trimtab.sidecar.diagnostics.doctor.checks import Level
-from trimtab.sidecar.kafka.broker_client import Brokers
-from trimtab.sidecar.kafka.log_dirs import LogDirs
-from trimtab.sidecar.settings.settings import load
+from trimtab.consumer_sdk.lake.verify.topic_log import BrokerTopicLog
+from trimtab.sidecar.diagnostics.doctor.broker_checks import run_broker_checks
+from trimtab.sidecar.diagnostics.doctor.checks import FindingLevel
+from trimtab.sidecar.kafka.broker_client import BrokerClient
+from trimtab.sidecar.kafka.log_dirs import LogDirsClient
+from trimtab.sidecar.settings.settings import load_settings
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(240)]
 
@@ -41,7 +41,7 @@ ALL: tuple[Right, ...] = (
 
 CONTROL: tuple[Right, ...] = tuple(
     ("topic", name, right)
-    for name in ("consumer.metadata", "monitor.writeSpeed", "sidecar.verdicts")
+    for name in ("trimtab.plans", "trimtab.write-rates", "trimtab.decisions")
     for right in ("create", "read", "write")
 )
 
@@ -62,7 +62,7 @@ def test_both_clients_log_in(broker: Secured, way: str, eventually: Any) -> None
     client = broker.client(way)
     bootstrap = client.pop("bootstrap.servers")
     given = {"bootstrap": bootstrap, "group": "seen", "capacity": "1 MB/s", "kafka": client}
-    config = load(None, given).client
+    config = load_settings(None, given).client_config
     producer = Producer({**config, "client.id": "producer"})
     producer.produce("seen", b"hello", partition=0)
     assert producer.flush(20) == 0
@@ -73,13 +73,13 @@ def test_both_clients_log_in(broker: Secured, way: str, eventually: Any) -> None
         assert consumer.commit(asynchronous=False)
     finally:
         consumer.close()
-    brokers = Brokers(config, "seen", 5.0)
-    sizes = LogDirs(config, 5.0)
+    brokers = BrokerClient(config, "seen", 5.0)
+    sizes = LogDirsClient(config, 5.0)
     try:
-        leaders = brokers.layout().leaders
-        assert brokers.commits().offsets[TopicPartition("seen", 0)] > 0
-        sizes.sizes(leaders)
-        assert sizes.sizes(leaders).values[TopicPartition("seen", 0)] > 0
+        leaders = brokers.fetch_cluster_metadata().leaders
+        assert brokers.fetch_group_commits().offsets[TopicPartition("seen", 0)] > 0
+        sizes.fetch_replica_sizes(leaders)
+        assert sizes.fetch_replica_sizes(leaders).values[TopicPartition("seen", 0)] > 0
     finally:
         brokers.close()
         sizes.close()
@@ -87,13 +87,13 @@ def test_both_clients_log_in(broker: Secured, way: str, eventually: Any) -> None
 
 def test_the_demo_s_producers_write(broker: Secured, eventually: Any) -> None:
     """With Write on their topics and nothing else; the broker acknowledges every record."""
-    script = Script(20.0, prefix="demo-")
+    script = DemoScenario(20.0, prefix="demo-")
     rights: list[Right] = [("topic", name, "write") for name in script.topics]
     for name in script.topics:
-        broker.make_topic(name, PARTITIONS)
+        broker.make_topic(name, PARTITIONS_PER_TOPIC)
     broker.grant(rights)
-    client = connection.for_librdkafka(broker.client("OAUTHBEARER"))
-    producers = Producers({**client, "log_level": 2}, script, SystemClock())
+    client = connection.to_librdkafka_config(broker.client("OAUTHBEARER"))
+    producers = DemoProducers({**client, "log_level": 2}, script, SystemClock())
     producers.start()
     try:
         eventually(lambda: producers.records > 100, 60)
@@ -115,7 +115,7 @@ def wrong(broker: Secured, what: str) -> dict[str, Any]:
         "host": broker.client(listener="STRANGE") | {"ssl.ca.location": strange},
         "no TLS": broker.client(listener="PLAINTEXT"),
         "no certificate": {
-            "bootstrap.servers": broker.broker.address("TLS"),
+            "bootstrap.servers": broker.broker.listener_address("TLS"),
             "security.protocol": "SSL",
             "ssl.ca.location": broker.authority,
         },
@@ -130,15 +130,23 @@ def wrong(broker: Secured, what: str) -> dict[str, Any]:
 
 
 CASES = (
-    ("password", LoginRefused, "refuses to log us in as 'limited'.*invalid credentials"),
-    ("plain password", LoginRefused, "Invalid username or password"),
-    ("token", LoginRefused, "mend oauth_cb"),
-    ("authority", TlsFailed, "is not trusted: (self-signed|unable to get).*ssl.ca.location"),
-    ("expired", TlsFailed, "certificate has expired"),
-    ("host", TlsFailed, "IP address mismatch.*connect by a name that it holds"),
-    ("no TLS", TlsFailed, "closed the connection 3 times.*a port without TLS.*SASL_PLAINTEXT"),
-    ("no certificate", TlsFailed, "asks for our certificate .*ssl.certificate.location"),
-    ("nobody's certificate", TlsFailed, "refuses our certificate .*of one that it trusts"),
+    ("password", SaslAuthenticationError, "refuses to log us in as 'limited'.*invalid credentials"),
+    ("plain password", SaslAuthenticationError, "Invalid username or password"),
+    ("token", SaslAuthenticationError, "mend oauth_cb"),
+    (
+        "authority",
+        TlsHandshakeError,
+        "is not trusted: (self-signed|unable to get).*ssl.ca.location",
+    ),
+    ("expired", TlsHandshakeError, "certificate has expired"),
+    ("host", TlsHandshakeError, "IP address mismatch.*connect by a name that it holds"),
+    (
+        "no TLS",
+        TlsHandshakeError,
+        "closed the connection 3 times.*a port without TLS.*SASL_PLAINTEXT",
+    ),
+    ("no certificate", TlsHandshakeError, "asks for our certificate .*ssl.certificate.location"),
+    ("nobody's certificate", TlsHandshakeError, "refuses our certificate .*of one that it trusts"),
 )
 
 
@@ -149,23 +157,23 @@ def test_what_is_refused_is_named_soon(
     """The consumer and the sidecar say what is wrong, before they try for ever."""
     client, begun = wrong(broker, what), monotonic()
     with pytest.raises(kind, match=said) as caught:
-        Brokers({**client, "client.id": "x"}, "seen", 5.0)
+        BrokerClient({**client, "client.id": "x"}, "seen", 5.0)
     consumer = Consumer({**client, "group.id": "seen"})
     with pytest.raises(kind, match=said):
         consumer.subscribe(["seen"])
     consumer.close()
     with pytest.raises(kind, match=said):
-        BrokerLog(client)
+        BrokerTopicLog(client)
     assert monotonic() - begun < 15
     assert PASSWORD[:-1] not in str(caught.value)
 
 
 def test_plain_text_to_tls_is_named(broker: Secured) -> None:
     """Who speaks plain text to a listener with TLS is told so by the doctor and by a consumer."""
-    bootstrap = broker.broker.address("SECURE")
+    bootstrap = broker.broker.listener_address("SECURE")
     given = {"bootstrap": bootstrap, "group": "seen", "capacity": "1 MB/s", "timeout": "1 s"}
-    found = examined(load(None, given), SystemClock())
-    assert (found[0].level, found[0].part) == (Level.WRONG, "brokers")
+    found = run_broker_checks(load_settings(None, given), SystemClock())
+    assert (found[0].level, found[0].part) == (FindingLevel.WRONG, "brokers")
     assert "speaks TLS, but security.protocol=PLAINTEXT" in found[0].says
 
 
@@ -197,7 +205,7 @@ def at_work(broker: Secured, tmp_path: Path, eventually: Any) -> Iterator[Path]:
     folder.mkdir()
     given = {"bootstrap": body.pop("bootstrap.servers"), "group": "seen", "topics": "seen",
              "capacity": "1 MB/s", "interval": "200 ms", "window": "1 s", "kafka": body,
-             "effect-window": "0 s", "state": str(folder / "state")}  # fmt: skip
+             "scale-up-evaluation-window": "0 s", "state": str(folder / "state")}  # fmt: skip
     (folder / "sidecar.yaml").write_text(yaml.safe_dump(given))
     line = [sys.executable, "-m", "trimtab.cli", "sidecar", "-c", str(folder / "sidecar.yaml")]
     with (folder / "log").open("wb") as out:
@@ -205,7 +213,7 @@ def at_work(broker: Secured, tmp_path: Path, eventually: Any) -> Iterator[Path]:
     try:
         eventually((folder / "state" / "web").exists, 60)
         page = (folder / "state" / "web").read_text().strip()
-        eventually(lambda: len(json.loads(_read(f"{page}/verdicts"))) > 2, 60)
+        eventually(lambda: len(json.loads(_read(f"{page}/decisions"))) > 2, 60)
         yield folder
     finally:
         process.kill()
@@ -220,7 +228,7 @@ def test_a_sidecar_at_work_shows_no_secret(
     """Not in log, page and files, nor in what explain, top and doctor say of it."""
     file = at_work / "sidecar.yaml"
     page = (at_work / "state" / "web").read_text().strip()
-    said = _read(f"{page}/verdicts") + _read(f"{page}/metrics")
+    said = _read(f"{page}/decisions") + _read(f"{page}/metrics")
     eventually(lambda: main(["explain", "-n", "5", "--config", str(file)]) == 0)  # once one is kept
     assert main(["top", "--once", "--format", "json", "--config", str(file)]) == 0
     assert main(["doctor", "--config", str(file)]) in (0, 1)
@@ -228,7 +236,7 @@ def test_a_sidecar_at_work_shows_no_secret(
     assert "group seen" in shown.out
     kept = "".join(p.read_text(errors="replace") for p in at_work.rglob("*") if p.is_file())
     assert "health, metrics and verdicts" in kept
-    assert PASSWORD not in said + shown.out + shown.err + kept + repr(load(file, {}))
+    assert PASSWORD not in said + shown.out + shown.err + kept + repr(load_settings(file, {}))
 
 
 def test_debugging_shows_no_password(broker: Secured, caplog: pytest.LogCaptureFixture) -> None:
@@ -243,7 +251,7 @@ def test_debugging_shows_no_password(broker: Secured, caplog: pytest.LogCaptureF
 def test_a_traceback_shows_no_secret(broker: Secured) -> None:
     """Whoever lets an error out of a program shows its whole story; no password is in it."""
     client = {**broker.client(), "sasl.password": "hunter3", "group.id": "seen"}
-    with Consumer(client) as consumer, pytest.raises(LoginRefused) as caught:
+    with Consumer(client) as consumer, pytest.raises(SaslAuthenticationError) as caught:
         consumer.subscribe(["seen"])
     assert "hunter3" not in "".join(traceback.format_exception(caught.value))
     wrong = {**client, "no.such": 1}

@@ -9,29 +9,29 @@ from confluent_kafka import KafkaException, Producer
 
 from secured import PASSWORD, Right, Secured
 from trimtab.common.clock import SystemClock
-from trimtab.common.control_topics.values import GroupPlan, WriteSpeeds
+from trimtab.common.control_topics.values import GroupPlan, TopicWriteRates
 from trimtab.common.errors import TrimtabError
 from trimtab.consumer_sdk import Consumer
-from trimtab.consumer_sdk.errors import NotAllowed
-from trimtab.consumer_sdk.lake.writer.consumer_events import records
-from trimtab.sidecar.decision.decision import Action, Numbers
-from trimtab.sidecar.diagnostics.doctor.broker_checks import examined
-from trimtab.sidecar.diagnostics.doctor.checks import Level
-from trimtab.sidecar.kafka.control_topic_store import ControlTopics
-from trimtab.sidecar.kafka.log_dirs import LogDirs
-from trimtab.sidecar.measurement.group_monitor import Monitor
+from trimtab.consumer_sdk.errors import MissingAclError
+from trimtab.consumer_sdk.lake.writer.consumer_events import drop_error_events
+from trimtab.sidecar.decision.decision import DecisionMetrics, ScalingAction
+from trimtab.sidecar.diagnostics.doctor.broker_checks import run_broker_checks
+from trimtab.sidecar.diagnostics.doctor.checks import FindingLevel
+from trimtab.sidecar.kafka.control_topic_store import ControlTopicStore
+from trimtab.sidecar.kafka.log_dirs import LogDirsClient
+from trimtab.sidecar.measurement.group_monitor import GroupMonitor
 from trimtab.sidecar.measurement.observation import GroupState
-from trimtab.sidecar.reporting.decision_record import VerdictRecord
-from trimtab.sidecar.settings.settings import load
+from trimtab.sidecar.reporting.decision_record import DecisionRecord
+from trimtab.sidecar.settings.settings import load_settings
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(240)]
 
-CONTROL = ("consumer.metadata", "monitor.writeSpeed", "sidecar.verdicts")
+CONTROL = ("trimtab.plans", "trimtab.write-rates", "trimtab.decisions")
 CONSUMER: tuple[Right, ...] = (
     ("topic", "data", "read"),
     ("group", "g", "read"),
-    ("topic", "consumer.metadata", "read"),
-    ("topic", "monitor.writeSpeed", "read"),
+    ("topic", "trimtab.plans", "read"),
+    ("topic", "trimtab.write-rates", "read"),
 )
 SIDECAR: tuple[Right, ...] = (
     ("topic", "data", "read"),
@@ -82,7 +82,7 @@ def consumed(broker: Secured, seconds: float = 20.0) -> list[Any]:
         consumer.subscribe(["data"])
         deadline = SystemClock().monotonic() + seconds
         while SystemClock().monotonic() < deadline:
-            found = list(records(consumer.consume(10, 0.2)))
+            found = list(drop_error_events(consumer.consume(10, 0.2)))
             if found:
                 return consumer.commit(asynchronous=False) or []
     return []
@@ -110,14 +110,16 @@ def test_a_consumer_is_told_what_it_lacks(
 ) -> None:
     """An error that a program can catch, soon, with the right and the resource."""
     granted(CONSUMER, without)
-    with pytest.raises(NotAllowed, match=said):
+    with pytest.raises(MissingAclError, match=said):
         consumed(broker)
 
 
 def test_describe_alone_reads_nothing_and_says_so(broker: Secured, granted: Any) -> None:
     """A sink that may see a topic but not read it ends, instead of waiting for ever."""
     granted((("topic", "data", "describe"), *CONSUMER[1:]))
-    with pytest.raises(NotAllowed, match="topic data may not be read; grant Read on topic data"):
+    with pytest.raises(
+        MissingAclError, match="topic data may not be read; grant Read on topic data"
+    ):
         consumed(broker)
 
 
@@ -136,26 +138,26 @@ def sidecar(broker: Secured, **more: Any) -> Any:
     client = broker.client()
     given = {"bootstrap": client.pop("bootstrap.servers"), "group": "g", "capacity": "1 MB/s",
              "topics": "data", "timeout": "2 s", "kafka": client, **more}  # fmt: skip
-    return load(None, given)
+    return load_settings(None, given)
 
 
 def steered(broker: Secured) -> tuple[list[str], Any]:
     """Do all that a sidecar does of Kafka; return what it says, and the last look."""
     settings, told, now = sidecar(broker), list[str](), SystemClock().wall()
-    monitor = Monitor(settings, SystemClock())
-    board = ControlTopics(settings, monitor.brokers.admin)
+    monitor = GroupMonitor(settings, SystemClock())
+    board = ControlTopicStore(settings, monitor.brokers.admin)
     plan = GroupPlan("g", 1, now, 0, "steady", 1e6)
-    hold = (Action.HOLD, ("0 is right",), Numbers(), 1e6, 0.9)
+    hold = (ScalingAction.HOLD, ("0 is right",), DecisionMetrics(), 1e6, 0.9)
     try:
         for _ in range(2):
             seen = monitor.measure()
         told += seen.trouble
         for step in (
-            lambda: board.publish([plan, WriteSpeeds("g", "data", now, 30.0, "test", {})]),
-            lambda: board.record(VerdictRecord("g", 0, now, now, 1, 10.0, 1, *hold)),
-            board.plan,
-            board.speeds,
-            board.verdicts,
+            lambda: board.publish([plan, TopicWriteRates("g", "data", now, 30.0, "test", {})]),
+            lambda: board.write_decision(DecisionRecord("g", 0, now, now, 1, 10.0, 1, *hold)),
+            board.read_plan,
+            board.read_write_rates,
+            board.read_decisions,
         ):
             try:
                 step()
@@ -177,8 +179,8 @@ def test_a_sidecar_needs_no_more(broker: Secured, granted: Any, eventually: Any)
 
 
 def _wrong(broker: Secured) -> dict[str, str]:
-    found = examined(sidecar(broker), SystemClock())
-    return {f.part: f.do for f in found if f.level is Level.WRONG and f.part != "sidecar"}
+    found = run_broker_checks(sidecar(broker), SystemClock())
+    return {f.part: f.do for f in found if f.level is FindingLevel.WRONG and f.part != "sidecar"}
 
 
 NAMED = {"create": "Create", "read": "Read", "write": "Write", "describe": "Describe"}
@@ -214,14 +216,14 @@ def test_log_dirs_need_the_cluster(broker: Secured, granted: Any) -> None:
     """Describe on the topics and the cluster; without the latter it is named."""
     granted(LOG_DIRS[:1])
     settings = sidecar(broker, source="log-dirs")
-    monitor, sizes = Monitor(settings, SystemClock()), LogDirs(settings.client, 5.0)
+    monitor, sizes = GroupMonitor(settings, SystemClock()), LogDirsClient(settings.client, 5.0)
     try:
-        leaders = monitor.brokers.layout().leaders
-        sizes.sizes(leaders)
-        (said,) = sizes.sizes(leaders).trouble
+        leaders = monitor.brokers.fetch_cluster_metadata().leaders
+        sizes.fetch_replica_sizes(leaders)
+        (said,) = sizes.fetch_replica_sizes(leaders).trouble
         assert "grant Describe on cluster" in said
         granted(LOG_DIRS[1:])
-        assert sizes.sizes(leaders).values
+        assert sizes.fetch_replica_sizes(leaders).values
     finally:
         monitor.close()
         sizes.close()

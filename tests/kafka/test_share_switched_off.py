@@ -8,8 +8,8 @@ from confluent_kafka.cimpl import NewTopic
 from kafka import KafkaAdminClient
 
 from trimtab.cli.broker.run import EmbeddedBroker
-from trimtab.common.share_group_support import FEATURE
-from trimtab.consumer_sdk.errors import NoShareGroups
+from trimtab.common.share_group_support import SHARE_VERSION_FEATURE
+from trimtab.consumer_sdk.errors import ShareGroupsUnsupportedError
 from trimtab.consumer_sdk.queues import open_queue
 
 pytestmark = pytest.mark.broker
@@ -24,7 +24,7 @@ def test_a_broker_with_share_groups_switched_off_is_named() -> None:
         made = AdminClient({"bootstrap.servers": broker.bootstrap})
         made.create_topics([NewTopic("orders", 1, 1)])["orders"].result(30)
         client = _ADMIN(bootstrap_servers=broker.bootstrap)
-        client.update_features({FEATURE: ("SAFE_DOWNGRADE", 0)})
+        client.update_features({SHARE_VERSION_FEATURE: ("SAFE_DOWNGRADE", 0)})
         client.close()
-        with pytest.raises(NoShareGroups, match=r"share\.version=0.*upgrade.*kmq"):
+        with pytest.raises(ShareGroupsUnsupportedError, match=r"share\.version=0.*upgrade.*kmq"):
             open_queue("share", "orders", config)

@@ -20,11 +20,11 @@ from steady import Background
 
 from trimtab.common.clock import SystemClock
 from trimtab.common.control_topics.values import GroupPlan
-from trimtab.sidecar.kafka.control_topic_store import ControlTopics
-from trimtab.sidecar.measurement.group_monitor import Monitor
+from trimtab.sidecar.kafka.control_topic_store import ControlTopicStore
+from trimtab.sidecar.measurement.group_monitor import GroupMonitor
 from trimtab.sidecar.measurement.observation import GroupState
-from trimtab.sidecar.settings.settings import load
-from trimtab.sidecar.targets.process.process_target import MARK
+from trimtab.sidecar.settings.settings import load_settings
+from trimtab.sidecar.targets.process.process_target import WORKER_ENV_VARIABLE
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(240)]
 
@@ -75,17 +75,17 @@ class Bench:
             "max": 5,
             "interval": "500 ms",
             "window": "4 s",
-            "cool-down": "2 s",
-            "stabilise-in": "4 s",
-            "drain-target": "20 s",
-            "backlog-allowance": "3 s",
+            "cooldown": "2 s",
+            "scale-down-stabilization-window": "4 s",
+            "catch-up-time": "20 s",
+            "backlog-grace": "3 s",
             "offset-reset": "earliest",
             "kafka": {"client.rack": SECRET},  # whatever is in there is never shown
         }  # fmt: skip
         self.config.write_text(yaml.safe_dump(body))
-        settings = load(self.config, {})
-        self.monitor = Monitor(settings, SystemClock())
-        self.board = ControlTopics(settings, AdminClient({"bootstrap.servers": bootstrap}))
+        settings = load_settings(self.config, {})
+        self.monitor = GroupMonitor(settings, SystemClock())
+        self.board = ControlTopicStore(settings, AdminClient({"bootstrap.servers": bootstrap}))
         self.flow = Flow(bootstrap, topic)
         self.process: subprocess.Popen[bytes] | None = None
 
@@ -111,15 +111,15 @@ class Bench:
         return found
 
     def plan(self) -> GroupPlan:
-        plan = self.board.plan()
+        plan = self.board.read_plan()
         assert plan is not None
         return plan
 
     def settled(self) -> bool:
         """Tell whether every partition is read, by exactly the workers that the plan wants."""
-        group = self.monitor.group()
-        owned = [p for r in group.readers for p in r.owned]
-        names = {r.instance for r in group.readers}
+        group = self.monitor.describe_group()
+        owned = [p for r in group.members for p in r.owned_partitions]
+        names = {r.instance for r in group.members}
         return (
             group.state is GroupState.STABLE
             and len(owned) == len(set(owned)) == PARTITIONS
@@ -151,7 +151,10 @@ class Bench:
         if self.process is not None:
             self.end(signal.SIGKILL)
         for pid in self.pids().values():
-            if f"{MARK}={self.state}".encode() in Path(f"/proc/{pid}/environ").read_bytes():
+            if (
+                f"{WORKER_ENV_VARIABLE}={self.state}".encode()
+                in Path(f"/proc/{pid}/environ").read_bytes()
+            ):
                 os.kill(pid, signal.SIGKILL)
 
 
@@ -210,9 +213,9 @@ def _restarts_workers(bench: Bench, eventually: Eventually) -> None:
 
 
 def test_a_killed_worker_is_replaced(bench: Bench, eventually: Eventually) -> None:
-    """A worker that dies is replaced at once, whatever the windows and the cool-down."""
+    """A worker that dies is replaced at once, whatever the windows and the cooldown."""
     bench.flow.rate = 0.3 * CAPACITY
-    bench.start("--cool-down", "10 min")
+    bench.start("--cooldown", "10 min")
     eventually(lambda: bench.state.exists() and bench.pids() and bench.settled(), 60)
     (name, pid) = next(iter(bench.pids().items()))
     os.kill(pid, signal.SIGKILL)
@@ -239,7 +242,7 @@ def test_a_capacity_is_learned_from_a_worker_that_is_behind(
     """What a throttled worker sustains is found out, and published where it differs enough."""
     bench.flow.rate = 3 * CAPACITY
     flags = ("--max", "1", "--capacity", "160 kB/s", "--set", "learn-capacity=true")
-    bench.start(*flags, "--set", "effect-window=8 s")
+    bench.start(*flags, "--set", "scale-up-evaluation-window=8 s")
     eventually(lambda: (bench.state / "web").exists() and bench.learned() is not None, 90)
     assert bench.learned() == pytest.approx(CAPACITY, rel=0.3)
     eventually(lambda: bench.plan().capacities, 60)
@@ -251,7 +254,7 @@ def test_dry_run_starts_and_publishes_nothing(bench: Bench, eventually: Eventual
     bench.start("--dry-run")
     eventually(lambda: bench.log.exists() and "scale-out: " in bench.log.read_text(), 60)
     assert bench.end(signal.SIGTERM) == 0
-    assert bench.board.plan() is None
+    assert bench.board.read_plan() is None
     assert bench.pids() == {}
 
 

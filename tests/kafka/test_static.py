@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from trimtab.consumer_sdk import Consumer, MembershipFailed
+from trimtab.consumer_sdk import Consumer, GroupMembershipError
 
 pytestmark = pytest.mark.broker
 
@@ -58,7 +58,9 @@ def test_a_name_that_another_consumer_takes_ends_the_first(
         assert len(first.consume(5, timeout=60)) == 5
         second.subscribe([name])
         assert len(second.consume(5, timeout=60)) == 5
-        with pytest.raises(MembershipFailed, match=r"same group\.instance\.id: give each its own"):
+        with pytest.raises(
+            GroupMembershipError, match=r"same group\.instance\.id: give each its own"
+        ):
             first.consume(1, timeout=60)
         assert [p.partition for p in lost] == [0]
         first.close()

@@ -12,8 +12,8 @@ from urllib.request import urlopen
 import pytest
 import yaml
 
-from trimtab.sidecar.kafka.control_topic_store import ControlTopics
-from trimtab.sidecar.settings.settings import load
+from trimtab.sidecar.kafka.control_topic_store import ControlTopicStore
+from trimtab.sidecar.settings.settings import load_settings
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(240)]
 
@@ -35,7 +35,7 @@ class Sidecar:
         address = (self.state / "web").read_text().strip() if self.state.exists() else ""
         if not address:
             return ""
-        with urlopen(f"{address}/verdicts", timeout=10) as answer:  # noqa: S310 - our own page
+        with urlopen(f"{address}/decisions", timeout=10) as answer:  # noqa: S310 - our own page
             told = json.loads(answer.read())
         return "; ".join(told[-1]["reasons"]) if told else ""
 
@@ -76,10 +76,10 @@ def test_one_steers_and_the_others_say_so(
     The capacity of the plan in force tells whose it is.
     """
     given = {"bootstrap": bootstrap, "group": group, "capacity": 1}
-    board = ControlTopics(load(None, {**given, "plan-topic": f"{group}.plan"}), admin)
+    board = ControlTopicStore(load_settings(None, {**given, "plan-topic": f"{group}.plan"}), admin)
 
     def steers(capacity: float) -> bool:
-        plan = board.plan()
+        plan = board.read_plan()
         return plan is not None and plan.capacity == capacity
 
     first = start("1 kB/s")

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
-from trimtab.sidecar.decision.decision import Action, Numbers
-from trimtab.sidecar.kafka.control_topic_store import ControlTopics
-from trimtab.sidecar.reporting.decision_record import SLOTS, VerdictRecord
-from trimtab.sidecar.settings.settings import load
+from trimtab.sidecar.decision.decision import DecisionMetrics, ScalingAction
+from trimtab.sidecar.kafka.control_topic_store import ControlTopicStore
+from trimtab.sidecar.reporting.decision_record import RECORD_SLOTS, DecisionRecord
+from trimtab.sidecar.settings.settings import load_settings
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(240)]
 
@@ -35,7 +35,7 @@ def config(config: dict[str, Any], bootstrap: str, group: str, tmp_path: Path) -
         **{f"{name}-topic": topic for name, topic in names.items()},
     }
     (tmp_path / "sidecar.yaml").write_text(json.dumps(body))
-    topics = {"trimtab.plan.topic": names["plan"], "trimtab.speed.topic": names["speed"]}
+    topics = {"trimtab.plan.topic": names["plan"], "trimtab.write.rate.topic": names["speed"]}
     return {**config, **topics}
 
 
@@ -134,20 +134,24 @@ def test_verdicts_are_kept_round_and_round(
 ) -> None:
     """More verdicts than slots: the newest of each slot come back, from a compacted topic."""
     del config
-    settings = load(Path(file), {})
-    board = ControlTopics(settings, admin)
-    assert board.verdicts() == ()
-    for number in range(SLOTS + 5):
-        made = VerdictRecord(
-            group, number, number, number, 1, 10.0, 1, Action.HOLD, ("is right",), Numbers(),
+    settings = load_settings(Path(file), {})
+    board = ControlTopicStore(settings, admin)
+    assert board.read_decisions() == ()
+    for number in range(RECORD_SLOTS + 5):
+        made = DecisionRecord(
+            group, number, number, number, 1, 10.0, 1, ScalingAction.HOLD, ("is right",), DecisionMetrics(),
             1e6, 0.9,
         )  # fmt: skip
-        board.record(made)
-    board.record(VerdictRecord("other", 1, 1, 1, 1, 1, 1, Action.HOLD, (), Numbers(), 1.0, 1.0))
-    kept = ControlTopics(settings, admin).verdicts()
-    assert [record.number for record in kept] == list(range(5, SLOTS + 5))
+        board.write_decision(made)
+    board.write_decision(
+        DecisionRecord(
+            "other", 1, 1, 1, 1, 1, 1, ScalingAction.HOLD, (), DecisionMetrics(), 1.0, 1.0
+        )
+    )
+    kept = ControlTopicStore(settings, admin).read_decisions()
+    assert [record.number for record in kept] == list(range(5, RECORD_SLOTS + 5))
     (asked,) = admin.describe_configs(
-        [ConfigResource(ResourceType.TOPIC, settings.verdict_topic)]
+        [ConfigResource(ResourceType.TOPIC, settings.decision_topic)]
     ).values()
     assert asked.result(10)["cleanup.policy"].value == "compact"
 
@@ -156,6 +160,8 @@ def test_looking_publishes_nothing(file: str, asked: Asked, admin: AdminClient) 
     """Neither command makes a topic, not even of a group that nobody knows."""
     asked("top", "--once", "--window", "1 s")
     assert asked("explain") is None
-    settings = load(Path(file), {})
+    settings = load_settings(Path(file), {})
     there = admin.list_topics(timeout=10).topics
-    assert not {settings.plan_topic, settings.speed_topic, settings.verdict_topic} & set(there)
+    assert not {settings.plan_topic, settings.write_rate_topic, settings.decision_topic} & set(
+        there
+    )

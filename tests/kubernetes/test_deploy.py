@@ -34,19 +34,19 @@ from cluster.manifests import (
 from cluster.manifests import settings as settings_of
 from cluster.workloads import Cluster
 from trimtab.common.clock import SystemClock
-from trimtab.sidecar.diagnostics.doctor.checks import Level
-from trimtab.sidecar.diagnostics.doctor.kubernetes_checks import examined
-from trimtab.sidecar.errors import KubernetesRefuses, ScalingWaits
-from trimtab.sidecar.settings.settings import load
-from trimtab.sidecar.targets.kubernetes.api_client import KubeApi, Place
-from trimtab.sidecar.targets.kubernetes.kubernetes_target import Kubernetes
-from trimtab.sidecar.targets.kubernetes.workload import Kind
+from trimtab.sidecar.diagnostics.doctor.checks import FindingLevel
+from trimtab.sidecar.diagnostics.doctor.kubernetes_checks import run_kubernetes_checks
+from trimtab.sidecar.errors import KubernetesRejectedError, ScalingPostponedError
+from trimtab.sidecar.settings.settings import load_settings
+from trimtab.sidecar.targets.kubernetes.api_client import KubernetesApi, ScaleTargetRef
+from trimtab.sidecar.targets.kubernetes.kubernetes_target import KubernetesTarget
+from trimtab.sidecar.targets.kubernetes.workload import WorkloadKind
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(600)]
 
 CONSUMER: Final = "trimtab-consumer"
 SIDECAR: Final = "trimtab-sidecar"
-PLACE: Final = Place(Kind.DEPLOYMENT, CONSUMER, NAMESPACE)
+PLACE: Final = ScaleTargetRef(WorkloadKind.DEPLOYMENT, CONSUMER, NAMESPACE)
 FORBIDDEN: Final = 403
 LABEL: Final = "topology.kubernetes.io/zone"
 WORKER: Final = Path(__file__).parents[1] / "kafka" / "sidecar_worker.py"
@@ -249,10 +249,12 @@ def test_each_right_is_needed(
     rules[number]["verbs"].remove(verb)
     config = account([rule for rule in rules if rule["verbs"]])
     eventually(lambda: ready(cluster, "consumer"), 60)
-    with pytest.raises(KubernetesRefuses, match=f"not allowed to {verb} {resource}") as refused:
+    with pytest.raises(
+        KubernetesRejectedError, match=f"not allowed to {verb} {resource}"
+    ) as refused:
         everything(cluster, config)
     assert refused.value.status == FORBIDDEN
-    wrong = [f.says for f in doctored(config) if f.level is Level.WRONG]
+    wrong = [f.says for f in doctored(config) if f.level is FindingLevel.WRONG]
     assert wrong[0] == f"{verb} {resource} not allowed"
     assert all(f"{verb} {resource}" in text for text in wrong)
 
@@ -261,7 +263,7 @@ def test_the_role_does(cluster: Cluster, own: Path, eventually: Eventually) -> N
     """With the deployed role and its own token a sidecar can do all it does; the doctor agrees."""
     eventually(lambda: ready(cluster, "consumer"), 60)
     everything(cluster, own)
-    assert [f.says for f in doctored(own) if f.level is not Level.OK] == []
+    assert [f.says for f in doctored(own) if f.level is not FindingLevel.OK] == []
 
 
 @pytest.mark.parametrize("target", ["kubernetes", "keda"])
@@ -270,7 +272,7 @@ def test_the_doctor_asks_for_what_the_target_needs(
 ) -> None:
     """Who has KEDA scale needs one right less, and is not told that it is missing."""
     config = account(ROLE["rules"][1:])
-    wrong = [f.says for f in doctored(config, target) if f.level is Level.WRONG]
+    wrong = [f.says for f in doctored(config, target) if f.level is FindingLevel.WRONG]
     assert wrong == (["update deployments/scale not allowed"] if target == "kubernetes" else [])
 
 
@@ -278,7 +280,7 @@ def doctored(config: Path, target: str = "kubernetes") -> list[Any]:
     """Return what `trimtab doctor` finds of Kubernetes."""
     body = settings_of(overlay("local-lake"), "sidecar")
     more = {"target": target, "kubeconfig": str(config), "namespace": NAMESPACE}
-    return list(examined(load(None, {**body, **more})))
+    return list(run_kubernetes_checks(load_settings(None, {**body, **more})))
 
 
 def everything(cluster: Cluster, config: Path) -> None:
@@ -286,25 +288,27 @@ def everything(cluster: Cluster, config: Path) -> None:
     leases = client.CoordinationV1Api(cluster.client)
     for lease in leases.list_namespaced_lease(NAMESPACE).items:
         leases.delete_namespaced_lease(lease.metadata.name, NAMESPACE)
-    api = KubeApi(Place(PLACE.kind, PLACE.name, PLACE.namespace, config), 5.0)
+    api = KubernetesApi(ScaleTargetRef(PLACE.kind, PLACE.name, PLACE.namespace, config), 5.0)
     try:
-        assert api.lease(PLACE.lease) is None
-        made = {"metadata": {"name": PLACE.lease}, "spec": {"holderIdentity": "one"}}
-        api.put_lease(PLACE.lease, api.make_lease(made))
-        api.tell(api.look().workload.uid, "Tried", "all of it", "2026-01-01T00:00:00Z")
-        target = Kubernetes(api, SystemClock())
-        target.replicas()
-        (added,) = target.add(1)
+        assert api.read_lease(PLACE.lease_name) is None
+        made = {"metadata": {"name": PLACE.lease_name}, "spec": {"holderIdentity": "one"}}
+        api.replace_lease(PLACE.lease_name, api.create_lease(made))
+        api.create_event(
+            api.fetch_snapshot().workload.uid, "Tried", "all of it", "2026-01-01T00:00:00Z"
+        )
+        target = KubernetesTarget(api, SystemClock())
+        target.list_replicas()
+        (added,) = target.add_replicas(1)
         _stopped(target, added)
     finally:
         api.close()
 
 
-def _stopped(target: Kubernetes, pod: str) -> None:
-    while any(i.name == pod and i.alive for i in target.replicas()):
+def _stopped(target: KubernetesTarget, pod: str) -> None:
+    while any(i.name == pod and i.alive for i in target.list_replicas()):
         try:
-            target.stop(pod)
-        except ScalingWaits:  # it is not ready yet
+            target.stop_replica(pod)
+        except ScalingPostponedError:  # it is not ready yet
             continue
 
 

@@ -28,9 +28,9 @@ from faults.check import check
 from faults.tables import Iceberg
 from faults.traffic import Traffic
 from trimtab.common.clock import SystemClock
-from trimtab.sidecar.measurement.group_monitor import Monitor
+from trimtab.sidecar.measurement.group_monitor import GroupMonitor
 from trimtab.sidecar.measurement.observation import GroupState
-from trimtab.sidecar.settings.settings import load
+from trimtab.sidecar.settings.settings import load_settings
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.broker, pytest.mark.timeout(900)]
 
@@ -60,8 +60,10 @@ class Scene:
         body = fire.ingest(bootstrap, folder, "iceberg", "spark")
         self.ingest.write_text(yaml.safe_dump({**body, "group.id": group, "topics": [topic]}))
         self.settings = {**fire.sidecar(bootstrap), "group": group, "min": 1, "max": 4}
-        self.settings |= {"topics": topic, "drain-target": "120 s", "backlog-allowance": "15 s"}
-        self.owners = Monitor(load(None, {**self.settings, "target": "none"}), SystemClock())
+        self.settings |= {"topics": topic, "catch-up-time": "120 s", "backlog-grace": "15 s"}
+        self.owners = GroupMonitor(
+            load_settings(None, {**self.settings, "target": "none"}), SystemClock()
+        )
         self.traffic = Traffic(bootstrap, topic, PARTITIONS, random.Random(1))  # noqa: S311 - repeatable
         self.deleted: list[str] = []
         self.owning: list[str] = []
@@ -81,8 +83,8 @@ class Scene:
 
     def noted(self, pod: str) -> None:
         """Note whether a pod that was just deleted, and knows nothing of it yet, reads."""
-        group = self.owners.group()
-        owned = [r.owned for r in group.readers if r.instance == pod]
+        group = self.owners.describe_group()
+        owned = [r.owned_partitions for r in group.members if r.instance == pod]
         self.deleted.append(pod)
         if any(owned) or group.state is GroupState.UNKNOWN:  # what is not known is not proved
             self.owning.append(pod)
@@ -110,12 +112,12 @@ class Scene:
 
     def settled(self, pods: list[str]) -> bool:
         """Tell whether every partition is read, by exactly these pods."""
-        group = self.owners.group()
-        owned = [p for r in group.readers for p in r.owned]
+        group = self.owners.describe_group()
+        owned = [p for r in group.members for p in r.owned_partitions]
         return (
             group.state is GroupState.STABLE
             and len(owned) == PARTITIONS
-            and sorted(r.instance for r in group.readers) == pods
+            and sorted(r.instance for r in group.members) == pods
         )
 
     def watch(self, count: Callable[[], int]) -> None:

@@ -22,24 +22,24 @@ from cluster.kubelet import Kubelet
 from cluster.workloads import NAMESPACE, POD_NAME, Cluster
 from faults.traffic import Traffic
 from trimtab.common.clock import SystemClock
-from trimtab.sidecar.decision.decision import Action, Numbers, Verdict
-from trimtab.sidecar.measurement.group_monitor import Monitor
+from trimtab.sidecar.decision.decision import DecisionMetrics, ScalingAction, ScalingDecision
+from trimtab.sidecar.measurement.group_monitor import GroupMonitor
 from trimtab.sidecar.measurement.observation import GroupState
-from trimtab.sidecar.reporting.iteration_report import Report
-from trimtab.sidecar.settings.settings import load
-from trimtab.sidecar.targets.keda.factory import Scaled
-from trimtab.sidecar.targets.keda.replica_count import Desk
-from trimtab.sidecar.targets.keda.scaler_responses import METRIC, Patience
-from trimtab.sidecar.targets.keda.scaler_service import Service
-from trimtab.sidecar.targets.keda.trigger_metadata import Steered
-from trimtab.sidecar.targets.kubernetes.kubernetes_target import Kubernetes
-from trimtab.sidecar.targets.kubernetes.workload import COST
+from trimtab.sidecar.reporting.iteration_report import IterationReport
+from trimtab.sidecar.settings.settings import load_settings
+from trimtab.sidecar.targets.keda.factory import KedaWorkloadApi
+from trimtab.sidecar.targets.keda.replica_count import KedaReplicaCount
+from trimtab.sidecar.targets.keda.scaler_responses import KEDA_METRIC_NAME, StalenessLimits
+from trimtab.sidecar.targets.keda.scaler_service import ExternalScalerService
+from trimtab.sidecar.targets.keda.trigger_metadata import ScaledGroup
+from trimtab.sidecar.targets.kubernetes.kubernetes_target import KubernetesTarget
+from trimtab.sidecar.targets.kubernetes.workload import DELETION_COST_ANNOTATION
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(600)]
 
 ROOT: Final = Path(__file__).parents[2]
 ROLE: Final = re.search(
-    r"```yaml\n(apiVersion: rbac.*?)```", (ROOT / "docs" / "operate.md").read_text(), re.DOTALL
+    r"```yaml\n(apiVersion: rbac.*?)```", (ROOT / "docs" / "kubernetes.md").read_text(), re.DOTALL
 )
 assert ROLE is not None
 RULES: Final[list[dict[str, Any]]] = yaml.safe_load(ROLE[1])["rules"]
@@ -89,14 +89,14 @@ class Scene:
             "window": "4 s",
             "min": 0,
             "max": 4,
-            "stabilise-in": "5 s",
-            "cool-down": "1 s",
+            "scale-down-stabilization-window": "5 s",
+            "cooldown": "1 s",
             "idle-after": "5 s",
-            "drain-target": "30 s",
+            "catch-up-time": "30 s",
             "offset-reset": "earliest",
         }
-        quiet = load(None, {**self._settings, "target": "none"})
-        self.monitor = Monitor(quiet, SystemClock())
+        quiet = load_settings(None, {**self._settings, "target": "none"})
+        self.monitor = GroupMonitor(quiet, SystemClock())
         self.traffic = Traffic(bootstrap, topic, PARTITIONS, random.Random(1))  # noqa: S311 - repeatable
         self.deleted: list[tuple[str, int, int]] = []  # pod, partitions it owned, pods left
         self.unknown: list[str] = []  # pods of which nobody could tell what they owned
@@ -127,17 +127,17 @@ class Scene:
 
     def noted(self, pod: str, left: list[str]) -> None:
         """Note what a pod reads that was just deleted, and knows nothing of it yet."""
-        group = self.monitor.group()
-        owned = sum(len(r.owned) for r in group.readers if r.instance == pod)
+        group = self.monitor.describe_group()
+        owned = sum(len(r.owned_partitions) for r in group.members if r.instance == pod)
         self.deleted.append((pod, owned, len(left)))
         if group.state is GroupState.UNKNOWN:  # what is not known is not proved
             self.unknown.append(pod)
 
     def settled(self, pods: list[str]) -> bool:
         """Tell whether every partition is read, by exactly these pods."""
-        group = self.monitor.group()
-        owned = [p for r in group.readers for p in r.owned]
-        names = sorted(r.instance for r in group.readers)
+        group = self.monitor.describe_group()
+        owned = [p for r in group.members for p in r.owned_partitions]
+        names = sorted(r.instance for r in group.members)
         return group.state is GroupState.STABLE and len(owned) == PARTITIONS and names == pods
 
     def close(self) -> None:
@@ -273,7 +273,7 @@ def test_the_count_is_told_and_the_pod_is_marked(
     cluster: Cluster,
     plane: ControlPlane,
     workload: Callable[..., str],
-    steered: Callable[..., Kubernetes],
+    steered: Callable[..., KubernetesTarget],
     eventually: Eventually,
     tmp_path: Path,
 ) -> None:
@@ -283,47 +283,47 @@ def test_the_count_is_told_and_the_pod_is_marked(
     config = tmp_path / "kubeconfig"
     rules = [rule for rule in RULES if rule["resources"] != ["deployments/scale"]]
     config.write_text(plane.config_for(cluster.account(name, rules)))
-    desk = Desk(Patience(3, 60.0), SystemClock())
+    desk = KedaReplicaCount(StalenessLimits(3, 60.0), SystemClock())
     target = steered(
         "deployment",
         name=name,
         kubeconfig=config,
         patience=0.0,
-        api=lambda place, timeout: Scaled(place, timeout, desk),
+        api=lambda place, timeout: KedaWorkloadApi(place, timeout, desk),
     )
-    pods = [i.name for i in target.replicas() if i.alive]
-    target.stop(pods[1])
-    assert desk.begin(99) == 2
+    pods = [i.name for i in target.list_replicas() if i.alive]
+    target.stop_replica(pods[1])
+    assert desk.get_or_adopt(99) == 2
     assert cluster.replicas("deployment", name) == 3
     annotations = cluster.core.read_namespaced_pod(pods[1], NAMESPACE).metadata.annotations
-    assert int(annotations[COST]) < 0
-    assert [i.name for i in target.replicas() if i.alive] == [pods[0], pods[2]]
-    cluster.scale("deployment", name, desk.begin(99))
+    assert int(annotations[DELETION_COST_ANNOTATION]) < 0
+    assert [i.name for i in target.list_replicas() if i.alive] == [pods[0], pods[2]]
+    cluster.scale("deployment", name, desk.get_or_adopt(99))
     eventually(lambda: cluster.pods(name, ending=True) == [pods[0], pods[2]])
-    target.add(2)
-    assert desk.begin(99) == 4
+    target.add_replicas(2)
+    assert desk.get_or_adopt(99) == 4
     assert cluster.replicas("deployment", name) == 2
 
 
 def test_pods_that_others_made_are_not_told_away(
     cluster: Cluster,
     workload: Callable[..., str],
-    steered: Callable[..., Kubernetes],
+    steered: Callable[..., KubernetesTarget],
     eventually: Eventually,
 ) -> None:
     """KEDA's own fallback made more: the count follows, so that they are drained and not killed."""
     name = workload("deployment", 1)
     eventually(lambda: len(cluster.ready(name)) == 1)
-    desk = Desk(Patience(3, 60.0), SystemClock())
+    desk = KedaReplicaCount(StalenessLimits(3, 60.0), SystemClock())
     target = steered(
-        "deployment", name=name, patience=0.0, api=lambda place, t: Scaled(place, t, desk)
+        "deployment", name=name, patience=0.0, api=lambda place, t: KedaWorkloadApi(place, t, desk)
     )
-    target.replicas()
-    assert desk.begin(99) == 1
+    target.list_replicas()
+    assert desk.get_or_adopt(99) == 1
     cluster.scale("deployment", name, 3)
     eventually(lambda: len(cluster.ready(name)) == 3)
-    assert len([i for i in target.replicas() if i.alive]) == 3
-    assert desk.begin(99) == 3
+    assert len([i for i in target.list_replicas() if i.alive]) == 3
+    assert desk.get_or_adopt(99) == 3
 
 
 def test_a_client_of_the_published_contract(source: Path, tmp_path: Path) -> None:
@@ -332,27 +332,35 @@ def test_a_client_of_the_published_contract(source: Path, tmp_path: Path) -> Non
     compiler = [sys.executable, "-m", "grpc_tools.protoc", f"-I{contract}"]
     outputs = [f"--python_out={tmp_path}", f"--grpc_python_out={tmp_path}"]
     subprocess.run([*compiler, *outputs, "externalscaler.proto"], check=True)
-    desk = Desk(Patience(3, 60.0), SystemClock())
-    service = Service(desk, Steered("b:1", "lake", (), "latest"))
+    desk = KedaReplicaCount(StalenessLimits(3, 60.0), SystemClock())
+    service = ExternalScalerService(desk, ScaledGroup("b:1", "lake", (), "latest"))
     address = f"{HOST}:{service.start(HOST, 0)}"
     try:
-        desk.begin(0)
+        desk.get_or_adopt(0)
         with ThreadPoolExecutor(1) as pool:
-            command = [sys.executable, "-c", CLIENT, address, METRIC]
+            command = [sys.executable, "-c", CLIENT, address, KEDA_METRIC_NAME]
             asked = pool.submit(
                 subprocess.run, command, cwd=tmp_path, capture_output=True, text=True, check=False
             )
-            desk.tell(7)
+            desk.set_replicas(7)
             desk(_turn())
             ran = asked.result(60)
     finally:
         service.stop()
-    assert ran.stdout.split() == ["True", METRIC, "1.0", METRIC, "7.0"], ran.stderr
+    assert ran.stdout.split() == ["True", KEDA_METRIC_NAME, "1.0", KEDA_METRIC_NAME, "7.0"], (
+        ran.stderr
+    )
 
 
-def _turn() -> Report:
+def _turn() -> IterationReport:
     """A turn that knew everything."""
-    verdict = Verdict(Action.HOLD, ("7 is right",), Numbers(running=7))
-    return Report(
-        time=0.0, verdict=verdict, speeds={}, epoch=1, reachable=True, decided_in=0.0, turned_in=0.0
+    verdict = ScalingDecision(ScalingAction.HOLD, ("7 is right",), DecisionMetrics(running=7))
+    return IterationReport(
+        time=0.0,
+        decision=verdict,
+        write_rates={},
+        epoch=1,
+        is_group_known=True,
+        decision_seconds=0.0,
+        iteration_seconds=0.0,
     )

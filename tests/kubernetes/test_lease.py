@@ -10,10 +10,10 @@ from kubernetes import client
 from cluster.control_plane import ControlPlane
 from cluster.workloads import NAMESPACE
 from trimtab.common.clock import SystemClock
-from trimtab.sidecar.leadership.leader_election import ACTS, LEASE
-from trimtab.sidecar.targets.kubernetes.api_client import KubeApi, Place
-from trimtab.sidecar.targets.kubernetes.lease_lock import Election
-from trimtab.sidecar.targets.kubernetes.workload import Kind
+from trimtab.sidecar.leadership.leader_election import LEASE_DURATION_S, LEASE_RENEW_DEADLINE_S
+from trimtab.sidecar.targets.kubernetes.api_client import KubernetesApi, ScaleTargetRef
+from trimtab.sidecar.targets.kubernetes.lease_lock import LeaseElection
+from trimtab.sidecar.targets.kubernetes.workload import WorkloadKind
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(120)]
 
@@ -22,7 +22,7 @@ class Eventually(Protocol):
     def __call__(self, condition: Callable[[], object], timeout: float = 30.0) -> None: ...
 
 
-class Frozen(Election):
+class Frozen(LeaseElection):
     """A candidate whose thread can be stopped where it stands, as by a crash."""
 
     def crash(self) -> None:
@@ -32,10 +32,12 @@ class Frozen(Election):
 
 @pytest.fixture
 def candidate(plane: ControlPlane) -> Iterator[Callable[..., Frozen]]:
-    opened: list[tuple[KubeApi, Frozen]] = []
+    opened: list[tuple[KubernetesApi, Frozen]] = []
 
     def start(me: str, lease: str, patience: float = 60.0) -> Frozen:
-        api = KubeApi(Place(Kind.DEPLOYMENT, "any", NAMESPACE, plane.kubeconfig), 5.0)
+        api = KubernetesApi(
+            ScaleTargetRef(WorkloadKind.DEPLOYMENT, "any", NAMESPACE, plane.kubeconfig), 5.0
+        )
         opened.append((api, Frozen(api, lease, me, SystemClock(), patience)))
         opened[-1][1].start()
         return opened[-1][1]
@@ -51,17 +53,17 @@ def test_a_crashed_leader_is_followed(
 ) -> None:
     """The second one leads within 20 s, and not before the first one has stopped."""
     one = candidate("one", "crashed")
-    eventually(one.leads)
+    eventually(one.is_leader)
     two = candidate("two", "crashed")
-    eventually(lambda: two.leader() == "one")
-    assert not two.leads()
+    eventually(lambda: two.get_leader() == "one")
+    assert not two.is_leader()
     one.crash()
     begun = monotonic()
-    eventually(lambda: not one.leads())
-    assert monotonic() - begun <= ACTS + 1
-    assert not two.leads()
-    eventually(two.leads)
-    assert LEASE - 4 <= monotonic() - begun < 20.0
+    eventually(lambda: not one.is_leader())
+    assert monotonic() - begun <= LEASE_RENEW_DEADLINE_S + 1
+    assert not two.is_leader()
+    eventually(two.is_leader)
+    assert LEASE_DURATION_S - 4 <= monotonic() - begun < 20.0
 
 
 def test_a_leader_that_hangs_is_followed(
@@ -69,12 +71,12 @@ def test_a_leader_that_hangs_is_followed(
 ) -> None:
     """Its process renews no lease for a loop that asks for nothing; the second one leads soon."""
     one = candidate("one", "hanging", patience=3.0)
-    eventually(one.leads)
+    eventually(one.is_leader)
     two = candidate("two", "hanging")
     begun = monotonic()
-    eventually(two.leads)  # one is not asked any more
+    eventually(two.is_leader)  # one is not asked any more
     assert 3.0 <= monotonic() - begun < 20.0
-    assert not one.leads()
+    assert not one.is_leader()
 
 
 def test_a_leader_that_ends_is_followed_at_once(
@@ -82,13 +84,13 @@ def test_a_leader_that_ends_is_followed_at_once(
 ) -> None:
     """It gives the lease up."""
     one = candidate("one", "ended")
-    eventually(one.leads)
+    eventually(one.is_leader)
     two = candidate("two", "ended")
-    eventually(lambda: two.leader() == "one")
+    eventually(lambda: two.get_leader() == "one")
     begun = monotonic()
     one.close()
-    eventually(two.leads)
-    assert monotonic() - begun < LEASE / 2
+    eventually(two.is_leader)
+    assert monotonic() - begun < LEASE_DURATION_S / 2
 
 
 def test_without_a_server_nobody_leads(
@@ -96,13 +98,13 @@ def test_without_a_server_nobody_leads(
 ) -> None:
     """A leader that cannot renew stops; when the server is back, it, or another one, leads."""
     one = candidate("one", "away")
-    eventually(one.leads)
+    eventually(one.is_leader)
     plane.stop_api()
     try:
-        eventually(lambda: not one.leads(), ACTS + 5)
+        eventually(lambda: not one.is_leader(), LEASE_RENEW_DEADLINE_S + 5)
     finally:
         plane.start_api()
-    eventually(one.leads)
+    eventually(one.is_leader)
 
 
 def test_the_lease_tells_people_who_leads(
@@ -110,8 +112,8 @@ def test_the_lease_tells_people_who_leads(
 ) -> None:
     """Holder, length, times and the number of changes are as Kubernetes' own tools show them."""
     one = candidate("one", "shown")
-    eventually(one.leads)
+    eventually(one.is_leader)
     spec = client.CoordinationV1Api(cluster.client).read_namespaced_lease("shown", NAMESPACE).spec
-    assert (spec.holder_identity, spec.lease_duration_seconds) == ("one", int(LEASE))
+    assert (spec.holder_identity, spec.lease_duration_seconds) == ("one", int(LEASE_DURATION_S))
     assert spec.lease_transitions == 1
     assert spec.renew_time >= spec.acquire_time

@@ -25,9 +25,9 @@ from cluster.manifests import (
 )
 from cluster.manifests import settings as settings_of
 from trimtab.consumer_sdk.lake import ingest
-from trimtab.sidecar.settings.settings import load, names
-from trimtab.sidecar.targets.kubernetes.api_client import Place
-from trimtab.sidecar.targets.kubernetes.workload import Kind
+from trimtab.sidecar.settings.settings import list_setting_names, load_settings
+from trimtab.sidecar.targets.kubernetes.api_client import ScaleTargetRef
+from trimtab.sidecar.targets.kubernetes.workload import WorkloadKind
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(600)]
 
@@ -130,8 +130,8 @@ def test_settings_are_understood(name: str, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.delenv("TRIMTAB_INSTANCE", raising=False)
     for objects in both(name):
         consumer = settings_of(objects, "consumer")
-        sidecar = load(None, settings_of(objects, "sidecar"))
-        read = ingest.settings(consumer)
+        sidecar = load_settings(None, settings_of(objects, "sidecar"))
+        read = ingest.parse_ingest_settings(consumer)
         assert (consumer["group.id"], read.topics) == (sidecar.group, sidecar.topics)
         assert consumer["trimtab.capacity"] == settings_of(objects, "sidecar")["capacity"]
         assert consumer["trimtab.metrics.host"] == sidecar.host == "0.0.0.0"  # noqa: S104 - in a pod
@@ -165,7 +165,9 @@ def test_pods_have_no_more_than_they_need(name: str) -> None:
 def test_a_hanging_lake_is_waited_for(name: str) -> None:
     """A consumer that is told to end has the time that its own patience adds up to."""
     for objects in both(name):
-        patience = ingest.settings(settings_of(objects, "consumer")).lake.patience
+        patience = ingest.parse_ingest_settings(
+            settings_of(objects, "consumer")
+        ).lake.flush_timeout_s
         pod = named(objects)["Deployment", "trimtab-consumer"]["spec"]["template"]["spec"]
         assert pod["terminationGracePeriodSeconds"] >= 3 * patience + 5 + 5
 
@@ -175,7 +177,9 @@ def test_the_role_names_the_lease() -> None:
     for objects in both("local-lake"):
         rules = named(objects)["Role", "trimtab-sidecar"]["rules"]
         names = [r["resourceNames"] for r in rules if r["resources"] == ["leases"] and len(r) == 4]
-        assert names == [[Place(Kind.DEPLOYMENT, "trimtab-consumer", "trimtab").lease]]
+        assert names == [
+            [ScaleTargetRef(WorkloadKind.DEPLOYMENT, "trimtab-consumer", "trimtab").lease_name]
+        ]
 
 
 @pytest.mark.parametrize(
@@ -210,7 +214,7 @@ def test_the_chart_says_all_that_is_wrong_at_once() -> None:
 def test_the_chart_knows_the_sidecars_settings() -> None:
     """Its list has the names that the sidecar has; what the chart sets itself is not among them."""
     body = yaml.safe_load((CHART / "files" / "settings.yaml").read_text())
-    assert sorted([*body["known"], *body["sidecar"]]) == sorted(names())
+    assert sorted([*body["known"], *body["sidecar"]]) == sorted(list_setting_names())
 
 
 def test_the_brokers_ports_are_asked_for_once() -> None:

@@ -18,10 +18,10 @@ from cluster.workloads import POD_NAME, Cluster
 from trimtab.assignor.model import TopicPartition
 from trimtab.common.clock import SystemClock
 from trimtab.common.control_topics.values import GroupPlan
-from trimtab.sidecar.kafka.control_topic_store import ControlTopics
-from trimtab.sidecar.measurement.group_monitor import Monitor
+from trimtab.sidecar.kafka.control_topic_store import ControlTopicStore
+from trimtab.sidecar.measurement.group_monitor import GroupMonitor
 from trimtab.sidecar.measurement.observation import GroupState
-from trimtab.sidecar.settings.settings import load
+from trimtab.sidecar.settings.settings import load_settings
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.broker, pytest.mark.timeout(300)]
 
@@ -51,9 +51,9 @@ class Bench:
             "offset-reset": "earliest",
             "target": "kubernetes",
         }
-        settings = load(None, {**self.settings, "target": "none"})
-        self.monitor = Monitor(settings, SystemClock())
-        self.board = ControlTopics(settings, AdminClient({"bootstrap.servers": bootstrap}))
+        settings = load_settings(None, {**self.settings, "target": "none"})
+        self.monitor = GroupMonitor(settings, SystemClock())
+        self.board = ControlTopicStore(settings, AdminClient({"bootstrap.servers": bootstrap}))
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         producer = Producer({"bootstrap.servers": bootstrap})
         for number in range(PARTITIONS):
@@ -82,16 +82,18 @@ class Bench:
         return (self._folder / f"{name}.log").read_text()
 
     def plan(self) -> GroupPlan:
-        plan = self.board.plan()
+        plan = self.board.read_plan()
         assert plan is not None
         return plan
 
     def owners(self) -> dict[TopicPartition, str]:
-        return {p: r.instance for r in self.monitor.group().readers for p in r.owned}
+        return {
+            p: r.instance for r in self.monitor.describe_group().members for p in r.owned_partitions
+        }
 
     def settled(self, pods: list[str]) -> bool:
-        group = self.monitor.group()
-        names = sorted(r.instance for r in group.readers)
+        group = self.monitor.describe_group()
+        names = sorted(r.instance for r in group.members)
         stable = group.state is GroupState.STABLE
         return stable and names == pods and len(self.owners()) == PARTITIONS
 

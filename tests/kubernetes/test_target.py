@@ -16,18 +16,27 @@ from cluster.control_plane import ControlPlane
 from cluster.kubelet import Kubelet
 from cluster.workloads import NAMESPACE, Cluster
 from trimtab.common.errors import PeerError
-from trimtab.sidecar.errors import KubernetesAway, KubernetesRefuses, NotLeading, ScalingWaits
-from trimtab.sidecar.leadership.leader_election import Alone
-from trimtab.sidecar.targets.kubernetes.api_client import KubeApi
-from trimtab.sidecar.targets.kubernetes.kubernetes_target import Kubernetes
-from trimtab.sidecar.targets.kubernetes.workload import BEFORE, COST, PAUSE
+from trimtab.sidecar.errors import (
+    KubernetesRejectedError,
+    KubernetesUnavailableError,
+    NotLeaderError,
+    ScalingPostponedError,
+)
+from trimtab.sidecar.leadership.leader_election import SoleLeader
+from trimtab.sidecar.targets.kubernetes.api_client import KubernetesApi
+from trimtab.sidecar.targets.kubernetes.kubernetes_target import KubernetesTarget
+from trimtab.sidecar.targets.kubernetes.workload import (
+    DELETION_COST_ANNOTATION,
+    PAUSE_ANNOTATION,
+    PREVIOUS_COST_ANNOTATION,
+)
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(240)]
 
-Open = Callable[..., Kubernetes]
+Open = Callable[..., KubernetesTarget]
 Make = Callable[..., str]
 
-PAGE = Path(__file__).parents[2] / "docs" / "operate.md"
+PAGE = Path(__file__).parents[2] / "docs" / "kubernetes.md"
 ROLE = re.search(r"```yaml\n(apiVersion: rbac.*?)```", PAGE.read_text(), re.DOTALL)
 assert ROLE is not None
 RULES: list[dict[str, Any]] = yaml.safe_load(ROLE[1])["rules"]
@@ -38,8 +47,8 @@ class Eventually(Protocol):
     def __call__(self, condition: Callable[[], object], timeout: float = 30.0) -> None: ...
 
 
-def alive(target: Kubernetes) -> list[str]:
-    return [i.name for i in target.replicas() if i.alive]
+def alive(target: KubernetesTarget) -> list[str]:
+    return [i.name for i in target.list_replicas() if i.alive]
 
 
 @pytest.fixture
@@ -62,14 +71,14 @@ def test_the_drained_pods_go_and_no_others(
     target = steered("deployment", name=name)
     going = alive(target)[1:4]
     for pod in going:
-        target.stop(pod)
+        target.stop_replica(pod)
         assert pod not in alive(target)
     eventually(lambda: len(cluster.pods(name, ending=True)) == 2)
     assert not set(going) & set(cluster.pods(name))
     assert cluster.replicas("deployment", name) == 2
     for pod in cluster.pods(name):
         annotations = cluster.core.read_namespaced_pod(pod, NAMESPACE).metadata.annotations or {}
-        assert not {COST, BEFORE} & set(annotations)
+        assert not {DELETION_COST_ANNOTATION, PREVIOUS_COST_ANNOTATION} & set(annotations)
 
 
 def test_a_cost_of_the_operators_is_put_back(
@@ -79,19 +88,19 @@ def test_a_cost_of_the_operators_is_put_back(
     name = ready("deployment", 2)
     target = steered("deployment", name=name, patience=0.5)
     kept = alive(target)[0]
-    body = {"metadata": {"annotations": {COST: "7"}}}
+    body = {"metadata": {"annotations": {DELETION_COST_ANNOTATION: "7"}}}
     cluster.core.patch_namespaced_pod(kept, NAMESPACE, body)
     plane.stop_managers()
     try:
-        target.stop(kept)
+        target.stop_replica(kept)
         assert kept not in alive(target)
-        assert target.add(1) == (kept,)
+        assert target.add_replicas(1) == (kept,)
     finally:
         plane.start_managers()
     assert cluster.replicas("deployment", name) == 2
     annotations = cluster.core.read_namespaced_pod(kept, NAMESPACE).metadata.annotations
-    assert annotations.get(COST) == "7"
-    assert BEFORE not in annotations
+    assert annotations.get(DELETION_COST_ANNOTATION) == "7"
+    assert PREVIOUS_COST_ANNOTATION not in annotations
     eventually(lambda: kept in alive(target))
 
 
@@ -105,10 +114,10 @@ def test_asked_twice_one_goes(
     plane.stop_managers()
     try:
         for _ in range(3):
-            target.stop(pods[1])
+            target.stop_replica(pods[1])
         assert alive(target) == [pods[0], pods[2]]
         again = steered("deployment", name=name, patience=0.5)
-        again.stop(pods[1])
+        again.stop_replica(pods[1])
     finally:
         plane.start_managers()
     eventually(lambda: cluster.pods(name, ending=True) == [pods[0], pods[2]])
@@ -124,10 +133,10 @@ def test_a_pod_that_is_not_ready_holds_the_others_back(
     pods = alive(target)
     kubelet.unready.add(pods[2])
     eventually(lambda: cluster.ready(name) == pods[:2])
-    with pytest.raises(ScalingWaits, match=f"{pods[2]} is not ready"):
-        target.stop(pods[0])
+    with pytest.raises(ScalingPostponedError, match=f"{pods[2]} is not ready"):
+        target.stop_replica(pods[0])
     assert cluster.replicas("deployment", name) == 3
-    target.stop(pods[2])
+    target.stop_replica(pods[2])
     eventually(lambda: cluster.pods(name, ending=True) == pods[:2])
 
 
@@ -143,8 +152,8 @@ def test_a_rollout_holds_scaling_in_back(
         body = {"spec": {"template": {"metadata": {"labels": {"version": "2"}}}}}
         cluster.apps.patch_namespaced_deployment(name, NAMESPACE, body)
         eventually(lambda: len(alive(target)) == 3)
-        with pytest.raises(ScalingWaits, match="a rollout is under way"):
-            target.stop(first)
+        with pytest.raises(ScalingPostponedError, match="a rollout is under way"):
+            target.stop_replica(first)
     finally:
         kubelet.asleep.clear()
     assert cluster.replicas("deployment", name) == 2
@@ -158,7 +167,7 @@ def test_a_death_is_mended_once(
     target = steered("deployment", name=name)
     pods = alive(target)
     cluster.core.delete_namespaced_pod(pods[0], NAMESPACE)
-    target.add(2 - len(alive(target)))
+    target.add_replicas(2 - len(alive(target)))
     eventually(lambda: len(cluster.ready(name)) == 2)
     assert cluster.replicas("deployment", name) == 2
 
@@ -169,18 +178,18 @@ def test_somebody_was_quicker(
     """A change between look and scaling is answered with 409 and a fresh look; both are kept."""
     name = ready("deployment", 2)
 
-    class Disturbed(KubeApi):
+    class Disturbed(KubernetesApi):
         left = 2
 
-        def scale(self, replicas: int, version: str) -> None:
+        def set_replicas(self, replicas: int, resource_version: str) -> None:
             if self.left:
                 self.left -= 1
                 cluster.annotate("deployment", name, {"disturbed": str(self.left)})
-            super().scale(replicas, version)
+            super().set_replicas(replicas, resource_version)
 
     target = steered("deployment", name=name, api=Disturbed)
     pods = alive(target)
-    target.stop(pods[0])
+    target.stop_replica(pods[0])
     eventually(lambda: cluster.pods(name, ending=True) == [pods[1]])
     found = cluster.apps.read_namespaced_deployment(name, NAMESPACE)
     assert found.metadata.annotations["disturbed"] == "0"
@@ -212,8 +221,10 @@ def test_a_missing_right_is_named(  # noqa: PLR0913 - fixtures
     config.write_text(plane.config_for(cluster.account(account, [r for r in rules if r["verbs"]])))
     target = steered("deployment", name=name, kubeconfig=config)
     (group,) = {r["apiGroups"][0] for r in RULES if r["resources"][0] == resource}
-    assert not target._api.may(verb, group, resource)
-    with pytest.raises(KubernetesRefuses, match=f"not allowed to {verb} {resource}") as refused:
+    assert not target._api.is_allowed(verb, group, resource)
+    with pytest.raises(
+        KubernetesRejectedError, match=f"not allowed to {verb} {resource}"
+    ) as refused:
         everything(target, name)
     assert "role" in str(refused.value)
 
@@ -227,29 +238,31 @@ def test_the_least_role_does(
     config.write_text(plane.config_for(cluster.account(name, RULES)))
     target = steered("deployment", name=name, kubeconfig=config)
     rights = [(v, r["apiGroups"][0], n) for r in RULES for n in r["resources"] for v in r["verbs"]]
-    assert [right for right in rights if not target._api.may(*right)] == []
+    assert [right for right in rights if not target._api.is_allowed(*right)] == []
     everything(target, name)
     assert cluster.replicas("deployment", name) == 2
     assert ("Tried", "all of it") in cluster.events(name)
 
 
-def everything(target: Kubernetes, name: str) -> None:
+def everything(target: KubernetesTarget, name: str) -> None:
     """Do all that a sidecar asks of an API server."""
     api = target._api
-    assert api.lease(name) is None
-    made = api.make_lease({"metadata": {"name": name}, "spec": {"holderIdentity": "one"}})
-    api.put_lease(name, made)
-    api.tell(api.look().workload.uid, "Tried", "all of it", "2026-01-01T00:00:00Z")
+    assert api.read_lease(name) is None
+    made = api.create_lease({"metadata": {"name": name}, "spec": {"holderIdentity": "one"}})
+    api.replace_lease(name, made)
+    api.create_event(
+        api.fetch_snapshot().workload.uid, "Tried", "all of it", "2026-01-01T00:00:00Z"
+    )
     kept = alive(target)[0]
-    target.add(1)
+    target.add_replicas(1)
     _stopped(target, kept)
 
 
-def _stopped(target: Kubernetes, pod: str) -> None:
+def _stopped(target: KubernetesTarget, pod: str) -> None:
     while pod in alive(target):
         try:
-            target.stop(pod)
-        except ScalingWaits:  # the new one is not ready yet
+            target.stop_replica(pod)
+        except ScalingPostponedError:  # the new one is not ready yet
             continue
 
 
@@ -262,18 +275,22 @@ def test_the_api_server_goes_and_comes(
     pods = alive(target)
     plane.stop_api()
     try:
-        for call in (target.replicas, lambda: target.add(1), lambda: target.stop(pods[0])):
-            with pytest.raises(KubernetesAway, match="did not answer"):
+        for call in (
+            target.list_replicas,
+            lambda: target.add_replicas(1),
+            lambda: target.stop_replica(pods[0]),
+        ):
+            with pytest.raises(KubernetesUnavailableError, match="did not answer"):
                 call()
     finally:
         plane.start_api()
     assert cluster.replicas("deployment", name) == 3
-    with pytest.raises(ScalingWaits, match="may not see yet which pod is to go"):
-        target.stop(pods[0])
+    with pytest.raises(ScalingPostponedError, match="may not see yet which pod is to go"):
+        target.stop_replica(pods[0])
 
     def stopped() -> bool:
-        with suppress(ScalingWaits):
-            target.stop(pods[0])
+        with suppress(ScalingPostponedError):
+            target.stop_replica(pods[0])
             return True
         return False
 
@@ -286,26 +303,26 @@ def test_others_are_seen_to_scale(cluster: Cluster, ready: Make, steered: Open) 
     """Who set the count last is known, ours from theirs, whoever asks and whenever."""
     name = ready("deployment", 1)
     target = steered("deployment", name=name)
-    target.replicas()
-    target.add(1)
-    target.replicas()
-    asked = target.outside().asked
+    target.list_replicas()
+    target.add_replicas(1)
+    target.list_replicas()
+    asked = target.read_external_scaling().requested
     assert asked is not None
-    assert (asked.count, asked.ours) == (2, True)
+    assert (asked.count, asked.is_ours) == (2, True)
     before = time()
     cluster.scale("deployment", name, 3)
-    target.replicas()
-    asked = target.outside().asked
+    target.list_replicas()
+    asked = target.read_external_scaling().requested
     assert asked is not None
-    assert (asked.count, asked.by, asked.ours) == (3, "a-person", False)
-    assert before <= asked.at <= time()
-    target.replicas()
-    assert target.outside().asked == asked
+    assert (asked.count, asked.requested_by, asked.is_ours) == (3, "a-person", False)
+    assert before <= asked.requested_at <= time()
+    target.list_replicas()
+    assert target.read_external_scaling().requested == asked
     again = steered("deployment", name=name)
-    again.replicas()
-    asked = again.outside().asked
+    again.list_replicas()
+    asked = again.read_external_scaling().requested
     assert asked is not None
-    assert (asked.count, asked.by, asked.ours) == (3, "a-person", False)
+    assert (asked.count, asked.requested_by, asked.is_ours) == (3, "a-person", False)
 
 
 def test_who_scaled_to_zero_is_forgotten(
@@ -314,27 +331,27 @@ def test_who_scaled_to_zero_is_forgotten(
     """The API server notes nobody behind a zero, so it is told as one that nobody is known for."""
     name = ready("deployment", 1)
     target = steered("deployment", name=name)
-    target.stop(alive(target)[0])
+    target.stop_replica(alive(target)[0])
     assert alive(target) == []
-    asked = target.outside().asked
+    asked = target.read_external_scaling().requested
     assert asked is not None
-    assert (asked.count, asked.ours, asked.traced) == (0, False, False)
-    target.add(1)
+    assert (asked.count, asked.is_ours, asked.is_requester_known) == (0, False, False)
+    target.add_replicas(1)
     eventually(lambda: len(cluster.ready(name)) == 1)
 
 
 def test_who_does_not_lead_asks_for_nothing(cluster: Cluster, ready: Make, steered: Open) -> None:
     """A lease that ends while a pod is being stopped keeps the count as it is."""
 
-    class Lost(Alone):
-        def leads(self) -> bool:
+    class Lost(SoleLeader):
+        def is_leader(self) -> bool:
             return False
 
     name = ready("deployment", 2)
     target = steered("deployment", name=name, leadership=Lost())
     pod = alive(target)[0]
-    for call in (lambda: target.add(1), lambda: target.stop(pod)):
-        with pytest.raises(NotLeading, match="lease"):
+    for call in (lambda: target.add_replicas(1), lambda: target.stop_replica(pod)):
+        with pytest.raises(NotLeaderError, match="lease"):
             call()
     assert cluster.replicas("deployment", name) == 2
 
@@ -344,13 +361,13 @@ def test_annotations_pause(cluster: Cluster, ready: Make, steered: Open) -> None
     name = ready("deployment", 1)
     target = steered("deployment", name=name)
     for given, meant in (("in", "in"), ("Out", "out"), ("true", "all"), ("nonsense", "all")):
-        cluster.annotate("deployment", name, {PAUSE: given})
-        target.replicas()
-        assert target.outside().pause == meant
-    assert "nonsense" in target.outside().trouble[0]
-    cluster.annotate("deployment", name, {PAUSE: None})
-    target.replicas()
-    assert target.outside().pause == ""
+        cluster.annotate("deployment", name, {PAUSE_ANNOTATION: given})
+        target.list_replicas()
+        assert target.read_external_scaling().paused_direction == meant
+    assert "nonsense" in target.read_external_scaling().trouble[0]
+    cluster.annotate("deployment", name, {PAUSE_ANNOTATION: None})
+    target.list_replicas()
+    assert target.read_external_scaling().paused_direction == ""
 
 
 def test_a_count_that_the_cluster_does_not_take_is_named_and_asked_for_again(
@@ -364,8 +381,8 @@ def test_a_count_that_the_cluster_does_not_take_is_named_and_asked_for_again(
     with at_most(cluster, name, 2):
         eventually(lambda: is_refused(cluster, name, 3))
         for _ in range(2):
-            with pytest.raises(KubernetesRefuses, match="at most 2 replicas") as refused:
-                target.add(1)
+            with pytest.raises(KubernetesRejectedError, match="at most 2 replicas") as refused:
+                target.add_replicas(1)
             assert "refuses to update deployments/scale in namespace default" in str(refused.value)
             assert (refused.value.status, refused.value.retryable) == (422, True)
             assert alive(target) == pods
@@ -373,9 +390,9 @@ def test_a_count_that_the_cluster_does_not_take_is_named_and_asked_for_again(
         assert after.generation == before.generation  # its spec is as it was
         for pod in pods:
             marks = cluster.core.read_namespaced_pod(pod, NAMESPACE).metadata.annotations or {}
-            assert not {COST, BEFORE} & set(marks)
+            assert not {DELETION_COST_ANNOTATION, PREVIOUS_COST_ANNOTATION} & set(marks)
     eventually(lambda: not is_refused(cluster, name, 3))
-    target.add(1)
+    target.add_replicas(1)
     eventually(lambda: len(cluster.ready(name)) == 3)
     assert set(pods) < set(cluster.ready(name))
 
@@ -424,8 +441,10 @@ def is_refused(cluster: Cluster, name: str, replicas: int) -> bool:
 def test_a_missing_workload_is_named(steered: Open) -> None:
     """A workload that is not there is an error that names it and its namespace."""
     target = steered("deployment", name="nobody")
-    with pytest.raises(KubernetesRefuses, match="deployment nobody is not in namespace default"):
-        target.replicas()
+    with pytest.raises(
+        KubernetesRejectedError, match="deployment nobody is not in namespace default"
+    ):
+        target.list_replicas()
 
 
 def test_the_last_of_a_statefulset_goes_first(
@@ -434,11 +453,11 @@ def test_the_last_of_a_statefulset_goes_first(
     """Only the highest ordinal can be stopped; who comes back has the name that it had."""
     name = ready("statefulset", 3)
     target = steered("statefulset", name=name)
-    assert [i.ordinal for i in target.replicas()] == [0, 1, 2]
+    assert [i.ordinal for i in target.list_replicas()] == [0, 1, 2]
     with pytest.raises(PeerError, match=f"{name}-0 cannot go before {name}-2"):
-        target.stop(f"{name}-0")
-    target.stop(f"{name}-2")
+        target.stop_replica(f"{name}-0")
+    target.stop_replica(f"{name}-2")
     eventually(lambda: cluster.pods(name, ending=True) == [f"{name}-0", f"{name}-1"])
     assert cluster.replicas("statefulset", name) == 2
-    target.replicas()
-    assert target.add(1) == (f"{name}-2",)
+    target.list_replicas()
+    assert target.add_replicas(1) == (f"{name}-2",)

@@ -17,10 +17,10 @@ import pytest
 from confluent_kafka import TopicPartition as RawPartition
 
 from trimtab.assignor.model import TopicPartition
-from trimtab.consumer_sdk.consumer.offset_reset import Reset
+from trimtab.consumer_sdk.consumer.offset_reset import OffsetReset
 from trimtab.consumer_sdk.lake.formats.iceberg.table import IcebergLake
 from trimtab.consumer_sdk.lake.lake import SparkLake
-from trimtab.consumer_sdk.lake.settings import LakeConfig, parse
+from trimtab.consumer_sdk.lake.settings import LakeConfig, parse_lake_config
 from trimtab.consumer_sdk.lake.writer.writer import LakeWriter
 
 
@@ -71,7 +71,7 @@ class FakeConsumer:
     committed: dict[TopicPartition, int] = field(default_factory=dict)
     callbacks: deque[Callable[[], None]] = field(default_factory=deque)
     started: set[TopicPartition] = field(default_factory=set)
-    gone: list[Reset] = field(default_factory=list)
+    gone: list[OffsetReset] = field(default_factory=list)
 
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[FakeMessage]:  # noqa: ARG002 - the interface
         while self.callbacks:
@@ -91,11 +91,11 @@ class FakeConsumer:
         for p in partitions:
             del self.positions[TopicPartition(p.topic, p.partition)]
 
-    def resets(self) -> list[Reset]:
+    def pop_offset_resets(self) -> list[OffsetReset]:
         found, self.gone = self.gone, []
         return found
 
-    def longest_batch(self) -> float | None:
+    def batch_max_age_s(self) -> float | None:
         return None
 
     def commit(self, *, offsets: Sequence[RawPartition], asynchronous: bool = True) -> None:  # noqa: ARG002
@@ -144,10 +144,12 @@ def config(namespace: str, warehouse: Path) -> Callable[..., LakeConfig]:
             "enable.auto.commit": False,
             "lake.warehouse": str(warehouse),
             "lake.table": namespace + ".{topic}",
-            "batch.wait": 0,
-            "lake.patience": "120 s",  # on a machine that does other work too
+            "batch.max.age": 0,
+            "lake.flush.timeout": "120 s",  # on a machine that does other work too
         }
-        return parse(base | {name.replace("_", "."): value for name, value in changes.items()})
+        return parse_lake_config(
+            base | {name.replace("_", "."): value for name, value in changes.items()}
+        )
 
     return make
 
@@ -162,7 +164,7 @@ def writers(
     def make(log: dict[Any, list[bytes | None]], **changes: Any) -> tuple[FakeConsumer, LakeWriter]:
         crash = changes.pop("crash", print)
         consumer = FakeConsumer({TopicPartition(*p): values for p, values in log.items()})
-        writer = LakeWriter(consumer, config(**changes), lake=lake, crash=crash)
+        writer = LakeWriter(consumer, config(**changes), lake=lake, crash_hook=crash)
         made.append(writer)
         return consumer, writer
 

@@ -15,7 +15,7 @@ from trimtab.consumer_sdk.lake import ingest
 def main(where: str, arguments: list[str]) -> None:
     step, _, times = where.partition(":")
     left = int(times)
-    run = ingest.run
+    run = ingest.run_ingest
 
     def pass_by(name: str) -> None:
         nonlocal left
@@ -26,7 +26,7 @@ def main(where: str, arguments: list[str]) -> None:
     def run_to_the_step(*args: Any) -> None:
         run(*args, crash=pass_by)
 
-    ingest.run = run_to_the_step
+    ingest.run_ingest = run_to_the_step
     sys.exit(command.main(arguments))
 
 

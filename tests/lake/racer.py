@@ -21,7 +21,7 @@ from py4j.java_gateway import (
 from py4j.protocol import Py4JJavaError
 
 from trimtab.consumer_sdk.lake.formats.delta import link_log_store
-from trimtab.consumer_sdk.lake.formats.table_format import needs
+from trimtab.consumer_sdk.lake.formats.table_format import resolve_requirements
 from trimtab.consumer_sdk.lake.settings import SessionConfig
 
 
@@ -47,7 +47,7 @@ class Lines:
 
 
 def main(store: str, folder: str, rounds: int, board: str, number: int) -> None:
-    jars = [*needs(SessionConfig(warehouse=folder, format="delta")).fetch()]
+    jars = [*resolve_requirements(SessionConfig(warehouse=folder, format="delta")).fetch_jars()]
     classpath = ":".join([*map(str, jars), f"{Path(pyspark.__file__).parent}/jars/*"])
     port = launch_gateway(classpath=classpath, die_on_exit=True, javaopts=["-Xmx256m"])
     gateway = JavaGateway(gateway_parameters=GatewayParameters(port=port, auto_convert=True))
@@ -57,8 +57,8 @@ def main(store: str, folder: str, rounds: int, board: str, number: int) -> None:
     root = gateway.jvm
     settings = root.org.apache.hadoop.conf.Configuration()
     loader = root.java.lang.Thread.currentThread().getContextClassLoader()
-    if store == link_log_store.CLASS:
-        loader = link_log_store.compiled(root, loader).getClassLoader()
+    if store == link_log_store.LOG_STORE_CLASS:
+        loader = link_log_store.compile_log_store(root, loader).getClassLoader()
     maker = loader.loadClass(store).getConstructors()[0]
     made = maker.newInstance(_array(gateway, settings))
     won = []

@@ -1,4 +1,4 @@
-"""Data files written from Arrow (`lake.stage: arrow`): as Spark's, as far as a reader can tell."""
+"""Data files written from Arrow (`lake.file.writer: arrow`): as Spark's, as far as a reader can tell."""
 
 import json
 import subprocess
@@ -14,10 +14,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from trimtab.assignor.model import TopicPartition
-from trimtab.consumer_sdk.errors import TableMismatch
+from trimtab.consumer_sdk.errors import TableSchemaMismatchError
 from trimtab.consumer_sdk.lake.formats import parquet_writer
 from trimtab.consumer_sdk.lake.lake import SparkLake
-from trimtab.consumer_sdk.lake.offsets.table_offsets import Marks
+from trimtab.consumer_sdk.lake.offsets.table_offsets import CommittedOffsets
 
 pytestmark = pytest.mark.spark
 
@@ -87,13 +87,21 @@ def one_table(
     def write() -> Any:
         by_spark, by_arrow = pair
         name = f"{namespace}.both"
-        frame = by_spark.in_spark(rows(1, 2))
-        first = by_spark.create(name, frame)
-        first.commit(first.stage(frame, "by-spark"), Marks({"g": {P: 2}}), first.look())
+        frame = by_spark.to_spark_frame(rows(1, 2))
+        first = by_spark.create_table(name, frame)
+        first.commit(
+            first.stage_rows(frame, "by-spark"),
+            CommittedOffsets({"g": {P: 2}}),
+            first.read_offsets(),
+        )
         theirs = set(warehouse.glob(f"{namespace}/both/**/*.parquet"))
-        second = by_arrow.open(name)
+        second = by_arrow.open_table(name)
         assert second is not None
-        second.commit(second.stage(rows(3, 4), "by-arrow"), Marks({"g": {P: 4}}), second.look())
+        second.commit(
+            second.stage_rows(rows(3, 4), "by-arrow"),
+            CommittedOffsets({"g": {P: 4}}),
+            second.read_offsets(),
+        )
         ours = set(warehouse.glob(f"{namespace}/both/**/*.parquet")) - theirs
         return name, theirs.pop(), ours.pop()
 
@@ -151,9 +159,11 @@ def test_delta_skips_files_by_their_statistics(
 ) -> None:
     """The statistics are Delta's own, less those that nobody needs."""
     by_spark, by_arrow = pair
-    table = by_spark.create(f"{namespace}.t", by_spark.in_spark(rows(1, 2)))
+    table = by_spark.create_table(f"{namespace}.t", by_spark.to_spark_frame(rows(1, 2)))
     theirs, ours = (
-        json.loads(json.loads(table.stage(lake.frame(rows(1, 2)), name).files[0])["add"]["stats"])
+        json.loads(
+            json.loads(table.stage_rows(lake.to_frame(rows(1, 2)), name).files[0])["add"]["stats"]
+        )
         for name, lake in (("a", by_spark), ("b", by_arrow))
     )
     assert ours["numRecords"] == theirs["numRecords"] == 3
@@ -170,7 +180,7 @@ def test_numbers_and_times_widen_and_nothing_else_changes(
     """Structs go by name, nested numbers widen too; a narrowing names the column and both types."""
     spark, lake = pair[0].spark, pair[1]
     wide = "1L AS a, 1D AS r, named_struct('x', 1L, 'y', 'q') AS s, array(1L) AS n"
-    table = lake.create(f"{namespace}.wide", spark.sql(f"SELECT {wide}"))
+    table = lake.create_table(f"{namespace}.wide", spark.sql(f"SELECT {wide}"))
     schema = pa.schema(
         [
             ("n", pa.list_(pa.int32())),
@@ -180,12 +190,14 @@ def test_numbers_and_times_widen_and_nothing_else_changes(
         ]
     )
     values = {"n": [3], "s": {"y": "v", "x": 2}, "A": 7, "r": 0.5}
-    staged = table.stage(pa.Table.from_pylist([values], schema=schema), "a")
-    table.commit(staged, Marks({"g": {P: 1}}), table.look())
+    staged = table.stage_rows(pa.Table.from_pylist([values], schema=schema), "a")
+    table.commit(staged, CommittedOffsets({"g": {P: 1}}), table.read_offsets())
     (found,) = spark.table(table.name).collect()
     assert (found.a, found.r, found.s.x, found.s.y, found.n) == (7, 0.5, 2, "v", [3])
-    with pytest.raises(TableMismatch, match=r"n.element is string in the rows and int64"):
-        table.stage(pa.table({"n": [["x"]]}), "b")
+    with pytest.raises(
+        TableSchemaMismatchError, match=r"n.element is string in the rows and int64"
+    ):
+        table.stage_rows(pa.table({"n": [["x"]]}), "b")
 
 
 @LANES
@@ -193,15 +205,15 @@ def test_a_required_column_wants_a_value(pair: tuple[SparkLake, SparkLake], name
     """A row without one is told by the column's name, and so are rows without the column."""
     by_spark, by_arrow = pair
     name = f"{namespace}.t"
-    by_spark.create(f"{namespace}.other", by_spark.spark.sql("SELECT 1 AS one"))
+    by_spark.create_table(f"{namespace}.other", by_spark.spark.sql("SELECT 1 AS one"))
     using = "iceberg" if "Iceberg" in type(by_spark).__name__ else "delta"
     by_spark.spark.sql(f"CREATE TABLE {name} (offset BIGINT, n INT NOT NULL) USING {using}")
-    table = by_arrow.open(name)
+    table = by_arrow.open_table(name)
     assert table is not None
-    with pytest.raises(TableMismatch, match="n"):
-        table.stage(pa.table({"offset": [1], "n": pa.array([None], pa.int32())}), "a")
-    with pytest.raises(TableMismatch, match="columns n are required"):
-        table.stage(pa.table({"offset": [1]}), "b")
+    with pytest.raises(TableSchemaMismatchError, match="n"):
+        table.stage_rows(pa.table({"offset": [1], "n": pa.array([None], pa.int32())}), "a")
+    with pytest.raises(TableSchemaMismatchError, match="columns n are required"):
+        table.stage_rows(pa.table({"offset": [1]}), "b")
 
 
 @LANES
@@ -211,14 +223,16 @@ def test_a_partitioned_table_is_refused_by_name(
     """The error says which setting to change."""
     by_spark, by_arrow = pair
     name = f"{namespace}.t"
-    by_spark.create(f"{namespace}.other", by_spark.spark.sql("SELECT 1 AS one"))
+    by_spark.create_table(f"{namespace}.other", by_spark.spark.sql("SELECT 1 AS one"))
     using = "iceberg" if "Iceberg" in type(by_spark).__name__ else "delta"
     columns = "(topic STRING, offset BIGINT)"
     by_spark.spark.sql(f"CREATE TABLE {name} {columns} USING {using} PARTITIONED BY (topic)")
-    table = by_arrow.open(name)
+    table = by_arrow.open_table(name)
     assert table is not None
-    with pytest.raises(TableMismatch, match=r"is partitioned.* set lake\.stage=spark"):
-        table.stage(pa.table({"topic": ["t"], "offset": [1]}), "a")
+    with pytest.raises(
+        TableSchemaMismatchError, match=r"is partitioned.* set lake\.file\.writer=spark"
+    ):
+        table.stage_rows(pa.table({"topic": ["t"], "offset": [1]}), "a")
 
 
 def test_a_delta_table_with_rules_of_its_own_is_refused(
@@ -226,7 +240,7 @@ def test_a_delta_table_with_rules_of_its_own_is_refused(
 ) -> None:
     """Constraints, and columns that Delta fills, are Delta's own writer's to hold."""
     spark = delta.spark
-    delta.create(f"{namespace}.other", spark.sql("SELECT 1 AS one"))
+    delta.create_table(f"{namespace}.other", spark.sql("SELECT 1 AS one"))
     for name, columns, told in (
         ("made", "n BIGINT, twice BIGINT GENERATED ALWAYS AS (n * 2)", "rules for twice"),
         ("sane", "n BIGINT", "has constraints"),
@@ -234,24 +248,24 @@ def test_a_delta_table_with_rules_of_its_own_is_refused(
         spark.sql(f"CREATE TABLE {namespace}.{name} ({columns}) USING delta")
         if name == "sane":
             spark.sql(f"ALTER TABLE {namespace}.sane ADD CONSTRAINT sane CHECK (n < 30)")
-        table = delta_arrow.open(f"{namespace}.{name}")
+        table = delta_arrow.open_table(f"{namespace}.{name}")
         assert table is not None
-        with pytest.raises(TableMismatch, match=told):
-            table.stage(pa.table({"n": [1]}), "a")
+        with pytest.raises(TableSchemaMismatchError, match=told):
+            table.stage_rows(pa.table({"n": [1]}), "a")
 
 
 def test_the_tables_codec_is_used(
     iceberg: SparkLake, iceberg_arrow: SparkLake, namespace: str, warehouse: Path
 ) -> None:
     """`write.parquet.compression-codec` counts for both lanes; zstd where it says nothing."""
-    table = iceberg_arrow.create(f"{namespace}.t", rows(1))
-    table.stage(rows(1), "first")
+    table = iceberg_arrow.create_table(f"{namespace}.t", rows(1))
+    table.stage_rows(rows(1), "first")
     for number, codec in ((9, "gzip"), (3, "snappy")):
         settings = {"codec": codec, "level": number}
         told = ", ".join(f"'write.parquet.compression-{k}' = '{v}'" for k, v in settings.items())
         iceberg.spark.sql(f"ALTER TABLE {namespace}.t SET TBLPROPERTIES ({told})")
-        table.look()
-        table.stage(rows(1), codec)
+        table.read_offsets()
+        table.stage_rows(rows(1), codec)
     found = {
         path.name: pq.read_metadata(path).row_group(0).column(0).compression
         for path in warehouse.glob(f"{namespace}/t/**/*.parquet")
@@ -270,10 +284,10 @@ def test_a_file_of_another_storage_goes_by_the_tables_client(
     root = iceberg.spark._jvm
     arrived = tmp_path / "arrived"
     path = root.org.apache.hadoop.fs.Path("s3a://bucket/data.parquet")
-    target = parquet_writer.Target(
+    target = parquet_writer.ParquetTarget(
         path, lambda: root.java.io.FileOutputStream(str(arrived)), arrived.unlink, root
     )
-    parquet_writer.write("t", rows(1), target, parquet_writer.Codec("zstd"))
+    parquet_writer.write_parquet("t", rows(1), target, parquet_writer.ParquetCodec("zstd"))
     assert pq.read_table(arrived).num_rows == 2
 
 
@@ -294,7 +308,7 @@ _FULL = """
 import resource, sys
 from types import SimpleNamespace
 import pyarrow as pa
-from trimtab.consumer_sdk.errors import DiskFull
+from trimtab.consumer_sdk.errors import DiskFullError
 from trimtab.consumer_sdk.lake.formats import parquet_writer
 
 resource.setrlimit(resource.RLIMIT_FSIZE, (4096, resource.RLIM_INFINITY))

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from trimtab.assignor.model import TopicPartition
-from trimtab.consumer_sdk.errors import TableMismatch
+from trimtab.consumer_sdk.errors import TableSchemaMismatchError
 from trimtab.consumer_sdk.lake.formats.delta.table import DeltaLake
 from trimtab.consumer_sdk.lake.lake import SparkLake
 
 P0 = TopicPartition("orders", 0)
 FORMATS = pytest.mark.parametrize("lake", ["iceberg", "delta"], indirect=True)
-SLOW = {"lake_patience": "120 s"}  # on a machine that does other work too
+SLOW = {"lake_flush_timeout": "120 s"}  # on a machine that does other work too
 pytestmark = pytest.mark.spark
 
 Make = Callable[..., Any]
@@ -65,7 +65,7 @@ def test_a_column_that_is_renamed_by_hand_is_named(
     writer.flush()
     spark.sql(f"ALTER TABLE {table} RENAME COLUMN value TO payload")
     writer.write(consumer.consume(2))
-    with pytest.raises(TableMismatch, match="no column for value binary"):
+    with pytest.raises(TableSchemaMismatchError, match="no column for value binary"):
         writer.close()
     assert spark.table(table).count() == 2
 

@@ -10,16 +10,21 @@ from trimtab.assignor.model import TopicPartition as Partition
 from trimtab.cli.dead_letter import run
 from trimtab.cli.main import main
 from trimtab.common.errors import SettingError
-from trimtab.consumer_sdk.errors import ReplayFailed
+from trimtab.consumer_sdk.errors import DeadLetterReplayError
 from trimtab.consumer_sdk.lake import dead_letters
-from trimtab.consumer_sdk.lake.dead_letters import Replay, Wanted, heaps, tables
+from trimtab.consumer_sdk.lake.dead_letters import (
+    DeadLetterReplay,
+    DeadLetterSelection,
+    list_dead_letter_tables,
+    summarize_dead_letters,
+)
 from trimtab.consumer_sdk.lake.formats.iceberg.table import IcebergLake, IcebergTable
 from trimtab.consumer_sdk.lake.writer import writer
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
 Make = Callable[..., Any]
-JSON = {"lake_decoder": "json", "lake_schema": "id INT", "lake_patience": "200 s"}
+JSON = {"lake_decoder": "json", "lake_schema": "id INT", "lake_flush_timeout": "200 s"}
 
 
 @pytest.fixture
@@ -42,7 +47,9 @@ def letters(writers: Make, namespace: str, fakes: Any) -> Callable[[str], str]:
 
 
 def producer(bootstrap: str) -> Producer:
-    return Producer(dead_letters.settings({"bootstrap.servers": bootstrap, "group.id": "g"}))
+    return Producer(
+        dead_letters.build_producer_settings({"bootstrap.servers": bootstrap, "group.id": "g"})
+    )
 
 
 def read(bootstrap: str, topic: str, count: int) -> list[Any]:
@@ -67,11 +74,11 @@ def test_dead_letters_go_back_once_and_say_where_they_come_from(
     """Own partition, key, value and headers; a second replay has nothing left to send."""
     name = topic(partitions=2)
     table = letters(name)
-    opened = lake.open(table)
+    opened = lake.open_table(table)
     assert opened is not None
-    marks = opened.look().marks
-    assert Replay(lake, table, producer(bootstrap)).run(Wanted()) == 4
-    assert Replay(lake, table, producer(bootstrap)).run(Wanted()) == 0
+    marks = opened.read_offsets().offsets
+    assert DeadLetterReplay(lake, table, producer(bootstrap)).run(DeadLetterSelection()) == 4
+    assert DeadLetterReplay(lake, table, producer(bootstrap)).run(DeadLetterSelection()) == 0
     assert spark.table(table).count() == 0
     found = read(bootstrap, name, 4)
     assert [m.partition() for m in found] == [0, 1, 1, 1]
@@ -87,12 +94,12 @@ def test_dead_letters_go_back_once_and_say_where_they_come_from(
         "trimtab.replay.timestamp": b"1700000000003",
         "trimtab.replay.error": b"not one JSON value",
     }
-    again = lake.open(table)
+    again = lake.open_table(table)
     assert again is not None
-    seen = again.look()
-    assert seen.marks == marks
+    seen = again.read_offsets()
+    assert seen.offsets == marks
     if isinstance(again, IcebergTable):
-        newest = again.table.currentSnapshot().summary().get("trimtab.offsets")
+        newest = again.java_table.currentSnapshot().summary().get("trimtab.offsets")
         assert newest == seen.version
 
 
@@ -102,12 +109,20 @@ def test_only_what_is_wanted_goes_and_to_where_it_is_wanted(
     """Filters by reason, topic, time and number; another topic gets the records by key."""
     name, other = topic(partitions=2), topic(partitions=1)
     table = letters(name)
-    sent = Replay(lake, table, producer(bootstrap), to=other).run(Wanted(error="not one", limit=1))
+    sent = DeadLetterReplay(lake, table, producer(bootstrap), target_topic=other).run(
+        DeadLetterSelection(error="not one", limit=1)
+    )
     assert sent == 1
     assert read(bootstrap, other, 1)[0].value() in (b"bad", b"worse")
     assert spark.table(table).count() == 3
-    assert Replay(lake, table, producer(bootstrap)).run(Wanted(topic="another")) == 0
-    by_reason = {heap.error: heap.records for heap in heaps(lake, table, Wanted(topic=name))}
+    assert (
+        DeadLetterReplay(lake, table, producer(bootstrap)).run(DeadLetterSelection(topic="another"))
+        == 0
+    )
+    by_reason = {
+        heap.error: heap.records
+        for heap in summarize_dead_letters(lake, table, DeadLetterSelection(topic=name))
+    }
     assert by_reason == {
         "not one JSON value": 1,
         "does not fit the schema id INT": 1,
@@ -134,8 +149,8 @@ def test_what_kafka_does_not_take_stays_in_the_table(
             else:
                 sending.produce(to, value, key, **options)
 
-    with pytest.raises(ReplayFailed, match="did not take 1 of 4 records"):
-        Replay(lake, table, Refusing()).run(Wanted())  # type: ignore[arg-type]
+    with pytest.raises(DeadLetterReplayError, match="did not take 1 of 4 records"):
+        DeadLetterReplay(lake, table, Refusing()).run(DeadLetterSelection())  # type: ignore[arg-type]
     assert [r.value for r in spark.table(table).collect()] == [b"worse"]
 
 
@@ -150,12 +165,12 @@ def test_a_replay_and_a_writer_do_not_hinder_each_other(
     """Dead letters that come while others are taken out stay, and none is sent twice."""
     name = topic(partitions=2)
     table = letters(name)
-    carry, seen = dead_letters.carry, []
+    carry, seen = dead_letters.recommit_offsets, []
 
     def slow(found: Any) -> None:
         if not seen:  # a writer commits between looking and committing
             seen.append(found)
-            other = lake.open(table)
+            other = lake.open_table(table)
             assert other is not None
             copy = spark.createDataFrame(
                 [(name, 0, 99, b"new", "e")],
@@ -166,15 +181,17 @@ def test_a_replay_and_a_writer_do_not_hinder_each_other(
             def raced() -> Any:
                 sight = look()
                 other.commit(
-                    other.stage(copy, "theirs"), sight.marks.advanced("other", {}), other.look()
+                    other.stage_rows(copy, "theirs"),
+                    sight.marks.advanced("other", {}),
+                    other.read_offsets(),
                 )
                 return sight
 
             monkeypatch.setattr(found, "look", raced)
         carry(found)
 
-    monkeypatch.setattr(dead_letters, "carry", slow)
-    assert Replay(lake, table, producer(bootstrap)).run(Wanted()) == 4
+    monkeypatch.setattr(dead_letters, "recommit_offsets", slow)
+    assert DeadLetterReplay(lake, table, producer(bootstrap)).run(DeadLetterSelection()) == 4
     assert [r.offset for r in spark.table(table).collect()] == [99]
 
 
@@ -183,13 +200,18 @@ def test_a_table_or_topic_that_is_not_there_is_a_bad_setting(
 ) -> None:
     """The error names what there is; no record is lost."""
     table = letters("gone")
-    assert tables(lake, f"{namespace}.orders") == [table]
-    assert table in tables(lake)
+    assert list_dead_letter_tables(lake, f"{namespace}.orders") == [table]
+    assert table in list_dead_letter_tables(lake)
     with pytest.raises(SettingError, match=rf"no dead-letter table '{namespace}.x_dead.*{table}"):
-        tables(lake, f"{namespace}.x")
+        list_dead_letter_tables(lake, f"{namespace}.x")
     with pytest.raises(SettingError, match="--to"):
-        Replay(lake, table, producer(bootstrap), to="no-such-topic").run(Wanted())
-    assert sum(heap.records for heap in heaps(lake, table, Wanted())) == 4
+        DeadLetterReplay(lake, table, producer(bootstrap), target_topic="no-such-topic").run(
+            DeadLetterSelection()
+        )
+    assert (
+        sum(heap.records for heap in summarize_dead_letters(lake, table, DeadLetterSelection()))
+        == 4
+    )
 
 
 def test_the_command_lists_tries_and_sends(  # noqa: PLR0913, PLR0917 - fixtures

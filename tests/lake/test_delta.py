@@ -13,13 +13,23 @@ import pytest
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.common.errors import SettingError
-from trimtab.consumer_sdk.errors import CommitRaced, LakeUnavailable, MarksLost, TableMismatch
+from trimtab.consumer_sdk.errors import (
+    CommitConflictError,
+    CommittedOffsetsLostError,
+    LakeUnavailableError,
+    TableSchemaMismatchError,
+)
 from trimtab.consumer_sdk.lake.formats.delta import link_log_store
-from trimtab.consumer_sdk.lake.formats.delta.table import FORGETS, DeltaLake, DeltaTable, app_id
-from trimtab.consumer_sdk.lake.offsets.table_offsets import Marks
-from trimtab.consumer_sdk.lake.ports import Staged
-from trimtab.consumer_sdk.lake.schema.partition_spec import Part
-from trimtab.consumer_sdk.lake.schema.record_columns import SCHEMA
+from trimtab.consumer_sdk.lake.formats.delta.table import (
+    TXN_RETENTION_PROPERTY,
+    DeltaLake,
+    DeltaTable,
+    transaction_app_id,
+)
+from trimtab.consumer_sdk.lake.offsets.table_offsets import CommittedOffsets
+from trimtab.consumer_sdk.lake.ports import StagedFiles
+from trimtab.consumer_sdk.lake.schema.partition_spec import PartitionField
+from trimtab.consumer_sdk.lake.schema.record_columns import RECORD_SCHEMA
 
 P, Q = TopicPartition("t", 0), TopicPartition("t", 1)
 RACERS = 3
@@ -35,14 +45,14 @@ def frame(delta: DeltaLake) -> Callable[[int], Any]:
             {"topic": "t", "partition": 0, "offset": n, "timestamp": 86_400_000_000 * n}
             for n in range(rows)
         ]
-        return delta.frame(pa.Table.from_pylist(found, schema=SCHEMA))
+        return delta.to_frame(pa.Table.from_pylist(found, schema=RECORD_SCHEMA))
 
     return make
 
 
 @pytest.fixture
 def table(delta: DeltaLake, frame: Callable[[int], Any], namespace: str) -> DeltaTable:
-    return delta.create(f"{namespace}.t", frame(0))
+    return delta.create_table(f"{namespace}.t", frame(0))
 
 
 @pytest.fixture
@@ -54,21 +64,21 @@ def racers() -> Iterator[list["Popen[str]"]]:
         process.communicate()
 
 
-def marks(offset: int, where: TopicPartition = P) -> Marks:
-    return Marks({"g": {where: offset}})
+def marks(offset: int, where: TopicPartition = P) -> CommittedOffsets:
+    return CommittedOffsets({"g": {where: offset}})
 
 
 def interrupt(
     monkeypatch: pytest.MonkeyPatch, table: DeltaTable, meanwhile: Callable[[], Any]
 ) -> None:
     """Let something happen between the check of a table's next commit and the commit."""
-    real = table._actions
+    real = table._build_actions
 
     def late(*given: Any) -> Any:
         meanwhile()
         return real(*given)
 
-    monkeypatch.setattr(table, "_actions", late)
+    monkeypatch.setattr(table, "_build_actions", late)
 
 
 def test_of_several_processes_one_gets_a_commits_name(
@@ -80,7 +90,7 @@ def test_of_several_processes_one_gets_a_commits_name(
     log.mkdir()
     program = str(Path(__file__).with_name("racer.py"))
     for number in range(RACERS):
-        arguments = [link_log_store.CLASS, str(log), str(ROUNDS), str(board), str(number)]
+        arguments = [link_log_store.LOG_STORE_CLASS, str(log), str(ROUNDS), str(board), str(number)]
         racers.append(Popen([sys.executable, program, *arguments], stdout=PIPE, text=True))
     said = [process.communicate(timeout=LONG)[0] for process in racers]
     won = {
@@ -95,8 +105,11 @@ def test_of_several_processes_one_gets_a_commits_name(
 def test_our_log_store_is_in_place(delta: DeltaLake, table: DeltaTable) -> None:
     """Delta writes the log of a local table with our store."""
     store = table._log.store().getDelegate(table._log.logPath())
-    assert store.logStoreImpl().getClass().getName() == link_log_store.CLASS
-    assert delta.spark.sparkContext.getConf().get(link_log_store.SETTING) == link_log_store.CLASS
+    assert store.logStoreImpl().getClass().getName() == link_log_store.LOG_STORE_CLASS
+    assert (
+        delta.spark.sparkContext.getConf().get(link_log_store.LOG_STORE_SETTING)
+        == link_log_store.LOG_STORE_CLASS
+    )
 
 
 def test_the_fence_holds_inside_of_a_commit(
@@ -106,14 +119,18 @@ def test_the_fence_holds_inside_of_a_commit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Another commit of the partition, after the check and before ours, refuses ours."""
-    other = delta.open(table.name)
+    other = delta.open_table(table.name)
     assert other is not None
-    staged = table.stage(frame(2), "late")
-    interrupt(monkeypatch, table, lambda: other.commit(Staged("early"), marks(5), other.look()))
-    with pytest.raises(CommitRaced):
-        table.commit(staged, marks(2), table.look())
-    assert (table.look().marks, table.totals()["rows"]) == (marks(5), 0)
-    assert [table.landed(attempt) for attempt in ("early", "late")] == [True, False]
+    staged = table.stage_rows(frame(2), "late")
+    interrupt(
+        monkeypatch,
+        table,
+        lambda: other.commit(StagedFiles("early"), marks(5), other.read_offsets()),
+    )
+    with pytest.raises(CommitConflictError):
+        table.commit(staged, marks(2), table.read_offsets())
+    assert (table.read_offsets().offsets, table.read_totals()["rows"]) == (marks(5), 0)
+    assert [table.has_committed(attempt) for attempt in ("early", "late")] == [True, False]
 
 
 def test_others_do_not_fail_a_commit_that_they_overtake(
@@ -124,28 +141,32 @@ def test_others_do_not_fail_a_commit_that_they_overtake(
 ) -> None:
     """Another partition's commit and OPTIMIZE come between check and commit: all of it is in."""
     for n in (1, 2):
-        table.commit(table.stage(frame(1), f"a{n}"), marks(n), table.look())
-    other = delta.open(table.name)
+        table.commit(table.stage_rows(frame(1), f"a{n}"), marks(n), table.read_offsets())
+    other = delta.open_table(table.name)
     assert other is not None
 
     def meanwhile() -> None:
-        other.commit(other.stage(frame(3), "other"), Marks({"g": {P: 2, Q: 9}}), other.look())
+        other.commit(
+            other.stage_rows(frame(3), "other"),
+            CommittedOffsets({"g": {P: 2, Q: 9}}),
+            other.read_offsets(),
+        )
         delta.spark.sql(f"OPTIMIZE {table.name}")
 
     interrupt(monkeypatch, table, meanwhile)
-    table.commit(table.stage(frame(4), "mine"), marks(6), table.look())
-    assert table.look().marks == Marks({"g": {P: 6, Q: 9}})
-    assert table.totals()["rows"] == 9
-    assert table.totals()["files"] == 2
+    table.commit(table.stage_rows(frame(4), "mine"), marks(6), table.read_offsets())
+    assert table.read_offsets().offsets == CommittedOffsets({"g": {P: 6, Q: 9}})
+    assert table.read_totals()["rows"] == 9
+    assert table.read_totals()["files"] == 2
 
 
 def test_marks_outlive_checkpoint_and_log_cleanup(
     delta: DeltaLake, table: DeltaTable, frame: Callable[[int], Any], warehouse: Path
 ) -> None:
     """The commits are gone, and a new process finds the marks in the checkpoint."""
-    held = Marks({"g/x y,(é)": {P: 3, Q: 7}})
-    table.commit(table.stage(frame(1), "a"), held, table.look())
-    table.commit(Staged("b"), held, table.look())
+    held = CommittedOffsets({"g/x y,(é)": {P: 3, Q: 7}})
+    table.commit(table.stage_rows(frame(1), "a"), held, table.read_offsets())
+    table.commit(StagedFiles("b"), held, table.read_offsets())
     table._log.checkpoint()
     folder = warehouse.joinpath(*table.name.split("."), "_delta_log")
     for file in folder.glob("*.crc"):
@@ -153,17 +174,19 @@ def test_marks_outlive_checkpoint_and_log_cleanup(
     for version in (0, 1):
         folder.joinpath(f"{version:020}.json").unlink()
     table._delta.DeltaLog.clearCache()
-    again = delta.open(table.name)
+    again = delta.open_table(table.name)
     assert again is not None
-    assert again.look().marks == held
-    assert again.snapshots() == 1
+    assert again.read_offsets().offsets == held
+    assert again.count_snapshots() == 1
 
 
 def test_a_table_that_forgets_marks_is_refused(delta: DeltaLake, table: DeltaTable) -> None:
     """Where Delta may drop the marks of idle partitions, the error says how to stop that."""
-    delta.spark.sql(f"ALTER TABLE {table.name} SET TBLPROPERTIES ('{FORGETS}' = 'interval 1 day')")
-    with pytest.raises(MarksLost, match="UNSET TBLPROPERTIES"):
-        table.look()
+    delta.spark.sql(
+        f"ALTER TABLE {table.name} SET TBLPROPERTIES ('{TXN_RETENTION_PROPERTY}' = 'interval 1 day')"
+    )
+    with pytest.raises(CommittedOffsetsLostError, match="UNSET TBLPROPERTIES"):
+        table.read_offsets()
 
 
 def test_two_that_make_a_table_at_once_get_the_same_one(
@@ -173,7 +196,7 @@ def test_two_that_make_a_table_at_once_get_the_same_one(
     made: list[DeltaTable] = []
     empty = frame(0)
     both = [
-        threading.Thread(target=lambda: made.append(delta.create(f"{namespace}.new", empty)))
+        threading.Thread(target=lambda: made.append(delta.create_table(f"{namespace}.new", empty)))
         for _ in range(2)
     ]
     for thread in both:
@@ -181,44 +204,44 @@ def test_two_that_make_a_table_at_once_get_the_same_one(
     for thread in both:
         thread.join(LONG)
     assert len(made) == 2
-    assert len({table._snapshot().metadata().id() for table in made}) == 1
-    assert [table.snapshots() for table in made] == [1, 1]
+    assert len({table._update_snapshot().metadata().id() for table in made}) == 1
+    assert [table.count_snapshots() for table in made] == [1, 1]
 
 
 def test_a_table_that_another_writer_is_making_is_waited_for(
     delta: DeltaLake, frame: Callable[[int], Any], namespace: str
 ) -> None:
     """Between its folder and its first commit it is no table yet, and that passes."""
-    folder = Path(urlparse(delta.place(namespace)).path) / "begun"
+    folder = Path(urlparse(delta.namespace_path(namespace)).path) / "begun"
     (folder / "_delta_log").mkdir(parents=True)
-    with pytest.raises(LakeUnavailable, match="another writer makes it just now") as caught:
-        delta.create(f"{namespace}.begun", frame(0))
+    with pytest.raises(LakeUnavailableError, match="another writer makes it just now") as caught:
+        delta.create_table(f"{namespace}.begun", frame(0))
     assert caught.value.retryable
     (folder / "_delta_log").rmdir()
-    assert delta.create(f"{namespace}.begun", frame(0)).snapshots() == 1
+    assert delta.create_table(f"{namespace}.begun", frame(0)).count_snapshots() == 1
 
 
 def test_a_folder_that_is_somebody_elses_is_named(
     delta: DeltaLake, frame: Callable[[int], Any], namespace: str
 ) -> None:
     """What lies there is no table's, and waiting does not mend it."""
-    folder = Path(urlparse(delta.place(namespace)).path) / "taken"
+    folder = Path(urlparse(delta.namespace_path(namespace)).path) / "taken"
     folder.mkdir(parents=True)
     (folder / "notes.txt").write_text("mine")
-    with pytest.raises(TableMismatch, match="cannot be made"):
-        delta.create(f"{namespace}.taken", frame(0))
+    with pytest.raises(TableSchemaMismatchError, match="cannot be made"):
+        delta.create_table(f"{namespace}.taken", frame(0))
 
 
 def test_a_time_is_partitioned_by_a_column_that_delta_fills(
     delta: DeltaLake, frame: Callable[[int], Any], namespace: str
 ) -> None:
     """day(timestamp) makes a date column; its rows lie in folders of their day."""
-    parts = (Part("day", "timestamp"), Part("identity", "topic"))
-    table = delta.create(f"{namespace}.days", frame(0), parts)
-    table.commit(table.stage(frame(3), "a"), marks(3), table.look())
+    parts = (PartitionField("day", "timestamp"), PartitionField("identity", "topic"))
+    table = delta.create_table(f"{namespace}.days", frame(0), parts)
+    table.commit(table.stage_rows(frame(3), "a"), marks(3), table.read_offsets())
     found = delta.spark.table(table.name).orderBy("offset").collect()
     assert [str(row.timestamp_day) for row in found] == ["1970-01-01", "1970-01-02", "1970-01-03"]
-    assert table.totals()["files"] == 3
+    assert table.read_totals()["files"] == 3
 
 
 def test_what_delta_cannot_do_is_a_bad_setting(
@@ -226,9 +249,9 @@ def test_what_delta_cannot_do_is_a_bad_setting(
 ) -> None:
     """Buckets, and names of three parts, are told in words."""
     with pytest.raises(SettingError, match=r"not partitioned by bucket\(4, topic\)"):
-        delta.create(f"{namespace}.t", frame(0), (Part("bucket", "topic", 4),))
+        delta.create_table(f"{namespace}.t", frame(0), (PartitionField("bucket", "topic", 4),))
     with pytest.raises(SettingError, match="two parts"):
-        delta.open(f"{namespace}.x.t")
+        delta.open_table(f"{namespace}.x.t")
 
 
 def test_rows_are_brought_into_the_tables_types(delta: DeltaLake, namespace: str) -> None:
@@ -237,14 +260,16 @@ def test_rows_are_brought_into_the_tables_types(delta: DeltaLake, namespace: str
     wide = spark.sql(
         "SELECT 1L AS a, named_struct('x', 1L, 'y', 'q', 'z', 1D) AS s, array(1L) AS n"
     )
-    table = delta.create(f"{namespace}.wide", wide)
+    table = delta.create_table(f"{namespace}.wide", wide)
     rows = spark.sql("SELECT named_struct('Y', 'v', 'x', 2) AS S, 7 AS A, array(3) AS n")
-    table.commit(table.stage(rows, "a"), marks(1), table.look())
+    table.commit(table.stage_rows(rows, "a"), marks(1), table.read_offsets())
     (row,) = spark.table(table.name).collect()
     assert (row.a, tuple(row.s), row.n) == (7, (2, "v", None), [3])
-    narrow = delta.create(f"{namespace}.narrow", spark.sql("SELECT 1 AS a"))
-    with pytest.raises(TableMismatch, match="a is bigint in the rows and int in the table"):
-        narrow.stage(spark.sql("SELECT 1L AS a"), "b")
+    narrow = delta.create_table(f"{namespace}.narrow", spark.sql("SELECT 1 AS a"))
+    with pytest.raises(
+        TableSchemaMismatchError, match="a is bigint in the rows and int in the table"
+    ):
+        narrow.stage_rows(spark.sql("SELECT 1L AS a"), "b")
 
 
 def test_new_columns_are_added_and_types_widened_where_allowed(
@@ -254,15 +279,17 @@ def test_new_columns_are_added_and_types_widened_where_allowed(
     spark = delta.spark
     old = spark.sql("SELECT 1 AS a, named_struct('x', 1) AS s")
     new = spark.sql("SELECT 2L AS a, named_struct('x', 2, 'y', 'q') AS s, 'n' AS b")
-    table = delta.create(f"{namespace}.grows", old)
-    table.evolve(new)
-    with pytest.raises(TableMismatch, match="a is bigint in the rows and int in the table"):
-        table.stage(new, "a")
+    table = delta.create_table(f"{namespace}.grows", old)
+    table.evolve_schema(new)
+    with pytest.raises(
+        TableSchemaMismatchError, match="a is bigint in the rows and int in the table"
+    ):
+        table.stage_rows(new, "a")
     widens = "('delta.enableTypeWidening' = 'true')"
     spark.sql(f"ALTER TABLE {table.name} SET TBLPROPERTIES {widens}")
-    table.evolve(new)
-    table.commit(table.stage(new, "b"), marks(1), table.look())
-    table.commit(table.stage(old, "c"), marks(2), table.look())
+    table.evolve_schema(new)
+    table.commit(table.stage_rows(new, "b"), marks(1), table.read_offsets())
+    table.commit(table.stage_rows(old, "c"), marks(2), table.read_offsets())
     found = spark.table(table.name).orderBy("a").collect()
     assert [(r.a, tuple(r.s), r.b) for r in found] == [(1, (1, None), None), (2, (2, "q"), "n")]
 
@@ -271,18 +298,18 @@ def test_a_table_that_became_another_one_meanwhile_is_named(
     delta: DeltaLake, table: DeltaTable, frame: Callable[[int], Any]
 ) -> None:
     """A new column does no harm to staged files; other partitions would."""
-    staged = table.stage(frame(1), "a")
+    staged = table.stage_rows(frame(1), "a")
     delta.spark.sql(f"ALTER TABLE {table.name} ADD COLUMNS (more INT)")
-    table.commit(staged, marks(1), table.look())
-    staged = table.stage(frame(1), "b")
+    table.commit(staged, marks(1), table.read_offsets())
+    staged = table.stage_rows(frame(1), "b")
     made_anew = (
         "CREATE OR REPLACE TABLE {0} USING delta PARTITIONED BY (topic) AS SELECT * FROM {0}"
     )
     delta.spark.sql(made_anew.format(table.name))
-    with pytest.raises(TableMismatch, match="partitioning were changed"):
-        table.commit(staged, marks(2), table.look())
+    with pytest.raises(TableSchemaMismatchError, match="partitioning were changed"):
+        table.commit(staged, marks(2), table.read_offsets())
 
 
 def test_the_name_of_a_mark_can_be_read() -> None:
     """A person sees group, topic and partition."""
-    assert app_id("lake", P) == "trimtab/lake/t/0"
+    assert transaction_app_id("lake", P) == "trimtab/lake/t/0"

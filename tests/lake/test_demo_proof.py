@@ -8,9 +8,9 @@ import pytest
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.cli.demo import payload
-from trimtab.cli.demo.producers import Tally
-from trimtab.cli.demo.proof import Proof, prove, stored
-from trimtab.consumer_sdk.lake.offsets.table_offsets import Marks
+from trimtab.cli.demo.producers import PartitionTally
+from trimtab.cli.demo.proof import DeliveryProof, prove_delivery, read_stored_partitions
+from trimtab.consumer_sdk.lake.offsets.table_offsets import CommittedOffsets
 
 pytestmark = pytest.mark.spark
 
@@ -23,7 +23,7 @@ SCHEMA = "topic string, partition int, offset bigint, key binary, value binary"
 def rows() -> list[dict[str, Any]]:
     """What a table should hold."""
     rng = random.Random(7)  # noqa: S311 - filler
-    records = [payload.make(WHERE, n, 200, rng) for n in range(COUNT)]
+    records = [payload.make_record(WHERE, n, 200, rng) for n in range(COUNT)]
     return [
         {**WHERE._asdict(), "offset": n, "key": record.key, "value": record.value}
         for n, record in enumerate(records)
@@ -31,31 +31,33 @@ def rows() -> list[dict[str, Any]]:
 
 
 @pytest.fixture
-def check(lake: Any, namespace: str) -> Callable[[list[dict[str, Any]]], Proof]:
+def check(lake: Any, namespace: str) -> Callable[[list[dict[str, Any]]], DeliveryProof]:
     """Write rows into a table and prove it against what was to be written."""
     rng = random.Random(7)  # noqa: S311 - filler
-    sums = sum(payload.make(WHERE, n, 200, rng).checksum for n in range(COUNT))
+    sums = sum(payload.make_record(WHERE, n, 200, rng).checksum for n in range(COUNT))
 
-    def run(found: list[dict[str, Any]]) -> Proof:
+    def run(found: list[dict[str, Any]]) -> DeliveryProof:
         frame = lake.spark.createDataFrame(found, SCHEMA)
         table = lake.create(f"{namespace}.orders", frame)
-        table.commit(table.stage(frame, "a"), Marks(), table.look())
-        held = stored(lake, [table.name, f"{namespace}.never_made"])
-        return prove(held, {WHERE: COUNT}, {WHERE: Tally(COUNT, sums)})
+        table.commit(table.stage(frame, "a"), CommittedOffsets(), table.look())
+        held = read_stored_partitions(lake, [table.name, f"{namespace}.never_made"])
+        return prove_delivery(held, {WHERE: COUNT}, {WHERE: PartitionTally(COUNT, sums)})
 
     return run
 
 
 @pytest.mark.parametrize("lake", ["iceberg", "delta"], indirect=True)
-def test_all_is_well(check: Callable[..., Proof], rows: list[dict[str, Any]]) -> None:
+def test_all_is_well(check: Callable[..., DeliveryProof], rows: list[dict[str, Any]]) -> None:
     """Every record once, in any order: a good end."""
-    assert check(rows[::-1]).line() == f"exactly once: {COUNT} records, 0 lost, 0 duplicated"
+    assert (
+        check(rows[::-1]).summary_line() == f"exactly once: {COUNT} records, 0 lost, 0 duplicated"
+    )
 
 
-def test_lost_and_doubled(check: Callable[..., Proof], rows: list[dict[str, Any]]) -> None:
+def test_lost_and_doubled(check: Callable[..., DeliveryProof], rows: list[dict[str, Any]]) -> None:
     """One row in the place of another: as many rows as records, yet one lost, one doubled."""
     found = check([*rows[1:], rows[5]])
-    assert (found.lost, found.duplicated, found.good) == (1, 1, False)
+    assert (found.lost, found.duplicated, found.is_exactly_once) == (1, 1, False)
 
 
 @pytest.mark.parametrize(
@@ -71,10 +73,10 @@ def test_lost_and_doubled(check: Callable[..., Proof], rows: list[dict[str, Any]
     ids=["a flipped byte", "cut short", "no value", "another's key", "moved", "elsewhere"],
 )
 def test_harm_is_seen(
-    check: Callable[..., Proof],
+    check: Callable[..., DeliveryProof],
     rows: list[dict[str, Any]],
     harm: Callable[[dict[str, Any]], dict[str, Any]],
 ) -> None:
     """A record that is not what was written at its place is corrupt."""
     found = check([*rows[:-1], rows[-1] | harm(rows[-1])])
-    assert (found.corrupt, found.good) == (1, False)
+    assert (found.corrupt, found.is_exactly_once) == (1, False)

@@ -11,10 +11,10 @@ import yaml
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.cli.main import main
-from trimtab.consumer_sdk.errors import MarksLost
+from trimtab.consumer_sdk.errors import CommittedOffsetsLostError
 from trimtab.consumer_sdk.lake.lake import SparkLake
-from trimtab.consumer_sdk.lake.offsets.table_offsets import Marks
-from trimtab.consumer_sdk.lake.settings import FORMATS
+from trimtab.consumer_sdk.lake.offsets.table_offsets import CommittedOffsets
+from trimtab.consumer_sdk.lake.settings import TABLE_FORMATS
 from trimtab.consumer_sdk.lake.writer import writer
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
@@ -33,7 +33,7 @@ def findings(
 ) -> Callable[..., dict[str, Any]]:
     """Run the doctor on the run's lake; findings by part."""
     monkeypatch.setattr(writer, "open_lake", lambda _: lake)
-    kind = FORMATS[type(lake).__name__.startswith("Delta")]
+    kind = TABLE_FORMATS[type(lake).__name__.startswith("Delta")]
 
     def run(group: str, **more: str) -> dict[str, Any]:
         file = tmp_path / "ingest.yaml"
@@ -52,10 +52,10 @@ def test_each_table_tells_whose_offsets_it_holds(
     lake: SparkLake, namespace: str, findings: Callable[..., dict[str, Any]]
 ) -> None:
     """A table that a group wrote names it; group and catalog are compared on the way."""
-    frame = lake.frame(pa.table({"id": [1, 2]}))
-    table = lake.create(f"{namespace}.orders", frame)
-    marks = Marks({"lake-group": {TopicPartition("orders", 0): 2}})
-    table.commit(table.stage(frame, "a"), marks, table.look())
+    frame = lake.to_frame(pa.table({"id": [1, 2]}))
+    table = lake.create_table(f"{namespace}.orders", frame)
+    marks = CommittedOffsets({"lake-group": {TopicPartition("orders", 0): 2}})
+    table.commit(table.stage_rows(frame, "a"), marks, table.read_offsets())
     found = findings("g")
     said = found[f"table {namespace}.orders"]
     assert (said["level"], said["says"]) == ("ok", "offsets of lake-group")
@@ -83,17 +83,17 @@ def test_one_broken_table_hides_no_other(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """What cannot be opened is wrong by its name, and the next table is looked at."""
-    frame = lake.frame(pa.table({"id": [1]}))
+    frame = lake.to_frame(pa.table({"id": [1]}))
     for name in ("broken", "sound"):
-        lake.create(f"{namespace}.{name}", frame)
-    opened = type(lake).open
+        lake.create_table(f"{namespace}.{name}", frame)
+    opened = type(lake).open_table
 
     def failing(self: SparkLake, name: str) -> Any:
         if name == f"{namespace}.broken":
-            raise MarksLost(f"{name}: its marks are gone")
+            raise CommittedOffsetsLostError(f"{name}: its marks are gone")
         return opened(self, name)
 
-    monkeypatch.setattr(type(lake), "open", failing)
+    monkeypatch.setattr(type(lake), "open_table", failing)
     found = findings("g")
     assert found[f"table {namespace}.broken"]["level"] == "wrong"
     assert found[f"table {namespace}.sound"]["level"] == "ok"

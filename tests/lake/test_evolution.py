@@ -8,7 +8,7 @@ import pytest
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.common.errors import SettingError
-from trimtab.consumer_sdk.errors import TableMismatch
+from trimtab.consumer_sdk.errors import TableSchemaMismatchError
 from trimtab.consumer_sdk.lake.formats.iceberg.table import IcebergLake
 from trimtab.consumer_sdk.lake.ports import LakeTable
 
@@ -21,7 +21,7 @@ Make = Callable[..., Any]
 def json(schema: str, **more: Any) -> dict[str, Any]:
     """Settings for JSON values with these columns."""
     slow = "120 s"  # on a machine that does other work too
-    return {"lake_decoder": "json", "lake_schema": schema, "lake_patience": slow} | more
+    return {"lake_decoder": "json", "lake_schema": schema, "lake_flush_timeout": slow} | more
 
 
 def ingest(writers: Make, values: list[bytes | None], skip: int = 0, **config: Any) -> Any:
@@ -40,7 +40,7 @@ def test_new_columns_are_added_and_older_rows_are_null_there(
     """Also inside structs; a number is widened; the log says what was changed."""
     caplog.set_level(logging.INFO, "trimtab.lake")
     ingest(writers, [b'{"n": 1, "s": {"x": 1}}'], **json("n INT, s STRUCT<x: INT>"))
-    later = json("n BIGINT, s STRUCT<x: INT, y: STRING>, extra STRING", lake_evolve="add")
+    later = json("n BIGINT, s STRUCT<x: INT, y: STRING>, extra STRING", lake_schema_evolution="add")
     second = b'{"n": 5000000000, "s": {"x": 2, "y": "z"}, "extra": "e"}'
     ingest(writers, [b"", second], skip=1, **later)
     found = spark.table(f"{namespace}.orders").orderBy("offset").collect()
@@ -56,7 +56,9 @@ def test_without_evolve_a_new_column_is_an_error_that_tells_of_it(
 ) -> None:
     """Nothing is written, the table keeps its columns, and the error names both ways out."""
     ingest(writers, [b'{"n": 1}'], **json("n INT"))
-    with pytest.raises(TableMismatch, match=r"no column for extra string.*lake\.evolve"):
+    with pytest.raises(
+        TableSchemaMismatchError, match=r"no column for extra string.*lake\.schema\.evolution"
+    ):
         ingest(writers, [b"", b'{"extra": "e"}'], skip=1, **json("n INT, extra STRING"))
     table = spark.table(f"{namespace}.orders")
     assert "extra" not in table.columns
@@ -71,8 +73,8 @@ def test_a_type_that_cannot_evolve_is_an_error(
 ) -> None:
     """Values are never cut to fit: the error names the column, and nothing is written."""
     ingest(writers, [b"{}"], **json(first))
-    with pytest.raises(TableMismatch, match=r"`n`"):
-        ingest(writers, [b"", b"{}"], skip=1, **json(second, lake_evolve="add"))
+    with pytest.raises(TableSchemaMismatchError, match=r"`n`"):
+        ingest(writers, [b"", b"{}"], skip=1, **json(second, lake_schema_evolution="add"))
     assert spark.table(f"{namespace}.orders").count() == 1
 
 
@@ -94,7 +96,9 @@ def test_a_table_changed_by_hand_between_flushes_is_noticed(
 ) -> None:
     """An added column is null; a dropped one comes back, or is the error that names it."""
     table = f"{namespace}.orders"
-    consumer, writer = writers({P0: [b'{"n": 1}'] * 3}, **json("n INT", lake_evolve=evolve))
+    consumer, writer = writers(
+        {P0: [b'{"n": 1}'] * 3}, **json("n INT", lake_schema_evolution=evolve)
+    )
     consumer.join(writer, P0)
     writer.write(consumer.consume(1))
     writer.flush()
@@ -105,7 +109,7 @@ def test_a_table_changed_by_hand_between_flushes_is_noticed(
     spark.sql(f"ALTER TABLE {table} DROP COLUMN n")
     writer.write(consumer.consume(1))
     if evolve == "fail":
-        with pytest.raises(TableMismatch, match="no column for n int"):
+        with pytest.raises(TableSchemaMismatchError, match="no column for n int"):
             writer.flush()
         return
     writer.flush()
@@ -115,21 +119,21 @@ def test_a_table_changed_by_hand_between_flushes_is_noticed(
 def test_a_column_made_required_by_hand_is_named(
     writers: Make, lake: IcebergLake, spark: Any, namespace: str
 ) -> None:
-    """Rows that have it land; one that lacks it stops the writer, whatever lake.evolve says."""
+    """Rows that have it land; one that lacks it stops the writer, whatever lake.schema.evolution says."""
     table = f"{namespace}.orders"
     consumer, writer = writers(
-        {P0: [b'{"n": 1}', b'{"n": 2}', b"{}"]}, **json("n INT", lake_evolve="add")
+        {P0: [b'{"n": 1}', b'{"n": 2}', b"{}"]}, **json("n INT", lake_schema_evolution="add")
     )
     consumer.join(writer, P0)
     writer.write(consumer.consume(1))
     writer.flush()
-    opened = lake.open(table)
+    opened = lake.open_table(table)
     assert opened is not None
-    opened.table.updateSchema().allowIncompatibleChanges().requireColumn("n").commit()
+    opened.java_table.updateSchema().allowIncompatibleChanges().requireColumn("n").commit()
     writer.write(consumer.consume(1))
     writer.flush()
     writer.write(consumer.consume(1))
-    with pytest.raises(TableMismatch, match="lacks a value that the table requires"):
+    with pytest.raises(TableSchemaMismatchError, match="lacks a value that the table requires"):
         writer.flush()
     assert spark.table(table).count() == 2
 
@@ -140,7 +144,7 @@ def test_writers_that_race_for_a_column_both_get_their_rows_in(
     """One adds it, the other loses that race, sees it there and goes on."""
     table = f"{namespace}.orders"
     log = {P0: [b'{"n": 1}'] * 2, P1: [b'{"n": 2}'] * 2}
-    later = json("n INT, extra STRING", lake_evolve="add")
+    later = json("n INT, extra STRING", lake_schema_evolution="add")
     consumer, writer = writers(log, **json("n INT"))
     consumer.join(writer, P0, P1)
     writer.write([*consumer.consume(1)])
@@ -148,17 +152,17 @@ def test_writers_that_race_for_a_column_both_get_their_rows_in(
     pair = [writers(log, **later), writers(log, **later)]
     for (consumer, writer), partition in zip(pair, (P0, P1), strict=True):
         consumer.join(writer, partition)
-    update, raced = lake._staging.update, []
+    update, raced = lake._staging_writer.apply_changes, []
 
     def slow(found: Any, needed: Any) -> None:
         if not raced:
             raced.append(found)
-            other: LakeTable | None = lake.open(table)
+            other: LakeTable | None = lake.open_table(table)
             assert other is not None
-            update(other.table, needed)  # type: ignore[attr-defined]
+            update(other.java_table, needed)  # type: ignore[attr-defined]
         update(found, needed)
 
-    monkeypatch.setattr(lake._staging, "update", slow)
+    monkeypatch.setattr(lake._staging_writer, "apply_changes", slow)
     for consumer, writer in pair:
         writer.write(consumer.consume(5))
         writer.close()
@@ -198,7 +202,7 @@ def test_a_partitioning_that_cannot_be_is_a_bad_setting(
     """The error names table and field, and no table is made."""
     with pytest.raises(SettingError, match=told):
         ingest(writers, [b'{"n": "x"}'], **json("n STRING", lake_partition=rule))
-    assert lake.open(f"{namespace}.orders") is None
+    assert lake.open_table(f"{namespace}.orders") is None
 
 
 def test_a_record_larger_than_a_batch_is_a_batch_of_its_own(
@@ -207,7 +211,7 @@ def test_a_record_larger_than_a_batch_is_a_batch_of_its_own(
     """However large it is, it lands, and so do those around it."""
     sizes = [10, 3_000_000, 10, 2_000_000]
     values: list[bytes | None] = [b"x" * size for size in sizes]
-    consumer, writer = writers({P0: values}, batch_bytes="100 kB", batch_wait="60 s")
+    consumer, writer = writers({P0: values}, batch_bytes="100 kB", batch_max_age="60 s")
     consumer.join(writer, P0)
     for _ in values:
         writer.write(consumer.consume(1))

@@ -16,7 +16,7 @@ from steady import Steady, steady
 from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk.lake import ingest
 from trimtab.consumer_sdk.lake.lake import SparkLake
-from trimtab.consumer_sdk.lake.offsets.table_offsets import Marks
+from trimtab.consumer_sdk.lake.offsets.table_offsets import CommittedOffsets
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
@@ -37,8 +37,10 @@ class Reader:
         self._lake, self._group = lake, group
 
     def look(self) -> None:
-        found = self._lake.open(self.table)
-        marks = (found.look().marks if found is not None else Marks()).groups.get(self._group, {})
+        found = self._lake.open_table(self.table)
+        marks = (
+            found.read_offsets().offsets if found is not None else CommittedOffsets()
+        ).groups.get(self._group, {})
         now = monotonic()
         for number, times in enumerate(self.seen):
             end = marks.get(TopicPartition(self.topic, number), 0)
@@ -85,13 +87,15 @@ def reading(
         "group.id": group,
         "topics": [reader.topic],
         "trimtab.plan.topic": names["plan"],
-        "trimtab.speed.topic": names["speed"],
+        "trimtab.write.rate.topic": names["speed"],
         "lake.warehouse": str(warehouse),
         "lake.tables": {reader.topic: reader.table},
-        "batch.wait": f"{BATCH:g} s",
+        "batch.max.age": f"{BATCH:g} s",
     }
     stop = Event()
-    thread = Thread(target=ingest.run, args=(ingest.settings(settings), lake, stop))
+    thread = Thread(
+        target=ingest.run_ingest, args=(ingest.parse_ingest_settings(settings), lake, stop)
+    )
     thread.start()
     yield
     stop.set()
@@ -110,7 +114,7 @@ def steered(
         "goal": f"p99-freshness {GOAL:g} s",
         "interval": "700 ms",
         "window": "4 s",
-        "effect-window": "15 s",
+        "scale-up-evaluation-window": "15 s",
         "offset-reset": "earliest",
         **{f"{name}-topic": topic for name, topic in names.items()},
     }

@@ -19,7 +19,7 @@ from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk.lake import ingest
 from trimtab.consumer_sdk.lake.formats.delta.table import DeltaLake
 from trimtab.consumer_sdk.lake.lake import SparkLake
-from trimtab.consumer_sdk.lake.offsets.table_offsets import Marks
+from trimtab.consumer_sdk.lake.offsets.table_offsets import CommittedOffsets
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
@@ -75,8 +75,8 @@ class Rig:
 
     def marks(self) -> dict[TopicPartition, int]:
         """Return the own table's marks."""
-        found = self.lake.open(self.table("own"))
-        marks = found.look().marks if found is not None else Marks()
+        found = self.lake.open_table(self.table("own"))
+        marks = found.read_offsets().offsets if found is not None else CommittedOffsets()
         return dict(marks.groups.get(self.group, {}))
 
     def keys(self, name: str) -> list[int]:
@@ -103,7 +103,7 @@ def rig(request: pytest.FixtureRequest, tmp_path: Path, lake: SparkLake) -> Iter
         "lake.decoder": "json",
         "lake.schema": "id BIGINT",
         "batch.bytes": "60 kB",
-        "batch.wait": "1 s",
+        "batch.max.age": "1 s",
         "trimtab.throttle": "300 kB/s",
         "spark.master": "local[1]",
         "spark.driver.memory": "512m",
@@ -142,8 +142,8 @@ def test_records_survive_sigkill_at_each_step_of_a_flush(
     assert not rig.complete()
     monkeypatch.syspath_prepend(rig.folder)
     stop = threading.Event()
-    arguments = (ingest.settings(rig.settings), rig.lake, stop)
-    again = threading.Thread(target=ingest.run, args=arguments)
+    arguments = (ingest.parse_ingest_settings(rig.settings), rig.lake, stop)
+    again = threading.Thread(target=ingest.run_ingest, args=arguments)
     again.start()
     try:
         eventually(rig.complete, timeout=90)
@@ -173,7 +173,7 @@ def test_sigterm_drains_flushes_leaves_and_exits_with_0(
 
 def test_a_dead_jvm_is_named_and_loses_nothing(rig: Rig, eventually: Callable[..., None]) -> None:
     """The process ends with a clear message and 1; the table stands where its marks say."""
-    running = rig.start(**{"batch.wait": "0.5 s", "trimtab.throttle": "20 kB/s"})
+    running = rig.start(**{"batch.max.age": "0.5 s", "trimtab.throttle": "20 kB/s"})
     eventually(lambda: rig.landed() > 0, timeout=90)
     children = Path(f"/proc/{running.pid}/task/{running.pid}/children").read_text().split()
     os.kill(int(children[0]), signal.SIGKILL)

@@ -12,7 +12,7 @@ import pytest
 from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk.lake.formats.delta.table import DeltaLake
 from trimtab.consumer_sdk.lake.formats.table_format import hadoop_path
-from trimtab.consumer_sdk.lake.offsets.table_offsets import Marks
+from trimtab.consumer_sdk.lake.offsets.table_offsets import CommittedOffsets
 
 P0, P3 = TopicPartition("orders", 0), TopicPartition("orders", 3)
 pytestmark = pytest.mark.spark
@@ -50,8 +50,10 @@ def test_a_lake_of_delta_tables_is_known_by_its_folder(delta: DeltaLake, tmp_pat
     """Rows, files, versions and next offsets, with nothing said about the format."""
     lake = DeltaLake(delta.spark, hadoop_path(str(tmp_path)))
     frame = delta.spark.range(3).coalesce(1)
-    table = lake.create("here.things", frame)
-    table.commit(table.stage(frame, "a"), Marks({"g": {P0: 3}}), table.look())
+    table = lake.create_table("here.things", frame)
+    table.commit(
+        table.stage_rows(frame, "a"), CommittedOffsets({"g": {P0: 3}}), table.read_offsets()
+    )
     command = [sys.executable, "-m", "trimtab.cli", "tables", "--warehouse", str(tmp_path)]
     done = subprocess.run([*command, "--format", "json"], capture_output=True, check=True)
     (found,) = json.loads(done.stdout)["tables"]

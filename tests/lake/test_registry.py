@@ -20,11 +20,14 @@ from google.protobuf.message_factory import GetMessageClass
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.common.errors import SettingError
-from trimtab.consumer_sdk.errors import RegistryUnavailable, TableMismatch
-from trimtab.consumer_sdk.lake.decoding.registry_decoders import MOST_UNKNOWN, Registered
-from trimtab.consumer_sdk.lake.decoding.schema_registry import Registry
-from trimtab.consumer_sdk.lake.schema.record_columns import record_batch
-from trimtab.consumer_sdk.lake.settings import parse
+from trimtab.consumer_sdk.errors import SchemaRegistryUnavailableError, TableSchemaMismatchError
+from trimtab.consumer_sdk.lake.decoding.registry_decoders import (
+    MAX_UNKNOWN_SCHEMAS,
+    RegistryDecoder,
+)
+from trimtab.consumer_sdk.lake.decoding.schema_registry import SchemaRegistry
+from trimtab.consumer_sdk.lake.schema.record_columns import build_record_batch
+from trimtab.consumer_sdk.lake.settings import parse_lake_config
 
 P0 = TopicPartition("orders", 0)
 Make = Callable[..., Any]
@@ -56,11 +59,15 @@ def split(registry: Any, fakes: Any) -> Callable[..., Any]:
     """Decode values; return (decoded rows, [(offset, reason)])."""
 
     def run(values: list[bytes | None], kind: str = "avro", **config: Any) -> Any:
-        decoder = Registered(Registry({"url": registry.url} | config), kind)
+        decoder = RegistryDecoder(SchemaRegistry({"url": registry.url} | config), kind)
         messages = [fakes.Message(P0, at, value) for at, value in enumerate(values)]
-        found = decoder.split(pa.Table.from_batches([record_batch(P0, messages)]))
-        bad = [] if found.bad is None else found.bad.select(["offset", "error"]).to_pylist()
-        return found.good.select(found.good.column_names[7:]).to_pylist(), [
+        found = decoder.decode_batch(pa.Table.from_batches([build_record_batch(P0, messages)]))
+        bad = (
+            []
+            if found.dead_letters is None
+            else found.dead_letters.select(["offset", "error"]).to_pylist()
+        )
+        return found.rows.select(found.rows.column_names[7:]).to_pylist(), [
             (row["offset"], row["error"]) for row in bad
         ]
 
@@ -184,10 +191,10 @@ def test_schemas_that_do_not_fit_together_are_an_error(registry: Any, split: Any
     """The error names the ids and the field; no record is given up for another."""
     text, number = fields({"name": "n", "type": "string"}), fields({"name": "n", "type": "int"})
     ids = registry.add("s", text), registry.add("s", number)
-    with pytest.raises(TableMismatch, match=r"schemas 1, 2 .*Field n"):
+    with pytest.raises(TableSchemaMismatchError, match=r"schemas 1, 2 .*Field n"):
         split([avro(ids[0], text, {"n": "x"}), avro(ids[1], number, {"n": 1})])
     cased = fields({"name": "n", "type": "int"}, {"name": "N", "type": "int"})
-    with pytest.raises(TableMismatch, match="two columns 'n'"):
+    with pytest.raises(TableSchemaMismatchError, match="two columns 'n'"):
         split([avro(registry.add("s", cased), cased, {"n": 1, "N": 2})])
 
 
@@ -272,7 +279,7 @@ def test_a_topic_of_another_format_does_not_flood_the_registry(registry: Any, sp
     """Numbers that look like ids are asked for only so often; all are dead letters."""
     _, bad = split([b"\0" + n.to_bytes(4) + b"x" for n in range(1000, 1500)])
     assert len(bad) == 500
-    assert len(registry.asked) == MOST_UNKNOWN
+    assert len(registry.asked) == MAX_UNKNOWN_SCHEMAS
 
 
 def proto(*lines: tuple[str, int, Any], nested: Any = ()) -> FileDescriptorProto:
@@ -447,15 +454,15 @@ def test_a_registry_that_gives_no_answer_is_told_without_secrets(registry: Any) 
     user = {"basic.auth.user.info": "me:hush"}
     number = registry.add("s", ORDER)
     registry.login = "me:other"
-    with pytest.raises(RegistryUnavailable, match="Unauthorized") as refused:
-        Registry({"url": registry.url} | user).schema(number)
+    with pytest.raises(SchemaRegistryUnavailableError, match="Unauthorized") as refused:
+        SchemaRegistry({"url": registry.url} | user).fetch_schema(number)
     registry.login = "me:hush"
-    assert Registry({"url": registry.url} | user).schema(number).kind == "AVRO"
+    assert SchemaRegistry({"url": registry.url} | user).fetch_schema(number).kind == "AVRO"
     registry.down = True
-    with pytest.raises(RegistryUnavailable, match="not now"):
-        Registry({"url": registry.url} | user).schema(number)
-    with pytest.raises(RegistryUnavailable) as away:
-        Registry({"url": "http://me:hush@127.0.0.1:1"}).schema(number)
+    with pytest.raises(SchemaRegistryUnavailableError, match="not now"):
+        SchemaRegistry({"url": registry.url} | user).fetch_schema(number)
+    with pytest.raises(SchemaRegistryUnavailableError) as away:
+        SchemaRegistry({"url": "http://me:hush@127.0.0.1:1"}).fetch_schema(number)
     assert away.value.retryable
     assert "http://127.0.0.1:1 " in str(away.value)
     assert "hush" not in f"{away.value} {refused.value}"
@@ -479,15 +486,15 @@ def test_bad_settings_of_the_registry_are_named(change: dict[str, Any], told: st
         "lake.decoder": "avro",
     }
     with pytest.raises(SettingError, match=told) as caught:
-        parse(good | change)
+        parse_lake_config(good | change)
     assert "hush" not in str(caught.value)
 
 
 def test_settings_that_the_client_refuses_are_named() -> None:
     """The client's own words, under our setting's name; repr shows no secret."""
     with pytest.raises(SettingError, match=r"schema\.registry\.\*: Unrecognized.*nonsense"):
-        Registry({"url": "http://x", "nonsense": 1})
-    config = parse(
+        SchemaRegistry({"url": "http://x", "nonsense": 1})
+    config = parse_lake_config(
         {
             "group.id": "g",
             "enable.auto.commit": False,
@@ -497,7 +504,7 @@ def test_settings_that_the_client_refuses_are_named() -> None:
             "basic.auth.user.info": "me:hush",
         }
     )
-    assert config.registry["basic.auth.user.info"] == "me:hush"
+    assert config.registry_settings["basic.auth.user.info"] == "me:hush"
     assert "hush" not in repr(config)
 
 
@@ -549,8 +556,8 @@ def test_avro_lands_in_a_table_and_evolves_with_its_schemas(
     config = {
         "lake_decoder": "avro",
         "schema_registry_url": registry.url,
-        "lake_evolve": "add",
-        "lake_patience": "120 s",
+        "lake_schema_evolution": "add",
+        "lake_flush_timeout": "120 s",
     }
     consumer, writer = writers(log, **config)
     consumer.join(writer, P0)
@@ -571,7 +578,11 @@ def test_a_registry_that_is_down_is_waited_for(
     """Nothing is lost and nothing becomes a dead letter; the log says what is waited for."""
     number = registry.add("s", ORDER)
     registry.down = True
-    config = {"lake_decoder": "avro", "schema_registry_url": registry.url, "lake_patience": "120 s"}
+    config = {
+        "lake_decoder": "avro",
+        "schema_registry_url": registry.url,
+        "lake_flush_timeout": "120 s",
+    }
     consumer, writer = writers({P0: [avro(number, ORDER, {"id": 1, "note": None})] * 3}, **config)
     consumer.join(writer, P0)
 

@@ -11,7 +11,7 @@ PROGRAM = """
 import json, sys
 from pathlib import Path
 from trimtab.consumer_sdk.lake.settings import SessionConfig
-from trimtab.consumer_sdk.lake.spark.session import gateway, quiet_exit, start
+from trimtab.consumer_sdk.lake.spark.session import py4j_gateway, stop_session, start_session
 
 spark = start(SessionConfig(warehouse=sys.argv[1], spark=json.loads(sys.argv[2])))
 told = {name: spark.conf.get(name) for name in json.loads(sys.argv[2])}

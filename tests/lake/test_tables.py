@@ -11,12 +11,16 @@ import pytest
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.common.errors import SettingError
-from trimtab.consumer_sdk.errors import MarksLost, TableMismatch, TransformFailed
-from trimtab.consumer_sdk.lake.decoding.spark_decoders import decode
+from trimtab.consumer_sdk.errors import (
+    CommittedOffsetsLostError,
+    TableSchemaMismatchError,
+    TransformError,
+)
+from trimtab.consumer_sdk.lake.decoding.spark_decoders import decode_values
 from trimtab.consumer_sdk.lake.formats.delta.table import DeltaLake
 from trimtab.consumer_sdk.lake.lake import SparkLake
-from trimtab.consumer_sdk.lake.schema.record_columns import record_batch
-from trimtab.consumer_sdk.lake.spark.session import gateway
+from trimtab.consumer_sdk.lake.schema.record_columns import build_record_batch
+from trimtab.consumer_sdk.lake.spark.session import py4j_gateway
 
 P0 = TopicPartition("orders", 0)
 JSON = {"lake_decoder": "json", "lake_schema": "id BIGINT, name STRING, at TIMESTAMP"}
@@ -38,7 +42,7 @@ def expire(spark: Any, table: str) -> None:
 
 def make_namespace(spark: Any, lake: SparkLake, name: str) -> None:
     """Make a namespace; Delta's tables lie by their names below the warehouse."""
-    place = f" LOCATION '{lake.place(name)}'" if isinstance(lake, DeltaLake) else ""
+    place = f" LOCATION '{lake.namespace_path(name)}'" if isinstance(lake, DeltaLake) else ""
     spark.sql(f"CREATE NAMESPACE {name}{place}")
 
 
@@ -102,11 +106,13 @@ def test_every_kind_of_misfit_is_told_apart(
 ) -> None:
     """A value that is not one JSON object that fits the schema is a dead letter with its reason."""
 
-    batch = record_batch(P0, [fakes.Message(P0, 0, value), fakes.Message(P0, 1, b'{"id": 2}')])
-    decoded = decode(lake.frame(pa.Table.from_batches([batch])), JSON["lake_schema"])
-    assert [r.id for r in decoded.good.collect()] == [2]
-    assert decoded.bad is not None
-    (letter,) = decoded.bad.collect()
+    batch = build_record_batch(
+        P0, [fakes.Message(P0, 0, value), fakes.Message(P0, 1, b'{"id": 2}')]
+    )
+    decoded = decode_values(lake.to_frame(pa.Table.from_batches([batch])), JSON["lake_schema"])
+    assert [r.id for r in decoded.rows.collect()] == [2]
+    assert decoded.dead_letters is not None
+    (letter,) = decoded.dead_letters.collect()
     assert reason in letter.error
     assert (letter.topic, letter.partition, letter.offset, letter.value) == ("orders", 0, 0, value)
 
@@ -127,7 +133,7 @@ def test_dead_letters_do_not_stop_their_partition(
 def test_no_dead_letters_no_table(writers: Make, lake: SparkLake, namespace: str) -> None:
     """The dead-letter table is made when it is needed."""
     ingest(writers, [b'{"id": 1}'], **JSON)
-    assert lake.open(f"{namespace}.orders_dead_letter") is None
+    assert lake.open_table(f"{namespace}.orders_dead_letter") is None
 
 
 def test_a_decoded_column_does_not_hide_a_record_column(
@@ -182,10 +188,10 @@ def test_a_transform_that_fails_moves_no_offset(
     writers: Make, lake: SparkLake, namespace: str, transform: Any, told: str
 ) -> None:
     """The error is named and the records stay in Kafka."""
-    with pytest.raises(TransformFailed, match=told):
+    with pytest.raises(TransformError, match=told):
         ingest(writers, [b"v"], lake_transform=transform)
-    found = lake.open(f"{namespace}.orders")
-    assert found is None or found.look().marks.of("g", P0) is None
+    found = lake.open_table(f"{namespace}.orders")
+    assert found is None or found.read_offsets().offsets.next_offset("g", P0) is None
 
 
 @FORMATS
@@ -208,12 +214,12 @@ def test_a_table_that_does_not_fit_is_named(
         columns += "value INT, headers MAP<STRING, BINARY>"
     form = "delta" if isinstance(lake, DeltaLake) else "iceberg"
     spark.sql(f"CREATE TABLE {table} ({columns}) USING {form}")
-    with pytest.raises(TableMismatch, match=told) as caught:
+    with pytest.raises(TableSchemaMismatchError, match=told) as caught:
         ingest(writers, [b"v"])
     assert table in str(caught.value)
-    found = lake.open(table)
+    found = lake.open_table(table)
     assert found is not None
-    assert found.look().version == ""
+    assert found.read_offsets().version == ""
 
 
 @pytest.mark.parametrize("version", [2, 3])
@@ -255,7 +261,7 @@ def test_a_delta_table_of_the_users_own_is_written_as_it_wants(
     consumer, writer = writers({P0: [b"v"] * 40})
     consumer.join(writer, P0)
     writer.write(consumer.consume(40))
-    with pytest.raises(TableMismatch, match="sane"):
+    with pytest.raises(TableSchemaMismatchError, match="sane"):
         writer.close()
     assert len(rows(table)) == 20
 
@@ -290,7 +296,7 @@ def test_marks_that_are_gone_are_not_guessed(writers: Make, spark: Any, namespac
     spark.sql(f"INSERT INTO {table} SELECT * FROM {table}")  # noqa: S608 - the table of this test
     expire(spark, table)
     consumer, writer = writers({P0: []})
-    with pytest.raises(MarksLost, match="by hand"):
+    with pytest.raises(CommittedOffsetsLostError, match="by hand"):
         consumer.join(writer, P0)
     marks = '{"v":1,"groups":{"g":{"orders":{"0":4}}}}'
     spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('trimtab.offsets' = '{marks}')")
@@ -307,7 +313,7 @@ def test_a_full_disk_is_waited_out(
     The disk is made to look full by the kernel: the JVM may not write files of more
     than 4 kB for a while.
     """
-    java = gateway(spark).proc.pid
+    java = py4j_gateway(spark).proc.pid
     soft, hard = resource.prlimit(java, resource.RLIMIT_FSIZE)
     consumer, writer = writers({P0: [b"%0400d" % n for n in range(500)]})
     consumer.join(writer, P0)
@@ -347,6 +353,6 @@ def test_each_topic_has_its_table_and_its_marks(
     writer.close()
     assert rows(f"{namespace}.orders") == [("orders", 0, n) for n in range(3)]
     assert rows(f"{namespace}.web") == [("clicks", 0, 0), ("clicks", 0, 1), ("views", 0, 0)]
-    web = lake.open(f"{namespace}.web")
+    web = lake.open_table(f"{namespace}.web")
     assert web is not None
-    assert web.look().marks.groups["g"] == {other: 2, third: 1}
+    assert web.read_offsets().offsets.groups["g"] == {other: 2, third: 1}

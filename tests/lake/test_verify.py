@@ -15,12 +15,12 @@ from trimtab.assignor.model import TopicPartition
 from trimtab.cli.main import main
 from trimtab.cli.tables import verify
 from trimtab.consumer_sdk.lake.lake import SparkLake
-from trimtab.consumer_sdk.lake.offsets.table_offsets import Marks
-from trimtab.consumer_sdk.lake.schema.record_columns import SCHEMA, record_batch
-from trimtab.consumer_sdk.lake.settings import FORMATS
-from trimtab.consumer_sdk.lake.verify.lake_verification import Rules, Verification
-from trimtab.consumer_sdk.lake.verify.table_verification import Verdict, whole
-from trimtab.consumer_sdk.lake.verify.topic_log import BrokerLog, settings
+from trimtab.consumer_sdk.lake.offsets.table_offsets import CommittedOffsets
+from trimtab.consumer_sdk.lake.schema.record_columns import RECORD_SCHEMA, build_record_batch
+from trimtab.consumer_sdk.lake.settings import TABLE_FORMATS
+from trimtab.consumer_sdk.lake.verify.lake_verification import LakeVerification, TableKindRules
+from trimtab.consumer_sdk.lake.verify.table_verification import TableVerification, sample_everything
+from trimtab.consumer_sdk.lake.verify.topic_log import BrokerTopicLog, build_reader_settings
 from trimtab.consumer_sdk.lake.writer import writer
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
@@ -42,7 +42,7 @@ def produced(topic: Callable[..., str], bootstrap: str) -> tuple[TopicPartition,
     reader.assign([RawPartition(*where, 0)])
     messages = reader.consume(COUNT, timeout=60)
     reader.close()
-    return where, record_batch(where, messages).to_pylist()
+    return where, build_record_batch(where, messages).to_pylist()
 
 
 @pytest.fixture
@@ -63,28 +63,32 @@ def keep(lake: SparkLake, produced: Any, namespace: str) -> Callable[[list[Any]]
         step = len(rows) // 5
         pieces = [rows[n * step : (n + 1) * step] for n in range(4)] + [rows[4 * step :]]
         for n, piece in enumerate(pieces):
-            frame = lake.frame(pa.Table.from_pylist(piece, schema=SCHEMA))
-            table = lake.create(f"{namespace}.orders", frame)
-            marks = Marks({"g": {produced[0]: COUNT if n == 4 else n}})
-            table.commit(table.stage(frame, f"a{n}"), marks, table.look())
+            frame = lake.to_frame(pa.Table.from_pylist(piece, schema=RECORD_SCHEMA))
+            table = lake.create_table(f"{namespace}.orders", frame)
+            marks = CommittedOffsets({"g": {produced[0]: COUNT if n == 4 else n}})
+            table.commit(table.stage_rows(frame, f"a{n}"), marks, table.read_offsets())
 
     return fill
 
 
 @pytest.fixture
-def log(config: dict[str, Any]) -> Iterator[BrokerLog]:
-    made = BrokerLog(settings(config))
+def log(config: dict[str, Any]) -> Iterator[BrokerTopicLog]:
+    made = BrokerTopicLog(build_reader_settings(config))
     yield made
     made.close()
 
 
 @pytest.fixture
-def judge(lake: SparkLake, config: dict[str, Any], log: BrokerLog) -> Callable[[], Verdict]:
+def judge(
+    lake: SparkLake, config: dict[str, Any], log: BrokerTopicLog
+) -> Callable[[], TableVerification]:
     """Verify the own table, every row against the broker."""
 
-    def run() -> Verdict:
+    def run() -> TableVerification:
         names = list(config["lake.tables"].values())
-        work = Verification(lake, Rules.of(config), log, whole(12), lambda *_: None)
+        work = LakeVerification(
+            lake, TableKindRules.from_config(config), log, sample_everything(12), lambda *_: None
+        )
         (found,) = work.run(names)
         return found
 
@@ -99,7 +103,7 @@ def planted(rows: list[Any]) -> list[Any]:
 
 @EACH
 def test_a_sound_table_passes(
-    keep: Callable[..., None], judge: Callable[[], Verdict], produced: Any
+    keep: Callable[..., None], judge: Callable[[], TableVerification], produced: Any
 ) -> None:
     """Every row was compared with its record."""
     keep(produced[1])
@@ -111,7 +115,7 @@ def test_a_sound_table_passes(
 
 @EACH
 def test_each_planted_defect_is_found(
-    keep: Callable[..., None], judge: Callable[[], Verdict], produced: Any
+    keep: Callable[..., None], judge: Callable[[], TableVerification], produced: Any
 ) -> None:
     """And is named with its offset."""
     keep(planted(produced[1]))
@@ -135,10 +139,10 @@ def command(
 ) -> Callable[..., tuple[int, str]]:
     """Run `trimtab tables …` on the run's lake; exit code and output."""
     monkeypatch.setattr(writer, "open_lake", lambda _: lake)
-    monkeypatch.setattr(verify, "_spread", lambda *_: None)  # the session is the run's
+    monkeypatch.setattr(verify, "_use_all_cores", lambda *_: None)  # the session is the run's
     monkeypatch.setenv("COLUMNS", "200")
     file = tmp_path / "ingest.yaml"
-    kind = FORMATS[type(lake).__name__.startswith("Delta")]
+    kind = TABLE_FORMATS[type(lake).__name__.startswith("Delta")]
     file.write_text(yaml.safe_dump(config | {"lake.format": kind}))
 
     def run(*words: str) -> tuple[int, str]:
@@ -158,9 +162,13 @@ def test_the_command_passes_sound_tables(
 ) -> None:
     """It ends with 0, also beside a fan-out table that says nothing of the records."""
     keep(produced[1])
-    frame = lake.frame(pa.table({"id": [1, 2]}))
-    table = lake.create(f"{namespace}.ids", frame)
-    table.commit(table.stage(frame, "ids"), Marks({"g": {produced[0]: COUNT}}), table.look())
+    frame = lake.to_frame(pa.table({"id": [1, 2]}))
+    table = lake.create_table(f"{namespace}.ids", frame)
+    table.commit(
+        table.stage_rows(frame, "ids"),
+        CommittedOffsets({"g": {produced[0]: COUNT}}),
+        table.read_offsets(),
+    )
     own, ids = config["lake.tables"][produced[0].topic], f"{namespace}.ids"
     code, told = command(
         "verify", ids, own, "--strict", "--against-broker", "all", "--format", "json"

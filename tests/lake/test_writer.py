@@ -8,8 +8,12 @@ from typing import Any
 import pytest
 
 from trimtab.assignor.model import TopicPartition
-from trimtab.consumer_sdk.consumer.offset_reset import Reset
-from trimtab.consumer_sdk.errors import OffsetsExpired, OffsetsWentBack, TableCollision
+from trimtab.consumer_sdk.consumer.offset_reset import OffsetReset
+from trimtab.consumer_sdk.errors import (
+    OffsetRegressionError,
+    OffsetsExpiredError,
+    TableNameCollisionError,
+)
 from trimtab.consumer_sdk.lake.lake import SparkLake
 
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
@@ -41,9 +45,9 @@ class Gate:
 
 
 def mark(lake: SparkLake, table: str, partition: TopicPartition, group: str = "g") -> int | None:
-    found = lake.open(table)
+    found = lake.open_table(table)
     assert found is not None
-    return found.look().marks.of(group, partition)
+    return found.read_offsets().offsets.next_offset(group, partition)
 
 
 @FORMATS
@@ -171,13 +175,13 @@ def test_what_was_read_before_it_expired_is_written(
     writers: Make, lake: SparkLake, rows: Read, namespace: str
 ) -> None:
     """The log has it no longer: what waits in memory is all that there is of it."""
-    consumer, writer = writers({P0: values(10)}, batch_wait=LONG)
+    consumer, writer = writers({P0: values(10)}, batch_max_age=LONG)
     consumer.join(writer, P0)
     writer.write(consumer.consume(10))
-    consumer.gone = [Reset(P0, 10, 15, 20, None)]
+    consumer.gone = [OffsetReset(P0, 10, 15, 20, None)]
     writer.write([])
     assert P0 not in consumer.positions
-    with pytest.raises(OffsetsExpired, match="offsets 10 to 14 are gone"):
+    with pytest.raises(OffsetsExpiredError, match="offsets 10 to 14 are gone"):
         writer.close()
     table = f"{namespace}.orders"
     assert (rows(table), mark(lake, table, P0)) == ([(*P0, n) for n in range(10)], 10)
@@ -210,11 +214,11 @@ def test_a_revocation_drops_what_is_far_from_full(
     writers: Make, lake: SparkLake, rows: Read, namespace: str
 ) -> None:
     """The handover does not wait for a batch that has just begun; the next owner reads it again."""
-    consumer, writer = writers({P0: values(10), P1: values(10)}, batch_wait=LONG)
+    consumer, writer = writers({P0: values(10), P1: values(10)}, batch_max_age=LONG)
     consumer.join(writer, P0, P1)
     writer.write(consumer.consume(20))
     consumer.leave(writer, P0)
-    assert lake.open(f"{namespace}.orders") is None
+    assert lake.open_table(f"{namespace}.orders") is None
     writer.flush()
     assert rows(f"{namespace}.orders") == [("orders", 1, n) for n in range(10)]
 
@@ -227,7 +231,7 @@ def test_a_revocation_brings_in_what_is_nearly_full(
     And Kafka knows before the partition goes.
     """
     log = {P0: values(1000, 100)}
-    consumer, writer = writers(log, batch_wait=LONG, batch_bytes=160_000)
+    consumer, writer = writers(log, batch_max_age=LONG, batch_bytes=160_000)
     consumer.join(writer, P0)
     writer.write(consumer.consume(1000))
     consumer.leave(writer, P0)
@@ -300,7 +304,7 @@ def test_a_topic_made_anew_is_not_dropped_in_silence(
     consumer.positions[P0] = 0  # as a consumer would that goes on without a word
     writer.write(consumer.consume(10))
     assert consumer.positions == {P1: 2}
-    with pytest.raises(OffsetsWentBack, match="created anew"):
+    with pytest.raises(OffsetRegressionError, match="created anew"):
         writer.close()
     assert rows(f"{namespace}.orders") == [
         *(("orders", 0, n) for n in range(10)),
@@ -316,7 +320,7 @@ def test_topics_that_would_share_a_table_are_refused(writers: Make) -> None:
     writer.write(consumer.consume(1))
     writer.close()
     consumer, writer = writers({dash: values(1)})
-    with pytest.raises(TableCollision, match=r"lake\.tables"):
+    with pytest.raises(TableNameCollisionError, match=r"lake\.tables"):
         consumer.join(writer, dash)
 
 

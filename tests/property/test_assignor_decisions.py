@@ -1,4 +1,4 @@
-"""Promises of `place` and `size` for any group, any load, every heuristic."""
+"""Promises of `place_partitions` and `size_group` for any group, any load, every heuristic."""
 
 import random
 from collections import Counter
@@ -11,23 +11,23 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from trimtab.assignor import (
-    NOBODY,
-    Group,
+    UNASSIGNED,
+    ConsumerGroup,
     Load,
     Member,
-    Plan,
-    Policy,
+    PlacementPlan,
+    PlacementPolicy,
     TopicPartition,
-    get,
-    names,
-    place,
-    size,
+    get_heuristic,
+    list_heuristics,
+    place_partitions,
+    size_group,
 )
-from trimtab.assignor.problem import frame
+from trimtab.assignor.problem import build_problem
 
 TOPICS = ("a", "b", "c")
-COUNTING = tuple(n for n in names() if get(n).counts)
-SETTLING = tuple(n for n in names() if get(n).settles)
+COUNTING = tuple(n for n in list_heuristics() if get_heuristic(n).packs_by_capacity)
+SETTLING = tuple(n for n in list_heuristics() if get_heuristic(n).idempotent)
 SLACK = 1 + 1e-6
 
 speeds = st.one_of(st.none(), st.just(0.0), st.floats(0.001, 250.0), st.integers(1, 20).map(float))
@@ -37,17 +37,17 @@ speeds = st.one_of(st.none(), st.just(0.0), st.floats(0.001, 250.0), st.integers
 class Situation:
     """What a decision is given."""
 
-    group: Group
+    group: ConsumerGroup
     load: Load
-    policy: Policy
+    policy: PlacementPolicy
 
-    def with_owners(self, plan: Plan) -> "Situation":
+    def with_owners(self, plan: PlacementPlan) -> "Situation":
         owners = {p: m for m, held in plan.assignment.items() for p in held}
         return replace(self, group=replace(self.group, owners=owners))
 
 
 @st.composite
-def situations(draw: st.DrawFn, heuristics: tuple[str, ...] = names()) -> Situation:
+def situations(draw: st.DrawFn, heuristics: tuple[str, ...] = list_heuristics()) -> Situation:
     partitions = tuple(
         TopicPartition(t, p) for t in TOPICS for p in range(draw(st.integers(0, 6), label=t))
     )
@@ -65,9 +65,11 @@ def situations(draw: st.DrawFn, heuristics: tuple[str, ...] = names()) -> Situat
     known = draw(st.lists(speeds, min_size=len(partitions), max_size=len(partitions)))
     lags = draw(st.lists(st.integers(0, 50), min_size=len(partitions), max_size=len(partitions)))
     return Situation(
-        Group(members, partitions, {p: draw(anybody) for p in partitions if draw(st.booleans())}),
+        ConsumerGroup(
+            members, partitions, {p: draw(anybody) for p in partitions if draw(st.booleans())}
+        ),
         Load(dict(zip(partitions, known, strict=True)), dict(zip(partitions, lags, strict=True))),
-        Policy(
+        PlacementPolicy(
             heuristic=draw(st.sampled_from(heuristics)),
             capacity=100.0,
             headroom=draw(st.sampled_from([1.0, 0.8])),
@@ -76,25 +78,25 @@ def situations(draw: st.DrawFn, heuristics: tuple[str, ...] = names()) -> Situat
     )
 
 
-def decided(situation: Situation) -> Plan:
-    return place(situation.group, situation.load, situation.policy)
+def decided(situation: Situation) -> PlacementPlan:
+    return place_partitions(situation.group, situation.load, situation.policy)
 
 
-def sized(situation: Situation) -> Plan:
-    return size(situation.group, situation.load, situation.policy)
+def sized(situation: Situation) -> PlacementPlan:
+    return size_group(situation.group, situation.load, situation.policy)
 
 
-def eligible(group: Group) -> dict[str, Member]:
+def eligible(group: ConsumerGroup) -> dict[str, Member]:
     staying = {m.id: m for m in group.members if not m.draining}
     return staying or {m.id: m for m in group.members}
 
 
 def weights(situation: Situation) -> Mapping[TopicPartition, float]:
-    framed = frame(situation.group, situation.load, situation.policy, spare=True)
+    framed = build_problem(situation.group, situation.load, situation.policy, open_mode=True)
     return dict(zip(framed.partitions, framed.problem.weight.tolist(), strict=True))
 
 
-def joined(situation: Situation, plan: Plan) -> Situation:
+def joined(situation: Situation, plan: PlacementPlan) -> Situation:
     """Let the members that a plan adds join, under ids that sort last."""
     names_last = {
         name: f"n{int(name[1:]):03}" if name.startswith("+") else name for name in plan.assignment
@@ -103,7 +105,7 @@ def joined(situation: Situation, plan: Plan) -> Situation:
     fresh = tuple(Member(names_last[name], frozenset(TOPICS)) for name in added)
     owners = {p: names_last[m] for m, held in plan.assignment.items() for p in held}
     members = (*situation.group.members, *fresh)
-    return replace(situation, group=Group(members, situation.group.partitions, owners))
+    return replace(situation, group=ConsumerGroup(members, situation.group.partitions, owners))
 
 
 @given(situations())
@@ -150,10 +152,10 @@ def test_no_member_is_overfull_unless_it_must(situation: Situation) -> None:
     for something at the capacities as they are, and then the plan says that there is an overload.
     """
     situation = replace(situation, policy=replace(situation.policy, consolidate=True))
-    framed = frame(situation.group, situation.load, situation.policy)
-    assume(framed.known.any())
+    framed = build_problem(situation.group, situation.load, situation.policy)
+    assume(framed.measured.any())
     plan, weight = decided(situation), weights(situation)
-    left_out = (get(situation.policy.heuristic).pack(framed.problem) == NOBODY).any()
+    left_out = (get_heuristic(situation.policy.heuristic).pack(framed.problem) == UNASSIGNED).any()
     over = [
         held
         for member, held in plan.assignment.items()
@@ -174,12 +176,12 @@ def test_equal_input_gives_equal_bytes(situation: Situation, chance: random.Rand
 @given(situations(SETTLING))
 def test_settling_heuristics_move_nothing_when_nothing_changed(situation: Situation) -> None:
     """One that settles keeps its own output: consolidating, and in open mode if it counts."""
-    if get(situation.policy.heuristic).counts:
+    if get_heuristic(situation.policy.heuristic).packs_by_capacity:
         assert not sized(joined(situation, sized(situation))).moves
     situation = replace(situation, policy=replace(situation.policy, consolidate=True))
-    framed = frame(situation.group, situation.load, situation.policy)
-    assume(framed.known.any())
-    assume(not (get(situation.policy.heuristic).pack(framed.problem) == NOBODY).any())
+    framed = build_problem(situation.group, situation.load, situation.policy)
+    assume(framed.measured.any())
+    assume(not (get_heuristic(situation.policy.heuristic).pack(framed.problem) == UNASSIGNED).any())
     assert not decided(situation.with_owners(decided(situation))).moves
 
 
@@ -265,21 +267,23 @@ def room(situation: Situation, member: str) -> float:
 def shuffled(situation: Situation, chance: random.Random) -> Situation:
     group, load = situation.group, situation.load
     members, partitions = list(group.members), list(group.partitions)
-    owners, known = list(group.owners.items()), list(load.speeds.items())
+    owners, known = list(group.owners.items()), list(load.write_rates.items())
     for order in (members, partitions, owners, known):
         chance.shuffle(order)
     return replace(
         situation,
-        group=Group(tuple(members), tuple(partitions), dict(owners)),
-        load=replace(load, speeds=dict(known)),
+        group=ConsumerGroup(tuple(members), tuple(partitions), dict(owners)),
+        load=replace(load, write_rates=dict(known)),
     )
 
 
 @given(situations(COUNTING))
 def test_heuristics_leave_their_problem_alone(situation: Situation) -> None:
     """A heuristic writes to none of the arrays that it is given."""
-    problem = frame(situation.group, situation.load, situation.policy, spare=True).problem
+    problem = build_problem(
+        situation.group, situation.load, situation.policy, open_mode=True
+    ).problem
     arrays = (problem.weight, problem.owner, problem.topic, problem.capacity, problem.subscribed)
     before = [np.copy(a) for a in arrays]
-    get(situation.policy.heuristic).pack(problem)
+    get_heuristic(situation.policy.heuristic).pack(problem)
     assert all(np.array_equal(a, b) for a, b in zip(before, arrays, strict=True))

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from marked import offsets
 
-from trimtab.consumer_sdk.queues import Received, Settlement
-from trimtab.consumer_sdk.queues.kmq.delivered_batch import Handed
-from trimtab.consumer_sdk.queues.settlement import Said
+from trimtab.consumer_sdk.queues import QueueMessage, SettlementResult
+from trimtab.consumer_sdk.queues.kmq.delivered_batch import DeliveredBatch
+from trimtab.consumer_sdk.queues.settlement import SettlementRequest
 
 SWEEP = -1
 
@@ -19,23 +19,23 @@ class Heard:
 
     def __init__(self) -> None:
         self.at = 0.0
-        self.woken: list[Handed] = []
-        self.noted: list[tuple[int, Said, bool]] = []
+        self.woken: list[DeliveredBatch] = []
+        self.noted: list[tuple[int, SettlementRequest, bool]] = []
 
     def now(self) -> float:
         return self.at
 
-    def wake(self, batch: Handed) -> None:
+    def on_acknowledged(self, batch: DeliveredBatch) -> None:
         self.woken.append(batch)
 
-    def note(self, message: Received, said: Said, late: bool) -> None:  # noqa: FBT001
-        self.noted.append((message.offset, said, late))
+    def on_settled(self, message: QueueMessage, request: SettlementRequest, late: bool) -> None:  # noqa: FBT001
+        self.noted.append((message.offset, request, late))
 
 
-def batch(where: list[tuple[int, int]], heard: Heard) -> Handed:
+def batch(where: list[tuple[int, int]], heard: Heard) -> DeliveredBatch:
     """Return messages at partitions and offsets, due at 10 s."""
     raws = [Message(topic="t", partition=p, offset=at, value=b"x") for p, at in where]
-    return Handed(raws, [1] * len(raws), 10.0, heard)
+    return DeliveredBatch(raws, [1] * len(raws), 10.0, heard)
 
 
 @given(
@@ -52,15 +52,17 @@ def test_each_acknowledgement_is_told_once_and_nothing_else(
         if step != SWEEP:
             place = step % len(where)
             first = where[place] not in said
-            assert handed[place].ack() is (Settlement.DONE if first else Settlement.REPEATED)
+            assert handed[place].ack() is (
+                SettlementResult.DONE if first else SettlementResult.REPEATED
+            )
             said.add(where[place])
             assert [message.settled for message in handed] == [at in said for at in where]
             continue
         while heard.woken:
-            for partition, ranges in heard.woken.pop().acknowledged().items():
+            for partition, ranges in heard.woken.pop().pop_acknowledged().items():
                 told.update((partition, offset) for offset in offsets(ranges))
     assert told == Counter(said)
-    opened = {(p, at) for (p, _), found in handed.opened().items() for at in offsets(found)}
+    opened = {(p, at) for (p, _), found in handed.group_offsets().items() for at in offsets(found)}
     assert opened == set(where)
 
 
@@ -68,16 +70,19 @@ def test_what_is_not_acknowledged_is_told_as_it_was_said() -> None:
     """A retry and a late ack are noted; an extension holds for whoever looks again."""
     heard = Heard()
     handed = batch([(0, 5), (0, 6), (0, 7)], heard)
-    assert handed[0].retry(3) is Settlement.DONE
-    assert handed[2].extend(20) is Settlement.DONE
+    assert handed[0].retry(3) is SettlementResult.DONE
+    assert handed[2].extend(20) is SettlementResult.DONE
     heard.at = 12.0
-    assert handed[1].ack() is Settlement.LATE
-    assert [message.ack() for message in handed][1:] == [Settlement.REPEATED, Settlement.DONE]
+    assert handed[1].ack() is SettlementResult.LATE
+    assert [message.ack() for message in handed][1:] == [
+        SettlementResult.REPEATED,
+        SettlementResult.DONE,
+    ]
     assert [(offset, late) for offset, _, late in heard.noted] == [
         (5, False),
         (7, False),
         (6, True),
     ]
-    assert handed.acknowledged() == {0: ((6, 7),)}
+    assert handed.pop_acknowledged() == {0: ((6, 7),)}
     assert handed[-1].offset == 7
     assert [message.offset for message in handed[1:]] == [6, 7]

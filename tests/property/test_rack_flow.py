@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trimtab.assignor.heuristics.rack_aware import heuristic
-from trimtab.assignor.heuristics.rack_aware.balance import of_topics
-from trimtab.assignor.heuristics.rack_aware.costs import Costs, priced
-from trimtab.assignor.heuristics.registry import get
-from trimtab.assignor.model import NOBODY, FloatArray, IntArray, Problem, Racks
+from trimtab.assignor.heuristics.rack_aware.balance import compute_topic_limits
+from trimtab.assignor.heuristics.rack_aware.costs import RackCosts, price_partitions
+from trimtab.assignor.heuristics.registry import get_heuristic
+from trimtab.assignor.model import UNASSIGNED, FloatArray, IntArray, PackingProblem, RackTopology
 
 T = TypeVar("T")
 FEW = 6  # partitions of which every assignment can be tried
@@ -23,11 +23,11 @@ FEW = 6  # partitions of which every assignment can be tried
 @st.composite
 def problems(
     draw: st.DrawFn, partitions: int = FEW, members: int = 3, *, alike: bool = False
-) -> Problem:
+) -> PackingProblem:
     """Members of up to three racks and nowhere, topics that not everybody reads."""
     count, readers = draw(st.integers(0, partitions)), draw(st.integers(1, members))
     topics = draw(st.integers(1, 3))
-    owner = st.integers(NOBODY, readers - 1)
+    owner = st.integers(UNASSIGNED, readers - 1)
     mask = st.just(True) if alike else st.booleans()  # noqa: FBT003 - a value of the strategy
     reads = draw(st.lists(mask, min_size=topics * readers, max_size=topics * readers))
     subscribed = np.array(reads, dtype=np.bool_).reshape(topics, readers)
@@ -36,16 +36,16 @@ def problems(
     far = np.array(draw(_listed(st.booleans(), count * racks)), dtype=np.bool_)
     at = draw(_listed(st.integers(0, racks), readers))
     given_owner = np.array(draw(_listed(owner, count)), dtype=np.int32)
-    stays = given_owner != NOBODY
+    stays = given_owner != UNASSIGNED
     stays[stays] = subscribed[topic[stays], given_owner[stays]]
-    return Problem(
+    return PackingProblem(
         weight=np.array(draw(_listed(st.sampled_from([0.0, 1.0, 2.5, 10.0]), count))),
-        owner=np.where(stays, given_owner, NOBODY).astype(np.int32),
+        owner=np.where(stays, given_owner, UNASSIGNED).astype(np.int32),
         topic=topic,
         lag=np.zeros(count),
         capacity=np.ones(readers),
         subscribed=subscribed,
-        racks=Racks(
+        racks=RackTopology(
             np.array(at, dtype=np.int32),
             np.concatenate([far.reshape(count, racks), np.zeros((count, 1), np.bool_)], axis=1),
         ),
@@ -56,78 +56,88 @@ def _listed(of: st.SearchStrategy[T], count: int) -> st.SearchStrategy[list[T]]:
     return st.lists(of, min_size=count, max_size=count)
 
 
-def _counts(problem: Problem, bins: IntArray) -> IntArray:
+def _counts(problem: PackingProblem, bins: IntArray) -> IntArray:
     found = np.zeros(problem.subscribed.shape, dtype=np.int32)
-    read = bins != NOBODY
+    read = bins != UNASSIGNED
     np.add.at(found, (problem.topic[read], bins[read]), 1)
     return found
 
 
-def _worth(problem: Problem, bins: IntArray, costs: Costs, *, per_topic: bool) -> tuple[float, ...]:
+def _worth(
+    problem: PackingProblem, bins: IntArray, costs: RackCosts, *, per_topic: bool
+) -> tuple[float, ...]:
     """What is to be small, the first first: topics out of their limits, unevenness, cost."""
     counts = _counts(problem, bins)
-    broken = per_topic and not of_topics(problem).hold(counts)
+    broken = per_topic and not compute_topic_limits(problem).allow_counts(counts)
     return float(broken), float((counts.sum(axis=0) ** 2).sum()), _cost(problem, bins, costs)
 
 
-def _cost(problem: Problem, bins: IntArray, costs: Costs) -> float:
+def _cost(problem: PackingProblem, bins: IntArray, costs: RackCosts) -> float:
     """The cost of KIP-925, partition by partition."""
     assert problem.racks is not None
     mean = problem.weight.mean() if len(bins) else 0.0
     cost = 0.0
     for item, member in enumerate(bins.tolist()):
-        if member == NOBODY:
+        if member == UNASSIGNED:
             continue
-        if mean and problem.racks.far[item, problem.racks.at[member]]:
+        if mean and problem.racks.remote[item, problem.racks.member_rack[member]]:
             cost += costs.traffic * problem.weight[item] / mean
-        if problem.owner[item] not in (NOBODY, member):
+        if problem.owner[item] not in (UNASSIGNED, member):
             cost += costs.non_overlap
     return cost
 
 
-def _every(problem: Problem) -> Iterator[IntArray]:
+def _every(problem: PackingProblem) -> Iterator[IntArray]:
     """Every assignment that subscriptions allow."""
-    readers = [np.flatnonzero(problem.subscribed[t]).tolist() or [NOBODY] for t in problem.topic]
+    readers = [
+        np.flatnonzero(problem.subscribed[t]).tolist() or [UNASSIGNED] for t in problem.topic
+    ]
     for bins in itertools.product(*readers):
         yield np.array(bins, dtype=np.int32)
 
 
-COSTS = st.sampled_from([Costs(), Costs(1, 10), Costs(1, 1), Costs(0, 1), Costs(3, 0)])
+COSTS = st.sampled_from(
+    [RackCosts(), RackCosts(1, 10), RackCosts(1, 1), RackCosts(0, 1), RackCosts(3, 0)]
+)
 
 
 @given(problems(), COSTS, st.booleans())
-def test_no_other_assignment_is_better(problem: Problem, costs: Costs, per_topic: bool) -> None:  # noqa: FBT001
+def test_no_other_assignment_is_better(
+    problem: PackingProblem,
+    costs: RackCosts,
+    per_topic: bool,  # noqa: FBT001 - hypothesis gives it by place
+) -> None:
     """Of all there are, none is more even, and none as even costs less."""
-    found = heuristic.pack(problem, costs, per_topic=per_topic)
-    assert ((found == NOBODY) == ~problem.subscribed[problem.topic].any(axis=1)).all()
+    found = heuristic.place_rack_aware(problem, costs, per_topic=per_topic)
+    assert ((found == UNASSIGNED) == ~problem.subscribed[problem.topic].any(axis=1)).all()
     best = min(_worth(problem, bins, costs, per_topic=per_topic) for bins in _every(problem))
     assert _worth(problem, found, costs, per_topic=per_topic) == pytest.approx(best, abs=1e-6)
-    assert priced(problem, costs).total(problem, found) == pytest.approx(
+    assert price_partitions(problem, costs).total_cost(problem, found) == pytest.approx(
         _cost(problem, found, costs)
     )
 
 
 @given(problems(partitions=24, members=6), COSTS)
-def test_kleins_cycles_find_nothing_cheaper(problem: Problem, costs: Costs) -> None:
+def test_kleins_cycles_find_nothing_cheaper(problem: PackingProblem, costs: RackCosts) -> None:
     """Cancelling negative cycles from an even start, as Kafka Streams does, ends at the same."""
-    found = heuristic.pack(problem, costs, per_topic=False)
-    even = get("sticky").pack(problem)
+    found = heuristic.place_rack_aware(problem, costs, per_topic=False)
+    even = get_heuristic("sticky").pack(problem)
     ends = _worth(problem, klein(problem, even, costs), costs, per_topic=False)
     assert _worth(problem, found, costs, per_topic=False) == pytest.approx(ends, abs=1e-6)
 
 
 @given(problems(partitions=24, members=6), COSTS, st.booleans())
-def test_it_settles(problem: Problem, costs: Costs, per_topic: bool) -> None:  # noqa: FBT001
+def test_it_settles(problem: PackingProblem, costs: RackCosts, per_topic: bool) -> None:  # noqa: FBT001
     """Applied to its own answer it moves nothing."""
-    found = heuristic.pack(problem, costs, per_topic=per_topic)
-    again = heuristic.pack(replace(problem, owner=found), costs, per_topic=per_topic)
+    found = heuristic.place_rack_aware(problem, costs, per_topic=per_topic)
+    again = heuristic.place_rack_aware(replace(problem, owner=found), costs, per_topic=per_topic)
     assert again.tolist() == found.tolist()
 
 
 UNEVEN = 1e5  # more than any chain of swaps may save
 
 
-def klein(problem: Problem, bins: IntArray, costs: Costs) -> IntArray:
+def klein(problem: PackingProblem, bins: IntArray, costs: RackCosts) -> IntArray:
     """Cancel negative cycles in the residual graph until there is none (Klein 1967).
 
     Its nodes are the members and, the last, the sink: who takes a partition more goes there, and
@@ -144,30 +154,32 @@ def klein(problem: Problem, bins: IntArray, costs: Costs) -> IntArray:
             bins[one] = taker
 
 
-def _residual(problem: Problem, bins: IntArray, costs: Costs) -> tuple[FloatArray, IntArray]:
+def _residual(
+    problem: PackingProblem, bins: IntArray, costs: RackCosts
+) -> tuple[FloatArray, IntArray]:
     """Return what passing one on costs, (M + 1, M + 1), and which of the giver's it is."""
     members = len(problem.capacity)
     price = np.full((members + 1, members + 1), np.inf)
-    item = np.full((members + 1, members + 1), NOBODY, dtype=np.int32)
+    item = np.full((members + 1, members + 1), UNASSIGNED, dtype=np.int32)
     of_one = _prices(problem, costs)
     for one, giver in enumerate(bins.tolist()):
         for taker in np.flatnonzero(problem.subscribed[problem.topic[one]]).tolist():
             rise = of_one[one, taker] - of_one[one, giver]
             if taker != giver and rise < price[giver, taker]:
                 price[giver, taker], item[giver, taker] = rise, one
-    count = np.bincount(bins[bins != NOBODY], minlength=members)
+    count = np.bincount(bins[bins != UNASSIGNED], minlength=members)
     price[:members, members] = UNEVEN * (2 * count + 1)
     price[members, :members] = np.where(count > 0, -UNEVEN * (2 * count - 1), np.inf)
     return price, item
 
 
-def _prices(problem: Problem, costs: Costs) -> FloatArray:
+def _prices(problem: PackingProblem, costs: RackCosts) -> FloatArray:
     """Return what each partition costs with each member, (P, M)."""
     alone = [np.full(len(problem.weight), m, dtype=np.int32) for m in range(len(problem.capacity))]
     found = np.zeros((len(problem.weight), len(problem.capacity)))
     for member, bins in enumerate(alone):
         for one in range(len(problem.weight)):
-            only = np.where(np.arange(len(bins)) == one, bins, NOBODY).astype(np.int32)
+            only = np.where(np.arange(len(bins)) == one, bins, UNASSIGNED).astype(np.int32)
             found[one, member] = _cost(problem, only, costs)
     return found
 
@@ -175,14 +187,14 @@ def _prices(problem: Problem, costs: Costs) -> FloatArray:
 def _negative_cycle(price: FloatArray) -> list[int] | None:
     """Find one by Bellman and Ford, closed: its first node is its last, too."""
     size = len(price)
-    distance, before = np.zeros(size), np.full(size, NOBODY)
-    last = NOBODY
+    distance, before = np.zeros(size), np.full(size, UNASSIGNED)
+    last = UNASSIGNED
     for _ in range(size):
-        last = NOBODY
+        last = UNASSIGNED
         for a, b in itertools.product(range(size), repeat=2):
             if distance[a] + price[a, b] < distance[b] - 1e-7:
                 distance[b], before[b], last = distance[a] + price[a, b], a, b
-    if last == NOBODY:
+    if last == UNASSIGNED:
         return None
     for _ in range(size):
         last = int(before[last])

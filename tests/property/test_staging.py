@@ -6,8 +6,13 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trimtab.assignor.model import NOBODY
-from trimtab.assignor.rebalance.cooperative import Claims, Settled, settle, stage
+from trimtab.assignor.model import UNASSIGNED
+from trimtab.assignor.rebalance.cooperative import (
+    Ownership,
+    OwnershipClaims,
+    resolve_ownership,
+    withhold_moving_partitions,
+)
 
 MEMBERS = range(4)
 PARTITIONS = range(6)
@@ -22,7 +27,7 @@ class Claim:
 
 
 owners = st.lists(
-    st.sampled_from([NOBODY, *MEMBERS]), min_size=len(PARTITIONS), max_size=len(PARTITIONS)
+    st.sampled_from([UNASSIGNED, *MEMBERS]), min_size=len(PARTITIONS), max_size=len(PARTITIONS)
 ).map(lambda of: np.array(of, dtype=np.int32))
 claims = st.lists(
     st.builds(Claim, st.integers(-1, 3), st.frozensets(st.sampled_from(PARTITIONS))),
@@ -31,11 +36,11 @@ claims = st.lists(
 )
 
 
-def settled(claimed: list[Claim], order: int = 1) -> Settled:
+def settled(claimed: list[Claim], order: int = 1) -> Ownership:
     pairs = [(m, p) for m, claim in enumerate(claimed) for p in claim.partitions][::order]
     generations = [claim.generation for claim in claimed]
-    return settle(
-        Claims(
+    return resolve_ownership(
+        OwnershipClaims(
             np.array([m for m, _ in pairs], dtype=np.int32),
             np.array([p for _, p in pairs], dtype=np.int32),
             np.array(generations, dtype=np.int32),
@@ -48,19 +53,19 @@ def settled(claimed: list[Claim], order: int = 1) -> Settled:
 def test_no_partition_is_given_to_two_members(target: np.ndarray, claimed: list[Claim]) -> None:
     """What a member gets now, no other member rightfully reads."""
     rightful = settled(claimed)
-    now = stage(target, rightful)
-    assert (target[now] != NOBODY).all()
+    now = withhold_moving_partitions(target, rightful)
+    assert (target[now] != UNASSIGNED).all()
     kept = rightful.owner[now]
-    assert ((kept == NOBODY) | (kept == target[now])).all()
+    assert ((kept == UNASSIGNED) | (kept == target[now])).all()
 
 
 @given(owners, claims)
 def test_an_unclaimed_partition_is_never_withheld(target: np.ndarray, claimed: list[Claim]) -> None:
     """A partition that nobody claims goes to its target at once: nothing waits for ever."""
     held = {p for claim in claimed for p in claim.partitions}
-    now = stage(target, settled(claimed))
+    now = withhold_moving_partitions(target, settled(claimed))
     for partition, member in enumerate(target.tolist()):
-        assert member == NOBODY or partition in held or now[partition]
+        assert member == UNASSIGNED or partition in held or now[partition]
 
 
 @given(owners, owners)
@@ -69,10 +74,10 @@ def test_a_move_is_complete_after_two_rounds(before: np.ndarray, target: np.ndar
     held = before
     for generation in (1, 2):
         of = [Claim(generation, frozenset(np.flatnonzero(held == m).tolist())) for m in MEMBERS]
-        now = stage(target, settled(of))
+        now = withhold_moving_partitions(target, settled(of))
         # nobody gets in this round what somebody else has to give up
-        assert ((held == NOBODY) | (held == target))[now].all()
-        held = np.where(now, target, NOBODY)
+        assert ((held == UNASSIGNED) | (held == target))[now].all()
+        held = np.where(now, target, UNASSIGNED)
     assert np.array_equal(held, target)
 
 
@@ -84,7 +89,7 @@ def test_the_order_of_claims_does_not_matter(claimed: list[Claim]) -> None:
     for partition in PARTITIONS:
         of = [(c.generation, m) for m, c in enumerate(claimed) if partition in c.partitions]
         newest = [m for generation, m in of if generation == max(of)[0]]
-        assert found.owner[partition] == (newest[0] if len(newest) == 1 else NOBODY)
+        assert found.owner[partition] == (newest[0] if len(newest) == 1 else UNASSIGNED)
         assert found.claimed[partition] == bool(of)
 
 
@@ -99,16 +104,16 @@ def test_two_claims_of_one_generation_cancel() -> None:
     """Of two equal claims neither keeps the partition, and a third, older one does not either."""
     twin, older = Claim(4, frozenset({0})), Claim(3, frozenset({0}))
     found = settled([twin, twin, older])
-    assert found.owner[0] == NOBODY
-    target = np.array([0, *[NOBODY] * 5], dtype=np.int32)
-    assert not stage(target, found).any()
+    assert found.owner[0] == UNASSIGNED
+    target = np.array([0, *[UNASSIGNED] * 5], dtype=np.int32)
+    assert not withhold_moving_partitions(target, found).any()
 
 
 def test_a_member_that_repeats_itself_keeps_what_it_claims() -> None:
     """The same claim twice by one member is one claim."""
-    twice = Claims(
+    twice = OwnershipClaims(
         np.array([2, 2], dtype=np.int32),
         np.array([1, 1], dtype=np.int32),
         np.array([0, 0, 5], dtype=np.int32),
     )
-    assert settle(twice, len(PARTITIONS)).owner[1] == 2
+    assert resolve_ownership(twice, len(PARTITIONS)).owner[1] == 2

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trimtab.assignor.heuristics.heuristic import run
-from trimtab.assignor.heuristics.registry import get
+from trimtab.assignor.heuristics.heuristic import run_heuristic
+from trimtab.assignor.heuristics.registry import get_heuristic
 from trimtab.assignor.heuristics.steady.bins import Bins
-from trimtab.assignor.heuristics.steady.fair_shares import shares
-from trimtab.assignor.heuristics.steady.pack import TOUCH, even
-from trimtab.assignor.heuristics.steady.params import PRESETS, Knobs
-from trimtab.assignor.model import NOBODY, FloatArray, IntArray, Outlook, Problem
-from trimtab.assignor.packing import TOLERANCE
+from trimtab.assignor.heuristics.steady.fair_shares import compute_fair_shares
+from trimtab.assignor.heuristics.steady.pack import MOVE_BASE_LOAD, balance_load
+from trimtab.assignor.heuristics.steady.params import STEADY_PRESETS, SteadyParams
+from trimtab.assignor.model import UNASSIGNED, FloatArray, IntArray, PackingProblem, RateForecast
+from trimtab.assignor.packing import CAPACITY_TOLERANCE
 
 C = 100.0
 NOISE = 1e-6  # consumers; the sums are floats
@@ -24,7 +24,7 @@ GAIN = 0.05  # of a share: the band of `level`, and the least that a move must b
 
 
 @st.composite
-def problems(draw: st.DrawFn, *, closed: bool = False, alike: bool = False) -> Problem:
+def problems(draw: st.DrawFn, *, closed: bool = False, alike: bool = False) -> PackingProblem:
     """Up to 14 partitions of 2 topics, up to 5 members, some partitions larger than any."""
     items = draw(st.integers(1, 14))
     members = draw(st.integers(1 if closed else 0, 5))
@@ -38,18 +38,18 @@ def problems(draw: st.DrawFn, *, closed: bool = False, alike: bool = False) -> P
     topic = np.array(draw(st.lists(st.integers(0, 1), min_size=items, max_size=items)), np.int32)
     owners = np.array(owner, dtype=np.int32)
     if members:
-        owners[~subscribed[topic, np.maximum(owners, 0)]] = NOBODY
+        owners[~subscribed[topic, np.maximum(owners, 0)]] = UNASSIGNED
     deviation = np.array(draw(st.lists(st.floats(0, 20), min_size=items, max_size=items)))
     drift = np.array(draw(st.lists(st.floats(-20, 20), min_size=items, max_size=items)))
-    return Problem(
+    return PackingProblem(
         weight=np.array(weight),
         owner=owners,
         topic=topic,
         lag=np.zeros(items),
         capacity=np.array(capacity),
         subscribed=subscribed,
-        spare=None if closed else C,
-        outlook=Outlook(np.maximum(drift, -np.array(weight)), deviation**2),
+        new_member_capacity=None if closed else C,
+        forecast=RateForecast(np.maximum(drift, -np.array(weight)), deviation**2),
     )
 
 
@@ -57,26 +57,26 @@ def problems(draw: st.DrawFn, *, closed: bool = False, alike: bool = False) -> P
 class Objective:
     """bins + λ · (moved + β · expected to be evicted) / C, in plain Python."""
 
-    problem: Problem
-    knobs: Knobs
+    problem: PackingProblem
+    knobs: SteadyParams
 
     def of(self, bins: IntArray) -> float:
         problem = self.problem
-        away = (problem.owner != NOBODY) & (problem.owner != bins)
+        away = (problem.owner != UNASSIGNED) & (problem.owner != bins)
         risk = sum(self.evicted(bins, int(number)) for number in np.unique(bins))
-        used = len(np.unique(bins)) if problem.spare is not None else 0
-        scale = problem.spare or float(problem.capacity.mean())
-        touched = float((problem.weight[away] + TOUCH * scale).sum())
+        used = len(np.unique(bins)) if problem.new_member_capacity is not None else 0
+        scale = problem.new_member_capacity or float(problem.capacity.mean())
+        touched = float((problem.weight[away] + MOVE_BASE_LOAD * scale).sum())
         load = touched + self.knobs.foresight * risk
         return used + self.knobs.move_cost * load / scale
 
     def evicted(self, bins: IntArray, number: int) -> float:
-        assert self.problem.outlook is not None
+        assert self.problem.forecast is not None
         inside = bins == number
-        variance = float(self.problem.outlook.variance[inside].sum())
+        variance = float(self.problem.forecast.variance[inside].sum())
         capacity = capacity_of(self.problem, number)
-        expected = self.problem.weight[inside] + self.problem.outlook.drift[inside]
-        slack = capacity * (1 + TOLERANCE) - float(expected.sum())
+        expected = self.problem.weight[inside] + self.problem.forecast.drift[inside]
+        slack = capacity * (1 + CAPACITY_TOLERANCE) - float(expected.sum())
         if inside.sum() < 2:
             return 0.0
         if variance <= 1e-12 * capacity**2:
@@ -85,7 +85,7 @@ class Objective:
         if slack > 4 * deviation:
             return 0.0
         grown = max(0.0, (slack + deviation / 2) / variance)
-        sizes = sorted(expected + self.problem.outlook.variance[inside] * grown)
+        sizes = sorted(expected + self.problem.forecast.variance[inside] * grown)
         steps = zip([0.0, *sizes], sizes[:-1], strict=False)
         near = ((v, w) for v, w in steps if slack + v <= 4 * deviation)
         return sum((w - v) * tail((slack + v) / deviation) for v, w in near)
@@ -95,73 +95,79 @@ def tail(z: float) -> float:
     return 0.5 * math.erfc(z / math.sqrt(2))
 
 
-def capacity_of(problem: Problem, number: int) -> float:
-    return float([*problem.capacity, *[problem.spare or 0] * len(problem.weight)][number])
+def capacity_of(problem: PackingProblem, number: int) -> float:
+    return float(
+        [*problem.capacity, *[problem.new_member_capacity or 0] * len(problem.weight)][number]
+    )
 
 
-def overfull(problem: Problem, bins: IntArray) -> list[int]:
+def overfull(problem: PackingProblem, bins: IntArray) -> list[int]:
     """Bins above their capacity that hold more than one partition."""
-    numbers, counts = np.unique(bins[bins != NOBODY], return_counts=True)
+    numbers, counts = np.unique(bins[bins != UNASSIGNED], return_counts=True)
     return [
         int(n)
         for n, count in zip(numbers, counts, strict=True)
         if count > 1
-        and problem.weight[bins == n].sum() > capacity_of(problem, n) * (1 + 2 * TOLERANCE)
+        and problem.weight[bins == n].sum() > capacity_of(problem, n) * (1 + 2 * CAPACITY_TOLERANCE)
     ]
 
 
-presets = st.sampled_from(sorted(PRESETS))
+presets = st.sampled_from(sorted(STEADY_PRESETS))
 
 
 @given(problems(), presets)
-def test_no_bin_is_overfull_unless_one_partition_is_larger(problem: Problem, preset: str) -> None:
+def test_no_bin_is_overfull_unless_one_partition_is_larger(
+    problem: PackingProblem, preset: str
+) -> None:
     """In open mode everything is placed, and only a partition > C may overfill, alone."""
-    bins = run(get(f"steady:{preset}"), problem)
-    assert (bins != NOBODY).all()
+    bins = run_heuristic(get_heuristic(f"steady:{preset}"), problem)
+    assert (bins != UNASSIGNED).all()
     assert not overfull(problem, bins)
 
 
 @given(problems(closed=True), presets)
-def test_closed_mode_leaves_out_rather_than_overfill(problem: Problem, preset: str) -> None:
+def test_closed_mode_leaves_out_rather_than_overfill(problem: PackingProblem, preset: str) -> None:
     """Where the members must do, what fits nowhere is left to whoever spreads."""
-    bins = run(get(f"steady:{preset}"), problem)
+    bins = run_heuristic(get_heuristic(f"steady:{preset}"), problem)
     assert not overfull(problem, bins)
-    for item in np.flatnonzero(bins == NOBODY):
+    for item in np.flatnonzero(bins == UNASSIGNED):
         readers = np.flatnonzero(problem.subscribed[problem.topic[item]])
         assert all((bins == reader).any() for reader in readers)  # an empty one takes anything
 
 
 @given(problems(), presets)
-def test_every_move_has_a_reason(problem: Problem, preset: str) -> None:
+def test_every_move_has_a_reason(problem: PackingProblem, preset: str) -> None:
     """No moved partition could go home at a gain; and staying put, where it fits, is no better."""
-    bins = run(get(f"steady:{preset}"), problem)
-    value = (objective := Objective(problem, PRESETS[preset])).of(bins)
-    for item in np.flatnonzero((problem.owner != NOBODY) & (problem.owner != bins)):
+    bins = run_heuristic(get_heuristic(f"steady:{preset}"), problem)
+    value = (objective := Objective(problem, STEADY_PRESETS[preset])).of(bins)
+    for item in np.flatnonzero((problem.owner != UNASSIGNED) & (problem.owner != bins)):
         back = bins.copy()
         back[item] = problem.owner[item]
         if not overfull(problem, back):
             assert objective.of(back) >= value - NOISE
     stay = problem.owner
-    if (stay != NOBODY).all() and not overfull(problem, stay):
+    if (stay != UNASSIGNED).all() and not overfull(problem, stay):
         assert value <= objective.of(stay) + NOISE
 
 
 @given(problems(), presets, st.randoms(use_true_random=False))
-def test_renaming_members_changes_nothing(problem: Problem, preset: str, random: Random) -> None:
+def test_renaming_members_changes_nothing(
+    problem: PackingProblem, preset: str, random: Random
+) -> None:
     """The same partitions end up together, and stay with the same owner."""
     members = len(problem.capacity)
-    entry = get(f"steady:{preset}")
-    bins = run(entry, problem)
+    entry = get_heuristic(f"steady:{preset}")
+    bins = run_heuristic(entry, problem)
     new = np.array(random.sample(range(members), members), dtype=np.int32)
-    owner = np.where(problem.owner == NOBODY, NOBODY, np.append(new, 0)[problem.owner])
+    owner = np.where(problem.owner == UNASSIGNED, UNASSIGNED, np.append(new, 0)[problem.owner])
     renamed = replace(
         problem,
         owner=owner.astype(np.int32),
         capacity=problem.capacity[np.argsort(new)],
         subscribed=problem.subscribed[:, np.argsort(new)],
     )
-    others = run(entry, renamed)
-    home = problem.owner != NOBODY
+    others = run_heuristic(entry, renamed)
+    home = problem.owner != UNASSIGNED
     assert together(bins) == together(others)
     assert ((bins == problem.owner)[home] == (others == owner)[home]).all()
 
@@ -171,28 +177,28 @@ def together(bins: IntArray) -> set[frozenset[int]]:
 
 
 @given(problems(), presets)
-def test_the_bins_keep_count_of_the_objective(problem: Problem, preset: str) -> None:
+def test_the_bins_keep_count_of_the_objective(problem: PackingProblem, preset: str) -> None:
     """The value that grows with every put and take is the one that the definition gives."""
-    knobs = PRESETS[preset]
-    assert problem.outlook is not None
+    knobs = STEADY_PRESETS[preset]
+    assert problem.forecast is not None
     price = knobs.move_cost / C
     bins = Bins(
         problem,
-        problem.outlook,
+        problem.forecast,
         bin_cost=1.0,
-        fare=price * (problem.weight + TOUCH * C),
-        risk_cost=price * knobs.foresight,
+        move_cost=price * (problem.weight + MOVE_BASE_LOAD * C),
+        eviction_cost=price * knobs.foresight,
     )
-    answer = run(get(f"steady:{preset}"), problem)
-    bins.restart(answer)
-    assert bins.value == pytest.approx(Objective(problem, knobs).of(answer), abs=NOISE)
+    answer = run_heuristic(get_heuristic(f"steady:{preset}"), problem)
+    bins.reset_placement(answer)
+    assert bins.objective == pytest.approx(Objective(problem, knobs).of(answer), abs=NOISE)
 
 
 @given(problems())
-def test_what_nobody_read_is_settled_at_once(problem: Problem) -> None:
+def test_what_nobody_read_is_settled_at_once(problem: PackingProblem) -> None:
     """A first placement is not moved at the next tick, if nothing has changed."""
-    entry = get("steady")
-    first = run(entry, replace(problem, owner=np.full_like(problem.owner, NOBODY)))
+    entry = get_heuristic("steady")
+    first = run_heuristic(entry, replace(problem, owner=np.full_like(problem.owner, UNASSIGNED)))
     members = max(len(problem.capacity), int(first.max()) + 1)
     added = members - len(problem.capacity)
     again = replace(
@@ -201,23 +207,23 @@ def test_what_nobody_read_is_settled_at_once(problem: Problem) -> None:
         capacity=np.append(problem.capacity, np.full(added, C)),
         subscribed=np.concatenate([problem.subscribed, np.ones((2, added), np.bool_)], axis=1),
     )
-    assert (run(entry, again) == first).all()
+    assert (run_heuristic(entry, again) == first).all()
 
 
-def fills(problem: Problem, bins: IntArray) -> FloatArray:
+def fills(problem: PackingProblem, bins: IntArray) -> FloatArray:
     """Load over fair share, of the members that can read anything."""
-    share = shares(problem)
+    share = compute_fair_shares(problem)
     load = np.bincount(bins, problem.weight, len(problem.capacity))
     return (load / problem.capacity)[share > 0] / share[share > 0]
 
 
 @given(problems(closed=True))
-def test_spreading_leaves_no_gap_that_one_partition_closes(problem: Problem) -> None:
+def test_spreading_leaves_no_gap_that_one_partition_closes(problem: PackingProblem) -> None:
     """A member below the band gets a partition, as long as that makes the fuller one emptier."""
     problem = replace(problem, weight=np.maximum(problem.weight, 0.1))
-    bins = even(problem)
+    bins = balance_load(problem)
     assert problem.subscribed[problem.topic, bins].all()
-    share = shares(problem)
+    share = compute_fair_shares(problem)
     load = np.bincount(bins, problem.weight, len(problem.capacity))
     fill = load / problem.capacity / np.where(share > 0, share, 1.0)
     poorest = int(np.where(share > 0, fill, np.inf).argmin())
@@ -233,13 +239,13 @@ def test_spreading_leaves_no_gap_that_one_partition_closes(problem: Problem) -> 
 
 
 @given(problems(closed=True), st.floats(0.99, 1.01))
-def test_what_was_spread_rests(problem: Problem, wobble: float) -> None:
+def test_what_was_spread_rests(problem: PackingProblem, wobble: float) -> None:
     """A second call, at speeds a little different, moves nothing for less than it is worth."""
     problem = replace(problem, weight=np.maximum(problem.weight, 0.1))
-    first = even(problem)
+    first = balance_load(problem)
     weight = problem.weight * np.where(np.arange(len(first)) % 2, wobble, 1.0)
     again = replace(problem, owner=first, weight=weight)
-    second = even(again)
+    second = balance_load(again)
     if (second == first).all():
         return
     before, after = fills(again, first), fills(again, second)
@@ -252,15 +258,15 @@ def test_even_counts_of_equal_partitions_rest(members: int, items: int, random: 
     owner = [n % members for n in range(items)]
     random.shuffle(owner)
     problem = closed(np.ones(items), owner, members)
-    assert (even(problem) == problem.owner).all()
+    assert (balance_load(problem) == problem.owner).all()
 
 
 @given(st.lists(st.floats(1, 5), min_size=40, max_size=80), st.integers(2, 6))
 def test_who_joins_takes_its_share_from_the_full(weight: list[float], members: int) -> None:
     """What moves goes to the one that joined; the others trade fewer partitions than it gets."""
-    levelled = even(closed(np.array(weight), [NOBODY] * len(weight), members))
+    levelled = balance_load(closed(np.array(weight), [UNASSIGNED] * len(weight), members))
     joined = closed(np.array(weight), levelled.tolist(), members + 1)
-    bins = even(joined)
+    bins = balance_load(joined)
     moved = bins != levelled
     assert (bins[moved] != members).sum() < max(1, (bins[moved] == members).sum() / 2)
     assert fills(joined, bins).max() <= 1 + GAIN + max(weight) / (sum(weight) / (members + 1))
@@ -269,28 +275,28 @@ def test_who_joins_takes_its_share_from_the_full(weight: list[float], members: i
 @given(st.lists(st.floats(1, 5), min_size=40, max_size=80), st.integers(3, 6))
 def test_who_leaves_is_shared_out_and_little_else(weight: list[float], members: int) -> None:
     """Of what the others read, less moves than what the leaver read."""
-    levelled = even(closed(np.array(weight), [NOBODY] * len(weight), members))
-    owner = np.where(levelled == members - 1, NOBODY, levelled)
-    bins = even(closed(np.array(weight), owner.tolist(), members - 1))
-    stirred = (owner != NOBODY) & (bins != owner)
-    assert stirred.sum() <= (owner == NOBODY).sum()
+    levelled = balance_load(closed(np.array(weight), [UNASSIGNED] * len(weight), members))
+    owner = np.where(levelled == members - 1, UNASSIGNED, levelled)
+    bins = balance_load(closed(np.array(weight), owner.tolist(), members - 1))
+    stirred = (owner != UNASSIGNED) & (bins != owner)
+    assert stirred.sum() <= (owner == UNASSIGNED).sum()
 
 
 @given(st.lists(st.floats(1, 5), min_size=40, max_size=80), st.integers(2, 6), st.integers(1, 3))
 def test_readers_of_an_idle_topic_stir_nobody(weight: list[float], members: int, idle: int) -> None:
     """What was level stays where it is when members join that cannot take any of it."""
-    levelled = even(closed(np.array(weight), [NOBODY] * len(weight), members))
+    levelled = balance_load(closed(np.array(weight), [UNASSIGNED] * len(weight), members))
     both = closed(np.array([*weight, 1e-3]), [*levelled.tolist(), members], members + idle)
     subscribed = np.zeros((2, members + idle), dtype=np.bool_)
     subscribed[0, :members] = subscribed[1, members:] = True
     topic = np.append(both.topic[:-1], np.int32(1))
-    bins = even(replace(both, topic=topic, subscribed=subscribed))
+    bins = balance_load(replace(both, topic=topic, subscribed=subscribed))
     assert (bins[:-1] == levelled).all()
 
 
-def closed(weight: FloatArray, owner: list[int], members: int) -> Problem:
+def closed(weight: FloatArray, owner: list[int], members: int) -> PackingProblem:
     """One topic that all of these members read, equal capacities."""
-    return Problem(
+    return PackingProblem(
         weight=weight,
         owner=np.array(owner, dtype=np.int32),
         topic=np.zeros(len(weight), dtype=np.int32),

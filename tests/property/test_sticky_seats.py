@@ -7,16 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trimtab.assignor.heuristics import sticky
-from trimtab.assignor.model import NOBODY, Problem
+from trimtab.assignor.model import UNASSIGNED, PackingProblem
 
 
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=6), st.integers(0, 40))
 def test_guests_sit_down_as_one_by_one(held: list[int], guests: int) -> None:
     """Each goes to whoever has least then, the lowest of those."""
     members = len(held)
-    problem = Problem(
+    problem = PackingProblem(
         weight=np.ones(sum(held) + guests),
-        owner=np.repeat([*range(members), NOBODY], [*held, guests]).astype(np.int32),
+        owner=np.repeat([*range(members), UNASSIGNED], [*held, guests]).astype(np.int32),
         topic=np.zeros(sum(held) + guests, dtype=np.int32),
         lag=np.zeros(sum(held) + guests),
         capacity=np.ones(members),
@@ -30,7 +30,7 @@ def test_guests_sit_down_as_one_by_one(held: list[int], guests: int) -> None:
         turns.append(member)
         heapq.heapreplace(queue, (count + 1, member))
     seated = np.bincount([*problem.owner[: sum(held)], *turns], minlength=members)
-    found = sticky.pack(problem)
+    found = sticky.place_sticky(problem)
     if seated.max() - seated.min() < 2:  # else partitions are handed on afterwards
         assert found[sum(held) :].tolist() == turns
     assert np.ptp(np.bincount(found, minlength=members)) < 2 or not len(found)
@@ -38,8 +38,8 @@ def test_guests_sit_down_as_one_by_one(held: list[int], guests: int) -> None:
 
 def test_a_problem_is_left_as_it_was() -> None:
     """Owners that may not read on are not struck out in the caller's array."""
-    owner = np.array([0, 1, NOBODY], dtype=np.int32)
-    given_ = Problem(
+    owner = np.array([0, 1, UNASSIGNED], dtype=np.int32)
+    given_ = PackingProblem(
         weight=np.ones(3),
         owner=owner,
         topic=np.zeros(3, dtype=np.int32),
@@ -47,5 +47,5 @@ def test_a_problem_is_left_as_it_was() -> None:
         capacity=np.ones(2),
         subscribed=np.array([[True, False]]),
     )
-    assert sticky.pack(given_).tolist() == [0, 0, 0]
-    assert owner.tolist() == [0, 1, NOBODY]
+    assert sticky.place_sticky(given_).tolist() == [0, 0, 0]
+    assert owner.tolist() == [0, 1, UNASSIGNED]

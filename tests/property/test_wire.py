@@ -12,11 +12,11 @@ from kafka.protocol.consumer.metadata import (
     ConsumerProtocolSubscription,
 )
 
-from trimtab.assignor.clients.leader_plugin import read_subscriptions
-from trimtab.assignor.model import NOBODY
-from trimtab.assignor.partition_index import Universe
+from trimtab.assignor.clients.leader_plugin import decode_subscriptions
+from trimtab.assignor.model import UNASSIGNED
+from trimtab.assignor.partition_index import PartitionIndex
 from trimtab.assignor.rebalance.consumer_protocol import decode_subscription, encode_assignments
-from trimtab.common.errors import BadPayload
+from trimtab.common.errors import InvalidPayloadError
 
 names = st.text("abc.-üß漢", min_size=1, max_size=8)
 numbers = st.lists(st.integers(0, 2**31 - 1), max_size=6)
@@ -55,7 +55,7 @@ def test_subscriptions_are_read_as_kafka_python_reads_them(sent: Any) -> None:
 def test_a_group_is_read_as_its_members_one_by_one(sent: list[Any]) -> None:
     """What one member's bytes began with is not taken for the next one's."""
     raw = {f"m{n}": subscription.encode() for n, subscription in enumerate(sent)}
-    for member, ours in read_subscriptions(raw).items():
+    for member, ours in decode_subscriptions(raw).items():
         alone = decode_subscription(raw[member])
         assert (ours.topics, ours.owned.topics) == (alone.topics, alone.owned.topics)
         assert (ours.user_data, ours.generation) == (alone.user_data, alone.generation)
@@ -63,17 +63,17 @@ def test_a_group_is_read_as_its_members_one_by_one(sent: list[Any]) -> None:
 
 @given(subscriptions(), st.data())
 def test_a_subscription_that_is_cut_off_is_named(sent: Any, data: st.DataObject) -> None:
-    """No cut gives a shorter value: it raises BadPayload, or nothing that matters was cut."""
+    """No cut gives a shorter value: it raises InvalidPayloadError, or nothing that matters was cut."""
     whole = sent.encode()
     cut = whole[: data.draw(st.integers(0, len(whole) - 1))]
-    with pytest.raises(BadPayload):
+    with pytest.raises(InvalidPayloadError):
         decode_subscription(cut)
 
 
 @given(st.binary(max_size=60))
 def test_garbage_is_named_or_read_but_never_another_error(garbage: bytes) -> None:
-    """Whatever a member sends, the leader hears BadPayload or a subscription."""
-    with suppress(BadPayload):
+    """Whatever a member sends, the leader hears InvalidPayloadError or a subscription."""
+    with suppress(InvalidPayloadError):
         assert decode_subscription(garbage).generation >= -(2**31)
 
 
@@ -82,9 +82,12 @@ def test_assignments_are_written_as_kafka_python_writes_them(
     sizes: dict[str, int], members: int, data: st.DataObject
 ) -> None:
     """Equal bytes for the same topics and numbers, members without any included."""
-    universe = Universe.of({t: np.arange(n, dtype=np.int32) for t, n in sizes.items()})
+    universe = PartitionIndex.from_numbers(
+        {t: np.arange(n, dtype=np.int32) for t, n in sizes.items()}
+    )
     owner = np.array(
-        [data.draw(st.integers(NOBODY, members - 1)) for _ in range(len(universe))], dtype=np.int32
+        [data.draw(st.integers(UNASSIGNED, members - 1)) for _ in range(len(universe))],
+        dtype=np.int32,
     )
     user_data = [data.draw(st.binary(max_size=5)) for _ in range(members)]
     for version in (0, 1, 3):
@@ -96,11 +99,11 @@ def test_assignments_are_written_as_kafka_python_writes_them(
 
 
 def _theirs(
-    universe: Universe, owner: np.ndarray, member: int, user_data: bytes, version: int
+    universe: PartitionIndex, owner: np.ndarray, member: int, user_data: bytes, version: int
 ) -> bytes:
     held: dict[str, list[int]] = {}
     for item in np.flatnonzero(owner == member).tolist():
-        name = universe.name(item)
+        name = universe.partition_at(item)
         held.setdefault(name.topic, []).append(name.partition)
     assignment = ConsumerProtocolAssignment(
         version=version,
@@ -118,7 +121,7 @@ def test_a_member_whose_bytes_are_no_subscription_is_given_nothing(
 ) -> None:
     """It subscribes to nothing, the log names it, and the others are heard."""
     good = ConsumerProtocolSubscription(version=0, topics=["t"], user_data=b"").encode()
-    read = read_subscriptions({"bad": b"\x00\x01\x00\x00\x00\x07", "good": good})
+    read = decode_subscriptions({"bad": b"\x00\x01\x00\x00\x00\x07", "good": good})
     assert read["bad"].topics == ()
     assert read["good"].topics == ("t",)
     assert "member bad: subscription is malformed" in caplog.text

@@ -10,25 +10,25 @@ from unittest import mock
 import numpy as np
 from confluent_kafka import OFFSET_INVALID
 
-from trimtab.assignor.model import NOBODY, BoolArray, IntArray
+from trimtab.assignor.model import UNASSIGNED, BoolArray, IntArray
 from trimtab.assignor.rebalance import leader
-from trimtab.assignor.rebalance.cooperative import Settled
-from trimtab.consumer_sdk.lake.offsets.table_offsets import Marks, Span
+from trimtab.assignor.rebalance.cooperative import Ownership
+from trimtab.consumer_sdk.lake.offsets.table_offsets import CommittedOffsets, OffsetSpan
 from trimtab.consumer_sdk.lake.writer import writer
-from trimtab.consumer_sdk.lake.writer.partition_positions import Positions
+from trimtab.consumer_sdk.lake.writer.partition_positions import PositionTracker
 from trimtab.consumer_sdk.membership import coordinator, lease, member
 from trimtab.sidecar.decision import decide
-from trimtab.sidecar.decision.decision import Action
+from trimtab.sidecar.decision.decision import ScalingAction
 
 
 def nothing_withheld() -> AbstractContextManager[Any]:
     """Hand a partition to its new owner although the old one has not revoked it."""
 
-    def stage(target: IntArray, _settled: Settled) -> BoolArray:
-        now: BoolArray = np.asarray(target != NOBODY)
+    def stage(target: IntArray, _settled: Ownership) -> BoolArray:
+        now: BoolArray = np.asarray(target != UNASSIGNED)
         return now
 
-    return mock.patch.object(leader, "stage", stage)
+    return mock.patch.object(leader, "withhold_moving_partitions", stage)
 
 
 def commits_without_a_generation() -> AbstractContextManager[Any]:
@@ -44,39 +44,39 @@ def commits_without_a_generation() -> AbstractContextManager[Any]:
 
         coordinator._ask(store)
 
-    return mock.patch.object(coordinator, "_commit", commit)
+    return mock.patch.object(coordinator, "_send_commit", commit)
 
 
 def lease_for_ever() -> AbstractContextManager[Any]:
     """Believe in the membership however long the coordinator has been silent."""
-    return mock.patch.object(lease.Lease, "valid", return_value=True)
+    return mock.patch.object(lease.Lease, "is_valid", return_value=True)
 
 
 def marks_not_compared() -> AbstractContextManager[Any]:
     """Add a batch whatever the table's marks are."""
-    return mock.patch.object(Marks, "clashes", return_value=())
+    return mock.patch.object(CommittedOffsets, "find_conflicts", return_value=())
 
 
 @contextmanager
 def kafka_before_the_table() -> Generator[None]:
     """Tell Kafka of a batch before the table has it, and start from what Kafka was told."""
-    submit, assign = writer.LakeWriter._submit, writer.LakeWriter.on_assign
+    submit, assign = writer.LakeWriter._submit_batch, writer.LakeWriter.on_assign
 
     def early(self: Any, table: str) -> None:
         submit(self, table)
-        spans: Mapping[Any, Span] = self._flight.batch.spans
-        self._acknowledge({p: s.next for p, s in spans.items()}, asynchronous=True)
+        spans: Mapping[Any, OffsetSpan] = self._in_flight.batch.spans
+        self._commit_to_kafka({p: s.next for p, s in spans.items()}, asynchronous=True)
 
     def believing(self: Any, consumer: Any, partitions: Any) -> None:
         assign(self, consumer, partitions)
         for raw in consumer.committed(list(partitions)):
-            position = self._positions._owned[writer._key(raw)]
+            position = self._positions._owned[writer._to_topic_partition(raw)]
             if raw.offset != OFFSET_INVALID:
                 position.next = raw.offset
-                self._restart(writer._key(raw), raw.offset)
+                self._restart_partition(writer._to_topic_partition(raw), raw.offset)
 
     with (
-        mock.patch.object(writer.LakeWriter, "_submit", early),
+        mock.patch.object(writer.LakeWriter, "_submit_batch", early),
         mock.patch.object(writer.LakeWriter, "on_assign", believing),
     ):
         yield
@@ -85,12 +85,18 @@ def kafka_before_the_table() -> Generator[None]:
 def stopped_before_drained() -> AbstractContextManager[Any]:
     """Stop a draining replica whatever it still owns."""
 
-    def stop(turn: Any) -> decide.Step | None:
-        names = turn.at.draining
-        return decide.Step(Action.STOP, ("at once",), stop=names) if names else None
+    def stop(turn: Any) -> decide.DecisionStep | None:
+        names = turn.model.draining
+        return (
+            decide.DecisionStep(ScalingAction.STOP, ("at once",), stop_names=names)
+            if names
+            else None
+        )
 
-    rules = tuple(stop if rule is decide._stop else rule for rule in decide.RULES)
-    return mock.patch.object(decide, "RULES", rules)
+    rules = tuple(
+        stop if rule is decide._stop_drained_replicas else rule for rule in decide.DECISION_RULES
+    )
+    return mock.patch.object(decide, "DECISION_RULES", rules)
 
 
 def losses_told_before_a_join_only() -> AbstractContextManager[Any]:
@@ -114,17 +120,19 @@ def losses_told_before_a_join_only() -> AbstractContextManager[Any]:
 
 def gaps_not_told() -> AbstractContextManager[Any]:
     """Go on behind deleted records without a word to the tables."""
-    return mock.patch.object(Positions, "learn", return_value=None)
+    return mock.patch.object(PositionTracker, "record_reset", return_value=None)
 
 
 def read_on_after_leaving() -> AbstractContextManager[Any]:
     """Read on after the group was left, for as long as the lease of before would have lasted."""
 
     def may_read(self: Any) -> bool:
-        known = self._lease.heard(*coordinator.contact(self.client)).known(self._assignor.joined)
-        return bool(known.valid(self._clock.monotonic()))
+        known = self._lease.renew_by_heartbeat(
+            *coordinator.read_heartbeat_times(self.client)
+        ).renew(self._assignor.joined_at)
+        return bool(known.is_valid(self._clock.monotonic()))
 
-    return mock.patch.object(member.Member, "may_read", may_read)
+    return mock.patch.object(member.GroupMember, "holds_lease", may_read)
 
 
 BROKEN: dict[str, Callable[[], AbstractContextManager[Any]]] = {

@@ -76,7 +76,7 @@ class Log:
 
 
 @dataclass(slots=True)
-class GroupMember:
+class SimulatedGroupMember:
     """A member as the coordinator knows it."""
 
     id: str
@@ -115,7 +115,9 @@ class Group:
     state: str = EMPTY
     generation: int = 0
     leader: str = ""
-    members: dict[str, GroupMember] = field(default_factory=dict[str, GroupMember])
+    members: dict[str, SimulatedGroupMember] = field(
+        default_factory=dict[str, SimulatedGroupMember]
+    )
     pending: set[str] = field(default_factory=set[str])
     offsets: dict[TopicPartition, tuple[int, str]] = field(
         default_factory=dict[TopicPartition, tuple[int, str]]
@@ -140,7 +142,7 @@ class Group:
         changed = known is None or known.subscription != subscription
         if known is None:
             self.pending.discard(member)
-            known = GroupMember(member, client, subscription, self.hub.now)
+            known = SimulatedGroupMember(member, client, subscription, self.hub.now)
             self.members[member] = known
             self._expire_later(known)
         known.heard = self.hub.now
@@ -220,12 +222,12 @@ class Group:
 
     # -- inside -----------------------------------------------------------------------------------
 
-    def _wrong(self, known: GroupMember | None, generation: int) -> str | None:
+    def _wrong(self, known: SimulatedGroupMember | None, generation: int) -> str | None:
         if known is None:
             return UNKNOWN_MEMBER
         return None if generation == self.generation else ILLEGAL_GENERATION
 
-    def _joined(self, known: GroupMember) -> Answer:
+    def _joined(self, known: SimulatedGroupMember) -> Answer:
         leads = known.id == self.leader
         members = {m.id: m.subscription for m in self.members.values()} if leads else None
         return Answer(None, known.id, self.generation, members)
@@ -285,14 +287,14 @@ class Group:
             member.assignment = given.get(member.id, b"")
             self._answer_sync(member, Answer(assignment=member.assignment))
 
-    def _answer_sync(self, member: GroupMember, answer: Answer) -> None:
+    def _answer_sync(self, member: SimulatedGroupMember, answer: Answer) -> None:
         respond, member.syncing = member.syncing, None
         if respond is not None:
             member.heard = self.hub.now
             self._expire_later(member)
             respond(answer)
 
-    def _expire_later(self, member: GroupMember) -> None:
+    def _expire_later(self, member: SimulatedGroupMember) -> None:
         """Look again when the member's session could be over."""
         if member.watched:
             return
@@ -300,7 +302,7 @@ class Group:
         left = member.heard + self.session_timeout - self.hub.now
         self.hub.at(max(0.0, left) + 1e-6, lambda: self._expire(member))
 
-    def _expire(self, member: GroupMember) -> None:
+    def _expire(self, member: SimulatedGroupMember) -> None:
         member.watched = False
         if self.members.get(member.id) is not member or member.waits:
             return  # who waits for an answer is not expired
@@ -309,7 +311,7 @@ class Group:
         else:
             self._expire_later(member)
 
-    def _remove(self, member: GroupMember, why: str) -> None:
+    def _remove(self, member: SimulatedGroupMember, why: str) -> None:
         del self.members[member.id]
         for respond in (member.joining, member.syncing):
             if respond is not None:

@@ -27,8 +27,8 @@ from simulation.broker import Group, Log
 from simulation.lake import Content, Row, Snapshot
 from simulation.worker import Worker
 from trimtab.assignor.model import TopicPartition
-from trimtab.consumer_sdk.lake.offsets.offset_gaps import Gaps
-from trimtab.consumer_sdk.lake.ports import Staged
+from trimtab.consumer_sdk.lake.offsets.offset_gaps import TableGaps
+from trimtab.consumer_sdk.lake.ports import StagedFiles
 
 Wanted = Callable[[str, bytes], bool]
 """Whether a table is to have the record with this value."""
@@ -55,7 +55,7 @@ class Checks:
     stints: dict[tuple[TopicPartition, str], int] = field(
         default_factory=dict[tuple[TopicPartition, str], int]
     )
-    told: Gaps = field(default_factory=Gaps)
+    told: TableGaps = field(default_factory=TableGaps)
     begins: dict[TopicPartition, int] = field(default_factory=dict[TopicPartition, int])
     handed_out: int = 0
     handovers: int = 0
@@ -82,7 +82,7 @@ class Checks:
             start = max(before.get(partition, 0), self._begin(content, snapshot, partition))
             self._complete(content, snapshot.gaps, partition, start, mark)
 
-    def missing(self, content: Content, staged: Staged) -> None:
+    def missing(self, content: Content, staged: StagedFiles) -> None:
         """Say that a commit names files that are gone."""
         self.fail(f"{content.name}: the commit of {staged.attempt} names files that were deleted")
 
@@ -120,10 +120,10 @@ class Checks:
             self.told = snapshot.gaps
 
     def _complete(
-        self, content: Content, gaps: Gaps, partition: TopicPartition, start: int, end: int
+        self, content: Content, gaps: TableGaps, partition: TopicPartition, start: int, end: int
     ) -> None:
         """Look for records that a table should have; a table made later has the topic's gaps."""
-        lacks = [found.of(self.group, partition).ranges for found in (gaps, self.told)]
+        lacks = [found.missing_offsets(self.group, partition).ranges for found in (gaps, self.told)]
         for offset in self._between(partition, start, end):
             value = self.log.records[partition][offset]
             if (

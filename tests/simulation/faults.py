@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 Fault = Callable[["History"], str | None]
 """Breaks something and says what, or finds nothing to break."""
 
-STEPS: Final = (*ports.STEPS, *ports.MEMBER_STEPS)
+STEPS: Final = (*ports.FLUSH_STEPS, *ports.REBALANCE_STEPS)
 
 
 def crash(at: "History") -> str | None:

@@ -22,13 +22,13 @@ from simulation.membership import Cluster
 from simulation.network import Network
 from simulation.worker import Host, Worker
 from trimtab.assignor.model import TopicPartition
-from trimtab.common.control_topics.values import GroupPlan, PartitionSpeed
-from trimtab.consumer_sdk.errors import BrokerUnreachable, LakeUnavailable
+from trimtab.common.control_topics.values import PLAN_TOPIC, GroupPlan, PartitionLoad
+from trimtab.consumer_sdk.errors import BrokerUnreachableError, LakeUnavailableError
 from trimtab.consumer_sdk.lake import ingest
-from trimtab.sidecar.decision.decision import Action
-from trimtab.sidecar.measurement.observation import Instance
-from trimtab.sidecar.reporting.iteration_report import Report
-from trimtab.sidecar.settings.settings import Settings
+from trimtab.sidecar.decision.decision import ScalingAction
+from trimtab.sidecar.measurement.observation import ReplicaInstance
+from trimtab.sidecar.reporting.iteration_report import IterationReport
+from trimtab.sidecar.settings.settings import SidecarSettings
 
 TOPIC: Final = "orders"
 GROUP: Final = "lake"
@@ -139,7 +139,7 @@ class History:
     trace: list[str] = field(default_factory=list[str])
     _given: int = 0
     _started: dict[str, float] = field(default_factory=dict[str, float])
-    _verdict: Action | None = None
+    _verdict: ScalingAction | None = None
     _weights: dict[TopicPartition, float] = field(default_factory=dict[TopicPartition, float])
 
     def __post_init__(self) -> None:
@@ -229,7 +229,7 @@ class History:
         plan, alive = self.plan(), [w for w in self.workers.values() if w.alive]
         if plan is None or len(alive) != plan.replicas or plan.draining:
             found.append(f"{len(alive)} replicas live, the plan is {plan}")
-        if self._verdict is not Action.HOLD:
+        if self._verdict is not ScalingAction.HOLD:
             found.append(f"the sidecar is about to {self._verdict}")
         return found
 
@@ -272,7 +272,7 @@ class History:
 
     def _mark(self, partition: TopicPartition) -> int | None:
         content = self.lake.tables.get(f"lake.{TOPIC}")
-        return None if content is None else content.marks.of(GROUP, partition)
+        return None if content is None else content.marks.next_offset(GROUP, partition)
 
     # -- producers --------------------------------------------------------------------------------
 
@@ -286,17 +286,17 @@ class History:
             self.log.append(partition, skip=self.rng.random() < 0.05)
         self.hub.at(pause, self._produce)
 
-    def speeds(self) -> Mapping[TopicPartition, PartitionSpeed]:
+    def speeds(self) -> Mapping[TopicPartition, PartitionLoad]:
         """Return what a perfect monitor would measure; now and then it knows nothing."""
         partitions = sorted(self.log.records)
         total = sum(self._weights.get(p, 1.0) for p in partitions)
         known = self.hub.rng.random() > 0.02
-        speeds: dict[TopicPartition, PartitionSpeed] = {}
+        speeds: dict[TopicPartition, PartitionLoad] = {}
         for partition in partitions:
             rate = self.rate * RECORD * self._weights.get(partition, 1.0) / total
             reached = self.group.offsets.get(partition, (0, ""))[0]
             behind = self.log.ends[partition] - max(reached, self.log.lows[partition])
-            speeds[partition] = PartitionSpeed(
+            speeds[partition] = PartitionLoad(
                 bytes_per_s=rate if known else None,
                 backlog_bytes=behind * RECORD,
                 backlog_records=behind,
@@ -325,18 +325,18 @@ class History:
 
     def plan(self) -> GroupPlan | None:
         """Return the plan in force."""
-        plans = [r for r in self.control if r.name.startswith("consumer")]
+        plans = [r for r in self.control if r.name == PLAN_TOPIC]
         return GroupPlan.decode(plans[-1].content) if plans else None
 
-    def _reported(self, report: Report) -> None:
-        self._verdict = report.verdict.action
-        plan = report.verdict.plan
+    def _reported(self, report: IterationReport) -> None:
+        self._verdict = report.decision.action
+        plan = report.decision.plan
         if plan is not None and not self.shape.least <= plan.replicas <= self.shape.most:
-            self.fail(f"the plan wants {plan.replicas} replicas: {report.verdict.line()}")
+            self.fail(f"the plan wants {plan.replicas} replicas: {report.decision.format_line()}")
 
-    def _replicas(self) -> tuple[Instance, ...]:
+    def _replicas(self) -> tuple[ReplicaInstance, ...]:
         alive = sorted(worker.name for worker in self.workers.values() if worker.alive)
-        return tuple(Instance(n, alive=True, started=self._started[n]) for n in alive)
+        return tuple(ReplicaInstance(n, alive=True, started_at=self._started[n]) for n in alive)
 
     def _begin(self) -> str:
         self._given += 1
@@ -368,7 +368,7 @@ class History:
     def _died(self, process: green.Process) -> Any:
         def died(error: BaseException | None) -> None:
             self.tell("ends" if error is None else f"ends with {error!r}", process.name)
-            passing = isinstance(error, LakeUnavailable | BrokerUnreachable)
+            passing = isinstance(error, LakeUnavailableError | BrokerUnreachableError)
             if error is not None and not passing:
                 self.fail(f"{process.name} ended with {error!r}")
 
@@ -376,7 +376,7 @@ class History:
 
 
 @cache
-def sidecar_settings(least: int, most: int, heuristic: str) -> Settings:
+def sidecar_settings(least: int, most: int, heuristic: str) -> SidecarSettings:
     """Return the sidecar's settings: quick ones, so that a short history holds many decisions."""
     given = {
         "bootstrap": "simulated:9092",
@@ -388,18 +388,18 @@ def sidecar_settings(least: int, most: int, heuristic: str) -> Settings:
         "window": "4 s",
         "min": least,
         "max": most,
-        "step_in": 2,
-        "stabilise_in": "3 s",
-        "cool_down": "2 s",
-        "ask_again": "5 s",
-        "start_grace": "8 s",
+        "scale_down_policies": 2,
+        "scale_down_stabilization_window": "3 s",
+        "cooldown": "2 s",
+        "drain_retry": "5 s",
+        "startup_timeout": "8 s",
         "target": "process",
     }
-    return Settings.model_validate(given)
+    return SidecarSettings.model_validate(given)
 
 
 @cache
-def worker_config(name: str, shape: Shape) -> ingest.IngestConfig:
+def worker_config(name: str, shape: Shape) -> ingest.IngestSettings:
     """Return a worker's settings."""
     given: dict[str, Any] = {
         "bootstrap.servers": "simulated:9092",
@@ -411,13 +411,13 @@ def worker_config(name: str, shape: Shape) -> ingest.IngestConfig:
         "max.poll.interval.ms": shape.poll_interval * 1000,
         "heartbeat.interval.ms": shape.heartbeat * 1000,
         "lake.warehouse": "simulated",
-        "lake.patience": "3 s",
+        "lake.flush.timeout": "3 s",
         "batch.bytes": "3 kB",
-        "batch.wait": "1 s",
+        "batch.max.age": "1 s",
     }
     if shape.split:
         given["lake.transform"] = "simulation.lake:split"
-    return ingest.settings(given)
+    return ingest.parse_ingest_settings(given)
 
 
 def run(seed: int, *, tracing: bool = False) -> Result:

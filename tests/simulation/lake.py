@@ -14,11 +14,15 @@ from pyspark.sql import DataFrame
 
 from simulation import green
 from trimtab.assignor.model import TopicPartition
-from trimtab.consumer_sdk.errors import CommitRaced, LakeUnavailable, TableMismatch
-from trimtab.consumer_sdk.lake.offsets.offset_gaps import Gaps
-from trimtab.consumer_sdk.lake.offsets.table_offsets import Marks
-from trimtab.consumer_sdk.lake.ports import Records, Sight, Staged
-from trimtab.consumer_sdk.lake.schema.partition_spec import Parts
+from trimtab.consumer_sdk.errors import (
+    CommitConflictError,
+    LakeUnavailableError,
+    TableSchemaMismatchError,
+)
+from trimtab.consumer_sdk.lake.offsets.offset_gaps import TableGaps
+from trimtab.consumer_sdk.lake.offsets.table_offsets import CommittedOffsets
+from trimtab.consumer_sdk.lake.ports import Records, StagedFiles, VersionedOffsets
+from trimtab.consumer_sdk.lake.schema.partition_spec import PartitionSpec
 
 COLUMNS: Final = ("topic", "partition", "offset", "value")
 
@@ -59,9 +63,9 @@ class Snapshot:
     """One version of a table."""
 
     attempt: str
-    marks: Marks
+    marks: CommittedOffsets
     rows: tuple[Row, ...] = ()
-    gaps: Gaps = field(default_factory=Gaps)
+    gaps: TableGaps = field(default_factory=TableGaps)
 
 
 @dataclass(slots=True)
@@ -70,19 +74,19 @@ class Content:
 
     name: str
     columns: frozenset[str] = frozenset(COLUMNS)
-    snapshots: list[Snapshot] = field(default_factory=lambda: [Snapshot("", Marks())])
+    snapshots: list[Snapshot] = field(default_factory=lambda: [Snapshot("", CommittedOffsets())])
     staged: dict[str, tuple[Row, ...]] = field(default_factory=dict[str, tuple[Row, ...]])
     seen: Counter[tuple[TopicPartition, int]] = field(
         default_factory=Counter[tuple[TopicPartition, int]]
     )
 
     @property
-    def marks(self) -> Marks:
+    def marks(self) -> CommittedOffsets:
         """The newest marks."""
         return self.snapshots[-1].marks
 
     @property
-    def gaps(self) -> Gaps:
+    def gaps(self) -> TableGaps:
         """The newest gaps."""
         return self.snapshots[-1].gaps
 
@@ -106,10 +110,10 @@ class Trouble:
         self.failing = self.unanswered = self.late = self.away = 0.0
 
     def begin(self) -> None:
-        """Take the time of a call. Raises LakeUnavailable, with nothing done."""
+        """Take the time of a call. Raises LakeUnavailableError, with nothing done."""
         self._hub.sleep(self._hub.rng.uniform(0.005, 0.1))
         if self._hub.now < self.away or self._hub.rng.random() < self.failing:
-            raise LakeUnavailable("simulated: no answer, nothing was done")
+            raise LakeUnavailableError("simulated: no answer, nothing was done")
 
     def comes_late(self) -> float:
         """Return the seconds after which a commit lands, 0 for at once."""
@@ -117,10 +121,10 @@ class Trouble:
         return rng.uniform(0.1, 4.0) if rng.random() < self.late else 0.0
 
     def answer(self) -> None:
-        """Take the time of the answer. Raises LakeUnavailable although the work is done."""
+        """Take the time of the answer. Raises LakeUnavailableError although the work is done."""
         self._hub.sleep(self._hub.rng.uniform(0.001, 0.02))
         if self._hub.rng.random() < self.unanswered:
-            raise LakeUnavailable("simulated: the answer was lost")
+            raise LakeUnavailableError("simulated: the answer was lost")
 
 
 class Table:
@@ -134,47 +138,59 @@ class Table:
     def name(self) -> str:
         return self.content.name
 
-    def look(self) -> Sight:
+    def read_offsets(self) -> VersionedOffsets:
         self._lake.trouble.begin()
-        return Sight(self.content.marks, self.content.marks.encode())
+        return VersionedOffsets(self.content.marks, self.content.marks.encode())
 
-    def gaps(self) -> Gaps:
+    def read_gaps(self) -> TableGaps:
         return self.content.gaps
 
-    def landed(self, attempt: str) -> bool:
+    def has_committed(self, attempt: str) -> bool:
         self._lake.trouble.begin()
         return any(snapshot.attempt == attempt for snapshot in self.content.snapshots)
 
-    def evolve(self, frame: Frame) -> None:
+    def evolve_schema(self, frame: Frame) -> None:
         self._lake.trouble.begin()
         self.content.columns |= frame.columns_
         self._lake.trouble.answer()
 
-    def stage(self, frame: Frame, attempt: str) -> Staged:
+    def stage_rows(self, frame: Frame, attempt: str) -> StagedFiles:
         self._lake.trouble.begin()
         surplus = sorted(frame.columns_ - self.content.columns)
         if surplus:
-            raise TableMismatch(f"{self.name} lacks {surplus[0]} string")
+            raise TableSchemaMismatchError(f"{self.name} lacks {surplus[0]} string")
         self.content.staged[attempt] = frame.rows
         self._lake.trouble.answer()
-        return Staged(attempt, (attempt,), len(frame.rows), 100 * len(frame.rows))
+        return StagedFiles(attempt, (attempt,), len(frame.rows), 100 * len(frame.rows))
 
-    def commit(self, staged: Staged, marks: Marks, seen: Sight, gaps: Gaps | None = None) -> None:
+    def commit(
+        self,
+        staged: StagedFiles,
+        offsets: CommittedOffsets,
+        expected: VersionedOffsets,
+        gaps: TableGaps | None = None,
+    ) -> None:
         self._lake.trouble.begin()
         late = self._lake.trouble.comes_late()
         if late:
-            self._lake.hub.at(late, lambda: self._land(staged, marks, seen, gaps))
-            raise LakeUnavailable("simulated: no answer, it may land yet")
-        if not self._land(staged, marks, seen, gaps):
-            raise CommitRaced(f"{self.name}: the marks have moved")
+            self._lake.hub.at(late, lambda: self._land(staged, offsets, expected, gaps))
+            raise LakeUnavailableError("simulated: no answer, it may land yet")
+        if not self._land(staged, offsets, expected, gaps):
+            raise CommitConflictError(f"{self.name}: the marks have moved")
         self._lake.trouble.answer()
 
-    def discard(self, staged: Staged) -> None:
+    def delete_staged_files(self, staged: StagedFiles) -> None:
         if not green.process().alive:
             raise green.Killed
         self.content.staged.pop(staged.attempt, None)
 
-    def _land(self, staged: Staged, marks: Marks, seen: Sight, gaps: Gaps | None) -> bool:
+    def _land(
+        self,
+        staged: StagedFiles,
+        marks: CommittedOffsets,
+        seen: VersionedOffsets,
+        gaps: TableGaps | None,
+    ) -> bool:
         if self.content.marks.encode() != seen.version:
             return False
         rows = self.content.staged.pop(staged.attempt, ())
@@ -194,24 +210,24 @@ class Lake:
         self.tables: dict[str, Content] = {}
         self.trouble = Trouble(hub)
         self.on_commit: Callable[[Content, Snapshot], None] = lambda _content, _snapshot: None
-        self.on_missing: Callable[[Content, Staged], None] = lambda _content, _staged: None
+        self.on_missing: Callable[[Content, StagedFiles], None] = lambda _content, _staged: None
 
-    def frame(self, records: Records) -> Frame:
+    def to_frame(self, records: Records) -> Frame:
         columns = (records.column(name).to_pylist() for name in COLUMNS)
         return Frame(
             Row(TopicPartition(topic, partition), offset, value)
             for topic, partition, offset, value in zip(*columns, strict=True)
         )
 
-    def empty(self, frame: Frame) -> bool:
+    def is_empty(self, frame: Frame) -> bool:
         return not frame.rows
 
-    def open(self, name: str) -> Table | None:
+    def open_table(self, name: str) -> Table | None:
         self.trouble.begin()
         content = self.tables.get(name)
         return None if content is None else Table(self, content)
 
-    def create(self, name: str, frame: Frame, parts: Parts = ()) -> Table:  # noqa: ARG002 - the interface
+    def create_table(self, name: str, frame: Frame, partition_spec: PartitionSpec = ()) -> Table:  # noqa: ARG002 - the interface
         self.trouble.begin()
         content = self.tables.setdefault(name, Content(name, frame.columns_))
         self.trouble.answer()

@@ -11,32 +11,50 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from trimtab.assignor.analysis.streams.replay import replay
-from trimtab.assignor.analysis.streams.stream import Stream
-from trimtab.assignor.clients.leader_plugin import lead_group, read_subscriptions
-from trimtab.assignor.decisions import place, size
-from trimtab.assignor.heuristics.registry import get, names
-from trimtab.assignor.model import Group, Load, Member, Move, Policy, TopicPartition
-from trimtab.assignor.racks.replica_racks import Replicas
-from trimtab.assignor.rebalance.leader import View
-from trimtab.assignor.rebalance.user_data import MemberData
-from trimtab.common.control_topics.values import GroupPlan, PartitionSpeed, WriteSpeeds
-from trimtab.sidecar.decision.decide import decide, done
-from trimtab.sidecar.decision.decision import Action, Verdict
-from trimtab.sidecar.decision.hpa_behavior import Pace, Rules, Select, Way
-from trimtab.sidecar.decision.scaling_policy import Bounds, Fallback, Memory, ScalePolicy, Use
-from trimtab.sidecar.decision.schedule import Period
-from trimtab.sidecar.measurement.observation import (
-    Asked,
-    GroupState,
-    GroupView,
-    Instance,
-    Observation,
-    Outside,
-    Reader,
+from trimtab.assignor.analysis.streams.replay import replay_stream
+from trimtab.assignor.analysis.streams.stream import WriteRateStream
+from trimtab.assignor.clients.leader_plugin import decode_subscriptions, lead_group
+from trimtab.assignor.decisions import place_partitions, size_group
+from trimtab.assignor.heuristics.registry import get_heuristic, list_heuristics
+from trimtab.assignor.model import (
+    ConsumerGroup,
+    Load,
+    Member,
+    Move,
+    PlacementPolicy,
+    TopicPartition,
 )
-from trimtab.sidecar.measurement.queue_backlog import Kind, Queued
-from trimtab.sidecar.measurement.write_rate import Drain, needed
+from trimtab.assignor.racks.replica_racks import ReplicaRacks
+from trimtab.assignor.rebalance.leader import LeaderView
+from trimtab.assignor.rebalance.user_data import MemberUserData
+from trimtab.common.control_topics.values import GroupPlan, PartitionLoad, TopicWriteRates
+from trimtab.sidecar.decision.decide import make_decision, record_execution
+from trimtab.sidecar.decision.decision import ScalingAction, ScalingDecision
+from trimtab.sidecar.decision.hpa_behavior import (
+    Direction,
+    ScalingPolicy,
+    ScalingRules,
+    SelectPolicy,
+)
+from trimtab.sidecar.decision.scaling_policy import (
+    AutoscalingPolicy,
+    CapacityBounds,
+    DecisionMemory,
+    FallbackBehavior,
+    FallbackPolicy,
+)
+from trimtab.sidecar.decision.schedule import CronPeriod
+from trimtab.sidecar.measurement.observation import (
+    ExternalScaling,
+    GroupState,
+    Observation,
+    ObservedGroup,
+    ObservedMember,
+    ReplicaInstance,
+    RequestedReplicas,
+)
+from trimtab.sidecar.measurement.queue_backlog import QueueBacklog, QueueKind
+from trimtab.sidecar.measurement.write_rate import CatchUpPolicy, add_needed_rates
 
 Name: TypeAlias = tuple[str, int]
 """A partition: topic and number."""
@@ -180,7 +198,7 @@ class Turned:
 
 
 def registered() -> tuple[str, ...]:
-    return names()
+    return list_heuristics()
 
 
 def by_name(figures: Mapping[Name, Any]) -> dict[TopicPartition, Any]:
@@ -188,12 +206,12 @@ def by_name(figures: Mapping[Name, Any]) -> dict[TopicPartition, Any]:
 
 
 def moves_of(moves: Iterable[Move]) -> list[list[Any]]:
-    return [[*m.partition, m.source, m.target, m.speed] for m in moves]
+    return [[*m.partition, m.source, m.target, m.write_rate] for m in moves]
 
 
 def placed(case: Case, heuristic: str, *, counts: bool, packs: bool) -> list[Any]:
     """Decide: who reads what, moves, R, consumers, fill, who is left out, what crosses racks."""
-    group = Group(
+    group = ConsumerGroup(
         tuple(
             Member(w.id, frozenset(w.topics), w.takes, w.lasting, draining=w.leaves, rack=w.where)
             for w in case.who
@@ -203,8 +221,8 @@ def placed(case: Case, heuristic: str, *, counts: bool, packs: bool) -> list[Any
         by_name(case.copies),
     )
     load = Load(by_name(case.rates), by_name(case.waits), by_name(case.swings))
-    policy = Policy(heuristic, 100.0, case.filled, consolidate=packs)
-    plan = (size if counts else place)(group, load, policy)
+    policy = PlacementPolicy(heuristic, 100.0, case.filled, consolidate=packs)
+    plan = (size_group if counts else place_partitions)(group, load, policy)
     return [
         [[name, list(held)] for name, held in plan.assignment.items()],
         moves_of(plan.moves),
@@ -212,15 +230,15 @@ def placed(case: Case, heuristic: str, *, counts: bool, packs: bool) -> list[Any
         plan.consumers,
         plan.fill,
         list(plan.unassigned),
-        plan.crossing,
+        plan.cross_rack_load,
     ]
 
 
 def said(who: Someone, decision: str, promised: Mapping[str, list[int]]) -> bytes:
     """Return what a member says of itself, in bytes."""
     grouped = tuple((topic, tuple(numbers)) for topic, numbers in sorted(promised.items()))
-    data = MemberData(
-        who.takes, who.lasting, draining=who.leaves, decision=decision, promised=grouped
+    data = MemberUserData(
+        who.takes, who.lasting, draining=who.leaves, decision_fingerprint=decision, promised=grouped
     )
     return data.encode()
 
@@ -232,13 +250,22 @@ def led(raw: Mapping[str, bytes], told: Told) -> tuple[dict[str, bytes], list[An
         epoch, leaving, learned = told.plan
         plan = GroupPlan("g", epoch, 1e9, 3, told.heuristic, 100.0, 0.9, leaving, (), learned)
     copies = by_name(told.copies)
-    view = View(Load(by_name(told.rates)), plan, lambda there: Replicas.named(there, copies))
+    view = LeaderView(
+        Load(by_name(told.rates)), plan, lambda there: ReplicaRacks.from_partitions(there, copies)
+    )
     topics = {topic: range(count) for topic, count in told.topics.items()}
-    own = Policy(told.heuristic, 100.0)
-    round_ = lead_group(read_subscriptions(raw), topics, tuple(topics), view, own)
+    own = PlacementPolicy(told.heuristic, 100.0)
+    round_ = lead_group(decode_subscriptions(raw), topics, tuple(topics), view, own)
     eager = [[name, data.hex()] for name, data in sorted(round_.encode(eager=True).items())]
     moves = moves_of(round_.moves)
-    rest = [round_.decision, round_.fresh, moves, round_.r_score, round_.crossing, eager]
+    rest = [
+        round_.decision_fingerprint,
+        round_.is_new_decision,
+        moves,
+        round_.r_score,
+        round_.cross_rack_load,
+        eager,
+    ]
     return round_.encode(), rest
 
 
@@ -246,8 +273,8 @@ def replayed(
     heuristic: str, what: tuple[Name, ...], rates: list[list[float]]
 ) -> list[tuple[int, float, int, list[int]]]:
     """Replay a stream: of each tick the consumers, R, moves and owners."""
-    stream = Stream(tuple(TopicPartition(*name) for name in what), np.array(rates))
-    ticks = replay(get(heuristic), stream, 100.0)
+    stream = WriteRateStream(tuple(TopicPartition(*name) for name in what), np.array(rates))
+    ticks = replay_stream(get_heuristic(heuristic), stream, 100.0)
     return [(t.consumers, t.r_score, t.moved, t.owner.tolist()) for t in ticks]
 
 
@@ -257,29 +284,29 @@ def written() -> dict[str, str]:
     full = replace(
         plan, headroom=0.9, draining=("a",), reasons=("why",), capacities={"b": 5.0}, batch=7.5
     )
-    speeds = {1: PartitionSpeed(1.0, 2.0, 3.0, 4, 5.0, 6.0), 0: PartitionSpeed()}
+    speeds = {1: PartitionLoad(1.0, 2.0, 3.0, 4, 5.0, 6.0), 0: PartitionLoad()}
     values = {
         "plan": plan.encode(),
         "plan, all of it": full.encode(),
-        "speeds": WriteSpeeds("g", "t", 1e9, 30.0, "offsets", speeds).encode(),
-        "member": MemberData(5.0, "a", True, "r", "d", (("t", (1, 2)),), (), 4).encode(),  # noqa: FBT003 - by position
+        "speeds": TopicWriteRates("g", "t", 1e9, 30.0, "offsets", speeds).encode(),
+        "member": MemberUserData(5.0, "a", True, "r", "d", (("t", (1, 2)),), (), 4).encode(),  # noqa: FBT003 - by position
     }
     return {name: value.decode() for name, value in values.items()}
 
 
 ACTIONS: Final = {
-    Action.HOLD: "hold",
-    Action.ANNOUNCE: "announce",
-    Action.ADOPT: "adopt",
-    Action.FOLLOW: "follow",
-    Action.START: "start",
-    Action.REPLACE: "replace",
-    Action.SURGE: "surge",
-    Action.DRAIN: "drain",
-    Action.ASK_AGAIN: "ask again",
-    Action.UNDRAIN: "undrain",
-    Action.STOP: "stop",
-    Action.PLACE: "place",
+    ScalingAction.HOLD: "hold",
+    ScalingAction.ANNOUNCE: "announce",
+    ScalingAction.ADOPT: "adopt",
+    ScalingAction.ADOPT_EXTERNAL: "follow",
+    ScalingAction.SCALE_UP: "start",
+    ScalingAction.REPLACE: "replace",
+    ScalingAction.SURGE: "surge",
+    ScalingAction.DRAIN: "drain",
+    ScalingAction.RETRY_DRAIN: "ask again",
+    ScalingAction.CANCEL_DRAIN: "undrain",
+    ScalingAction.STOP: "stop",
+    ScalingAction.PLACE: "place",
 }
 STATES: Final = {
     "stable": GroupState.STABLE,
@@ -287,40 +314,50 @@ STATES: Final = {
     "empty": GroupState.EMPTY,
     "unknown": GroupState.UNKNOWN,
 }
-WAYS: Final = {"out": Way.OUT, "in": Way.IN}
-SELECTS: Final = {"max": Select.MAX, "min": Select.MIN, "disabled": Select.DISABLED}
-USES: Final = {"current": Use.CURRENT, "static": Use.STATIC, "if higher": Use.IF_HIGHER}
-KINDS: Final = {"kmq": Kind.KMQ, "ordered": Kind.ORDERED, "share": Kind.SHARE}
+WAYS: Final = {"out": Direction.UP, "in": Direction.DOWN}
+SELECTS: Final = {
+    "max": SelectPolicy.MAX,
+    "min": SelectPolicy.MIN,
+    "disabled": SelectPolicy.DISABLED,
+}
+USES: Final = {
+    "current": FallbackBehavior.CURRENT,
+    "static": FallbackBehavior.STATIC,
+    "if higher": FallbackBehavior.CURRENT_IF_HIGHER,
+}
+KINDS: Final = {"kmq": QueueKind.KMQ, "ordered": QueueKind.ORDERED, "share": QueueKind.SHARE}
 
 
-def rules(paces: Iterable[tuple[int, float, bool]], rest: tuple[str, float, float]) -> Rules:
+def rules(paces: Iterable[tuple[int, float, bool]], rest: tuple[str, float, float]) -> ScalingRules:
     select, window, band = rest
-    return Rules(tuple(Pace(v, p, percent=s) for v, p, s in paces), SELECTS[select], window, band)
+    return ScalingRules(
+        tuple(ScalingPolicy(v, p, is_percent=s) for v, p, s in paces), SELECTS[select], window, band
+    )
 
 
-def asked_for(s: Settings) -> ScalePolicy:
+def asked_for(s: Settings) -> AutoscalingPolicy:
     """Return the settings as the sidecar has them."""
     use, count, after = s.dark
-    return ScalePolicy(
-        placement=Policy(s.heuristic, s.takes, s.filled, consolidate=True),
-        least=s.low,
-        most=s.high,
-        out=rules(s.out, s.out_rest),
-        back=rules(s.back, s.back_rest),
-        cool_down=s.cool,
-        pause=frozenset(WAYS[way] for way in s.still),
+    return AutoscalingPolicy(
+        placement=PlacementPolicy(s.heuristic, s.takes, s.filled, consolidate=True),
+        min_replicas=s.low,
+        max_replicas=s.high,
+        scale_up=rules(s.out, s.out_rest),
+        scale_down=rules(s.back, s.back_rest),
+        cooldown=s.cool,
+        paused_directions=frozenset(WAYS[way] for way in s.still),
         schedule=tuple(
-            Period(start, end, zone, low, high, frozenset(WAYS[way] for way in still))
+            CronPeriod(start, end, zone, low, high, frozenset(WAYS[way] for way in still))
             for start, end, zone, low, high, still in s.periods
         ),
-        fallback=Fallback(USES[use], count, after),
-        goal=s.goal,
+        fallback=FallbackPolicy(USES[use], count, after),
+        freshness_slo=s.goal,
         idle_after=120.0,
-        effect_window=s.effect[0],
-        effect_retry=s.effect[1],
-        learn=None if s.learns is None else Bounds(*s.learns),
-        start_grace=s.grace,
-        drain=Drain(100.0, 10.0),
+        scale_up_evaluation_window=s.effect[0],
+        scale_up_evaluation_retry=s.effect[1],
+        learned_capacity_bounds=None if s.learns is None else CapacityBounds(*s.learns),
+        startup_timeout=s.grace,
+        catch_up=CatchUpPolicy(100.0, 10.0),
         advisory=s.advice,
     )
 
@@ -329,14 +366,14 @@ class Steered:
     """The sidecar's pure decision, turn after turn."""
 
     def __init__(self) -> None:
-        self._memory, self._plan = Memory(), None
+        self._memory, self._plan = DecisionMemory(), None
 
     def turn(self, seen: Seen, settings: Settings, now: float) -> Turned:
         """Decide, and remember it as carried out."""
         policy = asked_for(settings)
         shown = self._shown(seen, policy)
-        verdict, self._memory = decide(shown, policy, self._memory, now, "g")
-        self._memory = done(verdict, shown, self._memory, now)
+        verdict, self._memory = make_decision(shown, policy, self._memory, now, "g")
+        self._memory = record_execution(verdict, shown, self._memory, now)
         self._plan = verdict.plan or self._plan
         plan, moves = self._plan, moves_of(verdict.expected)
         return Turned(
@@ -350,40 +387,42 @@ class Steered:
             moves,
         )
 
-    def _shown(self, seen: Seen, policy: ScalePolicy) -> Observation:
+    def _shown(self, seen: Seen, policy: AutoscalingPolicy) -> Observation:
         speeds = {
-            TopicPartition(*name): PartitionSpeed(
+            TopicPartition(*name): PartitionLoad(
                 rate, rate, waiting, None if waiting is None else int(waiting)
             )
             for name, (rate, waiting) in seen.rates.items()
         }
         readers = tuple(
-            Reader(f"id-{name}", name, frozenset(TopicPartition(*p) for p in held), where)
+            ObservedMember(f"id-{name}", name, frozenset(TopicPartition(*p) for p in held), where)
             for name, held, where in seen.readers
         )
         asked = None
         if seen.asked is not None:
             count, at, ours, traced = seen.asked
-            asked = Asked(count, "somebody", at, ours, traced)
+            asked = RequestedReplicas(count, "somebody", at, ours, traced)
         pods = None
         if seen.pods is not None:
-            pods = tuple(Instance(name, alive, at, last) for name, alive, at, last in seen.pods)
+            pods = tuple(
+                ReplicaInstance(name, alive, at, last) for name, alive, at, last in seen.pods
+            )
         queue = seen.queue
         return Observation(
-            needed(speeds, policy.drain, policy.room),
-            GroupView(STATES[seen.state], readers, seen.shared),
+            add_needed_rates(speeds, policy.catch_up, policy.usable_capacity),
+            ObservedGroup(STATES[seen.state], readers, seen.shared),
             pods,
             self._plan,
             plan_known=seen.known,
-            restart=seen.restart,
-            outside=Outside(asked, seen.contest, seen.pause),
-            consumed=by_name(seen.consumed),
-            stuck=frozenset(TopicPartition(*name) for name in seen.stuck),
-            racks=by_name(seen.copies),
-            queue=None if queue is None else Queued(KINDS[queue[0]], *queue[1:]),
+            pending_restarts=seen.restart,
+            external_scaling=ExternalScaling(asked, seen.contest, seen.pause),
+            consumption_rates=by_name(seen.consumed),
+            stuck_partitions=frozenset(TopicPartition(*name) for name in seen.stuck),
+            replica_racks=by_name(seen.copies),
+            queue=None if queue is None else QueueBacklog(KINDS[queue[0]], *queue[1:]),
         )
 
-    def _all(self, verdict: Verdict) -> list[Any]:
+    def _all(self, verdict: ScalingDecision) -> list[Any]:
         """Return everything but reasons."""
         n, plan = verdict.numbers, verdict.plan
         numbers: list[Any] = [n.written, n.needed, n.backlog, n.late, n.consumed, n.freshness]

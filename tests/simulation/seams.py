@@ -53,21 +53,21 @@ def _connect(settings: Any, assignor: Any) -> Client:
     return _host().client(settings, assignor)
 
 
-def _pace(rng: random.Random) -> retry.Pace:
+def _pace(rng: random.Random) -> retry.RetryBackoff:
     cancel: Any = green.Event()
-    return retry.Pace(rng, cancel)
+    return retry.RetryBackoff(rng, cancel)
 
 
 THREADS = SimpleNamespace(Thread=green.Thread, Event=green.Event)
 REPLACED: dict[Any, dict[str, Any]] = {
     control_topic_reader: {"Thread": green.Thread, "Event": green.Event},
-    consumer: {"data_plane": _data_plane},
+    consumer: {"create_data_plane": _data_plane},
     ingest: {"Consumer": Watched},
     member: {
-        "ControlTopics": Following,
+        "ControlTopicReader": Following,
         "Event": green.Event,
         "Thread": green.Thread,
-        "_connect": _connect,
+        "_connect_member": _connect,
     },
     heartbeat: {"time": SimpleNamespace(monotonic=lambda: green.process().hub.now)},
     coordinator: {"Event": green.Event, "Timer": Timer},
@@ -78,8 +78,8 @@ REPLACED: dict[Any, dict[str, Any]] = {
         "wait": green.wait_for,
     },
     writer: {
-        "Pace": _pace,
-        "new_attempt": lambda: _host().attempt(),
+        "RetryBackoff": _pace,
+        "new_attempt_id": lambda: _host().attempt(),
         "random": SimpleNamespace(Random=_random),
     },
 }

@@ -12,17 +12,22 @@ from simulation.network import Unreachable
 from trimtab.assignor.model import TopicPartition
 from trimtab.common.control_topics.values import (
     PLAN_TOPIC,
-    WRITE_SPEED_TOPIC,
+    WRITE_RATE_TOPIC,
     GroupPlan,
-    PartitionSpeed,
+    PartitionLoad,
 )
-from trimtab.common.control_topics.values import WriteSpeeds as Speeds
-from trimtab.sidecar.control_loop import Loop, Parts
-from trimtab.sidecar.errors import KafkaAway
-from trimtab.sidecar.measurement.group_monitor import Measurement
-from trimtab.sidecar.measurement.observation import GroupState, GroupView, Instance, Reader
+from trimtab.common.control_topics.values import TopicWriteRates as Speeds
+from trimtab.sidecar.control_loop import ControlLoop, LoopCollaborators
+from trimtab.sidecar.errors import BrokerTimeoutError
+from trimtab.sidecar.measurement.group_monitor import GroupMeasurement
+from trimtab.sidecar.measurement.observation import (
+    GroupState,
+    ObservedGroup,
+    ObservedMember,
+    ReplicaInstance,
+)
 from trimtab.sidecar.reporting.iteration_report import Reporter
-from trimtab.sidecar.settings.settings import Settings
+from trimtab.sidecar.settings.settings import SidecarSettings
 
 STATES: Final = {
     broker.EMPTY: GroupState.EMPTY,
@@ -56,13 +61,13 @@ class Board:
         self._at = cluster
         self._control = control
 
-    def plan(self) -> GroupPlan | None:
+    def read_plan(self) -> GroupPlan | None:
         plans = _asked(self._at, lambda: [r for r in self._control if r.name == PLAN_TOPIC])
         return GroupPlan.decode(plans[-1].content) if plans else None
 
     def publish(self, values: Iterable[GroupPlan | Speeds]) -> None:
         records = [
-            Record(PLAN_TOPIC if isinstance(v, GroupPlan) else WRITE_SPEED_TOPIC, v.encode())
+            Record(PLAN_TOPIC if isinstance(v, GroupPlan) else WRITE_RATE_TOPIC, v.encode())
             for v in values
         ]
         _asked(self._at, lambda: self._control.extend(records))
@@ -72,33 +77,35 @@ class Watch:
     """The monitor: the group as its coordinator describes it, speeds as they are."""
 
     def __init__(
-        self, cluster: Cluster, speeds: Callable[[], Mapping[TopicPartition, PartitionSpeed]]
+        self, cluster: Cluster, speeds: Callable[[], Mapping[TopicPartition, PartitionLoad]]
     ) -> None:
         self._at = cluster
         self._speeds = speeds
 
-    def group(self) -> GroupView:
+    def describe_group(self) -> ObservedGroup:
         return self._view()[0]
 
-    def measure(self) -> Measurement:
+    def measure(self) -> GroupMeasurement:
         group, trouble = self._view()
         speeds = dict(self._speeds())
         if trouble:
-            speeds = dict.fromkeys(speeds, PartitionSpeed())
-        return Measurement(speeds, group, {}, trouble)
+            speeds = dict.fromkeys(speeds, PartitionLoad())
+        return GroupMeasurement(speeds, group, {}, trouble)
 
-    def _view(self) -> tuple[GroupView, tuple[str, ...]]:
+    def _view(self) -> tuple[ObservedGroup, tuple[str, ...]]:
         try:
-            view: GroupView = _asked(self._at, lambda: described(self._at.group))
-        except KafkaAway as error:
-            return GroupView(), (str(error),)
+            view: ObservedGroup = _asked(self._at, lambda: described(self._at.group))
+        except BrokerTimeoutError as error:
+            return ObservedGroup(), (str(error),)
         return view, ()
 
 
-def described(group: broker.Group) -> GroupView:
+def described(group: broker.Group) -> ObservedGroup:
     """Return the group as the admin client would."""
-    readers = [Reader(name, client, _partitions(data)) for name, client, data in group.described()]
-    return GroupView(STATES[group.state], tuple(sorted(readers, key=lambda r: r.id)))
+    readers = [
+        ObservedMember(name, client, _partitions(data)) for name, client, data in group.described()
+    ]
+    return ObservedGroup(STATES[group.state], tuple(sorted(readers, key=lambda r: r.id)))
 
 
 def _partitions(data: bytes) -> frozenset[TopicPartition]:
@@ -112,7 +119,7 @@ def _asked(cluster: Cluster, operation: Callable[[], Any]) -> Any:
     try:
         return cluster.network.call(lambda respond: respond(operation()), twice=False)
     except Unreachable:
-        raise KafkaAway("simulated: no answer") from None
+        raise BrokerTimeoutError("simulated: no answer") from None
 
 
 class Target:
@@ -122,24 +129,24 @@ class Target:
 
     def __init__(
         self,
-        listed: Callable[[], tuple[Instance, ...]],
+        listed: Callable[[], tuple[ReplicaInstance, ...]],
         begin: Callable[[], str],
         end: Callable[[str], None],
     ) -> None:
         self._listed, self._begin, self._end = listed, begin, end
 
-    def replicas(self) -> tuple[Instance, ...]:
+    def list_replicas(self) -> tuple[ReplicaInstance, ...]:
         return self._listed()
 
-    def add(self, count: int) -> tuple[str, ...]:
+    def add_replicas(self, count: int) -> tuple[str, ...]:
         return tuple(self._begin() for _ in range(count))
 
-    def stop(self, name: str) -> None:
+    def stop_replica(self, name: str) -> None:
         self._end(name)
 
 
 def run(
-    settings: Settings,
+    settings: SidecarSettings,
     parts: tuple[Watch, Board, Target],
     reporter: Reporter,
     clock: green.Clock,
@@ -147,7 +154,7 @@ def run(
     """Run the product's own loop until the process is killed."""
     watch, board, target = parts
     hub = green.process().hub
-    loop = Loop(settings, Parts(watch, board, target, (reporter,)), clock)
+    loop = ControlLoop(settings, LoopCollaborators(watch, board, target, (reporter,)), clock)
 
     def wait(seconds: float) -> bool:
         hub.sleep(max(0.01, seconds))

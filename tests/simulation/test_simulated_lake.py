@@ -10,7 +10,7 @@ import pytest
 from contract import test_lake_table as contract
 from simulation import green
 from simulation.lake import Lake, Table
-from trimtab.consumer_sdk.lake.schema.record_columns import SCHEMA
+from trimtab.consumer_sdk.lake.schema.record_columns import RECORD_SCHEMA
 
 HELD = (
     contract.test_a_missing_table_is_none,
@@ -45,7 +45,7 @@ def _given(hub: green.Hub, promise: Callable[..., None]) -> dict[str, Any]:
 
     def frame(rows: int) -> Any:
         offsets = [{"topic": "t", "partition": 0, "offset": n, "value": b""} for n in range(rows)]
-        return lake.frame(pa.Table.from_pylist(offsets, schema=SCHEMA))
+        return lake.to_frame(pa.Table.from_pylist(offsets, schema=RECORD_SCHEMA))
 
     wanted = inspect.signature(promise).parameters
     given: dict[str, Any] = {
@@ -55,5 +55,5 @@ def _given(hub: green.Hub, promise: Callable[..., None]) -> dict[str, Any]:
         "count": _count,
     }
     if "table" in wanted:
-        given["table"] = lake.create("n.t", frame(0))
+        given["table"] = lake.create_table("n.t", frame(0))
     return {name: given[name] for name in wanted}

@@ -13,9 +13,9 @@ from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk.consumer.consumer import Consumer
 from trimtab.consumer_sdk.lake import ingest
 from trimtab.consumer_sdk.lake.ports import Lake
-from trimtab.consumer_sdk.membership.control_topic_reader import ControlTopics
-from trimtab.consumer_sdk.membership.events import Failed, Lost
-from trimtab.consumer_sdk.membership.member import Member
+from trimtab.consumer_sdk.membership.control_topic_reader import ControlTopicReader
+from trimtab.consumer_sdk.membership.events import MembershipEnded, PartitionsLost
+from trimtab.consumer_sdk.membership.member import GroupMember
 
 FOLLOW = 0.5
 """Seconds between two looks at the control topics."""
@@ -41,7 +41,7 @@ class Host:
         return Fetcher(self.cluster)
 
     def client(self, settings: Any, assignor: Any) -> Client:
-        control = settings.control
+        control = settings.kafka_python_config
         own = ClientSettings(
             control["heartbeat_interval_ms"] / 1000,
             settings.session_timeout,
@@ -56,10 +56,10 @@ class Host:
         return f"{self.worker.name}-{self.attempts}"
 
 
-class Following(ControlTopics):
+class Following(ControlTopicReader):
     """Our reader of the control topics, on simulated ones."""
 
-    def _run(self) -> None:
+    def _read_topics(self) -> None:
         host: Host = green.process().host
         taken = 0
         while not self._closing.is_set():
@@ -70,9 +70,9 @@ class Following(ControlTopics):
             except Unreachable:
                 found = []
             else:
-                self._read.set()
+                self._initial_read_done.set()
             for record in found:
-                self.take(record)
+                self.apply_record(record)
             taken += len(found)
             self._closing.wait(FOLLOW)
 
@@ -93,17 +93,19 @@ class Watched(Consumer):
 
     def owned(self) -> frozenset[TopicPartition]:
         """Return what this consumer takes for its own."""
-        return frozenset(self._book.owned)
+        return frozenset(self._partition_state.owned)
 
     def reads(self) -> bool:
         """Say whether records would be handed out now."""
-        member: Member | None = self._member
-        if member is None or any(isinstance(event, Lost | Failed) for event in member.inbox):
+        member: GroupMember | None = self._member
+        if member is None or any(
+            isinstance(event, PartitionsLost | MembershipEnded) for event in member.inbox
+        ):
             return False
-        return member.may_read()
+        return member.holds_lease()
 
     def _on_assigned(self, partitions: frozenset[TopicPartition]) -> None:
-        self._worker.observer.took(self._worker, partitions - self._book.owned)
+        self._worker.observer.took(self._worker, partitions - self._partition_state.owned)
         super()._on_assigned(partitions)
 
 
@@ -146,9 +148,9 @@ class Worker:
             self.process.end()
             raise green.Killed
 
-    def run(self, config: ingest.IngestConfig, lake: Lake) -> None:
+    def run(self, config: ingest.IngestSettings, lake: Lake) -> None:
         """Run the product's own loop."""
-        ingest.run(
+        ingest.run_ingest(
             config,
             lake,
             self.stop,  # type: ignore[arg-type] # it is looked at only

@@ -7,8 +7,13 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from trimtab.assignor import BadStream, SettingError, UnknownHeuristic, names
-from trimtab.assignor.analysis.simulation import default_names
+from trimtab.assignor import (
+    InvalidStreamError,
+    SettingError,
+    UnknownHeuristicError,
+    list_heuristics,
+)
+from trimtab.assignor.analysis.simulation import default_contender_names
 from trimtab.cli.heuristics.run import heuristics
 from trimtab.cli.simulate.run import simulate
 
@@ -32,7 +37,7 @@ def stream(tmp_path: Path) -> str:
 
 def test_heuristics_prints_plain_names() -> None:
     """One name a line and nothing else."""
-    assert call("heuristics").output == "\n".join(names()) + "\n"
+    assert call("heuristics").output == "\n".join(list_heuristics()) + "\n"
 
 
 def test_heuristics_can_say_more() -> None:
@@ -66,7 +71,7 @@ def test_simulate_prints_a_table_for_people() -> None:
     output = call("simulate", "--random-walk", "5", "--ticks", "3", "--partitions", "9").output
     assert "CBS %" in output
     assert "over L2 %" in output
-    assert all(f"│ {name} " in output for name in default_names())
+    assert all(f"│ {name} " in output for name in default_contender_names())
     assert "sticky" not in output
 
 
@@ -185,21 +190,21 @@ def test_simulate_names_unknown_heuristics_and_bad_streams(tmp_path: Path) -> No
     """Errors of the assignor reach the command's one error printer unchanged."""
     file = tmp_path / "bad.json"
     file.write_text("{}")
-    assert isinstance(call("simulate", "--random-walk", "-5").exception, BadStream)
+    assert isinstance(call("simulate", "--random-walk", "-5").exception, InvalidStreamError)
     assert isinstance(
-        call("simulate", "--stream", str(file), "--capacity", "1").exception, BadStream
+        call("simulate", "--stream", str(file), "--capacity", "1").exception, InvalidStreamError
     )
     file.write_text("[{}]")
     nobody = call("simulate", "--stream", str(file), "--capacity", "1").exception
-    assert isinstance(nobody, BadStream)
+    assert isinstance(nobody, InvalidStreamError)
     assert "names no partition" in str(nobody)
     file.write_text("[" * 100_000)
     deep = call("simulate", "--stream", str(file), "--capacity", "1").exception
-    assert isinstance(deep, BadStream)
+    assert isinstance(deep, InvalidStreamError)
     assert call("simulate", "--random-walk", "5", "--seeds", "0").exit_code == 2
     assert call("simulate", "--random-walk", "5", "--late-limit", "200").exit_code == 2
     unknown = call("simulate", "--random-walk", "5", "--heuristic", "nope").exception
-    assert isinstance(unknown, UnknownHeuristic)
+    assert isinstance(unknown, UnknownHeuristicError)
     assert "rack-aware, range, keda, keda:sticky, all (everybody)" in str(unknown)
 
 

@@ -6,20 +6,20 @@ from dataclasses import replace
 import pytest
 
 from trimtab.assignor import (
-    BadProblem,
-    Group,
+    ConsumerGroup,
+    InvalidProblemError,
     Load,
     Member,
-    Plan,
-    Policy,
+    PlacementPlan,
+    PlacementPolicy,
     TopicPartition,
-    place,
-    size,
+    place_partitions,
+    size_group,
 )
 
 CAPACITY = 100.0
-SPREAD = Policy("mbf", CAPACITY)
-PACKED = Policy("mbf", CAPACITY, consolidate=True)
+SPREAD = PlacementPolicy("mbf", CAPACITY)
+PACKED = PlacementPolicy("mbf", CAPACITY, consolidate=True)
 
 
 def members(*ids: str) -> tuple[Member, ...]:
@@ -38,18 +38,18 @@ def owned(*owners: str) -> Mapping[TopicPartition, str]:
     return {p: o for p, o in zip(parts(len(owners)), owners, strict=True) if o}
 
 
-def shares(plan: Plan) -> dict[str, list[int]]:
+def shares(plan: PlacementPlan) -> dict[str, list[int]]:
     return {m: [p.partition for p in held] for m, held in plan.assignment.items()}
 
 
-def reasons(plan: Plan) -> dict[int, str]:
+def reasons(plan: PlacementPlan) -> dict[int, str]:
     return {m.partition.partition: m.reason for m in plan.moves}
 
 
 def test_consolidating_packs_the_members_full() -> None:
     """With a plan in force three half-empty members become two."""
-    group = Group(members("a", "b", "c"), parts(3), owned("a", "b", "c"))
-    plan = place(group, load(60, 30, 35), PACKED)
+    group = ConsumerGroup(members("a", "b", "c"), parts(3), owned("a", "b", "c"))
+    plan = place_partitions(group, load(60, 30, 35), PACKED)
     assert shares(plan) == {"a": [0, 2], "b": [1], "c": []}
     assert plan.consumers == 2
     assert plan.fill == pytest.approx(0.95)
@@ -57,29 +57,29 @@ def test_consolidating_packs_the_members_full() -> None:
 
 def test_an_overloaded_consumer_is_named_with_its_load() -> None:
     """A partition that leaves an overloaded consumer says how full that would have been."""
-    group = Group(members("c1", "c2"), parts(3), owned("c1", "c1", "c2"))
-    plan = place(group, load(80, 52, 10), PACKED)
+    group = ConsumerGroup(members("c1", "c2"), parts(3), owned("c1", "c1", "c2"))
+    plan = place_partitions(group, load(80, 52, 10), PACKED)
     assert reasons(plan)[1] == "mbf: c1 would be at 132% of its capacity"
 
 
 def test_headroom_is_part_of_the_reason() -> None:
     """Where only a share of the capacity may be filled, the reason says so."""
-    group = Group(members("c1", "c2"), parts(3), owned("c1", "c1", "c2"))
-    plan = place(group, load(50, 40, 10), replace(PACKED, headroom=0.8))
+    group = ConsumerGroup(members("c1", "c2"), parts(3), owned("c1", "c1", "c2"))
+    plan = place_partitions(group, load(50, 40, 10), replace(PACKED, headroom=0.8))
     assert reasons(plan)[1] == "mbf: c1 would be at 90% of its capacity (80% may be filled)"
 
 
 def test_an_emptied_consumer_is_named() -> None:
     """A partition that leaves a consumer for good says that the load fits elsewhere."""
-    group = Group(members("a", "c3"), parts(2), owned("a", "c3"))
-    plan = place(group, load(60, 30), PACKED)
+    group = ConsumerGroup(members("a", "c3"), parts(2), owned("a", "c3"))
+    plan = place_partitions(group, load(60, 30), PACKED)
     assert reasons(plan) == {1: "mbf: c3 is emptied: its load fits elsewhere"}
     assert plan.r_score == pytest.approx(0.3)
 
 
 def test_forced_moves_say_what_forced_them() -> None:
     """Left, draining, no longer subscribed, never read: each has its own words."""
-    group = Group(
+    group = ConsumerGroup(
         (
             Member("a", frozenset({"t"})),
             Member("b", frozenset({"t"}), instance="worker-2", draining=True),
@@ -88,7 +88,7 @@ def test_forced_moves_say_what_forced_them() -> None:
         parts(4),
         owned("gone", "b", "c", ""),
     )
-    told = reasons(place(group, load(10, 10, 10, 10), PACKED))
+    told = reasons(place_partitions(group, load(10, 10, 10, 10), PACKED))
     assert told[0].startswith("its owner gone left; a comes to 40% of its capacity")
     assert told[1].startswith("worker-2 is draining; ")
     assert told[2].startswith("c no longer subscribes to t; ")
@@ -97,25 +97,27 @@ def test_forced_moves_say_what_forced_them() -> None:
 
 def test_a_departed_owner_counts_as_nobody() -> None:
     """No reading stops for a partition whose owner left before; one taken from a member counts."""
-    group = Group(
+    group = ConsumerGroup(
         (*members("a"), Member("b", frozenset({"t"}), draining=True)), parts(2), owned("gone", "b")
     )
-    plan = place(group, load(10, 20), PACKED)
+    plan = place_partitions(group, load(10, 20), PACKED)
     assert [(m.source, m.target) for m in plan.moves] == [(None, "a"), ("b", "a")]
     assert plan.r_score == pytest.approx(0.2)
 
 
 def test_spreading_fills_all_members_alike() -> None:
     """With no plan the fullest member is as little full as can be, and nobody idles."""
-    plan = place(Group(members("a", "b", "c"), parts(6)), load(30, 30, 20, 20, 10, 10), SPREAD)
+    plan = place_partitions(
+        ConsumerGroup(members("a", "b", "c"), parts(6)), load(30, 30, 20, 20, 10, 10), SPREAD
+    )
     assert plan.fill == pytest.approx(0.4)
     assert plan.consumers == 3
 
 
 def test_spreading_employs_a_newcomer() -> None:
     """A member that joins gets work from the others, and the reason says so."""
-    group = Group(members("a", "b", "new"), parts(6), owned("a", "a", "a", "b", "b", "b"))
-    plan = place(group, load(*[10.0] * 6), SPREAD)
+    group = ConsumerGroup(members("a", "b", "new"), parts(6), owned("a", "a", "a", "b", "b", "b"))
+    plan = place_partitions(group, load(*[10.0] * 6), SPREAD)
     assert sorted(map(len, plan.assignment.values())) == [2, 2, 2]
     assert set(reasons(plan).values()) == {"mbf: spread onto new, which read nothing"}
     assert len(plan.moves) == 2
@@ -123,20 +125,22 @@ def test_spreading_employs_a_newcomer() -> None:
 
 def test_spreading_keeps_what_is_nearly_as_good() -> None:
     """A move that would relieve the fullest by less than 5 % is not made."""
-    group = Group(members("a", "b"), parts(4), owned("a", "a", "b", "b"))
-    assert not place(group, load(26, 21, 20, 23), SPREAD).moves  # 47 beside 46
-    assert place(group, load(30, 24, 20, 16), SPREAD).moves  # 54 beside 46
+    group = ConsumerGroup(members("a", "b"), parts(4), owned("a", "a", "b", "b"))
+    assert not place_partitions(group, load(26, 21, 20, 23), SPREAD).moves  # 47 beside 46
+    assert place_partitions(group, load(30, 24, 20, 16), SPREAD).moves  # 54 beside 46
 
 
 def test_spreading_leaves_nobody_idle() -> None:
     """Where best fit would pair four partitions on two of three members, all three get some."""
-    plan = place(Group(members("a", "b", "c"), parts(4)), load(*[10.0] * 4), SPREAD)
+    plan = place_partitions(
+        ConsumerGroup(members("a", "b", "c"), parts(4)), load(*[10.0] * 4), SPREAD
+    )
     assert sorted(len(held) for held in plan.assignment.values()) == [1, 1, 2]
 
 
 def test_spreading_does_not_pass_an_only_partition_round() -> None:
     """A member's one partition stays, though another of more capacity idles."""
-    group = Group(
+    group = ConsumerGroup(
         (
             Member("a", frozenset({"t"}), 20.0),
             Member("b", frozenset({"t"}), 50.0),
@@ -146,32 +150,32 @@ def test_spreading_does_not_pass_an_only_partition_round() -> None:
         {parts(1)[0]: "a", **dict.fromkeys(parts(2, "u"), "c")},
     )
     speeds = dict(zip(group.partitions, (0.1, 1.0, 1.0), strict=True))
-    assert not place(group, Load(speeds), SPREAD).moves
+    assert not place_partitions(group, Load(speeds), SPREAD).moves
 
 
 def test_spreading_after_a_loss_moves_only_what_was_lost() -> None:
     """The partitions of a member that left go to the others; nothing else moves."""
-    group = Group(members("a", "b"), parts(6), owned("a", "a", "b", "b", "gone", "gone"))
-    plan = place(group, load(*[10.0] * 6), SPREAD)
+    group = ConsumerGroup(members("a", "b"), parts(6), owned("a", "a", "b", "b", "gone", "gone"))
+    plan = place_partitions(group, load(*[10.0] * 6), SPREAD)
     assert [m.source for m in plan.moves] == [None, None]
     assert sorted(map(len, plan.assignment.values())) == [3, 3]
 
 
 @pytest.mark.parametrize("policy", [SPREAD, PACKED])
-def test_an_idle_or_unknown_group_is_spread_by_count(policy: Policy) -> None:
+def test_an_idle_or_unknown_group_is_spread_by_count(policy: PlacementPolicy) -> None:
     """Without any known speed, or without load and plan, everybody gets as many partitions."""
-    group = Group(members("a", "b", "c"), parts(9))
-    unknown = place(group, Load(), policy)
+    group = ConsumerGroup(members("a", "b", "c"), parts(9))
+    unknown = place_partitions(group, Load(), policy)
     assert [len(held) for held in unknown.assignment.values()] == [3, 3, 3]
     assert unknown.notes[0] == "no write speed is known: every partition weighs the same"
-    idle = place(group, load(*[0.0] * 9), SPREAD)
+    idle = place_partitions(group, load(*[0.0] * 9), SPREAD)
     assert [len(held) for held in idle.assignment.values()] == [3, 3, 3]
 
 
 def test_an_overload_is_spread_in_proportion() -> None:
     """In an overload a member of twice the capacity carries twice the load; the plan says so."""
-    group = Group((Member("big", frozenset({"t"}), 200.0), *members("small")), parts(12))
-    plan = place(group, load(*[50.0] * 12), PACKED)
+    group = ConsumerGroup((Member("big", frozenset({"t"}), 200.0), *members("small")), parts(12))
+    plan = place_partitions(group, load(*[50.0] * 12), PACKED)
     assert [len(held) for held in plan.assignment.values()] == [8, 4]
     assert plan.fill == pytest.approx(2.0)
     (note,) = plan.notes
@@ -181,7 +185,7 @@ def test_an_overload_is_spread_in_proportion() -> None:
 
 def test_a_partition_too_large_is_told_to_be_split() -> None:
     """A partition that no consumer can take is named, with what to do about it."""
-    plan = place(Group(members("a", "b"), parts(2)), load(250, 10), PACKED)
+    plan = place_partitions(ConsumerGroup(members("a", "b"), parts(2)), load(250, 10), PACKED)
     assert plan.notes == (
         "t-0 writes 250 B/s, more than a may take (100 B/s): split the key or raise the capacity",
     )
@@ -190,47 +194,51 @@ def test_a_partition_too_large_is_told_to_be_split() -> None:
 def test_unknown_speeds_fall_back_to_the_mean_of_the_topic() -> None:
     """An unknown speed weighs as its topic's mean, else as the mean of all."""
     other = TopicPartition("u", 0)
-    group = Group((Member("a", frozenset({"t", "u"})),), (*parts(3), other))
-    plan = place(group, load(10, 30, None), SPREAD)
-    assert [m.speed for m in plan.moves] == [10, 30, 20, 20]
+    group = ConsumerGroup((Member("a", frozenset({"t", "u"})),), (*parts(3), other))
+    plan = place_partitions(group, load(10, 30, None), SPREAD)
+    assert [m.write_rate for m in plan.moves] == [10, 30, 20, 20]
     assert plan.notes[0].startswith("no write speed of 2 of 4 partitions")
 
 
 def test_partitions_without_a_reader_are_listed() -> None:
     """A topic to which nobody subscribes is left out, and the plan says so."""
-    plan = place(Group(members("a"), (*parts(1), *parts(2, "x"))), load(1), SPREAD)
+    plan = place_partitions(
+        ConsumerGroup(members("a"), (*parts(1), *parts(2, "x"))), load(1), SPREAD
+    )
     assert plan.unassigned == parts(2, "x")
     assert "no member subscribes to x-0, x-1" in plan.notes
 
 
 def test_a_group_without_members_gets_an_empty_plan() -> None:
     """With nobody there, everything is unassigned."""
-    plan = place(Group((), parts(2)), load(1, 1), PACKED)
+    plan = place_partitions(ConsumerGroup((), parts(2)), load(1, 1), PACKED)
     assert (dict(plan.assignment), plan.unassigned, plan.consumers) == ({}, parts(2), 0)
 
 
 def test_all_draining_members_go_on_reading() -> None:
     """When everybody is draining, partitions stay where they are and the plan says so."""
-    group = Group(
+    group = ConsumerGroup(
         tuple(replace(m, draining=True) for m in members("a", "b")), parts(2), owned("a", "b")
     )
-    plan = place(group, load(40, 40), SPREAD)
+    plan = place_partitions(group, load(40, 40), SPREAD)
     assert not plan.moves
     assert plan.notes == ("all members are draining: they go on reading",)
-    assert set(size(group, load(40, 40), SPREAD).assignment["+1"]) == set(parts(2))
+    assert set(size_group(group, load(40, 40), SPREAD).assignment["+1"]) == set(parts(2))
 
 
 def test_sizing_adds_what_is_missing() -> None:
     """Load above the members' capacities asks for new ones, "+1" and so on."""
-    plan = size(Group(members("a"), parts(3), owned("a", "a", "a")), load(90, 80, 70), PACKED)
+    plan = size_group(
+        ConsumerGroup(members("a"), parts(3), owned("a", "a", "a")), load(90, 80, 70), PACKED
+    )
     assert plan.consumers == 3
     assert shares(plan) == {"+1": [1], "+2": [2], "a": [0]}
 
 
 def test_sizing_lets_members_go() -> None:
     """Members that the load does not need are left empty."""
-    group = Group(members("a", "b", "c"), parts(3), owned("a", "b", "c"))
-    plan = size(group, load(10, 10, 10), SPREAD)
+    group = ConsumerGroup(members("a", "b", "c"), parts(3), owned("a", "b", "c"))
+    plan = size_group(group, load(10, 10, 10), SPREAD)
     assert plan.consumers == 1
 
 
@@ -238,52 +246,79 @@ def test_sizing_lets_members_go() -> None:
 def test_sizing_without_a_count_takes_load_over_capacity(name: str) -> None:
     """A heuristic that does not count gets the load ÷ capacity, rounded up, and never none."""
     policy = replace(SPREAD, heuristic=name)
-    group = Group(members("a", "b", "c"), parts(6), owned("c", "c", "c", "c", "b", "a"))
-    assert size(group, load(*[40.0] * 6), policy).consumers == 3
-    assert size(group, load(*[60.0] * 6), policy).consumers == 4
-    idle = size(group, load(*[0.0] * 6), policy)
+    group = ConsumerGroup(members("a", "b", "c"), parts(6), owned("c", "c", "c", "c", "b", "a"))
+    assert size_group(group, load(*[40.0] * 6), policy).consumers == 3
+    assert size_group(group, load(*[60.0] * 6), policy).consumers == 4
+    idle = size_group(group, load(*[0.0] * 6), policy)
     assert [m for m, held in idle.assignment.items() if held] == ["c"]
 
 
 def test_sizing_without_a_count_keeps_who_holds_most() -> None:
     """Of the members, those that carry most of the load stay."""
-    group = Group(members("a", "b", "c"), parts(3), owned("a", "c", "c"))
-    plan = size(group, load(10, 30, 30), replace(SPREAD, heuristic="sticky"))
+    group = ConsumerGroup(members("a", "b", "c"), parts(3), owned("a", "c", "c"))
+    plan = size_group(group, load(10, 30, 30), replace(SPREAD, heuristic="sticky"))
     assert shares(plan) == {"a": [], "b": [], "c": [0, 1, 2]}
 
 
 def test_sizing_without_a_count_keeps_a_reader_of_every_topic() -> None:
     """Though one member could carry the load, the only subscriber of another topic stays too."""
-    group = Group(
+    group = ConsumerGroup(
         (Member("a", frozenset({"t"})), Member("b", frozenset({"u"}))),
         (*parts(2), *parts(1, "u")),
     )
-    plan = size(group, load(1, 1), replace(SPREAD, heuristic="sticky"))
+    plan = size_group(group, load(1, 1), replace(SPREAD, heuristic="sticky"))
     assert plan.assignment == {"a": parts(2), "b": parts(1, "u")}
 
 
 @pytest.mark.parametrize(
     ("group", "given", "policy", "said"),
     [
-        (Group(members("a", "a"), ()), Load(), SPREAD, "member 'a' is there twice"),
-        (Group(members("a"), parts(1)), load(-1), SPREAD, "speed of t-0 is -1 bytes/s"),
-        (Group(members("a"), parts(1)), load(float("nan")), SPREAD, "speed of t-0 is nan"),
-        (Group(members("a"), parts(1)), load(float("inf")), SPREAD, "speed of t-0 is inf"),
+        (ConsumerGroup(members("a", "a"), ()), Load(), SPREAD, "member 'a' is there twice"),
+        (ConsumerGroup(members("a"), parts(1)), load(-1), SPREAD, "speed of t-0 is -1 bytes/s"),
+        (ConsumerGroup(members("a"), parts(1)), load(float("nan")), SPREAD, "speed of t-0 is nan"),
+        (ConsumerGroup(members("a"), parts(1)), load(float("inf")), SPREAD, "speed of t-0 is inf"),
         (
-            Group((Member("a", frozenset(), capacity=0.0),), ()),
+            ConsumerGroup((Member("a", frozenset(), capacity=0.0),), ()),
             Load(),
             SPREAD,
             "capacity of member 'a' is 0.0",
         ),
-        (Group((), ()), Load(), Policy(capacity=-1.0), "capacity of the policy is -1.0"),
-        (Group((), ()), Load(), Policy(capacity=float("nan")), "capacity of the policy is nan"),
-        (Group((), ()), Load(), Policy(headroom=0.0), "headroom 0.0 must be above 0"),
-        (Group((), ()), Load(), Policy(headroom=1.1), "headroom 1.1 must be above 0"),
-        (Group((), ()), Load(), Policy(headroom=float("nan")), "headroom nan must be above 0"),
+        (
+            ConsumerGroup((), ()),
+            Load(),
+            PlacementPolicy(capacity=-1.0),
+            "capacity of the policy is -1.0",
+        ),
+        (
+            ConsumerGroup((), ()),
+            Load(),
+            PlacementPolicy(capacity=float("nan")),
+            "capacity of the policy is nan",
+        ),
+        (
+            ConsumerGroup((), ()),
+            Load(),
+            PlacementPolicy(headroom=0.0),
+            "headroom 0.0 must be above 0",
+        ),
+        (
+            ConsumerGroup((), ()),
+            Load(),
+            PlacementPolicy(headroom=1.1),
+            "headroom 1.1 must be above 0",
+        ),
+        (
+            ConsumerGroup((), ()),
+            Load(),
+            PlacementPolicy(headroom=float("nan")),
+            "headroom nan must be above 0",
+        ),
     ],
 )
-def test_nonsense_is_refused_by_name(group: Group, given: Load, policy: Policy, said: str) -> None:
-    """Figures that make no sense raise BadProblem, which says whose they are."""
-    for decision in (place, size):
-        with pytest.raises(BadProblem, match=said):
+def test_nonsense_is_refused_by_name(
+    group: ConsumerGroup, given: Load, policy: PlacementPolicy, said: str
+) -> None:
+    """Figures that make no sense raise InvalidProblemError, which says whose they are."""
+    for decision in (place_partitions, size_group):
+        with pytest.raises(InvalidProblemError, match=said):
             decision(group, given, policy)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from trimtab.assignor import NOBODY, Problem, get
+from trimtab.assignor import UNASSIGNED, PackingProblem, get_heuristic
 
 ALL_COUNTING = ("nf", "nfd", "ff", "ffd", "wf", "wfd", "bf", "bfd", "mwf", "mbf", "mwfp", "mbfp")
 MODIFIED = ("mwf", "mbf", "mwfp", "mbfp")
@@ -19,25 +19,25 @@ def problem(
     spare: float | None = 10.0,
     topics: Sequence[int] | None = None,
     subscribed: Sequence[Sequence[bool]] | None = None,
-) -> Problem:
+) -> PackingProblem:
     """Return a problem; by default open, capacity 10, nobody reads anything, one topic for all."""
-    owner = np.array(owners if owners is not None else [NOBODY] * len(weights), dtype=np.int32)
-    members = capacity or [10.0] * (int(owner.max(initial=NOBODY)) + 1)
+    owner = np.array(owners if owners is not None else [UNASSIGNED] * len(weights), dtype=np.int32)
+    members = capacity or [10.0] * (int(owner.max(initial=UNASSIGNED)) + 1)
     topic = np.array(topics or [0] * len(weights), dtype=np.int32)
     readers = subscribed or [[True] * len(members)] * (int(topic.max(initial=0)) + 1)
-    return Problem(
+    return PackingProblem(
         weight=np.array(weights, dtype=np.float64),
         owner=owner,
         topic=topic,
         lag=np.array(weights, dtype=np.float64),
         capacity=np.array(members, dtype=np.float64),
         subscribed=np.array(readers, dtype=np.bool_).reshape(len(readers), len(members)),
-        spare=spare,
+        new_member_capacity=spare,
     )
 
 
-def bins(name: str, given: Problem) -> list[int]:
-    packed: list[int] = get(name).pack(given).tolist()
+def bins(name: str, given: PackingProblem) -> list[int]:
+    packed: list[int] = get_heuristic(name).pack(given).tolist()
     return packed
 
 
@@ -98,7 +98,7 @@ def test_rule_2_the_first_that_does_not_fit_takes_all_smaller_ones_along() -> No
 
 def test_rule_3_unread_partitions_open_the_lowest_free_bin() -> None:
     """What nobody read goes where it fits, largest first, else to the lowest number not in use."""
-    given = problem([9, 9, 8, 7], [1, 3, NOBODY, NOBODY])
+    given = problem([9, 9, 8, 7], [1, 3, UNASSIGNED, UNASSIGNED])
     assert bins("mbf", given) == [1, 3, 0, 2]
 
 
@@ -124,7 +124,7 @@ def test_rule_4_with_differing_capacities_it_goes_to_who_can_hold_it(name: str) 
 
 def test_rule_5_ties_go_to_the_lowest_bin() -> None:
     """Of bins with equal room the lowest number is taken, by every fit."""
-    given = problem([6, 6, 2], [2, 1, NOBODY])
+    given = problem([6, 6, 2], [2, 1, UNASSIGNED])
     for name in ("ff", "bf", "wf", "mbf", "mwf"):
         assert bins(name, given) == [2, 1, 1]
 
@@ -156,7 +156,7 @@ def test_members_get_only_what_they_subscribe_to(name: str) -> None:
     """A member that reads one topic gets none of another; an added one reads everything."""
     given = problem(
         [1, 1, 1, 9.5],
-        [1, 0, NOBODY, NOBODY],
+        [1, 0, UNASSIGNED, UNASSIGNED],
         [10.0, 10.0],
         topics=[0, 1, 0, 1],
         subscribed=[[True, False], [False, True]],
@@ -222,7 +222,7 @@ def test_sticky_moves_what_nobody_read_before_what_somebody_reads() -> None:
     """To even the counts, a partition without an owner is handed on, not one that is at home."""
     given = problem(
         [1] * 6,
-        [1, 0, NOBODY, 0, NOBODY, NOBODY],
+        [1, 0, UNASSIGNED, 0, UNASSIGNED, UNASSIGNED],
         [1.0] * 2,
         spare=None,
         topics=[0, 0, 0, 0, 1, 1],

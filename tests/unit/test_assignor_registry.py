@@ -6,18 +6,18 @@ import numpy as np
 import pytest
 
 from trimtab.assignor import (
-    BrokenHeuristic,
-    Group,
+    BrokenHeuristicError,
+    ConsumerGroup,
     Heuristic,
     Load,
     Member,
-    Policy,
-    Problem,
+    PackingProblem,
+    PlacementPolicy,
     TopicPartition,
-    UnknownHeuristic,
-    get,
-    names,
-    place,
+    UnknownHeuristicError,
+    get_heuristic,
+    list_heuristics,
+    place_partitions,
 )
 from trimtab.assignor.heuristics import registry
 from trimtab.assignor.model import IntArray
@@ -25,7 +25,7 @@ from trimtab.assignor.model import IntArray
 PAPER = ("nf", "nfd", "ff", "ffd", "wf", "wfd", "bf", "bfd", "mwf", "mbf", "mwfp", "mbfp")
 
 
-def all_to_the_last(problem: Problem) -> IntArray:
+def all_to_the_last(problem: PackingProblem) -> IntArray:
     """Everything to the last member.
 
     More words.
@@ -33,23 +33,23 @@ def all_to_the_last(problem: Problem) -> IntArray:
     return np.full(len(problem.weight), len(problem.capacity) - 1, dtype=np.int32)
 
 
-def out_of_range(problem: Problem) -> IntArray:
+def out_of_range(problem: PackingProblem) -> IntArray:
     return np.full(len(problem.weight), 99, dtype=np.int32)
 
 
-def too_few(problem: Problem) -> IntArray:
+def too_few(problem: PackingProblem) -> IntArray:
     return np.zeros(len(problem.weight) + 1, dtype=np.int32)
 
 
-def regardless(problem: Problem) -> IntArray:
+def regardless(problem: PackingProblem) -> IntArray:
     return np.zeros(len(problem.weight), dtype=np.int32)
 
 
-def never(problem: Problem) -> IntArray:
+def never(problem: PackingProblem) -> IntArray:
     return np.full(len(problem.weight), -1, dtype=np.int32)
 
 
-def failing(_problem: Problem) -> IntArray:
+def failing(_problem: PackingProblem) -> IntArray:
     raise ZeroDivisionError("no bins")
 
 
@@ -63,7 +63,7 @@ NOT_A_FUNCTION = 3
 def third_parties(monkeypatch: pytest.MonkeyPatch) -> None:
     """Install entry points that point into this file, and a broken one."""
     here = EntryPoints(
-        EntryPoint(name.replace("_", "-"), f"{__name__}:{name}", registry.GROUP)
+        EntryPoint(name.replace("_", "-"), f"{__name__}:{name}", registry.ENTRY_POINT_GROUP)
         for name in (
             "all_to_the_last",
             "out_of_range",
@@ -75,31 +75,43 @@ def third_parties(monkeypatch: pytest.MonkeyPatch) -> None:
             "NOT_A_FUNCTION",
         )
     )
-    broken = EntryPoint("broken", "no_such_package.heuristic:pack", registry.GROUP)
-    shadow = EntryPoint("mbf", "no_such_package.heuristic:pack", registry.GROUP)
+    broken = EntryPoint("broken", "no_such_package.heuristic:pack", registry.ENTRY_POINT_GROUP)
+    shadow = EntryPoint("mbf", "no_such_package.heuristic:pack", registry.ENTRY_POINT_GROUP)
     found = EntryPoints((*here, broken, shadow))
     monkeypatch.setattr(registry, "entry_points", lambda group: found.select(group=group))
 
 
 def decide(heuristic: str) -> dict[str, int]:
-    group = Group(
+    group = ConsumerGroup(
         (Member("a", frozenset({"u"})), Member("b", frozenset({"t"}))),
         tuple(TopicPartition("t", p) for p in range(3)),
     )
-    plan = place(group, Load(), Policy(heuristic=heuristic))
+    plan = place_partitions(group, Load(), PlacementPolicy(heuristic=heuristic))
     return {m: len(held) for m, held in plan.assignment.items()}
 
 
 def test_built_in_names() -> None:
     """The names of the issue are there, in the order of their sources."""
-    assert names() == ("steady", *PAPER, "lag-aware", "sticky", "rack-aware")
-    assert all(get(name).summary and get(name).source for name in names())
+    assert list_heuristics() == ("steady", *PAPER, "lag-aware", "sticky", "rack-aware")
+    assert all(
+        get_heuristic(name).summary and get_heuristic(name).source for name in list_heuristics()
+    )
 
 
 def test_promises() -> None:
     """The classics and those that go by count settle; the latter cannot say how many."""
-    assert [n for n in names() if not get(n).settles] == ["steady", "mwf", "mbf", "mwfp", "mbfp"]
-    assert [n for n in names() if not get(n).counts] == ["lag-aware", "sticky", "rack-aware"]
+    assert [n for n in list_heuristics() if not get_heuristic(n).idempotent] == [
+        "steady",
+        "mwf",
+        "mbf",
+        "mwfp",
+        "mbfp",
+    ]
+    assert [n for n in list_heuristics() if not get_heuristic(n).packs_by_capacity] == [
+        "lag-aware",
+        "sticky",
+        "rack-aware",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -123,37 +135,39 @@ def test_promises() -> None:
 )
 def test_an_unknown_name_suggests_the_nearest(name: str, said: str) -> None:
     """A typing error is answered with the name that was meant, and exit code 2."""
-    with pytest.raises(UnknownHeuristic, match=said) as caught:
-        get(name)
+    with pytest.raises(UnknownHeuristicError, match=said) as caught:
+        get_heuristic(name)
     assert caught.value.exit_code == 2
 
 
 @pytest.mark.usefixtures("third_parties")
 def test_a_function_of_a_third_party_is_a_heuristic() -> None:
     """A plain function is enough; its first line is its summary."""
-    assert get("all-to-the-last").summary == "Everything to the last member."
+    assert get_heuristic("all-to-the-last").summary == "Everything to the last member."
     assert decide("all-to-the-last") == {"a": 0, "b": 3}
 
 
 @pytest.mark.usefixtures("third_parties")
 def test_presets_are_chosen_after_a_colon() -> None:
     """name:preset picks a variant, under the name of the entry point."""
-    assert get("WITH-PRESETS").name == "WITH-PRESETS"
-    assert get("WITH-PRESETS:calm").pack is regardless
-    assert get("WITH-PRESETS:calm").name == "WITH-PRESETS:calm"
-    with pytest.raises(UnknownHeuristic, match="did you mean 'calm'"):
-        get("WITH-PRESETS:clam")
+    assert get_heuristic("WITH-PRESETS").name == "WITH-PRESETS"
+    assert get_heuristic("WITH-PRESETS:calm").pack is regardless
+    assert get_heuristic("WITH-PRESETS:calm").name == "WITH-PRESETS:calm"
+    with pytest.raises(UnknownHeuristicError, match="did you mean 'calm'"):
+        get_heuristic("WITH-PRESETS:clam")
 
 
 @pytest.mark.usefixtures("third_parties")
 def test_a_broken_third_party_hurts_nobody_else() -> None:
     """One that cannot be loaded is listed, and named when asked for; it replaces no built-in."""
-    assert "broken" in names()
-    assert get("mbf").source.startswith("Kafka Consumer Group Autoscaler")
-    with pytest.raises(BrokenHeuristic, match=r"'no_such_package\.heuristic:pack' cannot be"):
-        get("broken")
-    with pytest.raises(BrokenHeuristic, match="gives int; it must give a Heuristic or a function"):
-        get("NOT-A-FUNCTION")
+    assert "broken" in list_heuristics()
+    assert get_heuristic("mbf").source.startswith("Kafka Consumer Group Autoscaler")
+    with pytest.raises(BrokenHeuristicError, match=r"'no_such_package\.heuristic:pack' cannot be"):
+        get_heuristic("broken")
+    with pytest.raises(
+        BrokenHeuristicError, match="gives int; it must give a Heuristic or a function"
+    ):
+        get_heuristic("NOT-A-FUNCTION")
 
 
 @pytest.mark.usefixtures("third_parties")
@@ -169,5 +183,5 @@ def test_a_broken_third_party_hurts_nobody_else() -> None:
 )
 def test_a_third_party_cannot_corrupt_a_plan(name: str, said: str) -> None:
     """A heuristic that fails or answers nonsense is named; its answer goes nowhere."""
-    with pytest.raises(BrokenHeuristic, match=said):
+    with pytest.raises(BrokenHeuristicError, match=said):
         decide(name)

@@ -7,24 +7,24 @@ import numpy as np
 import pytest
 
 from trimtab.assignor import (
-    NOBODY,
-    BadStream,
+    UNASSIGNED,
     FlashCrowd,
-    Oversize,
-    Stream,
+    InvalidStreamError,
+    OversizeLoad,
+    RandomWalk,
     TopicPartition,
-    Walk,
-    Zipf,
+    WriteRateStream,
+    ZipfLoad,
     cardinal_bin_score,
-    get,
+    get_heuristic,
     lower_bound,
     mean_r_score,
     r_score,
-    replay,
+    replay_stream,
 )
 from trimtab.assignor.analysis.streams.replay import lower_bounds
-from trimtab.assignor.analysis.streams.stream import dump, parse
-from trimtab.cli.simulate.run import SEED
+from trimtab.assignor.analysis.streams.stream import format_stream, parse_stream
+from trimtab.cli.simulate.run import DEFAULT_SEED
 
 
 def walk(
@@ -33,13 +33,15 @@ def walk(
     ticks: int = 500,
     partitions: int = 200,
     capacity: float = 100.0,
-) -> Stream:
-    return Walk(delta, partitions, ticks, capacity).stream(np.random.default_rng(seed))
+) -> WriteRateStream:
+    return RandomWalk(delta, partitions, ticks, capacity).generate_stream(
+        np.random.default_rng(seed)
+    )
 
 
 def test_a_walk_is_the_papers() -> None:
     """Starts lie in [0, C], steps within δ % of C, speeds stay in [0, C] (equation 11, clamped)."""
-    speeds = walk(delta=10, partitions=50, ticks=200, capacity=40.0).speeds
+    speeds = walk(delta=10, partitions=50, ticks=200, capacity=40.0).rates
     assert speeds.shape == (200, 50)
     assert speeds.min() == 0
     assert speeds.max() == 40.0
@@ -48,33 +50,39 @@ def test_a_walk_is_the_papers() -> None:
 
 def test_an_unclamped_walk_is_the_printed_formula() -> None:
     """Without the clamp speeds grow beyond C, but never below 0."""
-    speeds = Walk(25, clamped=False).stream(np.random.default_rng(0)).speeds
+    speeds = RandomWalk(25, clamped=False).generate_stream(np.random.default_rng(0)).rates
     assert speeds.max() > 150
     assert speeds.min() == 0
 
 
 def test_a_seed_gives_one_walk() -> None:
     """Equal seeds give equal streams, others others."""
-    assert np.array_equal(walk(3).speeds, walk(3).speeds)
-    assert not np.array_equal(walk(3).speeds, walk(4).speeds)
+    assert np.array_equal(walk(3).rates, walk(3).rates)
+    assert not np.array_equal(walk(3).rates, walk(4).rates)
 
 
 @pytest.mark.parametrize(
     "nonsense",
-    [Walk(-1), Walk(float("nan")), Walk(5, capacity=0), Walk(5, partitions=0), Walk(5, ticks=0)],
+    [
+        RandomWalk(-1),
+        RandomWalk(float("nan")),
+        RandomWalk(5, capacity=0),
+        RandomWalk(5, partitions=0),
+        RandomWalk(5, ticks=0),
+    ],
 )
-def test_a_walk_that_makes_no_sense_is_refused(nonsense: Walk) -> None:
-    """A random walk of nothing, or of no capacity, raises BadStream."""
-    with pytest.raises(BadStream, match="a random walk"):
-        nonsense.stream(np.random.default_rng(0))
+def test_a_walk_that_makes_no_sense_is_refused(nonsense: RandomWalk) -> None:
+    """A random walk of nothing, or of no capacity, raises InvalidStreamError."""
+    with pytest.raises(InvalidStreamError, match="a random walk"):
+        nonsense.generate_stream(np.random.default_rng(0))
 
 
 def test_a_stream_survives_its_file() -> None:
     """What is written is read back to the last bit."""
     stream = walk(ticks=5, partitions=12)
-    again = parse(dump(stream))
+    again = parse_stream(format_stream(stream))
     assert again.partitions == stream.partitions
-    assert np.array_equal(again.speeds, stream.speeds)
+    assert np.array_equal(again.rates, stream.rates)
 
 
 def test_partitions_may_come_and_go() -> None:
@@ -82,16 +90,16 @@ def test_partitions_may_come_and_go() -> None:
     text = (
         '[{"a": {"0": 60, "1": 60}}, {"a": {"1": 50}, "b": {"10": 40}}, {"a": {"0": 30, "1": 50}}]'
     )
-    stream = parse(text)
+    stream = parse_stream(text)
     assert [str(p) for p in stream.partitions] == ["a-0", "a-1", "b-10"]
-    assert json.loads(dump(stream)) == json.loads(text)
-    ticks = list(replay(get("mbf"), stream, 100.0))
+    assert json.loads(format_stream(stream)) == json.loads(text)
+    ticks = list(replay_stream(get_heuristic("mbf"), stream, 100.0))
     assert [(t.consumers, t.moved) for t in ticks] == [(2, 0), (1, 0), (1, 0)]
 
 
 def test_an_empty_tick_needs_nobody() -> None:
     """A tick without partitions is a tick with no consumers."""
-    ticks = list(replay(get("mbf"), parse("[{}, {}]"), 100.0))
+    ticks = list(replay_stream(get_heuristic("mbf"), parse_stream("[{}, {}]"), 100.0))
     assert [t.consumers for t in ticks] == [0, 0]
 
 
@@ -113,9 +121,9 @@ def test_an_empty_tick_needs_nobody() -> None:
     ],
 )
 def test_a_bad_stream_says_where(text: str, said: str) -> None:
-    """A file that is not a stream raises BadStream with tick, topic and partition."""
-    with pytest.raises(BadStream, match=said) as caught:
-        parse(text)
+    """A file that is not a stream raises InvalidStreamError with tick, topic and partition."""
+    with pytest.raises(InvalidStreamError, match=said) as caught:
+        parse_stream(text)
     assert caught.value.exit_code == 2
 
 
@@ -126,7 +134,7 @@ def ints(*values: int) -> "np.ndarray[tuple[int], np.dtype[np.int32]]":
 def test_r_score_is_equation_10() -> None:
     """The speeds of what moved from an owner, over the capacity."""
     speed = np.array([10.0, 20.0, 40.0, 80.0])
-    before, after = ints(0, 1, NOBODY, 2), ints(1, 1, 0, 0)
+    before, after = ints(0, 1, UNASSIGNED, 2), ints(1, 1, 0, 0)
     assert r_score(speed, before, after, 100.0) == pytest.approx(0.9)
 
 
@@ -167,22 +175,24 @@ def test_no_heuristic_beats_the_lower_bound() -> None:
     stream = walk(ticks=20, partitions=60)
     bounds = lower_bounds(stream, 100.0)
     for name in ("bfd", "nf", "mwf", "mbf"):
-        used = [t.consumers for t in replay(get(name), stream, 100.0)]
+        used = [t.consumers for t in replay_stream(get_heuristic(name), stream, 100.0)]
         assert all(u >= b for u, b in zip(used, bounds, strict=True))
 
 
 @pytest.mark.parametrize("name", ["ff", "ffd", "wfd", "bfd", "nf", "lag-aware", "sticky"])
 def test_a_settling_heuristic_rests_when_speeds_rest(name: str) -> None:
     """At δ = 0 nothing ever moves."""
-    ticks = list(replay(get(name), walk(delta=0, ticks=4), 100.0))
+    ticks = list(replay_stream(get_heuristic(name), walk(delta=0, ticks=4), 100.0))
     assert sum(t.moved for t in ticks) == 0
     assert sum(t.r_score for t in ticks) == 0
 
 
 def test_non_counting_heuristics_get_load_over_capacity() -> None:
     """In a replay sticky has the load ÷ capacity, rounded up, consumers."""
-    stream = Stream((TopicPartition("a", 0), TopicPartition("a", 1)), np.array([[70.0, 60.0]]))
-    assert next(replay(get("sticky"), stream, 100.0)).consumers == 2
+    stream = WriteRateStream(
+        (TopicPartition("a", 0), TopicPartition("a", 1)), np.array([[70.0, 60.0]])
+    )
+    assert next(replay_stream(get_heuristic("sticky"), stream, 100.0)).consumers == 2
 
 
 PUBLISHED = {  # CBS % and mean R of the published runs, by δ
@@ -216,30 +226,34 @@ def test_the_published_scores_are_reproduced(delta: float) -> None:
 
     Streams differ: docs/heuristics.md gives the spread between seeds.
     """
-    stream = walk(SEED, delta)
-    runs = {name: list(replay(get(name), stream, 100.0)) for name in PUBLISHED[delta]}
+    stream = walk(DEFAULT_SEED, delta)
+    runs = {
+        name: list(replay_stream(get_heuristic(name), stream, 100.0)) for name in PUBLISHED[delta]
+    }
     excess = cardinal_bin_score({n: [t.consumers for t in ticks] for n, ticks in runs.items()})
     for name, (cbs, mean_r) in PUBLISHED[delta].items():
         assert 100 * excess[name] == pytest.approx(cbs, abs=0.5)
         assert mean_r_score([t.r_score for t in runs[name]]) == pytest.approx(mean_r, rel=0.05)
 
 
-@pytest.mark.parametrize("generator", [Zipf, FlashCrowd, Oversize])
-def test_generators_make_what_they_say(generator: type[Zipf | FlashCrowd | Oversize]) -> None:
+@pytest.mark.parametrize("generator", [ZipfLoad, FlashCrowd, OversizeLoad])
+def test_generators_make_what_they_say(
+    generator: type[ZipfLoad | FlashCrowd | OversizeLoad],
+) -> None:
     """200 partitions of 500 ticks, seeded, that need 45 to 85 consumers on average."""
-    speeds = generator().stream(np.random.default_rng(1)).speeds
+    speeds = generator().generate_stream(np.random.default_rng(1)).rates
     assert speeds.shape == (500, 200)
     assert speeds.min() >= 0
-    assert np.array_equal(speeds, generator().stream(np.random.default_rng(1)).speeds)
+    assert np.array_equal(speeds, generator().generate_stream(np.random.default_rng(1)).rates)
     assert 45 < speeds.sum(axis=1).mean() / 100 < 85
-    twice = generator(capacity=200.0).stream(np.random.default_rng(1)).speeds
+    twice = generator(capacity=200.0).generate_stream(np.random.default_rng(1)).rates
     assert twice == pytest.approx(2 * speeds)
 
 
 def test_zipf_is_skewed_and_has_a_day() -> None:
     """Means fall like a power of the rank; the load rises and falls once a day."""
-    calm = Zipf(exponent=1, phase=0, noise=0, clamped=False, day=100, ticks=200)
-    speeds = calm.stream(np.random.default_rng(0)).speeds
+    calm = ZipfLoad(exponent=1, phase=0, noise=0, clamped=False, day=100, ticks=200)
+    speeds = calm.generate_stream(np.random.default_rng(0)).rates
     means = np.sort(speeds.mean(axis=0))[::-1]
     assert means[0] / means[9] == pytest.approx(10)
     total = speeds.sum(axis=1)
@@ -250,7 +264,7 @@ def test_zipf_is_skewed_and_has_a_day() -> None:
 def test_a_flash_crowd_multiplies_a_share() -> None:
     """While a crowd is there, some partitions write three times as much as in quiet."""
     crowd = FlashCrowd(noise=0, clamped=False)
-    speeds = crowd.stream(np.random.default_rng(0)).speeds
+    speeds = crowd.generate_stream(np.random.default_rng(0)).rates
     ratio = speeds / speeds.min(axis=0)
     assert np.unique(ratio.round(6)).tolist() == [1, 3]
     assert 0.1 < (ratio > 2).any(axis=1).mean() < 0.6
@@ -258,7 +272,7 @@ def test_a_flash_crowd_multiplies_a_share() -> None:
 
 def test_oversize_partitions_exceed_a_consumer() -> None:
     """A tenth of the partitions go up to 2.5 capacities, the others to half of one."""
-    peaks = Oversize().stream(np.random.default_rng(0)).speeds.max(axis=0)
+    peaks = OversizeLoad().generate_stream(np.random.default_rng(0)).rates.max(axis=0)
     assert peaks.max() <= 250
     assert (peaks > 100).sum() == 20
     assert np.sort(peaks)[179] <= 50
@@ -267,16 +281,16 @@ def test_oversize_partitions_exceed_a_consumer() -> None:
 @pytest.mark.parametrize(
     ("nonsense", "said"),
     [
-        (Zipf(exponent=-1), "exponent is -1"),
-        (Zipf(day=0), "day is 0"),
+        (ZipfLoad(exponent=-1), "exponent is -1"),
+        (ZipfLoad(day=0), "day is 0"),
         (FlashCrowd(share=float("nan")), "share is nan"),
         (FlashCrowd(factor=float("inf")), "factor is inf"),
-        (Oversize(partitions=0), "0 partitions"),
+        (OversizeLoad(partitions=0), "0 partitions"),
     ],
 )
 def test_a_shape_that_makes_no_sense_is_refused(
-    nonsense: Zipf | FlashCrowd | Oversize, said: str
+    nonsense: ZipfLoad | FlashCrowd | OversizeLoad, said: str
 ) -> None:
-    """BadStream names the field."""
-    with pytest.raises(BadStream, match=said):
-        nonsense.stream(np.random.default_rng(0))
+    """InvalidStreamError names the field."""
+    with pytest.raises(InvalidStreamError, match=said):
+        nonsense.generate_stream(np.random.default_rng(0))

@@ -52,7 +52,7 @@ def test_forecasts_are_compared_at_equal_consumers() -> None:
 
 def test_racks_are_weighed_against_consumers_and_moves(tmp_path: Path) -> None:
     """Every heuristic is timed; a dearer rack lets less cross; the picture is drawn."""
-    plot = tmp_path / "racks.png"
+    plot = tmp_path / "rack-awareness.png"
     found = said("bench_racks.py", "--sizes", "1000x10", "--ticks", 2, "--plot", plot)
     assert all(ms > 0 for ms in found["cpu_ms"]["1000x10"].values())
     ways = found["trade_off"]

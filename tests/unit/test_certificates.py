@@ -6,9 +6,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from trimtab.assignor import BadProblem, Problem, Walk, get, replay
-from trimtab.assignor.analysis.certificate import certify, certify_moves, countdown
-from trimtab.assignor.analysis.certificate.consumer_kinds import kinds_of
+from trimtab.assignor import (
+    InvalidProblemError,
+    PackingProblem,
+    RandomWalk,
+    get_heuristic,
+    replay_stream,
+)
+from trimtab.assignor.analysis.certificate import certify_decision, certify_moves, start_countdown
+from trimtab.assignor.analysis.certificate.consumer_kinds import build_consumer_kinds
 from trimtab.assignor.analysis.certificate.pricing import Knapsacks
 from trimtab.common.clock import SystemClock
 
@@ -17,44 +23,44 @@ def plenty() -> float:
     return 60.0
 
 
-def problem(*weights: float, members: int = 0, spare: float | None = 100.0) -> Problem:
+def problem(*weights: float, members: int = 0, spare: float | None = 100.0) -> PackingProblem:
     weight = np.array(weights)
-    return Problem(
+    return PackingProblem(
         weight=weight,
         owner=np.full(len(weight), -1, dtype=np.int32),
         topic=np.zeros(len(weight), dtype=np.int32),
         lag=weight,
         capacity=np.full(members, 100.0),
         subscribed=np.ones((1, members), dtype=np.bool_),
-        spare=spare,
+        new_member_capacity=spare,
     )
 
 
-def walked(partitions: int = 40) -> tuple[Problem, np.ndarray]:
+def walked(partitions: int = 40) -> tuple[PackingProblem, np.ndarray]:
     """A tick of a random walk, decided by mbf from mbf's own placement."""
-    stream = Walk(15, partitions, 9).stream(np.random.default_rng(5))
-    ticks = list(replay(get("mbf"), stream, 100.0))
+    stream = RandomWalk(15, partitions, 9).generate_stream(np.random.default_rng(5))
+    ticks = list(replay_stream(get_heuristic("mbf"), stream, 100.0))
     members = int(ticks[-2].owner.max()) + 1
-    found = problem(*stream.speeds[-1].tolist(), members=members)
+    found = problem(*stream.rates[-1].tolist(), members=members)
     return replace(found, owner=ticks[-2].owner), ticks[-1].owner
 
 
 @pytest.mark.parametrize("steps", [7, 10, 600, 10_000])
 def test_weights_are_rounded_to_the_safe_side(steps: int) -> None:
     """Three exact thirds fit where a bound is made; no set that is given as a column overflows."""
-    kinds = kinds_of(problem(*[100 / 3] * 3, 100 / 3 + 0.01), 0.5)
+    kinds = build_consumer_kinds(problem(*[100 / 3] * 3, 100 / 3 + 0.01), 0.5)
     worth = np.array([1.0, 1.0, 1.0, 1.5])
-    (relaxed,) = Knapsacks(kinds, steps, relaxed=True).best(worth)
-    (true,) = Knapsacks(kinds, steps, relaxed=False).best(worth)
+    (relaxed,) = Knapsacks(kinds, steps, relaxed=True).best_sets(worth)
+    (true,) = Knapsacks(kinds, steps, relaxed=False).best_sets(worth)
     assert relaxed.profit >= 3.0
-    assert kinds.hold(true.kind, true.items)
+    assert kinds.can_hold(true.kind, true.items)
 
 
 def test_the_bound_is_tight_on_a_random_walk() -> None:
     """At 40 partitions bound and best packing are within 2 % of each other, in both forms."""
     given, bins = walked()
     for made in (
-        certify(given, bins, moves_cost=0.5, left=plenty),
+        certify_decision(given, bins, moves_cost=0.5, left=plenty),
         certify_moves(given, bins, left=plenty),
     ):
         assert made.complete
@@ -65,7 +71,7 @@ def test_the_bound_is_tight_on_a_random_walk() -> None:
 def test_without_time_the_bound_is_a_simple_one() -> None:
     """No time at all: not complete, and the bound is what needs no solver."""
     given, bins = walked()
-    made = certify(given, bins, moves_cost=0.5, left=lambda: 0.0)
+    made = certify_decision(given, bins, moves_cost=0.5, left=lambda: 0.0)
     assert not made.complete
     assert 0 < made.lower_bound <= made.best_known <= made.value
 
@@ -75,14 +81,16 @@ def test_the_time_limit_holds() -> None:
     given, bins = walked(200)
     clock = SystemClock()
     begun = clock.monotonic()
-    made = certify(given, bins, moves_cost=0.5, left=countdown(clock, 0.1))
+    made = certify_decision(given, bins, moves_cost=0.5, left=start_countdown(clock, 0.1))
     assert clock.monotonic() - begun < 2.0
     assert made.lower_bound <= made.value
 
 
 def test_free_moves_give_whole_consumers() -> None:
     """Where moves cost nothing the bound is rounded up to a number of consumers."""
-    made = certify(problem(60, 60, 60), np.arange(3, dtype=np.int32), moves_cost=0.0, left=plenty)
+    made = certify_decision(
+        problem(60, 60, 60), np.arange(3, dtype=np.int32), moves_cost=0.0, left=plenty
+    )
     assert (made.lower_bound, made.best_known, made.gap) == (3, 3, 0)
 
 
@@ -95,7 +103,7 @@ def test_a_closed_group_is_certified() -> None:
 
 def test_no_partitions_cost_nothing() -> None:
     """An empty problem is optimal."""
-    made = certify(problem(), np.array([], dtype=np.int32), moves_cost=1.0, left=plenty)
+    made = certify_decision(problem(), np.array([], dtype=np.int32), moves_cost=1.0, left=plenty)
     assert (made.value, made.lower_bound, made.gap, made.complete) == (0, 0, 0, True)
 
 
@@ -104,24 +112,24 @@ def test_a_gap_to_nothing_is_unknown() -> None:
     given = replace(problem(60, 30, members=2), owner=np.array([0, 0], dtype=np.int32))
     made = certify_moves(given, np.array([0, 1], dtype=np.int32), left=plenty)
     assert math.isinf(made.gap)
-    assert made.body()["gap"] is None
+    assert made.to_json_dict()["gap"] is None
 
 
 @pytest.mark.parametrize("bad", [-1.0, math.nan, math.inf])
 def test_figures_that_cannot_be_are_named(bad: float) -> None:
     """Loads, capacities and costs must be finite and not negative."""
     bins = np.zeros(2, dtype=np.int32)
-    with pytest.raises(BadProblem, match="load number 1 is"):
-        certify(problem(10, bad), bins, moves_cost=0.5, left=plenty)
-    with pytest.raises(BadProblem, match="capacity of added consumers"):
-        certify(problem(10, 10, spare=bad), bins, moves_cost=0.5, left=plenty)
-    with pytest.raises(BadProblem, match="cost of moves"):
-        certify(problem(10, 10), bins, moves_cost=bad, left=plenty)
+    with pytest.raises(InvalidProblemError, match="load number 1 is"):
+        certify_decision(problem(10, bad), bins, moves_cost=0.5, left=plenty)
+    with pytest.raises(InvalidProblemError, match="capacity of added consumers"):
+        certify_decision(problem(10, 10, spare=bad), bins, moves_cost=0.5, left=plenty)
+    with pytest.raises(InvalidProblemError, match="cost of moves"):
+        certify_decision(problem(10, 10), bins, moves_cost=bad, left=plenty)
 
 
 def test_what_cannot_be_certified_is_told() -> None:
     """Nobody to read, or bins of another problem."""
-    with pytest.raises(BadProblem, match="there is no consumer"):
+    with pytest.raises(InvalidProblemError, match="there is no consumer"):
         certify_moves(problem(10, spare=None), np.zeros(1, dtype=np.int32), left=plenty)
-    with pytest.raises(BadProblem, match="bins for 1 partitions"):
+    with pytest.raises(InvalidProblemError, match="bins for 1 partitions"):
         certify_moves(problem(10), np.zeros(2, dtype=np.int32), left=plenty)

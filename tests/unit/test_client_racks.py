@@ -7,16 +7,18 @@ from kafka.protocol.metadata import MetadataResponse
 
 from trimtab.assignor.clients import aiokafka, kafka_python
 from trimtab.assignor.model import TopicPartition
-from trimtab.assignor.partition_index import Universe
-from trimtab.assignor.racks.replica_racks import Replicas
+from trimtab.assignor.partition_index import PartitionIndex
+from trimtab.assignor.racks.replica_racks import ReplicaRacks
 
-UNIVERSE = Universe.named([TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)])
+UNIVERSE = PartitionIndex.from_partitions(
+    [TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)]
+)
 
 
-def holds(found: Replicas) -> None:
+def holds(found: ReplicaRacks) -> None:
     """t-0 is in a and b, t-1 in b and somewhere; of u nothing is known."""
     assert found.racks == ("a", "b")
-    assert found.holds.tolist() == [[True, True], [False, True], [False, False]]
+    assert found.has_replica.tolist() == [[True, True], [False, True], [False, False]]
     assert found.known.tolist() == [True, False, False]
 
 
@@ -54,7 +56,7 @@ def test_kafka_python_knows_replicas_and_racks() -> None:
     )
     cluster = ClusterMetadata()
     cluster.update_metadata(MetadataResponse.decode(sent.encode(version=9), version=9))
-    holds(kafka_python._replicas(cluster, UNIVERSE))
+    holds(kafka_python._load_replica_racks(cluster, UNIVERSE))
 
 
 def test_aiokafka_knows_replicas_and_racks() -> None:
@@ -63,4 +65,4 @@ def test_aiokafka_knows_replicas_and_racks() -> None:
     partitions = [(0, 0, 2, [1, 2], [1, 2]), (0, 1, 2, [2, 3], [2, 3])]
     cluster = AioMetadata()
     cluster.update_metadata(MetadataResponse_v1(brokers, 1, [(0, "t", False, partitions)]))
-    holds(aiokafka._replicas(cluster, UNIVERSE))
+    holds(aiokafka._load_replica_racks(cluster, UNIVERSE))

@@ -8,15 +8,17 @@ from confluent_kafka import TopicPartition as RawPartition
 from kafka.coordinator.heartbeat import Heartbeat
 
 from trimtab.assignor.model import TopicPartition
-from trimtab.consumer_sdk.consumer.fetch_control import starts, warm_up
-from trimtab.consumer_sdk.consumer.partition_state import Bookkeeping
-from trimtab.consumer_sdk.membership.coordinator import CloseBeats
+from trimtab.consumer_sdk.consumer.fetch_control import resolve_start_offsets, warm_up_connections
+from trimtab.consumer_sdk.consumer.partition_state import PartitionState
+from trimtab.consumer_sdk.membership.coordinator import AdaptiveHeartbeat
 
 
 def beats(usual_ms: int, count: int) -> list[float]:
     """Return the intervals, in ms, that follow a round after which there is another."""
-    heartbeat = CloseBeats(Heartbeat(heartbeat_interval_ms=usual_ms, session_timeout_ms=45_000))
-    heartbeat.hasten()
+    heartbeat = AdaptiveHeartbeat(
+        Heartbeat(heartbeat_interval_ms=usual_ms, session_timeout_ms=45_000)
+    )
+    heartbeat.shorten_interval()
     intervals: list[float] = []
     for _ in range(count):
         intervals.append(heartbeat.config["heartbeat_interval_ms"])
@@ -76,19 +78,21 @@ def test_the_leaders_of_a_new_topic_are_known_before_it_is_begun(
 ) -> None:
     """librdkafka would look for them up to a second later; what it reads already it knows."""
     data: Any = Data(*reads)
-    starts(data, Bookkeeping(), [TopicPartition(topic, 1) for topic in begun])
+    resolve_start_offsets(data, PartitionState(), [TopicPartition(topic, 1) for topic in begun])
     assert data.asked == asked
 
 
 def test_the_data_plane_connects_while_the_group_is_joined() -> None:
     """It asks for metadata, and for an offset, which finds the coordinator."""
     data: Any = Data()
-    warm_up(data, ["^pattern.*", "b", "a"])
+    warm_up_connections(data, ["^pattern.*", "b", "a"])
     assert (data.asked, data.offsets) == ([None], [("a", 0)])
 
 
 def test_partitions_begin_without_metadata_too() -> None:
     """Brokers that do not answer hold nothing up."""
     data: Any = Data(silent=True)
-    warm_up(data, ["a"])
-    assert [p.topic for p in starts(data, Bookkeeping(), [TopicPartition("a", 0)])] == ["a"]
+    warm_up_connections(data, ["a"])
+    assert [
+        p.topic for p in resolve_start_offsets(data, PartitionState(), [TopicPartition("a", 0)])
+    ] == ["a"]

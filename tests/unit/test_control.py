@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 
-from trimtab.common.control_topics.values import GroupPlan, PartitionSpeed, WriteSpeeds
-from trimtab.common.errors import BadPayload
+from trimtab.common.control_topics.values import GroupPlan, PartitionLoad, TopicWriteRates
+from trimtab.common.errors import InvalidPayloadError
 
-SPEEDS = WriteSpeeds("g", "t", 1.0, 30.0, "offsets", {0: PartitionSpeed(1.0), 7: PartitionSpeed()})
+SPEEDS = TopicWriteRates(
+    "g", "t", 1.0, 30.0, "offsets", {0: PartitionLoad(1.0), 7: PartitionLoad()}
+)
 PLAN = GroupPlan("g", 3, 1.0, 2, "mbf", 1000.0, 0.9, ("a",), ("why",))
 NONSENSE = [-1.0, float("nan"), float("inf"), float("-inf"), "1", True, [1]]
 
@@ -20,7 +22,7 @@ def changed(value: bytes, **fields: Any) -> bytes:
 
 def test_what_is_written_is_read() -> None:
     """Speeds and plans come back as they were."""
-    assert WriteSpeeds.decode(SPEEDS.encode()) == SPEEDS
+    assert TopicWriteRates.decode(SPEEDS.encode()) == SPEEDS
     assert GroupPlan.decode(PLAN.encode()) == PLAN
 
 
@@ -29,22 +31,24 @@ def test_what_is_written_is_read() -> None:
 def test_a_speed_that_is_none_is_refused(field: str, speed: object) -> None:
     """Negative, NaN, infinite or no number: the error names topic, partition and figure."""
     body = changed(SPEEDS.encode(), partitions={"7": {field: speed}})
-    with pytest.raises(BadPayload, match=f"{field} of t-7 is .*; it must be a finite number"):
-        WriteSpeeds.decode(body)
+    with pytest.raises(
+        InvalidPayloadError, match=f"{field} of t-7 is .*; it must be a finite number"
+    ):
+        TopicWriteRates.decode(body)
 
 
 @pytest.mark.parametrize("number", NONSENSE)
 @pytest.mark.parametrize("field", ["capacity", "headroom", "replicas", "epoch"])
 def test_a_plan_that_cannot_be_is_refused(field: str, number: object) -> None:
     """A plan whose figures make no sense steers nobody."""
-    with pytest.raises(BadPayload, match=f"{field} of the plan for g is"):
+    with pytest.raises(InvalidPayloadError, match=f"{field} of the plan for g is"):
         GroupPlan.decode(changed(PLAN.encode(), **{field: number}))
 
 
 @pytest.mark.parametrize("fields", [{"capacity": 0.0}, {"headroom": 0.0}, {"headroom": 1.5}])
 def test_a_plan_without_room_is_refused(fields: dict[str, float]) -> None:
     """Neither a capacity nor a headroom of 0 can be packed by."""
-    with pytest.raises(BadPayload, match="headroom at most 1"):
+    with pytest.raises(InvalidPayloadError, match="headroom at most 1"):
         GroupPlan.decode(changed(PLAN.encode(), **fields))
 
 
@@ -60,12 +64,12 @@ def test_the_length_of_batches_travels_only_where_it_is_said() -> None:
     assert "batch" not in json.loads(PLAN.encode())
     paced = replace(PLAN, batch=4.5)
     assert GroupPlan.decode(paced.encode()) == paced
-    with pytest.raises(BadPayload, match="batch of the plan"):
+    with pytest.raises(InvalidPayloadError, match="batch of the plan"):
         GroupPlan.decode(replace(PLAN, batch=-1.0).encode())
 
 
 @pytest.mark.parametrize("capacities", [{"a": 0.0}, {"a": -1.0}, {"a": "1"}, [1]])
 def test_capacities_that_cannot_be_are_refused(capacities: object) -> None:
     """A plan with one of them steers nobody."""
-    with pytest.raises(BadPayload):
+    with pytest.raises(InvalidPayloadError):
         GroupPlan.decode(changed(PLAN.encode(), capacities=capacities))

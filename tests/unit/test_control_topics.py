@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from trimtab.common.clock import SystemClock
-from trimtab.consumer_sdk.consumer.settings import parse
+from trimtab.consumer_sdk.consumer.settings import parse_consumer_settings
 from trimtab.consumer_sdk.membership import control_topic_reader
-from trimtab.consumer_sdk.membership.control_topic_reader import ControlTopics
+from trimtab.consumer_sdk.membership.control_topic_reader import ControlTopicReader
 
 
 def test_a_client_that_does_not_let_go_holds_no_end_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -30,8 +30,10 @@ def test_a_client_that_does_not_let_go_holds_no_end_up(monkeypatch: pytest.Monke
             released.wait()
 
     monkeypatch.setattr(control_topic_reader, "DataConsumer", Stuck)
-    monkeypatch.setattr(control_topic_reader, "LEAVING", 0.1)
-    reader = ControlTopics(parse({"bootstrap.servers": "x:1", "group.id": "g"}), SystemClock())
+    monkeypatch.setattr(control_topic_reader, "CONTROL_CLIENT_CLOSE_TIMEOUT_S", 0.1)
+    reader = ControlTopicReader(
+        parse_consumer_settings({"bootstrap.servers": "x:1", "group.id": "g"}), SystemClock()
+    )
     reader.start()
     try:
         reader.stop()

@@ -14,11 +14,11 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from trimtab.assignor.model import TopicPartition
-from trimtab.common.control_topics.values import PartitionSpeed
-from trimtab.consumer_sdk.lake.metrics import Meters
-from trimtab.sidecar.decision.decision import Action, Numbers, Verdict
-from trimtab.sidecar.reporting.iteration_report import Report
-from trimtab.sidecar.reporting.web_server import Metrics
+from trimtab.common.control_topics.values import PartitionLoad
+from trimtab.consumer_sdk.lake.metrics import LakeMetrics
+from trimtab.sidecar.decision.decision import DecisionMetrics, ScalingAction, ScalingDecision
+from trimtab.sidecar.reporting.iteration_report import IterationReport
+from trimtab.sidecar.reporting.web_server import SidecarMetrics
 
 DEPLOY: Final = Path(__file__).parents[2] / "deploy"
 DASHBOARD: Final = DEPLOY / "kustomize" / "components" / "monitoring" / "dashboard.json"
@@ -30,31 +30,31 @@ PARTITION: Final = TopicPartition("orders", 0)
 
 def sidecars(*, leading: bool = True) -> dict[str, set[str]]:
     """Return the names of all samples that a sidecar can have, and their labels."""
-    whole = Numbers(**dict.fromkeys(Numbers.__dataclass_fields__, 1))
-    report = Report(
+    whole = DecisionMetrics(**dict.fromkeys(DecisionMetrics.__dataclass_fields__, 1))
+    report = IterationReport(
         time=1.0,
-        verdict=Verdict(Action.HOLD, (), whole),
-        speeds={PARTITION: PartitionSpeed(1.0, 1.0, 1.0, 1)},
+        decision=ScalingDecision(ScalingAction.HOLD, (), whole),
+        write_rates={PARTITION: PartitionLoad(1.0, 1.0, 1.0, 1)},
         epoch=1,
-        reachable=True,
-        decided_in=1.0,
-        turned_in=1.0,
-        handovers=(1.0,),
-        learned={"one": 1.0},
-        leading=leading,
+        is_group_known=True,
+        decision_seconds=1.0,
+        iteration_seconds=1.0,
+        handover_seconds=(1.0,),
+        learned_capacities={"one": 1.0},
+        is_leader=leading,
     )
-    sidecar = Metrics("lake")
+    sidecar = SidecarMetrics("lake")
     sidecar(report)
     return samples(sidecar.registry)
 
 
 def exported() -> dict[str, set[str]]:
     """Return the samples of sidecars and of consumers."""
-    consumer = Meters()
-    consumer.wrote("orders", 1, 1)
-    consumer.lost(PARTITION, 1)
-    consumer.flushed("orders", 1.0)
-    consumer.landed("orders", np.array([1.0]))
+    consumer = LakeMetrics()
+    consumer.count_written("orders", 1, 1)
+    consumer.count_lost(PARTITION, 1)
+    consumer.observe_flush("orders", 1.0)
+    consumer.observe_freshness("orders", np.array([1.0]))
     return {**sidecars(), **samples(consumer.registry)}
 
 
@@ -130,17 +130,17 @@ def test_every_metric_is_shown() -> None:
     """The dashboard or an alert uses each metric, but for what is shown in bytes already."""
     shown = {family(name) for _, text in expressions() for name in used(text)[0]}
     assert {family(name) for name in exported()} - shown == {
-        "trimtab_write_speed_records_per_second"
+        "trimtab_write_rate_records_per_second"
     }
 
 
 def test_one_that_stands_by_counts_for_nothing() -> None:
     """Whatever is summed over sidecars it does not have; that it stands by is told, and alerted."""
     its = {family(name) for name in sidecars(leading=False)}
-    assert its == {"trimtab_leading", "trimtab_turn_seconds"}
+    assert its == {"trimtab_is_leader", "trimtab_iteration_seconds"}
     by_alert = {rule["alert"]: used(rule["expr"])[0] for rule in alerts()}
-    assert by_alert["TrimtabNobodyLeads"] == {"trimtab_leading"}
-    assert by_alert["TrimtabSidecarAway"] == {"trimtab_leading"}
+    assert by_alert["TrimtabNoLeader"] == {"trimtab_is_leader"}
+    assert by_alert["TrimtabSidecarAbsent"] == {"trimtab_is_leader"}
 
 
 def family(sample: str) -> str:

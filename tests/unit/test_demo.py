@@ -15,62 +15,79 @@ from rich.console import Console
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.cli.demo import class_archive, payload, processes
-from trimtab.cli.demo.group_watcher import Moment, Numbers
-from trimtab.cli.demo.picture import save
-from trimtab.cli.demo.producers import Pace, Tally
-from trimtab.cli.demo.proof import Proof, Stored, prove
-from trimtab.cli.demo.runner import clear
-from trimtab.cli.demo.scenario import CAPACITY, PARTITIONS, RECORD, SHARES, Script
-from trimtab.cli.demo.view import Story, bar, frame, line, spark
+from trimtab.cli.demo.group_watcher import DemoSnapshot, ObservedNumbers
+from trimtab.cli.demo.picture import save_picture
+from trimtab.cli.demo.producers import PartitionTally, RecordPacer
+from trimtab.cli.demo.proof import DeliveryProof, StoredPartition, prove_delivery
+from trimtab.cli.demo.runner import clear_output_folder
+from trimtab.cli.demo.scenario import (
+    DEMO_CONSUMER_CAPACITY,
+    PARTITIONS_PER_TOPIC,
+    RECORD_BYTES,
+    TOPIC_SHARES,
+    DemoScenario,
+)
+from trimtab.cli.demo.view import (
+    DemoHistory,
+    format_line,
+    format_sparkline,
+    render_consumer_bar,
+    render_frame,
+)
 from trimtab.cli.main import main
 from trimtab.common import config_file
 from trimtab.common.clock import SystemClock
 from trimtab.consumer_sdk.lake import ingest
 from trimtab.sidecar.settings import settings as sidecar
-from trimtab.sidecar.targets.process.linux_process import start_ticks
-from trimtab.sidecar.targets.process.process_target import Processes
+from trimtab.sidecar.targets.process.linux_process import read_start_ticks
+from trimtab.sidecar.targets.process.process_target import ProcessTarget
 
 ORDERS = TopicPartition("orders", 0)
 CLICKS = TopicPartition("clicks", 3)
-DATA = Stored(rows=2, distinct=2, next=2, checksums=30)
-TOLD = Tally(records=2, checksums=30)
+DATA = StoredPartition(rows=2, distinct=2, next=2, checksums=30)
+TOLD = PartitionTally(records=2, checksums=30)
 
 
 @pytest.mark.parametrize("seconds", [20.0, 60.0, 160.0])
 def test_load_goes_up_then_down(seconds: float) -> None:
     """The load climbs to its peak, stays, and comes down to where it began."""
-    script = Script(seconds)
-    levels = [script.level(seconds * i / 100) for i in range(101)]
+    script = DemoScenario(seconds)
+    levels = [script.load_at(seconds * i / 100) for i in range(101)]
     top = levels.index(max(levels))
     assert levels[: top + 1] == sorted(levels[: top + 1])
     assert levels[top:] == sorted(levels[top:], reverse=True)
-    assert levels[0] == levels[-1] < levels[top] == pytest.approx(script.peak * CAPACITY)
+    assert (
+        levels[0]
+        == levels[-1]
+        < levels[top]
+        == pytest.approx(script.peak_load * DEMO_CONSUMER_CAPACITY)
+    )
 
 
 def test_partitions_walk_and_make_up_the_level() -> None:
     """Partitions together are as fast as the script says, topics by their shares."""
-    script = Script()
-    speeds = script.speeds()
-    levels = [script.level(float(tick)) for tick in range(len(speeds))]
-    assert speeds.shape == (len(levels), PARTITIONS * len(SHARES))
+    script = DemoScenario()
+    speeds = script.write_rates()
+    levels = [script.load_at(float(tick)) for tick in range(len(speeds))]
+    assert speeds.shape == (len(levels), PARTITIONS_PER_TOPIC * len(TOPIC_SHARES))
     assert speeds.sum(axis=1).tolist() == pytest.approx(levels)
-    assert speeds.max() < CAPACITY  # no partition is more than a consumer can read
-    by_topic = dict.fromkeys(SHARES, 0.0)
+    assert speeds.max() < DEMO_CONSUMER_CAPACITY  # no partition is more than a consumer can read
+    by_topic = dict.fromkeys(TOPIC_SHARES, 0.0)
     for where, total in zip(script.partitions, speeds.sum(axis=0).tolist(), strict=True):
         by_topic[where.topic] += total
-    assert sorted(by_topic, key=lambda t: by_topic[t], reverse=True) == list(SHARES)
+    assert sorted(by_topic, key=lambda t: by_topic[t], reverse=True) == list(TOPIC_SHARES)
 
 
 def test_same_seed_same_load() -> None:
     """A show can be repeated: the seed decides the walk."""
-    assert (Script(seed=3).speeds() == Script(seed=3).speeds()).all()
-    assert (Script(seed=3).speeds() != Script(seed=4).speeds()).any()
+    assert (DemoScenario(seed=3).write_rates() == DemoScenario(seed=3).write_rates()).all()
+    assert (DemoScenario(seed=3).write_rates() != DemoScenario(seed=4).write_rates()).any()
 
 
 def test_record_says_who_it_is_and_checks_itself() -> None:
     """A record has the wanted size, names its place, and ends in the checksum of the rest."""
-    record = payload.make(ORDERS, 41, RECORD, random.Random(1))  # noqa: S311 - filler
-    assert len(record.key) + len(record.value) == RECORD
+    record = payload.make_record(ORDERS, 41, RECORD_BYTES, random.Random(1))  # noqa: S311 - filler
+    assert len(record.key) + len(record.value) == RECORD_BYTES
     assert record.value.startswith(b"orders 0 41 ")
     assert int(record.value[-8:], 16) == zlib.crc32(record.value[:-8])
     assert record.checksum == zlib.crc32(record.value)
@@ -78,101 +95,117 @@ def test_record_says_who_it_is_and_checks_itself() -> None:
 
 def test_pace_follows_the_speeds() -> None:
     """Over time as many records are due as the speeds ask for, whatever the slices."""
-    script = Script(20)
-    speeds = script.speeds()
-    pace = Pace(speeds, 100.0)
+    script = DemoScenario(20)
+    speeds = script.write_rates()
+    pace = RecordPacer(speeds, 100.0)
     due = [0] * speeds.shape[1]
     for step in range(1, 401):
-        due = [a + b for a, b in zip(due, pace.due(100.0 + step * 0.05), strict=True)]
-    assert due == pytest.approx((speeds.sum(axis=0) / RECORD).tolist(), abs=2.5)
+        due = [a + b for a, b in zip(due, pace.due_records(100.0 + step * 0.05), strict=True)]
+    assert due == pytest.approx((speeds.sum(axis=0) / RECORD_BYTES).tolist(), abs=2.5)
 
 
 def test_good_proof_has_the_line() -> None:
     """When tables, broker and producers agree, the verdict is the promised line."""
-    found = prove({ORDERS: DATA}, {ORDERS: 2}, {ORDERS: TOLD})
-    assert found == Proof(2, 0, 0, 0)
-    assert (found.good, found.line()) == (True, "exactly once: 2 records, 0 lost, 0 duplicated")
+    found = prove_delivery({ORDERS: DATA}, {ORDERS: 2}, {ORDERS: TOLD})
+    assert found == DeliveryProof(2, 0, 0, 0)
+    assert (found.is_exactly_once, found.summary_line()) == (
+        True,
+        "exactly once: 2 records, 0 lost, 0 duplicated",
+    )
 
 
 @pytest.mark.parametrize(
     ("stored", "lost", "duplicated", "corrupt"),
     [
         ({}, 2, 0, 0),
-        ({ORDERS: Stored(1, 1, 2, 10)}, 1, 0, 0),
-        ({ORDERS: Stored(3, 2, 2, 40)}, 0, 1, 0),
-        ({ORDERS: Stored(2, 1, 1, 30)}, 1, 1, 0),
-        ({ORDERS: Stored(2, 2, 2, 30, corrupt=1)}, 0, 0, 1),
+        ({ORDERS: StoredPartition(1, 1, 2, 10)}, 1, 0, 0),
+        ({ORDERS: StoredPartition(3, 2, 2, 40)}, 0, 1, 0),
+        ({ORDERS: StoredPartition(2, 1, 1, 30)}, 1, 1, 0),
+        ({ORDERS: StoredPartition(2, 2, 2, 30, corrupt=1)}, 0, 0, 1),
     ],
     ids=["no table", "one lost", "one doubled", "one doubled hides one lost", "one corrupt"],
 )
 def test_bad_proof_counts(
-    stored: dict[TopicPartition, Stored], lost: int, duplicated: int, corrupt: int
+    stored: dict[TopicPartition, StoredPartition], lost: int, duplicated: int, corrupt: int
 ) -> None:
     """Each way to fail is counted, and the line says NOT."""
-    found = prove(stored, {ORDERS: 2}, {ORDERS: TOLD})
+    found = prove_delivery(stored, {ORDERS: 2}, {ORDERS: TOLD})
     assert (found.lost, found.duplicated, found.corrupt) == (lost, duplicated, corrupt)
-    assert not found.good
-    assert found.line().startswith("NOT exactly once: 2 records, ")
+    assert not found.is_exactly_once
+    assert found.summary_line().startswith("NOT exactly once: 2 records, ")
 
 
 @pytest.mark.parametrize(
     ("stored", "ends", "tally", "fault"),
     [
-        (DATA, 2, Tally(1, 30), "1 records were acknowledged, the broker has 2"),
-        (Stored(2, 2, 3, 30), 2, TOLD, "holds offset 2, the broker ends at 2"),
-        (Stored(2, 2, 2, 31), 2, TOLD, "checksums of the table do not add up"),
+        (DATA, 2, PartitionTally(1, 30), "1 records were acknowledged, the broker has 2"),
+        (StoredPartition(2, 2, 3, 30), 2, TOLD, "holds offset 2, the broker ends at 2"),
+        (StoredPartition(2, 2, 2, 31), 2, TOLD, "checksums of the table do not add up"),
     ],
 )
-def test_disagreement_is_a_fault(stored: Stored, ends: int, tally: Tally, fault: str) -> None:
+def test_disagreement_is_a_fault(
+    stored: StoredPartition, ends: int, tally: PartitionTally, fault: str
+) -> None:
     """Nothing is lost or doubled, yet the three counts disagree: that is no good end either."""
-    found = prove({ORDERS: stored}, {ORDERS: ends}, {ORDERS: tally})
-    assert not found.good
+    found = prove_delivery({ORDERS: stored}, {ORDERS: ends}, {ORDERS: tally})
+    assert not found.is_exactly_once
     assert fault in found.faults[0]
 
 
 def test_no_records_prove_nothing() -> None:
     """An empty show is not a success."""
-    assert not prove({}, {ORDERS: 0}, {ORDERS: Tally()}).good
+    assert not prove_delivery({}, {ORDERS: 0}, {ORDERS: PartitionTally()}).is_exactly_once
 
 
 def test_fault_of_the_producers_is_kept() -> None:
     """What the producers complain of is part of the proof."""
-    assert not prove({ORDERS: DATA}, {ORDERS: 2}, {ORDERS: TOLD}, ["no answer"]).good
+    assert not prove_delivery(
+        {ORDERS: DATA}, {ORDERS: 2}, {ORDERS: TOLD}, ["no answer"]
+    ).is_exactly_once
 
 
 def test_bar_is_as_wide_as_the_load() -> None:
     """A bar of 40 columns is one capacity: a partition at half of it takes 20, the rest is dots."""
-    text = bar([ORDERS, CLICKS], [CAPACITY / 2, CAPACITY / 4], Script(), 40)
+    text = render_consumer_bar(
+        [ORDERS, CLICKS],
+        [DEMO_CONSUMER_CAPACITY / 2, DEMO_CONSUMER_CAPACITY / 4],
+        DemoScenario(),
+        40,
+    )
     assert text.plain == "0".ljust(20) + "3".ljust(10) + "·" * 10
-    overfull = bar([ORDERS, CLICKS], [CAPACITY, CAPACITY], Script(), 40)
+    overfull = render_consumer_bar(
+        [ORDERS, CLICKS], [DEMO_CONSUMER_CAPACITY, DEMO_CONSUMER_CAPACITY], DemoScenario(), 40
+    )
     assert len(overfull.plain) == 40
 
 
 def test_spark_shows_the_shape() -> None:
     """Small columns: the largest value is full, nothing is flat."""
-    assert spark([0, 1, 2, 4]) == "▁▃▅█"
-    assert spark([0, 0]) == "▁▁"
+    assert format_sparkline([0, 1, 2, 4]) == "▁▃▅█"
+    assert format_sparkline([0, 0]) == "▁▁"
 
 
 @pytest.fixture
-def story() -> Story:
+def story() -> DemoHistory:
     """Two looks and two events."""
-    numbers = Numbers(written=150e3, backlog=2e6, running=3, planned=3, wanted=3)
+    numbers = ObservedNumbers(written=150e3, backlog=2e6, running=3, planned=3, wanted=3)
     owned = {"worker-1": (ORDERS,), "worker-2": (CLICKS,)}
     speeds = {ORDERS: 60e3, CLICKS: 90e3}
     moments = [
-        Moment(1.0, {"worker-1": (CLICKS, ORDERS)}, speeds),
-        Moment(2.0, owned, speeds, ("worker-2",), numbers, 90e3, handovers=2, handover_seconds=0.4),
+        DemoSnapshot(1.0, {"worker-1": (CLICKS, ORDERS)}, speeds),
+        DemoSnapshot(
+            2.0, owned, speeds, ("worker-2",), numbers, 90e3, handovers=2, handover_seconds=0.4
+        ),
     ]
     events = [(1.5, "scale-out", "1 -> 3: why"), (1.8, "killed", "worker-9 (SIGKILL)")]
-    return Story(moments, events, "the load follows its script")
+    return DemoHistory(moments, events, "the load follows its script")
 
 
-def test_frame_shows_consumers_load_and_decisions(story: Story) -> None:
+def test_frame_shows_consumers_load_and_decisions(story: DemoHistory) -> None:
     """The picture names consumers, who drains, who still starts, figures and reasons."""
     console = Console(width=100)
     with console.capture() as captured:
-        console.print(frame(story, Script(), 100))
+        console.print(render_frame(story, DemoScenario(), 100))
     text = captured.get()
     for words in ("worker-1", "draining", "its Spark session starts", "150.0 kB/s", "2.0 MB"):
         assert words in text
@@ -180,33 +213,33 @@ def test_frame_shows_consumers_load_and_decisions(story: Story) -> None:
     assert "1 -> 3: why" in text
 
 
-def test_line_is_one_line(story: Story) -> None:
+def test_line_is_one_line(story: DemoHistory) -> None:
     """Without a terminal a look is one plain line."""
-    assert line(story) == (
+    assert format_line(story) == (
         "[   2 s] 2 consumers read, 3 run, 3 wanted; writing 150.0 kB/s, backlog 2.0 MB, "
         "2 handovers"
     )
 
 
-def test_picture_is_drawn(story: Story, tmp_path: Path) -> None:
+def test_picture_is_drawn(story: DemoHistory, tmp_path: Path) -> None:
     """The picture is a PNG file."""
-    story.note(1.9, "restart", "all")
-    save(story, "a title", tmp_path / "demo.png")
+    story.add_event(1.9, "restart", "all")
+    save_picture(story, "a title", tmp_path / "demo.png")
     assert (tmp_path / "demo.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_configurations_are_valid(tmp_path: Path) -> None:
     """What the demo writes for workers and sidecar passes their own checks, blanks in paths too."""
-    script, client = Script(prefix="x-"), {"bootstrap.servers": "127.0.0.1:1"}
+    script, client = DemoScenario(prefix="x-"), {"bootstrap.servers": "127.0.0.1:1"}
     worker: dict[str, Any] = processes.ingest_settings(
         script, client, "g", tmp_path / "a b", "-Dx=y"
     )
-    checked = ingest.settings(worker)
-    assert (checked.throttle, checked.topics) == (CAPACITY, script.topics)
-    assert checked.lake.names.of("x-orders") == "demo.orders"
+    checked = ingest.parse_ingest_settings(worker)
+    assert (checked.throttle, checked.topics) == (DEMO_CONSUMER_CAPACITY, script.topics)
+    assert checked.lake.table_names.table_for("x-orders") == "demo.orders"
     (tmp_path / "ingest.yaml").write_text(yaml.safe_dump(worker))
-    loaded = sidecar.load(None, processes.sidecar_settings(script, client, "g", tmp_path))
-    assert loaded.capacity == CAPACITY
+    loaded = sidecar.load_settings(None, processes.sidecar_settings(script, client, "g", tmp_path))
+    assert loaded.capacity == DEMO_CONSUMER_CAPACITY
 
 
 def test_a_secured_broker_is_written_by_reference(tmp_path: Path) -> None:
@@ -219,17 +252,19 @@ def test_a_secured_broker_is_written_by_reference(tmp_path: Path) -> None:
     }  # fmt: skip
     out = tmp_path / "out"
     out.mkdir()
-    script = Script(prefix="x-")
+    script = DemoScenario(prefix="x-")
     worker = processes.ingest_settings(script, client, "g", out, "-Dx=y")
     steering = processes.sidecar_settings(script, client, "g", out)
-    processes.Crew(out, SystemClock()).write(worker, steering)
+    processes.DemoProcesses(out, SystemClock()).write_configs(worker, steering)
     assert "hunter2" not in "".join(file.read_text() for file in out.iterdir())
     assert (
-        ingest.settings(config_file.load(out / "ingest.yaml")).consumer["sasl.password"]
+        ingest.parse_ingest_settings(
+            config_file.load_config_file(out / "ingest.yaml")
+        ).consumer_config["sasl.password"]
         == "hunter2"
     )
-    loaded = sidecar.load(out / "sidecar.yaml", {})
-    assert loaded.client["sasl.password"] == "hunter2"
+    loaded = sidecar.load_settings(out / "sidecar.yaml", {})
+    assert loaded.client_config["sasl.password"] == "hunter2"
     assert main(["demo", "--kafka", "security.protocol=SSL"]) == 2
 
 
@@ -239,28 +274,28 @@ def test_without_an_archive_workers_still_start(
     """Where no class archive can be kept, there is none, and the JVM gets its plain options."""
     (tmp_path / "file").touch()
     monkeypatch.setenv("TRIMTAB_CACHE", str(tmp_path / "file"))
-    assert class_archive.find("iceberg") is None
-    assert class_archive.make("iceberg") is None
-    assert class_archive.options(None) == class_archive.SMALL
+    assert class_archive.find_archive("iceberg") is None
+    assert class_archive.create_archive("iceberg") is None
+    assert class_archive.jvm_options(None) == class_archive.SMALL_JVM_OPTIONS
 
 
 def test_archive_s_path_may_hold_blanks() -> None:
     """Spark splits Java options at blanks, so a path is quoted."""
-    assert '"-XX:SharedArchiveFile=/a b/c.jsa"' in class_archive.options(Path("/a b/c.jsa"))
+    assert '"-XX:SharedArchiveFile=/a b/c.jsa"' in class_archive.jvm_options(Path("/a b/c.jsa"))
 
 
 def test_next_show_ends_what_the_last_one_left_running(tmp_path: Path) -> None:
     """Workers whose show was killed are ended before the files that name them are removed."""
-    clear(tmp_path, SystemClock())
+    clear_output_folder(tmp_path, SystemClock())
     command = [sys.executable, "-c", "import signal; signal.pause()"]
-    before = Processes(command, tmp_path / "state", SystemClock())
-    (name,) = before.add(1)
+    before = ProcessTarget(command, tmp_path / "state", SystemClock())
+    (name,) = before.add_replicas(1)
     pid = json.loads((tmp_path / "state" / "workers" / f"{name}.json").read_text())["pid"]
     before.close()
     try:
-        assert start_ticks(pid) is not None
-        clear(tmp_path, SystemClock())
-        assert start_ticks(pid) is None
+        assert read_start_ticks(pid) is not None
+        clear_output_folder(tmp_path, SystemClock())
+        assert read_start_ticks(pid) is None
         assert not (tmp_path / "state").exists()
     finally:
         os.kill(pid, signal.SIGKILL)

@@ -9,7 +9,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 
 
 def test_the_certificate_in_python_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    """The example of docs/certificate.md needs nothing that it does not define."""
-    (code,) = re.findall(r"```python\n(.*?)```", (DOCS / "certificate.md").read_text(), re.DOTALL)
-    exec(compile(code, "docs/certificate.md", "exec"), {})  # noqa: S102 - our own text
+    """The example of docs/optimality.md needs nothing that it does not define."""
+    (code,) = re.findall(r"```python\n(.*?)```", (DOCS / "optimality.md").read_text(), re.DOTALL)
+    exec(compile(code, "docs/optimality.md", "exec"), {})  # noqa: S102 - our own text
     assert "above the optimum: " in capsys.readouterr().out

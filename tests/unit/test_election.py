@@ -5,38 +5,46 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trimtab.sidecar.leadership.leader_election import ACTS, LEASE, RETRY, Candidate, Record
+from trimtab.sidecar.leadership.leader_election import (
+    LEASE_DURATION_S,
+    LEASE_RENEW_DEADLINE_S,
+    LEASE_RETRY_PERIOD_S,
+    LeaseCandidate,
+    LeaseRecord,
+)
 
 
-def record(holder: str, version: int) -> Record:
-    return Record(holder, str(version))
+def record(holder: str, version: int) -> LeaseRecord:
+    return LeaseRecord(holder, str(version))
 
 
 def test_a_lease_that_nobody_holds_is_free() -> None:
     """Without a record, or with an empty one, a candidate may take it at once."""
-    one = Candidate("one")
-    assert one.may_take(0.0)
-    assert one.saw(record("", 3), 0.0).may_take(0.0)
-    assert not one.saw(record("two", 3), 0.0).may_take(0.0)
+    one = LeaseCandidate("one")
+    assert one.can_acquire(0.0)
+    assert one.observe_record(record("", 3), 0.0).can_acquire(0.0)
+    assert not one.observe_record(record("two", 3), 0.0).can_acquire(0.0)
 
 
 def test_a_silent_leader_is_followed_when_its_lease_is_over() -> None:
     """What counts is since when the record was not seen to change, not what it says of times."""
-    two = Candidate("two").saw(record("one", 1), 100.0)
-    assert not two.may_take(100.0 + LEASE - 0.1)
-    two = two.saw(record("one", 2), 111.0)
-    assert not two.may_take(111.0 + LEASE - 0.1)
-    assert two.may_take(111.0 + LEASE)
+    two = LeaseCandidate("two").observe_record(record("one", 1), 100.0)
+    assert not two.can_acquire(100.0 + LEASE_DURATION_S - 0.1)
+    two = two.observe_record(record("one", 2), 111.0)
+    assert not two.can_acquire(111.0 + LEASE_DURATION_S - 0.1)
+    assert two.can_acquire(111.0 + LEASE_DURATION_S)
 
 
 def test_a_leader_acts_only_for_so_long() -> None:
     """It stops well before anybody else may begin, counted from when it sent the renewal."""
-    one = Candidate("one").took(record("one", 1), 50.0)
-    assert one.leads(50.0 + ACTS - 0.1)
-    assert not one.leads(50.0 + ACTS)
-    assert not one.lost().leads(50.0)
-    assert ACTS + 5.0 <= LEASE  # a question that was on its way is over (timeout)
-    assert LEASE + 2 * RETRY < 20.0  # the next one leads within 20 s
+    one = LeaseCandidate("one").record_renewal(record("one", 1), 50.0)
+    assert one.is_leader(50.0 + LEASE_RENEW_DEADLINE_S - 0.1)
+    assert not one.is_leader(50.0 + LEASE_RENEW_DEADLINE_S)
+    assert not one.step_down().is_leader(50.0)
+    assert (
+        LEASE_RENEW_DEADLINE_S + 5.0 <= LEASE_DURATION_S
+    )  # a question that was on its way is over (timeout)
+    assert LEASE_DURATION_S + 2 * LEASE_RETRY_PERIOD_S < 20.0  # the next one leads within 20 s
 
 
 @dataclass
@@ -44,28 +52,28 @@ class World:
     """A server and candidates; `offsets` is how far each one's clock is ahead."""
 
     offsets: dict[str, float]
-    record: Record | None = None
+    record: LeaseRecord | None = None
     version: int = 0
-    candidates: dict[str, Candidate] = field(default_factory=dict)
+    candidates: dict[str, LeaseCandidate] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.candidates = {name: Candidate(name) for name in self.offsets}
+        self.candidates = {name: LeaseCandidate(name) for name in self.offsets}
 
     def step(self, name: str, now: float, *, lost: bool, late: float) -> None:
         """Let one candidate look, and take the lease; its answer may be lost, or come late."""
         clock = now + self.offsets[name]
-        one = self.candidates[name].saw(self.record, clock)
-        if one.may_take(clock):
+        one = self.candidates[name].observe_record(self.record, clock)
+        if one.can_acquire(clock):
             self.version += 1
             self.record = record(name, self.version)
             if not lost:
-                one = one.took(self.record, clock - late)
+                one = one.record_renewal(self.record, clock - late)
         else:
-            one = one.lost()
+            one = one.step_down()
         self.candidates[name] = one
 
     def leaders(self, now: float) -> list[str]:
-        return [n for n, c in self.candidates.items() if c.leads(now + self.offsets[n])]
+        return [n for n, c in self.candidates.items() if c.is_leader(now + self.offsets[n])]
 
 
 @given(

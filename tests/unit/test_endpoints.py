@@ -19,17 +19,21 @@ import pytest
 from cluster import keys
 from trimtab.common.clock import SystemClock
 from trimtab.common.errors import SettingError
-from trimtab.common.http_server import endpoint, guard
+from trimtab.common.http_server import create_http_server, load_access_policy
 from trimtab.consumer_sdk.lake import ingest
-from trimtab.consumer_sdk.lake.metrics import Meters, served
-from trimtab.sidecar.reporting.web_server import Page
-from trimtab.sidecar.settings.settings import load
+from trimtab.consumer_sdk.lake.metrics import LakeMetrics, serve_metrics
+from trimtab.sidecar.reporting.web_server import SidecarWebServer
+from trimtab.sidecar.settings.settings import load_settings
 from trimtab.sidecar.targets.keda import externalscaler_pb2 as proto
-from trimtab.sidecar.targets.keda.factory import spoken
-from trimtab.sidecar.targets.keda.replica_count import Desk
-from trimtab.sidecar.targets.keda.scaler_responses import Patience
-from trimtab.sidecar.targets.keda.scaler_service import SERVICE, Service, credentials
-from trimtab.sidecar.targets.keda.trigger_metadata import Steered
+from trimtab.sidecar.targets.keda.factory import load_tls_credentials
+from trimtab.sidecar.targets.keda.replica_count import KedaReplicaCount
+from trimtab.sidecar.targets.keda.scaler_responses import StalenessLimits
+from trimtab.sidecar.targets.keda.scaler_service import (
+    SCALER_SERVICE_NAME,
+    ExternalScalerService,
+    make_server_credentials,
+)
+from trimtab.sidecar.targets.keda.trigger_metadata import ScaledGroup
 
 TOKEN = "hunter2"  # noqa: S105 - it is nobody's
 GOOD = {"bootstrap": "b:1", "group": "g", "capacity": "1 MB/s"}
@@ -66,12 +70,12 @@ def asked(port: int, path: str, token: str | None = None, authority: Path | None
 
 def test_the_page_asks_for_its_token_but_not_of_probes(pem: Path) -> None:
     """Health and readiness are free, all else is 401 without the token."""
-    page = Page("g", SystemClock(), 30.0)
-    port = page.start("127.0.0.1", 0, guard(None, None, pem / "token"))
+    page = SidecarWebServer("g", SystemClock(), 30.0)
+    port = page.start("127.0.0.1", 0, load_access_policy(None, None, pem / "token"))
     try:
         assert asked(port, "/healthz") == 200
         assert asked(port, "/readyz") == 503
-        for path in ("/metrics", "/verdicts", "/certificate", "/nothing"):
+        for path in ("/metrics", "/decisions", "/certificate", "/nothing"):
             assert asked(port, path) == 401
             assert asked(port, path, "hunter3") == 401
         assert asked(port, "/metrics", TOKEN) == 200
@@ -81,8 +85,10 @@ def test_the_page_asks_for_its_token_but_not_of_probes(pem: Path) -> None:
 
 def test_the_page_speaks_tls(pem: Path) -> None:
     """With a certificate plain text has no answer, and a silent client holds nobody up."""
-    page = Page("g", SystemClock(), 30.0)
-    port = page.start("127.0.0.1", 0, guard(pem / "server.crt", pem / "server.key", None))
+    page = SidecarWebServer("g", SystemClock(), 30.0)
+    port = page.start(
+        "127.0.0.1", 0, load_access_policy(pem / "server.crt", pem / "server.key", None)
+    )
     silent = HTTPConnection("127.0.0.1", port, timeout=10)
     silent.connect()
     try:
@@ -96,7 +102,7 @@ def test_the_page_speaks_tls(pem: Path) -> None:
 
 def test_consumers_metrics_ask_for_tls_and_token(pem: Path) -> None:
     """By the names of ingest's own settings."""
-    config = ingest.settings(
+    config = ingest.parse_ingest_settings(
         {
             "group.id": "g", "lake.warehouse": "lake", "topics": ["t"], "bootstrap.servers": "x:1",
             "trimtab.metrics.port": 0,
@@ -105,14 +111,14 @@ def test_consumers_metrics_ask_for_tls_and_token(pem: Path) -> None:
             "trimtab.metrics.token.file": str(pem / "token"),
         }
     )  # fmt: skip
-    with served(Meters(), "127.0.0.1", 0, config.guard) as url:
+    with serve_metrics(LakeMetrics(), "127.0.0.1", 0, config.metrics_access) as url:
         assert url.startswith("https://127.0.0.1:")
         port = int(url.split(":")[2].split("/")[0])
         assert asked(port, "/metrics", authority=pem / "ca.crt") == 401
         assert asked(port, "/metrics", TOKEN, pem / "ca.crt") == 200
         assert asked(port, "/", TOKEN, pem / "ca.crt") == 404
         assert asked(port, "/healthz", authority=pem / "ca.crt") == 200
-    assert TOKEN not in repr(config) + repr(config.guard)
+    assert TOKEN not in repr(config) + repr(config.metrics_access)
 
 
 @pytest.mark.parametrize(
@@ -125,7 +131,7 @@ def test_consumers_metrics_ask_for_tls_and_token(pem: Path) -> None:
 )  # fmt: skip
 def test_a_token_is_shown_as_a_bearers(pem: Path, header: str | None, may: bool) -> None:  # noqa: FBT001 - a case
     """The scheme is a part of it: the token alone, or as somebody's password, is none."""
-    assert guard(None, None, pem / "token").admits(header) is may
+    assert load_access_policy(None, None, pem / "token").is_authorized(header) is may
 
 
 @pytest.mark.parametrize(
@@ -144,7 +150,7 @@ def test_files_that_cannot_guard_are_refused(
     """Before anything is served."""
     (pem / "empty").write_text("\n")
     with pytest.raises(SettingError, match=said):
-        guard(*(None if name is None else pem / name for name in files))
+        load_access_policy(*(None if name is None else pem / name for name in files))
 
 
 @pytest.mark.parametrize(
@@ -157,16 +163,16 @@ def test_files_that_cannot_guard_are_refused(
 )  # fmt: skip
 def test_an_open_address_is_warned_of(pem: Path, host: str, token: bool, warns: bool) -> None:  # noqa: FBT001 - a case
     """Whoever lets others in without TLS and token is told; by default only this machine may."""
-    guarded = guard(None, None, pem / "token" if token else None)
-    assert (guarded.warning("the page", host) is not None) is warns
-    settings = load(None, GOOD)
+    guarded = load_access_policy(None, None, pem / "token" if token else None)
+    assert (guarded.exposure_warning("the page", host) is not None) is warns
+    settings = load_settings(None, GOOD)
     assert (settings.host, settings.grpc_host) == ("127.0.0.1", "127.0.0.1")
 
 
 def test_both_families_of_addresses_are_served() -> None:
     """The IPv6 loopback works like the other one."""
-    server = endpoint(
-        ("::1", 0), lambda path: (200, "text/plain", path.encode()), guard(*[None] * 3)
+    server = create_http_server(
+        ("::1", 0), lambda path: (200, "text/plain", path.encode()), load_access_policy(*[None] * 3)
     )
     thread = Thread(target=server.serve_forever)
     thread.start()
@@ -184,8 +190,11 @@ def test_both_families_of_addresses_are_served() -> None:
 @contextmanager
 def scaler(given: Any) -> Iterator[int]:
     """Run KEDA's service with credentials; gives its port."""
-    settings = load(None, GOOD)
-    service = Service(Desk(Patience(3, 30.0), SystemClock()), Steered.of(settings))
+    settings = load_settings(None, GOOD)
+    service = ExternalScalerService(
+        KedaReplicaCount(StalenessLimits(3, 30.0), SystemClock()),
+        ScaledGroup.from_settings(settings),
+    )
     try:
         yield service.start("127.0.0.1", 0, given)
     finally:
@@ -196,7 +205,7 @@ def said(port: int, channel_credentials: grpc.ChannelCredentials) -> str:
     """Return what a call of KEDA's is answered with, or how it fails."""
     with grpc.secure_channel(f"127.0.0.1:{port}", channel_credentials) as channel:
         call = channel.unary_unary(
-            f"/{SERVICE}/IsActive", proto.ScaledObjectRef.SerializeToString,
+            f"/{SCALER_SERVICE_NAME}/IsActive", proto.ScaledObjectRef.SerializeToString,
             proto.IsActiveResponse.FromString,
         )  # fmt: skip
         with pytest.raises(grpc.RpcError) as caught:
@@ -211,9 +220,9 @@ def test_keda_is_answered_by_tls_and_may_have_to_show_a_certificate(pem: Path) -
     keda = grpc.ssl_channel_credentials(ca, key, crt)
     files = (pem / "server.crt", pem / "server.key")
     answered = "the sidecar has made no turn yet"
-    with scaler(credentials(*files, None)) as port:
+    with scaler(make_server_credentials(*files, None)) as port:
         assert said(port, anybody) == answered
-    with scaler(credentials(*files, pem / "ca-clients.crt")) as port:
+    with scaler(make_server_credentials(*files, pem / "ca-clients.crt")) as port:
         assert said(port, keda) == answered
         assert said(port, anybody) != answered
 
@@ -228,7 +237,7 @@ def test_keda_is_answered_by_tls_and_may_have_to_show_a_certificate(pem: Path) -
 def test_half_of_tls_for_keda_is_refused(pem: Path, given: dict[str, str], said: str) -> None:
     """Who vouches for KEDA matters to nobody without TLS, a key alone makes none."""
     with pytest.raises(SettingError, match=said):
-        load(None, {**KEDA, **{name: pem / file for name, file in given.items()}})
+        load_settings(None, {**KEDA, **{name: pem / file for name, file in given.items()}})
 
 
 def test_tls_for_keda_is_not_that_of_the_page(pem: Path) -> None:
@@ -236,9 +245,9 @@ def test_tls_for_keda_is_not_that_of_the_page(pem: Path) -> None:
     files = (str(pem / "server.crt"), str(pem / "server.key"))
     page = dict(zip(("tls-certificate", "tls-key"), files, strict=True))
     grpcs = {f"grpc-{name}": file for name, file in page.items()}
-    keda, pages = load(None, {**KEDA, **grpcs}), load(None, {**KEDA, **page})
-    assert (keda.guard.scheme, spoken(keda) is None) == ("http", False)
-    assert (pages.guard.scheme, spoken(pages) is None) == ("https", True)
+    keda, pages = load_settings(None, {**KEDA, **grpcs}), load_settings(None, {**KEDA, **page})
+    assert (keda.access_policy.scheme, load_tls_credentials(keda) is None) == ("http", False)
+    assert (pages.access_policy.scheme, load_tls_credentials(pages) is None) == ("https", True)
 
 
 @pytest.mark.parametrize("name", ["sidecar", "consumer"])
@@ -247,7 +256,9 @@ def test_the_images_own_check_needs_no_token(pem: Path, name: str, *, encrypted:
     """The command in the Dockerfile passes with TLS and a token too, and fails where nobody is."""
     (command,) = re.findall(rf" AS {name}\n(?:(?!FROM).*\n)*HEALTHCHECK .* CMD (.*)", IMAGES)
     files = (pem / "server.crt", pem / "server.key") if encrypted else (None, None)
-    with served(Meters(), "127.0.0.1", 0, guard(*files, pem / "token")) as url:
+    with serve_metrics(
+        LakeMetrics(), "127.0.0.1", 0, load_access_policy(*files, pem / "token")
+    ) as url:
         assert checked(json.loads(command), url.replace("metrics", "healthz")) == 0
         assert checked(json.loads(command), url) == 1
     assert checked(json.loads(command), url) == 1

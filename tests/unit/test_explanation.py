@@ -8,66 +8,71 @@ from typing import Any
 import pytest
 
 from trimtab.assignor.model import TopicPartition
-from trimtab.cli.explain.run import moment
+from trimtab.cli.explain.run import parse_local_time
 from trimtab.cli.main import main
-from trimtab.common.control_topics.values import GroupPlan, PartitionSpeed
+from trimtab.common.control_topics.values import GroupPlan, PartitionLoad
 from trimtab.common.errors import SettingError
-from trimtab.sidecar.decision.decision import Action, Numbers
-from trimtab.sidecar.diagnostics.alternatives import others
+from trimtab.sidecar.decision.decision import DecisionMetrics, ScalingAction
+from trimtab.sidecar.diagnostics.alternatives import compute_alternatives
 from trimtab.sidecar.diagnostics.explanation import (
-    Other,
-    explained,
-    why_count,
-    why_not,
-    why_placement,
+    AlternativeCount,
+    build_explanation,
+    explain_alternatives,
+    explain_count,
+    explain_placement,
 )
-from trimtab.sidecar.diagnostics.group_snapshot import PUBLISHED
-from trimtab.sidecar.diagnostics.group_status import Seen
-from trimtab.sidecar.diagnostics.what_if import Survey
-from trimtab.sidecar.measurement.observation import GroupState, GroupView, Reader
-from trimtab.sidecar.reporting.decision_record import Moved, VerdictRecord
+from trimtab.sidecar.diagnostics.group_snapshot import SOURCE_PUBLISHED
+from trimtab.sidecar.diagnostics.group_status import LiveGroupSnapshot
+from trimtab.sidecar.diagnostics.what_if import GroupBaseline
+from trimtab.sidecar.measurement.observation import GroupState, ObservedGroup, ObservedMember
+from trimtab.sidecar.reporting.decision_record import DecisionRecord, RecordedMove
 
 NOW = 1_000_000.0
-NUMBERS = Numbers(
+NUMBERS = DecisionMetrics(
     written=200.0, needed=250.0, backlog=6000.0, partitions=6, running=3, planned=3, wished=3,
     wanted=3, fill=0.88,
 )  # fmt: skip
 
 
-def record(number: int, time: float, **given: Any) -> VerdictRecord:
+def record(number: int, time: float, **given: Any) -> DecisionRecord:
     body: dict[str, Any] = {
         "group": "g", "number": number, "time": time, "until": time, "turns": 1, "interval": 10.0,
-        "epoch": 4, "action": Action.HOLD, "reasons": ("3 is right",), "numbers": NUMBERS,
+        "epoch": 4, "action": ScalingAction.HOLD, "reasons": ("3 is right",), "numbers": NUMBERS,
         "capacity": 100.0, "headroom": 0.9,
     }  # fmt: skip
-    return VerdictRecord(**{**body, **given})
+    return DecisionRecord(**{**body, **given})
 
 
 STARTED = record(
     1,
     NOW - 60,
-    action=Action.START,
+    action=ScalingAction.SCALE_UP,
     reasons=("2 -> 3: needed 250 B/s at 90 B/s a consumer", "started w3"),
     numbers=replace(NUMBERS, r_score=0.4, moves=1),
-    expected=(Moved("t", 1, "w1", "+1", 40.0, "w1 would be at 120% of its capacity"),),
+    expected=(RecordedMove("t", 1, "w1", "+1", 40.0, "w1 would be at 120% of its capacity"),),
 )
 MOVED = record(
-    2, NOW - 50, seen=(Moved("t", 1, "w1", "w3", 40.0),), seen_count=1, seen_rate=40.0, turns=2
+    2,
+    NOW - 50,
+    seen=(RecordedMove("t", 1, "w1", "w3", 40.0),),
+    seen_count=1,
+    seen_rate=40.0,
+    turns=2,
 )
 HELD = record(3, NOW - 5, until=NOW - 5)
 KEPT = (STARTED, MOVED, HELD)
 
 
-def count(*kept: VerdictRecord) -> str:
-    found = explained(kept, None, 0)
+def count(*kept: DecisionRecord) -> str:
+    found = build_explanation(kept, None, 0)
     assert found is not None
-    return " ".join(why_count(found, NOW))
+    return " ".join(explain_count(found, NOW))
 
 
-def placement(*kept: VerdictRecord) -> str:
-    found = explained(kept, None, 0)
+def placement(*kept: DecisionRecord) -> str:
+    found = build_explanation(kept, None, 0)
     assert found is not None
-    return " ".join(why_placement(found, NOW))
+    return " ".join(explain_placement(found, NOW))
 
 
 def test_the_count_is_explained_with_its_figures() -> None:
@@ -88,10 +93,10 @@ def test_the_count_is_explained_with_its_figures() -> None:
 def test_what_holds_a_change_back_is_named() -> None:
     """Wishes, what windows leave of them, and why nothing is done yet."""
     numbers = replace(NUMBERS, wished=5, wanted=4)
-    waits = ("4 are wanted", "cool-down for another 12 s")
+    waits = ("4 are wanted", "cooldown for another 12 s")
     said = count(record(3, NOW, numbers=numbers, reasons=waits))
     assert "The load alone asks for 5; limits, dead band and windows leave 4." in said
-    assert "Held back by: cool-down for another 12 s." in said
+    assert "Held back by: cooldown for another 12 s." in said
 
 
 def test_more_than_the_sum_is_said_to_be_so() -> None:
@@ -128,26 +133,26 @@ def test_expected_moves_come_with_their_reason() -> None:
 
 def test_a_time_picks_the_verdict_of_then() -> None:
     """As of a time counts what had begun by then; before the first verdict there is nothing."""
-    found = explained(KEPT, NOW - 55, 5)
+    found = build_explanation(KEPT, NOW - 55, 5)
     assert found is not None
     assert found.verdict == STARTED
     assert found.history == (STARTED,)
-    assert explained(KEPT, NOW - 61, 0) is None
-    assert explained((), None, 0) is None
+    assert build_explanation(KEPT, NOW - 61, 0) is None
+    assert build_explanation((), None, 0) is None
 
 
 def test_the_history_has_so_many() -> None:
     """-n lists the newest verdicts, and none by default."""
-    found = explained(KEPT, None, 2)
+    found = build_explanation(KEPT, None, 2)
     assert found is not None
     assert [r.number for r in found.history] == [2, 3]
-    assert (explained(KEPT, None, 0) or found).history == ()
+    assert (build_explanation(KEPT, None, 0) or found).history == ()
 
 
 def test_other_counts_in_words() -> None:
     """One fewer and one more, and which of them is too full."""
-    less = Other(2, 2, 80.0, 0.8, 1.25, fits=False)
-    fewer, more = why_not((less, Other(4, 1, 9.0, 0.1, 0.5, fits=True)), 3)
+    less = AlternativeCount(2, 2, 80.0, 0.8, 1.25, fits=False)
+    fewer, more = explain_alternatives((less, AlternativeCount(4, 1, 9.0, 0.1, 0.5, fits=True)), 3)
     assert fewer.startswith("2 (one fewer): 2 partitions would move, 80 B/s, R 0.80")
     assert fewer.endswith("at 125%, which is too full.")
     assert more.endswith("the fullest would be at 50%.")
@@ -156,27 +161,27 @@ def test_other_counts_in_words() -> None:
 P = tuple(TopicPartition("t", n) for n in range(4))
 
 
-def group(*, draining: tuple[str, ...] = (), speed: float = 30.0) -> Survey:
+def group(*, draining: tuple[str, ...] = (), speed: float = 30.0) -> GroupBaseline:
     """Two members with two partitions each, 60 of 100 B/s."""
-    readers = tuple(Reader(n, n, frozenset(P[i : i + 2])) for i, n in ((0, "a"), (2, "b")))
-    speeds = {p: PartitionSpeed(speed) for p in P}
+    readers = tuple(ObservedMember(n, n, frozenset(P[i : i + 2])) for i, n in ((0, "a"), (2, "b")))
+    speeds = {p: PartitionLoad(speed) for p in P}
     plan = GroupPlan("g", 1, 0.0, 2, "steady", 100.0, 0.9, draining=draining)
-    return Survey(GroupView(GroupState.STABLE, readers), speeds, PUBLISHED, plan)
+    return GroupBaseline(ObservedGroup(GroupState.STABLE, readers), speeds, SOURCE_PUBLISHED, plan)
 
 
 def test_other_counts_are_placed_as_the_leader_would() -> None:
     """One fewer moves what it read and is too full; with less load it fits; one more fits."""
-    fewer, more = others(group())
+    fewer, more = compute_alternatives(group())
     assert (fewer.count, fewer.moves, fewer.fill, fewer.fits) == (1, 2, pytest.approx(1.2), False)
     assert (more.count, more.fits) == (3, True)
-    assert others(group(speed=20.0))[0].fits
+    assert compute_alternatives(group(speed=20.0))[0].fits
 
 
 def test_other_counts_are_told_only_of_a_group_at_rest() -> None:
     """Not while members drain or a rebalance goes on, nor without a plan."""
-    assert others(group(draining=("a",))) == ()
-    assert others(replace(group(), plan=None)) == ()
-    assert others(replace(group(), group=GroupView(GroupState.REBALANCING))) == ()
+    assert compute_alternatives(group(draining=("a",))) == ()
+    assert compute_alternatives(replace(group(), plan=None)) == ()
+    assert compute_alternatives(replace(group(), group=ObservedGroup(GroupState.REBALANCING))) == ()
 
 
 ZONE = timezone(timedelta(hours=2))
@@ -194,24 +199,26 @@ NOON = datetime(2026, 3, 1, 12, 0, tzinfo=ZONE)
 )
 def test_times_are_local_and_past(text: str, hours: float) -> None:
     """A time alone is the last one that has been; a zone that is given counts."""
-    assert moment(text, NOON) - NOON.timestamp() == pytest.approx(hours * 3600)
+    assert parse_local_time(text, NOON) - NOON.timestamp() == pytest.approx(hours * 3600)
 
 
 @pytest.mark.parametrize("text", ["soon", "25:00", "2026-13-01", ""])
 def test_what_is_no_time_is_refused(text: str) -> None:
     """The message shows how to write one."""
     with pytest.raises(SettingError, match="14:32"):
-        moment(text, NOON)
+        parse_local_time(text, NOON)
 
 
 @pytest.fixture
 def said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
     """Run `trimtab explain` on verdicts that are kept."""
 
-    def call(kept: tuple[VerdictRecord, ...], *words: str) -> tuple[int, str, str]:
+    def call(kept: tuple[DecisionRecord, ...], *words: str) -> tuple[int, str, str]:
         found = group()
-        seen = Seen(NOW, found.group, found.speeds, PUBLISHED, found.plan, kept)
-        monkeypatch.setattr("trimtab.cli.explain.run._seen", lambda _: seen)
+        seen = LiveGroupSnapshot(
+            NOW, found.group, found.write_rates, SOURCE_PUBLISHED, found.plan, kept
+        )
+        monkeypatch.setattr("trimtab.cli.explain.run._read_snapshot", lambda _: seen)
         code = main(["explain", "--bootstrap", "nowhere:1", "--group", "g", *words])
         told = capsys.readouterr()
         return code, told.out, told.err

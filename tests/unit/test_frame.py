@@ -12,122 +12,148 @@ from rich.console import Console
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.cli.main import main
-from trimtab.cli.signals import TICK, beside
+from trimtab.cli.signals import SIGNAL_POLL_INTERVAL_S, run_interruptible
 from trimtab.cli.top import run
-from trimtab.common.control_topics.values import GroupPlan, PartitionSpeed
-from trimtab.sidecar.decision.decision import Action, Numbers
-from trimtab.sidecar.diagnostics.group_status import GRACE, Frame, Seen, State, ago, frame, kept
-from trimtab.sidecar.errors import KafkaAway
-from trimtab.sidecar.measurement.observation import GroupState, GroupView, Reader
-from trimtab.sidecar.reporting.decision_record import Author, VerdictRecord
+from trimtab.common.control_topics.values import GroupPlan, PartitionLoad
+from trimtab.sidecar.decision.decision import DecisionMetrics, ScalingAction
+from trimtab.sidecar.diagnostics.group_status import (
+    SILENCE_GRACE_S,
+    ConsumerState,
+    GroupStatus,
+    LiveGroupSnapshot,
+    build_group_status,
+    format_age,
+    keep_last_status,
+)
+from trimtab.sidecar.errors import BrokerTimeoutError
+from trimtab.sidecar.measurement.observation import GroupState, ObservedGroup, ObservedMember
+from trimtab.sidecar.reporting.decision_record import DecisionRecord, SidecarIdentity
 
 P = tuple(TopicPartition("t", n) for n in range(4))
 PLAN = GroupPlan("g", 3, 0.0, 2, "steady", 100.0, 0.9, draining=("b",), capacities={"a": 50.0})
 NOW = 1000.0
 
 
-def record(until: float = NOW, **given: Any) -> VerdictRecord:
+def record(until: float = NOW, **given: Any) -> DecisionRecord:
     body: dict[str, Any] = {
         "group": "g", "number": 1, "time": 900.0, "until": until, "turns": 1, "interval": 10.0,
-        "epoch": 3, "action": Action.HOLD, "reasons": ("2 is right",),
-        "numbers": Numbers(wanted=2), "capacity": 100.0, "headroom": 0.9,
+        "epoch": 3, "action": ScalingAction.HOLD, "reasons": ("2 is right",),
+        "numbers": DecisionMetrics(wanted=2), "capacity": 100.0, "headroom": 0.9,
         "consumers": {"a": 2, "b": 1, "c": 0},
     }  # fmt: skip
-    return VerdictRecord(**{**body, **given})
+    return DecisionRecord(**{**body, **given})
 
 
-def seen(**given: Any) -> Seen:
+def seen(**given: Any) -> LiveGroupSnapshot:
     """Two members, "b" of them draining; a partition of which nothing is known, and one unread."""
-    readers = (Reader("1", "a", frozenset(P[:2])), Reader("2", "b", frozenset(P[2:3])))
+    readers = (
+        ObservedMember("1", "a", frozenset(P[:2])),
+        ObservedMember("2", "b", frozenset(P[2:3])),
+    )
     speeds = {
-        P[0]: PartitionSpeed(10.0, backlog_bytes=100.0, needed_bytes_per_s=30.0),
-        P[1]: PartitionSpeed(),
-        P[2]: PartitionSpeed(20.0, backlog_bytes=0.0),
-        P[3]: PartitionSpeed(5.0),
+        P[0]: PartitionLoad(10.0, backlog_bytes=100.0, needed_bytes_per_s=30.0),
+        P[1]: PartitionLoad(),
+        P[2]: PartitionLoad(20.0, backlog_bytes=0.0),
+        P[3]: PartitionLoad(5.0),
     }
-    group = GroupView(GroupState.STABLE, readers)
-    body: dict[str, Any] = {"group": group, "speeds": speeds, "plan": PLAN, "source": "given"}
-    return Seen(**{"time": NOW, "records": (record(),), **body, **given})
+    group = ObservedGroup(GroupState.STABLE, readers)
+    body: dict[str, Any] = {
+        "group": group,
+        "write_rates": speeds,
+        "plan": PLAN,
+        "rate_source": "given",
+    }
+    return LiveGroupSnapshot(**{"time": NOW, "decisions": (record(),), **body, **given})
 
 
-def states(made: Frame) -> dict[str, State]:
+def states(made: GroupStatus) -> dict[str, ConsumerState]:
     return {row.name: row.state for row in made.rows}
 
 
 def test_a_row_for_each_consumer() -> None:
     """Sums over what is known, capacity as learned, fill of the needed rate."""
-    made = frame(seen())
+    made = build_group_status(seen())
     a, b = made.rows[0], made.rows[1]
     assert (a.load.partitions, a.load.unknown, a.load.written, a.load.backlog) == (2, 1, 10, 100)
     assert (a.capacity, a.fill) == (50.0, pytest.approx(0.6))
-    assert (b.capacity, b.fill, b.state) == (100.0, pytest.approx(0.2), State.DRAINING)
+    assert (b.capacity, b.fill, b.state) == (100.0, pytest.approx(0.2), ConsumerState.DRAINING)
 
 
 def test_the_group_in_a_line() -> None:
     """Counts of the plan and the verdict, and what nobody reads."""
-    made = frame(seen())
+    made = build_group_status(seen())
     assert (made.running, made.planned, made.wanted, made.unread) == (1, 2, 2, 1)
     assert (made.load.partitions, made.load.unknown, made.load.needed) == (4, 1, 55.0)
-    assert made.steering == "verdict 0 s ago: hold: 2 is right"
+    assert made.steering_summary == "verdict 0 s ago: hold: 2 is right"
 
 
 def test_who_left_without_being_asked_is_dead() -> None:
     """Known to the last verdict or to a look before; not who was drained or stopped."""
-    assert states(frame(seen()))["c"] is State.DEAD
-    assert states(frame(seen(records=(), known=frozenset({"d"}))))["d"] is State.DEAD
-    stopped = record(action=Action.STOP, stop=("c",))
-    assert "c" not in states(frame(seen(records=(stopped, record()))))
+    assert states(build_group_status(seen()))["c"] is ConsumerState.DEAD
+    assert (
+        states(build_group_status(seen(decisions=(), known_consumers=frozenset({"d"}))))["d"]
+        is ConsumerState.DEAD
+    )
+    stopped = record(action=ScalingAction.STOP, stop=("c",))
+    assert "c" not in states(build_group_status(seen(decisions=(stopped, record()))))
     gone = replace(PLAN, draining=("b", "c"))
-    assert "c" not in states(frame(seen(plan=gone)))
+    assert "c" not in states(build_group_status(seen(plan=gone)))
 
 
 def test_nobody_is_dead_where_nobody_tells() -> None:
     """A coordinator that does not answer says nothing about the consumers."""
-    assert frame(seen(group=GroupView(), known=frozenset({"d"}))).rows == ()
+    assert (
+        build_group_status(seen(group=ObservedGroup(), known_consumers=frozenset({"d"}))).rows == ()
+    )
 
 
 def test_an_old_verdict_does_not_steer() -> None:
     """After three intervals and a grace the plan stands alone, and its dead are not known."""
-    made = frame(seen(records=(record(NOW - 30.0 - GRACE - 1),)))
+    made = build_group_status(seen(decisions=(record(NOW - 30.0 - SILENCE_GRACE_S - 1),)))
     assert not made.steered
     assert made.wanted is None
     assert (
-        "its sidecar has been silent for 46 s; the plan of epoch 3 stays in force" in made.steering
+        "its sidecar has been silent for 46 s; the plan of epoch 3 stays in force"
+        in made.steering_summary
     )
-    assert State.DEAD not in states(made).values()
-    assert frame(seen(records=(record(NOW - 30.0 - GRACE),))).steered
+    assert ConsumerState.DEAD not in states(made).values()
+    assert build_group_status(seen(decisions=(record(NOW - 30.0 - SILENCE_GRACE_S),))).steered
 
 
 def test_the_table_says_who_steers_and_who_ended() -> None:
     """The author of the last verdict is named; one that said that it ends steers nothing."""
-    by = Author("id", "node-1", 7, 1.7e9, 2)
-    steered = frame(seen(records=(record(NOW - 3.0, by=by),)))
-    assert steered.steering.startswith("node-1 (pid 7, since 2023-11-14 22:13:20 UTC) steers; ")
-    left = frame(seen(records=(record(NOW - 3.0, by=by, ended=True),)))
+    by = SidecarIdentity("id", "node-1", 7, 1.7e9, 2)
+    steered = build_group_status(seen(decisions=(record(NOW - 3.0, by=by),)))
+    assert steered.steering_summary.startswith(
+        "node-1 (pid 7, since 2023-11-14 22:13:20 UTC) steers; "
+    )
+    left = build_group_status(seen(decisions=(record(NOW - 3.0, by=by, ended=True),)))
     assert not left.steered
-    assert "node-1 (pid 7, since 2023-11-14 22:13:20 UTC) has ended 3 s ago" in left.steering
+    assert (
+        "node-1 (pid 7, since 2023-11-14 22:13:20 UTC) has ended 3 s ago" in left.steering_summary
+    )
 
 
 def test_without_a_sidecar_it_says_so() -> None:
     """No plan, no verdict: the table stands, with the capacity that was given, if any."""
-    made = frame(seen(plan=None, records=(), capacity=40.0))
-    assert made.steering.startswith("nothing steers this group: no plan and no verdict")
+    made = build_group_status(seen(plan=None, decisions=(), capacity=40.0))
+    assert made.steering_summary.startswith("nothing steers this group: no plan and no verdict")
     assert made.rows[0].fill == pytest.approx(0.75)
-    assert set(states(made).values()) == {State.RUNNING}
-    assert frame(seen(plan=None, records=())).rows[0].fill is None
+    assert set(states(made).values()) == {ConsumerState.RUNNING}
+    assert build_group_status(seen(plan=None, decisions=())).rows[0].fill is None
 
 
 def test_the_unknown_is_a_question_mark() -> None:
     """What is not known is shown as such, never as 0; who is dead has no figures."""
-    made = frame(seen(plan=None, speeds={}))
-    assert run.cells(made.rows[0]) == ("2 (2 ?)", "?", "?", "?", "?", "?")
-    dead = next(row for row in frame(seen()).rows if row.state is State.DEAD)
-    assert set(run.cells(dead)) == {"-"}
+    made = build_group_status(seen(plan=None, write_rates={}))
+    assert run.format_figures(made.rows[0]) == ("2 (2 ?)", "?", "?", "?", "?", "?")
+    dead = next(row for row in build_group_status(seen()).rows if row.state is ConsumerState.DEAD)
+    assert set(run.format_figures(dead)) == {"-"}
 
 
 def test_the_heading_has_the_figures() -> None:
     """Counts, partitions and rates, and where they come from."""
-    said = run.heading(frame(seen()), "g")
+    said = run.format_heading(build_group_status(seen()), "g")
     assert "group g (stable): 1 running, 2 planned, 2 wanted; 4 partitions, 1 of them" in said
     assert "writing 35 B/s, needed 55 B/s, backlog 100 B (given)" in said
 
@@ -138,29 +164,29 @@ def test_the_heading_has_the_figures() -> None:
 )
 def test_times_as_people_say_them(seconds: float, said: str) -> None:
     """Seconds, minutes, hours or days."""
-    assert ago(seconds) == said
+    assert format_age(seconds) == said
 
 
 def _ended(seconds: float) -> bool:
     """Tell of a signal between two looks, not while one is going on."""
-    return seconds > TICK
+    return seconds > SIGNAL_POLL_INTERVAL_S
 
 
 @pytest.fixture
 def shown(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
     """Run `trimtab top` on what is seen; a signal ends it after the first look."""
 
-    def call(what: Seen, *words: str) -> tuple[int, str, str]:
+    def call(what: LiveGroupSnapshot, *words: str) -> tuple[int, str, str]:
         class Given:
             def __init__(self, *_: Any, **__: Any) -> None: ...
 
-            def look(self) -> Seen:
+            def read_snapshot(self) -> LiveGroupSnapshot:
                 return what
 
             def close(self) -> None: ...
 
-        monkeypatch.setattr("trimtab.sidecar.diagnostics.group_snapshot.Looker", Given)
-        monkeypatch.setattr("trimtab.cli.signals.waiter", lambda: _ended)
+        monkeypatch.setattr("trimtab.sidecar.diagnostics.group_snapshot.LiveGroupReader", Given)
+        monkeypatch.setattr("trimtab.cli.signals.install_signal_waiter", lambda: _ended)
         monkeypatch.setenv("COLUMNS", "160")
         code = main(["top", "--bootstrap", "nowhere:1", "--group", "g", *words])
         said = capsys.readouterr()
@@ -198,14 +224,14 @@ def test_live_until_it_is_ended(shown: Any) -> None:
 
 def test_a_broker_that_goes_away_does_not_end_it(shown: Any) -> None:
     """While the table is live, what is wrong stands below it."""
-    code, out, _ = shown(seen(group=GroupView(), trouble=("no Kafka broker answers at x",)))
+    code, out, _ = shown(seen(group=ObservedGroup(), trouble=("no Kafka broker answers at x",)))
     assert code == 0
     assert "no Kafka broker answers" in out
 
 
 def test_a_group_without_a_trace_is_a_named_error(shown: Any) -> None:
     """A wrong name ends --once with 1 and a hint, and stands in the live view."""
-    nothing = Seen(NOW, GroupView(GroupState.EMPTY), {}, "measured here")
+    nothing = LiveGroupSnapshot(NOW, ObservedGroup(GroupState.EMPTY), {}, "measured here")
     code, out, err = shown(nothing, "--once")
     assert (code, out) == (1, "")
     assert "there is no group 'g'" in err
@@ -215,7 +241,7 @@ def test_a_group_without_a_trace_is_a_named_error(shown: Any) -> None:
 def test_no_broker_is_one_line(shown: Any) -> None:
     """Where nobody answers there is no table, but what to check."""
     code, out, err = shown(
-        seen(group=GroupView(), trouble=("no Kafka broker answers at x",)), "--once"
+        seen(group=ObservedGroup(), trouble=("no Kafka broker answers at x",)), "--once"
     )
     assert (code, out) == (1, "")
     assert "no Kafka broker answers" in err
@@ -232,12 +258,12 @@ def test_times_that_cannot_be_are_refused(shown: Any, words: tuple[str, ...]) ->
 def test_eighty_columns_hold_names_and_figures() -> None:
     """Long names fold; neither they nor the states are cut."""
     pod = "lake-consumer-6b60d8c84ffcb6d-b2x8v"
-    speeds = {P[0]: PartitionSpeed(9e8, backlog_bytes=9.9e11, needed_bytes_per_s=9e8)}
-    group = GroupView(GroupState.STABLE, (Reader("1", pod, frozenset(P[:1])),))
+    speeds = {P[0]: PartitionLoad(9e8, backlog_bytes=9.9e11, needed_bytes_per_s=9e8)}
+    group = ObservedGroup(GroupState.STABLE, (ObservedMember("1", pod, frozenset(P[:1])),))
     plan = replace(PLAN, draining=(pod,), capacities={pod: 9e8})
-    made = frame(seen(group=group, speeds=speeds, plan=plan))
+    made = build_group_status(seen(group=group, write_rates=speeds, plan=plan))
     console = Console(width=80, record=True, file=StringIO())
-    console.print(run.table(made, "g"))
+    console.print(run.build_status_table(made, "g"))
     lines = console.export_text().splitlines()
     assert pod in "".join(line.split(" ")[0] for line in lines)
     assert any("900.0 MB/s" in line and "100%" in line and "draining" in line for line in lines)
@@ -245,31 +271,38 @@ def test_eighty_columns_hold_names_and_figures() -> None:
 
 def test_while_nobody_answers_the_last_values_stand() -> None:
     """They are told to be old, and since when the broker is away, never shown as zeros."""
-    good = frame(seen())
-    nothing = Seen(NOW + 5, GroupView(), {}, "measured here", trouble=("no broker answers",))
-    away = kept(kept(good, frame(nothing)), frame(replace(nothing, time=NOW + 9)))
+    good = build_group_status(seen())
+    nothing = LiveGroupSnapshot(
+        NOW + 5, ObservedGroup(), {}, "measured here", trouble=("no broker answers",)
+    )
+    away = keep_last_status(
+        keep_last_status(good, build_group_status(nothing)),
+        build_group_status(replace(nothing, time=NOW + 9)),
+    )
     assert (away.rows, away.time, away.away) == (good.rows, NOW, NOW + 5)
     said = printed(away)
     assert re.search(r"broker away since \S+, last seen at ", said)
     assert "no broker answers" in said
     assert "partitions" in said
-    first = printed(kept(None, frame(nothing)))
+    first = printed(keep_last_status(None, build_group_status(nothing)))
     assert "nothing was seen before" in first
     assert "0 B/s" not in first
-    assert kept(away, good).away is None
+    assert keep_last_status(away, good).away is None
 
 
 def test_no_trace_of_a_group_is_said() -> None:
     """A wrong name is told instead of an empty table."""
-    made = frame(Seen(NOW, GroupView(GroupState.EMPTY), {}, "measured here"))
-    assert made.nobody
+    made = build_group_status(
+        LiveGroupSnapshot(NOW, ObservedGroup(GroupState.EMPTY), {}, "measured here")
+    )
+    assert made.is_absent
     assert "there is no group 'g'" in printed(made)
-    assert not frame(seen()).nobody
+    assert not build_group_status(seen()).is_absent
 
 
-def printed(made: Frame) -> str:
+def printed(made: GroupStatus) -> str:
     out = StringIO()
-    Console(file=out, width=200).print(run.table(made, "g"))
+    Console(file=out, width=200).print(run.build_status_table(made, "g"))
     return out.getvalue()
 
 
@@ -277,7 +310,7 @@ def test_a_signal_ends_a_question_that_nobody_answers() -> None:
     """A client library that waits for a broker holds nobody up."""
     never = Event()
     with pytest.raises(SystemExit):
-        beside(never.wait, lambda seconds: seconds > 0)
+        run_interruptible(never.wait, lambda seconds: seconds > 0)
     never.set()
 
 
@@ -285,9 +318,9 @@ def test_what_is_raised_beside_is_raised_here() -> None:
     """The answer comes back, and so does the error."""
 
     def fails() -> None:
-        raise KafkaAway("nobody")
+        raise BrokerTimeoutError("nobody")
 
     wait = Event().wait
-    assert beside(lambda: 3, wait) == 3
-    with pytest.raises(KafkaAway, match="nobody"):
-        beside(fails, wait)
+    assert run_interruptible(lambda: 3, wait) == 3
+    with pytest.raises(BrokerTimeoutError, match="nobody"):
+        run_interruptible(fails, wait)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from trimtab.cli.ingest.run import stop_on_signals
-from trimtab.cli.signals import ENDING
+from trimtab.cli.signals import STOP_SIGNALS
 
 
 class Stop(threading.Event):
@@ -23,14 +23,14 @@ class Stop(threading.Event):
 @pytest.fixture
 def handlers() -> Iterator[None]:
     """Put this process's own handlers back afterwards."""
-    before = {number: signal.getsignal(number) for number in ENDING}
+    before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
     yield
     for number, handler in before.items():
         signal.signal(number, handler)
 
 
 @pytest.mark.usefixtures("handlers")
-@pytest.mark.parametrize("number", ENDING)
+@pytest.mark.parametrize("number", STOP_SIGNALS)
 def test_the_event_is_set_outside_the_handler(number: signal.Signals) -> None:
     """The interrupted thread may hold the event's lock, so another thread sets it."""
     stop = Stop()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from trimtab.consumer_sdk.errors import JarsUnavailable, MissingExtra
+from trimtab.consumer_sdk.errors import JarsUnavailableError, MissingExtraError
 from trimtab.consumer_sdk.java import jars
 
 COORDINATES = ("org.example:one:1.0",)
@@ -77,25 +77,25 @@ def test_second_time_needs_neither_network_nor_java(
     ivy: Ivy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What has been fetched is returned again without starting anything."""
-    first = jars.fetch("example", COORDINATES)
+    first = jars.fetch_jars("example", COORDINATES)
     monkeypatch.setenv("JAVA_HOME", "/nowhere")
     monkeypatch.setitem(sys.modules, "pyspark", None)
-    assert jars.fetch("example", COORDINATES) == first
+    assert jars.fetch_jars("example", COORDINATES) == first
     assert [jar.name for jar in first] == ["one-1.0.jar"]
     assert ivy.calls == 1
 
 
 def test_other_coordinates_are_another_folder(ivy: Ivy) -> None:
     """Jars of one version are never mixed with those of another."""
-    first = jars.fetch("example", COORDINATES)
-    second = jars.fetch("example", ["org.example:one:1.1"])
+    first = jars.fetch_jars("example", COORDINATES)
+    second = jars.fetch_jars("example", ["org.example:one:1.1"])
     assert first[0].parent != second[0].parent
     assert ivy.calls == 2
 
 
 def test_asks_ivy_for_runtime_without_the_excluded(ivy: Ivy) -> None:
     """Ivy is asked for the runtime parts, and not for what is excluded."""
-    jars.fetch("example", COORDINATES, excludes=["org.example:bad&ugly"])
+    jars.fetch_jars("example", COORDINATES, excludes=["org.example:bad&ugly"])
     assert 'org="org.example" name="one" rev="1.0" conf="default->runtime,master"' in ivy.said
     assert '<exclude org="org.example" module="bad&amp;ugly"/>' in ivy.said
 
@@ -103,8 +103,8 @@ def test_asks_ivy_for_runtime_without_the_excluded(ivy: Ivy) -> None:
 @pytest.mark.parametrize("damage", ["short jar", "no jar", "no marker", "torn marker", "empty"])
 def test_damaged_cache_is_fetched_anew(ivy: Ivy, damage: str) -> None:
     """A folder that is not whole is never used."""
-    (jar,) = jars.fetch("example", COORDINATES)
-    marker = jar.parent / jars.MARKER
+    (jar,) = jars.fetch_jars("example", COORDINATES)
+    marker = jar.parent / jars.COMPLETION_MARKER
     match damage:
         case "short jar":
             jar.write_bytes(b"ja")
@@ -116,7 +116,7 @@ def test_damaged_cache_is_fetched_anew(ivy: Ivy, damage: str) -> None:
             marker.write_text('{"one-1.0.jar": 3')
         case _:
             marker.write_text(json.dumps({}))
-    assert jars.fetch("example", COORDINATES) == (jar,)
+    assert jars.fetch_jars("example", COORDINATES) == (jar,)
     assert jar.read_bytes() == b"jar" * 100
     assert ivy.calls == 2
 
@@ -124,15 +124,15 @@ def test_damaged_cache_is_fetched_anew(ivy: Ivy, damage: str) -> None:
 def test_failure_leaves_nothing(ivy: Ivy, tmp_path: Path) -> None:
     """A failed download says what Ivy said, and leaves no folder behind."""
     ivy.mode("fail")
-    with pytest.raises(JarsUnavailable, match=r"unresolved dependency: org\.example#one;1\.0"):
-        jars.fetch("example", COORDINATES)
+    with pytest.raises(JarsUnavailableError, match=r"unresolved dependency: org\.example#one;1\.0"):
+        jars.fetch_jars("example", COORDINATES)
     assert left(tmp_path / "cache") == []
 
 
 def test_a_hiccup_is_tried_again(ivy: Ivy) -> None:
     """One failed attempt is not the end."""
     ivy.mode("fail once")
-    assert len(jars.fetch("example", COORDINATES)) == 1
+    assert len(jars.fetch_jars("example", COORDINATES)) == 1
     assert ivy.calls == 2
 
 
@@ -140,32 +140,34 @@ def test_a_hiccup_is_tried_again(ivy: Ivy) -> None:
 def test_without_pyspark(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without pyspark the error gives the pip command."""
     monkeypatch.setattr(jars.importlib.util, "find_spec", lambda _: None)
-    with pytest.raises(MissingExtra, match=r"pyspark is not installed.*pip install 'trimtab\[lake"):
-        jars.fetch("example", COORDINATES)
+    with pytest.raises(
+        MissingExtraError, match=r"pyspark is not installed.*pip install 'trimtab\[lake"
+    ):
+        jars.fetch_jars("example", COORDINATES)
 
 
 @pytest.mark.usefixtures("ivy")
 def test_folder_that_cannot_be_written(tmp_path: Path) -> None:
     """A cache folder that cannot be made is named, with the way out."""
     (tmp_path / "cache").write_text("a file, not a folder")
-    with pytest.raises(JarsUnavailable, match="let TRIMTAB_CACHE name a folder"):
-        jars.fetch("example", COORDINATES)
+    with pytest.raises(JarsUnavailableError, match="let TRIMTAB_CACHE name a folder"):
+        jars.fetch_jars("example", COORDINATES)
 
 
 @pytest.mark.usefixtures("ivy")
 def test_progress_is_told_jar_by_jar() -> None:
     """A caller's progress function hears what was found and what was fetched."""
     heard: list[str] = []
-    jars.fetch("example", COORDINATES, progress=heard.append)
+    jars.fetch_jars("example", COORDINATES, progress=heard.append)
     assert heard == ["example: 1 found", "example: 1 of 1 fetched"]
 
 
 @pytest.mark.usefixtures("ivy")
 def test_quiet_without_a_terminal(capfd: pytest.CaptureFixture[str]) -> None:
     """Into a file goes one line, and nothing at all when the cache is warm."""
-    jars.fetch("example", COORDINATES)
+    jars.fetch_jars("example", COORDINATES)
     cold = capfd.readouterr()
-    jars.fetch("example", COORDINATES)
+    jars.fetch_jars("example", COORDINATES)
     warm = capfd.readouterr()
     assert (cold.out, len(cold.err.splitlines())) == ("", 1)
     assert (warm.out, warm.err) == ("", "")
@@ -175,7 +177,7 @@ CHILD = """
 from trimtab.consumer_sdk.java import jars
 def heard(text):
     print(text, flush=True)
-print(*jars.fetch("example", ("org.example:one:1.0",), progress=heard))
+print(*jars.fetch_jars("example", ("org.example:one:1.0",), progress=heard))
 """
 
 

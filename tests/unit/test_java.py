@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from trimtab.consumer_sdk.errors import NoJava, WrongJava
+from trimtab.consumer_sdk.errors import JavaNotFoundError, UnsupportedJavaError
 from trimtab.consumer_sdk.java.java_runtime import require_java
 
 
@@ -31,7 +31,7 @@ def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPatch
 @pytest.mark.usefixtures("alone")
 def test_no_java_is_named() -> None:
     """Without any Java the error says where was looked and which versions will do."""
-    with pytest.raises(NoJava, match=r"JAVA_HOME is not set.*Java 17 to 24"):
+    with pytest.raises(JavaNotFoundError, match=r"JAVA_HOME is not set.*Java 17 to 24"):
         require_java()
 
 
@@ -39,7 +39,7 @@ def test_java_home_without_java(alone: pytest.MonkeyPatch, tmp_path: Path) -> No
     """A JAVA_HOME that holds no java is named, and PATH does not hide the mistake."""
     fake_java(tmp_path, 'openjdk version "17.0.1"')
     alone.setenv("JAVA_HOME", "/nowhere/jdk")
-    with pytest.raises(NoJava, match="JAVA_HOME is /nowhere/jdk"):
+    with pytest.raises(JavaNotFoundError, match="JAVA_HOME is /nowhere/jdk"):
         require_java()
 
 
@@ -56,7 +56,7 @@ def test_java_home_without_java(alone: pytest.MonkeyPatch, tmp_path: Path) -> No
 def test_wrong_version(tmp_path: Path, says: str, version: int) -> None:
     """Java that Spark or Kafka does not run on is refused, with its path and version."""
     java = fake_java(tmp_path, says)
-    with pytest.raises(WrongJava, match=f"is Java {version}; Trimtab needs") as caught:
+    with pytest.raises(UnsupportedJavaError, match=f"is Java {version}; Trimtab needs") as caught:
         require_java()
     assert (caught.value.path, caught.value.version) == (java, version)
 
@@ -78,5 +78,5 @@ def require_java_in(patch: pytest.MonkeyPatch, home: Path, says: str) -> Path:
 def test_a_stub_that_is_no_java(tmp_path: Path) -> None:
     """A java that only advertises where to get one counts as none."""
     fake_java(tmp_path, "Unable to locate a Java Runtime.")
-    with pytest.raises(NoJava, match="Unable to locate a Java Runtime"):
+    with pytest.raises(JavaNotFoundError, match="Unable to locate a Java Runtime"):
         require_java()

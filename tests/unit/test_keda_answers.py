@@ -5,47 +5,57 @@ from dataclasses import replace
 import pytest
 
 from trimtab.assignor.model import TopicPartition
-from trimtab.common.control_topics.values import PartitionSpeed
-from trimtab.sidecar.decision.decision import Action, Numbers, Verdict
-from trimtab.sidecar.errors import CountUnknown, TriggerMismatch
-from trimtab.sidecar.measurement.observation import Asked
-from trimtab.sidecar.reporting.iteration_report import Report
-from trimtab.sidecar.settings.settings import load
-from trimtab.sidecar.targets.keda.factory import owed
-from trimtab.sidecar.targets.keda.scaler_responses import Patience, Standing, after, count
-from trimtab.sidecar.targets.keda.trigger_metadata import Steered, check
-from trimtab.sidecar.targets.kubernetes.workload import Found, Kind, Pod, Workload
+from trimtab.common.control_topics.values import PartitionLoad
+from trimtab.sidecar.decision.decision import DecisionMetrics, ScalingAction, ScalingDecision
+from trimtab.sidecar.errors import ReplicaCountUnavailableError, TriggerMismatchError
+from trimtab.sidecar.measurement.observation import RequestedReplicas
+from trimtab.sidecar.reporting.iteration_report import IterationReport
+from trimtab.sidecar.settings.settings import load_settings
+from trimtab.sidecar.targets.keda.factory import compute_reported_replicas
+from trimtab.sidecar.targets.keda.scaler_responses import (
+    ScalerState,
+    StalenessLimits,
+    apply_report,
+    require_replica_count,
+)
+from trimtab.sidecar.targets.keda.trigger_metadata import ScaledGroup, check_trigger_metadata
+from trimtab.sidecar.targets.kubernetes.workload import (
+    Pod,
+    Workload,
+    WorkloadKind,
+    WorkloadSnapshot,
+)
 
-PATIENCE = Patience(turns=3, seconds=60.0)
-BUSY = PartitionSpeed(bytes_per_s=50.0, records_per_s=1.0, backlog_records=3)
-QUIET = PartitionSpeed(bytes_per_s=0.0, records_per_s=0.0, backlog_bytes=0.0, backlog_records=0)
-UNKNOWN = PartitionSpeed()
-STEERED = Steered("a:9092,b:9092", "lake", ("orders", "clicks"), "earliest")
+PATIENCE = StalenessLimits(blind_iterations=3, silent_seconds=60.0)
+BUSY = PartitionLoad(bytes_per_s=50.0, records_per_s=1.0, backlog_records=3)
+QUIET = PartitionLoad(bytes_per_s=0.0, records_per_s=0.0, backlog_bytes=0.0, backlog_records=0)
+UNKNOWN = PartitionLoad()
+STEERED = ScaledGroup("a:9092,b:9092", "lake", ("orders", "clicks"), "earliest")
 
 
 def report(
-    speed: PartitionSpeed = BUSY, *, running: int | None = 2, leading: bool = True
-) -> Report:
+    speed: PartitionLoad = BUSY, *, running: int | None = 2, leading: bool = True
+) -> IterationReport:
     """A turn; `running` of None is one that was blind."""
-    verdict = Verdict(Action.HOLD, ("so it is",), Numbers(running=running))
-    return Report(
-        time=0.0, verdict=verdict, speeds={TopicPartition("t", 0): speed}, epoch=1,
-        reachable=running is not None, decided_in=0.0, turned_in=0.0, leading=leading,
+    verdict = ScalingDecision(ScalingAction.HOLD, ("so it is",), DecisionMetrics(running=running))
+    return IterationReport(
+        time=0.0, decision=verdict, write_rates={TopicPartition("t", 0): speed}, epoch=1,
+        is_group_known=running is not None, decision_seconds=0.0, iteration_seconds=0.0, is_leader=leading,
     )  # fmt: skip
 
 
-def turned(*reports: Report, told: int | None = 2, at: float = 0.0) -> Standing:
+def turned(*reports: IterationReport, told: int | None = 2, at: float = 0.0) -> ScalerState:
     """What turns ten seconds apart leave, the first at a time; each finds `told` asked for."""
-    standing = Standing(count=told, turned=at)
+    standing = ScalerState(replicas=told, last_iteration_at=at)
     for number, one in enumerate(reports):
-        standing = after(standing, one, PATIENCE, at + 10.0 * number)
+        standing = apply_report(standing, one, PATIENCE, at + 10.0 * number)
     return standing
 
 
 def test_the_count_is_what_the_target_was_asked_for() -> None:
     """After a turn that knew everything KEDA gets the count, the load being known or not."""
-    assert count(turned(report(), told=4), PATIENCE, 1.0) == 4
-    assert count(turned(report(UNKNOWN), told=4), PATIENCE, 1.0) == 4
+    assert require_replica_count(turned(report(), told=4), PATIENCE, 1.0) == 4
+    assert require_replica_count(turned(report(UNKNOWN), told=4), PATIENCE, 1.0) == 4
 
 
 @pytest.mark.parametrize(
@@ -53,36 +63,40 @@ def test_the_count_is_what_the_target_was_asked_for() -> None:
     [turned(), turned(report(running=None))],
     ids=["no turn", "only a blind one"],
 )
-def test_nothing_is_answered_at_first(standing: Standing) -> None:
+def test_nothing_is_answered_at_first(standing: ScalerState) -> None:
     """Before a turn has known everything there is no answer, whatever count was found."""
-    with pytest.raises(CountUnknown, match="knows no count yet"):
-        count(standing, PATIENCE, 1.0)
+    with pytest.raises(ReplicaCountUnavailableError, match="knows no count yet"):
+        require_replica_count(standing, PATIENCE, 1.0)
 
 
 def test_blind_turns_leave_the_count_for_a_while() -> None:
     """Two blind turns change nothing; the third in a row ends the answers and says why."""
     blind = report(running=None)
-    assert count(turned(report(), blind, blind), PATIENCE, 21.0) == 2
-    assert count(turned(report(), blind, blind, report(), blind), PATIENCE, 41.0) == 2
-    with pytest.raises(CountUnknown, match="so it is"):
-        count(turned(report(), blind, blind, blind), PATIENCE, 31.0)
+    assert require_replica_count(turned(report(), blind, blind), PATIENCE, 21.0) == 2
+    assert (
+        require_replica_count(turned(report(), blind, blind, report(), blind), PATIENCE, 41.0) == 2
+    )
+    with pytest.raises(ReplicaCountUnavailableError, match="so it is"):
+        require_replica_count(turned(report(), blind, blind, blind), PATIENCE, 31.0)
 
 
 def test_zero_is_answered_only_where_idleness_is_known() -> None:
     """Nothing written and nothing waiting, known of every partition: else never zero."""
-    assert count(turned(report(QUIET), told=0), PATIENCE, 1.0) == 0
-    for speed in (UNKNOWN, BUSY, PartitionSpeed(bytes_per_s=0.0)):
-        standing = replace(turned(report(speed)), count=0)
-        with pytest.raises(CountUnknown, match="not known that nothing is to be read"):
-            count(standing, PATIENCE, 1.0)
+    assert require_replica_count(turned(report(QUIET), told=0), PATIENCE, 1.0) == 0
+    for speed in (UNKNOWN, BUSY, PartitionLoad(bytes_per_s=0.0)):
+        standing = replace(turned(report(speed)), replicas=0)
+        with pytest.raises(
+            ReplicaCountUnavailableError, match="not known that nothing is to be read"
+        ):
+            require_replica_count(standing, PATIENCE, 1.0)
 
 
 def test_a_loop_that_stands_still_is_no_answer() -> None:
     """A count grows old: without a turn for longer than the patience it is not told."""
     standing = turned(report())
-    assert count(standing, PATIENCE, 60.0) == 2
-    with pytest.raises(CountUnknown, match="no turn for 61 s"):
-        count(standing, PATIENCE, 61.0)
+    assert require_replica_count(standing, PATIENCE, 60.0) == 2
+    with pytest.raises(ReplicaCountUnavailableError, match="no turn for 61 s"):
+        require_replica_count(standing, PATIENCE, 61.0)
 
 
 @pytest.mark.parametrize(
@@ -90,21 +104,21 @@ def test_a_loop_that_stands_still_is_no_answer() -> None:
     [
         turned(report(), *[report(running=None)] * 3),
         turned(report(), report(running=None, leading=False)),
-        after(turned(report()), report(), PATIENCE, 100.0),
+        apply_report(turned(report()), report(), PATIENCE, 100.0),
         turned(report(UNKNOWN), told=0),
     ],
     ids=["blind", "standing by", "stood still", "zero in the dark"],
 )
-def test_after_no_answer_the_count_is_looked_up_anew(standing: Standing) -> None:
+def test_after_no_answer_the_count_is_looked_up_anew(standing: ScalerState) -> None:
     """KEDA may have fallen back meanwhile: what was told before is forgotten."""
-    assert standing.count is None
+    assert standing.replicas is None
 
 
 def test_another_leader_is_no_answer() -> None:
     """One that stands by says so, and does not vouch for what it said as a leader."""
-    standing = replace(turned(report(), report(running=None, leading=False)), count=5)
-    with pytest.raises(CountUnknown):
-        count(standing, PATIENCE, 11.0)
+    standing = replace(turned(report(), report(running=None, leading=False)), replicas=5)
+    with pytest.raises(ReplicaCountUnavailableError):
+        require_replica_count(standing, PATIENCE, 11.0)
 
 
 @pytest.mark.parametrize(
@@ -118,7 +132,7 @@ def test_another_leader_is_no_answer() -> None:
 )
 def test_triggers_that_mean_this_group(metadata: dict[str, str]) -> None:
     """KEDA's own names may be given, in any order, and by the workload's environment."""
-    check(metadata, STEERED)
+    check_trigger_metadata(metadata, STEERED)
 
 
 @pytest.mark.parametrize(
@@ -137,42 +151,44 @@ def test_triggers_that_mean_this_group(metadata: dict[str, str]) -> None:
 )
 def test_other_triggers_are_refused_by_name(metadata: dict[str, str], said: str) -> None:
     """Each name that differs, means nothing or is not known is told, all at once."""
-    with pytest.raises(TriggerMismatch, match=said):
-        check(metadata, STEERED)
+    with pytest.raises(TriggerMismatchError, match=said):
+        check_trigger_metadata(metadata, STEERED)
 
 
 def test_what_the_sidecar_was_not_told_is_not_compared() -> None:
     """Without topics in its settings it takes what the group reads, so any will do."""
     given = {"bootstrap": "b:1", "group": "g", "capacity": "1 MB/s", "target": "keda"}
-    steered = Steered.of(load(None, {**given, "workload": "deployment/lake"}))
-    assert steered == Steered("b:1", "g", (), "latest")
-    check({"topic": "whatever"}, steered)
+    steered = ScaledGroup.from_settings(
+        load_settings(None, {**given, "workload": "deployment/lake"})
+    )
+    assert steered == ScaledGroup("b:1", "g", (), "latest")
+    check_trigger_metadata({"topic": "whatever"}, steered)
 
 
-def found(kind: Kind, replicas: int, marks: str) -> Found:
+def found(kind: WorkloadKind, replicas: int, marks: str) -> WorkloadSnapshot:
     """A workload that asks for so many, and its live pods: x has our mark, o has not."""
-    asked = Asked(replicas, "KEDA", 0.0, ours=False)
+    asked = RequestedReplicas(replicas, "KEDA", 0.0, is_ours=False)
     workload = Workload(kind, "w", "u", "1", replicas, asked)
     pods = tuple(
-        Pod(f"w-{n}", 0.0, alive=True, ready=True, cost=None, before="" if mark == "x" else None,
+        Pod(f"w-{n}", 0.0, alive=True, ready=True, deletion_cost=None, previous_cost="" if mark == "x" else None,
             trouble=None)
         for n, mark in enumerate(marks)
     )  # fmt: skip
-    return Found(workload, pods)
+    return WorkloadSnapshot(workload, pods)
 
 
 @pytest.mark.parametrize(
     ("seen", "told", "owing"),
     [
-        (found(Kind.DEPLOYMENT, 3, "oox"), 2, 2),
-        (found(Kind.DEPLOYMENT, 1, "o"), 3, 3),
-        (found(Kind.DEPLOYMENT, 6, "oooooo"), 3, 6),
-        (found(Kind.DEPLOYMENT, 3, "oooo"), 3, 3),
-        (found(Kind.DEPLOYMENT, 1, "x"), 0, 0),
-        (found(Kind.STATEFULSET, 3, "ooo"), 2, 2),
+        (found(WorkloadKind.DEPLOYMENT, 3, "oox"), 2, 2),
+        (found(WorkloadKind.DEPLOYMENT, 1, "o"), 3, 3),
+        (found(WorkloadKind.DEPLOYMENT, 6, "oooooo"), 3, 6),
+        (found(WorkloadKind.DEPLOYMENT, 3, "oooo"), 3, 3),
+        (found(WorkloadKind.DEPLOYMENT, 1, "x"), 0, 0),
+        (found(WorkloadKind.STATEFULSET, 3, "ooo"), 2, 2),
     ],
     ids=["draining", "growing", "others made more", "rollout", "the last one", "statefulset"],
 )
-def test_no_pod_that_stays_is_told_away(seen: Found, told: int, owing: int) -> None:
+def test_no_pod_that_stays_is_told_away(seen: WorkloadSnapshot, told: int, owing: int) -> None:
     """The count is at least that of the pods that nobody has drained."""
-    assert owed(seen, told) == owing
+    assert compute_reported_replicas(seen, told) == owing

@@ -5,8 +5,8 @@ from pathlib import Path
 import yaml
 
 from cluster import keys
-from trimtab.sidecar.targets.kubernetes.api_client import KubeApi, Place
-from trimtab.sidecar.targets.kubernetes.workload import Kind
+from trimtab.sidecar.targets.kubernetes.api_client import KubernetesApi, ScaleTargetRef
+from trimtab.sidecar.targets.kubernetes.workload import WorkloadKind
 
 ADDRESS = "https://10.96.0.1:443"
 
@@ -26,9 +26,9 @@ def told(folder: Path, authority: Path | None = None) -> str:
     }
     file = folder / "kubeconfig"
     file.write_text(yaml.safe_dump(body))
-    api = KubeApi(Place(Kind.DEPLOYMENT, "lake", "default", file), 1.0)
+    api = KubernetesApi(ScaleTargetRef(WorkloadKind.DEPLOYMENT, "lake", "default", file), 1.0)
     try:
-        return api.cluster
+        return api.cluster_id
     finally:
         api.close()
 

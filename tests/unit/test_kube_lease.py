@@ -7,9 +7,9 @@ from typing import Any, Protocol, cast
 import pytest
 from ticking import Ticking
 
-from trimtab.sidecar.leadership.leader_election import LEASE
-from trimtab.sidecar.targets.kubernetes.api_client import KubeApi
-from trimtab.sidecar.targets.kubernetes.lease_lock import Election
+from trimtab.sidecar.leadership.leader_election import LEASE_DURATION_S
+from trimtab.sidecar.targets.kubernetes.api_client import KubernetesApi
+from trimtab.sidecar.targets.kubernetes.lease_lock import LeaseElection
 
 PATIENCE = 40.0
 
@@ -26,16 +26,16 @@ class Server:
         self.fails: Exception | None = None
         self.asked = 0
 
-    def lease(self, _: str) -> dict[str, Any] | None:
+    def read_lease(self, _: str) -> dict[str, Any] | None:
         self.asked += 1
         if self.fails is not None:
             raise self.fails
         return self.body
 
-    def make_lease(self, body: dict[str, Any]) -> dict[str, Any]:
+    def create_lease(self, body: dict[str, Any]) -> dict[str, Any]:
         return self._kept(body, 1)
 
-    def put_lease(self, _: str, body: dict[str, Any]) -> dict[str, Any]:
+    def replace_lease(self, _: str, body: dict[str, Any]) -> dict[str, Any]:
         return self._kept(body, int(body["metadata"]["resourceVersion"]) + 1)
 
     @property
@@ -48,34 +48,34 @@ class Server:
         return self.body
 
 
-def election(server: Server, me: str, clock: Ticking) -> Election:
-    return Election(cast("KubeApi", server), "lease", me, clock, PATIENCE)
+def election(server: Server, me: str, clock: Ticking) -> LeaseElection:
+    return LeaseElection(cast("KubernetesApi", server), "lease", me, clock, PATIENCE)
 
 
 def test_a_loop_that_hangs_loses_its_lease() -> None:
     """It is given up, not taken again, and taken when the loop goes on and it is free."""
     server, clock = Server(), Ticking()
     one, two = election(server, "one", clock), election(server, "two", clock)
-    one._step()
-    assert (one.leads(), server.holder) == (True, "one")
+    one._acquire_or_renew()
+    assert (one.is_leader(), server.holder) == (True, "one")
     for _ in range(20):  # it renews while the loop asks, and for as long as a slow turn may take
         clock.now += PATIENCE / 20
-        one._step()
+        one._acquire_or_renew()
     assert server.holder == "one"
     clock.now += 1
-    one._step()
-    one._step()
+    one._acquire_or_renew()
+    one._acquire_or_renew()
     assert server.holder is None
-    two._step()
+    two._acquire_or_renew()
     assert server.holder is None  # two hangs as well
-    assert not two.leads()
-    two._step()
-    assert (two.leads(), server.holder) == (True, "two")
-    assert not one.leads()
-    one._step()
-    clock.now += LEASE
-    one._step()
-    assert (one.leads(), server.holder) == (True, "one")
+    assert not two.is_leader()
+    two._acquire_or_renew()
+    assert (two.is_leader(), server.holder) == (True, "two")
+    assert not one.is_leader()
+    one._acquire_or_renew()
+    clock.now += LEASE_DURATION_S
+    one._acquire_or_renew()
+    assert (one.is_leader(), server.holder) == (True, "one")
 
 
 def test_what_nobody_expected_ends_no_election(
@@ -84,16 +84,16 @@ def test_what_nobody_expected_ends_no_election(
     """It costs the lead at once, is logged once with its trace, and the thread tries again."""
     server, clock = Server(), Ticking()
     one = election(server, "one", clock)
-    one._step()
-    assert one.leads()
+    one._acquire_or_renew()
+    assert one.is_leader()
     server.fails = KeyError("metadata")
     with caplog.at_level(logging.ERROR):
         one.start()
         try:
             eventually(lambda: server.asked >= 3)
-            assert not one.leads()
+            assert not one.is_leader()
             server.fails = None
-            eventually(one.leads)
+            eventually(one.is_leader)
         finally:
             one.close()
     (told,) = [record for record in caplog.records if "unexpected" in record.message]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from trimtab.common.lag import lag_of
+from trimtab.common.lag import compute_lag
 
 
 @pytest.mark.parametrize(
@@ -11,4 +11,4 @@ from trimtab.common.lag import lag_of
 )
 def test_lag(committed: int | None, from_beginning: bool, lag: int) -> None:  # noqa: FBT001 - a case
     """End - committed; with no commit what auto.offset.reset makes it; never what is deleted."""
-    assert lag_of(100, committed, 10, from_beginning=from_beginning) == lag
+    assert compute_lag(100, committed, 10, from_beginning=from_beginning) == lag

@@ -51,7 +51,9 @@ class Message:
 )
 def test_bytes_come_through_with_their_nulls(values: list[bytes | None]) -> None:
     """Empty values are not null, and what is null stays so; the batch is valid Arrow."""
-    batch = record_columns.record_batch(P, [Message(n, value) for n, value in enumerate(values)])
+    batch = record_columns.build_record_batch(
+        P, [Message(n, value) for n, value in enumerate(values)]
+    )
     batch.validate(full=True)
     assert batch.column("value").to_pylist() == values
     assert batch.column("key").to_pylist() == [v and v[:1] for v in values]
@@ -61,8 +63,8 @@ def test_bytes_come_through_with_their_nulls(values: list[bytes | None]) -> None
 
 def test_more_than_one_array_holds_is_left_to_arrow(monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond 2 GiB in one array Arrow itself converts, and says so where it cannot."""
-    monkeypatch.setattr(record_columns, "_MOST", 2)
-    batch = record_columns.record_batch(P, [Message(0, b"ab"), Message(1, b"cd")])
+    monkeypatch.setattr(record_columns, "_MAX_BINARY_BYTES", 2)
+    batch = record_columns.build_record_batch(P, [Message(0, b"ab"), Message(1, b"cd")])
     assert batch.column("value").to_pylist() == [b"ab", b"cd"]
 
 
@@ -70,7 +72,7 @@ def test_more_than_one_array_holds_is_left_to_arrow(monkeypatch: pytest.MonkeyPa
 def test_a_timestamp_beyond_microseconds_is_null(absurd: int) -> None:
     """One message with nanoseconds for milliseconds; those around it keep their times."""
     stamps = [(1, 1), (1, absurd), (0, absurd), (2, LAST), (1, -LAST), (0, -1)]
-    batch = record_columns.record_batch(
+    batch = record_columns.build_record_batch(
         P, [Message(n, None, stamp) for n, stamp in enumerate(stamps)]
     )
     batch.validate(full=True)

@@ -15,7 +15,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from trimtab.consumer_sdk.lake.schema.schema_evolution import changes
+from trimtab.consumer_sdk.lake.schema.schema_evolution import find_column_changes
 
 
 def columns(**kinds: DataType) -> StructType:
@@ -28,7 +28,7 @@ def columns(**kinds: DataType) -> StructType:
 
 def needed(table: StructType, rows: StructType) -> list[str]:
     """Return the changes as text."""
-    return list(map(str, changes(table, rows)))
+    return list(map(str, find_column_changes(table, rows)))
 
 
 def test_a_column_that_the_table_lacks_is_added() -> None:
@@ -59,9 +59,9 @@ def test_fields_inside_are_added_where_they_are() -> None:
 )
 def test_a_number_is_widened_and_never_narrowed(narrow: DataType, wide: DataType) -> None:
     """Every old value stays what it is; the way back changes nothing."""
-    (change,) = changes(columns(n=narrow), columns(n=wide))
-    assert (change.name, change.type, change.widen) == ("n", wide, True)
-    assert changes(columns(n=wide), columns(n=narrow)) == ()
+    (change,) = find_column_changes(columns(n=narrow), columns(n=wide))
+    assert (change.name, change.type, change.widens) == ("n", wide, True)
+    assert find_column_changes(columns(n=wide), columns(n=narrow)) == ()
 
 
 @pytest.mark.parametrize(
@@ -77,4 +77,4 @@ def test_a_number_is_widened_and_never_narrowed(narrow: DataType, wide: DataType
 )
 def test_what_is_of_another_kind_is_left_to_the_writer(table: DataType, rows: DataType) -> None:
     """No change could keep the old values, so none is proposed; staging names the misfit."""
-    assert changes(columns(c=table), columns(c=rows)) == ()
+    assert find_column_changes(columns(c=table), columns(c=rows)) == ()

@@ -11,18 +11,18 @@ import pyarrow as pa
 import pytest
 
 from trimtab.assignor.model import TopicPartition
-from trimtab.consumer_sdk.errors import CommitRaced, LakeUnavailable
-from trimtab.consumer_sdk.lake.decoding.spark_decoders import Decoded
-from trimtab.consumer_sdk.lake.offsets.offset_gaps import Gaps
-from trimtab.consumer_sdk.lake.offsets.table_offsets import Marks, Span
-from trimtab.consumer_sdk.lake.ports import Frame, LakeTable, Records, Sight, Staged
-from trimtab.consumer_sdk.lake.retry import Pace
-from trimtab.consumer_sdk.lake.schema.partition_spec import Parts
-from trimtab.consumer_sdk.lake.writer.flush import Batch, Flush, Refused
-from trimtab.consumer_sdk.lake.writer.projection import Shaping
+from trimtab.consumer_sdk.errors import CommitConflictError, LakeUnavailableError
+from trimtab.consumer_sdk.lake.decoding.spark_decoders import DecodedFrames
+from trimtab.consumer_sdk.lake.offsets.offset_gaps import TableGaps
+from trimtab.consumer_sdk.lake.offsets.table_offsets import CommittedOffsets, OffsetSpan
+from trimtab.consumer_sdk.lake.ports import Frame, LakeTable, Records, StagedFiles, VersionedOffsets
+from trimtab.consumer_sdk.lake.retry import RetryBackoff
+from trimtab.consumer_sdk.lake.schema.partition_spec import PartitionSpec
+from trimtab.consumer_sdk.lake.writer.flush import BatchFlusher, BatchRefused, FlushBatch
+from trimtab.consumer_sdk.lake.writer.projection import TableProjection
 
 P = TopicPartition("a", 0)
-BATCH = Batch("lake.a", {P: Span(10, 10, 12)}, pa.table({"offset": [10, 11]}))
+BATCH = FlushBatch("lake.a", {P: OffsetSpan(10, 10, 12)}, pa.table({"offset": [10, 11]}))
 
 
 @dataclass
@@ -30,31 +30,37 @@ class Table:
     """A table whose one commit gives `answer`, and lands where that says nothing against it."""
 
     answer: Callable[[], Exception]
-    marks: Marks = field(default_factory=lambda: Marks({"g": {P: 10}}))
+    marks: CommittedOffsets = field(default_factory=lambda: CommittedOffsets({"g": {P: 10}}))
     deleted: list[str] = field(default_factory=list)
     name: str = "lake.a"
 
-    def look(self) -> Sight:
-        return Sight(self.marks, self.marks.encode())
+    def read_offsets(self) -> VersionedOffsets:
+        return VersionedOffsets(self.marks, self.marks.encode())
 
-    def landed(self, attempt: str) -> bool:  # noqa: ARG002 - nobody's history is left
+    def has_committed(self, attempt: str) -> bool:  # noqa: ARG002 - nobody's history is left
         return False
 
-    def evolve(self, frame: Frame) -> None:
+    def evolve_schema(self, frame: Frame) -> None:
         raise AssertionError(frame)
 
-    def stage(self, frame: Frame, attempt: str) -> Staged:
-        return Staged(attempt, ("file",), frame.num_rows, 1)
+    def stage_rows(self, frame: Frame, attempt: str) -> StagedFiles:
+        return StagedFiles(attempt, ("file",), frame.num_rows, 1)
 
-    def gaps(self) -> Gaps:
-        return Gaps()
+    def read_gaps(self) -> TableGaps:
+        return TableGaps()
 
-    def commit(self, staged: Staged, marks: Marks, seen: Sight, gaps: Gaps | None = None) -> None:
-        del staged, seen, gaps
-        self.marks = marks
+    def commit(
+        self,
+        staged: StagedFiles,
+        offsets: CommittedOffsets,
+        expected: VersionedOffsets,
+        gaps: TableGaps | None = None,
+    ) -> None:
+        del staged, expected, gaps
+        self.marks = offsets
         raise self.answer()
 
-    def discard(self, staged: Staged) -> None:
+    def delete_staged_files(self, staged: StagedFiles) -> None:
         self.deleted.append(staged.attempt)
 
 
@@ -64,34 +70,39 @@ class Lake:
 
     table: Table
 
-    def frame(self, records: Records) -> Frame:
+    def to_frame(self, records: Records) -> Frame:
         return records
 
-    def empty(self, frame: Frame) -> bool:
+    def is_empty(self, frame: Frame) -> bool:
         return bool(frame.num_rows == 0)
 
-    def open(self, name: str) -> LakeTable | None:
+    def open_table(self, name: str) -> LakeTable | None:
         assert name == self.table.name
         return self.table
 
-    def create(self, name: str, frame: Frame, parts: Parts = ()) -> LakeTable:
-        raise AssertionError(name, frame, parts)
+    def create_table(
+        self, name: str, frame: Frame, partition_spec: PartitionSpec = ()
+    ) -> LakeTable:
+        raise AssertionError(name, frame, partition_spec)
 
     def close(self) -> None: ...
 
 
-class Hasty(Pace):
+class Hasty(RetryBackoff):
     """Waits for nothing."""
 
-    def race(self, attempt: int) -> None: ...
+    def wait_after_race(self, attempt: int) -> None: ...
 
-    def away(self, attempt: int) -> float:  # noqa: ARG002 - the interface
+    def wait_after_outage(self, attempt: int) -> float:  # noqa: ARG002 - the interface
         return 0.0
 
 
 @pytest.mark.parametrize(
     ("answer", "deleted"),
-    [(lambda: LakeUnavailable("no answer"), []), (lambda: CommitRaced("raced"), ["x"])],
+    [
+        (lambda: LakeUnavailableError("no answer"), []),
+        (lambda: CommitConflictError("raced"), ["x"]),
+    ],
     ids=["no answer, and the history was cut", "a lost race"],
 )
 def test_files_of_an_unanswered_commit_stay(
@@ -102,9 +113,9 @@ def test_files_of_an_unanswered_commit_stay(
     Iceberg's own expiry may take the snapshot that would have told.
     """
     table = Table(answer)
-    shaping = Shaping("lake.a", lambda records, _: Decoded(records, None))
-    flush = Flush(Lake(table), "g", lambda _: shaping, lambda: "x", lambda _: None)
-    outcome = flush.run(BATCH, Hasty(random.Random(1)))  # noqa: S311 - jitter
-    assert isinstance(outcome, Refused)
-    assert outcome.marks == {P: 12}
+    shaping = TableProjection("lake.a", lambda records, _: DecodedFrames(records, None))
+    flush = BatchFlusher(Lake(table), "g", lambda _: shaping, lambda: "x", lambda _: None)
+    outcome = flush.flush_batch(BATCH, Hasty(random.Random(1)))  # noqa: S311 - jitter
+    assert isinstance(outcome, BatchRefused)
+    assert outcome.offsets == {P: 12}
     assert table.deleted == deleted

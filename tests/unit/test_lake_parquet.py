@@ -13,17 +13,21 @@ import pytest
 from py4j.protocol import Py4JError
 from pyspark.sql.types import LongType, StructField, StructType
 
-from trimtab.consumer_sdk.errors import DiskFull, LakeUnavailable, TableMismatch
+from trimtab.consumer_sdk.errors import (
+    DiskFullError,
+    LakeUnavailableError,
+    TableSchemaMismatchError,
+)
 from trimtab.consumer_sdk.lake.formats import parquet_writer
-from trimtab.consumer_sdk.lake.formats.delta.arrow_files import stats
-from trimtab.consumer_sdk.lake.formats.delta.arrow_files import write as write_delta
-from trimtab.consumer_sdk.lake.formats.delta.columns import Shape
+from trimtab.consumer_sdk.lake.formats.delta.arrow_files import collect_statistics
+from trimtab.consumer_sdk.lake.formats.delta.arrow_files import write_data_file as write_delta
+from trimtab.consumer_sdk.lake.formats.delta.columns import DeltaSchema
 from trimtab.consumer_sdk.lake.formats.iceberg import arrow_files
 
-SHAPE = Shape(StructType([StructField("n", LongType())]), ())
+SHAPE = DeltaSchema(StructType([StructField("n", LongType())]), ())
 UTC = pa.timestamp("us", "UTC")
 REMOTE = "s3a://bucket/data.parquet"
-ADVICE = r"set lake\.stage=spark.*Nothing was written"
+ADVICE = r"set lake\.file\.writer=spark.*Nothing was written"
 
 
 class Stream:
@@ -59,9 +63,9 @@ def java(copy: Callable[..., Any]) -> Any:
     return SimpleNamespace(java=SimpleNamespace(io=file, nio=SimpleNamespace(file=files)))
 
 
-def remote(done: list[str], copy: Callable[..., Any]) -> parquet_writer.Target:
+def remote(done: list[str], copy: Callable[..., Any]) -> parquet_writer.ParquetTarget:
     """A place in an object store; `done` is what was done there."""
-    return parquet_writer.Target(
+    return parquet_writer.ParquetTarget(
         path_of(REMOTE), lambda: Stream(done), lambda: done.append("deleted"), java(copy)
     )
 
@@ -69,8 +73,8 @@ def remote(done: list[str], copy: Callable[..., Any]) -> parquet_writer.Target:
 def test_a_time_beyond_microseconds_is_a_mismatch_by_name() -> None:
     """Milliseconds reach further than the table's type; the column and the way out are told."""
     far = pa.table({"at": pa.array([10**17], pa.timestamp("ms", "UTC"))})
-    with pytest.raises(TableMismatch, match=rf"table t: its column at .*{ADVICE}"):
-        parquet_writer.fitted("t", far, pa.schema([("at", UTC)]))
+    with pytest.raises(TableSchemaMismatchError, match=rf"table t: its column at .*{ADVICE}"):
+        parquet_writer.fit_to_schema("t", far, pa.schema([("at", UTC)]))
 
 
 def test_a_null_where_a_nested_field_is_required_is_a_mismatch_by_name(tmp_path: Path) -> None:
@@ -79,13 +83,13 @@ def test_a_null_where_a_nested_field_is_required_is_a_mismatch_by_name(tmp_path:
     one = pa.table(
         {"one": [{"n": None}]}, schema=pa.schema([("one", pa.struct([("n", pa.int64())]))])
     )
-    with pytest.raises(TableMismatch, match=rf"its column one .*{ADVICE}"):
-        parquet_writer.fitted("t", one, pa.schema([("one", pa.struct([need]))]))
+    with pytest.raises(TableSchemaMismatchError, match=rf"its column one .*{ADVICE}"):
+        parquet_writer.fit_to_schema("t", one, pa.schema([("one", pa.struct([need]))]))
     many = pa.table({"many": pa.array([[None]], pa.list_(pa.int64()))})
-    rows = parquet_writer.fitted("t", many, pa.schema([("many", pa.list_(need))]))
-    target = parquet_writer.Target(path_of(str(tmp_path / "f")), print, print, None)
-    with pytest.raises(TableMismatch, match=rf"table t cannot be written .*{ADVICE}"):
-        parquet_writer.write("t", rows, target, parquet_writer.Codec("zstd"))
+    rows = parquet_writer.fit_to_schema("t", many, pa.schema([("many", pa.list_(need))]))
+    target = parquet_writer.ParquetTarget(path_of(str(tmp_path / "f")), print, print, None)
+    with pytest.raises(TableSchemaMismatchError, match=rf"table t cannot be written .*{ADVICE}"):
+        parquet_writer.write_parquet("t", rows, target, parquet_writer.ParquetCodec("zstd"))
     assert not list(tmp_path.iterdir())
 
 
@@ -97,7 +101,7 @@ def test_bounds_have_years_of_four_digits(day: int, told: str) -> None:
     """Dates and times alike, from the year 1 on; times to the millisecond."""
     moment = day * 86_400_000_000 + 1_999
     rows = pa.table({"day": pa.array([day], pa.date32()), "at": pa.array([moment], UTC)})
-    assert stats(rows)["minValues"] == {"day": told, "at": f"{told}T00:00:00.001Z"}
+    assert collect_statistics(rows)["minValues"] == {"day": told, "at": f"{told}T00:00:00.001Z"}
 
 
 @pytest.mark.parametrize("day", [-719_163, 2_932_897, 20_000_000])
@@ -105,7 +109,7 @@ def test_what_has_no_year_of_four_digits_has_no_bounds(day: int) -> None:
     """Microseconds taken for milliseconds: readers skip less, and the rows are written."""
     days = pa.array([day, 0], pa.date32())
     rows = pa.table({"day": days, "at": pa.array([day * 86_400_000_000, 0], UTC), "n": [1, 2]})
-    found = stats(rows)
+    found = collect_statistics(rows)
     assert (found["minValues"], found["maxValues"]) == ({"n": 1}, {"n": 2})
     assert found["nullCount"] == {"day": 0, "at": 0, "n": 0}
 
@@ -146,15 +150,15 @@ def test_a_codec_that_arrow_lacks_is_a_mismatch_by_name(
     """It would be tried again for ever if it counted as the storage's word."""
     wanted = {"write.parquet.compression-codec": codec, "write.parquet.compression-level": level}
     table = iceberg_table(tmp_path, [], **wanted)
-    with pytest.raises(TableMismatch, match=rf"compression-codec={codec}.*{ADVICE}"):
-        arrow_files.write(table, "t", pa.table({"n": [1]}), "a", iceberg_java())
+    with pytest.raises(TableSchemaMismatchError, match=rf"compression-codec={codec}.*{ADVICE}"):
+        arrow_files.write_data_file(table, "t", pa.table({"n": [1]}), "a", iceberg_java())
     assert not list(tmp_path.iterdir())
 
 
 def test_an_iceberg_file_without_metrics_does_not_stay(tmp_path: Path) -> None:
     """The reader of footers fails after the file is whole: no table will name it."""
     with pytest.raises(Py4JError, match="away"):
-        arrow_files.write(
+        arrow_files.write_data_file(
             iceberg_table(tmp_path, []), "t", pa.table({"n": [1]}), "a", iceberg_java()
         )
     assert not list(tmp_path.iterdir())
@@ -180,16 +184,16 @@ def test_a_broken_upload_is_deleted_after_it_was_closed() -> None:
     """To close completes it, in an object store; a whole one stays."""
     done: list[str] = []
     with pytest.raises(Py4JError, match="away"):
-        parquet_writer.write(
+        parquet_writer.write_parquet(
             "t",
             pa.table({"n": [1]}),
             remote(done, raising(Py4JError("away"))),
-            parquet_writer.Codec("zstd"),
+            parquet_writer.ParquetCodec("zstd"),
         )
     assert done == ["closed", "deleted"]
     done.clear()
-    parquet_writer.write(
-        "t", pa.table({"n": [1]}), remote(done, print), parquet_writer.Codec("zstd")
+    parquet_writer.write_parquet(
+        "t", pa.table({"n": [1]}), remote(done, print), parquet_writer.ParquetCodec("zstd")
     )
     assert done == ["closed"]
 
@@ -197,16 +201,16 @@ def test_a_broken_upload_is_deleted_after_it_was_closed() -> None:
 def test_what_cannot_be_deleted_hides_no_error(caplog: pytest.LogCaptureFixture) -> None:
     """The first error is raised, the second one logged with the path."""
     target = remote([], print)
-    stuck = parquet_writer.Target(
-        target.path, target.opened, raising(Py4JError("gone too")), target.root
+    stuck = parquet_writer.ParquetTarget(
+        target.path, target.open_stream, raising(Py4JError("gone too")), target.root
     )
-    with pytest.raises(Py4JError, match="away"), stuck.kept():
+    with pytest.raises(Py4JError, match="away"), stuck.delete_on_failure():
         raise Py4JError("away")
     assert f"{REMOTE} stays until orphans are removed: gone too" in caplog.text
 
 
 @pytest.mark.parametrize(
-    ("number", "kind"), [(errno.ENOSPC, DiskFull), (errno.EIO, LakeUnavailable)]
+    ("number", "kind"), [(errno.ENOSPC, DiskFullError), (errno.EIO, LakeUnavailableError)]
 )
 def test_a_full_temporary_folder_is_told_by_its_own_path(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, number: int, kind: type[Exception]
@@ -215,6 +219,6 @@ def test_a_full_temporary_folder_is_told_by_its_own_path(
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setattr(pq, "write_table", raising(OSError(number, "no")))
     with pytest.raises(kind, match=rf"^{tmp_path}/trimtab-.*data.parquet: "):
-        parquet_writer.write(
-            "t", pa.table({"n": [1]}), remote([], print), parquet_writer.Codec("zstd")
+        parquet_writer.write_parquet(
+            "t", pa.table({"n": [1]}), remote([], print), parquet_writer.ParquetCodec("zstd")
         )

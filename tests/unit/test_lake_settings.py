@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from trimtab.common.errors import SettingError
-from trimtab.consumer_sdk.errors import TableCollision
-from trimtab.consumer_sdk.lake.schema.table_names import TableNames, identifier
-from trimtab.consumer_sdk.lake.settings import parse
+from trimtab.consumer_sdk.errors import TableNameCollisionError
+from trimtab.consumer_sdk.lake.schema.table_names import TableNames, to_sql_identifier
+from trimtab.consumer_sdk.lake.settings import parse_lake_config
 
 GOOD: dict[str, Any] = {
     "group.id": "g",
@@ -38,12 +38,18 @@ GOOD: dict[str, Any] = {
         ({"lake.transform": "nowhere.at.all:f"}, "cannot be loaded"),
         ({"lake.catalog.name": "a-b"}, "not a plain name"),
         ({"lake.format": "delt"}, "did you mean 'delta'"),
-        ({"lake.stage": "arow"}, "did you mean 'arrow'"),
-        ({"lake.stage": "arrow", "lake.transform": len}, "lake.transform: .* set lake.stage=spark"),
-        ({"lake.stage": "arrow", "lake.partition": "topic"}, "lake.partition: .* lake.stage=spark"),
+        ({"lake.file.writer": "arow"}, "did you mean 'arrow'"),
         (
-            {"lake.stage": "arrow", "lake.decoder": "json", "lake.schema": "id INT"},
-            "lake.schema: JSON is parsed by Spark.* set lake.stage=spark",
+            {"lake.file.writer": "arrow", "lake.transform": len},
+            "lake.transform: .* set lake.file.writer=spark",
+        ),
+        (
+            {"lake.file.writer": "arrow", "lake.partition": "topic"},
+            "lake.partition: .* lake.file.writer=spark",
+        ),
+        (
+            {"lake.file.writer": "arrow", "lake.decoder": "json", "lake.schema": "id INT"},
+            "lake.schema: JSON is parsed by Spark.* set lake.file.writer=spark",
         ),
         ({"lake.format": "delta", "lake.catalog.type": "rest"}, "lake.catalog.type: .* Iceberg"),
     ],
@@ -51,7 +57,7 @@ GOOD: dict[str, Any] = {
 def test_a_bad_setting_is_named(change: dict[str, Any], told: str) -> None:
     """The error names the setting and says what to write."""
     with pytest.raises(SettingError, match=told) as caught:
-        parse(GOOD | change)
+        parse_lake_config(GOOD | change)
     assert caught.value.exit_code == 2
 
 
@@ -61,7 +67,7 @@ def test_a_bad_setting_is_named(change: dict[str, Any], told: str) -> None:
 )
 def test_a_reset_to_the_end_is_noticed(reset: str | None, *, skips: bool) -> None:
     """The writer knows whether the consumer would jump to the end, so that it can say so."""
-    assert parse(GOOD | {"auto.offset.reset": reset}).skips is skips
+    assert parse_lake_config(GOOD | {"auto.offset.reset": reset}).resets_to_end is skips
 
 
 def test_no_secret_is_printed() -> None:
@@ -71,7 +77,7 @@ def test_no_secret_is_printed() -> None:
         "spark.hadoop.fs.s3a.secret.key": "hush-2",
         "lake.warehouse": "s3a://key:hush-3@bucket/lake",
     }
-    config = parse(GOOD | secrets)
+    config = parse_lake_config(GOOD | secrets)
     assert config.session.catalog == {"token": "hush-1"}
     for shown in (repr(config), repr(config.session), str(config), f"{config.session}"):
         assert "hush" not in shown
@@ -81,12 +87,15 @@ def test_topics_of_one_table_need_one_schema() -> None:
     """Two topics that share a table cannot be decoded differently."""
     shared = {"lake.tables": {"a": "lake.t", "b": "lake.t"}, "lake.decoder": "json"}
     with pytest.raises(SettingError, match="must have one schema"):
-        parse(GOOD | shared | {"lake.schema": {"a": "x INT", "b": "x STRING"}})
+        parse_lake_config(GOOD | shared | {"lake.schema": {"a": "x INT", "b": "x STRING"}})
 
 
 def test_names_of_others_are_left_alone() -> None:
     """The flat configuration may hold the consumer's settings too."""
-    assert parse(GOOD | {"bootstrap.servers": "x", "trimtab.capacity": "1 MB/s"}).group == "g"
+    assert (
+        parse_lake_config(GOOD | {"bootstrap.servers": "x", "trimtab.capacity": "1 MB/s"}).group
+        == "g"
+    )
 
 
 @pytest.mark.parametrize(
@@ -95,13 +104,13 @@ def test_names_of_others_are_left_alone() -> None:
 )
 def test_topics_become_plain_identifiers(topic: str, plain: str) -> None:
     """A topic's name can stand in SQL without quotes."""
-    assert identifier(topic) == plain
+    assert to_sql_identifier(topic) == plain
 
 
 def test_two_topics_never_share_a_table_unasked() -> None:
     """A collision is refused, unless the mapping sends both there."""
-    with pytest.raises(TableCollision, match=r"'a\.b' and topic|'a-b' and 'a\.b'|'a\.b'"):
-        TableNames().check(["a.b", "a-b"])
-    with pytest.raises(TableCollision):
-        TableNames(mapping={"a": "lake.b"}).check(["a", "b"])
-    TableNames(mapping={"a": "lake.t", "b": "lake.t"}).check(["a", "b"])
+    with pytest.raises(TableNameCollisionError, match=r"'a\.b' and topic|'a-b' and 'a\.b'|'a\.b'"):
+        TableNames().check_collisions(["a.b", "a-b"])
+    with pytest.raises(TableNameCollisionError):
+        TableNames(mapping={"a": "lake.b"}).check_collisions(["a", "b"])
+    TableNames(mapping={"a": "lake.t", "b": "lake.t"}).check_collisions(["a", "b"])

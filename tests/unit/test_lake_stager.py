@@ -7,12 +7,12 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 
-from trimtab.consumer_sdk.errors import LakeUnavailable
-from trimtab.consumer_sdk.lake.retry import Pace
-from trimtab.consumer_sdk.lake.writer.flush import Batch, Outcome, Refused
-from trimtab.consumer_sdk.lake.writer.flush_thread import Stager
+from trimtab.consumer_sdk.errors import LakeUnavailableError
+from trimtab.consumer_sdk.lake.retry import RetryBackoff
+from trimtab.consumer_sdk.lake.writer.flush import BatchRefused, FlushBatch, FlushOutcome
+from trimtab.consumer_sdk.lake.writer.flush_thread import FlushThread
 
-BATCH = Batch("lake.a", {}, pa.table({}))
+BATCH = FlushBatch("lake.a", {}, pa.table({}))
 
 
 @pytest.fixture
@@ -26,19 +26,19 @@ def released() -> Iterator[threading.Event]:
 def test_outcomes_and_errors_come_back() -> None:
     """Also an error goes to whoever asks for the result, and the thread lives on."""
 
-    def run(batch: Batch, pace: Pace) -> Outcome:
-        pace.check()
+    def run(batch: FlushBatch, pace: RetryBackoff) -> FlushOutcome:
+        pace.raise_if_cancelled()
         if not batch.table:
-            raise LakeUnavailable("away")
-        return Refused(batch, {})
+            raise LakeUnavailableError("away")
+        return BatchRefused(batch, {})
 
-    stager = Stager(run, random.Random(1))  # noqa: S311 - jitter
-    failed = stager.submit(Batch("", {}, BATCH.records), 0.0)
-    with pytest.raises(LakeUnavailable, match="away"):
-        failed.result.result(timeout=10)
+    stager = FlushThread(run, random.Random(1))  # noqa: S311 - jitter
+    failed = stager.submit(FlushBatch("", {}, BATCH.records), 0.0)
+    with pytest.raises(LakeUnavailableError, match="away"):
+        failed.future.result(timeout=10)
     flight = stager.submit(BATCH, 0.0)
     assert flight.wait(10)
-    assert flight.result.result() == Refused(BATCH, {})
+    assert flight.future.result() == BatchRefused(BATCH, {})
     stager.close(10)
 
 
@@ -47,17 +47,17 @@ def test_a_storage_that_hangs_does_not_hang_the_close(released: threading.Event)
     begun = threading.Event()
     daemons: list[bool] = []
 
-    def run(batch: Batch, pace: Pace) -> Outcome:  # noqa: ARG001 - the interface
+    def run(batch: FlushBatch, pace: RetryBackoff) -> FlushOutcome:  # noqa: ARG001 - the interface
         daemons.append(threading.current_thread().daemon)
         begun.set()
         released.wait(20)
-        return Refused(batch, {})
+        return BatchRefused(batch, {})
 
-    stager = Stager(run, random.Random(1))  # noqa: S311 - jitter
+    stager = FlushThread(run, random.Random(1))  # noqa: S311 - jitter
     flight = stager.submit(BATCH, 0.0)
     assert begun.wait(10)
     flight.cancel()
-    with pytest.raises(LakeUnavailable, match=r"lake hangs.*lake\.patience"):
+    with pytest.raises(LakeUnavailableError, match=r"lake hangs.*lake\.flush\.timeout"):
         stager.close(0.01)
     assert not flight.done
     assert daemons == [True]
@@ -65,4 +65,4 @@ def test_a_storage_that_hangs_does_not_hang_the_close(released: threading.Event)
 
 def test_a_stager_without_work_ends_at_once() -> None:
     """Nothing was submitted: there is no thread to wait for."""
-    Stager(lambda batch, _: Refused(batch, {}), random.Random(1)).close(0)  # noqa: S311 - jitter
+    FlushThread(lambda batch, _: BatchRefused(batch, {}), random.Random(1)).close(0)  # noqa: S311 - jitter

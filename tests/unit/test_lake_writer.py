@@ -11,16 +11,16 @@ import pytest
 from confluent_kafka import TopicPartition as RawPartition
 
 from trimtab.assignor.model import TopicPartition
-from trimtab.consumer_sdk.consumer.offset_reset import Reset
-from trimtab.consumer_sdk.lake.offsets.offset_gaps import Gaps
-from trimtab.consumer_sdk.lake.offsets.table_offsets import Marks
-from trimtab.consumer_sdk.lake.ports import Frame, LakeTable, Records, Sight, Staged
+from trimtab.consumer_sdk.consumer.offset_reset import OffsetReset
+from trimtab.consumer_sdk.lake.offsets.offset_gaps import TableGaps
+from trimtab.consumer_sdk.lake.offsets.table_offsets import CommittedOffsets
+from trimtab.consumer_sdk.lake.ports import Frame, LakeTable, Records, StagedFiles, VersionedOffsets
 from trimtab.consumer_sdk.lake.writer import writer as writer_module
-from trimtab.consumer_sdk.lake.writer.flush import Batch
+from trimtab.consumer_sdk.lake.writer.flush import FlushBatch
 from trimtab.consumer_sdk.lake.writer.writer import LakeWriter
 
 CONFIG: dict[str, Any] = {"group.id": "g", "enable.auto.commit": False, "lake.warehouse": "lake"}
-MARKS = Marks({"g": {TopicPartition("a", 0): 10}})
+MARKS = CommittedOffsets({"g": {TopicPartition("a", 0): 10}})
 
 
 class Fetcher:
@@ -33,10 +33,10 @@ class Fetcher:
     def incremental_unassign(self, partitions: Any) -> None: ...
     def commit(self, *, offsets: Any, asynchronous: bool = True) -> None: ...
 
-    def resets(self) -> list[Reset]:
+    def pop_offset_resets(self) -> list[OffsetReset]:
         return []
 
-    def longest_batch(self) -> float | None:
+    def batch_max_age_s(self) -> float | None:
         return None
 
 
@@ -45,38 +45,44 @@ class Table:
 
     name = "lake.a"
 
-    def look(self) -> Sight:
-        return Sight(MARKS, MARKS.encode())
+    def read_offsets(self) -> VersionedOffsets:
+        return VersionedOffsets(MARKS, MARKS.encode())
 
-    def landed(self, attempt: str) -> bool:
+    def has_committed(self, attempt: str) -> bool:
         raise AssertionError(attempt)
 
-    def stage(self, frame: Frame, attempt: str) -> Staged:
+    def stage_rows(self, frame: Frame, attempt: str) -> StagedFiles:
         raise AssertionError(frame, attempt)
 
-    def gaps(self) -> Gaps:
+    def read_gaps(self) -> TableGaps:
         raise AssertionError
 
-    def commit(self, staged: Staged, marks: Marks, seen: Sight, gaps: Gaps | None = None) -> None:
-        raise AssertionError(staged, marks, seen, gaps)
+    def commit(
+        self,
+        staged: StagedFiles,
+        offsets: CommittedOffsets,
+        expected: VersionedOffsets,
+        gaps: TableGaps | None = None,
+    ) -> None:
+        raise AssertionError(staged, offsets, expected, gaps)
 
-    def discard(self, staged: Staged) -> None:
+    def delete_staged_files(self, staged: StagedFiles) -> None:
         raise AssertionError(staged)
 
 
 class Lake:
     """A lake whose every table is that one."""
 
-    def frame(self, records: Records) -> Frame:
+    def to_frame(self, records: Records) -> Frame:
         raise AssertionError(records)
 
-    def empty(self, frame: Frame) -> bool:
+    def is_empty(self, frame: Frame) -> bool:
         raise AssertionError(frame)
 
-    def open(self, name: str) -> LakeTable | None:  # noqa: ARG002 - the interface
+    def open_table(self, name: str) -> LakeTable | None:  # noqa: ARG002 - the interface
         return Table()
 
-    def create(self, name: str, frame: Frame) -> LakeTable:
+    def create_table(self, name: str, frame: Frame) -> LakeTable:
         raise AssertionError(name, frame)
 
     def close(self) -> None: ...
@@ -100,18 +106,18 @@ def test_a_reset_to_the_end_is_told_for_partitions_with_a_mark(
 def test_a_lake_that_hangs_does_not_hang_the_writers_end(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """The end comes after lake.patience, and the log says what hangs."""
+    """The end comes after lake.flush.timeout, and the log says what hangs."""
     begun, released = threading.Event(), threading.Event()
 
     class Hanging(Lake):
-        def open(self, name: str) -> LakeTable | None:
+        def open_table(self, name: str) -> LakeTable | None:
             begun.set()
             released.wait(20)
-            return super().open(name)
+            return super().open_table(name)
 
-    batch = Batch("lake.a", {}, pa.table({}))
-    with LakeWriter(Fetcher(), CONFIG | {"lake.patience": "10 ms"}, lake=Hanging()) as writer:
-        flight = writer._stager.submit(batch, 0.0)  # pyright: ignore[reportPrivateUsage] - no batch of its own
+    batch = FlushBatch("lake.a", {}, pa.table({}))
+    with LakeWriter(Fetcher(), CONFIG | {"lake.flush.timeout": "10 ms"}, lake=Hanging()) as writer:
+        flight = writer._flush_thread.submit(batch, 0.0)  # pyright: ignore[reportPrivateUsage] - no batch of its own
         assert begun.wait(10)
         flight.cancel()
     assert any(line.startswith("the lake hangs") for line in caplog.messages)

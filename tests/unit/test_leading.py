@@ -7,24 +7,24 @@ import numpy as np
 import pytest
 
 from trimtab.assignor.clients.leader_plugin import (
-    LOGGED,
+    MAX_LOGGED_MOVES,
+    index_partitions,
     lead_group,
     log_round,
-    partitions_to_assign,
 )
-from trimtab.assignor.model import Load, Policy, TopicPartition
-from trimtab.assignor.partition_index import Holding
-from trimtab.assignor.rebalance.consumer_protocol import Subscription
-from trimtab.assignor.rebalance.leader import Round, View
+from trimtab.assignor.model import Load, PlacementPolicy, TopicPartition
+from trimtab.assignor.partition_index import OwnedPartitions
+from trimtab.assignor.rebalance.consumer_protocol import MemberSubscription
+from trimtab.assignor.rebalance.leader import LeaderView, RebalanceRound
 
 COUNT = 50
 SPEEDS = {TopicPartition("t", n): float(n + 1) for n in range(COUNT)}
-STICKY = Policy(heuristic="sticky")
+STICKY = PlacementPolicy(heuristic="sticky")
 
 
-def led(policy: Policy = STICKY, data: bytes | None = None) -> Round:
-    members = {m: Subscription(("t",), data) for m in ("a", "b")}
-    return lead_group(members, {"t": range(COUNT)}, {"t"}, View(Load(SPEEDS)), policy)
+def led(policy: PlacementPolicy = STICKY, data: bytes | None = None) -> RebalanceRound:
+    members = {m: MemberSubscription(("t",), data) for m in ("a", "b")}
+    return lead_group(members, {"t": range(COUNT)}, {"t"}, LeaderView(Load(SPEEDS)), policy)
 
 
 def test_a_large_decision_logs_its_largest_moves(caplog: pytest.LogCaptureFixture) -> None:
@@ -33,10 +33,10 @@ def test_a_large_decision_logs_its_largest_moves(caplog: pytest.LogCaptureFixtur
         log_round(led())
     lines = [r.getMessage() for r in caplog.records]
     assert lines[0].endswith(f": {COUNT} moves, R 0.00")
-    assert len(lines) == LOGGED + 2
+    assert len(lines) == MAX_LOGGED_MOVES + 2
     assert lines[1].startswith("t-49 (50 B/s): nobody → b: nobody read it; ")
-    rest = sum(sorted(SPEEDS.values())[: COUNT - LOGGED])
-    assert lines[-1] == f"and {COUNT - LOGGED} smaller moves, {rest:.0f} B/s together"
+    rest = sum(sorted(SPEEDS.values())[: COUNT - MAX_LOGGED_MOVES])
+    assert lines[-1] == f"and {COUNT - MAX_LOGGED_MOVES} smaller moves, {rest:.0f} B/s together"
 
 
 def test_all_moves_are_logged_to_who_asks(caplog: pytest.LogCaptureFixture) -> None:
@@ -48,7 +48,7 @@ def test_all_moves_are_logged_to_who_asks(caplog: pytest.LogCaptureFixture) -> N
 
 def test_a_completed_decision_logs_nothing(caplog: pytest.LogCaptureFixture) -> None:
     """A round that only completes says nothing: nothing was decided."""
-    done = replace(led(), decided=None)
+    done = replace(led(), placement_decision=None)
     with caplog.at_level(logging.DEBUG, "trimtab.assignor"):
         log_round(done)
     assert not caplog.records
@@ -56,11 +56,14 @@ def test_a_completed_decision_logs_nothing(caplog: pytest.LogCaptureFixture) -> 
 
 def test_a_topic_that_is_not_known_yet_stays_with_its_owners() -> None:
     """What members own of it is kept, unless the leader reads the topic: then it is gone."""
-    owned = Holding.of([("new", [4, 2]), ("old", [0])])
-    members = {"a": Subscription(("new", "old"), owned=owned), "b": Subscription(("new",))}
+    owned = OwnedPartitions.from_grouped([("new", [4, 2]), ("old", [0])])
+    members = {
+        "a": MemberSubscription(("new", "old"), owned=owned),
+        "b": MemberSubscription(("new",)),
+    }
     known = {"new": None, "old": None}
-    universe = partitions_to_assign(members, known, {"old"})
-    assert universe.names() == [TopicPartition("new", 2), TopicPartition("new", 4)]
+    universe = index_partitions(members, known, {"old"})
+    assert universe.list_partitions() == [TopicPartition("new", 2), TopicPartition("new", 4)]
     assert np.array_equal(universe.topic, [0, 0])
 
 
@@ -70,5 +73,5 @@ def test_a_member_with_strange_user_data_says_nothing(
 ) -> None:
     """It is read from like any other, and the log names it."""
     outcome = led(data=data)
-    assert sorted(map(len, (s.now for s in outcome.shares.values()))) == [25, 25]
+    assert sorted(map(len, (s.assigned for s in outcome.member_assignments.values()))) == [25, 25]
     assert "member a: " in caplog.text

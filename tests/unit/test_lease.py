@@ -10,15 +10,15 @@ times = st.floats(0, 1000)
 
 def test_an_answered_heartbeat_renews_the_lease_from_when_it_was_sent() -> None:
     """The broker's timer began no earlier than that."""
-    lease = Lease(timeout=10.0, contact=0.0).heard(sent=5.0, received=5.2)
-    assert lease.valid(13.9)
-    assert not lease.valid(14.1)
+    lease = Lease(timeout=10.0, last_contact=0.0).renew_by_heartbeat(sent_at=5.0, received_at=5.2)
+    assert lease.is_valid(13.9)
+    assert not lease.is_valid(14.1)
 
 
 def test_an_unanswered_heartbeat_renews_nothing() -> None:
     """Sending alone proves nothing."""
-    lease = Lease(timeout=10.0, contact=0.0)
-    assert lease.heard(sent=8.0, received=7.0) == lease
+    lease = Lease(timeout=10.0, last_contact=0.0)
+    assert lease.renew_by_heartbeat(sent_at=8.0, received_at=7.0) == lease
 
 
 @given(times, times, times, times)
@@ -26,7 +26,7 @@ def test_a_lease_never_outlives_the_session(
     contact: float, sent: float, received: float, now: float
 ) -> None:
     """Whatever is heard, a valid lease has a contact within the session timeout."""
-    lease = Lease(10.0, contact).heard(sent, received)
+    lease = Lease(10.0, contact).renew_by_heartbeat(sent, received)
     newest = max(contact, sent if received >= sent else contact)
-    assert lease.contact == newest
-    assert lease.valid(now) == (now - newest < 9.0)
+    assert lease.last_contact == newest
+    assert lease.is_valid(now) == (now - newest < 9.0)

@@ -127,7 +127,7 @@ def test_kafka_s_error_names_the_bootstrap_of_the_command_line(
     """The address that was typed is in the message."""
     error = kafka.errors.KafkaConnectionError("no brokers")
     for words in (["plan", "--bootstrap", "there:9092"], ["plan", "--bootstrap=there:9092"]):
-        assert "Kafka at there:9092 fails" in (command._kafka_says(error, words) or "")
+        assert "Kafka at there:9092 fails" in (command._explain_kafka_error(error, words) or "")
     assert capsys.readouterr().err == ""
 
 

@@ -35,7 +35,7 @@ class Coordinator:
 def watched() -> Any:
     coordinator = Coordinator()
     said = coordinator.said
-    watcher = hooks.Watcher(
+    watcher = hooks.MembershipListener(
         lambda sent: said.append(f"calm {sent}"),
         lambda: said.append("leaving"),
         lambda: said.append("lost"),

@@ -10,11 +10,16 @@ from prometheus_client import CollectorRegistry
 
 from trimtab.common.errors import SettingError
 from trimtab.consumer_sdk.lake import ingest
-from trimtab.consumer_sdk.lake.metrics import Meters, VectorHistogram, served
-from trimtab.consumer_sdk.lake.retry import Pace
-from trimtab.consumer_sdk.lake.schema.record_columns import SCHEMA
-from trimtab.consumer_sdk.lake.writer.flush import Batch, Landed, Refused, Written
-from trimtab.consumer_sdk.lake.writer.flush_metrics import ages, metered
+from trimtab.consumer_sdk.lake.metrics import LakeMetrics, VectorHistogram, serve_metrics
+from trimtab.consumer_sdk.lake.retry import RetryBackoff
+from trimtab.consumer_sdk.lake.schema.record_columns import RECORD_SCHEMA
+from trimtab.consumer_sdk.lake.writer.flush import (
+    BatchCommitted,
+    BatchRefused,
+    FlushBatch,
+    TableWrite,
+)
+from trimtab.consumer_sdk.lake.writer.flush_metrics import record_ages, with_flush_metrics
 
 LAKE = {"group.id": "g", "lake.warehouse": "lake", "topics": ["t"], "bootstrap.servers": "x:1"}
 
@@ -38,8 +43,8 @@ def test_a_vector_is_counted_as_its_values_would_be() -> None:
 def test_the_age_of_records_leaves_out_those_without_a_time() -> None:
     """Ages are seconds, as exact as the timestamps are."""
     stamps = [1_000_000, None, 2_500_000]
-    records = pa.Table.from_pylist([{"timestamp": stamp} for stamp in stamps], schema=SCHEMA)
-    assert ages(records, 3.0).tolist() == [2.0, 0.5]
+    records = pa.Table.from_pylist([{"timestamp": stamp} for stamp in stamps], schema=RECORD_SCHEMA)
+    assert record_ages(records, 3.0).tolist() == [2.0, 0.5]
 
 
 class Still:
@@ -59,35 +64,35 @@ class Still:
 def test_a_batch_that_landed_is_counted_for_its_tables(*, lands: bool, counted: int | None) -> None:
     """Freshness of each record under the own table, rows and bytes under each; refused: nothing."""
     stamps = [1_000_000, 2_500_000]
-    records = pa.Table.from_pylist([{"timestamp": stamp} for stamp in stamps], schema=SCHEMA)
-    batch, meters = Batch("lake.orders", {}, records), Meters()
-    written = (Written("lake.orders_dead_letter", 1, 10), Written("lake.orders", 1, 90))
-    outcome = Landed(batch, written) if lands else Refused(batch, {})
-    pace = Pace(random.Random(7))  # noqa: S311 - jitter
-    assert metered(lambda *_: outcome, meters, Still())(batch, pace) is outcome
+    records = pa.Table.from_pylist([{"timestamp": stamp} for stamp in stamps], schema=RECORD_SCHEMA)
+    batch, meters = FlushBatch("lake.orders", {}, records), LakeMetrics()
+    written = (TableWrite("lake.orders_dead_letter", 1, 10), TableWrite("lake.orders", 1, 90))
+    outcome = BatchCommitted(batch, written) if lands else BatchRefused(batch, {})
+    pace = RetryBackoff(random.Random(7))  # noqa: S311 - jitter
+    assert with_flush_metrics(lambda *_: outcome, meters, Still())(batch, pace) is outcome
 
     def value(name: str, table: str) -> float | None:
         return meters.registry.get_sample_value(name, {"table": table})
 
     assert value("trimtab_freshness_seconds_count", "lake.orders") == counted
-    assert value("trimtab_rows_total", "lake.orders_dead_letter") == (1 if lands else None)
-    assert value("trimtab_file_bytes_total", "lake.orders") == (90 if lands else None)
+    assert value("trimtab_written_rows_total", "lake.orders_dead_letter") == (1 if lands else None)
+    assert value("trimtab_written_bytes_total", "lake.orders") == (90 if lands else None)
     assert value("trimtab_flush_seconds_count", "lake.orders") == (1 if lands else None)
 
 
 def test_metrics_are_served_while_the_block_runs() -> None:
     """On a free port of the loopback; a port that is taken is a named error."""
-    meters = Meters()
-    meters.wrote("lake.orders", 3, 100)
-    with served(meters, "127.0.0.1", 0) as url:
+    meters = LakeMetrics()
+    meters.count_written("lake.orders", 3, 100)
+    with serve_metrics(meters, "127.0.0.1", 0) as url:
         said = urlopen(url).read().decode()  # noqa: S310 - our own page
         port = int(url.split(":")[2].split("/")[0])
         with (
             pytest.raises(SettingError, match="choose another one"),
-            served(meters, "127.0.0.1", port),
+            serve_metrics(meters, "127.0.0.1", port),
         ):
             pass
-    assert 'trimtab_rows_total{table="lake.orders"} 3.0' in said
+    assert 'trimtab_written_rows_total{table="lake.orders"} 3.0' in said
 
 
 @pytest.mark.parametrize(
@@ -102,11 +107,11 @@ def test_metrics_are_off_unless_a_port_is_given(
     given: dict[str, object], wanted: tuple[str, int] | None
 ) -> None:
     """The address is the loopback's unless another one is given."""
-    assert ingest.settings(LAKE | given).metrics == wanted
+    assert ingest.parse_ingest_settings(LAKE | given).metrics_address == wanted
 
 
 @pytest.mark.parametrize("port", [-1, 65536, "many"])
 def test_a_port_that_is_none_is_refused(port: object) -> None:
     """The error names the setting."""
     with pytest.raises(SettingError, match=r"trimtab\.metrics\.port"):
-        ingest.settings(LAKE | {"trimtab.metrics.port": port})
+        ingest.parse_ingest_settings(LAKE | {"trimtab.metrics.port": port})

@@ -7,7 +7,15 @@ from typing import Any
 
 import pytest
 
-from trimtab.assignor import Group, Load, Member, Policy, TopicPartition, place, size
+from trimtab.assignor import (
+    ConsumerGroup,
+    Load,
+    Member,
+    PlacementPolicy,
+    TopicPartition,
+    place_partitions,
+    size_group,
+)
 from trimtab.assignor.heuristics import registry
 from trimtab.cli.main import main
 
@@ -20,7 +28,7 @@ def example(monkeypatch: pytest.MonkeyPatch) -> None:
     """Bring the example as "round-robin"."""
     monkeypatch.syspath_prepend(str(EXAMPLES))
     found = EntryPoints(
-        [EntryPoint("round-robin", "own_heuristic:ROUND_ROBIN", registry.GROUP)],
+        [EntryPoint("round-robin", "own_heuristic:ROUND_ROBIN", registry.ENTRY_POINT_GROUP)],
     )
     monkeypatch.setattr(registry, "entry_points", lambda group: found.select(group=group))
 
@@ -43,10 +51,10 @@ def test_it_places_and_is_sized() -> None:
     here, other = frozenset({"t"}), frozenset({"u"})
     names = tuple(TopicPartition("t", n) for n in range(4))
     members = (Member("a", here), Member("b", here), Member("c", other))
-    load, policy = Load(dict.fromkeys(names, 10.0)), Policy("round-robin", capacity=20.0)
-    held = place(Group(members, names), load, policy).assignment
+    load, policy = Load(dict.fromkeys(names, 10.0)), PlacementPolicy("round-robin", capacity=20.0)
+    held = place_partitions(ConsumerGroup(members, names), load, policy).assignment
     assert held == {"a": names[::2], "b": names[1::2], "c": ()}
-    assert size(Group((), names), load, policy).consumers == 2
+    assert size_group(ConsumerGroup((), names), load, policy).consumers == 2
 
 
 def test_it_is_listed_with_its_promises(capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,30 +8,32 @@ import pytest
 
 from trimtab.assignor import TopicPartition
 from trimtab.cli.main import main
-from trimtab.common.control_topics.values import PartitionSpeed
-from trimtab.sidecar.diagnostics.what_if import Survey
-from trimtab.sidecar.measurement.observation import GroupState, GroupView, Reader
+from trimtab.common.control_topics.values import PartitionLoad
+from trimtab.sidecar.diagnostics.what_if import GroupBaseline
+from trimtab.sidecar.measurement.observation import GroupState, ObservedGroup, ObservedMember
 
 SPEEDS = (60.0, 50.0, 40.0, 30.0, 20.0)
 WORDS = ("plan", "--bootstrap", "nowhere:1", "--group", "g", "--capacity", "100", "--headroom", "1")
 
 
-def found(*speeds: float | None, members: int = 2) -> Survey:
+def found(*speeds: float | None, members: int = 2) -> GroupBaseline:
     """A group whose members hold the partitions in turn."""
     names = [TopicPartition("t", n) for n in range(len(speeds))]
     held = [frozenset(names[m::members]) for m in range(members)]
-    readers = tuple(Reader(f"id{m}", f"w{m}", mine) for m, mine in enumerate(held))
+    readers = tuple(ObservedMember(f"id{m}", f"w{m}", mine) for m, mine in enumerate(held))
     state = GroupState.STABLE if members else GroupState.EMPTY
-    known = {p: PartitionSpeed(bytes_per_s=s) for p, s in zip(names, speeds, strict=True)}
-    return Survey(GroupView(state, readers), known, "given", None)
+    known = {p: PartitionLoad(bytes_per_s=s) for p, s in zip(names, speeds, strict=True)}
+    return GroupBaseline(ObservedGroup(state, readers), known, "given", None)
 
 
 @pytest.fixture
 def plan(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
     """Call the command on a group; gives exit code, output and error output."""
 
-    def call(group: Survey, *words: str) -> tuple[int, str, str]:
-        monkeypatch.setattr("trimtab.sidecar.diagnostics.what_if.survey", lambda *_, **__: group)
+    def call(group: GroupBaseline, *words: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(
+            "trimtab.sidecar.diagnostics.what_if.measure_baseline", lambda *_, **__: group
+        )
         monkeypatch.setenv("COLUMNS", "200")
         code = main([*WORDS, *words])
         said = capsys.readouterr()

@@ -10,10 +10,10 @@ from confluent_kafka import KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as RawPartition
 from kafka.errors import CoordinatorNotAvailableError, GroupAuthorizationFailedError
 
-from trimtab.consumer_sdk.consumer.client_adapters import as_kafka_error
-from trimtab.consumer_sdk.errors import BrokerUnreachable
-from trimtab.consumer_sdk.queues import OrderedQueue, Received
-from trimtab.consumer_sdk.queues.durable_producer import Answered, Record
+from trimtab.consumer_sdk.consumer.client_adapters import to_confluent_error
+from trimtab.consumer_sdk.errors import BrokerUnreachableError
+from trimtab.consumer_sdk.queues import OrderedQueue, QueueMessage
+from trimtab.consumer_sdk.queues.durable_producer import DeliveryCallback, ProducerRecord
 from trimtab.consumer_sdk.queues.ordered import ordered_queue
 
 Opened = Callable[[Mapping[str, Any]], OrderedQueue]
@@ -96,15 +96,15 @@ class Letters:
         del client, clock
         return self
 
-    def send(self, record: Record, answered: Answered) -> None:
+    def send_async(self, record: ProducerRecord, on_delivery: DeliveryCallback) -> None:
         self.tried += 1
         assert self.tried < 100, "tried without end"
         if self.tried > self.refusing:
             self.kept.append(record.value)
-        answered(record, "" if self.tried > self.refusing else "not allowed")
+        on_delivery(record, "" if self.tried > self.refusing else "not allowed")
 
     def poll(self) -> None:
-        """Do nothing: `send` has answered."""
+        """Do nothing: `send_async` has answered."""
 
     def flush(self, timeout: float) -> bool:
         del timeout
@@ -134,14 +134,14 @@ def opened(
     monkeypatch: pytest.MonkeyPatch, clock: HandClock, group: Group, letters: Letters
 ) -> Opened:
     """Return what opens a queue on them."""
-    for name in ("connect", "prepare"):
+    for name in ("create_admin_client", "prepare_queue_topics"):
         monkeypatch.setattr(ordered_queue.topics, name, Mock())
     monkeypatch.setattr(ordered_queue, "Consumer", group)
-    monkeypatch.setattr(ordered_queue, "Writer", letters)
+    monkeypatch.setattr(ordered_queue, "DurableProducer", letters)
     return lambda more: OrderedQueue("t", {**CONFIG, **more}, clock=clock)
 
 
-def texts(messages: Sequence[Received]) -> list[tuple[bytes | None, int]]:
+def texts(messages: Sequence[QueueMessage]) -> list[tuple[bytes | None, int]]:
     """Return value and delivery of each."""
     return [(message.value, message.delivery) for message in messages]
 
@@ -155,10 +155,10 @@ def test_a_dead_letter_that_is_refused_is_tried_again_and_holds_no_receive_up(
     queue.receive(1)[0].reject("no")
     assert texts(queue.receive(1)) == [(b"good", 1)]
     assert (letters.tried, queue.flush()) == (1, False)
-    clock.sleep(ordered_queue.AGAIN)
+    clock.sleep(ordered_queue.DEAD_LETTER_RETRY_S)
     assert queue.receive(0, 0) == []
     assert (letters.tried, queue.flush()) == (2, False)
-    clock.sleep(ordered_queue.AGAIN)
+    clock.sleep(ordered_queue.DEAD_LETTER_RETRY_S)
     assert queue.flush()
     assert letters.kept == [b"bad"]
     assert set(group.committed) == {1}
@@ -174,7 +174,7 @@ def test_flush_waits_for_the_commit_and_tells_where_it_was_refused(
     group.failing = [KafkaError.ILLEGAL_GENERATION]
     assert not queue.flush()
     group.failing = [KafkaError.COORDINATOR_NOT_AVAILABLE]
-    with pytest.raises(BrokerUnreachable):
+    with pytest.raises(BrokerUnreachableError):
         queue.flush()
     assert queue.flush()
     assert group.committed == [1]
@@ -188,14 +188,14 @@ def test_a_commit_that_fails_in_the_background_is_made_again(
     queue = opened({"on_commit": told})
     queue.receive(1)[0].ack()
     for _ in range(3):
-        clock.sleep(ordered_queue.COMMIT)
+        clock.sleep(ordered_queue.ORDERED_COMMIT_INTERVAL_S)
         queue.receive(0, 0)
     assert group.committed == [1]
     failed = (KafkaError(KafkaError.NOT_COORDINATOR), [RawPartition("t", 0, 1)])
     group.config["on_commit"](*failed)
     told.assert_called_once_with(*failed)
     for _ in range(3):
-        clock.sleep(ordered_queue.COMMIT)
+        clock.sleep(ordered_queue.ORDERED_COMMIT_INTERVAL_S)
         queue.receive(0, 0)
     assert group.committed == [1, 1]
 
@@ -224,7 +224,7 @@ def test_a_coordinator_that_is_away_is_a_named_error_that_passes(
     group.log = [b"one"]
     queue = opened({"trimtab.queue.guarantee": "at-most-once"})
     group.failing = [KafkaError.GROUP_AUTHORIZATION_FAILED, code]
-    with pytest.raises(BrokerUnreachable, match="nowhere:1") as away:
+    with pytest.raises(BrokerUnreachableError, match="nowhere:1") as away:
         queue.receive(1)
     assert away.value.retryable
     with pytest.raises(KafkaException, match="GROUP_AUTHORIZATION_FAILED"):
@@ -234,8 +234,8 @@ def test_a_coordinator_that_is_away_is_a_named_error_that_passes(
 
 def test_kafka_pythons_word_on_what_passes_is_kept() -> None:
     """The group is kept by kafka-python, whose errors are translated."""
-    assert as_kafka_error(CoordinatorNotAvailableError()).retriable()
-    assert not as_kafka_error(GroupAuthorizationFailedError()).retriable()
+    assert to_confluent_error(CoordinatorNotAvailableError()).retriable()
+    assert not to_confluent_error(GroupAuthorizationFailedError()).retriable()
 
 
 def test_what_waits_to_be_tried_again_goes_with_its_partition(opened: Opened, group: Group) -> None:

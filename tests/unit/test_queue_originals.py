@@ -9,7 +9,7 @@ from confluent_kafka import KafkaError
 
 from trimtab.common.clock import SystemClock
 from trimtab.consumer_sdk.queues.kmq import message_lookup
-from trimtab.consumer_sdk.queues.kmq.message_lookup import Originals, placed
+from trimtab.consumer_sdk.queues.kmq.message_lookup import MessageLookup, split_by_log_range
 
 EOF = KafkaError(KafkaError._PARTITION_EOF)
 OUT_OF_RANGE = KafkaError(KafkaError._AUTO_OFFSET_RESET)
@@ -53,10 +53,10 @@ class Broker:
         return [self._next.popleft()] if self._next else []
 
 
-def reader(broker: Broker, monkeypatch: pytest.MonkeyPatch, **config: str) -> Originals:
+def reader(broker: Broker, monkeypatch: pytest.MonkeyPatch, **config: str) -> MessageLookup:
     monkeypatch.setattr(message_lookup, "DataConsumer", broker)
-    monkeypatch.setattr(message_lookup, "TIMEOUT", 0.2)
-    return Originals("orders", config, SystemClock())
+    monkeypatch.setattr(message_lookup, "LOOKUP_TIMEOUT_S", 0.2)
+    return MessageLookup("orders", config, SystemClock())
 
 
 def test_what_lies_behind_the_end_that_a_broker_knows_is_not_given_up(
@@ -64,8 +64,8 @@ def test_what_lies_behind_the_end_that_a_broker_knows_is_not_given_up(
 ) -> None:
     """At the end only what was passed is gone; the rest is asked for again."""
     broker = Broker((3, 10), {5: [Event(5), Event(8, EOF)]})
-    found = reader(broker, monkeypatch).read(0, [1, 5, 6, 8, 9])
-    assert (set(found.messages), found.gone) == ({5}, {1, 6})
+    found = reader(broker, monkeypatch).read_messages(0, [1, 5, 6, 8, 9])
+    assert (set(found.messages), found.deleted) == ({5}, {1, 6})
 
 
 def test_a_message_that_a_later_one_shows_to_be_deleted_is_gone(
@@ -73,8 +73,8 @@ def test_a_message_that_a_later_one_shows_to_be_deleted_is_gone(
 ) -> None:
     """What compaction took is passed by the next message, or by the end."""
     broker = Broker((0, 9), {1: [Event(4), Event(5)]})
-    found = reader(broker, monkeypatch).read(0, [1, 2, 5])
-    assert (set(found.messages), found.gone) == ({5}, {1, 2})
+    found = reader(broker, monkeypatch).read_messages(0, [1, 2, 5])
+    assert (set(found.messages), found.deleted) == ({5}, {1, 2})
 
 
 def test_followers_are_not_asked_for_what_is_delivered_again(
@@ -100,7 +100,7 @@ def test_an_offset_is_below_the_log_in_it_or_beyond(
     low: int, high: int, parts: tuple[list[int], ...]
 ) -> None:
     """The log begins with its first offset and ends before the next one."""
-    assert placed([2, 4, 9], low, high) == parts
+    assert split_by_log_range([2, 4, 9], low, high) == parts
 
 
 def test_an_offset_beyond_the_end_holds_up_no_other_and_is_told_once(
@@ -110,8 +110,8 @@ def test_an_offset_beyond_the_end_holds_up_no_other_and_is_told_once(
     broker = Broker((3, 7), {4: [Event(4)], 9000: [Event(9000, OUT_OF_RANGE)]})
     originals_ = reader(broker, monkeypatch)
     for _ in range(2):
-        found = originals_.read(0, [1, 4, 9000])
-        assert (set(found.messages), found.gone) == ({4}, {1})
+        found = originals_.read_messages(0, [1, 4, 9000])
+        assert (set(found.messages), found.deleted) == ({4}, {1})
     assert caplog.text.count("beyond the log's end (7)") == 1
 
 
@@ -120,6 +120,6 @@ def test_a_run_that_is_out_of_range_holds_up_no_other(
 ) -> None:
     """Where retention was faster only that run is asked for again, and the log says which."""
     broker = Broker((0, 9001), {4: [Event(4, OUT_OF_RANGE)], 9000: [Event(9000)]})
-    found = reader(broker, monkeypatch).read(0, [4, 5, 9000])
-    assert (set(found.messages), found.gone) == ({9000}, set())
+    found = reader(broker, monkeypatch).read_messages(0, [4, 5, 9000])
+    assert (set(found.messages), found.deleted) == ({9000}, set())
     assert "orders-0, offsets 4 to 5" in caplog.text

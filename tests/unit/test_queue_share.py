@@ -11,16 +11,20 @@ from kafka import errors
 
 from trimtab.common.clock import SystemClock
 from trimtab.consumer_sdk.errors import (
-    BrokerUnreachable,
-    NoShareGroups,
-    NotAllowed,
-    NotOffered,
-    QueueMismatch,
+    BrokerUnreachableError,
+    MissingAclError,
+    QueueTopicMismatchError,
+    ShareGroupsUnsupportedError,
+    UnsupportedQueueOperationError,
 )
-from trimtab.consumer_sdk.queues import Settlement, ShareQueue
-from trimtab.consumer_sdk.queues.settings import settings
+from trimtab.consumer_sdk.queues import SettlementResult, ShareQueue
+from trimtab.consumer_sdk.queues.settings import parse_queue_settings
 from trimtab.consumer_sdk.queues.share import broker_features, share_queue
-from trimtab.consumer_sdk.queues.share.group_settings import LOCK, configure, name_of
+from trimtab.consumer_sdk.queues.share.group_settings import (
+    LOCK_DURATION_CONFIG,
+    configure_share_group,
+    prefix_dead_letter_topic,
+)
 
 CONFIG = {"bootstrap.servers": "nowhere:1", "group.id": "g"}
 
@@ -39,12 +43,12 @@ def client_(monkeypatch: pytest.MonkeyPatch) -> Client:
     client = Mock()
     client.poll.side_effect = found
     client.commit_sync.return_value = {}
-    monkeypatch.setattr(share_queue.topics, "connect", Mock())
-    monkeypatch.setattr(share_queue.topics, "require", Mock())
+    monkeypatch.setattr(share_queue.topics, "create_admin_client", Mock())
+    monkeypatch.setattr(share_queue.topics, "require_topic", Mock())
     monkeypatch.setattr(share_queue, "require_share_groups", Mock())
-    monkeypatch.setattr(share_queue, "require_group", Mock())
-    monkeypatch.setattr(share_queue, "configure", Mock(return_value=30.0))
-    monkeypatch.setattr(share_queue, "_consumer", Mock(return_value=client))
+    monkeypatch.setattr(share_queue, "require_group_access", Mock())
+    monkeypatch.setattr(share_queue, "configure_share_group", Mock(return_value=30.0))
+    monkeypatch.setattr(share_queue, "_create_share_consumer", Mock(return_value=client))
     return Client(found, client)
 
 
@@ -78,7 +82,7 @@ def test_an_error_among_messages_is_raised_when_they_are_handed_out(
     assert [message.offset for message in messages] == [1, 2]
     for message in messages:
         message.ack()
-    with pytest.raises(BrokerUnreachable, match="nowhere:1"):
+    with pytest.raises(BrokerUnreachableError, match="nowhere:1"):
         queue.receive(9, 0)
     with pytest.raises(KafkaException, match="TOPIC_AUTHORIZATION_FAILED"):
         queue.receive(9, 0)
@@ -116,7 +120,7 @@ def test_a_message_that_nobody_settles_holds_nothing_up_after_its_lock(
     told = client_.mock.acknowledge.call_args_list
     assert sorted((args[0].offset(), args[1]) for args, _ in told) == [(1, 2), (2, 2)]
     assert caplog.text.count("not settled before their lock ended") == 1
-    assert forgotten.ack() is Settlement.LATE
+    assert forgotten.ack() is SettlementResult.LATE
     queue.receive(0, 0)
     assert len(told) == 2  # not the new delivery of the same offset
 
@@ -143,7 +147,7 @@ def test_a_client_that_cannot_subscribe_is_closed(client_: Client) -> None:
 def broker(code: int | None = None, **found: str) -> AdminClient:
     """Return a client whose broker refuses with a code, or has these settings of the group."""
     asked = Mock()
-    values = {LOCK: "15000", **found}
+    values = {LOCK_DURATION_CONFIG: "15000", **found}
     asked.result.return_value = {name: Mock(value=value) for name, value in values.items()}
     if code is not None:
         asked.result.side_effect = KafkaException(KafkaError(code))
@@ -153,42 +157,51 @@ def broker(code: int | None = None, **found: str) -> AdminClient:
 @pytest.mark.parametrize(
     ("code", "error", "match"),
     [
-        (KafkaError._TIMED_OUT, BrokerUnreachable, "nowhere:1"),
-        (KafkaError.COORDINATOR_NOT_AVAILABLE, BrokerUnreachable, "nowhere:1"),
-        (KafkaError.GROUP_AUTHORIZATION_FAILED, NotAllowed, "grant DescribeConfigs on group 'g'"),
-        (KafkaError.INVALID_REQUEST, NoShareGroups, "does not take settings"),
-        (KafkaError.UNSUPPORTED_VERSION, NoShareGroups, "does not take settings"),
+        (KafkaError._TIMED_OUT, BrokerUnreachableError, "nowhere:1"),
+        (KafkaError.COORDINATOR_NOT_AVAILABLE, BrokerUnreachableError, "nowhere:1"),
+        (
+            KafkaError.GROUP_AUTHORIZATION_FAILED,
+            MissingAclError,
+            "grant DescribeConfigs on group 'g'",
+        ),
+        (KafkaError.INVALID_REQUEST, ShareGroupsUnsupportedError, "does not take settings"),
+        (KafkaError.UNSUPPORTED_VERSION, ShareGroupsUnsupportedError, "does not take settings"),
         (KafkaError.UNKNOWN, KafkaException, "UNKNOWN"),
     ],
 )
 def test_refusals_are_told_apart(code: int, error: type[Exception], match: str) -> None:
     """Only what the broker does not know is said to be missing."""
     with pytest.raises(error, match=match):
-        configure(broker(code), settings("t", CONFIG), CONFIG, 1, SystemClock())
+        configure_share_group(
+            broker(code), parse_queue_settings("t", CONFIG), CONFIG, 1, SystemClock()
+        )
 
 
 def test_dead_letters_that_no_broker_writes_are_refused_if_asked_for() -> None:
     """Who does not ask for them gets the queue without; the version stands in the message."""
-    assert configure(broker(), settings("t", CONFIG), CONFIG, 1, SystemClock()) == 15.0
+    assert (
+        configure_share_group(broker(), parse_queue_settings("t", CONFIG), CONFIG, 1, SystemClock())
+        == 15.0
+    )
     given = {**CONFIG, "trimtab.queue.dead.letter": "dlq.t"}
-    with pytest.raises(NotOffered, match=r"share\.version=2.*it is 1.*kmq"):
-        configure(broker(), settings("t", given), given, 1, SystemClock())
+    with pytest.raises(UnsupportedQueueOperationError, match=r"share\.version=2.*it is 1.*kmq"):
+        configure_share_group(broker(), parse_queue_settings("t", given), given, 1, SystemClock())
 
 
 def test_a_dead_letter_topic_of_ours_gets_the_brokers_prefix() -> None:
     """One that the user names is theirs to change."""
-    assert name_of(given=False, name="t.g.dead", prefix="dlq.") == "dlq.t.g.dead"
-    assert name_of(given=True, name="dlq.mine", prefix="dlq.") == "dlq.mine"
-    with pytest.raises(QueueMismatch, match=r"'dlq\.'.*'dlq\.mine'"):
-        name_of(given=True, name="mine", prefix="dlq.")
+    assert prefix_dead_letter_topic(given=False, name="t.g.dead", prefix="dlq.") == "dlq.t.g.dead"
+    assert prefix_dead_letter_topic(given=True, name="dlq.mine", prefix="dlq.") == "dlq.mine"
+    with pytest.raises(QueueTopicMismatchError, match=r"'dlq\.'.*'dlq\.mine'"):
+        prefix_dead_letter_topic(given=True, name="mine", prefix="dlq.")
 
 
 @pytest.mark.parametrize(
     ("raised", "error"),
     [
-        (errors.KafkaTimeoutError(), BrokerUnreachable),
-        (errors.ClusterAuthorizationFailedError(), NotAllowed),
-        (errors.UnsupportedVersionError(), NoShareGroups),
+        (errors.KafkaTimeoutError(), BrokerUnreachableError),
+        (errors.ClusterAuthorizationFailedError(), MissingAclError),
+        (errors.UnsupportedVersionError(), ShareGroupsUnsupportedError),
         (errors.InvalidRequestError(), errors.InvalidRequestError),
     ],
 )
@@ -196,6 +209,6 @@ def test_brokers_that_do_not_tell_their_features(
     monkeypatch: pytest.MonkeyPatch, raised: Exception, error: type[Exception]
 ) -> None:
     """Away, not allowed, too old: each has its own name."""
-    monkeypatch.setattr(broker_features, "_ADMIN", Mock(side_effect=raised))
+    monkeypatch.setattr(broker_features, "_ADMIN_CLIENT", Mock(side_effect=raised))
     with pytest.raises(error):
         broker_features.require_share_groups(CONFIG)

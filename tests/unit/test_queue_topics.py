@@ -7,16 +7,16 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from trimtab.common.clock import SystemClock
-from trimtab.consumer_sdk.errors import QueueMismatch
-from trimtab.consumer_sdk.queues.settings import settings
-from trimtab.consumer_sdk.queues.topics import prepare
+from trimtab.consumer_sdk.errors import QueueTopicMismatchError
+from trimtab.consumer_sdk.queues.settings import parse_queue_settings
+from trimtab.consumer_sdk.queues.topics import prepare_queue_topics
 
-QUEUE = settings("orders", {"bootstrap.servers": "localhost:1", "group.id": "g"})
+QUEUE = parse_queue_settings("orders", {"bootstrap.servers": "localhost:1", "group.id": "g"})
 
 
 def cluster(**partitions: int) -> AdminClient:
     """Return a client that tells of the messages and the dead letters, and makes nothing."""
-    names = {"messages": QUEUE.topic, "dead": QUEUE.dead_letter}
+    names = {"messages": QUEUE.topic, "dead": QUEUE.dead_letter_topic}
 
     def list_topics(topic: str, **_: Any) -> Any:
         (count,) = [count for name, count in partitions.items() if names[name] == topic]
@@ -28,11 +28,18 @@ def cluster(**partitions: int) -> AdminClient:
 
 def test_dead_letters_with_fewer_partitions_are_named() -> None:
     """A dead letter to a partition that is not there could never be kept: said at the start."""
-    with pytest.raises(QueueMismatch, match=r"'orders.g.dead' has 1 partitions .* has 2.*--alter"):
-        prepare(cluster(messages=2, dead=1), QUEUE, SystemClock(), markers=False)
+    with pytest.raises(
+        QueueTopicMismatchError, match=r"'orders.g.dead' has 1 partitions .* has 2.*--alter"
+    ):
+        prepare_queue_topics(cluster(messages=2, dead=1), QUEUE, SystemClock(), with_markers=False)
 
 
 @pytest.mark.parametrize("dead", [2, 3])
 def test_dead_letters_may_have_more_partitions(dead: int) -> None:
     """A topic that several queues share has those of the widest."""
-    assert prepare(cluster(messages=2, dead=dead), QUEUE, SystemClock(), markers=False) == 2
+    assert (
+        prepare_queue_topics(
+            cluster(messages=2, dead=dead), QUEUE, SystemClock(), with_markers=False
+        )
+        == 2
+    )

@@ -9,7 +9,10 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import TopicPartition as RawPartition
 from ticking import Ticking
 
-from trimtab.consumer_sdk.queues.kmq.marker_retention import EVERY, Trimmer
+from trimtab.consumer_sdk.queues.kmq.marker_retention import (
+    MARKER_DELETION_INTERVAL_S,
+    MarkerRetention,
+)
 
 
 class Client:
@@ -40,29 +43,29 @@ def clock() -> Ticking:
     return Ticking()
 
 
-def trimmer(client: Any, clock: Ticking) -> Trimmer:
-    return Trimmer(client, "t.g.markers", clock)
+def trimmer(client: Any, clock: Ticking) -> MarkerRetention:
+    return MarkerRetention(client, "t.g.markers", clock)
 
 
 def test_a_broker_that_never_answers_is_not_waited_for(client: Client, clock: Ticking) -> None:
-    """`trim` returns at once, and asks again only for partitions that nothing is open for."""
+    """`delete_markers` returns at once, and asks again only for partitions that nothing is open for."""
     trims = trimmer(client, clock)
-    trims.trim({0: 5})
-    clock.now += EVERY
-    trims.trim({0: 6, 1: 7})
+    trims.delete_markers({0: 5})
+    clock.now += MARKER_DELETION_INTERVAL_S
+    trims.delete_markers({0: 6, 1: 7})
     assert client.asked == [(0, 5), (1, 7)]
 
 
 def test_an_answer_counts_the_next_time(client: Client, clock: Ticking) -> None:
     """What is deleted is not asked for again; what was refused is, as soon as it is time."""
     trims = trimmer(client, clock)
-    trims.trim({0: 5, 1: 7})
+    trims.delete_markers({0: 5, 1: 7})
     client.answers[0].set_result(Mock(low_watermark=5))
     client.answers[1].set_exception(KafkaException(KafkaError(KafkaError._TIMED_OUT)))
-    trims.trim({0: 5, 1: 7})
+    trims.delete_markers({0: 5, 1: 7})
     assert client.asked == [(0, 5), (1, 7)]
-    clock.now += EVERY
-    trims.trim({0: 5, 1: 7})
+    clock.now += MARKER_DELETION_INTERVAL_S
+    trims.delete_markers({0: 5, 1: 7})
     assert client.asked == [(0, 5), (1, 7), (1, 7)]
 
 
@@ -71,11 +74,11 @@ def test_a_missing_right_is_told_once_and_ends_it(
 ) -> None:
     """Two partitions are refused; one line says what to grant, and nothing is asked again."""
     trims = trimmer(client, clock)
-    trims.trim({0: 5, 1: 7})
+    trims.delete_markers({0: 5, 1: 7})
     for answer in client.answers.values():
         answer.set_exception(KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)))
     for _ in range(2):
-        clock.now += EVERY
-        trims.trim({0: 9, 1: 9})
+        clock.now += MARKER_DELETION_INTERVAL_S
+        trims.delete_markers({0: 9, 1: 9})
     assert client.asked == [(0, 5), (1, 7)]
     assert caplog.text.count("DELETE on the topic") == 1

@@ -8,28 +8,28 @@ import numpy as np
 import pytest
 
 from trimtab.assignor import (
-    BrokenHeuristic,
-    Group,
+    BrokenHeuristicError,
+    ConsumerGroup,
     Load,
     Member,
-    Plan,
-    Policy,
+    PlacementPlan,
+    PlacementPolicy,
     TopicPartition,
-    UnknownHeuristic,
-    get,
-    place,
-    size,
+    UnknownHeuristicError,
+    get_heuristic,
+    place_partitions,
+    size_group,
 )
-from trimtab.assignor.clients.leader_plugin import own_policy
+from trimtab.assignor.clients.leader_plugin import parse_own_policy
 from trimtab.assignor.heuristics import registry
-from trimtab.assignor.heuristics.heuristic import Needs
-from trimtab.assignor.heuristics.heuristic_spec import Chosen, taken_apart
-from trimtab.assignor.heuristics.steady.cross_rack_costs import tolls
-from trimtab.assignor.model import NOBODY, Problem, Racks
-from trimtab.assignor.partition_index import Universe
-from trimtab.assignor.racks.replica_racks import Replicas, racks_of
+from trimtab.assignor.heuristics.heuristic import HeuristicDependency
+from trimtab.assignor.heuristics.heuristic_spec import HeuristicSpec, parse_heuristic_spec
+from trimtab.assignor.heuristics.steady.cross_rack_costs import compute_cross_rack_costs
+from trimtab.assignor.model import UNASSIGNED, PackingProblem, RackTopology
+from trimtab.assignor.partition_index import PartitionIndex
+from trimtab.assignor.racks.replica_racks import ReplicaRacks, build_rack_topology
 
-AWARE = Policy("rack-aware", 100.0)
+AWARE = PlacementPolicy("rack-aware", 100.0)
 TOPIC = frozenset({"t"})
 
 
@@ -38,14 +38,16 @@ def members(*racks: str | None) -> tuple[Member, ...]:
     return tuple(Member(f"m{i}", TOPIC, rack=rack) for i, rack in enumerate(racks))
 
 
-def group(there: tuple[Member, ...], *replicas: tuple[str | None, ...], owners: str = "") -> Group:
+def group(
+    there: tuple[Member, ...], *replicas: tuple[str | None, ...], owners: str = ""
+) -> ConsumerGroup:
     """One partition for each set of racks; `owners` are the digits of their members."""
     names = tuple(TopicPartition("t", n) for n in range(len(replicas)))
     owned = {name: f"m{digit}" for name, digit in zip(names, owners, strict=False)}
-    return Group(there, names, owned, dict(zip(names, replicas, strict=True)))
+    return ConsumerGroup(there, names, owned, dict(zip(names, replicas, strict=True)))
 
 
-def readers(plan: Plan) -> str:
+def readers(plan: PlacementPlan) -> str:
     """The digit of each partition's member."""
     by_partition = {p: m[1:] for m, held in plan.assignment.items() for p in held}
     return "".join(by_partition[p] for p in sorted(by_partition))
@@ -57,15 +59,17 @@ def speeds(*of: float) -> Load:
 
 def test_everybody_reads_in_its_own_rack() -> None:
     """Counts are even, and nothing crosses racks where that can be."""
-    plan = place(group(members("a", "b"), ("b",), ("a",), ("b", "c"), ("a",)), Load(), AWARE)
+    plan = place_partitions(
+        group(members("a", "b"), ("b",), ("a",), ("b", "c"), ("a",)), Load(), AWARE
+    )
     assert readers(plan) == "1010"
-    assert plan.crossing == 0
+    assert plan.cross_rack_load == 0
     assert not [note for note in plan.notes if "rack" in note]
 
 
 def test_a_partition_moves_to_its_rack_and_says_so() -> None:
     """The reason names both racks, by the names that people know."""
-    plan = place(group(members("a", "b"), ("b",), ("a",), owners="01"), Load(), AWARE)
+    plan = place_partitions(group(members("a", "b"), ("b",), ("a",), owners="01"), Load(), AWARE)
     assert readers(plan) == "10"
     assert plan.moves[0].reason == (
         "rack-aware: a replica is in rack b of m1, none in rack a of m0"
@@ -75,47 +79,47 @@ def test_a_partition_moves_to_its_rack_and_says_so() -> None:
 def test_traffic_is_worth_a_move_by_its_cost() -> None:
     """With the costs of Kafka Streams' sticky assignor nothing moves for its own mean speed."""
     there = group(members("a", "b"), ("b",), ("a",), owners="01")
-    dear = Policy("rack-aware:traffic_cost=1:non_overlap_cost=10", 100.0)
-    assert readers(place(there, Load(), dear)) == "01"
-    assert readers(place(there, Load(), AWARE)) == "10"
+    dear = PlacementPolicy("rack-aware:traffic_cost=1:non_overlap_cost=10", 100.0)
+    assert readers(place_partitions(there, Load(), dear)) == "01"
+    assert readers(place_partitions(there, Load(), AWARE)) == "10"
 
 
 def test_what_writes_most_is_brought_home_first() -> None:
     """Traffic counts by write speed: of two that cannot both be near, the faster is."""
     there = group(members("a", "b"), ("a",), ("a",))
-    assert readers(place(there, speeds(1, 9), AWARE)) == "10"
-    assert readers(place(there, speeds(9, 1), AWARE)) == "01"
+    assert readers(place_partitions(there, speeds(1, 9), AWARE)) == "10"
+    assert readers(place_partitions(there, speeds(9, 1), AWARE)) == "01"
 
 
 def test_each_topic_is_evened_by_itself() -> None:
     """balance_subtopology gives everybody its share of each topic; min_traffic does not."""
     names = tuple(TopicPartition(t, n) for t in ("t", "u") for n in range(2))
     both = frozenset({"t", "u"})
-    there = Group(
+    there = ConsumerGroup(
         tuple(Member(f"m{i}", both, rack=r) for i, r in enumerate("ab")),
         names,
-        replicas={name: ({"t": "a", "u": "b"}[name.topic],) for name in names},
+        replica_racks={name: ({"t": "a", "u": "b"}[name.topic],) for name in names},
     )
-    free = place(there, Load(), Policy("rack-aware:min_traffic"))
+    free = place_partitions(there, Load(), PlacementPolicy("rack-aware:min_traffic"))
     assert readers(free) == "0011"
-    assert free.crossing == 0
-    even = place(there, Load(), Policy("rack-aware:balance_subtopology"))
+    assert free.cross_rack_load == 0
+    even = place_partitions(there, Load(), PlacementPolicy("rack-aware:balance_subtopology"))
     assert all({p.topic for p in held} == both for held in even.assignment.values())
 
 
 def test_none_is_sticky() -> None:
     """Without a strategy racks count nothing."""
     there = group(members("a", "b"), ("b",), ("a",), owners="01")
-    plan = place(there, Load(), Policy("rack-aware:none"))
+    plan = place_partitions(there, Load(), PlacementPolicy("rack-aware:none"))
     assert readers(plan) == "01"
-    assert plan.crossing is None
+    assert plan.cross_rack_load is None
 
 
 def test_unknown_racks_cost_nothing_and_are_named() -> None:
     """A member without client.rack is near everything; so is a partition of a broker without."""
     there = group(members("a", None), ("b",), ("b", None), (), owners="010")
-    plan = place(there, Load(), AWARE)
-    assert plan.crossing == 0
+    plan = place_partitions(there, Load(), AWARE)
+    assert plan.cross_rack_load == 0
     assert readers(plan)[0] == "1"
     assert plan.notes[1:] == (
         "no rack is known of m1 (client.rack): nothing is far from them",
@@ -129,8 +133,8 @@ def test_unknown_racks_cost_nothing_and_are_named() -> None:
 
 def test_no_rack_at_all_is_told() -> None:
     """Where neither brokers nor members say their racks, rack-aware evens counts, and says why."""
-    there = Group(members(None, None), tuple(TopicPartition("t", n) for n in range(4)))
-    plan = place(there, Load(), AWARE)
+    there = ConsumerGroup(members(None, None), tuple(TopicPartition("t", n) for n in range(4)))
+    plan = place_partitions(there, Load(), AWARE)
     assert sorted(map(len, plan.assignment.values())) == [2, 2]
     assert "no rack is known of m0, m1 (client.rack): nothing is far from them" in plan.notes
 
@@ -138,7 +142,7 @@ def test_no_rack_at_all_is_told() -> None:
 def test_what_no_care_can_help_is_named() -> None:
     """A rack without a member, and partitions with no replica in any member's rack."""
     there = group(members("a", "b"), *[("c",)] * 5, ("a",))
-    plan = place(there, Load(), AWARE)
+    plan = place_partitions(there, Load(), AWARE)
     assert sorted(map(len, plan.assignment.values())) == [3, 3]
     assert "replicas are in c, but no member says it is" in plan.notes
     assert "no member is in a rack with a replica of t-0, t-1, t-2 and 2 more" in plan.notes
@@ -146,76 +150,84 @@ def test_what_no_care_can_help_is_named() -> None:
 
 def test_a_member_in_a_rack_without_brokers_is_far_from_all() -> None:
     """Its rack is known, and nothing is there."""
-    plan = place(group(members("a", "z"), ("a",), ("a",)), speeds(5, 1), AWARE)
+    plan = place_partitions(group(members("a", "z"), ("a",), ("a",)), speeds(5, 1), AWARE)
     assert readers(plan) == "01"
-    assert plan.crossing == 1
+    assert plan.cross_rack_load == 1
     assert any(note.startswith("no replica is in the rack of m1 (z): all") for note in plan.notes)
 
 
 def test_racks_are_looked_up_by_partition() -> None:
     """Numbers with gaps, topics without an answer, racks of brokers that nobody consumes in."""
-    universe = Universe.named([TopicPartition("t", 3), TopicPartition("t", 7), ("u", 0)])  # type: ignore[list-item]
-    found = Replicas.of(universe, {"t": {7: ["b", "a"], 3: ["b", None]}})
+    universe = PartitionIndex.from_partitions(
+        [TopicPartition("t", 3), TopicPartition("t", 7), ("u", 0)]
+    )  # type: ignore[list-item]
+    found = ReplicaRacks.from_topics(universe, {"t": {7: ["b", "a"], 3: ["b", None]}})
     assert found.racks == ("a", "b")
     assert found.known.tolist() == [False, True, False]
-    racks = racks_of(members("b", "c", None), found, np.arange(3, dtype=np.int32))
-    assert racks.at.tolist() == [0, 1, 2]
-    assert racks.far.tolist() == [[False] * 3, [False, True, False], [False] * 3]
-    assert racks.crossing(np.array([1, 1, NOBODY], dtype=np.int32)).tolist() == [False, True, False]
+    racks = build_rack_topology(members("b", "c", None), found, np.arange(3, dtype=np.int32))
+    assert racks.member_rack.tolist() == [0, 1, 2]
+    assert racks.remote.tolist() == [[False] * 3, [False, True, False], [False] * 3]
+    assert racks.find_cross_rack(np.array([1, 1, UNASSIGNED], dtype=np.int32)).tolist() == [
+        False,
+        True,
+        False,
+    ]
 
 
 def test_steady_weighs_racks_only_when_told() -> None:
     """Without rack_cost nothing is asked and nothing changes; with it, what crosses racks moves."""
     there = group(members("a", "b"), *[("b",), ("a",)] * 8, owners="01" * 8)
     load = speeds(*[10.0] * 16)
-    still = place(there, load, Policy("steady", 100.0))
-    assert (len(still.moves), still.crossing) == (0, None)
-    plan = place(there, load, Policy("steady:rack_cost=2", 100.0))
-    assert (len(plan.moves), plan.crossing) == (16, 0)
-    half = place(there, load, Policy("steady:rack_cost=0.1", 100.0))
+    still = place_partitions(there, load, PlacementPolicy("steady", 100.0))
+    assert (len(still.moves), still.cross_rack_load) == (0, None)
+    plan = place_partitions(there, load, PlacementPolicy("steady:rack_cost=2", 100.0))
+    assert (len(plan.moves), plan.cross_rack_load) == (16, 0)
+    half = place_partitions(there, load, PlacementPolicy("steady:rack_cost=0.1", 100.0))
     assert len(half.moves) == 0
-    packed = place(there, load, Policy("steady:rack_cost=2", 100.0, consolidate=True))
-    assert packed.crossing == 0
+    packed = place_partitions(
+        there, load, PlacementPolicy("steady:rack_cost=2", 100.0, consolidate=True)
+    )
+    assert packed.cross_rack_load == 0
 
 
 def test_a_consumer_to_be_added_is_no_way_around_a_toll() -> None:
     """Nobody knows its rack yet: it costs what the members' racks cost on average."""
     far = np.array([[True, False, False], [False, False, False]])
-    problem = Problem(
+    problem = PackingProblem(
         weight=np.array([2.0, 3.0]),
         owner=np.array([0, 0], dtype=np.int32),
         topic=np.zeros(2, dtype=np.int32),
         lag=np.zeros(2),
         capacity=np.full(4, 10.0),
         subscribed=np.ones((1, 4), dtype=np.bool_),
-        spare=10.0,
-        racks=Racks(np.array([0, 0, 1, 2], dtype=np.int32), far),
+        new_member_capacity=10.0,
+        racks=RackTopology(np.array([0, 0, 1, 2], dtype=np.int32), far),
     )
-    found = tolls(problem, 1.0)
+    found = compute_cross_rack_costs(problem, 1.0)
     assert found is not None
-    assert found.toll[0].tolist() == pytest.approx([2.0, 0.0, 0.0, 4 / 3])
-    assert found.rack.tolist() == [0, 0, 1, 2, 3, 3]
-    assert tolls(problem, 0.0) is None
+    assert found.cross_rack_cost[0].tolist() == pytest.approx([2.0, 0.0, 0.0, 4 / 3])
+    assert found.rack_of_bin.tolist() == [0, 0, 1, 2, 3, 3]
+    assert compute_cross_rack_costs(problem, 0.0) is None
 
 
 def test_rack_aware_is_asked_how_many() -> None:
     """It goes by count, so the load over the capacity says how many there should be."""
     there = group(members("a", "b"), *[("a",)] * 6)
-    assert size(there, speeds(*[50.0] * 6), AWARE).consumers == 3
+    assert size_group(there, speeds(*[50.0] * 6), AWARE).consumers == 3
 
 
 @pytest.mark.parametrize(
     ("name", "parts"),
     [
-        ("sticky", Chosen("sticky")),
-        ("steady:calm", Chosen("steady", "calm")),
-        ("steady:0.7:rack_cost=2", Chosen("steady", "0.7", {"rack_cost": 2.0})),
-        ("a:b=1:c=1e-3", Chosen("a", "", {"b": 1.0, "c": 0.001})),
+        ("sticky", HeuristicSpec("sticky")),
+        ("steady:calm", HeuristicSpec("steady", "calm")),
+        ("steady:0.7:rack_cost=2", HeuristicSpec("steady", "0.7", {"rack_cost": 2.0})),
+        ("a:b=1:c=1e-3", HeuristicSpec("a", "", {"b": 1.0, "c": 0.001})),
     ],
 )
-def test_names_are_taken_apart(name: str, parts: Chosen) -> None:
+def test_names_are_taken_apart(name: str, parts: HeuristicSpec) -> None:
     """A preset or number comes first, settings follow."""
-    assert taken_apart(name) == parts
+    assert parse_heuristic_spec(name) == parts
 
 
 @pytest.mark.parametrize(
@@ -232,24 +244,26 @@ def test_names_are_taken_apart(name: str, parts: Chosen) -> None:
 )
 def test_a_wrong_setting_is_named(name: str, said: str) -> None:
     """The nearest name, or what a setting looks like."""
-    with pytest.raises(UnknownHeuristic, match=said):
-        get(name)
+    with pytest.raises(UnknownHeuristicError, match=said):
+        get_heuristic(name)
 
 
 def test_a_missing_solver_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """Settings are refused before anything connects, and a plan's wish says what to install."""
     monkeypatch.setattr(registry, "find_spec", lambda _: None)
-    with pytest.raises(BrokenHeuristic, match=r"needs ortools.* pip install 'trimtab\[racks\]'"):
-        own_policy("rack-aware:balance_subtopology", None)
-    assert own_policy("rack-aware:none", None)
-    assert get("rack-aware").needs == Needs("ortools", "racks")
+    with pytest.raises(
+        BrokenHeuristicError, match=r"needs ortools.* pip install 'trimtab\[racks\]'"
+    ):
+        parse_own_policy("rack-aware:balance_subtopology", None)
+    assert parse_own_policy("rack-aware:none", None)
+    assert get_heuristic("rack-aware").dependency == HeuristicDependency("ortools", "racks")
 
 
 def test_a_plans_wish_without_the_solver_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """A leader without OR-tools that is told to use it says so."""
     monkeypatch.setitem(sys.modules, "trimtab.assignor.heuristics.rack_aware.min_cost_flow", None)
-    with pytest.raises(BrokenHeuristic, match="needs ortools"):
-        place(group(members("a"), ("a",)), Load(), AWARE)
+    with pytest.raises(BrokenHeuristicError, match="needs ortools"):
+        place_partitions(group(members("a"), ("a",)), Load(), AWARE)
 
 
 @pytest.mark.parametrize("order", [("highspy", "ortools"), ("ortools", "highspy")])
@@ -273,5 +287,5 @@ def test_variants_keep_their_promises() -> None:
         "steady:calm:rack_cost=1": True,
         "steady:calm:rack_cost=0": False,
     }
-    assert {name: get(name).racks for name in weighs} == weighs
-    assert all(get(name).name == name for name in weighs)
+    assert {name: get_heuristic(name).weighs_racks for name in weighs} == weighs
+    assert all(get_heuristic(name).name == name for name in weighs)

@@ -9,13 +9,18 @@ from hypothesis import strategies as st
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
 
 from trimtab.assignor.heuristics import registry
-from trimtab.assignor.model import Load, Policy, TopicPartition
-from trimtab.assignor.rebalance.leader import Joined, Round, View, lead
-from trimtab.assignor.rebalance.user_data import MemberData, PlacementData
+from trimtab.assignor.model import Load, PlacementPolicy, TopicPartition
+from trimtab.assignor.rebalance.leader import (
+    JoinedMember,
+    LeaderView,
+    RebalanceRound,
+    assign_round_by_name,
+)
+from trimtab.assignor.rebalance.user_data import AssignmentUserData, MemberUserData
 from trimtab.common.control_topics.values import GroupPlan
 
 PARTITIONS = [TopicPartition("t", n) for n in range(8)]
-BLIND = View(Load())
+BLIND = LeaderView(Load())
 
 
 class Group:
@@ -23,27 +28,31 @@ class Group:
 
     def __init__(self, *names: str) -> None:
         self.owned: dict[str, frozenset[TopicPartition]] = dict.fromkeys(names, frozenset())
-        self.data = {name: MemberData(instance=name) for name in names}
+        self.data = {name: MemberUserData(instance=name) for name in names}
         self.generation = 0
 
-    def round(self, view: View = BLIND, policy: Policy | None = None) -> Round:
+    def round(
+        self, view: LeaderView = BLIND, policy: PlacementPolicy | None = None
+    ) -> RebalanceRound:
         joined = [
-            Joined(n, frozenset({"t"}), self.data[n], self.owned[n], self.generation)
+            JoinedMember(n, frozenset({"t"}), self.data[n], self.owned[n], self.generation)
             for n in self.owned
         ]
-        outcome = lead(joined, PARTITIONS, view, policy or Policy())
+        outcome = assign_round_by_name(joined, PARTITIONS, view, policy or PlacementPolicy())
         for name in self.owned:
-            self.owned[name] = outcome.shares[name].now
-            told = outcome.data(name)
-            self.data[name] = MemberData(
-                instance=name, decision=told.decision, promised=told.promised
+            self.owned[name] = outcome.member_assignments[name].assigned
+            told = outcome.build_user_data(name)
+            self.data[name] = MemberUserData(
+                instance=name,
+                decision_fingerprint=told.decision_fingerprint,
+                promised=told.promised,
             )
         self.generation += 1
         return outcome
 
     def join(self, name: str) -> None:
         self.owned[name] = frozenset()
-        self.data[name] = MemberData(instance=name)
+        self.data[name] = MemberUserData(instance=name)
 
     def everything(self) -> list[TopicPartition]:
         return sorted(p for owned in self.owned.values() for p in owned)
@@ -59,11 +68,13 @@ def test_the_second_round_completes_the_first() -> None:
     group.round()
     group.join("b")
     first = group.round()
-    assert first.fresh
+    assert first.is_new_decision
     assert len(group.everything()) < len(PARTITIONS)
-    promised = {n: first.shares[n].now | first.shares[n].promised for n in "ab"}
+    promised = {
+        n: first.member_assignments[n].assigned | first.member_assignments[n].promised for n in "ab"
+    }
     second = group.round()
-    assert not second.fresh
+    assert not second.is_new_decision
     assert group.owned == promised
     assert group.everything() == PARTITIONS
 
@@ -76,11 +87,11 @@ def test_everybody_is_told_whether_another_round_follows() -> None:
     for more in (True, False):
         outcome = group.round()
         told = [
-            PlacementData.decode(ConsumerProtocolAssignment.decode(sent).user_data)
+            AssignmentUserData.decode(ConsumerProtocolAssignment.decode(sent).user_data)
             for sent in outcome.encode().values()
         ]
-        assert {data.more for data in told} == {more}
-        assert told == [outcome.data(name) for name in "ab"]
+        assert {data.round_follows for data in told} == {more}
+        assert told == [outcome.build_user_data(name) for name in "ab"]
 
 
 def test_a_round_in_between_keeps_the_promise() -> None:
@@ -90,17 +101,17 @@ def test_a_round_in_between_keeps_the_promise() -> None:
     group.join("b")
     held = group.owned["a"]
     first = group.round()
-    target = first.shares["b"].now | first.shares["b"].promised
+    target = first.member_assignments["b"].assigned | first.member_assignments["b"].promised
     group.owned["a"] = held  # the old owner is still flushing
     again = group.round()
-    assert not again.fresh
-    assert again.shares["b"].promised == target
+    assert not again.is_new_decision
+    assert again.member_assignments["b"].promised == target
     group.round()
     assert group.owned["b"] == target
 
 
 @given(
-    st.sampled_from(registry.names()),
+    st.sampled_from(registry.list_heuristics()),
     st.integers(1, 5),
     st.lists(st.floats(0, 200), min_size=8, max_size=8),
 )
@@ -109,27 +120,27 @@ def test_nothing_moves_when_nothing_changed(
 ) -> None:
     """Further rounds without a cause move nothing, whatever the heuristic and the speeds now."""
     group = Group(*(f"m{n}" for n in range(members)))
-    policy = Policy(heuristic=heuristic, capacity=100.0)
+    policy = PlacementPolicy(heuristic=heuristic, capacity=100.0)
     group.round(policy=policy)
     before = dict(group.owned)
-    view = View(Load(speeds=dict(zip(PARTITIONS, speeds, strict=True))))
+    view = LeaderView(Load(write_rates=dict(zip(PARTITIONS, speeds, strict=True))))
     outcome = group.round(view, policy)
-    assert not outcome.fresh
+    assert not outcome.is_new_decision
     assert group.owned == before
 
 
 def test_a_new_epoch_is_a_cause() -> None:
     """With a plan in force the load is consolidated; the plan's draining members end empty."""
-    load = Load(speeds=dict.fromkeys(PARTITIONS, 10.0))
+    load = Load(write_rates=dict.fromkeys(PARTITIONS, 10.0))
     group = Group("a", "b", "c")
-    group.round(View(load))
+    group.round(LeaderView(load))
     assert all(group.owned.values())
     for _ in range(3):
-        group.round(View(load, plan(1, draining=["b"])))
+        group.round(LeaderView(load, plan(1, draining=["b"])))
     assert not group.owned["b"]
     assert group.everything() == PARTITIONS
     for _ in range(3):
-        group.round(View(load, plan(2, replicas=1)))
+        group.round(LeaderView(load, plan(2, replicas=1)))
     assert sorted(len(owned) for owned in group.owned.values()) == [0, 0, 8]
 
 
@@ -137,23 +148,23 @@ def test_a_learned_capacity_fills_a_member_as_far_as_it_goes() -> None:
     """The plan's capacity of an instance counts, unless the member says its own."""
     group, speeds = Group("a", "b"), dict.fromkeys(PARTITIONS, 20.0)
     learned = replace(plan(1), capacities={"a": 40.0, "b": 160.0})
-    group.round(View(Load(speeds=speeds), learned))
-    group.round(View(Load(speeds=speeds), learned))
+    group.round(LeaderView(Load(write_rates=speeds), learned))
+    group.round(LeaderView(Load(write_rates=speeds), learned))
     assert {name: len(owned) for name, owned in group.owned.items()} == {"a": 2, "b": 6}
-    group.data["a"] = MemberData(capacity=100.0, instance="a")
-    said = group.round(View(Load(speeds=speeds), replace(learned, epoch=2)))
-    assert said.roll.members(learned)[0].capacity == 100.0
+    group.data["a"] = MemberUserData(capacity=100.0, instance="a")
+    said = group.round(LeaderView(Load(write_rates=speeds), replace(learned, epoch=2)))
+    assert said.snapshot.resolve_members(learned)[0].capacity == 100.0
 
 
 def test_a_drained_member_that_leaves_is_no_cause() -> None:
     """Its partitions have moved already: nothing is decided afresh when it goes."""
-    view = View(Load(speeds=dict.fromkeys(PARTITIONS, 10.0)), plan(1, draining=["b"]))
+    view = LeaderView(Load(write_rates=dict.fromkeys(PARTITIONS, 10.0)), plan(1, draining=["b"]))
     group = Group("a", "b", "c")
     for _ in range(3):
         group.round(view)
     before = {name: owned for name, owned in group.owned.items() if name != "b"}
     group.owned.pop("b")
-    assert not group.round(view).fresh
+    assert not group.round(view).is_new_decision
     assert group.owned == before
 
 
@@ -164,7 +175,7 @@ def test_a_member_that_left_is_a_cause() -> None:
     gone = group.owned.pop("b")
     group.data.pop("b")
     outcome = group.round()
-    assert outcome.fresh
+    assert outcome.is_new_decision
     assert gone <= group.owned["a"]
     assert {m.partition for m in outcome.moves} >= gone
 
@@ -172,9 +183,9 @@ def test_a_member_that_left_is_a_cause() -> None:
 def test_members_of_another_assignor_are_taken_as_they_are() -> None:
     """In a rolling upgrade members without user data keep what they own."""
     owned = {"a": frozenset(PARTITIONS[:4]), "b": frozenset(PARTITIONS[4:])}
-    joined = [Joined(n, frozenset({"t"}), MemberData(), owned[n], 3) for n in "ab"]
-    outcome = lead(joined, PARTITIONS, BLIND, Policy(heuristic="sticky"))
-    assert {n: outcome.shares[n].now for n in "ab"} == owned
+    joined = [JoinedMember(n, frozenset({"t"}), MemberUserData(), owned[n], 3) for n in "ab"]
+    outcome = assign_round_by_name(joined, PARTITIONS, BLIND, PlacementPolicy(heuristic="sticky"))
+    assert {n: outcome.member_assignments[n].assigned for n in "ab"} == owned
 
 
 @pytest.mark.parametrize(
@@ -189,15 +200,18 @@ def test_members_of_another_assignor_are_taken_as_they_are() -> None:
 )
 def test_other_partitions_are_a_cause(partitions: list[TopicPartition]) -> None:
     """One more, one less, another number or another topic: the decision is another one."""
-    joined = [Joined("a", frozenset("tu"), MemberData())]
-    causes = [lead(joined, p, BLIND, Policy()).decision for p in (PARTITIONS, partitions)]
+    joined = [JoinedMember("a", frozenset("tu"), MemberUserData())]
+    causes = [
+        assign_round_by_name(joined, p, BLIND, PlacementPolicy()).decision_fingerprint
+        for p in (PARTITIONS, partitions)
+    ]
     assert causes[0] != causes[1]
 
 
 def test_the_order_of_members_is_no_cause() -> None:
     """A digest is the same in whatever order members, topics and partitions come."""
-    joined = [Joined(n, frozenset("tu"), MemberData(capacity=5.0)) for n in "ab"]
-    one = lead(joined, PARTITIONS, BLIND, Policy())
-    other = lead(joined[::-1], PARTITIONS[::-1], BLIND, Policy())
-    assert one.decision == other.decision
-    assert one.shares == other.shares
+    joined = [JoinedMember(n, frozenset("tu"), MemberUserData(capacity=5.0)) for n in "ab"]
+    one = assign_round_by_name(joined, PARTITIONS, BLIND, PlacementPolicy())
+    other = assign_round_by_name(joined[::-1], PARTITIONS[::-1], BLIND, PlacementPolicy())
+    assert one.decision_fingerprint == other.decision_fingerprint
+    assert one.member_assignments == other.member_assignments

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from trimtab.assignor import SettingError, Stream, TopicPartition
-from trimtab.assignor.analysis.simulation import Setup, contender, simulate
-from trimtab.assignor.analysis.streams.stream import parse
-from trimtab.cli.record.run import Tick, follow
-from trimtab.cli.record.stream_file import Speeds, StreamFile
+from trimtab.assignor import SettingError, TopicPartition, WriteRateStream
+from trimtab.assignor.analysis.simulation import SimulationSetup, parse_contender, run_simulation
+from trimtab.assignor.analysis.streams.stream import parse_stream
+from trimtab.cli.record.run import RecordedTick, record_ticks
+from trimtab.cli.record.stream_file import StreamFile, WriteRates
 from trimtab.common.errors import PeerError
 
 WINDOW = 30.0
@@ -20,10 +20,10 @@ def seen(*speeds: float | None, first: int = 0) -> dict[TopicPartition, float | 
     return {TopicPartition("t", first + n): speed for n, speed in enumerate(speeds)}
 
 
-def saved(path: Path, ticks: Sequence[tuple[float, Speeds]]) -> tuple[StreamFile, list[int]]:
+def saved(path: Path, ticks: Sequence[tuple[float, WriteRates]]) -> tuple[StreamFile, list[int]]:
     """Record ticks; gives the file and how many lost ones each filled in."""
     file = StreamFile(path, WINDOW)
-    lost = [file.add(at, speeds) for at, speeds in ticks]
+    lost = [file.append_tick(at, speeds) for at, speeds in ticks]
     file.close()
     return file, lost
 
@@ -32,8 +32,8 @@ def rows(path: Path) -> list[dict[str, float]]:
     return [tick.get("t", {}) for tick in json.loads(path.read_text())]
 
 
-def read(path: Path) -> Stream:
-    return parse(path.read_bytes())
+def read(path: Path) -> WriteRateStream:
+    return parse_stream(path.read_bytes())
 
 
 def test_an_unknown_speed_is_the_last_known_one(tmp_path: Path) -> None:
@@ -42,7 +42,7 @@ def test_an_unknown_speed_is_the_last_known_one(tmp_path: Path) -> None:
     ticks = [seen(5, None), seen(None, 7), seen(6, None), seen(None, None)]
     file, _ = saved(out, [(30.0 * n, tick) for n, tick in enumerate(ticks)])
     assert rows(out) == [{"0": 5}, {"0": 5, "1": 7}, {"0": 6, "1": 7}, {"0": 6, "1": 7}]
-    assert file.filled == 4
+    assert file.filled_count == 4
 
 
 def test_a_partition_that_is_gone_is_away(tmp_path: Path) -> None:
@@ -56,7 +56,7 @@ def test_nothing_is_recorded_before_anything_is_known(tmp_path: Path) -> None:
     """A first tick without any speed would make every partition new in the next one."""
     out = tmp_path / "stream.json"
     file, _ = saved(out, [(0, seen(None, None)), (30, seen(1, 2))])
-    assert (file.ticks, rows(out)) == (1, [{"0": 1, "1": 2}])
+    assert (file.tick_count, rows(out)) == (1, [{"0": 1, "1": 2}])
 
 
 @pytest.mark.parametrize(("gap", "lost"), [(27, 0), (42, 0), (60, 1), (121, 3)])
@@ -73,7 +73,7 @@ def test_gaps_make_nothing_late(tmp_path: Path) -> None:
     out = tmp_path / "stream.json"
     ticks = [seen(*(None if t == 9 * (n + 1) else 20.0 for n in range(12))) for t in range(60)]
     saved(out, [(30.0 * n, tick) for n, tick in enumerate(ticks)])
-    run = simulate(contender("mbf"), read(out), Setup())
+    run = run_simulation(parse_contender("mbf"), read(out), SimulationSetup())
     assert (run.late.sum(), run.moved.sum()) == (0, 0)
 
 
@@ -109,27 +109,27 @@ class Answers:
     """An origin whose brokers are away for a while."""
 
     window = WINDOW
-    says = "given"
+    label = "given"
 
     def __init__(self, clock: Clock, away: tuple[float, float]) -> None:
         self._clock, self._away = clock, away
         self._next = WINDOW
 
-    def look(self) -> Tick | None:
+    def poll_tick(self) -> RecordedTick | None:
         now = self._clock.now
         if self._away[0] <= now <= self._away[1]:
             raise PeerError("nobody answers")
         if now < self._next - 1e-6:
             return None
         self._next = now + WINDOW
-        return Tick(now, seen(now))
+        return RecordedTick(now, seen(now))
 
 
 def test_an_outage_is_told_and_filled(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """While nobody answers nothing ends; what is lost is said and stands in the file."""
     clock, out = Clock(), tmp_path / "stream.json"
     file = StreamFile(out, WINDOW)
-    follow(Answers(clock, (85, 130)), file, 200, clock, clock.wait)
+    record_ticks(Answers(clock, (85, 130)), file, 200, clock, clock.wait)
     file.close()
     assert [round(row["0"]) for row in rows(out)] == [30, 60, 60, 132, 162, 192]
     said = capsys.readouterr().err

@@ -12,8 +12,8 @@ from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as RawPartition
 
 from trimtab.assignor.model import TopicPartition
-from trimtab.consumer_sdk.consumer.client_adapters import key
-from trimtab.consumer_sdk.consumer.offset_reset import Reset, Resets
+from trimtab.consumer_sdk.consumer.client_adapters import to_partition
+from trimtab.consumer_sdk.consumer.offset_reset import OffsetReset, OffsetResetHandler
 
 P = TopicPartition("orders", 0)
 CUT = (
@@ -45,7 +45,7 @@ class Data:
         return self.log
 
     def position(self, partitions: list[RawPartition]) -> list[RawPartition]:
-        return [RawPartition(*key(p), self.at) for p in partitions]
+        return [RawPartition(*to_partition(p), self.at) for p in partitions]
 
     def assignment(self) -> list[RawPartition]:
         return self.reading
@@ -64,8 +64,8 @@ def event(text: str, offset: int = OFFSET_INVALID) -> Message:
     return Message(topic=P.topic, partition=P.partition, offset=offset, error=error)
 
 
-def resets(data: Data, policy: str) -> Resets:
-    return Resets(cast("Any", data), {"auto.offset.reset": policy})
+def resets(data: Data, policy: str) -> OffsetResetHandler:
+    return OffsetResetHandler(cast("Any", data), {"auto.offset.reset": policy})
 
 
 @pytest.mark.parametrize("high", [90, 250])
@@ -83,10 +83,10 @@ def test_a_truncated_log_went_back_whatever_it_holds_now(
     data = Data(high)
     asked = resets(data, policy)
     to = high if first is None else first
-    assert asked.settle([event(text, offset)]) == []
-    (reset,) = asked.take()
-    assert reset == Reset(P, 100, 40, high, to, truncated=True)
-    assert reset.went_back
+    assert asked.handle_reset_events([event(text, offset)]) == []
+    (reset,) = asked.pop_resets()
+    assert reset == OffsetReset(P, 100, 40, high, to, truncated=True)
+    assert reset.is_regression
     assert data.begun == [to]
     (line,) = caplog.messages
     assert "orders-0: its log was truncated below offset 100" in line
@@ -99,9 +99,9 @@ def test_a_group_without_an_offset_begins_and_nothing_is_told(
     """The same code and no offset either: only the text tells the two apart."""
     data = Data(250, OFFSET_INVALID)
     begins = resets(data, "earliest")
-    assert begins.settle([event(NO_COMMIT)]) == []
-    (reset,) = begins.take()
-    assert (reset, reset.went_back) == (Reset(P, None, 40, 250, 40), False)
+    assert begins.handle_reset_events([event(NO_COMMIT)]) == []
+    (reset,) = begins.pop_resets()
+    assert (reset, reset.is_regression) == (OffsetReset(P, None, 40, 250, 40), False)
     assert data.begun == [40]
     assert caplog.messages == []
 
@@ -111,9 +111,9 @@ def test_a_truncation_is_told_even_where_nothing_was_handed_out(
 ) -> None:
     """No offset is known then, and still it is not taken for a group that has none."""
     cut = resets(Data(250, OFFSET_INVALID), "latest")
-    cut.settle([event(CUT)])
-    (reset,) = cut.take()
-    assert (reset.asked, reset.went_back, reset.skipped) == (None, True, 0)
+    cut.handle_reset_events([event(CUT)])
+    (reset,) = cut.pop_resets()
+    assert (reset.requested_offset, reset.is_regression, reset.skipped_offsets) == (None, True, 0)
     assert "its log was truncated below what was read" in caplog.text
 
 
@@ -122,9 +122,9 @@ def test_error_gives_a_truncation_to_the_application() -> None:
     data = Data(250)
     stops = resets(data, "error")
     happened = event(CUT)
-    assert stops.settle([happened]) == [happened]
-    (reset,) = stops.take()
-    assert (reset.to, reset.went_back) == (None, True)
+    assert stops.handle_reset_events([happened]) == [happened]
+    (reset,) = stops.pop_resets()
+    assert (reset.resume_offset, reset.is_regression) == (None, True)
     assert data.begun == []
 
 
@@ -133,14 +133,14 @@ def test_a_truncation_outlives_a_silent_leader() -> None:
     data = Data(250)
     waits = resets(data, "earliest")
     data.silent = True
-    assert waits.settle([event(CUT)]) == []
-    assert waits.settle([]) == []
-    assert (waits.take(), data.begun) == ([], [])
+    assert waits.handle_reset_events([event(CUT)]) == []
+    assert waits.handle_reset_events([]) == []
+    assert (waits.pop_resets(), data.begun) == ([], [])
     data.silent = False
-    assert waits.settle([]) == []
-    assert [reset.truncated for reset in waits.take()] == [True]
+    assert waits.handle_reset_events([]) == []
+    assert [reset.truncated for reset in waits.pop_resets()] == [True]
     assert data.begun == [40]
-    assert (waits.settle([]), waits.take()) == ([], [])
+    assert (waits.handle_reset_events([]), waits.pop_resets()) == ([], [])
 
 
 def test_a_truncation_of_a_partition_that_went_away_is_forgotten() -> None:
@@ -148,9 +148,9 @@ def test_a_truncation_of_a_partition_that_went_away_is_forgotten() -> None:
     data = Data(250)
     waits = resets(data, "earliest")
     data.silent = True
-    waits.settle([event(CUT)])
+    waits.handle_reset_events([event(CUT)])
     data.silent, data.reading = False, []
-    assert (waits.settle([]), waits.take(), data.begun) == ([], [], [])
+    assert (waits.handle_reset_events([]), waits.pop_resets(), data.begun) == ([], [], [])
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,9 @@ def test_a_shorter_log_is_no_matter_of_retention(
     data = Data(90)
     shorter = resets(data, policy)
     with caplog.at_level(logging.WARNING):
-        shorter.settle([event("fetch failed: Broker: Offset out of range (broker 1)", 100)])
+        shorter.handle_reset_events(
+            [event("fetch failed: Broker: Offset out of range (broker 1)", 100)]
+        )
     (line,) = caplog.messages
     assert words in line
     assert "offset 100 is gone, the log ends at 90" in line

@@ -12,11 +12,11 @@ from ticking import Ticking
 
 from cluster import keys
 from trimtab.cli.main import main
-from trimtab.common.errors import LoginRefused, SettingError, TlsFailed
+from trimtab.common.errors import SaslAuthenticationError, SettingError, TlsHandshakeError
 from trimtab.common.kafka_security import connection, tls
 from trimtab.common.kafka_security import preflight as knocking
-from trimtab.common.kafka_security.secrets import resolved
-from trimtab.common.kafka_security.tokens import Tokens
+from trimtab.common.kafka_security.secrets import resolve_secrets
+from trimtab.common.kafka_security.tokens import CachedTokenProvider
 
 SASL = {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.username": "u"}
 LOGIN = {**SASL, "sasl.password": "hunter2"}
@@ -65,7 +65,7 @@ def pem(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_what_would_not_be_noticed_is_refused(wrong: dict[str, Any], said: str) -> None:
     """Each setting that one of the clients would drop is named, with what to write instead."""
     with pytest.raises(SettingError, match=said.replace("(", "[(]")) as caught:
-        connection.check(wrong)
+        connection.check_settings(wrong)
     assert "hunter2" not in str(caught.value)
 
 
@@ -80,7 +80,7 @@ def test_a_reference_is_replaced_wherever_it_stands(tmp_path: Path) -> None:
         "topics": ["$a", "${b}"],
         "port": 1,
     }
-    found = resolved(given, {"PASS": "word"})
+    found = resolve_secrets(given, {"PASS": "word"})
     assert found["sasl.password"] == "hunter2"
     assert found["basic.auth.user.info"] == "me:word"
     assert found["kafka"] == {"ssl.key.password": "word"}
@@ -97,7 +97,7 @@ def test_a_reference_is_replaced_wherever_it_stands(tmp_path: Path) -> None:
 def test_a_secret_that_is_not_there_is_named(reference: str, said: str) -> None:
     """The setting and the reference are told."""
     with pytest.raises(SettingError, match=said):
-        resolved({"sasl.password": reference}, {})
+        resolve_secrets({"sasl.password": reference}, {})
 
 
 @pytest.mark.parametrize(
@@ -131,21 +131,21 @@ def test_pem_texts_become_a_context(pem: Path) -> None:
         "ssl.certificate.pem": text["client.crt"],
         "ssl.key.pem": text["client.key"],
     }
-    context = connection.for_kafka_python(config)["ssl_context"]
+    context = connection.to_kafka_python_config(config)["ssl_context"]
     assert len(context.get_ca_certs()) == 1
     assert context.verify_mode is ssl.CERT_REQUIRED
     with pytest.raises(SettingError, match="belongs together") as caught:
-        connection.check({**config, "ssl.key.pem": text["client.key"][:-60]})
+        connection.check_settings({**config, "ssl.key.pem": text["client.key"][:-60]})
     assert "BEGIN" not in str(caught.value)
 
 
 def test_checks_can_be_switched_off_by_name() -> None:
     """Of the certificate, or of its host name alone; by default both are looked at."""
     host = {"ssl.endpoint.identification.algorithm": "none"}
-    assert tls.client_context({}).check_hostname
-    assert not tls.client_context(host).check_hostname
-    assert tls.client_context(host).verify_mode is ssl.CERT_REQUIRED
-    off = tls.client_context({"enable.ssl.certificate.verification": False})
+    assert tls.create_client_context({}).check_hostname
+    assert not tls.create_client_context(host).check_hostname
+    assert tls.create_client_context(host).verify_mode is ssl.CERT_REQUIRED
+    off = tls.create_client_context({"enable.ssl.certificate.verification": False})
     assert (off.check_hostname, off.verify_mode) == (False, ssl.CERT_NONE)
 
 
@@ -158,7 +158,7 @@ def test_a_token_is_kept_while_it_is_good() -> None:
         asked.append(config)
         return f"token-{len(asked)}", clock.wall() + 100, "me", {"tenant": "blue"}
 
-    tokens = Tokens(ask, "scope=x", clock)
+    tokens = CachedTokenProvider(ask, "scope=x", clock)
     assert [tokens.token(), tokens.token()] == ["token-1", "token-1"]
     assert tokens.extensions() == {"tenant": "blue"}
     clock.now += 71
@@ -178,8 +178,8 @@ def test_a_callback_without_a_token_is_told(answer: Any, said: str) -> None:
             raise answer
         return answer
 
-    with pytest.raises(LoginRefused, match=said) as caught:
-        Tokens(ask, "", Ticking(epoch=0.0)).token()
+    with pytest.raises(SaslAuthenticationError, match=said) as caught:
+        CachedTokenProvider(ask, "", Ticking(epoch=0.0)).token()
     assert "hunter2" not in str(caught.value)
 
 
@@ -191,15 +191,15 @@ def test_one_broker_with_a_bad_certificate_keeps_nobody_from_the_others(
 
     def shake(_: object, address: tuple[str, int], *__: object) -> bool:
         if address[0] not in there:
-            raise TlsFailed(f"{address[0]} is not trusted")
+            raise TlsHandshakeError(f"{address[0]} is not trusted")
         return True
 
-    monkeypatch.setattr(knocking, "_shake", shake)
+    monkeypatch.setattr(knocking, "_connect_with_retries", shake)
     config = {"bootstrap.servers": "bad:1,good:1,worse:1", "security.protocol": "SSL"}
-    knocking.knock(config)
+    knocking.check_connection(config)
     there.clear()
-    with pytest.raises(TlsFailed, match="bad"):
-        knocking.knock(config)
+    with pytest.raises(TlsHandshakeError, match="bad"):
+        knocking.check_connection(config)
 
 
 class Broker:
@@ -209,7 +209,7 @@ class Broker:
         keys.signed(folder, "broker", "ca", "broker", ["127.0.0.1"])
         self.met = 0
         self._hangs_up = hangs_up
-        self._context = tls.server_context(folder / "broker.crt", folder / "broker.key")
+        self._context = tls.create_server_context(folder / "broker.crt", folder / "broker.key")
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._thread = Thread(target=self._serve)
         self._thread.start()
@@ -246,10 +246,12 @@ def test_a_broker_that_hangs_up_is_asked_again(tmp_path: Path, hangs_up: int) ->
         "security.protocol": "SSL",
         "ssl.ca.location": str(tmp_path / "ca.crt"),
     }
-    refusal = pytest.raises(TlsFailed, match=r"closed the connection 3 times.*write PLAINTEXT")
+    refusal = pytest.raises(
+        TlsHandshakeError, match=r"closed the connection 3 times.*write PLAINTEXT"
+    )
     try:
-        with refusal if hangs_up == knocking.TRIES else nullcontext():
-            knocking.knock(config, clock=clock)
+        with refusal if hangs_up == knocking.HANDSHAKE_ATTEMPTS else nullcontext():
+            knocking.check_connection(config, clock=clock)
     finally:
         broker.close()
-    assert broker.met == min(hangs_up + 1, knocking.TRIES)
+    assert broker.met == min(hangs_up + 1, knocking.HANDSHAKE_ATTEMPTS)

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from trimtab.common.errors import SettingError, UnknownHeuristic
+from trimtab.common.errors import SettingError, UnknownHeuristicError
 from trimtab.consumer_sdk import Consumer
-from trimtab.consumer_sdk.consumer.settings import parse
+from trimtab.consumer_sdk.consumer.settings import parse_consumer_settings
 
 GOOD = {"bootstrap.servers": "localhost:9092,other:9092", "group.id": "g"}
 
@@ -32,14 +32,14 @@ GOOD = {"bootstrap.servers": "localhost:9092,other:9092", "group.id": "g"}
 def test_a_wrong_setting_is_named_with_its_cure(wrong: dict[str, Any], said: str) -> None:
     """Unknown, malformed and contradictory settings are SettingErrors with exit code 2."""
     with pytest.raises(SettingError, match=said) as raised:
-        parse({**GOOD, **wrong})
+        parse_consumer_settings({**GOOD, **wrong})
     assert raised.value.exit_code == 2
 
 
 def test_an_unknown_heuristic_is_its_own_error() -> None:
     """A program can tell a wrong heuristic from other mistakes."""
-    with pytest.raises(UnknownHeuristic):
-        parse({**GOOD, "trimtab.heuristic": "besst"})
+    with pytest.raises(UnknownHeuristicError):
+        parse_consumer_settings({**GOOD, "trimtab.heuristic": "besst"})
 
 
 def test_what_only_librdkafka_knows_it_checks() -> None:
@@ -50,15 +50,17 @@ def test_what_only_librdkafka_knows_it_checks() -> None:
 
 def test_the_pace_of_reconnecting_reaches_both_planes() -> None:
     """A member that comes back long after its broker is thrown out."""
-    settings = parse({**GOOD, "reconnect.backoff.ms": 50, "reconnect.backoff.max.ms": 500})
-    assert settings.data["reconnect.backoff.max.ms"] == 500
-    assert settings.control["reconnect_backoff_ms"] == 50
-    assert settings.control["reconnect_backoff_max_ms"] == 500
+    settings = parse_consumer_settings(
+        {**GOOD, "reconnect.backoff.ms": 50, "reconnect.backoff.max.ms": 500}
+    )
+    assert settings.librdkafka_config["reconnect.backoff.max.ms"] == 500
+    assert settings.kafka_python_config["reconnect_backoff_ms"] == 50
+    assert settings.kafka_python_config["reconnect_backoff_max_ms"] == 500
 
 
 def test_security_reaches_both_planes() -> None:
     """TLS and SASL settings go to librdkafka as they are, to kafka-python translated."""
-    settings = parse(
+    settings = parse_consumer_settings(
         {
             **GOOD,
             "security.protocol": "sasl_ssl",
@@ -69,9 +71,9 @@ def test_security_reaches_both_planes() -> None:
         },
         {"KAFKA_PASSWORD": "secret"},
     )
-    assert settings.data["sasl.password"] == "secret"
-    assert settings.data["security.protocol"] == "sasl_ssl"
-    control = settings.control
+    assert settings.librdkafka_config["sasl.password"] == "secret"
+    assert settings.librdkafka_config["security.protocol"] == "sasl_ssl"
+    control = settings.kafka_python_config
     assert control["security_protocol"] == "SASL_SSL"
     assert control["sasl_plain_password"] == "secret"  # noqa: S105 - a test's
     assert not control["ssl_context"].check_hostname
@@ -85,20 +87,22 @@ def test_tokens_reach_both_planes() -> None:
         return f"token for {config}", 1e12
 
     oauth = {"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER", "oauth_cb": tokens}
-    settings = parse({**GOOD, **oauth, "sasl.oauthbearer.config": "scope=x"})
-    assert settings.data["oauth_cb"] is tokens
-    provider = settings.control["sasl_oauth_token_provider"]
+    settings = parse_consumer_settings({**GOOD, **oauth, "sasl.oauthbearer.config": "scope=x"})
+    assert settings.librdkafka_config["oauth_cb"] is tokens
+    provider = settings.kafka_python_config["sasl_oauth_token_provider"]
     assert provider.token() == "token for scope=x"
     assert provider.extensions() == {}
 
 
 def test_the_data_plane_never_joins_nor_commits() -> None:
     """librdkafka gets no setting that would let it act for the group."""
-    settings = parse({**GOOD, "enable.auto.commit": True, "group.instance.id": "static-1"})
-    assert settings.data["enable.auto.commit"] is False
-    assert settings.data["enable.auto.offset.store"] is False
-    assert "group.instance.id" not in settings.data
-    assert settings.control["group_instance_id"] == "static-1"
+    settings = parse_consumer_settings(
+        {**GOOD, "enable.auto.commit": True, "group.instance.id": "static-1"}
+    )
+    assert settings.librdkafka_config["enable.auto.commit"] is False
+    assert settings.librdkafka_config["enable.auto.offset.store"] is False
+    assert "group.instance.id" not in settings.librdkafka_config
+    assert settings.kafka_python_config["group_instance_id"] == "static-1"
 
 
 @pytest.mark.parametrize(
@@ -114,9 +118,13 @@ def test_the_rack_is_for_both_planes(
     config: dict[str, str], environ: dict[str, str], rack: str | None
 ) -> None:
     """The setting wins over the environment; librdkafka fetches by it, the group hears it."""
-    settings = parse({**GOOD, **config}, environ)
+    settings = parse_consumer_settings({**GOOD, **config}, environ)
     assert settings.rack == rack
-    assert settings.data.get("client.rack") == settings.control.get("client_rack") == rack
+    assert (
+        settings.librdkafka_config.get("client.rack")
+        == settings.kafka_python_config.get("client_rack")
+        == rack
+    )
 
 
 @pytest.mark.parametrize(
@@ -131,5 +139,8 @@ def test_the_instance_name_is_found(
     config: dict[str, str], environ: dict[str, str], instance: str
 ) -> None:
     """The setting wins over the client id, which wins over the environment."""
-    assert parse({**GOOD, **config}, environ).instance == instance
-    assert parse({**GOOD, **config}, environ).control["client_id"] == instance
+    assert parse_consumer_settings({**GOOD, **config}, environ).instance == instance
+    assert (
+        parse_consumer_settings({**GOOD, **config}, environ).kafka_python_config["client_id"]
+        == instance
+    )

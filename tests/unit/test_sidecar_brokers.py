@@ -9,7 +9,7 @@ from ticking import Ticking
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.sidecar.kafka import broker_client
-from trimtab.sidecar.kafka.broker_client import Brokers
+from trimtab.sidecar.kafka.broker_client import BrokerClient
 
 NEVER = -1001
 P, Q = TopicPartition("orders", 0), TopicPartition("orders", 1)
@@ -51,8 +51,8 @@ def reader(monkeypatch: pytest.MonkeyPatch) -> type[Reader]:
 def test_what_was_never_committed_is_known(reader: type[Reader]) -> None:
     """An offset of -1001 without an error: the group has not begun there."""
     reader.answers = (Answer(0, 5), Answer(1, NEVER))
-    commits = Brokers({}, "billing", 3.0, Ticking()).commits((P, Q))
-    assert (commits.known, commits.offsets, commits.trouble) == (True, {P: 5}, ())
+    commits = BrokerClient({}, "billing", 3.0, Ticking()).fetch_group_commits((P, Q))
+    assert (commits.is_known, commits.offsets, commits.trouble) == (True, {P: 5}, ())
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_an_error_of_one_partition_leaves_the_commits_unknown(
     reader.answers = (Answer(0, 5), Answer(1, NEVER, KafkaError(code)))
     clock = Ticking()
     began = clock.now
-    commits = Brokers({}, "billing", 3.0, clock).commits((P, Q))
-    assert (commits.known, commits.offsets) == (False, {})
+    commits = BrokerClient({}, "billing", 3.0, clock).fetch_group_commits((P, Q))
+    assert (commits.is_known, commits.offsets) == (False, {})
     assert commits.trouble == (f"committed offsets: {KafkaError(code).str()}",)
     assert (clock.now - began >= 3.0) is waits

@@ -10,22 +10,26 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.common.clock import SystemClock
-from trimtab.common.control_topics.values import GroupPlan, PartitionSpeed
-from trimtab.common.errors import BadProblem
-from trimtab.sidecar.decision.decision import Action, Numbers, Verdict
-from trimtab.sidecar.errors import BadSetting
+from trimtab.common.control_topics.values import GroupPlan, PartitionLoad
+from trimtab.common.errors import InvalidProblemError
+from trimtab.sidecar.decision.decision import DecisionMetrics, ScalingAction, ScalingDecision
+from trimtab.sidecar.errors import SidecarSettingError
 from trimtab.sidecar.measurement.observation import (
     GroupState,
-    GroupView,
-    Instance,
     Observation,
-    Reader,
+    ObservedGroup,
+    ObservedMember,
+    ReplicaInstance,
 )
 from trimtab.sidecar.reporting import certifier
-from trimtab.sidecar.reporting.certifier import LARGEST, Certified, Certifier
-from trimtab.sidecar.reporting.iteration_report import Report
-from trimtab.sidecar.reporting.web_server import Page
-from trimtab.sidecar.settings.settings import Settings, load
+from trimtab.sidecar.reporting.certifier import (
+    MAX_CERTIFIED_PARTITIONS,
+    DecisionCertifier,
+    TimedCertificate,
+)
+from trimtab.sidecar.reporting.iteration_report import IterationReport
+from trimtab.sidecar.reporting.web_server import SidecarWebServer
+from trimtab.sidecar.settings.settings import SidecarSettings, load_settings
 
 GIVEN = {
     "bootstrap": "nowhere:1",
@@ -36,28 +40,28 @@ GIVEN = {
 }
 
 
-def settings(**more: Any) -> Settings:
-    return load(None, {**GIVEN, "certify": True, **more})
+def settings(**more: Any) -> SidecarSettings:
+    return load_settings(None, {**GIVEN, "certify": True, **more})
 
 
 def observation(*speeds: float | None) -> Observation:
     """Two replicas that hold the partitions in turn."""
     names = [TopicPartition("t", n) for n in range(len(speeds))]
-    readers = tuple(Reader(f"id{m}", f"w{m}", frozenset(names[m::2])) for m in range(2))
+    readers = tuple(ObservedMember(f"id{m}", f"w{m}", frozenset(names[m::2])) for m in range(2))
     return Observation(
-        {p: PartitionSpeed(bytes_per_s=s) for p, s in zip(names, speeds, strict=True)},
-        GroupView(GroupState.STABLE, readers),
-        tuple(Instance(f"w{m}", alive=True, started=0.0) for m in range(2)),
+        {p: PartitionLoad(bytes_per_s=s) for p, s in zip(names, speeds, strict=True)},
+        ObservedGroup(GroupState.STABLE, readers),
+        tuple(ReplicaInstance(f"w{m}", alive=True, started_at=0.0) for m in range(2)),
         GroupPlan("g", 1, 0.0, 2, "mbf", 100.0),
     )
 
 
-def certified() -> Certified:
-    made = Certifier(settings(), SystemClock())
-    assert made.offer(observation(60.0, 50.0, 40.0, 30.0))
-    made.wait(30)
-    assert made.last is not None
-    return made.last
+def certified() -> TimedCertificate:
+    made = DecisionCertifier(settings(), SystemClock())
+    assert made.offer_observation(observation(60.0, 50.0, 40.0, 30.0))
+    made.wait_for_certificate(30)
+    assert made.last_certificate is not None
+    return made.last_certificate
 
 
 def test_what_the_heuristic_wants_is_certified() -> None:
@@ -76,17 +80,17 @@ def test_an_offer_never_waits(monkeypatch: pytest.MonkeyPatch) -> None:
         begun.set()
         go.wait(30)
         assert left() == 0.0
-        raise BadProblem("cut short")
+        raise InvalidProblemError("cut short")
 
     monkeypatch.setattr(certifier, "certify_sizes", slow)
-    made = Certifier(settings(), SystemClock())
-    assert made.offer(observation(60.0))
+    made = DecisionCertifier(settings(), SystemClock())
+    assert made.offer_observation(observation(60.0))
     assert begun.wait(30)
-    assert not made.offer(observation(60.0))
+    assert not made.offer_observation(observation(60.0))
     made._stop.set()
     go.set()
     made.close()
-    assert made.last is None
+    assert made.last_certificate is None
 
 
 def test_a_solver_that_fails_costs_only_the_certificate(
@@ -98,39 +102,41 @@ def test_a_solver_that_fails_costs_only_the_certificate(
         raise MemoryError("no room")
 
     monkeypatch.setattr(certifier, "certify_sizes", broken)
-    made = Certifier(settings(), SystemClock())
+    made = DecisionCertifier(settings(), SystemClock())
     for _ in range(2):
-        assert made.offer(observation(60.0))
-        made.wait(30)
+        assert made.offer_observation(observation(60.0))
+        made.wait_for_certificate(30)
     assert [r.getMessage() for r in caplog.records] == ["no certificate: MemoryError('no room')"]
 
 
 def test_only_what_can_be_certified_is() -> None:
     """No plan, no known speed, or too many partitions: nothing is started."""
-    made = Certifier(settings(), SystemClock())
-    assert not made.offer(replace(observation(60.0), plan=None))
-    assert not made.offer(observation(None, None))
-    assert not made.offer(observation(*[1.0] * (LARGEST + 1)))
+    made = DecisionCertifier(settings(), SystemClock())
+    assert not made.offer_observation(replace(observation(60.0), plan=None))
+    assert not made.offer_observation(observation(None, None))
+    assert not made.offer_observation(observation(*[1.0] * (MAX_CERTIFIED_PARTITIONS + 1)))
 
 
 def test_the_page_shows_it() -> None:
     """/certificate and /metrics tell the gap; before the first certificate there is none."""
-    page = Page("g", SystemClock(), 30.0)
-    assert page.respond("/certificate")[2] == b"null"
+    page = SidecarWebServer("g", SystemClock(), 30.0)
+    assert page.handle_path("/certificate")[2] == b"null"
     made = certified()
-    verdict = Verdict(Action.HOLD, ("",), Numbers())
-    report = Report(0.0, verdict, {}, 1, reachable=True, decided_in=0, turned_in=0)
+    verdict = ScalingDecision(ScalingAction.HOLD, ("",), DecisionMetrics())
+    report = IterationReport(
+        0.0, verdict, {}, 1, is_group_known=True, decision_seconds=0, iteration_seconds=0
+    )
     page(replace(report, certificate=made))
-    body = json.loads(page.respond("/certificate")[2])
+    body = json.loads(page.handle_path("/certificate")[2])
     assert body["certificate"]["gap"] == pytest.approx(made.certificate.gap)
-    families = text_string_to_metric_families(page.respond("/metrics")[2].decode())
+    families = text_string_to_metric_families(page.handle_path("/metrics")[2].decode())
     shown = {s.name: s.value for family in families for s in family.samples}
-    assert shown["trimtab_optimum_bound"] == pytest.approx(made.certificate.lower_bound)
+    assert shown["trimtab_optimum_lower_bound"] == pytest.approx(made.certificate.lower_bound)
     assert shown["trimtab_optimality_gap_ratio"] == pytest.approx(made.certificate.gap)
 
 
-@pytest.mark.parametrize(("name", "value"), [("certify_limit", 0), ("move_cost", "0 s")])
+@pytest.mark.parametrize(("name", "value"), [("certify_timeout", 0), ("move_cost", "0 s")])
 def test_limits_that_cannot_be_are_refused(name: str, value: object) -> None:
     """The time limit and the price of a move must be above 0."""
-    with pytest.raises(BadSetting, match=name.replace("_", "-")):
+    with pytest.raises(SidecarSettingError, match=name.replace("_", "-")):
         settings(**{name: value})

@@ -10,20 +10,33 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ticking import Ticking
 
-from trimtab.sidecar.decision.decision import Action, Numbers
-from trimtab.sidecar.errors import KafkaAway
-from trimtab.sidecar.leadership.group_ownership import Claims
-from trimtab.sidecar.leadership.leader_election import Alone
-from trimtab.sidecar.leadership.peer_detection import Hearing, author
-from trimtab.sidecar.reporting.decision_record import Author, VerdictRecord
-from trimtab.sidecar.settings.settings import load
+from trimtab.sidecar.decision.decision import DecisionMetrics, ScalingAction
+from trimtab.sidecar.errors import BrokerTimeoutError
+from trimtab.sidecar.leadership.group_ownership import GroupOwnership
+from trimtab.sidecar.leadership.leader_election import SoleLeader
+from trimtab.sidecar.leadership.peer_detection import PeerAwareLeadership, build_author
+from trimtab.sidecar.reporting.decision_record import DecisionRecord, SidecarIdentity
+from trimtab.sidecar.settings.settings import load_settings
 
 SILENCE = 45.0  # three intervals of 10 s, and 15 s
 
 
-def verdict(by: Author | None, until: float, **more: Any) -> VerdictRecord:
-    return VerdictRecord(
-        "g", 1, until, until, 1, 10.0, 1, Action.HOLD, (), Numbers(), 1.0, 1.0, by=by, **more
+def verdict(by: SidecarIdentity | None, until: float, **more: Any) -> DecisionRecord:
+    return DecisionRecord(
+        "g",
+        1,
+        until,
+        until,
+        1,
+        10.0,
+        1,
+        ScalingAction.HOLD,
+        (),
+        DecisionMetrics(),
+        1.0,
+        1.0,
+        by=by,
+        **more,
     )
 
 
@@ -31,7 +44,7 @@ class Topic:
     """The verdict topic: every sidecar hears what came since its last look."""
 
     def __init__(self) -> None:
-        self.left: list[VerdictRecord] = []
+        self.left: list[DecisionRecord] = []
         self.away = False
 
 
@@ -42,9 +55,9 @@ class Ear:
         self.topic = topic
         self.at = 0
 
-    def news(self) -> tuple[VerdictRecord, ...]:
+    def read_new_decisions(self) -> tuple[DecisionRecord, ...]:
         if self.topic.away:
-            raise KafkaAway("nobody answers")
+            raise BrokerTimeoutError("nobody answers")
         begin, self.at = self.at, len(self.topic.left)
         return tuple(self.topic.left[begin:])
 
@@ -54,13 +67,13 @@ class Sidecar:
 
     def __init__(self, topic: Topic, name: str, clock: Ticking, *, force: bool = False) -> None:
         self.topic, self.clock, self.led = topic, clock, False
-        me = Author(name, f"host-{name}", 1, clock.wall())
-        self.hearing = Hearing(me, Ear(topic), clock, Alone(), force=force)
+        me = SidecarIdentity(name, f"host-{name}", 1, clock.wall())
+        self.hearing = PeerAwareLeadership(me, Ear(topic), clock, SoleLeader(), take_over=force)
 
     def turn(self) -> bool:
-        self.led = self.hearing.leads()
+        self.led = self.hearing.is_leader()
         if self.led:
-            self.topic.left.append(verdict(self.hearing.author(), self.clock.wall()))
+            self.topic.left.append(verdict(self.hearing.get_author(), self.clock.wall()))
         return self.led
 
 
@@ -86,7 +99,7 @@ def test_the_second_stands_by_and_says_who_steers(topic: Topic, clock: Ticking) 
         assert first.turn()
         assert not second.turn()
         clock.sleep(10)
-    assert "host-a (pid 1, since 2023-11-14 22:30:00 UTC)" in second.hearing.leader()
+    assert "host-a (pid 1, since 2023-11-14 22:30:00 UTC)" in second.hearing.get_leader()
 
 
 def test_silence_is_taken_over_from(topic: Topic, clock: Ticking) -> None:
@@ -128,7 +141,7 @@ def test_who_goes_on_lets_a_turn_pass(topic: Topic, clock: Ticking) -> None:
     """What the other one left may stand for a plan: the loop reads plans anew after a turn off."""
     first = Sidecar(topic, "a", clock)
     first.turn()
-    topic.left.append(verdict(Author("b", "host-b", 2, 0.0, generation=0), clock.wall()))
+    topic.left.append(verdict(SidecarIdentity("b", "host-b", 2, 0.0, generation=0), clock.wall()))
     assert not first.turn()
     assert first.turn()
 
@@ -151,7 +164,7 @@ def test_who_has_not_listened_does_not_lead(topic: Topic, clock: Ticking) -> Non
     topic.away = True
     one = Sidecar(topic, "a", clock)
     assert not one.turn()
-    assert "nobody answers" in one.hearing.leader()
+    assert "nobody answers" in one.hearing.get_leader()
 
 
 def test_old_verdicts_hold_nobody_up(topic: Topic, clock: Ticking) -> None:
@@ -181,7 +194,9 @@ def test_the_lock_of_a_state_folder_is_an_id(tmp_path: Path) -> None:
     def named(lease: str = "", state: Path | None = None) -> str:
         given = {"bootstrap": "b:1", "group": "g", "capacity": 100}
         worker = {"target": "process", "worker-command": ["w", "{instance}"], "state": state}
-        return author(load(None, {**given, **(worker if state else {})}), clock, lease).id
+        return build_author(
+            load_settings(None, {**given, **(worker if state else {})}), clock, lease
+        ).id
 
     first, other = named(state=one), named(state=two)
     clock.sleep(1)
@@ -212,12 +227,14 @@ def test_two_never_go_on_together(turns: list[tuple[int, int]]) -> None:
 
 def test_ages_are_those_of_the_first_look_only() -> None:
     """A clock that is behind cannot make a sidecar silent that is being heard."""
-    other = Author("b", "h", 1, 0.0, generation=1)
-    claims = Claims(Author("a", "h", 2, 0.0)).heard([verdict(other, 1e9)], 0.0, 1e9)
+    other = SidecarIdentity("b", "h", 1, 0.0, generation=1)
+    claims = GroupOwnership(SidecarIdentity("a", "h", 2, 0.0)).observe_decisions(
+        [verdict(other, 1e9)], 0.0, 1e9
+    )
     for now in range(10, 300, 10):
-        claims = claims.heard(_late(other), now, 1e9 + 500).claimed(now)
-        assert not claims.leads()
+        claims = claims.observe_decisions(_late(other), now, 1e9 + 500).claim_ownership(now)
+        assert not claims.is_owner()
 
 
-def _late(by: Author) -> Iterable[VerdictRecord]:
+def _late(by: SidecarIdentity) -> Iterable[DecisionRecord]:
     return [verdict(by, 1e9 - 500)]

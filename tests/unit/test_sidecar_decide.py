@@ -4,32 +4,36 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from trimtab.assignor.model import Policy, TopicPartition
-from trimtab.common.control_topics.values import GroupPlan, PartitionSpeed
-from trimtab.sidecar.decision.decide import decide, done
-from trimtab.sidecar.decision.decision import Action, Verdict
-from trimtab.sidecar.decision.hpa_behavior import Pace, Rules
-from trimtab.sidecar.decision.scaling_policy import Memory, ScalePolicy, Wish
+from trimtab.assignor.model import PlacementPolicy, TopicPartition
+from trimtab.common.control_topics.values import GroupPlan, PartitionLoad
+from trimtab.sidecar.decision.decide import make_decision, record_execution
+from trimtab.sidecar.decision.decision import ScalingAction, ScalingDecision
+from trimtab.sidecar.decision.hpa_behavior import ScalingPolicy, ScalingRules
+from trimtab.sidecar.decision.scaling_policy import (
+    AutoscalingPolicy,
+    DecisionMemory,
+    TimestampedRecommendation,
+)
 from trimtab.sidecar.measurement.observation import (
     GroupState,
-    GroupView,
-    Instance,
     Observation,
-    Reader,
+    ObservedGroup,
+    ObservedMember,
+    ReplicaInstance,
 )
 
 NOW = 10_000.0
-POLICY = ScalePolicy(
-    placement=Policy("mbf", 100.0, 1.0, consolidate=True),
-    least=1,
-    most=6,
-    out=Rules((Pace(3),)),
-    back=Rules((Pace(1),), window=60),
-    cool_down=30,
-    ask_again=60,
+POLICY = AutoscalingPolicy(
+    placement=PlacementPolicy("mbf", 100.0, 1.0, consolidate=True),
+    min_replicas=1,
+    max_replicas=6,
+    scale_up=ScalingRules((ScalingPolicy(3),)),
+    scale_down=ScalingRules((ScalingPolicy(1),), stabilization_window=60),
+    cooldown=30,
+    drain_retry=60,
 )
 PLAN = GroupPlan("g", 7, NOW - 500, 2, "mbf", 100.0, 1.0)
-SETTLED = Memory((Wish(NOW - 50, 1),), changed=NOW - 500)
+SETTLED = DecisionMemory((TimestampedRecommendation(NOW - 50, 1),), last_change=NOW - 500)
 
 
 @dataclass(frozen=True)
@@ -47,26 +51,30 @@ class World:
     def seen(self) -> Observation:
         every = [*self.reads.values(), self.unread or {}]
         speeds = {
-            TopicPartition("t", n): PartitionSpeed(bytes_per_s=s)
+            TopicPartition("t", n): PartitionLoad(bytes_per_s=s)
             for reads in every
             for n, s in reads.items()
         }
         readers = tuple(
-            Reader(f"id-{name}", name, frozenset(TopicPartition("t", n) for n in reads))
+            ObservedMember(f"id-{name}", name, frozenset(TopicPartition("t", n) for n in reads))
             for name, reads in self.reads.items()
         )
         ours = [*(n for n in self.reads if n not in self.strangers), *self.starting]
-        replicas = tuple(Instance(n, alive=True, started=NOW - 5) for n in sorted(ours))
+        replicas = tuple(ReplicaInstance(n, alive=True, started_at=NOW - 5) for n in sorted(ours))
         return Observation(
-            speeds, GroupView(self.state, readers), replicas, self.plan, restart=self.restart
+            speeds,
+            ObservedGroup(self.state, readers),
+            replicas,
+            self.plan,
+            pending_restarts=self.restart,
         )
 
 
 def judge(
-    world: World | Observation, policy: ScalePolicy = POLICY, memory: Memory = SETTLED
-) -> Verdict:
+    world: World | Observation, policy: AutoscalingPolicy = POLICY, memory: DecisionMemory = SETTLED
+) -> ScalingDecision:
     seen = world.seen() if isinstance(world, World) else world
-    return decide(seen, policy, memory, NOW, "g")[0]
+    return make_decision(seen, policy, memory, NOW, "g")[0]
 
 
 EVEN = World({"a": {0: 40, 1: 40}, "b": {2: 40, 3: 40}})
@@ -84,29 +92,29 @@ DRAINED = replace(DRAINING, reads={"a": {0: 10, 2: 10}, "b": {1: 10}, "c": {}})
     [
         replace(EVEN.seen(), plan_known=False),
         replace(EVEN.seen(), replicas=None),
-        replace(EVEN.seen(), group=GroupView()),
+        replace(EVEN.seen(), group=ObservedGroup()),
     ],
 )
 def test_blind_holds(seen: Observation) -> None:
     """Without the plan, the replicas or the group nothing at all is done."""
-    assert judge(seen).action is Action.HOLD
+    assert judge(seen).action is ScalingAction.HOLD
 
 
 @pytest.mark.parametrize("world", [EVEN, BUSY, IDLE])
 def test_unknown_speeds_change_no_count(world: World) -> None:
     """With no write speed known the count stays, whatever the past wished for."""
     blind = replace(world, reads={n: dict.fromkeys(r) for n, r in world.reads.items()})
-    verdict = judge(blind, memory=replace(SETTLED, wishes=()))
-    assert verdict.action is Action.HOLD
+    verdict = judge(blind, memory=replace(SETTLED, recommendations=()))
+    assert verdict.action is ScalingAction.HOLD
     assert verdict.numbers.wanted == 2
 
 
 def test_unknown_partitions_forbid_shrinking_and_weigh_nothing() -> None:
     """One unknown partition keeps every consumer, and known load alone may still add some."""
     some = {**IDLE.reads, "b": {2: 5, 3: None}}
-    assert judge(replace(IDLE, reads=some)).action is Action.HOLD
+    assert judge(replace(IDLE, reads=some)).action is ScalingAction.HOLD
     many = {"a": {0: 90.0}, "b": {1: None, 2: None, 3: None}}
-    assert judge(replace(IDLE, reads=many)).action is Action.HOLD
+    assert judge(replace(IDLE, reads=many)).action is ScalingAction.HOLD
     more = {**BUSY.reads, "b": {3: 60, 4: None}}
     assert judge(replace(BUSY, reads=more)).plan is not None
 
@@ -114,7 +122,7 @@ def test_unknown_partitions_forbid_shrinking_and_weigh_nothing() -> None:
 def test_first_plan_is_epoch_one() -> None:
     """A group without a plan gets one, within the limits, and nothing is started by it."""
     verdict = judge(World({}, plan=None, unread={0: None}))
-    assert (verdict.action, verdict.add) == (Action.ANNOUNCE, 0)
+    assert (verdict.action, verdict.add) == (ScalingAction.ANNOUNCE, 0)
     assert verdict.plan is not None
     assert (verdict.plan.epoch, verdict.plan.replicas, verdict.plan.group) == (1, 1, "g")
 
@@ -123,21 +131,21 @@ def test_changed_settings_are_announced() -> None:
     """Another capacity in the settings makes a new epoch with it."""
     policy = replace(POLICY, placement=replace(POLICY.placement, capacity=120.0))
     verdict = judge(EVEN, policy)
-    assert verdict.action is Action.ANNOUNCE
+    assert verdict.action is ScalingAction.ANNOUNCE
     assert verdict.plan is not None
     assert (verdict.plan.epoch, verdict.plan.capacity) == (8, 120.0)
 
 
 def test_nothing_happens_when_nothing_changed() -> None:
     """A load that fits is left alone, and so it is after a restart without any memory."""
-    assert judge(EVEN).action is Action.HOLD
-    assert judge(EVEN, memory=Memory()).action is Action.HOLD
+    assert judge(EVEN).action is ScalingAction.HOLD
+    assert judge(EVEN, memory=DecisionMemory()).action is ScalingAction.HOLD
 
 
 def test_scale_out_keeps_the_epoch() -> None:
     """More load than fits raises the count at once; the join, not a new epoch, rebalances."""
     verdict = judge(BUSY)
-    assert (verdict.action, verdict.add) == (Action.START, 3)
+    assert (verdict.action, verdict.add) == (ScalingAction.SCALE_UP, 3)
     assert verdict.plan is not None
     assert (verdict.plan.epoch, verdict.plan.replicas) == (7, 5)
     assert verdict.numbers.moves > 0
@@ -145,36 +153,48 @@ def test_scale_out_keeps_the_epoch() -> None:
 
 def test_scale_out_is_bounded_by_step_and_limit() -> None:
     """Neither the step nor the upper limit is exceeded."""
-    assert judge(BUSY, replace(POLICY, out=Rules((Pace(1),)))).add == 1
-    assert judge(BUSY, replace(POLICY, most=3)).add == 1
-    assert judge(BUSY, replace(POLICY, most=2)).action is not Action.START
+    assert judge(BUSY, replace(POLICY, scale_up=ScalingRules((ScalingPolicy(1),)))).add == 1
+    assert judge(BUSY, replace(POLICY, max_replicas=3)).add == 1
+    assert judge(BUSY, replace(POLICY, max_replicas=2)).action is not ScalingAction.SCALE_UP
 
 
-def test_scale_out_waits_for_the_cool_down() -> None:
+def test_scale_out_waits_for_the_cooldown() -> None:
     """Right after a change nothing is added, and the reason says so."""
-    verdict = judge(BUSY, memory=replace(SETTLED, changed=NOW - 10))
-    assert verdict.action is Action.HOLD
-    assert "cool-down" in " ".join(verdict.reasons)
+    verdict = judge(BUSY, memory=replace(SETTLED, last_change=NOW - 10))
+    assert verdict.action is ScalingAction.HOLD
+    assert "cooldown" in " ".join(verdict.reasons)
 
 
 def test_scale_out_takes_the_lowest_wish_of_its_window() -> None:
     """With a window for growing, one low wish in it holds the count down."""
-    policy = replace(POLICY, out=replace(POLICY.out, window=30))
-    assert judge(BUSY, policy, Memory((Wish(NOW - 20, 2),))).action is Action.HOLD
-    assert judge(BUSY, policy, Memory((Wish(NOW - 40, 2), Wish(NOW - 20, 5)))).add == 3
+    policy = replace(POLICY, scale_up=replace(POLICY.scale_up, stabilization_window=30))
+    assert (
+        judge(BUSY, policy, DecisionMemory((TimestampedRecommendation(NOW - 20, 2),))).action
+        is ScalingAction.HOLD
+    )
+    assert (
+        judge(
+            BUSY,
+            policy,
+            DecisionMemory(
+                (TimestampedRecommendation(NOW - 40, 2), TimestampedRecommendation(NOW - 20, 5))
+            ),
+        ).add
+        == 3
+    )
 
 
 @pytest.mark.parametrize(
     ("world", "action"),
     [
         # headroom 0.9: 92 of 90 is above it, but below 0.9 x 1.1
-        (World({"a": {0: 46, 1: 46}, "b": {2: 46, 3: 44}}), Action.HOLD),
+        (World({"a": {0: 46, 1: 46}, "b": {2: 46, 3: 44}}), ScalingAction.HOLD),
         # 84 would fit one filled to 0.9, but not to 0.9 x 0.9
-        (World({"a": {0: 42}, "b": {1: 42}}), Action.HOLD),
-        (World({"a": {0: 40}, "b": {1: 40}}), Action.DRAIN),
+        (World({"a": {0: 42}, "b": {1: 42}}), ScalingAction.HOLD),
+        (World({"a": {0: 40}, "b": {1: 40}}), ScalingAction.DRAIN),
     ],
 )
-def test_dead_band(world: World, action: Action) -> None:
+def test_tolerance(world: World, action: ScalingAction) -> None:
     """A load near what the count is good for changes nothing."""
     policy = replace(POLICY, placement=replace(POLICY.placement, headroom=0.9))
     plan = replace(PLAN, headroom=0.9)
@@ -183,36 +203,42 @@ def test_dead_band(world: World, action: Action) -> None:
 
 def test_scale_in_waits_for_its_window() -> None:
     """The highest wish of the window counts, and a fresh sidecar has wished for what it found."""
-    assert judge(IDLE, memory=Memory((Wish(NOW - 50, 2),))).action is Action.HOLD
-    assert judge(IDLE, memory=Memory()).action is Action.HOLD
-    assert judge(IDLE).action is Action.DRAIN
+    assert (
+        judge(IDLE, memory=DecisionMemory((TimestampedRecommendation(NOW - 50, 2),))).action
+        is ScalingAction.HOLD
+    )
+    assert judge(IDLE, memory=DecisionMemory()).action is ScalingAction.HOLD
+    assert judge(IDLE).action is ScalingAction.DRAIN
 
 
 @pytest.mark.parametrize("window", [0.0, 5.0])
 def test_windows_shorter_than_a_turn_do_not_freeze(window: float) -> None:
     """Without windows, or with windows in which nothing was wished, the newest wish decides."""
-    out, back = replace(POLICY.out, window=window), replace(POLICY.back, window=window)
-    policy = replace(POLICY, out=out, back=back)
-    memory = Memory((Wish(NOW - 10, 2),))
-    assert judge(BUSY, policy, memory).action is Action.START
-    assert judge(IDLE, policy, memory).action is Action.DRAIN
+    out, back = (
+        replace(POLICY.scale_up, stabilization_window=window),
+        replace(POLICY.scale_down, stabilization_window=window),
+    )
+    policy = replace(POLICY, scale_up=out, scale_down=back)
+    memory = DecisionMemory((TimestampedRecommendation(NOW - 10, 2),))
+    assert judge(BUSY, policy, memory).action is ScalingAction.SCALE_UP
+    assert judge(IDLE, policy, memory).action is ScalingAction.DRAIN
 
 
 def test_blindness_counts_as_wishing_for_what_there_is() -> None:
     """After an outage nobody is drained before the load was low for the whole window."""
     memory = SETTLED
     for age in range(100, 0, -5):
-        lost = replace(IDLE.seen(), group=GroupView())
-        memory = decide(lost, POLICY, memory, NOW - age, "g")[1]
-    assert judge(IDLE, memory=memory).action is Action.HOLD
-    assert len(memory.wishes) < 20
+        lost = replace(IDLE.seen(), group=ObservedGroup())
+        memory = make_decision(lost, POLICY, memory, NOW - age, "g")[1]
+    assert judge(IDLE, memory=memory).action is ScalingAction.HOLD
+    assert len(memory.recommendations) < 20
 
 
 def test_scale_in_drains_what_costs_least_to_move() -> None:
     """Not the newest goes, but the one whose load is least, and it is drained, not stopped."""
     cheap = World({"z": {0: 40}, "b": {1: 5}}, plan=PLAN)
     verdict = judge(cheap)
-    assert (verdict.action, verdict.stop) == (Action.DRAIN, ())
+    assert (verdict.action, verdict.stop) == (ScalingAction.DRAIN, ())
     assert verdict.plan is not None
     assert verdict.plan.draining == ("b",)
     assert (verdict.plan.epoch, verdict.plan.replicas) == (8, 1)
@@ -221,7 +247,7 @@ def test_scale_in_drains_what_costs_least_to_move() -> None:
 def test_scale_in_of_one_that_owns_nothing_needs_no_rebalance() -> None:
     """Draining a replica that reads nothing keeps the epoch."""
     verdict = judge(World({"a": {0: 10}}, starting=("b",)))
-    assert verdict.action is Action.DRAIN
+    assert verdict.action is ScalingAction.DRAIN
     assert verdict.plan is not None
     assert (verdict.plan.draining, verdict.plan.epoch) == (("b",), 7)
 
@@ -236,7 +262,7 @@ def test_scale_in_of_one_that_owns_nothing_needs_no_rebalance() -> None:
 )
 def test_scale_in_needs_a_group_at_rest(world: World) -> None:
     """During a rebalance, with unread partitions or strangers reading, nobody is drained."""
-    assert judge(world).action is Action.HOLD
+    assert judge(world).action is ScalingAction.HOLD
 
 
 def test_scale_in_never_overfills_the_others() -> None:
@@ -244,23 +270,23 @@ def test_scale_in_never_overfills_the_others() -> None:
     plan = replace(PLAN, replicas=3, heuristic="sticky")
     policy = replace(POLICY, placement=replace(POLICY.placement, heuristic="sticky"))
     world = World({"a": {0: 55}, "b": {1: 55}, "c": {2: 55}}, plan=plan)
-    verdict = judge(world, policy, Memory((Wish(NOW - 50, 2),)))
+    verdict = judge(world, policy, DecisionMemory((TimestampedRecommendation(NOW - 50, 2),)))
     assert verdict.numbers.wanted == 2
-    assert verdict.action is Action.HOLD
-    assert "could not hold" in verdict.line()
+    assert verdict.action is ScalingAction.HOLD
+    assert "could not hold" in verdict.format_line()
 
 
 def test_above_the_limit_is_brought_down() -> None:
     """More replicas than allowed are drained even where that overfills the others."""
-    policy = replace(POLICY, most=1)
-    verdict = judge(BUSY, policy, Memory((Wish(NOW - 50, 1),)))
-    assert verdict.action is Action.DRAIN
+    policy = replace(POLICY, max_replicas=1)
+    verdict = judge(BUSY, policy, DecisionMemory((TimestampedRecommendation(NOW - 50, 1),)))
+    assert verdict.action is ScalingAction.DRAIN
 
 
 def test_a_draining_owner_is_never_stopped() -> None:
     """As long as it owns something it is waited for."""
-    verdict = judge(DRAINING, memory=replace(SETTLED, changed=NOW - 10))
-    assert (verdict.action, verdict.stop) == (Action.HOLD, ())
+    verdict = judge(DRAINING, memory=replace(SETTLED, last_change=NOW - 10))
+    assert (verdict.action, verdict.stop) == (ScalingAction.HOLD, ())
 
 
 def test_a_drained_replica_is_stopped_when_the_group_is_at_rest() -> None:
@@ -270,30 +296,30 @@ def test_a_drained_replica_is_stopped_when_the_group_is_at_rest() -> None:
         replace(DRAINED, state=GroupState.REBALANCING),
         replace(DRAINED, reads={**DRAINED.reads, "a": {0: 10}}, unread={2: 10}),
     ):
-        assert judge(world).action is Action.HOLD
+        assert judge(world).action is ScalingAction.HOLD
 
 
 def test_a_stopped_replica_leaves_the_plan_quietly() -> None:
     """Once it is gone the plan forgets it, in the same epoch."""
     verdict = judge(replace(DRAINED, reads={"a": {0: 10, 2: 10}, "b": {1: 10}}))
-    assert verdict.action is Action.ADOPT
+    assert verdict.action is ScalingAction.ADOPT
     assert verdict.plan is not None
     assert (verdict.plan.draining, verdict.plan.epoch) == ((), 7)
 
 
 def test_a_slow_drain_is_asked_for_again() -> None:
     """After a while the drain is published once more, with a new epoch."""
-    verdict = judge(DRAINING, memory=replace(SETTLED, changed=NOW - 61))
-    assert verdict.action is Action.ASK_AGAIN
+    verdict = judge(DRAINING, memory=replace(SETTLED, last_change=NOW - 61))
+    assert verdict.action is ScalingAction.RETRY_DRAIN
     assert verdict.plan is not None
     assert (verdict.plan.epoch, verdict.plan.draining) == (8, ("c",))
 
 
 def test_rising_load_undrains() -> None:
-    """While one drains, wanting more keeps it instead of starting another, cool-down or not."""
+    """While one drains, wanting more keeps it instead of starting another, cooldown or not."""
     rising = replace(DRAINING, reads={"a": {0: 90}, "b": {1: 90}, "c": {2: 90}})
-    verdict = judge(rising, memory=replace(SETTLED, changed=NOW - 1))
-    assert (verdict.action, verdict.add) == (Action.UNDRAIN, 0)
+    verdict = judge(rising, memory=replace(SETTLED, last_change=NOW - 1))
+    assert (verdict.action, verdict.add) == (ScalingAction.CANCEL_DRAIN, 0)
     assert verdict.plan is not None
     assert (verdict.plan.draining, verdict.plan.replicas, verdict.plan.epoch) == ((), 3, 8)
 
@@ -301,36 +327,36 @@ def test_rising_load_undrains() -> None:
 def test_a_death_while_draining_undrains() -> None:
     """Where one that should stay died, the draining one stays: nothing needs to be started."""
     verdict = judge(replace(DRAINING, reads={"b": {1: 10}, "c": {2: 10}}, unread={0: 10}))
-    assert (verdict.action, verdict.add) == (Action.UNDRAIN, 0)
+    assert (verdict.action, verdict.add) == (ScalingAction.CANCEL_DRAIN, 0)
     assert verdict.plan is not None
     assert (verdict.plan.draining, verdict.plan.replicas) == ((), 2)
 
 
 def test_the_dead_are_replaced_at_once() -> None:
-    """A missing replica is started without windows or cool-down, in blindness too."""
+    """A missing replica is started without windows or cooldown, in blindness too."""
     dead = World({"a": {0: None}}, unread={1: None})
-    verdict = judge(dead, memory=Memory(changed=NOW - 1))
-    assert (verdict.action, verdict.add, verdict.plan) == (Action.REPLACE, 1, None)
+    verdict = judge(dead, memory=DecisionMemory(last_change=NOW - 1))
+    assert (verdict.action, verdict.add, verdict.plan) == (ScalingAction.REPLACE, 1, None)
 
 
 def test_those_that_keep_dying_are_replaced_ever_more_slowly() -> None:
     """The first replacement is free, then pauses grow, and old ones are forgiven."""
     dead = World({"a": {0: 10}}, unread={1: 10})
     for ages, action in (
-        ((4,), Action.HOLD),
-        ((6,), Action.REPLACE),
-        ((30, 9), Action.HOLD),
-        ((30, 11), Action.REPLACE),
-        ((400, 310), Action.REPLACE),
+        ((4,), ScalingAction.HOLD),
+        ((6,), ScalingAction.REPLACE),
+        ((30, 9), ScalingAction.HOLD),
+        ((30, 11), ScalingAction.REPLACE),
+        ((400, 310), ScalingAction.REPLACE),
     ):
-        memory = replace(SETTLED, replaced=tuple(NOW - age for age in ages))
+        memory = replace(SETTLED, replacements=tuple(NOW - age for age in ages))
         assert judge(dead, memory=memory).action is action
 
 
 def test_surplus_replicas_are_recorded() -> None:
     """Replicas that somebody else started become the plan's, in the same epoch."""
     verdict = judge(World({"a": {0: 90}, "b": {1: 90}, "c": {2: 90}}))
-    assert verdict.action is Action.ADOPT
+    assert verdict.action is ScalingAction.ADOPT
     assert verdict.plan is not None
     assert (verdict.plan.replicas, verdict.plan.epoch) == (3, 7)
 
@@ -339,10 +365,10 @@ def test_restart_replaces_by_surge() -> None:
     """One more is started, waited for, and then the old one is drained; the count stays."""
     asked = replace(EVEN, restart=("a", "b"))
     surge = judge(asked)
-    assert (surge.action, surge.add, surge.plan) == (Action.SURGE, 1, None)
-    assert judge(replace(asked, starting=("c",))).action is Action.HOLD
+    assert (surge.action, surge.add, surge.plan) == (ScalingAction.SURGE, 1, None)
+    assert judge(replace(asked, starting=("c",))).action is ScalingAction.HOLD
     drain = judge(replace(asked, reads={**EVEN.reads, "c": {}}))
-    assert drain.action is Action.DRAIN
+    assert drain.action is ScalingAction.DRAIN
     assert drain.plan is not None
     assert (drain.plan.draining, drain.plan.replicas) == (("a",), 2)
 
@@ -350,50 +376,54 @@ def test_restart_replaces_by_surge() -> None:
 def test_a_surge_that_keeps_dying_is_started_ever_more_slowly() -> None:
     """In ten turns, one second apart, a new replica that dies at once is started twice."""
     seen, memory = replace(EVEN, restart=("a", "b")).seen(), SETTLED
-    verdicts: list[Verdict] = []
+    verdicts: list[ScalingDecision] = []
     for second in range(10):
-        verdict, memory = decide(seen, POLICY, memory, NOW + second, "g")
-        memory = done(verdict, seen, memory, NOW + second)
+        verdict, memory = make_decision(seen, POLICY, memory, NOW + second, "g")
+        memory = record_execution(verdict, seen, memory, NOW + second)
         verdicts.append(verdict)
-    assert [n for n, v in enumerate(verdicts) if v.action is Action.SURGE] == [0, 5]
-    assert "look into the logs" in verdicts[1].line()
+    assert [n for n, v in enumerate(verdicts) if v.action is ScalingAction.SURGE] == [0, 5]
+    assert "look into the logs" in verdicts[1].format_line()
 
 
 def test_a_restart_that_works_is_not_slowed() -> None:
     """Once an old replica is told to end, the next surge need not wait."""
-    memory = replace(SETTLED, replaced=(NOW - 3, NOW - 2))
+    memory = replace(SETTLED, replacements=(NOW - 3, NOW - 2))
     seen = replace(DRAINED, restart=("b", "c")).seen()
-    verdict, memory = decide(seen, POLICY, memory, NOW, "g")
-    assert verdict.action is Action.STOP
-    memory = done(verdict, seen, memory, NOW)
-    assert judge(replace(EVEN, restart=("b",)), memory=memory).action is Action.SURGE
+    verdict, memory = make_decision(seen, POLICY, memory, NOW, "g")
+    assert verdict.action is ScalingAction.STOP
+    memory = record_execution(verdict, seen, memory, NOW)
+    assert judge(replace(EVEN, restart=("b",)), memory=memory).action is ScalingAction.SURGE
 
 
 OVERFULL = World({"a": {0: 50, 1: 50, 2: 20}, "b": {3: 30}})
 
 
 def test_an_overfull_consumer_gets_a_better_placement() -> None:
-    """The count is right but the placement is not: a new epoch, after the cool-down."""
+    """The count is right but the placement is not: a new epoch, after the cooldown."""
     verdict = judge(OVERFULL)
-    assert (verdict.action, verdict.add) == (Action.PLACE, 0)
+    assert (verdict.action, verdict.add) == (ScalingAction.PLACE, 0)
     assert verdict.plan is not None
     assert (verdict.plan.epoch, verdict.plan.replicas) == (8, 2)
-    assert judge(OVERFULL, memory=replace(SETTLED, changed=NOW - 1)).action is Action.HOLD
+    assert (
+        judge(OVERFULL, memory=replace(SETTLED, last_change=NOW - 1)).action is ScalingAction.HOLD
+    )
 
 
 def test_a_placement_is_not_asked_for_twice() -> None:
     """Where the leader kept the placement when asked, it is not asked again for a while."""
-    asked = done(judge(OVERFULL), OVERFULL.seen(), SETTLED, NOW - 40)
-    assert judge(OVERFULL, memory=asked).action is Action.HOLD
-    assert judge(OVERFULL, memory=replace(asked, changed=NOW - 61)).action is Action.PLACE
+    asked = record_execution(judge(OVERFULL), OVERFULL.seen(), SETTLED, NOW - 40)
+    assert judge(OVERFULL, memory=asked).action is ScalingAction.HOLD
+    assert (
+        judge(OVERFULL, memory=replace(asked, last_change=NOW - 61)).action is ScalingAction.PLACE
+    )
 
 
 def test_a_partition_larger_than_a_consumer_moves_nothing() -> None:
     """No placement cures it, so none is asked for."""
     world = World({"a": {0: 300}, "b": {1: 60}})
-    verdict = judge(world, replace(POLICY, most=2))
-    assert verdict.action is Action.HOLD
-    assert "above capacity" not in verdict.line()
+    verdict = judge(world, replace(POLICY, max_replicas=2))
+    assert verdict.action is ScalingAction.HOLD
+    assert "above capacity" not in verdict.format_line()
 
 
 def test_advice_takes_the_count_as_it_is_found() -> None:
@@ -401,21 +431,21 @@ def test_advice_takes_the_count_as_it_is_found() -> None:
     policy = replace(POLICY, advisory=True)
     for reads in ({"a": {0: 10.0}}, {"a": {0: 10.0}, "b": {1: 10.0}, "c": {2: 10.0}}):
         verdict = judge(World(dict(reads)), policy)
-        assert verdict.action is Action.ADOPT
+        assert verdict.action is ScalingAction.ADOPT
         assert verdict.plan is not None
         assert verdict.plan.replicas == len(reads)
 
 
 def test_a_clock_set_back_does_not_freeze() -> None:
     """Wishes and changes from the future do not count for ever."""
-    memory = Memory((Wish(NOW + 9e6, 6),), changed=NOW + 9e6)
-    assert decide(IDLE.seen(), POLICY, memory, NOW)[1].wishes[0].time <= NOW
-    assert memory.since_change(NOW) == 0.0
+    memory = DecisionMemory((TimestampedRecommendation(NOW + 9e6, 6),), last_change=NOW + 9e6)
+    assert make_decision(IDLE.seen(), POLICY, memory, NOW)[1].recommendations[0].time <= NOW
+    assert memory.seconds_since_change(NOW) == 0.0
 
 
 def test_the_line_tells_numbers_and_reasons() -> None:
     """One line holds the action, the reason, counts, load and epoch."""
-    line = judge(BUSY).line()
+    line = judge(BUSY).format_line()
     assert "\n" not in line
     for part in ("scale-out: 2 -> 5", "needed 300 B/s", "2 running", "epoch 7", "R "):
         assert part in line

@@ -4,20 +4,20 @@ from dataclasses import replace
 
 import pytest
 
-from trimtab.assignor.model import Policy, TopicPartition
-from trimtab.common.control_topics.values import GroupPlan, PartitionSpeed
-from trimtab.sidecar.decision.decide import decide, done
-from trimtab.sidecar.decision.decision import Action, Verdict
-from trimtab.sidecar.decision.hpa_behavior import Pace, Rules
-from trimtab.sidecar.decision.scaling_policy import Memory, ScalePolicy
+from trimtab.assignor.model import PlacementPolicy, TopicPartition
+from trimtab.common.control_topics.values import GroupPlan, PartitionLoad
+from trimtab.sidecar.decision.decide import make_decision, record_execution
+from trimtab.sidecar.decision.decision import ScalingAction, ScalingDecision
+from trimtab.sidecar.decision.hpa_behavior import ScalingPolicy, ScalingRules
+from trimtab.sidecar.decision.scaling_policy import AutoscalingPolicy, DecisionMemory
 from trimtab.sidecar.measurement.observation import (
-    Asked,
+    ExternalScaling,
     GroupState,
-    GroupView,
-    Instance,
     Observation,
-    Outside,
-    Reader,
+    ObservedGroup,
+    ObservedMember,
+    ReplicaInstance,
+    RequestedReplicas,
 )
 
 NOW = 1_700_000_000.0
@@ -31,7 +31,7 @@ def partitions(count: int) -> list[TopicPartition]:
 def observed(
     *names: str,
     plan: GroupPlan,
-    outside: Outside | None = None,
+    outside: ExternalScaling | None = None,
     speed: float = 30.0,
     idle: tuple[str, ...] = (),
     ordered: bool = False,
@@ -40,62 +40,62 @@ def observed(
     busy = [n for n in names if n not in idle]
     owned = dict(zip(busy, partitions(len(busy)), strict=True))
     readers = tuple(
-        Reader(f"id-{n}", n, frozenset({owned[n]} if n in owned else ())) for n in names
+        ObservedMember(f"id-{n}", n, frozenset({owned[n]} if n in owned else ())) for n in names
     )
     replicas = tuple(
-        Instance(n, alive=True, started=NOW - 500, ordinal=i if ordered else 0)
+        ReplicaInstance(n, alive=True, started_at=NOW - 500, ordinal=i if ordered else 0)
         for i, n in enumerate(names)
     )
     return Observation(
-        {p: PartitionSpeed(bytes_per_s=speed) for p in owned.values()},
-        GroupView(GroupState.STABLE, readers),
+        {p: PartitionLoad(bytes_per_s=speed) for p in owned.values()},
+        ObservedGroup(GroupState.STABLE, readers),
         replicas,
         plan,
-        outside=outside or Outside(),
+        external_scaling=outside or ExternalScaling(),
     )
 
 
-def policy() -> ScalePolicy:
-    return ScalePolicy(placement=Policy(MBF, 100.0, 1.0, consolidate=True))
+def policy() -> AutoscalingPolicy:
+    return AutoscalingPolicy(placement=PlacementPolicy(MBF, 100.0, 1.0, consolidate=True))
 
 
 def plan(replicas: int, draining: tuple[str, ...] = ()) -> GroupPlan:
     return GroupPlan("g", 1, NOW - 100, replicas, MBF, 100.0, 1.0, draining)
 
 
-def by_others(count: int, *, contest: bool = False, at: float = NOW - 5) -> Outside:
-    return Outside(Asked(count, "kubectl", at, ours=False), contest)
+def by_others(count: int, *, contest: bool = False, at: float = NOW - 5) -> ExternalScaling:
+    return ExternalScaling(RequestedReplicas(count, "kubectl", at, is_ours=False), contest)
 
 
 def test_a_foreign_count_is_followed() -> None:
-    """The plan takes it over and says whose it is; windows and cool-down begin with it."""
+    """The plan takes it over and says whose it is; windows and cooldown begin with it."""
     seen = observed("a", "b", "c", plan=plan(2), outside=by_others(3))
-    verdict, memory = decide(seen, policy(), Memory(), NOW)
-    assert verdict.action is Action.FOLLOW
+    verdict, memory = make_decision(seen, policy(), DecisionMemory(), NOW)
+    assert verdict.action is ScalingAction.ADOPT_EXTERNAL
     assert verdict.plan is not None
     assert (verdict.plan.replicas, verdict.plan.epoch) == (3, 1)
     assert "kubectl set 3 replicas" in verdict.reasons[0]
-    after = done(verdict, seen, memory, NOW)
-    assert [w.count for w in after.wishes] == [3]
-    assert after.changed == NOW
+    after = record_execution(verdict, seen, memory, NOW)
+    assert [w.replicas for w in after.recommendations] == [3]
+    assert after.last_change == NOW
 
 
 def test_what_was_followed_is_left_in_peace() -> None:
     """The window of scaling in begins with the foreign count, whatever was wished for before."""
     seen = observed("a", "b", "c", plan=plan(2), outside=by_others(3), speed=5.0)
-    verdict, memory = decide(seen, policy(), Memory(), NOW)
-    memory = done(verdict, seen, memory, NOW)
+    verdict, memory = make_decision(seen, policy(), DecisionMemory(), NOW)
+    memory = record_execution(verdict, seen, memory, NOW)
     assert verdict.plan is not None
     later = observed("a", "b", "c", plan=verdict.plan, outside=by_others(3), speed=5.0)
-    verdict, _ = decide(later, policy(), memory, NOW + 60)
-    assert verdict.action is Action.HOLD
+    verdict, _ = make_decision(later, policy(), memory, NOW + 60)
+    assert verdict.action is ScalingAction.HOLD
 
 
 def test_a_drain_ends_where_somebody_lowers_the_count() -> None:
     """Whom the controller took is not known, so whoever drains stays, and reads again."""
     seen = observed("a", "b", plan=plan(2, ("b",)), outside=by_others(2))
-    verdict, _ = decide(seen, policy(), Memory(), NOW)
-    assert verdict.action is Action.FOLLOW
+    verdict, _ = make_decision(seen, policy(), DecisionMemory(), NOW)
+    assert verdict.action is ScalingAction.ADOPT_EXTERNAL
     assert verdict.plan is not None
     assert (verdict.plan.replicas, verdict.plan.draining, verdict.plan.epoch) == (2, (), 2)
 
@@ -103,20 +103,24 @@ def test_a_drain_ends_where_somebody_lowers_the_count() -> None:
 def test_zero_is_a_pause() -> None:
     """Where somebody else set zero, whenever it was, nothing is started."""
     off = by_others(0, at=NOW - 9999)
-    verdict, _ = decide(observed(plan=plan(2), outside=off), policy(), Memory(), NOW)
-    assert verdict.action is Action.HOLD
+    verdict, _ = make_decision(observed(plan=plan(2), outside=off), policy(), DecisionMemory(), NOW)
+    assert verdict.action is ScalingAction.HOLD
     assert "kubectl set 0 replicas" in verdict.reasons[0]
 
 
-@pytest.mark.parametrize(("planned", "action"), [(0, Action.START), (2, Action.HOLD)])
+@pytest.mark.parametrize(
+    ("planned", "action"), [(0, ScalingAction.SCALE_UP), (2, ScalingAction.HOLD)]
+)
 def test_a_zero_that_nobody_is_known_to_have_set_is_ours_where_it_is_planned(
-    planned: int, action: Action
+    planned: int, action: ScalingAction
 ) -> None:
     """The API server forgets who scaled to zero; what the plan did not come to, others set."""
-    off = Outside(Asked(0, "somebody", NOW - 9999, ours=False, traced=False))
+    off = ExternalScaling(
+        RequestedReplicas(0, "somebody", NOW - 9999, is_ours=False, is_requester_known=False)
+    )
     seen = observed(plan=plan(planned), outside=off)
-    seen = replace(seen, speeds={TopicPartition("t", 0): PartitionSpeed(bytes_per_s=50.0)})
-    verdict, _ = decide(seen, policy(), Memory(), NOW)
+    seen = replace(seen, write_rates={TopicPartition("t", 0): PartitionLoad(bytes_per_s=50.0)})
+    verdict, _ = make_decision(seen, policy(), DecisionMemory(), NOW)
     assert verdict.action is action
     assert ("somebody set 0 replicas" in verdict.reasons[0]) is bool(planned)
 
@@ -124,16 +128,16 @@ def test_a_zero_that_nobody_is_known_to_have_set_is_ours_where_it_is_planned(
 def test_contested_below_is_filled_up() -> None:
     """What somebody else took away is started again, and it is said."""
     seen = observed("a", plan=plan(3), outside=by_others(1, contest=True))
-    verdict, _ = decide(seen, policy(), Memory(), NOW)
-    assert (verdict.action, verdict.add) == (Action.REPLACE, 2)
+    verdict, _ = make_decision(seen, policy(), DecisionMemory(), NOW)
+    assert (verdict.action, verdict.add) == (ScalingAction.REPLACE, 2)
     assert "contested: 3 are planned" in verdict.reasons[0]
 
 
 def test_contested_above_is_drained() -> None:
     """What somebody else started is drained before it goes, without windows."""
     seen = observed("a", "b", "c", plan=plan(2), outside=by_others(3, contest=True), idle=("b",))
-    verdict, _ = decide(seen, policy(), Memory(), NOW)
-    assert verdict.action is Action.DRAIN
+    verdict, _ = make_decision(seen, policy(), DecisionMemory(), NOW)
+    assert verdict.action is ScalingAction.DRAIN
     assert verdict.plan is not None
     assert (verdict.plan.replicas, verdict.plan.draining) == (2, ("b",))
 
@@ -141,30 +145,32 @@ def test_contested_above_is_drained() -> None:
 def test_what_is_older_than_the_plan_is_not_foreign() -> None:
     """A plan that was published and not yet carried out is carried out."""
     seen = observed("a", plan=plan(3), outside=by_others(1, at=NOW - 200))
-    verdict, _ = decide(seen, policy(), Memory(), NOW)
-    assert (verdict.action, verdict.add) == (Action.REPLACE, 2)
+    verdict, _ = make_decision(seen, policy(), DecisionMemory(), NOW)
+    assert (verdict.action, verdict.add) == (ScalingAction.REPLACE, 2)
 
 
 def test_what_the_target_mends_is_not_mended_twice() -> None:
     """Where as many as planned are asked for already, a death is left to the target."""
-    ours = Outside(Asked(3, "trimtab", NOW - 50, ours=True))
-    verdict, _ = decide(observed("a", "b", plan=plan(3), outside=ours), policy(), Memory(), NOW)
-    assert verdict.action is Action.HOLD
+    ours = ExternalScaling(RequestedReplicas(3, "trimtab", NOW - 50, is_ours=True))
+    verdict, _ = make_decision(
+        observed("a", "b", plan=plan(3), outside=ours), policy(), DecisionMemory(), NOW
+    )
+    assert verdict.action is ScalingAction.HOLD
     assert "the target starts the others" in verdict.reasons
 
 
-def withheld(planned: int, speed: float, after: float) -> tuple[Verdict, Memory]:
+def withheld(planned: int, speed: float, after: float) -> tuple[ScalingDecision, DecisionMemory]:
     """Two of the planned replicas run, the target was asked for all of them and starts no more."""
-    ours = Outside(Asked(planned, "KEDA", NOW - 100, ours=True))
+    ours = ExternalScaling(RequestedReplicas(planned, "KEDA", NOW - 100, is_ours=True))
     seen = observed("a", "b", plan=plan(planned), outside=ours, speed=speed)
-    _, memory = decide(seen, policy(), Memory(), NOW)
-    return decide(seen, policy(), memory, NOW + after)
+    _, memory = make_decision(seen, policy(), DecisionMemory(), NOW)
+    return make_decision(seen, policy(), memory, NOW + after)
 
 
 def test_what_the_target_withholds_is_not_waited_for() -> None:
     """Beyond the grace of a start it is said whose limit it may be, and other rules go on."""
     before, _ = withheld(5, 240.0, 119)
-    assert (before.action, before.reasons[0]) == (Action.HOLD, "2 of 5 run")
+    assert (before.action, before.reasons[0]) == (ScalingAction.HOLD, "2 of 5 run")
     verdict, _ = withheld(5, 240.0, 121)
     assert "the target starts the others" not in verdict.reasons
     (said,) = [r for r in verdict.reasons if "maxReplicaCount" in r]
@@ -173,12 +179,14 @@ def test_what_the_target_withholds_is_not_waited_for() -> None:
 
 def test_a_count_that_is_withheld_is_given_up_when_it_is_wanted_no_more() -> None:
     """The plan comes down to what is wanted or exists, and nobody is drained for it."""
-    quick = replace(policy(), back=Rules((Pace(1),), window=60.0))
-    ours = Outside(Asked(5, "KEDA", NOW - 100, ours=True))
+    quick = replace(
+        policy(), scale_down=ScalingRules((ScalingPolicy(1),), stabilization_window=60.0)
+    )
+    ours = ExternalScaling(RequestedReplicas(5, "KEDA", NOW - 100, is_ours=True))
     seen = observed("a", "b", plan=plan(5), outside=ours)
-    _, memory = decide(seen, quick, Memory(), NOW)
-    verdict, _ = decide(seen, quick, memory, NOW + 121)
-    assert verdict.action is Action.ADOPT
+    _, memory = make_decision(seen, quick, DecisionMemory(), NOW)
+    verdict, _ = make_decision(seen, quick, memory, NOW + 121)
+    assert verdict.action is ScalingAction.ADOPT
     assert verdict.plan is not None
     assert (verdict.plan.replicas, verdict.plan.draining, verdict.stop) == (2, (), ())
 
@@ -186,27 +194,29 @@ def test_a_count_that_is_withheld_is_given_up_when_it_is_wanted_no_more() -> Non
 def test_the_wait_for_a_start_begins_anew_with_each_count() -> None:
     """More that are asked for later have a grace of their own; those that came end it."""
     _, memory = withheld(5, 240.0, 121)
-    assert memory.short == NOW
-    assert memory.scaled(NOW + 130, 1).short is None
+    assert memory.short_since == NOW
+    assert memory.record_scaling(NOW + 130, 1).short_since is None
     seen = observed("a", "b", plan=plan(2))
-    _, memory = decide(seen, policy(), memory, NOW + 130)
-    assert memory.short is None
+    _, memory = make_decision(seen, policy(), memory, NOW + 130)
+    assert memory.short_since is None
 
 
 def test_a_rollouts_surplus_is_not_adopted() -> None:
     """A pod more than was asked for, as a rollout has it, is no new count."""
-    ours = Outside(Asked(2, "trimtab", NOW - 50, ours=True))
+    ours = ExternalScaling(RequestedReplicas(2, "trimtab", NOW - 50, is_ours=True))
     seen = observed("a", "b", "c", plan=plan(2), outside=ours)
-    verdict, _ = decide(seen, policy(), Memory(), NOW)
-    assert verdict.action is not Action.ADOPT
+    verdict, _ = make_decision(seen, policy(), DecisionMemory(), NOW)
+    assert verdict.action is not ScalingAction.ADOPT
 
 
 def test_the_last_is_drained_where_the_target_has_an_order() -> None:
     """Only the highest ordinal may be drained, though another one would cost less to move."""
     seen = observed("a", "b", "c", plan=plan(3), speed=5.0, idle=("a",), ordered=True)
-    long_ago = Memory(wishes=())
-    relaxed = ScalePolicy(placement=Policy(MBF, 100.0, 1.0, consolidate=True), most=2)
-    verdict, _ = decide(seen, relaxed, long_ago, NOW)
+    long_ago = DecisionMemory(recommendations=())
+    relaxed = AutoscalingPolicy(
+        placement=PlacementPolicy(MBF, 100.0, 1.0, consolidate=True), max_replicas=2
+    )
+    verdict, _ = make_decision(seen, relaxed, long_ago, NOW)
     assert verdict.plan is not None
     assert verdict.plan.draining == ("c",)
 
@@ -215,8 +225,8 @@ def test_of_two_drained_the_last_goes_first() -> None:
     """One that is drained waits while a later one still reads."""
     drains = plan(1, ("b", "c"))
     seen = observed("a", "b", "c", plan=drains, idle=("b",), ordered=True)
-    verdict, _ = decide(seen, policy(), Memory(), NOW)
-    assert verdict.action is not Action.STOP
+    verdict, _ = make_decision(seen, policy(), DecisionMemory(), NOW)
+    assert verdict.action is not ScalingAction.STOP
     seen = observed("a", "b", "c", plan=drains, idle=("c", "b"), ordered=True)
-    verdict, _ = decide(seen, policy(), Memory(), NOW)
+    verdict, _ = make_decision(seen, policy(), DecisionMemory(), NOW)
     assert verdict.stop == ("c", "b")

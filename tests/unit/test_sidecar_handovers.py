@@ -5,8 +5,8 @@ import json
 import pytest
 
 from trimtab.assignor.model import TopicPartition
-from trimtab.sidecar.measurement.handover_time import Change, Ledger
-from trimtab.sidecar.measurement.observation import Reader
+from trimtab.sidecar.measurement.handover_time import HandoverTracker, PartitionMove
+from trimtab.sidecar.measurement.observation import ObservedMember
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -17,26 +17,26 @@ def note(seconds: float, at: float) -> str:
 
 def test_a_handover_counts_once() -> None:
     """The same note is not counted again, the next one is, and those from before never are."""
-    ledger = Ledger(since=100.0)
-    fresh, ledger = ledger.handovers({A: note(0.5, 101), B: note(0.7, 99)})
+    ledger = HandoverTracker(since=100.0)
+    fresh, ledger = ledger.collect_handovers({A: note(0.5, 101), B: note(0.7, 99)})
     assert fresh == (0.5,)
-    fresh, ledger = ledger.handovers({A: note(0.5, 101), B: note(0.2, 103)})
+    fresh, ledger = ledger.collect_handovers({A: note(0.5, 101), B: note(0.2, 103)})
     assert fresh == (0.2,)
-    assert ledger.handovers({A: note(0.9, 110)})[0] == (0.9,)
+    assert ledger.collect_handovers({A: note(0.9, 110)})[0] == (0.9,)
 
 
 @pytest.mark.parametrize("text", ["", "x", "{}", '{"released": 5}', "[1]", '{"handover": null}'])
 def test_other_notes_are_left_alone(text: str) -> None:
     """Metadata of others, or of a release, is no handover and no error."""
-    assert Ledger(0.0).handovers({A: text})[0] == ()
+    assert HandoverTracker(0.0).collect_handovers({A: text})[0] == ()
 
 
 def test_moves_are_changes_of_reader() -> None:
     """A partition that comes back to its last reader did not move, nor did one that is new."""
-    ledger = Ledger(0.0)
-    moved, ledger = ledger.moves([Reader("1", "a", frozenset({A, B}))])
+    ledger = HandoverTracker(0.0)
+    moved, ledger = ledger.collect_moves([ObservedMember("1", "a", frozenset({A, B}))])
     assert moved == ()
-    moved, ledger = ledger.moves([Reader("1", "a", frozenset({A}))])
+    moved, ledger = ledger.collect_moves([ObservedMember("1", "a", frozenset({A}))])
     assert moved == ()
-    both = [Reader("1", "a", frozenset({B})), Reader("2", "b", frozenset({A}))]
-    assert ledger.moves(both)[0] == (Change(A, "a", "b"),)
+    both = [ObservedMember("1", "a", frozenset({B})), ObservedMember("2", "b", frozenset({A}))]
+    assert ledger.collect_moves(both)[0] == (PartitionMove(A, "a", "b"),)

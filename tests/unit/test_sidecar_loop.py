@@ -13,18 +13,24 @@ from hypothesis import settings as effort
 from hypothesis import strategies as st
 from ticking import Ticking
 
-from trimtab.assignor.decisions import place
-from trimtab.assignor.model import Group, Load, Member, Policy, TopicPartition
-from trimtab.common.control_topics.values import GroupPlan, PartitionSpeed, WriteSpeeds
-from trimtab.sidecar.control_loop import Loop, Parts
-from trimtab.sidecar.decision.decision import Action
-from trimtab.sidecar.errors import CannotStart, KafkaAway, KubernetesAway
-from trimtab.sidecar.measurement.group_monitor import Measurement
-from trimtab.sidecar.measurement.observation import Asked, GroupState, GroupView, Outside, Reader
-from trimtab.sidecar.reporting.iteration_report import Report
-from trimtab.sidecar.settings.settings import Settings, load
-from trimtab.sidecar.targets.in_memory import Memory
-from trimtab.sidecar.targets.process.process_target import Processes
+from trimtab.assignor.decisions import place_partitions
+from trimtab.assignor.model import ConsumerGroup, Load, Member, PlacementPolicy, TopicPartition
+from trimtab.common.control_topics.values import GroupPlan, PartitionLoad, TopicWriteRates
+from trimtab.sidecar.control_loop import ControlLoop, LoopCollaborators
+from trimtab.sidecar.decision.decision import ScalingAction
+from trimtab.sidecar.errors import BrokerTimeoutError, KubernetesUnavailableError, StartupError
+from trimtab.sidecar.measurement.group_monitor import GroupMeasurement
+from trimtab.sidecar.measurement.observation import (
+    ExternalScaling,
+    GroupState,
+    ObservedGroup,
+    ObservedMember,
+    RequestedReplicas,
+)
+from trimtab.sidecar.reporting.iteration_report import IterationReport
+from trimtab.sidecar.settings.settings import SidecarSettings, load_settings
+from trimtab.sidecar.targets.in_memory import InMemoryTarget
+from trimtab.sidecar.targets.process.process_target import ProcessTarget
 
 PARTITIONS = tuple(TopicPartition("t", n) for n in range(6))
 
@@ -34,7 +40,7 @@ class Simulated:
     """A group, its brokers and its workers; a rebalance takes two turns, as cooperative ones do."""
 
     clock: Ticking
-    target: Memory = field(init=False)
+    target: InMemoryTarget = field(init=False)
     speeds: dict[TopicPartition, float | None] = field(default_factory=dict)
     owners: dict[TopicPartition, str] = field(default_factory=dict)
     members: set[str] = field(default_factory=set)
@@ -49,55 +55,55 @@ class Simulated:
     def __post_init__(self) -> None:
         world = self
 
-        class Target(Memory):
-            def stop(self, name: str) -> None:
+        class Target(InMemoryTarget):
+            def stop_replica(self, name: str) -> None:
                 if any(owner == name and world.speeds[p] for p, owner in world.owners.items()):
                     world.broken.append(f"{name} was stopped while it owned partitions")
-                super().stop(name)
+                super().stop_replica(name)
 
         self.target = Target(self.clock.wall)
         self.speeds = dict.fromkeys(PARTITIONS, 10.0)
 
     # what the loop needs of a monitor and of the control topics
 
-    def measure(self) -> Measurement:
+    def measure(self) -> GroupMeasurement:
         if self.away:
-            nothing = {p: PartitionSpeed() for p in PARTITIONS}
-            return Measurement(nothing, GroupView(), {}, ("nobody answers",))
+            nothing = {p: PartitionLoad() for p in PARTITIONS}
+            return GroupMeasurement(nothing, ObservedGroup(), {}, ("nobody answers",))
         speeds = {
-            p: PartitionSpeed(s, backlog_records=None if s is None else 0)
+            p: PartitionLoad(s, backlog_records=None if s is None else 0)
             for p, s in self.speeds.items()
         }
-        return Measurement(speeds, self.group(), {}, ())
+        return GroupMeasurement(speeds, self.describe_group(), {}, ())
 
-    def group(self) -> GroupView:
+    def describe_group(self) -> ObservedGroup:
         if self.away:
-            return GroupView()
+            return ObservedGroup()
         held = {m: frozenset(p for p, o in self.owners.items() if o == m) for m in self.members}
-        readers = tuple(Reader(f"id-{m}", m, owned) for m, owned in sorted(held.items()))
+        readers = tuple(ObservedMember(f"id-{m}", m, owned) for m, owned in sorted(held.items()))
         if not readers:
-            return GroupView(GroupState.EMPTY)
-        return GroupView(GroupState.REBALANCING if self._moving else GroupState.STABLE, readers)
+            return ObservedGroup(GroupState.EMPTY)
+        return ObservedGroup(GroupState.REBALANCING if self._moving else GroupState.STABLE, readers)
 
-    def plan(self) -> GroupPlan | None:
+    def read_plan(self) -> GroupPlan | None:
         if self.away:
-            raise KafkaAway("nobody answers")
+            raise BrokerTimeoutError("nobody answers")
         return self.published[-1] if self.published else None
 
-    def publish(self, values: Iterable[GroupPlan | WriteSpeeds]) -> None:
+    def publish(self, values: Iterable[GroupPlan | TopicWriteRates]) -> None:
         for value in values:
             if self.away or (self.deaf and isinstance(value, GroupPlan)):
-                raise KafkaAway("nobody answers")
+                raise BrokerTimeoutError("nobody answers")
             if isinstance(value, GroupPlan):
                 self.published.append(value)
                 if self.unsure:
-                    raise KafkaAway("no answer")
+                    raise BrokerTimeoutError("no answer")
 
     # what the world does between two turns
 
     def tick(self) -> None:
         self.clock.sleep(2)
-        alive = {i.name for i in self.target.replicas() if i.alive}
+        alive = {i.name for i in self.target.list_replicas() if i.alive}
         self.members = alive
         self.owners = {p: o for p, o in self.owners.items() if o in alive}
         if self._moving:
@@ -106,7 +112,7 @@ class Simulated:
         self._rebalance()
 
     def _rebalance(self) -> None:
-        plan = self.plan() if not self.away else None
+        plan = self.read_plan() if not self.away else None
         if not self.members or plan is None:
             return
         cause = (frozenset(self.members), plan.epoch, frozenset(self.owners) == set(PARTITIONS))
@@ -117,14 +123,16 @@ class Simulated:
             Member(m, frozenset({"t"}), instance=m, draining=m in plan.draining)
             for m in sorted(self.members)
         )
-        policy = Policy(plan.heuristic, plan.capacity, plan.headroom, consolidate=True)
-        made = place(Group(members, PARTITIONS, self.owners), Load(self.speeds), policy)
+        policy = PlacementPolicy(plan.heuristic, plan.capacity, plan.headroom, consolidate=True)
+        made = place_partitions(
+            ConsumerGroup(members, PARTITIONS, self.owners), Load(self.speeds), policy
+        )
         self._moving = {m.partition: m.target for m in made.moves}
         for partition in self._moving:
             self.owners.pop(partition, None)
 
 
-def settings(**more: Any) -> Settings:
+def settings(**more: Any) -> SidecarSettings:
     values: dict[str, Any] = {
         "bootstrap": "b:1",
         "group": "g",
@@ -135,21 +143,25 @@ def settings(**more: Any) -> Settings:
         "max": 5,
         "interval": 2,
         "window": 10,
-        "cool_down": 6,
-        "stabilise_in": 10,
+        "cooldown": 6,
+        "scale_down_stabilization_window": 10,
     }
-    return load(None, {**values, **more})
+    return load_settings(None, {**values, **more})
 
 
-def start(world: Simulated, reports: list[Report] | None = None, **more: Any) -> Loop:
+def start(
+    world: Simulated, reports: list[IterationReport] | None = None, **more: Any
+) -> ControlLoop:
     reporters = () if reports is None else (reports.append,)
-    return Loop(settings(**more), Parts(world, world, world.target, reporters), world.clock)
+    return ControlLoop(
+        settings(**more), LoopCollaborators(world, world, world.target, reporters), world.clock
+    )
 
 
-def turns(world: Simulated, loop: Loop, count: int) -> list[Action]:
+def turns(world: Simulated, loop: ControlLoop, count: int) -> list[ScalingAction]:
     actions = []
     for _ in range(count):
-        actions.append(loop.turn().action)
+        actions.append(loop.run_iteration().action)
         world.tick()
     return actions
 
@@ -163,9 +175,9 @@ def test_from_nothing_to_what_the_load_needs(world: Simulated) -> None:
     """A fresh sidecar announces, starts the least, and follows the load up."""
     world.speeds = dict.fromkeys(PARTITIONS, 60.0)
     actions = turns(world, start(world), 20)
-    assert actions[:3] == [Action.ANNOUNCE, Action.REPLACE, Action.START]
+    assert actions[:3] == [ScalingAction.ANNOUNCE, ScalingAction.REPLACE, ScalingAction.SCALE_UP]
     assert world.published[-1].replicas == 5
-    assert len(world.target.replicas()) == 5
+    assert len(world.target.list_replicas()) == 5
     assert set(world.owners) == set(PARTITIONS)
 
 
@@ -178,7 +190,7 @@ def test_down_again_without_stopping_an_owner(world: Simulated) -> None:
     turns(world, loop, 80)
     assert world.published[-1].replicas == 1
     assert world.published[-1].draining == ()
-    assert len(world.target.replicas()) == 1
+    assert len(world.target.list_replicas()) == 1
     assert not world.broken
 
 
@@ -186,18 +198,18 @@ def test_to_zero_and_back(world: Simulated) -> None:
     """With a minimum of 0 all go when nothing is written, and the first record brings one back."""
     loop = start(world, min=0, topics="t", idle_after=20)
     turns(world, loop, 20)
-    assert len(world.target.replicas()) == 1
+    assert len(world.target.list_replicas()) == 1
     world.speeds = dict.fromkeys(PARTITIONS, 0.0)
     turns(world, loop, 9)
-    assert len(world.target.replicas()) == 1
+    assert len(world.target.list_replicas()) == 1
     turns(world, loop, 30)
-    assert (world.target.replicas(), world.owners) == ((), {})
+    assert (world.target.list_replicas(), world.owners) == ((), {})
     assert (world.published[-1].replicas, world.published[-1].draining) == (0, ())
     before = list(world.published)
     turns(world, start(world, min=0, topics="t", idle_after=20), 10)
     assert world.published == before
     world.speeds[PARTITIONS[3]] = 1.0
-    assert turns(world, loop, 1) == [Action.START]
+    assert turns(world, loop, 1) == [ScalingAction.SCALE_UP]
     turns(world, loop, 5)
     assert set(world.owners) == set(PARTITIONS)
     assert not world.broken
@@ -208,32 +220,34 @@ def test_a_start_from_none_that_was_interrupted_is_no_pause(
 ) -> None:
     """Nobody knows who set the zero, and it is taken for ours again by the next turn or sidecar."""
 
-    def outside() -> Outside:
-        count = len(world.target.replicas())
-        return Outside(Asked(count, "somebody", 0.0, ours=False, traced=False))
+    def outside() -> ExternalScaling:
+        count = len(world.target.list_replicas())
+        return ExternalScaling(
+            RequestedReplicas(count, "somebody", 0.0, is_ours=False, is_requester_known=False)
+        )
 
-    def again() -> Loop:
-        parts = Parts(world, world, world.target, (), outside=outside)
-        return Loop(settings(min=0, topics="t", idle_after=12), parts, world.clock)
+    def again() -> ControlLoop:
+        parts = LoopCollaborators(world, world, world.target, (), read_external_scaling=outside)
+        return ControlLoop(settings(min=0, topics="t", idle_after=12), parts, world.clock)
 
     def refused(_: int) -> tuple[str, ...]:
-        raise KubernetesAway("no answer")
+        raise KubernetesUnavailableError("no answer")
 
     world.speeds = dict.fromkeys(PARTITIONS, 0.0)
     loop = start(world, min=0, topics="t", idle_after=12)
     turns(world, loop, 20)
-    assert (world.target.replicas(), world.published[-1].replicas) == ((), 0)
+    assert (world.target.list_replicas(), world.published[-1].replicas) == ((), 0)
     world.speeds[PARTITIONS[3]] = 1.0
     with monkeypatch.context() as patched:
-        patched.setattr(world.target, "add", refused)
+        patched.setattr(world.target, "add_replicas", refused)
         turns(world, again(), 3)
-    assert world.target.replicas() == ()
+    assert world.target.list_replicas() == ()
     world.deaf = True
     turns(world, again(), 1)
-    assert world.target.replicas()
+    assert world.target.list_replicas()
     world.deaf = False
-    assert turns(world, again(), 1) == [Action.ADOPT]
-    assert (len(world.target.replicas()), world.published[-1].replicas) == (1, 1)
+    assert turns(world, again(), 1) == [ScalingAction.ADOPT]
+    assert (len(world.target.list_replicas()), world.published[-1].replicas) == (1, 1)
 
 
 def test_an_outage_at_zero_starts_nobody(world: Simulated) -> None:
@@ -244,17 +258,17 @@ def test_an_outage_at_zero_starts_nobody(world: Simulated) -> None:
     world.away = True
     turns(world, loop, 5)
     world.away, world.speeds = False, dict.fromkeys(PARTITIONS)
-    assert set(turns(world, loop, 30)) == {Action.HOLD}
-    assert world.target.replicas() == ()
+    assert set(turns(world, loop, 30)) == {ScalingAction.HOLD}
+    assert world.target.list_replicas() == ()
 
 
 def test_a_restarted_sidecar_publishes_nothing(world: Simulated) -> None:
     """Started again with nothing changed, it neither publishes nor starts nor stops anything."""
     turns(world, start(world), 20)
-    before, replicas = list(world.published), world.target.replicas()
+    before, replicas = list(world.published), world.target.list_replicas()
     turns(world, start(world), 40)
     assert world.published == before
-    assert world.target.replicas() == replicas
+    assert world.target.list_replicas() == replicas
 
 
 def test_killed_between_publishing_and_starting(world: Simulated) -> None:
@@ -262,8 +276,8 @@ def test_killed_between_publishing_and_starting(world: Simulated) -> None:
     turns(world, start(world), 10)
     world.published.append(replace(world.published[-1], replicas=3))
     world.speeds = dict.fromkeys(PARTITIONS, 45.0)
-    assert turns(world, start(world), 1) == [Action.REPLACE]
-    assert len(world.target.replicas()) == 3
+    assert turns(world, start(world), 1) == [ScalingAction.REPLACE]
+    assert len(world.target.list_replicas()) == 3
 
 
 def test_an_outage_changes_nothing(world: Simulated) -> None:
@@ -272,7 +286,7 @@ def test_an_outage_changes_nothing(world: Simulated) -> None:
     turns(world, loop, 20)
     before = world.published[-1]
     world.away = True
-    assert set(turns(world, loop, 10)) == {Action.HOLD}
+    assert set(turns(world, loop, 10)) == {ScalingAction.HOLD}
     world.away = False
     turns(world, loop, 10)
     assert world.published[-1] == before
@@ -284,10 +298,10 @@ def test_a_plan_that_could_not_be_written_is_read_back(world: Simulated) -> None
     turns(world, loop, 10)
     world.speeds, world.deaf = dict.fromkeys(PARTITIONS, 60.0), True
     turns(world, loop, 3)
-    assert len(world.target.replicas()) == 1
+    assert len(world.target.list_replicas()) == 1
     world.deaf = False
     turns(world, loop, 1)
-    assert len(world.target.replicas()) > 1
+    assert len(world.target.list_replicas()) > 1
 
 
 def test_a_plan_that_was_written_after_all_is_not_written_again(world: Simulated) -> None:
@@ -295,24 +309,24 @@ def test_a_plan_that_was_written_after_all_is_not_written_again(world: Simulated
     loop = start(world)
     turns(world, loop, 10)
     world.speeds, world.unsure = dict.fromkeys(PARTITIONS, 60.0), True
-    assert turns(world, loop, 1) == [Action.START]
+    assert turns(world, loop, 1) == [ScalingAction.SCALE_UP]
     world.unsure = False
     before = list(world.published)
-    assert turns(world, loop, 1) == [Action.REPLACE]
+    assert turns(world, loop, 1) == [ScalingAction.REPLACE]
     assert world.published == before
-    assert len(world.target.replicas()) == before[-1].replicas
+    assert len(world.target.list_replicas()) == before[-1].replicas
 
 
-def test_a_restart_keeps_the_cool_down(world: Simulated) -> None:
+def test_a_restart_keeps_the_cooldown(world: Simulated) -> None:
     """A sidecar that starts right after a change waits as the one before would have."""
     turns(world, start(world), 10)
     world.speeds = dict.fromkeys(PARTITIONS, 25.0)
-    assert Action.START in turns(world, start(world), 3)
+    assert ScalingAction.SCALE_UP in turns(world, start(world), 3)
     world.speeds = dict.fromkeys(PARTITIONS, 80.0)
-    reports: list[Report] = []
-    turns(world, start(world, reports, cool_down=60), 8)
-    assert {r.verdict.action for r in reports} == {Action.HOLD}
-    assert "cool-down" in reports[-1].verdict.line()
+    reports: list[IterationReport] = []
+    turns(world, start(world, reports, cooldown=60), 8)
+    assert {r.decision.action for r in reports} == {ScalingAction.HOLD}
+    assert "cooldown" in reports[-1].decision.format_line()
 
 
 def test_what_changed_since_is_checked_again(world: Simulated) -> None:
@@ -322,44 +336,44 @@ def test_what_changed_since_is_checked_again(world: Simulated) -> None:
     turns(world, loop, 20)
     world.speeds = dict.fromkeys(PARTITIONS, 10.0)
     turns(world, loop, 3)
-    looks = iter([GroupView(GroupState.REBALANCING, world.group().readers)])
-    real = world.group
-    reports: list[Report] = []
+    looks = iter([ObservedGroup(GroupState.REBALANCING, world.describe_group().members)])
+    real = world.describe_group
+    reports: list[IterationReport] = []
     loop = start(world, reports)
     for _ in range(30):
-        world.group = real  # type: ignore[method-assign]
+        world.describe_group = real  # type: ignore[method-assign]
         seen = world.measure()
-        drains = GroupView(GroupState.REBALANCING, seen.group.readers)
+        drains = ObservedGroup(GroupState.REBALANCING, seen.group.members)
         world.measure = lambda seen=seen: seen  # type: ignore[method-assign, misc]
-        world.group = lambda drains=drains: drains  # type: ignore[method-assign, misc]
-        loop.turn()
-        del world.measure, world.group
+        world.describe_group = lambda drains=drains: drains  # type: ignore[method-assign, misc]
+        loop.run_iteration()
+        del world.measure, world.describe_group
         world.tick()
     del looks
-    said = [" ".join(r.verdict.reasons) for r in reports]
+    said = [" ".join(r.decision.reasons) for r in reports]
     assert any("drain is put off" in text for text in said)
-    assert not any(r.verdict.action is Action.DRAIN for r in reports)
+    assert not any(r.decision.action is ScalingAction.DRAIN for r in reports)
 
 
 def test_dry_run_touches_nothing(world: Simulated) -> None:
     """A dry run says what it would do; it publishes, starts and stops nothing."""
     turns(world, start(world), 10)
-    before, replicas = list(world.published), world.target.replicas()
+    before, replicas = list(world.published), world.target.list_replicas()
     world.speeds = dict.fromkeys(PARTITIONS, 60.0)
-    assert Action.START in turns(world, start(world, dry_run=True), 10)
-    assert (world.published, world.target.replicas()) == (before, replicas)
+    assert ScalingAction.SCALE_UP in turns(world, start(world, dry_run=True), 10)
+    assert (world.published, world.target.list_replicas()) == (before, replicas)
 
 
 def test_workers_that_cannot_start_do_not_end_the_loop(world: Simulated) -> None:
     """A target that fails is reported, and asked again ever more slowly."""
 
     def fail(_count: int) -> tuple[str, ...]:
-        raise CannotStart("no such program")
+        raise StartupError("no such program")
 
-    world.target.add = fail  # type: ignore[method-assign]
+    world.target.add_replicas = fail  # type: ignore[method-assign]
     actions = turns(world, start(world), 30)
-    assert Action.REPLACE in actions
-    assert actions.count(Action.REPLACE) < 8
+    assert ScalingAction.REPLACE in actions
+    assert actions.count(ScalingAction.REPLACE) < 8
 
 
 def test_rolling_restart_replaces_everyone(world: Simulated, tmp_path: Any) -> None:
@@ -367,13 +381,13 @@ def test_rolling_restart_replaces_everyone(world: Simulated, tmp_path: Any) -> N
     world.speeds = dict.fromkeys(PARTITIONS, 40.0)
     loop = start(world, state=tmp_path)
     turns(world, loop, 15)
-    old = {i.name for i in world.target.replicas()}
+    old = {i.name for i in world.target.list_replicas()}
     assert len(old) == 3
     (tmp_path / "restart.json").write_text(str(sorted(old)).replace("'", '"'))
     for _ in range(60):
         turns(world, loop, 1)
-        assert len(world.target.replicas()) >= 3
-    now = {i.name for i in world.target.replicas()}
+        assert len(world.target.list_replicas()) >= 3
+    now = {i.name for i in world.target.list_replicas()}
     assert len(now) == 3
     assert not now & old
     assert not world.broken
@@ -388,65 +402,67 @@ def test_a_surge_that_cannot_start_is_asked_for_ever_more_slowly(
     turns(world, loop, 15)
 
     def fail(_count: int) -> tuple[str, ...]:
-        raise CannotStart("no such program")
+        raise StartupError("no such program")
 
-    world.target.add = fail  # type: ignore[method-assign]
+    world.target.add_replicas = fail  # type: ignore[method-assign]
     (tmp_path / "restart.json").write_text('["worker-1"]')
     actions = turns(world, loop, 30)
-    assert 1 < actions.count(Action.SURGE) < 8
+    assert 1 < actions.count(ScalingAction.SURGE) < 8
 
 
 @pytest.fixture
-def processes(world: Simulated, tmp_path: Path) -> Iterator[Processes]:
-    target = Processes([sys.executable, "-c", "pass"], tmp_path / "state", world.clock)
+def processes(world: Simulated, tmp_path: Path) -> Iterator[ProcessTarget]:
+    target = ProcessTarget([sys.executable, "-c", "pass"], tmp_path / "state", world.clock)
     yield target
     target.close()
 
 
-def survive(world: Simulated, target: Processes) -> list[Report]:
+def survive(world: Simulated, target: ProcessTarget) -> list[IterationReport]:
     """Run ten turns on real processes, whose state folder somebody has spoilt."""
-    reports: list[Report] = []
-    loop = Loop(settings(), Parts(world, world, target, (reports.append,)), world.clock)
+    reports: list[IterationReport] = []
+    loop = ControlLoop(
+        settings(), LoopCollaborators(world, world, target, (reports.append,)), world.clock
+    )
     for _ in range(10):
-        loop.turn()
+        loop.run_iteration()
         world.clock.sleep(2)
     return reports
 
 
 def test_a_bad_name_file_does_not_end_the_loop(
-    world: Simulated, processes: Processes, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    world: Simulated, processes: ProcessTarget, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Where no name can be given nothing is started; the log says which file to mend."""
     (tmp_path / "state" / "last").write_text("seven")
-    actions = [r.verdict.action for r in survive(world, processes)]
-    assert 1 < actions.count(Action.REPLACE) < 8
+    actions = [r.decision.action for r in survive(world, processes)]
+    assert 1 < actions.count(ScalingAction.REPLACE) < 8
     assert "state/last does not hold a number" in caplog.text
 
 
 def test_a_folder_that_cannot_be_written_does_not_end_the_loop(
-    world: Simulated, processes: Processes, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    world: Simulated, processes: ProcessTarget, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A write that the system refuses is logged with its reason, and tried again later."""
     (tmp_path / "state" / "last.tmp").mkdir(parents=True)
-    actions = [r.verdict.action for r in survive(world, processes)]
-    assert 1 < actions.count(Action.REPLACE) < 8
+    actions = [r.decision.action for r in survive(world, processes)]
+    assert 1 < actions.count(ScalingAction.REPLACE) < 8
     assert "last.tmp: Is a directory; make room" in caplog.text
 
 
 def test_a_folder_that_cannot_be_read_is_trouble(
-    world: Simulated, processes: Processes, tmp_path: Path
+    world: Simulated, processes: ProcessTarget, tmp_path: Path
 ) -> None:
     """Replicas that cannot be read are not known: nothing is done, and the report says why."""
     (tmp_path / "state" / "workers").touch()
     reports = survive(world, processes)
-    assert {r.verdict.action for r in reports} == {Action.HOLD}
+    assert {r.decision.action for r in reports} == {ScalingAction.HOLD}
     assert "make room" in reports[-1].trouble[0]
 
 
 def test_a_restart_file_that_cannot_be_read_is_trouble(world: Simulated, tmp_path: Path) -> None:
     """A request that cannot be read is reported, and the loop goes on without it."""
     (tmp_path / "restart.json").mkdir()
-    reports: list[Report] = []
+    reports: list[IterationReport] = []
     turns(world, start(world, reports, state=tmp_path), 5)
     assert "Is a directory" in reports[-1].trouble[0]
 
@@ -464,14 +480,14 @@ EVENTS = st.one_of(
 
 
 def kill(world: Simulated, number: int) -> None:
-    alive = [i.name for i in world.target.replicas() if i.alive]
+    alive = [i.name for i in world.target.list_replicas() if i.alive]
     if alive:
-        world.target.kill(alive[number % len(alive)])
+        world.target.kill_replica(alive[number % len(alive)])
 
 
 def happens(
-    world: Simulated, loop: Loop, event: tuple[str, int, int], more: Mapping[str, Any]
-) -> Loop:
+    world: Simulated, loop: ControlLoop, event: tuple[str, int, int], more: Mapping[str, Any]
+) -> ControlLoop:
     kind, number, value = event
     if kind == "load":
         world.speeds[PARTITIONS[number]] = float(value)
@@ -488,7 +504,7 @@ def happens(
     return start(world, **more) if kind == "restart" else loop
 
 
-def check(world: Simulated, before: Mapping[str, Any], action: Action, least: int) -> None:
+def check(world: Simulated, before: Mapping[str, Any], action: ScalingAction, least: int) -> None:
     assert not world.broken
     for plan in world.published:
         assert least <= plan.replicas <= 5
@@ -496,7 +512,7 @@ def check(world: Simulated, before: Mapping[str, Any], action: Action, least: in
     assert epochs == sorted(epochs)
     assert all(b - a <= 1 for a, b in pairwise(epochs))
     if before["away"]:
-        assert action is Action.HOLD
+        assert action is ScalingAction.HOLD
         assert world.published == before["published"]
 
 
@@ -516,7 +532,7 @@ def test_whatever_happens_where_none_need_run(events: list[tuple[str, int, int]]
         {"type": "percent", "value": 100, "period": 6},
         {"type": "pods", "value": 1, "period": 4},
     ]
-    go_through(events, min=0, topics="t", idle_after=10, step_out=steps)
+    go_through(events, min=0, topics="t", idle_after=10, scale_up_policies=steps)
 
 
 def go_through(events: list[tuple[str, int, int]], **more: Any) -> None:
@@ -525,7 +541,7 @@ def go_through(events: list[tuple[str, int, int]], **more: Any) -> None:
     for event in events:
         loop = happens(world, loop, event, more)
         before = {"away": world.away, "published": list(world.published)}
-        action = loop.turn().action
+        action = loop.run_iteration().action
         check(world, before, action, more.get("min", 1))
         world.tick()
     world.away = world.deaf = False
@@ -534,7 +550,7 @@ def go_through(events: list[tuple[str, int, int]], **more: Any) -> None:
     assert not world.broken
     plan = world.published[-1]
     assert plan.draining == ()
-    assert len([i for i in world.target.replicas() if i.alive]) == plan.replicas
+    assert len([i for i in world.target.list_replicas() if i.alive]) == plan.replicas
     assert set(world.owners) == (set(PARTITIONS) if plan.replicas else set())
     epoch = plan.epoch
     turns(world, start(world, **more), 20)
@@ -545,16 +561,16 @@ def test_each_turn_is_offered_for_a_certificate(world: Simulated) -> None:
     """The loop hands over what it saw, and reports the newest certificate that there is."""
 
     class Certifier:
-        last = "the newest"
+        last_certificate = "the newest"
         offers: ClassVar[list[Any]] = []
 
-        def offer(self, seen: Any) -> bool:
-            self.offers.append(seen)
+        def offer_observation(self, observation: Any) -> bool:
+            self.offers.append(observation)
             return True
 
-    reports: list[Report] = []
+    reports: list[IterationReport] = []
     certifier: Any = Certifier()
-    parts = Parts(world, world, world.target, (reports.append,), certifier)
-    Loop(settings(), parts, world.clock).turn()
+    parts = LoopCollaborators(world, world, world.target, (reports.append,), certifier)
+    ControlLoop(settings(), parts, world.clock).run_iteration()
     assert [r.certificate for r in reports] == ["the newest"]
-    assert [seen.group for seen in certifier.offers] == [world.group()]
+    assert [seen.group for seen in certifier.offers] == [world.describe_group()]

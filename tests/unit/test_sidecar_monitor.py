@@ -7,11 +7,11 @@ import pytest
 from ticking import Ticking
 
 from trimtab.assignor.model import TopicPartition
-from trimtab.sidecar.decision.scale_to_zero import idle
-from trimtab.sidecar.kafka.broker_client import Commits, Layout, Offsets
-from trimtab.sidecar.measurement.group_monitor import Monitor
-from trimtab.sidecar.measurement.observation import GroupState, GroupView, Reader
-from trimtab.sidecar.settings.settings import load
+from trimtab.sidecar.decision.scale_to_zero import is_idle
+from trimtab.sidecar.kafka.broker_client import ClusterMetadata, GroupCommits, PartitionOffsets
+from trimtab.sidecar.measurement.group_monitor import GroupMonitor
+from trimtab.sidecar.measurement.observation import GroupState, ObservedGroup, ObservedMember
+from trimtab.sidecar.settings.settings import load_settings
 
 A = TopicPartition("t", 0)
 
@@ -25,29 +25,29 @@ class Slow(Ticking):
     others = 0.0  # seconds of every answer but that of the end offsets
     read = frozenset[TopicPartition]()
 
-    def layout(self) -> Layout:
+    def fetch_cluster_metadata(self) -> ClusterMetadata:
         self.now += self.others
-        return Layout({A: 1})
+        return ClusterMetadata({A: 1})
 
-    def group(self) -> tuple[GroupView, tuple[str, ...]]:
-        return GroupView(GroupState.STABLE, (Reader("1", "one", self.read),)), ()
+    def describe_group(self) -> tuple[ObservedGroup, tuple[str, ...]]:
+        return ObservedGroup(GroupState.STABLE, (ObservedMember("1", "one", self.read),)), ()
 
-    def commits(self, _: Iterable[TopicPartition]) -> Commits:
+    def fetch_group_commits(self, _: Iterable[TopicPartition]) -> GroupCommits:
         self.now += self.others
-        return Commits()
+        return GroupCommits()
 
-    def ends(self, _: Iterable[TopicPartition]) -> Offsets:
+    def fetch_end_offsets(self, _: Iterable[TopicPartition]) -> PartitionOffsets:
         self.now += 2.0
-        return Offsets({A: int(10 * (self.now - 1.0))})
+        return PartitionOffsets({A: int(10 * (self.now - 1.0))})
 
-    def begins(self, _: Iterable[TopicPartition]) -> Offsets:
+    def fetch_beginning_offsets(self, _: Iterable[TopicPartition]) -> PartitionOffsets:
         self.now += self.others
-        return Offsets({A: 0})
+        return PartitionOffsets({A: 0})
 
-    def absent(self, topic: str) -> str:
+    def explain_missing_topic(self, topic: str) -> str:
         return topic
 
-    def sample(self, *_: object) -> dict[TopicPartition, list[int]]:
+    def sample_record_sizes(self, *_: object) -> dict[TopicPartition, list[int]]:
         self.now += self.others
         return {A: [100]}
 
@@ -58,27 +58,31 @@ def slow() -> Slow:
 
 
 @pytest.fixture
-def monitor(monkeypatch: pytest.MonkeyPatch, slow: Slow) -> Monitor:
+def monitor(monkeypatch: pytest.MonkeyPatch, slow: Slow) -> GroupMonitor:
     settings = {"bootstrap": "localhost:1", "group": "g", "topics": "t", "capacity": "1 MB/s"}
-    monitor = Monitor(load(None, {**settings, "target": "none"}), slow)
+    monitor = GroupMonitor(load_settings(None, {**settings, "target": "none"}), slow)
     monitor.close()
     monkeypatch.setattr(monitor, "_brokers", slow)
-    monkeypatch.setattr(monitor, "_sampler", SimpleNamespace(sample=slow.sample, denied=()))
+    monkeypatch.setattr(
+        monitor,
+        "_sampler",
+        SimpleNamespace(sample_record_sizes=slow.sample_record_sizes, denied_topics=()),
+    )
     return monitor
 
 
-def test_what_is_read_but_not_shown_is_unknown(slow: Slow, monitor: Monitor) -> None:
+def test_what_is_read_but_not_shown_is_unknown(slow: Slow, monitor: GroupMonitor) -> None:
     """A right that was taken away makes no partition vanish: nobody is taken away for it."""
     slow.read = frozenset({A, TopicPartition("hidden", 3)})
     found = monitor.measure()
-    assert found.speeds[TopicPartition("hidden", 3)].bytes_per_s is None
-    assert not idle(found.speeds)
+    assert found.write_rates[TopicPartition("hidden", 3)].bytes_per_s is None
+    assert not is_idle(found.write_rates)
 
 
-def test_a_slow_answer_makes_no_speed(slow: Slow, monitor: Monitor) -> None:
+def test_a_slow_answer_makes_no_speed(slow: Slow, monitor: GroupMonitor) -> None:
     """End offsets count as read when they were, whatever else takes long in that turn."""
     monitor.measure()
     for slow.others in (8.0, 0.0, 6.0):
         found = monitor.measure()
         slow.now += 5.0
-    assert found.speeds[A].bytes_per_s == pytest.approx(1000.0)
+    assert found.write_rates[A].bytes_per_s == pytest.approx(1000.0)

@@ -5,39 +5,57 @@ from typing import Any
 
 import pytest
 
-from trimtab.assignor.model import Policy, TopicPartition
-from trimtab.common.control_topics.values import GroupPlan, PartitionSpeed
-from trimtab.common.kmq_offset_metadata import Opened, decode
-from trimtab.sidecar.decision.decide import decide
-from trimtab.sidecar.decision.decision import Action, Verdict, totals
-from trimtab.sidecar.decision.hpa_behavior import Pace, Rules
-from trimtab.sidecar.decision.scale_to_zero import awake, idle
-from trimtab.sidecar.decision.scaling_policy import Memory, ScalePolicy, Wish
-from trimtab.sidecar.diagnostics.explanation import explained, why_count, why_placement
-from trimtab.sidecar.diagnostics.group_status import Seen, frame
-from trimtab.sidecar.errors import BadSetting
+from trimtab.assignor.model import PlacementPolicy, TopicPartition
+from trimtab.common.control_topics.values import GroupPlan, PartitionLoad
+from trimtab.common.kmq_offset_metadata import OpenMessages, decode_open_messages
+from trimtab.sidecar.decision.decide import make_decision
+from trimtab.sidecar.decision.decision import ScalingAction, ScalingDecision, compute_totals
+from trimtab.sidecar.decision.hpa_behavior import ScalingPolicy, ScalingRules
+from trimtab.sidecar.decision.scale_to_zero import is_active, is_idle
+from trimtab.sidecar.decision.scaling_policy import (
+    AutoscalingPolicy,
+    DecisionMemory,
+    TimestampedRecommendation,
+)
+from trimtab.sidecar.diagnostics.explanation import (
+    build_explanation,
+    explain_count,
+    explain_placement,
+)
+from trimtab.sidecar.diagnostics.group_status import LiveGroupSnapshot, build_group_status
+from trimtab.sidecar.errors import SidecarSettingError
 from trimtab.sidecar.measurement.observation import (
     GroupState,
-    GroupView,
-    Instance,
     Observation,
-    Reader,
+    ObservedGroup,
+    ObservedMember,
+    ReplicaInstance,
 )
-from trimtab.sidecar.measurement.queue_backlog import Kind, Queued, Work, queued, work_of
-from trimtab.sidecar.measurement.write_rate import Meter, Readings, Window
-from trimtab.sidecar.reporting.decision_record import Terms, VerdictRecord, recorded
-from trimtab.sidecar.reporting.iteration_report import Report
-from trimtab.sidecar.settings.settings import load
+from trimtab.sidecar.measurement.queue_backlog import (
+    InFlightMessages,
+    QueueBacklog,
+    QueueKind,
+    compute_queue_backlog,
+    decode_in_flight,
+)
+from trimtab.sidecar.measurement.write_rate import OffsetReadings, SlidingWindow, WriteRateMeter
+from trimtab.sidecar.reporting.decision_record import (
+    DecisionRecord,
+    RecordTerms,
+    build_decision_record,
+)
+from trimtab.sidecar.reporting.iteration_report import IterationReport
+from trimtab.sidecar.settings.settings import load_settings
 
 NOW = 10_000.0
 P = TopicPartition("orders", 0)
-POLICY = ScalePolicy(
-    placement=Policy("steady", 100.0, 1.0, consolidate=True),
-    least=0,
-    most=8,
-    out=Rules((Pace(8),)),
-    back=Rules((Pace(8),)),
-    cool_down=0,
+POLICY = AutoscalingPolicy(
+    placement=PlacementPolicy("steady", 100.0, 1.0, consolidate=True),
+    min_replicas=0,
+    max_replicas=8,
+    scale_up=ScalingRules((ScalingPolicy(8),)),
+    scale_down=ScalingRules((ScalingPolicy(8),)),
+    cooldown=0,
     idle_after=60,
 )
 GIVEN: dict[str, Any] = {"bootstrap": "b:1", "group": "billing", "capacity": "1 kB/s"}
@@ -53,33 +71,41 @@ def shared(
 ) -> Observation:
     """A share group on a topic of one partition, with the plan of as many as are not to go."""
     names = [f"w{number}" for number in range(workers)]
-    speed = PartitionSpeed(rate, rate, float(waiting or 0), waiting, rate)
+    speed = PartitionLoad(rate, rate, float(waiting or 0), waiting, rate)
     return Observation(
         {P: speed},
-        GroupView(state, tuple(Reader(f"id-{n}", n) for n in names), shared=True),
-        tuple(Instance(n, alive=True, started=float(i)) for i, n in enumerate(names)),
+        ObservedGroup(
+            state, tuple(ObservedMember(f"id-{n}", n) for n in names), is_share_group=True
+        ),
+        tuple(ReplicaInstance(n, alive=True, started_at=float(i)) for i, n in enumerate(names)),
         GroupPlan("g", 7, NOW - 500, workers - len(draining), "steady", 100.0, 1.0, draining),
-        queue=Queued(Kind.SHARE, waiting),
+        queue=QueueBacklog(QueueKind.SHARE, waiting),
     )
 
 
-def judge(seen: Observation, memory: Memory | None = None) -> Verdict:
-    settled = Memory((Wish(NOW - 50, len(seen.replicas or ())),), changed=NOW - 500)
-    return decide(seen, POLICY, memory or settled, NOW, "g")[0]
+def judge(seen: Observation, memory: DecisionMemory | None = None) -> ScalingDecision:
+    settled = DecisionMemory(
+        (TimestampedRecommendation(NOW - 50, len(seen.replicas or ())),), last_change=NOW - 500
+    )
+    return make_decision(seen, POLICY, memory or settled, NOW, "g")[0]
 
 
 @pytest.mark.parametrize(("rate", "count"), [(40.0, 1), (101.0, 2), (500.0, 5), (5000.0, 8)])
 def test_a_share_group_has_as_many_workers_as_its_load_needs(rate: float, count: int) -> None:
     """One partition may have many: the load divided by what one worker may be filled with."""
     verdict = judge(shared(rate, 0, waiting=5))
-    assert (verdict.action, verdict.add, verdict.numbers.wanted) == (Action.START, count, count)
+    assert (verdict.action, verdict.add, verdict.numbers.wanted) == (
+        ScalingAction.SCALE_UP,
+        count,
+        count,
+    )
     assert verdict.expected == ()
 
 
 def test_the_newest_worker_of_a_share_group_goes_and_is_stopped_at_once() -> None:
     """Nothing is handed over, so nobody waits for it, whatever state the group is in."""
     verdict = judge(shared(150.0, 4, waiting=5))
-    assert verdict.action is Action.DRAIN
+    assert verdict.action is ScalingAction.DRAIN
     assert verdict.plan is not None
     assert verdict.plan.draining == ("w3", "w2")
     assert verdict.plan.epoch == 7
@@ -89,15 +115,17 @@ def test_the_newest_worker_of_a_share_group_goes_and_is_stopped_at_once() -> Non
 
 def test_the_last_worker_of_a_share_group_goes_when_all_is_known_to_be_over() -> None:
     """Nothing waits and nothing is in work, for `idle_after`; and still so when it is stopped."""
-    quiet = Memory((Wish(NOW - 50, 1),), changed=NOW - 500, idle=NOW - 61)
+    quiet = DecisionMemory(
+        (TimestampedRecommendation(NOW - 50, 1),), last_change=NOW - 500, idle_since=NOW - 61
+    )
     last = judge(shared(0.0, 1), quiet)
     assert last.plan is not None
-    assert (last.action, last.plan.replicas) == (Action.DRAIN, 0)
-    assert judge(shared(0.0, 1, waiting=1), quiet).action is Action.HOLD
-    assert judge(shared(0.0, 1, waiting=None), quiet).action is Action.HOLD
+    assert (last.action, last.plan.replicas) == (ScalingAction.DRAIN, 0)
+    assert judge(shared(0.0, 1, waiting=1), quiet).action is ScalingAction.HOLD
+    assert judge(shared(0.0, 1, waiting=None), quiet).action is ScalingAction.HOLD
     assert judge(shared(0.0, 1, draining=("w0",))).stop == ("w0",)
     assert judge(shared(0.0, 1, draining=("w0",), waiting=None)).stop == ()
-    assert judge(shared(0.0, 1, draining=("w0",), waiting=3)).action is Action.UNDRAIN
+    assert judge(shared(0.0, 1, draining=("w0",), waiting=3)).action is ScalingAction.CANCEL_DRAIN
 
 
 def test_a_share_group_of_which_no_speed_is_known_keeps_its_count() -> None:
@@ -108,75 +136,90 @@ def test_a_share_group_of_which_no_speed_is_known_keeps_its_count() -> None:
 @pytest.mark.parametrize(
     ("note", "end", "found"),
     [
-        (None, 0, Work(Opened(0, 0, 0), sure=True)),  # nothing was ever handed out
-        (None, 4, Work()),
-        ('{"released":1.5}', 4, Work()),
-        (Opened(4, 2, 1).encode(), 4, Work(Opened(4, 2, 1), sure=True)),
-        (Opened(4, 0, 0).encode(), 5, Work(Opened(4, 0, 0))),
-        (Opened(4, 0, 0).encode(), None, Work(Opened(4, 0, 0))),
+        (
+            None,
+            0,
+            InFlightMessages(OpenMessages(0, 0, 0), is_exact=True),
+        ),  # nothing was ever handed out
+        (None, 4, InFlightMessages()),
+        ('{"released":1.5}', 4, InFlightMessages()),
+        (OpenMessages(4, 2, 1).encode(), 4, InFlightMessages(OpenMessages(4, 2, 1), is_exact=True)),
+        (OpenMessages(4, 0, 0).encode(), 5, InFlightMessages(OpenMessages(4, 0, 0))),
+        (OpenMessages(4, 0, 0).encode(), None, InFlightMessages(OpenMessages(4, 0, 0))),
     ],
 )
 def test_a_trackers_word_is_sure_if_no_marker_came_after_it(
-    note: str | None, end: int | None, found: Work
+    note: str | None, end: int | None, found: InFlightMessages
 ) -> None:
     """A marker that the tracker had not read may say that a message was handed out."""
-    assert work_of(note, end) == found
+    assert decode_in_flight(note, end) == found
 
 
 @pytest.mark.parametrize("note", ["", "\0", "[]", '{"read":1}', '{"read":"1"}', "null"])
 def test_other_notes_tell_nothing(note: str) -> None:
     """What the consumer itself writes beside a commit is no word about messages."""
-    assert decode(note) is None
+    assert decode_open_messages(note) is None
 
 
 def test_a_note_reads_as_it_was_written() -> None:
     """Also with the NUL that a commit adds."""
-    assert decode(Opened(12, 3, 4).encode() + "\0") == Opened(12, 3, 4)
+    assert decode_open_messages(OpenMessages(12, 3, 4).encode() + "\0") == OpenMessages(12, 3, 4)
 
 
 @pytest.mark.parametrize(
     ("work", "records"),
     [
-        (Work(Opened(9, 0, 0), sure=True), 0),
-        (Work(Opened(9, 0, 7), sure=True), 0),  # its tracker brings it back when it is due
-        (Work(Opened(9, 2, 7), sure=True), 2),
-        (Work(Opened(9, 2, 0)), 2),
-        (Work(Opened(9, 0, 0)), None),
-        (Work(), None),
+        (InFlightMessages(OpenMessages(9, 0, 0), is_exact=True), 0),
+        (
+            InFlightMessages(OpenMessages(9, 0, 7), is_exact=True),
+            0,
+        ),  # its tracker brings it back when it is due
+        (InFlightMessages(OpenMessages(9, 2, 7), is_exact=True), 2),
+        (InFlightMessages(OpenMessages(9, 2, 0)), 2),
+        (InFlightMessages(OpenMessages(9, 0, 0)), None),
+        (InFlightMessages(), None),
     ],
 )
 def test_what_is_in_work_is_backlog_and_unknown_is_not_nothing(
-    work: Work, records: int | None
+    work: InFlightMessages, records: int | None
 ) -> None:
     """Nothing behind the offset is nothing to do only if nothing is in work, for sure."""
-    meter, readings = Meter(Window(10, 5)), Readings((P,), {P: 8}, {P: 0}, {P: 8}, work={P: work})
+    meter, readings = (
+        WriteRateMeter(SlidingWindow(10, 5)),
+        OffsetReadings((P,), {P: 8}, {P: 0}, {P: 8}, in_flight={P: work}),
+    )
     for time in (0.0, 6.0):
-        meter = meter.add(time, readings)
-    speeds = meter.measure(readings)
+        meter = meter.add_readings(time, readings)
+    speeds = meter.measure_partitions(readings)
     assert speeds[P].backlog_records == records
-    assert idle(speeds) is (records == 0)
-    assert awake(speeds) is bool(records)
+    assert is_idle(speeds) is (records == 0)
+    assert is_active(speeds) is bool(records)
 
 
 def test_messages_in_words() -> None:
     """What waits, what is in work and what was given back; what is not known is "?"."""
-    speeds = {P: PartitionSpeed(backlog_records=5)}
-    known = queued(Kind.KMQ, speeds, {P: Work(Opened(1, 2, 3), sure=True)})
+    speeds = {P: PartitionLoad(backlog_records=5)}
+    known = compute_queue_backlog(
+        QueueKind.KMQ, speeds, {P: InFlightMessages(OpenMessages(1, 2, 3), is_exact=True)}
+    )
     assert str(known) == "3 messages wait, 2 are in work, 3 given back for later"
-    assert str(queued(Kind.KMQ, speeds, {P: Work()})) == "? messages wait, ? are in work"
-    assert str(queued(Kind.SHARE, speeds)) == "5 messages wait or are in work"
-    numbers = totals(replace(shared(1.0, 1), queue=known))
-    assert numbers.queued == str(known)
-    assert f", {known}" in replace(judge(shared(1.0, 1)), numbers=numbers).line()
+    assert (
+        str(compute_queue_backlog(QueueKind.KMQ, speeds, {P: InFlightMessages()}))
+        == "? messages wait, ? are in work"
+    )
+    assert str(compute_queue_backlog(QueueKind.SHARE, speeds)) == "5 messages wait or are in work"
+    numbers = compute_totals(replace(shared(1.0, 1), queue=known))
+    assert numbers.queue_summary == str(known)
+    assert f", {known}" in replace(judge(shared(1.0, 1)), numbers=numbers).format_line()
 
 
 def test_a_queue_of_a_consumer_group_is_bounded_by_its_partitions_and_says_so() -> None:
     """More workers than partitions would have nothing to read."""
-    readers = (Reader("1", "w0", frozenset({P})),)
+    readers = (ObservedMember("1", "w0", frozenset({P})),)
     seen = replace(
         shared(90.0, 1, waiting=5),
-        group=GroupView(GroupState.STABLE, readers),
-        queue=Queued(Kind.KMQ, 5, 0, 0),
+        group=ObservedGroup(GroupState.STABLE, readers),
+        queue=QueueBacklog(QueueKind.KMQ, 5, 0, 0),
     )
     (said,) = [r for r in judge(seen).reasons if "partition" in r]
     assert said.startswith("kmq has at most one worker a partition, and there are 1")
@@ -185,18 +228,20 @@ def test_a_queue_of_a_consumer_group_is_bounded_by_its_partitions_and_says_so() 
 def test_a_share_group_has_no_placement_to_explain() -> None:
     """Whoever asks why is told what there is to do, and that the broker hands it out."""
     verdict = judge(shared(150.0, 2, waiting=5))
-    report = Report(NOW, verdict, {}, 7, True, 0.0, 0.0)  # noqa: FBT003 - reachable
-    record = recorded(report, Terms("g", 10.0, 100.0, 1.0))
-    found = explained([VerdictRecord.decode(record.encode())], None, 0)
+    report = IterationReport(NOW, verdict, {}, 7, True, 0.0, 0.0)  # noqa: FBT003 - reachable
+    record = build_decision_record(report, RecordTerms("g", 10.0, 100.0, 1.0))
+    found = build_explanation([DecisionRecord.decode(record.encode())], None, 0)
     assert found is not None
-    assert "kind share: 5 messages wait or are in work" in " ".join(why_count(found, NOW))
-    assert why_placement(found, NOW)[0].startswith("The broker hands every worker messages")
+    assert "kind share: 5 messages wait or are in work" in " ".join(explain_count(found, NOW))
+    assert explain_placement(found, NOW)[0].startswith("The broker hands every worker messages")
 
 
 def test_every_worker_of_a_share_group_is_shown_with_its_part() -> None:
     """None owns a partition, and none is unread."""
     seen = shared(90.0, 3)
-    made = frame(Seen(NOW, seen.group, seen.speeds, "given", seen.plan))
+    made = build_group_status(
+        LiveGroupSnapshot(NOW, seen.group, seen.write_rates, "given", seen.plan)
+    )
     assert made.unread == 0
     assert [(r.name, r.load.needed) for r in made.rows] == [("w0", 30), ("w1", 30), ("w2", 30)]
 
@@ -214,12 +259,15 @@ def test_every_worker_of_a_share_group_is_shown_with_its_part() -> None:
 )
 def test_settings_of_queues_that_cannot_be(given: dict[str, Any], says: str) -> None:
     """Each is named, with what to write instead."""
-    with pytest.raises(BadSetting, match=says):
-        load(None, {**GIVEN, **given})
+    with pytest.raises(SidecarSettingError, match=says):
+        load_settings(None, {**GIVEN, **given})
 
 
 @pytest.mark.parametrize(("kind", "reset"), [("kmq", "earliest"), ("share", "latest")])
 def test_where_a_queue_begins(kind: str, reset: str) -> None:
     """As `open_queue` has it: kmq at the earliest message, share as the broker's group has it."""
-    assert load(None, {**GIVEN, "queue": kind, "topics": "a"}).offset_reset == reset
-    assert load(None, {**GIVEN, "queue": kind, "topics": "a"}).markers == "a.billing.markers"
+    assert load_settings(None, {**GIVEN, "queue": kind, "topics": "a"}).offset_reset == reset
+    assert (
+        load_settings(None, {**GIVEN, "queue": kind, "topics": "a"}).markers_topic
+        == "a.billing.markers"
+    )

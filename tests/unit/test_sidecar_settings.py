@@ -8,11 +8,16 @@ from typing import Any
 import pytest
 
 from trimtab.common.errors import SettingError
-from trimtab.sidecar.decision.hpa_behavior import Pace, Rules, Select, Way
-from trimtab.sidecar.errors import BadSetting
-from trimtab.sidecar.kafka.broker_client import Brokers
-from trimtab.sidecar.measurement.write_rate import Drain
-from trimtab.sidecar.settings.settings import load
+from trimtab.sidecar.decision.hpa_behavior import (
+    Direction,
+    ScalingPolicy,
+    ScalingRules,
+    SelectPolicy,
+)
+from trimtab.sidecar.errors import SidecarSettingError
+from trimtab.sidecar.kafka.broker_client import BrokerClient
+from trimtab.sidecar.measurement.write_rate import CatchUpPolicy
+from trimtab.sidecar.settings.settings import load_settings
 
 GOOD: dict[str, Any] = {"bootstrap": "b:9092", "group": "g", "capacity": "2.3 MB/s"}
 FRESH = "p99-freshness 40 s"
@@ -23,16 +28,18 @@ PROCESS = {"target": "process", "worker-command": ["w", "{instance}"], "state": 
 
 def test_units_and_defaults() -> None:
     """Rates and durations come as people write them, and every default is there."""
-    settings = load(None, {**GOOD, "window": "1 min", "interval": "500 ms", "topics": "a, b"})
+    settings = load_settings(
+        None, {**GOOD, "window": "1 min", "interval": "500 ms", "topics": "a, b"}
+    )
     assert (settings.capacity, settings.window, settings.interval) == (2.3e6, 60.0, 0.5)
     assert settings.topics == ("a", "b")
     assert (settings.min, settings.max, settings.target) == (1, 10, "none")
-    assert settings.policy.placement.consolidate
+    assert settings.autoscaling_policy.placement.consolidate
 
 
 def test_a_pattern_is_one_topic() -> None:
     """A pattern may hold commas."""
-    assert load(None, {**GOOD, "topics": "^a{1,2}$"}).topics == ("^a{1,2}$",)
+    assert load_settings(None, {**GOOD, "topics": "^a{1,2}$"}).topics == ("^a{1,2}$",)
 
 
 def test_flags_win_over_the_file(tmp_path: Path) -> None:
@@ -41,56 +48,91 @@ def test_flags_win_over_the_file(tmp_path: Path) -> None:
     file.write_text(
         "bootstrap: file:1\ngroup: g\ncapacity: 1 MB/s\nmax: 3\nkafka: {client.rack: me, a: 1}\n"
     )
-    settings = load(file, {"bootstrap": "flag:1", "max": None, "kafka": {"a": 2}})
+    settings = load_settings(file, {"bootstrap": "flag:1", "max": None, "kafka": {"a": 2}})
     assert (settings.bootstrap, settings.max) == ("flag:1", 3)
     assert settings.kafka == {"client.rack": "me", "a": 2}
 
 
 def test_a_move_is_paid_for_in_time_of_a_consumer() -> None:
     """15 s of a consumer, where changes are 30 s apart, is half a consumer until the next one."""
-    settings = load(None, {**GOOD, "move-cost": "15 s", "cool-down": "30 s"})
-    assert settings.policy.placement.heuristic == "steady:0.5"
-    assert settings.moves_cost == 0.5
-    assert load(None, {**GOOD, "heuristic": "steady:calm"}).moves_cost > settings.moves_cost
+    settings = load_settings(None, {**GOOD, "move-cost": "15 s", "cooldown": "30 s"})
+    assert settings.autoscaling_policy.placement.heuristic == "steady:0.5"
+    assert settings.move_cost_weight == 0.5
+    assert (
+        load_settings(None, {**GOOD, "heuristic": "steady:calm"}).move_cost_weight
+        > settings.move_cost_weight
+    )
 
 
 def test_steps_and_bands_are_short_or_in_full() -> None:
     """A number is a step of each turn; policies, and bands by direction, are what the HPA has."""
-    short = load(None, {**GOOD, "step-out": 2, "dead-band": 0.2}).policy
-    assert short.out == Rules((Pace(2),), dead_band=0.2)
-    assert short.back == Rules((Pace(1),), window=120.0, dead_band=0.2)
+    short = load_settings(
+        None, {**GOOD, "scale-up-policies": 2, "tolerance": 0.2}
+    ).autoscaling_policy
+    assert short.scale_up == ScalingRules((ScalingPolicy(2),), tolerance=0.2)
+    assert short.scale_down == ScalingRules(
+        (ScalingPolicy(1),), stabilization_window=120.0, tolerance=0.2
+    )
     percent = {"type": "percent", "value": 100, "period": "1 min"}
-    listed = load(None, {**GOOD, "step-out": [percent], "dead-band": {"out": 0.05}}).policy
-    assert listed.out == Rules((Pace(100, 60.0, percent=True),), dead_band=0.05)
-    assert listed.back.dead_band == 0.1
+    listed = load_settings(
+        None, {**GOOD, "scale-up-policies": [percent], "tolerance": {"out": 0.05}}
+    ).autoscaling_policy
+    assert listed.scale_up == ScalingRules(
+        (ScalingPolicy(100, 60.0, is_percent=True),), tolerance=0.05
+    )
+    assert listed.scale_down.tolerance == 0.1
     whole = {"select": "min", "policies": [percent]}
-    assert load(None, {**GOOD, "step-in": whole}).policy.back.select is Select.MIN
+    assert (
+        load_settings(
+            None, {**GOOD, "scale-down-policies": whole}
+        ).autoscaling_policy.scale_down.select_policy
+        is SelectPolicy.MIN
+    )
 
 
 def test_a_goal_makes_late_what_is_older_than_it_allows(tmp_path: Path) -> None:
     """A tenth is spared; workers whose batches alone are too long are refused."""
-    policy = load(None, {**GOOD, "goal": FRESH}).policy
-    assert (policy.goal, policy.drain) == (40.0, Drain(40.0, 36.0))
+    policy = load_settings(None, {**GOOD, "goal": FRESH}).autoscaling_policy
+    assert (policy.freshness_slo, policy.catch_up) == (40.0, CatchUpPolicy(40.0, 36.0))
     worker = tmp_path / "ingest.yaml"
-    worker.write_text("batch.wait: 36 s\n")
+    worker.write_text("batch.max.age: 36 s\n")
     given = {**GOOD, "goal": FRESH, "target": "process", "state": "s", "worker-config": worker}
-    with pytest.raises(SettingError, match=r"batch\.wait=36 s alone misses goal=40 s"):
-        load(None, given)
+    with pytest.raises(SettingError, match=r"batch\.max\.age=36 s alone misses goal=40 s"):
+        load_settings(None, given)
 
 
 def test_a_schedule_is_read() -> None:
     """Cron lines with their time zone, limits and pauses."""
     entry = {**PERIOD, "min": 4, "pause": "in"}
-    (period,) = load(None, {**GOOD, "schedule": [entry]}).policy.schedule
-    assert (period.least, period.most, period.pause) == (4, None, {Way.IN})
+    (period,) = load_settings(None, {**GOOD, "schedule": [entry]}).autoscaling_policy.schedule
+    assert (period.min_replicas, period.max_replicas, period.paused_directions) == (
+        4,
+        None,
+        {Direction.DOWN},
+    )
     assert period.timezone == "Europe/Rome"
 
 
 def test_consumption_is_measured_over_several_windows_and_batches() -> None:
     """Unless it is said otherwise."""
-    assert load(None, {**GOOD, "backlog-allowance": "1 min"}).policy.effect_window == 240
-    assert load(None, {**GOOD, "window": "1 min"}).policy.effect_window == 240
-    assert load(None, {**GOOD, "effect-window": 0}).policy.effect_window == 0
+    assert (
+        load_settings(
+            None, {**GOOD, "backlog-grace": "1 min"}
+        ).autoscaling_policy.scale_up_evaluation_window
+        == 240
+    )
+    assert (
+        load_settings(
+            None, {**GOOD, "window": "1 min"}
+        ).autoscaling_policy.scale_up_evaluation_window
+        == 240
+    )
+    assert (
+        load_settings(
+            None, {**GOOD, "scale-up-evaluation-window": 0}
+        ).autoscaling_policy.scale_up_evaluation_window
+        == 0
+    )
 
 
 @pytest.mark.parametrize(
@@ -98,20 +140,26 @@ def test_consumption_is_measured_over_several_windows_and_batches() -> None:
     [
         ({"min": 5, "max": 2}, "min=5 is above max=2"),
         ({"target": "keda"}, "target=keda needs workload"),
-        ({**KEDA, "foreign-scaling": "contest"}, "foreign-scaling=contest"),
+        ({**KEDA, "external-scaling": "contest"}, "external-scaling=contest"),
         ({**KEDA, "grpc-port": 70000}, "grpc-port=70000"),
         ({"grpc-port": 1}, "grpc-port given, but target=none"),
-        ({"step-out": 0}, "step-out=0"),
-        ({"step_in": 0}, "step-in=0"),
+        ({"scale-up-policies": 0}, "scale-up-policies=0"),
+        ({"scale_down_policies": 0}, "scale-down-policies=0"),
         ({"capacity": 0}, "capacity must be above 0"),
         ({"capacity": "fast"}, "capacity: 'fast' is not understood"),
         ({"headroom": 1.5}, "headroom=1.5"),
-        ({"dead-band": 1}, "dead-band=1"),
-        ({"dead-band": {"out": 0.1, "in": 1}}, "dead-band (in)=1"),
-        ({"dead-band": {"up": 0.1}}, "dead-band.up"),
-        ({"step-out": []}, "step-out has no policies"),
-        ({"step-out": {"policies": [{"type": "pod", "value": 1, "period": 9}]}}, "policies.0.type"),
-        ({"step-in": [{"type": "pods", "value": 1, "period": "1 h"}]}, "period of 3600 s is above"),
+        ({"tolerance": 1}, "tolerance=1"),
+        ({"tolerance": {"out": 0.1, "in": 1}}, "tolerance (in)=1"),
+        ({"tolerance": {"up": 0.1}}, "tolerance.up"),
+        ({"scale-up-policies": []}, "scale-up-policies has no policies"),
+        (
+            {"scale-up-policies": {"policies": [{"type": "pod", "value": 1, "period": 9}]}},
+            "policies.0.type",
+        ),
+        (
+            {"scale-down-policies": [{"type": "pods", "value": 1, "period": "1 h"}]},
+            "period of 3600 s is above",
+        ),
         ({"min": 0, "idle-after": "20 s"}, "idle-after=20 s is less than window=30 s"),
         ({"min": 0}, "min=0 needs topics"),
         ({"pause": "off"}, "pause"),
@@ -129,14 +177,23 @@ def test_consumption_is_measured_over_several_windows_and_batches() -> None:
             {"fallback": "static", "fallback-replicas": 2, "fallback-after": 1},
             "fallback-after=1 turns of interval=10 s",
         ),
-        ({"effect-window": "20 s"}, "effect-window=20 s is less than window=30 s"),
-        ({"backlog-allowance": "1 min", "effect-window": "1 min"}, "twice backlog-allowance=60 s"),
+        (
+            {"scale-up-evaluation-window": "20 s"},
+            "scale-up-evaluation-window=20 s is less than window=30 s",
+        ),
+        (
+            {"backlog-grace": "1 min", "scale-up-evaluation-window": "1 min"},
+            "twice backlog-grace=60 s",
+        ),
         ({"goal": "p95-freshness 3 s"}, "goal: 'p95-freshness 3 s' is not understood"),
-        ({"goal": FRESH, "drain-target": 9}, "drain-target given, but goal sets them itself"),
+        ({"goal": FRESH, "catch-up-time": 9}, "catch-up-time given, but goal sets them itself"),
         ({"goal": "p99-freshness 15 s"}, "goal=15 s is less than twice interval=10 s"),
-        ({"goal": FRESH, "effect-window": 0}, "goal needs an effect-window above 0"),
-        ({"learn-most": 0.9}, "learn-least=0.5 and learn-most=0.9"),
-        ({"learn-capacity": True, "effect-window": 0}, "learn-capacity needs"),
+        (
+            {"goal": FRESH, "scale-up-evaluation-window": 0},
+            "goal needs an scale-up-evaluation-window above 0",
+        ),
+        ({"learned-capacity-max": 0.9}, "learned-capacity-min=0.5 and learned-capacity-max=0.9"),
+        ({"learn-capacity": True, "scale-up-evaluation-window": 0}, "learn-capacity needs"),
         ({"heuristic": "mbb"}, "did you mean 'mbf'"),
         ({"heuristic": "steady:clam"}, "did you mean 'calm'"),
         ({"heuristic": "mbf", "move-cost": "15 s"}, "leave one of the two out"),
@@ -160,22 +217,22 @@ def test_consumption_is_measured_over_several_windows_and_batches() -> None:
 def test_bad_settings_are_named(given: dict[str, Any], said: str) -> None:
     """What cannot be is refused with its name and what to do, as exit code 2."""
     with pytest.raises(SettingError) as caught:
-        load(None, {**GOOD, **given})
+        load_settings(None, {**GOOD, **given})
     assert said in str(caught.value)
     assert caught.value.exit_code == 2
 
 
 def test_all_contradictions_are_told_together() -> None:
     """Nobody has to mend one setting after the other."""
-    with pytest.raises(SettingError, match=r"min=5.*step-out=0"):
-        load(None, {**GOOD, "min": 5, "max": 2, "step-out": 0})
+    with pytest.raises(SettingError, match=r"min=5.*scale-up-policies=0"):
+        load_settings(None, {**GOOD, "min": 5, "max": 2, "scale-up-policies": 0})
 
 
 @pytest.mark.parametrize("name", ["bootstrap", "group", "capacity"])
 def test_missing_settings_are_named(name: str) -> None:
     """What every sidecar needs is asked for by name."""
     with pytest.raises(SettingError, match=f"{name} is missing"):
-        load(None, {k: v for k, v in GOOD.items() if k != name})
+        load_settings(None, {k: v for k, v in GOOD.items() if k != name})
 
 
 @pytest.mark.parametrize(
@@ -188,7 +245,7 @@ def test_bad_files_are_named(tmp_path: Path, text: str | None, said: str) -> Non
     if text is not None:
         file.write_text(text)
     with pytest.raises(SettingError, match=said) as caught:
-        load(file, {})
+        load_settings(file, {})
     assert "sidecar.yaml" in str(caught.value)
 
 
@@ -203,22 +260,22 @@ def test_offset_reset_is_that_of_the_workers(tmp_path: Path, text: str | None, r
         worker = tmp_path / "ingest.yaml"
         worker.write_text(text)
         more = {"target": "process", "worker-config": worker, "state": tmp_path}
-    assert load(None, {**GOOD, **more}).offset_reset == reset
+    assert load_settings(None, {**GOOD, **more}).offset_reset == reset
 
 
 def test_secrets_stay_secret(tmp_path: Path) -> None:
     """Neither the settings' text nor an error about them holds a password."""
     login = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"}
     secret = {**login, "sasl.password": "hunter2", "sasl.username": "me"}
-    assert "hunter2" not in repr(load(None, {**GOOD, "kafka": secret}))
+    assert "hunter2" not in repr(load_settings(None, {**GOOD, "kafka": secret}))
     for bad in ({"kafka": {"sasl.password": ["hunter2"]}}, {"kafka": "hunter2"}):
         with pytest.raises(SettingError) as caught:
-            load(None, {**GOOD, **bad})
+            load_settings(None, {**GOOD, **bad})
         assert "hunter2" not in str(caught.value)
     file = tmp_path / "sidecar.yaml"
     file.write_text("kafka: {sasl.password: hunter2\n")
     with pytest.raises(SettingError) as caught:
-        load(file, GOOD)
+        load_settings(file, GOOD)
     assert "hunter2" not in str(caught.value)
 
 
@@ -247,7 +304,7 @@ def test_a_reference_is_shown_as_it_was_written(
     written = json.loads(json.dumps(value).replace("FILE", str(file)))
     given = {"bootstrap": "${env:PRIVATE}:9092", "group": "g", "capacity": "1 MB/s"}
     with pytest.raises(SettingError) as caught:
-        load(None, {**given, setting: written})
+        load_settings(None, {**given, setting: written})
     assert "hunter2" not in str(caught.value)
     assert shown is None or shown in str(caught.value)
 
@@ -262,8 +319,11 @@ def test_a_reference_is_shown_as_it_was_written(
         ({**KEDA, "workload": "lake"}, "workload: write deployment/NAME or statefulset/NAME"),
         ({"min": "two"}, "min: write a whole number, like 3"),
         ({"headroom": "lots"}, "headroom: write a number, like 0.9"),
-        ({"step-out": "fast"}, "step-out: write a number of replicas, like 4, or policies"),
-        ({"dead-band": "x"}, "dead-band: write a share, like 0.1"),
+        (
+            {"scale-up-policies": "fast"},
+            "scale-up-policies: write a number of replicas, like 4, or policies",
+        ),
+        ({"tolerance": "x"}, "tolerance: write a share, like 0.1"),
         ({"dry-run": "maybe"}, "dry-run: write true or false"),
         ({"kafka": {"a": [1]}}, "kafka.a: write text, a number, or true or false"),
         ({"target": "k8s"}, "target: 'k8s' is none of them; write 'none', 'process', 'kubern"),
@@ -276,7 +336,7 @@ def test_a_reference_is_shown_as_it_was_written(
 def test_what_is_misread_is_told_in_plain_words(given: dict[str, Any], said: str) -> None:
     """No validator's own words, but what to write, with an example."""
     with pytest.raises(SettingError) as caught:
-        load(None, {**GOOD, **given})
+        load_settings(None, {**GOOD, **given})
     assert said in str(caught.value)
     assert not any(word in str(caught.value) for word in ("input", "tuple", "pattern '^", "valid"))
 
@@ -291,9 +351,9 @@ def test_what_is_misread_is_told_in_plain_words(given: dict[str, Any], said: str
 )
 def test_a_setting_that_librdkafka_does_not_know_is_named(kafka: dict[str, str], said: str) -> None:
     """It is a wrong setting (exit code 2), not a broker that is away; its value is not shown."""
-    settings = load(None, {**GOOD, "bootstrap": "127.0.0.1:1", "kafka": kafka})
-    with pytest.raises(BadSetting, match=re.escape(said)) as caught:
-        Brokers(settings.client, "g", 0.1)
+    settings = load_settings(None, {**GOOD, "bootstrap": "127.0.0.1:1", "kafka": kafka})
+    with pytest.raises(SidecarSettingError, match=re.escape(said)) as caught:
+        BrokerClient(settings.client_config, "g", 0.1)
     assert "hunter2" not in str(caught.value)
     assert caught.value.exit_code == 2
 
@@ -307,5 +367,5 @@ def test_a_setting_that_librdkafka_does_not_know_is_named(kafka: dict[str, str],
 )
 def test_a_wrong_file_is_told_as_that(given: dict[str, Any], said: str) -> None:
     """The consumer's file in the sidecar's place, and a kubeconfig that is not there."""
-    with pytest.raises(BadSetting, match=said):
-        load(None, {**GOOD, **given})
+    with pytest.raises(SidecarSettingError, match=said):
+        load_settings(None, {**GOOD, **given})

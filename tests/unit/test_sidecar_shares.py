@@ -9,13 +9,13 @@ from kafka.errors import BrokerNotAvailableError
 from ticking import Ticking
 
 from trimtab.assignor.model import TopicPartition
-from trimtab.sidecar.errors import NoShareGroups, WrongGroup
+from trimtab.sidecar.errors import GroupTypeMismatchError, ShareGroupsUnavailableError
 from trimtab.sidecar.kafka.share_groups import protocol, share_group
-from trimtab.sidecar.kafka.share_groups.share_group import ShareGroup
+from trimtab.sidecar.kafka.share_groups.share_group import ShareGroupClient
 from trimtab.sidecar.measurement.observation import GroupState
-from trimtab.sidecar.settings.settings import load
+from trimtab.sidecar.settings.settings import load_settings
 
-SETTINGS = load(
+SETTINGS = load_settings(
     None,
     {"bootstrap": "b:1", "group": "billing", "capacity": 1, "queue": "share", "topics": "orders"},
 )
@@ -82,34 +82,34 @@ class Coordinator:
 @pytest.fixture
 def coordinator(monkeypatch: pytest.MonkeyPatch) -> Coordinator:
     made = Coordinator()
-    monkeypatch.setattr(share_group, "_ADMIN", made.connected)
+    monkeypatch.setattr(share_group, "_UNTYPED_ADMIN_CLIENT", made.connected)
     return made
 
 
 def test_a_partition_that_is_loading_leaves_the_whole_unknown(coordinator: Coordinator) -> None:
     """It is no partition without anything to do: asked for a while, then told by its name."""
     clock = Ticking()
-    group = ShareGroup(SETTINGS, clock)
+    group = ShareGroupClient(SETTINGS, clock)
     coordinator.errors[1] = LOADING
     began = clock.now
-    commits = group.commits()
-    assert not commits.known
+    commits = group.fetch_group_commits()
+    assert not commits.is_known
     assert not commits.offsets
     (said,) = commits.trouble
     assert "CoordinatorLoadInProgressError: orders-1" in said
     assert clock.now - began >= SETTINGS.timeout
     coordinator.errors[1] = 0
-    commits = group.commits()
-    assert (commits.known, commits.trouble) == (True, ())
+    commits = group.fetch_group_commits()
+    assert (commits.is_known, commits.trouble) == (True, ())
     assert commits.lags == {TopicPartition("orders", 0): 0, TopicPartition("orders", 1): 1}
 
 
 def test_an_error_that_does_not_pass_is_told_at_once(coordinator: Coordinator) -> None:
     """Asked again it would be the same."""
     clock = Ticking()
-    group, coordinator.errors = ShareGroup(SETTINGS, clock), [NONE_SUCH, 0]
+    group, coordinator.errors = ShareGroupClient(SETTINGS, clock), [NONE_SUCH, 0]
     began = clock.now
-    assert "GroupIdNotFoundError: orders-0" in group.commits().trouble[0]
+    assert "GroupIdNotFoundError: orders-0" in group.fetch_group_commits().trouble[0]
     assert clock.now == began
 
 
@@ -119,32 +119,32 @@ def test_the_kind_is_asked_until_it_was_told_once(coordinator: Coordinator) -> N
     Until then nothing counts as known, so nobody is stopped for it.
     """
     coordinator.away, coordinator.kind = True, "classic"
-    group = ShareGroup(SETTINGS, Ticking())
-    assert "BrokerNotAvailableError" in group.group()[1][0]
+    group = ShareGroupClient(SETTINGS, Ticking())
+    assert "BrokerNotAvailableError" in group.describe_group()[1][0]
     coordinator.away = False
-    seen, trouble = group.group()
+    seen, trouble = group.describe_group()
     assert seen.state is GroupState.UNKNOWN
     assert trouble[0].startswith("group 'billing' is a classic group, not a share group")
-    assert not group.commits().known
+    assert not group.fetch_group_commits().is_known
     coordinator.kind = "share"
-    assert group.group()[0].state is GroupState.STABLE
+    assert group.describe_group()[0].state is GroupState.STABLE
     listed = coordinator.listed
-    assert group.commits().known
-    assert group.group()[1] == ()
+    assert group.fetch_group_commits().is_known
+    assert group.describe_group()[1] == ()
     assert coordinator.listed == listed
 
 
 def test_brokers_without_share_groups_are_told_later_too(coordinator: Coordinator) -> None:
     """As trouble of a turn, which goes on."""
     coordinator.away = True
-    group = ShareGroup(SETTINGS, Ticking())
+    group = ShareGroupClient(SETTINGS, Ticking())
     coordinator.away, coordinator.features = False, {}
-    assert "have no share groups" in group.group()[1][0]
+    assert "have no share groups" in group.describe_group()[1][0]
 
 
 @pytest.mark.parametrize(
     ("kind", "features", "error"),
-    [("consumer", None, WrongGroup), ("share", {}, NoShareGroups)],
+    [("consumer", None, GroupTypeMismatchError), ("share", {}, ShareGroupsUnavailableError)],
 )
 def test_what_is_refused_at_the_start_leaves_no_connection(
     coordinator: Coordinator, kind: str, features: Any, error: type[Exception]
@@ -153,5 +153,5 @@ def test_what_is_refused_at_the_start_leaves_no_connection(
     coordinator.kind = kind
     coordinator.features = coordinator.features if features is None else features
     with pytest.raises(error):
-        ShareGroup(SETTINGS, Ticking())
+        ShareGroupClient(SETTINGS, Ticking())
     assert (coordinator.opened, coordinator.closed) == (1, 1)

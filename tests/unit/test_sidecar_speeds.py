@@ -7,25 +7,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trimtab.assignor.model import TopicPartition
-from trimtab.common.control_topics.values import PartitionSpeed
+from trimtab.common.control_topics.values import PartitionLoad
 from trimtab.sidecar.measurement.write_rate import (
-    Drain,
-    Meter,
-    Readings,
+    CatchUpPolicy,
+    CounterSample,
+    OffsetReadings,
     RecordSizes,
-    Sample,
-    Window,
-    backlog,
-    needed,
+    SlidingWindow,
+    WriteRateMeter,
+    add_needed_rates,
+    compute_backlog,
 )
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
 
 
-def window(*readings: tuple[float, int | None], length: float = 30.0, least: float = 4.0) -> Window:
-    filled = Window(length, least)
+def window(
+    *readings: tuple[float, int | None], length: float = 30.0, least: float = 4.0
+) -> SlidingWindow:
+    filled = SlidingWindow(length, least)
     for time, value in readings:
-        filled = filled.add(Sample(time, {} if value is None else {A: value}))
+        filled = filled.add_sample(CounterSample(time, {} if value is None else {A: value}))
     return filled
 
 
@@ -46,30 +48,30 @@ def window(*readings: tuple[float, int | None], length: float = 30.0, least: flo
 )
 def test_rate(readings: list[tuple[float, int | None]], rate: float | None) -> None:
     """A rate is known of an unbroken, growing, long enough run; else it is unknown, never 0."""
-    assert window(*readings).rates([A, B]) == {A: rate, B: None}
+    assert window(*readings).compute_rates([A, B]) == {A: rate, B: None}
 
 
 def test_window_slides() -> None:
     """Readings older than the window no longer count."""
     readings = [(t, 1000 if t < 40 else 1000 + 100 * (t - 40)) for t in range(0, 80, 2)]
-    assert window(*readings).rates([A])[A] == 100.0
+    assert window(*readings).compute_rates([A])[A] == 100.0
 
 
 def test_a_slow_turn_leaves_speeds_known() -> None:
     """Longer than the window between two readings: the speed is that of the time between them."""
-    assert window((0, 0), (10, 900), (50, 1300)).rates([A])[A] == 10.0
-    assert window((10, 900), (50, 1300), (51, 1310)).rates([A])[A] == 10.0
-    assert window((10, 900), (50, 1300), (51, 1310), (54, 1460)).rates([A])[A] == 40.0
+    assert window((0, 0), (10, 900), (50, 1300)).compute_rates([A])[A] == 10.0
+    assert window((10, 900), (50, 1300), (51, 1310)).compute_rates([A])[A] == 10.0
+    assert window((10, 900), (50, 1300), (51, 1310), (54, 1460)).compute_rates([A])[A] == 40.0
 
 
 def test_a_window_with_a_grain_stays_small() -> None:
     """Of readings each second one in ten is kept besides the newest, and the rate is the same."""
-    filled = Window(120, 60, grain=10)
+    filled = SlidingWindow(120, 60, min_spacing_s=10)
     for second in range(300):
-        filled = filled.add(Sample(float(second), {A: 7 * second}))
+        filled = filled.add_sample(CounterSample(float(second), {A: 7 * second}))
         assert filled.samples[-1].time == second
     assert len(filled.samples) <= 14
-    assert filled.rates([A]) == {A: 7.0}
+    assert filled.compute_rates([A]) == {A: 7.0}
 
 
 @given(
@@ -78,11 +80,11 @@ def test_a_window_with_a_grain_stays_small() -> None:
 )
 def test_rate_of_a_growing_log(growth: list[int], step: int) -> None:
     """Of a log that only grows, the rate lies between the slowest and the fastest step."""
-    total, filled = 0, Window(1e9, 0.5)
+    total, filled = 0, SlidingWindow(1e9, 0.5)
     for tick, more in enumerate(growth):
         total += more
-        filled = filled.add(Sample(tick * step, {A: total}))
-    rate = filled.rates([A])[A]
+        filled = filled.add_sample(CounterSample(tick * step, {A: total}))
+    rate = filled.compute_rates([A])[A]
     assert rate is not None
     assert min(growth[1:]) / step <= rate + 1e-9
     assert rate <= max(growth[1:]) / step + 1e-9
@@ -90,56 +92,62 @@ def test_rate_of_a_growing_log(growth: list[int], step: int) -> None:
 
 def test_sizes_are_weighted_means() -> None:
     """Newer samples pull the mean, and an unseen partition takes its topic's."""
-    sizes = RecordSizes(weight=0.5).learn({A: [100, 300]}).learn({A: [400], B: []})
+    sizes = (
+        RecordSizes(smoothing_factor=0.5)
+        .update_means({A: [100, 300]})
+        .update_means({A: [400], B: []})
+    )
     other = TopicPartition("clicks", 0)
-    assert sizes.of([A, B, other]) == {A: 300.0, B: 300.0}
+    assert sizes.estimate_sizes([A, B, other]) == {A: 300.0, B: 300.0}
 
 
-def readings(**given: object) -> Readings:
+def readings(**given: object) -> OffsetReadings:
     values: dict[str, object] = {
         "partitions": (A,),
-        "ends": {A: 100},
-        "begins": {A: 40},
-        "committed": {A: 70},
-        "from_start": True,
+        "end_offsets": {A: 100},
+        "beginning_offsets": {A: 40},
+        "committed_offsets": {A: 70},
+        "reset_to_earliest": True,
     }
-    return Readings(**{**values, **given})  # type: ignore[arg-type]
+    return OffsetReadings(**{**values, **given})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
     ("given", "records"),
     [
         ({}, 30),
-        ({"committed": {}}, 60),
-        ({"committed": {}, "from_start": False}, 0),
-        ({"committed": {}, "begins": {}}, None),
-        ({"committed": None}, None),
-        ({"ends": {}}, None),
-        ({"committed": {A: 10}}, 60),  # retention deleted what was not read
-        ({"committed": {A: 120}}, 0),  # the end was read before the commit
+        ({"committed_offsets": {}}, 60),
+        ({"committed_offsets": {}, "reset_to_earliest": False}, 0),
+        ({"committed_offsets": {}, "beginning_offsets": {}}, None),
+        ({"committed_offsets": None}, None),
+        ({"end_offsets": {}}, None),
+        ({"committed_offsets": {A: 10}}, 60),  # retention deleted what was not read
+        ({"committed_offsets": {A: 120}}, 0),  # the end was read before the commit
     ],
 )
 def test_backlog(given: dict[str, object], records: int | None) -> None:
     """Backlog is end - committed; without a commit it goes by auto.offset.reset."""
-    assert backlog(readings(**given), A) == records
+    assert compute_backlog(readings(**given), A) == records
 
 
 def test_offsets_need_a_size_only_for_records() -> None:
     """No records are no bytes; records of an unseen size are unknown bytes."""
-    meter = Meter(Window(30, 1))
-    still = meter.add(0, readings()).add(2, readings())
-    assert still.measure(readings(committed={A: 100}))[A] == PartitionSpeed(0.0, 0.0, 0, 0)
-    moving = still.add(4, readings(ends={A: 200}))
-    measured = moving.measure(readings(ends={A: 200}))[A]
+    meter = WriteRateMeter(SlidingWindow(30, 1))
+    still = meter.add_readings(0, readings()).add_readings(2, readings())
+    assert still.measure_partitions(readings(committed_offsets={A: 100}))[A] == PartitionLoad(
+        0.0, 0.0, 0, 0
+    )
+    moving = still.add_readings(4, readings(end_offsets={A: 200}))
+    measured = moving.measure_partitions(readings(end_offsets={A: 200}))[A]
     assert (measured.bytes_per_s, measured.records_per_s) == (None, 25.0)
     assert (measured.backlog_bytes, measured.backlog_records) == (None, 130)
 
 
 def test_log_dirs_measure_bytes_by_themselves() -> None:
     """Of log directories bytes/s are the files' growth, and a record's size follows from them."""
-    meter = Meter(Window(30, 1), growth=Window(30, 1))
-    first, last = readings(sizes={A: 6000}), readings(ends={A: 120}, sizes={A: 8000})
-    measured = meter.add(0, first).add(10, last).measure(last)[A]
+    meter = WriteRateMeter(SlidingWindow(30, 1), log_size_window=SlidingWindow(30, 1))
+    first, last = readings(log_sizes={A: 6000}), readings(end_offsets={A: 120}, log_sizes={A: 8000})
+    measured = meter.add_readings(0, first).add_readings(10, last).measure_partitions(last)[A]
     assert (measured.bytes_per_s, measured.records_per_s) == (200.0, 2.0)
     assert measured.backlog_bytes == 50 * 100.0
 
@@ -147,31 +155,39 @@ def test_log_dirs_measure_bytes_by_themselves() -> None:
 @pytest.mark.parametrize(
     ("speed", "rate"),
     [
-        (PartitionSpeed(None, None, 1e6, 10), None),
-        (PartitionSpeed(100.0, 1.0, None, None), 100.0),
-        (PartitionSpeed(100.0, 1.0, 1_000.0, 10), 100.0),  # 10 s worth: on its way
-        (PartitionSpeed(100.0, 1.0, 2_000.0, 20), 110.0),
-        (PartitionSpeed(100.0, 1.0, 1e9, 10), 500.0),  # one consumer is all it can get
-        (PartitionSpeed(800.0, 1.0, 1e9, 10), 800.0),  # larger than a consumer already
+        (PartitionLoad(None, None, 1e6, 10), None),
+        (PartitionLoad(100.0, 1.0, None, None), 100.0),
+        (PartitionLoad(100.0, 1.0, 1_000.0, 10), 100.0),  # 10 s worth: on its way
+        (PartitionLoad(100.0, 1.0, 2_000.0, 20), 110.0),
+        (PartitionLoad(100.0, 1.0, 1e9, 10), 500.0),  # one consumer is all it can get
+        (PartitionLoad(800.0, 1.0, 1e9, 10), 800.0),  # larger than a consumer already
     ],
 )
-def test_needed(speed: PartitionSpeed, rate: float | None) -> None:
+def test_needed(speed: PartitionLoad, rate: float | None) -> None:
     """What a consumer must sustain is the write speed and its share of what is really late."""
-    found = needed({A: speed}, Drain(target=100, allowance=10), room=500.0)[A]
+    found = add_needed_rates(
+        {A: speed}, CatchUpPolicy(catch_up_time=100, backlog_grace=10), usable_capacity=500.0
+    )[A]
     assert found.needed_bytes_per_s == rate
     assert found.weight == rate
 
 
-def look(end: int, committed: int | None) -> Readings:
+def look(end: int, committed: int | None) -> OffsetReadings:
     offsets = {} if committed is None else {A: committed}
-    return Readings((A,), ends={A: end}, begins={A: 0}, committed=offsets)
+    return OffsetReadings(
+        (A,), end_offsets={A: end}, beginning_offsets={A: 0}, committed_offsets=offsets
+    )
 
 
-def metered(*looks: tuple[int, int | None]) -> tuple[Meter, Readings]:
+def metered(*looks: tuple[int, int | None]) -> tuple[WriteRateMeter, OffsetReadings]:
     """A meter of 10-byte records after looks ten seconds apart: end and commit."""
-    meter = Meter(Window(30, 10), commits=Window(60, 30), sizes=RecordSizes(means={A: 10.0}))
+    meter = WriteRateMeter(
+        SlidingWindow(30, 10),
+        commit_window=SlidingWindow(60, 30),
+        record_sizes=RecordSizes(means={A: 10.0}),
+    )
     for second, seen in enumerate(looks):
-        meter = meter.add(10.0 * second, look(*seen))
+        meter = meter.add_readings(10.0 * second, look(*seen))
     return meter, look(*looks[-1])
 
 
@@ -179,36 +195,36 @@ def test_false_lag_of_expired_offsets_is_unknown_not_the_whole_log() -> None:
     """A commit that was there and is gone makes the backlog unknown, until there is one again."""
     known = [(10_000 + 10 * n, 9_990 + 10 * n) for n in range(4)]
     meter, last = metered(*known)
-    assert meter.measure(last)[A].backlog_records == 10
+    assert meter.measure_partitions(last)[A].backlog_records == 10
     meter, last = metered(*known, (10_040, None))
-    assert meter.measure(last)[A].backlog_records is None
-    assert meter.measure(last)[A].bytes_per_s == 10.0
+    assert meter.measure_partitions(last)[A].backlog_records is None
+    assert meter.measure_partitions(last)[A].bytes_per_s == 10.0
     meter, last = metered(*known, (10_040, None), (10_040, 10_039))
-    assert meter.measure(last)[A].backlog_records == 1
+    assert meter.measure_partitions(last)[A].backlog_records == 1
 
 
 def test_a_new_group_has_the_whole_log_to_read() -> None:
     """Without any commit, ever, the whole log is what "earliest" makes of it."""
     meter, last = metered((500, None), (500, None))
-    assert meter.measure(last)[A].backlog_records == 500
+    assert meter.measure_partitions(last)[A].backlog_records == 500
 
 
 def test_a_topic_made_anew_has_no_backlog_from_its_past() -> None:
     """A commit beyond the end of the log is no backlog."""
     meter, last = metered((10_000, 9_000), (40, 9_000))
-    assert meter.measure(last)[A].backlog_records == 0
+    assert meter.measure_partitions(last)[A].backlog_records == 0
 
 
 def test_offsets_set_back_on_purpose_are_a_backlog() -> None:
     """Those records will be read again, whoever set the offsets back."""
     meter, last = metered((10_000, 9_990), (10_000, 0))
-    assert meter.measure(last)[A].backlog_records == 10_000
-    assert meter.consumed(last) == {}
+    assert meter.measure_partitions(last)[A].backlog_records == 10_000
+    assert meter.compute_consumption_rates(last) == {}
 
 
 def test_consumption_is_the_growth_of_the_commits() -> None:
     """Batches are committed now and then; a window that holds several of them tells the rate."""
     meter, last = metered(*((9_000, done) for done in (0, 0, 300, 300, 600, 600)))
-    assert meter.consumed(last) == {A: pytest.approx(120.0)}
-    assert metered((9_000, 0), (9_000, 100))[0].consumed(last) == {}
-    assert replace(meter, commits=None).consumed(last) == {}
+    assert meter.compute_consumption_rates(last) == {A: pytest.approx(120.0)}
+    assert metered((9_000, 0), (9_000, 100))[0].compute_consumption_rates(last) == {}
+    assert replace(meter, commit_window=None).compute_consumption_rates(last) == {}

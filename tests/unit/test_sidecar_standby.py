@@ -7,15 +7,21 @@ import pytest
 from ticking import Ticking
 
 from trimtab.assignor.model import TopicPartition
-from trimtab.common.control_topics.values import GroupPlan, PartitionSpeed, WriteSpeeds
-from trimtab.sidecar.control_loop import Loop, Parts
-from trimtab.sidecar.decision.decision import Action
-from trimtab.sidecar.errors import BadSetting, ScalingWaits
-from trimtab.sidecar.measurement.group_monitor import Measurement
-from trimtab.sidecar.measurement.observation import Asked, GroupState, GroupView, Outside, Reader
-from trimtab.sidecar.reporting.iteration_report import NOT_DONE, Report
-from trimtab.sidecar.settings.settings import Settings, load
-from trimtab.sidecar.targets.in_memory import Memory
+from trimtab.common.control_topics.values import GroupPlan, PartitionLoad, TopicWriteRates
+from trimtab.sidecar.control_loop import ControlLoop, LoopCollaborators
+from trimtab.sidecar.decision.decision import ScalingAction
+from trimtab.sidecar.errors import ScalingPostponedError, SidecarSettingError
+from trimtab.sidecar.measurement.group_monitor import GroupMeasurement
+from trimtab.sidecar.measurement.observation import (
+    ExternalScaling,
+    GroupState,
+    ObservedGroup,
+    ObservedMember,
+    RequestedReplicas,
+)
+from trimtab.sidecar.reporting.iteration_report import NOT_DONE_PREFIX, IterationReport
+from trimtab.sidecar.settings.settings import SidecarSettings, load_settings
+from trimtab.sidecar.targets.in_memory import InMemoryTarget
 
 PARTITION = TopicPartition("t", 0)
 
@@ -26,11 +32,11 @@ class Elected:
 
     steps: float = 0.0
 
-    def leads(self) -> bool:
+    def is_leader(self) -> bool:
         self.steps -= 1
         return self.steps >= 0
 
-    def leader(self) -> str:
+    def get_leader(self) -> str:
         return "other"
 
 
@@ -40,70 +46,76 @@ class World:
 
     published: list[GroupPlan] = field(default_factory=list)
     read: int = 0
-    reports: list[Report] = field(default_factory=list)
+    reports: list[IterationReport] = field(default_factory=list)
 
-    def measure(self) -> Measurement:
-        return Measurement({PARTITION: PartitionSpeed(bytes_per_s=250.0)}, self.group(), {}, ())
+    def measure(self) -> GroupMeasurement:
+        return GroupMeasurement(
+            {PARTITION: PartitionLoad(bytes_per_s=250.0)}, self.describe_group(), {}, ()
+        )
 
-    def group(self) -> GroupView:
-        return GroupView(GroupState.STABLE, (Reader("id", "worker-1", frozenset({PARTITION})),))
+    def describe_group(self) -> ObservedGroup:
+        return ObservedGroup(
+            GroupState.STABLE, (ObservedMember("id", "worker-1", frozenset({PARTITION})),)
+        )
 
-    def plan(self) -> GroupPlan | None:
+    def read_plan(self) -> GroupPlan | None:
         self.read += 1
         return self.published[-1] if self.published else None
 
-    def publish(self, values: Iterable[GroupPlan | WriteSpeeds]) -> None:
+    def publish(self, values: Iterable[GroupPlan | TopicWriteRates]) -> None:
         self.published += [v for v in values if isinstance(v, GroupPlan)]
 
 
-def settings(**more: object) -> Settings:
+def settings(**more: object) -> SidecarSettings:
     values = {"bootstrap": "b:1", "group": "g", "capacity": 100, "target": "kubernetes"}
-    return load(None, {**values, "workload": "deployment/lake", **more})
+    return load_settings(None, {**values, "workload": "deployment/lake", **more})
 
 
-def loop(world: World, elected: Elected, target: Memory, outside: Outside | None = None) -> Loop:
-    parts = Parts(
+def loop(
+    world: World, elected: Elected, target: InMemoryTarget, outside: ExternalScaling | None = None
+) -> ControlLoop:
+    parts = LoopCollaborators(
         world,
         world,
         target,
         (world.reports.append,),
-        outside=lambda: outside or Outside(),
+        read_external_scaling=lambda: outside or ExternalScaling(),
         leadership=elected,
     )
-    return Loop(settings(), parts, Ticking())
+    return ControlLoop(settings(), parts, Ticking())
 
 
 def test_who_does_not_lead_changes_nothing() -> None:
     """It measures, says who leads, and neither reads the plan nor publishes nor starts anything."""
-    world, target = World(), Memory()
-    verdict = loop(world, Elected(), target).turn()
-    assert verdict.action is Action.HOLD
+    world, target = World(), InMemoryTarget()
+    verdict = loop(world, Elected(), target).run_iteration()
+    assert verdict.action is ScalingAction.HOLD
     assert verdict.reasons == ("standing by: other leads",)
-    assert (world.published, world.read, target.replicas()) == ([], 0, ())
-    assert world.reports[0].reachable
+    assert (world.published, world.read, target.list_replicas()) == ([], 0, ())
+    assert world.reports[0].is_group_known
 
 
 def test_who_takes_over_reads_the_plan_first() -> None:
     """What the other one published meanwhile is what it goes on from."""
-    world, elected, target = World(), Elected(float("inf")), Memory()
+    world, elected, target = World(), Elected(float("inf")), InMemoryTarget()
     one = loop(world, elected, target)
-    one.turn()
+    one.run_iteration()
     assert world.published[-1].epoch == 1
     elected.steps = 0
-    one.turn()
-    target.add(3)
+    one.run_iteration()
+    target.add_replicas(3)
     world.published.append(GroupPlan("g", 7, 1.7e9, 3, "steady", 100.0, 0.9))
     elected.steps = float("inf")
-    one.turn()
+    one.run_iteration()
     assert [plan.epoch for plan in world.published][-1] == 7
 
 
 def test_who_stops_leading_on_the_way_stops_there() -> None:
     """A lease that ends during a turn ends it: nothing more is published or started."""
-    world, target = World(), Memory()
-    verdict = loop(world, Elected(1), target).turn()
-    assert verdict.action is Action.ANNOUNCE
-    assert verdict.reasons[-1].startswith(NOT_DONE)
+    world, target = World(), InMemoryTarget()
+    verdict = loop(world, Elected(1), target).run_iteration()
+    assert verdict.action is ScalingAction.ANNOUNCE
+    assert verdict.reasons[-1].startswith(NOT_DONE_PREFIX)
     assert "lease" in verdict.reasons[-1]
     assert world.published == []
 
@@ -116,33 +128,33 @@ def test_a_standby_looks_often() -> None:
         waits.append(seconds)
         return len(waits) > 1
 
-    loop(World(), Elected(), Memory()).run(wait)
+    loop(World(), Elected(), InMemoryTarget()).run(wait)
     assert waits == [0.0, 2.0]
 
 
 def test_what_the_target_refuses_is_said() -> None:
     """The verdict tells why it could not be carried out; the loop goes on."""
 
-    class Waits(Memory):
-        def add(self, count: int) -> tuple[str, ...]:
-            raise ScalingWaits(f"{count} must wait")
+    class Waits(InMemoryTarget):
+        def add_replicas(self, count: int) -> tuple[str, ...]:
+            raise ScalingPostponedError(f"{count} must wait")
 
     world = World()
     one = loop(world, Elected(float("inf")), Waits())
-    one.turn()
-    verdict = one.turn()
-    assert verdict.action is Action.REPLACE
-    assert verdict.reasons[-1] == f"{NOT_DONE}1 must wait"
+    one.run_iteration()
+    verdict = one.run_iteration()
+    assert verdict.action is ScalingAction.REPLACE
+    assert verdict.reasons[-1] == f"{NOT_DONE_PREFIX}1 must wait"
 
 
 def test_what_others_asked_is_seen() -> None:
     """A count that somebody set at the target is in the next verdict, and its trouble as well."""
-    world, target = World(), Memory(lambda: 1.7e9)
-    target.add(1)
-    asked = Asked(2, "kubectl", 1.7e9 + 2_000, ours=False)
-    one = loop(world, Elected(float("inf")), target, Outside(asked, trouble=("no image",)))
-    one.turn()
-    assert one.turn().action is Action.FOLLOW
+    world, target = World(), InMemoryTarget(lambda: 1.7e9)
+    target.add_replicas(1)
+    asked = RequestedReplicas(2, "kubectl", 1.7e9 + 2_000, is_ours=False)
+    one = loop(world, Elected(float("inf")), target, ExternalScaling(asked, trouble=("no image",)))
+    one.run_iteration()
+    assert one.run_iteration().action is ScalingAction.ADOPT_EXTERNAL
     assert world.reports[-1].trouble == ("no image",)
 
 
@@ -153,10 +165,10 @@ def test_what_others_asked_is_seen() -> None:
         ({"workload": "lake"}, "workload"),
         ({"workload": "daemonset/lake"}, "workload"),
         ({"target": "none"}, "a workload is given, but target=none"),
-        ({"foreign-scaling": "fight"}, "foreign-scaling"),
+        ({"external-scaling": "fight"}, "external-scaling"),
     ],
 )
 def test_contradictions_are_named(given: dict[str, object], said: str) -> None:
     """A workload that is missing, malformed or of no use is refused."""
-    with pytest.raises(BadSetting, match=said):
+    with pytest.raises(SidecarSettingError, match=said):
         settings(**given)

@@ -10,18 +10,18 @@ from prometheus_client.parser import text_string_to_metric_families
 from ticking import Ticking
 
 from trimtab.assignor.model import TopicPartition
-from trimtab.common.control_topics.values import PartitionSpeed
-from trimtab.sidecar.decision.decision import Action, Numbers, Verdict
-from trimtab.sidecar.errors import CannotStart
-from trimtab.sidecar.measurement.handover_time import Change
-from trimtab.sidecar.reporting.iteration_report import Report
-from trimtab.sidecar.reporting.web_server import Page
+from trimtab.common.control_topics.values import PartitionLoad
+from trimtab.sidecar.decision.decision import DecisionMetrics, ScalingAction, ScalingDecision
+from trimtab.sidecar.errors import StartupError
+from trimtab.sidecar.measurement.handover_time import PartitionMove
+from trimtab.sidecar.reporting.iteration_report import IterationReport
+from trimtab.sidecar.reporting.web_server import SidecarWebServer
 
 
 class Served:
     def __init__(self) -> None:
         self.clock = Ticking(100.0, epoch=0.0)
-        self.page = Page("lake", self.clock, patience=30.0)
+        self.page = SidecarWebServer("lake", self.clock, max_silence=30.0)
         self.port = self.page.start("127.0.0.1", 0)
 
     def get(self, path: str) -> tuple[int, str]:
@@ -49,26 +49,26 @@ def served() -> Iterator[Served]:
     served.page.stop()
 
 
-def report(*, reachable: bool = True, handovers: tuple[float, ...] = ()) -> Report:
-    numbers = Numbers(
+def report(*, reachable: bool = True, handovers: tuple[float, ...] = ()) -> IterationReport:
+    numbers = DecisionMetrics(
         written=50.0, needed=60.0, unknown=1, partitions=2, running=2, planned=3, wanted=3,
         wished=4, fill=0.5, r_score=0.25, moves=2, consumed=45.0, late=7.0, freshness=9.0,
     )  # fmt: skip
-    return Report(
+    return IterationReport(
         time=100.0,
-        verdict=Verdict(Action.START, ("2 -> 3",), numbers, add=1),
-        speeds={
-            TopicPartition("t", 0): PartitionSpeed(50.0, 5.0, 500.0, 50),
-            TopicPartition("t", 1): PartitionSpeed(),
+        decision=ScalingDecision(ScalingAction.SCALE_UP, ("2 -> 3",), numbers, add=1),
+        write_rates={
+            TopicPartition("t", 0): PartitionLoad(50.0, 5.0, 500.0, 50),
+            TopicPartition("t", 1): PartitionLoad(),
         },
         epoch=7,
-        reachable=reachable,
-        decided_in=0.02,
-        turned_in=0.2,
-        handovers=handovers,
-        changed=(Change(TopicPartition("t", 0), "a", "b"),) * 2,
-        learned={"worker-1": 80.0},
-        growing_stopped=True,
+        is_group_known=reachable,
+        decision_seconds=0.02,
+        iteration_seconds=0.2,
+        handover_seconds=handovers,
+        observed_moves=(PartitionMove(TopicPartition("t", 0), "a", "b"),) * 2,
+        learned_capacities={"worker-1": 80.0},
+        scale_up_suspended=True,
         trouble=() if reachable else ("group lake: no answer",),
     )
 
@@ -79,37 +79,37 @@ def test_metrics(served: Served) -> None:
     served.page(report())
     found = served.samples()
     expected = {
-        "trimtab_write_speed_bytes_per_second|0|t": 50.0,
+        "trimtab_write_rate_bytes_per_second|0|t": 50.0,
         "trimtab_backlog_bytes|0|t": 500.0,
         "trimtab_replicas": 2.0,
         "trimtab_consumed_bytes_per_second": 45.0,
-        "trimtab_late_bytes": 7.0,
+        "trimtab_overdue_backlog_bytes": 7.0,
         "trimtab_estimated_freshness_seconds": 9.0,
         "trimtab_learned_capacity_bytes_per_second|worker-1": 80.0,
-        "trimtab_growing_stopped": 1.0,
+        "trimtab_scale_up_suspended": 1.0,
         "trimtab_replicas_planned": 3.0,
-        "trimtab_replicas_wanted": 3.0,
+        "trimtab_replicas_desired": 3.0,
         "trimtab_partitions_unknown": 1.0,
         "trimtab_r_score": 0.25,
         "trimtab_plan_epoch": 7.0,
         "trimtab_moves_total": 4.0,
-        "trimtab_verdicts_total|scale-out": 2.0,
+        "trimtab_decisions_total|scale-out": 2.0,
         "trimtab_handover_seconds_count": 2.0,
         "trimtab_handover_seconds_sum": 0.55,
         "trimtab_decision_seconds_count": 2.0,
     }
     assert {name: found.get(name) for name in expected} == pytest.approx(expected)
-    assert "trimtab_write_speed_bytes_per_second|1|t" not in found
+    assert "trimtab_write_rate_bytes_per_second|1|t" not in found
 
 
 def test_who_stands_by_tells_nothing_of_the_group(served: Served) -> None:
     """Partitions, moves and verdicts are the leader's to tell, also after a change of leaders."""
     served.page(report())
-    assert served.samples()["trimtab_leading"] == 1.0
+    assert served.samples()["trimtab_is_leader"] == 1.0
     before = {name: value for name, value in served.samples().items() if "total" in name}
-    served.page(replace(report(), leading=False))
+    served.page(replace(report(), is_leader=False))
     found = served.samples()
-    assert found["trimtab_leading"] == 0.0
+    assert found["trimtab_is_leader"] == 0.0
     assert not [name for name in found if name.startswith(("trimtab_write", "trimtab_replicas"))]
     assert {name: value for name, value in found.items() if "total" in name} == before
 
@@ -135,7 +135,7 @@ def test_readiness_needs_the_group(served: Served) -> None:
 def test_verdicts_are_kept(served: Served) -> None:
     """The last verdicts are there with numbers, reasons and their line."""
     served.page(report())
-    (kept,) = json.loads(served.get("/verdicts")[1])
+    (kept,) = json.loads(served.get("/decisions")[1])
     assert kept["action"] == "scale-out"
     assert kept["reasons"] == ["2 -> 3"]
     assert kept["numbers"]["wanted"] == 3
@@ -151,5 +151,5 @@ def test_other_paths_are_told_what_there_is(served: Served) -> None:
 
 def test_a_taken_port_is_a_named_error(served: Served) -> None:
     """A port in use is refused with the address and what to do."""
-    with pytest.raises(CannotStart, match=f"127.0.0.1:{served.port}.*choose another port"):
-        Page("lake", served.clock, 30.0).start("127.0.0.1", served.port)
+    with pytest.raises(StartupError, match=f"127.0.0.1:{served.port}.*choose another port"):
+        SidecarWebServer("lake", served.clock, 30.0).start("127.0.0.1", served.port)

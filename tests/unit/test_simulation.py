@@ -7,44 +7,44 @@ import numpy as np
 import pytest
 
 from trimtab.assignor import (
-    NOBODY,
-    BadProblem,
+    UNASSIGNED,
     Heuristic,
-    Problem,
-    Stream,
+    InvalidProblemError,
+    PackingProblem,
+    RandomWalk,
     TopicPartition,
-    UnknownHeuristic,
-    Walk,
+    UnknownHeuristicError,
+    WriteRateStream,
 )
 from trimtab.assignor.analysis.simulation import (
-    Candidate,
     Contender,
-    Setup,
-    Summary,
-    contender,
-    contenders,
-    default_names,
-    duel,
-    mean_of,
-    recommend,
-    simulate,
-    summaries,
+    RunSummary,
+    SettingCandidate,
+    SimulationSetup,
+    average_summaries,
+    compare_pair,
+    default_contender_names,
+    parse_contender,
+    parse_contenders,
+    recommend_setting,
+    run_simulation,
+    summarize_runs,
 )
-from trimtab.assignor.analysis.simulation.backlog_model import Queues, shared
-from trimtab.assignor.analysis.simulation.lag_autoscaler import Autoscaler
-from trimtab.assignor.analysis.simulation.range_assignor import pack
+from trimtab.assignor.analysis.simulation.backlog_model import PartitionBacklogs, share_capacity
+from trimtab.assignor.analysis.simulation.lag_autoscaler import LagAutoscaler
+from trimtab.assignor.analysis.simulation.range_assignor import place_ranges
 from trimtab.assignor.analysis.streams.replay import lower_bounds
 from trimtab.assignor.model import FloatArray, IntArray
-from trimtab.cli.simulate.worker_pool import Job, do
+from trimtab.cli.simulate.worker_pool import SimulationJob, run_jobs
 
 
-def stream(*rows: Sequence[float], topic: str = "a") -> Stream:
+def stream(*rows: Sequence[float], topic: str = "a") -> WriteRateStream:
     names = tuple(TopicPartition(topic, p) for p in range(len(rows[0])))
-    return Stream(names, np.array(rows, dtype=np.float64))
+    return WriteRateStream(names, np.array(rows, dtype=np.float64))
 
 
-def queues(*rows: Sequence[float], **settings: float) -> Queues:
-    return Queues(stream(*rows).speeds, Setup(**settings))
+def queues(*rows: Sequence[float], **settings: float) -> PartitionBacklogs:
+    return PartitionBacklogs(stream(*rows).rates, SimulationSetup(**settings))
 
 
 def ints(*values: int) -> IntArray:
@@ -67,8 +67,8 @@ PAUSED = np.array([True])
 def test_a_consumer_is_shared_max_min(wanted: list[float], given: list[float]) -> None:
     """Nobody gets more than it has, and what is over goes to the others in equal shares."""
     items = np.array(wanted, dtype=np.float64)
-    assert shared(ints(0, 0, 0), items, 100.0) == pytest.approx(given)
-    both = shared(ints(0, 1, 0, 1, 0, 1), np.repeat(items, 2), 100.0)
+    assert share_capacity(ints(0, 0, 0), items, 100.0) == pytest.approx(given)
+    both = share_capacity(ints(0, 1, 0, 1, 0, 1), np.repeat(items, 2), 100.0)
     assert both[0::2] == pytest.approx(given)
     assert both[1::2] == pytest.approx(given)
 
@@ -78,7 +78,7 @@ def test_sharing_wastes_nothing() -> None:
     rng = np.random.default_rng(3)
     owner = rng.integers(0, 20, 300).astype(np.int32)
     wanted = rng.exponential(10, 300) * (rng.random(300) < 0.8)
-    got = shared(owner, wanted, 100.0)
+    got = share_capacity(owner, wanted, 100.0)
     assert (got <= wanted + 1e-9).all()
     assert np.bincount(owner, got) == pytest.approx(np.minimum(np.bincount(owner, wanted), 100))
 
@@ -86,119 +86,127 @@ def test_sharing_wastes_nothing() -> None:
 def test_nothing_is_late_below_the_capacity() -> None:
     """What fits is read as it arrives."""
     line = queues([50], [100])
-    assert line.step(ints(0), NOT_PAUSED).tolist() == [0]
+    assert line.advance_tick(ints(0), NOT_PAUSED).tolist() == [0]
     assert line.backlog.tolist() == [0]
-    assert line.ages.tolist() == [0]
+    assert line.oldest_ages.tolist() == [0]
 
 
 def test_an_overload_becomes_late_when_the_oldest_byte_is() -> None:
     """At twice the capacity the lag passes 10 s after 20 s, and is 15 s old after 30 s."""
     line = queues([0], [200])
-    assert line.step(ints(0), NOT_PAUSED) == pytest.approx([200 * 10])
+    assert line.advance_tick(ints(0), NOT_PAUSED) == pytest.approx([200 * 10])
     assert line.backlog == pytest.approx([100 * 30])
-    assert line.ages == pytest.approx([15])
+    assert line.oldest_ages == pytest.approx([15])
 
 
 def test_a_long_pause_is_late_until_the_backlog_is_drained() -> None:
     """Paused for 15 s at half the capacity: late from the 10th to the 20th second."""
     line = queues([0], [50], pause=15)
-    assert line.step(ints(0), PAUSED) == pytest.approx([50 * 10])
+    assert line.advance_tick(ints(0), PAUSED) == pytest.approx([50 * 10])
     assert line.backlog == pytest.approx([0], abs=1e-6)
 
 
 def test_the_backlog_drains_with_what_capacity_is_left() -> None:
     """Beside a neighbour of 40 nothing is left for what waits; alone, 40 bytes/s are."""
-    line = Queues(stream([0, 0], [60, 40]).speeds, Setup(tick=6, pause=3))
-    line.step(ints(0, 0), np.array([True, False]))
+    line = PartitionBacklogs(stream([0, 0], [60, 40]).rates, SimulationSetup(tick=6, pause=3))
+    line.advance_tick(ints(0, 0), np.array([True, False]))
     assert line.backlog == pytest.approx([180, 0])
-    line = Queues(stream([0, 0], [60, 0]).speeds, Setup(tick=6, pause=3))
-    line.step(ints(0, 0), np.array([True, False]))
+    line = PartitionBacklogs(stream([0, 0], [60, 0]).rates, SimulationSetup(tick=6, pause=3))
+    line.advance_tick(ints(0, 0), np.array([True, False]))
     assert line.backlog == pytest.approx([60, 0])
 
 
 def test_what_nobody_reads_waits_and_what_is_away_is_forgotten() -> None:
     """A partition without a reader piles up; one that is away comes back empty."""
     line = queues([10], [10], [np.nan], [10])
-    line.step(ints(NOBODY), NOT_PAUSED)
+    line.advance_tick(ints(UNASSIGNED), NOT_PAUSED)
     assert line.backlog == pytest.approx([300])
-    assert line.ages == pytest.approx([30])
-    line.step(ints(NOBODY), NOT_PAUSED)
+    assert line.oldest_ages == pytest.approx([30])
+    line.advance_tick(ints(UNASSIGNED), NOT_PAUSED)
     assert line.backlog == pytest.approx([0])
-    assert line.step(ints(0), NOT_PAUSED).tolist() == [0]
+    assert line.advance_tick(ints(0), NOT_PAUSED).tolist() == [0]
 
 
 def test_range_is_kafkas() -> None:
     """Per topic the first members get one more, consecutively; others may stay idle."""
-    problem = Problem(
+    problem = PackingProblem(
         weight=np.ones(9),
-        owner=np.full(9, NOBODY, dtype=np.int32),
+        owner=np.full(9, UNASSIGNED, dtype=np.int32),
         topic=ints(0, 0, 0, 0, 0, 0, 0, 1, 1),
         lag=np.zeros(9),
         capacity=np.ones(3),
         subscribed=np.ones((2, 3), dtype=np.bool_),
     )
-    assert pack(problem).tolist() == [0, 0, 0, 1, 1, 2, 2, 0, 1]
+    assert place_ranges(problem).tolist() == [0, 0, 0, 1, 1, 2, 2, 0, 1]
 
 
 def test_the_autoscaler_tolerates_a_tenth() -> None:
     """Within 10 % of the threshold nothing changes; beyond, desired = ceil(lag / threshold)."""
-    assert Autoscaler(100.0, 10, 50).decide(0, 1099) == 10
-    assert Autoscaler(100.0, 10, 50).decide(0, 1101) == 12
+    assert LagAutoscaler(100.0, 10, 50).decide_replicas(0, 1099) == 10
+    assert LagAutoscaler(100.0, 10, 50).decide_replicas(0, 1101) == 12
 
 
 def test_the_autoscaler_grows_in_bounds() -> None:
     """At most twice, or four more, per 15 s; never more than there are partitions."""
-    assert Autoscaler(1.0, 1, 500).decide(0, 1e9) == 5
-    assert Autoscaler(1.0, 100, 500).decide(0, 1e9) == 200
-    assert Autoscaler(1.0, 100, 150).decide(0, 1e9) == 150
+    assert LagAutoscaler(1.0, 1, 500).decide_replicas(0, 1e9) == 5
+    assert LagAutoscaler(1.0, 100, 500).decide_replicas(0, 1e9) == 200
+    assert LagAutoscaler(1.0, 100, 150).decide_replicas(0, 1e9) == 150
 
 
 def test_the_autoscaler_shrinks_to_the_highest_of_five_minutes() -> None:
     """A lag that is gone lets replicas go only when the window has forgotten it."""
-    scaler = Autoscaler(100.0, 10, 50)
+    scaler = LagAutoscaler(100.0, 10, 50)
     lags = [1000, 0, 500, *[0] * 12]
-    assert [scaler.decide(30.0 * n, lag) for n, lag in enumerate(lags)] == [
+    assert [scaler.decide_replicas(30.0 * n, lag) for n, lag in enumerate(lags)] == [
         *[10] * 10,  # the ten of second 0 counts until second 299
         *[5] * 2,
         *[1] * 3,
     ]
-    assert Autoscaler(100.0, 10, 50).decide(0, 0) == 1
+    assert LagAutoscaler(100.0, 10, 50).decide_replicas(0, 0) == 1
 
 
 def test_the_autoscaler_looks_every_15_seconds() -> None:
     """Ticks in between change nothing; one that is longer allows as much growth as its parts."""
-    scaler = Autoscaler(100.0, 10, 500)
+    scaler = LagAutoscaler(100.0, 10, 500)
     lags = ((0, 1000), (10, 5000), (15, 2000), (45, 1e9))
-    assert [scaler.decide(at, lag) for at, lag in lags] == [10, 10, 20, 80]
+    assert [scaler.decide_replicas(at, lag) for at, lag in lags] == [10, 10, 20, 80]
 
 
 def test_contenders_have_names() -> None:
     """Every heuristic, presets each, and the three that Kafka users have; others are refused."""
-    everybody = [c.name for c in contenders(["all"])]
-    assert {*default_names(), "sticky", "lag-aware", "range", "keda:sticky"} < set(everybody)
-    assert [c.name for c in contenders(())] == list(default_names())
-    assert not contender("range").ours
-    assert contender("keda").eager
+    everybody = [c.name for c in parse_contenders(["all"])]
+    assert {*default_contender_names(), "sticky", "lag-aware", "range", "keda:sticky"} < set(
+        everybody
+    )
+    assert [c.name for c in parse_contenders(())] == list(default_contender_names())
+    assert not parse_contender("range").is_trimtab_setting
+    assert parse_contender("keda").eager
     for unknown in ("keda:nope", "nope"):
-        with pytest.raises(UnknownHeuristic):
-            contender(unknown)
+        with pytest.raises(UnknownHeuristicError):
+            parse_contender(unknown)
 
 
 def test_decisions_see_the_backlog_that_they_made() -> None:
     """A decision is given what is unread at its tick: the loop is closed."""
     seen: list[list[float]] = []
 
-    def look(problem: Problem) -> IntArray:
+    def look(problem: PackingProblem) -> IntArray:
         seen.append(problem.lag.tolist())
         return np.zeros(len(problem.lag), dtype=np.int32)
 
-    simulate(Contender("look", Heuristic("look", look, "", "")), stream([0], [200], [0]), Setup())
+    run_simulation(
+        Contender("look", Heuristic("look", look, "", "")),
+        stream([0], [200], [0]),
+        SimulationSetup(),
+    )
     assert seen == [[0], [pytest.approx(3000)], [pytest.approx(0)]]
 
 
 def test_a_decision_meets_the_next_speeds() -> None:
     """Overload, lateness and the pause of a move show at the tick after the decision."""
-    run = simulate(contender("mbf"), stream([60, 30], [60, 60], [60, 60]), Setup())
+    run = run_simulation(
+        parse_contender("mbf"), stream([60, 30], [60, 60], [60, 60]), SimulationSetup()
+    )
     assert run.consumers.tolist() == [1, 2, 2]
     assert run.moved.tolist() == [0, 1, 0]
     assert run.r_score.tolist() == [0, 0.6, 0]
@@ -210,9 +218,12 @@ def test_a_decision_meets_the_next_speeds() -> None:
 
 def test_only_packers_have_packing_scores() -> None:
     """What does not pack by capacity has no CBS, spoils nobody's, and is never below a bound."""
-    walk = Walk(15, partitions=40, ticks=30).stream(np.random.default_rng(0))
-    runs = {n: simulate(contender(n), walk, Setup()) for n in ("bfd", "sticky", "keda", "range")}
-    found = summaries(runs, Setup(), lower_bounds(walk, 100.0))
+    walk = RandomWalk(15, partitions=40, ticks=30).generate_stream(np.random.default_rng(0))
+    runs = {
+        n: run_simulation(parse_contender(n), walk, SimulationSetup())
+        for n in ("bfd", "sticky", "keda", "range")
+    }
+    found = summarize_runs(runs, SimulationSetup(), lower_bounds(walk, 100.0))
     assert found["bfd"].cbs_percent == 0
     assert (found["bfd"].over_l2_percent or 0) >= 0
     for name in ("sticky", "keda", "range"):
@@ -222,19 +233,21 @@ def test_only_packers_have_packing_scores() -> None:
 
 def test_late_traffic_on_the_papers_walk() -> None:
     """Tight packing is late, loose packing is not: the figures of docs/simulate.md hold."""
-    walk = Walk(15).stream(np.random.default_rng(11))
+    walk = RandomWalk(15).generate_stream(np.random.default_rng(11))
     late = {
-        name: summaries({name: run}, Setup(), lower_bounds(walk, 100.0))[name].late_percent
+        name: summarize_runs({name: run}, SimulationSetup(), lower_bounds(walk, 100.0))[
+            name
+        ].late_percent
         for name in ("bfd", "mwf")
-        for run in [simulate(contender(name), walk, Setup())]
+        for run in [run_simulation(parse_contender(name), walk, SimulationSetup())]
     }
     assert late == {"bfd": pytest.approx(33.3, abs=0.5), "mwf": pytest.approx(2.37, abs=0.1)}
 
 
 def summary(
     r: float = 1.0, cbs: float | None = 0.0, hours: float = 1.0, late: float = 0.0
-) -> Summary:
-    return Summary(cbs, r, 0, 0, None, hours, late, 0, 0, 0, 0, 0, late)
+) -> RunSummary:
+    return RunSummary(cbs, r, 0, 0, None, hours, late, 0, 0, 0, 0, 0, late)
 
 
 def test_better_is_less_r_at_no_higher_cbs() -> None:
@@ -244,47 +257,47 @@ def test_better_is_less_r_at_no_higher_cbs() -> None:
         {"x": summary(1, 2), "y": summary(2, 1)},
         {"x": summary(4, 1), "y": summary(2, 1)},
     ]
-    found = duel("x", "y", streams)
-    assert (found.r_ratio, found.cbs_no_higher, found.better) == (1.0, 2, 1)
+    found = compare_pair("x", "y", streams)
+    assert (found.r_ratio, found.cbs_no_higher, found.better_streams) == (1.0, 2, 1)
     still = [{"x": summary(0), "y": summary(0), "z": summary(1, None)}]
-    assert duel("x", "y", still).r_ratio is None
-    incomparable = duel("z", "x", still)
-    assert (incomparable.cbs_no_higher, incomparable.better) == (None, None)
+    assert compare_pair("x", "y", still).r_ratio is None
+    incomparable = compare_pair("z", "x", still)
+    assert (incomparable.cbs_no_higher, incomparable.better_streams) == (None, None)
 
 
 def test_means_keep_the_worst_lag() -> None:
     """Every figure is a mean but the worst lag; what one lacks has none."""
-    both = mean_of([summary(1, None, late=3), summary(3, 1, late=5)])
+    both = average_summaries([summary(1, None, late=3), summary(3, 1, late=5)])
     assert (both.mean_r, both.cbs_percent, both.late_percent, both.worst_lag_s) == (2, None, 4, 5)
 
 
 def test_the_cheapest_within_the_limit_is_recommended() -> None:
     """Consumer-hours decide among those within the limit; within 1 % what is late does."""
-    tight = Candidate("tight", 1.0, summary(hours=90, late=20))
-    calm = Candidate("calm", 0.9, summary(hours=100, late=0.9))
-    calmer = Candidate("calmer", 0.85, summary(hours=100.5, late=0.1))
-    loose = Candidate("loose", 0.7, summary(hours=130, late=0))
-    found = recommend([tight, calm, calmer, loose], 1.0)
+    tight = SettingCandidate("tight", 1.0, summary(hours=90, late=20))
+    calm = SettingCandidate("calm", 0.9, summary(hours=100, late=0.9))
+    calmer = SettingCandidate("calmer", 0.85, summary(hours=100.5, late=0.1))
+    loose = SettingCandidate("loose", 0.7, summary(hours=130, late=0))
+    found = recommend_setting([tight, calm, calmer, loose], 1.0)
     assert found is not None
-    assert found.within
+    assert found.within_limit
     assert found.chosen == calmer
     assert "tight at headroom 1, takes 90.0 consumer-hours, but 20.00 % is late" in found.reason
     assert "3 of 4 simulated settings" in found.reason
-    alone = recommend([calm], 1.0)
+    alone = recommend_setting([calm], 1.0)
     assert alone is not None
     assert alone.reason.startswith("the one simulated setting keeps late traffic at 1 % or less")
-    none = recommend([tight], 1.0)
+    none = recommend_setting([tight], 1.0)
     assert none is not None
     assert none.reason.startswith("the one simulated setting does not keep late traffic at 1 %")
-    assert not none.within
+    assert not none.within_limit
     assert none.chosen == tight
-    assert recommend([], 1.0) is None
+    assert recommend_setting([], 1.0) is None
 
 
 def test_a_full_tie_goes_to_the_default() -> None:
     """Where nothing tells settings apart, it is the one that is in force anyway."""
-    tied = [Candidate(name, 1.0, summary()) for name in ("mbf", "steady:balanced", "wf")]
-    found = recommend(tied, 1.0)
+    tied = [SettingCandidate(name, 1.0, summary()) for name in ("mbf", "steady:balanced", "wf")]
+    found = recommend_setting(tied, 1.0)
     assert found is not None
     assert found.chosen.name == "steady:balanced"
 
@@ -292,18 +305,25 @@ def test_a_full_tie_goes_to_the_default() -> None:
 @pytest.mark.parametrize(("hours", "said"), [(431.2, "431.2"), (4.312, "4.31"), (0.025, "0.025")])
 def test_few_hours_have_more_digits(hours: float, said: str) -> None:
     """Short streams take fractions of an hour, which one decimal would not tell apart."""
-    found = recommend([Candidate("mbf", 1.0, summary(hours=hours))], 1.0)
+    found = recommend_setting([SettingCandidate("mbf", 1.0, summary(hours=hours))], 1.0)
     assert found is not None
     assert f" {said} consumer-hours" in found.reason
 
 
 def test_cores_change_no_figure() -> None:
     """Two processes give what one gives, in the order that was asked for."""
-    streams = [Walk(15, 20, 20).stream(np.random.default_rng(seed)) for seed in (1, 2)]
-    jobs = [Job(n, name, share) for name in ("mbf", "keda") for share in (1, 0.9) for n in (0, 1)]
-    one = do(jobs, streams, Setup(), 1, lambda _: None)
-    told: list[Job] = []
-    two = do(jobs, streams, Setup(), 2, told.append)
+    streams = [
+        RandomWalk(15, 20, 20).generate_stream(np.random.default_rng(seed)) for seed in (1, 2)
+    ]
+    jobs = [
+        SimulationJob(n, name, share)
+        for name in ("mbf", "keda")
+        for share in (1, 0.9)
+        for n in (0, 1)
+    ]
+    one = run_jobs(jobs, streams, SimulationSetup(), 1, lambda _: None)
+    told: list[SimulationJob] = []
+    two = run_jobs(jobs, streams, SimulationSetup(), 2, told.append)
     assert list(one) == list(two) == jobs
     assert sorted(told) == sorted(jobs)
     for job in jobs:
@@ -319,14 +339,14 @@ def figures(run: object) -> list[FloatArray]:
 @pytest.mark.parametrize("name", ["capacity", "tick", "late", "threshold", "headroom", "pause"])
 @pytest.mark.parametrize("value", [-1.0, float("nan"), float("inf")])
 def test_a_setup_that_makes_no_sense_is_refused(name: str, value: float) -> None:
-    """Nonsense raises BadProblem and names the figure."""
-    with pytest.raises(BadProblem, match=name):
-        replace(Setup(), **{name: value})
+    """Nonsense raises InvalidProblemError and names the figure."""
+    with pytest.raises(InvalidProblemError, match=name):
+        replace(SimulationSetup(), **{name: value})
 
 
 def test_one_tick_is_a_simulation() -> None:
     """With nothing after the first decision nothing is late and no rate divides by zero."""
     one = stream([60, 60])
-    run = simulate(contender("mbf"), one, Setup())
-    found = summaries({"mbf": run}, Setup(), lower_bounds(one, 100.0))["mbf"]
+    run = run_simulation(parse_contender("mbf"), one, SimulationSetup())
+    found = summarize_runs({"mbf": run}, SimulationSetup(), lower_bounds(one, 100.0))["mbf"]
     assert (found.mean_consumers, found.late_percent, found.moves_per_hour) == (2, 0, 0)

@@ -3,23 +3,27 @@
 import numpy as np
 import pytest
 
-from trimtab.assignor import Group, Load, Policy, get, size
-from trimtab.assignor.analysis.streams.generators import Walk
-from trimtab.assignor.analysis.streams.replay import Tick, replay
-from trimtab.assignor.heuristics.heuristic import run
-from trimtab.assignor.heuristics.steady.bin_names import relabel
-from trimtab.assignor.heuristics.steady.params import PRESETS, knobs_of, tuned
-from trimtab.assignor.model import NOBODY, Problem
+from trimtab.assignor import ConsumerGroup, Load, PlacementPolicy, get_heuristic, size_group
+from trimtab.assignor.analysis.streams.generators import RandomWalk
+from trimtab.assignor.analysis.streams.replay import ReplayTick, replay_stream
+from trimtab.assignor.heuristics.heuristic import run_heuristic
+from trimtab.assignor.heuristics.steady.bin_names import relabel_bins
+from trimtab.assignor.heuristics.steady.params import (
+    STEADY_PRESETS,
+    params_for_move_cost,
+    resolve_params,
+)
+from trimtab.assignor.model import UNASSIGNED, PackingProblem
 
-NOBODY_THERE = Group((), ())
+NOBODY_THERE = ConsumerGroup((), ())
 
 
-def ticks(heuristic: str, delta: float, *, seed: int, count: int) -> list[Tick]:
-    stream = Walk(delta=delta, ticks=count).stream(np.random.default_rng(seed))
-    return list(replay(get(heuristic), stream, 100.0))
+def ticks(heuristic: str, delta: float, *, seed: int, count: int) -> list[ReplayTick]:
+    stream = RandomWalk(delta=delta, ticks=count).generate_stream(np.random.default_rng(seed))
+    return list(replay_stream(get_heuristic(heuristic), stream, 100.0))
 
 
-def means(done: list[Tick]) -> tuple[float, float]:
+def means(done: list[ReplayTick]) -> tuple[float, float]:
     return float(np.mean([t.r_score for t in done])), float(np.mean([t.consumers for t in done]))
 
 
@@ -61,7 +65,7 @@ def test_each_preset_beats_its_rival_of_the_paper(preset: str, rival: str, delta
     assert ours[1] <= theirs[1]
 
 
-@pytest.mark.parametrize("preset", sorted(PRESETS))
+@pytest.mark.parametrize("preset", sorted(STEADY_PRESETS))
 def test_nothing_moves_where_nothing_changes(preset: str) -> None:
     """With δ = 0 there is not one move after the first tick."""
     assert not any(t.moved for t in ticks(f"steady:{preset}", 0, seed=3, count=20))
@@ -78,33 +82,33 @@ def test_a_dearer_move_is_made_less_often() -> None:
 def test_a_preset_is_a_point_on_the_curve() -> None:
     """Tuning to a preset's move cost gives the very preset."""
     for name in ("tight", "balanced", "calm"):
-        assert tuned(PRESETS[name].move_cost) == PRESETS[name]
-    assert knobs_of("") == PRESETS["balanced"]
+        assert params_for_move_cost(STEADY_PRESETS[name].move_cost) == STEADY_PRESETS[name]
+    assert resolve_params("") == STEADY_PRESETS["balanced"]
 
 
 def test_an_empty_group_needs_nobody() -> None:
     """No members and no partitions are a plan with neither."""
-    plan = size(NOBODY_THERE, Load(), Policy("steady"))
+    plan = size_group(NOBODY_THERE, Load(), PlacementPolicy("steady"))
     assert (plan.consumers, plan.moves) == (0, ())
 
 
 def problem(
     weight: list[float], owner: list[int], capacity: list[float], reads: list[bool] | None = None
-) -> Problem:
+) -> PackingProblem:
     """One topic, in open mode; `reads` says which members subscribe to it."""
-    return Problem(
+    return PackingProblem(
         weight=np.array(weight),
         owner=np.array(owner, dtype=np.int32),
         topic=np.zeros(len(weight), dtype=np.int32),
         lag=np.zeros(len(weight)),
         capacity=np.array(capacity),
         subscribed=np.array([reads or [True] * len(capacity)]),
-        spare=100.0,
+        new_member_capacity=100.0,
     )
 
 
-def relabelled(posed: Problem, bins: list[int]) -> list[int]:
-    return relabel(posed, np.array(bins, dtype=np.int32)).tolist()
+def relabelled(posed: PackingProblem, bins: list[int]) -> list[int]:
+    return relabel_bins(posed, np.array(bins, dtype=np.int32)).tolist()
 
 
 def test_a_new_consumer_takes_the_name_of_one_that_is_left_empty() -> None:
@@ -115,14 +119,14 @@ def test_a_new_consumer_takes_the_name_of_one_that_is_left_empty() -> None:
 
 def test_the_name_goes_to_the_bin_with_most_of_its_load() -> None:
     """Of two new bins that hold what member 0 read, the heavier one becomes member 0."""
-    posed = problem([30.0, 60.0, 50.0], [0, 0, NOBODY], [100.0])
+    posed = problem([30.0, 60.0, 50.0], [0, 0, UNASSIGNED], [100.0])
     assert relabelled(posed, [1, 2, 1]) == [1, 0, 1]
 
 
 def test_a_name_is_not_given_to_a_bin_that_its_member_cannot_read() -> None:
     """Neither a smaller member nor one that does not subscribe takes a new bin over."""
-    assert relabelled(problem([90.0], [NOBODY], [60.0]), [1]) == [1]
-    assert relabelled(problem([90.0], [NOBODY], [100.0], reads=[False]), [1]) == [1]
+    assert relabelled(problem([90.0], [UNASSIGNED], [60.0]), [1]) == [1]
+    assert relabelled(problem([90.0], [UNASSIGNED], [100.0], reads=[False]), [1]) == [1]
 
 
 @pytest.mark.parametrize("seed", [3, 6, 7, 8])
@@ -131,7 +135,7 @@ def test_a_decision_from_nothing_is_repeated_until_it_stands(seed: int) -> None:
     rng = np.random.default_rng(seed)
     weight = rng.uniform(0, 100, 120).tolist()
     capacity = rng.choice([60.0, 100.0, 150.0], 40).tolist()
-    first = run(get("steady"), problem(weight, [NOBODY] * 120, capacity))
+    first = run_heuristic(get_heuristic("steady"), problem(weight, [UNASSIGNED] * 120, capacity))
     added = max(0, int(first.max()) + 1 - 40)
     again = problem(weight, first.tolist(), [*capacity, *[100.0] * added])
-    assert (run(get("steady"), again) == first).all()
+    assert (run_heuristic(get_heuristic("steady"), again) == first).all()

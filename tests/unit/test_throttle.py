@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trimtab.consumer_sdk.consumer.fetch_throttle import Throttle
+from trimtab.consumer_sdk.consumer.fetch_throttle import FetchThrottle
 
 
 @dataclass
@@ -26,35 +26,35 @@ class HandClock:
 def test_whoever_waits_as_told_keeps_the_rate(rate: float, sizes: list[int]) -> None:
     """All bytes take as long as the rate says, whatever the sizes of the fetches."""
     clock = HandClock()
-    throttle = Throttle(clock, 1e6, rate)
+    throttle = FetchThrottle(clock, 1e6, rate)
     for size in sizes:
-        throttle.take(size, 1)
-        clock.sleep(throttle.wait())
+        throttle.record_fetch(size, 1)
+        clock.sleep(throttle.remaining_wait_s())
     assert abs(clock.now - sum(sizes) / rate) < 1e-6 * max(1.0, clock.now)
 
 
 def test_idle_time_is_not_saved_up() -> None:
     """After a pause the rate holds at once."""
     clock = HandClock(100.0)
-    throttle = Throttle(clock, 1e6, 1000.0)
-    throttle.take(500, 5)
-    assert throttle.wait() == 0.5
+    throttle = FetchThrottle(clock, 1e6, 1000.0)
+    throttle.record_fetch(500, 5)
+    assert throttle.remaining_wait_s() == 0.5
 
 
 def test_a_fetch_takes_a_tenth_of_a_second_of_capacity() -> None:
     """The number of records to fetch follows their size."""
-    throttle = Throttle(HandClock(), 1e6, 100_000.0)
+    throttle = FetchThrottle(HandClock(), 1e6, 100_000.0)
     for _ in range(60):
-        throttle.take(100_000, 100)
-    assert throttle.batch(5000) == 10
+        throttle.record_fetch(100_000, 100)
+    assert throttle.limit_records(5000) == 10
 
 
 def test_without_a_rate_a_fetch_is_bounded_by_its_bytes() -> None:
     """Large records are fetched few at a time, small ones many; nobody waits."""
-    throttle = Throttle(HandClock(), 1e6)
-    throttle.take(500_000, 1)
-    assert throttle.batch(5000) == 2
-    assert throttle.wait() == 0.0
+    throttle = FetchThrottle(HandClock(), 1e6)
+    throttle.record_fetch(500_000, 1)
+    assert throttle.limit_records(5000) == 2
+    assert throttle.remaining_wait_s() == 0.0
     for _ in range(60):
-        throttle.take(100_000, 1000)
-    assert throttle.batch(5000) == 5000
+        throttle.record_fetch(100_000, 1000)
+    assert throttle.limit_records(5000) == 5000

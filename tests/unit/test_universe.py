@@ -7,11 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trimtab.assignor.load_arrays import Column, Measured, lags_of, speeds_of
+from trimtab.assignor.load_arrays import (
+    PartitionMeasurements,
+    TopicMeasurements,
+    align_lags,
+    align_write_rates,
+)
 from trimtab.assignor.model import TopicPartition
-from trimtab.assignor.partition_index import NOWHERE, Holding, Universe
+from trimtab.assignor.partition_index import NOT_INDEXED, OwnedPartitions, PartitionIndex
 from trimtab.assignor.rebalance.user_data import group_by_topic
-from trimtab.common.errors import BadProblem
+from trimtab.common.errors import InvalidProblemError
 
 partitions = st.frozensets(
     st.builds(TopicPartition, st.sampled_from(["a", "b", "c"]), st.integers(0, 9))
@@ -23,41 +28,62 @@ def test_what_is_held_is_found_by_name(
     there: frozenset[TopicPartition], held: list[frozenset[TopicPartition]]
 ) -> None:
     """Each held partition that is there is located, whatever numbers are missing."""
-    universe = Universe.named(there)
-    assert universe.names() == sorted(there) == [universe.name(i) for i in range(len(universe))]
-    member, index = universe.locate([Holding.of(group_by_topic(names)) for names in held])
-    found = [(m, universe.name(i)) for m, i in zip(member.tolist(), index.tolist(), strict=True)]
+    universe = PartitionIndex.from_partitions(there)
+    assert (
+        universe.list_partitions()
+        == sorted(there)
+        == [universe.partition_at(i) for i in range(len(universe))]
+    )
+    member, index = universe.locate_owned(
+        [OwnedPartitions.from_grouped(group_by_topic(names)) for names in held]
+    )
+    found = [
+        (m, universe.partition_at(i)) for m, i in zip(member.tolist(), index.tolist(), strict=True)
+    ]
     assert found == [(m, p) for m, names in enumerate(held) for p in sorted(names & there)]
 
 
 def test_numbers_may_come_in_any_order_and_twice() -> None:
     """A topic's numbers are sorted, each is there once, and a topic without any is not there."""
-    universe = Universe.of({"t": np.array([2, 0, 2], dtype=np.int32), "u": np.empty(0, np.int32)})
-    assert universe.names() == [TopicPartition("t", 0), TopicPartition("t", 2)]
+    universe = PartitionIndex.from_numbers(
+        {"t": np.array([2, 0, 2], dtype=np.int32), "u": np.empty(0, np.int32)}
+    )
+    assert universe.list_partitions() == [TopicPartition("t", 0), TopicPartition("t", 2)]
     wanted = np.array([-1, 0, 1, 2, 2**31 - 1], dtype=np.int32)
-    found = universe.find(np.zeros(5, dtype=np.int32), wanted)
-    assert found.tolist() == [NOWHERE, 0, NOWHERE, 1, NOWHERE]
+    found = universe.find_indexes(np.zeros(5, dtype=np.int32), wanted)
+    assert found.tolist() == [NOT_INDEXED, 0, NOT_INDEXED, 1, NOT_INDEXED]
 
 
 def test_measured_values_are_a_mapping_and_an_array() -> None:
     """By name an unknown value is None, in the array it is NaN; strangers are passed over."""
-    measured = Measured({"t": Column.of({1: 5.0, 0: None}), "x": Column.of({0: 1.0})})
+    measured = PartitionMeasurements(
+        {
+            "t": TopicMeasurements.from_values({1: 5.0, 0: None}),
+            "x": TopicMeasurements.from_values({0: 1.0}),
+        }
+    )
     names = [TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)]
-    assert dict(measured) == dict(measured.pairs())
+    assert dict(measured) == dict(measured.iter_items())
     assert measured[names[1]] == 5.0
     assert (measured[names[0]], measured.get(names[2]), len(measured)) == (None, None, 3)
     with pytest.raises(KeyError):
         measured[TopicPartition("t", 7)]
-    universe = Universe.named(names)
-    by_array, by_name = speeds_of(measured, universe), speeds_of(dict(measured), universe)
+    universe = PartitionIndex.from_partitions(names)
+    by_array, by_name = (
+        align_write_rates(measured, universe),
+        align_write_rates(dict(measured), universe),
+    )
     np.testing.assert_array_equal(by_array, [math.nan, 5.0, math.nan])
     np.testing.assert_array_equal(by_array, by_name)
-    np.testing.assert_array_equal(lags_of(measured, universe), [0, 5, 0])
+    np.testing.assert_array_equal(align_lags(measured, universe), [0, 5, 0])
 
 
 @pytest.mark.parametrize("speed", [-1.0, math.inf])
 def test_measured_speeds_that_make_no_sense_are_named(speed: float) -> None:
     """A speed in an array is checked as one by name is."""
-    universe = Universe.named([TopicPartition("t", 0), TopicPartition("t", 1)])
-    with pytest.raises(BadProblem, match="speed of t-1 is"):
-        speeds_of(Measured({"t": Column.of({0: 1.0, 1: speed})}), universe)
+    universe = PartitionIndex.from_partitions([TopicPartition("t", 0), TopicPartition("t", 1)])
+    with pytest.raises(InvalidProblemError, match="speed of t-1 is"):
+        align_write_rates(
+            PartitionMeasurements({"t": TopicMeasurements.from_values({0: 1.0, 1: speed})}),
+            universe,
+        )

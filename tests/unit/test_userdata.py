@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trimtab.assignor.model import TopicPartition
-from trimtab.assignor.rebalance.user_data import MemberData, PlacementData, group_by_topic
-from trimtab.common.errors import BadPayload
+from trimtab.assignor.rebalance.user_data import AssignmentUserData, MemberUserData, group_by_topic
+from trimtab.common.errors import InvalidPayloadError
 
 partitions = st.frozensets(
     st.builds(TopicPartition, st.sampled_from(["a", "b.c", "ü"]), st.integers(0, 99))
@@ -16,38 +16,38 @@ grouped = partitions.map(group_by_topic)
 
 @given(
     st.builds(
-        MemberData,
+        MemberUserData,
         capacity=st.none() | st.floats(1, 1e12),
         instance=st.text(max_size=8),
         draining=st.booleans(),
         rack=st.none() | st.text(max_size=8),
-        decision=st.text("0123456789abcdef", max_size=16),
+        decision_fingerprint=st.text("0123456789abcdef", max_size=16),
         promised=grouped,
         owned=grouped,
         generation=st.integers(-1, 2**31 - 1),
     )
 )
-def test_member_data_survives_the_way(data: MemberData) -> None:
+def test_member_data_survives_the_way(data: MemberUserData) -> None:
     """Decoding what was encoded gives the same value, and equal values give equal bytes."""
-    assert MemberData.decode(data.encode()) == data
-    assert MemberData.decode(data.encode()).encode() == data.encode()
+    assert MemberUserData.decode(data.encode()) == data
+    assert MemberUserData.decode(data.encode()).encode() == data.encode()
 
 
-@given(st.builds(PlacementData, st.text(max_size=8), grouped, st.booleans()))
-def test_placement_data_survives_the_way(data: PlacementData) -> None:
+@given(st.builds(AssignmentUserData, st.text(max_size=8), grouped, st.booleans()))
+def test_placement_data_survives_the_way(data: AssignmentUserData) -> None:
     """Decoding what was encoded gives the same value."""
-    assert PlacementData.decode(data.encode()) == data
+    assert AssignmentUserData.decode(data.encode()) == data
 
 
 def test_a_member_without_user_data_says_nothing() -> None:
     """Another assignor's member in a rolling upgrade is no error."""
-    assert MemberData.decode(b"") == MemberData.decode(None) == MemberData()
+    assert MemberUserData.decode(b"") == MemberUserData.decode(None) == MemberUserData()
 
 
 def test_a_newer_version_is_read_as_far_as_it_is_known() -> None:
     """Fields of a later version are passed over."""
     newer = b'{"v": 7, "capacity": 5.0, "mood": "good"}'
-    assert MemberData.decode(newer) == MemberData(capacity=5.0)
+    assert MemberUserData.decode(newer) == MemberUserData(capacity=5.0)
 
 
 @pytest.mark.parametrize(
@@ -62,9 +62,9 @@ def test_a_newer_version_is_read_as_far_as_it_is_known() -> None:
     ],
 )
 def test_bytes_that_are_not_ours_are_named(data: bytes) -> None:
-    """Malformed bytes raise BadPayload, never anything else."""
-    with pytest.raises(BadPayload):
-        MemberData.decode(data)
+    """Malformed bytes raise InvalidPayloadError, never anything else."""
+    with pytest.raises(InvalidPayloadError):
+        MemberUserData.decode(data)
 
 
 @given(partitions)
@@ -80,6 +80,6 @@ def test_what_an_earlier_release_wrote_is_read() -> None:
         b'{"capacity":2.5,"decision":"d","draining":false,"generation":-1,"instance":"i",'
         b'"owned":{},"promised":{"t":[1,0]},"rack":null,"v":1}'
     )
-    told = MemberData.decode(member)
-    assert told == MemberData(2.5, "i", decision="d", promised=(("t", (0, 1)),))
+    told = MemberUserData.decode(member)
+    assert told == MemberUserData(2.5, "i", decision_fingerprint="d", promised=(("t", (0, 1)),))
     assert told.encode() == member.replace(b"[1,0]", b"[0,1]")

@@ -9,88 +9,102 @@ from typing import Any
 import pytest
 
 from trimtab.assignor.model import Move, TopicPartition
-from trimtab.common.control_topics.values import GroupPlan, PartitionSpeed
-from trimtab.common.errors import BadPayload
-from trimtab.sidecar.decision.decision import LISTED, Action, Numbers, Verdict
-from trimtab.sidecar.errors import KafkaAway
-from trimtab.sidecar.measurement.handover_time import Change
-from trimtab.sidecar.measurement.observation import Reader
-from trimtab.sidecar.reporting.decision_log import WAITING, Recorder
-from trimtab.sidecar.reporting.decision_record import (
-    SLOTS,
-    Author,
-    Terms,
-    VerdictRecord,
-    folded,
-    recorded,
+from trimtab.common.control_topics.values import GroupPlan, PartitionLoad
+from trimtab.common.errors import InvalidPayloadError
+from trimtab.sidecar.decision.decision import (
+    MAX_LISTED_MOVES,
+    DecisionMetrics,
+    ScalingAction,
+    ScalingDecision,
 )
-from trimtab.sidecar.reporting.iteration_report import Report
-from trimtab.sidecar.settings.settings import load
+from trimtab.sidecar.errors import BrokerTimeoutError
+from trimtab.sidecar.measurement.handover_time import PartitionMove
+from trimtab.sidecar.measurement.observation import ObservedMember
+from trimtab.sidecar.reporting.decision_log import MAX_QUEUED_RECORDS, DecisionRecorder
+from trimtab.sidecar.reporting.decision_record import (
+    RECORD_SLOTS,
+    DecisionRecord,
+    RecordTerms,
+    SidecarIdentity,
+    build_decision_record,
+    merge_decision_record,
+)
+from trimtab.sidecar.reporting.iteration_report import IterationReport
+from trimtab.sidecar.settings.settings import load_settings
 
-ME = Author("id", "host", 7, 1.7e9, 3)
-TERMS = Terms("g", 10.0, 100.0, 0.9)
+ME = SidecarIdentity("id", "host", 7, 1.7e9, 3)
+TERMS = RecordTerms("g", 10.0, 100.0, 0.9)
 A = TopicPartition("t", 0)
 
 
-def report(time: float = 100.0, reason: str = "3 is right", *, moved: int = 0) -> Report:
+def report(time: float = 100.0, reason: str = "3 is right", *, moved: int = 0) -> IterationReport:
     """A turn that holds, after so many moves."""
-    verdict = Verdict(Action.HOLD, (reason,), Numbers(needed=50.0, planned=3, wanted=3))
-    changed = tuple(Change(TopicPartition("t", n), "a", "b") for n in range(moved))
-    speeds = {c.partition: PartitionSpeed(10.0) for c in changed}
-    readers = (Reader("id", "a", frozenset({A})), Reader("id2", "b"))
-    return Report(
-        time, verdict, speeds, 7, reachable=True, decided_in=0, turned_in=0, readers=readers,
-        changed=changed,
+    verdict = ScalingDecision(
+        ScalingAction.HOLD, (reason,), DecisionMetrics(needed=50.0, planned=3, wanted=3)
+    )
+    changed = tuple(PartitionMove(TopicPartition("t", n), "a", "b") for n in range(moved))
+    speeds = {c.partition: PartitionLoad(10.0) for c in changed}
+    readers = (ObservedMember("id", "a", frozenset({A})), ObservedMember("id2", "b"))
+    return IterationReport(
+        time, verdict, speeds, 7, is_group_known=True, decision_seconds=0, iteration_seconds=0, members=readers,
+        observed_moves=changed,
     )  # fmt: skip
 
 
-def record(time: float = 100.0, reason: str = "3 is right", *, moved: int = 0) -> VerdictRecord:
-    return recorded(report(time, reason, moved=moved), TERMS)
+def record(time: float = 100.0, reason: str = "3 is right", *, moved: int = 0) -> DecisionRecord:
+    return build_decision_record(report(time, reason, moved=moved), TERMS)
 
 
-def scaled_out() -> Report:
+def scaled_out() -> IterationReport:
     """A turn that starts two replicas, from which a move is expected."""
     plan = GroupPlan("g", 8, 100.0, 5, "steady", 100.0, draining=("x",))
     moves = (Move(A, "a", "+1", 40.0, "a is too full"),)
-    numbers = Numbers(needed=200.0, planned=3, wanted=5, r_score=0.4, moves=1)
-    verdict = Verdict(Action.START, ("3 -> 5: needed",), numbers, plan, 2, expected=moves)
-    return replace(report(), verdict=verdict)
+    numbers = DecisionMetrics(needed=200.0, planned=3, wanted=5, r_score=0.4, moves=1)
+    verdict = ScalingDecision(
+        ScalingAction.SCALE_UP, ("3 -> 5: needed",), numbers, plan, 2, expected=moves
+    )
+    return replace(report(), decision=verdict)
 
 
 def test_a_record_comes_back_as_it_was() -> None:
     """Numbers, reasons, expected and seen moves survive the topic."""
-    for made in (record(moved=2), recorded(scaled_out(), TERMS)):
-        again = VerdictRecord.decode(made.encode())
+    for made in (record(moved=2), build_decision_record(scaled_out(), TERMS)):
+        again = DecisionRecord.decode(made.encode())
         assert again == made
         assert again.encode() == made.encode()
 
 
 def test_a_record_holds_what_was_asked_and_seen() -> None:
     """The plan's count, the moves expected of it, and who reads how much."""
-    made = recorded(scaled_out(), TERMS)
-    assert (made.action, made.replicas, made.draining, made.add) == (Action.START, 5, ("x",), 2)
+    made = build_decision_record(scaled_out(), TERMS)
+    assert (made.action, made.replicas, made.draining, made.add) == (
+        ScalingAction.SCALE_UP,
+        5,
+        ("x",),
+        2,
+    )
     assert [(m.source, m.target, m.speed) for m in made.expected] == [("a", "+1", 40.0)]
     assert made.consumers == {"a": 1, "b": 0}
-    assert made.room == pytest.approx(90.0)
+    assert made.usable_capacity == pytest.approx(90.0)
 
 
 def test_a_group_has_so_many_keys_and_no_more() -> None:
     """However long a sidecar runs, a compacted topic keeps a bounded number of records."""
-    last: VerdictRecord | None = None
+    last: DecisionRecord | None = None
     keys: set[str] = set()
-    for turn in range(3 * SLOTS):
-        last = folded(last, record(turn * 10.0, f"reason {'x' * (turn % 2)}"))
+    for turn in range(3 * RECORD_SLOTS):
+        last = merge_decision_record(last, record(turn * 10.0, f"reason {'x' * (turn % 2)}"))
         keys.add(last.key)
-    assert len(keys) == SLOTS
+    assert len(keys) == RECORD_SLOTS
     assert {json.loads(key)[0] for key in keys} == {"g"}
 
 
 def test_turns_that_say_the_same_are_one_record() -> None:
     """Figures may differ; the first time stays, the newest numbers and reasons count."""
-    one = folded(None, record(100.0, "cool-down for another 25 s; needed 1.2 MB/s"))
-    two = folded(one, record(110.0, "cool-down for another 15 s; needed 900 kB/s"))
+    one = merge_decision_record(None, record(100.0, "cooldown for another 25 s; needed 1.2 MB/s"))
+    two = merge_decision_record(one, record(110.0, "cooldown for another 15 s; needed 900 kB/s"))
     assert (two.number, two.time, two.until, two.turns) == (one.number, 100.0, 110.0, 2)
-    assert two.reasons == ("cool-down for another 15 s; needed 900 kB/s",)
+    assert two.reasons == ("cooldown for another 15 s; needed 900 kB/s",)
     assert two.key == one.key
 
 
@@ -98,24 +112,26 @@ def test_turns_that_say_the_same_are_one_record() -> None:
     "other",
     [
         record(110.0, "the group is rebalancing"),
-        replace(record(110.0), action=Action.ADOPT),
-        replace(record(110.0), numbers=Numbers(planned=3, wanted=4)),
+        replace(record(110.0), action=ScalingAction.ADOPT),
+        replace(record(110.0), numbers=DecisionMetrics(planned=3, wanted=4)),
         replace(record(110.0), draining=("a",)),
         replace(record(110.0), replicas=4),
         replace(record(110.0), by=ME),
     ],
 )
-def test_what_says_something_else_is_another_record(other: VerdictRecord) -> None:
+def test_what_says_something_else_is_another_record(other: DecisionRecord) -> None:
     """Another action, count, drain or reason is a record of its own."""
-    one = folded(None, record(100.0))
-    assert folded(one, other).number == one.number + 1
+    one = merge_decision_record(None, record(100.0))
+    assert merge_decision_record(one, other).number == one.number + 1
 
 
 def test_moves_add_up_and_only_the_first_are_named() -> None:
     """A record stays small however much moves; all are counted, with what they weigh."""
-    made = folded(folded(None, record(moved=LISTED)), record(moved=5))
-    assert (len(made.seen), made.seen_count) == (LISTED, LISTED + 5)
-    assert made.seen_rate == pytest.approx(10.0 * (LISTED + 5))
+    made = merge_decision_record(
+        merge_decision_record(None, record(moved=MAX_LISTED_MOVES)), record(moved=5)
+    )
+    assert (len(made.seen), made.seen_count) == (MAX_LISTED_MOVES, MAX_LISTED_MOVES + 5)
+    assert made.seen_rate == pytest.approx(10.0 * (MAX_LISTED_MOVES + 5))
 
 
 @pytest.mark.parametrize(
@@ -129,32 +145,32 @@ def test_moves_add_up_and_only_the_first_are_named() -> None:
     ],
 )
 def test_what_is_no_record_is_named(spoil: Callable[[dict[str, Any]], object]) -> None:
-    """A value of another version or shape is a BadPayload, which readers skip."""
+    """A value of another version or shape is a InvalidPayloadError, which readers skip."""
     body = json.loads(record().encode())
     spoil(body)
-    with pytest.raises(BadPayload, match="verdict"):
-        VerdictRecord.decode(json.dumps(body).encode())
+    with pytest.raises(InvalidPayloadError, match="verdict"):
+        DecisionRecord.decode(json.dumps(body).encode())
 
 
 class Archive:
     """Keeps verdicts in memory; may be stuck, or broken."""
 
     def __init__(self) -> None:
-        self.kept: list[VerdictRecord] = []
+        self.kept: list[DecisionRecord] = []
         self.reads = 0
         self.broken = False
         self.free = Event()
         self.free.set()
 
-    def verdicts(self) -> tuple[VerdictRecord, ...]:
+    def read_decisions(self) -> tuple[DecisionRecord, ...]:
         self.reads += 1
         return tuple(self.kept)
 
-    def record(self, verdict: VerdictRecord) -> None:
+    def write_decision(self, record: DecisionRecord) -> None:
         self.free.wait(30)
         if self.broken:
-            raise KafkaAway("not allowed")
-        self.kept.append(verdict)
+            raise BrokerTimeoutError("not allowed")
+        self.kept.append(record)
 
 
 @pytest.fixture
@@ -163,15 +179,15 @@ def archive() -> Archive:
 
 
 @pytest.fixture
-def recorder(archive: Archive) -> Iterator[Recorder]:
-    settings = load(None, {"bootstrap": "nowhere:1", "group": "g", "capacity": 100})
-    made = Recorder(settings, archive, lambda: ME)
+def recorder(archive: Archive) -> Iterator[DecisionRecorder]:
+    settings = load_settings(None, {"bootstrap": "nowhere:1", "group": "g", "capacity": 100})
+    made = DecisionRecorder(settings, archive, lambda: ME)
     yield made
     archive.free.set()
     made.close()
 
 
-def test_each_turn_is_kept(recorder: Recorder, archive: Archive, eventually: Any) -> None:
+def test_each_turn_is_kept(recorder: DecisionRecorder, archive: Archive, eventually: Any) -> None:
     """Turns come in order, numbered from what was kept before."""
     archive.kept.append(replace(record(1.0, "of an earlier sidecar"), number=41))
     recorder(report(100.0))
@@ -181,19 +197,19 @@ def test_each_turn_is_kept(recorder: Recorder, archive: Archive, eventually: Any
     assert archive.reads == 1
 
 
-def test_a_turn_never_waits(recorder: Recorder, archive: Archive, eventually: Any) -> None:
+def test_a_turn_never_waits(recorder: DecisionRecorder, archive: Archive, eventually: Any) -> None:
     """A topic that does not answer holds no turn up; the newest verdicts are kept when it does."""
     archive.free.clear()
-    for turn in range(10 * WAITING):
+    for turn in range(10 * MAX_QUEUED_RECORDS):
         recorder(report(float(turn), f"reason {'x' * (turn % 2)}"))
     assert archive.kept == []
     archive.free.set()
-    eventually(lambda: archive.kept and archive.kept[-1].until == 10 * WAITING - 1)
-    assert len(archive.kept) <= 2 * WAITING
+    eventually(lambda: archive.kept and archive.kept[-1].until == 10 * MAX_QUEUED_RECORDS - 1)
+    assert len(archive.kept) <= 2 * MAX_QUEUED_RECORDS
 
 
 def test_what_is_wrong_is_said_once(
-    recorder: Recorder, archive: Archive, eventually: Any, caplog: pytest.LogCaptureFixture
+    recorder: DecisionRecorder, archive: Archive, eventually: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A topic that may not be written costs one line of the log, and keeps being tried."""
     archive.broken = True
@@ -207,11 +223,13 @@ def test_what_is_wrong_is_said_once(
     assert said == ["verdicts are not kept, which holds nothing else up: not allowed"]
 
 
-def test_who_stands_by_keeps_nothing(recorder: Recorder, archive: Archive, eventually: Any) -> None:
+def test_who_stands_by_keeps_nothing(
+    recorder: DecisionRecorder, archive: Archive, eventually: Any
+) -> None:
     """A sidecar that takes over reads what the leader before it kept, and goes on from there."""
     recorder(report(1.0))
     eventually(lambda: len(archive.kept) == 1)
-    recorder(replace(report(2.0), leading=False))
+    recorder(replace(report(2.0), is_leader=False))
     archive.kept.append(replace(record(3.0, "of the other"), number=9))
     recorder(report(4.0))
     eventually(lambda: len(archive.kept) == 3)
@@ -219,7 +237,7 @@ def test_who_stands_by_keeps_nothing(recorder: Recorder, archive: Archive, event
     assert archive.reads == 2
 
 
-def test_who_ends_says_so(recorder: Recorder, archive: Archive, eventually: Any) -> None:
+def test_who_ends_says_so(recorder: DecisionRecorder, archive: Archive, eventually: Any) -> None:
     """The last verdict is left once more, under the same key, with its author and its end."""
     recorder(report(1.0))
     eventually(lambda: archive.kept)
@@ -230,11 +248,11 @@ def test_who_ends_says_so(recorder: Recorder, archive: Archive, eventually: Any)
 
 
 def test_who_stood_by_ends_in_silence(
-    recorder: Recorder, archive: Archive, eventually: Any
+    recorder: DecisionRecorder, archive: Archive, eventually: Any
 ) -> None:
     """The verdict of another one that leads is not marked as ended."""
     recorder(report(1.0))
     eventually(lambda: archive.kept)
-    recorder(replace(report(2.0), leading=False))
+    recorder(replace(report(2.0), is_leader=False))
     recorder.close()
     assert [r.ended for r in archive.kept] == [False]

@@ -1,19 +1,19 @@
-"""How far a decision is from the best one: bounds by column generation (extra `certify`)."""
+"""How far a decision is from the best one: bounds by column generation (extra `certify_decision`)."""
 
 from trimtab.assignor.analysis.certificate.certificate import (
     Certificate,
-    certify,
-    certify_all,
+    certify_decision,
+    certify_decisions,
     certify_moves,
-    countdown,
+    start_countdown,
 )
 from trimtab.assignor.analysis.certificate.sizing import certify_sizes
 
 __all__ = [
     "Certificate",
-    "certify",
-    "certify_all",
+    "certify_decision",
+    "certify_decisions",
     "certify_moves",
     "certify_sizes",
-    "countdown",
+    "start_countdown",
 ]

@@ -5,7 +5,7 @@ Rules of this file:
   than the decision uses. What a heuristic may weigh besides (risk, the ticks to come) is not in it:
   one that looks ahead pays for it here, and is right to.
 - Functions of values: time comes in as `left`, which tells how many seconds may still be used.
-- Needs the extra `certify` (HiGHS).
+- Needs the extra `certify_decision` (HiGHS).
 """
 
 import math
@@ -15,23 +15,32 @@ from typing import Final
 
 import numpy as np
 
-from trimtab.assignor.analysis.certificate.column_generation import Found, Left, columns_of, search
-from trimtab.assignor.analysis.certificate.consumer_kinds import Kinds, kinds_of, unit
-from trimtab.assignor.analysis.certificate.master_program import Prices
-from trimtab.assignor.heuristics.registry import get
-from trimtab.assignor.model import NOBODY, FloatArray, IntArray, Problem
-from trimtab.assignor.open_mode import pack_open
+from trimtab.assignor.analysis.certificate.column_generation import (
+    CostBounds,
+    SecondsLeft,
+    columns_of_packing,
+    search_bounds,
+)
+from trimtab.assignor.analysis.certificate.consumer_kinds import (
+    ConsumerKinds,
+    build_consumer_kinds,
+    unit_capacity,
+)
+from trimtab.assignor.analysis.certificate.master_program import MasterPrices
+from trimtab.assignor.heuristics.registry import get_heuristic
+from trimtab.assignor.model import UNASSIGNED, FloatArray, IntArray, PackingProblem
+from trimtab.assignor.open_mode import pack_open_mode
 from trimtab.assignor.score import lower_bound, r_score
 from trimtab.common.clock import Clock
-from trimtab.common.errors import BadProblem
+from trimtab.common.errors import InvalidProblemError
 
-STARTS: Final = ("mbf", "mwf", "mbfp", "bfd")
+START_HEURISTICS: Final = ("mbf", "mwf", "mbfp", "bfd")
 """Heuristics whose packings the search starts from."""
 
-FLOATS: Final = 1e-9
+FLOAT_TOLERANCE: Final = 1e-9
 """Relative error of sums, given away by every bound."""
 
-WHOLE: Final = 1e-6
+INTEGER_TOLERANCE: Final = 1e-6
 """How far below a whole number of consumers a bound may be to count as that number."""
 
 
@@ -54,127 +63,153 @@ class Certificate:
     @property
     def gap(self) -> float:
         """How far above the best decision this one is at most: 0.05 is 5 %; inf if unknown."""
-        return excess(self.value, self.lower_bound)
+        return relative_gap(self.value, self.lower_bound)
 
-    def body(self) -> dict[str, float | bool | None]:
+    def to_json_dict(self) -> dict[str, float | bool | None]:
         """Return it as JSON takes it: what is infinite is None."""
         figures = {**asdict(self), "gap": self.gap}
         return {name: None if math.isinf(f) else f for name, f in figures.items()}
 
 
-def excess(value: float, least: float) -> float:
+def relative_gap(value: float, lower_bound: float) -> float:
     """Return value ÷ least - 1; 0 if the value is no larger, inf if the least is 0."""
-    if value <= least * (1 + FLOATS):
+    if value <= lower_bound * (1 + FLOAT_TOLERANCE):
         return 0.0
-    return value / least - 1 if least > 0 else math.inf
+    return value / lower_bound - 1 if lower_bound > 0 else math.inf
 
 
-def countdown(clock: Clock, seconds: float) -> Left:
+def start_countdown(clock: Clock, seconds: float) -> SecondsLeft:
     """Return what tells how many of these seconds are left."""
     end = clock.monotonic() + seconds
     return lambda: end - clock.monotonic()
 
 
-def certify(problem: Problem, bins: IntArray, *, moves_cost: float, left: Left) -> Certificate:
+def certify_decision(
+    problem: PackingProblem, bins: IntArray, *, moves_cost: float, left: SecondsLeft
+) -> Certificate:
     """Certify `consumers + moves_cost * R` of a decision; `bins` (P,) is as a heuristic gives it.
 
-    Raises BadProblem for loads, capacities, bins or a cost that make no sense.
+    Raises InvalidProblemError for loads, capacities, bins or a cost that make no sense.
     """
-    return certify_all(problem, {"": bins}, moves_cost=moves_cost, left=left)[""]
+    return certify_decisions(problem, {"": bins}, moves_cost=moves_cost, left=left)[""]
 
 
-def certify_all(
-    problem: Problem, decisions: Mapping[str, IntArray], *, moves_cost: float, left: Left
+def certify_decisions(
+    problem: PackingProblem,
+    decisions: Mapping[str, IntArray],
+    *,
+    moves_cost: float,
+    left: SecondsLeft,
 ) -> dict[str, Certificate]:
-    """Certify several decisions on one problem at the price of one. Raises as `certify`."""
-    _check(problem, decisions.values(), moves_cost)
-    kinds = kinds_of(problem, moves_cost)
-    packings = [*decisions.values(), *_starts(problem)]
+    """Certify several decisions on one problem at the price of one. Raises as `certify_decision`."""
+    _check_inputs(problem, decisions.values(), moves_cost)
+    kinds = build_consumer_kinds(problem, moves_cost)
+    packings = [*decisions.values(), *_iter_start_packings(problem)]
 
     def cost(bins: IntArray) -> float:
-        return _consumers(bins) + moves_cost * _r(problem, bins)
+        return _count_consumers(bins) + moves_cost * _score_moves(problem, bins)
 
-    known = min((cost(b) for b in packings if _fits(kinds, b)), default=math.inf)
-    most = int(min(known * (1 + FLOATS), len(problem.weight)))
-    found = _searched(kinds, Prices(1.0, most), packings, left)
-    lower = max(found.lower, _fewest(problem))
+    known = min((cost(b) for b in packings if _is_feasible(kinds, b)), default=math.inf)
+    most = int(min(known * (1 + FLOAT_TOLERANCE), len(problem.weight)))
+    found = _search_with_margin(kinds, MasterPrices(1.0, most), packings, left)
+    lower = max(found.lower_bound, _bound_consumer_count(problem))
     if moves_cost == 0:
-        lower = math.ceil(lower - WHOLE)
-    best = min(known, found.best)
-    bounds = Found(lower, best, found.complete)
-    return {name: _certificate(cost(b), bounds, kinds, b) for name, b in decisions.items()}
+        lower = math.ceil(lower - INTEGER_TOLERANCE)
+    best = min(known, found.best_known)
+    bounds = CostBounds(lower, best, found.complete)
+    return {name: _build_certificate(cost(b), bounds, kinds, b) for name, b in decisions.items()}
 
 
-def certify_moves(problem: Problem, bins: IntArray, *, left: Left) -> Certificate:
+def certify_moves(problem: PackingProblem, bins: IntArray, *, left: SecondsLeft) -> Certificate:
     """Certify the R of a decision against the least with no more consumers than it uses.
 
-    Raises as `certify`. `best_known` is inf if no packing with so few consumers is known.
+    Raises as `certify_decision`. `best_known` is inf if no packing with so few consumers is known.
     """
-    _check(problem, [bins], 1.0)
-    kinds, most = kinds_of(problem, 1.0), _consumers(bins)
-    packings = [bins, *_starts(problem)]
-    found = _searched(kinds, Prices(0.0, most), packings, left)
-    known = (_r(problem, b) for b in packings if _fits(kinds, b) and _consumers(b) <= most)
-    best = min([*known, found.best])
-    bounds = Found(found.lower, best, found.complete)
-    return _certificate(_r(problem, bins), bounds, kinds, bins)
+    _check_inputs(problem, [bins], 1.0)
+    kinds, most = build_consumer_kinds(problem, 1.0), _count_consumers(bins)
+    packings = [bins, *_iter_start_packings(problem)]
+    found = _search_with_margin(kinds, MasterPrices(0.0, most), packings, left)
+    known = (
+        _score_moves(problem, b)
+        for b in packings
+        if _is_feasible(kinds, b) and _count_consumers(b) <= most
+    )
+    best = min([*known, found.best_known])
+    bounds = CostBounds(found.lower_bound, best, found.complete)
+    return _build_certificate(_score_moves(problem, bins), bounds, kinds, bins)
 
 
-def _certificate(value: float, found: Found, kinds: Kinds, bins: IntArray) -> Certificate:
-    return Certificate(value, found.lower, found.best, found.complete, _fits(kinds, bins))
+def _build_certificate(
+    value: float, found: CostBounds, kinds: ConsumerKinds, bins: IntArray
+) -> Certificate:
+    return Certificate(
+        value, found.lower_bound, found.best_known, found.complete, _is_feasible(kinds, bins)
+    )
 
 
-def _searched(kinds: Kinds, prices: Prices, packings: Sequence[IntArray], left: Left) -> Found:
+def _search_with_margin(
+    kinds: ConsumerKinds, prices: MasterPrices, packings: Sequence[IntArray], left: SecondsLeft
+) -> CostBounds:
     if not len(kinds.weight):
-        return Found(0.0, 0.0, complete=True)
-    found = search(kinds, prices, (c for b in packings for c in columns_of(kinds, b)), left)
-    return Found(found.lower * (1 - FLOATS), found.best, found.complete)
+        return CostBounds(0.0, 0.0, complete=True)
+    found = search_bounds(
+        kinds, prices, (c for b in packings for c in columns_of_packing(kinds, b)), left
+    )
+    return CostBounds(found.lower_bound * (1 - FLOAT_TOLERANCE), found.best_known, found.complete)
 
 
-def _starts(problem: Problem) -> Iterator[IntArray]:
+def _iter_start_packings(problem: PackingProblem) -> Iterator[IntArray]:
     """Yield packings to start from."""
-    for name in STARTS:
-        yield pack_open(get(name), problem)
+    for name in START_HEURISTICS:
+        yield pack_open_mode(get_heuristic(name), problem)
 
 
-def _consumers(bins: IntArray) -> int:
-    return len(np.unique(bins[bins != NOBODY]))
+def _count_consumers(bins: IntArray) -> int:
+    return len(np.unique(bins[bins != UNASSIGNED]))
 
 
-def _r(problem: Problem, bins: IntArray) -> float:
-    return r_score(problem.weight, problem.owner, bins, unit(problem))
+def _score_moves(problem: PackingProblem, bins: IntArray) -> float:
+    return r_score(problem.weight, problem.owner, bins, unit_capacity(problem))
 
 
-def _fits(kinds: Kinds, bins: IntArray) -> bool:
+def _is_feasible(kinds: ConsumerKinds, bins: IntArray) -> bool:
     """Tell whether everything is placed and every consumer holds its load."""
-    return bool((bins != NOBODY).all()) and len(columns_of(kinds, bins)) == _consumers(bins)
+    return bool((bins != UNASSIGNED).all()) and len(
+        columns_of_packing(kinds, bins)
+    ) == _count_consumers(bins)
 
 
-def _fewest(problem: Problem) -> int:
+def _bound_consumer_count(problem: PackingProblem) -> int:
     """Return a bound on the consumers that needs no solver."""
-    spare = 0.0 if problem.spare is None else problem.spare
+    spare = 0.0 if problem.new_member_capacity is None else problem.new_member_capacity
     return lower_bound(problem.weight, max(spare, float(problem.capacity.max(initial=0.0))))
 
 
-def _check(problem: Problem, decisions: Iterable[IntArray], moves_cost: float) -> None:
-    """Raise BadProblem where a number makes no sense."""
-    _sensible("load", problem.weight, above=-math.inf)
-    _sensible("capacity", problem.capacity, above=0.0)
-    if problem.spare is None and not len(problem.capacity):
-        raise BadProblem("there is no consumer, and none may be added: nothing can be certified")
-    if problem.spare is not None:
-        _sensible("capacity of added consumers", np.array([problem.spare]), above=0.0)
-    _sensible("cost of moves", np.array([moves_cost]), above=-math.inf)
+def _check_inputs(
+    problem: PackingProblem, decisions: Iterable[IntArray], moves_cost: float
+) -> None:
+    """Raise InvalidProblemError where a number makes no sense."""
+    _check_values("load", problem.weight, above=-math.inf)
+    _check_values("capacity", problem.capacity, above=0.0)
+    if problem.new_member_capacity is None and not len(problem.capacity):
+        raise InvalidProblemError(
+            "there is no consumer, and none may be added: nothing can be certified"
+        )
+    if problem.new_member_capacity is not None:
+        _check_values(
+            "capacity of added consumers", np.array([problem.new_member_capacity]), above=0.0
+        )
+    _check_values("cost of moves", np.array([moves_cost]), above=-math.inf)
     for bins in decisions:
         if bins.shape != problem.weight.shape:
-            raise BadProblem(f"{bins.shape} bins for {len(problem.weight)} partitions")
+            raise InvalidProblemError(f"{bins.shape} bins for {len(problem.weight)} partitions")
 
 
-def _sensible(what: str, values: FloatArray, *, above: float) -> None:
+def _check_values(what: str, values: FloatArray, *, above: float) -> None:
     wrong = ~(np.isfinite(values) & (values >= 0) & (values > above))
     if wrong.any():
         number = int(wrong.argmax())
-        raise BadProblem(
+        raise InvalidProblemError(
             f"{what} number {number} is {values[number]}; it must be finite and "
             f"{'above 0' if above == 0 else 'not negative'}"
         )

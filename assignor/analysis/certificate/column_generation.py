@@ -18,68 +18,79 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from trimtab.assignor.analysis.certificate.consumer_kinds import Kinds
-from trimtab.assignor.analysis.certificate.master_program import Column, Duals, Master, Prices
-from trimtab.assignor.analysis.certificate.pricing import Best, Knapsacks
+from trimtab.assignor.analysis.certificate.consumer_kinds import ConsumerKinds
+from trimtab.assignor.analysis.certificate.master_program import (
+    DualPrices,
+    MasterPrices,
+    MasterProgram,
+    PackingColumn,
+)
+from trimtab.assignor.analysis.certificate.pricing import Knapsacks, PricedSet
 from trimtab.assignor.model import FloatArray, IntArray
 
-COARSE: Final = 600
-FINE: Final = 10_000
+COARSE_STEPS: Final = 600
+FINE_STEPS: Final = 10_000
 """Steps of a capacity, to find columns and for the bound: 0.01 % of a consumer are given away."""
 
-CLOSE: Final = 1e-4
+COMPLETENESS_TOLERANCE: Final = 1e-4
 """Relative distance to the linear program's value at which the bound is as good as complete."""
 
-SMOOTH: Final = 0.7
+DUAL_SMOOTHING: Final = 0.7
 """Share of the mean so far in the worths that are asked."""
 
-FOR_COARSE: Final = 0.5
-FOR_WHOLE: Final = 0.2
+COARSE_TIME_SHARE: Final = 0.5
+INTEGER_TIME_SHARE: Final = 0.2
 """Shares of the time: for coarse rounds at most, and for whole columns at least."""
 
-Left: TypeAlias = Callable[[], float]
+SecondsLeft: TypeAlias = Callable[[], float]
 """Tells how many seconds are left."""
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class CostBounds:
     """A bound that no packing undercuts, the least cost of a packing found, and if all was said."""
 
-    lower: float
-    best: float
+    lower_bound: float
+    best_known: float
     complete: bool
 
 
-def search(kinds: Kinds, prices: Prices, starts: Iterable[Column], left: Left) -> Found:
+def search_bounds(
+    kinds: ConsumerKinds, prices: MasterPrices, starts: Iterable[PackingColumn], left: SecondsLeft
+) -> CostBounds:
     """Bound the least cost of a packing from below, and look for one; `starts` are columns."""
-    master = Master(kinds, prices)
-    master.add(starts)
+    master = MasterProgram(kinds, prices)
+    master.add_columns(starts)
     seconds = left()
-    coarse = _Coarse(kinds, prices)
-    guess = np.minimum(kinds.weight / kinds.capacity.max(), 1.0) * prices.consumer
-    _generate(master, coarse, guess, lambda: left() - (1 - FOR_COARSE) * seconds)
-    fine = _Fine(kinds, prices)
-    complete = _generate(master, fine, None, lambda: left() - FOR_WHOLE * seconds)
-    return Found(fine.lower, master.solve_whole(left()), complete)
+    coarse = _CoarsePricing(kinds, prices)
+    guess = np.minimum(kinds.weight / kinds.capacity.max(), 1.0) * prices.per_consumer
+    _generate_columns(master, coarse, guess, lambda: left() - (1 - COARSE_TIME_SHARE) * seconds)
+    fine = _FinePricing(kinds, prices)
+    complete = _generate_columns(master, fine, None, lambda: left() - INTEGER_TIME_SHARE * seconds)
+    return CostBounds(fine.lower_bound, master.solve_integer(left()), complete)
 
 
-def _generate(
-    master: Master,
-    sets_at: Callable[[Duals], Sequence[Best] | None],
+def _generate_columns(
+    master: MasterProgram,
+    price_sets: Callable[[DualPrices], Sequence[PricedSet] | None],
     mean: FloatArray | None,
-    left: Left,
+    left: SecondsLeft,
 ) -> bool:
-    """Add columns until none is missing, or `sets_at` says that it is enough; tell if so."""
-    duals = master.solve(left())
+    """Add columns until none is missing, or `price_sets` says that it is enough; tell if so."""
+    duals = master.solve_relaxation(left())
     while duals is not None and left() > 0:
-        worth = duals.worth if mean is None else SMOOTH * mean + (1 - SMOOTH) * duals.worth
-        sets = sets_at(replace(duals, worth=worth))
+        worth = (
+            duals.worth
+            if mean is None
+            else DUAL_SMOOTHING * mean + (1 - DUAL_SMOOTHING) * duals.worth
+        )
+        sets = price_sets(replace(duals, worth=worth))
         if sets is None:
             return True
-        columns = (Column(found.kind, found.items) for found in sets)
-        lacking = [c for c in columns if master.lacks(c, duals)]
-        if master.add(lacking):
-            mean, duals = worth, master.solve(left())
+        columns = (PackingColumn(found.kind, found.items) for found in sets)
+        lacking = [c for c in columns if master.would_improve(c, duals)]
+        if master.add_columns(lacking):
+            mean, duals = worth, master.solve_relaxation(left())
         elif mean is None:
             return True
         else:
@@ -87,61 +98,66 @@ def _generate(
     return False
 
 
-class _Coarse:
+class _CoarsePricing:
     """Sets that truly fit: the best of each kind, and more of kinds that are used repeatedly."""
 
-    def __init__(self, kinds: Kinds, prices: Prices) -> None:
-        self._knapsacks = Knapsacks(kinds, COARSE, relaxed=False)
-        self._repeated: list[int] = np.flatnonzero(kinds.times > 1).tolist()
-        self._price = prices.consumer
+    def __init__(self, kinds: ConsumerKinds, prices: MasterPrices) -> None:
+        self._knapsacks = Knapsacks(kinds, COARSE_STEPS, relaxed=False)
+        self._repeated: list[int] = np.flatnonzero(kinds.max_uses > 1).tolist()
+        self._price = prices.per_consumer
 
-    def __call__(self, at: Duals) -> Sequence[Best]:
-        return [*self._knapsacks.best(at.worth), *self._more(at)]
+    def __call__(self, at: DualPrices) -> Sequence[PricedSet]:
+        return [*self._knapsacks.best_sets(at.worth), *self._disjoint_sets(at)]
 
-    def _more(self, at: Duals) -> Iterator[Best]:
+    def _disjoint_sets(self, at: DualPrices) -> Iterator[PricedSet]:
         for kind in self._repeated:
-            least = self._price + float(at.use[kind]) + at.count
-            yield from self._knapsacks.disjoint(kind, at.worth, least)
+            least = self._price + float(at.kind_price[kind]) + at.consumer_count_price
+            yield from self._knapsacks.disjoint_sets(kind, at.worth, least)
 
 
-class _Fine:
+class _FinePricing:
     """The best set of each kind, relaxed, and the best bound that these have given."""
 
-    def __init__(self, kinds: Kinds, prices: Prices) -> None:
-        self._knapsacks = Knapsacks(kinds, FINE, relaxed=True)
+    def __init__(self, kinds: ConsumerKinds, prices: MasterPrices) -> None:
+        self._knapsacks = Knapsacks(kinds, FINE_STEPS, relaxed=True)
         self._kinds, self._prices = kinds, prices
-        self.lower = 0.0
+        self.lower_bound = 0.0
 
-    def __call__(self, at: Duals) -> Sequence[Best] | None:
-        sets = list(self._knapsacks.best(at.worth))
+    def __call__(self, at: DualPrices) -> Sequence[PricedSet] | None:
+        sets = list(self._knapsacks.best_sets(at.worth))
         earned = np.array([found.profit for found in sets])
-        self.lower = max(self.lower, bound(self._kinds, self._prices, at, earned))
-        return None if self.lower >= at.value * (1 - CLOSE) else sets
+        self.lower_bound = max(
+            self.lower_bound, lagrangian_bound(self._kinds, self._prices, at, earned)
+        )
+        return None if self.lower_bound >= at.objective * (1 - COMPLETENESS_TOLERANCE) else sets
 
 
-def bound(kinds: Kinds, prices: Prices, duals: Duals, earned: FloatArray) -> float:
+def lagrangian_bound(
+    kinds: ConsumerKinds, prices: MasterPrices, duals: DualPrices, earned: FloatArray
+) -> float:
     """Return what no packing costs less than, at these worths; `earned` (K,) is from relaxed sets.
 
     The price of the limit on the count is chosen anew: at least what one to be added could earn
     beyond its cost, as there may be any number of those.
     """
-    beyond = earned - prices.consumer
-    endless = np.isinf(kinds.times)
+    beyond = earned - prices.per_consumer
+    endless = np.isinf(kinds.max_uses)
     least = float(np.maximum(beyond[endless], 0.0).max(initial=0.0))
-    counted, times = beyond[~endless], kinds.times[~endless]
-    tried = np.append(counted[counted > least], (least, max(least, duals.count)))
+    counted, times = beyond[~endless], kinds.max_uses[~endless]
+    tried = np.append(counted[counted > least], (least, max(least, duals.consumer_count_price)))
     excess = np.maximum(counted - tried[:, None], 0.0) @ times
-    return float((duals.worth.sum() - prices.most * tried - excess).max())
+    return float((duals.worth.sum() - prices.max_consumers * tried - excess).max())
 
 
-def columns_of(kinds: Kinds, bins: IntArray) -> list[Column]:
+def columns_of_packing(kinds: ConsumerKinds, bins: IntArray) -> list[PackingColumn]:
     """Return the columns of a packing; a set that does not fit is left out."""
-    members = len(kinds.of) - 1
-    found: list[Column] = []
+    members = len(kinds.kind_of_member) - 1
+    found: list[PackingColumn] = []
     for number in np.unique(bins[bins >= 0]).tolist():
-        column = Column(
-            int(kinds.of[min(number, members)]), np.flatnonzero(bins == number).astype(np.int32)
+        column = PackingColumn(
+            int(kinds.kind_of_member[min(number, members)]),
+            np.flatnonzero(bins == number).astype(np.int32),
         )
-        if column.kind >= 0 and kinds.hold(*column):
+        if column.kind >= 0 and kinds.can_hold(*column):
             found.append(column)
     return found

@@ -2,7 +2,7 @@
 
 Rules of this file:
 - A consumer that is used costs one, whatever its capacity; a move costs `per_move` times the load
-  in units of one consumer (`unit`). A partition without an owner moves for nothing.
+  in units of one consumer (`unit_capacity`). A partition without an owner moves for nothing.
 - Consumers that no set of partitions can tell apart are one *kind*, which may be used as often as
   there are such consumers: those that own nothing, of one capacity and one subscription. Those
   to be added are a kind without limit. Where moves cost nothing, owners make no difference either.
@@ -15,66 +15,70 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trimtab.assignor.model import NOBODY, BoolArray, FloatArray, IntArray, Problem
-from trimtab.assignor.packing import TOLERANCE
+from trimtab.assignor.model import UNASSIGNED, BoolArray, FloatArray, IntArray, PackingProblem
+from trimtab.assignor.packing import CAPACITY_TOLERANCE
 
 
 @dataclass(frozen=True, slots=True)
-class Kinds:
+class ConsumerKinds:
     """K kinds of consumers for P partitions."""
 
     weight: FloatArray  # (P,) bytes/s
     capacity: FloatArray  # (K,) bytes/s, the tolerance of sums included
-    may: BoolArray  # (K, P) whether the kind subscribes to the partition
-    move: FloatArray  # (K, P) what it costs, in consumers, that the kind takes the partition
-    times: FloatArray  # (K,) how often it may be used; inf with those to be added
-    of: IntArray  # (M + 1,) the kind of each member, then of those to be added (or NOBODY)
+    subscribed: BoolArray  # (K, P) whether the kind subscribes to the partition
+    move_cost: FloatArray  # (K, P) what it costs, in consumers, that the kind takes the partition
+    max_uses: FloatArray  # (K,) how often it may be used; inf with those to be added
+    kind_of_member: (
+        IntArray  # (M + 1,) the kind of each member, then of those to be added (or NOBODY)
+    )
 
-    def hold(self, kind: int, items: IntArray) -> bool:
+    def can_hold(self, kind: int, items: IntArray) -> bool:
         """Tell whether the kind may hold this set."""
         fits = len(items) == 1 or self.weight[items].sum() <= self.capacity[kind]
-        return bool(fits and self.may[kind, items].all())
+        return bool(fits and self.subscribed[kind, items].all())
 
 
-def kinds_of(problem: Problem, per_move: float) -> Kinds:
+def build_consumer_kinds(problem: PackingProblem, per_move: float) -> ConsumerKinds:
     """Return the kinds of a problem's consumers, sorted by their first member."""
-    groups = _groups(problem, owners_differ=per_move > 0)
-    kind = np.full(len(problem.capacity) + 1, NOBODY, dtype=np.int32)
+    groups = _group_consumers(problem, owners_differ=per_move > 0)
+    kind = np.full(len(problem.capacity) + 1, UNASSIGNED, dtype=np.int32)
     for number, consumers in enumerate(groups):
         kind[consumers] = number
-    capacity, reads = _consumers(problem)
+    capacity, reads = _list_consumers(problem)
     firsts = [consumers[0] for consumers in groups]
-    away = (problem.owner != NOBODY) & (problem.owner != np.array(firsts, dtype=np.int32)[:, None])
+    away = (problem.owner != UNASSIGNED) & (
+        problem.owner != np.array(firsts, dtype=np.int32)[:, None]
+    )
     added = len(problem.capacity)
-    return Kinds(
+    return ConsumerKinds(
         weight=problem.weight,
-        capacity=capacity[firsts] * (1 + TOLERANCE),
-        may=reads[problem.topic][:, firsts].T,
-        move=away * (per_move * problem.weight / unit(problem)),
-        times=np.array([math.inf if added in group else len(group) for group in groups]),
-        of=kind,
+        capacity=capacity[firsts] * (1 + CAPACITY_TOLERANCE),
+        subscribed=reads[problem.topic][:, firsts].T,
+        move_cost=away * (per_move * problem.weight / unit_capacity(problem)),
+        max_uses=np.array([math.inf if added in group else len(group) for group in groups]),
+        kind_of_member=kind,
     )
 
 
-def unit(problem: Problem) -> float:
+def unit_capacity(problem: PackingProblem) -> float:
     """Return the load in bytes/s that R counts as one consumer: the capacity of an added one.
 
     In closed mode it is the largest capacity there is.
     """
-    return problem.spare or float(problem.capacity.max(initial=0.0)) or 1.0
+    return problem.new_member_capacity or float(problem.capacity.max(initial=0.0)) or 1.0
 
 
-def _consumers(problem: Problem) -> tuple[FloatArray, BoolArray]:
+def _list_consumers(problem: PackingProblem) -> tuple[FloatArray, BoolArray]:
     """Return capacity and subscriptions of the members, and of one to be added if any may be."""
-    if problem.spare is None:
+    if problem.new_member_capacity is None:
         return problem.capacity, problem.subscribed
     everything = np.ones((len(problem.subscribed), 1), dtype=np.bool_)
     reads = np.concatenate([problem.subscribed, everything], axis=1)
-    return np.append(problem.capacity, problem.spare), reads
+    return np.append(problem.capacity, problem.new_member_capacity), reads
 
 
-def _groups(problem: Problem, *, owners_differ: bool) -> list[list[int]]:
-    capacity, reads = _consumers(problem)
+def _group_consumers(problem: PackingProblem, *, owners_differ: bool) -> list[list[int]]:
+    capacity, reads = _list_consumers(problem)
     owners = set(problem.owner.tolist()) if owners_differ else set[int]()
     found: dict[object, list[int]] = {}
     for number, own in enumerate(capacity.tolist()):

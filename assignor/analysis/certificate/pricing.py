@@ -17,20 +17,20 @@ from typing import Final, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from trimtab.assignor.analysis.certificate.consumer_kinds import Kinds
+from trimtab.assignor.analysis.certificate.consumer_kinds import ConsumerKinds
 from trimtab.assignor.model import BoolArray, FloatArray, IntArray
 
-ROUNDING: Final = 1e-12
+ROUNDING_MARGIN: Final = 1e-12
 """What is given away to floats, so that rounding down is down and rounding up is up."""
 
-WIDEST: Final = 4
+MAX_CAPACITY_RATIO: Final = 4
 """The largest capacity in middle ones that still gets the full resolution."""
 
-Numbers: TypeAlias = NDArray[np.intp]
+ItemNumbers: TypeAlias = NDArray[np.intp]
 
 
 @dataclass(frozen=True, slots=True)
-class Best:
+class PricedSet:
     """The best set of one kind: its profit, and its partitions in order."""
 
     kind: int
@@ -38,7 +38,7 @@ class Best:
     items: IntArray
 
 
-class _Insertion(NamedTuple):
+class _TableInsertion(NamedTuple):
     """A partition in the table, and at which capacities it is taken."""
 
     item: int
@@ -46,103 +46,105 @@ class _Insertion(NamedTuple):
     taken: BoolArray
 
 
-class _Branch(NamedTuple):
-    """Kinds low..high-1 with what they agree on already in the table; `open` is not in it."""
+class _KindBranch(NamedTuple):
+    """Kinds low..high-1 with what they agree on already in the table; `pending` is not in it."""
 
     low: int
     high: int
     table: FloatArray
-    open: Numbers
-    path: tuple[_Insertion, ...]
+    pending: ItemNumbers
+    path: tuple[_TableInsertion, ...]
 
 
 class Knapsacks:
     """The knapsacks of all kinds, with weights in whole steps; `steps` make a middle capacity."""
 
-    def __init__(self, kinds: Kinds, steps: int, *, relaxed: bool) -> None:
-        step = max(np.median(kinds.capacity), kinds.capacity.max() / WIDEST) / steps
+    def __init__(self, kinds: ConsumerKinds, steps: int, *, relaxed: bool) -> None:
+        step = max(np.median(kinds.capacity), kinds.capacity.max() / MAX_CAPACITY_RATIO) / steps
         if relaxed:
-            size = np.floor(kinds.weight / step * (1 - ROUNDING))
-            room = np.floor(kinds.capacity / step * (1 + ROUNDING))
+            size = np.floor(kinds.weight / step * (1 - ROUNDING_MARGIN))
+            room = np.floor(kinds.capacity / step * (1 + ROUNDING_MARGIN))
         else:
-            size = np.ceil(kinds.weight / step * (1 + ROUNDING))
-            room = np.floor(kinds.capacity / step * (1 - ROUNDING))
-        self._size: list[int] = size.astype(np.intp).tolist()
-        self._room: list[int] = room.astype(np.intp).tolist()
-        self._fits = kinds.may & (kinds.weight <= kinds.capacity[:, None])
+            size = np.ceil(kinds.weight / step * (1 + ROUNDING_MARGIN))
+            room = np.floor(kinds.capacity / step * (1 - ROUNDING_MARGIN))
+        self._item_steps: list[int] = size.astype(np.intp).tolist()
+        self._capacity_steps: list[int] = room.astype(np.intp).tolist()
+        self._fits = kinds.subscribed & (kinds.weight <= kinds.capacity[:, None])
         self._kinds = kinds
 
-    def best(self, worth: FloatArray) -> Iterator[Best]:
+    def best_sets(self, worth: FloatArray) -> Iterator[PricedSet]:
         """Yield each kind's best set, in order; `worth` (P,) is what holding a partition earns."""
-        profit = np.maximum(worth - self._kinds.move, 0.0) * self._kinds.may
+        profit = np.maximum(worth - self._kinds.move_cost, 0.0) * self._kinds.subscribed
         packed = profit * self._fits
-        table = np.zeros(max(self._room) + 1)
+        table = np.zeros(max(self._capacity_steps) + 1)
         every = np.arange(len(worth))
-        root = _Branch(0, len(profit), table, every, ())
-        for found in self._descend(root, packed):
-            yield _or_alone(found, profit[found.kind])
+        root = _KindBranch(0, len(profit), table, every, ())
+        for found in self._solve_branch(root, packed):
+            yield _prefer_single_item(found, profit[found.kind])
 
-    def disjoint(self, kind: int, worth: FloatArray, least: float) -> Iterator[Best]:
+    def disjoint_sets(self, kind: int, worth: FloatArray, least: float) -> Iterator[PricedSet]:
         """Yield sets of one kind that share nothing, the best first, while they earn `least`."""
-        profit = np.maximum(worth - self._kinds.move[kind], 0.0) * self._kinds.may[kind]
+        profit = np.maximum(worth - self._kinds.move_cost[kind], 0.0) * self._kinds.subscribed[kind]
         every = np.arange(len(worth))
         while True:
             packed = profit * self._fits[kind]
-            table = np.zeros(self._room[kind] + 1)
-            path = tuple(self._inserted(table, every, packed))
-            found = _or_alone(self._traced(kind, table, path), profit)
+            table = np.zeros(self._capacity_steps[kind] + 1)
+            path = tuple(self._insert_items(table, every, packed))
+            found = _prefer_single_item(self._trace_best_set(kind, table, path), profit)
             if found.profit < least or not len(found.items):
                 return
             yield found
             profit[found.items] = 0.0
 
-    def _descend(self, at: _Branch, profit: FloatArray) -> Iterator[Best]:
+    def _solve_branch(self, at: _KindBranch, profit: FloatArray) -> Iterator[PricedSet]:
         """Insert what the branch agrees on, then split it."""
         low, high, table, pending, path = at
         part = profit[low:high, pending]
         agreed = (part == part[0]).all(axis=0)
         if agreed.any():
             table = table.copy()
-            path = (*path, *self._inserted(table, pending[agreed], part[0, agreed]))
+            path = (*path, *self._insert_items(table, pending[agreed], part[0, agreed]))
         if high - low == 1:
-            yield self._traced(low, table, path)
+            yield self._trace_best_set(low, table, path)
             return
         middle, rest = (low + high) // 2, pending[~agreed]
-        yield from self._descend(_Branch(low, middle, table, rest, path), profit)
-        yield from self._descend(_Branch(middle, high, table, rest, path), profit)
+        yield from self._solve_branch(_KindBranch(low, middle, table, rest, path), profit)
+        yield from self._solve_branch(_KindBranch(middle, high, table, rest, path), profit)
 
-    def _inserted(
-        self, table: FloatArray, items: Numbers, profit: FloatArray
-    ) -> Iterator[_Insertion]:
+    def _insert_items(
+        self, table: FloatArray, items: ItemNumbers, profit: FloatArray
+    ) -> Iterator[_TableInsertion]:
         """Put partitions into the table: entry c is the best profit within c steps."""
         top = len(table)
         for item, gain in zip(items.tolist(), profit.tolist(), strict=True):
-            size = self._size[item]
+            size = self._item_steps[item]
             if gain <= 0 or size >= top:
                 continue
             taken = np.zeros(top, dtype=np.bool_)
             candidate = table[: top - size] + gain
             np.greater(candidate, table[size:], out=taken[size:])
             np.maximum(candidate, table[size:], out=table[size:])
-            yield _Insertion(item, size, taken)
+            yield _TableInsertion(item, size, taken)
 
-    def _traced(self, kind: int, table: FloatArray, path: tuple[_Insertion, ...]) -> Best:
+    def _trace_best_set(
+        self, kind: int, table: FloatArray, path: tuple[_TableInsertion, ...]
+    ) -> PricedSet:
         """Read the best set off the table."""
-        room = self._room[kind]
+        room = self._capacity_steps[kind]
         profit = float(table[room])
         items: list[int] = []
         for item, size, taken in reversed(path):
             if taken[room]:
                 items.append(item)
                 room -= size
-        return Best(kind, profit, np.array(sorted(items), dtype=np.int32))
+        return PricedSet(kind, profit, np.array(sorted(items), dtype=np.int32))
 
 
-def _or_alone(found: Best, profit: FloatArray) -> Best:
+def _prefer_single_item(found: PricedSet, profit: FloatArray) -> PricedSet:
     """Return the set, or the one partition that earns more by itself."""
     if not len(profit):
         return found
     single = int(profit.argmax())
     if profit[single] <= found.profit:
         return found
-    return Best(found.kind, float(profit[single]), np.array([single], dtype=np.int32))
+    return PricedSet(found.kind, float(profit[single]), np.array([single], dtype=np.int32))

@@ -1,37 +1,41 @@
 """What decisions do to readers: streams through heuristics, with queues between the two. Pure."""
 
-from trimtab.assignor.analysis.simulation.closed_loop import Run, simulate
-from trimtab.assignor.analysis.simulation.comparison import Duel, duel, summaries
+from trimtab.assignor.analysis.simulation.closed_loop import SimulationRun, run_simulation
+from trimtab.assignor.analysis.simulation.comparison import (
+    PairComparison,
+    compare_pair,
+    summarize_runs,
+)
 from trimtab.assignor.analysis.simulation.contenders import (
     Contender,
-    contender,
-    contenders,
-    default_names,
+    default_contender_names,
+    parse_contender,
+    parse_contenders,
 )
-from trimtab.assignor.analysis.simulation.metrics import Summary, mean_of
+from trimtab.assignor.analysis.simulation.metrics import RunSummary, average_summaries
 from trimtab.assignor.analysis.simulation.recommendation import (
-    HEADROOMS,
-    Candidate,
-    Recommendation,
-    recommend,
+    CANDIDATE_HEADROOMS,
+    SettingCandidate,
+    SettingRecommendation,
+    recommend_setting,
 )
-from trimtab.assignor.analysis.simulation.setup import Setup
+from trimtab.assignor.analysis.simulation.setup import SimulationSetup
 
 __all__ = [
-    "HEADROOMS",
-    "Candidate",
+    "CANDIDATE_HEADROOMS",
     "Contender",
-    "Duel",
-    "Recommendation",
-    "Run",
-    "Setup",
-    "Summary",
-    "contender",
-    "contenders",
-    "default_names",
-    "duel",
-    "mean_of",
-    "recommend",
-    "simulate",
-    "summaries",
+    "PairComparison",
+    "RunSummary",
+    "SettingCandidate",
+    "SettingRecommendation",
+    "SimulationRun",
+    "SimulationSetup",
+    "average_summaries",
+    "compare_pair",
+    "default_contender_names",
+    "parse_contender",
+    "parse_contenders",
+    "recommend_setting",
+    "run_simulation",
+    "summarize_runs",
 ]

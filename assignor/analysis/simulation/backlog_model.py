@@ -10,7 +10,7 @@ Rules of this file:
   limit L. With A(t) bytes written and S(t) bytes read up to t, that is S(t) < A(t - L).
 - A partition that is away is not written, and what it held is forgotten.
 
-A tick is cut into pieces, at the end of the pause, at L, and so that there are at least `_PIECES`
+A tick is cut into pieces, at the end of the pause, at L, and so that there are at least `_MIN_PIECES`
 of them; inside a piece S is taken to be a straight line.
 """
 
@@ -19,17 +19,17 @@ from typing import Final
 
 import numpy as np
 
-from trimtab.assignor.analysis.simulation.setup import Setup
-from trimtab.assignor.model import NOBODY, BoolArray, FloatArray, IntArray
-from trimtab.assignor.packing import TOLERANCE
+from trimtab.assignor.analysis.simulation.setup import SimulationSetup
+from trimtab.assignor.model import UNASSIGNED, BoolArray, FloatArray, IntArray
+from trimtab.assignor.packing import CAPACITY_TOLERANCE
 
-_PIECES: Final = 6
+_MIN_PIECES: Final = 6
 
 
-class Queues:
+class PartitionBacklogs:
     """What is unread of P partitions; `speeds` (N, P) as in a `Stream`."""
 
-    def __init__(self, speeds: FloatArray, setup: Setup) -> None:
+    def __init__(self, speeds: FloatArray, setup: SimulationSetup) -> None:
         self._setup = setup
         self._away: BoolArray = np.isnan(speeds)
         self._rate: FloatArray = np.where(self._away, 0.0, speeds)
@@ -38,7 +38,7 @@ class Queues:
         self._written: FloatArray = np.cumsum(written, axis=0)  # at the end of each tick
         self._read: FloatArray = np.zeros(speeds.shape[1])
         self._now = 0  # tick
-        self._pieces = _pieces(setup)
+        self._pieces = _split_tick(setup)
 
     @property
     def written(self) -> FloatArray:
@@ -53,9 +53,9 @@ class Queues:
         return unread
 
     @property
-    def ages(self) -> FloatArray:
+    def oldest_ages(self) -> FloatArray:
         """How long the oldest unread byte has waited, (P,) seconds; 0 where nothing is unread."""
-        unread = self.backlog > TOLERANCE * self._written[self._now]
+        unread = self.backlog > CAPACITY_TOLERANCE * self._written[self._now]
         border = (self._written[: self._now + 1] <= self._read).sum(axis=0) - 1
         border = np.clip(border, 0, max(0, self._now - 1))
         partition = np.arange(len(self._read))
@@ -64,7 +64,7 @@ class Queues:
         inside = np.divide(over, rate, out=np.zeros_like(over), where=rate > 0)
         return np.where(unread, (self._now - border) * self._setup.tick - inside, 0.0)
 
-    def step(self, owner: IntArray, paused: BoolArray) -> FloatArray:
+    def advance_tick(self, owner: IntArray, paused: BoolArray) -> FloatArray:
         """Let the next tick pass and return the late bytes (P,) of it.
 
         `owner` (P,) reads, NOBODY where nobody does; `paused` (P,) are not read at first.
@@ -76,18 +76,22 @@ class Queues:
         begin = (self._now - 1) * self._setup.tick
         behind = self._read - self._written_at(begin - self._setup.late)
         for start, end in self._pieces:
-            open_ = (owner != NOBODY) & ~(paused & (start < self._setup.pause))
-            self._read_on(owner, open_, begin + end, end - start)
+            open_ = (owner != UNASSIGNED) & ~(paused & (start < self._setup.pause))
+            self._read_partitions(owner, open_, begin + end, end - start)
             after = self._read - self._written_at(begin + end - self._setup.late)
-            late += rate * (end - start) * _share_below(behind, after, self._written[self._now])
+            late += (
+                rate * (end - start) * _fraction_below_zero(behind, after, self._written[self._now])
+            )
             behind = after
         return late
 
-    def _read_on(self, owner: IntArray, open_: BoolArray, at: float, seconds: float) -> None:
+    def _read_partitions(
+        self, owner: IntArray, open_: BoolArray, at: float, seconds: float
+    ) -> None:
         """Read from the open partitions for so long, up to what is written until `at`."""
         if open_.any():
             there = np.maximum(self._written_at(at)[open_] - self._read[open_], 0.0)
-            self._read[open_] += shared(owner[open_], there, self._setup.capacity * seconds)
+            self._read[open_] += share_capacity(owner[open_], there, self._setup.capacity * seconds)
 
     def _written_at(self, at: float) -> FloatArray:
         """Return A(at), (P,) bytes; nothing before time 0."""
@@ -100,16 +104,16 @@ class Queues:
         return written
 
 
-def shared(owner: IntArray, wanted: FloatArray, capacity: float) -> FloatArray:
-    """Return what each item gets of its owner's `capacity`: max-min fair, none more than `wanted`.
+def share_capacity(owner: IntArray, demand: FloatArray, capacity: float) -> FloatArray:
+    """Return what each item gets of its owner's `capacity`: max-min fair, none more than `demand`.
 
-    All in bytes; `owner` and `wanted` (P,).
+    All in bytes; `owner` and `demand` (P,).
     """
-    load = np.bincount(owner, wanted)
+    load = np.bincount(owner, demand)
     if load.max(initial=0.0) <= capacity:
-        return wanted
-    order = np.lexsort((wanted, owner))
-    sorted_owner, sorted_wanted = owner[order], wanted[order]
+        return demand
+    order = np.lexsort((demand, owner))
+    sorted_owner, sorted_wanted = owner[order], demand[order]
     count = np.bincount(owner)
     first = np.concatenate([[0], np.cumsum(count)[:-1]])[sorted_owner]  # of this owner's items
     before = np.cumsum(sorted_wanted) - sorted_wanted
@@ -119,24 +123,24 @@ def shared(owner: IntArray, wanted: FloatArray, capacity: float) -> FloatArray:
     rest = capacity - np.bincount(sorted_owner[whole], sorted_wanted[whole], minlength=len(count))
     sharing = np.bincount(sorted_owner[~whole], minlength=len(count))
     level = rest / np.maximum(sharing, 1)
-    given = np.empty_like(wanted)
+    given = np.empty_like(demand)
     given[order] = np.where(whole, sorted_wanted, level[sorted_owner])
     return given
 
 
-def _share_below(before: FloatArray, after: FloatArray, scale: FloatArray) -> FloatArray:
+def _fraction_below_zero(before: FloatArray, after: FloatArray, scale: FloatArray) -> FloatArray:
     """Return the share of a piece in which a straight line from `before` to `after` is below 0."""
-    before = np.where(np.abs(before) <= TOLERANCE * scale, 0.0, before)
-    after = np.where(np.abs(after) <= TOLERANCE * scale, 0.0, after)
+    before = np.where(np.abs(before) <= CAPACITY_TOLERANCE * scale, 0.0, before)
+    after = np.where(np.abs(after) <= CAPACITY_TOLERANCE * scale, 0.0, after)
     low, high = np.minimum(before, after), np.maximum(before, after)
     span = np.where(high > low, high - low, 1.0)
     crossing: FloatArray = np.where(low < 0, -low / span, 0.0)
     return np.where((high <= 0) & (low < 0), 1.0, crossing)
 
 
-def _pieces(setup: Setup) -> tuple[tuple[float, float], ...]:
+def _split_tick(setup: SimulationSetup) -> tuple[tuple[float, float], ...]:
     """Return the pieces of a tick, each its begin and end in seconds."""
-    borders = {setup.tick * n / _PIECES for n in range(_PIECES + 1)}
+    borders = {setup.tick * n / _MIN_PIECES for n in range(_MIN_PIECES + 1)}
     borders |= {min(setup.pause, setup.tick), setup.late % setup.tick}
     ordered = sorted(borders)
-    return tuple((a, b) for a, b in pairwise(ordered) if b - a > TOLERANCE * setup.tick)
+    return tuple((a, b) for a, b in pairwise(ordered) if b - a > CAPACITY_TOLERANCE * setup.tick)

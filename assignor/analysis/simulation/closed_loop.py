@@ -10,17 +10,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from trimtab.assignor.analysis.simulation.backlog_model import Queues
-from trimtab.assignor.analysis.simulation.contenders import Contender, Decision
-from trimtab.assignor.analysis.simulation.setup import Setup
-from trimtab.assignor.analysis.streams.stream import Stream
-from trimtab.assignor.model import NOBODY, BoolArray, FloatArray, IntArray
-from trimtab.assignor.packing import TOLERANCE, loads
-from trimtab.assignor.score import moved
+from trimtab.assignor.analysis.simulation.backlog_model import PartitionBacklogs
+from trimtab.assignor.analysis.simulation.contenders import Contender, SimulatedDecision
+from trimtab.assignor.analysis.simulation.setup import SimulationSetup
+from trimtab.assignor.analysis.streams.stream import WriteRateStream
+from trimtab.assignor.model import UNASSIGNED, BoolArray, FloatArray, IntArray
+from trimtab.assignor.packing import CAPACITY_TOLERANCE, sum_loads
+from trimtab.assignor.score import find_moved
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Run:
+class SimulationRun:
     """What happened at each of N ticks; all of shape (N,).
 
     What a decision does stands at its own tick, what follows from it at the next: `arrived`, `late`
@@ -29,7 +29,7 @@ class Run:
     """
 
     name: str
-    counts: bool
+    packs_by_capacity: bool
     consumers: IntArray
     r_score: FloatArray
     moved: IntArray
@@ -43,7 +43,7 @@ class Run:
     worst_lag: FloatArray
 
 
-class _Decided(NamedTuple):
+class _DecisionEffects(NamedTuple):
     """What a decision does."""
 
     consumers: int
@@ -54,7 +54,7 @@ class _Decided(NamedTuple):
     stopped: int
 
 
-class _Passed(NamedTuple):
+class _TickEffects(NamedTuple):
     """What the time up to a tick brought."""
 
     arrived: float = 0.0
@@ -64,38 +64,51 @@ class _Passed(NamedTuple):
     worst_lag: float = 0.0
 
 
-def simulate(contender: Contender, stream: Stream, setup: Setup) -> Run:
-    """Run a stream through a contender. Raises BrokenHeuristic where that gives nonsense."""
-    queues = Queues(stream.speeds, setup)
-    decided: list[_Decided] = []
-    passed = [_Passed()]
-    before = _nobody(len(stream.partitions))
-    decisions = contender.decide(stream, setup, lambda: queues.backlog)
+def run_simulation(
+    contender: Contender, stream: WriteRateStream, setup: SimulationSetup
+) -> SimulationRun:
+    """Run a stream through a contender. Raises BrokenHeuristicError where that gives nonsense."""
+    queues = PartitionBacklogs(stream.rates, setup)
+    decided: list[_DecisionEffects] = []
+    passed = [_TickEffects()]
+    before = _empty_decision(len(stream.partitions))
+    decisions = contender.iter_decisions(stream, setup, lambda: queues.backlog)
     for tick, after in enumerate(decisions):
-        speeds = np.nan_to_num(stream.speeds[tick], nan=0.0)
-        changed = moved(before.owner, after.owner) & (after.owner != NOBODY)
-        decided.append(_decided(before, after, changed, speeds / setup.capacity, first=tick == 0))
-        if tick + 1 < len(stream.speeds):
+        speeds = np.nan_to_num(stream.rates[tick], nan=0.0)
+        changed = find_moved(before.owner, after.owner) & (after.owner != UNASSIGNED)
+        decided.append(
+            _measure_decision(before, after, changed, speeds / setup.capacity, first=tick == 0)
+        )
+        if tick + 1 < len(stream.rates):
             paused = np.full_like(changed, decided[-1].rebalanced) if contender.eager else changed
-            following = np.nan_to_num(stream.speeds[tick + 1], nan=0.0)
-            passed.append(_passed(queues, after, paused, following, setup))
+            following = np.nan_to_num(stream.rates[tick + 1], nan=0.0)
+            passed.append(_advance_backlogs(queues, after, paused, following, setup))
         before = after
     columns = zip(*(d + p for d, p in zip(decided, passed, strict=True)), strict=True)
-    return Run(contender.name, contender.counts, *(np.array(column) for column in columns))
+    return SimulationRun(
+        contender.name, contender.packs_by_capacity, *(np.array(column) for column in columns)
+    )
 
 
-def _nobody(partitions: int) -> Decision:
-    return Decision(np.full(partitions, NOBODY, dtype=np.int32), np.empty(0, dtype=np.int32))
+def _empty_decision(partitions: int) -> SimulatedDecision:
+    return SimulatedDecision(
+        np.full(partitions, UNASSIGNED, dtype=np.int32), np.empty(0, dtype=np.int32)
+    )
 
 
-def _decided(
-    before: Decision, after: Decision, changed: BoolArray, share: FloatArray, *, first: bool
-) -> _Decided:
+def _measure_decision(
+    before: SimulatedDecision,
+    after: SimulatedDecision,
+    changed: BoolArray,
+    share: FloatArray,
+    *,
+    first: bool,
+) -> _DecisionEffects:
     """Return what a decision does; `share` (P,) is each partition's speed in capacities."""
     started = 0 if first else len(np.setdiff1d(after.members, before.members, assume_unique=True))
     stopped = len(np.setdiff1d(before.members, after.members, assume_unique=True))
     moves = int(np.count_nonzero(changed))
-    return _Decided(
+    return _DecisionEffects(
         consumers=len(after.members),
         r_score=float(share[changed].sum()),
         moved=moves,
@@ -105,18 +118,22 @@ def _decided(
     )
 
 
-def _passed(
-    queues: Queues, decision: Decision, paused: BoolArray, speeds: FloatArray, setup: Setup
-) -> _Passed:
+def _advance_backlogs(
+    queues: PartitionBacklogs,
+    decision: SimulatedDecision,
+    paused: BoolArray,
+    speeds: FloatArray,
+    setup: SimulationSetup,
+) -> _TickEffects:
     """Let the next tick pass; `speeds` (P,) arrive in it."""
-    late = queues.step(decision.owner, paused)
-    members = int(decision.members.max(initial=NOBODY)) + 1
-    load = loads(decision.owner, speeds, members)
-    total, ages = float(speeds.sum()), queues.ages
-    return _Passed(
+    late = queues.advance_tick(decision.owner, paused)
+    members = int(decision.members.max(initial=UNASSIGNED)) + 1
+    load = sum_loads(decision.owner, speeds, members)
+    total, ages = float(speeds.sum()), queues.oldest_ages
+    return _TickEffects(
         arrived=total * setup.tick,
         late=float(late.sum()),
-        overloaded=int(np.count_nonzero(load > setup.capacity * (1 + TOLERANCE))),
+        overloaded=int(np.count_nonzero(load > setup.capacity * (1 + CAPACITY_TOLERANCE))),
         mean_lag=float(ages @ speeds) / total if total else 0.0,
         worst_lag=float(ages.max(initial=0.0)),
     )

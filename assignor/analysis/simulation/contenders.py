@@ -16,26 +16,26 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from trimtab.assignor.analysis.simulation.lag_autoscaler import Autoscaler
-from trimtab.assignor.analysis.simulation.range_assignor import RANGE
-from trimtab.assignor.analysis.simulation.setup import Setup
-from trimtab.assignor.analysis.streams.replay import replay
-from trimtab.assignor.analysis.streams.stream import Stream
-from trimtab.assignor.heuristics.heuristic import Heuristic, run
-from trimtab.assignor.heuristics.registry import get, installed, names
-from trimtab.assignor.model import NOBODY, BoolArray, FloatArray, IntArray, Problem
-from trimtab.assignor.packing import TOLERANCE
-from trimtab.common.errors import UnknownHeuristic
+from trimtab.assignor.analysis.simulation.lag_autoscaler import LagAutoscaler
+from trimtab.assignor.analysis.simulation.range_assignor import RANGE_ASSIGNOR
+from trimtab.assignor.analysis.simulation.setup import SimulationSetup
+from trimtab.assignor.analysis.streams.replay import replay_stream
+from trimtab.assignor.analysis.streams.stream import WriteRateStream
+from trimtab.assignor.heuristics.heuristic import Heuristic, run_heuristic
+from trimtab.assignor.heuristics.registry import get_heuristic, is_installed, list_heuristics
+from trimtab.assignor.model import UNASSIGNED, BoolArray, FloatArray, IntArray, PackingProblem
+from trimtab.assignor.packing import CAPACITY_TOLERANCE
+from trimtab.common.errors import UnknownHeuristicError
 
-Lags: TypeAlias = Callable[[], FloatArray]
+BacklogReader: TypeAlias = Callable[[], FloatArray]
 """Returns what is unread now, (P,) bytes."""
 
-KEDA: Final = "keda"
-EVERYTHING: Final = "all"
+KEDA_CONTENDER: Final = "keda"
+ALL_CONTENDERS: Final = "all"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Decision:
+class SimulatedDecision:
     """Who reads what from now on, (P,), and who is there, idle or not, (K,) sorted."""
 
     owner: IntArray
@@ -44,112 +44,132 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """Someone who decides; `counts` as in `Heuristic`, `ours` is one that Trimtab can be set to."""
+    """Someone who decides; `packs_by_capacity` as in `Heuristic`, `is_trimtab_setting` is one that Trimtab can be set to."""
 
     name: str
-    below: Heuristic
+    heuristic: Heuristic
     autoscaled: bool = False
 
     @property
-    def counts(self) -> bool:
+    def packs_by_capacity(self) -> bool:
         """Whether it packs by capacity, so that its bins can be compared with other packings."""
-        return self.below.counts and not self.autoscaled
+        return self.heuristic.packs_by_capacity and not self.autoscaled
 
     @property
-    def ours(self) -> bool:
+    def is_trimtab_setting(self) -> bool:
         """Whether it is a setting of Trimtab."""
-        return not self.autoscaled and self.below is not RANGE
+        return not self.autoscaled and self.heuristic is not RANGE_ASSIGNOR
 
     @property
     def eager(self) -> bool:
         """Whether all partitions pause whenever one moves."""
-        return self.below is RANGE
+        return self.heuristic is RANGE_ASSIGNOR
 
-    def decide(self, stream: Stream, setup: Setup, lags: Lags) -> Iterator[Decision]:
+    def iter_decisions(
+        self, stream: WriteRateStream, setup: SimulationSetup, lags: BacklogReader
+    ) -> Iterator[SimulatedDecision]:
         """Yield a decision for every tick; `lags` is asked when it is made."""
         if self.autoscaled:
-            yield from _autoscaled(self.below, stream, setup, lags)
+            yield from _iter_autoscaled_decisions(self.heuristic, stream, setup, lags)
             return
-        for tick in replay(self.below, stream, setup.capacity * setup.headroom, lags):
-            yield Decision(tick.owner, np.unique(tick.owner[tick.owner != NOBODY]))
+        for tick in replay_stream(self.heuristic, stream, setup.capacity * setup.headroom, lags):
+            yield SimulatedDecision(tick.owner, np.unique(tick.owner[tick.owner != UNASSIGNED]))
 
 
-def contender(name: str) -> Contender:
-    """Return the one of this name. Raises UnknownHeuristic."""
+def parse_contender(name: str) -> Contender:
+    """Return the one of this name. Raises UnknownHeuristicError."""
     base, _, below = name.partition(":")
-    if name == RANGE.name:
-        return Contender(name, RANGE)
-    if base != KEDA:
-        return Contender(name, _ours(name))
-    known = {"": RANGE, RANGE.name: RANGE, "sticky": get("sticky")}
+    if name == RANGE_ASSIGNOR.name:
+        return Contender(name, RANGE_ASSIGNOR)
+    if base != KEDA_CONTENDER:
+        return Contender(name, _lookup_heuristic(name))
+    known = {
+        "": RANGE_ASSIGNOR,
+        RANGE_ASSIGNOR.name: RANGE_ASSIGNOR,
+        "sticky": get_heuristic("sticky"),
+    }
     if below not in known:
-        raise UnknownHeuristic(f"preset {below!r} of keda is not known; there is: range, sticky")
+        raise UnknownHeuristicError(
+            f"preset {below!r} of keda is not known; there is: range, sticky"
+        )
     return Contender(name, known[below], autoscaled=True)
 
 
-def _ours(name: str) -> Heuristic:
+def _lookup_heuristic(name: str) -> Heuristic:
     """Return a heuristic; the error for an unknown one names everybody who can take part."""
     try:
-        return get(name)
-    except UnknownHeuristic as error:
-        if name.partition(":")[0] in names():
+        return get_heuristic(name)
+    except UnknownHeuristicError as error:
+        if name.partition(":")[0] in list_heuristics():
             raise
-        others = f"{RANGE.name}, {KEDA}, {KEDA}:sticky, {EVERYTHING} (everybody)"
-        raise UnknownHeuristic(f"{error}, {others}") from None
+        others = f"{RANGE_ASSIGNOR.name}, {KEDA_CONTENDER}, {KEDA_CONTENDER}:sticky, {ALL_CONTENDERS} (everybody)"
+        raise UnknownHeuristicError(f"{error}, {others}") from None
 
 
-def default_names() -> tuple[str, ...]:
+def default_contender_names() -> tuple[str, ...]:
     """Return the heuristics that count, each preset by itself."""
     found: list[str] = []
-    for name in names():
-        entry = get(name)
-        if entry.counts:
+    for name in list_heuristics():
+        entry = get_heuristic(name)
+        if entry.packs_by_capacity:
             found += [f"{name}:{preset}" for preset in entry.presets] or [name]
     return tuple(found)
 
 
-def contenders(wanted: Iterable[str]) -> tuple[Contender, ...]:
+def parse_contenders(requested: Iterable[str]) -> tuple[Contender, ...]:
     """Return those of these names, each once; "all" is everybody, nothing those that count.
 
-    Raises UnknownHeuristic.
+    Raises UnknownHeuristicError.
     """
-    asked = tuple(wanted) or default_names()
-    if EVERYTHING in asked:
-        others = tuple(n for n in names() if not get(n).counts and installed(get(n)))
-        asked = (*default_names(), *others, RANGE.name, "keda:range", "keda:sticky")
-    return tuple(contender(name) for name in dict.fromkeys(asked))
+    asked = tuple(requested) or default_contender_names()
+    if ALL_CONTENDERS in asked:
+        others = tuple(
+            n
+            for n in list_heuristics()
+            if not get_heuristic(n).packs_by_capacity and is_installed(get_heuristic(n))
+        )
+        asked = (
+            *default_contender_names(),
+            *others,
+            RANGE_ASSIGNOR.name,
+            "keda:range",
+            "keda:sticky",
+        )
+    return tuple(parse_contender(name) for name in dict.fromkeys(asked))
 
 
-def _autoscaled(below: Heuristic, stream: Stream, setup: Setup, lags: Lags) -> Iterator[Decision]:
+def _iter_autoscaled_decisions(
+    heuristic: Heuristic, stream: WriteRateStream, setup: SimulationSetup, lags: BacklogReader
+) -> Iterator[SimulatedDecision]:
     """Yield what the autoscaler does; it assigns anew only when members or partitions change."""
     topics = {name: n for n, name in enumerate(sorted({p.topic for p in stream.partitions}))}
     topic = np.array([topics[p.topic] for p in stream.partitions], dtype=np.int32)
-    owner: IntArray = np.full(len(topic), NOBODY, dtype=np.int32)
-    first = float(np.nansum(stream.speeds[0])) / setup.capacity
-    scaler = Autoscaler(
-        threshold=setup.threshold * setup.capacity,
-        replicas=max(1, min(len(topic), math.ceil(first * (1 - TOLERANCE)))),
-        most=max(1, len(topic)),
+    owner: IntArray = np.full(len(topic), UNASSIGNED, dtype=np.int32)
+    first = float(np.nansum(stream.rates[0])) / setup.capacity
+    scaler = LagAutoscaler(
+        lag_threshold=setup.threshold * setup.capacity,
+        replicas=max(1, min(len(topic), math.ceil(first * (1 - CAPACITY_TOLERANCE)))),
+        max_replicas=max(1, len(topic)),
     )
     present = 0
-    for number, speeds in enumerate(stream.speeds):
+    for number, speeds in enumerate(stream.rates):
         there: BoolArray = ~np.isnan(speeds)
         committed = lags()[there].sum() + float(speeds[there].sum()) * setup.commit / 2
-        replicas = scaler.decide(number * setup.tick, committed)
-        if replicas != present or ((owner != NOBODY) != there).any():
-            owner = _assigned(below, owner, topic, there, replicas)
+        replicas = scaler.decide_replicas(number * setup.tick, committed)
+        if replicas != present or ((owner != UNASSIGNED) != there).any():
+            owner = _assign_partitions(heuristic, owner, topic, there, replicas)
             present = replicas
-        yield Decision(owner, np.arange(replicas, dtype=np.int32))
+        yield SimulatedDecision(owner, np.arange(replicas, dtype=np.int32))
 
 
-def _assigned(
-    below: Heuristic, owner: IntArray, topic: IntArray, there: BoolArray, replicas: int
+def _assign_partitions(
+    heuristic: Heuristic, owner: IntArray, topic: IntArray, there: BoolArray, replicas: int
 ) -> IntArray:
     """Return the owners among members 0 to `replicas` - 1; the last ones are those that went."""
-    before = np.where(owner[there] < replicas, owner[there], NOBODY)
+    before = np.where(owner[there] < replicas, owner[there], UNASSIGNED)
     weight = np.ones(int(there.sum()))
     topics = int(topic.max(initial=-1)) + 1
-    problem = Problem(
+    problem = PackingProblem(
         weight=weight,
         owner=before,
         topic=topic[there],
@@ -157,6 +177,6 @@ def _assigned(
         capacity=np.full(replicas, math.inf),
         subscribed=np.ones((topics, replicas), dtype=np.bool_),
     )
-    after = np.full_like(owner, NOBODY)
-    after[there] = run(below, problem)
+    after = np.full_like(owner, UNASSIGNED)
+    after[there] = run_heuristic(heuristic, problem)
     return after

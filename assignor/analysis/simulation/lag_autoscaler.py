@@ -1,6 +1,6 @@
 """A lag-threshold autoscaler, as KEDA's Kafka scaler and Kubernetes' HPA act together.
 
-Every `SYNC` seconds, but at most once a tick, from the committed lag of the group:
+Every `SYNC_PERIOD_S` seconds, but at most once a tick, from the committed lag of the group:
 
 1. ratio = lag / (replicas x threshold); within the tolerance of 10 % nothing changes;
 2. else desired = ceil(replicas x ratio), between 1 and the number of partitions (KEDA allows no
@@ -19,50 +19,52 @@ import math
 from dataclasses import dataclass, field
 from typing import Final
 
-from trimtab.assignor.packing import TOLERANCE
+from trimtab.assignor.packing import CAPACITY_TOLERANCE
 
-SYNC: Final = 15.0
-TOLERATED: Final = 0.1
-WINDOW: Final = 300.0
-GROWTH_PERIOD: Final = 15.0
-GROWTH_FACTOR: Final = 2
-GROWTH_STEP: Final = 4
+SYNC_PERIOD_S: Final = 15.0
+HPA_TOLERANCE: Final = 0.1
+STABILIZATION_WINDOW_S: Final = 300.0
+SCALE_UP_PERIOD_S: Final = 15.0
+SCALE_UP_FACTOR: Final = 2
+SCALE_UP_PODS: Final = 4
 
 
 @dataclass(slots=True)
-class Autoscaler:
-    """Replicas over time; `threshold` is the lag in bytes that one replica may have."""
+class LagAutoscaler:
+    """Replicas over time; `lag_threshold` is the lag in bytes that one replica may have."""
 
-    threshold: float
+    lag_threshold: float
     replicas: int
-    most: int
-    _seen: list[tuple[float, int]] = field(default_factory=list[tuple[float, int]])
-    _polled: float = -math.inf
+    max_replicas: int
+    _recommendations: list[tuple[float, int]] = field(default_factory=list[tuple[float, int]])
+    _last_sync: float = -math.inf
 
-    def decide(self, now: float, lag: float) -> int:
+    def decide_replicas(self, now: float, lag: float) -> int:
         """Return the replicas from `now` (seconds) on; `lag` in bytes is the group's."""
-        if now - self._polled < SYNC * (1 - TOLERANCE):
+        if now - self._last_sync < SYNC_PERIOD_S * (1 - CAPACITY_TOLERANCE):
             return self.replicas
-        grown_since = SYNC if math.isinf(self._polled) else now - self._polled
-        self._polled = now
-        wish = self._wish(lag)
-        self._seen = [(at, n) for at, n in self._seen if at > now - WINDOW] + [(now, wish)]
+        grown_since = SYNC_PERIOD_S if math.isinf(self._last_sync) else now - self._last_sync
+        self._last_sync = now
+        wish = self._recommend_replicas(lag)
+        self._recommendations = [
+            (at, n) for at, n in self._recommendations if at > now - STABILIZATION_WINDOW_S
+        ] + [(now, wish)]
         if wish > self.replicas:
-            self.replicas = min(wish, self._limit(grown_since))
+            self.replicas = min(wish, self._scale_up_limit(grown_since))
         else:
-            self.replicas = min(self.replicas, max(n for _, n in self._seen))
+            self.replicas = min(self.replicas, max(n for _, n in self._recommendations))
         return self.replicas
 
-    def _wish(self, lag: float) -> int:
-        ratio = lag / (self.replicas * self.threshold)
-        if abs(ratio - 1) <= TOLERATED:
+    def _recommend_replicas(self, lag: float) -> int:
+        ratio = lag / (self.replicas * self.lag_threshold)
+        if abs(ratio - 1) <= HPA_TOLERANCE:
             return self.replicas
-        return max(1, min(self.most, math.ceil(self.replicas * ratio - TOLERANCE)))
+        return max(1, min(self.max_replicas, math.ceil(self.replicas * ratio - CAPACITY_TOLERANCE)))
 
-    def _limit(self, seconds: float) -> int:
+    def _scale_up_limit(self, seconds: float) -> int:
         limit = self.replicas
-        for _ in range(max(1, int(seconds / GROWTH_PERIOD))):
-            limit = max(limit * GROWTH_FACTOR, limit + GROWTH_STEP)
-            if limit >= self.most:
-                return self.most
+        for _ in range(max(1, int(seconds / SCALE_UP_PERIOD_S))):
+            limit = max(limit * SCALE_UP_FACTOR, limit + SCALE_UP_PODS)
+            if limit >= self.max_replicas:
+                return self.max_replicas
         return limit

@@ -6,14 +6,14 @@ from typing import Final
 
 import numpy as np
 
-from trimtab.assignor.analysis.simulation.closed_loop import Run
-from trimtab.assignor.analysis.simulation.setup import Setup
+from trimtab.assignor.analysis.simulation.closed_loop import SimulationRun
+from trimtab.assignor.analysis.simulation.setup import SimulationSetup
 
-HOUR: Final = 3600.0
+SIMULATED_HOUR_S: Final = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class RunSummary:
     """Figures of a run, or means of several.
 
     `cbs_percent` and `over_l2_percent` are None for whoever does not pack by capacity: having fewer
@@ -36,51 +36,53 @@ class Summary:
     mean_lag_s: float
     worst_lag_s: float
 
-    def figures(self) -> dict[str, float | None]:
+    def to_dict(self) -> dict[str, float | None]:
         """Return the figures by name, for JSON."""
         return {f.name: getattr(self, f.name) for f in fields(self)}
 
 
-def summary(run: Run, setup: Setup, bounds: Sequence[int], cbs: float | None) -> Summary:
+def summarize_run(
+    run: SimulationRun, setup: SimulationSetup, bounds: Sequence[int], cbs: float | None
+) -> RunSummary:
     """Return a run in figures; `bounds` (N,) are L2's, `cbs` is the cardinal bin score, a share."""
     ticks = len(run.consumers)
-    hours = (ticks - 1) * setup.tick / HOUR
-    return Summary(
+    hours = (ticks - 1) * setup.tick / SIMULATED_HOUR_S
+    return RunSummary(
         cbs_percent=None if cbs is None else 100 * cbs,
         mean_r=float(run.r_score.mean()),
         moves_per_tick=float(run.moved.mean()),
         mean_consumers=float(run.consumers.mean()),
-        over_l2_percent=_over(run, bounds) if run.counts else None,
-        consumer_hours=float(run.consumers.sum()) * setup.tick / HOUR,
-        late_percent=_percent(run.late.sum(), run.arrived.sum()),
-        overload_percent=_percent(run.overloaded[1:].sum(), run.consumers[:-1].sum()),
-        moves_per_hour=_rate(run.moved.sum(), hours),
-        rebalances_per_hour=_rate(run.rebalanced.sum(), hours),
-        starts_stops_per_hour=_rate(run.started.sum() + run.stopped.sum(), hours),
+        over_l2_percent=_percent_over_bound(run, bounds) if run.packs_by_capacity else None,
+        consumer_hours=float(run.consumers.sum()) * setup.tick / SIMULATED_HOUR_S,
+        late_percent=_to_percent(run.late.sum(), run.arrived.sum()),
+        overload_percent=_to_percent(run.overloaded[1:].sum(), run.consumers[:-1].sum()),
+        moves_per_hour=_per_hour(run.moved.sum(), hours),
+        rebalances_per_hour=_per_hour(run.rebalanced.sum(), hours),
+        starts_stops_per_hour=_per_hour(run.started.sum() + run.stopped.sum(), hours),
         mean_lag_s=float(run.mean_lag.mean()),
         worst_lag_s=float(run.worst_lag.max()),
     )
 
 
-def mean_of(summaries: Sequence[Summary]) -> Summary:
+def average_summaries(summaries: Sequence[RunSummary]) -> RunSummary:
     """Return the mean of each figure; of `worst_lag_s` the worst."""
     means: dict[str, float | None] = {}
-    for field in fields(Summary):
+    for field in fields(RunSummary):
         values = [getattr(s, field.name) for s in summaries]
         means[field.name] = None if None in values else float(np.mean(values))
     worst = max(s.worst_lag_s for s in summaries)
-    return Summary(**{**means, "worst_lag_s": worst})  # type: ignore[arg-type]
+    return RunSummary(**{**means, "worst_lag_s": worst})  # type: ignore[arg-type]
 
 
-def _over(run: Run, bounds: Sequence[int]) -> float:
+def _percent_over_bound(run: SimulationRun, bounds: Sequence[int]) -> float:
     least = np.asarray(bounds, dtype=np.float64)
     excess = np.where(least > 0, run.consumers / np.maximum(least, 1) - 1, 0.0)
     return 100 * float(excess.mean())
 
 
-def _percent(part: float, whole: float) -> float:
+def _to_percent(part: float, whole: float) -> float:
     return 100 * float(part) / float(whole) if whole else 0.0
 
 
-def _rate(count: float, hours: float) -> float:
+def _per_hour(count: float, hours: float) -> float:
     return float(count) / hours if hours else 0.0

@@ -5,12 +5,12 @@ from typing import Final
 import numpy as np
 
 from trimtab.assignor.heuristics.heuristic import Heuristic
-from trimtab.assignor.model import NOBODY, IntArray, Problem
+from trimtab.assignor.model import UNASSIGNED, IntArray, PackingProblem
 
 
-def pack(problem: Problem) -> IntArray:
+def place_ranges(problem: PackingProblem) -> IntArray:
     """Cut each topic into as many ranges as it has subscribers; the first ones are one longer."""
-    placed = np.full(len(problem.weight), NOBODY, dtype=np.int32)
+    placed = np.full(len(problem.weight), UNASSIGNED, dtype=np.int32)
     for topic, readers in enumerate(problem.subscribed):
         members = np.flatnonzero(readers)
         items = np.flatnonzero(problem.topic == topic)
@@ -22,11 +22,11 @@ def pack(problem: Problem) -> IntArray:
     return placed
 
 
-RANGE: Final = Heuristic(
+RANGE_ASSIGNOR: Final = Heuristic(
     name="range",
-    pack=pack,
+    pack=place_ranges,
     summary="Kafka's default: per topic, consecutive partitions to the members in order",
     source="org.apache.kafka.clients.consumer.RangeAssignor",
-    settles=True,
-    counts=False,
+    idempotent=True,
+    packs_by_capacity=False,
 )

@@ -3,11 +3,11 @@
 import math
 from dataclasses import dataclass
 
-from trimtab.common.errors import BadProblem
+from trimtab.common.errors import InvalidProblemError
 
 
 @dataclass(frozen=True, slots=True)
-class Setup:
+class SimulationSetup:
     """Of one simulation; every consumer is alike.
 
     `capacity` is what a consumer sustains, in bytes/s; a heuristic fills it up to the share
@@ -29,14 +29,18 @@ class Setup:
     commit: float = 5.0
 
     def __post_init__(self) -> None:
-        """Raise BadProblem for figures that make no sense."""
+        """Raise InvalidProblemError for figures that make no sense."""
         for name in ("capacity", "tick", "late", "threshold"):
             value = getattr(self, name)
             if not (math.isfinite(value) and value > 0):
-                raise BadProblem(f"{name} is {value}; it must be a finite number above 0")
+                raise InvalidProblemError(f"{name} is {value}; it must be a finite number above 0")
         for name in ("pause", "commit"):
             value = getattr(self, name)
             if not (math.isfinite(value) and value >= 0):
-                raise BadProblem(f"{name} is {value} s; it must be a finite number from 0 on")
+                raise InvalidProblemError(
+                    f"{name} is {value} s; it must be a finite number from 0 on"
+                )
         if not 0 < self.headroom <= 1:
-            raise BadProblem(f"headroom is {self.headroom}; it must be above 0 and at most 1")
+            raise InvalidProblemError(
+                f"headroom is {self.headroom}; it must be above 0 and at most 1"
+            )

@@ -1,10 +1,10 @@
 """Streams made up: the paper's random walk, and loads that packing finds harder.
 
-Each generator is a frozen record of its shape with one method, `stream(rng)`; the same seed gives
+Each generator is a frozen record of its shape with one method, `generate_stream(rng)`; the same seed gives
 the same stream. Speeds are in bytes/s and scale with the capacity. Rules of this file:
 - all but the printed walk keep every speed within what the record says is possible;
 - `clamped=False` lets a load grow as its formula says; nothing is ever below 0;
-- shapes that make no sense raise BadStream, which names the field.
+- shapes that make no sense raise InvalidStreamError, which names the field.
 """
 
 import math
@@ -13,24 +13,24 @@ from typing import Final, Protocol
 
 import numpy as np
 
-from trimtab.assignor.analysis.streams.stream import Stream
+from trimtab.assignor.analysis.streams.stream import WriteRateStream
 from trimtab.assignor.model import FloatArray, TopicPartition
-from trimtab.common.errors import BadStream
+from trimtab.common.errors import InvalidStreamError
 
-_MEMORY: Final = 0.9
+_NOISE_AUTOCORRELATION: Final = 0.9
 """Of a noise, from one tick to the next: it wanders, it does not jump."""
 
 
-class Generator(Protocol):
+class StreamGenerator(Protocol):
     """What makes a stream."""
 
-    def stream(self, rng: np.random.Generator) -> Stream:
-        """Return a stream. Raises BadStream for a shape that makes no sense."""
+    def generate_stream(self, rng: np.random.Generator) -> WriteRateStream:
+        """Return a stream. Raises InvalidStreamError for a shape that makes no sense."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class Walk:
+class RandomWalk:
     """The paper's random walk: `delta` is the largest step in percent of the capacity."""
 
     delta: float
@@ -39,21 +39,23 @@ class Walk:
     capacity: float = 100.0
     clamped: bool = True
 
-    def stream(self, rng: np.random.Generator) -> Stream:
+    def generate_stream(self, rng: np.random.Generator) -> WriteRateStream:
         """Return equation 11: starts uniform in [0, C], steps in ±δ % of C.
 
         Speeds stay in [0, C]. `clamped=False` is the printed formula, which has no upper limit; the
-        published results need one. Raises BadStream for a walk that makes no sense.
+        published results need one. Raises InvalidStreamError for a walk that makes no sense.
         """
-        _check("random walk", self, at_least_0=("delta",))
+        _check_shape("random walk", self, at_least_0=("delta",))
         top = np.full(self.partitions, self.capacity)
         start = rng.uniform(0, self.capacity, self.partitions)
         limit = top if self.clamped else np.full_like(top, math.inf)
-        return _named("walk", _walked(rng, start, self.delta / 100 * top, limit, self.ticks))
+        return _build_stream(
+            "walk", _walk_at_random(rng, start, self.delta / 100 * top, limit, self.ticks)
+        )
 
 
 @dataclass(frozen=True, slots=True)
-class Zipf:
+class ZipfLoad:
     """A few partitions write most, and all rise and fall with the day.
 
     The mean speed of the r-th busiest is proportional to r^-`exponent`; which partition that is,
@@ -73,15 +75,15 @@ class Zipf:
     noise: float = 0.05
     load: float = 0.3
 
-    def stream(self, rng: np.random.Generator) -> Stream:
-        """Return the stream. Raises BadStream for a shape that makes no sense."""
-        _check("Zipf load", self, at_least_0=("exponent", "wave", "phase", "noise"))
+    def generate_stream(self, rng: np.random.Generator) -> WriteRateStream:
+        """Return the stream. Raises InvalidStreamError for a shape that makes no sense."""
+        _check_shape("Zipf load", self, at_least_0=("exponent", "wave", "phase", "noise"))
         share = np.arange(1, self.partitions + 1, dtype=np.float64) ** -self.exponent
         mean = rng.permutation(share / share.mean() * self.load * self.capacity)
         late = rng.uniform(-self.phase, self.phase, self.partitions)
         angle = 2 * np.pi * (np.arange(self.ticks)[:, None] / self.day - late)
-        speeds = mean * (1 + self.wave * np.sin(angle)) * _noise(rng, self)
-        return _named("zipf", np.clip(speeds, 0, self.capacity if self.clamped else None))
+        speeds = mean * (1 + self.wave * np.sin(angle)) * _noise_factors(rng, self)
+        return _build_stream("zipf", np.clip(speeds, 0, self.capacity if self.clamped else None))
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,19 +105,21 @@ class FlashCrowd:
     length: int = 15
     noise: float = 0.05
 
-    def stream(self, rng: np.random.Generator) -> Stream:
-        """Return the stream. Raises BadStream for a shape that makes no sense."""
-        _check("flash crowd", self, at_least_0=("share", "noise"))
-        calm = rng.uniform(0, self.quiet * self.capacity, self.partitions) * _noise(rng, self)
+    def generate_stream(self, rng: np.random.Generator) -> WriteRateStream:
+        """Return the stream. Raises InvalidStreamError for a shape that makes no sense."""
+        _check_shape("flash crowd", self, at_least_0=("share", "noise"))
+        calm = rng.uniform(0, self.quiet * self.capacity, self.partitions) * _noise_factors(
+            rng, self
+        )
         crowded = np.zeros(calm.shape, dtype=np.bool_)
         for begin in np.flatnonzero(rng.random(self.ticks) * self.every < 1).tolist():
             crowded[begin : begin + self.length] |= rng.random(self.partitions) < self.share
         speeds = np.where(crowded, self.factor * calm, calm)
-        return _named("crowd", np.clip(speeds, 0, self.capacity if self.clamped else None))
+        return _build_stream("crowd", np.clip(speeds, 0, self.capacity if self.clamped else None))
 
 
 @dataclass(frozen=True, slots=True)
-class Oversize:
+class OversizeLoad:
     """A random walk in which a `share` of the partitions may write up to `largest` capacities.
 
     The others stay within the share `small` of one; a step is at most `delta` percent of what the
@@ -131,18 +135,20 @@ class Oversize:
     share: float = 0.1
     delta: float = 10.0
 
-    def stream(self, rng: np.random.Generator) -> Stream:
-        """Return the stream. Raises BadStream for a shape that makes no sense."""
-        _check("oversize load", self, at_least_0=("share", "delta"))
+    def generate_stream(self, rng: np.random.Generator) -> WriteRateStream:
+        """Return the stream. Raises InvalidStreamError for a shape that makes no sense."""
+        _check_shape("oversize load", self, at_least_0=("share", "delta"))
         top = np.full(self.partitions, self.small * self.capacity)
         large = rng.permutation(self.partitions)[: round(self.share * self.partitions)]
         top[large] = self.largest * self.capacity
         start = rng.uniform(0, top)
         limit = top if self.clamped else np.full_like(top, math.inf)
-        return _named("oversize", _walked(rng, start, self.delta / 100 * top, limit, self.ticks))
+        return _build_stream(
+            "oversize", _walk_at_random(rng, start, self.delta / 100 * top, limit, self.ticks)
+        )
 
 
-def _walked(
+def _walk_at_random(
     rng: np.random.Generator, start: FloatArray, step: FloatArray, limit: FloatArray, ticks: int
 ) -> FloatArray:
     """Return (N, P): steps uniform in ±`step`, kept in [0, `limit`]."""
@@ -153,25 +159,27 @@ def _walked(
     return speeds
 
 
-def _noise(rng: np.random.Generator, shape: "Zipf | FlashCrowd") -> FloatArray:
+def _noise_factors(rng: np.random.Generator, shape: "ZipfLoad | FlashCrowd") -> FloatArray:
     """Return factors (N, P) around 1 that change by about `shape.noise` from tick to tick."""
     shocks = rng.normal(0.0, shape.noise, (shape.ticks, shape.partitions))
     wander = np.empty_like(shocks)
-    wander[0] = shocks[0] / math.sqrt(1 - _MEMORY**2)  # as spread out as later ones
+    wander[0] = shocks[0] / math.sqrt(1 - _NOISE_AUTOCORRELATION**2)  # as spread out as later ones
     for tick in range(1, shape.ticks):
-        wander[tick] = _MEMORY * wander[tick - 1] + shocks[tick]
+        wander[tick] = _NOISE_AUTOCORRELATION * wander[tick - 1] + shocks[tick]
     return np.exp(wander)
 
 
-def _named(topic: str, speeds: FloatArray) -> Stream:
-    return Stream(tuple(TopicPartition(topic, p) for p in range(speeds.shape[1])), speeds)
+def _build_stream(topic: str, speeds: FloatArray) -> WriteRateStream:
+    return WriteRateStream(tuple(TopicPartition(topic, p) for p in range(speeds.shape[1])), speeds)
 
 
-def _check(
-    what: str, shape: "Walk | Zipf | FlashCrowd | Oversize", at_least_0: tuple[str, ...]
+def _check_shape(
+    what: str,
+    shape: "RandomWalk | ZipfLoad | FlashCrowd | OversizeLoad",
+    at_least_0: tuple[str, ...],
 ) -> None:
     if shape.partitions < 1 or shape.ticks < 1:
-        raise BadStream(
+        raise InvalidStreamError(
             f"a {what} of {shape.partitions} partitions and {shape.ticks} ticks; "
             "both must be at least 1"
         )
@@ -180,4 +188,4 @@ def _check(
         may_be_0 = name in at_least_0
         if not math.isfinite(value) or value < 0 or (value == 0 and not may_be_0):
             least = "from 0 on" if may_be_0 else "above 0"
-            raise BadStream(f"a {what}'s {name} is {value}; it must be a number {least}")
+            raise InvalidStreamError(f"a {what}'s {name} is {value}; it must be a number {least}")

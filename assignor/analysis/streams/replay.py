@@ -5,16 +5,16 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from trimtab.assignor.analysis.streams.stream import Stream
-from trimtab.assignor.forecast import Changes, taken
+from trimtab.assignor.analysis.streams.stream import WriteRateStream
+from trimtab.assignor.forecast import RateChangeStats, select_forecast
 from trimtab.assignor.heuristics.heuristic import Heuristic
-from trimtab.assignor.model import NOBODY, FloatArray, IntArray, Problem
-from trimtab.assignor.open_mode import pack_open
-from trimtab.assignor.score import lower_bound, moved, r_score
+from trimtab.assignor.model import UNASSIGNED, FloatArray, IntArray, PackingProblem
+from trimtab.assignor.open_mode import pack_open_mode
+from trimtab.assignor.score import find_moved, lower_bound, r_score
 
 
 @dataclass(frozen=True, slots=True, eq=False)  # arrays have no one truth of equality
-class Tick:
+class ReplayTick:
     """What one decision of a replay gave, and what it cost."""
 
     consumers: int
@@ -23,12 +23,12 @@ class Tick:
     owner: IntArray  # (P,) who reads from now on; NOBODY where a partition is away
 
 
-def replay(
+def replay_stream(
     entry: Heuristic,
-    stream: Stream,
+    stream: WriteRateStream,
     capacity: float,
     lags: Callable[[], FloatArray] | None = None,
-) -> Iterator[Tick]:
+) -> Iterator[ReplayTick]:
     """Yield what every tick decides and costs; `capacity` in bytes/s is that of every consumer.
 
     Heuristics see how much the speeds changed in earlier ticks (`trimtab.assignor.forecast`). The
@@ -36,44 +36,44 @@ def replay(
     each decision for the backlogs (P,) in bytes that whoever takes the ticks has simulated;
     without it the bytes of one second stand for them.
     """
-    owner: IntArray = np.full(len(stream.partitions), NOBODY, dtype=np.int32)
+    owner: IntArray = np.full(len(stream.partitions), UNASSIGNED, dtype=np.int32)
     topics = sorted({p.topic for p in stream.partitions})
     topic = np.array([topics.index(p.topic) for p in stream.partitions], dtype=np.int32)
-    changes = Changes.none(len(stream.partitions))
-    for speeds in stream.speeds:
+    changes = RateChangeStats.empty(len(stream.partitions))
+    for speeds in stream.rates:
         there = ~np.isnan(speeds)
-        changes = changes.seen(speeds)
+        changes = changes.with_measurement(speeds)
         before, speed = owner[there], speeds[there]
         lag = speed if lags is None else lags()[there]
-        problem = _problem(speed, before, topic[there], lag, capacity)
-        outlook = taken(changes.outlook(speeds), there)
-        after = pack_open(entry, replace(problem, outlook=outlook))
-        owner = np.full_like(owner, NOBODY)
+        problem = _build_tick_problem(speed, before, topic[there], lag, capacity)
+        outlook = select_forecast(changes.forecast_next(speeds), there)
+        after = pack_open_mode(entry, replace(problem, forecast=outlook))
+        owner = np.full_like(owner, UNASSIGNED)
         owner[there] = after
-        yield Tick(
+        yield ReplayTick(
             consumers=len(np.unique(after)),
             r_score=r_score(speed, before, after, capacity),
-            moved=int(np.count_nonzero(moved(before, after))),
+            moved=int(np.count_nonzero(find_moved(before, after))),
             owner=owner,
         )
 
 
-def lower_bounds(stream: Stream, capacity: float) -> list[int]:
+def lower_bounds(stream: WriteRateStream, capacity: float) -> list[int]:
     """Return for every tick the L2 bound on the number of consumers."""
-    return [lower_bound(speeds[~np.isnan(speeds)], capacity) for speeds in stream.speeds]
+    return [lower_bound(speeds[~np.isnan(speeds)], capacity) for speeds in stream.rates]
 
 
-def _problem(
+def _build_tick_problem(
     speed: FloatArray, owner: IntArray, topic: IntArray, lag: FloatArray, capacity: float
-) -> Problem:
-    members = int(owner.max(initial=NOBODY)) + 1
+) -> PackingProblem:
+    members = int(owner.max(initial=UNASSIGNED)) + 1
     topics = int(topic.max(initial=-1)) + 1
-    return Problem(
+    return PackingProblem(
         weight=speed,
         owner=owner,
         topic=topic,
         lag=lag,
         capacity=np.full(members, capacity),
         subscribed=np.ones((topics, members), dtype=np.bool_),
-        spare=capacity,
+        new_member_capacity=capacity,
     )

@@ -12,45 +12,47 @@ from typing import Any, Final
 import numpy as np
 
 from trimtab.assignor.model import FloatArray, TopicPartition
-from trimtab.common.errors import BadStream
+from trimtab.common.errors import InvalidStreamError
 
-FASTEST: Final = 1e15
+MAX_BYTES_PER_S: Final = 1e15
 """Bytes/s that no partition writes; sums of anything below are far from overflowing."""
 
-HIGHEST: Final = 2**31 - 1
+MAX_PARTITION: Final = 2**31 - 1
 """Number that Kafka gives to a partition at most."""
 
 
 @dataclass(frozen=True, slots=True)
-class Stream:
-    """Write speeds of N ticks; `speeds` (N, P) in bytes/s, NaN where a partition is away."""
+class WriteRateStream:
+    """Write speeds of N ticks; `rates` (N, P) in bytes/s, NaN where a partition is away."""
 
     partitions: tuple[TopicPartition, ...]  # (P,) sorted
-    speeds: FloatArray
+    rates: FloatArray
 
 
-def parse(text: str | bytes) -> Stream:
-    """Read a stream file's text. Raises BadStream, saying where it is wrong."""
+def parse_stream(text: str | bytes) -> WriteRateStream:
+    """Read a stream file's text. Raises InvalidStreamError, saying where it is wrong."""
     try:
-        ticks: object = json.loads(text, object_pairs_hook=_once)
+        ticks: object = json.loads(text, object_pairs_hook=_reject_duplicate_keys)
     except RecursionError:
-        raise BadStream("the stream is nested too deeply to be a list of ticks") from None
+        raise InvalidStreamError("the stream is nested too deeply to be a list of ticks") from None
     except ValueError as error:
-        raise BadStream(f"the stream is not JSON: {error}") from error
+        raise InvalidStreamError(f"the stream is not JSON: {error}") from error
     if not isinstance(ticks, list) or not ticks:
-        raise BadStream(
+        raise InvalidStreamError(
             'the stream must be a list of ticks, each {"topic": {"partition": bytes/s}}'
         )
-    rows = [_tick(number, tick) for number, tick in enumerate(ticks)]
+    rows = [_parse_tick(number, tick) for number, tick in enumerate(ticks)]
     partitions = sorted(set[TopicPartition]().union(*rows))
     speeds = [[row.get(p, math.nan) for p in partitions] for row in rows]
-    return Stream(tuple(partitions), np.array(speeds, dtype=np.float64).reshape(len(rows), -1))
+    return WriteRateStream(
+        tuple(partitions), np.array(speeds, dtype=np.float64).reshape(len(rows), -1)
+    )
 
 
-def dump(stream: Stream) -> str:
+def format_stream(stream: WriteRateStream) -> str:
     """Return a stream as the text of a file; one tick a line."""
     lines: list[str] = []
-    for row in stream.speeds.tolist():
+    for row in stream.rates.tolist():
         tick: dict[str, dict[str, float]] = {}
         for partition, speed in zip(stream.partitions, row, strict=True):
             if not math.isnan(speed):
@@ -59,54 +61,62 @@ def dump(stream: Stream) -> str:
     return "[\n" + ",\n".join(lines) + "\n]\n"
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _reject_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return an object of JSON, which keeps the last of two equal names and tells nobody."""
     found = dict(pairs)
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise BadStream(f"a topic or partition is twice in one tick: {twice!r}; leave one out")
+        raise InvalidStreamError(
+            f"a topic or partition is twice in one tick: {twice!r}; leave one out"
+        )
     return found
 
 
-def _tick(number: int, tick: Any) -> dict[TopicPartition, float]:
+def _parse_tick(number: int, tick: Any) -> dict[TopicPartition, float]:
     where = f"tick {number}"
     if not isinstance(tick, dict):
-        raise BadStream(f'{where}: {_shown(tick)} must be {{"topic": {{"partition": bytes/s}}}}')
+        raise InvalidStreamError(
+            f'{where}: {_shorten_json(tick)} must be {{"topic": {{"partition": bytes/s}}}}'
+        )
     found: dict[TopicPartition, float] = {}
     for topic, partitions in tick.items():
         if not isinstance(partitions, dict):
-            raise BadStream(
-                f'{where}, topic {topic!r}: {_shown(partitions)} must be {{"partition": bytes/s}}'
+            raise InvalidStreamError(
+                f'{where}, topic {topic!r}: {_shorten_json(partitions)} must be {{"partition": bytes/s}}'
             )
         for partition, speed in partitions.items():
-            name = TopicPartition(topic, _partition(f"{where}, topic {topic!r}", partition))
+            name = TopicPartition(topic, _parse_partition(f"{where}, topic {topic!r}", partition))
             if name in found:
-                raise BadStream(f"{where}: {name} is there twice; leave one out")
-            found[name] = _speed(f"{where}, {name}", speed)
+                raise InvalidStreamError(f"{where}: {name} is there twice; leave one out")
+            found[name] = _parse_write_rate(f"{where}, {name}", speed)
     return found
 
 
-def _partition(where: str, text: str) -> int:
+def _parse_partition(where: str, text: str) -> int:
     if not (text.isascii() and text.isdecimal()):
-        raise BadStream(f"{where}: partition {text!r} must be a number from 0 on")
-    number = int(text) if len(text) <= len(str(HIGHEST)) else HIGHEST + 1
-    if number > HIGHEST:
-        raise BadStream(f"{where}: partition {_shown(text)} is above {HIGHEST}, Kafka's highest")
+        raise InvalidStreamError(f"{where}: partition {text!r} must be a number from 0 on")
+    number = int(text) if len(text) <= len(str(MAX_PARTITION)) else MAX_PARTITION + 1
+    if number > MAX_PARTITION:
+        raise InvalidStreamError(
+            f"{where}: partition {_shorten_json(text)} is above {MAX_PARTITION}, Kafka's highest"
+        )
     return number
 
 
-def _speed(where: str, speed: Any) -> float:
+def _parse_write_rate(where: str, speed: Any) -> float:
     number = isinstance(speed, int | float) and not isinstance(speed, bool)
     if not number or not math.isfinite(speed) or speed < 0:
-        raise BadStream(
-            f"{where}: speed {_shown(speed)} must be a finite number from 0 on, bytes/s"
+        raise InvalidStreamError(
+            f"{where}: speed {_shorten_json(speed)} must be a finite number from 0 on, bytes/s"
         )
-    if speed > FASTEST:
-        raise BadStream(f"{where}: speed {_shown(speed)} is above {FASTEST:g} bytes/s; mend it")
+    if speed > MAX_BYTES_PER_S:
+        raise InvalidStreamError(
+            f"{where}: speed {_shorten_json(speed)} is above {MAX_BYTES_PER_S:g} bytes/s; mend it"
+        )
     return float(speed)
 
 
-def _shown(value: Any) -> str:
+def _shorten_json(value: Any) -> str:
     text = json.dumps(value)
     return text if len(text) <= 60 else text[:57] + "..."  # noqa: PLR2004 - a screen line

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trimtab.assignor.model import NOBODY, FloatArray, IntArray, Problem, Racks
+from trimtab.assignor.model import UNASSIGNED, FloatArray, IntArray, PackingProblem, RackTopology
 
 
 @dataclass(frozen=True, slots=True)
-class Costs:
+class RackCosts:
     """The proposal's settings.
 
     The defaults are those of its default assignor; its sticky one has 1 and 10.
@@ -24,25 +24,27 @@ class Costs:
 
 
 @dataclass(frozen=True, slots=True)
-class Priced:
+class PartitionCosts:
     """What each of P partitions costs far from its replicas, and moved."""
 
-    racks: Racks
-    toll: FloatArray  # (P,)
+    racks: RackTopology
+    cross_rack: FloatArray  # (P,)
     move: FloatArray  # (P,) 0 where nobody reads it
 
-    def total(self, problem: Problem, bins: IntArray) -> float:
+    def total_cost(self, problem: PackingProblem, bins: IntArray) -> float:
         """Return what the bins (P,) cost together."""
-        moves = (bins != NOBODY) & (bins != problem.owner)
-        return float(self.toll[self.racks.crossing(bins)].sum() + self.move[moves].sum())
+        moves = (bins != UNASSIGNED) & (bins != problem.owner)
+        return float(
+            self.cross_rack[self.racks.find_cross_rack(bins)].sum() + self.move[moves].sum()
+        )
 
 
-def priced(problem: Problem, costs: Costs) -> Priced:
+def price_partitions(problem: PackingProblem, costs: RackCosts) -> PartitionCosts:
     """Price a closed problem; where no rack is known only moves cost."""
     count, members = len(problem.weight), len(problem.capacity)
-    nowhere = Racks(np.zeros(members, dtype=np.int32), np.zeros((count, 1), dtype=np.bool_))
+    nowhere = RackTopology(np.zeros(members, dtype=np.int32), np.zeros((count, 1), dtype=np.bool_))
     racks = problem.racks or nowhere
     mean = float(problem.weight.mean()) if count else 0.0
     toll = costs.traffic * problem.weight / mean if mean > 0 else np.zeros(count)
-    moves = np.where(problem.owner != NOBODY, costs.non_overlap, 0.0)
-    return Priced(racks, np.where(racks.far.any(axis=1), toll, 0.0), moves)
+    moves = np.where(problem.owner != UNASSIGNED, costs.non_overlap, 0.0)
+    return PartitionCosts(racks, np.where(racks.remote.any(axis=1), toll, 0.0), moves)

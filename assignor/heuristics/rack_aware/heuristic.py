@@ -16,86 +16,90 @@ from typing import Final
 import numpy as np
 
 from trimtab.assignor.heuristics import sticky
-from trimtab.assignor.heuristics.heuristic import Heuristic, Needs, Pack
-from trimtab.assignor.heuristics.rack_aware.balance import of_topics
-from trimtab.assignor.heuristics.rack_aware.costs import Costs, priced
-from trimtab.assignor.model import NOBODY, IntArray, Problem
-from trimtab.common.errors import BrokenHeuristic
+from trimtab.assignor.heuristics.heuristic import Heuristic, HeuristicDependency, PackFunction
+from trimtab.assignor.heuristics.rack_aware.balance import compute_topic_limits
+from trimtab.assignor.heuristics.rack_aware.costs import RackCosts, price_partitions
+from trimtab.assignor.model import UNASSIGNED, IntArray, PackingProblem
+from trimtab.common.errors import BrokenHeuristicError
 
-SLACK: Final = 1e-9
+COST_TOLERANCE: Final = 1e-9
 """What costs are equal within, as a share of them: sums of floats are not exact."""
 
-NEEDS: Final = Needs("ortools", "racks")
+SOLVER_DEPENDENCY: Final = HeuristicDependency("ortools", "racks")
 
 
-def pack(problem: Problem, costs: Costs, *, per_topic: bool) -> IntArray:
-    """Even the counts at the least cost. Raises BrokenHeuristic without the solver."""
+def place_rack_aware(problem: PackingProblem, costs: RackCosts, *, per_topic: bool) -> IntArray:
+    """Even the counts at the least cost. Raises BrokenHeuristicError without the solver."""
     try:
-        from trimtab.assignor.heuristics.rack_aware.min_cost_flow import cheapest  # noqa: PLC0415 - not always installed
+        from trimtab.assignor.heuristics.rack_aware.min_cost_flow import find_cheapest_assignment  # noqa: PLC0415 - not always installed
     except ModuleNotFoundError as error:
-        raise BrokenHeuristic(NEEDS.missing("rack-aware")) from error
-    best = cheapest(problem, costs, per_topic=per_topic)
-    return problem.owner if _stays(problem, best, costs, per_topic=per_topic) else best
+        raise BrokenHeuristicError(SOLVER_DEPENDENCY.explain_missing("rack-aware")) from error
+    best = find_cheapest_assignment(problem, costs, per_topic=per_topic)
+    return problem.owner if _is_current_best(problem, best, costs, per_topic=per_topic) else best
 
 
-def _stays(problem: Problem, best: IntArray, costs: Costs, *, per_topic: bool) -> bool:
+def _is_current_best(
+    problem: PackingProblem, best: IntArray, costs: RackCosts, *, per_topic: bool
+) -> bool:
     """Tell whether what is there is as even and as cheap as the best."""
     owner = problem.owner
-    nobody = owner == NOBODY
-    if (nobody != (best == NOBODY)).any():
+    nobody = owner == UNASSIGNED
+    if (nobody != (best == UNASSIGNED)).any():
         return False
     if not problem.subscribed[problem.topic[~nobody], owner[~nobody]].all():
         return False
-    if _unevenness(problem, owner) != _unevenness(problem, best):
+    if _measure_unevenness(problem, owner) != _measure_unevenness(problem, best):
         return False
-    if per_topic and not of_topics(problem).hold(_of_topics(problem, owner)):
+    if per_topic and not compute_topic_limits(problem).allow_counts(
+        _count_by_topic(problem, owner)
+    ):
         return False
-    price = priced(problem, costs)
-    least = price.total(problem, best)
-    return price.total(problem, owner) <= least + SLACK * (1 + least)
+    price = price_partitions(problem, costs)
+    least = price.total_cost(problem, best)
+    return price.total_cost(problem, owner) <= least + COST_TOLERANCE * (1 + least)
 
 
-def _unevenness(problem: Problem, bins: IntArray) -> int:
-    counts = np.bincount(bins[bins != NOBODY], minlength=len(problem.capacity))
+def _measure_unevenness(problem: PackingProblem, bins: IntArray) -> int:
+    counts = np.bincount(bins[bins != UNASSIGNED], minlength=len(problem.capacity))
     return int((counts**2).sum())
 
 
-def _of_topics(problem: Problem, bins: IntArray) -> IntArray:
+def _count_by_topic(problem: PackingProblem, bins: IntArray) -> IntArray:
     """Return how many partitions of each topic each member reads, (T, M)."""
     counts = np.zeros(problem.subscribed.shape, dtype=np.int32)
-    read = bins != NOBODY
+    read = bins != UNASSIGNED
     np.add.at(counts, (problem.topic[read], bins[read]), 1)
     return counts
 
 
-def _strategy(name: str, costs: Costs) -> Pack:
+def _build_strategy(name: str, costs: RackCosts) -> PackFunction:
     if name == "none":
-        return sticky.pack
-    return partial(pack, costs=costs, per_topic=name == "balance_subtopology")
+        return sticky.place_sticky
+    return partial(place_rack_aware, costs=costs, per_topic=name == "balance_subtopology")
 
 
-def _varied(preset: str, settings: Mapping[str, float]) -> Heuristic:
-    costs = Costs(*({**DEFAULTS, **settings}[name] for name in DEFAULTS))
+def _make_variant(preset: str, settings: Mapping[str, float]) -> Heuristic:
+    costs = RackCosts(*({**DEFAULT_RACK_COSTS, **settings}[name] for name in DEFAULT_RACK_COSTS))
     strategy = preset or "min_traffic"
     rackless = strategy == "none"
     return Heuristic(
         name="rack-aware",
-        pack=_strategy(strategy, costs),
-        summary="even by count, then the least cross-rack traffic and moves; see docs/racks.md",
+        pack=_build_strategy(strategy, costs),
+        summary="even by count, then the least cross-rack traffic and moves; see docs/rack-awareness.md",
         source="KIP-925",
-        settles=True,
-        counts=False,
-        presets={name: _strategy(name, costs) for name in STRATEGIES},
-        settings=DEFAULTS,
-        varied=_varied,
-        racks=not rackless,
-        needs=None if rackless else NEEDS,
+        idempotent=True,
+        packs_by_capacity=False,
+        presets={name: _build_strategy(name, costs) for name in RACK_STRATEGIES},
+        settings=DEFAULT_RACK_COSTS,
+        make_variant=_make_variant,
+        weighs_racks=not rackless,
+        dependency=None if rackless else SOLVER_DEPENDENCY,
     )
 
 
-STRATEGIES: Final = ("min_traffic", "balance_subtopology", "none")
-DEFAULTS: Final[Mapping[str, float]] = {
-    "traffic_cost": Costs().traffic,
-    "non_overlap_cost": Costs().non_overlap,
+RACK_STRATEGIES: Final = ("min_traffic", "balance_subtopology", "none")
+DEFAULT_RACK_COSTS: Final[Mapping[str, float]] = {
+    "traffic_cost": RackCosts().traffic,
+    "non_overlap_cost": RackCosts().non_overlap,
 }
-HEURISTIC: Final = _varied("", {})
+RACK_AWARE: Final = _make_variant("", {})

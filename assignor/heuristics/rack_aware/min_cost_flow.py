@@ -9,70 +9,77 @@ from typing import Any, Final
 import numpy as np
 from ortools.graph.python.min_cost_flow import SimpleMinCostFlow
 
-from trimtab.assignor.heuristics.rack_aware.costs import Costs, priced
-from trimtab.assignor.heuristics.rack_aware.flow_network import Network, network
-from trimtab.assignor.heuristics.rack_aware.layout import Long
-from trimtab.assignor.model import NOBODY, FloatArray, IntArray, Problem
-from trimtab.common.errors import BrokenHeuristic
+from trimtab.assignor.heuristics.rack_aware.costs import RackCosts, price_partitions
+from trimtab.assignor.heuristics.rack_aware.flow_network import FlowNetwork, build_network
+from trimtab.assignor.heuristics.rack_aware.layout import LongArray
+from trimtab.assignor.model import UNASSIGNED, FloatArray, IntArray, PackingProblem
+from trimtab.common.errors import BrokenHeuristicError
 
-FINEST: Final = 2.0**40
-LARGEST: Final = 2.0**60
+MAX_COST_STEPS: Final = 2.0**40
+MAX_SOLVER_COST: Final = 2.0**60
 """The solver multiplies costs by the number of nodes."""
 
 
-def cheapest(problem: Problem, costs: Costs, *, per_topic: bool) -> IntArray:
+def find_cheapest_assignment(
+    problem: PackingProblem, costs: RackCosts, *, per_topic: bool
+) -> IntArray:
     """Return the member of each partition (P,) of a closed problem, NOBODY where none reads it.
 
     Counts are as even as can be, those of each topic first if `per_topic`; of all such assignments
-    it is one that costs least. Raises BrokenHeuristic if the solver gives up.
+    it is one that costs least. Raises BrokenHeuristicError if the solver gives up.
     """
-    net = network(problem, priced(problem, costs), per_topic=per_topic)
-    placed = np.full(len(problem.weight), NOBODY, dtype=np.int32)
+    net = build_network(problem, price_partitions(problem, costs), per_topic=per_topic)
+    placed = np.full(len(problem.weight), UNASSIGNED, dtype=np.int32)
     if len(net.layout.items):
-        placed[net.layout.items] = _read(net, _flows(net))
+        placed[net.layout.items] = _read_assignment(net, _solve_flows(net))
     return placed
 
 
-def _flows(net: Network) -> Long:
+def _solve_flows(flow_network: FlowNetwork) -> LongArray:
     """Return the flow on every arc (A,)."""
     solver: Any = SimpleMinCostFlow()  # its arrays are typed by their elements, wrongly
-    arcs = net.items.and_(net.hubs, net.rest)
+    arcs = flow_network.item_arcs.concat_arcs(flow_network.hub_arcs, flow_network.member_arcs)
     numbers = solver.add_arcs_with_capacity_and_unit_cost(
-        arcs.tail, arcs.head, arcs.capacity, _counted(arcs.cost, net)
+        arcs.tail, arcs.head, arcs.capacity, _scale_costs(arcs.cost, flow_network)
     )
-    solver.set_nodes_supplies(np.arange(len(net.supply)), net.supply)
+    solver.set_nodes_supplies(np.arange(len(flow_network.supply)), flow_network.supply)
     status = solver.solve()
     if status != solver.OPTIMAL:
-        raise BrokenHeuristic(
+        raise BrokenHeuristicError(
             f"heuristic 'rack-aware' (KIP-925): the solver ends with {status.name} for "
-            f"{len(net.layout.items)} partitions; choose another heuristic"
+            f"{len(flow_network.layout.items)} partitions; choose another heuristic"
         )
-    flows: Long = solver.flows(numbers)
+    flows: LongArray = solver.flows(numbers)
     return flows
 
 
-def _counted(cost: FloatArray, net: Network) -> Long:
+def _scale_costs(cost: FloatArray, flow_network: FlowNetwork) -> LongArray:
     """Return costs in whole steps."""
-    partition = float(net.items.cost.max(initial=0.0)) or 1.0
+    partition = float(flow_network.item_arcs.cost.max(initial=0.0)) or 1.0
     anything = float(cost.max(initial=0.0)) or 1.0
-    steps = min(FINEST / partition, LARGEST / (len(net.supply) + 1) / anything)
-    counted: Long = np.rint(cost * steps).astype(np.int64)
+    steps = min(
+        MAX_COST_STEPS / partition, MAX_SOLVER_COST / (len(flow_network.supply) + 1) / anything
+    )
+    counted: LongArray = np.rint(cost * steps).astype(np.int64)
     return counted
 
 
-def _read(net: Network, flows: Long) -> IntArray:
+def _read_assignment(flow_network: FlowNetwork, flows: LongArray) -> IntArray:
     """Return who reads each item (I,).
 
     What is in one hub is handed to its seats by number; to the flow it is all one.
     """
-    sitter = net.layout.sitters()
-    taken = flows[: len(net.items.tail)] > 0
-    goes = np.empty(len(net.layout.items), dtype=np.int64)
-    goes[net.items.tail[taken]] = net.items.head[taken]
+    sitter = flow_network.layout.members_by_seat()
+    taken = flows[: len(flow_network.item_arcs.tail)] > 0
+    goes = np.empty(len(flow_network.layout.items), dtype=np.int64)
+    goes[flow_network.item_arcs.tail[taken]] = flow_network.item_arcs.head[taken]
     reader = sitter[goes]
-    given = flows[len(net.items.tail) : len(net.items.tail) + len(net.hubs.tail)]
-    places = np.lexsort((net.hubs.head, net.hubs.tail))
-    waiting = np.flatnonzero(reader == NOBODY)
+    given = flows[
+        len(flow_network.item_arcs.tail) : len(flow_network.item_arcs.tail)
+        + len(flow_network.hub_arcs.tail)
+    ]
+    places = np.lexsort((flow_network.hub_arcs.head, flow_network.hub_arcs.tail))
+    waiting = np.flatnonzero(reader == UNASSIGNED)
     waiting = waiting[np.argsort(goes[waiting], kind="stable")]
-    reader[waiting] = np.repeat(sitter[net.hubs.head[places]], given[places])
+    reader[waiting] = np.repeat(sitter[flow_network.hub_arcs.head[places]], given[places])
     return reader

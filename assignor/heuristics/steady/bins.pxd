@@ -5,39 +5,39 @@ cimport cython
 
 @cython.final
 cdef class Bins:
-    cdef readonly int items, members, total, top
-    cdef readonly double value
-    cdef double bin_cost, risk_cost
-    cdef const double[::1] weight, drift, variance, fare
+    cdef readonly int items, members, total, open_end
+    cdef readonly double objective
+    cdef double bin_cost, eviction_cost
+    cdef const double[::1] weight, drift, variance, move_cost
     cdef double[::1] capacity, load, load_drift, load_variance, risk
-    cdef const int[::1] home, topic, rack
-    cdef const double[:, ::1] toll
+    cdef const int[::1] home, topic, rack_of_bin
+    cdef const double[:, ::1] cross_rack_cost
     cdef int[::1] bin, next, prev, head, count
     cdef const unsigned char[:, ::1] readers
-    cdef bint all_read, tolled
+    cdef bint all_read, has_rack_costs
     cdef int[::1] journal_item, journal_bin
     cdef int journal_length
     cdef bint journalling
 
-    cdef bint reads(self, int item, int number) noexcept nogil
+    cdef bint can_read(self, int item, int number) noexcept nogil
     cdef bint has_room(self, int item, int number) noexcept nogil
-    cdef bint away(self, int item, int number) noexcept nogil
-    cdef double bill(self, int item, int number) noexcept nogil
-    cdef double danger(self, int number, int joins, int leaves) noexcept nogil
-    cdef double price(self, int item, int number) noexcept nogil
-    cdef double relief(self, int item) noexcept nogil
-    cdef void put(self, int item, int number) noexcept nogil
-    cdef void take(self, int item) noexcept nogil
-    cdef bint exchange(self, int item, int other) noexcept nogil
-    cdef void empty(self, int number) noexcept nogil
-    cdef int free_bin(self, int item) noexcept nogil
-    cdef void mark(self) noexcept nogil
-    cdef void keep(self) noexcept nogil
-    cdef void undo(self) noexcept nogil
-    cdef void _link(self, int item, int number) noexcept nogil
-    cdef void _unlink(self, int item, int number) noexcept nogil
-    cdef void _weigh(self, int number) noexcept nogil
-    cdef void _note(self, int item, int number) noexcept nogil
-    cdef int _sizes(
+    cdef bint is_moved(self, int item, int number) noexcept nogil
+    cdef double item_cost(self, int item, int number) noexcept nogil
+    cdef double expected_eviction(self, int number, int joins, int leaves) noexcept nogil
+    cdef double insertion_cost(self, int item, int number) noexcept nogil
+    cdef double removal_gain(self, int item) noexcept nogil
+    cdef void place_item(self, int item, int number) noexcept nogil
+    cdef void remove_item(self, int item) noexcept nogil
+    cdef bint swap_if_better(self, int item, int other) noexcept nogil
+    cdef void empty_bin(self, int number) noexcept nogil
+    cdef int find_closed_bin(self, int item) noexcept nogil
+    cdef void begin_change(self) noexcept nogil
+    cdef void keep_change(self) noexcept nogil
+    cdef void undo_change(self) noexcept nogil
+    cdef void _link_item(self, int item, int number) noexcept nogil
+    cdef void _unlink_item(self, int item, int number) noexcept nogil
+    cdef void _update_risk(self, int number) noexcept nogil
+    cdef void _append_journal(self, int item, int number) noexcept nogil
+    cdef int _sort_overflow_sizes(
         self, int number, int joins, int leaves, double share, double *sizes
     ) noexcept nogil

@@ -1,17 +1,17 @@
-from trimtab.assignor.heuristics.steady.cross_rack_costs import Tolls
-from trimtab.assignor.model import FloatArray, IntArray, Outlook, Problem
+from trimtab.assignor.heuristics.steady.cross_rack_costs import CrossRackCosts
+from trimtab.assignor.model import FloatArray, IntArray, PackingProblem, RateForecast
 
 class Bins:
-    value: float
+    objective: float
 
     def __init__(
         self,
-        problem: Problem,
-        outlook: Outlook,
+        problem: PackingProblem,
+        forecast: RateForecast,
         bin_cost: float,
-        fare: FloatArray,
-        risk_cost: float,
-        tolls: Tolls | None = None,
+        move_cost: FloatArray,
+        eviction_cost: float,
+        cross_rack: CrossRackCosts | None = None,
     ) -> None: ...
-    def placed(self) -> IntArray: ...
-    def restart(self, placed: IntArray) -> None: ...
+    def copy_placement(self) -> IntArray: ...
+    def reset_placement(self, placement: IntArray) -> None: ...

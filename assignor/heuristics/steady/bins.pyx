@@ -3,8 +3,8 @@
 Rules of this file:
 1. Bins 0..members-1 are the members, those from there on may be added and read every topic.
 2. A bin holds what fits, or one partition of any size: one larger than every capacity has a home.
-3. Every change goes through `put` and `take`. Between `mark` and `keep` they are noted down, and
-   `undo` takes them back.
+3. Every change goes through `place_item` and `remove_item`. Between `begin_change` and
+   `keep_change` they are recorded, and `undo_change` reverts them.
 """
 
 cimport cython
@@ -14,39 +14,42 @@ import numpy as np
 
 from trimtab.assignor.heuristics.steady.objective cimport mean_evicted, mean_overflow
 
-TOLERANCE = 1e-9  # sums of floats are not exact
-cdef double GAIN = 1e-9  # consumers; less is noise of the sums
-cdef double FAR = 4.0  # deviations of slack beyond which a bin is safe
+CAPACITY_TOLERANCE = 1e-9  # sums of floats are not exact
+cdef double MIN_GAIN = 1e-9  # consumers; less is noise of the sums
+cdef double SAFE_DEVIATIONS = 4.0  # deviations of slack beyond which a bin is safe
 cdef enum:
-    MANY = 24  # partitions from which on some subset makes up for any overflow
+    MEAN_OVERFLOW_COUNT = 24  # partitions from which on some subset makes up for any overflow
 
 
 @cython.final
 cdef class Bins:
     """Who reads what, while it is decided; starts with everything loose."""
 
-    def __init__(self, problem, outlook, bin_cost, fare, risk_cost, tolls=None):
-        """Take a `Problem`, an `Outlook`, and prices: a bin, moving each item, a byte/s at risk.
+    def __init__(
+        self, problem, forecast, bin_cost, move_cost, eviction_cost, cross_rack=None
+    ):
+        """Take a problem, a forecast, and costs: of a bin, of moving each item, of a byte/s at risk.
 
-        With `tolls` it also counts what crosses racks.
+        With `cross_rack` it also counts what crosses racks.
         """
-        cdef int added = 0 if problem.spare is None else len(problem.weight)
+        cdef int added = 0 if problem.new_member_capacity is None else len(problem.weight)
         self.items, self.members = len(problem.weight), len(problem.capacity)
         self.total = self.members + added
         self.weight = np.ascontiguousarray(problem.weight, dtype=np.float64)
-        self.drift = np.ascontiguousarray(outlook.drift, dtype=np.float64)
-        self.variance = np.ascontiguousarray(outlook.variance, dtype=np.float64)
+        self.drift = np.ascontiguousarray(forecast.drift, dtype=np.float64)
+        self.variance = np.ascontiguousarray(forecast.variance, dtype=np.float64)
         self.home = np.ascontiguousarray(problem.owner, dtype=np.int32)
         self.topic = np.ascontiguousarray(problem.topic, dtype=np.int32)
-        spare = np.full(added, problem.spare or 0.0)
-        self.capacity = np.concatenate([problem.capacity, spare]) * (1 + TOLERANCE)
+        spare = np.full(added, problem.new_member_capacity or 0.0)
+        self.capacity = np.concatenate([problem.capacity, spare]) * (1 + CAPACITY_TOLERANCE)
         self.all_read = bool(problem.subscribed.all())
         self.readers = np.ascontiguousarray(problem.subscribed, dtype=np.uint8)
-        self.bin_cost, self.risk_cost = bin_cost, risk_cost
-        self.fare = np.ascontiguousarray(fare, dtype=np.float64)
-        self.tolled = tolls is not None
-        if tolls is not None:
-            self.rack, self.toll = tolls.rack, tolls.toll
+        self.bin_cost, self.eviction_cost = bin_cost, eviction_cost
+        self.move_cost = np.ascontiguousarray(move_cost, dtype=np.float64)
+        self.has_rack_costs = cross_rack is not None
+        if cross_rack is not None:
+            self.rack_of_bin = cross_rack.rack_of_bin
+            self.cross_rack_cost = cross_rack.cross_rack_cost
         self.load, self.risk = np.zeros(self.total), np.zeros(self.total)
         self.load_drift, self.load_variance = np.zeros(self.total), np.zeros(self.total)
         self.bin = np.full(self.items, -1, dtype=np.int32)
@@ -55,41 +58,41 @@ cdef class Bins:
         self.count = np.zeros(self.total, dtype=np.int32)
         self.journal_item, self.journal_bin = np.zeros((2, 4096), dtype=np.int32)
 
-    def placed(self):
+    def copy_placement(self):
         """Return a copy of each item's bin, shape (P,); -1 where it is loose."""
         return np.array(self.bin, dtype=np.int32)
 
-    def restart(self, const int[::1] placed):
-        """Put every item where `placed` (P,) says; -1 leaves it loose."""
+    def reset_placement(self, const int[::1] placed):
+        """Put every item where `copy_placement` (P,) says; -1 leaves it loose."""
         cdef int item
         for item in range(self.items):
             if self.bin[item] >= 0:
-                self.take(item)
-        self.value = 0.0
+                self.remove_item(item)
+        self.objective = 0.0
         for item in range(self.items):
             if placed[item] >= 0:
-                self.put(item, placed[item])
+                self.place_item(item, placed[item])
 
-    cdef bint reads(self, int item, int number) noexcept nogil:
+    cdef bint can_read(self, int item, int number) noexcept nogil:
         return self.all_read or number >= self.members or self.readers[self.topic[item], number]
 
     cdef bint has_room(self, int item, int number) noexcept nogil:
         """Tell whether the bin reads the item and its load leaves room for it."""
         cdef double after = self.load[number] + self.weight[item]
-        return after <= self.capacity[number] and self.reads(item, number)
+        return after <= self.capacity[number] and self.can_read(item, number)
 
-    cdef bint away(self, int item, int number) noexcept nogil:
+    cdef bint is_moved(self, int item, int number) noexcept nogil:
         """Tell whether the item would be moved if it went there."""
         return self.home[item] >= 0 and self.home[item] != number
 
-    cdef double bill(self, int item, int number) noexcept nogil:
+    cdef double item_cost(self, int item, int number) noexcept nogil:
         """Return what the item alone costs in a bin: its move, and its way across racks."""
-        cdef double bill = self.fare[item] if self.away(item, number) else 0.0
-        if self.tolled:
-            bill += self.toll[item, self.rack[number]]
+        cdef double bill = self.move_cost[item] if self.is_moved(item, number) else 0.0
+        if self.has_rack_costs:
+            bill += self.cross_rack_cost[item, self.rack_of_bin[number]]
         return bill
 
-    cdef double danger(self, int number, int joins, int leaves) noexcept nogil:
+    cdef double expected_eviction(self, int number, int joins, int leaves) noexcept nogil:
         """Return the price of what the bin will evict next, as it is expected to.
 
         `joins` and `leaves` are items to be thought in or away, -1 for none.
@@ -98,7 +101,7 @@ cdef class Bins:
         cdef double variance = self.load_variance[number]
         cdef int count = self.count[number]
         cdef double slack, deviation
-        cdef double sizes[MANY]
+        cdef double sizes[MEAN_OVERFLOW_COUNT]
         if joins >= 0:
             count += 1
             load += self.weight[joins] + self.drift[joins]
@@ -107,20 +110,20 @@ cdef class Bins:
             count -= 1
             load -= self.weight[leaves] + self.drift[leaves]
             variance -= self.variance[leaves]
-        if count < 2 or self.risk_cost == 0:
+        if count < 2 or self.eviction_cost == 0:
             return 0.0
         slack = self.capacity[number] - load
         if variance <= 1e-12 * self.capacity[number] * self.capacity[number]:
-            return -self.risk_cost * slack if slack < 0 else 0.0
+            return -self.eviction_cost * slack if slack < 0 else 0.0
         deviation = sqrt(variance)
-        if slack > FAR * deviation:
+        if slack > SAFE_DEVIATIONS * deviation:
             return 0.0
-        if count >= MANY:
-            return self.risk_cost * mean_overflow(slack, deviation)
-        count = self._sizes(number, joins, leaves, (slack + 0.5 * deviation) / variance, sizes)
-        return self.risk_cost * mean_evicted(sizes, count, slack, deviation)
+        if count >= MEAN_OVERFLOW_COUNT:
+            return self.eviction_cost * mean_overflow(slack, deviation)
+        count = self._sort_overflow_sizes(number, joins, leaves, (slack + 0.5 * deviation) / variance, sizes)
+        return self.eviction_cost * mean_evicted(sizes, count, slack, deviation)
 
-    cdef int _sizes(
+    cdef int _sort_overflow_sizes(
         self, int number, int joins, int leaves, double share, double *sizes
     ) noexcept nogil:
         """Sort what the partitions will weigh if the bin overflows, and return their number.
@@ -144,107 +147,107 @@ cdef class Bins:
             item = self.head[number] if item == joins else self.next[item]
         return count
 
-    cdef double price(self, int item, int number) noexcept nogil:
+    cdef double insertion_cost(self, int item, int number) noexcept nogil:
         """Return what the objective would rise by if the loose item went there."""
-        cdef double price = self.bill(item, number)
+        cdef double price = self.item_cost(item, number)
         if self.count[number] == 0:
             return price + self.bin_cost
-        return price + self.danger(number, item, -1) - self.risk[number]
+        return price + self.expected_eviction(number, item, -1) - self.risk[number]
 
-    cdef double relief(self, int item) noexcept nogil:
+    cdef double removal_gain(self, int item) noexcept nogil:
         """Return what the objective would fall by if the item was loose."""
         cdef int number = self.bin[item]
-        cdef double relief = self.bill(item, number)
+        cdef double relief = self.item_cost(item, number)
         if self.count[number] == 1:
             return relief + self.bin_cost
-        return relief + self.risk[number] - self.danger(number, -1, item)
+        return relief + self.risk[number] - self.expected_eviction(number, -1, item)
 
-    cdef void put(self, int item, int number) noexcept nogil:
+    cdef void place_item(self, int item, int number) noexcept nogil:
         """Place a loose item."""
         if self.count[number] == 0:
-            self.value += self.bin_cost
+            self.objective += self.bin_cost
             self.load[number] = self.load_drift[number] = self.load_variance[number] = 0.0
-            self.top = max(self.top, number + 1)
-        self.value += self.bill(item, number)
+            self.open_end = max(self.open_end, number + 1)
+        self.objective += self.item_cost(item, number)
         self.load[number] += self.weight[item]
         self.load_drift[number] += self.drift[item]
         self.load_variance[number] += self.variance[item]
-        self._link(item, number)
-        self._weigh(number)
-        self._note(item, -1)
+        self._link_item(item, number)
+        self._update_risk(number)
+        self._append_journal(item, -1)
 
-    cdef void take(self, int item) noexcept nogil:
+    cdef void remove_item(self, int item) noexcept nogil:
         """Make an item loose."""
         cdef int number = self.bin[item]
-        self._unlink(item, number)
+        self._unlink_item(item, number)
         if self.count[number] == 0:
-            self.value -= self.bin_cost
-        self.value -= self.bill(item, number)
+            self.objective -= self.bin_cost
+        self.objective -= self.item_cost(item, number)
         self.load[number] -= self.weight[item]
         self.load_drift[number] -= self.drift[item]
         self.load_variance[number] -= self.variance[item]
-        self._weigh(number)
-        self._note(item, number)
+        self._update_risk(number)
+        self._append_journal(item, number)
 
-    cdef bint exchange(self, int item, int other) noexcept nogil:
+    cdef bint swap_if_better(self, int item, int other) noexcept nogil:
         """Exchange two items; take it back, and return False, if it does not pay."""
         cdef int source = self.bin[item], target = self.bin[other]
-        cdef double before = self.value
-        self.mark()
-        self.take(item)
-        self.take(other)
-        self.put(item, target)
-        self.put(other, source)
-        if self.value < before - GAIN:
-            self.keep()
+        cdef double before = self.objective
+        self.begin_change()
+        self.remove_item(item)
+        self.remove_item(other)
+        self.place_item(item, target)
+        self.place_item(other, source)
+        if self.objective < before - MIN_GAIN:
+            self.keep_change()
             return True
-        self.undo()
+        self.undo_change()
         return False
 
-    cdef void empty(self, int number) noexcept nogil:
+    cdef void empty_bin(self, int number) noexcept nogil:
         """Make every item of the bin loose."""
         while self.head[number] >= 0:
-            self.take(self.head[number])
+            self.remove_item(self.head[number])
 
-    cdef int free_bin(self, int item) noexcept nogil:
+    cdef int find_closed_bin(self, int item) noexcept nogil:
         """Return the closed bin to open: home, else the lowest; -1 if there is none.
 
         One that holds the item comes before one that is too small for it.
         """
         cdef int home = self.home[item]
         cdef int number, small = -1
-        if home >= 0 and self.count[home] == 0 and self.reads(item, home):
+        if home >= 0 and self.count[home] == 0 and self.can_read(item, home):
             if self.weight[item] <= self.capacity[home]:
                 return home
             small = home
         for number in range(self.total):
-            if self.count[number] == 0 and self.reads(item, number):
+            if self.count[number] == 0 and self.can_read(item, number):
                 if self.weight[item] <= self.capacity[number]:
                     return number
                 if small < 0:
                     small = number
         return small
 
-    cdef void mark(self) noexcept nogil:
+    cdef void begin_change(self) noexcept nogil:
         """Begin a change that may be undone."""
         self.journalling = True
         self.journal_length = 0
 
-    cdef void keep(self) noexcept nogil:
-        """Keep the changes since `mark`."""
+    cdef void keep_change(self) noexcept nogil:
+        """Keep the changes since `begin_change`."""
         self.journalling = False
 
-    cdef void undo(self) noexcept nogil:
-        """Take back the changes since `mark`."""
+    cdef void undo_change(self) noexcept nogil:
+        """Take back the changes since `begin_change`."""
         cdef int step
         self.journalling = False
         for step in range(self.journal_length - 1, -1, -1):
             if self.journal_bin[step] < 0:
-                self.take(self.journal_item[step])
+                self.remove_item(self.journal_item[step])
             else:
-                self.put(self.journal_item[step], self.journal_bin[step])
+                self.place_item(self.journal_item[step], self.journal_bin[step])
 
-    cdef void _link(self, int item, int number) noexcept nogil:
+    cdef void _link_item(self, int item, int number) noexcept nogil:
         cdef int first = self.head[number]
         self.next[item], self.prev[item] = first, -1
         if first >= 0:
@@ -253,7 +256,7 @@ cdef class Bins:
         self.bin[item] = number
         self.count[number] += 1
 
-    cdef void _unlink(self, int item, int number) noexcept nogil:
+    cdef void _unlink_item(self, int item, int number) noexcept nogil:
         cdef int before = self.prev[item], after = self.next[item]
         if before >= 0:
             self.next[before] = after
@@ -264,13 +267,13 @@ cdef class Bins:
         self.bin[item] = -1
         self.count[number] -= 1
 
-    cdef void _weigh(self, int number) noexcept nogil:
+    cdef void _update_risk(self, int number) noexcept nogil:
         """Bring the bin's risk up to date."""
-        cdef double risk = self.danger(number, -1, -1)
-        self.value += risk - self.risk[number]
+        cdef double risk = self.expected_eviction(number, -1, -1)
+        self.objective += risk - self.risk[number]
         self.risk[number] = risk
 
-    cdef void _note(self, int item, int number) noexcept nogil:
+    cdef void _append_journal(self, int item, int number) noexcept nogil:
         if not self.journalling:
             return
         if self.journal_length == self.journal_item.shape[0]:

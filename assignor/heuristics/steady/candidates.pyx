@@ -6,41 +6,41 @@ else to the best fit, else to a new bin, home first. `fill` caps what receives m
 
 from trimtab.assignor.heuristics.steady.bins cimport Bins
 
-cdef double NEARLY = 0.02  # of a capacity
+cdef double HOME_PREFERENCE = 0.02  # of a capacity
 
 
-def free(Bins bins, double theta):
+def release_underfilled(Bins bins, double theta):
     """Make loose what consumers hold whose load is below `theta` of their capacity."""
     cdef int number
-    for number in range(bins.top):
+    for number in range(bins.open_end):
         if bins.count[number] and bins.load[number] < theta * bins.capacity[number]:
-            bins.empty(number)
+            bins.empty_bin(number)
 
 
-def insert(Bins bins, int[::1] order, double fill):
+def insert_best_fit(Bins bins, int[::1] order, double fill):
     """Place what is loose, in the order given (open mode, where there is always a bin)."""
     cdef int i, item
     for i in range(order.shape[0]):
         item = order[i]
         if bins.bin[item] < 0:
-            bins.put(item, _choose(bins, item, fill))
+            bins.place_item(item, _find_insertion_bin(bins, item, fill))
 
 
-cdef int _choose(Bins bins, int item, double fill) noexcept:
+cdef int _find_insertion_bin(Bins bins, int item, double fill) noexcept:
     """Return home, the best fit or a new bin."""
     cdef int number, best = -1, home = bins.home[item]
     cdef double w = bins.weight[item], room, least = 1e300
-    for number in range(bins.top):
+    for number in range(bins.open_end):
         if bins.count[number] == 0:
             continue
         room = bins.capacity[number] * (1.0 if number == home else fill) - bins.load[number] - w
-        if 0.0 <= room < least and bins.reads(item, number):
+        if 0.0 <= room < least and bins.can_read(item, number):
             least, best = room, number
     if home >= 0 and bins.count[home] and bins.has_room(item, home):
         room = bins.capacity[home] - bins.load[home] - w
-        if best < 0 or room <= least + NEARLY * bins.capacity[home]:
+        if best < 0 or room <= least + HOME_PREFERENCE * bins.capacity[home]:
             return home
-    return best if best >= 0 else bins.free_bin(item)
+    return best if best >= 0 else bins.find_closed_bin(item)
 
 
 def insert_emptiest(Bins bins, int[::1] order):
@@ -50,21 +50,21 @@ def insert_emptiest(Bins bins, int[::1] order):
     for i in range(order.shape[0]):
         if bins.bin[order[i]] >= 0:
             continue
-        number = _emptiest(bins, order[i])
+        number = _find_emptiest_member(bins, order[i])
         if number >= 0:
-            bins.put(order[i], number)
+            bins.place_item(order[i], number)
         else:
             done = False
     return done
 
 
-cdef int _emptiest(Bins bins, int item) noexcept:
+cdef int _find_emptiest_member(Bins bins, int item) noexcept:
     """Return the emptiest member with room, the lowest of two; -1 if none has."""
     cdef int number, best = -1
     cdef double fill, least = 1e300
     for number in range(bins.members):
         if bins.count[number] == 0:
-            fill = 0.0 if bins.reads(item, number) else 1e300
+            fill = 0.0 if bins.can_read(item, number) else 1e300
         elif bins.has_room(item, number):
             fill = bins.load[number] / bins.capacity[number]
         else:

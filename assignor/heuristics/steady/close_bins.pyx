@@ -1,7 +1,7 @@
 """Step 4, close: empty consumers, the cheapest first, by ejection chains.
 
 Each partition of the consumer goes where the objective rises least; where nothing has room it
-displaces a smaller one, which goes on in the same way, up to `DEPTH` times. Taken back unless the
+displaces a smaller one, which goes on in the same way, up to `MAX_CHAIN_LENGTH` times. Taken back unless the
 objective has fallen in the end.
 """
 
@@ -9,125 +9,125 @@ import numpy as np
 
 from trimtab.assignor.heuristics.steady.bins cimport Bins
 
-cdef double GAIN = 1e-9
-cdef double SNUG = 1e-3  # consumers: what a whole consumer of room left over counts
-cdef double AWAY = 0.3  # load that is away from home already counts this much
-cdef double NUISANCE[3]
-NUISANCE[:] = [0.0, 1.0, 2.0]  # to displace what would return home, is away, or is at home
+cdef double MIN_GAIN = 1e-9
+cdef double FULLNESS_BONUS = 1e-3  # consumers: what a whole consumer of room left over counts
+cdef double MOVED_LOAD_WEIGHT = 0.3  # load that is away from home already counts this much
+cdef double DISPLACEMENT_WEIGHT[3]
+DISPLACEMENT_WEIGHT[:] = [0.0, 1.0, 2.0]  # to displace what would return home, is away, or is at home
 cdef enum:
-    DEPTH = 4
+    MAX_CHAIN_LENGTH = 4
 
 
-def close(Bins bins, int tries):
+def close_bins(Bins bins, int tries):
     """Try to empty up to `tries` consumers."""
     cdef int number
     cdef unsigned char[::1] shut = np.zeros(bins.total, dtype=np.uint8)
-    cdef double spare = _spare(bins)
-    for number in _cheapest(bins)[:tries].tolist():
+    cdef double spare = _sum_open_room(bins)
+    for number in _order_by_move_cost(bins)[:tries].tolist():
         if bins.count[number] == 0 or bins.load[number] > spare:
             continue
         shut[number] = 1
-        if not _shut(bins, number, shut):
+        if not _close_bin(bins, number, shut):
             shut[number] = 0
         else:
-            spare = _spare(bins)
+            spare = _sum_open_room(bins)
 
 
-cdef double _spare(Bins bins) noexcept:
+cdef double _sum_open_room(Bins bins) noexcept:
     """Return the room in the open bins, less the room of the emptiest: what a closing may use."""
     cdef double room = 0.0
     cdef int number
-    for number in range(bins.top):
+    for number in range(bins.open_end):
         if bins.count[number] and bins.load[number] < bins.capacity[number]:
             room += bins.capacity[number] - bins.load[number]
     return room
 
 
-cdef object _cheapest(Bins bins):
+cdef object _order_by_move_cost(Bins bins):
     """Return the open bins by the load that closing them would move."""
-    cdef double[::1] cost = np.full(bins.top, np.inf)
+    cdef double[::1] cost = np.full(bins.open_end, np.inf)
     cdef int item, number
-    for number in range(bins.top):
+    for number in range(bins.open_end):
         if bins.count[number]:
             cost[number] = 0.0
     for item in range(bins.items):
         number = bins.bin[item]
         if number >= 0:
-            cost[number] += bins.weight[item] * (AWAY if bins.away(item, number) else 1.0)
+            cost[number] += bins.weight[item] * (MOVED_LOAD_WEIGHT if bins.is_moved(item, number) else 1.0)
     order = np.argsort(cost, kind="stable")
     return order[np.isfinite(np.asarray(cost)[order])]
 
 
-cdef bint _shut(Bins bins, int number, unsigned char[::1] shut) noexcept:
+cdef bint _close_bin(Bins bins, int number, unsigned char[::1] shut) noexcept:
     """Empty the bin; take it back, and return False, if that fails or does not pay."""
-    cdef double before = bins.value
+    cdef double before = bins.objective
     cdef bint fits = True
-    bins.mark()
+    bins.begin_change()
     while fits and bins.count[number]:
-        fits = _send_off(bins, _take_largest(bins, number), shut)
-        if bins.value - (bins.bin_cost if bins.count[number] else 0.0) >= before:
+        fits = _place_by_ejection(bins, _remove_largest(bins, number), shut)
+        if bins.objective - (bins.bin_cost if bins.count[number] else 0.0) >= before:
             fits = False
-    if fits and bins.value < before - GAIN:
-        bins.keep()
+    if fits and bins.objective < before - MIN_GAIN:
+        bins.keep_change()
         return True
-    bins.undo()
+    bins.undo_change()
     return False
 
 
-cdef int _take_largest(Bins bins, int number) noexcept:
+cdef int _remove_largest(Bins bins, int number) noexcept:
     cdef int item = bins.head[number], largest = item
     while item >= 0:
         if bins.weight[item] > bins.weight[largest]:
             largest = item
         item = bins.next[item]
-    bins.take(largest)
+    bins.remove_item(largest)
     return largest
 
 
-cdef bint _send_off(Bins bins, int item, unsigned char[::1] shut) noexcept:
+cdef bint _place_by_ejection(Bins bins, int item, unsigned char[::1] shut) noexcept:
     """Place a loose item in bins that are not shut, displacing others; False if it fails."""
     cdef int link, number, victim
-    for link in range(DEPTH + 1):
-        number = _cheapest_room(bins, item, shut)
+    for link in range(MAX_CHAIN_LENGTH + 1):
+        number = _find_cheapest_bin(bins, item, shut)
         if number >= 0:
-            bins.put(item, number)
+            bins.place_item(item, number)
             return True
-        victim = _victim(bins, item, shut) if link < DEPTH else -1
+        victim = _find_ejection_victim(bins, item, shut) if link < MAX_CHAIN_LENGTH else -1
         if victim < 0:
             return False
         number = bins.bin[victim]
-        bins.take(victim)
-        bins.put(item, number)
+        bins.remove_item(victim)
+        bins.place_item(item, number)
         item = victim
     return False
 
 
-cdef int _cheapest_room(Bins bins, int item, unsigned char[::1] shut) noexcept:
+cdef int _find_cheapest_bin(Bins bins, int item, unsigned char[::1] shut) noexcept:
     """Return the open bin with room where the objective rises least; of two, the fuller."""
     cdef int number, best = -1
     cdef double price, least = 1e300
-    for number in range(bins.top):
+    for number in range(bins.open_end):
         if bins.count[number] == 0 or shut[number] or not bins.has_room(item, number):
             continue
-        price = bins.price(item, number) - SNUG * bins.load[number] / bins.capacity[number]
+        price = bins.insertion_cost(item, number) - FULLNESS_BONUS * bins.load[number] / bins.capacity[number]
         if price < least:
             least, best = price, number
     return best
 
 
-cdef int _victim(Bins bins, int item, unsigned char[::1] shut) noexcept:
+cdef int _find_ejection_victim(Bins bins, int item, unsigned char[::1] shut) noexcept:
     """Return the smaller item whose place would do, the cheapest to displace; -1 if none."""
     cdef int number, other, kind, best = -1
     cdef double over, cost, least = 1e300, w = bins.weight[item]
-    for number in range(bins.top):
-        if bins.count[number] == 0 or shut[number] or not bins.reads(item, number):
+    for number in range(bins.open_end):
+        if bins.count[number] == 0 or shut[number] or not bins.can_read(item, number):
             continue
         over = bins.load[number] + w - bins.capacity[number]
         other = bins.head[number]
         while other >= 0:
             if over <= bins.weight[other] < w:
-                kind = 2 if not bins.away(other, number) else 1 if shut[bins.home[other]] else 0
-                cost = NUISANCE[kind] * bins.weight[other] + (w if bins.away(item, number) else 0.0)
+                kind = 2 if not bins.is_moved(other, number) else 1 if shut[bins.home[other]] else 0
+                cost = DISPLACEMENT_WEIGHT[kind] * bins.weight[other] + (w if bins.is_moved(item, number) else 0.0)
                 if cost < least:
                     least, best = cost, other
             other = bins.next[other]

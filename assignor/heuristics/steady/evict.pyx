@@ -1,47 +1,47 @@
 """Step 1, evict: from each overloaded consumer the least load whose removal makes it fit.
 
-A partition larger than the consumer keeps it for itself. Up to `SUBSETS` partitions every subset is
+A partition larger than the consumer keeps it for itself. Up to `MAX_ENUMERATED_ITEMS` partitions every subset is
 tried; with more, the smallest that is enough by itself goes, else the largest, and so on.
 """
 
 from trimtab.assignor.heuristics.steady.bins cimport Bins
 
 cdef enum:
-    SUBSETS = 12
+    MAX_ENUMERATED_ITEMS = 12
 
 
-def evict(Bins bins):
+def evict_overload(Bins bins):
     """Make loose what the overloaded bins cannot hold."""
     cdef int number
-    for number in range(bins.top):
+    for number in range(bins.open_end):
         if bins.count[number] > 1 and bins.load[number] > bins.capacity[number]:
-            _relieve(bins, number)
+            _relieve_bin(bins, number)
 
 
-cdef void _relieve(Bins bins, int number) noexcept:
-    cdef int giant = _larger_than_bin(bins, number)
+cdef void _relieve_bin(Bins bins, int number) noexcept:
+    cdef int giant = _find_oversized_item(bins, number)
     if giant >= 0:
-        bins.empty(number)
-        bins.put(giant, number)
-    elif bins.count[number] <= SUBSETS:
-        _take_least(bins, number)
+        bins.empty_bin(number)
+        bins.place_item(giant, number)
+    elif bins.count[number] <= MAX_ENUMERATED_ITEMS:
+        _remove_least_subset(bins, number)
     else:
         while bins.load[number] > bins.capacity[number]:
-            bins.take(_next_best(bins, number))
+            bins.remove_item(_find_next_eviction(bins, number))
 
 
-cdef int _larger_than_bin(Bins bins, int number) noexcept:
+cdef int _find_oversized_item(Bins bins, int number) noexcept:
     cdef int item = bins.head[number]
     while item >= 0 and bins.weight[item] <= bins.capacity[number]:
         item = bins.next[item]
     return item
 
 
-cdef void _take_least(Bins bins, int number) noexcept:
+cdef void _remove_least_subset(Bins bins, int number) noexcept:
     """Take the subset of least load that is enough."""
     cdef double over = bins.load[number] - bins.capacity[number]
     cdef double least = bins.load[number] + 1.0, load
-    cdef int held[SUBSETS]
+    cdef int held[MAX_ENUMERATED_ITEMS]
     cdef int count = 0, subset, best = 0, i
     cdef int item = bins.head[number]
     while item >= 0:
@@ -57,10 +57,10 @@ cdef void _take_least(Bins bins, int number) noexcept:
             least, best = load, subset
     for i in range(count):
         if best >> i & 1:
-            bins.take(held[i])
+            bins.remove_item(held[i])
 
 
-cdef int _next_best(Bins bins, int number) noexcept:
+cdef int _find_next_eviction(Bins bins, int number) noexcept:
     """Return the smallest that is enough by itself, else the largest."""
     cdef double over = bins.load[number] - bins.capacity[number]
     cdef int item = bins.head[number], enough = -1, largest = item

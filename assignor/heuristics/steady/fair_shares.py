@@ -10,14 +10,14 @@ from typing import Final
 
 import numpy as np
 
-from trimtab.assignor.model import BoolArray, FloatArray, Problem
+from trimtab.assignor.model import BoolArray, FloatArray, PackingProblem
 
-ROUNDS: Final = 100
-STILL: Final = 1e-6
+MAX_POUR_ROUNDS: Final = 100
+LEVEL_TOLERANCE: Final = 1e-6
 """A round in which no level changes by more than this share ends it."""
 
 
-def shares(problem: Problem) -> FloatArray:
+def compute_fair_shares(problem: PackingProblem) -> FloatArray:
     """Return load ÷ capacity that each member would have, shape (M,); 0 where it can read nothing.
 
     For a closed problem. Members that read the same topics have the same share, and topics with
@@ -29,24 +29,26 @@ def shares(problem: Problem) -> FloatArray:
     load = np.bincount(kind_of_topic.ravel()[problem.topic], problem.weight, len(readers))
     poured = np.zeros(readers.shape)
     level = np.zeros(len(capacity))
-    for _ in range(ROUNDS):
+    for _ in range(MAX_POUR_ROUNDS):
         for topics in np.flatnonzero(load):
             poured[topics] = 0.0
-            poured[topics] = _pour(load[topics], poured.sum(axis=0), capacity, readers[topics])
+            poured[topics] = _pour_load(load[topics], poured.sum(axis=0), capacity, readers[topics])
         before, level = level, poured.sum(axis=0) / capacity
-        if np.allclose(level, before, rtol=STILL, atol=0.0):
+        if np.allclose(level, before, rtol=LEVEL_TOLERANCE, atol=0.0):
             break
     made: FloatArray = level[kind.ravel()]
     return made
 
 
-def _pour(load: float, there: FloatArray, capacity: FloatArray, into: BoolArray) -> FloatArray:
-    """Return how much of the load each vessel gets, lowest levels first; `there` is in them."""
-    order = np.flatnonzero(into)
-    order = order[np.argsort(there[order] / capacity[order], kind="stable")]
-    wide, deep = np.cumsum(capacity[order]), np.cumsum(there[order])
+def _pour_load(
+    load: float, poured: FloatArray, capacity: FloatArray, readers: BoolArray
+) -> FloatArray:
+    """Return how much of the load each vessel gets, lowest levels first; `poured` is in them."""
+    order = np.flatnonzero(readers)
+    order = order[np.argsort(poured[order] / capacity[order], kind="stable")]
+    wide, deep = np.cumsum(capacity[order]), np.cumsum(poured[order])
     levels = (load + deep) / wide  # if only the first vessels got any
     level = levels.min()
-    got = np.zeros_like(there)
-    got[order] = np.maximum(0.0, level * capacity[order] - there[order])
+    got = np.zeros_like(poured)
+    got[order] = np.maximum(0.0, level * capacity[order] - poured[order])
     return got

@@ -6,27 +6,37 @@ from functools import partial
 from typing import Final
 
 from trimtab.assignor.heuristics.heuristic import Heuristic
-from trimtab.assignor.heuristics.steady.pack import even, pack
-from trimtab.assignor.heuristics.steady.params import DEFAULT, PRESETS, Knobs, knobs_of, tuned
+from trimtab.assignor.heuristics.steady.pack import balance_load, pack_steady
+from trimtab.assignor.heuristics.steady.params import (
+    DEFAULT_PRESET,
+    STEADY_PRESETS,
+    SteadyParams,
+    params_for_move_cost,
+    resolve_params,
+)
 
 
-def _of(knobs: Knobs) -> Heuristic:
+def _build_heuristic(params: SteadyParams) -> Heuristic:
     return Heuristic(
         name="steady",
-        pack=partial(pack, knobs=knobs),
+        pack=partial(pack_steady, params=params),
         summary="few consumers and few moves, now and at the next tick; presets weigh the two",
         source="Trimtab: repair, ejection chains and large neighbourhood search",
-        presets={name: partial(pack, knobs=known) for name, known in PRESETS.items()},
-        tuned=lambda move_cost: partial(pack, knobs=tuned(move_cost)),
-        level=partial(even, knobs=knobs),
-        settings={"rack_cost": Knobs(0, 0).rack_cost},
-        varied=_varied,
-        racks=knobs.rack_cost > 0,
+        presets={
+            name: partial(pack_steady, params=known) for name, known in STEADY_PRESETS.items()
+        },
+        make_tuned=lambda move_cost: partial(pack_steady, params=params_for_move_cost(move_cost)),
+        balance_load=partial(balance_load, params=params),
+        settings={"rack_cost": SteadyParams(0, 0).rack_cost},
+        make_variant=_make_variant,
+        weighs_racks=params.rack_cost > 0,
     )
 
 
-def _varied(preset: str, settings: Mapping[str, float]) -> Heuristic:
-    return _of(replace(knobs_of(preset), rack_cost=settings.get("rack_cost", 0.0)))
+def _make_variant(preset: str, settings: Mapping[str, float]) -> Heuristic:
+    return _build_heuristic(
+        replace(resolve_params(preset), rack_cost=settings.get("rack_cost", 0.0))
+    )
 
 
-HEURISTIC: Final = _of(PRESETS[DEFAULT])
+STEADY: Final = _build_heuristic(STEADY_PRESETS[DEFAULT_PRESET])

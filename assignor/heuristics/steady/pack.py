@@ -2,8 +2,8 @@
 
 Open mode: evict → candidates → (homeward → close → search → homeward) → relabel. Closed mode, where
 the members that are there must do and cost nothing more: evict → the emptiest takes what is loose →
-search → homeward. Without a plan: `level`. Where crossing racks costs something, `nearer` comes
-before and after the search, and after `level`.
+search → homeward. Without a plan: `balance_members`. Where crossing racks costs something, `improve_rack_affinity` comes
+before and after the search, and after `balance_members`.
 """
 
 from dataclasses import replace
@@ -11,175 +11,206 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from trimtab.assignor.forecast import unknown
-from trimtab.assignor.heuristics.steady.balance import level
-from trimtab.assignor.heuristics.steady.bin_names import canonical, relabel
+from trimtab.assignor.forecast import constant_forecast
+from trimtab.assignor.heuristics.steady.balance import balance_members
+from trimtab.assignor.heuristics.steady.bin_names import canonical_order, relabel_bins
 from trimtab.assignor.heuristics.steady.bins import Bins
-from trimtab.assignor.heuristics.steady.candidates import free, insert, insert_emptiest
-from trimtab.assignor.heuristics.steady.close_bins import close
-from trimtab.assignor.heuristics.steady.cross_rack_costs import Tolls, tolls
-from trimtab.assignor.heuristics.steady.evict import evict
-from trimtab.assignor.heuristics.steady.fair_shares import shares
-from trimtab.assignor.heuristics.steady.neighbourhood_search import search
-from trimtab.assignor.heuristics.steady.params import DEFAULT, PRESETS, Knobs
-from trimtab.assignor.heuristics.steady.rack_affinity import nearer
-from trimtab.assignor.heuristics.steady.return_home import homeward
-from trimtab.assignor.model import NOBODY, FloatArray, IntArray, Problem
+from trimtab.assignor.heuristics.steady.candidates import (
+    insert_best_fit,
+    insert_emptiest,
+    release_underfilled,
+)
+from trimtab.assignor.heuristics.steady.close_bins import close_bins
+from trimtab.assignor.heuristics.steady.cross_rack_costs import (
+    CrossRackCosts,
+    compute_cross_rack_costs,
+)
+from trimtab.assignor.heuristics.steady.evict import evict_overload
+from trimtab.assignor.heuristics.steady.fair_shares import compute_fair_shares
+from trimtab.assignor.heuristics.steady.neighbourhood_search import search_neighbourhoods
+from trimtab.assignor.heuristics.steady.params import DEFAULT_PRESET, STEADY_PRESETS, SteadyParams
+from trimtab.assignor.heuristics.steady.rack_affinity import improve_rack_affinity
+from trimtab.assignor.heuristics.steady.return_home import return_items_home
+from trimtab.assignor.model import UNASSIGNED, FloatArray, IntArray, PackingProblem
 
-SEED: Final = 1
-SECOND_THOUGHTS: Final = 8
-TOUCH: Final = 1e-4
+SEARCH_SEED: Final = 1
+MAX_REPACK_ROUNDS: Final = 8
+MOVE_BASE_LOAD: Final = 1e-4
 """What any move counts besides its load, in capacities: an idle partition stays, too."""
 
-THETAS: Final = (0.0, 0.7, 0.85, 0.94, 0.98, 1.01)
-FILLS: Final = (1.0, 0.9)
+RELEASE_THRESHOLDS: Final = (0.0, 0.7, 0.85, 0.94, 0.98, 1.01)
+MAX_FILLS: Final = (1.0, 0.9)
 
-BAND: Final = 0.05
-"""That of `level`: nothing leaves it for the sake of racks."""
+BALANCE_BAND: Final = 0.05
+"""That of `balance_members`: nothing leaves it for the sake of racks."""
 
 
-def pack(problem: Problem, knobs: Knobs) -> IntArray:
+def pack_steady(problem: PackingProblem, params: SteadyParams) -> IntArray:
     """Return the bin of each partition, shape (P,); NOBODY where it fits nowhere (closed mode)."""
     if not len(problem.weight):
         return np.zeros(0, dtype=np.int32)
-    if problem.spare is not None and problem.racks is None and (problem.owner == NOBODY).all():
-        return _fresh(problem, knobs)  # not with racks: members that are added have none
-    return _decided(problem, knobs)
+    if (
+        problem.new_member_capacity is not None
+        and problem.racks is None
+        and (problem.owner == UNASSIGNED).all()
+    ):
+        return _pack_until_stable(
+            problem, params
+        )  # not with racks: members that are added have none
+    return _pack_canonical(problem, params)
 
 
-def _decided(problem: Problem, knobs: Knobs) -> IntArray:
-    order = canonical(problem)
-    posed = order.posed(problem)
-    return order.answer((_closed if problem.spare is None else _open)(posed, knobs))
+def _pack_canonical(problem: PackingProblem, params: SteadyParams) -> IntArray:
+    order = canonical_order(problem)
+    posed = order.renumber_problem(problem)
+    return order.restore_bins(
+        (_pack_closed if problem.new_member_capacity is None else _pack_open)(posed, params)
+    )
 
 
-def _fresh(problem: Problem, knobs: Knobs) -> IntArray:
+def _pack_until_stable(problem: PackingProblem, params: SteadyParams) -> IntArray:
     """Decide until the decision stands: what nobody reads yet may still be moved for nothing."""
     members = len(problem.capacity)
-    bins = _decided(problem, knobs)
-    for _ in range(SECOND_THOUGHTS):
+    bins = _pack_canonical(problem, params)
+    for _ in range(MAX_REPACK_ROUNDS):
         added = max(0, int(bins.max()) + 1 - members)
-        again = _decided(_owned(problem, bins, added), knobs)
+        again = _pack_canonical(_own_by_bins(problem, bins, added), params)
         if (again == bins).all():
             break
         bins = again
     return bins
 
 
-def _owned(problem: Problem, bins: IntArray, added: int) -> Problem:
+def _own_by_bins(problem: PackingProblem, bins: IntArray, added: int) -> PackingProblem:
     """Return the problem in which the bins are members that read what is in them."""
     everything = np.ones((len(problem.subscribed), added), dtype=np.bool_)
     return replace(
         problem,
         owner=bins,
-        capacity=np.append(problem.capacity, np.full(added, problem.spare)),
+        capacity=np.append(problem.capacity, np.full(added, problem.new_member_capacity)),
         subscribed=np.concatenate([problem.subscribed, everything], axis=1),
     )
 
 
-def _open(problem: Problem, knobs: Knobs) -> IntArray:
-    falling = _falling(problem.weight)
-    kept = _evicted(problem, knobs)
+def _pack_open(problem: PackingProblem, params: SteadyParams) -> IntArray:
+    falling = _order_decreasing(problem.weight)
+    kept = _find_kept_bins(problem, params)
     starts = sorted(
-        (_candidate(problem, knobs, kept, theta, fill) for theta in THETAS for fill in FILLS),
-        key=lambda bins: bins.value,
+        (
+            _build_candidate(problem, params, kept, theta, fill)
+            for theta in RELEASE_THRESHOLDS
+            for fill in MAX_FILLS
+        ),
+        key=lambda bins: bins.objective,
     )
-    for bins in starts[: knobs.starts]:
-        homeward(bins, falling)
-        nearer(bins, falling)
-        close(bins, knobs.closings)
-        search(bins, knobs.tries, SEED)
-        nearer(bins, falling)
-        homeward(bins, falling)
-    best = min(starts[: knobs.starts], key=lambda bins: bins.value)
-    return relabel(problem, best.placed())
+    for bins in starts[: params.improved_candidates]:
+        return_items_home(bins, falling)
+        improve_rack_affinity(bins, falling)
+        close_bins(bins, params.close_tries)
+        search_neighbourhoods(bins, params.search_tries, SEARCH_SEED)
+        improve_rack_affinity(bins, falling)
+        return_items_home(bins, falling)
+    best = min(starts[: params.improved_candidates], key=lambda bins: bins.objective)
+    return relabel_bins(problem, best.copy_placement())
 
 
-def even(problem: Problem, knobs: Knobs = PRESETS[DEFAULT]) -> IntArray:
+def balance_load(
+    problem: PackingProblem, params: SteadyParams = STEADY_PRESETS[DEFAULT_PRESET]
+) -> IntArray:
     """Return the member of each partition, shape (P,), so that all are about as full.
 
     For a closed problem in which every topic has a reader; capacities are only compared. Full is
-    what a member's share is (`shares`).
+    what a member's share is (`compute_fair_shares`).
     """
-    order = canonical(problem)
-    posed = order.posed(problem)
-    share, price = shares(posed), _prices(posed, knobs)
+    order = canonical_order(problem)
+    posed = order.renumber_problem(problem)
+    share, price = compute_fair_shares(posed), _compute_costs(posed, params)
     posed = replace(posed, capacity=posed.capacity * np.where(share > 0, share, 1.0))
-    bins = Bins(posed, unknown(posed.weight), 0.0, price.fare, 0.0, price.tolls)
-    bins.restart(posed.owner)
-    falling = _falling(posed.weight)
-    level(bins, falling)
-    if price.tolls is not None:
-        mean = _usual(bins.placed(), posed)
-        nearer(bins, falling, mean * (1 - BAND), mean * (1 + BAND))
-    return order.answer(bins.placed())
+    bins = Bins(posed, constant_forecast(posed.weight), 0.0, price.move, 0.0, price.cross_rack)
+    bins.reset_placement(posed.owner)
+    falling = _order_decreasing(posed.weight)
+    balance_members(bins, falling)
+    if price.cross_rack is not None:
+        mean = _usual_fill(bins.copy_placement(), posed)
+        improve_rack_affinity(bins, falling, mean * (1 - BALANCE_BAND), mean * (1 + BALANCE_BAND))
+    return order.restore_bins(bins.copy_placement())
 
 
-def _usual(bins: IntArray, problem: Problem) -> float:
+def _usual_fill(bins: IntArray, problem: PackingProblem) -> float:
     """Return the mean fill of the members that nothing large keeps above the band."""
     fill = np.bincount(bins, problem.weight, len(problem.capacity)) / problem.capacity
-    usual = fill[fill <= 1 + BAND]
+    usual = fill[fill <= 1 + BALANCE_BAND]
     return float(usual.mean()) if usual.size else 1.0
 
 
-def _closed(problem: Problem, knobs: Knobs) -> IntArray:
-    bins = _bins(problem, knobs)
-    bins.restart(problem.owner)
-    evict(bins)
-    falling = _falling(problem.weight)
+def _pack_closed(problem: PackingProblem, params: SteadyParams) -> IntArray:
+    bins = _build_bins(problem, params)
+    bins.reset_placement(problem.owner)
+    evict_overload(bins)
+    falling = _order_decreasing(problem.weight)
     if insert_emptiest(bins, falling):
-        nearer(bins, falling)
-        search(bins, knobs.tries, SEED)
-        nearer(bins, falling)
-        homeward(bins, falling)
-    return bins.placed()
+        improve_rack_affinity(bins, falling)
+        search_neighbourhoods(bins, params.search_tries, SEARCH_SEED)
+        improve_rack_affinity(bins, falling)
+        return_items_home(bins, falling)
+    return bins.copy_placement()
 
 
-def _evicted(problem: Problem, knobs: Knobs) -> IntArray:
+def _find_kept_bins(problem: PackingProblem, params: SteadyParams) -> IntArray:
     """Return what stays where it is; NOBODY for what is loose."""
-    bins = _bins(problem, knobs)
-    bins.restart(problem.owner)
-    evict(bins)
-    return bins.placed()
+    bins = _build_bins(problem, params)
+    bins.reset_placement(problem.owner)
+    evict_overload(bins)
+    return bins.copy_placement()
 
 
-def _candidate(problem: Problem, knobs: Knobs, kept: IntArray, theta: float, fill: float) -> Bins:
-    bins = _bins(problem, knobs)
-    bins.restart(kept)
-    free(bins, theta)
-    insert(bins, _falling(problem.weight), fill)
+def _build_candidate(
+    problem: PackingProblem,
+    params: SteadyParams,
+    kept: IntArray,
+    release_threshold: float,
+    max_fill: float,
+) -> Bins:
+    bins = _build_bins(problem, params)
+    bins.reset_placement(kept)
+    release_underfilled(bins, release_threshold)
+    insert_best_fit(bins, _order_decreasing(problem.weight), max_fill)
     return bins
 
 
-class _Prices(NamedTuple):
+class _ObjectiveCosts(NamedTuple):
     """In consumers: moving each partition, a byte/s at risk, and crossing racks."""
 
-    fare: FloatArray  # (P,)
-    risk: float
-    tolls: Tolls | None
+    move: FloatArray  # (P,)
+    eviction: float
+    cross_rack: CrossRackCosts | None
 
 
-def _prices(problem: Problem, knobs: Knobs) -> _Prices:
-    scale = float(problem.capacity.mean()) if problem.spare is None else problem.spare
-    price = knobs.move_cost / scale
-    return _Prices(
-        price * (problem.weight + TOUCH * scale),
-        price * knobs.foresight,
-        tolls(problem, knobs.rack_cost / scale),
+def _compute_costs(problem: PackingProblem, params: SteadyParams) -> _ObjectiveCosts:
+    scale = (
+        float(problem.capacity.mean())
+        if problem.new_member_capacity is None
+        else problem.new_member_capacity
+    )
+    price = params.move_cost / scale
+    return _ObjectiveCosts(
+        price * (problem.weight + MOVE_BASE_LOAD * scale),
+        price * params.foresight,
+        compute_cross_rack_costs(problem, params.rack_cost / scale),
     )
 
 
-def _bins(problem: Problem, knobs: Knobs) -> Bins:
-    price = _prices(problem, knobs)
+def _build_bins(problem: PackingProblem, params: SteadyParams) -> Bins:
+    price = _compute_costs(problem, params)
     return Bins(
         problem,
-        unknown(problem.weight) if problem.outlook is None else problem.outlook,
-        bin_cost=0.0 if problem.spare is None else 1.0,
-        fare=price.fare,
-        risk_cost=price.risk,
-        tolls=price.tolls,
+        constant_forecast(problem.weight) if problem.forecast is None else problem.forecast,
+        bin_cost=0.0 if problem.new_member_capacity is None else 1.0,
+        move_cost=price.move,
+        eviction_cost=price.eviction,
+        cross_rack=price.cross_rack,
     )
 
 
-def _falling(weight: FloatArray) -> IntArray:
+def _order_decreasing(weight: FloatArray) -> IntArray:
     return np.argsort(-weight, kind="stable").astype(np.int32)

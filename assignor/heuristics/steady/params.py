@@ -8,11 +8,11 @@ from typing import Final
 
 import numpy as np
 
-from trimtab.common.errors import UnknownHeuristic
+from trimtab.common.errors import UnknownHeuristicError
 
 
 @dataclass(frozen=True, slots=True)
-class Knobs:
+class SteadyParams:
     """Settings of one decision.
 
     `move_cost` is the paper's trade-off λ: how many consumers one would keep until the next
@@ -24,41 +24,43 @@ class Knobs:
 
     move_cost: float
     foresight: float
-    tries: int = 1000  # of the large neighbourhood search
-    starts: int = 1  # candidates that are improved
-    closings: int = 20  # consumers that are tried to be emptied
+    search_tries: int = 1000  # of the large neighbourhood search
+    improved_candidates: int = 1  # candidates that are improved
+    close_tries: int = 20  # consumers that are tried to be emptied
     rack_cost: float = 0.0
 
 
-PRESETS: Final[Mapping[str, Knobs]] = MappingProxyType(
+STEADY_PRESETS: Final[Mapping[str, SteadyParams]] = MappingProxyType(
     {
-        "tight": Knobs(0.08, 0.3, tries=1500),
-        "balanced": Knobs(0.5, 0.7),
-        "calm": Knobs(1.25, 1.05),
-        "lexicographic": Knobs(0.03, 0.0, tries=2000, starts=2, closings=60),
+        "tight": SteadyParams(0.08, 0.3, search_tries=1500),
+        "balanced": SteadyParams(0.5, 0.7),
+        "calm": SteadyParams(1.25, 1.05),
+        "lexicographic": SteadyParams(
+            0.03, 0.0, search_tries=2000, improved_candidates=2, close_tries=60
+        ),
     }
 )
 
-DEFAULT: Final = "balanced"
+DEFAULT_PRESET: Final = "balanced"
 
 
-def tuned(move_cost: float) -> Knobs:
+def params_for_move_cost(move_cost: float) -> SteadyParams:
     """Return the knobs for any move cost; foresight and tries follow the presets' curve.
 
-    Raises UnknownHeuristic for a cost that is not a finite number above 0.
+    Raises UnknownHeuristicError for a cost that is not a finite number above 0.
     """
     if not (math.isfinite(move_cost) and move_cost > 0):
-        raise UnknownHeuristic(
+        raise UnknownHeuristicError(
             f"heuristic 'steady:{move_cost:g}': the number is how many consumers one would keep to "
             "avoid moving one consumer's worth of load; it must be finite and above 0"
         )
-    known = [PRESETS[name] for name in ("tight", "balanced", "calm")]
+    known = [STEADY_PRESETS[name] for name in ("tight", "balanced", "calm")]
     costs = [math.log(k.move_cost) for k in known]
     foresight = np.interp(math.log(move_cost), costs, [k.foresight for k in known])
-    tries = np.interp(math.log(move_cost), costs, [k.tries for k in known])
-    return Knobs(move_cost, float(foresight), int(tries))
+    tries = np.interp(math.log(move_cost), costs, [k.search_tries for k in known])
+    return SteadyParams(move_cost, float(foresight), int(tries))
 
 
-def knobs_of(preset: str) -> Knobs:
+def resolve_params(preset: str) -> SteadyParams:
     """Return the knobs of what stands behind "steady:": nothing, a preset, or a move cost."""
-    return PRESETS.get(preset or DEFAULT) or tuned(float(preset))
+    return STEADY_PRESETS.get(preset or DEFAULT_PRESET) or params_for_move_cost(float(preset))

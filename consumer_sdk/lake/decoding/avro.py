@@ -17,30 +17,30 @@ from fastavro.repository.base import AbstractSchemaRepository, SchemaRepositoryE
 from fastavro.schema import SchemaParseException, load_schema
 
 from trimtab.consumer_sdk.lake.decoding.value_reader import (
-    JSON_TEXT,
-    TIMESTAMP,
-    Column,
-    Convert,
-    Reader,
-    Row,
-    Unreadable,
+    JSON_TEXT_COLUMN,
+    TIMESTAMP_TYPE,
+    DecodedColumn,
+    DecodedRow,
+    UnusableSchemaError,
+    ValueConverter,
+    ValueReader,
 )
 
 
-def _micros(nanos: int) -> int:
+def _nanos_to_micros(nanos: int) -> int:
     return nanos // 1000
 
 
-def _from_millis(millis: int) -> int:
+def _millis_to_micros(millis: int) -> int:
     """Microseconds, as tables have them; what these cannot say makes its record a dead letter."""
     return millis * 1000
 
 
-Schema: TypeAlias = Any
+AvroSchema: TypeAlias = Any
 """A parsed Avro schema: a name, a list (union), or a mapping."""
 
-_ROOT: Final = "$root"
-_PLAIN: Final = {
+_ROOT_NAME: Final = "$root"
+_PRIMITIVE_TYPES: Final = {
     "boolean": pa.bool_(),
     "int": pa.int32(),
     "long": pa.int64(),
@@ -52,54 +52,60 @@ _PLAIN: Final = {
     "enum": pa.string(),
     "fixed": pa.binary(),
 }
-_LOGICAL: Final = {
-    ("int", "date"): Column(pa.date32()),
-    ("long", "timestamp-millis"): Column(TIMESTAMP, _from_millis),
-    ("long", "timestamp-micros"): Column(TIMESTAMP),
-    ("long", "timestamp-nanos"): Column(TIMESTAMP, _micros),
-    ("long", "local-timestamp-millis"): Column(pa.timestamp("us"), _from_millis),
-    ("long", "local-timestamp-micros"): Column(pa.timestamp("us")),
-    ("long", "local-timestamp-nanos"): Column(pa.timestamp("us"), _micros),
+_LOGICAL_TYPES: Final = {
+    ("int", "date"): DecodedColumn(pa.date32()),
+    ("long", "timestamp-millis"): DecodedColumn(TIMESTAMP_TYPE, _millis_to_micros),
+    ("long", "timestamp-micros"): DecodedColumn(TIMESTAMP_TYPE),
+    ("long", "timestamp-nanos"): DecodedColumn(TIMESTAMP_TYPE, _nanos_to_micros),
+    ("long", "local-timestamp-millis"): DecodedColumn(pa.timestamp("us"), _millis_to_micros),
+    ("long", "local-timestamp-micros"): DecodedColumn(pa.timestamp("us")),
+    ("long", "local-timestamp-nanos"): DecodedColumn(pa.timestamp("us"), _nanos_to_micros),
 }
-_WIDER: Final = {frozenset({"int", "long"}): "long", frozenset({"float", "double"}): "double"}
-_MOST_DIGITS: Final = 38
-_OURS: Final = "trimtab.logicalType"
+_WIDENED_UNIONS: Final = {
+    frozenset({"int", "long"}): "long",
+    frozenset({"float", "double"}): "double",
+}
+_MAX_DECIMAL_DIGITS: Final = 38
+_LOGICAL_TYPE_KEY: Final = "trimtab.logicalType"
 
 
-def reader(text: str, references: Mapping[str, str]) -> Reader:
+def create_avro_reader(text: str, references: Mapping[str, str]) -> ValueReader:
     """Return what reads values of a schema; `references` is the text of each type it refers to.
 
-    Raises Unreadable.
+    Raises UnusableSchemaError.
     """
     try:
-        named = {name: _without_logical(json.loads(body)) for name, body in references.items()}
+        named = {name: _strip_logical_types(json.loads(body)) for name, body in references.items()}
         schema = load_schema(
-            _ROOT, repo=_Repository({**named, _ROOT: _without_logical(json.loads(text))})
+            _ROOT_NAME,
+            repo=_ReferenceRepository(
+                {**named, _ROOT_NAME: _strip_logical_types(json.loads(text))}
+            ),
         )
     except (SchemaParseException, SchemaRepositoryError, ValueError, KeyError) as error:
-        raise Unreadable(f"the schema cannot be parsed: {error}") from error
+        raise UnusableSchemaError(f"the schema cannot be parsed: {error}") from error
     if not isinstance(schema, dict) or schema["type"] != "record":
-        raise Unreadable("its schema is not a record, so it has no columns")
-    columns = _Columns()
-    record = columns.record(schema, frozenset())
+        raise UnusableSchemaError("its schema is not a record, so it has no columns")
+    columns = _AvroColumnBuilder()
+    record = columns.build_record(schema, frozenset())
 
-    def read(data: bytes) -> Row:
+    def read(data: bytes) -> DecodedRow:
         stream = BytesIO(data)
-        row = cast("Row", schemaless_reader(stream, schema, None))
+        row = cast("DecodedRow", schemaless_reader(stream, schema, None))
         if stream.tell() != len(data):
             raise ValueError(f"{len(data) - stream.tell()} bytes are left over")
         return row if record.convert is None else record.convert(row)
 
-    return Reader(pa.schema(list(record.type)), read)
+    return ValueReader(pa.schema(list(record.type)), read)
 
 
-class _Repository(AbstractSchemaRepository):
+class _ReferenceRepository(AbstractSchemaRepository):
     """The schemas that are referred to, by name."""
 
-    def __init__(self, schemas: Mapping[str, Schema]) -> None:
+    def __init__(self, schemas: Mapping[str, AvroSchema]) -> None:
         self._schemas = schemas
 
-    def load(self, name: str) -> Schema:
+    def load(self, name: str) -> AvroSchema:
         """Return a schema. Raises SchemaRepositoryError."""
         found = self._schemas.get(name)
         if found is None:
@@ -107,116 +113,133 @@ class _Repository(AbstractSchemaRepository):
         return found
 
 
-class _Columns:
+class _AvroColumnBuilder:
     """Walks a schema; named types are remembered where they are defined."""
 
     def __init__(self) -> None:
-        self._named: dict[str, Schema] = {}
+        self._named: dict[str, AvroSchema] = {}
 
-    def record(self, schema: Schema, around: frozenset[str]) -> Column:
-        """Return a record's column; `around`: the names of the records that it is in."""
+    def build_record(self, schema: AvroSchema, enclosing: frozenset[str]) -> DecodedColumn:
+        """Return a record's column; `enclosing`: the names of the records that it is in."""
         self._named[schema["name"]] = schema
-        inside = around | {schema["name"]}
-        fields = {field["name"]: self.column(field["type"], inside) for field in schema["fields"]}
+        inside = enclosing | {schema["name"]}
+        fields = {
+            field["name"]: self.build_column(field["type"], inside) for field in schema["fields"]
+        }
         if not fields:
-            return JSON_TEXT
+            return JSON_TEXT_COLUMN
         converts = [(name, c.convert) for name, c in fields.items() if c.convert is not None]
         kind = pa.struct([(name, column.type) for name, column in fields.items()])
-        return Column(kind, _each_field(converts) if converts else None)
+        return DecodedColumn(kind, _record_converter(converts) if converts else None)
 
-    def column(self, schema: Schema, around: frozenset[str]) -> Column:
+    def build_column(self, schema: AvroSchema, enclosing: frozenset[str]) -> DecodedColumn:
         """Return the column of a schema."""
         if isinstance(schema, list):
-            return self._union(schema, around)
+            return self._build_union(schema, enclosing)
         if isinstance(schema, str):
-            return self._name(schema, around)
+            return self._build_named(schema, enclosing)
         kind = schema["type"]
         if not isinstance(kind, str):
-            return self.column(kind, around)
-        return self._complex(kind, schema, around) or self._simple(kind, schema, around)
+            return self.build_column(kind, enclosing)
+        return self._build_complex(kind, schema, enclosing) or self._build_simple(
+            kind, schema, enclosing
+        )
 
-    def _complex(self, kind: str, schema: Schema, around: frozenset[str]) -> Column | None:
+    def _build_complex(
+        self, kind: str, schema: AvroSchema, enclosing: frozenset[str]
+    ) -> DecodedColumn | None:
         if kind == "record":
-            return self.record(schema, around)
+            return self.build_record(schema, enclosing)
         if kind == "array":
-            return _array(self.column(schema["items"], around))
+            return _array_column(self.build_column(schema["items"], enclosing))
         if kind == "map":
-            return _map(self.column(schema["values"], around))
+            return _map_column(self.build_column(schema["values"], enclosing))
         return None
 
-    def _simple(self, kind: str, schema: Schema, around: frozenset[str]) -> Column:
+    def _build_simple(
+        self, kind: str, schema: AvroSchema, enclosing: frozenset[str]
+    ) -> DecodedColumn:
         if kind in ("enum", "fixed"):
             self._named[schema["name"]] = schema
         if schema.get("logicalType") == "decimal":
-            return _decimal(schema)
-        return _LOGICAL.get((kind, schema.get(_OURS, ""))) or self._name(kind, around)
+            return _decimal_column(schema)
+        return _LOGICAL_TYPES.get((kind, schema.get(_LOGICAL_TYPE_KEY, ""))) or self._build_named(
+            kind, enclosing
+        )
 
-    def _name(self, name: str, around: frozenset[str]) -> Column:
-        if name in _PLAIN:
-            return Column(_PLAIN[name])
-        return JSON_TEXT if name in around else self.column(self._named[name], around)
+    def _build_named(self, name: str, enclosing: frozenset[str]) -> DecodedColumn:
+        if name in _PRIMITIVE_TYPES:
+            return DecodedColumn(_PRIMITIVE_TYPES[name])
+        return (
+            JSON_TEXT_COLUMN
+            if name in enclosing
+            else self.build_column(self._named[name], enclosing)
+        )
 
-    def _union(self, branches: Sequence[Schema], around: frozenset[str]) -> Column:
+    def _build_union(
+        self, branches: Sequence[AvroSchema], enclosing: frozenset[str]
+    ) -> DecodedColumn:
         some = [branch for branch in branches if branch != "null"]
         if len(some) == 1:
-            return self.column(some[0], around)
+            return self.build_column(some[0], enclosing)
         names = frozenset(branch for branch in some if isinstance(branch, str))
-        wider = _WIDER.get(names) if len(names) == len(some) else None
+        wider = _WIDENED_UNIONS.get(names) if len(names) == len(some) else None
         for branch in some:
-            self.column(branch, around)  # remembers the names it defines
-        return JSON_TEXT if wider is None else Column(_PLAIN[wider])
+            self.build_column(branch, enclosing)  # remembers the names it defines
+        return JSON_TEXT_COLUMN if wider is None else DecodedColumn(_PRIMITIVE_TYPES[wider])
 
 
-def _without_logical(schema: Schema) -> Schema:
+def _strip_logical_types(schema: AvroSchema) -> AvroSchema:
     """Return a schema that reads plain numbers; decimals stay, ours keeps what was taken off."""
     if isinstance(schema, list):
-        return [_without_logical(branch) for branch in schema]
+        return [_strip_logical_types(branch) for branch in schema]
     if not isinstance(schema, dict):
         return schema
     plain = {
-        k: _without_logical(v) if k in ("type", "items", "values") else v for k, v in schema.items()
+        k: _strip_logical_types(v) if k in ("type", "items", "values") else v
+        for k, v in schema.items()
     }
     if "fields" in plain:
-        plain["fields"] = [_without_logical(field) for field in plain["fields"]]
+        plain["fields"] = [_strip_logical_types(field) for field in plain["fields"]]
     logical = plain.get("logicalType")
     if logical is not None and logical != "decimal":
-        plain[_OURS] = plain.pop("logicalType")
+        plain[_LOGICAL_TYPE_KEY] = plain.pop("logicalType")
     return plain
 
 
-def _decimal(schema: Schema) -> Column:
+def _decimal_column(schema: AvroSchema) -> DecodedColumn:
     digits = int(schema["precision"])
-    if digits > _MOST_DIGITS:
-        return Column(pa.string(), str)
-    return Column(pa.decimal128(digits, int(schema.get("scale", 0))))
+    if digits > _MAX_DECIMAL_DIGITS:
+        return DecodedColumn(pa.string(), str)
+    return DecodedColumn(pa.decimal128(digits, int(schema.get("scale", 0))))
 
 
-def _array(item: Column) -> Column:
+def _array_column(item: DecodedColumn) -> DecodedColumn:
     convert = item.convert
     if convert is None:
-        return Column(pa.list_(item.type))
+        return DecodedColumn(pa.list_(item.type))
 
     def items(found: list[Any]) -> list[Any]:
         return [None if value is None else convert(value) for value in found]
 
-    return Column(pa.list_(item.type), items)
+    return DecodedColumn(pa.list_(item.type), items)
 
 
-def _map(value: Column) -> Column:
-    convert = value.convert or _same
+def _map_column(value: DecodedColumn) -> DecodedColumn:
+    convert = value.convert or _keep_value
 
     def pairs(found: dict[str, Any]) -> list[tuple[str, Any]]:
         return [(k, None if v is None else convert(v)) for k, v in found.items()]
 
-    return Column(pa.map_(pa.string(), value.type), pairs)
+    return DecodedColumn(pa.map_(pa.string(), value.type), pairs)
 
 
-def _same(value: Any) -> Any:
+def _keep_value(value: Any) -> Any:
     return value
 
 
-def _each_field(converts: Sequence[tuple[str, Convert]]) -> Convert:
-    def convert(row: Row) -> Row:
+def _record_converter(converts: Sequence[tuple[str, ValueConverter]]) -> ValueConverter:
+    def convert(row: DecodedRow) -> DecodedRow:
         for name, change in converts:
             value = row[name]
             if value is not None:

@@ -24,21 +24,23 @@ from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
 
 from trimtab.consumer_sdk.lake.decoding.value_reader import (
-    TIMESTAMP,
-    Column,
-    Convert,
-    Reader,
-    Row,
-    Unreadable,
+    TIMESTAMP_TYPE,
+    DecodedColumn,
+    DecodedRow,
+    UnusableSchemaError,
+    ValueConverter,
+    ValueReader,
 )
 
-_MAIN: Final = "trimtab/value.proto"
-_KNOWN: Final = "any api duration empty field_mask source_context struct timestamp type wrappers"
-_GOOGLES: Final = {
+_VALUE_FILE: Final = "trimtab/value.proto"
+_GOOGLE_MODULES: Final = (
+    "any api duration empty field_mask source_context struct timestamp type wrappers"
+)
+_GOOGLE_FILES: Final = {
     module.DESCRIPTOR.name: module.DESCRIPTOR
-    for module in (import_module(f"google.protobuf.{name}_pb2") for name in _KNOWN.split())
+    for module in (import_module(f"google.protobuf.{name}_pb2") for name in _GOOGLE_MODULES.split())
 }
-_SCALARS: Final = {
+_SCALAR_TYPES: Final = {
     FieldDescriptor.TYPE_BOOL: pa.bool_(),
     FieldDescriptor.TYPE_BYTES: pa.binary(),
     FieldDescriptor.TYPE_DOUBLE: pa.float64(),
@@ -55,44 +57,50 @@ _SCALARS: Final = {
     FieldDescriptor.TYPE_UINT32: pa.int64(),
     FieldDescriptor.TYPE_UINT64: pa.decimal128(20, 0),
 }
-_WRAPPERS: Final = frozenset(
+_WRAPPER_MESSAGES: Final = frozenset(
     message.full_name
-    for message in _GOOGLES["google/protobuf/wrappers.proto"].message_types_by_name.values()
+    for message in _GOOGLE_FILES["google/protobuf/wrappers.proto"].message_types_by_name.values()
 )
-_AS_TEXT: Final = frozenset(f"google.protobuf.{name}" for name in ("Struct", "Value", "ListValue"))
+_JSON_MESSAGES: Final = frozenset(
+    f"google.protobuf.{name}" for name in ("Struct", "Value", "ListValue")
+)
 
 
-def reader(text: str, references: Mapping[str, str], path: tuple[int, ...]) -> Reader:
+def create_protobuf_reader(
+    text: str, references: Mapping[str, str], path: tuple[int, ...]
+) -> ValueReader:
     """Return what reads the message at `path`; the texts are descriptors in base64, by file name.
 
-    Raises Unreadable.
+    Raises UnusableSchemaError.
     """
-    files = {name: _file(name, body) for name, body in references.items()}
-    main = files[_MAIN] = _file(_MAIN, text)
+    files = {name: _parse_descriptor(name, body) for name, body in references.items()}
+    main = files[_VALUE_FILE] = _parse_descriptor(_VALUE_FILE, text)
     pool = DescriptorPool()
     try:
-        _add(pool, main, files, set())
-        found: Descriptor = pool.FindMessageTypeByName(_message_name(main, path))
+        _add_with_imports(pool, main, files, set())
+        found: Descriptor = pool.FindMessageTypeByName(_find_message_name(main, path))
     except (TypeError, KeyError) as error:
-        raise Unreadable(f"the schema cannot be used: {error}") from error
+        raise UnusableSchemaError(f"the schema cannot be used: {error}") from error
     kind = GetMessageClass(found)
-    column = _message(found, frozenset())
+    column = _message_column(found, frozenset())
     if column.convert is None or not pa.types.is_struct(column.type):
-        raise Unreadable(f"the message {found.full_name} has no fields, so it has no columns")
+        raise UnusableSchemaError(
+            f"the message {found.full_name} has no fields, so it has no columns"
+        )
     get = column.convert
 
-    def read(data: bytes) -> Row:
-        row: Row = get(kind.FromString(data))
+    def read(data: bytes) -> DecodedRow:
+        row: DecodedRow = get(kind.FromString(data))
         return row
 
-    return Reader(pa.schema(list(column.type)), read)
+    return ValueReader(pa.schema(list(column.type)), read)
 
 
-def _file(name: str, body: str) -> FileDescriptorProto:
+def _parse_descriptor(name: str, body: str) -> FileDescriptorProto:
     try:
         file = FileDescriptorProto.FromString(b64decode(body, validate=True))
     except (binascii.Error, DecodeError) as error:
-        raise Unreadable(
+        raise UnusableSchemaError(
             "the registry did not give the schema's descriptor (?format=serialized); "
             "lake.decoder=protobuf needs a registry that does"
         ) from error
@@ -100,7 +108,7 @@ def _file(name: str, body: str) -> FileDescriptorProto:
     return file
 
 
-def _add(
+def _add_with_imports(
     pool: DescriptorPool,
     file: FileDescriptorProto,
     files: Mapping[str, FileDescriptorProto],
@@ -112,73 +120,77 @@ def _add(
     added.add(file.name)
     for name in file.dependency:
         wanted = files.get(name)
-        if wanted is None and name in _GOOGLES:
+        if wanted is None and name in _GOOGLE_FILES:
             wanted = FileDescriptorProto()
-            _GOOGLES[name].CopyToProto(wanted)
+            _GOOGLE_FILES[name].CopyToProto(wanted)
         if wanted is None:
-            raise Unreadable(f"its schema imports {name}, which is not among its references")
-        _add(pool, wanted, files, added)
+            raise UnusableSchemaError(
+                f"its schema imports {name}, which is not among its references"
+            )
+        _add_with_imports(pool, wanted, files, added)
     pool.Add(file)  # pyright: ignore[reportUnknownMemberType]
 
 
-def _message_name(file: FileDescriptorProto, path: tuple[int, ...]) -> str:
+def _find_message_name(file: FileDescriptorProto, path: tuple[int, ...]) -> str:
     names = [file.package] if file.package else []
     messages: Any = file.message_type
     for index in path:
         if not 0 <= index < len(messages):
-            raise Unreadable(f"its schema has no message at {list(path)}")
+            raise UnusableSchemaError(f"its schema has no message at {list(path)}")
         message: DescriptorProto = messages[index]
         names.append(message.name)
         messages = message.nested_type
     return ".".join(names)
 
 
-def _message(kind: Descriptor, around: frozenset[str]) -> Column:
-    """Return the column of a message; `around`: the names of the messages that it is in."""
+def _message_column(kind: Descriptor, enclosing: frozenset[str]) -> DecodedColumn:
+    """Return the column of a message; `enclosing`: the names of the messages that it is in."""
     name = kind.full_name
     if name == "google.protobuf.Timestamp":
-        return Column(TIMESTAMP, _micros)
-    if name in _WRAPPERS:
-        return Column(_SCALARS[kind.fields[0].type], attrgetter("value"))
-    if name in _AS_TEXT or name in around or not kind.fields:
-        return Column(pa.string(), _as_json)
-    inside = around | {name}
-    columns = {field.name: _field(field, inside) for field in kind.fields}
+        return DecodedColumn(TIMESTAMP_TYPE, _timestamp_to_micros)
+    if name in _WRAPPER_MESSAGES:
+        return DecodedColumn(_SCALAR_TYPES[kind.fields[0].type], attrgetter("value"))
+    if name in _JSON_MESSAGES or name in enclosing or not kind.fields:
+        return DecodedColumn(pa.string(), _message_to_json)
+    inside = enclosing | {name}
+    columns = {field.name: _field_column(field, inside) for field in kind.fields}
     gets = [(name, column.convert) for name, column in columns.items()]
 
-    def row(message: Any) -> Row:
+    def row(message: Any) -> DecodedRow:
         return {name: get(message) for name, get in gets if get is not None}
 
-    return Column(pa.struct([(name, column.type) for name, column in columns.items()]), row)
+    return DecodedColumn(pa.struct([(name, column.type) for name, column in columns.items()]), row)
 
 
-def _field(field: FieldDescriptor, around: frozenset[str]) -> Column:
+def _field_column(field: FieldDescriptor, enclosing: frozenset[str]) -> DecodedColumn:
     """Return a field's column; `convert` takes the message that the field is in."""
     name = field.name
     if field.message_type is not None and field.message_type.GetOptions().map_entry:
-        return _map(field, around)
-    value = _value(field, around)
+        return _map_column(field, enclosing)
+    value = _value_column(field, enclosing)
     convert = value.convert
     if field.is_repeated:
-        return Column(pa.list_(value.type), _listed(name, convert))
+        return DecodedColumn(pa.list_(value.type), _list_converter(name, convert))
     if field.has_presence:
-        return Column(value.type, _optional(name, convert or _same))
-    return Column(value.type, attrgetter(name) if convert is None else _converted(name, convert))
+        return DecodedColumn(value.type, _optional_converter(name, convert or _keep_value))
+    return DecodedColumn(
+        value.type, attrgetter(name) if convert is None else _field_converter(name, convert)
+    )
 
 
-def _map(field: FieldDescriptor, around: frozenset[str]) -> Column:
+def _map_column(field: FieldDescriptor, enclosing: frozenset[str]) -> DecodedColumn:
     assert field.message_type is not None
     name, entry = field.name, field.message_type.fields_by_name
-    key, value = _value(entry["key"], around), _value(entry["value"], around)
-    convert = value.convert or _same
+    key, value = _value_column(entry["key"], enclosing), _value_column(entry["value"], enclosing)
+    convert = value.convert or _keep_value
 
     def pairs(message: Any) -> list[tuple[Any, Any]]:
         return [(k, convert(v)) for k, v in getattr(message, name).items()]
 
-    return Column(pa.map_(key.type, value.type), pairs)
+    return DecodedColumn(pa.map_(key.type, value.type), pairs)
 
 
-def _listed(name: str, convert: Convert | None) -> Convert:
+def _list_converter(name: str, convert: ValueConverter | None) -> ValueConverter:
     def listed(message: Any) -> list[Any]:
         found = getattr(message, name)
         return list(found) if convert is None else [convert(value) for value in found]
@@ -186,41 +198,41 @@ def _listed(name: str, convert: Convert | None) -> Convert:
     return listed
 
 
-def _optional(name: str, convert: Convert) -> Convert:
+def _optional_converter(name: str, convert: ValueConverter) -> ValueConverter:
     def optional(message: Any) -> Any:
         return convert(getattr(message, name)) if message.HasField(name) else None
 
     return optional
 
 
-def _converted(name: str, convert: Convert) -> Convert:
+def _field_converter(name: str, convert: ValueConverter) -> ValueConverter:
     def converted(message: Any) -> Any:
         return convert(getattr(message, name))
 
     return converted
 
 
-def _value(field: FieldDescriptor, around: frozenset[str]) -> Column:
+def _value_column(field: FieldDescriptor, enclosing: frozenset[str]) -> DecodedColumn:
     """Return the column of one value of a field; `convert` takes the value."""
     if field.message_type is not None:
-        return _message(field.message_type, around)
+        return _message_column(field.message_type, enclosing)
     if field.enum_type is not None:
         names = {number: value.name for number, value in field.enum_type.values_by_number.items()}
 
         def named(number: int) -> str:
             return names.get(number) or str(number)
 
-        return Column(pa.string(), named)
-    return Column(_SCALARS[field.type])
+        return DecodedColumn(pa.string(), named)
+    return DecodedColumn(_SCALAR_TYPES[field.type])
 
 
-def _micros(time: Any) -> int:
+def _timestamp_to_micros(time: Any) -> int:
     return int(time.seconds * 1_000_000 + time.nanos // 1000)
 
 
-def _as_json(message: Any) -> str:
+def _message_to_json(message: Any) -> str:
     return MessageToJson(message, preserving_proto_field_name=True, indent=None)
 
 
-def _same(value: Any) -> Any:
+def _keep_value(value: Any) -> Any:
     return value

@@ -2,7 +2,7 @@
 
 An id means the same schema for ever, so an answer is kept. What a registry says in an answer (there
 is no such schema) is the record's fault, and goes with it to the dead letters; everything else (no
-answer, a refusal, an answer that is none) may be different later: RegistryUnavailable, which the
+answer, a refusal, an answer that is none) may be different later: SchemaRegistryUnavailableError, which the
 flush waits out. The client does not try again by itself, unless it is told to: one place waits.
 """
 
@@ -13,33 +13,33 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from trimtab.common.errors import SettingError
-from trimtab.consumer_sdk.errors import MissingExtra, RegistryUnavailable
-from trimtab.consumer_sdk.lake.decoding.value_reader import Unreadable
+from trimtab.consumer_sdk.errors import MissingExtraError, SchemaRegistryUnavailableError
+from trimtab.consumer_sdk.lake.decoding.value_reader import UnusableSchemaError
 
-SCHEMA_REGISTRY: Final = "schema.registry."
-USER_INFO: Final = "basic.auth.user.info"
-_DEFAULTS: Final[Mapping[str, Any]] = {"timeout": 10, "max.retries": 0}
-_EXTRA: Final = ("fastavro", "google.protobuf")
+SCHEMA_REGISTRY_PREFIX: Final = "schema.registry."
+REGISTRY_USER_INFO: Final = "basic.auth.user.info"
+_REGISTRY_CLIENT_DEFAULTS: Final[Mapping[str, Any]] = {"timeout": 10, "max.retries": 0}
+_REGISTRY_PACKAGES: Final = ("fastavro", "google.protobuf")
 """What the decoders need besides the client: missed at the start, not at the first flush."""
 
-_NO_SUCH: Final = frozenset({40401, 40402, 40403})
+_NOT_FOUND_CODES: Final = frozenset({40401, 40402, 40403})
 """Error codes of the registry's interface: subject, version, schema not found."""
 
 
-def settings(config: Mapping[str, Any]) -> dict[str, Any]:
+def extract_registry_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the client's settings of a flat configuration, as the client names them."""
     found = {
-        name.removeprefix(SCHEMA_REGISTRY): value
+        name.removeprefix(SCHEMA_REGISTRY_PREFIX): value
         for name, value in config.items()
-        if name.startswith(SCHEMA_REGISTRY)
+        if name.startswith(SCHEMA_REGISTRY_PREFIX)
     }
-    if USER_INFO in config:
-        found.setdefault(USER_INFO, config[USER_INFO])
+    if REGISTRY_USER_INFO in config:
+        found.setdefault(REGISTRY_USER_INFO, config[REGISTRY_USER_INFO])
     return found
 
 
 @dataclass(frozen=True, slots=True)
-class Schema:
+class RegisteredSchema:
     """A schema: `kind` is AVRO, PROTOBUF or JSON; `references` has the text of each, by name."""
 
     kind: str
@@ -47,64 +47,66 @@ class Schema:
     references: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
-class Registry:
-    """One registry. `config` is what `settings` returns.
+class SchemaRegistry:
+    """One registry. `config` is what `extract_registry_settings` returns.
 
-    Raises SettingError for settings that the client refuses, MissingExtra.
+    Raises SettingError for settings that the client refuses, MissingExtraError.
     """
 
     def __init__(self, config: Mapping[str, Any]) -> None:
-        self._where = address(config)
+        self._address = parse_registry_address(config)
         try:
-            for package in _EXTRA:
+            for package in _REGISTRY_PACKAGES:
                 importlib.import_module(package)
             from confluent_kafka.schema_registry import (  # noqa: PLC0415 - an extra
                 SchemaRegistryClient,
             )
         except ModuleNotFoundError as error:
-            raise MissingExtra(error.name or "httpx2", "registry") from error
+            raise MissingExtraError(error.name or "httpx2", "registry") from error
         try:
-            self._client: Any = SchemaRegistryClient({**_DEFAULTS, **config})
+            self._client: Any = SchemaRegistryClient({**_REGISTRY_CLIENT_DEFAULTS, **config})
         except (ValueError, TypeError, OSError) as error:
-            raise SettingError(f"{SCHEMA_REGISTRY}*: {error}") from error
+            raise SettingError(f"{SCHEMA_REGISTRY_PREFIX}*: {error}") from error
 
-    def schema(self, number: int, form: str | None = None) -> Schema:
+    def fetch_schema(self, schema_id: int, form: str | None = None) -> RegisteredSchema:
         """Return the schema of an id, in a format of the registry ("serialized": descriptors).
 
-        Raises Unreadable where there is none, RegistryUnavailable.
+        Raises UnusableSchemaError where there is none, SchemaRegistryUnavailableError.
         """
-        found = self._ask("get_schema", number, fmt=form)
+        found = self._call_client("get_schema", schema_id, fmt=form)
         references: dict[str, str] = {}
-        self._refer(found, form, references)
-        return Schema(found.schema_type or "AVRO", found.schema_str or "", references)
+        self._fetch_references(found, form, references)
+        return RegisteredSchema(found.schema_type or "AVRO", found.schema_str or "", references)
 
-    def _refer(self, schema: Any, form: str | None, into: dict[str, str]) -> None:
+    def _fetch_references(self, schema: Any, form: str | None, references: dict[str, str]) -> None:
         for reference in schema.references or ():
-            if reference.name not in into:
-                found = self._ask("get_version", reference.subject, reference.version, fmt=form)
-                into[reference.name] = found.schema.schema_str or ""
-                self._refer(found.schema, form, into)
+            if reference.name not in references:
+                found = self._call_client(
+                    "get_version", reference.subject, reference.version, fmt=form
+                )
+                references[reference.name] = found.schema.schema_str or ""
+                self._fetch_references(found.schema, form, references)
 
-    def _ask(self, method: str, *asked: Any, **how: Any) -> Any:
+    def _call_client(self, method: str, *arguments: Any, **options: Any) -> Any:
         try:
-            return getattr(self._client, method)(*asked, **how)
+            return getattr(self._client, method)(*arguments, **options)
         except Exception as error:
             code = getattr(error, "error_code", None)
-            if code in _NO_SUCH:
-                raise Unreadable("the schema registry does not know it") from error
+            if code in _NOT_FOUND_CODES:
+                raise UnusableSchemaError("the schema registry does not know it") from error
             told = str(error) or type(error).__name__
-            raise RegistryUnavailable(
-                f"the schema registry at {self._where} gives no answer that can be used: {told}; "
+            raise SchemaRegistryUnavailableError(
+                f"the schema registry at {self._address} gives no answer that can be used: {told}; "
                 "is it running, and are schema.registry.url and the credentials right?"
             ) from error
 
 
-def address(config: Mapping[str, Any]) -> str:
+def parse_registry_address(config: Mapping[str, Any]) -> str:
     """Return a registry's addresses without user and password. Raises SettingError."""
     parts = [urlsplit(one.strip()) for one in str(config.get("url") or "").split(",")]
     if not all(part.scheme in ("http", "https") and part.hostname for part in parts):
         raise SettingError(
-            f"{SCHEMA_REGISTRY}url must be the registry's address, like http://localhost:8081; "
+            f"{SCHEMA_REGISTRY_PREFIX}url must be the registry's address, like http://localhost:8081; "
             "lake.decoder=avro and protobuf need it"
         )
     return ",".join(f"{part.scheme}://{part.netloc.rpartition('@')[2]}" for part in parts)

@@ -19,45 +19,45 @@ from pyspark.sql import functions as sql
 from pyspark.sql.types import StringType, StructField, StructType
 
 from trimtab.common.errors import SettingError
-from trimtab.consumer_sdk.lake.schema.record_columns import RECORD, column_name
+from trimtab.consumer_sdk.lake.schema.record_columns import RECORD_COLUMNS, column_name
 
-DEAD_LETTER: Final = (*RECORD, "error")
-_PARSED: Final = "__trimtab_parsed"
-_CORRUPT: Final = "__trimtab_corrupt"
-_NO_JSON: Final = "not one JSON value"
-_ERROR: Final = "__trimtab_error"
+DEAD_LETTER_COLUMNS: Final = (*RECORD_COLUMNS, "error")
+_PARSED_COLUMN: Final = "__trimtab_parsed"
+_CORRUPT_COLUMN: Final = "__trimtab_corrupt"
+_NOT_JSON_REASON: Final = "not one JSON value"
+_ERROR_COLUMN: Final = "__trimtab_error"
 
 
 @dataclass(frozen=True, slots=True)
-class Decoded:
-    """Rows that fit and rows that do not; `bad` is None where nothing can fail."""
+class DecodedFrames:
+    """Rows that fit and rows that do not; `dead_letters` is None where nothing can fail."""
 
-    good: DataFrame
-    bad: DataFrame | None
+    rows: DataFrame
+    dead_letters: DataFrame | None
 
 
-def decode(records: DataFrame, ddl: str | None) -> Decoded:
+def decode_values(records: DataFrame, ddl: str | None) -> DecodedFrames:
     """Split records by whether their values fit a schema (None: raw).
 
     Raises SettingError for bad DDL.
     """
     if ddl is None:
-        return Decoded(records, None)
-    schema = json_schema(ddl)
+        return DecodedFrames(records, None)
+    schema = parse_json_schema(ddl)
     text = sql.col("value").cast("string")
-    parsed = records.withColumn(_PARSED, _parsed(text, schema)).withColumn(
-        _ERROR, _verdict(text, ddl)
+    parsed = records.withColumn(_PARSED_COLUMN, _parse_once(text, schema)).withColumn(
+        _ERROR_COLUMN, _rejection_reason(text, ddl)
     )
-    good = parsed.where(sql.col(_ERROR).isNull())
-    return Decoded(
-        good.select(*RECORD, *(_column(name) for name in schema.names)),
-        parsed.where(sql.col(_ERROR).isNotNull())
-        .withColumn("error", sql.col(_ERROR))
-        .select(*DEAD_LETTER),
+    good = parsed.where(sql.col(_ERROR_COLUMN).isNull())
+    return DecodedFrames(
+        good.select(*RECORD_COLUMNS, *(_parsed_field(name) for name in schema.names)),
+        parsed.where(sql.col(_ERROR_COLUMN).isNotNull())
+        .withColumn("error", sql.col(_ERROR_COLUMN))
+        .select(*DEAD_LETTER_COLUMNS),
     )
 
 
-def json_schema(ddl: str) -> StructType:
+def parse_json_schema(ddl: str) -> StructType:
     """Return the schema of a DDL text. Raises SettingError."""
     try:
         schema = cast("StructType", StructType.fromDDL(ddl))
@@ -74,34 +74,37 @@ def json_schema(ddl: str) -> StructType:
     return schema
 
 
-def _parsed(text: Column, schema: StructType) -> Column:
+def _parse_once(text: Column, schema: StructType) -> Column:
     """Return the parsed value, computed once a row.
 
     Spark copies a deterministic expression into every filter and column that uses it, and parsing
     is what a flush spends its time on (measured: 4 times faster so). spark_partition_id(), which
     Spark does not copy, is never negative.
     """
-    with_corrupt = StructType([*schema.fields, StructField(_CORRUPT, StringType())])
-    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
+    with_corrupt = StructType([*schema.fields, StructField(_CORRUPT_COLUMN, StringType())])
+    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT_COLUMN}
     parsed = sql.from_json(text, with_corrupt, options)
     return sql.when(sql.spark_partition_id() >= 0, parsed)
 
 
-def _verdict(text: Column, ddl: str) -> Column:
+def _rejection_reason(text: Column, ddl: str) -> Column:
     """Return the reason why a value does not fit, null where it does."""
-    one = _one_value(text)
+    one = _is_single_value(text)
     plain = sql.instr(text, "}") == sql.length(sql.rtrim(text))
     short = ddl if len(ddl) <= 200 else f"{ddl[:200]}…"  # noqa: PLR2004 - for reading only
-    fits = sql.when(~_unfit(), sql.lit(None))
+    fits = sql.when(~_is_unparsed(), sql.lit(None))
     return (
         sql.when(sql.col("value").isNull(), sql.lit(None))
         .when(~sql.is_valid_utf8(text), sql.lit("not UTF-8"))
-        .when(sql.ltrim(text).startswith("{") & (plain | one), fits.otherwise(_why(one, short)))
-        .otherwise(sql.when(one, sql.lit("not a JSON object")).otherwise(sql.lit(_NO_JSON)))
+        .when(
+            sql.ltrim(text).startswith("{") & (plain | one),
+            fits.otherwise(_misfit_reason(one, short)),
+        )
+        .otherwise(sql.when(one, sql.lit("not a JSON object")).otherwise(sql.lit(_NOT_JSON_REASON)))
     )
 
 
-def _one_value(text: Column) -> Column:
+def _is_single_value(text: Column) -> Column:
     """Return whether a text is one JSON value and nothing else.
 
     from_json stops reading after the first value, and json_array_length after the first array. A
@@ -116,14 +119,17 @@ def _one_value(text: Column) -> Column:
     return sql.coalesce((length("]") == 1) & (length(",0]") == 2), sql.lit(False))  # noqa: FBT003, PLR2004 - SQL
 
 
-def _why(one: Column, ddl: str) -> Column:
+def _misfit_reason(single_value: Column, ddl: str) -> Column:
     told = sql.lit(f"does not fit the schema {ddl}")
-    return sql.when(one, told).otherwise(sql.lit(_NO_JSON))
+    return sql.when(single_value, told).otherwise(sql.lit(_NOT_JSON_REASON))
 
 
-def _unfit() -> Column:
-    return sql.col(_PARSED).isNull() | sql.col(f"{_PARSED}.{_CORRUPT}").isNotNull()
+def _is_unparsed() -> Column:
+    return (
+        sql.col(_PARSED_COLUMN).isNull()
+        | sql.col(f"{_PARSED_COLUMN}.{_CORRUPT_COLUMN}").isNotNull()
+    )
 
 
-def _column(name: str) -> Column:
-    return sql.col(_PARSED).getField(name).alias(column_name(name))
+def _parsed_field(name: str) -> Column:
+    return sql.col(_PARSED_COLUMN).getField(name).alias(column_name(name))

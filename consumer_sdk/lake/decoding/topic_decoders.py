@@ -3,50 +3,58 @@
 from collections.abc import Callable
 from typing import TypeAlias
 
-from trimtab.consumer_sdk.lake.decoding.registry_decoders import Registered
-from trimtab.consumer_sdk.lake.decoding.schema_registry import Registry
-from trimtab.consumer_sdk.lake.decoding.spark_decoders import Decoded, decode, json_schema
+from trimtab.consumer_sdk.lake.decoding.registry_decoders import RegistryDecoder
+from trimtab.consumer_sdk.lake.decoding.schema_registry import SchemaRegistry
+from trimtab.consumer_sdk.lake.decoding.spark_decoders import (
+    DecodedFrames,
+    decode_values,
+    parse_json_schema,
+)
 from trimtab.consumer_sdk.lake.ports import Frame, Records
 from trimtab.consumer_sdk.lake.settings import LakeConfig
 
-Framed: TypeAlias = Callable[[Records], Frame]
+FrameFactory: TypeAlias = Callable[[Records], Frame]
 
-Decoder: TypeAlias = Callable[[Records, Framed], Decoded]
-"""Takes a batch and what brings it into Spark. Raises RegistryUnavailable, TableMismatch."""
+BatchDecoder: TypeAlias = Callable[[Records, FrameFactory], DecodedFrames]
+"""Takes a batch and what brings it into Spark. Raises SchemaRegistryUnavailableError, TableSchemaMismatchError."""
 
 
-class Decoding:
+class TopicDecoders:
     """The decoders of a configuration.
 
     Raises SettingError for DDL that Spark cannot read (it must run) and for settings that the
-    registry's client refuses, MissingExtra.
+    registry's client refuses, MissingExtraError.
     """
 
     def __init__(self, config: LakeConfig) -> None:
         for ddl in config.schemas.values():
-            json_schema(ddl)  # as soon as there is Spark, before the join
+            parse_json_schema(ddl)  # as soon as there is Spark, before the join
         self._config = config
-        self._registered = (
-            Registered(Registry(config.registry), config.decoder) if config.registry else None
+        self._registry_decoder = (
+            RegistryDecoder(SchemaRegistry(config.registry_settings), config.decoder)
+            if config.registry_settings
+            else None
         )
 
-    def of(self, topic: str) -> Decoder:
+    def decoder_for(self, topic: str) -> BatchDecoder:
         """Return what decodes a topic's values."""
-        if self._registered is not None:
-            return by_registry(self._registered)
-        return by_schema(self._config.schema(topic))
+        if self._registry_decoder is not None:
+            return create_registry_decoder(self._registry_decoder)
+        return create_json_decoder(self._config.schema_for(topic))
 
 
-def by_schema(ddl: str | None) -> Decoder:
+def create_json_decoder(ddl: str | None) -> BatchDecoder:
     """Return the decoder for JSON with these columns; None: raw."""
-    return lambda records, framed: decode(framed(records), ddl)
+    return lambda records, framed: decode_values(framed(records), ddl)
 
 
-def by_registry(registered: Registered) -> Decoder:
+def create_registry_decoder(registry_decoder: RegistryDecoder) -> BatchDecoder:
     """Return the decoder for values of a schema registry."""
 
-    def decoder(records: Records, framed: Framed) -> Decoded:
-        split = registered.split(records)
-        return Decoded(framed(split.good), None if split.bad is None else framed(split.bad))
+    def decoder(records: Records, framed: FrameFactory) -> DecodedFrames:
+        split = registry_decoder.decode_batch(records)
+        return DecodedFrames(
+            framed(split.rows), None if split.dead_letters is None else framed(split.dead_letters)
+        )
 
     return decoder

@@ -11,42 +11,42 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import pyarrow as pa
 
-ArrowType: TypeAlias = Any
+ColumnType: TypeAlias = Any
 """A pyarrow data type; Any, because pyarrow ships no types."""
 
-Row: TypeAlias = dict[str, Any]
+DecodedRow: TypeAlias = dict[str, Any]
 
-Convert: TypeAlias = Callable[[Any], Any]
+ValueConverter: TypeAlias = Callable[[Any], Any]
 
-TIMESTAMP: Final = pa.timestamp("us", "UTC")
+TIMESTAMP_TYPE: Final = pa.timestamp("us", "UTC")
 
 
-class Unreadable(Exception):
+class UnusableSchemaError(Exception):
     """A schema that cannot be had or used; the text is the reason that dead letters give."""
 
 
-class Column(NamedTuple):
+class DecodedColumn(NamedTuple):
     """A type, and how a decoded value becomes one of it (None: it is one already)."""
 
-    type: ArrowType
-    convert: Convert | None = None
+    type: ColumnType
+    convert: ValueConverter | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Reader:
+class ValueReader:
     """Reads values of one schema; `schema` is the pyarrow schema of the rows."""
 
     schema: Any
-    read: Callable[[bytes], Row]
+    read: Callable[[bytes], DecodedRow]
 
 
-def as_json(value: Any) -> str:
+def to_json_text(value: Any) -> str:
     """Return a decoded value as text in JSON; bytes as Avro's JSON has them."""
-    return json.dumps(value, default=_plain, ensure_ascii=False)
+    return json.dumps(value, default=_encode_json_bytes, ensure_ascii=False)
 
 
-JSON_TEXT: Final = Column(pa.string(), as_json)
+JSON_TEXT_COLUMN: Final = DecodedColumn(pa.string(), to_json_text)
 
 
-def _plain(value: Any) -> str:
+def _encode_json_bytes(value: Any) -> str:
     return value.decode("latin-1") if isinstance(value, bytes) else str(value)

@@ -8,13 +8,13 @@ Protobuf has the path to the message within the schema's file: a count, then an 
 from dataclasses import dataclass
 from typing import Final
 
-MAGIC: Final = b"\0"
-ID_END: Final = 5
-_DEEPEST: Final = 32
+MAGIC_BYTE: Final = b"\0"
+SCHEMA_ID_END: Final = 5
+_MAX_NESTING: Final = 32
 """Levels of nesting that are believed: more is no message, but another format's bytes."""
 
 
-class NotInWireFormat(Exception):
+class WireFormatError(Exception):
     """The value does not begin as the registry's serializers begin it."""
 
     def __str__(self) -> str:
@@ -22,48 +22,48 @@ class NotInWireFormat(Exception):
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Header:
+class SchemaHeader:
     """What stands before the data: schema id, and for Protobuf the path to the message."""
 
-    id: int
-    path: tuple[int, ...] = ()
+    schema_id: int
+    message_path: tuple[int, ...] = ()
 
 
-def avro_prefix(value: bytes) -> bytes:
-    """Return the bytes before the data, in Avro. Raises NotInWireFormat."""
-    if value[:1] != MAGIC or len(value) < ID_END:
-        raise NotInWireFormat
-    return value[:ID_END]
+def read_avro_prefix(value: bytes) -> bytes:
+    """Return the bytes before the data, in Avro. Raises WireFormatError."""
+    if value[:1] != MAGIC_BYTE or len(value) < SCHEMA_ID_END:
+        raise WireFormatError
+    return value[:SCHEMA_ID_END]
 
 
-def protobuf_prefix(value: bytes) -> bytes:
-    """Return the bytes before the data, in Protobuf. Raises NotInWireFormat."""
-    if value[:1] != MAGIC or len(value) <= ID_END:
-        raise NotInWireFormat
-    if value[ID_END] == 0:
-        return value[: ID_END + 1]
-    return value[: _path(value)[1]]
+def read_protobuf_prefix(value: bytes) -> bytes:
+    """Return the bytes before the data, in Protobuf. Raises WireFormatError."""
+    if value[:1] != MAGIC_BYTE or len(value) <= SCHEMA_ID_END:
+        raise WireFormatError
+    if value[SCHEMA_ID_END] == 0:
+        return value[: SCHEMA_ID_END + 1]
+    return value[: _read_message_path(value)[1]]
 
 
-def header(prefix: bytes) -> Header:
+def parse_schema_header(prefix: bytes) -> SchemaHeader:
     """Read such a prefix."""
-    path = _path(prefix)[0] if len(prefix) > ID_END else ()
-    return Header(int.from_bytes(prefix[1:ID_END]), path)
+    path = _read_message_path(prefix)[0] if len(prefix) > SCHEMA_ID_END else ()
+    return SchemaHeader(int.from_bytes(prefix[1:SCHEMA_ID_END]), path)
 
 
-def _path(value: bytes) -> tuple[tuple[int, ...], int]:
+def _read_message_path(value: bytes) -> tuple[tuple[int, ...], int]:
     """Return the path, and where it ends."""
-    count, at = _varint(value, ID_END)
-    if not 0 <= count <= _DEEPEST:
-        raise NotInWireFormat
+    count, at = _read_varint(value, SCHEMA_ID_END)
+    if not 0 <= count <= _MAX_NESTING:
+        raise WireFormatError
     path: list[int] = []
     for _ in range(count):
-        index, at = _varint(value, at)
+        index, at = _read_varint(value, at)
         path.append(index)
     return tuple(path) or (0,), at
 
 
-def _varint(value: bytes, at: int) -> tuple[int, int]:
+def _read_varint(value: bytes, at: int) -> tuple[int, int]:
     """Read one zigzag varint of at most five bytes; return it, and where it ends."""
     number = 0
     for shift in range(0, 35, 7):
@@ -74,4 +74,4 @@ def _varint(value: bytes, at: int) -> tuple[int, int]:
         number |= (byte & 0x7F) << shift
         if byte < 0x80:  # noqa: PLR2004 - the last byte has no high bit
             return (number >> 1) ^ -(number & 1), at
-    raise NotInWireFormat
+    raise WireFormatError

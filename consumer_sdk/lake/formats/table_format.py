@@ -16,17 +16,17 @@ from typing import Final
 from urllib.parse import unquote, urlparse
 
 from trimtab.common.errors import SettingError
-from trimtab.consumer_sdk.java.jars import fetch
-from trimtab.consumer_sdk.lake.settings import DELTA, SessionConfig
+from trimtab.consumer_sdk.java.jars import fetch_jars
+from trimtab.consumer_sdk.lake.settings import DELTA_FORMAT, SessionConfig
 
 ICEBERG_JAR: Final = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.11.0"
 SQLITE_JAR: Final = "org.xerial:sqlite-jdbc:3.50.3.0"
 DELTA_JAR: Final = "io.delta:delta-spark_4.1_2.13:4.4.0"
-STAGING: Final = "trimtab_staging"
+STAGING_CATALOG: Final = "trimtab_staging"
 """Spark's name for the catalog that writes files without committing them (see `iceberg`)."""
 
-_BUSY_MS: Final = 15_000
-_IN_SPARK: Final = (
+_SQLITE_BUSY_TIMEOUT_MS: Final = 15_000
+_PROVIDED_BY_SPARK: Final = (
     "com.fasterxml.jackson.core:*",
     "com.fasterxml.jackson.datatype:*",
     "com.github.luben:*",
@@ -54,23 +54,27 @@ _DELTA_SETTINGS: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Needs:
-    """What a session must have; `probe` is a class that only this format brings."""
+class SessionRequirements:
+    """What a session must have; `probe_class` is a class that only this format brings."""
 
     name: str
     coordinates: tuple[str, ...]
     settings: Mapping[str, str]
-    probe: str
+    probe_class: str
     excludes: Sequence[str] = ()
 
-    def fetch(self, progress: Callable[[str], None] | None = None) -> tuple[Path, ...]:
-        """Return the jars, downloaded the first time. Raises JarsUnavailable."""
-        return fetch(self.name, self.coordinates, excludes=self.excludes, progress=progress)
+    def fetch_jars(self, progress: Callable[[str], None] | None = None) -> tuple[Path, ...]:
+        """Return the jars, downloaded the first time. Raises JarsUnavailableError."""
+        return fetch_jars(self.name, self.coordinates, excludes=self.excludes, progress=progress)
 
 
-def needs(config: SessionConfig) -> Needs:
+def resolve_requirements(config: SessionConfig) -> SessionRequirements:
     """Return what the session needs for the tables of a configuration. Raises SettingError."""
-    return _delta(config) if config.format == DELTA else _iceberg(config)
+    return (
+        _delta_requirements(config)
+        if config.format == DELTA_FORMAT
+        else _iceberg_requirements(config)
+    )
 
 
 def local_folder(warehouse: str) -> Path | None:
@@ -86,29 +90,29 @@ def hadoop_path(warehouse: str) -> str:
     return warehouse if folder is None else f"file:{folder.absolute()}"
 
 
-def _delta(config: SessionConfig) -> Needs:
+def _delta_requirements(config: SessionConfig) -> SessionRequirements:
     settings = {**_DELTA_SETTINGS, "spark.sql.warehouse.dir": hadoop_path(str(config.warehouse))}
     probe = "org.apache.spark.sql.delta.DeltaLog"
-    return Needs("delta", (DELTA_JAR,), settings, probe, excludes=_IN_SPARK)
+    return SessionRequirements("delta", (DELTA_JAR,), settings, probe, excludes=_PROVIDED_BY_SPARK)
 
 
-def _iceberg(config: SessionConfig) -> Needs:
-    catalog = dict(config.catalog) or _embedded(str(config.warehouse))
+def _iceberg_requirements(config: SessionConfig) -> SessionRequirements:
+    catalog = dict(config.catalog) or _embedded_catalog(str(config.warehouse))
     if config.warehouse is not None:
-        catalog.setdefault("warehouse", _uri(config.warehouse))
+        catalog.setdefault("warehouse", _warehouse_uri(config.warehouse))
     catalog.setdefault("cache-enabled", "false")  # marks must be read afresh
     prefix = f"spark.sql.catalog.{config.catalog_name}"
     settings = {
         prefix: "org.apache.iceberg.spark.SparkCatalog",
         **{f"{prefix}.{name}": value for name, value in catalog.items()},
-        f"spark.sql.catalog.{STAGING}": "org.apache.iceberg.spark.SparkRewriteTableCatalog",
+        f"spark.sql.catalog.{STAGING_CATALOG}": "org.apache.iceberg.spark.SparkRewriteTableCatalog",
         "spark.sql.defaultCatalog": config.catalog_name,
     }
     jars = (ICEBERG_JAR,) if config.catalog else (ICEBERG_JAR, SQLITE_JAR)
-    return Needs("iceberg", jars, settings, "org.apache.iceberg.spark.SparkCatalog")
+    return SessionRequirements("iceberg", jars, settings, "org.apache.iceberg.spark.SparkCatalog")
 
 
-def _embedded(warehouse: str) -> dict[str, str]:
+def _embedded_catalog(warehouse: str) -> dict[str, str]:
     folder = local_folder(warehouse)
     if folder is None:
         raise SettingError(
@@ -116,10 +120,10 @@ def _embedded(warehouse: str) -> dict[str, str]:
             "catalog cannot live in it; "
             "describe a catalog with lake.catalog.type, lake.catalog.uri and so on"
         )
-    options = f"busy_timeout={_BUSY_MS}&journal_mode=WAL&synchronous=FULL"
+    options = f"busy_timeout={_SQLITE_BUSY_TIMEOUT_MS}&journal_mode=WAL&synchronous=FULL"
     return {"type": "jdbc", "uri": f"jdbc:sqlite:{folder / 'catalog.db'}?{options}"}
 
 
-def _uri(warehouse: str) -> str:
+def _warehouse_uri(warehouse: str) -> str:
     folder = local_folder(warehouse)
     return warehouse if folder is None else folder.as_uri()

@@ -17,90 +17,98 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from trimtab.assignor.model import TopicPartition
-from trimtab.consumer_sdk.errors import CommitRaced, LakeUnavailable
-from trimtab.consumer_sdk.lake.offsets.table_offsets import Clash, Span, lost
-from trimtab.consumer_sdk.lake.ports import LakeTable, Staged
-from trimtab.consumer_sdk.lake.retry import Abandoned, Pace, log
+from trimtab.consumer_sdk.errors import CommitConflictError, LakeUnavailableError
+from trimtab.consumer_sdk.lake.offsets.table_offsets import OffsetConflict, OffsetSpan, gaps_before
+from trimtab.consumer_sdk.lake.ports import LakeTable, StagedFiles
+from trimtab.consumer_sdk.lake.retry import FlushAbandonedError, RetryBackoff, log
 
 
 @dataclass(frozen=True, slots=True)
-class Added:
+class CommitSucceeded:
     """The rows and their marks are in the table."""
 
-    raced: int = 0
+    lost_races: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Fenced:
+class CommitFenced:
     """The table has other marks than the batch began from; nothing was added.
 
     `unanswered`: a try had no answer, so the table may name the attempt's files after all.
     """
 
-    clashes: tuple[Clash, ...]
+    conflicts: tuple[OffsetConflict, ...]
     unanswered: bool = False
 
 
-Answer: TypeAlias = Added | Fenced
+FencedCommitOutcome: TypeAlias = CommitSucceeded | CommitFenced
 
 
 def commit_fenced(
-    table: LakeTable, staged: Staged, group: str, spans: Mapping[TopicPartition, Span], pace: Pace
-) -> Answer:
+    table: LakeTable,
+    staged: StagedFiles,
+    group: str,
+    spans: Mapping[TopicPartition, OffsetSpan],
+    backoff: RetryBackoff,
+) -> FencedCommitOutcome:
     """Add a staged attempt to a table, or find that it may not be.
 
-    Raises Abandoned when cancelled, `unsure` if a try had no answer: no later answer, a lost race
+    Raises FlushAbandonedError when cancelled, `outcome_unknown` if a try had no answer: no later answer, a lost race
     neither, tells that it did not go through and will not.
     """
-    return _Commit(table, staged, group, spans, pace).run()
+    return _FencedCommit(table, staged, group, spans, backoff).run()
 
 
 @dataclass(slots=True)
-class _Commit:
+class _FencedCommit:
     table: LakeTable
-    staged: Staged
+    staged: StagedFiles
     group: str
-    spans: Mapping[TopicPartition, Span]
-    pace: Pace
-    raced: int = 0
-    away: int = 0
+    spans: Mapping[TopicPartition, OffsetSpan]
+    backoff: RetryBackoff
+    lost_races: int = 0
+    outages: int = 0
     unanswered: bool = False
 
-    def run(self) -> Answer:
+    def run(self) -> FencedCommitOutcome:
         try:
             while True:
-                self.pace.check()
-                answer = self._round()
+                self.backoff.raise_if_cancelled()
+                answer = self._attempt_with_backoff()
                 if answer is not None:
                     return answer
-        except Abandoned as error:
-            error.unsure = self.unanswered
+        except FlushAbandonedError as error:
+            error.outcome_unknown = self.unanswered
             raise
 
-    def _round(self) -> Answer | None:
+    def _attempt_with_backoff(self) -> FencedCommitOutcome | None:
         try:
-            return self._try()
-        except CommitRaced:
-            self.raced += 1
-            self.pace.race(self.raced)
-        except LakeUnavailable as error:
+            return self._attempt_commit()
+        except CommitConflictError:
+            self.lost_races += 1
+            self.backoff.wait_after_race(self.lost_races)
+        except LakeUnavailableError as error:
             log.warning("%s: %s; asking the table again, nothing is lost", self.table.name, error)
-            self.away += 1
-            self.pace.away(self.away)
+            self.outages += 1
+            self.backoff.wait_after_outage(self.outages)
         return None
 
-    def _try(self) -> Answer:
-        seen = self.table.look()
-        clashes = seen.marks.clashes(self.group, self.spans)
+    def _attempt_commit(self) -> FencedCommitOutcome:
+        seen = self.table.read_offsets()
+        clashes = seen.offsets.find_conflicts(self.group, self.spans)
         if clashes:
-            landed = self.table.landed(self.staged.attempt)
-            return Added(self.raced) if landed else Fenced(clashes, self.unanswered)
-        new = lost(self.spans)
-        gaps = self.table.gaps().plus(self.group, new) if new else None
-        marks = seen.marks.advanced(self.group, self.spans)
+            landed = self.table.has_committed(self.staged.attempt)
+            return (
+                CommitSucceeded(self.lost_races)
+                if landed
+                else CommitFenced(clashes, self.unanswered)
+            )
+        new = gaps_before(self.spans)
+        gaps = self.table.read_gaps().with_group_gaps(self.group, new) if new else None
+        marks = seen.offsets.advanced_by(self.group, self.spans)
         try:
             self.table.commit(self.staged, marks, seen, gaps)
-        except LakeUnavailable:
+        except LakeUnavailableError:
             self.unanswered = True  # from here on, and for good
             raise
-        return Added(self.raced)
+        return CommitSucceeded(self.lost_races)

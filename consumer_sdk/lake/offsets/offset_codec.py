@@ -11,30 +11,34 @@ from trimtab.assignor.model import TopicPartition
 
 T = TypeVar("T")
 
-VERSION: Final = 1
+OFFSET_CODEC_VERSION: Final = 1
 
-ILLEGIBLE: Final = (ValueError, TypeError, KeyError, AttributeError)
-"""What `decode` raises for a text that is none of this version."""
+OFFSET_DECODE_ERRORS: Final = (ValueError, TypeError, KeyError, AttributeError)
+"""What `decode_groups` raises for a text that is none of this version."""
 
 
-def encode(groups: Mapping[str, Mapping[TopicPartition, T]], told: Callable[[T], object]) -> str:
-    """Return JSON; `told` gives a value as JSON has it."""
+def encode_groups(
+    groups: Mapping[str, Mapping[TopicPartition, T]], encode_value: Callable[[T], object]
+) -> str:
+    """Return JSON; `encode_value` gives a value as JSON has it."""
     told_groups: dict[str, dict[str, dict[str, object]]] = {}
     for group, partitions in sorted(groups.items()):
         topics = told_groups.setdefault(group, {})
         for (topic, partition), value in sorted(partitions.items()):
-            topics.setdefault(topic, {})[str(partition)] = told(value)
-    return json.dumps({"v": VERSION, "groups": told_groups}, separators=(",", ":"))
+            topics.setdefault(topic, {})[str(partition)] = encode_value(value)
+    return json.dumps({"v": OFFSET_CODEC_VERSION, "groups": told_groups}, separators=(",", ":"))
 
 
-def decode(text: str, read: Callable[[Any], T]) -> dict[str, dict[TopicPartition, T]]:
-    """Read JSON; `read` takes a value as JSON has it. Raises ILLEGIBLE."""
+def decode_groups(
+    text: str, decode_value: Callable[[Any], T]
+) -> dict[str, dict[TopicPartition, T]]:
+    """Read JSON; `decode_value` takes a value as JSON has it. Raises ILLEGIBLE."""
     body = json.loads(text)
-    if body["v"] != VERSION:
+    if body["v"] != OFFSET_CODEC_VERSION:
         raise ValueError(f"version {body['v']!r}")
     return {
         group: {
-            TopicPartition(topic, int(partition)): read(value)
+            TopicPartition(topic, int(partition)): decode_value(value)
             for topic, partitions in topics.items()
             for partition, value in partitions.items()
         }

@@ -20,22 +20,22 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from trimtab.assignor.model import TopicPartition
-from trimtab.consumer_sdk.errors import MarksLost
+from trimtab.consumer_sdk.errors import CommittedOffsetsLostError
 from trimtab.consumer_sdk.lake.offsets import offset_codec
-from trimtab.consumer_sdk.lake.offsets.offset_gaps import Gap, above
+from trimtab.consumer_sdk.lake.offsets.offset_gaps import OffsetGap, clip_gaps
 
-PROPERTY: Final = "trimtab.offsets"
+OFFSETS_PROPERTY: Final = "trimtab.offsets"
 """Key of the marks in a snapshot's summary.
 
 Set by hand among a table's properties, it is the value to begin with.
 """
 
-ATTEMPT: Final = "trimtab.attempt"
+ATTEMPT_PROPERTY: Final = "trimtab.attempt"
 """Key of the attempt's id in a snapshot's summary; tells whether a commit went through."""
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class OffsetSpan:
     """The records of one partition in a batch: from `first` to before `next`.
 
     `expected` is the mark that the table must have for the span to be added; None: the table does
@@ -45,103 +45,113 @@ class Span:
     expected: int | None
     first: int
     next: int
-    gaps: tuple[Gap, ...] = ()
+    gaps: tuple[OffsetGap, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Clash:
+class OffsetConflict:
     """A partition whose mark is not the expected one: somebody else has gone on with it."""
 
     partition: TopicPartition
     expected: int | None
-    found: int | None
+    actual: int | None
 
     def __str__(self) -> str:
-        expected, found = _offset(self.expected), _offset(self.found)
+        expected, found = _format_offset(self.expected), _format_offset(self.actual)
         return f"{self.partition}: expected {expected}, the table has {found}"
 
 
 @dataclass(frozen=True, slots=True)
-class Marks:
+class CommittedOffsets:
     """All marks of one table; immutable."""
 
     groups: Mapping[str, Mapping[TopicPartition, int]] = field(
         default_factory=dict[str, Mapping[TopicPartition, int]]
     )
 
-    def of(self, group: str, partition: TopicPartition) -> int | None:
+    def next_offset(self, group: str, partition: TopicPartition) -> int | None:
         """Return the next offset that the table lacks.
 
         None where it does not know the partition.
         """
         return self.groups.get(group, {}).get(partition)
 
-    def topics(self, group: str) -> frozenset[str]:
+    def topics_of(self, group: str) -> frozenset[str]:
         """Return the topics that a group has written into the table."""
         return frozenset(partition.topic for partition in self.groups.get(group, {}))
 
-    def clashes(self, group: str, spans: Mapping[TopicPartition, Span]) -> tuple[Clash, ...]:
+    def find_conflicts(
+        self, group: str, spans: Mapping[TopicPartition, OffsetSpan]
+    ) -> tuple[OffsetConflict, ...]:
         """Return every partition that may not be added (rule 1); empty: go ahead."""
-        found = ((p, span.expected, self.of(group, p)) for p, span in sorted(spans.items()))
-        return tuple(Clash(p, expected, mark) for p, expected, mark in found if expected != mark)
+        found = (
+            (p, span.expected, self.next_offset(group, p)) for p, span in sorted(spans.items())
+        )
+        return tuple(
+            OffsetConflict(p, expected, mark) for p, expected, mark in found if expected != mark
+        )
 
-    def advanced(self, group: str, spans: Mapping[TopicPartition, Span]) -> "Marks":
+    def advanced_by(
+        self, group: str, spans: Mapping[TopicPartition, OffsetSpan]
+    ) -> "CommittedOffsets":
         """Return the marks after these spans; none goes back, none is dropped (rule 2)."""
         mine = dict(self.groups.get(group, {}))
         for partition, span in spans.items():
             mine[partition] = max(span.next, mine.get(partition, span.next))
-        return Marks({**self.groups, group: mine})
+        return CommittedOffsets({**self.groups, group: mine})
 
     def encode(self) -> str:
         """Return JSON; equal marks give equal text."""
-        return offset_codec.encode(self.groups, int)
+        return offset_codec.encode_groups(self.groups, int)
 
     @classmethod
-    def decode(cls, text: str, where: str) -> "Marks":
+    def decode(cls, text: str, where: str) -> "CommittedOffsets":
         """Read JSON.
 
-        Raises MarksLost, naming the table, for text that is not marks of this version.
+        Raises CommittedOffsetsLostError, naming the table, for text that is not marks of this version.
         """
         try:
-            return cls(offset_codec.decode(text, int))
-        except offset_codec.ILLEGIBLE as error:
-            raise MarksLost(
-                f"table {where}: {PROPERTY} is not legible ({error}): {text[:120]!r}; it "
+            return cls(offset_codec.decode_groups(text, int))
+        except offset_codec.OFFSET_DECODE_ERRORS as error:
+            raise CommittedOffsetsLostError(
+                f"table {where}: {OFFSETS_PROPERTY} is not legible ({error}): {text[:120]!r}; it "
                 "was written by a newer "
                 "Trimtab (upgrade this one) or changed by hand (put it right)"
             ) from error
 
 
-def trimmed(
-    group: str, marks: Marks, spans: Mapping[TopicPartition, Span]
-) -> dict[TopicPartition, Span]:
+def trim_spans(
+    group: str, offsets: CommittedOffsets, spans: Mapping[TopicPartition, OffsetSpan]
+) -> dict[TopicPartition, OffsetSpan]:
     """Return what of these spans another table still lacks (rule 3).
 
     With its own marks as the expected ones.
     """
-    left: dict[TopicPartition, Span] = {}
+    left: dict[TopicPartition, OffsetSpan] = {}
     for partition, span in spans.items():
-        mark = marks.of(group, partition)
+        mark = offsets.next_offset(group, partition)
         first = span.first if mark is None else max(mark, span.first)
         if first < span.next:
-            left[partition] = Span(mark, first, span.next, above(span.gaps, mark))
+            left[partition] = OffsetSpan(mark, first, span.next, clip_gaps(span.gaps, mark))
     return left
 
 
-def lost(spans: Mapping[TopicPartition, Span]) -> dict[TopicPartition, tuple[Gap, ...]]:
+def gaps_before(
+    spans: Mapping[TopicPartition, OffsetSpan],
+) -> dict[TopicPartition, tuple[OffsetGap, ...]]:
     """Return the gaps in front of these spans, of the partitions that have some."""
     return {partition: span.gaps for partition, span in spans.items() if span.gaps}
 
 
-def ends(spans: Mapping[TopicPartition, Span]) -> dict[TopicPartition, int]:
+def next_offsets(spans: Mapping[TopicPartition, OffsetSpan]) -> dict[TopicPartition, int]:
     """Return the marks that a table has once these spans are in."""
     return {partition: span.next for partition, span in spans.items()}
 
 
-def story(clashes: Iterable[Clash]) -> str:
+def describe_conflicts(conflicts: Iterable[OffsetConflict]) -> str:
     """Return what was found, for a log line."""
-    return "; ".join(map(str, clashes))
+    return "; ".join(map(str, conflicts))
 
 
-def _offset(mark: int | None) -> str:
-    return "nothing" if mark is None else str(mark)
+def _format_offset(offset: int | None) -> str:
+    return "nothing" if offset is None else str(offset)

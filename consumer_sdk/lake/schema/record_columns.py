@@ -13,13 +13,13 @@ import numpy as np
 import pyarrow as pa
 
 from trimtab.assignor.model import TopicPartition
-from trimtab.consumer_sdk.lake.ports import Message, Records
+from trimtab.consumer_sdk.lake.ports import ConsumedMessage, Records
 
 RecordBatch: TypeAlias = Any
 """A pyarrow RecordBatch; Any, because pyarrow ships no types."""
 
-_HEADERS: Final = pa.map_(pa.string(), pa.binary())
-SCHEMA: Final = pa.schema(
+_HEADERS_TYPE: Final = pa.map_(pa.string(), pa.binary())
+RECORD_SCHEMA: Final = pa.schema(
     [
         ("topic", pa.string()),
         ("partition", pa.int32()),
@@ -27,54 +27,58 @@ SCHEMA: Final = pa.schema(
         ("timestamp", pa.timestamp("us", "UTC")),
         ("key", pa.binary()),
         ("value", pa.binary()),
-        ("headers", _HEADERS),
+        ("headers", _HEADERS_TYPE),
     ]
 )
-_LAST: Final = (2**63 - 1) // 1000
+_MAX_TIMESTAMP_MS: Final = (2**63 - 1) // 1000
 """The latest milliseconds that microseconds can say, and the earliest with a minus."""
 
-_MOST: Final = 2**31 - 1
+_MAX_BINARY_BYTES: Final = 2**31 - 1
 """Bytes that one binary array can hold."""
 
-RECORD: Final[tuple[str, ...]] = tuple(SCHEMA.names)
+RECORD_COLUMNS: Final[tuple[str, ...]] = tuple(RECORD_SCHEMA.names)
 
 
 def column_name(field: str) -> str:
     """Return the column of a decoded field: one with the name of a record column is renamed."""
-    return f"value_{field}" if field.lower() in RECORD else field
+    return f"value_{field}" if field.lower() in RECORD_COLUMNS else field
 
 
-def by_partition(messages: Iterable[Message]) -> dict[TopicPartition, list[Message]]:
+def group_by_partition(
+    messages: Iterable[ConsumedMessage],
+) -> dict[TopicPartition, list[ConsumedMessage]]:
     """Sort messages into their partitions, keeping their order; error events are not among them."""
-    runs: dict[tuple[Any, Any], list[Message]] = {}
+    runs: dict[tuple[Any, Any], list[ConsumedMessage]] = {}
     for message in messages:
         runs.setdefault((message.topic(), message.partition()), []).append(message)
     return {TopicPartition(*key): run for key, run in runs.items()}
 
 
-def offsets(messages: Sequence[Message]) -> list[int]:
+def message_offsets(messages: Sequence[ConsumedMessage]) -> list[int]:
     """Return the offsets of a run."""
     return [message.offset() for message in messages]
 
 
-def record_batch(partition: TopicPartition, messages: Sequence[Message]) -> RecordBatch:
+def build_record_batch(
+    partition: TopicPartition, messages: Sequence[ConsumedMessage]
+) -> RecordBatch:
     """Return the record columns of messages of one partition."""
     count = len(messages)
     columns = [
         pa.repeat(pa.scalar(partition.topic, pa.string()), count),
         pa.repeat(pa.scalar(partition.partition, pa.int32()), count),
         pa.array([message.offset() for message in messages], pa.int64()),
-        _times([message.timestamp() for message in messages]),
-        _binary([message.key() for message in messages]),
-        _binary([message.value() for message in messages]),
-        _headers([message.headers() for message in messages]),
+        _build_timestamps([message.timestamp() for message in messages]),
+        _build_binary([message.key() for message in messages]),
+        _build_binary([message.value() for message in messages]),
+        _build_headers([message.headers() for message in messages]),
     ]
-    return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+    return pa.RecordBatch.from_arrays(columns, schema=RECORD_SCHEMA)
 
 
-def since(records: Records, firsts: Mapping[TopicPartition, int]) -> Records:
+def select_from_offsets(records: Records, first_offsets: Mapping[TopicPartition, int]) -> Records:
     """Return the records of these partitions at or after their first offsets."""
-    if not firsts:
+    if not first_offsets:
         return records.slice(0, 0)
     partitions = zip(
         records.column("topic").to_pylist(),
@@ -83,24 +87,28 @@ def since(records: Records, firsts: Mapping[TopicPartition, int]) -> Records:
         strict=True,
     )
     beyond = 1 << 63
-    mask = [offset >= firsts.get(TopicPartition(t, p), beyond) for t, p, offset in partitions]
+    mask = [
+        offset >= first_offsets.get(TopicPartition(t, p), beyond) for t, p, offset in partitions
+    ]
     return records.filter(pa.array(mask))
 
 
-def _times(stamps: Sequence[tuple[int, int]]) -> Any:
+def _build_timestamps(stamps: Sequence[tuple[int, int]]) -> Any:
     """Return the timestamps, given as (kind, ms); kind 0 says that there is none.
 
     The range is looked at only where Arrow has found a time beyond it.
     """
-    kind = SCHEMA.field("timestamp").type
+    kind = RECORD_SCHEMA.field("timestamp").type
     try:
         return pa.array([ms * 1000 if known else None for known, ms in stamps], kind)
     except OverflowError:
-        fits = [ms * 1000 if known and abs(ms) <= _LAST else None for known, ms in stamps]
+        fits = [
+            ms * 1000 if known and abs(ms) <= _MAX_TIMESTAMP_MS else None for known, ms in stamps
+        ]
         return pa.array(fits, kind)
 
 
-def _binary(values: list[bytes | None]) -> Any:
+def _build_binary(values: list[bytes | None]) -> Any:
     """Return a binary column.
 
     Arrow's own conversion grows its buffer by doubling it, which copies and touches several times
@@ -109,13 +117,13 @@ def _binary(values: list[bytes | None]) -> Any:
     known = [value for value in values if value is not None]
     ends = np.zeros(len(known) + 1, np.int64)
     np.cumsum(np.fromiter(map(len, known), np.int64, len(known)), out=ends[1:])
-    if len(known) < len(values) or ends[-1] > _MOST:
+    if len(known) < len(values) or ends[-1] > _MAX_BINARY_BYTES:
         return pa.array(values, pa.binary())
     buffers = [None, pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(b"".join(known))]
     return pa.Array.from_buffers(pa.binary(), len(values), buffers)
 
 
-def _headers(headers: Sequence[Sequence[tuple[str, bytes | None]] | None]) -> Any:
+def _build_headers(headers: Sequence[Sequence[tuple[str, bytes | None]] | None]) -> Any:
     if not any(headers):
-        return pa.nulls(len(headers), _HEADERS)
-    return pa.array([None if h is None else list(dict(h).items()) for h in headers], _HEADERS)
+        return pa.nulls(len(headers), _HEADERS_TYPE)
+    return pa.array([None if h is None else list(dict(h).items()) for h in headers], _HEADERS_TYPE)

@@ -7,7 +7,7 @@ The rules, the same for every table format:
 2. A number's type is widened where every old value stays what it is: to a longer integer, to
    double, to a decimal of more digits and the same scale.
 3. Nothing is dropped, narrowed, renamed or made required. What does not fit after that is
-   TableMismatch when the rows are staged.
+   TableSchemaMismatchError when the rows are staged.
 """
 
 from collections.abc import Iterator
@@ -29,20 +29,20 @@ from pyspark.sql.types import (
     StructType,
 )
 
-Path: TypeAlias = tuple[str, ...]
+ColumnPath: TypeAlias = tuple[str, ...]
 """Names from the top to a field; "element" and "value" lead into arrays and maps."""
 
-_WHOLE: Final = (ByteType, ShortType, IntegerType, LongType)
-_REAL: Final = (FloatType, DoubleType)
+_INTEGER_TYPES: Final = (ByteType, ShortType, IntegerType, LongType)
+_FLOAT_TYPES: Final = (FloatType, DoubleType)
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
-    """A column to add, or (`widen`) one whose type is to become `type`."""
+class ColumnChange:
+    """A column to add, or (`widens`) one whose type is to become `type`."""
 
-    path: Path
+    path: ColumnPath
     type: DataType
-    widen: bool = False
+    widens: bool = False
 
     @property
     def name(self) -> str:
@@ -50,38 +50,40 @@ class Change:
         return ".".join(self.path)
 
     def __str__(self) -> str:
-        return f"{self.name} {'becomes ' if self.widen else ''}{self.type.simpleString()}"
+        return f"{self.name} {'becomes ' if self.widens else ''}{self.type.simpleString()}"
 
 
-def changes(table: StructType, rows: StructType) -> tuple[Change, ...]:
+def find_column_changes(table: StructType, rows: StructType) -> tuple[ColumnChange, ...]:
     """Return what a table with these columns needs for these rows, in the rows' order."""
-    return tuple(_struct((), table, rows))
+    return tuple(_compare_structs((), table, rows))
 
 
-def _struct(path: Path, table: StructType, rows: StructType) -> Iterator[Change]:
+def _compare_structs(
+    path: ColumnPath, table: StructType, rows: StructType
+) -> Iterator[ColumnChange]:
     have: dict[str, StructField] = {column.name.lower(): column for column in table}
     for column in rows:
         found = have.get(column.name.lower())
         if found is None:
-            yield Change((*path, column.name), column.dataType)
+            yield ColumnChange((*path, column.name), column.dataType)
         else:
-            yield from _inside((*path, found.name), found.dataType, column.dataType)
+            yield from _compare_types((*path, found.name), found.dataType, column.dataType)
 
 
-def _inside(path: Path, table: DataType, rows: DataType) -> Iterator[Change]:
+def _compare_types(path: ColumnPath, table: DataType, rows: DataType) -> Iterator[ColumnChange]:
     if isinstance(table, StructType) and isinstance(rows, StructType):
-        yield from _struct(path, table, rows)
+        yield from _compare_structs(path, table, rows)
     elif isinstance(table, ArrayType) and isinstance(rows, ArrayType):
-        yield from _inside((*path, "element"), table.elementType, rows.elementType)
+        yield from _compare_types((*path, "element"), table.elementType, rows.elementType)
     elif isinstance(table, MapType) and isinstance(rows, MapType):
-        yield from _inside((*path, "value"), table.valueType, rows.valueType)
-    elif _wider(table, rows):
-        yield Change(path, rows, widen=True)
+        yield from _compare_types((*path, "value"), table.valueType, rows.valueType)
+    elif _is_wider(table, rows):
+        yield ColumnChange(path, rows, widens=True)
 
 
-def _wider(table: DataType, rows: DataType) -> bool:
+def _is_wider(table: DataType, rows: DataType) -> bool:
     """Whether every value of the table's type is one of the rows' type, which has more."""
-    for family in (_WHOLE, _REAL):
+    for family in (_INTEGER_TYPES, _FLOAT_TYPES):
         if isinstance(table, family) and isinstance(rows, family):
             return family.index(type(table)) < family.index(type(rows))
     if isinstance(table, DecimalType) and isinstance(rows, DecimalType):

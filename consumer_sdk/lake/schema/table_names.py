@@ -2,7 +2,7 @@
 
 A topic's dots, dashes and other signs become "_" in the template, and a leading digit gets a "t_"
 before it, so that the name is plain in SQL. Two topics that come out alike are refused
-(TableCollision): their rows would mix unasked. In the mapping two topics may share a table, since
+(TableNameCollisionError): their rows would mix unasked. In the mapping two topics may share a table, since
 somebody wrote it down.
 """
 
@@ -12,27 +12,27 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from trimtab.common.errors import SettingError
-from trimtab.consumer_sdk.errors import TableCollision
+from trimtab.consumer_sdk.errors import TableNameCollisionError
 
-DEAD_LETTER: Final = "_dead_letter"
-_PLAIN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+DEAD_LETTER_SUFFIX: Final = "_dead_letter"
+_PLAIN_IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
-def identifier(topic: str) -> str:
+def to_sql_identifier(topic: str) -> str:
     """Return a topic's name as a plain SQL identifier."""
     plain = re.sub(r"[^A-Za-z0-9_]", "_", topic)
     return f"t_{plain}" if plain[:1].isdigit() else plain
 
 
-def dead_letter(table: str) -> str:
+def dead_letter_table(table: str) -> str:
     """Return the table for what cannot be decoded."""
-    return table + DEAD_LETTER
+    return table + DEAD_LETTER_SUFFIX
 
 
-def check_table(name: str, setting: str) -> str:
+def check_table_name(name: str, setting: str) -> str:
     """Return a table's name if it is namespace.name in plain identifiers. Raises SettingError."""
     parts = name.split(".")
-    if len(parts) < 2 or not all(_PLAIN.fullmatch(part) for part in parts):  # noqa: PLR2004 - two parts
+    if len(parts) < 2 or not all(_PLAIN_IDENTIFIER.fullmatch(part) for part in parts):  # noqa: PLR2004 - two parts
         raise SettingError(
             f"{setting}: {name!r} is not a table name; write namespace.name with letters, "
             "digits and '_', "
@@ -55,22 +55,22 @@ class TableNames:
                 "to one table, name them "
                 "in lake.tables"
             )
-        check_table(self.template.replace("{topic}", "t"), "lake.table")
+        check_table_name(self.template.replace("{topic}", "t"), "lake.table")
         for topic, table in self.mapping.items():
-            check_table(table, f"lake.tables[{topic}]")
+            check_table_name(table, f"lake.tables[{topic}]")
 
-    def of(self, topic: str) -> str:
+    def table_for(self, topic: str) -> str:
         """Return a topic's own table."""
-        return self.mapping.get(topic) or self.template.replace("{topic}", identifier(topic))
+        return self.mapping.get(topic) or self.template.replace("{topic}", to_sql_identifier(topic))
 
-    def check(self, topics: Iterable[str]) -> None:
-        """Raise TableCollision for two topics in a table that lake.tables does not name."""
+    def check_collisions(self, topics: Iterable[str]) -> None:
+        """Raise TableNameCollisionError for two topics in a table that lake.tables does not name."""
         taken: dict[str, str] = {}
         for topic in sorted(set(topics)):
-            table = self.of(topic)
+            table = self.table_for(topic)
             other = taken.setdefault(table.lower(), topic)
             if other != topic and not {topic, other} <= self.mapping.keys():
-                raise TableCollision(
+                raise TableNameCollisionError(
                     f"the topics {other!r} and {topic!r} would both go to table {table!r}: "
                     "give each its own in lake.tables, or name both there if they shall share it"
                 )

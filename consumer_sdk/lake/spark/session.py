@@ -21,16 +21,20 @@ from pyspark.sql import DataFrame, SparkSession
 
 from trimtab.common.errors import SettingError
 from trimtab.common.kafka_security.secrets import is_secret
-from trimtab.consumer_sdk.errors import SessionFailed
+from trimtab.consumer_sdk.errors import SparkSessionError
 from trimtab.consumer_sdk.java.java_runtime import require_java
-from trimtab.consumer_sdk.lake.formats.table_format import Needs, local_folder, needs
+from trimtab.consumer_sdk.lake.formats.table_format import (
+    SessionRequirements,
+    local_folder,
+    resolve_requirements,
+)
 from trimtab.consumer_sdk.lake.settings import SessionConfig
 
-JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
-SUBMIT: Final = "PYSPARK_SUBMIT_ARGS"
+JAVA_OPTIONS_SETTING: Final = "spark.driver.extraJavaOptions"
+SUBMIT_ARGS_VARIABLE: Final = "PYSPARK_SUBMIT_ARGS"
 """Variable with arguments of the program that starts the JVM."""
 
-_DEFAULTS: Final = {
+_SESSION_DEFAULTS: Final = {
     "spark.master": "local[*]",
     "spark.app.name": "trimtab",
     "spark.ui.enabled": "false",
@@ -42,7 +46,7 @@ _DEFAULTS: Final = {
     "spark.sql.storeAssignmentPolicy": "STRICT",  # a value is never rounded to fit its column
     "spark.sql.adaptive.enabled": "false",  # re-planning costs more than such a job
 }
-_QUIET: Final = """\
+_LOG4J_CONFIG: Final = """\
 rootLogger.level = error
 rootLogger.appenderRef.stderr.ref = stderr
 appender.stderr.type = Console
@@ -51,41 +55,46 @@ appender.stderr.target = SYSTEM_ERR
 appender.stderr.layout.type = PatternLayout
 appender.stderr.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n
 """
-_LOCAL: Final = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
+_LOCAL_DRIVER_SETTINGS: Final = {
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+}
 
 
-def settings(config: SessionConfig, jars: Sequence[Path]) -> dict[str, str]:
+def build_session_settings(config: SessionConfig, jars: Sequence[Path]) -> dict[str, str]:
     """Return every Spark setting of a session; pure, but for the folder names in it."""
     local = config.spark.get("spark.master", "local[*]").startswith("local")
     given = [path for path in config.spark.get("spark.jars", "").split(",") if path]
     return {
-        **_DEFAULTS,
-        **(_LOCAL if local else {}),
-        **needs(config).settings,
+        **_SESSION_DEFAULTS,
+        **(_LOCAL_DRIVER_SETTINGS if local else {}),
+        **resolve_requirements(config).settings,
         **config.spark,
         "spark.jars": ",".join([*given, *map(str, jars)]),
     }
 
 
-def start(config: SessionConfig, progress: Callable[[str], None] | None = None) -> SparkSession:
+def start_session(
+    config: SessionConfig, progress: Callable[[str], None] | None = None
+) -> SparkSession:
     """Return a session, with its callback server running.
 
-    Raises NoJava and WrongJava, SessionFailed when the JVM does not start or is of another
+    Raises JavaNotFoundError and UnsupportedJavaError, SparkSessionError when the JVM does not start or is of another
     application without the table format, SettingError for a warehouse folder that cannot be made.
     """
     require_java()
-    _make_folder(config)
+    _create_warehouse_folder(config)
     for noisy in ("SQLQueryContextLogger", "DataFrameQueryContextLogger", "py4j"):
         logging.getLogger(noisy).setLevel(logging.CRITICAL)  # they print what we catch
-    needed = needs(config)
-    jars = needed.fetch(progress)
-    wanted = {JAVA_OPTIONS: _java_options()} | settings(config, jars)
+    needed = resolve_requirements(config)
+    jars = needed.fetch_jars(progress)
+    wanted = {JAVA_OPTIONS_SETTING: _build_java_options()} | build_session_settings(config, jars)
     try:
-        spark = _session(wanted)
-        _check(spark, needed)
-        _hidden(java_gateway, "ensure_callback_server_started")(gateway(spark))
+        spark = _create_session(wanted)
+        _check_probe_class(spark, needed)
+        _private_attribute(java_gateway, "ensure_callback_server_started")(py4j_gateway(spark))
     except (PySparkException, Py4JError, RuntimeError, OSError) as error:
-        raise SessionFailed(
+        raise SparkSessionError(
             f"the Spark session did not start: {str(error).splitlines()[0]}; what Java "
             "printed above says why "
             f"(spark.master={wanted['spark.master']})"
@@ -93,79 +102,79 @@ def start(config: SessionConfig, progress: Callable[[str], None] | None = None) 
     return spark
 
 
-def _session(wanted: Mapping[str, str]) -> SparkSession:
+def _create_session(settings: Mapping[str, str]) -> SparkSession:
     """Return a session with these settings; secrets are not in the command line of its JVM."""
-    running = _hidden(SparkContext, "_gateway") is not None
-    secret = {} if running else {n: v for n, v in wanted.items() if is_secret(n)}
+    running = _private_attribute(SparkContext, "_gateway") is not None
+    secret = {} if running else {n: v for n, v in settings.items() if is_secret(n)}
     builder = SparkSession.builder
-    for name, value in wanted.items():
+    for name, value in settings.items():
         if name not in secret:
             builder = builder.config(name, value)
-    with _told_by_file(secret):
+    with _pass_secrets_by_file(secret):
         return builder.getOrCreate()
 
 
 @contextmanager
-def _told_by_file(secret: Mapping[str, str]) -> Generator[None]:
+def _pass_secrets_by_file(secrets: Mapping[str, str]) -> Generator[None]:
     """Have a JVM that starts read these settings from a file that only we may read."""
-    if not secret:
+    if not secrets:
         yield
         return
-    before = os.environ.get(SUBMIT)
+    before = os.environ.get(SUBMIT_ARGS_VARIABLE)
     with tempfile.NamedTemporaryFile("w", prefix="trimtab-", suffix=".properties") as file:
-        file.writelines(f"{name}={_escaped(value)}\n" for name, value in secret.items())
+        file.writelines(f"{name}={_escape_property(value)}\n" for name, value in secrets.items())
         file.flush()
         told = f"--properties-file {file.name} --load-spark-defaults"
-        os.environ[SUBMIT] = f"{told} {before or 'pyspark-shell'}"
+        os.environ[SUBMIT_ARGS_VARIABLE] = f"{told} {before or 'pyspark-shell'}"
         try:
             yield
         finally:
             if before is None:
-                del os.environ[SUBMIT]
+                del os.environ[SUBMIT_ARGS_VARIABLE]
             else:
-                os.environ[SUBMIT] = before
+                os.environ[SUBMIT_ARGS_VARIABLE] = before
 
 
-def _escaped(value: str) -> str:
+def _escape_property(value: str) -> str:
     """Return a value as a file of Java properties has it."""
     return str(value).replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
 
 
-def gateway(spark: SparkSession) -> Any:
+def py4j_gateway(spark: SparkSession) -> Any:
     """Return py4j's gateway to the session's JVM."""
-    return _hidden(spark.sparkContext, "_gateway")
+    return _private_attribute(spark.sparkContext, "_gateway")
 
 
-def session_object(spark: SparkSession) -> Any:
+def java_session(spark: SparkSession) -> Any:
     """Return the session as an object of the JVM."""
-    return _hidden(spark, "_jsparkSession")
+    return _private_attribute(spark, "_jsparkSession")
 
 
-def frame_object(frame: DataFrame) -> Any:
+def java_frame(frame: DataFrame) -> Any:
     """Return a frame as an object of the JVM."""
-    return _hidden(frame, "_jdf")
+    return _private_attribute(frame, "_jdf")
 
 
-def _hidden(owner: object, name: str) -> Any:
+def _private_attribute(owner: object, name: str) -> Any:
     """Return what pyspark has no public name for."""
     return getattr(owner, name)
 
 
-def jvm(spark: SparkSession) -> Any:
+def java_packages(spark: SparkSession) -> Any:
     """Return the root of the JVM's packages."""
-    return gateway(spark).jvm
+    return py4j_gateway(spark).jvm
 
 
-def _java_options() -> str:
+def _build_java_options() -> str:
     """Return options for the JVM: one small heap with few threads, and errors only on its log."""
     handle, path = tempfile.mkstemp(prefix="trimtab-", suffix="-log4j2.properties")
     with os.fdopen(handle, "w") as file:
-        file.write(_QUIET)
+        file.write(_LOG4J_CONFIG)
     atexit.register(Path(path).unlink, missing_ok=True)
     return f"-XX:+UseSerialGC -Dlog4j2.configurationFile={Path(path).as_uri()}"
 
 
-def _make_folder(config: SessionConfig) -> None:
+def _create_warehouse_folder(config: SessionConfig) -> None:
     folder = None if config.catalog else local_folder(str(config.warehouse))
     if folder is None:
         return
@@ -177,22 +186,23 @@ def _make_folder(config: SessionConfig) -> None:
         ) from error
 
 
-def _check(spark: SparkSession, needed: Needs) -> None:
-    """Raise SessionFailed if a session that was already there cannot see the format's classes."""
+def _check_probe_class(spark: SparkSession, requirements: SessionRequirements) -> None:
+    """Raise SparkSessionError if a session that was already there cannot see the format's classes."""
     try:
-        jvm(spark).py4j.reflection.ReflectionUtil.classForName(needed.probe)
+        java_packages(spark).py4j.reflection.ReflectionUtil.classForName(requirements.probe_class)
     except Py4JError as error:
         settings = " ".join(
-            f"{name}={'…' if is_secret(name) else value}" for name, value in needed.settings.items()
+            f"{name}={'…' if is_secret(name) else value}"
+            for name, value in requirements.settings.items()
         )
-        raise SessionFailed(
-            f"the Spark session of this process does not have {needed.probe}: stop it before the "
-            f"sink starts, or start it with spark.jars.packages={','.join(needed.coordinates)} "
+        raise SparkSessionError(
+            f"the Spark session of this process does not have {requirements.probe_class}: stop it before the "
+            f"sink starts, or start it with spark.jars.packages={','.join(requirements.coordinates)} "
             f"and with {settings}"
         ) from error
 
 
-def quiet_exit(spark: SparkSession) -> None:
+def stop_session(spark: SparkSession) -> None:
     """Stop a session; a JVM that is already gone is no error."""
     try:
         spark.stop()
@@ -200,7 +210,7 @@ def quiet_exit(spark: SparkSession) -> None:
         sys.stderr.write(f"the Spark session did not stop cleanly: {error}\n")
 
 
-def described(config: Mapping[str, str]) -> str:
+def describe_catalog(config: Mapping[str, str]) -> str:
     """Return the catalog's settings for a log line, without what may be a secret."""
     plain = {k: v for k, v in config.items() if k in ("type", "uri", "warehouse", "catalog-impl")}
     return ", ".join(f"{k}={v}" for k, v in sorted(plain.items()))

@@ -5,92 +5,102 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from trimtab.assignor.model import TopicPartition
-from trimtab.consumer_sdk.errors import MarksLost
+from trimtab.consumer_sdk.errors import CommittedOffsetsLostError
 from trimtab.consumer_sdk.lake import settings as lake_config
 from trimtab.consumer_sdk.lake.lake import SparkLake, StoredTable
-from trimtab.consumer_sdk.lake.offsets.offset_gaps import Gap
-from trimtab.consumer_sdk.lake.offsets.table_offsets import Marks
-from trimtab.consumer_sdk.lake.schema.table_names import DEAD_LETTER, TableNames, dead_letter
+from trimtab.consumer_sdk.lake.offsets.offset_gaps import OffsetGap
+from trimtab.consumer_sdk.lake.offsets.table_offsets import CommittedOffsets
+from trimtab.consumer_sdk.lake.schema.table_names import (
+    DEAD_LETTER_SUFFIX,
+    TableNames,
+    dead_letter_table,
+)
 from trimtab.consumer_sdk.lake.verify import table_verification
-from trimtab.consumer_sdk.lake.verify.table_rows import SparkRows, lacking
+from trimtab.consumer_sdk.lake.verify.table_rows import SparkTableRows, find_missing_coordinates
 from trimtab.consumer_sdk.lake.verify.table_verification import (
-    LETTERS,
-    OWN,
-    SIDE,
-    Asked,
-    Kind,
-    Log,
-    Lots,
-    Told,
-    Verdict,
+    DEAD_LETTER_TABLE,
+    DERIVED_TABLE,
+    TOPIC_TABLE,
+    RangeSampler,
+    TableKind,
+    TableVerification,
+    TopicLog,
+    VerificationProgress,
+    VerificationRequest,
 )
 
-TRANSFORM: Final = "lake.transform"
+TRANSFORM_SETTING: Final = "lake.transform"
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class TableKindRules:
     """How the tables of a configuration come about; `transformed`: rows are not records."""
 
-    names: TableNames
+    table_names: TableNames
     transformed: bool
 
     @classmethod
-    def of(cls, config: Mapping[str, Any]) -> "Rules":
+    def from_config(cls, config: Mapping[str, Any]) -> "TableKindRules":
         """Read a flat configuration; its transform is not loaded. Raises SettingError."""
-        plain = {name: value for name, value in config.items() if name != TRANSFORM}
-        checked = lake_config.parse({"enable.auto.commit": False, **plain})
-        return cls(checked.names, config.get(TRANSFORM) is not None)
+        plain = {name: value for name, value in config.items() if name != TRANSFORM_SETTING}
+        checked = lake_config.parse_lake_config({"enable.auto.commit": False, **plain})
+        return cls(checked.table_names, config.get(TRANSFORM_SETTING) is not None)
 
-    def kind(self, table: str, marks: Marks) -> Kind:
+    def classify_table(self, table: str, offsets: CommittedOffsets) -> TableKind:
         """Return what can be said of a table's rows."""
-        topics = {topic for group in marks.groups for topic in marks.topics(group)}
-        if table.endswith(DEAD_LETTER):
-            return LETTERS
-        own = any(self.names.of(topic) == table for topic in topics)
-        return OWN if own and not self.transformed else SIDE
+        topics = {topic for group in offsets.groups for topic in offsets.topics_of(group)}
+        if table.endswith(DEAD_LETTER_SUFFIX):
+            return DEAD_LETTER_TABLE
+        own = any(self.table_names.table_for(topic) == table for topic in topics)
+        return TOPIC_TABLE if own and not self.transformed else DERIVED_TABLE
 
 
 @dataclass(frozen=True, slots=True)
-class Verification:
+class LakeVerification:
     """Verifies tables.
 
-    `log` is None where the broker is not asked, `lots` where no rows are compared with it.
+    `topic_log` is None where the broker is not asked, `sampler` where no rows are compared with it.
     """
 
     lake: SparkLake
-    rules: Rules
-    log: Log | None
-    lots: Lots | None
-    tell: Told
+    rules: TableKindRules
+    topic_log: TopicLog | None
+    sampler: RangeSampler | None
+    report_progress: VerificationProgress
 
-    def run(self, names: Iterable[str]) -> Iterator[Verdict]:
-        """Give the verdict on each table. Raises LakeUnavailable, BrokerUnreachable."""
+    def run(self, names: Iterable[str]) -> Iterator[TableVerification]:
+        """Give the verdict on each table. Raises LakeUnavailableError, BrokerUnreachableError."""
         for name in names:
-            table = self.lake.open(name)
+            table = self.lake.open_table(name)
             if table is None:
                 continue
             try:
-                yield self._verdict(name, table)
-            except MarksLost as error:
-                yield Verdict(name, "not known", (), (str(error),), failed=True)
+                yield self._verify_table(name, table)
+            except CommittedOffsetsLostError as error:
+                yield TableVerification(name, "not known", (), (str(error),), failed=True)
 
-    def _verdict(self, name: str, table: StoredTable) -> Verdict:
-        marks = table.look().marks
+    def _verify_table(self, name: str, table: StoredTable) -> TableVerification:
+        marks = table.read_offsets().offsets
         if not marks.groups:
-            return Verdict(name, "not Trimtab's", ())
-        kind = self.rules.kind(name, marks)
-        gone = lacking(self.lake.spark, name)
+            return TableVerification(name, "not Trimtab's", ())
+        kind = self.rules.classify_table(name, marks)
+        gone = find_missing_coordinates(self.lake.spark, name)
         if gone:  # a transform may leave them out
             note = f"no column {', '.join(gone)}: which record a row is cannot be told"
-            return Verdict(name, kind.name, (), (note,), failed=kind is not SIDE)
-        letters = dead_letter(name)
-        beside = kind is OWN and self.lake.open(letters) is not None
-        gaps = table.gaps()
+            return TableVerification(name, kind.name, (), (note,), failed=kind is not DERIVED_TABLE)
+        letters = dead_letter_table(name)
+        beside = kind is TOPIC_TABLE and self.lake.open_table(letters) is not None
+        gaps = table.read_gaps()
 
-        def recorded(where: TopicPartition) -> Iterable[Gap]:
-            return [gap for group in gaps.groups for gap in gaps.of(group, where).ranges]
+        def recorded(where: TopicPartition) -> Iterable[OffsetGap]:
+            return [
+                gap for group in gaps.groups for gap in gaps.missing_offsets(group, where).ranges
+            ]
 
-        rows = SparkRows(self.lake.spark, [name, *([letters] if beside else [])])
-        asked = Asked(name, kind, rows, marks, lambda: table.look().marks, recorded)
-        return table_verification.verify(asked, self.log, self.lots, self.tell)
+        rows = SparkTableRows(self.lake.spark, [name, *([letters] if beside else [])])
+        asked = VerificationRequest(
+            name, kind, rows, marks, lambda: table.read_offsets().offsets, recorded
+        )
+        return table_verification.verify_table(
+            asked, self.topic_log, self.sampler, self.report_progress
+        )

@@ -27,28 +27,28 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from trimtab.assignor.model import TopicPartition
-from trimtab.consumer_sdk.lake.offsets.offset_gaps import Gap, above, merged
-from trimtab.consumer_sdk.lake.offsets.table_offsets import Marks
+from trimtab.consumer_sdk.lake.offsets.offset_gaps import OffsetGap, clip_gaps, merge_gaps
+from trimtab.consumer_sdk.lake.offsets.table_offsets import CommittedOffsets
 from trimtab.consumer_sdk.lake.ports import Records
 
-Lots: TypeAlias = Callable[[Gap], Iterator[tuple[Gap, ...]]]
-"""What of a log is compared: lots of ranges, each read at once (see `whole` and `sample`)."""
+RangeSampler: TypeAlias = Callable[[OffsetGap], Iterator[tuple[OffsetGap, ...]]]
+"""What of a log is compared: lots of ranges, each read at once (see `sample_everything` and `sample_windows`)."""
 
-Told: TypeAlias = Callable[[str, int, int], None]
+VerificationProgress: TypeAlias = Callable[[str, int, int], None]
 """Called with a table, offsets compared and offsets to compare."""
 
-EXAMPLES: Final = 5
+MAX_FAULT_EXAMPLES: Final = 5
 """Of each sort and partition."""
 
-NEAR: Final = 10_000
+MAX_CLUSTER_DISTANCE: Final = 10_000
 """Holes so many offsets apart are looked up by one read of the log: a seek costs as much."""
 
-AT_ONCE: Final = 200_000
+MAX_READ_OFFSETS: Final = 200_000
 """Offsets that one read of the log spans at most: what it finds is held in memory."""
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class PartitionRowStats:
     """What a table holds of a partition: rows, different offsets, the first and the last of them.
 
     `last_own` is the last one that is not a dead letter; -1: there is none.
@@ -61,65 +61,65 @@ class Facts:
     last_own: int
 
 
-class Rows(Protocol):
+class TableRows(Protocol):
     """The rows of one table and its dead letters, as they were when it was opened."""
 
-    def facts(self) -> dict[TopicPartition, Facts]:
+    def read_partition_stats(self) -> dict[TopicPartition, PartitionRowStats]:
         """Return the facts of every partition that has rows."""
         ...
 
-    def holes(self, where: TopicPartition) -> list[Gap]:
+    def find_holes(self, where: TopicPartition) -> list[OffsetGap]:
         """Return the runs of offsets that lie between two rows of a partition, rising."""
         ...
 
-    def surplus(self, where: TopicPartition, copies: int) -> tuple[int, list[int]]:
+    def count_surplus(self, where: TopicPartition, copies: int) -> tuple[int, list[int]]:
         """Return how many rows are more than so many of one offset, and some of the offsets."""
         ...
 
-    def beyond(self, where: TopicPartition, offset: int) -> tuple[int, list[int]]:
+    def count_beyond(self, where: TopicPartition, offset: int) -> tuple[int, list[int]]:
         """Return how many rows, dead letters aside, are at or above an offset, and some offsets."""
         ...
 
-    def read(self, where: TopicPartition, ranges: Iterable[Gap]) -> Records:
+    def read_rows(self, where: TopicPartition, ranges: Iterable[OffsetGap]) -> Records:
         """Return offset, and timestamp and key where the table has them, of rows in ranges."""
         ...
 
-    def replayed(self, where: TopicPartition) -> set[int]:
+    def replayed_offsets(self, where: TopicPartition) -> set[int]:
         """Return the offsets that came again by a replay of dead letters."""
         ...
 
 
-class Log(Protocol):
+class TopicLog(Protocol):
     """The broker's side."""
 
-    def bounds(self, where: TopicPartition) -> Gap | None:
+    def read_bounds(self, where: TopicPartition) -> OffsetGap | None:
         """Return the first offset that is there and the end; None: there is no such partition."""
         ...
 
-    def read(self, where: TopicPartition, wanted: Gap) -> Records:
+    def read_records(self, where: TopicPartition, offsets: OffsetGap) -> Records:
         """Return offset, timestamp and key of the records in a range."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class TableKind:
     """What can be said of a table's rows (rule 5).
 
-    `once`: each is a record as it was; `whole`: each record has one.
+    `unchanged`: each is a record as it was; `complete`: each record has one.
     """
 
     name: str
-    once: bool = True
-    whole: bool = True
+    unchanged: bool = True
+    complete: bool = True
 
 
-OWN: Final = Kind("own")
-LETTERS: Final = Kind("dead letters", whole=False)
-SIDE: Final = Kind("other", once=False, whole=False)
+TOPIC_TABLE: Final = TableKind("own")
+DEAD_LETTER_TABLE: Final = TableKind("dead letters", complete=False)
+DERIVED_TABLE: Final = TableKind("other", unchanged=False, complete=False)
 
 
 @dataclass(slots=True)
-class Partition:
+class PartitionVerification:
     """The verdict on a partition; counts of rows or offsets, and examples of what is wrong."""
 
     topic: str
@@ -141,18 +141,18 @@ class Partition:
 
     @property
     def faults(self) -> tuple[str, ...]:
-        """The sorts of faults, by the names of `ADVICE`."""
-        return tuple(name for name in ADVICE if getattr(self, name))
+        """The sorts of faults, by the names of `FAULT_ADVICE`."""
+        return tuple(name for name in FAULT_ADVICE if getattr(self, name))
 
-    def note(self, sort: str, count: int, offsets: Sequence[int]) -> None:
+    def add_fault(self, sort: str, count: int, offsets: Sequence[int]) -> None:
         """Add to a sort of fault."""
         setattr(self, sort, getattr(self, sort) + count)
         if offsets:
             known = self.examples.setdefault(sort, [])
-            known.extend(offsets[: EXAMPLES - len(known)])
+            known.extend(offsets[: MAX_FAULT_EXAMPLES - len(known)])
 
 
-ADVICE: Final[Mapping[str, str]] = {
+FAULT_ADVICE: Final[Mapping[str, str]] = {
     "duplicated": "rows that stand there twice: something else than the sink has added them (an "
     "INSERT, a restored table). Keep one row of each (topic, partition, offset)",
     "missing": "records that the broker still holds have no row: they were deleted by hand, or "
@@ -174,7 +174,7 @@ UNKNOWN_ADVICE: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class TableVerification:
     """The verdict on a table.
 
     `failed`: none could be reached, though there ought to be one; the notes say why.
@@ -182,212 +182,236 @@ class Verdict:
 
     table: str
     kind: str
-    partitions: tuple[Partition, ...]
+    partitions: tuple[PartitionVerification, ...]
     notes: tuple[str, ...] = ()
     failed: bool = False
 
     @property
     def faults(self) -> tuple[str, ...]:
-        """The sorts of faults that were found, in the order of `ADVICE`."""
-        return tuple(name for name in ADVICE if any(name in p.faults for p in self.partitions))
+        """The sorts of faults that were found, in the order of `FAULT_ADVICE`."""
+        return tuple(
+            name for name in FAULT_ADVICE if any(name in p.faults for p in self.partitions)
+        )
 
-    def bad(self, *, strict: bool) -> bool:
+    def is_bad(self, *, strict: bool) -> bool:
         """Whether something is wrong; `strict`: what nobody can explain is so too."""
         unknown = strict and any(p.unknown for p in self.partitions)
         return self.failed or bool(self.faults) or unknown
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """One table to be verified: its kind, marks before the rows were read, marks read by `again`.
+class VerificationRequest:
+    """One table to be verified: its kind, marks before the rows were read, marks read by `reread_offsets`.
 
-    `recorded` are the gaps that it knows of.
+    `recorded_gaps` are the gaps that it knows of.
     """
 
     name: str
-    kind: Kind
-    rows: Rows
-    marks: Marks
-    again: Callable[[], Marks]
-    recorded: Callable[[TopicPartition], Iterable[Gap]]
+    kind: TableKind
+    rows: TableRows
+    offsets: CommittedOffsets
+    reread_offsets: Callable[[], CommittedOffsets]
+    recorded_gaps: Callable[[TopicPartition], Iterable[OffsetGap]]
 
 
-def whole(size: int) -> Lots:
+def sample_everything(size: int) -> RangeSampler:
     """Compare everything, so many offsets at once."""
 
-    def lots(log: Gap) -> Iterator[tuple[Gap, ...]]:
+    def lots(log: OffsetGap) -> Iterator[tuple[OffsetGap, ...]]:
         for first in range(log.first, log.next, size):
-            yield (Gap(first, min(first + size, log.next)),)
+            yield (OffsetGap(first, min(first + size, log.next)),)
 
     return lots
 
 
-def sample(windows: int, width: int, choose: Callable[[int], int]) -> Lots:
-    """Compare so many windows of so many offsets; `choose(n)` gives a number below n."""
+def sample_windows(windows: int, width: int, random_below: Callable[[int], int]) -> RangeSampler:
+    """Compare so many windows of so many offsets; `random_below(n)` gives a number below n."""
 
-    def lots(log: Gap) -> Iterator[tuple[Gap, ...]]:
-        if log.offsets <= windows * width:
+    def lots(log: OffsetGap) -> Iterator[tuple[OffsetGap, ...]]:
+        if log.offset_count <= windows * width:
             yield (log,)
             return
-        starts = [log.first + choose(log.offsets - width) for _ in range(windows)]
-        yield merged([Gap(start, start + width) for start in [*starts, log.next - width]])
+        starts = [log.first + random_below(log.offset_count - width) for _ in range(windows)]
+        yield merge_gaps([OffsetGap(start, start + width) for start in [*starts, log.next - width]])
 
     return lots
 
 
-def verify(asked: Asked, log: Log | None, lots: Lots | None, tell: Told) -> Verdict:
-    """Judge a table; without a `log` nothing is compared with the broker, without `lots` no rows.
+def verify_table(
+    request: VerificationRequest,
+    log: TopicLog | None,
+    sampler: RangeSampler | None,
+    report_progress: VerificationProgress,
+) -> TableVerification:
+    """Judge a table; without a `log` nothing is compared with the broker, without `sampler` no rows.
 
-    Raises LakeUnavailable, BrokerUnreachable.
+    Raises LakeUnavailableError, BrokerUnreachableError.
     """
-    facts = asked.rows.facts()
-    after = asked.again()
-    known = {p for partitions in asked.marks.groups.values() for p in partitions}
+    facts = request.rows.read_partition_stats()
+    after = request.reread_offsets()
+    known = {p for partitions in request.offsets.groups.values() for p in partitions}
     found = [
-        _Judge(asked, log, after, where, facts.get(where)) for where in sorted({*known, *facts})
+        _PartitionVerifier(request, log, after, where, facts.get(where))
+        for where in sorted({*known, *facts})
     ]
     for judge in found:
-        judge.bounds()
-    if log is not None and lots is not None and asked.kind.once:
-        _compare(asked.name, found, log, lots, tell)
-    return Verdict(asked.name, asked.kind.name, tuple(judge.verdict for judge in found))
+        judge.check_bounds()
+    if log is not None and sampler is not None and request.kind.unchanged:
+        _compare_with_log(request.name, found, log, sampler, report_progress)
+    return TableVerification(
+        request.name, request.kind.name, tuple(judge.result for judge in found)
+    )
 
 
-def _compare(name: str, judges: list["_Judge"], log: Log, lots: Lots, tell: Told) -> None:
-    work = [(judge, lot) for judge in judges for lot in judge.lots(lots)]
-    total, done = sum(gap.offsets for _, lot in work for gap in lot), 0
+def _compare_with_log(
+    name: str,
+    verifiers: list["_PartitionVerifier"],
+    log: TopicLog,
+    sampler: RangeSampler,
+    report_progress: VerificationProgress,
+) -> None:
+    work = [(judge, lot) for judge in verifiers for lot in judge.plan_comparison(sampler)]
+    total, done = sum(gap.offset_count for _, lot in work for gap in lot), 0
     for judge, lot in work:
-        tell(name, done, total)
-        judge.compare(log, lot)
-        done += sum(gap.offsets for gap in lot)
-    tell(name, total, total)
+        report_progress(name, done, total)
+        judge.compare_ranges(log, lot)
+        done += sum(gap.offset_count for gap in lot)
+    report_progress(name, total, total)
 
 
-class _Judge:
+class _PartitionVerifier:
     """Judges one partition of a table."""
 
     def __init__(
         self,
-        asked: Asked,
-        log: Log | None,
-        after: Marks,
+        request: VerificationRequest,
+        log: TopicLog | None,
+        offsets_after: CommittedOffsets,
         where: TopicPartition,
-        facts: Facts | None,
+        stats: PartitionRowStats | None,
     ) -> None:
-        self._asked = asked
+        self._request = request
         self._where = where
-        self._facts = facts
-        self._log = log.bounds(where) if log is not None else None
-        self._copies = sum(1 for marks in asked.marks.groups.values() if where in marks)
-        self._mark = _mark(asked.marks, where)
-        self._after = _mark(after, where)
-        self._broker = log
-        self._recorded = merged(asked.recorded(where))
-        self.verdict = Partition(*where, mark=self._after)
-        self._lost: set[int] = set()
+        self._stats = stats
+        self._log_range = log.read_bounds(where) if log is not None else None
+        self._copies = sum(1 for marks in request.offsets.groups.values() if where in marks)
+        self._offset_before = _furthest_offset(request.offsets, where)
+        self._offset_after = _furthest_offset(offsets_after, where)
+        self._topic_log = log
+        self._recorded_gaps = merge_gaps(request.recorded_gaps(where))
+        self.result = PartitionVerification(*where, mark=self._offset_after)
+        self._missing_offsets: set[int] = set()
 
-    def bounds(self) -> None:
+    def check_bounds(self) -> None:
         """Judge by what the table itself says, and by the ends of the log (rules 1 to 3)."""
-        seen, facts, rows = self.verdict, self._facts, self._asked.rows
-        if self._log is not None:
-            seen.log_begin, seen.log_end = self._log
+        seen, facts, rows = self.result, self._stats, self._request.rows
+        if self._log_range is not None:
+            seen.log_begin, seen.log_end = self._log_range
         if facts is None:
-            if self._asked.kind.whole and self._mark:  # the record below the mark had a row
-                self._holes(Facts(0, 0, self._mark - 1, self._mark - 2, -1))
+            if (
+                self._request.kind.complete and self._offset_before
+            ):  # the record below the mark had a row
+                self._check_holes(
+                    PartitionRowStats(0, 0, self._offset_before - 1, self._offset_before - 2, -1)
+                )
             return
         seen.rows, seen.first = facts.rows, facts.first
-        if self._asked.kind.once and facts.rows > facts.distinct:
-            seen.note("duplicated", *rows.surplus(self._where, max(1, self._copies)))
-        if facts.last_own >= (self._after or 0):
-            seen.note("beyond_mark", *rows.beyond(self._where, self._after or 0))
-        if self._log is not None and facts.last_own >= self._log.next:
-            seen.note("beyond_end", *rows.beyond(self._where, self._log.next))
-        if self._asked.kind.whole:
-            self._holes(facts)
+        if self._request.kind.unchanged and facts.rows > facts.distinct:
+            seen.add_fault("duplicated", *rows.count_surplus(self._where, max(1, self._copies)))
+        if facts.last_own >= (self._offset_after or 0):
+            seen.add_fault("beyond_mark", *rows.count_beyond(self._where, self._offset_after or 0))
+        if self._log_range is not None and facts.last_own >= self._log_range.next:
+            seen.add_fault("beyond_end", *rows.count_beyond(self._where, self._log_range.next))
+        if self._request.kind.complete:
+            self._check_holes(facts)
 
-    def lots(self, lots: Lots) -> Iterator[tuple[Gap, ...]]:
+    def plan_comparison(self, sampler: RangeSampler) -> Iterator[tuple[OffsetGap, ...]]:
         """Return what of this partition is to be compared."""
-        if self._facts is None or self._log is None:
+        if self._stats is None or self._log_range is None:
             return iter(())
-        first = max(self._log.first, self._facts.first)
-        following = min(self._log.next, self._mark or 0)
-        return lots(Gap(first, following)) if first < following else iter(())
+        first = max(self._log_range.first, self._stats.first)
+        following = min(self._log_range.next, self._offset_before or 0)
+        return sampler(OffsetGap(first, following)) if first < following else iter(())
 
-    def compare(self, log: Log, lot: tuple[Gap, ...]) -> None:
+    def compare_ranges(self, log: TopicLog, ranges: tuple[OffsetGap, ...]) -> None:
         """Compare rows with records (rules 2 and 4)."""
-        rows = self._asked.rows.read(self._where, lot)
-        for wanted in lot:
-            records = log.read(self._where, wanted)
-            self.verdict.compared += records.num_rows
-            different = differing(rows, records)
-            self.verdict.note("different", len(different), different)
-            if self._asked.kind.whole:
-                self._miss(absent(rows, records))
+        rows = self._request.rows.read_rows(self._where, ranges)
+        for wanted in ranges:
+            records = log.read_records(self._where, wanted)
+            self.result.compared += records.num_rows
+            different = find_different_offsets(rows, records)
+            self.result.add_fault("different", len(different), different)
+            if self._request.kind.complete:
+                self._note_missing(find_absent_offsets(rows, records))
 
-    def _holes(self, facts: Facts) -> None:
-        mark = self._mark or 0
-        between = facts.last - facts.first + 1 > facts.distinct
-        holes = self._asked.rows.holes(self._where) if between else []
-        holes += [Gap(facts.last + 1, mark)] if facts.last + 1 < mark else []
-        below = [Gap(h.first, min(h.next, mark)) for h in holes if h.first < mark]
-        self.verdict.recorded = _offsets(self._recorded)
-        left = without(below, self._recorded)
-        begin = None if self._log is None else self._log.first
-        open_ = () if begin is None else above(left, begin)
-        self.verdict.unknown = _offsets(left) - _offsets(open_)
-        self._look_up(open_)
+    def _check_holes(self, stats: PartitionRowStats) -> None:
+        mark = self._offset_before or 0
+        between = stats.last - stats.first + 1 > stats.distinct
+        holes = self._request.rows.find_holes(self._where) if between else []
+        holes += [OffsetGap(stats.last + 1, mark)] if stats.last + 1 < mark else []
+        below = [OffsetGap(h.first, min(h.next, mark)) for h in holes if h.first < mark]
+        self.result.recorded = _count_offsets(self._recorded_gaps)
+        left = subtract_gaps(below, self._recorded_gaps)
+        begin = None if self._log_range is None else self._log_range.first
+        open_ = () if begin is None else clip_gaps(left, begin)
+        self.result.unknown = _count_offsets(left) - _count_offsets(open_)
+        self._look_up_holes(open_)
 
-    def _look_up(self, holes: Sequence[Gap]) -> None:
+    def _look_up_holes(self, holes: Sequence[OffsetGap]) -> None:
         """Ask the broker whether it holds records where the table has none."""
-        assert self._broker is not None or not holes
-        for cluster in clusters(holes, NEAR, AT_ONCE):
-            if self._broker is None:
+        assert self._topic_log is not None or not holes
+        for cluster in cluster_gaps(holes, MAX_CLUSTER_DISTANCE, MAX_READ_OFFSETS):
+            if self._topic_log is None:
                 return
-            held = self._broker.read(self._where, Gap(cluster[0].first, cluster[-1].next))
-            self._miss(inside(held.column("offset").to_numpy(), cluster))
+            held = self._topic_log.read_records(
+                self._where, OffsetGap(cluster[0].first, cluster[-1].next)
+            )
+            self._note_missing(select_inside(held.column("offset").to_numpy(), cluster))
 
-    def _miss(self, offsets: Sequence[int]) -> None:
-        known = self._lost | set(inside(np.array(offsets, np.int64), self._recorded))
+    def _note_missing(self, offsets: Sequence[int]) -> None:
+        known = self._missing_offsets | set(
+            select_inside(np.array(offsets, np.int64), self._recorded_gaps)
+        )
         fresh = [offset for offset in offsets if offset not in known]
         if fresh:
-            again = self._asked.rows.replayed(self._where)
+            again = self._request.rows.replayed_offsets(self._where)
             fresh = [offset for offset in fresh if offset not in again]
-        self._lost.update(fresh)
-        self.verdict.note("missing", len(fresh), fresh)
+        self._missing_offsets.update(fresh)
+        self.result.add_fault("missing", len(fresh), fresh)
 
 
-def _mark(marks: Marks, where: TopicPartition) -> int | None:
+def _furthest_offset(offsets: CommittedOffsets, where: TopicPartition) -> int | None:
     """Return how far a table holds a partition: the furthest of its groups."""
-    found = [partitions[where] for partitions in marks.groups.values() if where in partitions]
+    found = [partitions[where] for partitions in offsets.groups.values() if where in partitions]
     return max(found, default=None)
 
 
-def _offsets(gaps: Iterable[Gap]) -> int:
-    return sum(gap.offsets for gap in gaps)
+def _count_offsets(gaps: Iterable[OffsetGap]) -> int:
+    return sum(gap.offset_count for gap in gaps)
 
 
-def without(gaps: Iterable[Gap], taken: Sequence[Gap]) -> tuple[Gap, ...]:
+def subtract_gaps(gaps: Iterable[OffsetGap], taken: Sequence[OffsetGap]) -> tuple[OffsetGap, ...]:
     """Return what is left of gaps when others, rising and apart, are taken out."""
-    left: list[Gap] = []
+    left: list[OffsetGap] = []
     for gap in gaps:
         first = gap.first
         for other in taken:
             if other.next > first and other.first < gap.next:
                 if other.first > first:
-                    left.append(Gap(first, other.first))
+                    left.append(OffsetGap(first, other.first))
                 first = max(first, other.next)
         if first < gap.next:
-            left.append(Gap(first, gap.next))
+            left.append(OffsetGap(first, gap.next))
     return tuple(left)
 
 
-def clusters(gaps: Iterable[Gap], near: int, most: int) -> Iterator[list[Gap]]:
+def cluster_gaps(gaps: Iterable[OffsetGap], near: int, most: int) -> Iterator[list[OffsetGap]]:
     """Return rising gaps in groups that span `most` offsets at most; a longer gap is cut.
 
     The members of a group are at most `near` offsets apart.
     """
-    group: list[Gap] = []
-    for gap in (piece for long in gaps for (piece,) in whole(most)(long)):
+    group: list[OffsetGap] = []
+    for gap in (piece for long in gaps for (piece,) in sample_everything(most)(long)):
         if group and (gap.first - group[-1].next > near or gap.next - group[0].first > most):
             yield group
             group = []
@@ -396,7 +420,7 @@ def clusters(gaps: Iterable[Gap], near: int, most: int) -> Iterator[list[Gap]]:
         yield group
 
 
-def inside(offsets: NDArray[np.int64], gaps: Sequence[Gap]) -> list[int]:
+def select_inside(offsets: NDArray[np.int64], gaps: Sequence[OffsetGap]) -> list[int]:
     """Return the offsets that lie in one of these gaps, which rise and are apart."""
     if not gaps:
         return []
@@ -406,26 +430,26 @@ def inside(offsets: NDArray[np.int64], gaps: Sequence[Gap]) -> list[int]:
     return found
 
 
-def absent(rows: Records, records: Records) -> list[int]:
+def find_absent_offsets(rows: Records, records: Records) -> list[int]:
     """Return the offsets of records without a row."""
     held, wanted = (t.column("offset").to_numpy() for t in (rows, records))
     found: list[int] = np.setdiff1d(wanted, held).tolist()
     return found
 
 
-def differing(rows: Records, records: Records) -> list[int]:
+def find_different_offsets(rows: Records, records: Records) -> list[int]:
     """Return the offsets of rows whose timestamp or key is not that of the record there."""
     both = rows.join(records, "offset", right_suffix=" wanted", join_type="inner")
     kept = [name for name in ("timestamp", "key") if name in rows.column_names]
     wrong: set[int] = set()
     for name in kept:
-        found, wanted = (_plain(both.column(c)) for c in (name, f"{name} wanted"))
+        found, wanted = (_comparable_values(both.column(c)) for c in (name, f"{name} wanted"))
         offsets = both.column("offset").to_pylist()
         wrong |= {o for o, a, b in zip(offsets, found, wanted, strict=True) if a != b}
     return sorted(wrong)
 
 
-def _plain(column: Any) -> list[Any]:
+def _comparable_values(column: Any) -> list[Any]:
     """Return values that compare; times as numbers, since Python knows none after the year 9999."""
     times = pa.types.is_timestamp(column.type)
     found: list[Any] = (column.cast(pa.int64()) if times else column).to_pylist()

@@ -20,27 +20,37 @@ from typing import TypeAlias
 import pyarrow as pa
 
 from trimtab.assignor.model import TopicPartition
-from trimtab.consumer_sdk.lake.offsets.fenced_commit import Added, Fenced, commit_fenced
-from trimtab.consumer_sdk.lake.offsets.table_offsets import Clash, Marks, Span, lost, trimmed
-from trimtab.consumer_sdk.lake.ports import CrashPoint, Frame, Lake, LakeTable, Records, Staged
-from trimtab.consumer_sdk.lake.retry import Abandoned, Pace
+from trimtab.consumer_sdk.lake.offsets.fenced_commit import (
+    CommitFenced,
+    CommitSucceeded,
+    commit_fenced,
+)
+from trimtab.consumer_sdk.lake.offsets.table_offsets import (
+    CommittedOffsets,
+    OffsetConflict,
+    OffsetSpan,
+    gaps_before,
+    trim_spans,
+)
+from trimtab.consumer_sdk.lake.ports import CrashHook, Frame, Lake, LakeTable, Records, StagedFiles
+from trimtab.consumer_sdk.lake.retry import FlushAbandonedError, RetryBackoff
 from trimtab.consumer_sdk.lake.schema import record_columns
-from trimtab.consumer_sdk.lake.schema.partition_spec import Partitioning, Parts
-from trimtab.consumer_sdk.lake.schema.table_names import dead_letter
-from trimtab.consumer_sdk.lake.writer.projection import Shaped, Shaping
+from trimtab.consumer_sdk.lake.schema.partition_spec import PartitioningRules, PartitionSpec
+from trimtab.consumer_sdk.lake.schema.table_names import dead_letter_table
+from trimtab.consumer_sdk.lake.writer.projection import ProjectedRows, TableProjection
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class FlushBatch:
     """Records of one own table, in partition order, and the spans they fill."""
 
     table: str
-    spans: Mapping[TopicPartition, Span]
+    spans: Mapping[TopicPartition, OffsetSpan]
     records: pa.Table
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class TableWrite:
     """What one table got: rows, and bytes of its data files."""
 
     table: str
@@ -49,126 +59,145 @@ class Written:
 
 
 @dataclass(frozen=True, slots=True)
-class Landed:
-    """The batch is in; `tables` in the order of their commits."""
+class BatchCommitted:
+    """The batch is in; `table_writes` in the order of their commits."""
 
-    batch: Batch
-    tables: tuple[Written, ...]
+    batch: FlushBatch
+    table_writes: tuple[TableWrite, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
-    """The batch is not in: the table's marks are others (`clashes`), or nobody wanted it any more.
+class BatchRefused:
+    """The batch is not in: the table's marks are others (`conflicts`), or nobody wanted it any more.
 
-    `marks` is where the table stands; for an abandoned batch, where it stood.
+    `offsets` is where the table stands; for an abandoned batch, where it stood.
     """
 
-    batch: Batch
-    marks: Mapping[TopicPartition, int | None]
-    clashes: tuple[Clash, ...] = ()
+    batch: FlushBatch
+    offsets: Mapping[TopicPartition, int | None]
+    conflicts: tuple[OffsetConflict, ...] = ()
 
 
-Outcome: TypeAlias = Landed | Refused
+FlushOutcome: TypeAlias = BatchCommitted | BatchRefused
 
 
 @dataclass(frozen=True, slots=True)
-class Flush:
-    """How batches are flushed; `ids` gives each attempt a name of its own.
+class BatchFlusher:
+    """How batches are flushed; `new_attempt_id` gives each attempt a name of its own.
 
-    `evolve`: a table gets the columns that it lacks. The sink's own dead-letter tables always do.
+    `evolves_schema`: a table gets the columns that it lacks. The sink's own dead-letter tables always do.
     """
 
     lake: Lake
     group: str
-    shaping: Callable[[str], Shaping]
-    ids: Callable[[], str]
-    crash: CrashPoint
-    partition: Partitioning = field(default_factory=Partitioning)
-    evolve: bool = False
+    projection_for: Callable[[str], TableProjection]
+    new_attempt_id: Callable[[], str]
+    crash_hook: CrashHook
+    partitioning: PartitioningRules = field(default_factory=PartitioningRules)
+    evolves_schema: bool = False
 
-    def run(self, batch: Batch, pace: Pace) -> Outcome:
+    def flush_batch(self, batch: FlushBatch, backoff: RetryBackoff) -> FlushOutcome:
         """Bring a batch in, waiting out what is retryable.
 
-        Raises TableMismatch, TransformFailed, MarksLost.
+        Raises TableSchemaMismatchError, TransformError, CommittedOffsetsLostError.
         """
         try:
-            return self._run(batch, pace)
-        except Abandoned:
-            return Refused(batch, {p: span.expected for p, span in batch.spans.items()})
+            return self._flush_batch(batch, backoff)
+        except FlushAbandonedError:
+            return BatchRefused(batch, {p: span.expected for p, span in batch.spans.items()})
 
-    def _run(self, batch: Batch, pace: Pace) -> Outcome:
-        self.crash("begun")
-        own, marks = self._look(batch.table, pace)
-        clashes = marks.clashes(self.group, batch.spans)
+    def _flush_batch(self, batch: FlushBatch, backoff: RetryBackoff) -> FlushOutcome:
+        self.crash_hook("begun")
+        own, marks = self._open_with_offsets(batch.table, backoff)
+        clashes = marks.find_conflicts(self.group, batch.spans)
         if clashes:
-            return self._refused(batch, clashes)
-        shaped = self._shape(batch.table, batch.records, pace)
+            return self._refuse_batch(batch, clashes)
+        shaped = self._project_records(batch.table, batch.records, backoff)
         if own is None:
-            columns_of = self.lake.frame(batch.records) if shaped.own is None else shaped.own
-            parts = self.partition.of(batch.table, own=True)
-            own = self._create(batch.table, columns_of, parts, pace)
-        staged = self._stage(own, shaped.own, pace, evolve=self.evolve)
-        return self._commit(batch, own, staged, shaped, pace)
+            columns_of = (
+                self.lake.to_frame(batch.records)
+                if shaped.topic_table is None
+                else shaped.topic_table
+            )
+            parts = self.partitioning.spec_for(batch.table, is_topic_table=True)
+            own = self._create_table(batch.table, columns_of, parts, backoff)
+        staged = self._stage_rows(
+            own, shaped.topic_table, backoff, evolves_schema=self.evolves_schema
+        )
+        return self._commit_tables(batch, own, staged, shaped, backoff)
 
-    def _commit(
-        self, batch: Batch, own: LakeTable, staged: Staged, shaped: Shaped, pace: Pace
-    ) -> Outcome:
+    def _commit_tables(
+        self,
+        batch: FlushBatch,
+        topic_table: LakeTable,
+        staged: StagedFiles,
+        projected: ProjectedRows,
+        backoff: RetryBackoff,
+    ) -> FlushOutcome:
         try:
-            self.crash("staged")
-            sides = shaped.left(batch.records.num_rows, staged.rows)
-            written = [self._side(batch, *side, pace) for side in sides]
-            self.crash("sides-committed")
+            self.crash_hook("staged")
+            sides = projected.remaining_tables(batch.records.num_rows, staged.rows)
+            written = [self._flush_side_table(batch, *side, backoff) for side in sides]
+            self.crash_hook("sides-committed")
         except BaseException:
-            own.discard(staged)
+            topic_table.delete_staged_files(staged)
             raise
-        answer = self._fenced(own, staged, batch.spans, pace)
-        if not isinstance(answer, Added):
-            return self._refused(batch, answer.clashes)
-        self.crash("committed")
-        written.append(Written(own.name, staged.rows, staged.bytes))
-        return Landed(batch, tuple(w for w in written if w is not None))
+        answer = self._commit_or_delete(topic_table, staged, batch.spans, backoff)
+        if not isinstance(answer, CommitSucceeded):
+            return self._refuse_batch(batch, answer.conflicts)
+        self.crash_hook("committed")
+        written.append(TableWrite(topic_table.name, staged.rows, staged.bytes))
+        return BatchCommitted(batch, tuple(w for w in written if w is not None))
 
-    def _side(self, batch: Batch, name: str, frame: Frame, pace: Pace) -> Written | None:
+    def _flush_side_table(
+        self, batch: FlushBatch, name: str, frame: Frame, backoff: RetryBackoff
+    ) -> TableWrite | None:
         """Bring one other table up to the batch's end.
 
         None where it had all of it already, or gets neither rows nor a gap.
         """
         while True:
-            table, marks = self._look(name, pace)
-            spans = trimmed(self.group, marks, batch.spans)
-            rows = self._trimmed_frame(batch, name, frame, spans, pace)
-            if rows is None or (table is None and self.lake.empty(rows)):
+            table, marks = self._open_with_offsets(name, backoff)
+            spans = trim_spans(self.group, marks, batch.spans)
+            rows = self._trim_frame(batch, name, frame, spans, backoff)
+            if rows is None or (table is None and self.lake.is_empty(rows)):
                 return None
             if table is None:
-                table = self._create(name, rows, self.partition.of(name, own=False), pace)
-            evolve = self.evolve or name == dead_letter(batch.table)
-            staged = self._stage(table, rows, pace, evolve=evolve)
-            if staged.rows == 0 and not lost(spans):
+                table = self._create_table(
+                    name, rows, self.partitioning.spec_for(name, is_topic_table=False), backoff
+                )
+            evolve = self.evolves_schema or name == dead_letter_table(batch.table)
+            staged = self._stage_rows(table, rows, backoff, evolves_schema=evolve)
+            if staged.rows == 0 and not gaps_before(spans):
                 return None
-            if isinstance(self._fenced(table, staged, spans, pace), Added):
-                return Written(name, staged.rows, staged.bytes)
+            if isinstance(self._commit_or_delete(table, staged, spans, backoff), CommitSucceeded):
+                return TableWrite(name, staged.rows, staged.bytes)
 
-    def _fenced(
-        self, table: LakeTable, staged: Staged, spans: Mapping[TopicPartition, Span], pace: Pace
-    ) -> Added | Fenced:
+    def _commit_or_delete(
+        self,
+        table: LakeTable,
+        staged: StagedFiles,
+        spans: Mapping[TopicPartition, OffsetSpan],
+        backoff: RetryBackoff,
+    ) -> CommitSucceeded | CommitFenced:
         """Commit, or delete the files of an attempt that no snapshot can come to name."""
         try:
-            answer = commit_fenced(table, staged, self.group, spans, pace)
-        except Abandoned as error:
-            if not error.unsure:
-                table.discard(staged)
+            answer = commit_fenced(table, staged, self.group, spans, backoff)
+        except FlushAbandonedError as error:
+            if not error.outcome_unknown:
+                table.delete_staged_files(staged)
             raise
-        if isinstance(answer, Fenced) and not answer.unanswered:
-            table.discard(staged)
+        if isinstance(answer, CommitFenced) and not answer.unanswered:
+            table.delete_staged_files(staged)
         return answer
 
-    def _trimmed_frame(
+    def _trim_frame(
         self,
-        batch: Batch,
+        batch: FlushBatch,
         name: str,
         frame: Frame,
-        spans: Mapping[TopicPartition, Span],
-        pace: Pace,
+        spans: Mapping[TopicPartition, OffsetSpan],
+        backoff: RetryBackoff,
     ) -> Frame | None:
         """Return the rows that another table lacks.
 
@@ -179,33 +208,49 @@ class Flush:
             return frame
         if not firsts:
             return None
-        records = record_columns.since(batch.records, firsts)
-        return self._shape(batch.table, records, pace).sides.get(name)
+        records = record_columns.select_from_offsets(batch.records, firsts)
+        return self._project_records(batch.table, records, backoff).side_tables.get(name)
 
-    def _shape(self, table: str, records: Records, pace: Pace) -> Shaped:
-        shaping = self.shaping(table)
-        return pace.persist(
-            f"decoding for {table}", lambda: shaping.shape(records, self.lake.frame)
+    def _project_records(
+        self, table: str, records: Records, backoff: RetryBackoff
+    ) -> ProjectedRows:
+        shaping = self.projection_for(table)
+        return backoff.retry_until_cancelled(
+            f"decoding for {table}", lambda: shaping.project_records(records, self.lake.to_frame)
         )
 
-    def _look(self, name: str, pace: Pace) -> tuple[LakeTable | None, Marks]:
-        def look() -> tuple[LakeTable | None, Marks]:
-            table = self.lake.open(name)
-            return table, Marks() if table is None else table.look().marks
+    def _open_with_offsets(
+        self, name: str, backoff: RetryBackoff
+    ) -> tuple[LakeTable | None, CommittedOffsets]:
+        def look() -> tuple[LakeTable | None, CommittedOffsets]:
+            table = self.lake.open_table(name)
+            return table, CommittedOffsets() if table is None else table.read_offsets().offsets
 
-        return pace.persist(f"reading the marks of {name}", look)
+        return backoff.retry_until_cancelled(f"reading the marks of {name}", look)
 
-    def _create(self, name: str, frame: Frame, parts: Parts, pace: Pace) -> LakeTable:
-        return pace.persist(f"making {name}", lambda: self.lake.create(name, frame, parts))
+    def _create_table(
+        self, name: str, frame: Frame, partition_spec: PartitionSpec, backoff: RetryBackoff
+    ) -> LakeTable:
+        return backoff.retry_until_cancelled(
+            f"making {name}", lambda: self.lake.create_table(name, frame, partition_spec)
+        )
 
-    def _stage(self, table: LakeTable, frame: Frame | None, pace: Pace, *, evolve: bool) -> Staged:
+    def _stage_rows(
+        self, table: LakeTable, frame: Frame | None, backoff: RetryBackoff, *, evolves_schema: bool
+    ) -> StagedFiles:
         if frame is None:
-            return Staged(self.ids())
-        if evolve:
-            pace.persist(f"new columns of {table.name}", lambda: table.evolve(frame))
-        return pace.persist(f"staging for {table.name}", lambda: table.stage(frame, self.ids()))
+            return StagedFiles(self.new_attempt_id())
+        if evolves_schema:
+            backoff.retry_until_cancelled(
+                f"new columns of {table.name}", lambda: table.evolve_schema(frame)
+            )
+        return backoff.retry_until_cancelled(
+            f"staging for {table.name}", lambda: table.stage_rows(frame, self.new_attempt_id())
+        )
 
-    def _refused(self, batch: Batch, clashes: tuple[Clash, ...]) -> Refused:
+    def _refuse_batch(
+        self, batch: FlushBatch, conflicts: tuple[OffsetConflict, ...]
+    ) -> BatchRefused:
         found = {p: span.expected for p, span in batch.spans.items()}
-        found.update({clash.partition: clash.found for clash in clashes})
-        return Refused(batch, found, clashes)
+        found.update({clash.partition: clash.actual for clash in conflicts})
+        return BatchRefused(batch, found, conflicts)

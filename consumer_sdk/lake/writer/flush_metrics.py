@@ -11,34 +11,34 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trimtab.common.clock import Clock
-from trimtab.consumer_sdk.lake.metrics import Meters
-from trimtab.consumer_sdk.lake.offsets.table_offsets import lost
+from trimtab.consumer_sdk.lake.metrics import LakeMetrics
+from trimtab.consumer_sdk.lake.offsets.table_offsets import gaps_before
 from trimtab.consumer_sdk.lake.ports import Records
-from trimtab.consumer_sdk.lake.retry import Pace
-from trimtab.consumer_sdk.lake.writer.flush import Batch, Landed, Outcome
+from trimtab.consumer_sdk.lake.retry import RetryBackoff
+from trimtab.consumer_sdk.lake.writer.flush import BatchCommitted, FlushBatch, FlushOutcome
 
-Run: TypeAlias = Callable[[Batch, Pace], Outcome]
+FlushRun: TypeAlias = Callable[[FlushBatch, RetryBackoff], FlushOutcome]
 
 
-def metered(run: Run, meters: Meters, clock: Clock) -> Run:
+def with_flush_metrics(run: FlushRun, metrics: LakeMetrics, clock: Clock) -> FlushRun:
     """Return a flush that tells the meters what has landed."""
 
-    def measured(batch: Batch, pace: Pace) -> Outcome:
+    def measured(batch: FlushBatch, pace: RetryBackoff) -> FlushOutcome:
         begun = clock.monotonic()
         outcome = run(batch, pace)
-        if isinstance(outcome, Landed):
-            meters.flushed(batch.table, clock.monotonic() - begun)
-            meters.landed(batch.table, ages(batch.records, clock.wall()))
-            for written in outcome.tables:
-                meters.wrote(written.table, written.rows, written.bytes)
-            for partition, gaps in lost(batch.spans).items():
-                meters.lost(partition, sum(gap.offsets for gap in gaps))
+        if isinstance(outcome, BatchCommitted):
+            metrics.observe_flush(batch.table, clock.monotonic() - begun)
+            metrics.observe_freshness(batch.table, record_ages(batch.records, clock.wall()))
+            for written in outcome.table_writes:
+                metrics.count_written(written.table, written.rows, written.bytes)
+            for partition, gaps in gaps_before(batch.spans).items():
+                metrics.count_lost(partition, sum(gap.offset_count for gap in gaps))
         return outcome
 
     return measured
 
 
-def ages(records: Records, now: float) -> NDArray[np.float64]:
+def record_ages(records: Records, now: float) -> NDArray[np.float64]:
     """Return how old each record is, in seconds; those without a timestamp are left out."""
     stamps = records.column("timestamp").drop_null().cast("int64")
     return now - np.asarray(stamps) / 1e6

@@ -15,72 +15,76 @@ from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from queue import SimpleQueue
 
-from trimtab.consumer_sdk.errors import LakeUnavailable
-from trimtab.consumer_sdk.lake.retry import Pace
-from trimtab.consumer_sdk.lake.writer.flush import Batch, Outcome
+from trimtab.consumer_sdk.errors import LakeUnavailableError
+from trimtab.consumer_sdk.lake.retry import RetryBackoff
+from trimtab.consumer_sdk.lake.writer.flush import FlushBatch, FlushOutcome
 
 
 @dataclass(frozen=True, slots=True)
-class Flight:
-    """A batch under way; `begun` is seconds of the monotonic clock."""
+class InFlightFlush:
+    """A batch under way; `started_at` is seconds of the monotonic clock."""
 
-    batch: Batch
-    begun: float
-    pace: Pace
-    result: "Future[Outcome]"
+    batch: FlushBatch
+    started_at: float
+    backoff: RetryBackoff
+    future: "Future[FlushOutcome]"
 
     @property
     def done(self) -> bool:
         """Whether there is an outcome, or an error."""
-        return self.result.done()
+        return self.future.done()
 
     def wait(self, seconds: float) -> bool:
         """Wait for the end; return whether it came."""
-        return bool(wait([self.result], timeout=max(0.0, seconds)).done)
+        return bool(wait([self.future], timeout=max(0.0, seconds)).done)
 
     def cancel(self) -> None:
         """Stop trying; a commit that is already under way may still go through."""
-        self.pace.cancel.set()
+        self.backoff.cancelled.set()
 
 
-class Stager:
+class FlushThread:
     """Runs one flush at a time."""
 
-    def __init__(self, run: Callable[[Batch, Pace], Outcome], rng: random.Random) -> None:
+    def __init__(
+        self, run: Callable[[FlushBatch, RetryBackoff], FlushOutcome], rng: random.Random
+    ) -> None:
         self._run = run
         self._rng = rng
-        self._flights: SimpleQueue[Flight | None] = SimpleQueue()
+        self._pending: SimpleQueue[InFlightFlush | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
 
-    def submit(self, batch: Batch, now: float) -> Flight:
+    def submit(self, batch: FlushBatch, now: float) -> InFlightFlush:
         """Begin a flush."""
-        pace = Pace(random.Random(self._rng.random()), threading.Event())  # noqa: S311 - jitter, not secrets
-        flight = Flight(batch, now, pace, Future())
-        self._flights.put(flight)
+        pace = RetryBackoff(random.Random(self._rng.random()), threading.Event())  # noqa: S311 - jitter, not secrets
+        flight = InFlightFlush(batch, now, pace, Future())
+        self._pending.put(flight)
         if self._thread is None:
-            self._thread = threading.Thread(target=self._serve, name="trimtab-stager", daemon=True)
+            self._thread = threading.Thread(
+                target=self._run_flushes, name="trimtab-stager", daemon=True
+            )
             self._thread.start()
         return flight
 
-    def close(self, patience: float) -> None:
+    def close(self, timeout_s: float) -> None:
         """Let the thread end; what is under way has been waited for or cancelled.
 
-        Raises LakeUnavailable if the thread still hangs after `patience` seconds; it is left alone.
+        Raises LakeUnavailableError if the thread still hangs after `timeout_s` seconds; it is left alone.
         """
-        self._flights.put(None)
+        self._pending.put(None)
         if self._thread is None:
             return
-        self._thread.join(patience)
+        self._thread.join(timeout_s)
         if self._thread.is_alive():
-            raise LakeUnavailable(
-                f"the lake hangs: a flush that was called off did not end within {patience:.0f} s "
-                "(lake.patience) and is left behind; its records will be read again. See whether "
+            raise LakeUnavailableError(
+                f"the lake hangs: a flush that was called off did not end within {timeout_s:.0f} s "
+                "(lake.flush.timeout) and is left behind; its records will be read again. See whether "
                 "the catalog and the storage answer"
             )
 
-    def _serve(self) -> None:
-        while (flight := self._flights.get()) is not None:
+    def _run_flushes(self) -> None:
+        while (flight := self._pending.get()) is not None:
             try:
-                flight.result.set_result(self._run(flight.batch, flight.pace))
+                flight.future.set_result(self._run(flight.batch, flight.backoff))
             except BaseException as error:  # noqa: BLE001 - raised again where the result is asked for
-                flight.result.set_exception(error)
+                flight.future.set_exception(error)

@@ -1,8 +1,8 @@
 """Where the writer stands in each of its partitions: one small state machine a partition.
 
-Three offsets, always `mark` ≤ `cut` ≤ `next`:
+Three offsets, always `committed` ≤ `cut` ≤ `next`:
 
-- `mark`: what the table holds up to (None: the table does not know the partition);
+- `committed`: what the table holds up to (None: the table does not know the partition);
 - `cut`: up to where records have been handed to the stager;
 - `next`: the offset of the next record to accept.
 
@@ -20,8 +20,8 @@ Rules:
    answer is believed: then the hole is the log's own (compaction, markers of transactions).
 5. The first record after an assignment cannot lie below the mark: such a topic was deleted and
    created anew, and going on would lose its records silently. That is the named error
-   OffsetsWentBack.
-6. Offsets that the consumer had to skip, since retention had deleted them, are a gap (`gaps`). It
+   OffsetRegressionError.
+6. Offsets that the consumer had to skip, since retention had deleted them, are a gap (`pending_gaps`). It
    goes with the span of the first records behind it, once, and again if that span is refused.
 7. A partition that its table does not know begins where the group stands. If that is behind the
    log's beginning, it is told: the table may be a new one, and will lack what lies before.
@@ -34,112 +34,131 @@ from operator import lt
 from typing import Final
 
 from trimtab.assignor.model import TopicPartition
-from trimtab.consumer_sdk.consumer.offset_reset import SETTING, Reset
-from trimtab.consumer_sdk.errors import OffsetsExpired, OffsetsWentBack
-from trimtab.consumer_sdk.lake.offsets.offset_gaps import Gap, above, beyond, merged
-from trimtab.consumer_sdk.lake.offsets.table_offsets import Span
+from trimtab.consumer_sdk.consumer.offset_reset import OFFSET_RESET_SETTING, OffsetReset
+from trimtab.consumer_sdk.errors import OffsetRegressionError, OffsetsExpiredError
+from trimtab.consumer_sdk.lake.offsets.offset_gaps import (
+    OffsetGap,
+    clip_gaps,
+    merge_gaps,
+    skip_gaps,
+)
+from trimtab.consumer_sdk.lake.offsets.table_offsets import OffsetSpan
 
 log = logging.getLogger("trimtab.lake")
 
 
 @dataclass(slots=True)
-class Position:
+class PartitionPosition:
     """One owned partition.
 
-    Offsets as in the rules above, `start` where reading began (None: not known yet), `gaps` those
-    that no table has been told of yet, `reset`: the group had no offset to begin at.
+    Offsets as in the rules above, `start` where reading began (None: not known yet), `pending_gaps` those
+    that no table has been told of yet, `began_without_offset`: the group had no offset to begin at.
     """
 
-    mark: int | None
-    cut: int | None
+    committed: int | None
+    submitted: int | None
     next: int | None
     start: int | None
-    fresh: bool = True
-    asked: bool = False
-    gaps: tuple[Gap, ...] = ()
-    reset: bool = False
+    awaits_first_record: bool = True
+    reread_requested: bool = False
+    pending_gaps: tuple[OffsetGap, ...] = ()
+    began_without_offset: bool = False
 
 
-class Positions:
+class PositionTracker:
     """The owned partitions of one writer; used by the application's thread only."""
 
     def __init__(self) -> None:
-        self._owned: dict[TopicPartition, Position] = {}
+        self._owned: dict[TopicPartition, PartitionPosition] = {}
 
     def __contains__(self, partition: object) -> bool:
         return partition in self._owned
 
-    def assign(self, partition: TopicPartition, mark: int | None) -> None:
-        """Own a partition whose table holds it up to `mark`."""
-        self._owned[partition] = Position(mark, mark, mark, mark)
+    def assign(self, partition: TopicPartition, committed: int | None) -> None:
+        """Own a partition whose table holds it up to `committed`."""
+        self._owned[partition] = PartitionPosition(committed, committed, committed, committed)
 
-    def forget(self, partitions: Iterable[TopicPartition]) -> None:
+    def forget_partitions(self, partitions: Iterable[TopicPartition]) -> None:
         """Own these no longer."""
         for partition in partitions:
             self._owned.pop(partition, None)
 
-    def learn(self, reset: Reset) -> None:
+    def record_reset(self, reset: OffsetReset) -> None:
         """Note offsets that nobody will hand out any more (rule 6).
 
-        Raises OffsetsWentBack (rule 5), and OffsetsExpired where the consumer was not to go on.
+        Raises OffsetRegressionError (rule 5), and OffsetsExpiredError where the consumer was not to go on.
         """
         position = self._owned.get(reset.partition)
         if position is None:
             return
-        if reset.went_back and position.next is not None:
-            raise OffsetsWentBack(f"{reset}. {_ANEW}")
-        if reset.to is None:
-            raise OffsetsExpired(f"{reset}, and {SETTING}=error says to stop. {_GO_ON}")
-        position.reset = reset.asked is None
-        if reset.asked is not None and reset.skipped:
-            gaps = merged((*position.gaps, Gap(reset.asked, reset.to)))
-            position.gaps = above(gaps, position.cut)
+        if reset.is_regression and position.next is not None:
+            raise OffsetRegressionError(f"{reset}. {_NEW_TOPIC_ADVICE}")
+        if reset.resume_offset is None:
+            raise OffsetsExpiredError(
+                f"{reset}, and {OFFSET_RESET_SETTING}=error says to stop. {_EXPIRED_OFFSETS_ADVICE}"
+            )
+        position.began_without_offset = reset.requested_offset is None
+        if reset.requested_offset is not None and reset.skipped_offsets:
+            gaps = merge_gaps(
+                (*position.pending_gaps, OffsetGap(reset.requested_offset, reset.resume_offset))
+            )
+            position.pending_gaps = clip_gaps(gaps, position.submitted)
 
-    def doubt(self, partition: TopicPartition, offsets: Sequence[int]) -> int | None:
+    def find_reread_offset(self, partition: TopicPartition, offsets: Sequence[int]) -> int | None:
         """Return the offset to ask for again where a run cannot be trusted (rule 4), else None."""
         position = self._owned.get(partition)
         if position is None:
             return None
         if not all(map(lt, offsets, offsets[1:])):
-            return _first_known(position.next, min(offsets))
-        wanted = beyond(position.gaps, position.next)
-        if position.fresh and not position.asked and offsets[0] > _first_known(wanted, offsets[0]):
-            position.asked = True
+            return _first_not_none(position.next, min(offsets))
+        wanted = skip_gaps(position.pending_gaps, position.next)
+        if (
+            position.awaits_first_record
+            and not position.reread_requested
+            and offsets[0] > _first_not_none(wanted, offsets[0])
+        ):
+            position.reread_requested = True
             return wanted
         return None
 
-    def accept(self, partition: TopicPartition, offsets: Sequence[int]) -> int:
+    def accept_run(self, partition: TopicPartition, offsets: Sequence[int]) -> int:
         """Return how many leading records to drop, and stand after the last one.
 
         `offsets` rise. Records of partitions that are not owned are all dropped. Raises
-        OffsetsWentBack (rule 5).
+        OffsetRegressionError (rule 5).
         """
         position = self._owned.get(partition)
         if position is None:
             return len(offsets)
         if position.start is None:
             position.start = offsets[0]
-            if offsets[0] and not position.reset:
-                log.warning(_BEHIND, partition, offsets[0])
-        skip = _below(offsets, position.next)
-        if skip and position.fresh:
-            raise _went_back(partition, offsets[0], position.next)
-        position.fresh = False
+            if offsets[0] and not position.began_without_offset:
+                log.warning(_NEW_PARTITION_WARNING, partition, offsets[0])
+        skip = _count_below(offsets, position.next)
+        if skip and position.awaits_first_record:
+            raise _build_regression_error(partition, offsets[0], position.next)
+        position.awaits_first_record = False
         if skip < len(offsets):
             position.next = offsets[-1] + 1
         return skip
 
-    def cut(self, ranges: Mapping[TopicPartition, tuple[int, int]]) -> dict[TopicPartition, Span]:
+    def chain_spans(
+        self, ranges: Mapping[TopicPartition, tuple[int, int]]
+    ) -> dict[TopicPartition, OffsetSpan]:
         """Turn a batch's (first, next) ranges into spans chained to the batch before (rule 2)."""
-        spans: dict[TopicPartition, Span] = {}
+        spans: dict[TopicPartition, OffsetSpan] = {}
         for partition, (first, following) in sorted(ranges.items()):
             position = self._owned[partition]
-            gaps = tuple(gap for gap in position.gaps if gap.first < following)
-            spans[partition] = Span(position.cut, first, following, above(gaps, position.cut))
-            position.cut = following
+            gaps = tuple(gap for gap in position.pending_gaps if gap.first < following)
+            spans[partition] = OffsetSpan(
+                position.submitted, first, following, clip_gaps(gaps, position.submitted)
+            )
+            position.submitted = following
         return spans
 
-    def landed(self, spans: Mapping[TopicPartition, Span]) -> dict[TopicPartition, int]:
+    def confirm_committed(
+        self, spans: Mapping[TopicPartition, OffsetSpan]
+    ) -> dict[TopicPartition, int]:
         """Note that a batch is in the table.
 
         Return the marks of those partitions that are still owned.
@@ -147,12 +166,14 @@ class Positions:
         marks = {p: span.next for p, span in spans.items() if p in self._owned}
         for partition, mark in marks.items():
             position = self._owned[partition]
-            position.mark = mark
-            position.gaps = above(position.gaps, mark)
+            position.committed = mark
+            position.pending_gaps = clip_gaps(position.pending_gaps, mark)
         return marks
 
-    def rewind(
-        self, spans: Mapping[TopicPartition, Span], marks: Mapping[TopicPartition, int | None]
+    def rewind_partitions(
+        self,
+        spans: Mapping[TopicPartition, OffsetSpan],
+        offsets: Mapping[TopicPartition, int | None],
     ) -> dict[TopicPartition, int]:
         """Go back, or on, to the table's marks (rule 3).
 
@@ -163,44 +184,48 @@ class Positions:
             position = self._owned.get(partition)
             if position is None:
                 continue
-            mark = marks.get(partition)
-            position.mark = position.cut = mark
-            again = _first_known(mark, position.start, spans[partition].first)
-            seeks[partition] = position.next = _first_known(beyond(position.gaps, again))
+            mark = offsets.get(partition)
+            position.committed = position.submitted = mark
+            again = _first_not_none(mark, position.start, spans[partition].first)
+            seeks[partition] = position.next = _first_not_none(
+                skip_gaps(position.pending_gaps, again)
+            )
         return seeks
 
-    def marks(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    def committed_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the table's marks of owned partitions that it knows."""
-        found = ((p, self._owned[p].mark) for p in partitions if p in self._owned)
+        found = ((p, self._owned[p].committed) for p in partitions if p in self._owned)
         return {p: mark for p, mark in found if mark is not None}
 
 
-_ANEW: Final = (
+_NEW_TOPIC_ADVICE: Final = (
     "Nothing was written, and this partition is not read any more. "
     "Let the new topic go to a table of its own (lake.tables)"
 )
-_BEHIND: Final = (
+_NEW_PARTITION_WARNING: Final = (
     "%s is new to its table, and the group already stands at offset %d: what lies before will not "
     "be in the table. To have it from the beginning, use another group.id"
 )
-_GO_ON: Final = (
+_EXPIRED_OFFSETS_ADVICE: Final = (
     "This partition is not read any more. To go on with what is left, write earliest there: "
     "the table then notes what it lacks (docs/lake.md)"
 )
 
 
-def _below(offsets: Sequence[int], following: int | None) -> int:
+def _count_below(offsets: Sequence[int], following: int | None) -> int:
     if following is None or offsets[0] >= following:
         return 0
     return sum(offset < following for offset in offsets)
 
 
-def _first_known(*offsets: int | None) -> int:
+def _first_not_none(*offsets: int | None) -> int:
     return next(offset for offset in offsets if offset is not None)
 
 
-def _went_back(partition: TopicPartition, offset: int, mark: int | None) -> OffsetsWentBack:
-    return OffsetsWentBack(
-        f"{partition} hands out offset {offset}, but its table already holds it up to {mark}: "
-        f"the topic was deleted and created anew, or its log was truncated. {_ANEW}"
+def _build_regression_error(
+    partition: TopicPartition, offset: int, committed: int | None
+) -> OffsetRegressionError:
+    return OffsetRegressionError(
+        f"{partition} hands out offset {offset}, but its table already holds it up to {committed}: "
+        f"the topic was deleted and created anew, or its log was truncated. {_NEW_TOPIC_ADVICE}"
     )

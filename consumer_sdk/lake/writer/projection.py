@@ -14,69 +14,73 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from trimtab.common.errors import TrimtabError
-from trimtab.consumer_sdk.errors import TransformFailed
-from trimtab.consumer_sdk.lake.decoding.topic_decoders import Decoder, Framed
+from trimtab.consumer_sdk.errors import TransformError
+from trimtab.consumer_sdk.lake.decoding.topic_decoders import BatchDecoder, FrameFactory
 from trimtab.consumer_sdk.lake.ports import Records
-from trimtab.consumer_sdk.lake.schema.table_names import check_table, dead_letter
+from trimtab.consumer_sdk.lake.schema.table_names import check_table_name, dead_letter_table
 from trimtab.consumer_sdk.lake.settings import Transform
 from trimtab.consumer_sdk.lake.spark import jvm_errors
 
 
 @dataclass(frozen=True, slots=True)
-class Shaped:
-    """The rows of one batch; `own` is None where the transform gives the own table none.
+class ProjectedRows:
+    """The rows of one batch; `topic_table` is None where the transform gives the own table none.
 
-    `direct`: without a transform every record is one row, of the own table or of the dead letters.
+    `one_row_per_record`: without a transform every record is one row, of the own table or of the dead letters.
     """
 
-    own: DataFrame | None
-    sides: Mapping[str, DataFrame] = field(default_factory=dict[str, DataFrame])
-    direct: bool = False
+    topic_table: DataFrame | None
+    side_tables: Mapping[str, DataFrame] = field(default_factory=dict[str, DataFrame])
+    one_row_per_record: bool = False
 
-    def left(self, records: int, rows: int) -> list[tuple[str, DataFrame]]:
+    def remaining_tables(self, records: int, rows: int) -> list[tuple[str, DataFrame]]:
         """Return the other tables to write, by name, once the own table got `rows` of `records`."""
-        return [] if self.direct and records == rows else sorted(self.sides.items())
+        return (
+            [] if self.one_row_per_record and records == rows else sorted(self.side_tables.items())
+        )
 
 
 @dataclass(frozen=True, slots=True)
-class Shaping:
+class TableProjection:
     """How the records of one table become rows."""
 
     table: str
-    decoder: Decoder
+    decoder: BatchDecoder
     transform: Transform | None = None
 
-    def shape(self, records: Records, framed: Framed) -> Shaped:
-        """Return each table's rows, lazily; `framed` brings records into Spark.
+    def project_records(self, records: Records, to_frame: FrameFactory) -> ProjectedRows:
+        """Return each table's rows, lazily; `to_frame` brings records into Spark.
 
-        Raises TransformFailed, TableMismatch, RegistryUnavailable.
+        Raises TransformError, TableSchemaMismatchError, SchemaRegistryUnavailableError.
         """
         try:
-            decoded = self.decoder(records, framed)
-        except jvm_errors.JvmError as error:
-            raise jvm_errors.translate(error, f"table {self.table}: decoding") from error
-        frames = self._transformed(decoded.good)
-        if decoded.bad is not None:
-            frames[dead_letter(self.table)] = decoded.bad
-        return Shaped(frames.pop(self.table, None), frames, direct=self.transform is None)
+            decoded = self.decoder(records, to_frame)
+        except jvm_errors.JVM_ERRORS as error:
+            raise jvm_errors.to_trimtab_error(error, f"table {self.table}: decoding") from error
+        frames = self._apply_transform(decoded.rows)
+        if decoded.dead_letters is not None:
+            frames[dead_letter_table(self.table)] = decoded.dead_letters
+        return ProjectedRows(
+            frames.pop(self.table, None), frames, one_row_per_record=self.transform is None
+        )
 
-    def _transformed(self, good: DataFrame) -> dict[str, DataFrame]:
+    def _apply_transform(self, good: DataFrame) -> dict[str, DataFrame]:
         if self.transform is None:
             return {self.table: good}
-        found = self._call(good)
+        found = self._call_transform(good)
         if isinstance(found, DataFrame):
             return {self.table: found}
         if not isinstance(found, Mapping) or not all(
             isinstance(f, DataFrame) for f in found.values()
         ):
-            raise TransformFailed(
+            raise TransformError(
                 f"table {self.table}: the transform returned {type(found).__name__}; it "
                 "must return a DataFrame, or "
                 "a dict of table name → DataFrame"
             )
-        return {self._full(str(name)): frame for name, frame in found.items()}
+        return {self._qualify_name(str(name)): frame for name, frame in found.items()}
 
-    def _call(self, good: DataFrame) -> Any:
+    def _call_transform(self, good: DataFrame) -> Any:
         assert self.transform is not None
         try:
             return self.transform(good)
@@ -84,14 +88,16 @@ class Shaping:
             raise
         except PySparkException as error:
             line = str(error).strip().splitlines()[0]
-            raise TransformFailed(f"table {self.table}: the transform failed: {line}") from error
-        except jvm_errors.JvmError as error:
-            raise jvm_errors.translate(error, f"table {self.table}: the transform") from error
+            raise TransformError(f"table {self.table}: the transform failed: {line}") from error
+        except jvm_errors.JVM_ERRORS as error:
+            raise jvm_errors.to_trimtab_error(
+                error, f"table {self.table}: the transform"
+            ) from error
         except Exception as error:
-            raise TransformFailed(
+            raise TransformError(
                 f"table {self.table}: the transform failed: {type(error).__name__}: {error}"
             ) from error
 
-    def _full(self, name: str) -> str:
+    def _qualify_name(self, name: str) -> str:
         namespace = self.table.rpartition(".")[0]
-        return check_table(name if "." in name else f"{namespace}.{name}", "lake.transform")
+        return check_table_name(name if "." in name else f"{namespace}.{name}", "lake.transform")

@@ -43,28 +43,43 @@ from trimtab.assignor.model import TopicPartition
 from trimtab.common.clock import Clock, SystemClock
 from trimtab.common.errors import TrimtabError
 from trimtab.common.units import format_bytes
-from trimtab.consumer_sdk.errors import LakeUnavailable, OffsetsExpired, OffsetsWentBack
-from trimtab.consumer_sdk.lake.decoding.topic_decoders import Decoding
-from trimtab.consumer_sdk.lake.metrics import Meters
-from trimtab.consumer_sdk.lake.offsets.table_offsets import Marks, story
-from trimtab.consumer_sdk.lake.ports import CrashPoint, Fetcher, Lake, Message, new_attempt
-from trimtab.consumer_sdk.lake.retry import Pace, until
+from trimtab.consumer_sdk.errors import (
+    LakeUnavailableError,
+    OffsetRegressionError,
+    OffsetsExpiredError,
+)
+from trimtab.consumer_sdk.lake.decoding.topic_decoders import TopicDecoders
+from trimtab.consumer_sdk.lake.metrics import LakeMetrics
+from trimtab.consumer_sdk.lake.offsets.table_offsets import CommittedOffsets, describe_conflicts
+from trimtab.consumer_sdk.lake.ports import (
+    ConsumedMessage,
+    CrashHook,
+    Lake,
+    RecordConsumer,
+    new_attempt_id,
+)
+from trimtab.consumer_sdk.lake.retry import RetryBackoff, bound_by_deadline
 from trimtab.consumer_sdk.lake.schema import record_columns
-from trimtab.consumer_sdk.lake.settings import LakeConfig, SessionConfig, parse
-from trimtab.consumer_sdk.lake.writer.batches import Batches, Run
-from trimtab.consumer_sdk.lake.writer.consumer_events import records
-from trimtab.consumer_sdk.lake.writer.flush import Batch, Flush, Landed, Refused
-from trimtab.consumer_sdk.lake.writer.flush_metrics import metered
-from trimtab.consumer_sdk.lake.writer.flush_thread import Flight, Stager
-from trimtab.consumer_sdk.lake.writer.partition_positions import Positions
-from trimtab.consumer_sdk.lake.writer.projection import Shaping
+from trimtab.consumer_sdk.lake.settings import LakeConfig, SessionConfig, parse_lake_config
+from trimtab.consumer_sdk.lake.writer.batches import BatchBuffer, RecordRun
+from trimtab.consumer_sdk.lake.writer.consumer_events import drop_error_events
+from trimtab.consumer_sdk.lake.writer.flush import (
+    BatchCommitted,
+    BatchFlusher,
+    BatchRefused,
+    FlushBatch,
+)
+from trimtab.consumer_sdk.lake.writer.flush_metrics import with_flush_metrics
+from trimtab.consumer_sdk.lake.writer.flush_thread import FlushThread, InFlightFlush
+from trimtab.consumer_sdk.lake.writer.partition_positions import PositionTracker
+from trimtab.consumer_sdk.lake.writer.projection import TableProjection
 
 if TYPE_CHECKING:
     from trimtab.consumer_sdk.lake.lake import SparkLake
 
 log = logging.getLogger("trimtab.lake")
 
-SLICE: Final = 0.05
+FLUSH_POLL_S: Final = 0.05
 """Seconds of one wait for the stager, between two looks for rebalance callbacks."""
 
 
@@ -72,99 +87,103 @@ class LakeWriter:
     """Writes the consumer's records into lake tables, each exactly once.
 
     `config` is the flat configuration (docs/lake.md), the consumer's own names may be in it. Starts
-    Spark unless a `lake` is given. Raises SettingError, NoJava, WrongJava, SessionFailed.
+    Spark unless a `lake` is given. Raises SettingError, JavaNotFoundError, UnsupportedJavaError, SparkSessionError.
     """
 
     def __init__(
         self,
-        consumer: Fetcher,
+        consumer: RecordConsumer,
         config: Mapping[str, Any] | LakeConfig,
         *,
         lake: Lake | None = None,
         clock: Clock | None = None,
-        crash: CrashPoint = lambda step: None,  # noqa: ARG005 - the hook that tests fill
-        meters: Meters | None = None,
+        crash_hook: CrashHook = lambda step: None,  # noqa: ARG005 - the hook that tests fill
+        metrics: LakeMetrics | None = None,
     ) -> None:
         self._consumer = consumer
-        self._config = config if isinstance(config, LakeConfig) else parse(config)
-        self._lake = open_lake(self._config.session, warm=True) if lake is None else lake
+        self._config = config if isinstance(config, LakeConfig) else parse_lake_config(config)
+        self._lake = open_lake(self._config.session, warm_up=True) if lake is None else lake
         self._owns_lake = lake is None
-        self._decoding = Decoding(self._config)
+        self._decoders = TopicDecoders(self._config)
         self._clock = clock or SystemClock()
-        self._crash = crash
-        self._topics: dict[str, str] = {}
-        self._positions = Positions()
-        self._batches = Batches(self._config.limits)
-        self._flight: Flight | None = None
-        self._refused: list[Refused] = []
+        self._crash_hook = crash_hook
+        self._tables_by_topic: dict[str, str] = {}
+        self._positions = PositionTracker()
+        self._buffer = BatchBuffer(self._config.limits)
+        self._in_flight: InFlightFlush | None = None
+        self._refused_batches: list[BatchRefused] = []
         self._failure: TrimtabError | None = None
-        self._halted: dict[TopicPartition, TrimtabError] = {}
+        self._halted_partitions: dict[TopicPartition, TrimtabError] = {}
         self._closed = False
         rng = random.Random()  # noqa: S311 - jitter
-        flush = Flush(
+        flush = BatchFlusher(
             self._lake,
             self._config.group,
-            self._shaping,
-            new_attempt,
-            crash,
-            self._config.partition,
-            self._config.evolve,
+            self._create_projection,
+            new_attempt_id,
+            crash_hook,
+            self._config.partitioning,
+            self._config.evolves_schema,
         )
-        self._meters = meters or Meters()
-        self._stager = Stager(metered(flush.run, self._meters, self._clock), rng)
+        self._metrics = metrics or LakeMetrics()
+        self._flush_thread = FlushThread(
+            with_flush_metrics(flush.flush_batch, self._metrics, self._clock), rng
+        )
 
     # -- the loop ---------------------------------------------------------------------------------
 
-    def write(self, messages: Sequence[Message]) -> None:
+    def write(self, messages: Sequence[ConsumedMessage]) -> None:
         """Take records in, and flush what is due.
 
         Call it with an empty list too: batches grow old. It waits while the memory is full, serving
         callbacks meanwhile.
 
-        Raises TableMismatch, TransformFailed, MarksLost and SessionFailed, after which nothing has
+        Raises TableSchemaMismatchError, TransformError, CommittedOffsetsLostError and SparkSessionError, after which nothing has
         been lost and the writer takes no more; KafkaException for a fatal error event among the
         messages.
         """
         self._raise_failure()
-        for reset in self._consumer.resets():
-            with self._halting(reset.partition):
-                self._positions.learn(reset)
+        for reset in self._consumer.pop_offset_resets():
+            with self._halt_on_offset_error(reset.partition):
+                self._positions.record_reset(reset)
         now = self._clock.monotonic()
-        for partition, run in record_columns.by_partition(records(messages)).items():
-            self._take(partition, run, now)
-        self._turn()
-        while self._batches.full and self._flight is not None:
-            self._flight.wait(SLICE)
+        for partition, run in record_columns.group_by_partition(
+            drop_error_events(messages)
+        ).items():
+            self._buffer_run(partition, run, now)
+        self._advance_flushes()
+        while self._buffer.is_full and self._in_flight is not None:
+            self._in_flight.wait(FLUSH_POLL_S)
             self._consumer.consume(0, 0)
-            self._turn()
+            self._advance_flushes()
 
     def flush(self) -> None:
         """Bring everything that was taken in into the tables.
 
-        Raises as `write`, and LakeUnavailable.
+        Raises as `write`, and LakeUnavailableError.
         """
-        deadline = self._clock.monotonic() + self._config.patience
-        self._settle(deadline)
-        for table in self._batches.tables():
-            self._submit(table)
-            self._settle(deadline)
-        self._rewind()
+        deadline = self._clock.monotonic() + self._config.flush_timeout_s
+        self._await_flush(deadline)
+        for table in self._buffer.list_tables():
+            self._submit_batch(table)
+            self._await_flush(deadline)
+        self._rewind_refused()
 
     def close(self) -> None:
         """Flush and free everything; the partitions stay with the consumer until it is closed.
 
         Raises as `flush`; what could not be flushed is read again by the next owner. Raises
-        OffsetsWentBack and OffsetsExpired if a partition was stopped for that (rule 6).
+        OffsetRegressionError and OffsetsExpiredError if a partition was stopped for that (rule 6).
         """
         try:
             if self._failure is None and not self._closed:
-                self._crash("draining")
+                self._crash_hook("draining")
                 self.flush()
-                self._crash("drained")
-                if self._halted:
-                    raise self._halted[min(self._halted)]
+                self._crash_hook("drained")
+                if self._halted_partitions:
+                    raise self._halted_partitions[min(self._halted_partitions)]
         finally:
-            self._free()
+            self._release_resources()
 
     def __enter__(self) -> Self:
         return self
@@ -173,158 +192,174 @@ class LakeWriter:
         if kind is None:
             self.close()
         else:
-            self._free()
+            self._release_resources()
 
     # -- callbacks --------------------------------------------------------------------------------
 
     def on_assign(self, _consumer: Any, partitions: Sequence[Any]) -> None:
         """Start each partition where its table ends (rule 1).
 
-        Raises TableCollision, LakeUnavailable.
+        Raises TableNameCollisionError, LakeUnavailableError.
         """
-        self._crash("assigning")
-        fresh = [_key(partition) for partition in partitions]
+        self._crash_hook("assigning")
+        fresh = [_to_topic_partition(partition) for partition in partitions]
         starts: list[RawPartition] = []
         for topic in sorted({partition.topic for partition in fresh}):
-            marks = self._marks(topic)
+            marks = self._read_topic_offsets(topic)
             for partition in (p for p in fresh if p.topic == topic):
-                mark = marks.of(self._config.group, partition)
+                mark = marks.next_offset(self._config.group, partition)
                 self._positions.assign(partition, mark)
                 starts.append(RawPartition(*partition, OFFSET_INVALID if mark is None else mark))
         known = [start for start in starts if start.offset >= 0]
         if known:
             self._consumer.incremental_assign(known)
-        if known and self._config.skips:
+        if known and self._config.resets_to_end:
             log.warning(
                 "auto.offset.reset=latest: should retention delete records before they are read, "
                 "%s would go on at the end of the log; write earliest to lose only what is deleted",
-                _named(map(_key, known)),
+                _format_partitions(map(_to_topic_partition, known)),
             )
-        log.info("assigned %s", _listed(starts))
-        self._crash("assigned")
+        log.info("assigned %s", _format_starts(starts))
+        self._crash_hook("assigned")
 
     def on_revoke(self, _consumer: Any, partitions: Sequence[Any]) -> None:
         """Bring in what is staged or nearly full, drop the rest, tell Kafka, let go (rule 2)."""
-        self._crash("revoking")
-        going = {_key(partition) for partition in partitions}
-        deadline = self._clock.monotonic() + self._config.patience
+        self._crash_hook("revoking")
+        going = {_to_topic_partition(partition) for partition in partitions}
+        deadline = self._clock.monotonic() + self._config.flush_timeout_s
         try:
-            self._wait_for(going, deadline)
-            for table in self._batches.nearly_full(going):
-                self._settle(deadline)
-                self._submit(table)
-                self._settle(deadline)
+            self._await_partitions(going, deadline)
+            for table in self._buffer.find_nearly_full_tables(going):
+                self._await_flush(deadline)
+                self._submit_batch(table)
+                self._await_flush(deadline)
         except TrimtabError as error:
             self._failure = self._failure or (None if error.retryable else error)
             log.warning("giving partitions up without their last batch: %s", error)
-        self._crash("settled")
-        self._drop(going)
-        self._acknowledge(self._positions.marks(going), asynchronous=False)
-        self._positions.forget(going)
-        log.info("gave up %s", _named(going))
-        self._crash("revoked")
+        self._crash_hook("settled")
+        self._drop_partitions(going)
+        self._commit_to_kafka(self._positions.committed_offsets(going), asynchronous=False)
+        self._positions.forget_partitions(going)
+        log.info("gave up %s", _format_partitions(going))
+        self._crash_hook("revoked")
 
     def on_lost(self, _consumer: Any, partitions: Sequence[Any]) -> None:
         """Drop everything of these partitions (rule 3)."""
-        gone = {_key(partition) for partition in partitions}
-        if self._flight is not None and gone & self._flight.batch.spans.keys():
-            self._flight.cancel()
-        self._drop(gone)
-        self._positions.forget(gone)
-        log.warning("lost %s", _named(gone))
+        gone = {_to_topic_partition(partition) for partition in partitions}
+        if self._in_flight is not None and gone & self._in_flight.batch.spans.keys():
+            self._in_flight.cancel()
+        self._drop_partitions(gone)
+        self._positions.forget_partitions(gone)
+        log.warning("lost %s", _format_partitions(gone))
 
     # -- taking in --------------------------------------------------------------------------------
 
-    def _take(self, partition: TopicPartition, messages: list[Message], now: float) -> None:
-        offsets = record_columns.offsets(messages)
-        again = self._positions.doubt(partition, offsets)
+    def _buffer_run(
+        self, partition: TopicPartition, messages: list[ConsumedMessage], now: float
+    ) -> None:
+        offsets = record_columns.message_offsets(messages)
+        again = self._positions.find_reread_offset(partition, offsets)
         if again is not None:
-            self._restart(partition, again)
+            self._restart_partition(partition, again)
             return
         skip = len(offsets)
-        with self._halting(partition):
-            skip = self._positions.accept(partition, offsets)
+        with self._halt_on_offset_error(partition):
+            skip = self._positions.accept_run(partition, offsets)
         if skip < len(offsets):
-            batch = record_columns.record_batch(partition, messages[skip:])
-            run = Run(partition, offsets[skip], offsets[-1] + 1, batch)
-            self._batches.add(self._config.names.of(partition.topic), run, now)
+            batch = record_columns.build_record_batch(partition, messages[skip:])
+            run = RecordRun(partition, offsets[skip], offsets[-1] + 1, batch)
+            self._buffer.add_run(self._config.table_names.table_for(partition.topic), run, now)
 
     @contextmanager
-    def _halting(self, partition: TopicPartition) -> Generator[None]:
+    def _halt_on_offset_error(self, partition: TopicPartition) -> Generator[None]:
         """Stop a partition whose offsets cannot be right (rule 6)."""
         try:
             yield
-        except (OffsetsWentBack, OffsetsExpired) as error:
-            if isinstance(error, OffsetsWentBack):  # else what waits is sound, and is nowhere else
-                self._drop({partition})
-                self._positions.forget({partition})
+        except (OffsetRegressionError, OffsetsExpiredError) as error:
+            if isinstance(
+                error, OffsetRegressionError
+            ):  # else what waits is sound, and is nowhere else
+                self._drop_partitions({partition})
+                self._positions.forget_partitions({partition})
             self._consumer.incremental_unassign([RawPartition(*partition)])
-            self._halted[partition] = error
+            self._halted_partitions[partition] = error
             log.error("%s", error)  # noqa: TRY400 - the message says all
 
-    def _drop(self, partitions: set[TopicPartition]) -> None:
+    def _drop_partitions(self, partitions: set[TopicPartition]) -> None:
         """Forget the records of these partitions, and why some were stopped."""
-        self._batches.drop(partitions)
-        self._halted = {p: e for p, e in self._halted.items() if p not in partitions}
+        self._buffer.drop_partitions(partitions)
+        self._halted_partitions = {
+            p: e for p, e in self._halted_partitions.items() if p not in partitions
+        }
 
-    def _marks(self, topic: str) -> Marks:
-        """Return the marks of a topic's own table; remembers the topic. Raises TableCollision."""
-        self._topics[topic] = table = self._config.names.of(topic)
+    def _read_topic_offsets(self, topic: str) -> CommittedOffsets:
+        """Return the marks of a topic's own table; remembers the topic. Raises TableNameCollisionError."""
+        self._tables_by_topic[topic] = table = self._config.table_names.table_for(topic)
 
-        def look() -> Marks:
-            found = self._lake.open(table)
-            return Marks() if found is None else found.look().marks
+        def look() -> CommittedOffsets:
+            found = self._lake.open_table(table)
+            return CommittedOffsets() if found is None else found.read_offsets().offsets
 
-        pace = Pace(random.Random(0))  # noqa: S311 - jitter
-        deadline = self._clock.monotonic() + self._config.patience
-        marks = pace.persist(f"reading the marks of {table}", until(deadline, self._clock, look))
-        others = {t for t in marks.topics(self._config.group) if self._config.names.of(t) == table}
-        self._config.names.check({*self._topics, *others})
+        pace = RetryBackoff(random.Random(0))  # noqa: S311 - jitter
+        deadline = self._clock.monotonic() + self._config.flush_timeout_s
+        marks = pace.retry_until_cancelled(
+            f"reading the marks of {table}", bound_by_deadline(deadline, self._clock, look)
+        )
+        others = {
+            t
+            for t in marks.topics_of(self._config.group)
+            if self._config.table_names.table_for(t) == table
+        }
+        self._config.table_names.check_collisions({*self._tables_by_topic, *others})
         return marks
 
-    def _shaping(self, table: str) -> Shaping:
-        topics = sorted(topic for topic, own in tuple(self._topics.items()) if own == table)
-        return Shaping(table, self._decoding.of(topics[0]), self._config.transform)
+    def _create_projection(self, table: str) -> TableProjection:
+        topics = sorted(
+            topic for topic, own in tuple(self._tables_by_topic.items()) if own == table
+        )
+        return TableProjection(table, self._decoders.decoder_for(topics[0]), self._config.transform)
 
     # -- the stager -------------------------------------------------------------------------------
 
-    def _turn(self) -> None:
+    def _advance_flushes(self) -> None:
         """Take the stager's outcome, go back where it refused, give it what is due."""
-        self._harvest()
-        self._rewind()
+        self._collect_outcome()
+        self._rewind_refused()
         self._raise_failure()
-        if self._flight is None:
-            longest = self._consumer.longest_batch()
-            table = self._batches.due(self._clock.monotonic(), longest)
+        if self._in_flight is None:
+            longest = self._consumer.batch_max_age_s()
+            table = self._buffer.find_due_table(self._clock.monotonic(), longest)
             if table is not None:
-                self._submit(table)
+                self._submit_batch(table)
 
-    def _submit(self, table: str) -> None:
-        assert self._flight is None
-        gathered = self._batches.take(table)
-        batch = Batch(table, self._positions.cut(gathered.ranges), gathered.records)
-        self._flight = self._stager.submit(batch, self._clock.monotonic())
+    def _submit_batch(self, table: str) -> None:
+        assert self._in_flight is None
+        gathered = self._buffer.pop_table(table)
+        batch = FlushBatch(table, self._positions.chain_spans(gathered.ranges), gathered.records)
+        self._in_flight = self._flush_thread.submit(batch, self._clock.monotonic())
 
-    def _harvest(self) -> None:
-        flight = self._flight
+    def _collect_outcome(self) -> None:
+        flight = self._in_flight
         if flight is None or not flight.done:
             return
-        self._flight = None
+        self._in_flight = None
         try:
-            outcome = flight.result.result()
+            outcome = flight.future.result()
         except TrimtabError as error:
             self._failure = error
             return
-        if isinstance(outcome, Refused):
+        if isinstance(outcome, BatchRefused):
             log.warning(
-                "%s: not added: %s", outcome.batch.table, story(outcome.clashes) or "called off"
+                "%s: not added: %s",
+                outcome.batch.table,
+                describe_conflicts(outcome.conflicts) or "called off",
             )
-            self._refused.append(outcome)
+            self._refused_batches.append(outcome)
         else:
-            self._landed(outcome, self._clock.monotonic() - flight.begun)
+            self._confirm_commit(outcome, self._clock.monotonic() - flight.started_at)
 
-    def _landed(self, outcome: Landed, seconds: float) -> None:
-        for written in outcome.tables:
+    def _confirm_commit(self, outcome: BatchCommitted, seconds: float) -> None:
+        for written in outcome.table_writes:
             log.info(
                 "%s: %d rows, %s in %.2f s",
                 written.table,
@@ -332,19 +367,21 @@ class LakeWriter:
                 format_bytes(written.bytes),
                 seconds,
             )
-        self._acknowledge(self._positions.landed(outcome.batch.spans), asynchronous=True)
+        self._commit_to_kafka(
+            self._positions.confirm_committed(outcome.batch.spans), asynchronous=True
+        )
 
-    def _rewind(self) -> None:
+    def _rewind_refused(self) -> None:
         """Go on from the table's marks where a batch was refused (rules 4 and 7)."""
-        while self._refused:
-            outcome = self._refused.pop()
-            seeks = self._positions.rewind(outcome.batch.spans, outcome.marks)
-            self._batches.drop(seeks)
+        while self._refused_batches:
+            outcome = self._refused_batches.pop()
+            seeks = self._positions.rewind_partitions(outcome.batch.spans, outcome.offsets)
+            self._buffer.drop_partitions(seeks)
             for partition, offset in sorted(seeks.items()):
-                if partition not in self._halted:
-                    self._restart(partition, offset)
+                if partition not in self._halted_partitions:
+                    self._restart_partition(partition, offset)
 
-    def _restart(self, partition: TopicPartition, offset: int) -> None:
+    def _restart_partition(self, partition: TopicPartition, offset: int) -> None:
         """Read on at another offset.
 
         Unlike seek, this also works before the first record has come.
@@ -353,29 +390,29 @@ class LakeWriter:
         self._consumer.incremental_unassign([start])
         self._consumer.incremental_assign([start])
 
-    def _wait_for(self, partitions: set[TopicPartition], deadline: float) -> None:
-        if self._flight is not None and partitions & self._flight.batch.spans.keys():
-            self._settle(deadline)
+    def _await_partitions(self, partitions: set[TopicPartition], deadline: float) -> None:
+        if self._in_flight is not None and partitions & self._in_flight.batch.spans.keys():
+            self._await_flush(deadline)
 
-    def _settle(self, deadline: float) -> None:
-        """Wait for the flight to end; call it off at the deadline. Raises LakeUnavailable then."""
-        flight = self._flight
+    def _await_flush(self, deadline: float) -> None:
+        """Wait for the flight to end; call it off at the deadline. Raises LakeUnavailableError then."""
+        flight = self._in_flight
         if flight is None:
             return
         in_time = flight.wait(deadline - self._clock.monotonic())
         if not in_time:
             flight.cancel()
-            flight.wait(self._config.patience)
-        self._harvest()
+            flight.wait(self._config.flush_timeout_s)
+        self._collect_outcome()
         self._raise_failure()
         if not in_time:
-            raise LakeUnavailable(
+            raise LakeUnavailableError(
                 f"{flight.batch.table}: the lake did not take a batch within "
-                f"{self._config.patience:.0f} s "
-                "(lake.patience); its records will be read again"
+                f"{self._config.flush_timeout_s:.0f} s "
+                "(lake.flush.timeout); its records will be read again"
             )
 
-    def _free(self) -> None:
+    def _release_resources(self) -> None:
         """Call off what is under way and forget the rest.
 
         Its records are read again by the next owner.
@@ -383,58 +420,62 @@ class LakeWriter:
         if self._closed:
             return
         self._closed = True
-        if self._flight is not None:
-            self._flight.cancel()
-        self._batches = Batches(self._config.limits)
+        if self._in_flight is not None:
+            self._in_flight.cancel()
+        self._buffer = BatchBuffer(self._config.limits)
         try:
-            self._stager.close(self._config.patience)
-        except LakeUnavailable as error:  # logged only: it must not hide what led here
+            self._flush_thread.close(self._config.flush_timeout_s)
+        except LakeUnavailableError as error:  # logged only: it must not hide what led here
             log.error("%s", error)  # noqa: TRY400 - the message says all
         if self._owns_lake:
             self._lake.close()
 
-    def _acknowledge(self, marks: Mapping[TopicPartition, int], *, asynchronous: bool) -> None:
+    def _commit_to_kafka(
+        self, committed: Mapping[TopicPartition, int], *, asynchronous: bool
+    ) -> None:
         """Tell Kafka how far the table is (rule 5).
 
         A failure is logged, since the table is what counts.
         """
-        if not marks:
+        if not committed:
             return
-        offsets = [RawPartition(*partition, offset) for partition, offset in sorted(marks.items())]
+        offsets = [
+            RawPartition(*partition, offset) for partition, offset in sorted(committed.items())
+        ]
         try:
             self._consumer.commit(offsets=offsets, asynchronous=asynchronous)
         except KafkaException as error:
             log.warning("Kafka's offsets stay behind the table's: %s", error)
-        self._crash("acknowledged")
+        self._crash_hook("acknowledged")
 
     def _raise_failure(self) -> None:
         if self._failure is not None:
             raise self._failure
 
 
-def open_lake(config: SessionConfig, *, warm: bool = False) -> "SparkLake":
-    """Start Spark and return the lake; `warm`: rehearse a flush, so that the first one is quick.
+def open_lake(config: SessionConfig, *, warm_up: bool = False) -> "SparkLake":
+    """Start Spark and return the lake; `warm_up`: rehearse a flush, so that the first one is quick.
 
-    Raises NoJava, WrongJava, JarsUnavailable, SessionFailed.
+    Raises JavaNotFoundError, UnsupportedJavaError, JarsUnavailableError, SparkSessionError.
     """
     from trimtab.consumer_sdk.lake.factory import start_lake  # noqa: PLC0415 - pyspark is slow
-    from trimtab.consumer_sdk.lake.spark.warmup import rehearse  # noqa: PLC0415 - pyspark is slow to load
+    from trimtab.consumer_sdk.lake.spark.warmup import rehearse_flush  # noqa: PLC0415 - pyspark is slow to load
 
     lake = start_lake(config)
-    if warm:
-        rehearse(lake)
+    if warm_up:
+        rehearse_flush(lake)
     return lake
 
 
-def _key(partition: Any) -> TopicPartition:
+def _to_topic_partition(partition: Any) -> TopicPartition:
     return TopicPartition(partition.topic, partition.partition)
 
 
-def _named(partitions: Iterable[TopicPartition]) -> str:
+def _format_partitions(partitions: Iterable[TopicPartition]) -> str:
     return ", ".join(map(str, sorted(partitions)))
 
 
-def _listed(starts: Iterable[RawPartition]) -> str:
+def _format_starts(starts: Iterable[RawPartition]) -> str:
     return ", ".join(
         f"{s.topic}-{s.partition} at {s.offset if s.offset >= 0 else 'where the group stands'}"
         for s in starts

@@ -11,15 +11,15 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, TypeAlias
 
-from trimtab.common.errors import BadPayload
+from trimtab.common.errors import InvalidPayloadError
 
-VERSION: Final = 1
+MARKER_VERSION: Final = 1
 
-Ranges: TypeAlias = tuple[tuple[int, int], ...]
+OffsetRanges: TypeAlias = tuple[tuple[int, int], ...]
 """First and last offset of each stretch, both included, ascending."""
 
 
-class Kind(StrEnum):
+class MarkerKind(StrEnum):
     """What a marker says of its messages."""
 
     START = "start"  # handed out
@@ -32,48 +32,55 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Marker:
-    """One marker; `ms` counts from its append time to the redelivery, `by` is who ticked."""
+    """One marker; `delay_ms` counts from its append time to the redelivery, `tracker_token` is who ticked."""
 
-    kind: Kind
-    ranges: Ranges = ()
-    ms: int = 0
+    kind: MarkerKind
+    ranges: OffsetRanges = ()
+    delay_ms: int = 0
     delivery: int = 0
     reason: str = ""
-    by: str = ""
+    tracker_token: str = ""
 
     def encode(self) -> bytes:
         """Return the record's value; what is empty is left out."""
-        said: dict[str, Any] = {"v": VERSION, "k": self.kind.value, "r": self.ranges}
-        more = {"ms": self.ms, "n": self.delivery, "why": self.reason, "by": self.by}
+        said: dict[str, Any] = {"v": MARKER_VERSION, "k": self.kind.value, "r": self.ranges}
+        more = {
+            "ms": self.delay_ms,
+            "n": self.delivery,
+            "why": self.reason,
+            "by": self.tracker_token,
+        }
         said.update({name: value for name, value in more.items() if value})
         return json.dumps(said, separators=(",", ":")).encode()
 
 
-def decode(value: bytes) -> Marker:
-    """Return the marker of a record's value. Raises BadPayload."""
+def decode_marker(value: bytes) -> Marker:
+    """Return the marker of a record's value. Raises InvalidPayloadError."""
     try:
         said = json.loads(value)
-        if said["v"] != VERSION:
-            raise BadPayload(f"a marker of version {said['v']}; this program knows {VERSION}")
+        if said["v"] != MARKER_VERSION:
+            raise InvalidPayloadError(
+                f"a marker of version {said['v']}; this program knows {MARKER_VERSION}"
+            )
         return Marker(
-            Kind(said["k"]),
-            merged([_range(int(first), int(last)) for first, last in said["r"]]),
+            MarkerKind(said["k"]),
+            merge_ranges([_check_range(int(first), int(last)) for first, last in said["r"]]),
             int(said.get("ms", 0)),
             int(said.get("n", 0)),
             str(said.get("why", "")),
             str(said.get("by", "")),
         )
     except (KeyError, TypeError, ValueError) as error:
-        raise BadPayload(f"not a marker: {value[:80]!r}") from error
+        raise InvalidPayloadError(f"not a marker: {value[:80]!r}") from error
 
 
-def _range(first: int, last: int) -> tuple[int, int]:
+def _check_range(first: int, last: int) -> tuple[int, int]:
     if not 0 <= first <= last:
         raise ValueError((first, last))
     return first, last
 
 
-def merged(ranges: Iterable[tuple[int, int]]) -> Ranges:
+def merge_ranges(ranges: Iterable[tuple[int, int]]) -> OffsetRanges:
     """Return the offsets of ranges that come in any order and may overlap, each once."""
     found: list[tuple[int, int]] = []
     for first, last in sorted(ranges):
@@ -84,14 +91,14 @@ def merged(ranges: Iterable[tuple[int, int]]) -> Ranges:
     return tuple(found)
 
 
-def as_ranges(offsets: Iterable[int]) -> Ranges:
+def to_ranges(offsets: Iterable[int]) -> OffsetRanges:
     """Return offsets, each given once and in any order, as ranges."""
     ordered = sorted(offsets)
     if ordered and ordered[-1] - ordered[0] == len(ordered) - 1:  # all but always, of thousands
         return ((ordered[0], ordered[-1]),)
-    return merged((offset, offset) for offset in ordered)
+    return merge_ranges((offset, offset) for offset in ordered)
 
 
-def size(ranges: Sequence[tuple[int, int]]) -> int:
+def count_offsets(ranges: Sequence[tuple[int, int]]) -> int:
     """Return how many offsets there are in ranges."""
     return sum(last - first + 1 for first, last in ranges)

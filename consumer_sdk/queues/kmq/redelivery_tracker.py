@@ -2,7 +2,7 @@
 
 Several may run; they share the markers' partitions as any group of ours does. The rules:
 
-1. The ledger (`ledger`) says what is due. A tracker acts on it only after it has read back a tick
+1. The ledger (`redelivery`) says what is due. A tracker acts on it only after it has read back a tick
    of its own in the partition: then it knows everything that was written before it came.
 2. The time of a partition is that of its newest marker. When a deadline seems to have come and
    nobody has written since, the tracker ticks.
@@ -27,47 +27,52 @@ from confluent_kafka import Message as Raw
 from confluent_kafka import TopicPartition as RawPartition
 
 from trimtab.common.clock import Clock, SystemClock
-from trimtab.common.errors import BadPayload
-from trimtab.common.kmq_offset_metadata import Opened
+from trimtab.common.errors import InvalidPayloadError
+from trimtab.common.kmq_offset_metadata import OpenMessages
 from trimtab.consumer_sdk.consumer.consumer import Consumer
 from trimtab.consumer_sdk.queues import redelivery_decision, topics
-from trimtab.consumer_sdk.queues.durable_producer import Record, Writer, keep, tell_unkept
-from trimtab.consumer_sdk.queues.kmq.marker_retention import Trimmer
-from trimtab.consumer_sdk.queues.kmq.markers import Kind, Marker, as_ranges, decode
-from trimtab.consumer_sdk.queues.kmq.message_lookup import Originals
-from trimtab.consumer_sdk.queues.kmq.redelivery_state import Due, Ledger
-from trimtab.consumer_sdk.queues.message_fetch import MOVED_ON
+from trimtab.consumer_sdk.queues.durable_producer import (
+    DurableProducer,
+    ProducerRecord,
+    log_unwritten_marker,
+    write_or_shorten,
+)
+from trimtab.consumer_sdk.queues.kmq.marker_retention import MarkerRetention
+from trimtab.consumer_sdk.queues.kmq.markers import Marker, MarkerKind, decode_marker, to_ranges
+from trimtab.consumer_sdk.queues.kmq.message_lookup import MessageLookup
+from trimtab.consumer_sdk.queues.kmq.redelivery_state import DueMessage, RedeliveryState
+from trimtab.consumer_sdk.queues.message_fetch import LOST_MEMBERSHIP_ERRORS
 from trimtab.consumer_sdk.queues.settings import QueueSettings
 
 log = logging.getLogger("trimtab.queues")
 
-TURN: Final = 0.05
+MARKER_POLL_TIMEOUT_S: Final = 0.05
 """Seconds of one wait for markers."""
 
-FETCH: Final = 2000
+MAX_MARKERS_PER_POLL: Final = 2000
 """Markers taken at once."""
 
-COMPANY: Final = {"fetch.wait.max.ms": 100, "fetch.min.bytes": 20_000}
+MARKER_FETCH_CONFIG: Final = {"fetch.wait.max.ms": 100, "fetch.min.bytes": 20_000}
 """Markers wait for one another at the broker: each answer costs it as much as hundreds of them."""
 
-DUE: Final = 1000
+MAX_REDELIVERIES_PER_WRITE: Final = 1000
 """Messages that are written again in one go."""
 
-TICK: Final = 0.1
+TICK_INTERVAL_S: Final = 0.1
 """Seconds between two ticks in a partition, while a deadline has come."""
 
-AGAIN: Final = 1000
+REDELIVERY_RETRY_MS: Final = 1000
 """Milliseconds until what could not be written again is tried once more."""
 
-COMMIT: Final = 1.0
+TRACKER_COMMIT_INTERVAL_S: Final = 1.0
 """Seconds between two commits."""
 
-KEPT: Final = 10.0
+TRACKER_WRITE_TIMEOUT_S: Final = 10.0
 """Seconds that messages may take to be kept."""
 
 
 @dataclass(slots=True)
-class Counts:
+class RedeliveryCounts:
     """What a tracker has done so far."""
 
     redelivered: int = 0
@@ -76,118 +81,133 @@ class Counts:
 
 
 @dataclass(slots=True)
-class _Watched:
-    """A partition of ours; times are of the monotonic clock, `token` is in our ticks."""
+class _TrackedPartition:
+    """A partition of ours; times are of the monotonic clock, `tick_token` is in our ticks."""
 
-    token: str
-    ledger: Ledger = field(default_factory=Ledger)
-    current: bool = False  # our own tick has been read
+    tick_token: str
+    redelivery: RedeliveryState = field(default_factory=RedeliveryState)
+    caught_up: bool = False  # our own tick has been read
     read_at: float = 0.0
     ticked_at: float = 0.0
-    committed: int = -1
-    said: str = ""  # in the metadata of that commit
+    committed_offset: int = -1
+    committed_metadata: str = ""  # in the metadata of that commit
 
     @property
-    def note(self) -> str:
+    def commit_metadata(self) -> str:
         """Return how many messages are open; nothing before all of them are known."""
-        if not self.current:
+        if not self.caught_up:
             return ""
-        returned = self.ledger.returned
-        return Opened(self.ledger.next, len(self.ledger) - returned, returned).encode()
+        returned = self.redelivery.returned_count
+        return OpenMessages(
+            self.redelivery.next_offset, len(self.redelivery) - returned, returned
+        ).encode()
 
 
-class Tracker:
+class RedeliveryTracker:
     """One tracker; `run` is all that an application calls. Not thread-safe."""
 
     def __init__(self, settings: QueueSettings, *, clock: Clock | None = None) -> None:
-        self.counts = Counts()
+        self.counts = RedeliveryCounts()
         self._clock = clock or SystemClock()
         self._settings = settings
-        self._watched: dict[int, _Watched] = {}
-        self._commit_at = 0.0
-        client = topics.connect(settings)
-        topics.prepare(client, settings, self._clock, markers=True)
-        if topics.strange(client, settings.group):
+        self._tracked: dict[int, _TrackedPartition] = {}
+        self._next_commit_at = 0.0
+        client = topics.create_admin_client(settings)
+        topics.prepare_queue_topics(client, settings, self._clock, with_markers=True)
+        if topics.is_unknown_group(client, settings.group):
             log.warning(
                 "nobody has read as group %r yet; if workers do, their group.id is another one, "
                 "and nothing of theirs comes back",
                 settings.group,
             )
-        self._trimmer = Trimmer(client, settings.markers, self._clock)
-        self._originals = Originals(settings.topic, settings.client, self._clock)
-        self._writer = Writer(settings.client, self._clock)
-        config = {**COMPANY, **settings.consumer, "group.id": settings.trackers}
+        self._marker_retention = MarkerRetention(client, settings.markers_topic, self._clock)
+        self._message_lookup = MessageLookup(settings.topic, settings.client_config, self._clock)
+        self._producer = DurableProducer(settings.client_config, self._clock)
+        config = {
+            **MARKER_FETCH_CONFIG,
+            **settings.consumer_config,
+            "group.id": settings.tracker_group,
+        }
         self._consumer = Consumer({**config, "auto.offset.reset": "earliest"}, clock=self._clock)
 
     def run(self, stop: Event) -> None:
         """Track until `stop` is set, then commit and leave the group.
 
-        Raises MembershipFailed, and KafkaException for what does not pass by itself.
+        Raises GroupMembershipError, and KafkaException for what does not pass by itself.
         """
         own = self._settings
-        where = (own.group, own.topic, own.markers, own.trackers)
+        where = (own.group, own.topic, own.markers_topic, own.tracker_group)
         log.info("what group %s has in work of topic %s is watched in %s, as group %s", *where)
         try:
-            self._consumer.subscribe([own.markers], self._on_assign, self._on_revoke, self._on_lost)
+            self._consumer.subscribe(
+                [own.markers_topic], self._on_assign, self._on_revoke, self._on_lost
+            )
             while not stop.is_set():
-                self.turn()
+                self.run_iteration()
         finally:
             self.close()
 
-    def turn(self) -> None:
+    def run_iteration(self) -> None:
         """Read what there is, and do what is due."""
-        self._take(self._consumer.consume(1, TURN))
-        self._take(self._consumer.consume(FETCH, 0))
-        for partition, watched in list(self._watched.items()):
-            self._tick(partition, watched)
-            if watched.current:
-                self._deliver(partition, watched)
-        self._writer.poll()
-        if self._clock.monotonic() >= self._commit_at:
-            self._commit_at = self._clock.monotonic() + COMMIT
-            self._commit(list(self._watched))
-            self._trimmer.trim({p: w.committed for p, w in self._watched.items()})
+        self._apply_markers(self._consumer.consume(1, MARKER_POLL_TIMEOUT_S))
+        self._apply_markers(self._consumer.consume(MAX_MARKERS_PER_POLL, 0))
+        for partition, watched in list(self._tracked.items()):
+            self._send_tick_if_due(partition, watched)
+            if watched.caught_up:
+                self._redeliver_due(partition, watched)
+        self._producer.poll()
+        if self._clock.monotonic() >= self._next_commit_at:
+            self._next_commit_at = self._clock.monotonic() + TRACKER_COMMIT_INTERVAL_S
+            self._commit_safe_offsets(list(self._tracked))
+            self._marker_retention.delete_markers(
+                {p: w.committed_offset for p, w in self._tracked.items()}
+            )
 
     def close(self) -> None:
         """Commit, leave the group, free everything."""
         self._consumer.close()
-        self._originals.close()
-        self._writer.flush(KEPT)
+        self._message_lookup.close()
+        self._producer.flush(TRACKER_WRITE_TIMEOUT_S)
 
-    def open(self) -> Mapping[int, int]:
+    def count_open_messages(self) -> Mapping[int, int]:
         """Return how many messages are in work, by partition."""
-        return {partition: len(watched.ledger) for partition, watched in self._watched.items()}
+        return {partition: len(watched.redelivery) for partition, watched in self._tracked.items()}
 
     # -- the group --------------------------------------------------------------------------------
 
     def _on_assign(self, _: Consumer, partitions: Sequence[RawPartition]) -> None:
         for partition in partitions:
-            self._watched[partition.partition] = _Watched(secrets.token_hex(8))
+            self._tracked[partition.partition] = _TrackedPartition(secrets.token_hex(8))
 
     def _on_revoke(self, _: Consumer, partitions: Sequence[RawPartition]) -> None:
-        self._commit([p.partition for p in partitions])
+        self._commit_safe_offsets([p.partition for p in partitions])
         self._on_lost(_, partitions)
 
     def _on_lost(self, _: Consumer, partitions: Sequence[RawPartition]) -> None:
         for partition in partitions:
-            self._watched.pop(partition.partition, None)
+            self._tracked.pop(partition.partition, None)
 
-    def _commit(self, partitions: Sequence[int]) -> None:
-        safe = {p: w.ledger.safe for p in partitions if (w := self._watched.get(p)) is not None}
-        notes = {p: self._watched[p].note for p in safe}
+    def _commit_safe_offsets(self, partitions: Sequence[int]) -> None:
+        safe = {
+            p: w.redelivery.safe_offset
+            for p in partitions
+            if (w := self._tracked.get(p)) is not None
+        }
+        notes = {p: self._tracked[p].commit_metadata for p in safe}
         moved = {
             p: at
             for p, at in safe.items()
-            if at > max(0, self._watched[p].committed) or notes[p] != self._watched[p].said
+            if at > max(0, self._tracked[p].committed_offset)
+            or notes[p] != self._tracked[p].committed_metadata
         }
         if not moved:
             return
-        markers = self._settings.markers
+        markers = self._settings.markers_topic
         offsets = [RawPartition(markers, p, at, notes[p]) for p, at in moved.items()]
         try:
             self._consumer.commit(offsets=offsets, asynchronous=False)
         except KafkaException as error:
-            passing = error.args[0].code() in MOVED_ON or error.args[0].retriable()
+            passing = error.args[0].code() in LOST_MEMBERSHIP_ERRORS or error.args[0].retriable()
             log.log(
                 logging.DEBUG if passing else logging.WARNING,
                 "the markers' offsets were not committed: %s",
@@ -195,109 +215,139 @@ class Tracker:
             )
             return
         for partition, at in moved.items():
-            self._watched[partition].committed = at
-            self._watched[partition].said = notes[partition]
+            self._tracked[partition].committed_offset = at
+            self._tracked[partition].committed_metadata = notes[partition]
 
     # -- reading ----------------------------------------------------------------------------------
 
-    def _take(self, raws: Sequence[Raw]) -> None:
+    def _apply_markers(self, raws: Sequence[Raw]) -> None:
         for raw in raws:
             error = raw.error()
             if error is not None:
                 log.warning("markers: %s", error.str())
                 continue
-            watched = self._watched.get(int(raw.partition() or 0))
+            watched = self._tracked.get(int(raw.partition() or 0))
             if watched is not None:
-                self._take_one(watched, raw)
+                self._apply_marker(watched, raw)
 
-    def _take_one(self, watched: _Watched, raw: Raw) -> None:
+    def _apply_marker(self, tracked: _TrackedPartition, raw: Raw) -> None:
         at = int(raw.offset() or 0)
         _, appended = raw.timestamp()
         try:
-            marker = decode(raw.value() or b"")
-        except BadPayload as error:
+            marker = decode_marker(raw.value() or b"")
+        except InvalidPayloadError as error:
             log.warning("%s, partition %s, offset %s: %s", raw.topic(), raw.partition(), at, error)
-            marker = Marker(Kind.TICK)
-        watched.ledger.take(at, appended, marker)
-        watched.read_at = self._clock.monotonic()
-        if marker.by == watched.token:
-            watched.current = True
+            marker = Marker(MarkerKind.TICK)
+        tracked.redelivery.apply_marker(at, appended, marker)
+        tracked.read_at = self._clock.monotonic()
+        if marker.tracker_token == tracked.tick_token:
+            tracked.caught_up = True
 
-    def _tick(self, partition: int, watched: _Watched) -> None:
+    def _send_tick_if_due(self, partition: int, tracked: _TrackedPartition) -> None:
         """Ask for the time where a deadline has come, and when we are new (rules 1 and 2)."""
-        now, ledger = self._clock.monotonic(), watched.ledger
-        if now < watched.ticked_at + (TICK if watched.current else COMMIT):
+        now, ledger = self._clock.monotonic(), tracked.redelivery
+        if now < tracked.ticked_at + (
+            TICK_INTERVAL_S if tracked.caught_up else TRACKER_COMMIT_INTERVAL_S
+        ):
             return
-        if watched.current:
-            if ledger.deadline is None or ledger.deadline <= ledger.now:
+        if tracked.caught_up:
+            if ledger.next_deadline_ms is None or ledger.next_deadline_ms <= ledger.broker_time_ms:
                 return
-            if now < watched.read_at + (ledger.deadline - ledger.now) / 1000:
+            if now < tracked.read_at + (ledger.next_deadline_ms - ledger.broker_time_ms) / 1000:
                 return
-        watched.ticked_at = now
-        tick = Marker(Kind.TICK, by=watched.token).encode()
-        self._writer.send(Record(self._settings.markers, partition, tick), tell_unkept)
+        tracked.ticked_at = now
+        tick = Marker(MarkerKind.TICK, tracker_token=tracked.tick_token).encode()
+        self._producer.send_async(
+            ProducerRecord(self._settings.markers_topic, partition, tick), log_unwritten_marker
+        )
 
     # -- writing ----------------------------------------------------------------------------------
 
-    def _deliver(self, partition: int, watched: _Watched) -> None:
-        due = sorted(watched.ledger.due(DUE), key=attrgetter("offset"))
+    def _redeliver_due(self, partition: int, tracked: _TrackedPartition) -> None:
+        due = sorted(
+            tracked.redelivery.pop_due(MAX_REDELIVERIES_PER_WRITE), key=attrgetter("offset")
+        )
         if not due:
             return
         try:
-            found = self._originals.read(partition, [message.offset for message in due])
+            found = self._message_lookup.read_messages(
+                partition, [message.offset for message in due]
+            )
         except KafkaException as error:
             log.warning("%s-%d: %s; trying again", self._settings.topic, partition, error)
-            watched.ledger.postpone(due, AGAIN)
+            tracked.redelivery.postpone_due(due, REDELIVERY_RETRY_MS)
             return
         ready = [message for message in due if message.offset in found.messages]
-        gone = [message for message in due if message.offset in found.gone]
-        self._write(partition, watched, ready, lambda m: self._again(m, partition, found.messages))
-        self._write(
-            partition, watched, gone, lambda m: self._lost(m, partition, redelivery_decision.GONE)
+        gone = [message for message in due if message.offset in found.deleted]
+        self._write_redeliveries(
+            partition,
+            tracked,
+            ready,
+            lambda m: self._build_redelivery(m, partition, found.messages),
         )
-        answered = found.messages.keys() | found.gone
-        watched.ledger.postpone([m for m in due if m.offset not in answered], AGAIN)
+        self._write_redeliveries(
+            partition,
+            tracked,
+            gone,
+            lambda m: self._build_lost_letter(m, partition, redelivery_decision.EXPIRED_REASON),
+        )
+        answered = found.messages.keys() | found.deleted
+        tracked.redelivery.postpone_due(
+            [m for m in due if m.offset not in answered], REDELIVERY_RETRY_MS
+        )
 
-    def _again(self, due: Due, partition: int, messages: Mapping[int, Raw]) -> Record:
-        return redelivery_decision.again(due, messages[due.offset], partition, self._settings)
+    def _build_redelivery(
+        self, due: DueMessage, partition: int, messages: Mapping[int, Raw]
+    ) -> ProducerRecord:
+        return redelivery_decision.build_redelivery(
+            due, messages[due.offset], partition, self._settings
+        )
 
-    def _lost(self, due: Due, partition: int, reason: str) -> Record:
+    def _build_lost_letter(self, due: DueMessage, partition: int, reason: str) -> ProducerRecord:
         where = f"{self._settings.topic}-{partition}"
         log.error("%s, offset %d: %s", where, due.offset, reason)
-        return redelivery_decision.lost(due, partition, self._settings, reason)
+        return redelivery_decision.build_lost_letter(due, partition, self._settings, reason)
 
-    def _shorter(self, due: Due, partition: int) -> Record:
-        return self._lost(due, partition, redelivery_decision.too_large(due, self._settings))
+    def _build_shortened_letter(self, due: DueMessage, partition: int) -> ProducerRecord:
+        return self._build_lost_letter(
+            due, partition, redelivery_decision.too_large_reason(due, self._settings)
+        )
 
-    def _write(
+    def _write_redeliveries(
         self,
         partition: int,
-        watched: _Watched,
-        messages: Sequence[Due],
-        record: Callable[[Due], Record],
+        tracked: _TrackedPartition,
+        messages: Sequence[DueMessage],
+        build_record: Callable[[DueMessage], ProducerRecord],
     ) -> None:
         """Write messages once more, and then the end markers of those that are kept (rule 3)."""
         if not messages:
             return
-        records, failed = keep(
-            lambda some: self._writer.write(some, KEPT),
-            [record(message) for message in messages],
-            lambda place: self._shorter(messages[place], partition),
+        records, failed = write_or_shorten(
+            lambda some: self._producer.write_and_wait(some, TRACKER_WRITE_TIMEOUT_S),
+            [build_record(message) for message in messages],
+            lambda place: self._build_shortened_letter(messages[place], partition),
         )
         if failed:
             self.counts.failed += len(failed)
             why = next(iter(failed.values()))
             log.warning("%d messages were not written again: %s; trying again", len(failed), why)
-            watched.ledger.postpone([messages[place] for place in failed], AGAIN)
+            tracked.redelivery.postpone_due(
+                [messages[place] for place in failed], REDELIVERY_RETRY_MS
+            )
         kept = [place for place in range(len(records)) if place not in failed]
         again = sum(records[place].topic == self._settings.topic for place in kept)
         self.counts.redelivered += again
         self.counts.given_up += len(kept) - again
-        self._end(partition, watched, [messages[place] for place in kept])
+        self._write_end_marker(partition, tracked, [messages[place] for place in kept])
 
-    def _end(self, partition: int, watched: _Watched, messages: Sequence[Due]) -> None:
+    def _write_end_marker(
+        self, partition: int, tracked: _TrackedPartition, messages: Sequence[DueMessage]
+    ) -> None:
         if not messages:
             return
-        end = Marker(Kind.END, as_ranges(message.offset for message in messages)).encode()
-        if self._writer.write([Record(self._settings.markers, partition, end)], KEPT):
-            watched.ledger.postpone(messages, AGAIN)
+        end = Marker(MarkerKind.END, to_ranges(message.offset for message in messages)).encode()
+        if self._producer.write_and_wait(
+            [ProducerRecord(self._settings.markers_topic, partition, end)], TRACKER_WRITE_TIMEOUT_S
+        ):
+            tracked.redelivery.postpone_due(messages, REDELIVERY_RETRY_MS)

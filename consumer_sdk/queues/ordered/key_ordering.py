@@ -15,92 +15,92 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-T = TypeVar("T")
+MessageT = TypeVar("MessageT")
 
 
 @dataclass(slots=True, eq=False)
-class Lanes(Generic[T]):
+class KeyOrdering(Generic[MessageT]):
     """Messages of one partition, by offset."""
 
     strict: bool = False
-    end: int = 0
-    _open: dict[int, bytes | None] = field(default_factory=dict[int, bytes | None])
-    _ready: deque[tuple[int, bytes | None, T]] = field(
-        default_factory=deque[tuple[int, bytes | None, T]]
+    end_offset: int = 0
+    _unfinished: dict[int, bytes | None] = field(default_factory=dict[int, bytes | None])
+    _ready: deque[tuple[int, bytes | None, MessageT]] = field(
+        default_factory=deque[tuple[int, bytes | None, MessageT]]
     )
-    _behind: dict[bytes, deque[tuple[int, T]]] = field(
-        default_factory=dict[bytes, deque[tuple[int, T]]]
+    _waiting_by_key: dict[bytes, deque[tuple[int, MessageT]]] = field(
+        default_factory=dict[bytes, deque[tuple[int, MessageT]]]
     )
-    _working: dict[int, bytes | None] = field(default_factory=dict[int, bytes | None])
-    _busy: set[bytes] = field(default_factory=set[bytes])
+    _in_work: dict[int, bytes | None] = field(default_factory=dict[int, bytes | None])
+    _busy_keys: set[bytes] = field(default_factory=set[bytes])
 
     def __len__(self) -> int:
         """Return how many messages are held: waiting or in work."""
-        return len(self._open) if not self.strict else len(self._ready) + len(self._working)
+        return len(self._unfinished) if not self.strict else len(self._ready) + len(self._in_work)
 
     @property
-    def working(self) -> int:
+    def in_work_count(self) -> int:
         """How many messages are in work."""
-        return len(self._working)
+        return len(self._in_work)
 
     @property
-    def committable(self) -> int:
+    def committable_offset(self) -> int:
         """The offset that may be committed (rule 2)."""
-        return next(iter(self._open), self.end)
+        return next(iter(self._unfinished), self.end_offset)
 
-    def add(self, offset: int, key: bytes | None, message: T) -> None:
+    def add_message(self, offset: int, key: bytes | None, message: MessageT) -> None:
         """Take in the next message of the log."""
-        self.end = offset + 1
-        self._open[offset] = key
+        self.end_offset = offset + 1
+        self._unfinished[offset] = key
         if self.strict or key is None:
             self._ready.append((offset, key, message))
-        elif key in self._behind:
-            self._behind[key].append((offset, message))
+        elif key in self._waiting_by_key:
+            self._waiting_by_key[key].append((offset, message))
         else:
-            self._behind[key] = deque()
+            self._waiting_by_key[key] = deque()
             self._ready.append((offset, key, message))
 
-    def take(self, most: int) -> list[T]:
-        """Hand out up to `most` messages that nothing holds back."""
-        taken: list[T] = []
-        while self._ready and len(taken) < most:
+    def release_ready(self, max_messages: int) -> list[MessageT]:
+        """Hand out up to `max_messages` messages that nothing holds back."""
+        taken: list[MessageT] = []
+        while self._ready and len(taken) < max_messages:
             offset, key, message = self._ready[0]
-            if key in self._busy:  # only where strict
+            if key in self._busy_keys:  # only where strict
                 break
             self._ready.popleft()
-            self._working[offset] = key
+            self._in_work[offset] = key
             if key is not None:
-                self._busy.add(key)
+                self._busy_keys.add(key)
             if self.strict:
-                del self._open[offset]
+                del self._unfinished[offset]
             taken.append(message)
         return taken
 
-    def finish(self, offset: int) -> None:
+    def finish_message(self, offset: int) -> None:
         """Note that a message which was handed out is over."""
-        key = self._working.pop(offset)
-        self._open.pop(offset, None)
+        key = self._in_work.pop(offset)
+        self._unfinished.pop(offset, None)
         if key is None:
             return
-        self._busy.discard(key)
-        behind = self._behind.get(key)
+        self._busy_keys.discard(key)
+        behind = self._waiting_by_key.get(key)
         if behind:
             following, message = behind.popleft()
             self._ready.append((following, key, message))
         elif behind is not None:
-            del self._behind[key]
+            del self._waiting_by_key[key]
 
-    def take_back(self, offsets: Collection[int]) -> None:
-        """Undo the last `take` where `strict`: these and all behind them will be added again."""
+    def undo_release(self, offsets: Collection[int]) -> None:
+        """Undo the last `release_ready` where `strict`: these and all behind them will be added again."""
         for offset in offsets:
-            key = self._working.pop(offset)
+            key = self._in_work.pop(offset)
             if key is not None:
-                self._busy.discard(key)
-        self.end = min(offsets)
-        self._open.clear()
+                self._busy_keys.discard(key)
+        self.end_offset = min(offsets)
+        self._unfinished.clear()
         self._ready.clear()
 
-    def discard(self) -> None:
+    def discard_waiting(self) -> None:
         """Forget what is not in work: somebody else will read it."""
         self._ready.clear()
-        self._behind.clear()
+        self._waiting_by_key.clear()

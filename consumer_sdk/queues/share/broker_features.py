@@ -12,25 +12,29 @@ from kafka.errors import (
 )
 
 from trimtab.common.kafka_security import connection
-from trimtab.common.share_group_support import FEATURE, lacking
-from trimtab.consumer_sdk.errors import BrokerUnreachable, NoShareGroups, NotAllowed
+from trimtab.common.share_group_support import SHARE_VERSION_FEATURE, explain_missing_share_groups
+from trimtab.consumer_sdk.errors import (
+    BrokerUnreachableError,
+    MissingAclError,
+    ShareGroupsUnsupportedError,
+)
 
-DEAD_LETTERS: Final = 2
+DEAD_LETTER_SHARE_VERSION: Final = 2
 """The `share.version` from which on the brokers write dead letters of share groups (KIP-1191)."""
 
-_ADMIN: Any = KafkaAdminClient  # its methods come from mix-ins that checkers do not see
+_ADMIN_CLIENT: Any = KafkaAdminClient  # its methods come from mix-ins that checkers do not see
 
 
 def require_share_groups(config: Mapping[str, Any]) -> int:
     """Return the `share.version` of the brokers at `config`.
 
-    Raises NoShareGroups where they have none, NotAllowed, BrokerUnreachable for what passes by
+    Raises NoShareGroups where they have none, MissingAclError, BrokerUnreachableError for what passes by
     itself, and KafkaError for the rest.
     """
     bootstrap = str(config["bootstrap.servers"])
-    named = {"bootstrap_servers": bootstrap.split(","), **connection.for_kafka_python(config)}
+    named = {"bootstrap_servers": bootstrap.split(","), **connection.to_kafka_python_config(config)}
     try:
-        client = _ADMIN(**named)
+        client = _ADMIN_CLIENT(**named)
         try:
             features: Mapping[str, Mapping[str, Any]] = client.describe_features()
         finally:
@@ -41,19 +45,19 @@ def require_share_groups(config: Mapping[str, Any]) -> int:
     ):  # from before there were features to tell of
         features = {}
     except AuthorizationError as error:
-        raise NotAllowed(
+        raise MissingAclError(
             f"the brokers at {bootstrap} tell of no features; grant Describe on the cluster"
         ) from error
     except KafkaError as error:
         if not error.retriable:
             raise
-        raise BrokerUnreachable(bootstrap, str(error)) from error
-    return require(features, bootstrap)
+        raise BrokerUnreachableError(bootstrap, str(error)) from error
+    return require_share_version(features, bootstrap)
 
 
-def require(features: Mapping[str, Mapping[str, Any]], where: str) -> int:
+def require_share_version(features: Mapping[str, Mapping[str, Any]], where: str) -> int:
     """Return the finalized `share.version`. Raises NoShareGroups where that is none."""
-    reason = lacking(features, where)
+    reason = explain_missing_share_groups(features, where)
     if reason is not None:
-        raise NoShareGroups(reason)
-    return int(features[FEATURE]["finalized"][1])
+        raise ShareGroupsUnsupportedError(reason)
+    return int(features[SHARE_VERSION_FEATURE]["finalized"][1])

@@ -5,58 +5,87 @@ from contextlib import closing
 from typing import Final, TypeAlias
 
 from trimtab.common.errors import PeerError
-from trimtab.sidecar.diagnostics.doctor.checks import Finding, Level, of_access, of_count, of_pause
-from trimtab.sidecar.settings.settings import Settings
-from trimtab.sidecar.targets.kubernetes.api_client import KubeApi, Place, namespace
-from trimtab.sidecar.targets.kubernetes.workload import PAUSE, Kind
+from trimtab.sidecar.diagnostics.doctor.checks import (
+    Finding,
+    FindingLevel,
+    check_access,
+    check_pause,
+    check_replica_count,
+)
+from trimtab.sidecar.settings.settings import SidecarSettings
+from trimtab.sidecar.targets.kubernetes.api_client import (
+    KubernetesApi,
+    ScaleTargetRef,
+    resolve_namespace,
+)
+from trimtab.sidecar.targets.kubernetes.workload import PAUSE_ANNOTATION, WorkloadKind
 
-Right: TypeAlias = tuple[str, str, str, str]
+AccessRight: TypeAlias = tuple[str, str, str, str]
 """API group, resource, verb, and the name of the object that it is about; "" for any."""
 
-EVERYBODY: Final[tuple[Right, ...]] = (("", "pods", "list", ""), ("", "events", "create", ""))
-DEPLOYMENT: Final[tuple[Right, ...]] = (
+COMMON_RIGHTS: Final[tuple[AccessRight, ...]] = (
+    ("", "pods", "list", ""),
+    ("", "events", "create", ""),
+)
+DEPLOYMENT_RIGHTS: Final[tuple[AccessRight, ...]] = (
     ("apps", "replicasets", "list", ""),
     ("", "pods", "patch", ""),
 )
 
 
-def needed(place: Place, *, elect: bool, scale: bool = True) -> tuple[Right, ...]:
+def list_needed_rights(
+    scale_target: ScaleTargetRef, *, elect: bool, scale: bool = True
+) -> tuple[AccessRight, ...]:
     """Return each right that the sidecar needs; who does not `scale` itself has KEDA do it."""
-    whole = f"{place.kind}s"
-    own: tuple[Right, ...] = (("apps", whole, "get", place.name),)
+    whole = f"{scale_target.kind}s"
+    own: tuple[AccessRight, ...] = (("apps", whole, "get", scale_target.name),)
     if scale:
-        own = (*own, ("apps", f"{whole}/scale", "update", place.name))
-    more = DEPLOYMENT if place.kind is Kind.DEPLOYMENT else ()
-    return (*own, *EVERYBODY, *more, *(_leading(place.lease) if elect else ()))
+        own = (*own, ("apps", f"{whole}/scale", "update", scale_target.name))
+    more = DEPLOYMENT_RIGHTS if scale_target.kind is WorkloadKind.DEPLOYMENT else ()
+    return (
+        *own,
+        *COMMON_RIGHTS,
+        *more,
+        *(_list_lease_rights(scale_target.lease_name) if elect else ()),
+    )
 
 
-def examined(settings: Settings) -> Iterable[Finding]:
-    """Return what is found of the workload and of our rights. Raises BadSetting."""
+def run_kubernetes_checks(settings: SidecarSettings) -> Iterable[Finding]:
+    """Return what is found of the workload and of our rights. Raises SidecarSettingError."""
     assert settings.workload is not None, "settings check that these targets have a workload"
     kind, _, name = settings.workload.partition("/")
-    where = settings.namespace or namespace(settings.kubeconfig)
-    place = Place(Kind(kind), name, where, settings.kubeconfig)
+    where = settings.namespace or resolve_namespace(settings.kubeconfig)
+    place = ScaleTargetRef(WorkloadKind(kind), name, where, settings.kubeconfig)
     scale = settings.target == "kubernetes"
-    with closing(KubeApi(place, settings.timeout)) as api:
+    with closing(KubernetesApi(place, settings.timeout)) as api:
         try:
-            for group, resource, verb, of in needed(place, elect=settings.elect, scale=scale):
-                allowed = api.may(verb, group, resource, of)
-                yield of_access(verb, resource, allowed=allowed)
-            found = api.look()
-            yield Finding("workload", Level.OK, f"{place} in {where}: {len(found.pods)} pods")
-            pause = found.workload.pause
+            for group, resource, verb, of in list_needed_rights(
+                place, elect=settings.elect, scale=scale
+            ):
+                allowed = api.is_allowed(verb, group, resource, of)
+                yield check_access(verb, resource, allowed=allowed)
+            found = api.fetch_snapshot()
+            yield Finding(
+                "workload", FindingLevel.OK, f"{place} in {where}: {len(found.pods)} pods"
+            )
+            pause = found.workload.paused_direction
             ways = ("in", "out") if pause == "all" else (pause,) if pause else ()
-            end = f"kubectl annotate {settings.workload} {PAUSE}-"
-            yield from of_pause(f"the annotation {PAUSE}", ways, end)
+            end = f"kubectl annotate {settings.workload} {PAUSE_ANNOTATION}-"
+            yield from check_pause(f"the annotation {PAUSE_ANNOTATION}", ways, end)
             if scale or settings.min:  # KEDA sets 0 where it may
-                yield from of_count(settings.workload, found.workload.asked, settings.min)
+                yield from check_replica_count(
+                    settings.workload, found.workload.requested, settings.min
+                )
         except PeerError as error:
             yield Finding(
-                "workload", Level.WRONG, str(error), "see docs/operate.md for what it needs"
+                "workload",
+                FindingLevel.WRONG,
+                str(error),
+                "see docs/kubernetes.md for what it needs",
             )
 
 
-def _leading(lease: str) -> tuple[Right, ...]:
+def _list_lease_rights(lease: str) -> tuple[AccessRight, ...]:
     group, resource = "coordination.k8s.io", "leases"
     return (
         (group, resource, "create", ""),  # nothing that is made has a name yet

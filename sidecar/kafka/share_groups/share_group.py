@@ -16,66 +16,76 @@ from trimtab.assignor.model import TopicPartition
 from trimtab.common.clock import Clock
 from trimtab.common.errors import SettingError
 from trimtab.common.kafka_security import connection
-from trimtab.common.share_group_support import lacking
-from trimtab.sidecar.errors import NoShareGroups, WrongGroup
-from trimtab.sidecar.kafka.broker_client import PAUSE, STATES, Commits
+from trimtab.common.share_group_support import explain_missing_share_groups
+from trimtab.sidecar.errors import GroupTypeMismatchError, ShareGroupsUnavailableError
+from trimtab.sidecar.kafka.broker_client import (
+    COORDINATOR_RETRY_INTERVAL_S,
+    GROUP_STATE_BY_NAME,
+    GroupCommits,
+)
 from trimtab.sidecar.kafka.share_groups import protocol
-from trimtab.sidecar.measurement.observation import GroupState, GroupView, Reader
-from trimtab.sidecar.settings.settings import Settings
+from trimtab.sidecar.measurement.observation import GroupState, ObservedGroup, ObservedMember
+from trimtab.sidecar.settings.settings import SidecarSettings
 
 log = logging.getLogger("trimtab.sidecar")
 
 T = TypeVar("T")
-_ADMIN: Any = KafkaAdminClient  # its methods come from mix-ins that checkers do not see
-SHARE: Final = "share"
+_UNTYPED_ADMIN_CLIENT: Any = (
+    KafkaAdminClient  # its methods come from mix-ins that checkers do not see
+)
+SHARE_GROUP_TYPE: Final = "share"
 
 
-class ShareGroup:
+class ShareGroupClient:
     """One share group; never raises because a broker is away.
 
-    Making it raises NoShareGroups and WrongGroup, of brokers that answer. Where none does, nothing
+    Making it raises NoShareGroups and GroupTypeMismatchError, of brokers that answer. Where none does, nothing
     is known of the group until one has answered, and these two are told as trouble.
     """
 
-    def __init__(self, settings: Settings, clock: Clock) -> None:
+    def __init__(self, settings: SidecarSettings, clock: Clock) -> None:
         self._settings = settings
         self._group = settings.group
         self._clock = clock
         self._client: Any = None
-        self._checked = False
+        self._group_type_checked = False
         try:
-            self._settled(self._check)
+            self._request_with_retry(self._check_group_type)
         except KafkaError as error:
             log.debug("the kind of group %s is not known yet: %s", self._group, error)
         except SettingError:
             self.close()
             raise
 
-    def group(self) -> tuple[GroupView, tuple[str, ...]]:
+    def describe_group(self) -> tuple[ObservedGroup, tuple[str, ...]]:
         """Return the group as its coordinator describes it, and what was wrong."""
         try:
-            told = self._settled(lambda client: protocol.described(client, self._group))
+            told = self._request_with_retry(
+                lambda client: protocol.describe_share_group(client, self._group)
+            )
         except (KafkaError, SettingError) as error:
-            return GroupView(shared=True), (self._said(error),)
+            return ObservedGroup(is_share_group=True), (self._format_error(error),)
         if told is None:
-            return GroupView(GroupState.EMPTY, shared=True), ()
-        state = STATES.get(told.state, GroupState.UNKNOWN)
-        readers = sorted((Reader(m.id, m.client) for m in told.members), key=lambda r: r.id)
-        return GroupView(state, tuple(readers), shared=True), ()
+            return ObservedGroup(GroupState.EMPTY, is_share_group=True), ()
+        state = GROUP_STATE_BY_NAME.get(told.state, GroupState.UNKNOWN)
+        readers = sorted((ObservedMember(m.id, m.client) for m in told.members), key=lambda r: r.id)
+        return ObservedGroup(state, tuple(readers), is_share_group=True), ()
 
-    def commits(self) -> Commits:
+    def fetch_group_commits(self) -> GroupCommits:
         """Return how far the group is: its lags, else where it starts."""
         try:
-            told = self._settled(lambda client: protocol.offsets(client, self._group))
+            told = self._request_with_retry(
+                lambda client: protocol.describe_share_group_offsets(client, self._group)
+            )
         except (KafkaError, SettingError) as error:
-            return Commits(known=False, trouble=(self._said(error),))
+            return GroupCommits(is_known=False, trouble=(self._format_error(error),))
         found = {
             TopicPartition(topic.topic, p.number): p
             for topic in told.topics
             for p in topic.partitions
             if p.start >= 0
         }
-        return Commits(
+        return GroupCommits(
             offsets={p: at.start for p, at in found.items()},
             lags={p: at.lag for p, at in found.items() if at.lag >= 0},
         )
@@ -86,71 +96,71 @@ class ShareGroup:
             self._client.close()
             self._client = None
 
-    def _settled(self, ask: Callable[[Any], T]) -> T:
+    def _request_with_retry(self, request: Callable[[Any], T]) -> T:
         """Ask, by a new connection after a failure that passes; of no group of another kind.
 
-        Raises KafkaError, NoShareGroups, WrongGroup.
+        Raises KafkaError, NoShareGroups, GroupTypeMismatchError.
         """
         deadline = self._clock.monotonic() + self._settings.timeout
         while True:
             try:
                 if self._client is None:
-                    self._client = _connected(self._settings)
-                self._check(self._client)
-                return ask(self._client)
+                    self._client = _connect_admin_client(self._settings)
+                self._check_group_type(self._client)
+                return request(self._client)
             except KafkaError as error:
                 self.close()
                 if not error.retriable or self._clock.monotonic() >= deadline:
                     raise
-            self._clock.sleep(PAUSE)
+            self._clock.sleep(COORDINATOR_RETRY_INTERVAL_S)
 
-    def _check(self, client: Any) -> None:
+    def _check_group_type(self, client: Any) -> None:
         """See once that it is a share group, or none yet."""
-        if self._checked:
+        if self._group_type_checked:
             return
         features: Mapping[str, Mapping[str, Any]] = client.describe_features()
-        reason = lacking(features, self._settings.bootstrap)
+        reason = explain_missing_share_groups(features, self._settings.bootstrap)
         if reason is not None:
-            raise NoShareGroups(reason)
-        kind = _kind(client, self._group)
-        if kind not in {SHARE, None}:
-            raise WrongGroup(
+            raise ShareGroupsUnavailableError(reason)
+        kind = _fetch_group_type(client, self._group)
+        if kind not in {SHARE_GROUP_TYPE, None}:
+            raise GroupTypeMismatchError(
                 f"group {self._group!r} is a {kind} group, not a share group: leave out "
                 "queue=share, or give the name of the workers' share group"
             )
-        self._checked = True
+        self._group_type_checked = True
 
-    def _said(self, error: KafkaError | SettingError) -> str:
+    def _format_error(self, error: KafkaError | SettingError) -> str:
         if isinstance(error, SettingError):
             return str(error)
         return f"share group {self._group}: {str(error) or type(error).__name__}"
 
 
-def refuse_share_group(settings: Settings) -> None:
-    """Raise WrongGroup for a share group: without queue=share nothing in it would be seen.
+def refuse_share_group(settings: SidecarSettings) -> None:
+    """Raise GroupTypeMismatchError for a share group: without queue=share nothing in it would be seen.
 
     Silent where no broker answers: it is not known then.
     """
     try:
-        client = _connected(settings)
+        client = _connect_admin_client(settings)
         try:
-            kind = _kind(client, settings.group)
+            kind = _fetch_group_type(client, settings.group)
         finally:
             client.close()
     except KafkaError as error:
         log.debug("the kind of group %s is not known: %s", settings.group, error)
         return
-    if kind == SHARE:
-        raise WrongGroup(
+    if kind == SHARE_GROUP_TYPE:
+        raise GroupTypeMismatchError(
             f"group {settings.group!r} is a share group: write queue=share (--queue share), or "
             "give the name of a consumer group"
         )
 
 
-def _connected(settings: Settings) -> Any:
+def _connect_admin_client(settings: SidecarSettings) -> Any:
     milliseconds = round(settings.timeout * 1000)
-    return _ADMIN(
-        **connection.for_kafka_python(settings.client),
+    return _UNTYPED_ADMIN_CLIENT(
+        **connection.to_kafka_python_config(settings.client_config),
         bootstrap_servers=settings.bootstrap.split(","),
         client_id="trimtab-sidecar",
         request_timeout_ms=milliseconds,
@@ -158,6 +168,6 @@ def _connected(settings: Settings) -> Any:
     )
 
 
-def _kind(client: Any, group: str) -> str | None:
+def _fetch_group_type(client: Any, group: str) -> str | None:
     """Return the kind of a group as brokers call it, None where there is no such group."""
     return {g["group_id"]: g.get("group_type") for g in client.list_groups()}.get(group)

@@ -5,71 +5,78 @@ from dataclasses import replace
 from threading import Condition
 
 from trimtab.common.clock import Clock
-from trimtab.sidecar.errors import CountUnknown
-from trimtab.sidecar.reporting.iteration_report import Report
-from trimtab.sidecar.targets.keda.scaler_responses import Patience, Standing, after, count
+from trimtab.sidecar.errors import ReplicaCountUnavailableError
+from trimtab.sidecar.reporting.iteration_report import IterationReport
+from trimtab.sidecar.targets.keda.scaler_responses import (
+    ScalerState,
+    StalenessLimits,
+    apply_report,
+    require_replica_count,
+)
 
 
-class Desk:
+class KedaReplicaCount:
     """The count that KEDA is told, and whether it may be told; safe for any thread."""
 
-    def __init__(self, patience: Patience, clock: Clock) -> None:
-        self._patience = patience
+    def __init__(self, limits: StalenessLimits, clock: Clock) -> None:
+        self._limits = limits
         self._clock = clock
-        self._standing = Standing(turned=clock.monotonic())
+        self._state = ScalerState(last_iteration_at=clock.monotonic())
         self._changed = Condition()
 
-    def begin(self, found: int) -> int:
+    def get_or_adopt(self, current: int) -> int:
         """Return the count that was told last; where there is none, go on from the one found."""
         with self._changed:
-            if self._standing.count is None:
-                self._standing = replace(self._standing, count=found)
-            return self._standing.count or 0
+            if self._state.replicas is None:
+                self._state = replace(self._state, replicas=current)
+            return self._state.replicas or 0
 
-    def tell(self, replicas: int) -> None:
+    def set_replicas(self, replicas: int) -> None:
         """Tell this count from now on."""
         with self._changed:
-            self._standing = replace(self._standing, count=replicas)
+            self._state = replace(self._state, replicas=replicas)
             self._changed.notify_all()
 
-    def __call__(self, report: Report) -> None:
+    def __call__(self, report: IterationReport) -> None:
         """Take note of a turn."""
         with self._changed:
-            self._standing = after(self._standing, report, self._patience, self._clock.monotonic())
+            self._state = apply_report(self._state, report, self._limits, self._clock.monotonic())
             self._changed.notify_all()
 
-    def count(self) -> int:
-        """Return how many replicas there are to be. Raises CountUnknown."""
+    def get_replicas(self) -> int:
+        """Return how many replicas there are to be. Raises ReplicaCountUnavailableError."""
         with self._changed:
-            return count(self._standing, self._patience, self._clock.monotonic())
+            return require_replica_count(self._state, self._limits, self._clock.monotonic())
 
-    def wake(self) -> None:
+    def wake_watchers(self) -> None:
         """Have everybody who waits look whether to go on."""
         with self._changed:
             self._changed.notify_all()
 
-    def activity(self, going: Callable[[], bool]) -> Iterator[bool]:
+    def watch_activity(self, keep_watching: Callable[[], bool]) -> Iterator[bool]:
         """Yield whether any replica is to run, as soon as that is known and at each change.
 
-        Ends when `going` no longer holds; `wake` has it looked at. While it is not known nothing is
+        Ends when `keep_watching` no longer holds; `wake_watchers` has it looked at. While it is not known nothing is
         yielded: what was said last stands.
         """
         shown: bool | None = None
-        while (shown := self._next(going, shown=shown)) is not None:
+        while (shown := self._wait_for_change(keep_watching, shown=shown)) is not None:
             yield shown
 
-    def _next(self, going: Callable[[], bool], *, shown: bool | None) -> bool | None:
+    def _wait_for_change(
+        self, keep_watching: Callable[[], bool], *, shown: bool | None
+    ) -> bool | None:
         """Wait for something else than was shown; None where it is over."""
         with self._changed:
-            while going():
-                now = self._active()
+            while keep_watching():
+                now = self._is_active()
                 if now is not None and now != shown:
                     return now
                 self._changed.wait()
         return None
 
-    def _active(self) -> bool | None:
+    def _is_active(self) -> bool | None:
         try:
-            return count(self._standing, self._patience, self._clock.monotonic()) > 0
-        except CountUnknown:
+            return require_replica_count(self._state, self._limits, self._clock.monotonic()) > 0
+        except ReplicaCountUnavailableError:
             return None

@@ -16,79 +16,83 @@ No answer is UNAVAILABLE: KEDA then leaves the count, or does what its own `fall
 from dataclasses import dataclass, replace
 from typing import Final
 
-from trimtab.sidecar.decision.scale_to_zero import idle
-from trimtab.sidecar.errors import CountUnknown
-from trimtab.sidecar.reporting.iteration_report import Report
+from trimtab.sidecar.decision.scale_to_zero import is_idle
+from trimtab.sidecar.errors import ReplicaCountUnavailableError
+from trimtab.sidecar.reporting.iteration_report import IterationReport
 
-METRIC: Final = "trimtab-replicas"
+KEDA_METRIC_NAME: Final = "trimtab-replicas"
 """Name of the one metric: replicas."""
 
-PER_REPLICA: Final = 1
+METRIC_PER_REPLICA: Final = 1
 """One replica's share of it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class StalenessLimits:
     """How many blind turns in a row are borne, and how many seconds without any turn."""
 
-    turns: int
-    seconds: float
+    blind_iterations: int
+    silent_seconds: float
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class ScalerState:
     """What the turns left.
 
-    `count` is what the target was asked for last, None where it was forgotten, and `why` it was;
-    `turned` when the last turn ended (monotonic seconds); `sighted` whether one has known all it
-    must; `blind` how many since then have not; `idle` whether it is known that nothing is to be
-    read; `said` why the last one did what it did.
+    `replicas` is what the target was asked for last, None where it was forgotten, and `unknown_reason` it was;
+    `last_iteration_at` when the last turn ended (monotonic seconds); `has_sight` whether one has known all it
+    must; `blind_iterations` how many since then have not; `is_idle` whether it is known that nothing is to be
+    read; `last_reasons` why the last one did what it did.
     """
 
-    count: int | None = None
-    turned: float = 0.0
-    sighted: bool = False
-    blind: int = 0
-    idle: bool = False
-    said: str = "no turn yet"
-    why: str = "the sidecar has made no turn yet"
+    replicas: int | None = None
+    last_iteration_at: float = 0.0
+    has_sight: bool = False
+    blind_iterations: int = 0
+    is_idle: bool = False
+    last_reasons: str = "no turn yet"
+    unknown_reason: str = "the sidecar has made no turn yet"
 
 
-def after(standing: Standing, report: Report, patience: Patience, now: float) -> Standing:
+def apply_report(
+    state: ScalerState, report: IterationReport, limits: StalenessLimits, now: float
+) -> ScalerState:
     """Return what is left after another turn; `now` is monotonic seconds."""
-    sighted = report.verdict.numbers.running is not None
+    sighted = report.decision.numbers.running is not None
     new = replace(
-        standing,
-        turned=now,
-        sighted=report.leading and (standing.sighted or sighted),
-        blind=0 if sighted else standing.blind + 1,
-        idle=sighted and idle(report.speeds),
-        said="; ".join(report.verdict.reasons),
+        state,
+        last_iteration_at=now,
+        has_sight=report.is_leader and (state.has_sight or sighted),
+        blind_iterations=0 if sighted else state.blind_iterations + 1,
+        is_idle=sighted and is_idle(report.write_rates),
+        last_reasons="; ".join(report.decision.reasons),
     )
-    late = now - standing.turned > patience.seconds
-    why = "the sidecar made no turn for long" if late else why_not(new, patience, now)
-    return replace(new, count=None, why=why) if why else new
+    late = now - state.last_iteration_at > limits.silent_seconds
+    why = "the sidecar made no turn for long" if late else explain_unavailability(new, limits, now)
+    return replace(new, replicas=None, unknown_reason=why) if why else new
 
 
-def why_not(standing: Standing, patience: Patience, now: float) -> str:
+def explain_unavailability(state: ScalerState, limits: StalenessLimits, now: float) -> str:
     """Say why there is no answer; empty where there is one."""
-    silent = now - standing.turned
-    if standing.count is None:
-        return standing.why
-    if not standing.sighted:
-        return f"the sidecar knows no count yet: {standing.said}"
-    if silent > patience.seconds:
+    silent = now - state.last_iteration_at
+    if state.replicas is None:
+        return state.unknown_reason
+    if not state.has_sight:
+        return f"the sidecar knows no count yet: {state.last_reasons}"
+    if silent > limits.silent_seconds:
         return f"the sidecar has made no turn for {silent:.0f} s; look into its log"
-    if standing.blind >= patience.turns:
-        return f"the sidecar has been blind for {standing.blind} turns: {standing.said}"
-    if not standing.count and not standing.idle:
-        return f"it is not known that nothing is to be read: {standing.said}"
+    if state.blind_iterations >= limits.blind_iterations:
+        return (
+            f"the sidecar has been blind for {state.blind_iterations} turns: {state.last_reasons}"
+        )
+    if not state.replicas and not state.is_idle:
+        return f"it is not known that nothing is to be read: {state.last_reasons}"
     return ""
 
 
-def count(standing: Standing, patience: Patience, now: float) -> int:
-    """Return how many replicas there are to be. Raises CountUnknown, saying why."""
-    reason = why_not(standing, patience, now)
-    if reason or standing.count is None:
-        raise CountUnknown(reason)
-    return standing.count
+def require_replica_count(state: ScalerState, limits: StalenessLimits, now: float) -> int:
+    """Return how many replicas there are to be. Raises ReplicaCountUnavailableError, saying why."""
+    reason = explain_unavailability(state, limits, now)
+    if reason or state.replicas is None:
+        raise ReplicaCountUnavailableError(reason)
+    return state.replicas

@@ -20,69 +20,82 @@ from typing import Any, Final
 
 import grpc
 
-from trimtab.common.kafka_security.tls import server_context
-from trimtab.sidecar.errors import BadSetting, CannotStart, CountUnknown, TriggerMismatch
+from trimtab.common.kafka_security.tls import create_server_context
+from trimtab.sidecar.errors import (
+    ReplicaCountUnavailableError,
+    SidecarSettingError,
+    StartupError,
+    TriggerMismatchError,
+)
 from trimtab.sidecar.targets.keda import externalscaler_pb2 as proto
-from trimtab.sidecar.targets.keda.replica_count import Desk
-from trimtab.sidecar.targets.keda.scaler_responses import METRIC, PER_REPLICA
-from trimtab.sidecar.targets.keda.trigger_metadata import Steered, check
+from trimtab.sidecar.targets.keda.replica_count import KedaReplicaCount
+from trimtab.sidecar.targets.keda.scaler_responses import KEDA_METRIC_NAME, METRIC_PER_REPLICA
+from trimtab.sidecar.targets.keda.trigger_metadata import ScaledGroup, check_trigger_metadata
 
-SERVICE: Final = "externalscaler.ExternalScaler"
+SCALER_SERVICE_NAME: Final = "externalscaler.ExternalScaler"
 
-STREAMS: Final = 16
+MAX_OPEN_STREAMS: Final = 16
 """Open at once: KEDA has two of a ScaledObject, and opens new ones where it lost the old."""
 
-GRACE: Final = 1.0
+STOP_GRACE_PERIOD_S: Final = 1.0
 """Seconds that calls have to end when the service does."""
 
 
 @dataclass(frozen=True, slots=True)
-class Pings:
+class KeepaliveSettings:
     """Seconds: between a client's pings at least, until ours, and until one counts as unanswered.
 
     Clients written in Go, as KEDA is, do not ping more often than every 10 s.
     """
 
-    allowed: float = 9.0
-    sent: float = 30.0
-    answered: float = 10.0
+    min_client_ping_interval: float = 9.0
+    ping_interval: float = 30.0
+    ping_timeout: float = 10.0
 
     @property
-    def options(self) -> tuple[tuple[str, int], ...]:
+    def grpc_options(self) -> tuple[tuple[str, int], ...]:
         """Return gRPC's options for this."""
         return (
-            ("grpc.http2.min_ping_interval_without_data_ms", int(self.allowed * 1000)),
-            ("grpc.keepalive_time_ms", int(self.sent * 1000)),
-            ("grpc.keepalive_timeout_ms", int(self.answered * 1000)),
-            ("grpc.http2.ping_timeout_ms", int(self.answered * 1000)),  # the longer one holds
+            (
+                "grpc.http2.min_ping_interval_without_data_ms",
+                int(self.min_client_ping_interval * 1000),
+            ),
+            ("grpc.keepalive_time_ms", int(self.ping_interval * 1000)),
+            ("grpc.keepalive_timeout_ms", int(self.ping_timeout * 1000)),
+            ("grpc.http2.ping_timeout_ms", int(self.ping_timeout * 1000)),  # the longer one holds
             ("grpc.keepalive_permit_without_calls", 1),
             ("grpc.http2.max_pings_without_data", 0),  # of ours: as many as it takes
         )
 
 
-class Service:
+class ExternalScalerService:
     """Answers KEDA from what lies on the desk, for triggers that mean what is steered."""
 
-    def __init__(self, desk: Desk, steered: Steered, pings: Pings | None = None) -> None:
-        self._desk = desk
-        self._steered = steered
-        self._streams = BoundedSemaphore(STREAMS)
-        self._ended = Event()
+    def __init__(
+        self,
+        replica_count: KedaReplicaCount,
+        scaled_group: ScaledGroup,
+        keepalive: KeepaliveSettings | None = None,
+    ) -> None:
+        self._replica_count = replica_count
+        self._scaled_group = scaled_group
+        self._stream_slots = BoundedSemaphore(MAX_OPEN_STREAMS)
+        self._stopped = Event()
         self._server = grpc.server(
-            ThreadPoolExecutor(2 * STREAMS, thread_name_prefix="trimtab-keda"),
+            ThreadPoolExecutor(2 * MAX_OPEN_STREAMS, thread_name_prefix="trimtab-keda"),
             options=(
                 ("grpc.so_reuseport", 0),  # else a second one on the port is not noticed
-                *(pings or Pings()).options,
+                *(keepalive or KeepaliveSettings()).grpc_options,
             ),
         )
         self._server.add_generic_rpc_handlers(
-            (grpc.method_handlers_generic_handler(SERVICE, self._handlers()),)
+            (grpc.method_handlers_generic_handler(SCALER_SERVICE_NAME, self._build_handlers()),)
         )
 
     def start(self, host: str, port: int, credentials: grpc.ServerCredentials | None = None) -> int:
         """Begin to serve, without credentials in plain text; return the port.
 
-        Raises CannotStart.
+        Raises StartupError.
         """
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         try:
@@ -91,7 +104,7 @@ class Service:
             else:
                 bound = self._server.add_secure_port(address, credentials)
         except RuntimeError as error:
-            raise CannotStart(
+            raise StartupError(
                 f"gRPC {host}:{port} cannot be listened on; choose another grpc-port (0: a free "
                 "one) or grpc-host"
             ) from error
@@ -100,120 +113,130 @@ class Service:
 
     def stop(self) -> None:
         """Stop serving; streams end."""
-        self._ended.set()
-        self._desk.wake()
-        self._server.stop(GRACE).wait()
+        self._stopped.set()
+        self._replica_count.wake_watchers()
+        self._server.stop(STOP_GRACE_PERIOD_S).wait()
 
-    def _handlers(self) -> dict[str, "grpc.RpcMethodHandler[Any, Any]"]:
-        ref, one, many = proto.ScaledObjectRef.FromString, _single, _streamed
+    def _build_handlers(self) -> dict[str, "grpc.RpcMethodHandler[Any, Any]"]:
+        ref, one, many = proto.ScaledObjectRef.FromString, _make_unary_handler, _make_stream_handler
         return {
             "IsActive": one(self._is_active, ref),
             "StreamIsActive": many(self._stream_is_active, ref),
-            "GetMetricSpec": one(self._metric_spec, ref),
-            "GetMetrics": one(self._metrics, proto.GetMetricsRequest.FromString),
+            "GetMetricSpec": one(self._get_metric_spec, ref),
+            "GetMetrics": one(self._get_metrics, proto.GetMetricsRequest.FromString),
             "StreamMetricSpec": many(self._stream_metric_spec, ref),
         }
 
     def _is_active(
-        self, asked: proto.ScaledObjectRef, context: grpc.ServicerContext
+        self, scaled_object: proto.ScaledObjectRef, context: grpc.ServicerContext
     ) -> proto.IsActiveResponse:
-        self._check(asked, context)
-        return proto.IsActiveResponse(result=self._count(context) > 0)
+        self._check_trigger(scaled_object, context)
+        return proto.IsActiveResponse(result=self._get_replicas(context) > 0)
 
     def _stream_is_active(
-        self, asked: proto.ScaledObjectRef, context: grpc.ServicerContext
+        self, scaled_object: proto.ScaledObjectRef, context: grpc.ServicerContext
     ) -> Iterator[proto.IsActiveResponse]:
-        self._check(asked, context)
-        with self._held(context) as going:
-            for active in self._desk.activity(going):
+        self._check_trigger(scaled_object, context)
+        with self._hold_stream_slot(context) as going:
+            for active in self._replica_count.watch_activity(going):
                 yield proto.IsActiveResponse(result=active)
 
-    def _metric_spec(
-        self, asked: proto.ScaledObjectRef, context: grpc.ServicerContext
+    def _get_metric_spec(
+        self, scaled_object: proto.ScaledObjectRef, context: grpc.ServicerContext
     ) -> proto.GetMetricSpecResponse:
-        self._check(asked, context)
-        return _spec()
+        self._check_trigger(scaled_object, context)
+        return _build_metric_spec()
 
     def _stream_metric_spec(
-        self, asked: proto.ScaledObjectRef, context: grpc.ServicerContext
+        self, scaled_object: proto.ScaledObjectRef, context: grpc.ServicerContext
     ) -> Iterator[proto.GetMetricSpecResponse]:
         """Say it once and listen on: it never changes, and KEDA would ask again at an end."""
-        self._check(asked, context)
-        with self._held(context) as going:
-            yield _spec()
-            for _ in self._desk.activity(going):
+        self._check_trigger(scaled_object, context)
+        with self._hold_stream_slot(context) as going:
+            yield _build_metric_spec()
+            for _ in self._replica_count.watch_activity(going):
                 pass
 
-    def _metrics(
-        self, asked: proto.GetMetricsRequest, context: grpc.ServicerContext
+    def _get_metrics(
+        self, request: proto.GetMetricsRequest, context: grpc.ServicerContext
     ) -> proto.GetMetricsResponse:
-        self._check(asked.scaledObjectRef, context)
-        if asked.metricName != METRIC:
-            what = f"metric {asked.metricName!r} is not known; there is {METRIC!r}"
+        self._check_trigger(request.scaledObjectRef, context)
+        if request.metricName != KEDA_METRIC_NAME:
+            what = f"metric {request.metricName!r} is not known; there is {KEDA_METRIC_NAME!r}"
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, what)
-        count = self._count(context)
-        value = proto.MetricValue(metricName=METRIC, metricValue=count, metricValueFloat=count)
+        count = self._get_replicas(context)
+        value = proto.MetricValue(
+            metricName=KEDA_METRIC_NAME, metricValue=count, metricValueFloat=count
+        )
         return proto.GetMetricsResponse(metricValues=[value])
 
-    def _check(self, asked: proto.ScaledObjectRef, context: grpc.ServicerContext) -> None:
+    def _check_trigger(
+        self, scaled_object: proto.ScaledObjectRef, context: grpc.ServicerContext
+    ) -> None:
         try:
-            check(asked.scalerMetadata, self._steered)
-        except TriggerMismatch as error:
-            said = f"ScaledObject {asked.namespace}/{asked.name}: {error}"
+            check_trigger_metadata(scaled_object.scalerMetadata, self._scaled_group)
+        except TriggerMismatchError as error:
+            said = f"ScaledObject {scaled_object.namespace}/{scaled_object.name}: {error}"
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, said)
 
-    def _count(self, context: grpc.ServicerContext) -> int:
+    def _get_replicas(self, context: grpc.ServicerContext) -> int:
         try:
-            return self._desk.count()
-        except CountUnknown as error:
+            return self._replica_count.get_replicas()
+        except ReplicaCountUnavailableError as error:
             context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
 
     @contextmanager
-    def _held(self, context: grpc.ServicerContext) -> Generator[Callable[[], bool]]:
+    def _hold_stream_slot(self, context: grpc.ServicerContext) -> Generator[Callable[[], bool]]:
         """Hold a place of a stream; gives whether it is to go on."""
-        if not self._streams.acquire(blocking=False):
-            said = f"{STREAMS} streams are open already"
+        if not self._stream_slots.acquire(blocking=False):
+            said = f"{MAX_OPEN_STREAMS} streams are open already"
             context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, said)
         try:
-            context.add_callback(self._desk.wake)
-            yield lambda: context.is_active() and not self._ended.is_set()
+            context.add_callback(self._replica_count.wake_watchers)
+            yield lambda: context.is_active() and not self._stopped.is_set()
         finally:
-            self._streams.release()
+            self._stream_slots.release()
 
 
-def credentials(certificate: Path, key: Path, client_ca: Path | None) -> grpc.ServerCredentials:
+def make_server_credentials(
+    certificate: Path, key: Path, client_ca: Path | None
+) -> grpc.ServerCredentials:
     """Return what the service speaks TLS with; with a `client_ca` KEDA must show a certificate.
 
     Raises SettingError.
     """
-    server_context(certificate, key)  # gRPC would only find out, and say little, at the first call
+    create_server_context(
+        certificate, key
+    )  # gRPC would only find out, and say little, at the first call
     try:
         authority = None if client_ca is None else client_ca.read_bytes()
     except OSError as error:
-        raise BadSetting(f"grpc-client-ca {client_ca}: {error.strerror}") from None
+        raise SidecarSettingError(f"grpc-client-ca {client_ca}: {error.strerror}") from None
     pair = (key.read_bytes(), certificate.read_bytes())
     return grpc.ssl_server_credentials([pair], authority, authority is not None)
 
 
-def _single(
+def _make_unary_handler(
     call: Callable[..., Any], read: Callable[[bytes], Any]
 ) -> "grpc.RpcMethodHandler[Any, Any]":
-    return grpc.unary_unary_rpc_method_handler(call, read, _written)
+    return grpc.unary_unary_rpc_method_handler(call, read, _serialize_message)
 
 
-def _streamed(
+def _make_stream_handler(
     call: Callable[..., Iterator[Any]], read: Callable[[bytes], Any]
 ) -> "grpc.RpcMethodHandler[Any, Any]":
-    return grpc.unary_stream_rpc_method_handler(call, read, _written)
+    return grpc.unary_stream_rpc_method_handler(call, read, _serialize_message)
 
 
-def _written(message: Any) -> bytes:
+def _serialize_message(message: Any) -> bytes:
     written: bytes = message.SerializeToString()
     return written
 
 
-def _spec() -> proto.GetMetricSpecResponse:
+def _build_metric_spec() -> proto.GetMetricSpecResponse:
     spec = proto.MetricSpec(
-        metricName=METRIC, targetSize=PER_REPLICA, targetSizeFloat=float(PER_REPLICA)
+        metricName=KEDA_METRIC_NAME,
+        targetSize=METRIC_PER_REPLICA,
+        targetSizeFloat=float(METRIC_PER_REPLICA),
     )
     return proto.GetMetricSpecResponse(metricSpecs=[spec])

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Final
 
-from trimtab.sidecar.errors import TriggerMismatch
-from trimtab.sidecar.settings.settings import Settings
+from trimtab.sidecar.errors import TriggerMismatchError
+from trimtab.sidecar.settings.settings import SidecarSettings
 
-KEDAS: Final = frozenset({"scalerAddress", "enableTLS", "unsafeSsl"})
+KEDA_KEYS: Final = frozenset({"scalerAddress", "enableTLS", "unsafeSsl"})
 """What KEDA itself reads: how to reach us."""
 
-LAG: Final = frozenset(
+LAG_SCALING_KEYS: Final = frozenset(
     {
         "activationLagThreshold",
         "allowIdleConsumers",
@@ -30,15 +30,17 @@ LAG: Final = frozenset(
 )
 """How the kafka scaler makes a count of lag."""
 
-CONNECTION: Final = frozenset({"awsRegion", "sasl", "saslTokenProvider", "tls", "version"})
+BROKER_CONNECTION_KEYS: Final = frozenset(
+    {"awsRegion", "sasl", "saslTokenProvider", "tls", "version"}
+)
 """How the kafka scaler reaches the brokers."""
 
-FROM_ENV: Final = "FromEnv"
+FROM_ENV_SUFFIX: Final = "FromEnv"
 """What a name ends with whose value KEDA takes from the workload's environment."""
 
 
 @dataclass(frozen=True, slots=True)
-class Steered:
+class ScaledGroup:
     """What this sidecar steers; no topics: whatever the group reads."""
 
     bootstrap: str
@@ -47,37 +49,43 @@ class Steered:
     offset_reset: str
 
     @classmethod
-    def of(cls, settings: Settings) -> "Steered":
+    def from_settings(cls, settings: SidecarSettings) -> "ScaledGroup":
         """Return what the settings say."""
         reset = settings.offset_reset or "latest"
         return cls(settings.bootstrap, settings.group, settings.topics, reset)
 
 
-def check(metadata: Mapping[str, str], steered: Steered) -> None:
-    """Raise TriggerMismatch with everything that is wrong."""
-    given = {name.removesuffix(FROM_ENV): value for name, value in metadata.items()}
-    problems = [text for name in sorted(given) if (text := _problem(name, given[name], steered))]
+def check_trigger_metadata(metadata: Mapping[str, str], scaled_group: ScaledGroup) -> None:
+    """Raise TriggerMismatchError with everything that is wrong."""
+    given = {name.removesuffix(FROM_ENV_SUFFIX): value for name, value in metadata.items()}
+    problems = [
+        text
+        for name in sorted(given)
+        if (text := _explain_mismatch(name, given[name], scaled_group))
+    ]
     if problems:
-        raise TriggerMismatch("; ".join(problems))
+        raise TriggerMismatchError("; ".join(problems))
 
 
-def _problem(name: str, value: str, steered: Steered) -> str:
-    if name in KEDAS:
+def _explain_mismatch(name: str, value: str, scaled_group: ScaledGroup) -> str:
+    if name in KEDA_KEYS:
         return ""
-    if name in COMPARED:
-        ours = COMPARED[name](steered)
-        same = not ours or _parts(value) == _parts(ours)
+    if name in GETTER_BY_COMPARED_KEY:
+        ours = GETTER_BY_COMPARED_KEY[name](scaled_group)
+        same = not ours or _split_comma_list(value) == _split_comma_list(ours)
         return "" if same else f"{name} is {value!r}, but this sidecar has {ours!r}"
-    if name in LAG:
+    if name in LAG_SCALING_KEYS:
         return f"{name} means nothing here: the count follows write speed and backlog; leave it out"
-    if name in CONNECTION:
+    if name in BROKER_CONNECTION_KEYS:
         return f"{name} means nothing here: the sidecar has a connection of its own; leave it out"
-    near = get_close_matches(name, [*COMPARED, *KEDAS], n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]!r}?" if near else f"there is: {', '.join(COMPARED)}"
+    near = get_close_matches(name, [*GETTER_BY_COMPARED_KEY, *KEDA_KEYS], n=1, cutoff=0.5)
+    hint = (
+        f"did you mean {near[0]!r}?" if near else f"there is: {', '.join(GETTER_BY_COMPARED_KEY)}"
+    )
     return f"{name!r} is not known; {hint}"
 
 
-COMPARED: Final[Mapping[str, Callable[[Steered], str]]] = {
+GETTER_BY_COMPARED_KEY: Final[Mapping[str, Callable[[ScaledGroup], str]]] = {
     "bootstrapServers": lambda steered: steered.bootstrap,
     "consumerGroup": lambda steered: steered.group,
     "topic": lambda steered: ",".join(steered.topics),
@@ -85,6 +93,6 @@ COMPARED: Final[Mapping[str, Callable[[Steered], str]]] = {
 }
 
 
-def _parts(text: str) -> set[str]:
+def _split_comma_list(text: str) -> set[str]:
     """Return the parts of a list with commas: their order does not matter."""
     return {part.strip() for part in text.split(",")}

@@ -14,30 +14,30 @@ Known is only what we asked meanwhile: an outage between two turns, or before a 
 from dataclasses import dataclass
 from typing import Final
 
-MOST: Final = 60.0
+MAX_RESYNC_S: Final = 60.0
 
 
 @dataclass(slots=True)
-class Outage:
+class ApiOutage:
     """What is known of the last one; times are seconds of the monotonic clock."""
 
-    answered: float  # before the last outage, while streams may be broken
-    away: bool = False
-    over: float = 0.0
+    answered_at: float  # before the last outage, while streams may be broken
+    is_away: bool = False
+    resynced_at: float = 0.0
     """When all streams are back."""
 
-    def fail(self) -> None:
+    def note_failure(self) -> None:
         """Hear that the server did not answer."""
-        self.away = True
+        self.is_away = True
 
-    def answer(self, now: float) -> None:
+    def note_answer(self, now: float) -> None:
         """Hear that the server answered."""
-        if self.away:
-            self.over = now + min(MOST, 2 * (now - self.answered) + 2)
-        if now >= self.over:
-            self.answered = now
-        self.away = False
+        if self.is_away:
+            self.resynced_at = now + min(MAX_RESYNC_S, 2 * (now - self.answered_at) + 2)
+        if now >= self.resynced_at:
+            self.answered_at = now
+        self.is_away = False
 
-    def left(self, now: float) -> float:
+    def compute_resync_left(self, now: float) -> float:
         """Return for how many seconds some stream may still be broken."""
-        return max(0.0, self.over - now)
+        return max(0.0, self.resynced_at - now)

@@ -8,66 +8,84 @@ from contextlib import ExitStack
 from typing import Final
 
 from trimtab.common.clock import Clock
-from trimtab.sidecar.errors import KubernetesAway, KubernetesRefuses
-from trimtab.sidecar.leadership.leader_election import Alone, Leadership
-from trimtab.sidecar.settings.settings import Settings
-from trimtab.sidecar.targets.kubernetes.api_client import KubeApi, Place, namespace
-from trimtab.sidecar.targets.kubernetes.kubernetes_target import Kubernetes
-from trimtab.sidecar.targets.kubernetes.lease_lock import Election
-from trimtab.sidecar.targets.kubernetes.scaling_events import Events
-from trimtab.sidecar.targets.kubernetes.workload import Kind
-from trimtab.sidecar.targets.replica_target import Steering
+from trimtab.sidecar.errors import KubernetesRejectedError, KubernetesUnavailableError
+from trimtab.sidecar.leadership.leader_election import Leadership, SoleLeader
+from trimtab.sidecar.settings.settings import SidecarSettings
+from trimtab.sidecar.targets.kubernetes.api_client import (
+    KubernetesApi,
+    ScaleTargetRef,
+    resolve_namespace,
+)
+from trimtab.sidecar.targets.kubernetes.kubernetes_target import KubernetesTarget
+from trimtab.sidecar.targets.kubernetes.lease_lock import LeaseElection
+from trimtab.sidecar.targets.kubernetes.scaling_events import KubernetesEventReporter
+from trimtab.sidecar.targets.kubernetes.workload import WorkloadKind
+from trimtab.sidecar.targets.replica_target import ConnectedTarget
 
 log = logging.getLogger("trimtab.sidecar")
 
-UNGRANTED: Final = frozenset({401, 403})
+UNAUTHORIZED_STATUSES: Final = frozenset({401, 403})
 """Statuses of an API server that does not know us, or has not given us the right."""
 
-PATIENCE: Final = 5.0
+CONTROLLER_TIMEOUT_S: Final = 5.0
 """Seconds for which the work of Kubernetes' controllers is waited for."""
 
-HANGS: Final = 2
+HANG_INTERVALS: Final = 2
 """So many intervals, each with two questions that time out, without a step: then a loop hangs."""
 
 
-def connected(
-    settings: Settings,
+def connect_workload_target(
+    settings: SidecarSettings,
     clock: Clock,
     stack: ExitStack,
-    opened: Callable[[Place, float], KubeApi] = KubeApi,
-    patience: float = PATIENCE,
-) -> Steering:
-    """Connect, by `opened`; `stack` takes it apart. Raises BadSetting, KubernetesRefuses.
+    open_api: Callable[[ScaleTargetRef, float], KubernetesApi] = KubernetesApi,
+    controller_timeout: float = CONTROLLER_TIMEOUT_S,
+) -> ConnectedTarget:
+    """Connect, by `open_api`; `stack` takes it apart. Raises SidecarSettingError, KubernetesRejectedError.
 
     A workload that is not there is told at once; a server that is away, or a right that is missing,
     may be mended: the loop says what is missing, holds, and asks again.
     """
     assert settings.workload is not None, "settings check that these targets have a workload"
     kind, _, name = settings.workload.partition("/")
-    where = settings.namespace or namespace(settings.kubeconfig)
-    api = opened(Place(Kind(kind), name, where, settings.kubeconfig), settings.timeout)
+    where = settings.namespace or resolve_namespace(settings.kubeconfig)
+    api = open_api(
+        ScaleTargetRef(WorkloadKind(kind), name, where, settings.kubeconfig), settings.timeout
+    )
     stack.callback(api.close)
     try:
-        api.look()
-    except KubernetesAway as error:
+        api.fetch_snapshot()
+    except KubernetesUnavailableError as error:
         log.warning("%s", error)
-    except KubernetesRefuses as error:
-        if error.status not in UNGRANTED:
+    except KubernetesRejectedError as error:
+        if error.status not in UNAUTHORIZED_STATUSES:
             raise
         log.warning("%s; nothing is scaled until then", error)
-    leadership = _elected(settings, api, clock, stack)
-    contest = settings.foreign_scaling == "contest"
-    target = Kubernetes(api, clock, contest=contest, leadership=leadership, patience=patience)
-    lease = f"lease {api.cluster} {where}/{api.place.lease}" if settings.elect else ""
-    return Steering(target, target.outside, leadership, (Events(api),), lease)
+    leadership = _start_election(settings, api, clock, stack)
+    contest = settings.external_scaling == "contest"
+    target = KubernetesTarget(
+        api,
+        clock,
+        override_external=contest,
+        leadership=leadership,
+        controller_timeout=controller_timeout,
+    )
+    lease = (
+        f"lease {api.cluster_id} {where}/{api.scale_target.lease_name}" if settings.elect else ""
+    )
+    return ConnectedTarget(
+        target, target.read_external_scaling, leadership, (KubernetesEventReporter(api),), lease
+    )
 
 
-def _elected(settings: Settings, api: KubeApi, clock: Clock, stack: ExitStack) -> Leadership:
+def _start_election(
+    settings: SidecarSettings, api: KubernetesApi, clock: Clock, stack: ExitStack
+) -> Leadership:
     if not settings.elect:
-        return Alone()
+        return SoleLeader()
     me = f"{socket.gethostname()}_{os.getpid()}"
-    patience = HANGS * (2 * settings.timeout + settings.interval)
-    election = Election(api, api.place.lease, me, clock, patience)
+    patience = HANG_INTERVALS * (2 * settings.timeout + settings.interval)
+    election = LeaseElection(api, api.scale_target.lease_name, me, clock, patience)
     election.start()
     stack.callback(election.close)
     return election

@@ -1,6 +1,6 @@
 """Leader election by a Lease (coordination.k8s.io); the rules stand in `sidecar.election`.
 
-A thread looks at the lease every `RETRY` seconds, so that a long turn of the loop does not cost it.
+A thread looks at the lease every `LEASE_RETRY_PERIOD_S` seconds, so that a long turn of the loop does not cost it.
 A server that does not answer costs the lead when the last renewal is old enough, not before. What
 nobody expected costs it at once and is logged with its trace; the thread goes on and tries again,
 and whoever is free of it leads meanwhile.
@@ -13,32 +13,39 @@ from typing import Any, Final
 
 from trimtab.common.clock import Clock
 from trimtab.common.errors import PeerError
-from trimtab.sidecar.leadership.leader_election import LEASE, RETRY, Candidate, Record
-from trimtab.sidecar.targets.kubernetes.api_client import Changed, KubeApi
+from trimtab.sidecar.leadership.leader_election import (
+    LEASE_DURATION_S,
+    LEASE_RETRY_PERIOD_S,
+    LeaseCandidate,
+    LeaseRecord,
+)
+from trimtab.sidecar.targets.kubernetes.api_client import KubernetesApi, ResourceConflictError
 
 log = logging.getLogger("trimtab.sidecar")
 
-STAMP: Final = "%Y-%m-%dT%H:%M:%S.%fZ"
+LEASE_TIME_FORMAT: Final = "%Y-%m-%dT%H:%M:%S.%fZ"
 
 
-class Election:
-    """One candidate, `me`, for the lease of that name.
+class LeaseElection:
+    """One candidate, `identity`, for the lease of that name.
 
-    It is one for as long as its loop has asked `leads` within `patience` seconds.
+    It is one for as long as its loop has asked `is_leader` within `hang_timeout` seconds.
     """
 
-    def __init__(self, api: KubeApi, lease: str, me: str, clock: Clock, patience: float) -> None:
+    def __init__(
+        self, api: KubernetesApi, lease_name: str, identity: str, clock: Clock, hang_timeout: float
+    ) -> None:
         self._api = api
-        self._lease = lease
+        self._lease_name = lease_name
         self._clock = clock
-        self._patience = patience
-        self._asked = clock.monotonic()
-        self._at = Candidate(me)
-        self._led = False
-        self._trouble = ""
-        self._body: dict[str, Any] | None = None
+        self._hang_timeout = hang_timeout
+        self._leads_called_at = clock.monotonic()
+        self._candidate = LeaseCandidate(identity)
+        self._was_leading = False
+        self._last_error = ""
+        self._lease_body: dict[str, Any] | None = None
         self._stop = Event()
-        self._thread = Thread(target=self._run, name="trimtab-election", daemon=True)
+        self._thread = Thread(target=self._renew_periodically, name="trimtab-election", daemon=True)
 
     def start(self) -> None:
         """Begin to look at the lease."""
@@ -48,95 +55,105 @@ class Election:
         """End; a lease that is ours is given up, so that the next one need not wait."""
         self._stop.set()
         self._thread.join()
-        if self._at.leads(self._clock.monotonic()):
-            self._at = self._at.lost()
+        if self._candidate.is_leader(self._clock.monotonic()):
+            self._candidate = self._candidate.step_down()
             try:
-                self._write("")
-            except (PeerError, Changed) as error:
-                log.warning("the lease %s was not given up: %s", self._lease, error)
+                self._write_lease("")
+            except (PeerError, ResourceConflictError) as error:
+                log.warning("the lease %s was not given up: %s", self._lease_name, error)
 
-    def leads(self) -> bool:
+    def is_leader(self) -> bool:
         """Tell whether this sidecar may act, now."""
-        self._asked = now = self._clock.monotonic()
-        return self._at.leads(now)
+        self._leads_called_at = now = self._clock.monotonic()
+        return self._candidate.is_leader(now)
 
-    def leader(self) -> str:
+    def get_leader(self) -> str:
         """Return who leads, as far as is known; empty where nobody does."""
-        return self._at.leader()
+        return self._candidate.get_leader()
 
-    def _run(self) -> None:
+    def _renew_periodically(self) -> None:
         while True:
-            self._trouble = self._tried()
-            self._say()
-            if self._stop.wait(RETRY):
+            self._last_error = self._try_renew()
+            self._log_leadership_change()
+            if self._stop.wait(LEASE_RETRY_PERIOD_S):
                 return
 
-    def _tried(self) -> str:
+    def _try_renew(self) -> str:
         """Look at the lease; return what kept us from it, which is logged when it is new."""
         try:
-            self._step()
-        except Changed:
-            self._at = self._at.lost()
+            self._acquire_or_renew()
+        except ResourceConflictError:
+            self._candidate = self._candidate.step_down()
         except PeerError as error:
-            if str(error) != self._trouble:
-                log.warning("lease %s: %s", self._lease, error)
+            if str(error) != self._last_error:
+                log.warning("lease %s: %s", self._lease_name, error)
             return str(error)
         except Exception as error:
-            self._at = self._at.lost()
-            if repr(error) != self._trouble:
-                log.exception("lease %s: unexpected; it is tried again", self._lease)
+            self._candidate = self._candidate.step_down()
+            if repr(error) != self._last_error:
+                log.exception("lease %s: unexpected; it is tried again", self._lease_name)
             return repr(error)
         return ""
 
-    def _step(self) -> None:
-        self._body = self._api.lease(self._lease)
-        record = None if self._body is None else _record(self._body)
+    def _acquire_or_renew(self) -> None:
+        self._lease_body = self._api.read_lease(self._lease_name)
+        record = None if self._lease_body is None else _parse_lease(self._lease_body)
         now = self._clock.monotonic()
-        self._at = self._at.saw(record, now)
-        silent = now - self._asked
-        if silent > self._patience:
-            self._at = self._at.lost()
-            if record is not None and record.holder == self._at.name:
-                log.error("lease %s: given up: the loop hangs since %.0f s", self._lease, silent)
-                self._write("")
+        self._candidate = self._candidate.observe_record(record, now)
+        silent = now - self._leads_called_at
+        if silent > self._hang_timeout:
+            self._candidate = self._candidate.step_down()
+            if record is not None and record.holder_identity == self._candidate.identity:
+                log.error(
+                    "lease %s: given up: the loop hangs since %.0f s", self._lease_name, silent
+                )
+                self._write_lease("")
             return
-        if not self._at.may_take(now):
-            self._at = self._at.lost()
+        if not self._candidate.can_acquire(now):
+            self._candidate = self._candidate.step_down()
             return
         sent = self._clock.monotonic()
-        self._at = self._at.took(_record(self._write(self._at.name)), sent)
+        self._candidate = self._candidate.record_renewal(
+            _parse_lease(self._write_lease(self._candidate.identity)), sent
+        )
 
-    def _write(self, holder: str) -> dict[str, Any]:
-        """Write the lease over what was read. Raises Changed, KubernetesAway, KubernetesRefuses."""
-        now = datetime.fromtimestamp(self._clock.wall(), UTC).strftime(STAMP)
-        before: dict[str, Any] = {} if self._body is None else self._body.get("spec") or {}
+    def _write_lease(self, holder: str) -> dict[str, Any]:
+        """Write the lease over what was read. Raises ResourceConflictError, KubernetesUnavailableError, KubernetesRejectedError."""
+        now = datetime.fromtimestamp(self._clock.wall(), UTC).strftime(LEASE_TIME_FORMAT)
+        before: dict[str, Any] = (
+            {} if self._lease_body is None else self._lease_body.get("spec") or {}
+        )
         changes = int(before.get("leaseTransitions") or 0)
         spec: dict[str, Any] = {
             "holderIdentity": holder or None,  # an empty one is refused
-            "leaseDurationSeconds": int(LEASE),
+            "leaseDurationSeconds": int(LEASE_DURATION_S),
             "renewTime": now,
             "acquireTime": before.get("acquireTime", now),
             "leaseTransitions": changes,
         }
         if holder and before.get("holderIdentity") != holder:
             spec |= {"acquireTime": now, "leaseTransitions": changes + 1}
-        if self._body is None:
-            made = self._api.make_lease({"metadata": {"name": self._lease}, "spec": spec})
+        if self._lease_body is None:
+            made = self._api.create_lease({"metadata": {"name": self._lease_name}, "spec": spec})
         else:
-            made = self._api.put_lease(self._lease, {**self._body, "spec": spec})
-        self._body = made
+            made = self._api.replace_lease(self._lease_name, {**self._lease_body, "spec": spec})
+        self._lease_body = made
         return made
 
-    def _say(self) -> None:
-        leads = self._at.leads(self._clock.monotonic())
-        if leads != self._led:
-            log.info("lease %s: %s", self._lease, "we lead" if leads else "we do not lead any more")
-        self._led = leads
+    def _log_leadership_change(self) -> None:
+        leads = self._candidate.is_leader(self._clock.monotonic())
+        if leads != self._was_leading:
+            log.info(
+                "lease %s: %s", self._lease_name, "we lead" if leads else "we do not lead any more"
+            )
+        self._was_leading = leads
 
 
-def _record(body: dict[str, Any]) -> Record:
+def _parse_lease(body: dict[str, Any]) -> LeaseRecord:
     spec = body.get("spec") or {}
     version = body["metadata"]["resourceVersion"]
-    return Record(
-        spec.get("holderIdentity") or "", version, float(spec.get("leaseDurationSeconds") or LEASE)
+    return LeaseRecord(
+        spec.get("holderIdentity") or "",
+        version,
+        float(spec.get("leaseDurationSeconds") or LEASE_DURATION_S),
     )

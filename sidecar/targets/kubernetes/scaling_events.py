@@ -6,48 +6,50 @@ from datetime import UTC, datetime
 from typing import Final
 
 from trimtab.common.errors import PeerError
-from trimtab.sidecar.decision.decision import Action
-from trimtab.sidecar.reporting.iteration_report import NOT_DONE, Report
-from trimtab.sidecar.targets.kubernetes.api_client import Changed, KubeApi
+from trimtab.sidecar.decision.decision import ScalingAction
+from trimtab.sidecar.reporting.iteration_report import NOT_DONE_PREFIX, IterationReport
+from trimtab.sidecar.targets.kubernetes.api_client import KubernetesApi, ResourceConflictError
 
 log = logging.getLogger("trimtab.sidecar")
 
-REASONS: Final[Mapping[Action, str]] = {
-    Action.START: "ScaledOut",
-    Action.REPLACE: "Replaced",
-    Action.SURGE: "Replaced",
-    Action.DRAIN: "Draining",
-    Action.UNDRAIN: "Undrained",
-    Action.STOP: "ScaledIn",
-    Action.FOLLOW: "FollowedForeignScaling",
-    Action.PLACE: "Rebalanced",
+EVENT_REASON_BY_ACTION: Final[Mapping[ScalingAction, str]] = {
+    ScalingAction.SCALE_UP: "ScaledOut",
+    ScalingAction.REPLACE: "Replaced",
+    ScalingAction.SURGE: "Replaced",
+    ScalingAction.DRAIN: "Draining",
+    ScalingAction.CANCEL_DRAIN: "Undrained",
+    ScalingAction.STOP: "ScaledIn",
+    ScalingAction.ADOPT_EXTERNAL: "AdoptedExternalScaling",
+    ScalingAction.PLACE: "Rebalanced",
 }
 """What is worth an event."""
 
 
-class Events:
+class KubernetesEventReporter:
     """Tells of scalings; one that cannot be told is logged.
 
     What fails in every turn for the same reason is told once.
     """
 
-    def __init__(self, api: KubeApi) -> None:
+    def __init__(self, api: KubernetesApi) -> None:
         self._api = api
-        self._uid: str | None = None
-        self._failure: tuple[Action, str] | None = None
+        self._workload_uid: str | None = None
+        self._last_failure: tuple[ScalingAction, str] | None = None
 
-    def __call__(self, report: Report) -> None:
+    def __call__(self, report: IterationReport) -> None:
         """Record an event of a scaling."""
-        reason = REASONS.get(report.verdict.action)
-        reasons, before = report.verdict.reasons, self._failure
-        failures = [text for text in reasons if text.startswith(NOT_DONE)]
-        self._failure = (report.verdict.action, failures[0]) if failures else None
-        if reason is None or (failures and self._failure == before):
+        reason = EVENT_REASON_BY_ACTION.get(report.decision.action)
+        reasons, before = report.decision.reasons, self._last_failure
+        failures = [text for text in reasons if text.startswith(NOT_DONE_PREFIX)]
+        self._last_failure = (report.decision.action, failures[0]) if failures else None
+        if reason is None or (failures and self._last_failure == before):
             return
         at = datetime.fromtimestamp(report.time, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         try:
-            if self._uid is None:
-                self._uid = self._api.look().workload.uid
-            self._api.tell(self._uid, reason, "; ".join(reasons), at, wrong=bool(failures))
-        except (PeerError, Changed) as error:
+            if self._workload_uid is None:
+                self._workload_uid = self._api.fetch_snapshot().workload.uid
+            self._api.create_event(
+                self._workload_uid, reason, "; ".join(reasons), at, is_warning=bool(failures)
+            )
+        except (PeerError, ResourceConflictError) as error:
             log.warning("no event %s: %s", reason, error)

@@ -19,19 +19,19 @@ from pathlib import Path
 from typing import IO, Final
 
 from trimtab.common.clock import Clock
-from trimtab.sidecar.errors import CannotStart, StateInUse, StateUnusable
-from trimtab.sidecar.measurement.observation import Instance, Outside
-from trimtab.sidecar.targets.process.linux_process import marked, start_ticks
-from trimtab.sidecar.targets.process.state_dir import usable
+from trimtab.sidecar.errors import StartupError, StateDirError, StateDirInUseError
+from trimtab.sidecar.measurement.observation import ExternalScaling, ReplicaInstance
+from trimtab.sidecar.targets.process.linux_process import find_marked_process, read_start_ticks
+from trimtab.sidecar.targets.process.state_dir import translate_state_dir_errors
 
-MARK: Final = "TRIMTAB_WORKER"
+WORKER_ENV_VARIABLE: Final = "TRIMTAB_WORKER"
 
-TOLD: Final = 300.0
+EXIT_REPORT_PERIOD_S: Final = 300.0
 """Seconds for which a worker's end is told."""
 
 
 @dataclass(frozen=True, slots=True)
-class Worker:
+class WorkerRecord:
     """What is on file of a worker; times are seconds since the epoch, `ticks` as in `proc`.
 
     With a pid and no ticks it died at once: it was gone before its start time could be read.
@@ -44,170 +44,188 @@ class Worker:
     stopping: float | None = None
 
     @property
-    def alive(self) -> bool:
+    def is_alive(self) -> bool:
         """Whether this very process still runs."""
         if self.pid is None or self.ticks is None:
             return False  # else "gone" would equal "gone" for ever
-        return start_ticks(self.pid) == self.ticks
+        return read_start_ticks(self.pid) == self.ticks
 
 
-class Processes:
+class ProcessTarget:
     """Starts `command` with each "{instance}" replaced by the worker's name.
 
-    `patience` is how long a worker may take to end, in seconds, before it is killed. Raises
-    StateInUse where another sidecar holds the folder.
+    `stop_timeout` is how long a worker may take to end, in seconds, before it is killed. Raises
+    StateDirInUseError where another sidecar holds the folder.
     """
 
     advisory = False
 
     def __init__(
-        self, command: Sequence[str], state: Path, clock: Clock, patience: float = 60.0
+        self, command: Sequence[str], state_dir: Path, clock: Clock, stop_timeout: float = 60.0
     ) -> None:
         self._command = tuple(command)
-        self._state = state.resolve()
+        self._state_dir = state_dir.resolve()
         self._clock = clock
-        self._patience = patience
+        self._stop_timeout = stop_timeout
         self._children: dict[int, subprocess.Popen[bytes]] = {}
-        self._codes: dict[int, int] = {}  # of children that ended, till their files are gone
-        self._ended: tuple[float, str] | None = None  # when one was seen to have ended, and how
-        self._lock = _locked(self._state)
+        self._exit_codes: dict[int, int] = {}  # of children that ended, till their files are gone
+        self._last_unexpected_exit: tuple[float, str] | None = (
+            None  # when one was seen to have ended, and how
+        )
+        self._lock = _lock_state_dir(self._state_dir)
 
-    def replicas(self) -> tuple[Instance, ...]:
-        """Return the live workers, and take the files of dead ones away. Raises StateUnusable."""
-        self._reap()
-        found: list[Instance] = []
-        with usable(self._state):
-            for worker in self._workers():
-                if worker.alive:
-                    found.append(Instance(worker.name, alive=True, started=worker.started))
+    def list_replicas(self) -> tuple[ReplicaInstance, ...]:
+        """Return the live workers, and take the files of dead ones away. Raises StateDirError."""
+        self._reap_children()
+        found: list[ReplicaInstance] = []
+        with translate_state_dir_errors(self._state_dir):
+            for worker in self._load_workers():
+                if worker.is_alive:
+                    found.append(
+                        ReplicaInstance(worker.name, alive=True, started_at=worker.started)
+                    )
                 else:
-                    self._note(worker)
-                    self._file(worker.name).unlink(missing_ok=True)
+                    self._note_worker_exit(worker)
+                    self._get_worker_file(worker.name).unlink(missing_ok=True)
         return tuple(found)
 
-    def add(self, count: int) -> tuple[str, ...]:
-        """Start so many workers. Raises CannotStart, StateUnusable."""
-        with usable(self._state):
-            return tuple(self._start() for _ in range(count))
+    def add_replicas(self, count: int) -> tuple[str, ...]:
+        """Start so many workers. Raises StartupError, StateDirError."""
+        with translate_state_dir_errors(self._state_dir):
+            return tuple(self._start_worker() for _ in range(count))
 
-    def stop(self, name: str) -> None:
-        """Send SIGTERM once; when the patience is over, SIGKILL. Raises StateUnusable."""
-        with usable(self._state):
-            self._stop(name)
+    def stop_replica(self, name: str) -> None:
+        """Send SIGTERM once; when the patience is over, SIGKILL. Raises StateDirError."""
+        with translate_state_dir_errors(self._state_dir):
+            self._terminate_worker(name)
 
     def close(self) -> None:
         """Let go of the state folder; workers go on."""
-        self._reap()
+        self._reap_children()
         for child in self._children.values():
             child.returncode = 0  # not ours to wait for any more; else Popen warns when collected
         self._children.clear()
         self._lock.close()
 
-    def _stop(self, name: str) -> None:
-        worker = next((w for w in self._workers() if w.name == name), None)
-        if worker is None or worker.pid is None or not worker.alive:
+    def _terminate_worker(self, name: str) -> None:
+        worker = next((w for w in self._load_workers() if w.name == name), None)
+        if worker is None or worker.pid is None or not worker.is_alive:
             return
         now = self._clock.wall()
         if worker.stopping is None:
             with suppress(ProcessLookupError):
                 os.kill(worker.pid, signal.SIGTERM)
             # afterwards: whoever dies in between has it asked twice, but never killed unasked
-            self._write(Worker(worker.name, worker.started, worker.pid, worker.ticks, now))
-        elif now - worker.stopping > self._patience:
+            self._save_worker(
+                WorkerRecord(worker.name, worker.started, worker.pid, worker.ticks, now)
+            )
+        elif now - worker.stopping > self._stop_timeout:
             with suppress(ProcessLookupError):
                 os.killpg(worker.pid, signal.SIGKILL)  # it leads its session
 
-    def _start(self) -> str:
-        name = self._name()
-        self._write(Worker(name, self._clock.wall()))
+    def _start_worker(self) -> str:
+        name = self._allocate_worker_name()
+        self._save_worker(WorkerRecord(name, self._clock.wall()))
         command = [part.replace("{instance}", name) for part in self._command]
-        with (self._folder("logs") / f"{name}.log").open("ab") as log:
-            child = self._spawn(name, command, log)
+        with (self._ensure_subfolder("logs") / f"{name}.log").open("ab") as log:
+            child = self._spawn_process(name, command, log)
         self._children[child.pid] = child
-        ticks = start_ticks(child.pid)
-        self._write(Worker(name, self._clock.wall(), child.pid, ticks))
+        ticks = read_start_ticks(child.pid)
+        self._save_worker(WorkerRecord(name, self._clock.wall(), child.pid, ticks))
         return name
 
-    def _spawn(self, name: str, command: Sequence[str], log: IO[bytes]) -> subprocess.Popen[bytes]:
+    def _spawn_process(
+        self, name: str, command: Sequence[str], log: IO[bytes]
+    ) -> subprocess.Popen[bytes]:
         try:
             return subprocess.Popen(  # noqa: S603 - the operator's own command
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env={**os.environ, MARK: self._mark(name)},
+                env={**os.environ, WORKER_ENV_VARIABLE: self._format_worker_mark(name)},
                 start_new_session=True,
             )
         except OSError as error:
-            self._file(name).unlink(missing_ok=True)
-            raise CannotStart(f"{command[0]}: {error.strerror}; mend the worker command") from error
+            self._get_worker_file(name).unlink(missing_ok=True)
+            raise StartupError(
+                f"{command[0]}: {error.strerror}; mend the worker command"
+            ) from error
 
-    def outside(self) -> Outside:
-        """Tell of the worker that ended last without being asked to, for `TOLD` seconds."""
-        if self._ended is None or self._clock.wall() - self._ended[0] > TOLD:
-            return Outside()
-        return Outside(trouble=(self._ended[1],))
+    def read_external_scaling(self) -> ExternalScaling:
+        """Tell of the worker that ended last without being asked to, for `EXIT_REPORT_PERIOD_S` seconds."""
+        if (
+            self._last_unexpected_exit is None
+            or self._clock.wall() - self._last_unexpected_exit[0] > EXIT_REPORT_PERIOD_S
+        ):
+            return ExternalScaling()
+        return ExternalScaling(trouble=(self._last_unexpected_exit[1],))
 
-    def _reap(self) -> None:
+    def _reap_children(self) -> None:
         for pid, child in list(self._children.items()):
             if child.poll() is not None:
                 del self._children[pid]
-                self._codes[pid] = child.returncode
+                self._exit_codes[pid] = child.returncode
 
-    def _note(self, worker: Worker) -> None:
+    def _note_worker_exit(self, worker: WorkerRecord) -> None:
         """Take note of a worker that ended; its exit code is known if we started it."""
-        self._reap()
-        code = None if worker.pid is None else self._codes.pop(worker.pid, None)
+        self._reap_children()
+        code = None if worker.pid is None else self._exit_codes.pop(worker.pid, None)
         if worker.stopping is not None:
             return
-        how = "" if code is None else _how(code)
-        log = self._folder("logs") / f"{worker.name}.log"
-        self._ended = self._clock.wall(), f"{worker.name} ended by itself{how}; its log is {log}"
+        how = "" if code is None else _format_exit_code(code)
+        log = self._ensure_subfolder("logs") / f"{worker.name}.log"
+        self._last_unexpected_exit = (
+            self._clock.wall(),
+            f"{worker.name} ended by itself{how}; its log is {log}",
+        )
 
-    def _workers(self) -> list[Worker]:
-        files = sorted(self._folder("workers").glob("*.json"))
-        return [worker for file in files if (worker := self._read(file)) is not None]
+    def _load_workers(self) -> list[WorkerRecord]:
+        files = sorted(self._ensure_subfolder("workers").glob("*.json"))
+        return [worker for file in files if (worker := self._load_worker(file)) is not None]
 
-    def _read(self, file: Path) -> Worker | None:
+    def _load_worker(self, file: Path) -> WorkerRecord | None:
         try:
-            worker = Worker(**json.loads(file.read_text()))
+            worker = WorkerRecord(**json.loads(file.read_text()))
         except (ValueError, TypeError):  # cut short by a crash; its name is in the file's
-            worker = Worker(file.stem, self._clock.wall())
+            worker = WorkerRecord(file.stem, self._clock.wall())
         if worker.pid is None:
-            pid = marked(f"{MARK}={self._mark(worker.name)}")
+            pid = find_marked_process(
+                f"{WORKER_ENV_VARIABLE}={self._format_worker_mark(worker.name)}"
+            )
             if pid is not None:
-                worker = Worker(worker.name, worker.started, pid, start_ticks(pid))
-                self._write(worker)
+                worker = WorkerRecord(worker.name, worker.started, pid, read_start_ticks(pid))
+                self._save_worker(worker)
         return worker
 
-    def _write(self, worker: Worker) -> None:
-        _replace(self._file(worker.name), json.dumps(asdict(worker)))
+    def _save_worker(self, worker: WorkerRecord) -> None:
+        _write_atomically(self._get_worker_file(worker.name), json.dumps(asdict(worker)))
 
-    def _name(self) -> str:
-        last = self._state / "last"
+    def _allocate_worker_name(self) -> str:
+        last = self._state_dir / "last"
         try:
             given = int(last.read_text()) if last.exists() else 0
         except ValueError:
-            raise StateUnusable(
+            raise StateDirError(
                 f"{last} does not hold a number; write that of the newest worker in "
-                f"{self._state / 'logs'} into it"
+                f"{self._state_dir / 'logs'} into it"
             ) from None
-        _replace(last, str(given + 1))
+        _write_atomically(last, str(given + 1))
         return f"worker-{given + 1}"
 
-    def _mark(self, name: str) -> str:
-        return f"{self._state}/{name}"
+    def _format_worker_mark(self, name: str) -> str:
+        return f"{self._state_dir}/{name}"
 
-    def _file(self, name: str) -> Path:
-        return self._folder("workers") / f"{name}.json"
+    def _get_worker_file(self, name: str) -> Path:
+        return self._ensure_subfolder("workers") / f"{name}.json"
 
-    def _folder(self, name: str) -> Path:
-        folder = self._state / name
+    def _ensure_subfolder(self, name: str) -> Path:
+        folder = self._state_dir / name
         folder.mkdir(parents=True, exist_ok=True)
         return folder
 
 
-def _how(code: int) -> str:
+def _format_exit_code(code: int) -> str:
     if code >= 0:
         return f" with exit code {code}"
     with suppress(ValueError):
@@ -215,26 +233,26 @@ def _how(code: int) -> str:
     return f" by signal {-code}"
 
 
-def _locked(state: Path) -> IO[str]:
+def _lock_state_dir(state_dir: Path) -> IO[str]:
     try:
-        state.mkdir(parents=True, exist_ok=True)
-        lock = (state / "lock").open("w")
+        state_dir.mkdir(parents=True, exist_ok=True)
+        lock = (state_dir / "lock").open("w")
     except OSError as error:
-        raise CannotStart(
-            f"state folder {state}: {error.strerror}; choose one that can be written (--state)"
+        raise StartupError(
+            f"state folder {state_dir}: {error.strerror}; choose one that can be written (--state)"
         ) from error
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         lock.close()
-        raise StateInUse(
-            f"state folder {state} is in use by another sidecar; stop that one, or choose another "
+        raise StateDirInUseError(
+            f"state folder {state_dir} is in use by another sidecar; stop that one, or choose another "
             "folder (--state)"
         ) from None
     return lock
 
 
-def _replace(file: Path, text: str) -> None:
+def _write_atomically(file: Path, text: str) -> None:
     """Write a file so that a crash leaves the old one or the new one."""
     draft = file.with_suffix(".tmp")
     draft.write_text(text)

@@ -9,41 +9,41 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from trimtab.sidecar.targets.process.state_dir import usable
+from trimtab.sidecar.targets.process.state_dir import translate_state_dir_errors
 
-NAME: Final = "restart.json"
+RESTART_REQUEST_FILE: Final = "restart.json"
 
 
-def request(state: Path) -> tuple[str, ...]:
+def request_restart(state_dir: Path) -> tuple[str, ...]:
     """Ask for every worker on file to be replaced, and return their names."""
-    names = tuple(sorted(file.stem for file in (state / "workers").glob("*.json")))
+    names = tuple(sorted(file.stem for file in (state_dir / "workers").glob("*.json")))
     if names:
-        draft = state / f"{NAME}.tmp"
+        draft = state_dir / f"{RESTART_REQUEST_FILE}.tmp"
         draft.write_text(json.dumps(names))
-        draft.replace(state / NAME)
+        draft.replace(state_dir / RESTART_REQUEST_FILE)
     return names
 
 
-def pending(state: Path | None, alive: Iterable[str]) -> tuple[str, ...]:
+def list_pending_restarts(state_dir: Path | None, alive: Iterable[str]) -> tuple[str, ...]:
     """Return the names still to be replaced; takes the request away when there are none left.
 
-    Raises StateUnusable.
+    Raises StateDirError.
     """
-    if state is None:
+    if state_dir is None:
         return ()
-    with usable(state):
-        return _pending(state, alive)
+    with translate_state_dir_errors(state_dir):
+        return _read_pending_restarts(state_dir, alive)
 
 
-def _pending(state: Path, alive: Iterable[str]) -> tuple[str, ...]:
-    if not (state / NAME).exists():
+def _read_pending_restarts(state_dir: Path, alive: Iterable[str]) -> tuple[str, ...]:
+    if not (state_dir / RESTART_REQUEST_FILE).exists():
         return ()
     try:
-        asked = [str(name) for name in json.loads((state / NAME).read_text())]
+        asked = [str(name) for name in json.loads((state_dir / RESTART_REQUEST_FILE).read_text())]
     except (ValueError, TypeError):
         asked = []
     living = set(alive)
     left = tuple(name for name in asked if name in living)
     if not left:
-        (state / NAME).unlink(missing_ok=True)
+        (state_dir / RESTART_REQUEST_FILE).unlink(missing_ok=True)
     return left

@@ -2,7 +2,7 @@
 
 Delta's transaction writes what it is given, in the types that it is given. So the rules that an
 INSERT would go by stand here: a value takes the column's type if that never changes it (Spark's
-STRICT store assignment), fields of structs are found by name, and all else is TableMismatch.
+STRICT store assignment), fields of structs are found by name, and all else is TableSchemaMismatchError.
 
 Delta partitions by columns only. A time of the partitioning rule becomes a generated column, which
 Delta fills, and which filters on the time itself make use of.
@@ -27,15 +27,19 @@ from pyspark.sql.types import (
 )
 
 from trimtab.common.errors import SettingError
-from trimtab.consumer_sdk.errors import TableMismatch
+from trimtab.consumer_sdk.errors import TableSchemaMismatchError
 from trimtab.consumer_sdk.lake.schema import column_mapping
-from trimtab.consumer_sdk.lake.schema.partition_spec import SETTING, Part, Parts
-from trimtab.consumer_sdk.lake.schema.schema_evolution import Change
+from trimtab.consumer_sdk.lake.schema.partition_spec import (
+    PARTITION_SETTING,
+    PartitionField,
+    PartitionSpec,
+)
+from trimtab.consumer_sdk.lake.schema.schema_evolution import ColumnChange
 
-GENERATED: Final = "delta.generationExpression"
-WIDENS: Final = "delta.enableTypeWidening"
-_FILLED: Final = (GENERATED, "delta.identity.start")
-_TIMES: Final[dict[str, tuple[DataType, str]]] = {
+GENERATION_PROPERTY: Final = "delta.generationExpression"
+TYPE_WIDENING_PROPERTY: Final = "delta.enableTypeWidening"
+_COMPUTED_PROPERTIES: Final = (GENERATION_PROPERTY, "delta.identity.start")
+_TIME_COLUMNS: Final[dict[str, tuple[DataType, str]]] = {
     "year": (IntegerType(), "YEAR({})"),
     "month": (StringType(), "DATE_FORMAT({}, 'yyyy-MM')"),
     "day": (DateType(), "CAST({} AS DATE)"),
@@ -45,136 +49,148 @@ _TIMES: Final[dict[str, tuple[DataType, str]]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class DeltaSchema:
     """Columns of a table, and the names of those that it is partitioned by."""
 
     columns: StructType
-    by: tuple[str, ...]
+    partition_columns: tuple[str, ...]
 
-    def holds(self, later: "Shape") -> bool:
+    def fits_table(self, later: "DeltaSchema") -> bool:
         """Whether files that were written for this shape fit the table as it is later."""
         types = {column.name: column.dataType for column in later.columns}
         kept = all(types.get(column.name) == column.dataType for column in self.columns)
-        return kept and self.by == later.by
+        return kept and self.partition_columns == later.partition_columns
 
 
-def shape(metadata: Any) -> Shape:
+def read_schema(metadata: Any) -> DeltaSchema:
     """Return the shape of a table; `metadata` is Delta's own object."""
     columns = StructType.fromJson(json.loads(str(metadata.schemaString())))
     by = metadata.partitionColumns()
-    return Shape(columns, tuple(str(by.apply(n)) for n in range(by.size())))
+    return DeltaSchema(columns, tuple(str(by.apply(n)) for n in range(by.size())))
 
 
-def created(rows: StructType, parts: Parts) -> tuple[StructType, list[str]]:
+def build_columns(rows: StructType, partition_spec: PartitionSpec) -> tuple[StructType, list[str]]:
     """Return the columns of a table for these rows, all optional, and those to partition by.
 
     Raises SettingError for a rule that Delta has no column for.
     """
     columns = [
-        StructField(c.name, column_mapping.optional(c.dataType), nullable=True) for c in rows
+        StructField(c.name, column_mapping.make_optional(c.dataType), nullable=True) for c in rows
     ]
     by: list[str] = []
-    for part in parts:
+    for part in partition_spec:
         if part.transform == "identity":
             by.append(part.column)
         else:
-            made = _generated(part)
+            made = _generated_column(part)
             columns.append(made)
             by.append(made.name)
     return StructType(columns), by
 
 
-def statements(needed: Sequence[Change], metadata: Any) -> Iterator[str]:
+def build_alter_clauses(needed: Sequence[ColumnChange], metadata: Any) -> Iterator[str]:
     """Return the ALTER TABLE clauses that bring a table to these changes.
 
     A type is widened only where the table allows it; where not, staging tells of the mismatch.
     """
-    added = [f"{_quoted(c.path)} {c.type.simpleString()}" for c in needed if not c.widen]
+    added = [f"{_quote_path(c.path)} {c.type.simpleString()}" for c in needed if not c.widens]
     if added:
         yield f"ADD COLUMNS ({', '.join(added)})"
-    if metadata.configuration().contains(WIDENS):
-        for change in (c for c in needed if c.widen):
-            yield f"ALTER COLUMN {_quoted(change.path)} TYPE {change.type.simpleString()}"
+    if metadata.configuration().contains(TYPE_WIDENING_PROPERTY):
+        for change in (c for c in needed if c.widens):
+            yield f"ALTER COLUMN {_quote_path(change.path)} TYPE {change.type.simpleString()}"
 
 
-def fitted(table: str, frame: DataFrame, wanted: Shape, java: Any) -> DataFrame:
+def cast_to_table(table: str, frame: DataFrame, schema: DeltaSchema, java: Any) -> DataFrame:
     """Return the frame with the table's columns in the table's types, by name.
 
-    What the table generates stays out. Raises TableMismatch.
+    What the table generates stays out. Raises TableSchemaMismatchError.
     """
-    computed = {c.name.lower() for c in wanted.columns if c.metadata.keys() & set(_FILLED)}
-    whole = column_mapping.fitted(table, frame, wanted.columns, computed)
+    computed = {
+        c.name.lower() for c in schema.columns if c.metadata.keys() & set(_COMPUTED_PROPERTIES)
+    }
+    whole = column_mapping.fill_missing_columns(table, frame, schema.columns, computed)
     have = {column.name.lower(): column for column in whole.schema}
-    caster = _Caster(table, java)
+    caster = _ColumnCaster(table, java)
     return whole.select(
         *(
-            caster.cast((column.name,), sql.col(_quoted((found.name,))), found.dataType, column)
-            for column in wanted.columns
+            caster.cast_column(
+                (column.name,), sql.col(_quote_path((found.name,))), found.dataType, column
+            )
+            for column in schema.columns
             if (found := have.get(column.name.lower())) is not None
         )
     )
 
 
 @dataclass(frozen=True, slots=True)
-class _Caster:
+class _ColumnCaster:
     """Brings values into a table's types; `java` is the JVM's packages."""
 
     table: str
     java: Any
 
-    def cast(
+    def cast_column(
         self, path: tuple[str, ...], value: Column, have: DataType, want: StructField
     ) -> Column:
         """Return a column's values in the table's type, under the table's name."""
-        return self._into(path, value, have, want.dataType).alias(want.name)
+        return self._cast_value(path, value, have, want.dataType).alias(want.name)
 
-    def _into(self, path: tuple[str, ...], value: Column, have: DataType, want: DataType) -> Column:
+    def _cast_value(
+        self, path: tuple[str, ...], value: Column, have: DataType, want: DataType
+    ) -> Column:
         if have.simpleString() == want.simpleString():
             return value
         if isinstance(have, StructType) and isinstance(want, StructType):
-            return self._struct(path, value, have, want)
+            return self._cast_struct(path, value, have, want)
         if isinstance(have, ArrayType) and isinstance(want, ArrayType):
             inside = (*path, "element"), have.elementType, want.elementType
-            return sql.transform(value, lambda v: self._into(inside[0], v, *inside[1:]))
+            return sql.transform(value, lambda v: self._cast_value(inside[0], v, *inside[1:]))
         if isinstance(have, MapType) and isinstance(want, MapType) and have.keyType == want.keyType:
             under = (*path, "value"), have.valueType, want.valueType
-            return sql.transform_values(value, lambda _, v: self._into(under[0], v, *under[1:]))
-        if not self._widens(have, want):
-            raise self._mismatch(path, have.simpleString(), want.simpleString())
+            return sql.transform_values(
+                value, lambda _, v: self._cast_value(under[0], v, *under[1:])
+            )
+        if not self._is_upcast(have, want):
+            raise self._build_mismatch(path, have.simpleString(), want.simpleString())
         return value.cast(want)
 
-    def _struct(
+    def _cast_struct(
         self, path: tuple[str, ...], value: Column, have: StructType, want: StructType
     ) -> Column:
         found = {field.name.lower(): field for field in have}
         extra = found.keys() - {field.name.lower() for field in want}
         if extra:
-            raise self._mismatch((*path, min(extra)), "a field", "missing")
+            raise self._build_mismatch((*path, min(extra)), "a field", "missing")
         fields = [
             sql.lit(None).cast(field.dataType).alias(field.name)
             if (known := found.get(field.name.lower())) is None
-            else self.cast((*path, field.name), value.getField(known.name), known.dataType, field)
+            else self.cast_column(
+                (*path, field.name), value.getField(known.name), known.dataType, field
+            )
             for field in want
         ]
         return sql.when(value.isNotNull(), sql.struct(*fields))
 
-    def _widens(self, have: DataType, want: DataType) -> bool:
+    def _is_upcast(self, have: DataType, want: DataType) -> bool:
         parse = self.java.org.apache.spark.sql.types.DataType.fromJson
         cast = self.java.org.apache.spark.sql.catalyst.expressions.Cast
         return bool(cast.canUpCast(parse(have.json()), parse(want.json())))
 
-    def _mismatch(self, path: tuple[str, ...], have: str, want: str) -> TableMismatch:
-        return TableMismatch(
+    def _build_mismatch(
+        self, path: tuple[str, ...], have: str, want: str
+    ) -> TableSchemaMismatchError:
+        return TableSchemaMismatchError(
             f"table {self.table} does not fit the rows: {'.'.join(path)} is {have} in the rows and "
             f"{want} in the table"
         )
 
 
-def _generated(part: Part) -> StructField:
-    found = _TIMES.get(part.transform)
+def _generated_column(part: PartitionField) -> StructField:
+    found = _TIME_COLUMNS.get(part.transform)
     if found is None:
         raise SettingError(
-            f"{SETTING}: Delta tables are not partitioned by {part}; write a column, or year, "
+            f"{PARTITION_SETTING}: Delta tables are not partitioned by {part}; write a column, or year, "
             "month, day, hour(column)"
         )
     kind, expression = found
@@ -182,9 +198,9 @@ def _generated(part: Part) -> StructField:
         f"{part.column}_{part.transform}",
         kind,
         nullable=True,
-        metadata={GENERATED: expression.format(_quoted((part.column,)))},
+        metadata={GENERATION_PROPERTY: expression.format(_quote_path((part.column,)))},
     )
 
 
-def _quoted(path: Sequence[str]) -> str:
+def _quote_path(path: Sequence[str]) -> str:
     return ".".join("`" + name.replace("`", "``") + "`" for name in path)

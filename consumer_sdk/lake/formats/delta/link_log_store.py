@@ -14,47 +14,47 @@ from typing import Any, Final
 
 from trimtab.consumer_sdk.lake.spark import jvm_errors
 
-CLASS: Final = "trimtab.LinkLogStore"
-SETTING: Final = "spark.delta.logStore.file.impl"
-_SOURCE: Final = "LinkLogStore.java"
+LOG_STORE_CLASS: Final = "trimtab.LinkLogStore"
+LOG_STORE_SETTING: Final = "spark.delta.logStore.file.impl"
+_LOG_STORE_SOURCE: Final = "LinkLogStore.java"
 
 
-def install(root: Any) -> None:
+def install_log_store(root: Any) -> None:
     """Let Delta use our store for `file:` paths, unless it was told to use another one.
 
     `root` is the JVM's packages; call it before the first Delta table is touched.
     """
-    load(root)
+    load_log_store(root)
     settings = root.org.apache.spark.SparkEnv.get().conf()
-    if settings.getOption(SETTING).isEmpty():
-        settings.set(SETTING, CLASS)
+    if settings.getOption(LOG_STORE_SETTING).isEmpty():
+        settings.set(LOG_STORE_SETTING, LOG_STORE_CLASS)
 
 
-def load(root: Any) -> None:
+def load_log_store(root: Any) -> None:
     """Compile the class into the loader that Delta asks, unless it is there already."""
     loader = root.java.lang.Thread.currentThread().getContextClassLoader()
-    if _known(loader):
+    if _is_class_loaded(loader):
         return
-    compiler = compiled(root, loader)
+    compiler = compile_log_store(root, loader)
     with tempfile.TemporaryDirectory(prefix="trimtab-") as folder:
-        file = Path(folder, *CLASS.split(".")).with_suffix(".class")
+        file = Path(folder, *LOG_STORE_CLASS.split(".")).with_suffix(".class")
         file.parent.mkdir()
-        file.write_bytes(bytes(compiler.getBytecodes()[CLASS]))
+        file.write_bytes(bytes(compiler.getBytecodes()[LOG_STORE_CLASS]))
         loader.addURL(root.java.net.URL(f"{Path(folder).as_uri()}/"))
-        loader.loadClass(CLASS)  # now, while the file is there
+        loader.loadClass(LOG_STORE_CLASS)  # now, while the file is there
 
 
-def compiled(root: Any, loader: Any) -> Any:
+def compile_log_store(root: Any, loader: Any) -> Any:
     """Return Janino's compiler with the class in it; `loader` knows Delta's classes."""
     compiler = root.org.codehaus.janino.SimpleCompiler()
     compiler.setParentClassLoader(loader)
-    compiler.cook((files("trimtab.consumer_sdk.lake") / _SOURCE).read_text())
+    compiler.cook((files("trimtab.consumer_sdk.lake") / _LOG_STORE_SOURCE).read_text())
     return compiler
 
 
-def _known(loader: Any) -> bool:
+def _is_class_loaded(loader: Any) -> bool:
     try:
-        loader.loadClass(CLASS)
-    except jvm_errors.JvmError:
+        loader.loadClass(LOG_STORE_CLASS)
+    except jvm_errors.JVM_ERRORS:
         return False
     return True

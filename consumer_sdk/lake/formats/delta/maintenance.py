@@ -17,90 +17,113 @@ from pyspark.sql import functions as sql
 from trimtab.common.errors import SettingError
 from trimtab.consumer_sdk.lake.formats.delta.table import DeltaLake
 from trimtab.consumer_sdk.lake.lake import StoredTable
-from trimtab.consumer_sdk.lake.maintenance import HOUR, Ages, Expired, Files, Rewritten, existing
+from trimtab.consumer_sdk.lake.maintenance import (
+    SECONDS_PER_HOUR,
+    ExpiryPolicy,
+    ExpiryResult,
+    FileTotals,
+    RewriteRound,
+    require_table,
+)
 from trimtab.consumer_sdk.lake.spark import jvm_errors
-from trimtab.consumer_sdk.lake.spark.session import jvm as java
-from trimtab.consumer_sdk.lake.spark.session import session_object
+from trimtab.consumer_sdk.lake.spark.session import java_packages as java
+from trimtab.consumer_sdk.lake.spark.session import java_session
 
-LARGEST: Final = "spark.databricks.delta.optimize.maxFileSize"
-SMALL: Final = "spark.databricks.delta.optimize.minFileSize"
-CHECK: Final = "spark.databricks.delta.retentionDurationCheck.enabled"
-IGNORES: Final = "spark.databricks.delta.vacuum.retentionWindowIgnore.enabled"
+MAX_FILE_SIZE_SETTING: Final = "spark.databricks.delta.optimize.maxFileSize"
+MIN_FILE_SIZE_SETTING: Final = "spark.databricks.delta.optimize.minFileSize"
+RETENTION_CHECK_SETTING: Final = "spark.databricks.delta.retentionDurationCheck.enabled"
+IGNORE_WINDOW_SETTING: Final = "spark.databricks.delta.vacuum.retentionWindowIgnore.enabled"
 """Delta 4.4 takes no age but 0 from VACUUM, unless it is told to."""
 
-LISTING: Final = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
+LISTING_PARALLELISM_SETTING: Final = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
 """Tasks that VACUUM lists a folder with: 10,000 unless it is told."""
 
-DEFAULT_TARGET: Final = 1 << 30
+DEFAULT_TARGET_BYTES: Final = 1 << 30
 """Delta's own."""
 
 
-class DeltaKeeper:
+class DeltaMaintenance:
     """Takes care of the Delta tables below one folder."""
 
     def __init__(self, lake: DeltaLake) -> None:
         self._lake = lake
         self._spark = lake.spark
 
-    def small(self, table: str, target: int | None) -> Files:
+    def plan_compaction(self, table: str, target: int | None) -> FileTotals:
         """Return the files that OPTIMIZE would rewrite: partitions with more than one small one."""
-        self._open(table)
-        least = DEFAULT_TARGET if target is None else target
-        with jvm_errors.translated(f"table {table}: plan of a compaction"):
-            files = DataFrame(self._log(table).unsafeVolatileSnapshot().allFiles(), self._spark)
+        self._open_table(table)
+        least = DEFAULT_TARGET_BYTES if target is None else target
+        with jvm_errors.translate_errors(f"table {table}: plan of a compaction"):
+            files = DataFrame(
+                self._delta_log(table).unsafeVolatileSnapshot().allFiles(), self._spark
+            )
             small = files.where(f"size < {least}").groupBy(sql.to_json("partitionValues"))
             found = small.agg(sql.count("*").alias("files"), sql.sum("size").alias("bytes"))
             rows = found.where("files > 1").collect()
-        return Files(sum(row.files for row in rows), sum(row.bytes for row in rows))
+        return FileTotals(sum(row.files for row in rows), sum(row.bytes for row in rows))
 
-    def compact(self, table: str, target: int | None) -> Rewritten:
+    def rewrite_small_files(self, table: str, target: int | None) -> RewriteRound:
         """Rewrite small files in one version."""
-        self._open(table)
-        sizes = {} if target is None else {LARGEST: str(target), SMALL: str(target)}
-        with jvm_errors.translated(f"table {table}: OPTIMIZE"), _set(self._spark, sizes):
+        self._open_table(table)
+        sizes = (
+            {}
+            if target is None
+            else {MAX_FILE_SIZE_SETTING: str(target), MIN_FILE_SIZE_SETTING: str(target)}
+        )
+        with (
+            jvm_errors.translate_errors(f"table {table}: OPTIMIZE"),
+            _override_settings(self._spark, sizes),
+        ):
             (row,) = self._spark.sql(f"OPTIMIZE {table}").collect()
         done = row.metrics
-        old = Files(done.numFilesRemoved, done.filesRemoved.totalSize or 0)
-        return Rewritten(old, done.numFilesAdded)
+        old = FileTotals(done.numFilesRemoved, done.filesRemoved.totalSize or 0)
+        return RewriteRound(old, done.numFilesAdded)
 
-    def keep_marks(self, table: str, since: float | None = None) -> None:
+    def preserve_offsets(self, table: str, since: float | None = None) -> None:
         """Nothing is to be done: every version has all marks."""
 
-    def expire(self, table: str, ages: Ages, now: float) -> Expired:
+    def expire_versions(self, table: str, policy: ExpiryPolicy, now: float) -> ExpiryResult:
         """Clean the log, and delete files that no version younger than the ages names.
 
         Raises SettingError for a number of versions: Delta goes by age.
         """
         del now  # VACUUM asks its own clock
-        if ages.keep is not None:
+        if policy.min_versions is not None:
             raise SettingError("--keep is for Iceberg: Delta keeps versions by their age alone")
-        found = self._open(table)
-        hours = math.ceil(max(ages.versions, ages.orphans) / HOUR)
-        with jvm_errors.translated(f"table {table}: VACUUM"), _set(self._spark, self._vacuuming()):
-            before = found.snapshots()
-            self._log(table).checkpoint()
-            after = found.snapshots()
+        found = self._open_table(table)
+        hours = math.ceil(max(policy.version_age_s, policy.orphan_age_s) / SECONDS_PER_HOUR)
+        with (
+            jvm_errors.translate_errors(f"table {table}: VACUUM"),
+            _override_settings(self._spark, self._vacuum_settings()),
+        ):
+            before = found.count_snapshots()
+            self._delta_log(table).checkpoint()
+            after = found.count_snapshots()
             vacuum = f"VACUUM {table} RETAIN {hours} HOURS"
             files = self._spark.sql(f"{vacuum} DRY RUN").count()
             self._spark.sql(vacuum)
-        return Expired(table, max(0, before - after), files, None)
+        return ExpiryResult(table, max(0, before - after), files, None)
 
-    def _vacuuming(self) -> dict[str, str]:
+    def _vacuum_settings(self) -> dict[str, str]:
         tasks = str(self._spark.sparkContext.defaultParallelism)
-        return {CHECK: "false", IGNORES: "false", LISTING: tasks}
+        return {
+            RETENTION_CHECK_SETTING: "false",
+            IGNORE_WINDOW_SETTING: "false",
+            LISTING_PARALLELISM_SETTING: tasks,
+        }
 
-    def _log(self, name: str) -> Any:
+    def _delta_log(self, name: str) -> Any:
         namespace, _, table = name.partition(".")
         logs = java(self._spark).org.apache.spark.sql.delta.DeltaLog
-        place = f"{self._lake.place(namespace)}/{table}"
-        return logs.forTable(session_object(self._spark), place)
+        place = f"{self._lake.namespace_path(namespace)}/{table}"
+        return logs.forTable(java_session(self._spark), place)
 
-    def _open(self, name: str) -> StoredTable:
-        return existing(self._lake.open(name), name)
+    def _open_table(self, name: str) -> StoredTable:
+        return require_table(self._lake.open_table(name), name)
 
 
 @contextmanager
-def _set(spark: Any, settings: Mapping[str, str]) -> Generator[None, None, None]:
+def _override_settings(spark: Any, settings: Mapping[str, str]) -> Generator[None, None, None]:
     """Give the session these settings while the block runs."""
     before = {name: spark.conf.get(name, None) for name in settings}
     for name, value in settings.items():

@@ -12,13 +12,18 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from trimtab.consumer_sdk.errors import TableMismatch
+from trimtab.consumer_sdk.errors import TableSchemaMismatchError
 from trimtab.consumer_sdk.lake.formats import parquet_writer
-from trimtab.consumer_sdk.lake.formats.parquet_writer import ADVICE, ArrowType, Codec, Schema
+from trimtab.consumer_sdk.lake.formats.parquet_writer import (
+    SPARK_WRITER_ADVICE,
+    ArrowSchema,
+    ArrowType,
+    ParquetCodec,
+)
 from trimtab.consumer_sdk.lake.ports import Records
 
-_ID: Final = b"PARQUET:field_id"
-_TYPES: Final = {
+_FIELD_ID_KEY: Final = b"PARQUET:field_id"
+_ARROW_TYPES: Final = {
     "binary": pa.binary(),
     "boolean": pa.bool_(),
     "date": pa.date32(),
@@ -31,26 +36,28 @@ _TYPES: Final = {
     "timestamp": pa.timestamp("us"),
     "timestamptz": pa.timestamp("us", "UTC"),
 }
-_DECIMAL: Final = re.compile(r"decimal\((\d+), ?(\d+)\)")
-_CODEC: Final = "write.parquet.compression-codec"
-_LEVEL: Final = "write.parquet.compression-level"
-_CODECS: Final = ("brotli", "gzip", "lz4", "lz4_raw", "snappy", "zstd")
-_LEVELS: Final = ("brotli", "gzip", "zstd")
+_DECIMAL_TYPE: Final = re.compile(r"decimal\((\d+), ?(\d+)\)")
+_CODEC_PROPERTY: Final = "write.parquet.compression-codec"
+_LEVEL_PROPERTY: Final = "write.parquet.compression-level"
+_SUPPORTED_CODECS: Final = ("brotli", "gzip", "lz4", "lz4_raw", "snappy", "zstd")
+_LEVELLED_CODECS: Final = ("brotli", "gzip", "zstd")
 """The codecs that have levels."""
 
 
-def write(table: Any, name: str, rows: Records, attempt: str, root: Any) -> tuple[Any, ...]:
+def write_data_file(
+    table: Any, name: str, rows: Records, attempt: str, root: Any
+) -> tuple[Any, ...]:
     """Write rows as a data file; return Iceberg's `DataFile` of it, nothing where there are none.
 
-    `table` is Iceberg's own object, `root` the JVM's packages. Raises TableMismatch, DiskFull,
-    LakeUnavailable, and what comes out of the JVM.
+    `table` is Iceberg's own object, `root` the JVM's packages. Raises TableSchemaMismatchError, DiskFullError,
+    LakeUnavailableError, and what comes out of the JVM.
     """
     properties = {str(key): str(value) for key, value in table.properties().items()}
-    _check(name, table, properties)
-    codec = _codec(name, properties)
+    _check_writable(name, table, properties)
+    codec = _resolve_codec(name, properties)
     iceberg = root.org.apache.iceberg
-    whole = parquet_writer.fitted(
-        name, rows, schema(name, iceberg.SchemaParser.toJson(table.schema()))
+    whole = parquet_writer.fit_to_schema(
+        name, rows, build_arrow_schema(name, iceberg.SchemaParser.toJson(table.schema()))
     )
     if whole.num_rows == 0:
         return ()
@@ -58,9 +65,9 @@ def write(table: Any, name: str, rows: Records, attempt: str, root: Any) -> tupl
     io = table.io()
     path = root.org.apache.hadoop.fs.Path(place)
     opened = io.newOutputFile(place).create
-    target = parquet_writer.Target(path, opened, lambda: io.deleteFile(place), root)
-    parquet_writer.write(name, whole, target, codec)
-    with target.kept():
+    target = parquet_writer.ParquetTarget(path, opened, lambda: io.deleteFile(place), root)
+    parquet_writer.write_parquet(name, whole, target, codec)
+    with target.delete_on_failure():
         file = io.newInputFile(place)
         config = iceberg.MetricsConfig.forTable(table)
         made = iceberg.DataFiles.builder(table.spec()).withInputFile(file).withFormat("parquet")
@@ -68,81 +75,83 @@ def write(table: Any, name: str, rows: Records, attempt: str, root: Any) -> tupl
         return (made.withMetrics(metrics).build(),)
 
 
-def schema(name: str, text: Any) -> Schema:
+def build_arrow_schema(name: str, text: Any) -> ArrowSchema:
     """Return the pyarrow schema of a table's, which is given as Iceberg's JSON.
 
-    Raises TableMismatch for a type that this lane does not write.
+    Raises TableSchemaMismatchError for a type that this lane does not write.
     """
     try:
-        return pa.schema(list(map(_field, json.loads(str(text))["fields"])))
-    except _Unknown as error:
-        raise TableMismatch(
-            f"table {name} has a column of type {error}, which lake.stage=arrow does not write: "
-            f"{ADVICE}"
+        return pa.schema(list(map(_parse_field, json.loads(str(text))["fields"])))
+    except _UnsupportedTypeError as error:
+        raise TableSchemaMismatchError(
+            f"table {name} has a column of type {error}, which lake.file.writer=arrow does not write: "
+            f"{SPARK_WRITER_ADVICE}"
         ) from error
 
 
-class _Unknown(Exception):
+class _UnsupportedTypeError(Exception):
     """A type that is not written here."""
 
 
-def _check(name: str, table: Any, properties: dict[str, str]) -> None:
-    """Raise TableMismatch for a table whose files must be more than these are."""
+def _check_writable(name: str, table: Any, properties: dict[str, str]) -> None:
+    """Raise TableSchemaMismatchError for a table whose files must be more than these are."""
     reasons = (
         (table.spec().isPartitioned(), "is partitioned"),
         (properties.get("write.format.default", "parquet") != "parquet", "is not kept in Parquet"),
         ("encryption.key-id" in properties, "is encrypted"),
     )
-    parquet_writer.refuse(name, reasons)
+    parquet_writer.refuse_table(name, reasons)
 
 
-def _codec(name: str, properties: dict[str, str]) -> Codec:
-    """Return how the table wants to be compressed. Raises TableMismatch for what cannot be here."""
-    found = properties.get(_CODEC, "zstd").lower()
+def _resolve_codec(name: str, properties: dict[str, str]) -> ParquetCodec:
+    """Return how the table wants to be compressed. Raises TableSchemaMismatchError for what cannot be here."""
+    found = properties.get(_CODEC_PROPERTY, "zstd").lower()
     if found == "uncompressed":
-        return Codec("none")
-    level = properties.get(_LEVEL) if found in _LEVELS else None
-    if found in _CODECS:
+        return ParquetCodec("none")
+    level = properties.get(_LEVEL_PROPERTY) if found in _LEVELLED_CODECS else None
+    if found in _SUPPORTED_CODECS:
         with suppress(OSError, ValueError, pa.ArrowException):  # each library has its own word
-            codec = Codec(found, int(level) if level else None)
+            codec = ParquetCodec(found, int(level) if level else None)
             pa.Codec(found, compression_level=codec.level)
             return codec
-    told = f"{_CODEC}={found}" + (f" and {_LEVEL}={level}" if level else "")
-    raise TableMismatch(
-        f"table {name} has {told}, which lake.stage=arrow does not write: choose another of "
-        f"{', '.join(_CODECS)}, or {ADVICE}. Nothing was written and no offset moved"
+    told = f"{_CODEC_PROPERTY}={found}" + (f" and {_LEVEL_PROPERTY}={level}" if level else "")
+    raise TableSchemaMismatchError(
+        f"table {name} has {told}, which lake.file.writer=arrow does not write: choose another of "
+        f"{', '.join(_SUPPORTED_CODECS)}, or {SPARK_WRITER_ADVICE}. Nothing was written and no offset moved"
     )
 
 
-def _field(told: dict[str, Any]) -> Any:
-    return _column(told["name"], told["type"], told["id"], required=told["required"])
+def _parse_field(field: dict[str, Any]) -> Any:
+    return _build_field(field["name"], field["type"], field["id"], required=field["required"])
 
 
-def _column(name: str, kind: Any, number: int, *, required: bool) -> Any:
-    return pa.field(name, _type(kind), nullable=not required, metadata={_ID: str(number)})
+def _build_field(name: str, kind: Any, number: int, *, required: bool) -> Any:
+    return pa.field(
+        name, _arrow_type(kind), nullable=not required, metadata={_FIELD_ID_KEY: str(number)}
+    )
 
 
-def _type(kind: Any) -> ArrowType:
+def _arrow_type(kind: Any) -> ArrowType:
     if isinstance(kind, str):
-        return _primitive(kind)
+        return _primitive_type(kind)
     if kind["type"] == "struct":
-        return pa.struct(list(map(_field, kind["fields"])))
+        return pa.struct(list(map(_parse_field, kind["fields"])))
     if kind["type"] == "list":
         need = kind["element-required"]
-        return pa.list_(_column("element", kind["element"], kind["element-id"], required=need))
+        return pa.list_(_build_field("element", kind["element"], kind["element-id"], required=need))
     if kind["type"] == "map":
         need = kind["value-required"]
         return pa.map_(
-            _column("key", kind["key"], kind["key-id"], required=True),
-            _column("value", kind["value"], kind["value-id"], required=need),
+            _build_field("key", kind["key"], kind["key-id"], required=True),
+            _build_field("value", kind["value"], kind["value-id"], required=need),
         )
-    raise _Unknown(kind["type"])
+    raise _UnsupportedTypeError(kind["type"])
 
 
-def _primitive(kind: str) -> ArrowType:
-    decimal = _DECIMAL.fullmatch(kind)
+def _primitive_type(kind: str) -> ArrowType:
+    decimal = _DECIMAL_TYPE.fullmatch(kind)
     if decimal:
         return pa.decimal128(int(decimal[1]), int(decimal[2]))
-    if kind not in _TYPES:
-        raise _Unknown(kind)
-    return _TYPES[kind]
+    if kind not in _ARROW_TYPES:
+        raise _UnsupportedTypeError(kind)
+    return _ARROW_TYPES[kind]
