@@ -22,7 +22,7 @@ from trimtab.consumer_sdk.consumer.fetch_throttle import FetchThrottle
 from trimtab.consumer_sdk.consumer.settings import parse_consumer_settings, suggest_name
 from trimtab.consumer_sdk.lake import settings as lake_config
 from trimtab.consumer_sdk.lake.metrics import LakeMetrics, serve_metrics
-from trimtab.consumer_sdk.lake.ports import ConsumedMessage, CrashHook, Lake
+from trimtab.consumer_sdk.lake.ports import ConsumedMessage, Lake
 from trimtab.consumer_sdk.lake.settings import LakeConfig
 from trimtab.consumer_sdk.lake.writer.writer import LakeWriter
 
@@ -98,7 +98,6 @@ def run_ingest(
     stop: threading.Event,
     *,
     clock: Clock | None = None,
-    crash: CrashHook = lambda step: None,  # noqa: ARG005 - the hook that tests fill
 ) -> None:
     """Ingest into a lake that is ready until `stop` is set; then flush, and leave the group.
 
@@ -109,9 +108,7 @@ def run_ingest(
     with (
         ExitStack() as stack,
         Consumer(config.consumer_config, clock=clock) as consumer,
-        LakeWriter(
-            consumer, config.lake, lake=lake, clock=clock, crash_hook=crash, metrics=meters
-        ) as writer,
+        LakeWriter(consumer, config.lake, lake=lake, clock=clock, metrics=meters) as writer,
     ):
         if config.metrics_address is not None:
             if (

@@ -5,7 +5,7 @@ contract tests in `tests/contract` hold it to the promises written here.
 """
 
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
@@ -21,22 +21,6 @@ Frame: TypeAlias = Any
 """A Spark DataFrame, or an Arrow table of rows (`lake.file.writer: arrow`).
 
 Any, so that this module does not import pyspark.
-"""
-
-CrashHook: TypeAlias = Callable[[str], None]
-"""Called with the name of each step; tests make it end the process there."""
-
-FLUSH_STEPS = ("begun", "staged", "sides-committed", "committed", "acknowledged")
-"""The steps, in order.
-
-Nothing is done; files are staged; dead letters and fan-out are in; the table has it; Kafka knows.
-"""
-
-REBALANCE_STEPS = ("assigning", "assigned", "revoking", "settled", "revoked", "draining", "drained")
-"""The steps of a rebalance and of the end.
-
-Nothing is known of the new partitions; they are being read; nothing is done for those that go;
-their last batches are in, or given up; Kafka knows, they may go; the end has begun; all is in.
 """
 
 

@@ -145,7 +145,7 @@ class Injector:
         if self._await(lambda: not worker.alive, CRASH_SECONDS):
             return worker.name
         worker.door.order("crash")
-        if fault.step in ("revoking", "settled", "revoked"):
+        if fault.step in ("revoking", "flushed", "revoked"):
             worker.signal(signal.SIGKILL)  # it was drained: it would read nothing any more
         return ""
 

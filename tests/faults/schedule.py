@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from trimtab.consumer_sdk.lake.ports import FLUSH_STEPS, REBALANCE_STEPS
+from writer_steps import FLUSH_STEPS, REBALANCE_STEPS
 
 SESSION: Final = 4.0
 """Session timeout of the consumers in seconds: a freeze or a cut may be shorter or longer."""

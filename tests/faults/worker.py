@@ -30,6 +30,7 @@ from typing import Any
 from trimtab.cli import main as command
 from trimtab.consumer_sdk.consumer.consumer import Consumer
 from trimtab.consumer_sdk.lake import ingest
+from trimtab.consumer_sdk.lake.writer.writer import LakeWriter
 
 SIDECAR = "sidecar"
 
@@ -110,12 +111,7 @@ def main(folder: Path, name: str, config: str) -> None:
     door = Door(folder / "doors" / name)
     time.time = door.wall
     log = folder / "handed" / f"{name}.{os.getpid()}"
-    run = ingest.run_ingest
-
-    def run_watched(*args: Any) -> None:
-        run(*args, crash=door.pass_by)
-
-    ingest.run_ingest = run_watched
+    LakeWriter._reach_step = staticmethod(door.pass_by)  # type: ignore[method-assign]
     ingest.Consumer = partial(Watched, door, log)  # type: ignore[assignment, misc]
     sys.exit(command.main(arguments(folder, name, config)))
 

@@ -164,7 +164,8 @@ def writers(
     def make(log: dict[Any, list[bytes | None]], **changes: Any) -> tuple[FakeConsumer, LakeWriter]:
         crash = changes.pop("crash", print)
         consumer = FakeConsumer({TopicPartition(*p): values for p, values in log.items()})
-        writer = LakeWriter(consumer, config(**changes), lake=lake, crash_hook=crash)
+        stepped = type("SteppedWriter", (LakeWriter,), {"_reach_step": staticmethod(crash)})
+        writer = stepped(consumer, config(**changes), lake=lake)
         made.append(writer)
         return consumer, writer
 

@@ -6,16 +6,14 @@ At the N-th time that the step comes by. The command is the product's own.
 import os
 import signal
 import sys
-from typing import Any
 
 from trimtab.cli import main as command
-from trimtab.consumer_sdk.lake import ingest
+from trimtab.consumer_sdk.lake.writer.writer import LakeWriter
 
 
 def main(where: str, arguments: list[str]) -> None:
     step, _, times = where.partition(":")
     left = int(times)
-    run = ingest.run_ingest
 
     def pass_by(name: str) -> None:
         nonlocal left
@@ -23,10 +21,7 @@ def main(where: str, arguments: list[str]) -> None:
         if not left:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    def run_to_the_step(*args: Any) -> None:
-        run(*args, crash=pass_by)
-
-    ingest.run_ingest = run_to_the_step
+    LakeWriter._reach_step = staticmethod(pass_by)  # type: ignore[assignment, method-assign]
     sys.exit(command.main(arguments))
 
 

@@ -128,8 +128,8 @@ def produce(bootstrap: str, topic: str) -> dict[TopicPartition, int]:
 @pytest.mark.parametrize(
     ("lake", "step"),
     [
-        *(("iceberg", step) for step in ("begun", "staged", "sides-committed", "committed")),
-        *(("delta", step) for step in ("staged", "sides-committed")),
+        *(("iceberg", step) for step in ("begun", "staged", "side-tables-committed", "committed")),
+        *(("delta", step) for step in ("staged", "side-tables-committed")),
     ],
     indirect=["lake"],
 )

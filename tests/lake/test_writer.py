@@ -154,7 +154,7 @@ def test_two_writers_with_different_partitions_both_succeed(
     meet = threading.Barrier(2)
 
     def together(step: str) -> None:
-        if step == "sides-committed":
+        if step == "side-tables-committed":
             meet.wait(LONG)
 
     pairs = [(*writers(log, crash=together), p) for p in (P0, P1)]
@@ -285,7 +285,7 @@ def test_slow_storage_pushes_back_and_serves_callbacks(
         messages = consumer.consume(500)
         consumer.callbacks = callbacks
         writer.write(messages)
-        assert writer._batches.bytes < 2 * 100_000
+        assert writer._buffer.buffered_bytes < 2 * 100_000
     assert gate.open.is_set()
     writer.close()
     assert rows(f"{namespace}.orders") == [("orders", 0, n) for n in range(2000)]

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from trimtab.consumer_sdk.lake import ports
+from writer_steps import FLUSH_STEPS, REBALANCE_STEPS
 
 if TYPE_CHECKING:
     from simulation.history import History
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 Fault = Callable[["History"], str | None]
 """Breaks something and says what, or finds nothing to break."""
 
-STEPS: Final = (*ports.FLUSH_STEPS, *ports.REBALANCE_STEPS)
+STEPS: Final = (*FLUSH_STEPS, *REBALANCE_STEPS)
 
 
 def crash(at: "History") -> str | None:

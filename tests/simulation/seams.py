@@ -17,7 +17,7 @@ from kafka.coordinator import heartbeat
 from simulation import green
 from simulation.fetching import Fetcher
 from simulation.membership import Client
-from simulation.worker import Following, Host, Watched
+from simulation.worker import Following, Host, Stepped, Watched
 from trimtab.consumer_sdk.consumer import consumer
 from trimtab.consumer_sdk.lake import ingest, retry
 from trimtab.consumer_sdk.lake.writer import flush_thread, writer
@@ -62,7 +62,7 @@ THREADS = SimpleNamespace(Thread=green.Thread, Event=green.Event)
 REPLACED: dict[Any, dict[str, Any]] = {
     control_topic_reader: {"Thread": green.Thread, "Event": green.Event},
     consumer: {"create_data_plane": _data_plane},
-    ingest: {"Consumer": Watched},
+    ingest: {"Consumer": Watched, "LakeWriter": Stepped},
     member: {
         "ControlTopicReader": Following,
         "Event": green.Event,

@@ -13,6 +13,7 @@ from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk.consumer.consumer import Consumer
 from trimtab.consumer_sdk.lake import ingest
 from trimtab.consumer_sdk.lake.ports import Lake
+from trimtab.consumer_sdk.lake.writer.writer import LakeWriter
 from trimtab.consumer_sdk.membership.control_topic_reader import ControlTopicReader
 from trimtab.consumer_sdk.membership.events import MembershipEnded, PartitionsLost
 from trimtab.consumer_sdk.membership.member import GroupMember
@@ -109,6 +110,13 @@ class Watched(Consumer):
         super()._on_assigned(partitions)
 
 
+class Stepped(LakeWriter):
+    """Our writer, which may die at each of its steps."""
+
+    def _reach_step(self, step: str) -> None:
+        green.process().host.worker.crash(step)
+
+
 @dataclass(slots=True)
 class Worker:
     """One process; `crash_at` is the step at which it dies, `stall` how long it will not poll."""
@@ -155,5 +163,4 @@ class Worker:
             lake,
             self.stop,  # type: ignore[arg-type] # it is looked at only
             clock=green.Clock(self.process.hub),
-            crash=self.crash,
         )

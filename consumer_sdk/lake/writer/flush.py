@@ -32,7 +32,7 @@ from trimtab.consumer_sdk.lake.offsets.table_offsets import (
     gaps_before,
     trim_spans,
 )
-from trimtab.consumer_sdk.lake.ports import CrashHook, Frame, Lake, LakeTable, Records, StagedFiles
+from trimtab.consumer_sdk.lake.ports import Frame, Lake, LakeTable, Records, StagedFiles
 from trimtab.consumer_sdk.lake.retry import FlushAbandonedError, RetryBackoff
 from trimtab.consumer_sdk.lake.schema import record_columns
 from trimtab.consumer_sdk.lake.schema.partition_spec import PartitioningRules, PartitionSpec
@@ -92,7 +92,7 @@ class BatchFlusher:
     group: str
     projection_for: Callable[[str], TableProjection]
     new_attempt_id: Callable[[], str]
-    crash_hook: CrashHook
+    on_step: Callable[[str], None]
     partitioning: PartitioningRules = field(default_factory=PartitioningRules)
     evolves_schema: bool = False
 
@@ -107,7 +107,7 @@ class BatchFlusher:
             return BatchRefused(batch, {p: span.expected for p, span in batch.spans.items()})
 
     def _flush_batch(self, batch: FlushBatch, backoff: RetryBackoff) -> FlushOutcome:
-        self.crash_hook("begun")
+        self.on_step("begun")
         own, marks = self._open_with_offsets(batch.table, backoff)
         clashes = marks.find_conflicts(self.group, batch.spans)
         if clashes:
@@ -135,17 +135,17 @@ class BatchFlusher:
         backoff: RetryBackoff,
     ) -> FlushOutcome:
         try:
-            self.crash_hook("staged")
+            self.on_step("staged")
             sides = projected.remaining_tables(batch.records.num_rows, staged.rows)
             written = [self._flush_side_table(batch, *side, backoff) for side in sides]
-            self.crash_hook("sides-committed")
+            self.on_step("side-tables-committed")
         except BaseException:
             topic_table.delete_staged_files(staged)
             raise
         answer = self._commit_or_delete(topic_table, staged, batch.spans, backoff)
         if not isinstance(answer, CommitSucceeded):
             return self._refuse_batch(batch, answer.conflicts)
-        self.crash_hook("committed")
+        self.on_step("committed")
         written.append(TableWrite(topic_table.name, staged.rows, staged.bytes))
         return BatchCommitted(batch, tuple(w for w in written if w is not None))
 

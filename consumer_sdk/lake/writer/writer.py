@@ -53,7 +53,6 @@ from trimtab.consumer_sdk.lake.metrics import LakeMetrics
 from trimtab.consumer_sdk.lake.offsets.table_offsets import CommittedOffsets, describe_conflicts
 from trimtab.consumer_sdk.lake.ports import (
     ConsumedMessage,
-    CrashHook,
     Lake,
     RecordConsumer,
     new_attempt_id,
@@ -97,7 +96,6 @@ class LakeWriter:
         *,
         lake: Lake | None = None,
         clock: Clock | None = None,
-        crash_hook: CrashHook = lambda step: None,  # noqa: ARG005 - the hook that tests fill
         metrics: LakeMetrics | None = None,
     ) -> None:
         self._consumer = consumer
@@ -106,7 +104,6 @@ class LakeWriter:
         self._owns_lake = lake is None
         self._decoders = TopicDecoders(self._config)
         self._clock = clock or SystemClock()
-        self._crash_hook = crash_hook
         self._tables_by_topic: dict[str, str] = {}
         self._positions = PositionTracker()
         self._buffer = BatchBuffer(self._config.limits)
@@ -121,7 +118,7 @@ class LakeWriter:
             self._config.group,
             self._create_projection,
             new_attempt_id,
-            crash_hook,
+            self._reach_step,
             self._config.partitioning,
             self._config.evolves_schema,
         )
@@ -177,9 +174,9 @@ class LakeWriter:
         """
         try:
             if self._failure is None and not self._closed:
-                self._crash_hook("draining")
+                self._reach_step("draining")
                 self.flush()
-                self._crash_hook("drained")
+                self._reach_step("drained")
                 if self._halted_partitions:
                     raise self._halted_partitions[min(self._halted_partitions)]
         finally:
@@ -194,6 +191,9 @@ class LakeWriter:
         else:
             self._release_resources()
 
+    def _reach_step(self, step: str) -> None:
+        """Do nothing; fault injection overrides this method."""
+
     # -- callbacks --------------------------------------------------------------------------------
 
     def on_assign(self, _consumer: Any, partitions: Sequence[Any]) -> None:
@@ -201,7 +201,7 @@ class LakeWriter:
 
         Raises TableNameCollisionError, LakeUnavailableError.
         """
-        self._crash_hook("assigning")
+        self._reach_step("assigning")
         fresh = [_to_topic_partition(partition) for partition in partitions]
         starts: list[RawPartition] = []
         for topic in sorted({partition.topic for partition in fresh}):
@@ -220,11 +220,11 @@ class LakeWriter:
                 _format_partitions(map(_to_topic_partition, known)),
             )
         log.info("assigned %s", _format_starts(starts))
-        self._crash_hook("assigned")
+        self._reach_step("assigned")
 
     def on_revoke(self, _consumer: Any, partitions: Sequence[Any]) -> None:
         """Bring in what is staged or nearly full, drop the rest, tell Kafka, let go (rule 2)."""
-        self._crash_hook("revoking")
+        self._reach_step("revoking")
         going = {_to_topic_partition(partition) for partition in partitions}
         deadline = self._clock.monotonic() + self._config.flush_timeout_s
         try:
@@ -236,12 +236,12 @@ class LakeWriter:
         except TrimtabError as error:
             self._failure = self._failure or (None if error.retryable else error)
             log.warning("giving partitions up without their last batch: %s", error)
-        self._crash_hook("settled")
+        self._reach_step("flushed")
         self._drop_partitions(going)
         self._commit_to_kafka(self._positions.committed_offsets(going), asynchronous=False)
         self._positions.forget_partitions(going)
         log.info("gave up %s", _format_partitions(going))
-        self._crash_hook("revoked")
+        self._reach_step("revoked")
 
     def on_lost(self, _consumer: Any, partitions: Sequence[Any]) -> None:
         """Drop everything of these partitions (rule 3)."""
@@ -446,7 +446,7 @@ class LakeWriter:
             self._consumer.commit(offsets=offsets, asynchronous=asynchronous)
         except KafkaException as error:
             log.warning("Kafka's offsets stay behind the table's: %s", error)
-        self._crash_hook("acknowledged")
+        self._reach_step("offsets-committed")
 
     def _raise_failure(self) -> None:
         if self._failure is not None:
