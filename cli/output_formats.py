@@ -1,5 +1,6 @@
 """How commands print what they found: `--format`, the same everywhere."""
 
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from typing import Annotated, TypeAlias
 
@@ -14,3 +15,18 @@ class PrintFormat(StrEnum):
 
 
 FormatOption: TypeAlias = Annotated[PrintFormat, typer.Option("--format", help="How to print it.")]
+
+
+def print_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Print a table at its natural width: names stay whole in a narrow terminal and in a pipe."""
+    from rich.console import Console  # noqa: PLC0415 - keeps --help fast
+    from rich.measure import Measurement  # noqa: PLC0415 - as above
+    from rich.table import Table  # noqa: PLC0415 - as above
+
+    table = Table(*headings)
+    for row in rows:
+        table.add_row(*row)
+    console = Console()
+    # Measured without a limit: rich would cut cells to the terminal's width, 80 in a pipe.
+    options = console.options.update(max_width=10_000)
+    Console(width=Measurement.get(console, options, table).maximum).print(table)

@@ -11,6 +11,7 @@ from trimtab.cli.lake_session import (
     load_lake_settings,
     open_lake_session,
 )
+from trimtab.cli.output_formats import print_table
 
 if TYPE_CHECKING:
     from trimtab.consumer_sdk.lake.dead_letters import DeadLetterSelection, DeadLetterSummary
@@ -76,7 +77,7 @@ def replay(  # noqa: PLR0913 - one argument an option
     bootstrap: Annotated[
         str | None, typer.Option("--bootstrap", "-b", help="Kafka; default: that of --config.")
     ] = None,
-    to: Annotated[
+    to_topic: Annotated[
         str | None, typer.Option(help="Send to this topic, instead of each record's own.")
     ] = None,
     topic: TOPIC_OPTION = None,
@@ -100,7 +101,7 @@ def replay(  # noqa: PLR0913 - one argument an option
 
         trimtab dead-letter replay lake.orders --config ingest.yaml --error "does not fit"
 
-        trimtab dead-letter replay lake.orders --warehouse ./lake -b localhost:9092 --to mended
+        trimtab dead-letter replay lake.orders --warehouse ./lake -b localhost:9092 --to-topic mended
     """
     from trimtab.consumer_sdk.lake import dead_letters  # noqa: PLC0415 - pyspark is slow to load
 
@@ -113,9 +114,9 @@ def replay(  # noqa: PLR0913 - one argument an option
             _print_summary(_summarize_dead_letters(lake, table, wanted))
         else:
             (name,) = dead_letters.list_dead_letter_tables(lake, table)
-            sent = dead_letters.DeadLetterReplay(lake, name, _connect_producer(sending), to).run(
-                wanted
-            )
+            sent = dead_letters.DeadLetterReplay(
+                lake, name, _connect_producer(sending), to_topic
+            ).run(wanted)
             typer.echo(f"{name}: {sent:,} records sent again and taken out")
 
 
@@ -157,13 +158,14 @@ def _summarize_dead_letters(
     ]
 
 
-def _print_summary(heaps: "list[DeadLetterSummary]") -> None:
-    from rich.console import Console  # noqa: PLC0415 - keeps --help fast
-    from rich.table import Table  # noqa: PLC0415 - keeps --help fast
+def _print_summary(summaries: "list[DeadLetterSummary]") -> None:
+    rows = [
+        (s.table, s.topic, s.error, f"{s.records:,}", _format_time(s.first), _format_time(s.last))
+        for s in summaries
+    ]
+    print_table(["table", "topic", "reason", "records", "first", "last"], rows)
+    typer.echo(f"{sum(s.records for s in summaries):,} records")
 
-    shown = Table("table", "topic", "reason", "records", "first", "last")
-    for heap in heaps:
-        times = ("" if t is None else f"{t:%Y-%m-%d %H:%M:%S}" for t in (heap.first, heap.last))
-        shown.add_row(heap.table, heap.topic, heap.error, f"{heap.records:,}", *times)
-    Console().print(shown)
-    typer.echo(f"{sum(heap.records for heap in heaps):,} records")
+
+def _format_time(time: datetime | None) -> str:
+    return "" if time is None else f"{time:%Y-%m-%d %H:%M:%S}"

@@ -12,6 +12,7 @@ from trimtab.cli.lake_session import (
     open_lake_session,
     select_tables,
 )
+from trimtab.cli.output_formats import print_table
 
 if TYPE_CHECKING:
     from trimtab.consumer_sdk.lake.retry import RetryBackoff
@@ -59,7 +60,7 @@ def compact(
                 names, lambda name: (name, keeper.small(name, target))
             )
             lines = [(name, *_format_amount(found.files, found.bytes)) for name, found in small]
-            _print_rows(["table", "would rewrite", "size"], lines)
+            print_table(["table", "would rewrite", "size"], lines)
             raise typer.Exit(code)
         done, code = _run_for_each_table(
             names, lambda name: maintenance.compact_table(keeper, name, target, _create_backoff())
@@ -68,7 +69,7 @@ def compact(
         (d.table, *_format_amount(d.old_files, d.bytes), f"{d.new_files:,}", f"{d.lost_races:,}")
         for d in done
     ]
-    _print_rows(["table", "rewritten", "size", "into", "races lost, tried again"], rows)
+    print_table(["table", "rewritten", "size", "into", "races lost, tried again"], rows)
     raise typer.Exit(code)
 
 
@@ -80,9 +81,9 @@ def expire(
     older_than: Annotated[
         str, typer.Option(help="Versions older than this may go; 1 h at least.")
     ] = "7 d",
-    keep: Annotated[
+    min_versions: Annotated[
         int | None,
-        typer.Option(min=1, help="Keep so many of the newest versions, however old (Iceberg)."),
+        typer.Option(min=1, help="Keep at least this many of the newest versions (Iceberg)."),
     ] = None,
     orphans_older_than: Annotated[
         str,
@@ -97,7 +98,7 @@ def expire(
 
         trimtab tables expire --config ingest.yaml
 
-        trimtab tables expire lake.orders --config ingest.yaml --older-than "1 d" --keep 10
+        trimtab tables expire lake.orders --config ingest.yaml --older-than "1 d" --min-versions 10
     """
     from trimtab.common.clock import SystemClock  # noqa: PLC0415 - keeps --help fast
     from trimtab.common.units import parse_seconds  # noqa: PLC0415 - keeps --help fast
@@ -106,7 +107,7 @@ def expire(
     ages = maintenance.ExpiryPolicy(
         parse_seconds(older_than, "--older-than"),
         parse_seconds(orphans_older_than, "--orphans-older-than"),
-        keep,
+        min_versions,
     )
     ages.check_ages()
     with open_lake_session(load_lake_settings(config, warehouse)) as lake:
@@ -124,7 +125,7 @@ def expire(
         )
         for d in done
     ]
-    _print_rows(["table", "versions expired", "files deleted", "orphans deleted"], rows)
+    print_table(["table", "versions expired", "files deleted", "orphans deleted"], rows)
     raise typer.Exit(code)
 
 
@@ -167,13 +168,3 @@ def _format_amount(files: int, size: int) -> tuple[str, str]:
     from trimtab.common.units import format_bytes  # noqa: PLC0415 - keeps --help fast
 
     return f"{files:,} files", format_bytes(size)
-
-
-def _print_rows(head: list[str], rows: Sequence[tuple[str, ...]]) -> None:
-    from rich.console import Console  # noqa: PLC0415 - keeps --help fast
-    from rich.table import Table  # noqa: PLC0415 - keeps --help fast
-
-    shown = Table(*head)
-    for row in rows:
-        shown.add_row(*row)
-    Console().print(shown)

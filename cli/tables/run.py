@@ -1,6 +1,8 @@
 """`trimtab tables`: what is in the lake, up to which offsets, and the care of it."""
 
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 import typer
@@ -11,7 +13,7 @@ from trimtab.cli.lake_session import (
     load_lake_settings,
     open_lake_session,
 )
-from trimtab.cli.output_formats import FormatOption, PrintFormat
+from trimtab.cli.output_formats import FormatOption, PrintFormat, print_table
 from trimtab.cli.tables.maintenance import compact, expire
 from trimtab.cli.tables.verify import verify
 from trimtab.common.errors import SettingError
@@ -57,7 +59,7 @@ def list_tables(
     if form is PrintFormat.JSON:
         _print_json(found)
     else:
-        _print_table(found)
+        _print_inventory(found)
 
 
 def _print_json(found: "list[TableInventory]") -> None:
@@ -66,26 +68,38 @@ def _print_json(found: "list[TableInventory]") -> None:
     typer.echo(json.dumps({"tables": [asdict(facts) for facts in found]}, indent=2))
 
 
-def _print_table(found: "list[TableInventory]") -> None:
-    from rich.console import Console  # noqa: PLC0415 - keeps --help fast
-    from rich.table import Table  # noqa: PLC0415 - keeps --help fast
-
+def _print_inventory(found: "list[TableInventory]") -> None:
     from trimtab.common.units import format_bytes  # noqa: PLC0415 - keeps --help fast
 
-    shown = Table("table", "rows", "files", "size", "snapshots", "group", "topic", "next offsets")
+    rows: list[list[str]] = []
     for facts in found:
         size = format_bytes(facts.bytes)
-        head = [facts.name, f"{facts.rows:,}", str(facts.files), size, str(facts.snapshots)]
-        for line in _format_committed_offsets(facts):
-            shown.add_row(*head, *line)
+        head = [facts.name, f"{facts.rows:,}", f"{facts.files:,}", size, f"{facts.snapshots:,}"]
+        for line in _describe_committed_offsets(facts):
+            rows.append([*head, *line])
             head = [""] * len(head)
-    Console().print(shown)
+    print_table(["table", "rows", "files", "size", "snapshots", "group", "next offsets"], rows)
 
 
-def _format_committed_offsets(facts: "TableInventory") -> list[tuple[str, str, str]]:
+def _describe_committed_offsets(facts: "TableInventory") -> list[tuple[str, str]]:
     lines = [
-        (group, topic, " ".join(f"{number}:{offset}" for number, offset in partitions.items()))
-        for group, topics in facts.marks.items()
-        for topic, partitions in topics.items()
+        (group, f"{topic} {_format_partition_ranges(offsets)}: {_format_offset_range(offsets)}")
+        for group, topics in facts.committed_offsets.items()
+        for topic, offsets in topics.items()
     ]
-    return lines or [("", "", facts.note or "none: not written by Trimtab")]
+    return lines or [("", facts.note or "none: not written by Trimtab")]
+
+
+def _format_partition_ranges(partitions: Iterable[int]) -> str:
+    """Return sorted partitions as ranges: "0-7" or "0,2-3"."""
+    # In a run of consecutive numbers, number minus index is constant.
+    runs = [
+        [number for _, number in run]
+        for _, run in groupby(enumerate(partitions), lambda item: item[1] - item[0])
+    ]
+    return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)
+
+
+def _format_offset_range(offsets: Mapping[int, int]) -> str:
+    lowest, highest = min(offsets.values()), max(offsets.values())
+    return f"{lowest:,}" if lowest == highest else f"{lowest:,} … {highest:,}"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from trimtab.cli.lake_session import load_lake_settings, open_lake_session, select_tables
-from trimtab.cli.output_formats import FormatOption, PrintFormat
+from trimtab.cli.output_formats import FormatOption, PrintFormat, print_table
 
 if TYPE_CHECKING:
     from trimtab.consumer_sdk.lake.verify.table_verification import (
@@ -79,11 +79,11 @@ def verify(
         _use_all_cores(lake.spark, whole)
         work = LakeVerification(lake, rules, log, lots, tell)
         found = list(work.run(select_tables(lake, tables)))
-    bad = any(verdict.is_bad(strict=strict) for verdict in found)
+    bad = any(table.is_bad(strict=strict) for table in found)
     if output is PrintFormat.JSON:
-        _print_json(found, good=not bad)
+        _print_json(found, ok=not bad)
     else:
-        _print_table(found)
+        _print_verification(found)
     if bad:
         raise typer.Exit(1)
 
@@ -143,34 +143,32 @@ def _show_progress() -> Generator[Callable[[str, int, int], None], None, None]:
         yield tell
 
 
-def _print_json(found: "list[TableVerification]", *, good: bool) -> None:
+def _print_json(found: "list[TableVerification]", *, ok: bool) -> None:
     import json  # noqa: PLC0415 - keeps --help fast
     from dataclasses import asdict  # noqa: PLC0415 - keeps --help fast
 
-    typer.echo(json.dumps({"good": good, "tables": [asdict(v) for v in found]}, indent=2))
+    typer.echo(json.dumps({"ok": ok, "tables": [asdict(v) for v in found]}, indent=2))
 
 
-def _print_table(found: "list[TableVerification]") -> None:
-    from rich.console import Console  # noqa: PLC0415 - keeps --help fast
-    from rich.table import Table  # noqa: PLC0415 - keeps --help fast
-
+def _print_verification(found: "list[TableVerification]") -> None:
     from trimtab.consumer_sdk.lake.verify.table_verification import FAULT_ADVICE, UNKNOWN_ADVICE  # noqa: PLC0415 - as above
 
-    shown = Table("table", "kind", "topic", "partition", "rows", "mark", "compared", "verdict")
-    for verdict in found:
-        for part in verdict.partitions:
-            place = (part.topic, str(part.partition), f"{part.rows:,}", _format_offset(part.mark))
-            shown.add_row(
-                verdict.table, verdict.kind, *place, f"{part.compared:,}", _describe_partition(part)
-            )
-        if not verdict.partitions:
-            told = "; ".join(verdict.notes) or "nothing to verify"
-            shown.add_row(verdict.table, verdict.kind, *[""] * 5, told)
-    Console().print(shown)
-    sorts = {sort for verdict in found for sort in verdict.faults}
+    rows: list[tuple[str, ...]] = []
+    for table in found:
+        for part in table.partitions:
+            place = (part.topic, str(part.partition), f"{part.rows:,}")
+            offset = _format_offset(part.committed_offset)
+            result = (f"{part.compared:,}", _describe_partition(part))
+            rows.append((table.table, table.kind, *place, offset, *result))
+        if not table.partitions:
+            note = "; ".join(table.notes) or "nothing to verify"
+            rows.append((table.table, table.kind, *[""] * 5, note))
+    headings = ["table", "kind", "topic", "partition", "rows", "committed", "compared", "result"]
+    print_table(headings, rows)
+    sorts = {sort for table in found for sort in table.faults}
     for sort in (sort for sort in FAULT_ADVICE if sort in sorts):
         typer.echo(f"{sort.replace('_', ' ')}: {FAULT_ADVICE[sort]}")
-    if any(part.unknown for verdict in found for part in verdict.partitions):
+    if any(part.unknown for table in found for part in table.partitions):
         typer.echo(f"unknown: {UNKNOWN_ADVICE}")
 
 
@@ -181,8 +179,8 @@ def _format_offset(mark: int | None) -> str:
 def _describe_partition(part: "PartitionVerification") -> str:
     told = [_describe_fault(part, sort) for sort in part.faults]
     told += [f"{part.unknown:,} unknown"] if part.unknown else []
-    told += [f"{part.recorded:,} recorded as lost to retention"] if part.recorded else []
-    return "; ".join(told) or "good"
+    told += [f"{part.recorded_gaps:,} recorded as lost to retention"] if part.recorded_gaps else []
+    return "; ".join(told) or "ok"
 
 
 def _describe_fault(part: "PartitionVerification", sort: str) -> str:

@@ -236,7 +236,7 @@ class DeadLetterReplay:
             found = self.producer.list_topics(topic, timeout=30.0).topics[topic]
             if found.error is not None:
                 raise SettingError(
-                    f"topic {topic!r}: {found.error.str()}; make it, or name another with --to"
+                    f"topic {topic!r}: {found.error.str()}; make it, or name another with --to-topic"
                 )
             self._partitions[topic] = len(found.partitions)
         return self._partitions[topic]

@@ -13,14 +13,14 @@ from trimtab.consumer_sdk.lake.settings import DELTA_FORMAT, ICEBERG_FORMAT, Ses
 
 @dataclass(frozen=True, slots=True)
 class TableInventory:
-    """One table; `marks` is group → topic → partition → next offset, `note` says what is wrong."""
+    """One table; `committed_offsets` is group → topic → partition → next offset, `note` says what is wrong."""
 
     name: str
     rows: int
     files: int
     bytes: int
     snapshots: int
-    marks: Mapping[str, Mapping[str, Mapping[int, int]]]
+    committed_offsets: Mapping[str, Mapping[str, Mapping[int, int]]]
     note: str = ""
 
 
@@ -64,16 +64,16 @@ def _has_delta_tables(folder: Path) -> bool:
 def _describe_table(name: str, table: StoredTable) -> TableInventory:
     totals, snapshots = table.read_totals(), table.count_snapshots()
     try:
-        marks, note = table.read_offsets().offsets, ""
+        committed, note = table.read_offsets().offsets, ""
     except CommittedOffsetsLostError as error:
-        marks, note = CommittedOffsets(), str(error)
+        committed, note = CommittedOffsets(), str(error)
     return TableInventory(
         name,
         totals["rows"],
         totals["files"],
         totals["bytes"],
         snapshots,
-        _nest_by_topic(marks),
+        _nest_by_topic(committed),
         note,
     )
 

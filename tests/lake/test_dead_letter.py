@@ -165,7 +165,7 @@ def test_a_replay_and_a_writer_do_not_hinder_each_other(
     """Dead letters that come while others are taken out stay, and none is sent twice."""
     name = topic(partitions=2)
     table = letters(name)
-    carry, seen = dead_letters.recommit_offsets, []
+    recommit, seen = dead_letters.recommit_offsets, []
 
     def slow(found: Any) -> None:
         if not seen:  # a writer commits between looking and committing
@@ -176,19 +176,19 @@ def test_a_replay_and_a_writer_do_not_hinder_each_other(
                 [(name, 0, 99, b"new", "e")],
                 "topic string, partition int, offset bigint, value binary, error string",
             )
-            look = found.look
+            read_offsets = found.read_offsets
 
             def raced() -> Any:
-                sight = look()
+                seen_offsets = read_offsets()
                 other.commit(
                     other.stage_rows(copy, "theirs"),
-                    sight.marks.advanced("other", {}),
+                    seen_offsets.offsets.advanced_by("other", {}),
                     other.read_offsets(),
                 )
-                return sight
+                return seen_offsets
 
-            monkeypatch.setattr(found, "look", raced)
-        carry(found)
+            monkeypatch.setattr(found, "read_offsets", raced)
+        recommit(found)
 
     monkeypatch.setattr(dead_letters, "recommit_offsets", slow)
     assert DeadLetterReplay(lake, table, producer(bootstrap)).run(DeadLetterSelection()) == 4
@@ -204,7 +204,7 @@ def test_a_table_or_topic_that_is_not_there_is_a_bad_setting(
     assert table in list_dead_letter_tables(lake)
     with pytest.raises(SettingError, match=rf"no dead-letter table '{namespace}.x_dead.*{table}"):
         list_dead_letter_tables(lake, f"{namespace}.x")
-    with pytest.raises(SettingError, match="--to"):
+    with pytest.raises(SettingError, match="--to-topic"):
         DeadLetterReplay(lake, table, producer(bootstrap), target_topic="no-such-topic").run(
             DeadLetterSelection()
         )

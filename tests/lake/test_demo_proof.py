@@ -38,8 +38,8 @@ def check(lake: Any, namespace: str) -> Callable[[list[dict[str, Any]]], Deliver
 
     def run(found: list[dict[str, Any]]) -> DeliveryProof:
         frame = lake.spark.createDataFrame(found, SCHEMA)
-        table = lake.create(f"{namespace}.orders", frame)
-        table.commit(table.stage(frame, "a"), CommittedOffsets(), table.look())
+        table = lake.create_table(f"{namespace}.orders", frame)
+        table.commit(table.stage_rows(frame, "a"), CommittedOffsets(), table.read_offsets())
         held = read_stored_partitions(lake, [table.name, f"{namespace}.never_made"])
         return prove_delivery(held, {WHERE: COUNT}, {WHERE: PartitionTally(COUNT, sums)})
 

@@ -39,11 +39,11 @@ def test_tables_are_listed_with_their_marks(
         "files": 1,
         "bytes": 0,
         "snapshots": 1,
-        "marks": {"g": {"orders": {"0": 3, "3": 2}}},
+        "committed_offsets": {"g": {"orders": {"0": 3, "3": 2}}},
         "note": "",
     }
     assert found[f"{namespace}.other"]["rows"] == 0
-    assert found[f"{namespace}.other"]["marks"] == {}
+    assert found[f"{namespace}.other"]["committed_offsets"] == {}
 
 
 def test_a_lake_of_delta_tables_is_known_by_its_folder(delta: DeltaLake, tmp_path: Path) -> None:
@@ -63,7 +63,7 @@ def test_a_lake_of_delta_tables_is_known_by_its_folder(delta: DeltaLake, tmp_pat
         "files": 1,
         "bytes": 0,
         "snapshots": 2,
-        "marks": {"g": {"orders": {"0": 3}}},
+        "committed_offsets": {"g": {"orders": {"0": 3}}},
         "note": "",
     }
 

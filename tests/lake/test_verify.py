@@ -109,8 +109,8 @@ def test_a_sound_table_passes(
     keep(produced[1])
     found = judge()
     (part,) = found.partitions
-    assert (found.kind, found.faults, part.rows, part.compared) == ("own", (), COUNT, COUNT)
-    assert (part.mark, part.log_begin, part.log_end) == (COUNT, 0, COUNT + MORE)
+    assert (found.kind, found.faults, part.rows, part.compared) == ("topic table", (), COUNT, COUNT)
+    assert (part.committed_offset, part.log_start, part.log_end) == (COUNT, 0, COUNT + MORE)
 
 
 @EACH
@@ -123,10 +123,10 @@ def test_each_planted_defect_is_found(
     assert part.examples == {
         "duplicated": [3],
         "missing": [5],
-        "beyond_mark": [COUNT + 1],
+        "beyond_committed": [COUNT + 1],
         "different": [7],
     }
-    assert (part.duplicated, part.missing, part.beyond_mark, part.different) == (1, 1, 1, 1)
+    assert (part.duplicated, part.missing, part.beyond_committed, part.different) == (1, 1, 1, 1)
 
 
 @pytest.fixture
@@ -176,7 +176,7 @@ def test_the_command_passes_sound_tables(
     assert code == 0
     answer = json.loads(told)
     first, second = answer["tables"]
-    assert (answer["good"], first["table"], second["table"]) == (True, ids, own)
+    assert (answer["ok"], first["table"], second["table"]) == (True, ids, own)
     assert "no column topic, partition, offset" in first["notes"][0]
     assert second["partitions"][0]["compared"] == COUNT
 
@@ -202,7 +202,7 @@ def test_the_commands_verify_compact_and_expire(
     assert "0 files" in said("compact", "--dry-run")
     assert name in said("expire", "--older-than", "1 h")
     told = said("verify")
-    assert f"1 duplicated at 3; 1 missing at 5; 1 beyond mark at {COUNT + 1}" in told
+    assert f"1 duplicated at 3; 1 missing at 5; 1 beyond committed at {COUNT + 1}" in told
     assert "missing: records that the broker still holds have no row" in told
     answer = json.loads(said("verify", "--against-broker", "all", "--format", "json"))
-    assert (answer["good"], answer["tables"][0]["partitions"][0]["different"]) == (False, 1)
+    assert (answer["ok"], answer["tables"][0]["partitions"][0]["different"]) == (False, 1)

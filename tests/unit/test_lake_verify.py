@@ -155,7 +155,7 @@ def test_a_hole_of_the_log_itself_is_none() -> None:
     """Compaction and markers of transactions take offsets; so do recorded gaps."""
     assert judged(FakeTableRows(but(3, 4)), FakeTopicLog(but(3, 4))).faults == ()
     found = judged(FakeTableRows(but(3, 4)), None, gaps=[OffsetGap(3, 5)])
-    assert (found.faults, found.unknown, found.recorded) == ((), 0, 2)
+    assert (found.faults, found.unknown, found.recorded_gaps) == ((), 0, 2)
 
 
 @pytest.mark.parametrize("lots", [None, sample_everything(3)])
@@ -166,7 +166,7 @@ def test_recorded_gaps_are_not_missing_though_the_broker_has_them(
     found = judged(
         FakeTableRows(but(3, 4, 6)), FakeTopicLog(ALL), gaps=[OffsetGap(3, 5)], lots=lots
     )
-    assert (found.examples, found.recorded) == ({"missing": [6]}, 2)
+    assert (found.examples, found.recorded_gaps) == ({"missing": [6]}, 2)
 
 
 def test_what_retention_has_deleted_since_is_unknown() -> None:
@@ -192,9 +192,9 @@ def test_dead_letters_and_replayed_ones_are_not_missing() -> None:
 def test_rows_beyond_the_mark_and_the_end_are_told() -> None:
     """The sink wrote neither."""
     found = judged(FakeTableRows([*ALL, END]), FakeTopicLog(ALL, end=END))
-    assert (found.faults, found.beyond_mark) == (("beyond_mark", "beyond_end"), 1)
+    assert (found.faults, found.beyond_committed) == (("beyond_committed", "beyond_end"), 1)
     assert judged(FakeTableRows([*ALL, END]), FakeTopicLog(ALL, end=END + 5)).faults == (
-        "beyond_mark",
+        "beyond_committed",
     )
 
 
@@ -204,7 +204,7 @@ def test_side_tables_and_letters_may_lack_rows() -> None:
     assert judged(FakeTableRows([3, 3]), FakeTopicLog(ALL), kind=DEAD_LETTER_TABLE).duplicated == 1
     assert judged(
         FakeTableRows([3, 3, END + 1]), FakeTopicLog(ALL, end=99), kind=DERIVED_TABLE
-    ).faults == ("beyond_mark",)
+    ).faults == ("beyond_committed",)
 
 
 def test_behind_a_transform_nothing_is_compared() -> None:

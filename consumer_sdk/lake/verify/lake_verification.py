@@ -77,12 +77,12 @@ class LakeVerification:
             try:
                 yield self._verify_table(name, table)
             except CommittedOffsetsLostError as error:
-                yield TableVerification(name, "not known", (), (str(error),), failed=True)
+                yield TableVerification(name, "unknown", (), (str(error),), failed=True)
 
     def _verify_table(self, name: str, table: StoredTable) -> TableVerification:
         marks = table.read_offsets().offsets
         if not marks.groups:
-            return TableVerification(name, "not Trimtab's", ())
+            return TableVerification(name, "not written by Trimtab", ())
         kind = self.rules.classify_table(name, marks)
         gone = find_missing_coordinates(self.lake.spark, name)
         if gone:  # a transform may leave them out

@@ -113,9 +113,9 @@ class TableKind:
     complete: bool = True
 
 
-TOPIC_TABLE: Final = TableKind("own")
+TOPIC_TABLE: Final = TableKind("topic table")
 DEAD_LETTER_TABLE: Final = TableKind("dead letters", complete=False)
-DERIVED_TABLE: Final = TableKind("other", unchanged=False, complete=False)
+DERIVED_TABLE: Final = TableKind("derived", unchanged=False, complete=False)
 
 
 @dataclass(slots=True)
@@ -126,16 +126,16 @@ class PartitionVerification:
     partition: int
     rows: int = 0
     first: int | None = None
-    mark: int | None = None
-    log_begin: int | None = None
+    committed_offset: int | None = None
+    log_start: int | None = None
     log_end: int | None = None
     duplicated: int = 0
     missing: int = 0
-    beyond_mark: int = 0
+    beyond_committed: int = 0
     beyond_end: int = 0
     different: int = 0
     unknown: int = 0
-    recorded: int = 0
+    recorded_gaps: int = 0
     compared: int = 0
     examples: dict[str, list[int]] = field(default_factory=dict[str, list[int]])
 
@@ -158,7 +158,7 @@ FAULT_ADVICE: Final[Mapping[str, str]] = {
     "missing": "records that the broker still holds have no row: they were deleted by hand, or "
     "replayed to another topic. Read them with another group.id into another table, and INSERT "
     "those",
-    "beyond_mark": "rows that the sink has not written: it will write them once more when it gets "
+    "beyond_committed": "rows that the sink has not written: it will write them once more when it gets "
     "there. DELETE them, with the writers stopped",
     "beyond_end": "rows that the topic does not reach: it was deleted and created anew, or its log "
     "was truncated. Let the new topic go to a table of its own",
@@ -299,14 +299,14 @@ class _PartitionVerifier:
         self._offset_after = _furthest_offset(offsets_after, where)
         self._topic_log = log
         self._recorded_gaps = merge_gaps(request.recorded_gaps(where))
-        self.result = PartitionVerification(*where, mark=self._offset_after)
+        self.result = PartitionVerification(*where, committed_offset=self._offset_after)
         self._missing_offsets: set[int] = set()
 
     def check_bounds(self) -> None:
         """Judge by what the table itself says, and by the ends of the log (rules 1 to 3)."""
         seen, facts, rows = self.result, self._stats, self._request.rows
         if self._log_range is not None:
-            seen.log_begin, seen.log_end = self._log_range
+            seen.log_start, seen.log_end = self._log_range
         if facts is None:
             if (
                 self._request.kind.complete and self._offset_before
@@ -319,7 +319,9 @@ class _PartitionVerifier:
         if self._request.kind.unchanged and facts.rows > facts.distinct:
             seen.add_fault("duplicated", *rows.count_surplus(self._where, max(1, self._copies)))
         if facts.last_own >= (self._offset_after or 0):
-            seen.add_fault("beyond_mark", *rows.count_beyond(self._where, self._offset_after or 0))
+            seen.add_fault(
+                "beyond_committed", *rows.count_beyond(self._where, self._offset_after or 0)
+            )
         if self._log_range is not None and facts.last_own >= self._log_range.next:
             seen.add_fault("beyond_end", *rows.count_beyond(self._where, self._log_range.next))
         if self._request.kind.complete:
@@ -350,7 +352,7 @@ class _PartitionVerifier:
         holes = self._request.rows.find_holes(self._where) if between else []
         holes += [OffsetGap(stats.last + 1, mark)] if stats.last + 1 < mark else []
         below = [OffsetGap(h.first, min(h.next, mark)) for h in holes if h.first < mark]
-        self.result.recorded = _count_offsets(self._recorded_gaps)
+        self.result.recorded_gaps = _count_offsets(self._recorded_gaps)
         left = subtract_gaps(below, self._recorded_gaps)
         begin = None if self._log_range is None else self._log_range.first
         open_ = () if begin is None else clip_gaps(left, begin)

@@ -61,7 +61,7 @@ class FlushThread:
         self._pending.put(flight)
         if self._thread is None:
             self._thread = threading.Thread(
-                target=self._run_flushes, name="trimtab-stager", daemon=True
+                target=self._run_flushes, name="trimtab-flush", daemon=True
             )
             self._thread.start()
         return flight

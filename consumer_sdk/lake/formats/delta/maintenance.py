@@ -89,7 +89,7 @@ class DeltaMaintenance:
         """
         del now  # VACUUM asks its own clock
         if policy.min_versions is not None:
-            raise SettingError("--keep is for Iceberg: Delta keeps versions by their age alone")
+            raise SettingError("--min-versions is for Iceberg: Delta expires versions by age only")
         found = self._open_table(table)
         hours = math.ceil(max(policy.version_age_s, policy.orphan_age_s) / SECONDS_PER_HOUR)
         with (

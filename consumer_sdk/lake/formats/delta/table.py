@@ -42,8 +42,7 @@ from trimtab.consumer_sdk.lake.formats.delta import (
     columns as delta_columns,
 )
 from trimtab.consumer_sdk.lake.lake import SparkLake
-from trimtab.consumer_sdk.lake.offsets.offset_gaps import GAPS_PROPERTY as GAPS
-from trimtab.consumer_sdk.lake.offsets.offset_gaps import TableGaps
+from trimtab.consumer_sdk.lake.offsets.offset_gaps import GAPS_PROPERTY, TableGaps
 from trimtab.consumer_sdk.lake.offsets.table_offsets import CommittedOffsets
 from trimtab.consumer_sdk.lake.ports import Frame, Records, StagedFiles, VersionedOffsets
 from trimtab.consumer_sdk.lake.schema.column_mapping import explain_mismatch, spark_schema_of
@@ -235,7 +234,7 @@ class DeltaTable:
     def read_gaps(self) -> TableGaps:
         """Return the gaps of the newest version. Raises CommittedOffsetsLostError, LakeUnavailableError."""
         try:
-            found = self._update_snapshot().metadata().configuration().get(GAPS)
+            found = self._update_snapshot().metadata().configuration().get(GAPS_PROPERTY)
             text = str(found.get()) if found.isDefined() else None
         except jvm_errors.JVM_ERRORS as error:
             raise jvm_errors.to_trimtab_error(error, f"table {self.name}") from error
@@ -411,7 +410,7 @@ class DeltaTable:
     def _metadata_with_gaps(self, metadata: Any, gaps: TableGaps) -> Any:
         """Return a table's metadata with these gaps in its configuration."""
         body = json.loads(str(metadata.json()))
-        body["metaData"]["configuration"][GAPS] = gaps.encode()
+        body["metaData"]["configuration"][GAPS_PROPERTY] = gaps.encode()
         return self._delta.actions.Action.fromJson(json.dumps(body))
 
     def _build_operation(self, attempt: str) -> Any:

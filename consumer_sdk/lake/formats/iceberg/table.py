@@ -29,8 +29,7 @@ from trimtab.consumer_sdk.errors import CommittedOffsetsLostError, LakeUnavailab
 from trimtab.consumer_sdk.lake.formats.iceberg import arrow_files
 from trimtab.consumer_sdk.lake.formats.table_format import STAGING_CATALOG
 from trimtab.consumer_sdk.lake.lake import SparkLake
-from trimtab.consumer_sdk.lake.offsets.offset_gaps import GAPS_PROPERTY as GAPS
-from trimtab.consumer_sdk.lake.offsets.offset_gaps import TableGaps
+from trimtab.consumer_sdk.lake.offsets.offset_gaps import GAPS_PROPERTY, TableGaps
 from trimtab.consumer_sdk.lake.offsets.table_offsets import (
     ATTEMPT_PROPERTY,
     OFFSETS_PROPERTY,
@@ -208,7 +207,7 @@ class IcebergTable:
     def read_gaps(self) -> TableGaps:
         """Return the gaps as of the last look. Raises CommittedOffsetsLostError, LakeUnavailableError."""
         try:
-            text = self.java_table.properties().get(GAPS)
+            text = self.java_table.properties().get(GAPS_PROPERTY)
         except jvm_errors.JVM_ERRORS as error:
             raise jvm_errors.to_trimtab_error(error, f"table {self.name}") from error
         return TableGaps.decode(text, self.name)
@@ -267,7 +266,7 @@ class IcebergTable:
         try:
             change = None if gaps is None else self.java_table.newTransaction()
             if change is not None and gaps is not None:
-                change.updateProperties().set(GAPS, gaps.encode()).commit()
+                change.updateProperties().set(GAPS_PROPERTY, gaps.encode()).commit()
             append = (change or self.java_table).newAppend()
             for file in staged.files:
                 append.appendFile(file)
