@@ -127,13 +127,6 @@ def find_next_fit(packing: Packing, item: int) -> int:
     return last if last != UNASSIGNED and room[last] >= packing.item_weight(item) else UNASSIGNED
 
 
-def pack_any_fit(problem: PackingProblem, find_bin: FitRule, order: Iterable[int]) -> IntArray:
-    """Place items in the order given: where they fit, else in a new bin."""
-    packing = Packing(problem)
-    place_items(packing, find_bin, order)
-    return packing.bin
-
-
 def place_items(packing: Packing, find_bin: FitRule, order: Iterable[int]) -> None:
     """Place items in the order given; what fits nowhere and finds no new bin stays with NOBODY."""
     for item in order:

@@ -76,7 +76,7 @@ class EagerTrimtabAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # a
         settings = {
             "_policy": policy,
             "_data": MemberUserData(capacity=own_capacity, instance=instance, rack=rack),
-            "_sight": (view or cls._view_provider[0],),
+            "_view_provider": (view or cls._view_provider[0],),
         }
         return cast("type[Self]", type(cls.__name__, (cls,), settings))
 

@@ -2,13 +2,11 @@
 
     KafkaConsumer("orders", group_id="g", partition_assignment_strategy=[TrimtabAssignor()])
 
-Alone it balances by the speeds and the plan that `view` returns, or by count where it has none;
-inside `trimtab.consumer_sdk` the view comes from the control topics.
+It balances by the write rates and the plan that `view` returns, and by partition count without
+them. `trimtab.consumer_sdk` supplies a view of the control topics.
 
 For a rolling upgrade list both protocols, `[TrimtabAssignor, CooperativeStickyAssignor]`, restart
-the members one by one, then list `[TrimtabAssignor]` alone. kafka-python tells only the elected
-assignor what was assigned, so ours looks at the consumer itself whenever it must say what the
-member owns (`_find_coordinator`).
+the members one by one, then list `[TrimtabAssignor]` alone.
 """
 
 # pyright knows only the stubs of kafka-python 2, and `name` is a plain attribute in every assignor
@@ -17,11 +15,11 @@ member owns (`_find_coordinator`).
 
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from operator import attrgetter
 from types import FrameType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from kafka.coordinator.assignors.abstract import AbstractPartitionAssignor, RebalanceProtocol
 from kafka.protocol.consumer.metadata import ConsumerProtocolSubscription
@@ -47,22 +45,33 @@ SUBSCRIPTION_VERSION = 3
 """
 
 
-@dataclass(frozen=True, slots=True)
-class _OwnedSince:
-    """What this member reads, and since which generation."""
+class ConsumerSubscription(NamedTuple):
+    """Partitions that a consumer owns, their generation, and the topics it subscribes to."""
 
-    partitions: frozenset[TopicPartition] = frozenset()
+    owned: frozenset[TopicPartition] = frozenset()
     generation: int = -1
+    topics: frozenset[str] = frozenset()
+
+
+def read_consumer_subscription(coordinator: Any) -> ConsumerSubscription:
+    """Return the subscription of the consumer that kafka-python's `coordinator` belongs to."""
+    subscription = coordinator._subscription  # noqa: SLF001 - pinned by a test
+    return ConsumerSubscription(
+        frozenset(TopicPartition(p.topic, p.partition) for p in subscription.assigned_partitions()),
+        coordinator._generation.generation_id,  # noqa: SLF001 - as above
+        frozenset(subscription.subscription or ()),
+    )
 
 
 class TrimtabAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # kafka-python has no types
-    """Assigns by write speed, moving as little load as it can.
+    """Assigns partitions by write rate and moves as little load as it can.
 
     `heuristic` is a registered name; `capacity` is this member's bytes/s ("2.3 MB/s"), None for the
-    plan's or the default; `instance` is the name that the plan drains by; `rack` is
-    where this member is (`client.rack`); `view` returns what the leader knows (called once per
-    rebalance, on the client's I/O thread: it must not block). Raises
-    UnknownHeuristicError and SettingError.
+    plan's or the default; `instance` is the name by which the plan drains it; `rack` is this
+    member's `client.rack`. `view` returns the leader's load and plan; it is called once per
+    rebalance on the client's I/O thread and must not block. An owner of the consumer may set
+    `read_subscription`; the default searches the call stack for the consumer. Raises
+    UnknownHeuristicError, BrokenHeuristicError and SettingError.
     """
 
     name: ClassVar[str] = "trimtab"
@@ -82,35 +91,36 @@ class TrimtabAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # kafka-
         self._data = MemberUserData(capacity=own_capacity, instance=instance, rack=rack)
         self._view = view or (lambda: LeaderView(Load()))
         self._on_round = on_round
-        self._last_assigned = _OwnedSince()
+        self.read_subscription: Callable[[], ConsumerSubscription | None] = _read_calling_consumer
+        self._last_assigned = ConsumerSubscription()
 
     def supported_protocols(self) -> list[RebalanceProtocol]:
-        """Cooperative only: a member keeps what does not move (KIP-429)."""
+        """Return the cooperative protocol only: members keep what does not move (KIP-429)."""
         return [RebalanceProtocol.COOPERATIVE]
 
     def drain(self, draining: bool = True) -> None:  # noqa: FBT001, FBT002 - a switch
-        """Ask, from the next rebalance on, to be given nothing."""
+        """Request, from the next rebalance on, an empty assignment."""
         self._data = replace(self._data, draining=draining)
 
     def metadata(self, topics: Iterable[str]) -> ConsumerProtocolSubscription:
-        """Say what this member subscribes to, owns and can do; called before each JoinGroup."""
-        held = _owned_by_caller(self._last_assigned)
+        """Return this member's subscription; called before each JoinGroup."""
+        state = self.read_subscription() or self._last_assigned
         return ConsumerProtocolSubscription(
             version=SUBSCRIPTION_VERSION,
             topics=sorted(topics),
             user_data=self._data.encode(),
             owned_partitions=[
                 ConsumerProtocolSubscription.TopicPartition(topic=topic, partitions=list(numbers))
-                for topic, numbers in group_by_topic(held.partitions)
+                for topic, numbers in group_by_topic(state.owned)
             ],
-            generation_id=held.generation,
+            generation_id=state.generation,
             rack_id=self._data.rack,
         )
 
     def on_assignment(self, assignment: Any, generation: int) -> None:
-        """Remember what was assigned and promised; called on each member after each round."""
-        held = frozenset(TopicPartition(tp.topic, tp.partition) for tp in assignment.partitions())
-        self._last_assigned = _OwnedSince(held, generation)
+        """Store the assigned and promised partitions; called on each member after each round."""
+        owned = frozenset(TopicPartition(tp.topic, tp.partition) for tp in assignment.partitions())
+        self._last_assigned = ConsumerSubscription(owned, generation)
         placement = decode_assignment_data(assignment.user_data)
         self._data = replace(
             self._data,
@@ -119,7 +129,7 @@ class TrimtabAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # kafka-
         )
 
     def assign(self, cluster: Any, members: Sequence[Any]) -> dict[str, bytes]:
-        """Lead a rebalance: decide or complete, stage, answer every member in bytes."""
+        """Lead a rebalance and return each member's encoded assignment."""
         return self.assign_decoded(
             cluster, {m.member_id: _convert_subscription(m.metadata) for m in members}
         )
@@ -127,9 +137,10 @@ class TrimtabAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # kafka-
     def assign_decoded(
         self, cluster: Any, members: Mapping[str, MemberSubscription]
     ) -> dict[str, bytes]:
-        """Do as `assign` with subscriptions that are read already."""
+        """Lead a rebalance as `assign` does, on subscriptions that are decoded already."""
         counts = {t: cluster.partitions_for_topic(t) for t in subscribed_topics(members)}
-        own_topics = _subscribed_by_caller(frozenset(counts))
+        subscription = self.read_subscription()
+        own_topics = frozenset(counts) if subscription is None else subscription.topics
         view = replace(self._view(), load_replica_racks=partial(_load_replica_racks, cluster))
         outcome = lead_group(members, counts, own_topics, view, self._policy)
         self._on_round(outcome)
@@ -137,7 +148,7 @@ class TrimtabAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # kafka-
 
 
 def _convert_subscription(metadata: Any) -> MemberSubscription:
-    """Read what kafka-python has decoded, of whatever version."""
+    """Convert a subscription that kafka-python has decoded, of any version."""
     return MemberSubscription(
         topics=tuple(metadata.topics),
         user_data=metadata.user_data,
@@ -150,45 +161,29 @@ def _convert_subscription(metadata: Any) -> MemberSubscription:
 
 
 def _load_replica_racks(cluster: Any, partition_index: PartitionIndex) -> ReplicaRacks:
-    """Return in which racks the replicas are; the client shows leaders only, but holds them all."""
+    """Return the racks of each partition's replicas."""
     rack = {broker.node_id: broker.rack for broker in cluster.brokers()}
-    held = cluster._partitions  # noqa: SLF001 - pinned by a test
-    return build_replica_racks(held, rack, attrgetter("replica_nodes"), partition_index)
+    # The public methods show leaders only; a test pins the private attribute.
+    metadata = cluster._partitions  # noqa: SLF001
+    return build_replica_racks(metadata, rack, attrgetter("replica_nodes"), partition_index)
 
 
-def _find_coordinator() -> Any | None:
-    """Return kafka-python's coordinator that is calling the assignor, or None (in a test).
+def _read_calling_consumer() -> ConsumerSubscription | None:
+    """Return the subscription of the kafka-python consumer that calls; None in a test.
 
-    The plugin interface shows an assignor neither the consumer nor what it owns, and after a lost
-    membership, or while another listed assignor is elected, what it was told last is no longer
-    true. Claiming partitions that another member reads would break rule 2 of staging, so the caller
-    is asked.
+    For plain consumers of kafka-python; the SDK replaces `read_subscription`.
     """
-    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - see above
+    # kafka-python shows a plugin neither the consumer nor its partitions, and calls on_assignment
+    # of the elected assignor only. After a lost membership, or a round led by another assignor, the
+    # last assignment is outdated: claiming it would give a partition two readers. Only the call
+    # stack leads to the consumer.
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
     while frame is not None:
         caller = frame.f_locals.get("self")
         if type(caller).__name__ == "ConsumerCoordinator" and hasattr(caller, "_subscription"):
-            return caller
+            return read_consumer_subscription(caller)
         frame = frame.f_back
     return None
 
 
-def _owned_by_caller(last_assigned: _OwnedSince) -> _OwnedSince:
-    coordinator = _find_coordinator()
-    if coordinator is None:
-        return last_assigned
-    assigned = coordinator._subscription.assigned_partitions()  # noqa: SLF001 - as above
-    generation = coordinator._generation.generation_id  # noqa: SLF001 - as above
-    return _OwnedSince(
-        frozenset(TopicPartition(tp.topic, tp.partition) for tp in assigned), generation
-    )
-
-
-def _subscribed_by_caller(all_topics: frozenset[str]) -> frozenset[str]:
-    coordinator = _find_coordinator()
-    if coordinator is None:
-        return all_topics
-    return frozenset(coordinator._subscription.subscription or ())  # noqa: SLF001 - as above
-
-
-__all__ = ["TrimtabAssignor"]
+__all__ = ["ConsumerSubscription", "TrimtabAssignor", "read_consumer_subscription"]

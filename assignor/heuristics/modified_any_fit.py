@@ -1,25 +1,35 @@
-"""Modified any fit: Algorithm 1 of "Kafka Consumer Group Autoscaler", and what it leaves open.
+"""Modified any fit: Algorithm 1 of "Kafka Consumer Group Autoscaler".
 
-1. Consumers are visited by falling total load, or by falling largest partition.
-2. From its smallest partition upwards, a consumer's partitions go to bins that are already open; at
-   the first that fits in none, its own bin is opened and keeps the rest from the largest down; at
-   the first that does not fit, that one and all smaller ones are set aside.
-3. What was set aside, and what nobody read, goes where it fits, the largest first, or to a new bin.
+1. Visit consumers by falling total load, or by falling largest partition (Table II).
+2. Move a consumer's partitions, smallest first, into open bins. At the first that fits none, open
+   the consumer's own bin and fill it with the rest, largest first. At the first that does not fit,
+   set aside that partition and all smaller ones.
+3. Place partitions set aside or without an owner, largest first, where they fit or in a new bin.
 
-Where members differ in capacity, a partition too large for its consumer is set aside at once if a
-closed bin could hold it; otherwise its consumer keeps it (an empty bin takes any partition).
+Algorithm 1 assumes one capacity. With different capacities, a partition larger than its consumer is
+set aside at once if a closed bin holds it; otherwise the consumer keeps it.
 """
 
 from collections.abc import Callable
-from typing import TypeAlias
+from functools import partial
+from typing import Final, TypeAlias
 
 import numpy as np
 
+from trimtab.assignor.heuristics.heuristic import Heuristic
 from trimtab.assignor.model import UNASSIGNED, FloatArray, IntArray, PackingProblem
-from trimtab.assignor.packing import FitRule, Packing, order_decreasing, place_items, sum_loads
+from trimtab.assignor.packing import (
+    FitRule,
+    Packing,
+    find_best_fit,
+    find_worst_fit,
+    order_decreasing,
+    place_items,
+    sum_loads,
+)
 
 ConsumerRanking: TypeAlias = Callable[[IntArray, FloatArray, int], FloatArray]
-"""Returns shape (M,): by what consumers are visited, from owners (P,), weights (P,) and M."""
+"""Returns each consumer's visiting key, shape (M,), from owners (P,), weights (P,) and M."""
 
 
 def rank_by_total_load(home: IntArray, weight: FloatArray, members: int) -> FloatArray:
@@ -37,7 +47,7 @@ def rank_by_largest_partition(home: IntArray, weight: FloatArray, members: int) 
 def pack_modified_any_fit(
     problem: PackingProblem, find_bin: FitRule, rank_consumers: ConsumerRanking
 ) -> IntArray:
-    """Pack by Algorithm 1."""
+    """Return the bin of each partition, shape (P,), by Algorithm 1."""
     packing = Packing(problem)
     order = order_decreasing(problem)
     held: list[list[int]] = [[] for _ in problem.capacity]
@@ -58,7 +68,7 @@ def pack_modified_any_fit(
 def _place_consumer_items(
     packing: Packing, find_bin: FitRule, consumer: int, items: list[int]
 ) -> list[int]:
-    """Place one consumer's items, given from the largest down, and return those set aside."""
+    """Place one consumer's items, sorted largest first, and return those set aside (rule 2)."""
     rest = _insert_smallest(packing, find_bin, items)
     too_large = [
         i for i in rest if not packing.fits_in_bin(i, consumer) and packing.fits_closed_bin(i)
@@ -80,3 +90,24 @@ def _insert_smallest(packing: Packing, find_bin: FitRule, items: list[int]) -> l
             return items[:left]
         packing.place_item(items[left - 1], number)
     return []
+
+
+_CONSUMER_RANKINGS: Final = (
+    ("", "", "consumers by total load", rank_by_total_load),
+    ("p", " partition", "consumers by largest partition", rank_by_largest_partition),
+)
+_MODIFIED_FIT_RULES: Final = (
+    ("mwf", "modified worst fit", find_worst_fit),
+    ("mbf", "modified best fit", find_best_fit),
+)
+
+MODIFIED_ANY_FIT_HEURISTICS: Final = tuple(
+    Heuristic(
+        name=name + suffix,
+        pack=partial(pack_modified_any_fit, find_bin=find_bin, rank_consumers=rank_consumers),
+        summary=f"{title}{variant}: Algorithm 1, {order}",
+        source="Kafka Consumer Group Autoscaler, Algorithm 1 and Table II",
+    )
+    for suffix, variant, order, rank_consumers in _CONSUMER_RANKINGS
+    for name, title, find_bin in _MODIFIED_FIT_RULES
+)

@@ -11,26 +11,14 @@ from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 from typing import Final, cast
 
-from trimtab.assignor.heuristics import (
-    bf,
-    bfd,
-    ff,
-    ffd,
-    lag_aware,
-    mbf,
-    mbfp,
-    mwf,
-    mwfp,
-    nf,
-    nfd,
-    sticky,
-    wf,
-    wfd,
-)
+from trimtab.assignor.heuristics.any_fit import ANY_FIT_HEURISTICS
 from trimtab.assignor.heuristics.heuristic import Heuristic, PackFunction
 from trimtab.assignor.heuristics.heuristic_spec import parse_heuristic_spec, parse_number
-from trimtab.assignor.heuristics.rack_aware import heuristic as rack_aware
-from trimtab.assignor.heuristics.steady import heuristic as steady
+from trimtab.assignor.heuristics.lag_aware import LAG_AWARE
+from trimtab.assignor.heuristics.modified_any_fit import MODIFIED_ANY_FIT_HEURISTICS
+from trimtab.assignor.heuristics.rack_aware.heuristic import RACK_AWARE
+from trimtab.assignor.heuristics.steady.heuristic import STEADY
+from trimtab.assignor.heuristics.sticky import STICKY
 from trimtab.common.errors import BrokenHeuristicError, UnknownHeuristicError
 
 ENTRY_POINT_GROUP: Final = "trimtab.heuristics"
@@ -39,22 +27,12 @@ DEFAULT_HEURISTIC: Final = "steady"
 _BUILT_IN_HEURISTICS: Final = {
     built_in.name: built_in
     for built_in in (
-        steady.STEADY,
-        nf.NEXT_FIT,
-        nfd.NEXT_FIT_DECREASING,
-        ff.FIRST_FIT,
-        ffd.FIRST_FIT_DECREASING,
-        wf.WORST_FIT,
-        wfd.WORST_FIT_DECREASING,
-        bf.BEST_FIT,
-        bfd.BEST_FIT_DECREASING,
-        mwf.MODIFIED_WORST_FIT,
-        mbf.MODIFIED_BEST_FIT,
-        mwfp.MODIFIED_WORST_FIT_PARTITION,
-        mbfp.MODIFIED_BEST_FIT_PARTITION,
-        lag_aware.LAG_AWARE,
-        sticky.STICKY,
-        rack_aware.RACK_AWARE,
+        STEADY,
+        *ANY_FIT_HEURISTICS,
+        *MODIFIED_ANY_FIT_HEURISTICS,
+        LAG_AWARE,
+        STICKY,
+        RACK_AWARE,
     )
 }
 

@@ -18,7 +18,7 @@ from trimtab.assignor.problem import subscription_matrix
 from trimtab.assignor.rebalance.consumer_protocol import MemberSubscription
 from trimtab.assignor.rebalance.cooperative import OwnershipClaims
 from trimtab.assignor.rebalance.user_data import MemberUserData
-from trimtab.common.control_topics.values import GroupPlan
+from trimtab.common.control_topics.plan import GroupPlan
 
 _INT32_LE: Final = np.dtype("<i4")
 

@@ -49,7 +49,7 @@ from trimtab.assignor.rebalance.user_data import (
     PartitionsByTopic,
     group_by_topic,
 )
-from trimtab.common.control_topics.values import GroupPlan
+from trimtab.common.control_topics.plan import GroupPlan
 
 
 @dataclass(frozen=True, slots=True)
