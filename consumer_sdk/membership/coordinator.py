@@ -1,17 +1,19 @@
-"""Everything private that we use of kafka-python 3; `tests/kafka/test_hooks.py` holds it.
+"""All private parts of kafka-python 3 that the SDK uses; pinned by `tests/kafka/test_hooks.py`.
 
-Private, because the public interface can neither start a rebalance, nor join without fetching, nor
-tell when the coordinator answered last, nor show the leader what the members sent, nor look out for
-the second round of a move, nor tell that another consumer took our `group.instance.id`.
+kafka-python's public interface cannot start a rebalance, join without fetching, report when the
+coordinator last answered, hand the leader the raw subscriptions, shorten the heartbeat interval
+before the second round of a move, or report a fenced `group.instance.id`.
 """
 
 # ruff: noqa: SLF001 - the reason is the module's docstring
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from threading import Event
 from typing import Any, Final, NamedTuple
 
+from kafka import KafkaConsumer
+from kafka.coordinator.consumer import ConsumerCoordinator
 from kafka.coordinator.heartbeat import (
     Heartbeat,  # pyright: ignore[reportAttributeAccessIssue] # stubs of v2
 )
@@ -24,22 +26,28 @@ from kafka.errors import (
 from kafka.protocol.consumer.metadata import ConsumerProtocolSubscription
 from kafka.structs import OffsetAndMetadata
 from kafka.structs import TopicPartition as KafkaPartition
-from kafka.util import Timer  # pyright: ignore[reportAttributeAccessIssue] # stubs of v2
+from kafka.util import (
+    Timer,  # pyright: ignore[reportAttributeAccessIssue] # stubs of v2
+    WeakMethod,
+)
 
+from trimtab.assignor.clients.kafka_python import ConsumerSubscription, read_consumer_subscription
 from trimtab.assignor.clients.leader_plugin import decode_subscriptions, subscribed_topics
 from trimtab.assignor.model import TopicPartition
 from trimtab.assignor.rebalance.consumer_protocol import MemberSubscription
 from trimtab.consumer_sdk.membership.events import CommitPosition
 
 COORDINATOR_LOOKUP_TIMEOUT_MS: Final = 5_000
-"""How long a commit looks for the group's coordinator, in ms."""
-
+"""Milliseconds that a commit may spend on finding the group's coordinator."""
 
 FIRST_HEARTBEAT_MS: Final = 10
-"""How soon after a join the first heartbeat follows, in ms; what a revocation takes at least."""
+"""Milliseconds from a join to the first heartbeat: the shortest time that a revocation takes."""
 
 HEARTBEAT_INTERVAL_GROWTH: Final = 1.3
-"""How much longer each wait is than the one before, up to heartbeat.interval.ms."""
+"""Factor from one heartbeat interval to the next, up to heartbeat.interval.ms."""
+
+LEAVE_TIMEOUT_MS: Final = 2_000
+"""Milliseconds to wait for the answer to a LeaveGroup request."""
 
 
 class HeartbeatTimes(NamedTuple):
@@ -49,28 +57,12 @@ class HeartbeatTimes(NamedTuple):
     received_at: float
 
 
-def poll_coordinator(consumer: Any, timeout: float) -> None:
-    """Join, rejoin and serve callbacks for up to `timeout` seconds; fetches nothing."""
-    coordinator = consumer._coordinator
-    if coordinator.rejoining:
-        # A join that outlasts one step is forgotten, with the heartbeats off, when its cause was a
-        # change of metadata: the leader's own assignment takes that cause away. So name it again.
-        coordinator.request_rejoin()
-    coordinator.poll(timeout_ms=timeout * 1000)
-
-
-def read_heartbeat_times(consumer: Any) -> HeartbeatTimes:
-    """Return when the coordinator was last in touch."""
-    heartbeat = consumer._coordinator.heartbeat
-    return HeartbeatTimes(heartbeat.last_send, heartbeat.last_receive)
-
-
 class AdaptiveHeartbeat(Heartbeat):  # type: ignore[misc] # kafka-python has no types
-    """Heartbeats that, once hastened, follow closely, then ever less, up to the usual interval.
+    """Heartbeat whose interval can be shortened; it then grows back to `heartbeat.interval.ms`.
 
-    A cooperative move takes two rounds, and members learn of the second by a heartbeat. This way
-    they wait for it a third as long as the revocation took at most, not a heartbeat's interval. It
-    costs some twelve requests a member and move.
+    Members learn of the second round of a cooperative move (KIP-429) from a heartbeat. With the
+    shortened interval they wait at most a third of the revocation's duration instead of a whole
+    interval, at the cost of about twelve requests per member and move.
     """
 
     def __init__(self, configured: Heartbeat) -> None:
@@ -78,177 +70,205 @@ class AdaptiveHeartbeat(Heartbeat):  # type: ignore[misc] # kafka-python has no 
         self._configured_interval_ms: float = configured.config["heartbeat_interval_ms"]
 
     def shorten_interval(self) -> None:
-        """Begin to follow closely."""
+        """Send the next heartbeats `FIRST_HEARTBEAT_MS` apart, then at growing intervals."""
         self.config["heartbeat_interval_ms"] = min(FIRST_HEARTBEAT_MS, self._configured_interval_ms)
 
     def sent_heartbeat(self) -> None:
-        """Wait longer for the next one."""
+        """Lengthen the interval to the next heartbeat."""
         super().sent_heartbeat()
         longer = self.config["heartbeat_interval_ms"] * HEARTBEAT_INTERVAL_GROWTH
         self.config["heartbeat_interval_ms"] = min(longer, self._configured_interval_ms)
 
 
-def install_adaptive_heartbeat(consumer: Any) -> Callable[[], None]:
-    """Return what makes heartbeats follow closely; made before the first join, called at its end.
-
-    On the I/O thread, before the heartbeats go on.
-    """
-    coordinator = consumer._coordinator
-    coordinator.heartbeat = AdaptiveHeartbeat(coordinator.heartbeat)
-    hasten: Callable[[], None] = coordinator.heartbeat.shorten_interval
-    return hasten
-
-
-def watch_heartbeats(consumer: Any, rejoin_needed: Event, fenced: Event) -> None:
-    """Set `rejoin_needed` when a heartbeat says that we must join again, or fails.
-
-    `fenced` is set before when another consumer has taken our `group.instance.id` (KIP-345), where
-    kafka-python only stops its heartbeats. Our membership is forgotten then, so that partitions
-    count as lost and no commit is tried. Runs on the I/O thread.
-    """
-    coordinator = consumer._coordinator
-    usual = coordinator._send_heartbeat_request
-
-    async def beat() -> None:
-        try:
-            await usual()
-        except FencedInstanceIdError:
-            coordinator.reset_generation()
-            fenced.set()
-            rejoin_needed.set()
-            raise
-        except KafkaError:
-            rejoin_needed.set()
-            raise
-
-    coordinator._send_heartbeat_request = beat
-
-
 @dataclass(frozen=True, slots=True)
 class MembershipListener:
-    """Who is told, on the I/O thread, how it stands with the membership."""
+    """Callbacks of the coordinator; all run on kafka-python's I/O thread."""
 
-    on_stable_heartbeat: Callable[
-        [float], None
-    ]  # a heartbeat found no rebalance; takes when it was sent
-    on_leaving: Callable[
-        [], None
-    ]  # the group is about to be left: by us, or by kafka-python itself
-    on_lost: Callable[[], None]  # it is over; the listener hears of it later
+    on_stable_heartbeat: Callable[[float], None]
+    """A heartbeat found no rebalance; takes the time at which it was sent."""
+
+    on_leaving: Callable[[], None]
+    """The member, or kafka-python itself, is about to leave the group."""
+
+    on_lost: Callable[[], None]
+    """The membership ended; the rebalance listener is called later."""
+
+    on_rejoin_needed: Callable[[], None]
+    """A heartbeat failed, or found a rebalance."""
+
+    on_fenced: Callable[[], None]
+    """Another consumer took the `group.instance.id` (KIP-345); `on_rejoin_needed` follows."""
 
 
-def watch_membership(consumer: Any, listener: MembershipListener) -> None:
-    """Tell how it stands with the membership, and the listener of every loss.
+@dataclass
+class RawSubscriptions:
+    """Stand-in for all members of a round, as one member in kafka-python's sense."""
 
-    kafka-python asks whether the membership is lost only before the first try of a join. A later
-    try that is answered with "unknown member" would begin a new membership, in which what was owned
-    in the old one counts as ours: given up by a commit that takes the new owner's offsets back, or
-    kept.
+    subscriptions: Mapping[str, MemberSubscription]
+    metadata: Any  # their topics, encoded as kafka-python expects a subscription
+    member_id: str = ""
+
+
+class MemberCoordinator(ConsumerCoordinator):  # type: ignore[misc] # kafka-python has no types
+    """kafka-python's coordinator, reporting to `listener`; `protocol` is our assignor's name."""
+
+    def __init__(
+        self, listener: MembershipListener, protocol: str, *positional: Any, **config: Any
+    ) -> None:
+        super().__init__(*positional, **config)
+        self._membership_listener = listener
+        self._raw_protocol = protocol
+        self.heartbeat: Any = AdaptiveHeartbeat(self.heartbeat)
+
+    async def _send_heartbeat_request(self) -> None:
+        # The lease needs the send time of each answered heartbeat. KIP-345: where another consumer
+        # took our group.instance.id, kafka-python only stops heartbeating. Reset the generation, so
+        # that partitions count as lost and no commit is tried.
+        sent_at = self.heartbeat.last_send
+        try:
+            await super()._send_heartbeat_request()
+        except FencedInstanceIdError:
+            self.reset_generation()
+            self._membership_listener.on_fenced()
+            self._membership_listener.on_rejoin_needed()
+            raise
+        except KafkaError:
+            self._membership_listener.on_rejoin_needed()
+            raise
+        self._membership_listener.on_stable_heartbeat(sent_at)
+
+    async def maybe_leave_group_async(self, *positional: Any, **named: Any) -> None:
+        """Report the departure, then leave."""
+        # Before the request: once the group knows, other members read, so the lease must be over.
+        self._membership_listener.on_leaving()
+        await super().maybe_leave_group_async(*positional, **named)
+
+    def reset_generation(self, *positional: Any, **named: Any) -> None:
+        """Report the loss and make the next attempt to join prepare again."""
+        self._membership_listener.on_lost()
+        super().reset_generation(*positional, **named)
+        # kafka-python checks for a lost membership before the first attempt of a join only. A later
+        # attempt, answered with UNKNOWN_MEMBER_ID, would carry the partitions of the old membership
+        # into the new one: kept, or released by a commit that rewinds the new owner's offsets.
+        self.rejoining = False
+
+    def _perform_assignment(self, leader_id: str, protocol: str, members: Any) -> Any:
+        # kafka-python decodes each owned partition into an integer object, but needs the topics
+        # only. One stand-in that subscribes to all topics keeps the subscriptions in bytes.
+        if protocol != self._raw_protocol:
+            return super()._perform_assignment(leader_id, protocol, members)
+        subscriptions = decode_subscriptions({m.member_id: bytes(m.metadata) for m in members})
+        topics = ConsumerProtocolSubscription(
+            version=0, topics=sorted(subscribed_topics(subscriptions)), user_data=b""
+        )
+        everyone = RawSubscriptions(subscriptions, topics.encode())
+        return super()._perform_assignment(leader_id, protocol, [everyone])
+
+
+def create_member_client(
+    config: Mapping[str, Any], assignors: Sequence[Any], listener: MembershipListener
+) -> Any:
+    """Return a KafkaConsumer that joins by a `MemberCoordinator`; the first assignor is ours.
+
+    Raises KafkaTimeoutError and KafkaConnectionError when no broker answers.
     """
+    client = KafkaConsumer(**config, partition_assignment_strategy=list(assignors))
+    client._net.run(_replace_coordinator, client, assignors[0].name, listener)
+    return client
+
+
+async def _replace_coordinator(client: Any, protocol: str, listener: MembershipListener) -> None:
+    # KafkaConsumer has no parameter for the coordinator's class. On the I/O thread, since a
+    # metadata update there iterates over the cluster's listeners.
+    client._cluster.remove_listener(WeakMethod(client._coordinator._handle_metadata_update))
+    client._coordinator = MemberCoordinator(
+        listener,
+        protocol,
+        client._client,
+        client._subscription,
+        metrics=client._metrics,
+        assignors=client.config["partition_assignment_strategy"],
+        **client.config,
+    )
+
+
+def shorten_heartbeat_interval(consumer: Any) -> None:
+    """Send the next heartbeats at short intervals; call on the I/O thread, at the end of a join."""
+    consumer._coordinator.heartbeat.shorten_interval()
+
+
+def read_subscription(consumer: Any) -> ConsumerSubscription:
+    """Return the partitions that the client owns, since which generation, and its topics."""
+    return read_consumer_subscription(consumer._coordinator)
+
+
+def poll_coordinator(consumer: Any, timeout: float) -> None:
+    """Join, rejoin and run callbacks for up to `timeout` seconds, without fetching."""
     coordinator = consumer._coordinator
-    beat, reset = coordinator._send_heartbeat_request, coordinator.reset_generation
-    leave = coordinator.maybe_leave_group_async
+    if coordinator.rejoining:
+        # kafka-python forgets a join that outlasts one poll, with heartbeats off, if a metadata
+        # change caused it: the leader's own assignment removes that cause. So restore it.
+        coordinator.request_rejoin()
+    coordinator.poll(timeout_ms=timeout * 1000)
 
-    async def watched_beat() -> None:
-        sent = coordinator.heartbeat.last_send
-        await beat()  # raises where a rebalance is under way
-        listener.on_stable_heartbeat(sent)
 
-    async def watched_leave(*reason: Any, **named: Any) -> None:
-        listener.on_leaving()
-        await leave(*reason, **named)
-
-    def watched_reset(*member: Any, **named: Any) -> None:
-        listener.on_lost()
-        reset(*member, **named)
-        coordinator.rejoining = False  # so that the next try prepares anew
-
-    coordinator._send_heartbeat_request = watched_beat
-    coordinator.maybe_leave_group_async = watched_leave
-    coordinator.reset_generation = watched_reset
+def read_heartbeat_times(consumer: Any) -> HeartbeatTimes:
+    """Return the times of the last heartbeat and of the last answer."""
+    heartbeat = consumer._coordinator.heartbeat
+    return HeartbeatTimes(heartbeat.last_send, heartbeat.last_receive)
 
 
 def is_joining(consumer: Any) -> bool:
-    """Say whether a join is under way, whose end would wipe out a request to rejoin."""
+    """Return whether a join is in progress; its end discards a rejoin request."""
     return bool(consumer._coordinator.rejoining)
 
 
 def must_join(consumer: Any) -> bool:
-    """Say whether the next `poll_coordinator` has a join to do."""
+    """Return whether the next `poll_coordinator` will join."""
     return bool(consumer._coordinator.need_rejoin())
 
 
 def request_rejoin(consumer: Any) -> None:
-    """Start a rebalance at the next `poll_coordinator`; lost if a join is under way."""
+    """Start a rebalance at the next `poll_coordinator`; has no effect during a join."""
     consumer._coordinator.request_rejoin()
 
 
 def is_leader(consumer: Any) -> bool:
-    """Say whether this member made the group's last assignment."""
+    """Return whether this member computed the group's last assignment."""
     return bool(consumer._coordinator._is_leader)
 
 
 def member_id(consumer: Any) -> str:
-    """Return the id that the broker gave us; empty before the first join."""
+    """Return the id assigned by the broker; empty before the first join."""
     return str(consumer._coordinator._generation.member_id)
 
 
 def generation_id(consumer: Any) -> int:
-    """Return the group's generation as we know it; -1 outside the group."""
+    """Return the last known generation of the group; -1 outside the group."""
     return int(consumer._coordinator._generation.generation_id)
 
 
 def find_missing_topics(consumer: Any, topics: Iterable[str]) -> set[str]:
-    """Return those of `topics` that the metadata does not hold, and ask for news if there are.
+    """Return the topics without metadata; request a metadata update if there are any.
 
-    Raises TopicAuthorizationFailedError for those that we may not see.
+    Raises TopicAuthorizationFailedError for topics without the right to describe them.
     """
     cluster = consumer._cluster
-    if hidden := cluster.unauthorized_topics.intersection(topics):
-        raise TopicAuthorizationFailedError(hidden)
+    if denied := cluster.unauthorized_topics.intersection(topics):
+        raise TopicAuthorizationFailedError(denied)
     missing = {t for t in topics if not cluster.partitions_for_topic(t)}
     if missing:
         cluster.request_update()
     return missing
 
 
-@dataclass
-class RawSubscriptions:
-    """Stands in for all members that joined, while kafka-python keeps its books."""
-
-    subscriptions: Mapping[str, MemberSubscription]
-    metadata: Any  # their topics, as kafka-python knows a subscription
-    member_id: str = ""
-
-
-def lead_on_raw_subscriptions(consumer: Any, protocol: str) -> None:
-    """Give the assignor of `protocol` one `RawSubscriptions` in place of the decoded members.
-
-    kafka-python makes an integer object of every partition that a member owns. Its own interest
-    ends with the topics, so it is shown a stand-in that subscribes to all of them.
-    """
-    coordinator = consumer._coordinator
-    usual = coordinator._perform_assignment
-
-    def perform(leader: str, name: str, members: Any) -> Any:
-        if name != protocol:
-            return usual(leader, name, members)
-        subscriptions = decode_subscriptions({m.member_id: bytes(m.metadata) for m in members})
-        topics = ConsumerProtocolSubscription(
-            version=0, topics=sorted(subscribed_topics(subscriptions)), user_data=b""
-        )
-        return usual(leader, name, [RawSubscriptions(subscriptions, topics.encode())])
-
-    coordinator._perform_assignment = perform
-
-
 def leave_group(consumer: Any, reason: str) -> None:
-    """Leave the group; the next `poll_coordinator` tells the listener what was lost and joins again."""
-    consumer._coordinator.maybe_leave_group(reason=reason, timeout_ms=2000)
+    """Leave the group; the next `poll_coordinator` reports the lost partitions and joins again."""
+    consumer._coordinator.maybe_leave_group(reason=reason, timeout_ms=LEAVE_TIMEOUT_MS)
 
 
 def sleep_on_event_loop(consumer: Any, seconds: float) -> Any:
-    """Return an awaitable for the client's own event loop."""
+    """Return an awaitable sleep for the client's event loop."""
     return consumer._net.sleep(seconds)
 
 
@@ -258,10 +278,9 @@ def commit_offsets(
     timeout: float,
     still_owned: Callable[[], bool],
 ) -> None:
-    """Commit with the member's generation and wait; may be called from any thread.
+    """Commit with the member's generation and wait up to `timeout` seconds; from any thread.
 
-    `still_owned` is asked on the I/O thread, just before the request is made. Raises kafka-python's
-    errors.
+    `still_owned` runs on the I/O thread, just before the request. Raises kafka-python's errors.
     """
     timer = Timer(timeout * 1000)
     pause = Event()
@@ -284,11 +303,7 @@ def commit_offsets_async(
 ) -> None:
     """Commit with the member's generation; `on_done` runs on the I/O thread."""
     future = consumer._manager.call_soon(_send_commit, consumer, offsets, still_owned)
-
-    def succeed(_nothing: Any) -> None:
-        on_done(None)
-
-    future.add_callback(succeed)
+    future.add_callback(lambda _response: on_done(None))
     future.add_errback(on_done)
 
 
@@ -299,7 +314,8 @@ async def _send_commit(
     await coordinator.ensure_coordinator_ready_async(timeout_ms=COORDINATOR_LOOKUP_TIMEOUT_MS)
     if not still_owned():
         raise IllegalGenerationError("the partitions were lost before this commit")
-    # up to the request nothing else runs on this thread: it carries the generation of `still_owned`
+    # Nothing else runs on this thread before the request is made, so that the request carries the
+    # generation that `still_owned` checked.
     await coordinator._send_offset_commit_request(_to_kafka_python_offsets(offsets))
 
 

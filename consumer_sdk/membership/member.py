@@ -20,11 +20,11 @@ import logging
 import re
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from math import inf
 from threading import Event, Thread
 from typing import Any, Final
 
-from kafka import KafkaConsumer
 from kafka.consumer.subscription_state import (
     AsyncConsumerRebalanceListener,  # pyright: ignore[reportAttributeAccessIssue] # stubs of v2
 )
@@ -44,7 +44,7 @@ from trimtab.assignor.clients.leader_plugin import decode_assignment_data, log_r
 from trimtab.assignor.model import TopicPartition
 from trimtab.assignor.rebalance.leader import LeaderView, RebalanceRound
 from trimtab.common.clock import Clock
-from trimtab.common.control_topics.values import GroupPlan
+from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.kafka_security.preflight import check_connection, diagnose_connection
 from trimtab.consumer_sdk.consumer.settings import ConsumerSettings
 from trimtab.consumer_sdk.errors import (
@@ -113,16 +113,20 @@ class GroupMember:
             view=self._build_leader_view,
             on_round=self._on_round,
         )
-        self.client = _connect_member(settings, self._assignor)
-        coordinator.lead_on_raw_subscriptions(self.client, self._assignor.name)
-        watcher = coordinator.MembershipListener(
-            self._on_stable_heartbeat, self._on_leaving, self._on_lost
-        )
-        coordinator.watch_membership(self.client, watcher)
-        self._assignor.shorten_heartbeats = coordinator.install_adaptive_heartbeat(self.client)
         self._fenced = Event()
-        self._wake_up = Event()  # set after what caused it: the thread's next turn comes at once
-        coordinator.watch_heartbeats(self.client, self._wake_up, self._fenced)
+        self._wake_up = Event()  # set after its cause, so that the loop sees the cause at once
+        listener = coordinator.MembershipListener(
+            on_stable_heartbeat=self._on_stable_heartbeat,
+            on_leaving=self._on_leaving,
+            on_lost=self._on_lost,
+            on_rejoin_needed=self._wake_up.set,
+            on_fenced=self._fenced.set,
+        )
+        self.client = _connect_member(settings, self._assignor, listener)
+        self._assignor.read_subscription = partial(coordinator.read_subscription, self.client)
+        self._assignor.shorten_heartbeats = partial(
+            coordinator.shorten_heartbeat_interval, self.client
+        )
         self._lease = Lease(settings.session_timeout, clock.monotonic())
         self._last_stable_at = clock.monotonic()
         self._lost_at = -inf  # when; what the coordinator answered before counts no more
@@ -403,17 +407,24 @@ def build_topic_pattern(topics: Sequence[str]) -> str | None:
     return "|".join(f"(?:{part})" for part in parts)
 
 
-def _connect_member(settings: ConsumerSettings, assignor: TrimtabAssignor) -> Any:
-    """Return kafka-python's member. Raises BrokerUnreachableError, SaslAuthenticationError, TlsHandshakeError."""
+def _connect_member(
+    settings: ConsumerSettings,
+    assignor: TrimtabAssignor,
+    listener: coordinator.MembershipListener,
+) -> Any:
+    """Return kafka-python's client of the member.
+
+    Raises BrokerUnreachableError, SaslAuthenticationError, TlsHandshakeError.
+    """
     older = [CooperativeStickyAssignor()] if settings.upgrading else []
-    own: dict[str, Any] = {
+    config = {
+        **settings.kafka_python_config,
         "enable_auto_commit": False,
         "bootstrap_timeout_ms": BOOTSTRAP_TIMEOUT_MS,
-        "partition_assignment_strategy": [assignor, *older],
     }
     check_connection(settings.librdkafka_config)
     try:
-        return KafkaConsumer(**settings.kafka_python_config, **own)
+        return coordinator.create_member_client(config, [assignor, *older], listener)
     except (KafkaTimeoutError, KafkaConnectionError) as error:
         diagnose_connection(settings.librdkafka_config)
         raise BrokerUnreachableError(settings.bootstrap) from error

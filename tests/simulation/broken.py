@@ -101,21 +101,14 @@ def stopped_before_drained() -> AbstractContextManager[Any]:
 
 def losses_told_before_a_join_only() -> AbstractContextManager[Any]:
     """Hear of a membership that is lost during a join as little as kafka-python tells."""
-    usual = coordinator.watch_membership
+    usual = coordinator.MemberCoordinator.reset_generation
 
-    def watch(consumer: Any, watcher: Any) -> None:
-        usual(consumer, watcher)
-        coordinator = consumer._coordinator
-        watched = coordinator.reset_generation
+    def reset(self: Any, *member: Any) -> None:
+        rejoining = self.rejoining
+        usual(self, *member)
+        self.rejoining = rejoining
 
-        def reset(*member: Any) -> None:
-            rejoining = coordinator.rejoining
-            watched(*member)
-            coordinator.rejoining = rejoining
-
-        coordinator.reset_generation = reset
-
-    return mock.patch.object(coordinator, "watch_membership", watch)
+    return mock.patch.object(coordinator.MemberCoordinator, "reset_generation", reset)
 
 
 def gaps_not_told() -> AbstractContextManager[Any]:

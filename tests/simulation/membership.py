@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from kafka.coordinator.base import Generation
+from kafka.coordinator.consumer import ConsumerCoordinator
 from kafka.coordinator.heartbeat import Heartbeat
 from kafka.errors import (
     CommitFailedError,
@@ -33,6 +34,7 @@ from kafka.structs import TopicPartition as KafkaPartition
 from simulation import broker, green
 from simulation.broker import Answer, Group, Log
 from simulation.network import Handler, Network, Unreachable
+from trimtab.consumer_sdk.membership.coordinator import MemberCoordinator
 
 UNJOINED: Final = "unjoined"
 REBALANCING: Final = "rebalancing"
@@ -162,8 +164,8 @@ class JoinMember:
 
 
 @dataclass(slots=True)
-class Settings:
-    """Of one member; seconds."""
+class ClientSettings:
+    """Settings of one member; durations in seconds."""
 
     heartbeat: float
     session_timeout: float
@@ -171,10 +173,10 @@ class Settings:
     name: str
 
 
-class ConsumerCoordinator:
-    """The client's side of the group; our assignor looks for a caller with this name."""
+class StandInCoordinator(ConsumerCoordinator):  # type: ignore[misc] # kafka-python has no types
+    """The client's side of the group; derived from the real one only to lie below ours."""
 
-    def __init__(self, cluster: Cluster, settings: Settings, assignor: Any) -> None:
+    def __init__(self, cluster: Cluster, settings: ClientSettings, assignor: Any) -> None:
         self.config = {"retry_backoff_ms": BACKOFF * 1000}
         self.heartbeat = Heartbeat(
             group_id=settings.name,
@@ -460,11 +462,19 @@ def _settle(future: green.Future, operation: Callable[[], bytes]) -> None:
         future.set_exception(error)
 
 
-class Client:
-    """`kafka.KafkaConsumer`, as far as `Member` and `hooks` know it."""
+class SimulatedCoordinator(MemberCoordinator, StandInCoordinator):
+    """The product's overrides on top of the stand-in for kafka-python's coordinator."""
 
-    def __init__(self, cluster: Cluster, settings: Settings, assignor: Any) -> None:
-        self._coordinator = ConsumerCoordinator(cluster, settings, assignor)
+
+class Client:
+    """`kafka.KafkaConsumer`, as far as `GroupMember` and `membership.coordinator` use it."""
+
+    def __init__(
+        self, cluster: Cluster, settings: ClientSettings, assignor: Any, listener: Any
+    ) -> None:
+        self._coordinator = SimulatedCoordinator(
+            listener, assignor.name, cluster, settings, assignor
+        )
         self._cluster = self._coordinator._metadata
         self._net = Net()
         self._manager = Manager()

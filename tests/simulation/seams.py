@@ -49,8 +49,8 @@ def _data_plane(_config: dict[str, Any]) -> Fetcher:
     return _host().fetcher()
 
 
-def _connect(settings: Any, assignor: Any) -> Client:
-    return _host().client(settings, assignor)
+def _connect(settings: Any, assignor: Any, listener: Any) -> Client:
+    return _host().client(settings, assignor, listener)
 
 
 def _pace(rng: random.Random) -> retry.RetryBackoff:

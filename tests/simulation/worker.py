@@ -6,8 +6,7 @@ from typing import Any, Protocol
 
 from simulation import green
 from simulation.fetching import Fetcher
-from simulation.membership import Client, Cluster
-from simulation.membership import Settings as ClientSettings
+from simulation.membership import Client, ClientSettings, Cluster
 from simulation.network import Unreachable
 from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk.consumer.consumer import Consumer
@@ -41,7 +40,7 @@ class Host:
     def fetcher(self) -> Fetcher:
         return Fetcher(self.cluster)
 
-    def client(self, settings: Any, assignor: Any) -> Client:
+    def client(self, settings: Any, assignor: Any, listener: Any) -> Client:
         control = settings.kafka_python_config
         own = ClientSettings(
             control["heartbeat_interval_ms"] / 1000,
@@ -49,7 +48,7 @@ class Host:
             settings.max_poll_interval,
             settings.instance,
         )
-        client = self.worker.client = Client(self.cluster, own, assignor)
+        client = self.worker.client = Client(self.cluster, own, assignor, listener)
         return client
 
     def attempt(self) -> str:

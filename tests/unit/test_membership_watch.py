@@ -1,21 +1,22 @@
 """What is told of the membership, and when: the lease hangs on the order."""
 
 import asyncio
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from kafka.coordinator.consumer import ConsumerCoordinator
+from kafka.coordinator.heartbeat import Heartbeat
 from kafka.errors import RebalanceInProgressError
 
-from trimtab.consumer_sdk.membership import coordinator as hooks
+from trimtab.consumer_sdk.membership.coordinator import MemberCoordinator, MembershipListener
 
 
-class Coordinator:
-    """Notes what is done to it; the names are kafka-python's."""
+class RecordingCoordinator(ConsumerCoordinator):  # type: ignore[misc] # kafka-python has no types
+    """Records the calls; the names are kafka-python's."""
 
     def __init__(self) -> None:
         self.said: list[str] = []
-        self.heartbeat = SimpleNamespace(last_send=7.0)
+        self.heartbeat = Heartbeat()
         self.rejoining = True
         self.refuses = False
 
@@ -31,16 +32,23 @@ class Coordinator:
         self.said.append(f"reset {member_id}".rstrip())
 
 
+class WatchedCoordinator(MemberCoordinator, RecordingCoordinator):
+    """Our overrides on top of the recorder."""
+
+
 @pytest.fixture
 def watched() -> Any:
-    coordinator = Coordinator()
-    said = coordinator.said
-    watcher = hooks.MembershipListener(
-        lambda sent: said.append(f"calm {sent}"),
-        lambda: said.append("leaving"),
-        lambda: said.append("lost"),
+    said: list[str] = []
+    listener = MembershipListener(
+        on_stable_heartbeat=lambda sent: said.append(f"calm {sent}"),
+        on_leaving=lambda: said.append("leaving"),
+        on_lost=lambda: said.append("lost"),
+        on_rejoin_needed=lambda: None,
+        on_fenced=lambda: None,
     )
-    hooks.watch_membership(SimpleNamespace(_coordinator=coordinator), watcher)
+    coordinator = WatchedCoordinator(listener, "trimtab")
+    coordinator.said = said
+    coordinator.heartbeat.last_send = 7.0
     return coordinator
 
 
