@@ -19,7 +19,7 @@ import harness
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from trimtab.common.control_topics.values import GroupPlan
+from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.consumer_sdk import Consumer
 
 PARTITIONS = 12

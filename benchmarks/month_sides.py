@@ -18,7 +18,8 @@ from month_world import LEAST, MOST, RECORD, World
 from trimtab.assignor.analysis.simulation.lag_autoscaler import LagAutoscaler
 from trimtab.assignor.decisions import place_partitions
 from trimtab.assignor.model import BoolArray, FloatArray, Load, PlacementPolicy, TopicPartition
-from trimtab.common.control_topics.values import GroupPlan, TopicWriteRates
+from trimtab.common.control_topics.plan import GroupPlan
+from trimtab.common.control_topics.write_rates import TopicWriteRates
 from trimtab.sidecar.control_loop import ControlLoop, LoopCollaborators
 from trimtab.sidecar.measurement.group_monitor import GroupMeasurement
 from trimtab.sidecar.measurement.measurement import LoadEstimator
@@ -139,7 +140,7 @@ class Steered:
                 continue
             for number, speed in value.partitions.items():
                 speeds[TopicPartition(value.topic, number)] = speed.weight
-                swings[TopicPartition(value.topic, number)] = speed.deviation_bytes_per_s
+                swings[TopicPartition(value.topic, number)] = speed.stddev_bytes_per_s
         if speeds:
             self._load = Load(speeds, deviations=swings)
 

@@ -156,7 +156,7 @@ def check_consumer_settings(
     consumer_settings: "Mapping[str, Any]", sidecar_settings: "Mapping[str, str]"
 ) -> "list[Finding]":
     """Judge settings of consumers by those of the sidecar; what is not given is as by default."""
-    from trimtab.common.control_topics.values import PLAN_TOPIC, WRITE_RATE_TOPIC  # noqa: PLC0415 - as above
+    from trimtab.common.control_topics.topics import PLAN_TOPIC, WRITE_RATE_TOPIC  # noqa: PLC0415 - as above
     from trimtab.sidecar.diagnostics.doctor.checks import Finding, FindingLevel  # noqa: PLC0415 - as above
 
     defaults = {"trimtab.plan.topic": PLAN_TOPIC, "trimtab.write.rate.topic": WRITE_RATE_TOPIC}

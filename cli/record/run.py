@@ -19,7 +19,7 @@ from trimtab.common.errors import SettingError
 
 if TYPE_CHECKING:
     from trimtab.common.clock import Clock
-    from trimtab.common.control_topics.values import PartitionLoad, TopicWriteRates
+    from trimtab.common.control_topics.write_rates import PartitionLoad, TopicWriteRates
     from trimtab.sidecar.kafka.control_topic_store import ControlTopicStore
     from trimtab.sidecar.measurement.group_monitor import GroupMonitor
     from trimtab.sidecar.settings.settings import SidecarSettings

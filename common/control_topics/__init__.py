@@ -1,1 +1,1 @@
-"""The values in the control topics, their codecs and the topics' names."""
+"""Control topics: names, record values and their codec."""

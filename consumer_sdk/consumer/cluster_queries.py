@@ -49,7 +49,7 @@ class ClusterQueries:
     def batch_max_age_s(self) -> float | None:
         """Return how many seconds a sink may collect records, by the plan; None if it says none."""
         plan = None if self._member is None else self._member.plan
-        return None if plan is None else plan.batch
+        return None if plan is None else plan.batch_max_age_s
 
     def offsets_for_times(
         self, partitions: Sequence[RawPartition], timeout: float = 10

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from trimtab.assignor.heuristics import registry
-from trimtab.common.control_topics.values import PLAN_TOPIC, WRITE_RATE_TOPIC
+from trimtab.common.control_topics.topics import PLAN_TOPIC, WRITE_RATE_TOPIC
 from trimtab.common.errors import SettingError
 from trimtab.common.kafka_security import connection
 from trimtab.common.kafka_security.secrets import mask_secrets_in_errors, resolve_secrets

@@ -19,7 +19,8 @@ from trimtab.assignor.load_arrays import PartitionMeasurements, TopicMeasurement
 from trimtab.assignor.model import Load, TopicPartition
 from trimtab.assignor.rebalance.leader import LeaderView
 from trimtab.common.clock import Clock
-from trimtab.common.control_topics.values import GroupPlan, TopicWriteRates
+from trimtab.common.control_topics.plan import GroupPlan
+from trimtab.common.control_topics.write_rates import TopicWriteRates
 from trimtab.common.errors import InvalidPayloadError
 from trimtab.common.kafka_security import connection
 from trimtab.consumer_sdk.consumer.settings import ConsumerSettings
@@ -212,7 +213,7 @@ class _TopicMeasurement(NamedTuple):
 def _build_topic_measurement(write_rates: TopicWriteRates) -> _TopicMeasurement:
     speed = {n: s.weight for n, s in write_rates.partitions.items()}
     lag = {n: s.backlog_records for n, s in write_rates.partitions.items()}
-    deviation = {n: s.deviation_bytes_per_s for n, s in write_rates.partitions.items()}
+    deviation = {n: s.stddev_bytes_per_s for n, s in write_rates.partitions.items()}
     return _TopicMeasurement(
         write_rates.time,
         TopicMeasurements.from_values(speed),

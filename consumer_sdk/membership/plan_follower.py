@@ -12,7 +12,7 @@ Only the leader asks, and by these rules:
 from dataclasses import dataclass
 from typing import Final
 
-from trimtab.common.control_topics.values import GroupPlan
+from trimtab.common.control_topics.plan import GroupPlan
 
 MEMBER_WAIT_TIMEOUT_S: Final = 60.0
 """Seconds that a new epoch may wait for members; a pod takes some to pull, start and join."""

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from trimtab.assignor.model import PlacementPlan
-from trimtab.common.control_topics.values import GroupPlan
+from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.sidecar.decision.decision import ScalingAction
 from trimtab.sidecar.decision.group_model import GroupModel
 from trimtab.sidecar.decision.recommendation import ReplicaRecommendation

@@ -11,7 +11,7 @@ from trimtab.assignor.decisions import place_partitions
 from trimtab.assignor.heuristics.registry import get_heuristic
 from trimtab.assignor.model import ConsumerGroup, Load, Member, PlacementPlan, TopicPartition
 from trimtab.assignor.racks.cross_rack_traffic import CrossRackTraffic
-from trimtab.common.control_topics.values import GroupPlan
+from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.units import format_bytes, format_rate
 from trimtab.sidecar.decision.hpa_behavior import Direction
 from trimtab.sidecar.decision.scaling_policy import AutoscalingPolicy
@@ -82,7 +82,7 @@ class GroupModel:
             for p, s in self.observation.write_rates.items()
             if s.backlog_records is not None
         }
-        deviations = {p: s.deviation_bytes_per_s for p, s in self.observation.write_rates.items()}
+        deviations = {p: s.stddev_bytes_per_s for p, s in self.observation.write_rates.items()}
         return Load({p: instead if w is None else w for p, w in speeds.items()}, lags, deviations)
 
     def build_group(

@@ -6,7 +6,7 @@ What is not known is neither: it takes nobody away and starts nobody.
 from collections.abc import Mapping
 
 from trimtab.assignor.model import TopicPartition
-from trimtab.common.control_topics.values import PartitionLoad
+from trimtab.common.control_topics.write_rates import PartitionLoad
 
 
 def is_active(write_rates: Mapping[TopicPartition, PartitionLoad]) -> bool:

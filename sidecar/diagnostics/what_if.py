@@ -18,7 +18,8 @@ from trimtab.assignor.model import (
 )
 from trimtab.assignor.racks.cross_rack_traffic import CrossRackTraffic
 from trimtab.common.clock import Clock
-from trimtab.common.control_topics.values import GroupPlan, PartitionLoad
+from trimtab.common.control_topics.plan import GroupPlan
+from trimtab.common.control_topics.write_rates import PartitionLoad
 from trimtab.sidecar.control_loop import distinguish_members
 from trimtab.sidecar.decision.group_model import GroupModel, build_group_model
 from trimtab.sidecar.decision.scaling_policy import AutoscalingPolicy

@@ -22,7 +22,8 @@ from confluent_kafka import TopicPartition as RawPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from trimtab.common.control_topics.values import GroupPlan, TopicWriteRates
+from trimtab.common.control_topics.plan import GroupPlan
+from trimtab.common.control_topics.write_rates import TopicWriteRates
 from trimtab.common.errors import InvalidPayloadError
 from trimtab.sidecar.errors import BrokerTimeoutError, NoBrokersAvailableError
 from trimtab.sidecar.kafka.broker_client import (

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from trimtab.assignor.model import ConsumerGroup, Load, Member, TopicPartition
 from trimtab.assignor.racks.cross_rack_traffic import CrossRackTraffic, measure_cross_rack_traffic
-from trimtab.common.control_topics.values import PartitionLoad
+from trimtab.common.control_topics.write_rates import PartitionLoad
 from trimtab.sidecar.measurement.observation import ObservedMember, ReplicaRacks
 
 

@@ -19,7 +19,7 @@ from typing import Final
 import numpy as np
 
 from trimtab.assignor.model import TopicPartition
-from trimtab.common.control_topics.values import PartitionLoad
+from trimtab.common.control_topics.write_rates import PartitionLoad
 
 SLO_MARGIN: Final = 0.1
 """Share of a goal that is kept free."""

@@ -8,7 +8,7 @@ from typing import Final, Protocol, TypeVar
 from trimtab.assignor.heuristics.registry import get_heuristic
 from trimtab.assignor.model import TopicPartition
 from trimtab.common.clock import Clock
-from trimtab.common.control_topics.values import PartitionLoad
+from trimtab.common.control_topics.write_rates import PartitionLoad
 from trimtab.sidecar.kafka.broker_client import (
     BrokerClient,
     ClusterMetadata,

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from trimtab.assignor.model import TopicPartition
-from trimtab.common.control_topics.values import PartitionLoad
+from trimtab.common.control_topics.write_rates import PartitionLoad
 from trimtab.sidecar.measurement.observation import ObservedGroup
 from trimtab.sidecar.measurement.queue_backlog import QueueKind
 from trimtab.sidecar.measurement.write_rate import (

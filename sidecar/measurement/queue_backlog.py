@@ -19,7 +19,7 @@ from enum import StrEnum
 from typing import Final
 
 from trimtab.assignor.model import TopicPartition
-from trimtab.common.control_topics.values import PartitionLoad
+from trimtab.common.control_topics.write_rates import PartitionLoad
 from trimtab.common.kmq_offset_metadata import OpenMessages, decode_open_messages
 from trimtab.common.units import format_count
 

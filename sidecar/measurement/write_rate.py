@@ -22,7 +22,7 @@ from statistics import fmean
 from typing import Final
 
 from trimtab.assignor.model import TopicPartition
-from trimtab.common.control_topics.values import PartitionLoad
+from trimtab.common.control_topics.write_rates import PartitionLoad
 from trimtab.common.lag import compute_lag
 from trimtab.sidecar.measurement.queue_backlog import InFlightMessages
 
@@ -261,13 +261,13 @@ def add_needed_rates(
     catch_up: CatchUpPolicy,
     usable_capacity: float,
 ) -> dict[TopicPartition, PartitionLoad]:
-    """Return the speeds with `needed_bytes_per_s` = write speed + backlog / target.
+    """Return the speeds with `required_bytes_per_s` = write speed + backlog / target.
 
     `usable_capacity` is the bytes/s that one consumer may be filled with: a backlog never asks for more than
     that, because one consumer is all that a partition can get.
     """
     return {
-        p: replace(s, needed_bytes_per_s=_compute_needed_rate(s, catch_up, usable_capacity))
+        p: replace(s, required_bytes_per_s=_compute_needed_rate(s, catch_up, usable_capacity))
         for p, s in write_rates.items()
     }
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from trimtab.assignor.forecast import RateChangeStats
 from trimtab.assignor.model import FloatArray, TopicPartition
-from trimtab.common.control_topics.values import PartitionLoad
+from trimtab.common.control_topics.write_rates import PartitionLoad
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,7 +45,7 @@ class WriteRateVariance:
             self._align_changes(names).forecast_next(_build_rate_array(names, write_rates)).variance
         )
         deviations = dict(zip(names, np.sqrt(found).tolist(), strict=True))
-        return {p: replace(s, deviation_bytes_per_s=deviations[p]) for p, s in write_rates.items()}
+        return {p: replace(s, stddev_bytes_per_s=deviations[p]) for p, s in write_rates.items()}
 
     def _align_changes(self, names: tuple[TopicPartition, ...]) -> RateChangeStats:
         number = {name: i for i, name in enumerate(self.partitions)}

@@ -15,7 +15,7 @@ from typing import Final
 
 from trimtab.assignor.analysis.certificate import Certificate, certify_sizes
 from trimtab.common.clock import Clock
-from trimtab.common.control_topics.values import GroupPlan
+from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.sidecar.decision.group_model import build_group_model
 from trimtab.sidecar.measurement.observation import Observation
 from trimtab.sidecar.settings.settings import SidecarSettings

@@ -21,7 +21,8 @@ from confluent_kafka.admin import (
 
 from trimtab.cli.broker.run import EmbeddedBroker
 from trimtab.common.clock import SystemClock
-from trimtab.common.control_topics.values import GroupPlan, TopicWriteRates
+from trimtab.common.control_topics.plan import GroupPlan
+from trimtab.common.control_topics.write_rates import TopicWriteRates
 from trimtab.consumer_sdk.queues import open_queue
 from trimtab.consumer_sdk.queues.kmq.redelivery_tracker import RedeliveryTracker
 from trimtab.consumer_sdk.queues.settings import parse_queue_settings as queue_settings

@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from trimtab.cli.main import main
-from trimtab.common.control_topics.values import PartitionLoad, TopicWriteRates
+from trimtab.common.control_topics.write_rates import PartitionLoad, TopicWriteRates
 from trimtab.sidecar.kafka.control_topic_store import ControlTopicStore
 from trimtab.sidecar.settings.settings import load_settings
 

@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka import Producer
 
 from trimtab.assignor.analysis.streams.stream import WriteRateStream, parse_stream
-from trimtab.common.control_topics.values import PartitionLoad, TopicWriteRates
+from trimtab.common.control_topics.write_rates import PartitionLoad, TopicWriteRates
 
 pytestmark = pytest.mark.broker
 TRIMTAB = (sys.executable, "-m", "trimtab.cli")

@@ -9,7 +9,8 @@ from confluent_kafka import KafkaException, Producer
 
 from secured import PASSWORD, Right, Secured
 from trimtab.common.clock import SystemClock
-from trimtab.common.control_topics.values import GroupPlan, TopicWriteRates
+from trimtab.common.control_topics.plan import GroupPlan
+from trimtab.common.control_topics.write_rates import TopicWriteRates
 from trimtab.common.errors import TrimtabError
 from trimtab.consumer_sdk import Consumer
 from trimtab.consumer_sdk.errors import MissingAclError

@@ -13,7 +13,8 @@ from steady import SIZE, steady
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.common.clock import SystemClock
-from trimtab.common.control_topics.values import GroupPlan, PartitionLoad, TopicWriteRates
+from trimtab.common.control_topics.plan import GroupPlan
+from trimtab.common.control_topics.write_rates import PartitionLoad, TopicWriteRates
 from trimtab.sidecar.diagnostics.group_snapshot import LiveGroupReader
 from trimtab.sidecar.diagnostics.what_if import evaluate_heuristics, measure_baseline
 from trimtab.sidecar.errors import BrokerTimeoutError, SidecarSettingError

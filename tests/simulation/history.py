@@ -22,7 +22,9 @@ from simulation.membership import Cluster
 from simulation.network import Network
 from simulation.worker import Host, Worker
 from trimtab.assignor.model import TopicPartition
-from trimtab.common.control_topics.values import PLAN_TOPIC, GroupPlan, PartitionLoad
+from trimtab.common.control_topics.plan import GroupPlan
+from trimtab.common.control_topics.topics import PLAN_TOPIC
+from trimtab.common.control_topics.write_rates import PartitionLoad
 from trimtab.consumer_sdk.errors import BrokerUnreachableError, LakeUnavailableError
 from trimtab.consumer_sdk.lake import ingest
 from trimtab.sidecar.decision.decision import ScalingAction

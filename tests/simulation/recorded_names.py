@@ -27,7 +27,8 @@ from trimtab.assignor.model import (
 from trimtab.assignor.racks.replica_racks import ReplicaRacks
 from trimtab.assignor.rebalance.leader import LeaderView
 from trimtab.assignor.rebalance.user_data import MemberUserData
-from trimtab.common.control_topics.values import GroupPlan, PartitionLoad, TopicWriteRates
+from trimtab.common.control_topics.plan import GroupPlan
+from trimtab.common.control_topics.write_rates import PartitionLoad, TopicWriteRates
 from trimtab.sidecar.decision.decide import make_decision, record_execution
 from trimtab.sidecar.decision.decision import ScalingAction, ScalingDecision
 from trimtab.sidecar.decision.hpa_behavior import (
@@ -282,7 +283,7 @@ def written() -> dict[str, str]:
     """Return values of the control topics and of the group protocol as they are written."""
     plan = GroupPlan("g", 3, 1e9, 2, "mbf", 100.0)
     full = replace(
-        plan, headroom=0.9, draining=("a",), reasons=("why",), capacities={"b": 5.0}, batch=7.5
+        plan, headroom=0.9, draining=("a",), reasons=("why",), capacities={"b": 5.0}, batch_max_age_s=7.5
     )
     speeds = {1: PartitionLoad(1.0, 2.0, 3.0, 4, 5.0, 6.0), 0: PartitionLoad()}
     values = {
@@ -375,15 +376,15 @@ class Steered:
         verdict, self._memory = make_decision(shown, policy, self._memory, now, "g")
         self._memory = record_execution(verdict, shown, self._memory, now)
         self._plan = verdict.plan or self._plan
-        plan, moves = self._plan, moves_of(verdict.expected)
+        plan, moves = self._plan, moves_of(verdict.expected_moves)
         return Turned(
             ACTIONS[verdict.action],
             self._all(verdict),
             0 if plan is None else plan.replicas,
             0 if plan is None else plan.epoch,
             () if plan is None else plan.draining,
-            verdict.add,
-            verdict.stop,
+            verdict.replicas_to_start,
+            verdict.replicas_to_stop,
             moves,
         )
 
@@ -424,15 +425,15 @@ class Steered:
 
     def _all(self, verdict: ScalingDecision) -> list[Any]:
         """Return everything but reasons."""
-        n, plan = verdict.numbers, verdict.plan
-        numbers: list[Any] = [n.written, n.needed, n.backlog, n.late, n.consumed, n.freshness]
-        numbers += [n.batch, n.unknown, n.partitions, n.running, n.planned, n.wished, n.wanted]
-        numbers += [n.fill, n.r_score, n.moves, n.crossing, n.stranded, n.unmanned]
-        numbers += [n.waiting, n.working, n.returned]
+        n, plan = verdict.metrics, verdict.plan
+        numbers: list[Any] = [n.write_rate, n.needed_rate, n.backlog_bytes, n.overdue_backlog_bytes, n.consumption_rate, n.p99_freshness_s]
+        numbers += [n.max_batch_s, n.unknown_partitions, n.partitions, n.running_replicas, n.planned_replicas, n.recommended_replicas, n.desired_replicas]
+        numbers += [n.max_fill, n.r_score, n.moves, n.cross_rack_rate, n.partitions_without_local_replica, n.racks_without_consumer]
+        numbers += [n.queue_waiting, n.queue_in_flight, n.queue_awaiting_redelivery]
         published = None
         if plan is not None:
             published = [plan.group, plan.epoch, plan.time, plan.replicas, plan.heuristic]
-            published += [plan.capacity, plan.headroom, list(plan.draining), plan.batch]
+            published += [plan.capacity, plan.headroom, list(plan.draining), plan.batch_max_age_s]
             published += [[[name, rate] for name, rate in plan.capacities.items()]]
-        asked = [ACTIONS[verdict.action], verdict.add, list(verdict.stop)]
-        return [asked, published, numbers, moves_of(verdict.expected)]
+        asked = [ACTIONS[verdict.action], verdict.replicas_to_start, list(verdict.replicas_to_stop)]
+        return [asked, published, numbers, moves_of(verdict.expected_moves)]

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from trimtab.common.control_topics.values import GroupPlan, PartitionLoad, TopicWriteRates
+from trimtab.common.control_topics import codec
+from trimtab.common.control_topics.plan import GroupPlan
+from trimtab.common.control_topics.write_rates import PartitionLoad, TopicWriteRates
 from trimtab.common.errors import InvalidPayloadError
 
-SPEEDS = TopicWriteRates(
-    "g", "t", 1.0, 30.0, "offsets", {0: PartitionLoad(1.0), 7: PartitionLoad()}
-)
+RATES = TopicWriteRates("g", "t", 1.0, 30.0, "offsets", {0: PartitionLoad(1.0), 7: PartitionLoad()})
 PLAN = GroupPlan("g", 3, 1.0, 2, "mbf", 1000.0, 0.9, ("a",), ("why",))
 NONSENSE = [-1.0, float("nan"), float("inf"), float("-inf"), "1", True, [1]]
 
@@ -22,15 +22,15 @@ def changed(value: bytes, **fields: Any) -> bytes:
 
 def test_what_is_written_is_read() -> None:
     """Speeds and plans come back as they were."""
-    assert TopicWriteRates.decode(SPEEDS.encode()) == SPEEDS
+    assert TopicWriteRates.decode(RATES.encode()) == RATES
     assert GroupPlan.decode(PLAN.encode()) == PLAN
 
 
 @pytest.mark.parametrize("speed", NONSENSE)
-@pytest.mark.parametrize("field", ["bytes_per_s", "needed_bytes_per_s", "backlog_records"])
+@pytest.mark.parametrize("field", ["bytes_per_s", "required_bytes_per_s", "backlog_records"])
 def test_a_speed_that_is_none_is_refused(field: str, speed: object) -> None:
     """Negative, NaN, infinite or no number: the error names topic, partition and figure."""
-    body = changed(SPEEDS.encode(), partitions={"7": {field: speed}})
+    body = changed(RATES.encode(), partitions={"7": {field: speed}})
     with pytest.raises(
         InvalidPayloadError, match=f"{field} of t-7 is .*; it must be a finite number"
     ):
@@ -61,11 +61,11 @@ def test_capacities_of_instances_travel_only_where_there_are_some() -> None:
 
 def test_the_length_of_batches_travels_only_where_it_is_said() -> None:
     """Plans without one are what older readers know; one that cannot be is refused."""
-    assert "batch" not in json.loads(PLAN.encode())
-    paced = replace(PLAN, batch=4.5)
+    assert "batch_max_age_s" not in json.loads(PLAN.encode())
+    paced = replace(PLAN, batch_max_age_s=4.5)
     assert GroupPlan.decode(paced.encode()) == paced
-    with pytest.raises(InvalidPayloadError, match="batch of the plan"):
-        GroupPlan.decode(replace(PLAN, batch=-1.0).encode())
+    with pytest.raises(InvalidPayloadError, match="batch_max_age_s of the plan"):
+        GroupPlan.decode(replace(PLAN, batch_max_age_s=-1.0).encode())
 
 
 @pytest.mark.parametrize("capacities", [{"a": 0.0}, {"a": -1.0}, {"a": "1"}, [1]])
@@ -73,3 +73,59 @@ def test_capacities_that_cannot_be_are_refused(capacities: object) -> None:
     """A plan with one of them steers nobody."""
     with pytest.raises(InvalidPayloadError):
         GroupPlan.decode(changed(PLAN.encode(), capacities=capacities))
+
+
+@pytest.mark.parametrize("value", [RATES, PLAN])
+def test_unknown_fields_are_ignored(value: TopicWriteRates | GroupPlan) -> None:
+    """A later version may add fields, in the value and in its parts: this reader loses nothing."""
+    later = {"added": {"any": [1]}}
+    body = json.loads(value.encode())
+    for load in body.get("partitions", {}).values():
+        load.update(later)
+    assert value.decode(json.dumps({**body, **later}).encode()) == value
+
+
+def test_readers_of_two_versions_read_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Version 2 reads version 1; version 1 reads what version 2 marks as compatible with it."""
+    compatible = changed(PLAN.encode(), v=2, min_reader_version=1, added="x")
+    incompatible = changed(PLAN.encode(), v=2, added="x")
+    assert GroupPlan.decode(compatible) == PLAN
+    with pytest.raises(
+        InvalidPayloadError,
+        match=r"plan: format version 2 needs a reader of version 2, .* reads up to 1; upgrade",
+    ):
+        GroupPlan.decode(incompatible)
+    monkeypatch.setattr(codec, "CONTROL_VALUE_VERSION", 2)
+    for value in (compatible, incompatible, changed(PLAN.encode(), v=1)):
+        assert GroupPlan.decode(value) == PLAN
+
+
+@pytest.mark.parametrize(
+    "fields", [{"v": None}, {"v": "1"}, {"v": True}, {"min_reader_version": "x"}]
+)
+def test_a_value_without_a_version_is_refused(fields: dict[str, Any]) -> None:
+    """The error says that the version is missing."""
+    with pytest.raises(InvalidPayloadError, match="no JSON object with a version"):
+        GroupPlan.decode(changed(PLAN.encode(), **fields))
+
+
+@pytest.mark.parametrize("value", [b"", b"{", b"\xff", b"[]", b"1", b"null", b"[" * 100_000])
+def test_other_bytes_are_refused(value: bytes) -> None:
+    """Whatever a record holds, its readers get InvalidPayloadError and skip it alone."""
+    for decode in (GroupPlan.decode, TopicWriteRates.decode):
+        with pytest.raises(InvalidPayloadError):
+            decode(value)
+
+
+@pytest.mark.parametrize("field", ["group", "topic", "source"])
+def test_names_of_write_rates_are_text(field: str) -> None:
+    """A name that is no text fails only at the look-up, together with the records after it."""
+    with pytest.raises(InvalidPayloadError, match="must be text"):
+        TopicWriteRates.decode(changed(RATES.encode(), **{field: ["t"]}))
+
+
+@pytest.mark.parametrize("fields", [{"group": 1}, {"heuristic": None}, {"draining": [[]]}])
+def test_names_of_a_plan_are_text(fields: dict[str, Any]) -> None:
+    """A group, a heuristic or an instance that is no text is refused."""
+    with pytest.raises(InvalidPayloadError, match="must be text"):
+        GroupPlan.decode(changed(PLAN.encode(), **fields))

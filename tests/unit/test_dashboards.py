@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from trimtab.assignor.model import TopicPartition
-from trimtab.common.control_topics.values import PartitionLoad
+from trimtab.common.control_topics.write_rates import PartitionLoad
 from trimtab.consumer_sdk.lake.metrics import LakeMetrics
 from trimtab.sidecar.decision.decision import DecisionMetrics, ScalingAction, ScalingDecision
 from trimtab.sidecar.reporting.iteration_report import IterationReport

@@ -8,7 +8,7 @@ import pytest
 
 from trimtab.assignor import TopicPartition
 from trimtab.cli.main import main
-from trimtab.common.control_topics.values import PartitionLoad
+from trimtab.common.control_topics.write_rates import PartitionLoad
 from trimtab.sidecar.diagnostics.what_if import GroupBaseline
 from trimtab.sidecar.measurement.observation import GroupState, ObservedGroup, ObservedMember
 

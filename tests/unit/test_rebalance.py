@@ -17,7 +17,7 @@ from trimtab.assignor.rebalance.leader import (
     assign_round_by_name,
 )
 from trimtab.assignor.rebalance.user_data import AssignmentUserData, MemberUserData
-from trimtab.common.control_topics.values import GroupPlan
+from trimtab.common.control_topics.plan import GroupPlan
 
 PARTITIONS = [TopicPartition("t", n) for n in range(8)]
 BLIND = LeaderView(Load())

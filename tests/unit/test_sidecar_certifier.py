@@ -10,7 +10,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.common.clock import SystemClock
-from trimtab.common.control_topics.values import GroupPlan, PartitionLoad
+from trimtab.common.control_topics.plan import GroupPlan
+from trimtab.common.control_topics.write_rates import PartitionLoad
 from trimtab.common.errors import InvalidProblemError
 from trimtab.sidecar.decision.decision import DecisionMetrics, ScalingAction, ScalingDecision
 from trimtab.sidecar.errors import SidecarSettingError

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import pytest
 
 from trimtab.assignor.model import TopicPartition
-from trimtab.common.control_topics.values import PartitionLoad
+from trimtab.common.control_topics.write_rates import PartitionLoad
 from trimtab.sidecar.measurement.freshness import (
     AgeSample,
     FreshnessEstimate,

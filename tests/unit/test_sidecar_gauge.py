@@ -51,7 +51,7 @@ def test_what_is_read_in_vain_is_stuck(gauge: LoadEstimator) -> None:
     assert before.stuck_partitions == frozenset()
     after = turns(gauge, 8, 1, moving=[B])
     assert after.stuck_partitions == {A}
-    assert (after.write_rates[A].needed_bytes_per_s or 0) > SPEED
+    assert (after.write_rates[A].required_bytes_per_s or 0) > SPEED
     assert after.write_rates[A].backlog_bytes == RATE * 8 * 10
 
 

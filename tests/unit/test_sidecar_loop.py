@@ -15,7 +15,8 @@ from ticking import Ticking
 
 from trimtab.assignor.decisions import place_partitions
 from trimtab.assignor.model import ConsumerGroup, Load, Member, PlacementPolicy, TopicPartition
-from trimtab.common.control_topics.values import GroupPlan, PartitionLoad, TopicWriteRates
+from trimtab.common.control_topics.plan import GroupPlan
+from trimtab.common.control_topics.write_rates import PartitionLoad, TopicWriteRates
 from trimtab.sidecar.control_loop import ControlLoop, LoopCollaborators
 from trimtab.sidecar.decision.decision import ScalingAction
 from trimtab.sidecar.errors import BrokerTimeoutError, KubernetesUnavailableError, StartupError

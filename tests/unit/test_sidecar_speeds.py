@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trimtab.assignor.model import TopicPartition
-from trimtab.common.control_topics.values import PartitionLoad
+from trimtab.common.control_topics.write_rates import PartitionLoad
 from trimtab.sidecar.measurement.write_rate import (
     CatchUpPolicy,
     CounterSample,
@@ -168,7 +168,7 @@ def test_needed(speed: PartitionLoad, rate: float | None) -> None:
     found = add_needed_rates(
         {A: speed}, CatchUpPolicy(catch_up_time=100, backlog_grace=10), usable_capacity=500.0
     )[A]
-    assert found.needed_bytes_per_s == rate
+    assert found.required_bytes_per_s == rate
     assert found.weight == rate
 
 

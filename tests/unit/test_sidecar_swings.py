@@ -3,7 +3,7 @@
 import pytest
 
 from trimtab.assignor.model import TopicPartition
-from trimtab.common.control_topics.values import PartitionLoad
+from trimtab.common.control_topics.write_rates import PartitionLoad
 from trimtab.sidecar.measurement.write_rate_variance import WriteRateVariance
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -15,7 +15,7 @@ def speeds(**rates: float | None) -> dict[TopicPartition, PartitionLoad]:
 
 
 def deviation(swings: WriteRateVariance, **rates: float | None) -> list[float | None]:
-    return [s.deviation_bytes_per_s for s in swings.add_deviations(speeds(**rates)).values()]
+    return [s.stddev_bytes_per_s for s in swings.add_deviations(speeds(**rates)).values()]
 
 
 def test_what_was_never_seen_to_change_is_expected_to_stay() -> None:

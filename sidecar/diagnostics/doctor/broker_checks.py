@@ -22,7 +22,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from trimtab.assignor.heuristics.registry import get_heuristic
 from trimtab.common.clock import Clock
-from trimtab.common.control_topics.values import PartitionLoad
+from trimtab.common.control_topics.write_rates import PartitionLoad
 from trimtab.common.errors import (
     PeerError,
     SaslAuthenticationError,

@@ -1,0 +1,78 @@
+"""Versioned JSON codec of control-topic values.
+
+1. A value is a JSON object; `v` is the format version of its writer.
+2. `min_reader_version` is the oldest reader that understands the value; it defaults to `v`.
+3. A reader accepts a value if `min_reader_version` is not above its own version.
+4. A reader ignores fields that it does not know; a missing optional field takes its default.
+5. Anything else raises `InvalidPayloadError`. The reader skips that record and keeps the value it
+   has.
+"""
+
+import json
+import math
+from collections.abc import Hashable, Mapping
+from dataclasses import fields
+from functools import cache
+from typing import Any, Final, TypeVar, cast
+
+from trimtab.common.errors import InvalidPayloadError
+
+CONTROL_VALUE_VERSION: Final = 1
+SHOWN_BYTES: Final = 80
+ValueT = TypeVar("ValueT")
+
+
+def encode_control_value(body: Mapping[str, Any]) -> bytes:
+    """Return the record value of `body`; equal bodies give equal bytes."""
+    # An added optional field keeps the version. A change that old readers would misread raises it.
+    versioned = {"v": CONTROL_VALUE_VERSION, **body}
+    return json.dumps(versioned, sort_keys=True, separators=(",", ":")).encode()
+
+
+def decode_control_value(value: bytes, name: str) -> dict[str, Any]:
+    """Return the body of a record value, version checked; `name` starts the error's text.
+
+    Raises InvalidPayloadError.
+    """
+    try:
+        body: dict[str, Any] = json.loads(value)
+    except (ValueError, RecursionError) as error:
+        raise InvalidPayloadError(f"{name}: not JSON: {value[:SHOWN_BYTES]!r}") from error
+    version = body.get("v") if isinstance(body, dict) else None
+    required = body.get("min_reader_version", version) if isinstance(body, dict) else None
+    if type(version) is not int or type(required) is not int:
+        raise InvalidPayloadError(f"{name}: no JSON object with a version: {value[:SHOWN_BYTES]!r}")
+    if required > CONTROL_VALUE_VERSION:
+        raise InvalidPayloadError(
+            f"{name}: format version {version} needs a reader of version {required}, this process "
+            f"reads up to {CONTROL_VALUE_VERSION}; upgrade this process: {value[:SHOWN_BYTES]!r}"
+        )
+    return body
+
+
+def build_dataclass(value_class: type[ValueT], body: Mapping[str, Any]) -> ValueT:
+    """Build a dataclass from the fields of `body` that it has.
+
+    Raises TypeError or AttributeError if a field is missing or `body` is no mapping.
+    """
+    known = _list_field_names(cast("Hashable", value_class))
+    return value_class(**{name: value for name, value in body.items() if name in known})
+
+
+def check_non_negative(name: str, value: Any) -> None:
+    """Raise InvalidPayloadError unless `value` is a finite number >= 0."""
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not (number and 0 <= value < math.inf):
+        raise InvalidPayloadError(f"{name} is {value!r}; it must be a finite number from 0 on")
+
+
+def check_text(name: str, *values: Any) -> None:
+    """Raise InvalidPayloadError unless all `values` are strings."""
+    for value in values:
+        if not isinstance(value, str):
+            raise InvalidPayloadError(f"{name} is {value!r}; it must be text")
+
+
+@cache
+def _list_field_names(value_class: Any) -> frozenset[str]:
+    return frozenset(field.name for field in fields(value_class))
