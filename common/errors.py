@@ -4,7 +4,8 @@ TrimtabError                       base of every error that Trimtab raises; neve
 ├── CallerError                    the caller's fault: mend the input; retrying does not help
 │   ├── SettingError               a setting is unknown, malformed or contradictory (exit code 2)
 │   │   ├── UnknownHeuristicError  no heuristic of that name is registered
-│   │   └── BrokenHeuristicError   a heuristic cannot load, fails, or gives nonsense
+│   │   ├── BrokenHeuristicError   a heuristic cannot load, fails, or gives nonsense
+│   │   └── ShareGroupsUnsupportedError  broker or client library lacks share groups (KIP-932)
 │   ├── InvalidProblemError        weights, capacities or members that cannot be assigned
 │   └── InvalidStreamError         a stream file that is not in the stream format
 └── PeerError                      the other side's fault: a broker, a member, a catalog
@@ -41,6 +42,10 @@ class UnknownHeuristicError(SettingError):
 
 class BrokenHeuristicError(SettingError):
     """A heuristic cannot load, lacks a package, fails, or gives nonsense."""
+
+
+class ShareGroupsUnsupportedError(SettingError):
+    """Broker or client library lacks share groups (KIP-932), or they are switched off."""
 
 
 class InvalidProblemError(CallerError):

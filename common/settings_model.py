@@ -28,7 +28,6 @@ Value types: Duration (seconds), ByteRate (bytes/s), ByteSize (bytes), TopicList
 import dataclasses
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from difflib import get_close_matches
 from enum import Enum
 from functools import cache, partial
 from typing import (
@@ -44,6 +43,7 @@ from typing import (
 )
 
 from trimtab.common.errors import SettingError
+from trimtab.common.suggestions import suggest_name
 from trimtab.common.units import parse_bytes, parse_rate, parse_seconds
 
 if TYPE_CHECKING:
@@ -286,9 +286,9 @@ def validate_settings(
 
 def explain_unknown_name(name: str, known: Collection[str], owner: str) -> str:
     """Return an error text that suggests the nearest known name."""
-    near = get_close_matches(name, known, n=1, cutoff=_NAME_CUTOFF)
-    hint = f"did you mean {near[0]!r}?" if near else f"the settings are {', '.join(known)}"
-    return f"{name!r} is not a setting of {owner}; {hint}"
+    hint = suggest_name(name, known, cutoff=_NAME_CUTOFF)
+    hint = hint or f"; the settings are {', '.join(known)}"
+    return f"{name!r} is not a setting of {owner}{hint}"
 
 
 @cache

@@ -5,7 +5,6 @@ CallerError
 │   ├── InvalidSettingError             librdkafka refuses the configuration (exit code 2)
 │   ├── QueueTopicMismatchError         the topics of a queue do not fit each other (exit code 2)
 │   ├── UnsupportedQueueOperationError  this kind of queue lacks the operation (exit code 2)
-│   ├── ShareGroupsUnsupportedError     the broker, or the client, has no share groups (exit code 2)
 │   └── TableNameCollisionError         two topics would land in one table
 ├── InvalidDelayError                   a delay, or an extension, of a queue's message is no time
 ├── JavaNotFoundError                   no Java is found
@@ -131,10 +130,6 @@ class InvalidDelayError(CallerError):
     def __init__(self, seconds: float) -> None:
         super().__init__(f"{seconds!r} is no time to wait: give seconds, 0 or more, and finite")
         self.seconds = seconds
-
-
-class ShareGroupsUnsupportedError(SettingError):
-    """The broker, or the client library, has no share groups (KIP-932)."""
 
 
 class MarkerWriteError(PeerError):

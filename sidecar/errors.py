@@ -3,7 +3,6 @@
 CallerError
 ├── SettingError
 │   ├── SidecarSettingError          a setting is unknown, malformed or contradictory (exit code 2)
-│   ├── ShareGroupsUnavailableError  the brokers do not support share groups (exit code 2)
 │   ├── StateDirInUseError           another sidecar works with this state folder (exit code 2)
 │   ├── TriggerMismatchError         KEDA's trigger means another group, or nothing (exit code 2)
 │   └── GroupTypeMismatchError       the group is of another kind than the queue (exit code 2)
@@ -26,10 +25,6 @@ from trimtab.common.errors import CallerError, PeerError, SettingError
 
 class SidecarSettingError(SettingError):
     """A setting is unknown, malformed or contradicts another."""
-
-
-class ShareGroupsUnavailableError(SettingError):
-    """The brokers have no share groups, or they are switched off."""
 
 
 class StateDirInUseError(SettingError):

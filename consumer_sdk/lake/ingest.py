@@ -16,10 +16,11 @@ from typing import Any, Final
 from trimtab.common.clock import Clock, SystemClock
 from trimtab.common.errors import SettingError
 from trimtab.common.http_server import NO_AUTH, AccessPolicy, load_access_policy
+from trimtab.common.suggestions import suggest_name
 from trimtab.common.units import parse_rate
 from trimtab.consumer_sdk.consumer.consumer import Consumer
 from trimtab.consumer_sdk.consumer.fetch_throttle import FetchThrottle
-from trimtab.consumer_sdk.consumer.settings import parse_consumer_settings, suggest_name
+from trimtab.consumer_sdk.consumer.settings import parse_consumer_settings
 from trimtab.consumer_sdk.lake import settings as lake_config
 from trimtab.consumer_sdk.lake.metrics import LakeMetrics, serve_metrics
 from trimtab.consumer_sdk.lake.ports import ConsumedMessage, Lake

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias, cast
 
 from trimtab.common.errors import SettingError
+from trimtab.common.suggestions import suggest_name
 from trimtab.common.units import parse_bytes, parse_seconds
-from trimtab.consumer_sdk.consumer.settings import suggest_name
 from trimtab.consumer_sdk.lake.decoding import schema_registry
 from trimtab.consumer_sdk.lake.decoding.schema_registry import (
     REGISTRY_USER_INFO,

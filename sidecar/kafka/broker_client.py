@@ -22,7 +22,6 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from typing import Any, Final, TypeVar
 
 from confluent_kafka import Consumer, KafkaException, admin
@@ -38,6 +37,7 @@ from trimtab.common.clock import Clock, SystemClock
 from trimtab.common.errors import InvalidPayloadError
 from trimtab.common.kafka_security import connection
 from trimtab.common.kafka_security.preflight import check_connection
+from trimtab.common.suggestions import suggest_name
 from trimtab.sidecar.errors import SidecarSettingError
 from trimtab.sidecar.measurement.observation import (
     GroupState,
@@ -371,8 +371,8 @@ def _explain_rejected_setting(error: KafkaException) -> str:
     said = format_kafka_error(error)
     unknown = re.search(r'No such configuration property: "([^"]+)"', said)
     if unknown is not None:
-        near = get_close_matches(unknown[1], connection.SECURITY_SETTINGS, n=1, cutoff=0.6)
-        hint = f"; did you mean {near[0]!r}?" if near else "; see its CONFIGURATION.md for names"
+        hint = suggest_name(unknown[1], connection.SECURITY_SETTINGS)
+        hint = hint or "; see its CONFIGURATION.md for names"
         return f"kafka: librdkafka has no setting {unknown[1]!r}{hint}"
     wrong = re.search(r'(?:property|for) "([a-z][a-z0-9_.]*)"', said)
     named = repr(wrong[1]) if wrong else "one of the settings"

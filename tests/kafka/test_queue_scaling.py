@@ -13,15 +13,17 @@ from confluent_kafka import Consumer as Plain
 from kafka import KafkaAdminClient
 from queued import Sidecar, fill, handled, tracked
 
+from trimtab.common.choices import QueueKind
 from trimtab.common.clock import SystemClock
+from trimtab.common.errors import ShareGroupsUnsupportedError
 from trimtab.consumer_sdk.queues import open_queue
 from trimtab.sidecar.decision.scale_to_zero import is_idle
-from trimtab.sidecar.errors import GroupTypeMismatchError, ShareGroupsUnavailableError
+from trimtab.sidecar.errors import GroupTypeMismatchError
 from trimtab.sidecar.kafka import kmq_progress
 from trimtab.sidecar.kafka.share_groups import protocol, share_group
 from trimtab.sidecar.measurement.group_monitor import GroupMeasurement, GroupMonitor
 from trimtab.sidecar.measurement.observation import GroupState
-from trimtab.sidecar.measurement.queue_backlog import QueueBacklog, QueueKind
+from trimtab.sidecar.measurement.queue_backlog import QueueBacklog
 from trimtab.sidecar.settings.settings import load_settings
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(180)]
@@ -254,5 +256,5 @@ def test_a_broker_without_share_groups_is_named(
         return f"the brokers at {where} have no share groups"
 
     monkeypatch.setattr(share_group, "explain_missing_share_groups", nothing)
-    with pytest.raises(ShareGroupsUnavailableError, match="have no share groups"):
+    with pytest.raises(ShareGroupsUnsupportedError, match="have no share groups"):
         watch(topic(partitions=1), "share")

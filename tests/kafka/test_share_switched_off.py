@@ -8,8 +8,8 @@ from confluent_kafka.cimpl import NewTopic
 from kafka import KafkaAdminClient
 
 from trimtab.cli.broker.run import EmbeddedBroker
+from trimtab.common.errors import ShareGroupsUnsupportedError
 from trimtab.common.share_group_support import SHARE_VERSION_FEATURE
-from trimtab.consumer_sdk.errors import ShareGroupsUnsupportedError
 from trimtab.consumer_sdk.queues import open_queue
 
 pytestmark = pytest.mark.broker

@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 
 from trimtab.cli.main import main
-from trimtab.common.errors import InvalidPayloadError, SettingError
-from trimtab.consumer_sdk.errors import ShareGroupsUnsupportedError
+from trimtab.common.errors import InvalidPayloadError, SettingError, ShareGroupsUnsupportedError
 from trimtab.consumer_sdk.queues import open_queue
 from trimtab.consumer_sdk.queues.kmq.markers import decode_marker
 from trimtab.consumer_sdk.queues.settings import parse_queue_settings

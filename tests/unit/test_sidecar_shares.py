@@ -9,7 +9,8 @@ from kafka.errors import BrokerNotAvailableError
 from ticking import Ticking
 
 from trimtab.assignor.model import TopicPartition
-from trimtab.sidecar.errors import GroupTypeMismatchError, ShareGroupsUnavailableError
+from trimtab.common.errors import ShareGroupsUnsupportedError
+from trimtab.sidecar.errors import GroupTypeMismatchError
 from trimtab.sidecar.kafka.share_groups import protocol, share_group
 from trimtab.sidecar.kafka.share_groups.share_group import ShareGroupClient
 from trimtab.sidecar.measurement.observation import GroupState
@@ -144,7 +145,7 @@ def test_brokers_without_share_groups_are_told_later_too(coordinator: Coordinato
 
 @pytest.mark.parametrize(
     ("kind", "features", "error"),
-    [("consumer", None, GroupTypeMismatchError), ("share", {}, ShareGroupsUnavailableError)],
+    [("consumer", None, GroupTypeMismatchError), ("share", {}, ShareGroupsUnsupportedError)],
 )
 def test_what_is_refused_at_the_start_leaves_no_connection(
     coordinator: Coordinator, kind: str, features: Any, error: type[Exception]

@@ -11,13 +11,10 @@ from kafka.errors import (
     UnsupportedVersionError,
 )
 
+from trimtab.common.errors import ShareGroupsUnsupportedError
 from trimtab.common.kafka_security import connection
 from trimtab.common.share_group_support import SHARE_VERSION_FEATURE, explain_missing_share_groups
-from trimtab.consumer_sdk.errors import (
-    BrokerUnreachableError,
-    MissingAclError,
-    ShareGroupsUnsupportedError,
-)
+from trimtab.consumer_sdk.errors import BrokerUnreachableError, MissingAclError
 
 DEAD_LETTER_SHARE_VERSION: Final = 2
 """The `share.version` from which on the brokers write dead letters of share groups (KIP-1191)."""
@@ -28,7 +25,7 @@ _ADMIN_CLIENT: Any = KafkaAdminClient  # its methods come from mix-ins that chec
 def require_share_groups(config: Mapping[str, Any]) -> int:
     """Return the `share.version` of the brokers at `config`.
 
-    Raises NoShareGroups where they have none, MissingAclError, BrokerUnreachableError for what passes by
+    Raises ShareGroupsUnsupportedError where they have none, MissingAclError, BrokerUnreachableError for what passes by
     itself, and KafkaError for the rest.
     """
     bootstrap = str(config["bootstrap.servers"])
@@ -56,7 +53,7 @@ def require_share_groups(config: Mapping[str, Any]) -> int:
 
 
 def require_share_version(features: Mapping[str, Mapping[str, Any]], where: str) -> int:
-    """Return the finalized `share.version`. Raises NoShareGroups where that is none."""
+    """Return the finalized `share.version`. Raises ShareGroupsUnsupportedError where that is none."""
     reason = explain_missing_share_groups(features, where)
     if reason is not None:
         raise ShareGroupsUnsupportedError(reason)

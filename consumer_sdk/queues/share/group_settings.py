@@ -20,10 +20,10 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from trimtab.common.clock import Clock
+from trimtab.common.errors import ShareGroupsUnsupportedError
 from trimtab.consumer_sdk.errors import (
     MissingAclError,
     QueueTopicMismatchError,
-    ShareGroupsUnsupportedError,
     UnsupportedQueueOperationError,
 )
 from trimtab.consumer_sdk.queues import settings as names
@@ -71,7 +71,7 @@ def configure_share_group(
     """Set what was given as the group's settings on the broker; return the lock's seconds.
 
     `version` is the brokers' `share.version`. Raises UnsupportedQueueOperationError where a dead-letter topic is given
-    and the brokers write none, QueueTopicMismatchError, MissingAclError, NoShareGroups, BrokerUnreachableError.
+    and the brokers write none, QueueTopicMismatchError, MissingAclError, ShareGroupsUnsupportedError, BrokerUnreachableError.
     """
     found = _describe_configs(client, settings, _RESOURCE_TYPE.GROUP, settings.group)
     wanted = {

@@ -14,10 +14,10 @@ from kafka.errors import KafkaError
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.common.clock import Clock
-from trimtab.common.errors import SettingError
+from trimtab.common.errors import SettingError, ShareGroupsUnsupportedError
 from trimtab.common.kafka_security import connection
 from trimtab.common.share_group_support import explain_missing_share_groups
-from trimtab.sidecar.errors import GroupTypeMismatchError, ShareGroupsUnavailableError
+from trimtab.sidecar.errors import GroupTypeMismatchError
 from trimtab.sidecar.kafka.broker_client import (
     COORDINATOR_RETRY_INTERVAL_S,
     GROUP_STATE_BY_NAME,
@@ -39,7 +39,7 @@ SHARE_GROUP_TYPE: Final = "share"
 class ShareGroupClient:
     """One share group; never raises because a broker is away.
 
-    Making it raises NoShareGroups and GroupTypeMismatchError, of brokers that answer. Where none does, nothing
+    Making it raises ShareGroupsUnsupportedError and GroupTypeMismatchError, of brokers that answer. Where none does, nothing
     is known of the group until one has answered, and these two are told as trouble.
     """
 
@@ -99,7 +99,7 @@ class ShareGroupClient:
     def _request_with_retry(self, request: Callable[[Any], T]) -> T:
         """Ask, by a new connection after a failure that passes; of no group of another kind.
 
-        Raises KafkaError, NoShareGroups, GroupTypeMismatchError.
+        Raises KafkaError, ShareGroupsUnsupportedError, GroupTypeMismatchError.
         """
         deadline = self._clock.monotonic() + self._settings.timeout
         while True:
@@ -121,7 +121,7 @@ class ShareGroupClient:
         features: Mapping[str, Mapping[str, Any]] = client.describe_features()
         reason = explain_missing_share_groups(features, self._settings.bootstrap)
         if reason is not None:
-            raise ShareGroupsUnavailableError(reason)
+            raise ShareGroupsUnsupportedError(reason)
         kind = _fetch_group_type(client, self._group)
         if kind not in {SHARE_GROUP_TYPE, None}:
             raise GroupTypeMismatchError(

@@ -1,0 +1,13 @@
+"""Spelling suggestions for unknown names."""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+def suggest_name(name: str, known: Iterable[str], *, cutoff: float = 0.6) -> str:
+    """Return "; did you mean 'mbf'?" with the known name nearest to `name`, or "" if none is near.
+
+    `cutoff` is the least similarity, from 0 to 1, as in `difflib`.
+    """
+    nearest = get_close_matches(name, list(known), n=1, cutoff=cutoff)
+    return f"; did you mean {nearest[0]!r}?" if nearest else ""
