@@ -127,15 +127,20 @@ def run_ingest(
         if not stop.is_set():
             consumer.subscribe(config.topics, writer.on_assign, writer.on_revoke, writer.on_lost)
         while not stop.is_set():
-            _ingest_batch(consumer, writer, throttle)
-        log.info("stopping: flushing what is left, then leaving the group")
+            _ingest_batch(consumer, writer, throttle, stop)
+        log.info(
+            "stopping: flushing for up to %.0f s (lake.flush.timeout), then leaving the group",
+            config.lake.flush_timeout_s,
+        )
 
 
-def _ingest_batch(consumer: Consumer, writer: LakeWriter, throttle: FetchThrottle) -> None:
+def _ingest_batch(
+    consumer: Consumer, writer: LakeWriter, throttle: FetchThrottle, stop: threading.Event
+) -> None:
     messages = consumer.consume(throttle.limit_records(INGEST_FETCH_RECORDS), timeout=0.2)
-    writer.write(messages)
+    writer.write(messages, stop=stop)
     throttle.record_fetch(sum(_record_size(m) for m in messages), len(messages))
-    while (wait := throttle.remaining_wait_s()) > 0:
+    while (wait := throttle.remaining_wait_s()) > 0 and not stop.is_set():
         consumer.consume(0, min(wait, 0.1))
 
 

@@ -11,13 +11,13 @@ PROGRAM = """
 import json, sys
 from pathlib import Path
 from trimtab.consumer_sdk.lake.settings import SessionConfig
-from trimtab.consumer_sdk.lake.spark.session import py4j_gateway, stop_session, start_session
+from trimtab.consumer_sdk.lake.spark.session import py4j_gateway, start_session, stop_session
 
-spark = start(SessionConfig(warehouse=sys.argv[1], spark=json.loads(sys.argv[2])))
+spark = start_session(SessionConfig(warehouse=sys.argv[1], spark=json.loads(sys.argv[2])))
 told = {name: spark.conf.get(name) for name in json.loads(sys.argv[2])}
-process = gateway(spark).proc.pid
+process = py4j_gateway(spark).proc.pid
 lines = [Path(f"/proc/{process}/cmdline").read_text()]
-quiet_exit(spark)
+stop_session(spark)
 print(json.dumps([told, lines]))
 """
 
@@ -30,8 +30,9 @@ def test_secrets_are_not_in_the_command_line_of_the_jvm(tmp_path: Path) -> None:
         "spark.sql.catalog.other.uri": "http://catalog.test",
     }
     command = [sys.executable, "-c", PROGRAM, str(tmp_path), json.dumps(given)]
-    said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    told, lines = json.loads(said.splitlines()[-1])
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    told, lines = json.loads(done.stdout.splitlines()[-1])
+    assert done.stderr == ""  # no start-up notes of the JVM
     assert told == given
     assert "http://catalog.test" in lines[0]
     assert not [line for line in lines if "TOP" in line]
@@ -53,3 +54,24 @@ def test_secrets_are_known_by_their_names() -> None:
     assert [name for name in secret if not is_secret(name)] == []
     shown = ("trimtab.metrics.token.file", "ssl.key.location", "lake.catalog.uri", "group.id")
     assert [name for name in shown if is_secret(name)] == []
+
+
+FAILING = """
+import sys
+from trimtab.consumer_sdk.errors import SparkSessionError
+from trimtab.consumer_sdk.lake.settings import SessionConfig
+from trimtab.consumer_sdk.lake.spark.session import start_session
+
+try:
+    start_session(SessionConfig(sys.argv[1], spark={"spark.driver.memory": "not-a-size"}))
+except SparkSessionError as error:
+    print(error)
+"""
+
+
+def test_a_jvm_that_does_not_start_shows_its_output(tmp_path: Path) -> None:
+    """Standard error has what Java printed; the error points at it."""
+    command = [sys.executable, "-c", FAILING, str(tmp_path)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert "the Spark session did not start" in done.stdout
+    assert "not-a-size" in done.stderr

@@ -4,6 +4,7 @@ import ast
 import re
 import textwrap
 import threading
+import time
 from typing import Any
 
 import pyarrow as pa
@@ -12,6 +13,7 @@ from confluent_kafka import TopicPartition as RawPartition
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk.consumer.offset_reset import OffsetReset
+from trimtab.consumer_sdk.errors import LakeUnavailableError
 from trimtab.consumer_sdk.lake.offsets.offset_gaps import TableGaps
 from trimtab.consumer_sdk.lake.offsets.table_offsets import CommittedOffsets
 from trimtab.consumer_sdk.lake.ports import Frame, LakeTable, Records, StagedFiles, VersionedOffsets
@@ -122,6 +124,81 @@ def test_a_lake_that_hangs_does_not_hang_the_writers_end(
         flight.cancel()
     assert any(line.startswith("the lake hangs") for line in caplog.messages)
     assert not flight.done
+    released.set()
+
+
+class Unavailable(Lake):
+    """A lake that refuses every call."""
+
+    def open_table(self, name: str) -> LakeTable | None:
+        raise LakeUnavailableError(f"{name}: catalog or storage do not answer")
+
+
+class Record:
+    """A record of a-1."""
+
+    def __init__(self, offset: int) -> None:
+        self._offset = offset
+
+    def topic(self) -> str:
+        return "a"
+
+    def partition(self) -> int:
+        return 1
+
+    def offset(self) -> int:
+        return self._offset
+
+    def timestamp(self) -> tuple[int, int]:
+        return 1, 1_700_000_000_000
+
+    def key(self) -> bytes | None:
+        return None
+
+    def value(self) -> bytes:
+        return b"x" * 1000
+
+    def headers(self) -> None:
+        return None
+
+    def error(self) -> None:
+        return None
+
+
+def test_stop_ends_a_write_that_waits_for_the_lake(caplog: pytest.LogCaptureFixture) -> None:
+    """The end takes lake.flush.timeout while flushes are retried; the log names what it gives up."""
+    stop = threading.Event()
+    settings = CONFIG | {"batch.bytes": "1 kB", "lake.flush.timeout": "100 ms"}
+    lake = Lake()
+    writer = LakeWriter(Fetcher(), settings, lake=lake)
+    writer.on_assign(None, [RawPartition("a", 1)])
+    lake.open_table = Unavailable().open_table  # type: ignore[method-assign]
+    writer.write([Record(0), Record(1)], stop=stop)
+    threading.Timer(0.2, stop.set).start()
+    begun = time.monotonic()
+    writer.write([Record(2), Record(3)], stop=stop)  # the memory is full until the lake answers
+    with pytest.raises(LakeUnavailableError, match=r"within .*lake\.flush\.timeout"):
+        writer.close()
+    assert time.monotonic() - begun < 5
+    (given_up,) = [line for line in caplog.messages if "given up" in line]
+    assert "a-1 offsets 0-3" in given_up
+
+
+def test_a_hanging_flush_is_waited_for_once(caplog: pytest.LogCaptureFixture) -> None:
+    """close() takes lake.flush.timeout twice, for the flush and for its cancellation, not thrice."""
+    released = threading.Event()
+    lake = Lake()
+    timeout_s = 0.4
+    writer = LakeWriter(Fetcher(), CONFIG | {"lake.flush.timeout": "400 ms"}, lake=lake)
+    writer.on_assign(None, [RawPartition("a", 1)])
+    lake.open_table = lambda _: released.wait(20) and None  # type: ignore[assignment, method-assign]
+    writer.write([Record(0)])
+    begun = time.monotonic()
+    with pytest.raises(LakeUnavailableError):
+        writer.close()
+    writer.on_revoke(None, [RawPartition("a", 1)])
+    assert time.monotonic() - begun < 2.8 * timeout_s
+    assert any(line.startswith("the lake hangs") for line in caplog.messages)
     released.set()
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from py4j.protocol import Py4JError
-from pyspark import SparkContext, java_gateway
+from pyspark import SparkConf, SparkContext, java_gateway
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
@@ -29,6 +29,7 @@ from trimtab.consumer_sdk.lake.formats.table_format import (
     resolve_requirements,
 )
 from trimtab.consumer_sdk.lake.settings import SessionConfig
+from trimtab.consumer_sdk.lake.spark.jvm_stderr import JvmStderr
 
 JAVA_OPTIONS_SETTING: Final = "spark.driver.extraJavaOptions"
 SUBMIT_ARGS_VARIABLE: Final = "PYSPARK_SUBMIT_ARGS"
@@ -106,12 +107,39 @@ def _create_session(settings: Mapping[str, str]) -> SparkSession:
     """Return a session with these settings; secrets are not in the command line of its JVM."""
     running = _private_attribute(SparkContext, "_gateway") is not None
     secret = {} if running else {n: v for n, v in settings.items() if is_secret(n)}
+    public = {n: v for n, v in settings.items() if n not in secret}
     builder = SparkSession.builder
-    for name, value in settings.items():
-        if name not in secret:
-            builder = builder.config(name, value)
-    with _pass_secrets_by_file(secret):
+    for name, value in public.items():
+        builder = builder.config(name, value)
+    if running:
         return builder.getOrCreate()
+    with _pass_secrets_by_file(secret), _hold_startup_output() as write_fd:
+        _launch_jvm(public, write_fd)
+        return builder.getOrCreate()
+
+
+def _launch_jvm(settings: Mapping[str, str], stderr: int) -> None:
+    """Start the JVM of this process as SparkContext does, with its standard error at `stderr`."""
+    conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
+    gateway = java_gateway.launch_gateway(conf, {"stderr": stderr})
+    _private_attribute(SparkContext, "_ensure_initialized")(gateway=gateway)
+
+
+@contextmanager
+def _hold_startup_output() -> Generator[int]:
+    """Give a descriptor for the JVM's standard error; print what it wrote if the block fails.
+
+    A JVM greets with notes on incubator modules and log4j, which nobody can act on.
+    """
+    stderr = JvmStderr()
+    try:
+        yield stderr.write_fd
+    except BaseException:
+        stderr.close_write_end()
+        stderr.print_held()
+        raise
+    stderr.close_write_end()
+    stderr.pass_through()
 
 
 @contextmanager

@@ -77,9 +77,8 @@ class FlushThread:
         self._thread.join(timeout_s)
         if self._thread.is_alive():
             raise LakeUnavailableError(
-                f"the lake hangs: a flush that was called off did not end within {timeout_s:.0f} s "
-                "(lake.flush.timeout) and is left behind; its records will be read again. See whether "
-                "the catalog and the storage answer"
+                "the lake hangs: a cancelled flush did not end within lake.flush.timeout and is left "
+                "behind; its records will be read again. Check that the catalog and the storage answer"
             )
 
     def _run_flushes(self) -> None:

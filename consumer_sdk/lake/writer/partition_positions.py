@@ -197,6 +197,15 @@ class PositionTracker:
         found = ((p, self._owned[p].committed) for p in partitions if p in self._owned)
         return {p: mark for p, mark in found if mark is not None}
 
+    def unwritten_ranges(self) -> dict[TopicPartition, tuple[int, int]]:
+        """Return (first, end) of the accepted offsets that the table does not have."""
+        ranges: dict[TopicPartition, tuple[int, int]] = {}
+        for partition, position in self._owned.items():
+            first = position.start if position.committed is None else position.committed
+            if first is not None and position.next is not None and position.next > first:
+                ranges[partition] = (first, position.next)
+        return ranges
+
 
 _NEW_TOPIC_ADVICE: Final = (
     "Nothing was written, and this partition is not read any more. "

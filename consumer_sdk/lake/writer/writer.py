@@ -32,6 +32,7 @@ All methods run on the application's thread; callbacks may come while `write` wa
 
 import logging
 import random
+import threading
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -112,6 +113,7 @@ class LakeWriter:
         self._failure: TrimtabError | None = None
         self._halted_partitions: dict[TopicPartition, TrimtabError] = {}
         self._closed = False
+        self._flush_hangs = False
         rng = random.Random()  # noqa: S311 - jitter
         flush = BatchFlusher(
             self._lake,
@@ -129,15 +131,17 @@ class LakeWriter:
 
     # -- the loop ---------------------------------------------------------------------------------
 
-    def write(self, messages: Sequence[ConsumedMessage]) -> None:
-        """Take records in, and flush what is due.
+    def write(
+        self, messages: Sequence[ConsumedMessage], *, stop: threading.Event | None = None
+    ) -> None:
+        """Buffer records and flush the tables that are due.
 
-        Call it with an empty list too: batches grow old. It waits while the memory is full, serving
-        callbacks meanwhile.
+        Call it with an empty list too: batches become due by age. While the memory is full, it
+        waits and serves rebalance callbacks, until `stop` is set.
 
-        Raises TableSchemaMismatchError, TransformError, CommittedOffsetsLostError and SparkSessionError, after which nothing has
-        been lost and the writer takes no more; KafkaException for a fatal error event among the
-        messages.
+        Raises TableSchemaMismatchError, TransformError, CommittedOffsetsLostError and
+        SparkSessionError: no record is lost, and the writer accepts no more. Raises KafkaException
+        for a fatal error event among the messages.
         """
         self._raise_failure()
         for reset in self._consumer.pop_offset_resets():
@@ -149,7 +153,8 @@ class LakeWriter:
         ).items():
             self._buffer_run(partition, run, now)
         self._advance_flushes()
-        while self._buffer.is_full and self._in_flight is not None:
+        # A lake that is away keeps the memory full; only close() bounds the wait for it.
+        while self._buffer.is_full and self._in_flight is not None and not _is_set(stop):
             self._in_flight.wait(FLUSH_POLL_S)
             self._consumer.consume(0, 0)
             self._advance_flushes()
@@ -402,7 +407,7 @@ class LakeWriter:
         in_time = flight.wait(deadline - self._clock.monotonic())
         if not in_time:
             flight.cancel()
-            flight.wait(self._config.flush_timeout_s)
+            self._flush_hangs = not flight.wait(self._config.flush_timeout_s)
         self._collect_outcome()
         self._raise_failure()
         if not in_time:
@@ -413,18 +418,22 @@ class LakeWriter:
             )
 
     def _release_resources(self) -> None:
-        """Call off what is under way and forget the rest.
-
-        Its records are read again by the next owner.
-        """
+        """Cancel the in-flight flush and drop unflushed records; the next owner reads them again."""
         if self._closed:
             return
         self._closed = True
-        if self._in_flight is not None:
-            self._in_flight.cancel()
+        if unwritten := self._positions.unwritten_ranges():
+            log.warning(
+                "records given up, to be read again by the next owner: %s",
+                _format_ranges(unwritten),
+            )
+        # Without a flight, the revocation that follows waits for no flush.
+        flight, self._in_flight = self._in_flight, None
+        if flight is not None:
+            flight.cancel()
         self._buffer = BatchBuffer(self._config.limits)
         try:
-            self._flush_thread.close(self._config.flush_timeout_s)
+            self._flush_thread.close(0.0 if self._flush_hangs else self._config.flush_timeout_s)
         except LakeUnavailableError as error:  # logged only: it must not hide what led here
             log.error("%s", error)  # noqa: TRY400 - the message says all
         if self._owns_lake:
@@ -473,6 +482,14 @@ def _to_topic_partition(partition: Any) -> TopicPartition:
 
 def _format_partitions(partitions: Iterable[TopicPartition]) -> str:
     return ", ".join(map(str, sorted(partitions)))
+
+
+def _format_ranges(ranges: Mapping[TopicPartition, tuple[int, int]]) -> str:
+    return ", ".join(f"{p} offsets {first}-{end - 1}" for p, (first, end) in sorted(ranges.items()))
+
+
+def _is_set(event: threading.Event | None) -> bool:
+    return event is not None and event.is_set()
 
 
 def _format_starts(starts: Iterable[RawPartition]) -> str:
