@@ -1,17 +1,6 @@
-"""The names that the consumer knows: ours, those of both planes, and those of librdkafka alone."""
+"""Names of the settings that the consumer passes on: to both planes, or to librdkafka alone."""
 
 from typing import Final
-
-TRIMTAB_SETTINGS: Final = frozenset(
-    {
-        "trimtab.capacity",
-        "trimtab.heuristic",
-        "trimtab.instance",
-        "trimtab.plan.topic",
-        "trimtab.write.rate.max.age",
-        "trimtab.write.rate.topic",
-    }
-)
 
 SHARED_SETTINGS: Final[dict[str, str]] = {
     "bootstrap.servers": "bootstrap_servers",
@@ -28,7 +17,7 @@ SHARED_SETTINGS: Final[dict[str, str]] = {
     "reconnect.backoff.max.ms": "reconnect_backoff_max_ms",
     "retry.backoff.ms": "retry_backoff_ms",
 }
-"""librdkafka's name → kafka-python's; those of TLS and SASL `security.connection` translates."""
+"""librdkafka's names and kafka-python's; `kafka_security.connection` translates TLS and SASL."""
 
 LIBRDKAFKA_SETTINGS: Final = frozenset(
     {

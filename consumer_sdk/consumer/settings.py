@@ -1,48 +1,151 @@
-"""The consumer's settings: librdkafka's names for what both planes share, `trimtab.*` for ours.
+"""Consumer settings: librdkafka's names for what both planes share, `trimtab.*` for our own.
 
-Checked here, before anything connects: an unknown name is answered with the nearest known one, and
-settings that contradict each other are named together. What librdkafka alone knows (a value's
-range) it checks itself. Secrets may be references (`security.secrets`).
+`parse_consumer_settings` validates them before any connection is made. librdkafka checks the values
+of its remaining settings itself. Secrets may be references (`common.kafka_security.secrets`).
 """
 
 import difflib
 import os
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Annotated, Any, Final, TypeAlias
 
 from trimtab.assignor.heuristics import registry
+from trimtab.common.choices import DEFAULT_HEURISTIC
 from trimtab.common.control_topics.topics import PLAN_TOPIC, WRITE_RATE_TOPIC
 from trimtab.common.errors import SettingError
 from trimtab.common.kafka_security import connection
 from trimtab.common.kafka_security.secrets import mask_secrets_in_errors, resolve_secrets
-from trimtab.common.units import parse_rate, parse_seconds
-from trimtab.consumer_sdk.consumer.setting_names import (
-    LIBRDKAFKA_SETTINGS,
-    SHARED_SETTINGS,
-    TRIMTAB_SETTINGS,
+from trimtab.common.settings_model import (
+    ByteRate,
+    Duration,
+    Parsed,
+    SettingsModel,
+    list_settings,
+    setting,
+    validate_settings,
 )
+from trimtab.consumer_sdk.consumer.setting_names import LIBRDKAFKA_SETTINGS, SHARED_SETTINGS
 
 ConsumerConfig: TypeAlias = Mapping[str, Any]
+Text = Annotated[str, Parsed(str)]  # YAML reads `group.id: 42` as a number
 
 _UPGRADE_STRATEGIES: Final = ("trimtab,cooperative-sticky", "trimtab, cooperative-sticky")
-_CONSUMER_DEFAULTS: Final[dict[str, Any]] = {
-    "session.timeout.ms": 45_000,
-    "heartbeat.interval.ms": 250,  # a handover waits for the next heartbeat, twice (KIP-429)
-    "metadata.max.age.ms": 30_000,  # how late new partitions and topics of a pattern are noticed
-    "max.poll.interval.ms": 300_000,
-    "enable.auto.commit": True,
-    "enable.auto.offset.store": True,
-    "auto.commit.interval.ms": 5_000,
-    # librdkafka's second, once its queue is full, starves whoever takes much at a time
-    "fetch.queue.backoff.ms": 20,
-}
+
+
+class ConsumerOptions(SettingsModel, owner="this consumer", separator="."):
+    """Settings that the consumer reads itself, under the names that people write."""
+
+    bootstrap_servers: Text = setting("Addresses of the brokers, separated by commas.")
+    group_id: Text = setting("Consumer group.")
+    trimtab_heuristic: Text = setting(
+        "Heuristic that places partitions (`trimtab heuristics` lists them); a sidecar's plan "
+        "takes precedence.",
+        default=DEFAULT_HEURISTIC,
+    )
+    trimtab_capacity: ByteRate | None = setting(
+        "Throughput that this consumer sustains, like `2.3 MB/s`.",
+        default=None,
+        default_text="the plan's",
+    )
+    trimtab_instance: Text | None = setting(
+        "Name of this consumer: the plan drains it by this name, and it becomes the client id.",
+        default=None,
+        default_text="`group.instance.id`, `client.id`, `$TRIMTAB_INSTANCE`, host and process id",
+    )
+    trimtab_plan_topic: Text = setting(
+        'Control topic of the plans; `""` ignores plans.', default=PLAN_TOPIC
+    )
+    trimtab_write_rate_topic: Text = setting(
+        'Control topic of the write rates; `""` ignores them.', default=WRITE_RATE_TOPIC
+    )
+    trimtab_write_rate_max_age: Duration = setting(
+        "Age beyond which a write rate counts as unknown.", default=600.0
+    )
+    client_rack: Text | None = setting(
+        "Rack of this consumer: it fetches from replicas there, if the brokers allow it, and "
+        "heuristics that weigh racks place by it ([racks](rack-awareness.md)).",
+        default=None,
+        default_text="`$TRIMTAB_RACK`",
+    )
+    group_instance_id: Text | None = setting(
+        "Static membership (KIP-345): `close()` keeps the place in the group, and a restart within "
+        "`session.timeout.ms` moves nothing. Of two consumers with one name the first ends with an "
+        "error at its next heartbeat; until then both may read.",
+        default=None,
+    )
+    session_timeout_ms: int = setting(
+        "Silence after which the broker removes this consumer.", default=45_000
+    )
+    heartbeat_interval_ms: int = setting(
+        "Interval of heartbeats. Members learn of a rebalance by a heartbeat, so a short interval "
+        "makes handovers short.",
+        default=250,  # a handover waits for the next heartbeat twice (KIP-429)
+    )
+    max_poll_interval_ms: int = setting(
+        "Time without a poll after which this consumer leaves the group (KIP-62).", default=300_000
+    )
+    metadata_max_age_ms: int = setting(
+        "Delay until new partitions, and new topics of a pattern, are noticed.", default=30_000
+    )
+    enable_auto_commit: bool = setting(
+        "Commit stored offsets at intervals and before a revocation.", default=True
+    )
+    auto_commit_interval_ms: int = setting("Interval of automatic commits.", default=5_000)
+    enable_auto_offset_store: bool = setting(
+        "Store the offset of each record that is returned.", default=True
+    )
+    fetch_queue_backoff_ms: int = setting(
+        "Delay of the next fetch once librdkafka's queue is full. librdkafka's 1000 slows down an "
+        "application that takes many records at once, such as a sink.",
+        default=20,
+    )
+    partition_assignment_strategy: Text = setting(
+        "`trimtab,cooperative-sticky` while a group is upgraded; else leave it out.",
+        default="trimtab",
+    )
+    group_protocol: Text = setting(
+        "`classic`; KIP-848's `consumer` has assignors in the broker only.", default="classic"
+    )
+
+    def find_problems(self, given: Collection[str]) -> Iterable[str]:
+        """Yield contradictions between settings."""
+        del given
+        for name, value in (
+            ("bootstrap.servers", self.bootstrap_servers),
+            ("group.id", self.group_id),
+        ):
+            if not value:
+                yield f"{name!r} is missing; every consumer needs it"
+        if self.trimtab_capacity is not None and self.trimtab_capacity <= 0:
+            yield "trimtab.capacity must be above 0"
+        if self.partition_assignment_strategy not in ("trimtab", *_UPGRADE_STRATEGIES):
+            yield (
+                f"partition.assignment.strategy={self.partition_assignment_strategy!r} contradicts "
+                "trimtab.heuristic, by which this consumer assigns; leave it out, or, while "
+                "upgrading a group one by one, write 'trimtab,cooperative-sticky'"
+            )
+        if self.group_protocol.lower() != "classic":
+            yield (
+                f"group.protocol={self.group_protocol!r} (KIP-848) has assignors in the broker "
+                "only; leave it out: Trimtab uses the classic protocol, which Kafka 4 serves"
+            )
+        if self.heartbeat_interval_ms >= self.session_timeout_ms:
+            yield (
+                f"heartbeat.interval.ms={self.heartbeat_interval_ms} must be below "
+                f"session.timeout.ms={self.session_timeout_ms}"
+            )
+        if self.session_timeout_ms > self.max_poll_interval_ms:
+            yield (
+                f"session.timeout.ms={self.session_timeout_ms} must not exceed "
+                f"max.poll.interval.ms={self.max_poll_interval_ms}"
+            )
 
 
 @dataclass(frozen=True, slots=True)
 class ConsumerSettings:
-    """A checked configuration; durations in seconds, `capacity` in bytes/s.
+    """Validated settings; durations in seconds, `capacity` in bytes/s.
 
     `librdkafka_config` goes to librdkafka, `kafka_python_config` to kafka-python.
     """
@@ -68,126 +171,95 @@ class ConsumerSettings:
     on_commit: Callable[..., Any] | None = None
 
     def __repr__(self) -> str:
-        """Show no secret: the dictionaries stay out."""
-        return f"Settings({self.group!r}, {self.bootstrap!r}, {self.instance!r})"
+        """Leave out the dictionaries, which contain secrets."""
+        return f"ConsumerSettings({self.group!r}, {self.bootstrap!r}, {self.instance!r})"
 
 
 def parse_consumer_settings(
     config: ConsumerConfig, environ: Mapping[str, str] = os.environ
 ) -> ConsumerSettings:
-    """Check a configuration. Raises SettingError, naming the setting and what to write instead."""
+    """Validate a configuration. Raises SettingError and UnknownHeuristicError."""
     rack = {"client.rack": environ["TRIMTAB_RACK"]} if environ.get("TRIMTAB_RACK") else {}
     with mask_secrets_in_errors(config, environ):
-        return _parse_resolved(
-            {**_CONSUMER_DEFAULTS, **rack, **resolve_secrets(config, environ)}, environ
-        )
+        return _parse_resolved({**rack, **resolve_secrets(config, environ)}, environ)
 
 
 def _parse_resolved(config: ConsumerConfig, environ: Mapping[str, str]) -> ConsumerSettings:
-    for name in config:
-        _check_known(name)
-    _check_consistent(config)
+    fields = {one.name: one.field_name for one in list_settings(ConsumerOptions)}
+    _check_names(config, fields)
+    connection.check_settings(config)
+    options = validate_settings(
+        ConsumerOptions, {name: value for name, value in config.items() if name in fields}
+    )
+    registry.get_installed_heuristic(options.trimtab_heuristic)
+    typed = {name: getattr(options, field) for name, field in fields.items()}
+    complete = {**config, **{name: value for name, value in typed.items() if value is not None}}
     instance = str(
-        config.get("trimtab.instance")
-        or config.get("group.instance.id")
+        options.trimtab_instance
+        or options.group_instance_id
         or config.get("client.id")
         or environ.get("TRIMTAB_INSTANCE")
         or f"{socket.gethostname()}-{os.getpid()}"
     )
-    capacity = config.get("trimtab.capacity")
-    heuristic = str(config.get("trimtab.heuristic", registry.DEFAULT_HEURISTIC))
-    registry.get_installed_heuristic(heuristic)
     return ConsumerSettings(
-        group=str(config["group.id"]),
-        bootstrap=str(config["bootstrap.servers"]),
+        group=options.group_id,
+        bootstrap=options.bootstrap_servers,
         instance=instance,
-        is_static=bool(config.get("group.instance.id")),
-        rack=config.get("client.rack"),
-        heuristic=heuristic,
-        capacity=None
-        if capacity is None
-        else _require_positive_capacity(parse_rate(capacity, "trimtab.capacity")),
-        plan_topic=str(config.get("trimtab.plan.topic", PLAN_TOPIC)),
-        write_rate_topic=str(config.get("trimtab.write.rate.topic", WRITE_RATE_TOPIC)),
-        write_rate_max_age=parse_seconds(
-            config.get("trimtab.write.rate.max.age", "10 min"), "trimtab.write.rate.max.age"
-        ),
-        session_timeout=_parse_number(config, "session.timeout.ms") / 1000,
-        max_poll_interval=_parse_number(config, "max.poll.interval.ms") / 1000,
-        auto_commit=_parse_flag(config, "enable.auto.commit"),
-        auto_offset_store=_parse_flag(config, "enable.auto.offset.store"),
-        auto_commit_interval=_parse_number(config, "auto.commit.interval.ms") / 1000,
-        upgrading=config.get("partition.assignment.strategy") in _UPGRADE_STRATEGIES,
-        librdkafka_config=_build_librdkafka_config(config, instance),
-        kafka_python_config=_build_kafka_python_config(config, instance),
+        is_static=bool(options.group_instance_id),
+        rack=options.client_rack,
+        heuristic=options.trimtab_heuristic,
+        capacity=options.trimtab_capacity,
+        plan_topic=options.trimtab_plan_topic,
+        write_rate_topic=options.trimtab_write_rate_topic,
+        write_rate_max_age=options.trimtab_write_rate_max_age,
+        session_timeout=options.session_timeout_ms / 1000,
+        max_poll_interval=options.max_poll_interval_ms / 1000,
+        auto_commit=options.enable_auto_commit,
+        auto_offset_store=options.enable_auto_offset_store,
+        auto_commit_interval=options.auto_commit_interval_ms / 1000,
+        upgrading=options.partition_assignment_strategy in _UPGRADE_STRATEGIES,
+        librdkafka_config=_build_librdkafka_config(complete, instance),
+        kafka_python_config=_build_kafka_python_config(complete, instance),
         on_commit=config.get("on_commit"),
     )
 
 
 def suggest_name(name: str, known: Mapping[str, Any] | set[str] | frozenset[str]) -> str:
-    """Return a hint with the known name that is most like this one; empty where none is."""
+    """Return a hint with the known name that is nearest to `name`; empty if none is near."""
     close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
     return f"; did you mean {close[0]!r}?" if close else ""
 
 
-def _check_known(name: str) -> None:
-    every = {
-        *TRIMTAB_SETTINGS,
-        *SHARED_SETTINGS,
-        *LIBRDKAFKA_SETTINGS,
-        *connection.SECURITY_SETTINGS,
-    }
-    if name in every or name in connection.UNSUPPORTED_SETTINGS or name.startswith("plugin."):
-        return
-    raise SettingError(f"{name!r} is not a setting of this consumer{suggest_name(name, every)}")
-
-
-def _check_consistent(config: ConsumerConfig) -> None:
-    for name in ("bootstrap.servers", "group.id"):
-        if not config.get(name):
-            raise SettingError(f"{name!r} is missing; every consumer needs it")
-    connection.check_settings(config)
-    strategy = config.get("partition.assignment.strategy", "trimtab")
-    if strategy not in ("trimtab", *_UPGRADE_STRATEGIES):
-        raise SettingError(
-            f"partition.assignment.strategy={strategy!r} contradicts trimtab.heuristic, by which "
-            "this consumer assigns; leave it out, or, while upgrading a group one by one, "
-            "write 'trimtab,cooperative-sticky'"
-        )
-    if str(config.get("group.protocol", "classic")).lower() != "classic":
-        raise SettingError(
-            "group.protocol='consumer' (KIP-848) has assignors in the broker only; "
-            "leave it out: Trimtab uses the classic protocol, which Kafka 4 serves"
-        )
-    beat, session, poll = (
-        _parse_number(config, f"{n}.ms")
-        for n in ("heartbeat.interval", "session.timeout", "max.poll.interval")
-    )
-    if beat >= session:
-        raise SettingError(
-            f"heartbeat.interval.ms={beat:.0f} must be below session.timeout.ms={session:.0f}"
-        )
-    if session > poll:
-        raise SettingError(
-            f"session.timeout.ms={session:.0f} must not exceed max.poll.interval.ms={poll:.0f}"
-        )
+def _check_names(config: ConsumerConfig, own_names: Iterable[str]) -> None:
+    known = {*own_names, *SHARED_SETTINGS, *LIBRDKAFKA_SETTINGS, *connection.SECURITY_SETTINGS}
+    # check_settings explains the unsupported ones; librdkafka loads its plugins under any name
+    accepted = {*known, *connection.UNSUPPORTED_SETTINGS}
+    for name in config:
+        if name not in accepted and not name.startswith("plugin."):
+            hint = suggest_name(name, known)
+            raise SettingError(f"{name!r} is not a setting of this consumer{hint}")
 
 
 def _build_librdkafka_config(config: ConsumerConfig, instance: str) -> dict[str, Any]:
-    """Return librdkafka's part: it fetches, but never joins and never commits by itself."""
+    """Return librdkafka's part of the configuration."""
     ours = {"partition.assignment.strategy", "heartbeat.interval.ms", "group.protocol", "on_commit"}
     ours |= {"group.instance.id", "enable.auto.commit", "enable.auto.offset.store"}
-    kept = {k: v for k, v in config.items() if k not in TRIMTAB_SETTINGS and k not in ours}
+    kept = {
+        name: value
+        for name, value in config.items()
+        if not name.startswith("trimtab.") and name not in ours
+    }
     return {
         "client.id": instance,
         **connection.to_librdkafka_config(kept),
+        # The data plane never joins and never commits: only the member knows the generation.
         "enable.auto.commit": False,
         "enable.auto.offset.store": False,
     }
 
 
 def _build_kafka_python_config(config: ConsumerConfig, instance: str) -> dict[str, Any]:
-    """Return kafka-python's part, under its own names."""
+    """Return kafka-python's part of the configuration, under its own names."""
     renamed = (
         (SHARED_SETTINGS.get(name), value) for name, value in config.items() if value is not None
     )
@@ -200,28 +272,6 @@ def _build_kafka_python_config(config: ConsumerConfig, instance: str) -> dict[st
         "bootstrap_servers": str(config["bootstrap.servers"]).split(","),
         "client_id": instance,
         "metrics_enabled": False,
-        "auto_offset_reset": "earliest",  # never used: this plane does not fetch
+        "auto_offset_reset": "earliest",  # kafka-python requires one, although it never fetches
         "allow_auto_create_topics": False,
     }
-
-
-def _parse_number(config: ConsumerConfig, name: str) -> float:
-    try:
-        return float(config[name])
-    except (TypeError, ValueError):
-        raise SettingError(f"{name}={config[name]!r} is not a number") from None
-
-
-def _parse_flag(config: ConsumerConfig, name: str) -> bool:
-    value = config[name]
-    if isinstance(value, bool):
-        return value
-    if str(value).lower() in ("true", "false"):
-        return str(value).lower() == "true"
-    raise SettingError(f"{name}={value!r} must be true or false")
-
-
-def _require_positive_capacity(capacity: float) -> float:
-    if capacity <= 0:
-        raise SettingError("trimtab.capacity must be above 0")
-    return capacity

@@ -24,8 +24,8 @@ GOOD = {"bootstrap.servers": "localhost:9092,other:9092", "group.id": "g"}
         ({"group.protocol": "consumer"}, "KIP-848"),
         ({"heartbeat.interval.ms": 50_000}, "heartbeat.interval.ms=50000 must be below"),
         ({"max.poll.interval.ms": 10_000}, "must not exceed max.poll.interval.ms=10000"),
-        ({"session.timeout.ms": "long"}, "session.timeout.ms='long' is not a number"),
-        ({"enable.auto.commit": "maybe"}, "must be true or false"),
+        ({"session.timeout.ms": "long"}, "session.timeout.ms: write a whole number"),
+        ({"enable.auto.commit": "maybe"}, "enable.auto.commit: write true or false"),
         ({"group.id": ""}, "'group.id' is missing"),
     ],
 )
