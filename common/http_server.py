@@ -1,19 +1,21 @@
-"""Our own HTTP endpoints: for whom they answer, and a small server of GET for them.
+"""HTTP endpoints of sidecar and consumer: access policy, health and metrics paths, GET server.
 
-Rules: who is not told otherwise listens on the loopback. With a token each path asks for it
-(`Authorization: Bearer …`) but for those that are free: a kubelet's probe cannot have one. Tokens
-are compared in constant time. TLS is shaken in the thread of the request, so that one who connects
-and says nothing holds nobody up.
+1. An endpoint binds to loopback by default.
+2. With a token, every path but the public ones requires `Authorization: Bearer TOKEN`.
+3. Health and readiness are public: kubelet probes carry no token, and the answers hold no secret.
+4. Each request runs in its own thread, TLS handshake included, within a timeout.
 """
 
 import hmac
+import json
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from ipaddress import ip_address
 from pathlib import Path
+from threading import Thread
 from typing import Any, Final, TypeAlias
 
 from trimtab.common.errors import SettingError
@@ -22,50 +24,55 @@ from trimtab.common.kafka_security.tls import create_server_context
 HttpResponse: TypeAlias = tuple[int, str, bytes]
 """Status, content type, body."""
 
+HTTP_OK: Final = 200
+HTTP_UNAUTHORIZED: Final = 401
+HTTP_NOT_FOUND: Final = 404
+HTTP_SERVICE_UNAVAILABLE: Final = 503
 HTTP_REQUEST_TIMEOUT_S: Final = 10.0
-"""Seconds that a client has for its request."""
+
+METRICS_PATH: Final = "/metrics"
+HEALTH_PATH: Final = "/healthz"
+READINESS_PATH: Final = "/readyz"
+PUBLIC_PATHS: Final = frozenset({HEALTH_PATH, READINESS_PATH})
 
 BEARER_SCHEME: Final = "bearer"
-"""The scheme of a token; schemes are told apart whatever their case (RFC 9110)."""
-
-UNAUTHORIZED: Final = 401
 
 
 @dataclass(frozen=True, slots=True)
 class AccessPolicy:
-    """What is asked of who wants an answer: TLS, a token, both or nothing."""
+    """Requirements of an endpoint: TLS, a token, both or none."""
 
     tls_context: ssl.SSLContext | None = None
     token: str | None = field(default=None, repr=False)
 
     @property
     def scheme(self) -> str:
-        """Return the beginning of the endpoint's address."""
+        """URL scheme of the endpoint."""
         return "http" if self.tls_context is None else "https"
 
     def is_authorized(self, authorization: str | None) -> bool:
-        """Tell whether a request with this header may have its answer."""
+        """Return whether a request with this Authorization header is allowed."""
         if self.token is None:
             return True
         scheme, _, given = (authorization or "").partition(" ")
-        bears = scheme.lower() == BEARER_SCHEME
-        return hmac.compare_digest(given.strip().encode(), self.token.encode()) and bears
+        has_scheme = scheme.lower() == BEARER_SCHEME  # case-insensitive by RFC 9110
+        # compared in constant time, so that response times reveal no prefix of the token
+        return hmac.compare_digest(given.strip().encode(), self.token.encode()) and has_scheme
 
-    def exposure_warning(self, what: str, host: str) -> str | None:
-        """Return what to say of an endpoint that everybody can read; None where that is not so."""
+    def exposure_warning(self, endpoint: str, host: str) -> str | None:
+        """Return a warning if other machines reach the endpoint without TLS and token."""
         if self.tls_context or self.token or is_loopback(host):
             return None
-        return f"{what} at {host} answers everybody who reaches it: give it TLS or a token"
+        return f"{endpoint} at {host} answers every client that reaches it: set TLS or a token"
 
 
 NO_AUTH: Final = AccessPolicy()
-"""Asks for nothing."""
 
 
 def load_access_policy(
     certificate: Path | None, key: Path | None, token_file: Path | None
 ) -> AccessPolicy:
-    """Return the guard that these files make. Raises SettingError."""
+    """Return the access policy that these files define. Raises SettingError."""
     if (certificate is None) != (key is None):
         raise SettingError("a tls certificate and its key belong together; give both, or none")
     context = (
@@ -75,61 +82,108 @@ def load_access_policy(
 
 
 def is_loopback(host: str) -> bool:
-    """Tell whether only this machine reaches a host."""
+    """Return whether a host is reachable from this machine only."""
     try:
         return ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
 
 
+class HttpEndpoint:
+    """Serves GET requests of fixed paths on a daemon thread; any other path is a 404."""
+
+    def __init__(self, routes: Mapping[str, Callable[[], HttpResponse]]) -> None:
+        self._routes = routes
+        self._server: ThreadingHTTPServer | None = None
+        self._thread: Thread | None = None
+
+    def handle_path(self, path: str) -> HttpResponse:
+        """Return the response for a path without its query."""
+        route = self._routes.get(path)
+        if route is None:
+            return build_text_response(HTTP_NOT_FOUND, f"the paths are {' '.join(self._routes)}")
+        return route()
+
+    def start(self, host: str, port: int, access_policy: AccessPolicy, thread_name: str) -> int:
+        """Start to serve; return the port (a free one if `port` is 0). Raises OSError."""
+        self._server = create_http_server((host, port), self.handle_path, access_policy)
+        self._thread = Thread(target=self._server.serve_forever, name=thread_name, daemon=True)
+        self._thread.start()
+        return int(self._server.server_address[1])
+
+    def stop(self) -> None:
+        """Stop serving and free the port."""
+        if self._server is not None and self._thread is not None:
+            self._server.shutdown()
+            self._server.server_close()
+            self._thread.join()
+
+
+def build_text_response(status: int, text: str) -> HttpResponse:
+    """Return a response of one line of text."""
+    return status, "text/plain; charset=utf-8", f"{text}\n".encode()
+
+
+def build_json_response(body: Any) -> HttpResponse:
+    """Return a response of JSON; other types are written as text."""
+    return HTTP_OK, "application/json", json.dumps(body, default=str).encode()
+
+
 def create_http_server(
-    address: tuple[str, int],
-    respond: Callable[[str], HttpResponse],
-    access_policy: AccessPolicy,
-    public_paths: frozenset[str] = frozenset(),
+    address: tuple[str, int], respond: Callable[[str], HttpResponse], access_policy: AccessPolicy
 ) -> ThreadingHTTPServer:
-    """Return a server that is bound, for a thread to run. Raises OSError.
+    """Return a bound server; `respond` maps a path to its response. Raises OSError."""
+    return _EndpointServer(address, respond, access_policy)
 
-    `respond` takes a path; those of `public_paths` need no token.
-    """
 
-    class Handler(BaseHTTPRequestHandler):
-        timeout = HTTP_REQUEST_TIMEOUT_S
+class _EndpointServer(ThreadingHTTPServer):
+    daemon_threads = True
 
-        def do_GET(self) -> None:
-            path = self.path.partition("?")[0]
-            may = path in public_paths or access_policy.is_authorized(
-                self.headers.get("Authorization")
+    def __init__(
+        self,
+        address: tuple[str, int],
+        respond: Callable[[str], HttpResponse],
+        access_policy: AccessPolicy,
+    ) -> None:
+        self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+        self.respond = respond
+        self.access_policy = access_policy
+        super().__init__(address, _RequestHandler)
+        if access_policy.tls_context is not None:
+            # The handshake runs in the request's thread: a silent client must not block accept().
+            self.socket = access_policy.tls_context.wrap_socket(
+                self.socket, server_side=True, do_handshake_on_connect=False
             )
-            status, kind, body = respond(path) if may else _unauthorized_response()
-            self.send_response(status)
-            if not may:
-                self.send_header("WWW-Authenticate", "Bearer")
-            self.send_header("Content-Type", kind)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
 
-        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - its signature
-            """Stay quiet: scrapes are no news."""
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Log nothing: failed handshakes and closed connections are the client's affair."""
 
-    class Server(ThreadingHTTPServer):
-        address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
-        daemon_threads = True
 
-        def handle_error(self, request: Any, client_address: Any) -> None:
-            """Stay quiet: who speaks no TLS, or hangs up, is no news either."""
+class _RequestHandler(BaseHTTPRequestHandler):
+    server: _EndpointServer
+    timeout = HTTP_REQUEST_TIMEOUT_S
 
-    server = Server(address, Handler)
-    if access_policy.tls_context is not None:
-        server.socket = access_policy.tls_context.wrap_socket(
-            server.socket, server_side=True, do_handshake_on_connect=False
+    def do_GET(self) -> None:
+        path = self.path.partition("?")[0]
+        allowed = path in PUBLIC_PATHS or self.server.access_policy.is_authorized(
+            self.headers.get("Authorization")
         )
-    return server
+        response = self.server.respond(path) if allowed else _build_unauthorized_response()
+        status, content_type, body = response
+        self.send_response(status)
+        if not allowed:
+            self.send_header("WWW-Authenticate", "Bearer")
+        self.send_header("Content-Type", content_type)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - its signature
+        """Log nothing: scrapes and probes come every few seconds."""
 
 
-def _unauthorized_response() -> HttpResponse:
-    return UNAUTHORIZED, "text/plain; charset=utf-8", b"a token is needed\n"
+def _build_unauthorized_response() -> HttpResponse:
+    return build_text_response(HTTP_UNAUTHORIZED, "a token is required")
 
 
 def _read_token_file(file: Path) -> str:

@@ -35,13 +35,13 @@ def decode_control_value(value: bytes, name: str) -> dict[str, Any]:
     Raises InvalidPayloadError.
     """
     try:
-        body: dict[str, Any] = json.loads(value)
+        body: Any = json.loads(value)
     except (ValueError, RecursionError) as error:
         raise InvalidPayloadError(f"{name}: not JSON: {value[:SHOWN_BYTES]!r}") from error
-    version = body.get("v") if isinstance(body, dict) else None
-    required = body.get("min_reader_version", version) if isinstance(body, dict) else None
-    if type(version) is not int or type(required) is not int:
+    if not isinstance(body, dict) or not _has_versions(body):
         raise InvalidPayloadError(f"{name}: no JSON object with a version: {value[:SHOWN_BYTES]!r}")
+    version = body["v"]
+    required = body.get("min_reader_version", version)
     if required > CONTROL_VALUE_VERSION:
         raise InvalidPayloadError(
             f"{name}: format version {version} needs a reader of version {required}, this process "
@@ -71,6 +71,11 @@ def check_text(name: str, *values: Any) -> None:
     for value in values:
         if not isinstance(value, str):
             raise InvalidPayloadError(f"{name} is {value!r}; it must be text")
+
+
+def _has_versions(body: Mapping[str, Any]) -> bool:
+    version = body.get("v")
+    return {type(version), type(body.get("min_reader_version", version))} == {int}
 
 
 @cache

@@ -11,7 +11,7 @@ may be called by any thread.
 
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
-from threading import Lock, Thread
+from threading import Lock
 from typing import Final
 
 import numpy as np
@@ -23,7 +23,15 @@ from prometheus_client.registry import Collector
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.common.errors import SettingError
-from trimtab.common.http_server import NO_AUTH, AccessPolicy, HttpResponse, create_http_server
+from trimtab.common.http_server import (
+    HEALTH_PATH,
+    HTTP_OK,
+    METRICS_PATH,
+    NO_AUTH,
+    AccessPolicy,
+    HttpEndpoint,
+    build_text_response,
+)
 
 FRESHNESS_BUCKETS_S: Final = (
     *(0.25, 0.5, 1.0, 2.0, 3.0, 5.0, 7.5, 10.0, 15.0, 20.0, 30.0, 45.0),
@@ -32,9 +40,6 @@ FRESHNESS_BUCKETS_S: Final = (
 """Upper bounds in seconds; a backlog that is caught up with is hours old."""
 
 FLUSH_BUCKETS_S: Final = (0.1, 0.25, 0.5, 1.0, 2.0, 3.0, 5.0, 7.5, 10.0, 20.0, 30.0, 60.0)
-
-LAKE_HEALTH_PATH: Final = "/healthz"
-LAKE_TEXT_TYPE: Final = "text/plain; charset=utf-8"
 
 
 class VectorHistogram(Collector):
@@ -128,26 +133,20 @@ def serve_metrics(
     /healthz beside it tells that the process serves; it asks for no token, as probes have none.
     Raises SettingError where the address cannot be had.
     """
-
-    def respond(path: str) -> HttpResponse:
-        if path == "/metrics":
-            return 200, CONTENT_TYPE_LATEST, generate_latest(metrics.registry)
-        if path == LAKE_HEALTH_PATH:
-            return 200, LAKE_TEXT_TYPE, b"alive\n"
-        return 404, LAKE_TEXT_TYPE, b"there is /metrics /healthz\n"
-
+    endpoint = HttpEndpoint(
+        {
+            METRICS_PATH: lambda: (HTTP_OK, CONTENT_TYPE_LATEST, generate_latest(metrics.registry)),
+            HEALTH_PATH: lambda: build_text_response(HTTP_OK, "alive"),
+        }
+    )
     try:
-        server = create_http_server((host, port), respond, access, frozenset({LAKE_HEALTH_PATH}))
+        bound_port = endpoint.start(host, port, access, "trimtab-metrics")
     except OSError as error:
         raise SettingError(
             f"trimtab.metrics.port: {host}:{port}: {error.strerror}; choose another one "
             "(0: a free one)"
         ) from error
-    thread = Thread(target=server.serve_forever, name="trimtab-metrics", daemon=True)
-    thread.start()
     try:
-        yield f"{access.scheme}://{host}:{server.server_address[1]}/metrics"
+        yield f"{access.scheme}://{host}:{bound_port}{METRICS_PATH}"
     finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+        endpoint.stop()
