@@ -1,4 +1,4 @@
-"""What an application imports: a drop-in consumer, and a sink for its records in a lake."""
+"""Consumer SDK: a drop-in consumer, work queues, and a sink for lake tables."""
 
 from trimtab.consumer_sdk.consumer.consumer import Consumer
 from trimtab.consumer_sdk.errors import (

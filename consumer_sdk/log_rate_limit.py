@@ -1,8 +1,8 @@
-"""librdkafka's log through Python's, each line once in a while.
+"""Writes librdkafka's log to Python's logger `trimtab.librdkafka`, with repeated lines limited.
 
-While a broker is away librdkafka writes tens of lines a second that say the same. They come by the
-logger `trimtab.librdkafka`, and of lines that differ in numbers alone one in `LOG_REPEAT_INTERVAL_S` seconds. Who
-gives a `logger` of their own gets every line.
+While a broker is unreachable librdkafka writes dozens of equal lines per second. Of lines that
+differ in numbers only, one is logged per `LOG_REPEAT_INTERVAL_S`. An application that sets `logger`
+gets every line.
 """
 
 import logging
@@ -12,16 +12,16 @@ from typing import Final
 from trimtab.common.clock import Clock, SystemClock
 
 LOG_REPEAT_INTERVAL_S: Final = 30.0
-"""Seconds for which the same line is not repeated."""
+"""Seconds during which a line is not repeated."""
 
 MAX_REMEMBERED_LINES: Final = 200
-"""Lines that are remembered; past that all are forgotten."""
+"""Lines to remember; beyond that all are dropped."""
 
 _DIGITS: Final = re.compile(r"[0-9]+")
 
 
 class RateLimitFilter(logging.Filter):
-    """Lets a line through if nothing like it came lately."""
+    """Passes a record unless a similar one passed recently."""
 
     def __init__(self, clock: Clock | None = None) -> None:
         super().__init__()
@@ -29,7 +29,7 @@ class RateLimitFilter(logging.Filter):
         self._last_logged_at: dict[str, float] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Tell whether a line is to be written."""
+        """Return whether to log the record."""
         text = _DIGITS.sub("#", record.getMessage())
         now = self._clock.monotonic()
         if now - self._last_logged_at.get(text, -LOG_REPEAT_INTERVAL_S) < LOG_REPEAT_INTERVAL_S:

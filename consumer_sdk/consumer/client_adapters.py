@@ -1,4 +1,4 @@
-"""Between the two clients' words: partitions, messages and errors of one in those of the other."""
+"""Converts partitions, messages and errors between the two Kafka clients."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -15,7 +15,7 @@ from trimtab.consumer_sdk.log_rate_limit import LIBRDKAFKA_LOGGER
 
 
 def to_confluent_error(error: Exception) -> KafkaError:
-    """Return confluent-kafka's error for one of kafka-python's."""
+    """Return confluent-kafka's error for an error of kafka-python."""
     cause = error.args[0] if isinstance(error, CommitFailedError) and error.args else error
     if isinstance(cause, KafkaPythonError) and not isinstance(cause, CommitFailedError):
         if isinstance(cause, KafkaTimeoutError):
@@ -26,29 +26,29 @@ def to_confluent_error(error: Exception) -> KafkaError:
 
 
 def create_data_plane(config: dict[str, Any]) -> DataConsumer:
-    """Make librdkafka's consumer. Raises InvalidSettingError."""
+    """Create librdkafka's consumer. Raises InvalidSettingError."""
     try:
         return DataConsumer({"logger": LIBRDKAFKA_LOGGER, **config})
     except KafkaException as error:
         raise InvalidSettingError(
-            f"librdkafka refuses the configuration: {error.args[0].str()}"
+            f"librdkafka rejects the configuration: {error.args[0].str()}"
         ) from None
 
 
 def offsets_to_commit(
     message: Message | None, offsets: Sequence[RawPartition] | None
 ) -> dict[TopicPartition, int]:
-    """Return what a commit of a message, or of these offsets, commits."""
+    """Return the offsets to commit for a message or for partitions with offsets."""
     if message is not None:
         return {partition_of(message): int(message.offset() or 0) + 1}
     return {to_partition(p): p.offset for p in offsets or ()}
 
 
 def to_partition(partition: RawPartition) -> TopicPartition:
-    """Return our name of a partition."""
+    """Return the partition as a TopicPartition."""
     return TopicPartition(partition.topic, partition.partition)
 
 
 def partition_of(message: Message) -> TopicPartition:
-    """Return the partition of a record."""
+    """Return a message's partition."""
     return TopicPartition(str(message.topic()), int(message.partition() or 0))

@@ -1,4 +1,4 @@
-"""What can be asked of the cluster through a consumer, as confluent-kafka answers it."""
+"""Queries to the cluster through a consumer, with confluent-kafka's results."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,7 +11,7 @@ from trimtab.consumer_sdk.membership.member import GroupMember
 
 
 class ClusterQueries:
-    """The asking half of `Consumer`; needs no membership."""
+    """Methods of `Consumer` that need no membership."""
 
     _data_plane: DataConsumer
     _offset_resets: OffsetResetHandler
@@ -24,7 +24,7 @@ class ClusterQueries:
         return list(self._data_plane.committed(list(partitions), timeout=timeout))
 
     def position(self, partitions: Sequence[RawPartition]) -> list[RawPartition]:
-        """Return the offsets of the next records to be read."""
+        """Return the offsets of the next records to read."""
         return list(self._data_plane.position(list(partitions)))
 
     def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any:
@@ -38,21 +38,21 @@ class ClusterQueries:
     def get_watermark_offsets(
         self, partition: RawPartition, timeout: float = 10
     ) -> tuple[int, int]:
-        """Return the first and the next offset of a partition."""
+        """Return the low and high watermark of a partition."""
         low, high = self._data_plane.get_watermark_offsets(partition, timeout=timeout)
         return low, high
 
     def pop_offset_resets(self) -> list[OffsetReset]:
-        """Return the offsets that were gone since the last call, and where reading went on."""
+        """Return the offset resets since the last call."""
         return self._offset_resets.pop_resets()
 
     def batch_max_age_s(self) -> float | None:
-        """Return how many seconds a sink may collect records, by the plan; None if it says none."""
+        """Return the plan's `batch_max_age_s`, in seconds; None without a plan or a value."""
         plan = None if self._member is None else self._member.plan
         return None if plan is None else plan.batch_max_age_s
 
     def offsets_for_times(
         self, partitions: Sequence[RawPartition], timeout: float = 10
     ) -> list[RawPartition]:
-        """Return the first offsets at or after the times (ms) in the partitions' offset fields."""
+        """Return the first offsets at or after the times in the partitions' offset fields (ms)."""
         return list(self._data_plane.offsets_for_times(list(partitions), timeout=timeout))

@@ -1,4 +1,4 @@
-"""What the consumer does to the data plane: begin, stop, go back."""
+"""Starts, stops and rewinds fetching on the data plane."""
 
 import logging
 from collections.abc import Iterable
@@ -15,7 +15,10 @@ from trimtab.consumer_sdk.consumer.partition_state import PartitionState
 log = logging.getLogger("trimtab.consumer_sdk")
 
 METADATA_TIMEOUT_S: Final = 2.0
-"""Seconds that a question for metadata may take before partitions are begun without."""
+"""Seconds to wait for metadata before partitions start without it."""
+
+COMMITTED_TIMEOUT_S: Final = 5.0
+"""Seconds to wait for committed offsets."""
 
 
 def resolve_start_offsets(
@@ -24,45 +27,41 @@ def resolve_start_offsets(
     partitions: Iterable[TopicPartition],
     default_offset: int = OFFSET_INVALID,
 ) -> list[RawPartition]:
-    """Return where to begin: at the committed offsets, at `default_offset` where there are none."""
-    asked = [RawPartition(*p) for p in sorted(partitions)]
-    _prefetch_leaders(data_plane, {p.topic for p in asked})
+    """Return the partitions with their committed offsets, or with `default_offset`."""
+    requested = [RawPartition(*p) for p in sorted(partitions)]
+    _prefetch_leaders(data_plane, {p.topic for p in requested})
     try:
-        found = data_plane.committed(asked, timeout=5) if asked else []
+        fetched = data_plane.committed(requested, timeout=COMMITTED_TIMEOUT_S) if requested else []
     except KafkaException as error:
-        log.warning("committed offsets: %s; librdkafka will ask again", error)
-        return asked
-    for partition in found:
+        log.warning("committed offsets: %s; librdkafka will retry", error)
+        return requested
+    for partition in fetched:
         partition_state.record_release_time(to_partition(partition), partition.metadata)
-    known = {to_partition(p): p.offset for p in found if p.error is None}
-    partition_state.committed_offsets.update(
-        {p: offset for p, offset in known.items() if offset >= 0}
-    )
-    begins = {p: offset if offset >= 0 else default_offset for p, offset in known.items()}
+    offsets = {to_partition(p): p.offset for p in fetched if p.error is None}
+    committed = {p: offset for p, offset in offsets.items() if offset >= 0}
+    partition_state.committed_offsets.update(committed)
+    starts = {**dict.fromkeys(offsets, default_offset), **committed}
     return [
-        RawPartition(*to_partition(p), begins.get(to_partition(p), OFFSET_INVALID)) for p in asked
+        RawPartition(*to_partition(p), starts.get(to_partition(p), OFFSET_INVALID))
+        for p in requested
     ]
 
 
 def warm_up_connections(data_plane: DataConsumer, topics: Iterable[str]) -> None:
-    """Connect to the brokers and the coordinator while the group is being joined.
-
-    Else the first partitions would wait for it, which nobody reads meanwhile.
-    """
+    """Connect to the brokers and the coordinator while the group is being joined."""
     names = sorted(t for t in topics if not t.startswith("^"))
     _prefetch_leaders(data_plane, set(names))
+    # The first partitions would wait for the connection otherwise, and no other member reads them.
     try:
         if names:
             data_plane.committed([RawPartition(names[0], 0)], timeout=METADATA_TIMEOUT_S)
     except KafkaException as error:
-        log.debug("coordinator: %s; librdkafka will ask again", error)
+        log.debug("coordinator: %s; librdkafka will retry", error)
 
 
 def _prefetch_leaders(data_plane: DataConsumer, topics: set[str]) -> None:
-    """Let librdkafka have the metadata of topics that are new to it.
-
-    It looks for leaders that it does not know once a second only, and meanwhile fetches nothing.
-    """
+    """Load the metadata of topics that librdkafka does not read yet."""
+    # librdkafka looks up unknown leaders once a second only, and fetches nothing meanwhile.
     unknown = sorted(topics - {p.topic for p in data_plane.assignment()})
     try:
         if len(unknown) == 1:
@@ -70,11 +69,11 @@ def _prefetch_leaders(data_plane: DataConsumer, topics: set[str]) -> None:
         elif unknown:
             data_plane.list_topics(timeout=METADATA_TIMEOUT_S)
     except KafkaException as error:
-        log.debug("metadata of %s: %s; librdkafka will ask again", unknown, error)
+        log.debug("metadata of %s: %s; librdkafka will retry", unknown, error)
 
 
 def seek_back(data_plane: DataConsumer, messages: Iterable[Message]) -> None:
-    """Go back to before these records, as if they had never been fetched."""
+    """Seek to the first of these messages in each partition, as if they had not been fetched."""
     first: dict[TopicPartition, int] = {}
     for message in messages:
         if message.error() is None:
@@ -84,7 +83,7 @@ def seek_back(data_plane: DataConsumer, messages: Iterable[Message]) -> None:
 
 
 def stop_fetching(data_plane: DataConsumer, partitions: Iterable[TopicPartition]) -> None:
-    """Stop fetching those of the partitions that are being fetched."""
+    """Stop fetching the partitions; ignore those that are not being fetched."""
     reading = {to_partition(p) for p in data_plane.assignment()}
     gone = [RawPartition(*p) for p in partitions if p in reading]
     if gone:

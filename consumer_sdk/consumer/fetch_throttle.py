@@ -1,7 +1,6 @@
-"""How much to fetch at once, and how fast: bounded by bytes, whatever a record's size.
+"""Limits fetches by bytes instead of records, and optionally to a rate (token bucket).
 
-With a rate, a token bucket gives a consumer a capacity, so that a small machine can show a large
-group.
+A rate limit gives each consumer of a demo a capacity, so that one machine can run a large group.
 """
 
 from dataclasses import dataclass
@@ -10,26 +9,27 @@ from typing import Final
 from trimtab.common.clock import Clock
 
 THROTTLE_SLICE_S: Final = 0.1
-"""Seconds of capacity that one fetch should take at most, so that the rate is smooth."""
+"""Seconds of capacity in one fetch, so that the rate is smooth."""
 
 
 @dataclass(slots=True)
 class FetchThrottle:
-    """Bounds a fetch to `chunk_bytes` bytes, and all fetches to `bytes_per_s` bytes/s (None: no limit).
+    """Limits one fetch to `chunk_bytes` bytes and all fetches to `bytes_per_s` (None: no limit).
 
-    Both hold on average: what was taken too early must be waited for.
+    Both limits hold on average: an excess is made up for by waiting.
     """
 
     clock: Clock
     chunk_bytes: float
     bytes_per_s: float | None = None
     _free_at: float = 0.0
-    _mean_record_bytes: float = 1000.0  # bytes a record, as seen so far
+    _mean_record_bytes: float = 1000.0  # an assumption until the first fetch
 
     def record_fetch(self, size: int, records: int) -> None:
-        """Account for records of `size` bytes in all."""
+        """Record a fetch of `size` bytes in total."""
         if records:
             mean = size / records
+            # Up at once, down slowly: large records must not exceed the limit.
             self._mean_record_bytes = max(
                 mean, self._mean_record_bytes + 0.2 * (mean - self._mean_record_bytes)
             )
@@ -37,11 +37,11 @@ class FetchThrottle:
             self._free_at = max(self.clock.monotonic(), self._free_at) + size / self.bytes_per_s
 
     def remaining_wait_s(self) -> float:
-        """Return seconds until more may be taken."""
+        """Return the seconds until the next fetch."""
         return 0.0 if self.bytes_per_s is None else max(0.0, self._free_at - self.clock.monotonic())
 
     def limit_records(self, max_records: int) -> int:
-        """Return how many records to fetch at once, between 1 and `max_records`."""
+        """Return the number of records to fetch, between 1 and `max_records`."""
         chunk = (
             self.chunk_bytes
             if self.bytes_per_s is None

@@ -1,8 +1,8 @@
-"""Reads the two control topics: the newest plan of our group, the newest speeds of its topics.
+"""Reads the newest plan of the group and the newest write rates from the control topics.
 
-Every member reads them, since any member may become the leader. A topic that does not exist (no
-sidecar) is looked for again now and then; a value that cannot be decoded is skipped, the one before
-stays in force.
+Every member reads them, since any member may become the leader. A missing topic (no sidecar) is
+looked up again at intervals. A value that cannot be decoded is skipped; the previous one stays in
+force.
 """
 
 import logging
@@ -37,20 +37,20 @@ APPLICATION_CALLBACK_SETTINGS: Final = {
     "logger",
     "statistics.interval.ms",
 }
-"""Settings whose callbacks belong to the application's thread."""
+"""Settings whose callbacks must run on the application's thread."""
 
 CONTROL_TOPIC_LOOKUP_INTERVAL_S: Final = 5.0
-"""Seconds between two looks for a control topic that does not exist."""
+"""Seconds between lookups of a missing control topic, and between measurements of lag."""
 
 CONTROL_TOPIC_POLL_S: Final = 0.1
-"""Seconds of one turn: how late a new plan can be noticed."""
+"""Seconds of one iteration: the delay of a new plan."""
 
 CONTROL_CLIENT_CLOSE_TIMEOUT_S: Final = 5.0
-"""Seconds in which the client must have let go at the end."""
+"""Seconds that the client may take to close."""
 
 
 class ControlTopicReader:
-    """The newest values, kept up to date by a thread of its own."""
+    """Newest values of the control topics, updated by a thread."""
 
     def __init__(self, settings: ConsumerSettings, clock: Clock) -> None:
         self.plan: GroupPlan | None = None
@@ -68,7 +68,7 @@ class ControlTopicReader:
         self._thread = Thread(target=self._read_topics, name="trimtab-control-topics", daemon=True)
 
     def start(self, topics: Sequence[str] = ()) -> None:
-        """Begin to read; `topics` are those whose lags a lag-aware leader must know."""
+        """Start to read; a lag-aware leader needs the lag of `topics`."""
         self._lag_topics = topics if self._settings.heuristic == LAG_AWARE_HEURISTIC else ()
         if self._missing_topics or self._lag_topics:
             self._thread.start()
@@ -76,30 +76,29 @@ class ControlTopicReader:
             self._initial_read_done.set()
 
     def wait_until_read(self, timeout: float) -> bool:
-        """Wait until everything that there was at the start is read; True if it is."""
+        """Wait until the records that existed at the start are read; return whether they are."""
         return self._initial_read_done.wait(timeout)
 
     def stop(self) -> None:
-        """End the thread; leave it behind where its client does not let go.
-
-        librdkafka's close (2.16) was seen to spin for ever once its broker had gone.
-        """
+        """End the thread; abandon it if its client does not close in time."""
         self._closing.set()
         if self._thread.is_alive():
+            # librdkafka's close (2.16) was seen to spin for ever after its broker had gone.
             self._thread.join(CONTROL_CLIENT_CLOSE_TIMEOUT_S)
 
     def build_leader_view(self) -> LeaderView:
-        """Return what the leader may know; speeds past `trimtab.write.rate.max.age` are unknown."""
+        """Return the plan, and the load without rates older than `trimtab.write.rate.max.age`."""
         horizon = self._clock.wall() - self._settings.write_rate_max_age
         newest = {t: s for t, s in tuple(self._write_rates.items()) if s.time >= horizon}
-        speeds = PartitionMeasurements({topic: s.write_rate for topic, s in newest.items()})
+        write_rates = PartitionMeasurements({topic: s.write_rate for topic, s in newest.items()})
         lags = PartitionMeasurements({topic: s.lag for topic, s in newest.items()})
-        known = {**self._lags, **dict(lags.iter_items())} if self._lags else lags
+        # What the sidecar published is newer than what this member measured.
+        all_lags = {**self._lags, **dict(lags.iter_items())} if self._lags else lags
         deviations = PartitionMeasurements({topic: s.deviation for topic, s in newest.items()})
-        return LeaderView(Load(speeds, known, deviations), self.plan)
+        return LeaderView(Load(write_rates, all_lags, deviations), self.plan)
 
     def apply_record(self, message: Message) -> None:
-        """Take in one record of a control topic."""
+        """Apply one record of a control topic."""
         value = message.value()
         if value is None:
             return
@@ -120,12 +119,14 @@ class ControlTopicReader:
             self._write_rates[write_rates.topic] = _build_topic_measurement(write_rates)
 
     def _read_topics(self) -> None:
-        own = {
+        config = {
             k: v
             for k, v in self._settings.librdkafka_config.items()
             if k not in APPLICATION_CALLBACK_SETTINGS
         }
-        consumer = DataConsumer({**own, "logger": LIBRDKAFKA_LOGGER, "enable.partition.eof": True})
+        consumer = DataConsumer(
+            {**config, "logger": LIBRDKAFKA_LOGGER, "enable.partition.eof": True}
+        )
         try:
             while not self._closing.is_set():
                 self._try_iteration(consumer)
@@ -135,8 +136,8 @@ class ControlTopicReader:
     def _try_iteration(self, consumer: DataConsumer) -> None:
         try:
             self._run_iteration(consumer)
-        except Exception as error:  # noqa: BLE001 - whatever it was, the plan must not go stale
-            log.warning("control topics: %r; reading on", error)
+        except Exception as error:  # noqa: BLE001 - an unexpected error must not leave an outdated plan
+            log.warning("control topics: %r; retrying", error)
             self._closing.wait(CONTROL_TOPIC_POLL_S)
 
     def _run_iteration(self, consumer: DataConsumer) -> None:
@@ -173,11 +174,11 @@ class ControlTopicReader:
         self._next_lookup_at = self._clock.monotonic() + CONTROL_TOPIC_LOOKUP_INTERVAL_S
 
     def _log_denied_topics(self, topics: set[str]) -> None:
-        """Say once that a control topic may not be read: without it no plan is followed."""
+        """Log once that a control topic cannot be read: without it no plan is followed."""
         for topic in sorted(topics - self._denied_topics):
             log.warning(
-                "control topic %s may not be read, so no sidecar's word is followed; grant Read on "
-                "topic %s",
+                "no permission to read control topic %s, so the sidecar's plans or write rates "
+                "are ignored; grant Read on topic %s",
                 topic,
                 topic,
             )
@@ -198,11 +199,11 @@ class ControlTopicReader:
                 from_beginning=reset in ("earliest", "smallest", "beginning"),
             )
         except KafkaException as error:
-            log.warning("lags are not known, so the last ones count: %s", error)
+            log.warning("measuring lag failed, using the previous values: %s", error)
 
 
 class _TopicMeasurement(NamedTuple):
-    """One topic's newest measurement in arrays, so that a rebalance finds them ready."""
+    """Newest measurement of one topic, in arrays as a rebalance needs them."""
 
     time: float
     write_rate: TopicMeasurements
@@ -211,12 +212,12 @@ class _TopicMeasurement(NamedTuple):
 
 
 def _build_topic_measurement(write_rates: TopicWriteRates) -> _TopicMeasurement:
-    speed = {n: s.weight for n, s in write_rates.partitions.items()}
+    write_rate = {n: s.weight for n, s in write_rates.partitions.items()}
     lag = {n: s.backlog_records for n, s in write_rates.partitions.items()}
     deviation = {n: s.stddev_bytes_per_s for n, s in write_rates.partitions.items()}
     return _TopicMeasurement(
         write_rates.time,
-        TopicMeasurements.from_values(speed),
+        TopicMeasurements.from_values(write_rate),
         TopicMeasurements.from_values({n: v for n, v in lag.items() if v is not None}),
         TopicMeasurements.from_values(deviation),
     )
@@ -225,7 +226,7 @@ def _build_topic_measurement(write_rates: TopicWriteRates) -> _TopicMeasurement:
 def _list_control_partitions(
     consumer: DataConsumer, topics: set[str]
 ) -> tuple[list[RawPartition], set[str]]:
-    """Return the partitions of topics, and the topics that we may not see."""
+    """Return the topics' partitions, and the topics that this client has no permission to read."""
     found: list[RawPartition] = []
     denied: set[str] = set()
     for topic in topics:

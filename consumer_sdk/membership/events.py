@@ -1,4 +1,4 @@
-"""What the member's thread tells the application's thread, in order, through one queue."""
+"""Events from the member's thread to the application's thread, in order, through one queue."""
 
 from dataclasses import dataclass, field
 from threading import Event
@@ -12,9 +12,9 @@ PartitionSet: TypeAlias = frozenset[TopicPartition]
 
 @dataclass(frozen=True, slots=True)
 class PartitionsAssigned:
-    """These partitions are ours from now on; nobody else reads them.
+    """The member owns the partitions from now on; no other member reads them.
 
-    `membership_epoch` counts the losses before: what was owned in an earlier one is not ours any more.
+    `membership_epoch` counts earlier losses: partitions of an earlier epoch are no longer owned.
     """
 
     partitions: PartitionSet
@@ -23,7 +23,7 @@ class PartitionsAssigned:
 
 @dataclass(frozen=True, slots=True)
 class PartitionsRevoked:
-    """These partitions must go; the next owner waits until `released` is set."""
+    """The partitions must be released; the next owner waits until `released` is set."""
 
     partitions: PartitionSet
     released: Event = field(default_factory=Event)
@@ -31,14 +31,14 @@ class PartitionsRevoked:
 
 @dataclass(frozen=True, slots=True)
 class PartitionsLost:
-    """These partitions went without asking: the group took us for dead; commit nothing."""
+    """The group removed this member and reassigned the partitions; they must not be committed."""
 
     partitions: PartitionSet
 
 
 @dataclass(frozen=True, slots=True)
 class CommitCompleted:
-    """An asynchronous commit ended; `error` is None where it went well."""
+    """An asynchronous commit ended; `error` is None if it succeeded."""
 
     offsets: "dict[TopicPartition, CommitPosition]"
     error: Exception | None
@@ -46,14 +46,14 @@ class CommitCompleted:
 
 @dataclass(frozen=True, slots=True)
 class MembershipEnded:
-    """The member's thread has ended with an error that retrying does not heal."""
+    """The member's thread ended with an error that a retry cannot fix."""
 
     error: TrimtabError
 
 
 @dataclass(frozen=True, slots=True)
 class CommitPosition:
-    """An offset to commit: the next one to read, with the metadata kept beside it."""
+    """Offset to commit, of the next record to read, and its metadata."""
 
     offset: int
     metadata: str = ""

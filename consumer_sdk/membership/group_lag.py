@@ -1,4 +1,4 @@
-"""Measures the group's lags for the `lag-aware` heuristic where no sidecar publishes them."""
+"""Measures the group's lag for the `lag-aware` heuristic if no sidecar publishes it."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -15,25 +15,25 @@ from trimtab.common.lag import compute_lag
 _LAG_ADMIN_API: Final[Any] = admin_api  # its OffsetSpec is neither typed nor declared as exported
 
 LAG_QUERY_TIMEOUT_S: Final = 5.0
-"""Seconds that one question to the brokers may take."""
+"""Seconds that one request to the brokers may take."""
 
 
 def measure_lags(
     consumer: DataConsumer, admin: AdminClient, topics: Sequence[str], *, from_beginning: bool
 ) -> dict[TopicPartition, int]:
-    """Return the lag of every partition of these topics; names that begin with "^" are patterns.
+    """Return the lag in records of each partition; names that begin with "^" are patterns.
 
-    Raises KafkaException when the brokers do not answer.
+    Raises KafkaException if the brokers do not answer.
     """
     partitions = _list_partitions(admin, topics)
     if not partitions:
         return {}
     ends = _list_offsets(admin, partitions, _LAG_ADMIN_API.OffsetSpec.latest())
     beginnings = _list_offsets(admin, partitions, _LAG_ADMIN_API.OffsetSpec.earliest())
-    asked = [RawPartition(*p) for p in partitions]
+    requested = [RawPartition(*p) for p in partitions]
     committed = {
         TopicPartition(p.topic, p.partition): p.offset if p.offset >= 0 else None
-        for p in consumer.committed(asked, timeout=LAG_QUERY_TIMEOUT_S)
+        for p in consumer.committed(requested, timeout=LAG_QUERY_TIMEOUT_S)
     }
     return {
         p: compute_lag(ends[p], committed.get(p), beginnings[p], from_beginning=from_beginning)
@@ -42,10 +42,10 @@ def measure_lags(
 
 
 def _list_partitions(admin: AdminClient, topics: Sequence[str]) -> list[TopicPartition]:
-    known = admin.list_topics(timeout=LAG_QUERY_TIMEOUT_S).topics
+    existing = admin.list_topics(timeout=LAG_QUERY_TIMEOUT_S).topics
     return sorted(
         TopicPartition(name, number)
-        for name, topic in known.items()
+        for name, topic in existing.items()
         if any(_topic_matches(pattern, name) for pattern in topics)
         for number in topic.partitions
     )
@@ -58,6 +58,6 @@ def _topic_matches(pattern: str, name: str) -> bool:
 def _list_offsets(
     admin: AdminClient, partitions: Iterable[TopicPartition], offset_spec: Any
 ) -> dict[TopicPartition, int]:
-    asked = {RawPartition(*p): offset_spec for p in partitions}
-    answers = admin.list_offsets(asked, request_timeout=LAG_QUERY_TIMEOUT_S)
-    return {TopicPartition(p.topic, p.partition): f.result().offset for p, f in answers.items()}
+    specs = {RawPartition(*p): offset_spec for p in partitions}
+    futures = admin.list_offsets(specs, request_timeout=LAG_QUERY_TIMEOUT_S)
+    return {TopicPartition(p.topic, p.partition): f.result().offset for p, f in futures.items()}

@@ -1,38 +1,39 @@
-"""The lease: how long this process may read without having heard from the group's coordinator.
+"""Lease: how long this process may hand out records without an answer from the coordinator.
 
-The broker gives a member's partitions away when it has heard nothing for the session timeout. So
-the data plane may hand out records only while the last heartbeat that the broker *answered* was
-*sent* less than a session timeout ago, less a margin. A frozen process, a dead member thread and a
-cut network all end the lease without anybody's help; a heartbeat that is answered again renews it.
-It says nothing once the membership is lost, or left: then only what is sent later counts.
+The broker reassigns a member's partitions after a session timeout of silence. The data plane hands
+out records only while the last *answered* heartbeat was *sent* less than a session timeout ago,
+minus a margin. A frozen process, a dead member thread and a cut network end the lease by
+themselves; the next answered heartbeat renews it. After a lost or ended membership only contacts
+sent later count.
 
-In a rebalance the coordinator also gives away what a member holds that has not joined again within
-the rebalance timeout, however many of its heartbeats it has answered. That is a second lease: it
-began when the last heartbeat was sent that found no rebalance, or the last join.
+In a rebalance the coordinator also reassigns the partitions of a member that does not join again
+within the rebalance timeout, although it answers the member's heartbeats. A second lease covers
+that: it starts when the last heartbeat without a rebalance, or the last join, was sent.
 """
 
 from dataclasses import dataclass, replace
 from typing import Final
 
 LEASE_MARGIN: Final = 0.1
-"""Share of the session timeout kept back: the way to the broker, and the time to notice."""
+"""Fraction of the timeout kept in reserve, for the way to the broker and the time to react."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """When the broker surely knew us last, and its timeout; by our own clock in seconds."""
+    """Last contact with the broker, in monotonic seconds, and its timeout in seconds."""
 
     timeout: float
     last_contact: float
 
     def renew_by_heartbeat(self, sent_at: float, received_at: float) -> "Lease":
-        """Take in the times of a heartbeat; an unanswered one counts nothing."""
+        """Return the lease renewed by a heartbeat; an unanswered heartbeat renews nothing."""
+        # By the send time: the broker's timer started no earlier.
         return self.renew(sent_at) if received_at >= sent_at else self
 
     def renew(self, sent_at: float) -> "Lease":
-        """Take in when something was sent that the broker has answered as to a member."""
+        """Return the lease renewed by an answered request, sent at `sent_at`."""
         return replace(self, last_contact=max(self.last_contact, sent_at))
 
     def is_valid(self, now: float) -> bool:
-        """Say whether records may be handed out."""
+        """Return whether the lease holds at `now`."""
         return now - self.last_contact < self.timeout * (1 - LEASE_MARGIN)

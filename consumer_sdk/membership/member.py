@@ -1,19 +1,18 @@
-"""The group member: joins, heartbeats, leads, commits with its generation; never fetches.
+"""Group member: joins, heartbeats, leads, commits with its generation; never fetches.
 
 Threads: the member's own thread drives joins; kafka-python's I/O thread heartbeats and runs the
-listener; the application's thread takes events from `inbox` and commits. The rules:
+listeners; the application's thread takes events from `inbox` and commits. The rules:
 
-1. Partitions are released only after the application acknowledged the `PartitionsRevoked` event, or was lost
-   first.
-2. While the listener waits for that, heartbeats go on (the wait is a coroutine on the I/O thread).
-3. An application that has not polled for `max.poll.interval.ms` is taken for dead: the member
-   leaves the group, so that its partitions find a new owner, and joins again when the application
-   is back (KIP-62).
-4. Only the leader acts on a new plan; `following` has the rules.
-5. A static member (`group.instance.id`, KIP-345) stays in the group when it closes; one that comes
-   back within its session gets what it had without a rebalance, and is not told whether it led. So
-   until its first rebalance it acts on a plan that is newer than its return. If another consumer
-   takes its name it stops with an error: it must not take the name back.
+1. Partitions are released only after the application acknowledges the `PartitionsRevoked` event or
+   the membership is lost.
+2. Heartbeats continue while the listener waits for the acknowledgement.
+3. If the application does not poll for `max.poll.interval.ms`, the member leaves the group, so that
+   its partitions find a new owner, and joins again at the next poll (KIP-62).
+4. Only the leader acts on a new plan, by the rules of `plan_follower`.
+5. A static member (`group.instance.id`, KIP-345) stays in the group when it closes. If it returns
+   within its session it keeps its partitions without a rebalance; until its first rebalance it acts
+   on plans as if it were the leader. If another consumer takes its `group.instance.id` it ends with
+   an error and does not join again.
 """
 
 import logging
@@ -69,38 +68,37 @@ from trimtab.consumer_sdk.membership.plan_follower import PlanFollower
 log = logging.getLogger("trimtab.consumer_sdk")
 
 MEMBER_ITERATION_S: Final = 0.05
-"""Seconds of one turn of the member's loop: how late it can notice a new plan or the end."""
+"""Seconds of one iteration of the member's loop: the delay of a new plan or of a stop."""
 
 JOIN_ITERATION_S: Final = 0.001
-"""The same while there is a join to do."""
+"""Seconds of one iteration while a join is due."""
 
 JOIN_STEP_TIMEOUT_S: Final = 1.0
-"""Seconds for one step of a join; less than a metadata update takes would never let it end."""
+"""Seconds of one step of a join; a join never ends in less than a metadata update takes."""
 
 CONTROL_TOPICS_READ_TIMEOUT_S: Final = 3.0
-"""Seconds that the first join may wait for the control topics: better than deciding blind."""
+"""Seconds that the first join waits for the control topics, which hold its load and plan."""
 
 BOOTSTRAP_TIMEOUT_MS: Final = 10_000
-"""How long the first connection may take, in ms."""
+"""Milliseconds that the first connection may take."""
 
 RECONNECT_DELAY_S: Final = 0.5
-"""Seconds until the next try after the broker could not be reached."""
+"""Seconds between attempts while no broker answers."""
 
 MISSING_TOPIC_LOOKUP_INTERVAL_S: Final = 1.0
-"""Seconds between two looks for a subscribed topic that does not exist yet."""
+"""Seconds between lookups of subscribed topics that do not exist."""
 
 RELEASE_POLL_INTERVAL_S: Final = 0.002
-"""Seconds between two looks for the application's acknowledgement; adds to every handover."""
+"""Seconds between checks for the application's acknowledgement; part of every handover."""
 
 
 class GroupMember:
-    """One membership in a consumer group; made and used by `Consumer`."""
+    """One membership in a consumer group; created and used by `Consumer`."""
 
     def __init__(self, settings: ConsumerSettings, clock: Clock) -> None:
         self.inbox: deque[MembershipEvent] = deque()
-        self.membership_epoch = (
-            0  # changed on the client's I/O thread only, where commits look at it too
-        )
+        # Written on the client's I/O thread only, where commits compare it as well.
+        self.membership_epoch = 0
         self._settings = settings
         self._clock = clock
         self._control_topics = ControlTopicReader(settings, clock)
@@ -114,7 +112,7 @@ class GroupMember:
             on_round=self._on_round,
         )
         self._fenced = Event()
-        self._wake_up = Event()  # set after its cause, so that the loop sees the cause at once
+        self._wake_up = Event()  # set after its cause, so that the next iteration sees the cause
         listener = coordinator.MembershipListener(
             on_stable_heartbeat=self._on_stable_heartbeat,
             on_leaving=self._on_leaving,
@@ -129,7 +127,7 @@ class GroupMember:
         )
         self._lease = Lease(settings.session_timeout, clock.monotonic())
         self._last_stable_at = clock.monotonic()
-        self._lost_at = -inf  # when; what the coordinator answered before counts no more
+        self._lost_at = -inf  # answers from before this time renew no lease
         self._closing = Event()
         self._rejoin_requested = Event()
         self._poll_overdue = False
@@ -143,10 +141,10 @@ class GroupMember:
             target=self._run_member_loop, name=f"trimtab-{settings.instance}", daemon=True
         )
 
-    # -- the application's side -------------------------------------------------------------------
+    # -- the application's thread -----------------------------------------------------------------
 
     def start(self, topics: Sequence[str]) -> None:
-        """Subscribe and begin to join; `topics` are names, or patterns that begin with "^"."""
+        """Subscribe and start to join; `topics` are names, or patterns that begin with "^"."""
         listener = _RebalanceListener(self)
         self._topic_names = frozenset(t for t in topics if not t.startswith("^"))
         pattern = build_topic_pattern(topics)
@@ -160,11 +158,12 @@ class GroupMember:
         self._rejoin_requested.set()
 
     def record_poll(self) -> None:
-        """Note that the application is alive."""
+        """Record that the application polled."""
         self._last_poll_at = self._clock.monotonic()
 
     def holds_lease(self) -> bool:
-        """Say whether the lease holds."""
+        """Return whether records may be handed out."""
+        # Two leases: by the session timeout, and by the rebalance timeout (see `lease`).
         lease = self._lease.renew_by_heartbeat(*coordinator.read_heartbeat_times(self.client))
         self._lease = lease.renew(self._assignor.joined_at)
         round_ = Lease(
@@ -179,27 +178,27 @@ class GroupMember:
 
     @property
     def is_rebalancing(self) -> bool:
-        """Whether a join is under way, or has just ended: partitions may come or go."""
+        """Whether partitions may change: a join is in progress or has just ended."""
         ended = self._clock.monotonic() - self._assignor.assigned_at < MEMBER_ITERATION_S
         return ended or coordinator.is_joining(self.client)
 
     @property
     def member_id(self) -> str:
-        """The broker's id of this member; empty before the first join."""
+        """Member id assigned by the broker; empty before the first join."""
         return coordinator.member_id(self.client)
 
     @property
     def generation_id(self) -> int:
-        """The group's generation as we know it; -1 outside the group."""
+        """Last known generation of the group; -1 outside the group."""
         return coordinator.generation_id(self.client)
 
     def drain(self) -> None:
-        """Ask the group to take everything from this member."""
+        """Request an empty assignment for this member."""
         self._assignor.drain()
         self.request_rejoin()
 
     def request_rejoin(self) -> None:
-        """Start a rebalance, after the one that may be under way."""
+        """Start a rebalance, after the current one if there is one."""
         self._rejoin_requested.set()
         self._wake_up.set()
 
@@ -217,7 +216,7 @@ class GroupMember:
     def commit_async(
         self, offsets: Mapping[TopicPartition, CommitPosition], membership_epoch: int
     ) -> None:
-        """Commit in the background; the outcome arrives in the inbox."""
+        """Commit in the background; `CommitCompleted` arrives in the inbox."""
         taken = dict(offsets)
         coordinator.commit_offsets_async(
             self.client,
@@ -227,13 +226,13 @@ class GroupMember:
         )
 
     def stop(self) -> None:
-        """Begin to leave: the listener is told, `inbox` must be served until `is_stopped`."""
+        """Start to leave; the application serves `inbox` until `is_stopped`."""
         self._closing.set()
         self._wake_up.set()
 
     @property
     def is_stopped(self) -> bool:
-        """Whether the member's thread has ended, or was never started."""
+        """Whether the member's thread has ended or was never started."""
         return not self._thread.is_alive()
 
     # -- the member's thread ----------------------------------------------------------------------
@@ -243,7 +242,7 @@ class GroupMember:
             self._control_topics.wait_until_read(CONTROL_TOPICS_READ_TIMEOUT_S)
             while not self._closing.is_set():
                 self._try_iteration()
-        except Exception as error:  # noqa: BLE001 - whatever it was, the application must hear of it
+        except Exception as error:  # noqa: BLE001 - the application must get every error
             self.inbox.append(MembershipEnded(_to_membership_error(error, self._settings)))
         finally:
             self._leave_and_close()
@@ -254,7 +253,7 @@ class GroupMember:
         except KafkaPythonError as error:
             if not _is_retriable(error):
                 raise
-            log.warning("group %s: %s; trying again", self._settings.group, _describe_error(error))
+            log.warning("group %s: %s; retrying", self._settings.group, _describe_error(error))
             self._closing.wait(RECONNECT_DELAY_S)
 
     def _run_iteration(self) -> None:
@@ -263,11 +262,11 @@ class GroupMember:
         overdue = self._clock.monotonic() - self._last_poll_at > self._settings.max_poll_interval
         if overdue and not self._poll_overdue:
             log.warning(
-                "no poll for %.1f s (max.poll.interval.ms): leaving group %s until it is back",
+                "no poll for %.1f s (max.poll.interval.ms): leaving group %s until the next poll",
                 self._settings.max_poll_interval,
                 self._settings.group,
             )
-            coordinator.leave_group(self.client, "the application does not poll")
+            coordinator.leave_group(self.client, "max.poll.interval.ms exceeded")
         self._poll_overdue = overdue
         if not overdue:
             self._follow_plan()
@@ -284,7 +283,7 @@ class GroupMember:
 
     @property
     def plan(self) -> GroupPlan | None:
-        """The plan in force; None where there is none, or none has been read yet."""
+        """The plan in force; None without one, or before it has been read."""
         return self._control_topics.plan
 
     def _follow_plan(self) -> None:
@@ -300,9 +299,11 @@ class GroupMember:
             self._rejoin_requested.set()
 
     def _is_leading(self) -> bool:
-        """Say whether we lead; a static member that came back may, and is not told (KIP-814)."""
-        came_back = self._settings.is_static and self._assignor.assignment_count == 1
-        return came_back or coordinator.is_leader(self.client)
+        """Return whether this member is, or may be, the leader."""
+        # A static leader that returned is not told that it leads: KIP-814 needs JoinGroup 9, and
+        # kafka-python speaks 7.
+        returned = self._settings.is_static and self._assignor.assignment_count == 1
+        return returned or coordinator.is_leader(self.client)
 
     def _log_missing_topics(self) -> None:
         now = self._clock.monotonic()
@@ -311,21 +312,24 @@ class GroupMember:
         self._next_topic_lookup_at = now + MISSING_TOPIC_LOOKUP_INTERVAL_S
         missing = coordinator.find_missing_topics(self.client, self._topic_names)
         for topic in sorted(missing - self._missing_topics):
-            log.warning("topic %r does not exist at %s; waiting", topic, self._settings.bootstrap)
+            log.warning(
+                "topic %r does not exist at %s; waiting for it", topic, self._settings.bootstrap
+            )
         self._missing_topics = missing
 
     def _on_stable_heartbeat(self, sent_at: float) -> None:
         self._last_stable_at = sent_at
 
     def _on_leaving(self) -> None:
-        self._lost_at = inf  # before others read; an application that is back waits for our join
+        # Ends the lease before other members read; the next join starts a new one.
+        self._lost_at = inf
 
     def _on_lost(self) -> None:
         self._lost_at = self._clock.monotonic()
 
     def _build_leader_view(self) -> LeaderView:
         view = self._control_topics.build_leader_view()
-        self._round_plan = view.plan  # a newer one may be read before the round has ended
+        self._round_plan = view.plan  # a newer plan may arrive before the round ends
         return view
 
     def _on_round(self, outcome: RebalanceRound) -> None:
@@ -335,16 +339,16 @@ class GroupMember:
     def _leave_and_close(self) -> None:
         try:
             self.client.close(autocommit=False, timeout_ms=5000)
-        except Exception as error:  # noqa: BLE001 - leaving is best effort; the session timeout does the rest
-            log.warning("leaving group %s: %s", self._settings.group, error)
+        except Exception as error:  # noqa: BLE001 - best effort; the session timeout does the rest
+            log.warning("leaving group %s failed: %s", self._settings.group, error)
         self._control_topics.stop()
 
 
 class _TimedAssignor(TrimtabAssignor):
-    """Knows when the join was asked for that has been answered last: from then on we are known.
+    """TrimtabAssignor that records the times of joins and assignments.
 
-    `assignment_count` counts the assignments that it was told, `assigned_at` is when it was told the last; `shorten_heartbeats`
-    is called when another round is to follow.
+    `joined_at` is the send time of the last answered JoinGroup, `assigned_at` the time of the last
+    of `assignment_count` assignments. `shorten_heartbeats` is called if another round follows.
     """
 
     def __init__(self, clock: Clock, *settings: Any, **more: Any) -> None:
@@ -356,12 +360,12 @@ class _TimedAssignor(TrimtabAssignor):
         self.shorten_heartbeats: Callable[[], None] = lambda: None
 
     def metadata(self, topics: Iterable[str]) -> Any:
-        """Note the time; this is called just before each JoinGroup is sent."""
+        """Record the time; called just before each JoinGroup is sent."""
         self._join_sent_at = self._clock.monotonic()
         return super().metadata(topics)
 
     def on_assignment(self, assignment: Any, generation: int) -> None:
-        """Take that time as the contact; this is called when SyncGroup was answered."""
+        """Record the times of the join and of the assignment; called when SyncGroup is answered."""
         self.joined_at = self._join_sent_at
         self.assigned_at = self._clock.monotonic()
         self.assignment_count += 1
@@ -370,13 +374,13 @@ class _TimedAssignor(TrimtabAssignor):
         super().on_assignment(assignment, generation)
 
     def assign(self, cluster: Any, members: Sequence[Any]) -> dict[str, bytes]:
-        """Lead on what the members sent."""
-        everybody: coordinator.RawSubscriptions = members[0]
-        return self.assign_decoded(cluster, everybody.subscriptions)
+        """Lead a rebalance on the raw subscriptions."""
+        everyone: coordinator.RawSubscriptions = members[0]
+        return self.assign_decoded(cluster, everyone.subscriptions)
 
 
 class _RebalanceListener(AsyncConsumerRebalanceListener):  # type: ignore[misc] # kafka-python has no types
-    """Passes rebalance callbacks on to the inbox; runs on kafka-python's I/O thread."""
+    """Puts rebalance callbacks into the inbox; runs on kafka-python's I/O thread."""
 
     def __init__(self, member: GroupMember) -> None:
         self._member = member
@@ -391,6 +395,7 @@ class _RebalanceListener(AsyncConsumerRebalanceListener):  # type: ignore[misc] 
         if not event.partitions:
             return
         self._member.inbox.append(event)
+        # A coroutine, not a blocking wait: heartbeats continue on this thread (rule 2).
         while not event.released.is_set():
             await coordinator.sleep_on_event_loop(self._member.client, RELEASE_POLL_INTERVAL_S)
 
@@ -400,7 +405,7 @@ class _RebalanceListener(AsyncConsumerRebalanceListener):  # type: ignore[misc] 
 
 
 def build_topic_pattern(topics: Sequence[str]) -> str | None:
-    """Return one pattern for a mix of names and "^patterns", or None where there are names only."""
+    """Return one pattern for names mixed with "^patterns"; None if there are names only."""
     if not any(t.startswith("^") for t in topics):
         return None
     parts = [t if t.startswith("^") else f"^{re.escape(t)}$" for t in topics]
@@ -431,7 +436,7 @@ def _connect_member(
 
 
 def _is_retriable(error: KafkaPythonError) -> bool:
-    """Say whether trying again can help: brokers that are away come back."""
+    """Return whether a retry can succeed; unreachable brokers may return."""
     return bool(error.retriable) or isinstance(error, KafkaConnectionError)
 
 
@@ -442,26 +447,28 @@ def _describe_error(error: Exception) -> str:
 
 
 def _to_membership_error(error: Exception, settings: ConsumerSettings) -> GroupMembershipError:
-    who = f"group {settings.group}, instance {settings.instance}"
+    member = f"group {settings.group}, instance {settings.instance}"
     if isinstance(error, GroupAuthorizationFailedError):
         return MissingAclError(
-            f"{who}: may not be in the group; grant Read on group {settings.group}"
+            f"{member}: no permission to join; grant Read on group {settings.group}"
         )
     if isinstance(error, TopicAuthorizationFailedError):
-        hidden = ", ".join(sorted(map(str, error.args[0] if error.args else ())))
-        return MissingAclError(f"{who}: may not see topic {hidden}; grant Read on topic {hidden}")
+        denied = ", ".join(sorted(map(str, error.args[0] if error.args else ())))
+        return MissingAclError(
+            f"{member}: no permission to read topic {denied}; grant Read on topic {denied}"
+        )
     hint = ""
     if isinstance(error, FencedInstanceIdError):
         hint = (
-            "; another consumer of this group has taken the same group.instance.id: "
-            "give each its own"
+            "; another consumer of this group uses the same group.instance.id: "
+            "give each consumer its own"
         )
     if isinstance(error, InconsistentGroupProtocolError):
         hint = (
             "; its members use another assignor: stop them first, or upgrade one by one with "
             'partition.assignment.strategy="trimtab,cooperative-sticky"'
         )
-    return GroupMembershipError(f"{who}: {_describe_error(error)}{hint}")
+    return GroupMembershipError(f"{member}: {_describe_error(error)}{hint}")
 
 
 def _to_partitions(partitions: Any) -> frozenset[TopicPartition]:

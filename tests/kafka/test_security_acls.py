@@ -102,8 +102,8 @@ def test_a_consumer_needs_read_only(
 @pytest.mark.parametrize(
     ("without", "said"),
     [
-        (CONSUMER[0], "may not see topic data; grant Read on topic data"),
-        (CONSUMER[1], "may not be in the group; grant Read on group g"),
+        (CONSUMER[0], "no permission to read topic data; grant Read on topic data"),
+        (CONSUMER[1], "no permission to join; grant Read on group g"),
     ],
 )
 def test_a_consumer_is_told_what_it_lacks(
