@@ -1,21 +1,29 @@
-"""The sink's settings.
+"""Settings of the lake writer: `lake.*`, `batch.*`, `spark.*` and those of the schema registry.
 
-`lake.*` and `batch.*` of a flat configuration, and `spark.*` for the session.
-
-Other names belong to the consumer and are left alone. Every error names the setting and says what
-to write.
+`LakeOptions` lists and validates what people write. `parse_lake_config` validates a flat
+configuration and then resolves it: it imports the transform and makes the warehouse path absolute.
+Settings of the consumer in the same mapping are ignored.
 """
 
 import importlib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any, Final, TypeAlias, cast
+from typing import Annotated, Any, Final, TypeAlias, cast
 
 from trimtab.common.errors import SettingError
+from trimtab.common.settings_model import (
+    ByteSize,
+    Duration,
+    Parsed,
+    SettingsModel,
+    list_settings,
+    setting,
+    validate_settings,
+)
 from trimtab.common.suggestions import suggest_name
-from trimtab.common.units import parse_bytes, parse_seconds
 from trimtab.consumer_sdk.lake.decoding import schema_registry
 from trimtab.consumer_sdk.lake.decoding.schema_registry import (
     REGISTRY_USER_INFO,
@@ -23,283 +31,295 @@ from trimtab.consumer_sdk.lake.decoding.schema_registry import (
 )
 from trimtab.consumer_sdk.lake.schema import partition_spec
 from trimtab.consumer_sdk.lake.schema.partition_spec import PartitioningRules
-from trimtab.consumer_sdk.lake.schema.table_names import TableNames
+from trimtab.consumer_sdk.lake.schema.table_names import DEFAULT_TABLE_TEMPLATE, TableNames
 from trimtab.consumer_sdk.lake.writer.batches import BatchLimits
 
 Transform: TypeAlias = Callable[[Any], Any]
 
 CATALOG_PREFIX: Final = "lake.catalog."
+CATALOG_NAME_SETTING: Final = "lake.catalog.name"
+DEFAULT_CATALOG: Final = "trimtab"
 RESET_TO_END_VALUES: Final = ("latest", "largest", "end")
-"""What librdkafka takes for `auto.offset.reset` to begin at the end."""
+"""librdkafka's values of `auto.offset.reset` that start at the end of the log."""
 
 ICEBERG_FORMAT: Final = "iceberg"
 DELTA_FORMAT: Final = "delta"
-TABLE_FORMATS: Final = (ICEBERG_FORMAT, DELTA_FORMAT)
 SPARK_FILE_WRITER: Final = "spark"
 ARROW_FILE_WRITER: Final = "arrow"
-FILE_WRITERS: Final = (SPARK_FILE_WRITER, ARROW_FILE_WRITER)
 REGISTRY_DECODERS: Final = ("avro", "protobuf")
-VALUE_DECODERS: Final = ("raw", "json", *REGISTRY_DECODERS)
-LAKE_SETTING_NAMES: Final = frozenset(
-    {
-        "batch.bytes",
-        "batch.memory",
-        "batch.max.age",
-        "lake.catalog.name",
-        "lake.decoder",
-        "lake.schema.evolution",
-        "lake.format",
-        "lake.partition",
-        "lake.flush.timeout",
-        "lake.schema",
-        "lake.file.writer",
-        "lake.table",
-        "lake.tables",
-        "lake.transform",
-        "lake.warehouse",
-    }
-)
-"""Every name of ours; `lake.catalog.*` beyond `name` is Iceberg's own."""
 
 _SPARK_ONLY_SETTINGS: Final = {
-    "lake.partition": "Spark divides rows among partitions",
+    "lake.partition": "Spark distributes rows to partitions",
     "lake.schema": "JSON is parsed by Spark",
     "lake.transform": "a transform takes a Spark DataFrame",
 }
-"""What `lake.file.writer=arrow` cannot do, and why."""
+"""Settings that `lake.file.writer=arrow` does not support, and why."""
+
+
+def _parse_choice(choices: tuple[str, ...], value: Any) -> str:
+    if value not in choices:
+        hint = suggest_name(str(value), choices)
+        raise ValueError(f"{value!r} is not one of the choices{hint}; write {' or '.join(choices)}")
+    return str(value)
+
+
+def _choice(*choices: str) -> Parsed:
+    return Parsed(partial(_parse_choice, choices))
+
+
+def _parse_text_mapping(value: Any) -> dict[str, str]:
+    if not isinstance(value, Mapping):
+        raise SettingError(f"{value!r} is not a mapping of topic to table")
+    return {str(key): str(text) for key, text in value.items()}
+
+
+class LakeOptions(SettingsModel, owner="the lake writer", separator="."):
+    """Settings that the lake writer reads, under the names that people write."""
+
+    lake_format: Annotated[str, _choice(ICEBERG_FORMAT, DELTA_FORMAT)] = setting(
+        "Table format: `iceberg` or [`delta`](#delta).", default=ICEBERG_FORMAT
+    )
+    lake_warehouse: Annotated[str, Parsed(str)] = setting(
+        "Folder or URI of the tables; required unless `lake.catalog.*` describes a catalog.",
+        default="",
+        secret=True,  # a URI may hold credentials
+    )
+    lake_catalog_name: Annotated[str, Parsed(str)] = setting(
+        "Name of the catalog in Spark SQL.", default=DEFAULT_CATALOG
+    )
+    lake_table: Annotated[str, Parsed(str)] = setting(
+        "Template of table names; dots and dashes of a topic become `_`.",
+        default=DEFAULT_TABLE_TEMPLATE,
+    )
+    lake_tables: Annotated[dict[str, str], Parsed(_parse_text_mapping)] = setting(
+        "Mapping of topic to table, for topics that the template does not suit.",
+        default_factory=dict,
+    )
+    lake_decoder: Annotated[str, _choice("raw", "json", *REGISTRY_DECODERS)] = setting(
+        "`raw`, `json`, or `avro` and `protobuf` with a "
+        "[schema registry](#values-of-a-schema-registry).",
+        default="raw",
+    )
+    lake_schema: Any = setting(
+        "Columns of JSON values as DDL (`id BIGINT, name STRING`), or a mapping of topic to DDL; "
+        "topics that it does not name stay raw.",
+        default=None,
+    )
+    lake_schema_evolution: Annotated[str, _choice("add", "fail")] = setting(
+        "`add`: a table gets the [columns that it lacks](#columns-that-come-later); "
+        "`fail`: they are an error.",
+        default="fail",
+    )
+    lake_partition: Any = setting(
+        "[Partitioning](#partitions) of new tables: `day(timestamp), country`.", default=None
+    )
+    lake_file_writer: Annotated[str, _choice(SPARK_FILE_WRITER, ARROW_FILE_WRITER)] = setting(
+        "Writer of the data files: `spark`, or [`arrow`](#files-written-from-arrow) in this "
+        "process.",
+        default=SPARK_FILE_WRITER,
+    )
+    lake_transform: Any = setting("`module:function`, see [Transform](#transform).", default=None)
+    lake_flush_timeout: Duration = setting(
+        "Limit of the wait for the lake in a revocation, an assignment or a close.", default=30.0
+    )
+    batch_bytes: ByteSize = setting(
+        "Size (of the Arrow buffers) at which a table's batch is flushed.", default=64_000_000
+    )
+    batch_max_age: Duration = setting(
+        "Age of the oldest record at which a table's batch is flushed "
+        "([freshness](#freshness-and-metrics)).",
+        default=10.0,
+    )
+    batch_memory: ByteSize = setting(
+        "Limit of all batches being filled.",
+        default=0,
+        default_text="2 × `batch.bytes`",  # noqa: RUF001 - a product
+    )
+
+    def find_problems(self, given: Collection[str]) -> Iterable[str]:
+        """Yield contradictions between settings."""
+        if self.batch_bytes <= 0:
+            yield "batch.bytes must be above 0"
+        if "batch.memory" in given and self.batch_memory < self.batch_bytes:
+            yield (
+                f"batch.memory={self.batch_memory} must not be below "
+                f"batch.bytes={self.batch_bytes}"
+            )
+        if (self.lake_decoder == "json") != bool(self.lake_schema):
+            yield (
+                "lake.decoder=json and lake.schema need each other; write the schema as columns of "
+                'Spark SQL, like "id BIGINT, name STRING", or a mapping of topic to that'
+            )
+        if not self.lake_catalog_name.isidentifier():
+            yield f"{CATALOG_NAME_SETTING}: {self.lake_catalog_name!r} is not a plain name"
+        if self.lake_file_writer == ARROW_FILE_WRITER:
+            for name in sorted(_SPARK_ONLY_SETTINGS.keys() & given):
+                yield (
+                    f"{name}: {_SPARK_ONLY_SETTINGS[name]}, and with lake.file.writer=arrow data "
+                    f"files are written without Spark: set lake.file.writer=spark, or omit {name}"
+                )
+
+    @property
+    def limits(self) -> BatchLimits:
+        """When a batch is flushed."""
+        memory = self.batch_memory or 2 * self.batch_bytes
+        return BatchLimits(self.batch_bytes, memory, self.batch_max_age)
+
+    @property
+    def schemas(self) -> dict[str, str]:
+        """DDL by topic; the key "*" stands for every other topic."""
+        if isinstance(self.lake_schema, Mapping):
+            return _parse_text_mapping(self.lake_schema)
+        return {"*": str(self.lake_schema)} if self.lake_schema else {}
+
+
+LAKE_SETTING_NAMES: Final = frozenset(one.name for one in list_settings(LakeOptions))
+"""Names of our own settings; `lake.catalog.*` beyond `name` is Iceberg's."""
 
 
 @dataclass(frozen=True, slots=True)
 class SessionConfig:
-    """What the Spark session is made of; `catalog` is empty for the embedded default.
+    """Settings of the Spark session; an empty `catalog` stands for the embedded one.
 
-    `format` is one of `TABLE_FORMATS`; Delta has a warehouse and no catalog. `file_writer` is one of `FILE_WRITERS`:
-    who writes the data files.
+    Delta has a warehouse and no catalog.
     """
 
     warehouse: str | None
-    catalog_name: str = "trimtab"
+    catalog_name: str = DEFAULT_CATALOG
     catalog: Mapping[str, str] = field(default_factory=dict[str, str])
     spark: Mapping[str, str] = field(default_factory=dict[str, str])
     format: str = ICEBERG_FORMAT
     file_writer: str = SPARK_FILE_WRITER
 
     def __repr__(self) -> str:
-        """Show no secret: the settings of the catalog and of Spark stay out."""
+        """Leave out the settings of the catalog and of Spark, which contain secrets."""
         return f"SessionConfig(format={self.format!r}, catalog_name={self.catalog_name!r})"
 
 
 @dataclass(frozen=True, slots=True)
 class LakeConfig:
-    """A checked configuration.
+    """Validated and resolved configuration.
 
-    `flush_timeout_s` is how many seconds a revocation or a close waits for the lake.
-
-    `schemas` maps a topic to the DDL of its JSON; the key "*" stands for every topic without one.
-
-    `registry_settings` is how the schema registry is asked; empty for a decoder that needs none.
-
-    `evolves_schema` is whether a table gets the columns that it lacks.
-
-    `resets_to_end` is whether the consumer jumps to the end of a partition where its offset is gone.
+    `schemas` maps a topic to the DDL of its JSON; the key "*" stands for every other topic.
+    `resets_to_end`: the consumer jumps to the end of a partition if its offset is gone.
     """
 
     group: str
     session: SessionConfig
-    table_names: TableNames = field(default_factory=TableNames)
-    limits: BatchLimits = field(default_factory=lambda: BatchLimits(64_000_000, 128_000_000, 10.0))
-    schemas: Mapping[str, str] = field(default_factory=dict[str, str])
-    transform: Transform | None = None
-    flush_timeout_s: float = 30.0
-    resets_to_end: bool = False
-    partitioning: PartitioningRules = field(default_factory=PartitioningRules)
-    evolves_schema: bool = False
-    decoder: str = "raw"
-    registry_settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    table_names: TableNames
+    limits: BatchLimits
+    schemas: Mapping[str, str]
+    transform: Transform | None
+    flush_timeout_s: float
+    resets_to_end: bool
+    partitioning: PartitioningRules
+    evolves_schema: bool
+    decoder: str
+    registry_settings: Mapping[str, Any]
 
     def __repr__(self) -> str:
-        """Show no secret: the session's settings stay out."""
+        """Leave out the session's settings, which contain secrets."""
         return f"LakeConfig(group={self.group!r}, session={self.session!r})"
 
     def schema_for(self, topic: str) -> str | None:
-        """Return the DDL that a topic's values are decoded with, None for raw."""
+        """Return the DDL of a topic's JSON values, None for raw."""
         return self.schemas.get(topic) or self.schemas.get("*")
 
 
 def parse_lake_config(config: Mapping[str, Any]) -> LakeConfig:
-    """Check a configuration. Raises SettingError."""
-    for name in config:
-        _check_setting_name(name)
+    """Validate and resolve a configuration. Raises SettingError."""
+    options = _validate_options(config)
     group = config.get("group.id")
     if not group:
         raise SettingError("'group.id' is missing; the table keeps its offsets by group")
     if str(config.get("enable.auto.commit", "")).lower() != "false":
         raise SettingError(
-            "enable.auto.commit must be false, here and in the consumer: the sink "
-            "commits after the table has the rows, "
-            "the consumer's own commits would run ahead of it"
+            "enable.auto.commit must be false, here and in the consumer: the writer commits "
+            "offsets after the table has the rows; the consumer's own commits would run ahead"
         )
-    names = TableNames(str(config.get("lake.table", "lake.{topic}")), _parse_tables(config))
-    schemas = _parse_schemas(config)
-    _check_shared_schemas(names, schemas)
+    names = TableNames(options.lake_table, options.lake_tables)
+    _check_shared_schemas(names, options.schemas)
     return LakeConfig(
         group=str(group),
-        session=parse_session_config(config),
+        session=_build_session_config(options, config),
         table_names=names,
-        limits=_parse_limits(config),
-        schemas=schemas,
-        transform=_load_transform(config.get("lake.transform")),
-        flush_timeout_s=parse_seconds(
-            config.get("lake.flush.timeout", "30 s"), "lake.flush.timeout"
-        ),
+        limits=options.limits,
+        schemas=options.schemas,
+        transform=_load_transform(options.lake_transform),
+        flush_timeout_s=options.lake_flush_timeout,
         resets_to_end=config.get("auto.offset.reset") in RESET_TO_END_VALUES,
-        partitioning=partition_spec.parse_partitioning(
-            config.get(partition_spec.PARTITION_SETTING)
-        ),
-        evolves_schema=_parse_evolution(config.get("lake.schema.evolution", "fail")),
-        decoder=str(config.get("lake.decoder", "raw")),
-        registry_settings=_parse_registry(config),
+        partitioning=partition_spec.parse_partitioning(options.lake_partition),
+        evolves_schema=options.lake_schema_evolution == "add",
+        decoder=options.lake_decoder,
+        registry_settings=_parse_registry(options, config),
     )
 
 
 def parse_session_config(config: Mapping[str, Any]) -> SessionConfig:
-    """Return the part about Spark and the catalog. Raises SettingError."""
-    catalog = {
-        k.removeprefix(CATALOG_PREFIX): str(v)
-        for k, v in config.items()
-        if k.startswith(CATALOG_PREFIX)
-    }
-    form = _parse_format(config, catalog)
-    name = catalog.pop("name", "trimtab")
-    if not name.isidentifier():
-        raise SettingError(f"lake.catalog.name: {name!r} is not a plain name")
-    warehouse = config.get("lake.warehouse")
-    if warehouse is None and not catalog:
-        raise SettingError(
-            "'lake.warehouse' is missing; write the folder for the tables, or describe a "
-            "catalog with lake.catalog.type "
-            "and its other settings"
-        )
-    return SessionConfig(
-        warehouse=None if warehouse is None else _resolve_warehouse(str(warehouse)),
-        catalog_name=name,
-        catalog=catalog,
-        spark={k: _format_spark_value(v) for k, v in config.items() if k.startswith("spark.")},
-        format=form,
-        file_writer=_parse_file_writer(config),
-    )
-
-
-def _parse_format(config: Mapping[str, Any], catalog: Mapping[str, str]) -> str:
-    form = str(config.get("lake.format", ICEBERG_FORMAT))
-    if form not in TABLE_FORMATS:
-        raise SettingError(
-            f"lake.format: {form!r} is not known{suggest_name(form, frozenset(TABLE_FORMATS))}; "
-            "write iceberg or delta"
-        )
-    if form == DELTA_FORMAT and catalog:
-        raise SettingError(
-            f"{CATALOG_PREFIX}{min(catalog)}: lake.catalog.* describes a catalog of Iceberg tables; with "
-            "lake.format=delta the tables are the folders of lake.warehouse, leave it out"
-        )
-    return form
-
-
-def _parse_file_writer(config: Mapping[str, Any]) -> str:
-    stage = str(config.get("lake.file.writer", SPARK_FILE_WRITER))
-    if stage not in FILE_WRITERS:
-        raise SettingError(
-            f"lake.file.writer: {stage!r} is not known{suggest_name(stage, frozenset(FILE_WRITERS))}; "
-            "write spark or arrow"
-        )
-    for name in (n for n in _SPARK_ONLY_SETTINGS if stage == ARROW_FILE_WRITER and config.get(n)):
-        raise SettingError(
-            f"{name}: {_SPARK_ONLY_SETTINGS[name]}, and with lake.file.writer=arrow data files are written without "
-            f"Spark: set lake.file.writer=spark, or leave {name} out"
-        )
-    return stage
+    """Return the settings of Spark and the catalog. Raises SettingError."""
+    return _build_session_config(_validate_options(config), config)
 
 
 def is_lake_setting(name: str) -> bool:
-    """Whether a setting is the sink's and not the consumer's."""
+    """Return whether a setting belongs to the lake writer, not to the consumer."""
     return (
         name.startswith(("lake.", "batch.", "spark.", SCHEMA_REGISTRY_PREFIX))
         or name == REGISTRY_USER_INFO
     )
 
 
-def _check_setting_name(name: str) -> None:
-    if (
-        name in LAKE_SETTING_NAMES
-        or not name.startswith(("lake.", "batch."))
-        or name.startswith(CATALOG_PREFIX)
-    ):
-        return
-    raise SettingError(
-        f"{name!r} is not a setting of the sink{suggest_name(name, LAKE_SETTING_NAMES)}"
+def _validate_options(config: Mapping[str, Any]) -> LakeOptions:
+    own = {
+        name: value
+        for name, value in config.items()
+        if name.startswith(("lake.", "batch."))
+        and (name in LAKE_SETTING_NAMES or not name.startswith(CATALOG_PREFIX))
+        and value is not None
+    }
+    return validate_settings(LakeOptions, own)
+
+
+def _build_session_config(options: LakeOptions, config: Mapping[str, Any]) -> SessionConfig:
+    catalog = {
+        name.removeprefix(CATALOG_PREFIX): str(value)
+        for name, value in config.items()
+        if name.startswith(CATALOG_PREFIX)
+    }
+    if options.lake_format == DELTA_FORMAT and catalog:
+        raise SettingError(
+            f"{CATALOG_PREFIX}{min(catalog)}: lake.catalog.* describes an Iceberg catalog; "
+            "with lake.format=delta the tables are the folders of lake.warehouse, omit it"
+        )
+    catalog.pop(CATALOG_NAME_SETTING.removeprefix(CATALOG_PREFIX), None)
+    if not options.lake_warehouse and not catalog:
+        raise SettingError(
+            "'lake.warehouse' is missing; write the folder of the tables, or describe a catalog "
+            "with lake.catalog.type and its other settings"
+        )
+    return SessionConfig(
+        warehouse=_resolve_warehouse(options.lake_warehouse) if options.lake_warehouse else None,
+        catalog_name=options.lake_catalog_name,
+        catalog=catalog,
+        spark={k: _format_spark_value(v) for k, v in config.items() if k.startswith("spark.")},
+        format=options.lake_format,
+        file_writer=options.lake_file_writer,
     )
 
 
-def _parse_limits(config: Mapping[str, Any]) -> BatchLimits:
-    size = parse_bytes(config.get("batch.bytes", "64 MB"), "batch.bytes")
-    memory = parse_bytes(config.get("batch.memory", 2 * size), "batch.memory")
-    wait = parse_seconds(config.get("batch.max.age", "10 s"), "batch.max.age")
-    if size <= 0:
-        raise SettingError("batch.bytes must be above 0")
-    if memory < size:
-        raise SettingError(f"batch.memory={memory} must not be below batch.bytes={size}")
-    return BatchLimits(batch_bytes=size, memory_bytes=memory, max_age_s=wait)
-
-
-def _parse_tables(config: Mapping[str, Any]) -> dict[str, str]:
-    tables = config.get("lake.tables") or {}
-    if not isinstance(tables, Mapping):
-        raise SettingError(f"lake.tables: {tables!r} is not a mapping of topic to table")
-    return {str(topic): str(table) for topic, table in tables.items()}
-
-
-def _parse_schemas(config: Mapping[str, Any]) -> dict[str, str]:
-    decoder = config.get("lake.decoder", "raw")
-    schema = config.get("lake.schema")
-    if decoder not in VALUE_DECODERS:
-        raise SettingError(
-            f"lake.decoder: {decoder!r} is not "
-            f"known{suggest_name(str(decoder), frozenset(VALUE_DECODERS))}; write raw, json, avro or protobuf"
-        )
-    if (decoder == "json") != bool(schema):
-        raise SettingError(
-            "lake.decoder=json and lake.schema need each other; write the schema as "
-            "columns of Spark SQL, "
-            'like "id BIGINT, name STRING", or a mapping of topic to that'
-        )
-    if isinstance(schema, Mapping):
-        return {str(topic): str(ddl) for topic, ddl in schema.items()}
-    return {"*": str(schema)} if schema else {}
-
-
-def _parse_registry(config: Mapping[str, Any]) -> dict[str, Any]:
-    if config.get("lake.decoder") not in REGISTRY_DECODERS:
+def _parse_registry(options: LakeOptions, config: Mapping[str, Any]) -> dict[str, Any]:
+    if options.lake_decoder not in REGISTRY_DECODERS:
         return {}
-    found = schema_registry.extract_registry_settings(config)
-    schema_registry.parse_registry_address(found)
-    return found
-
-
-def _parse_evolution(setting: Any) -> bool:
-    if setting not in ("add", "fail"):
-        raise SettingError(
-            f"lake.schema.evolution: {setting!r} is not known; write add (a table gets the columns that it "
-            "lacks) or fail (it is an error)"
-        )
-    return bool(setting == "add")
+    registry = schema_registry.extract_registry_settings(config)
+    schema_registry.parse_registry_address(registry)
+    return registry
 
 
 def _check_shared_schemas(names: TableNames, schemas: Mapping[str, str]) -> None:
     """Raise SettingError if topics that share a table have different schemas."""
-    chosen: dict[str, str | None] = {}
+    schema_by_table: dict[str, str | None] = {}
     for topic, table in sorted(names.mapping.items()):
         schema = schemas.get(topic) or schemas.get("*")
-        if chosen.setdefault(table, schema) != schema:
+        if schema_by_table.setdefault(table, schema) != schema:
             raise SettingError(
                 f"lake.schema: the topics of table {table!r} must have one schema, "
                 f"{topic!r} has another"
@@ -313,23 +333,20 @@ def _load_transform(reference: Any) -> Transform | None:
         return cast("Transform", reference)
     module, _, name = str(reference).partition(":")
     try:
-        found = getattr(importlib.import_module(module), name)
+        function = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
         raise SettingError(
             f"lake.transform: {reference!r} cannot be loaded ({error}); write "
-            '"module:function" with the module on '
-            "PYTHONPATH"
+            '"module:function" with the module on PYTHONPATH'
         ) from error
-    if not callable(found):
+    if not callable(function):
         raise SettingError(f"lake.transform: {reference!r} is not a function")
-    return cast("Transform", found)
+    return cast("Transform", function)
 
 
 def _resolve_warehouse(warehouse: str) -> str:
-    """Return a warehouse as a URI.
-
-    A plain path is made absolute, so that every process means the same.
-    """
+    """Return a URI as it is and a path as an absolute one."""
+    # Processes with other working directories must mean the same folder.
     return (
         warehouse
         if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:", warehouse)

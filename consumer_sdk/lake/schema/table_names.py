@@ -14,6 +14,7 @@ from typing import Final
 from trimtab.common.errors import SettingError
 from trimtab.consumer_sdk.errors import TableNameCollisionError
 
+DEFAULT_TABLE_TEMPLATE: Final = "lake.{topic}"
 DEAD_LETTER_SUFFIX: Final = "_dead_letter"
 _PLAIN_IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -45,7 +46,7 @@ def check_table_name(name: str, setting: str) -> str:
 class TableNames:
     """The rule of a configuration."""
 
-    template: str = "lake.{topic}"
+    template: str = DEFAULT_TABLE_TEMPLATE
     mapping: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def __post_init__(self) -> None:
