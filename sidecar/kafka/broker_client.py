@@ -131,7 +131,10 @@ class GroupCommits:
 
 
 class BrokerClient:
-    """The cluster, asked about one group. Making it raises SidecarSettingError, SaslAuthenticationError, TlsHandshakeError."""
+    """The cluster, asked about one group.
+
+    Making it raises SidecarSettingError, SaslAuthenticationError, TlsHandshakeError.
+    """
 
     def __init__(
         self, client: Mapping[str, Any], group: str, timeout: float, clock: Clock | None = None
@@ -361,7 +364,8 @@ def explain_unreachable_brokers(error: KafkaException, bootstrap: str) -> str | 
     if _get_error_code(error) not in CONNECTION_ERROR_CODES:
         return None
     return (
-        f"no Kafka broker answers at {bootstrap} ({format_kafka_error(error)}): is it running, and are the "
+        f"no Kafka broker answers at {bootstrap} ({format_kafka_error(error)}): is it "
+        "running, and are the "
         "address (--bootstrap), security.protocol and the firewall right?"
     )
 

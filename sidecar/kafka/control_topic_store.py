@@ -78,7 +78,10 @@ class ControlTopicStore:
         self._decisions_denied = False
 
     def read_plan(self) -> GroupPlan | None:
-        """Return the newest plan of the group; None if there never was one. Raises BrokerTimeoutError."""
+        """Return the newest plan of the group.
+
+        None if there never was one. Raises BrokerTimeoutError.
+        """
         newest: GroupPlan | None = None
         for value in self._read_values(self._settings.plan_topic):
             plan = _decode_plan(value)
@@ -96,7 +99,10 @@ class ControlTopicStore:
         return newest
 
     def read_decisions(self) -> tuple[DecisionRecord, ...]:
-        """Return the verdicts of the group that are kept, the newest last. Raises BrokerTimeoutError."""
+        """Return the verdicts of the group that are kept, the newest last.
+
+        Raises BrokerTimeoutError.
+        """
         kept: dict[int, DecisionRecord] = {}
         for value in self._read_values(self._settings.decision_topic):
             record = _decode_decision(value)
@@ -132,8 +138,8 @@ class ControlTopicStore:
     def publish(self, values: Iterable[GroupPlan | TopicWriteRates]) -> None:
         """Write and wait until all are safe; makes the topics when they are missing.
 
-        Raises BrokerTimeoutError; what was written then is unknown, and read back before the next plan is
-        made.
+        Raises BrokerTimeoutError; what was written then is unknown, and read back before the next
+        plan is made.
         """
         self._create_missing_topics(self._settings.plan_topic, self._settings.write_rate_topic)
         self._produce_records(
@@ -202,7 +208,8 @@ class ControlTopicStore:
             except (KafkaException, TimeoutError) as error:
                 if not _is_topic_exists_error(error):
                     raise BrokerTimeoutError(
-                        f"control topic {name} cannot be made: {_explain_create_failure(error, name)}"
+                        f"control topic {name} cannot be made: "
+                        f"{_explain_create_failure(error, name)}"
                     ) from error
         self._created_topics.update(names)
 

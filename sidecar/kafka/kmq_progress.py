@@ -1,8 +1,8 @@
 """What is in work in a `kmq` queue, as its trackers tell it: one question about offsets a turn.
 
 A tracker that is at work reads a marker as soon as it is written, and says so within a second.
-Where nothing was read for `TRACKER_SILENCE_TIMEOUT_S` seconds, nobody tracks, and nothing that a worker drops comes
-back.
+Where nothing was read for `TRACKER_SILENCE_TIMEOUT_S` seconds, nobody tracks, and nothing that a
+worker drops comes back.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -64,7 +64,9 @@ class KmqProgressReader:
         known_topics: Collection[str],
         fetch_end_offsets: Callable[[Iterable[TopicPartition]], PartitionOffsets],
     ) -> KmqProgress:
-        """Return what is open of these partitions of the messages; `known_topics` are the known topics.
+        """Return what is open of these partitions of the messages.
+
+        `known_topics` are the known topics.
 
         Trackers are asked first, and then where their markers end: what is written in between makes
         the answer unsure, never too small.
@@ -117,7 +119,8 @@ class KmqProgressReader:
             return ()
         more = f" (and {len(silent) - 1} more)" if len(silent) > 1 else ""
         said = (
-            f"nobody reads the markers of {silent[0]}{more} in {self.marker_topic!r}, so what is in work "
+            f"nobody reads the markers of {silent[0]}{more} in {self.marker_topic!r}, so what "
+            "is in work "
             "is not known, and nothing that a worker drops comes back: run `trimtab redeliver`"
         )
         return (said,)

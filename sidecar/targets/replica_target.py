@@ -15,11 +15,11 @@ class ReplicaTarget(Protocol):
     The contract, held by tests/contract/test_replica_target.py:
     - a name is given once: no later replica gets the name of an earlier one, unless replicas have
       places that they come back to (`ordinal`);
-    - `add_replicas` counts from what `list_replicas` showed last, so that deaths which the target mends itself
-      are not mended twice; it returns when the replicas are on their way, and `list_replicas` shows them
-      from then on;
-    - `stop_replica` asks a replica to end and may be repeated; one that is not there is no error; where
-      another one might go instead it raises, and does it when asked again later;
+    - `add_replicas` counts from what `list_replicas` showed last, so that deaths which the target
+      mends itself are not mended twice; it returns when the replicas are on their way, and
+      `list_replicas` shows them from then on;
+    - `stop_replica` asks a replica to end and may be repeated; one that is not there is no error;
+      where another one might go instead it raises, and does it when asked again later;
     - `advisory` targets do neither, and show no replicas.
     """
 
@@ -45,8 +45,9 @@ class ReplicaTarget(Protocol):
 class ConnectedTarget:
     """A target and what comes with it.
 
-    `read_external_scaling` tells what others had asked of it when it was looked at last, `leadership` whether
-    this sidecar is the one that acts on it; `lease_id` names what that is by, empty where nothing is.
+    `read_external_scaling` tells what others had asked of it when it was looked at last,
+    `leadership` whether this sidecar is the one that acts on it; `lease_id` names what that is by,
+    empty where nothing is.
     """
 
     target: ReplicaTarget

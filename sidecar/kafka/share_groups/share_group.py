@@ -39,8 +39,9 @@ SHARE_GROUP_TYPE: Final = "share"
 class ShareGroupClient:
     """One share group; never raises because a broker is away.
 
-    Making it raises ShareGroupsUnsupportedError and GroupTypeMismatchError, of brokers that answer. Where none does, nothing
-    is known of the group until one has answered, and these two are told as trouble.
+    Making it raises ShareGroupsUnsupportedError and GroupTypeMismatchError, of brokers that answer.
+    Where none does, nothing is known of the group until one has answered, and these two are told as
+    trouble.
     """
 
     def __init__(self, settings: SidecarSettings, clock: Clock) -> None:
@@ -137,7 +138,9 @@ class ShareGroupClient:
 
 
 def refuse_share_group(settings: SidecarSettings) -> None:
-    """Raise GroupTypeMismatchError for a share group: without queue=share nothing in it would be seen.
+    """Raise GroupTypeMismatchError for a share group.
+
+    Without queue=share nothing in it would be seen.
 
     Silent where no broker answers: it is not known then.
     """

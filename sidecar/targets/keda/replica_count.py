@@ -56,8 +56,8 @@ class KedaReplicaCount:
     def watch_activity(self, keep_watching: Callable[[], bool]) -> Iterator[bool]:
         """Yield whether any replica is to run, as soon as that is known and at each change.
 
-        Ends when `keep_watching` no longer holds; `wake_watchers` has it looked at. While it is not known nothing is
-        yielded: what was said last stands.
+        Ends when `keep_watching` no longer holds; `wake_watchers` has it looked at. While it is not
+        known nothing is yielded: what was said last stands.
         """
         shown: bool | None = None
         while (shown := self._wait_for_change(keep_watching, shown=shown)) is not None:

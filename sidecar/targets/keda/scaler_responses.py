@@ -39,10 +39,11 @@ class StalenessLimits:
 class ScalerState:
     """What the turns left.
 
-    `replicas` is what the target was asked for last, None where it was forgotten, and `unknown_reason` it was;
-    `last_iteration_at` when the last turn ended (monotonic seconds); `has_sight` whether one has known all it
-    must; `blind_iterations` how many since then have not; `is_idle` whether it is known that nothing is to be
-    read; `last_reasons` why the last one did what it did.
+    `replicas` is what the target was asked for last, None where it was forgotten, and
+    `unknown_reason` it was; `last_iteration_at` when the last turn ended (monotonic seconds);
+    `has_sight` whether one has known all it must; `blind_iterations` how many since then have not;
+    `is_idle` whether it is known that nothing is to be read; `last_reasons` why the last one did
+    what it did.
     """
 
     replicas: int | None = None
@@ -58,7 +59,7 @@ def apply_report(
     state: ScalerState, report: IterationReport, limits: StalenessLimits, now: float
 ) -> ScalerState:
     """Return what is left after another turn; `now` is monotonic seconds."""
-    sighted = report.decision.numbers.running is not None
+    sighted = report.decision.metrics.running_replicas is not None
     new = replace(
         state,
         last_iteration_at=now,

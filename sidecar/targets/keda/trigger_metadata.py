@@ -7,9 +7,9 @@ itself was not told (topics, where it takes those that the group reads) is not c
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Final
 
+from trimtab.common.suggestions import suggest_name
 from trimtab.sidecar.errors import TriggerMismatchError
 from trimtab.sidecar.settings.settings import SidecarSettings
 
@@ -78,11 +78,9 @@ def _explain_mismatch(name: str, value: str, scaled_group: ScaledGroup) -> str:
         return f"{name} means nothing here: the count follows write speed and backlog; leave it out"
     if name in BROKER_CONNECTION_KEYS:
         return f"{name} means nothing here: the sidecar has a connection of its own; leave it out"
-    near = get_close_matches(name, [*GETTER_BY_COMPARED_KEY, *KEDA_KEYS], n=1, cutoff=0.5)
-    hint = (
-        f"did you mean {near[0]!r}?" if near else f"there is: {', '.join(GETTER_BY_COMPARED_KEY)}"
-    )
-    return f"{name!r} is not known; {hint}"
+    hint = suggest_name(name, [*GETTER_BY_COMPARED_KEY, *KEDA_KEYS], cutoff=0.5)
+    hint = hint or f"; there is: {', '.join(GETTER_BY_COMPARED_KEY)}"
+    return f"{name!r} is not known{hint}"
 
 
 GETTER_BY_COMPARED_KEY: Final[Mapping[str, Callable[[ScaledGroup], str]]] = {

@@ -1,8 +1,9 @@
 """The Kubernetes API as the sidecar needs it: few calls, plain values, errors by name.
 
 Every call has a time limit and is made once: whoever asks decides whether to ask again. A 409 is
-`ResourceConflictError`; what cannot be reached or is overloaded is KubernetesUnavailableError; what is not allowed, not there
-or not valid is KubernetesRejectedError, and says which verb on which resource it was about.
+`ResourceConflictError`; what cannot be reached or is overloaded is KubernetesUnavailableError; what
+is not allowed, not there or not valid is KubernetesRejectedError, and says which verb on which
+resource it was about.
 """
 
 import hashlib
@@ -66,7 +67,10 @@ class ScaleTargetRef:
 
 
 class KubernetesApi:
-    """A connection; `timeout` is seconds of one call. Raises SidecarSettingError where it has no address."""
+    """A connection.
+
+    `timeout` is seconds of one call. Raises SidecarSettingError where it has no address.
+    """
 
     def __init__(self, scale_target: ScaleTargetRef, timeout: float) -> None:
         self.scale_target = scale_target
@@ -92,7 +96,9 @@ class KubernetesApi:
         return hashlib.sha256(Path(authority).read_bytes().strip()).hexdigest()[:16]
 
     def fetch_snapshot(self) -> WorkloadSnapshot:
-        """Return the workload and its pods as they are. Raises KubernetesUnavailableError, KubernetesRejectedError.
+        """Return the workload and its pods as they are.
+
+        Raises KubernetesUnavailableError, KubernetesRejectedError.
 
         The lists are asked of the store, not of a cache, so that they hold all that was done.
         """
@@ -114,7 +120,10 @@ class KubernetesApi:
         )
 
     def set_replicas(self, replicas: int, resource_version: str) -> None:
-        """Ask for a count, if the workload is still of this version. Raises ResourceConflictError as well."""
+        """Ask for a count, if the workload is still of this version.
+
+        Raises ResourceConflictError as well.
+        """
         body = {
             "apiVersion": "autoscaling/v1",
             "kind": "Scale",
@@ -129,7 +138,10 @@ class KubernetesApi:
         self._call_workload_api("update", "/scale", method, body=body, field_manager=FIELD_MANAGER)
 
     def annotate_pod(self, pod: str, annotations: Mapping[str, str | None]) -> None:
-        """Set annotations of a pod; None takes one away. Raises ResourceConflictError if it is gone."""
+        """Set annotations of a pod.
+
+        None takes one away. Raises ResourceConflictError if it is gone.
+        """
         body = {"metadata": {"annotations": dict(annotations)}}
         try:
             self._call_api("patch", "pods", self._core.patch_namespaced_pod, name=pod, body=body)
@@ -178,7 +190,10 @@ class KubernetesApi:
         return self._call_api("create", "leases", method, body=body)
 
     def replace_lease(self, name: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Replace the lease of the version that `body` names. Raises ResourceConflictError if it is another."""
+        """Replace the lease of the version that `body` names.
+
+        Raises ResourceConflictError if it is another.
+        """
         method = self._leases.replace_namespaced_lease
         return self._call_api("update", "leases", method, name=name, body=body)
 
@@ -186,7 +201,8 @@ class KubernetesApi:
         """Tell whether we have a right in the namespace, on "pods" or "deployments/scale".
 
         With a `name` on that object, else on all: a role may name what it is about. Asked by a
-        SelfSubjectAccessReview, which everybody may. Raises KubernetesUnavailableError, KubernetesRejectedError.
+        SelfSubjectAccessReview, which everybody may. Raises KubernetesUnavailableError,
+        KubernetesRejectedError.
         """
         whole, _, part = resource.partition("/")
         asked = {"verb": verb, "group": group, "resource": whole, "subresource": part, "name": name}
@@ -219,7 +235,8 @@ class KubernetesApi:
         except KubernetesRejectedError as error:
             if error.status == HTTP_NOT_FOUND:
                 raise KubernetesRejectedError(
-                    f"{self.scale_target} is not in namespace {self.scale_target.namespace}; make it, or mend "
+                    f"{self.scale_target} is not in namespace {self.scale_target.namespace}; "
+                    "make it, or mend "
                     "workload and namespace",
                     HTTP_NOT_FOUND,
                 ) from error
@@ -272,7 +289,8 @@ def _connect_client(kubeconfig: Path | None) -> Any:
             )
     except (ConfigException, OSError) as error:
         raise SidecarSettingError(
-            f"no way to a Kubernetes API server: {_shorten_error(error)}; run in a pod with a service "
+            f"no way to a Kubernetes API server: {_shorten_error(error)}; run in a pod with a "
+            "service "
             "account, or give a kubeconfig"
         ) from error
     return client.ApiClient(made)

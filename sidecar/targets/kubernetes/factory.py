@@ -41,7 +41,9 @@ def connect_workload_target(
     open_api: Callable[[ScaleTargetRef, float], KubernetesApi] = KubernetesApi,
     controller_timeout: float = CONTROLLER_TIMEOUT_S,
 ) -> ConnectedTarget:
-    """Connect, by `open_api`; `stack` takes it apart. Raises SidecarSettingError, KubernetesRejectedError.
+    """Connect, by `open_api`; `stack` takes it apart.
+
+    Raises SidecarSettingError, KubernetesRejectedError.
 
     A workload that is not there is told at once; a server that is away, or a right that is missing,
     may be mended: the loop says what is missing, holds, and asks again.
@@ -62,16 +64,16 @@ def connect_workload_target(
             raise
         log.warning("%s; nothing is scaled until then", error)
     leadership = _start_election(settings, api, clock, stack)
-    contest = settings.external_scaling == "contest"
     target = KubernetesTarget(
         api,
         clock,
-        override_external=contest,
         leadership=leadership,
         controller_timeout=controller_timeout,
     )
     lease = (
-        f"lease {api.cluster_id} {where}/{api.scale_target.lease_name}" if settings.elect else ""
+        f"lease {api.cluster_id} {where}/{api.scale_target.lease_name}"
+        if settings.leader_election
+        else ""
     )
     return ConnectedTarget(
         target, target.read_external_scaling, leadership, (KubernetesEventReporter(api),), lease
@@ -81,7 +83,7 @@ def connect_workload_target(
 def _start_election(
     settings: SidecarSettings, api: KubernetesApi, clock: Clock, stack: ExitStack
 ) -> Leadership:
-    if not settings.elect:
+    if not settings.leader_election:
         return SoleLeader()
     me = f"{socket.gethostname()}_{os.getpid()}"
     patience = HANG_INTERVALS * (2 * settings.timeout + settings.interval)

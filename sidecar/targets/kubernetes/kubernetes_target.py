@@ -1,15 +1,16 @@
 """Replicas as the pods of a Deployment or StatefulSet, through its scale subresource.
 
-Kubernetes mends deaths by itself, so a count is asked for, never a pod: `add_replicas` asks for as many as
-`list_replicas` showed last and so many more, and nothing if that many are asked for already. A count is
-asked for only of the version of the workload that was looked at; where somebody else was quicker
-(409) everything is looked at again. Names are those of the pods, and must be the client ids of the
-members: tell them by the downward API.
+Kubernetes mends deaths by itself, so a count is asked for, never a pod: `add_replicas` asks for as
+many as `list_replicas` showed last and so many more, and nothing if that many are asked for
+already. A count is asked for only of the version of the workload that was looked at; where somebody
+else was quicker (409) everything is looked at again. Names are those of the pods, and must be the
+client ids of the members: tell them by the downward API.
 
-`stop_replica` follows the rules of `kube_values`: the pod is marked as the cheapest to delete, the count is
-lowered by one, and then it is waited for. Between the two the controller needs a moment to see the
-mark: it reads pods and counts by two streams, and nothing tells when both have arrived. After an
-outage of the API server that may take a minute (`outage`), and for as long no pod is taken.
+`stop_replica` follows the rules of `kube_values`: the pod is marked as the cheapest to delete, the
+count is lowered by one, and then it is waited for. Between the two the controller needs a moment to
+see the mark: it reads pods and counts by two streams, and nothing tells when both have arrived.
+After an outage of the API server that may take a minute (`outage`), and for as long no pod is
+taken.
 """
 
 from collections.abc import Callable, Mapping
@@ -52,10 +53,10 @@ WORKLOAD_POLL_INTERVAL_S: Final = 0.2
 
 
 class KubernetesTarget:
-    """One workload's pods; with `override_external`, counts that others set are to be set back.
+    """The pods of one workload.
 
-    `controller_timeout` is for how many seconds the controller's work is waited for; what takes longer is
-    seen by a later turn. `leadership` is asked right before a count is asked for.
+    `controller_timeout` is for how many seconds the controller's work is waited for; what takes
+    longer is seen by a later turn. `leadership` is asked right before a count is asked for.
     """
 
     advisory = False
@@ -65,17 +66,15 @@ class KubernetesTarget:
         api: KubernetesApi,
         clock: Clock,
         *,
-        override_external: bool = False,
         controller_timeout: float = 5.0,
         leadership: Leadership | None = None,
     ) -> None:
         self._api = api
         self._clock = clock
-        self._override_external = override_external
         self._leadership = leadership or SoleLeader()
         self._controller_timeout = controller_timeout
         self._listed_pods: frozenset[str] = frozenset()
-        self._external_scaling = ExternalScaling(override=override_external)
+        self._external_scaling = ExternalScaling()
         self._requested: RequestedReplicas | None = None
         self._outage = ApiOutage(clock.monotonic())
 
@@ -90,9 +89,7 @@ class KubernetesTarget:
         self._listed_pods = frozenset(staying)
         w = found.workload
         self._requested = self._date_requested_replicas(w.requested)
-        self._external_scaling = ExternalScaling(
-            self._requested, self._override_external, w.paused_direction, found.trouble
-        )
+        self._external_scaling = ExternalScaling(self._requested, w.paused_direction, found.trouble)
         ordered = w.kind is WorkloadKind.STATEFULSET
         return tuple(
             ReplicaInstance(p.name, p.name in staying, p.started_at, p.ordinal if ordered else 0)
@@ -102,7 +99,8 @@ class KubernetesTarget:
     def add_replicas(self, count: int) -> tuple[str, ...]:
         """Ask for so many more than were shown, and return the names of those that came.
 
-        Raises KubernetesUnavailableError, KubernetesRejectedError, NotLeaderError, ScalingPostponedError.
+        Raises KubernetesUnavailableError, KubernetesRejectedError, NotLeaderError,
+        ScalingPostponedError.
         """
         wanted = len(self._listed_pods) + count
         self._retry_on_conflict(lambda: self._scale_up_to(wanted))
@@ -114,14 +112,17 @@ class KubernetesTarget:
     def stop_replica(self, name: str) -> None:
         """Have this pod taken away, and no other.
 
-        Raises KubernetesUnavailableError, KubernetesRejectedError, NotLeaderError, and ScalingPostponedError where another one
-        might go.
+        Raises KubernetesUnavailableError, KubernetesRejectedError, NotLeaderError, and
+        ScalingPostponedError where another one might go.
         """
         self._retry_on_conflict(lambda: self._remove_pod(name))
         self._wait_until(lambda f: all(p.name != name for p in f.alive_pods))
 
     def _fetch_snapshot(self) -> WorkloadSnapshot:
-        """Return the workload and its pods. Raises KubernetesUnavailableError, KubernetesRejectedError."""
+        """Return the workload and its pods.
+
+        Raises KubernetesUnavailableError, KubernetesRejectedError.
+        """
         return self._call_noting_outage(self._api.fetch_snapshot)
 
     def _call_noting_outage(self, call: Callable[[], T]) -> T:
@@ -228,7 +229,8 @@ class KubernetesTarget:
             else:
                 return
         raise ScalingPostponedError(
-            f"{self._api.scale_target} was changed by others {MAX_CONFLICT_RETRIES} times while it was to be scaled"
+            f"{self._api.scale_target} was changed by others {MAX_CONFLICT_RETRIES} times "
+            "while it was to be scaled"
         )
 
     def _wait_until(self, condition: Callable[[WorkloadSnapshot], bool]) -> WorkloadSnapshot:

@@ -1,9 +1,9 @@
 """Leader election by a Lease (coordination.k8s.io); the rules stand in `sidecar.election`.
 
-A thread looks at the lease every `LEASE_RETRY_PERIOD_S` seconds, so that a long turn of the loop does not cost it.
-A server that does not answer costs the lead when the last renewal is old enough, not before. What
-nobody expected costs it at once and is logged with its trace; the thread goes on and tries again,
-and whoever is free of it leads meanwhile.
+A thread looks at the lease every `LEASE_RETRY_PERIOD_S` seconds, so that a long turn of the loop
+does not cost it. A server that does not answer costs the lead when the last renewal is old enough,
+not before. What nobody expected costs it at once and is logged with its trace; the thread goes on
+and tries again, and whoever is free of it leads meanwhile.
 """
 
 import logging
@@ -118,7 +118,10 @@ class LeaseElection:
         )
 
     def _write_lease(self, holder: str) -> dict[str, Any]:
-        """Write the lease over what was read. Raises ResourceConflictError, KubernetesUnavailableError, KubernetesRejectedError."""
+        """Write the lease over what was read.
+
+        Raises ResourceConflictError, KubernetesUnavailableError, KubernetesRejectedError.
+        """
         now = datetime.fromtimestamp(self._clock.wall(), UTC).strftime(LEASE_TIME_FORMAT)
         before: dict[str, Any] = (
             {} if self._lease_body is None else self._lease_body.get("spec") or {}

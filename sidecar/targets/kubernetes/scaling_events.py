@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 from typing import Final
 
 from trimtab.common.errors import PeerError
-from trimtab.sidecar.decision.decision import ScalingAction
-from trimtab.sidecar.reporting.iteration_report import NOT_DONE_PREFIX, IterationReport
+from trimtab.sidecar.decision.decision import ScalingAction, join_reasons
+from trimtab.sidecar.reporting.iteration_report import IterationReport
 from trimtab.sidecar.targets.kubernetes.api_client import KubernetesApi, ResourceConflictError
 
 log = logging.getLogger("trimtab.sidecar")
@@ -39,17 +39,17 @@ class KubernetesEventReporter:
     def __call__(self, report: IterationReport) -> None:
         """Record an event of a scaling."""
         reason = EVENT_REASON_BY_ACTION.get(report.decision.action)
-        reasons, before = report.decision.reasons, self._last_failure
-        failures = [text for text in reasons if text.startswith(NOT_DONE_PREFIX)]
-        self._last_failure = (report.decision.action, failures[0]) if failures else None
-        if reason is None or (failures and self._last_failure == before):
+        failure, before = report.decision.failure, self._last_failure
+        self._last_failure = (report.decision.action, failure) if failure else None
+        if reason is None or (failure and self._last_failure == before):
             return
         at = datetime.fromtimestamp(report.time, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         try:
             if self._workload_uid is None:
                 self._workload_uid = self._api.fetch_snapshot().workload.uid
+            message = join_reasons(report.decision.reasons, failure)
             self._api.create_event(
-                self._workload_uid, reason, "; ".join(reasons), at, is_warning=bool(failures)
+                self._workload_uid, reason, message, at, is_warning=bool(failure)
             )
         except (PeerError, ResourceConflictError) as error:
             log.warning("no event %s: %s", reason, error)

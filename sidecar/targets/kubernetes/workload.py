@@ -27,7 +27,12 @@ FIELD_MANAGER: Final = "trimtab"
 DELETION_COST_ANNOTATION: Final = "controller.kubernetes.io/pod-deletion-cost"
 PREVIOUS_COST_ANNOTATION: Final = "trimtab.io/pod-deletion-cost-before"
 PAUSE_ANNOTATION: Final = "trimtab.io/pause"
-PAUSE_VALUES: Final[Mapping[str, str]] = {"in": "in", "out": "out", "all": "all", "true": "all"}
+PAUSE_VALUES: Final[Mapping[str, str]] = {
+    "scale-up": "scale-up",
+    "scale-down": "scale-down",
+    "all": "all",
+    "true": "all",
+}
 LOWEST_DELETION_COST: Final = -(2**31)
 """The least deletion cost that there is."""
 
@@ -45,7 +50,9 @@ class WorkloadKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """A pod; `deletion_cost` and `previous_cost` are annotations: the deletion cost now, and before our mark.
+    """A pod; `deletion_cost` and `previous_cost` are annotations: the deletion cost now.
+
+    And before our mark.
 
     `alive` means that it runs, or is on its way, and nobody has deleted it.
     """
@@ -71,7 +78,9 @@ class Pod:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """A Deployment or StatefulSet; `first_ordinal` is the lowest ordinal, `resource_version` the resource's.
+    """A Deployment or StatefulSet; `first_ordinal` is the lowest ordinal.
+
+    `resource_version` the resource's.
 
     `is_rolling_out` says that two versions of it run side by side.
     """

@@ -153,7 +153,10 @@ class ProcessTarget:
             ) from error
 
     def read_external_scaling(self) -> ExternalScaling:
-        """Tell of the worker that ended last without being asked to, for `EXIT_REPORT_PERIOD_S` seconds."""
+        """Tell of the worker that ended last without being asked to.
+
+        For `EXIT_REPORT_PERIOD_S` seconds.
+        """
         if (
             self._last_unexpected_exit is None
             or self._clock.wall() - self._last_unexpected_exit[0] > EXIT_REPORT_PERIOD_S
@@ -246,7 +249,8 @@ def _lock_state_dir(state_dir: Path) -> IO[str]:
     except BlockingIOError:
         lock.close()
         raise StateDirInUseError(
-            f"state folder {state_dir} is in use by another sidecar; stop that one, or choose another "
+            f"state folder {state_dir} is in use by another sidecar; stop that one, or choose "
+            "another "
             "folder (--state)"
         ) from None
     return lock

@@ -15,6 +15,7 @@ def translate_state_dir_errors(state_dir: Path) -> Generator[None]:
     except OSError as error:
         where = error.filename or state_dir
         raise StateDirError(
-            f"state folder {state_dir}: {where}: {error.strerror}; make room on the disk, or let the "
+            f"state folder {state_dir}: {where}: {error.strerror}; make room on the disk, or "
+            "let the "
             "sidecar read and write there"
         ) from error
