@@ -1,60 +1,99 @@
-"""`trimtab ingest`: one process that reads topics and writes lake tables, until it is told to stop.
+"""`trimtab ingest`: reads topics and writes lake tables until SIGTERM or SIGINT.
 
-The order matters: Spark is ready before the group is joined, so that nobody waits for a member that
-cannot work; on the way out everything is flushed before the group is left, so that the next owner
-begins where this one ended.
+Ending is bounded by `lake.flush.timeout`: once for the last flush, and once more if a call into the
+lake does not return. Unflushed offsets are logged; the next owner reads them again.
 """
 
 import logging
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 from trimtab.common.clock import Clock, SystemClock
 from trimtab.common.errors import SettingError
 from trimtab.common.http_server import NO_AUTH, AccessPolicy, load_access_policy
+from trimtab.common.settings_model import (
+    ByteRate,
+    Parsed,
+    SettingsModel,
+    TopicList,
+    list_settings,
+    setting,
+    validate_settings,
+)
 from trimtab.common.suggestions import suggest_name
-from trimtab.common.units import parse_rate
 from trimtab.consumer_sdk.consumer.consumer import Consumer
 from trimtab.consumer_sdk.consumer.fetch_throttle import FetchThrottle
 from trimtab.consumer_sdk.consumer.settings import parse_consumer_settings
-from trimtab.consumer_sdk.lake import settings as lake_config
 from trimtab.consumer_sdk.lake.metrics import LakeMetrics, serve_metrics
 from trimtab.consumer_sdk.lake.ports import ConsumedMessage, Lake
-from trimtab.consumer_sdk.lake.settings import LakeConfig
+from trimtab.consumer_sdk.lake.settings import (
+    LAKE_SETTING_NAMES,
+    LakeConfig,
+    is_lake_setting,
+    parse_lake_config,
+)
 from trimtab.consumer_sdk.lake.writer.writer import LakeWriter
 
 log = logging.getLogger("trimtab.ingest")
 
 INGEST_FETCH_RECORDS: Final = 5000
-METRICS_PORT_SETTING: Final = "trimtab.metrics.port"
-METRICS_HOST_SETTING: Final = "trimtab.metrics.host"
-METRICS_ACCESS_SETTINGS: Final = (
-    "trimtab.metrics.tls.certificate",
-    "trimtab.metrics.tls.key",
-    "trimtab.metrics.token.file",
-)
-INGEST_SETTINGS: Final = frozenset(
-    {
-        "topics",
-        "trimtab.throttle",
-        METRICS_HOST_SETTING,
-        METRICS_PORT_SETTING,
-        *METRICS_ACCESS_SETTINGS,
-    }
-)
 MAX_PORT: Final = 65535
 _INGEST_DEFAULTS: Final = {"auto.offset.reset": "earliest", "enable.auto.commit": False}
 
 
+class IngestOptions(SettingsModel, owner="trimtab ingest", separator="."):
+    """Settings that only `trimtab ingest` reads, under the names that people write."""
+
+    topics: TopicList = setting(
+        'List of topics, or one pattern: `["orders"]`, `"^shop[.].*"`.',
+        example='a list, like ["orders"], or a pattern, like "^shop[.].*"',
+    )
+    trimtab_throttle: ByteRate | None = setting(
+        "Throughput limit, to give a consumer a capacity in a demo.", default=None
+    )
+    trimtab_metrics_port: int | None = setting(
+        "Port of `/metrics`; 0 picks a free one.", default=None, default_text="off"
+    )
+    trimtab_metrics_host: Annotated[str, Parsed(str)] = setting(
+        "Address that `/metrics` binds to.", default="127.0.0.1"
+    )
+    trimtab_metrics_tls_certificate: Path | None = setting(
+        "PEM file with the certificate of `/metrics`.", default=None
+    )
+    trimtab_metrics_tls_key: Path | None = setting("PEM file with its key.", default=None)
+    trimtab_metrics_token_file: Path | None = setting(
+        "File with the bearer token that `/metrics` requires.", default=None
+    )
+
+    def find_problems(self, given: Collection[str]) -> Iterable[str]:
+        """Yield settings out of range."""
+        del given
+        if not self.topics:
+            yield 'topics is empty; write a list, like ["orders"], or a pattern, like "^shop.*"'
+        if self.trimtab_throttle is not None and self.trimtab_throttle <= 0:
+            yield "trimtab.throttle must be above 0"
+        port = self.trimtab_metrics_port
+        if port is not None and not 0 <= port <= MAX_PORT:
+            yield f"{METRICS_PORT_SETTING}: {port} must be 0 (a free one) to {MAX_PORT}"
+
+
+METRICS_PORT_SETTING: Final = IngestOptions.get_setting_name("trimtab_metrics_port")
+METRICS_ACCESS_SETTINGS: Final = tuple(
+    IngestOptions.get_setting_name(f"trimtab_metrics_{field}")
+    for field in ("tls_certificate", "tls_key", "token_file")
+)
+INGEST_SETTINGS: Final = frozenset(one.name for one in list_settings(IngestOptions))
+
+
 @dataclass(frozen=True, slots=True)
 class IngestSettings:
-    """A checked configuration; `throttle` is bytes/s, None for no limit.
+    """Validated configuration; `throttle` in bytes/s, None for no limit.
 
-    `metrics_address` is where they are served, port 0 for a free one; None: nowhere.
+    `metrics_address` is host and port of /metrics (port 0: a free one), None if it is not served.
     """
 
     topics: tuple[str, ...]
@@ -65,31 +104,36 @@ class IngestSettings:
     metrics_access: AccessPolicy = NO_AUTH
 
     def __repr__(self) -> str:
-        """Show no secret: the consumer's settings stay out."""
-        return f"IngestConfig(topics={self.topics!r}, group={self.lake.group!r})"
+        """Leave out the consumer's settings, which contain secrets."""
+        return f"IngestSettings(topics={self.topics!r}, group={self.lake.group!r})"
 
 
 def parse_ingest_settings(config: Mapping[str, Any]) -> IngestSettings:
-    """Check a configuration, all of it. Raises SettingError."""
+    """Validate a configuration, then load the files and the transform it names.
+
+    Raises SettingError.
+    """
     whole = {**_INGEST_DEFAULTS, **config}
-    lake = lake_config.parse_lake_config(whole)
+    own = {n: v for n, v in whole.items() if n in INGEST_SETTINGS and v is not None}
     consumer = {
-        k: v
-        for k, v in whole.items()
-        if k not in INGEST_SETTINGS and not lake_config.is_lake_setting(k)
+        n: v for n, v in whole.items() if n not in INGEST_SETTINGS and not is_lake_setting(n)
     }
     _reject_misspelled_settings(consumer)
+    options = validate_settings(IngestOptions, own)
+    lake = parse_lake_config(whole)
     parse_consumer_settings(consumer)
-    rate = config.get("trimtab.throttle")
+    port = options.trimtab_metrics_port
     return IngestSettings(
-        topics=_parse_topics(config.get("topics")),
+        topics=options.topics,
         consumer_config=consumer,
         lake=lake,
-        throttle=None
-        if rate is None
-        else _require_positive_rate(parse_rate(rate, "trimtab.throttle")),
-        metrics_address=_parse_metrics_address(config),
-        metrics_access=_parse_metrics_access(config),
+        throttle=options.trimtab_throttle,
+        metrics_address=None if port is None else (options.trimtab_metrics_host, port),
+        metrics_access=load_access_policy(
+            options.trimtab_metrics_tls_certificate,
+            options.trimtab_metrics_tls_key,
+            options.trimtab_metrics_token_file,
+        ),
     )
 
 
@@ -100,9 +144,9 @@ def run_ingest(
     *,
     clock: Clock | None = None,
 ) -> None:
-    """Ingest into a lake that is ready until `stop` is set; then flush, and leave the group.
+    """Ingest into a started lake until `stop` is set; then flush and leave the group.
 
-    Raises what `LakeWriter` raises, and SettingError where metrics cannot be served.
+    Raises the errors of `LakeWriter`, and SettingError if /metrics cannot be served.
     """
     clock, meters = clock or SystemClock(), LakeMetrics()
     throttle = FetchThrottle(clock, config.lake.limits.batch_bytes / 8, config.throttle)
@@ -121,9 +165,10 @@ def run_ingest(
             url = stack.enter_context(
                 serve_metrics(meters, *config.metrics_address, config.metrics_access)
             )
-            log.info("metrics at %s", url)
+            log.info("serving metrics at %s", url)
         names = ", ".join(config.topics)
-        log.info("Spark is ready; joining group %s, for topics %s", config.lake.group, names)
+        # The lake is ready first: a member that cannot write would hold up the group's rebalance.
+        log.info("Spark is ready; joining group %s, topics %s", config.lake.group, names)
         if not stop.is_set():
             consumer.subscribe(config.topics, writer.on_assign, writer.on_revoke, writer.on_lost)
         while not stop.is_set():
@@ -148,41 +193,9 @@ def _record_size(message: ConsumedMessage) -> int:
     return len(message.key() or b"") + len(message.value() or b"")
 
 
-def _parse_topics(topics: Any) -> tuple[str, ...]:
-    found = [topics] if isinstance(topics, str) else topics
-    if not found or not isinstance(found, Iterable):
-        raise SettingError(
-            '\'topics\' is missing; write a list, like ["orders"], or a pattern, like "^shop[.].*"'
-        )
-    return tuple(str(topic) for topic in found)
-
-
-def _parse_metrics_address(config: Mapping[str, Any]) -> tuple[str, int] | None:
-    port = config.get(METRICS_PORT_SETTING)
-    if port is None:
-        return None
-    if not str(port).isdecimal() or int(port) > MAX_PORT:
-        raise SettingError(f"{METRICS_PORT_SETTING}: {port!r} must be 0 (a free one) to {MAX_PORT}")
-    return str(config.get(METRICS_HOST_SETTING, "127.0.0.1")), int(port)
-
-
-def _parse_metrics_access(config: Mapping[str, Any]) -> AccessPolicy:
-    """Return what /metrics asks for. Raises SettingError."""
-    files = [
-        Path(str(config[name])) if config.get(name) else None for name in METRICS_ACCESS_SETTINGS
-    ]
-    return load_access_policy(*files)
-
-
 def _reject_misspelled_settings(consumer: Mapping[str, Any]) -> None:
-    """Raise SettingError for a name that is nearly one of ours; the consumer checks its own."""
+    """Raise SettingError for a name close to one of ours; the consumer checks its own names."""
     for name in consumer:
-        hint = suggest_name(name, INGEST_SETTINGS | lake_config.LAKE_SETTING_NAMES)
+        hint = suggest_name(name, INGEST_SETTINGS | LAKE_SETTING_NAMES)
         if hint and "." not in name:
             raise SettingError(f"{name!r} is not a setting{hint}")
-
-
-def _require_positive_rate(rate: float) -> float:
-    if rate <= 0:
-        raise SettingError("trimtab.throttle must be above 0")
-    return rate

@@ -15,12 +15,11 @@ import org.apache.hadoop.fs.Path;
 /**
  * Delta's log on a local file system, safe for writers of several processes.
  *
- * A commit is written to a draft, which then gets the commit's name as a hard link: the kernel
- * lets only one of several writers have the name. Delta's own store looks whether the name is
- * free and then renames, and a rename replaces what came in between. Nothing is locked, so a
- * writer that is stopped in the middle holds nobody up.
+ * Writes a commit to a draft and gives it the commit's name as a hard link: the kernel grants
+ * the name to one writer. Delta's own store checks that the name is free and then renames, which
+ * replaces a commit written in between. Without locks, a stopped writer blocks no other.
  *
- * In plain Java 7 without generics: Janino compiles it in the session's JVM (linkstore.py).
+ * In plain Java 7 without generics: Janino compiles it in the session's JVM (link_log_store.py).
  */
 public class LinkLogStore extends io.delta.storage.HDFSLogStore {
     public LinkLogStore(Configuration configuration) {
@@ -29,22 +28,22 @@ public class LinkLogStore extends io.delta.storage.HDFSLogStore {
 
     public void write(Path path, Iterator actions, Boolean overwrite, Configuration configuration)
             throws IOException {
-        if (overwrite.booleanValue()) { // checkpoint pointers and the like; no commit is replaced
+        if (overwrite.booleanValue()) { // checkpoint pointers; a commit is never overwritten
             super.write(path, actions, overwrite, configuration);
             return;
         }
-        java.nio.file.Path wanted = Paths.get(path.toUri().getPath());
-        String name = "." + wanted.getFileName() + "." + UUID.randomUUID() + ".tmp";
-        java.nio.file.Path draft = wanted.resolveSibling(name);
+        java.nio.file.Path commitFile = Paths.get(path.toUri().getPath());
+        String name = "." + commitFile.getFileName() + "." + UUID.randomUUID() + ".tmp";
+        java.nio.file.Path draft = commitFile.resolveSibling(name);
         try {
-            fill(draft, actions);
-            Files.createLink(wanted, draft); // FileAlreadyExistsException: another was faster
+            writeDraft(draft, actions);
+            Files.createLink(commitFile, draft); // FileAlreadyExistsException: another writer was faster
         } finally {
             Files.deleteIfExists(draft);
         }
     }
 
-    private static void fill(java.nio.file.Path draft, Iterator actions) throws IOException {
+    private static void writeDraft(java.nio.file.Path draft, Iterator actions) throws IOException {
         FileChannel file = FileChannel.open(draft, new StandardOpenOption[] {
             StandardOpenOption.CREATE_NEW, StandardOpenOption.WRITE
         });
@@ -56,7 +55,7 @@ public class LinkLogStore extends io.delta.storage.HDFSLogStore {
                     file.write(bytes);
                 }
             }
-            file.force(true); // what is linked survives a power cut
+            file.force(true); // a linked commit survives a power cut
         } finally {
             file.close();
         }

@@ -1,10 +1,8 @@
 """Delta's log store for local folders, compiled into the session's JVM.
 
-Several processes may write into one Delta table only where the storage lets exactly one of them
-have a commit's name. Delta's store for local paths does not (it renames, and a rename replaces), so
-ours takes its place for the scheme `file`: see `LinkLogStore.java`. It is compiled by Janino, which
-Spark itself compiles its queries with: no JDK is needed, and no binary is kept. Other schemes keep
-the stores that Delta or the user's `spark.delta.logStore.*` give them.
+Concurrent writers of one Delta table need a storage that grants a commit's name to one of them.
+Delta's store for local paths renames, and a rename replaces an existing file; `LinkLogStore.java`
+links instead. It serves the scheme `file` only; `spark.delta.logStore.*` settings take precedence.
 """
 
 import tempfile
@@ -20,9 +18,9 @@ _LOG_STORE_SOURCE: Final = "LinkLogStore.java"
 
 
 def install_log_store(root: Any) -> None:
-    """Let Delta use our store for `file:` paths, unless it was told to use another one.
+    """Make LinkLogStore the store of `file:` paths unless another one is configured.
 
-    `root` is the JVM's packages; call it before the first Delta table is touched.
+    `root` is the JVM's packages; call it before the first access to a Delta table.
     """
     load_log_store(root)
     settings = root.org.apache.spark.SparkEnv.get().conf()
@@ -31,7 +29,7 @@ def install_log_store(root: Any) -> None:
 
 
 def load_log_store(root: Any) -> None:
-    """Compile the class into the loader that Delta asks, unless it is there already."""
+    """Compile the class into Delta's class loader, unless it is loaded."""
     loader = root.java.lang.Thread.currentThread().getContextClassLoader()
     if _is_class_loaded(loader):
         return
@@ -41,14 +39,14 @@ def load_log_store(root: Any) -> None:
         file.parent.mkdir()
         file.write_bytes(bytes(compiler.getBytecodes()[LOG_STORE_CLASS]))
         loader.addURL(root.java.net.URL(f"{Path(folder).as_uri()}/"))
-        loader.loadClass(LOG_STORE_CLASS)  # now, while the file is there
+        loader.loadClass(LOG_STORE_CLASS)  # before the folder is deleted
 
 
 def compile_log_store(root: Any, loader: Any) -> Any:
     """Return Janino's compiler with the class in it; `loader` knows Delta's classes."""
     compiler = root.org.codehaus.janino.SimpleCompiler()
     compiler.setParentClassLoader(loader)
-    compiler.cook((files("trimtab.consumer_sdk.lake") / _LOG_STORE_SOURCE).read_text())
+    compiler.cook((files("trimtab.consumer_sdk.lake.formats.delta") / _LOG_STORE_SOURCE).read_text())
     return compiler
 
 
