@@ -2,32 +2,32 @@
 
 CallerError
 ├── SettingError
-│   ├── InvalidSettingError             librdkafka refuses the configuration (exit code 2)
-│   ├── QueueTopicMismatchError         the topics of a queue do not fit each other (exit code 2)
+│   ├── InvalidSettingError             librdkafka rejects the configuration (exit code 2)
+│   ├── QueueTopicMismatchError         a queue's topics are missing or do not match (exit code 2)
 │   ├── UnsupportedQueueOperationError  this kind of queue lacks the operation (exit code 2)
-│   └── TableNameCollisionError         two topics would land in one table
-├── InvalidDelayError                   a delay, or an extension, of a queue's message is no time
-├── JavaNotFoundError                   no Java is found
-├── UnsupportedJavaError                the Java that is found is too old or too new
+│   └── TableNameCollisionError         two topics map to one table
+├── InvalidDelayError                   a delay or extension is negative or not finite
+├── JavaNotFoundError                   no Java was found
+├── UnsupportedJavaError                the Java version is not supported
 ├── MissingExtraError                   an optional package is not installed
-├── ConsumerClosedError                 a closed consumer was used
-├── TableSchemaMismatchError            a table's columns do not fit the rows that are to land in it
-├── TransformError                      the user's transform failed, or a value did not fit
-├── OffsetRegressionError               a topic hands out offsets that its table already holds
-└── OffsetsExpiredError                 records were deleted unread, and auto.offset.reset=error
+├── ConsumerClosedError                 the consumer was used after close()
+├── TableSchemaMismatchError            a table's columns do not match the rows to write
+├── TransformError                      the user's transform, or a value's conversion, failed
+├── OffsetRegressionError               a topic has offsets again that its table already contains
+└── OffsetsExpiredError                 records were deleted unread and auto.offset.reset=error
 PeerError
 ├── BrokerUnreachableError              no broker answered (retryable)
 ├── JarsUnavailableError                Java libraries cannot be downloaded (retryable)
-├── DeadLetterReplayError               Kafka refused dead letters; they stay in their table
+├── DeadLetterReplayError               Kafka rejected dead letters; they stay in their table
 ├── SchemaRegistryUnavailableError      the schema registry does not answer (retryable)
-├── GroupMembershipError                the group cannot be joined, or threw us out for good
-│   └── MissingAclError                 a right (ACL) is missing; says which, on what
-├── MarkerWriteError                    Kafka did not take a queue's start markers (retryable)
-└── LakeError                           what the lake's side does wrong; never raised itself
-    ├── SparkSessionError               Spark did not start, or its JVM is gone
-    ├── CommittedOffsetsLostError       a table's history no longer says which offsets it holds
-    ├── LakeUnavailableError            catalog or storage do not answer, or are locked (retryable)
-    │   └── DiskFullError               no room for the data files (retryable)
+├── GroupMembershipError                the group cannot be joined, or removed the member for good
+│   └── MissingAclError                 a permission (ACL) is missing
+├── MarkerWriteError                    Kafka did not accept a queue's start markers (retryable)
+└── LakeError                           base of the lake's errors; never raised itself
+    ├── SparkSessionError               Spark did not start, or its JVM ended
+    ├── CommittedOffsetsLostError       a table's history no longer has its committed offsets
+    ├── LakeUnavailableError            catalog or storage is unreachable or locked (retryable)
+    │   └── DiskFullError               no space for the data files (retryable)
     └── CommitConflictError             another writer changed the table first (retryable)
 """
 
@@ -38,16 +38,16 @@ from trimtab.common.errors import CallerError, PeerError, SettingError
 
 JAVA_ADVICE: Final = (
     "Trimtab needs Java 17 to 24 (Spark 4.1 does not start with 25): install one, for example "
-    "openjdk-17-jre-headless, or let JAVA_HOME point to it"
+    "openjdk-17-jre-headless, or set JAVA_HOME to it"
 )
 
 
 class InvalidSettingError(SettingError):
-    """librdkafka refuses the configuration."""
+    """librdkafka rejects the configuration."""
 
 
 class JavaNotFoundError(CallerError):
-    """No Java is found; `searched` says where."""
+    """No Java was found; `searched` describes where."""
 
     def __init__(self, searched: str) -> None:
         super().__init__(f"{searched}; {JAVA_ADVICE}")
@@ -55,7 +55,7 @@ class JavaNotFoundError(CallerError):
 
 
 class UnsupportedJavaError(CallerError):
-    """The Java at `path` is of a version that Spark and Kafka do not both run on."""
+    """The Java at `path` has a version that Spark or Kafka does not support."""
 
     def __init__(self, path: Path, version: int) -> None:
         super().__init__(f"{path} is Java {version}; {JAVA_ADVICE}")
@@ -64,7 +64,7 @@ class UnsupportedJavaError(CallerError):
 
 
 class MissingExtraError(CallerError):
-    """An optional package is not installed; says which pip command installs it."""
+    """An optional package is not installed; the text has the pip command that installs it."""
 
     def __init__(self, package: str, extra: str) -> None:
         super().__init__(
@@ -75,57 +75,57 @@ class MissingExtraError(CallerError):
 
 
 class ConsumerClosedError(CallerError):
-    """A closed consumer was used."""
+    """The consumer was used after close()."""
 
 
 class BrokerUnreachableError(PeerError):
-    """No broker answered; `bootstrap` is the address that was tried, `reason` the client's words."""
+    """No broker answered at `bootstrap`; `reason` is the client's error text."""
 
     retryable: ClassVar[bool] = True
 
     def __init__(self, bootstrap: str, reason: str = "") -> None:
-        said = f" ({reason})" if reason else ""
+        details = f" ({reason})" if reason else ""
         super().__init__(
-            f"no Kafka broker answers at {bootstrap}{said}: is it running, and is the address "
+            f"no Kafka broker answers at {bootstrap}{details}: is it running, and is the address "
             "(bootstrap.servers), security.protocol and firewall right?"
         )
         self.bootstrap = bootstrap
 
 
 class JarsUnavailableError(PeerError):
-    """Java libraries cannot be downloaded; nothing half-filled is left behind."""
+    """Java libraries cannot be downloaded; no incomplete folder is left behind."""
 
     retryable: ClassVar[bool] = True
 
 
 class DeadLetterReplayError(PeerError):
-    """Kafka refused dead letters; they stay in their table."""
+    """Kafka rejected dead letters; they stay in their table."""
 
 
 class SchemaRegistryUnavailableError(PeerError):
-    """The schema registry does not answer, or with something that is no answer."""
+    """The schema registry does not answer, or its answer cannot be decoded."""
 
     retryable: ClassVar[bool] = True
 
 
 class GroupMembershipError(PeerError):
-    """The group cannot be joined, or threw us out for good."""
+    """The group cannot be joined, or removed this member for good."""
 
 
 class MissingAclError(GroupMembershipError):
-    """A right (ACL) is missing; says which, on what."""
+    """A permission (ACL) is missing; the text names it and its resource."""
 
 
 class QueueTopicMismatchError(SettingError):
-    """The topics of a queue do not fit each other, or are not there."""
+    """The topics of a queue are missing, or do not match each other."""
 
 
 class UnsupportedQueueOperationError(SettingError):
-    """A queue of the kind that was opened cannot do what was asked of it."""
+    """The kind of queue that was opened does not support the operation."""
 
 
 class InvalidDelayError(CallerError):
-    """A delay, or an extension, of a queue's message is no time; nothing was said of it."""
+    """A delay or extension is negative or not finite; the message stays unsettled."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__(f"{seconds!r} is no time to wait: give seconds, 0 or more, and finite")
@@ -133,54 +133,54 @@ class InvalidDelayError(CallerError):
 
 
 class MarkerWriteError(PeerError):
-    """Kafka did not take a queue's start markers, so nothing was handed out; it is read again."""
+    """Kafka did not accept a queue's start markers; the messages are not delivered, but re-read."""
 
     retryable: ClassVar[bool] = True
 
 
 class TableNameCollisionError(SettingError):
-    """Two topics would land in one table without having been told to."""
+    """Two topics map to one table, although the configuration does not say so."""
 
 
 class TableSchemaMismatchError(CallerError):
-    """A table's columns do not fit the rows that are to land in it; no offset has moved."""
+    """A table's columns do not match the rows to write; no offset was committed."""
 
 
 class TransformError(CallerError):
-    """The user's transform, or a value on its way into a column, failed; no offset has moved."""
+    """The user's transform, or a value's conversion, failed; no offset was committed."""
 
 
 class OffsetRegressionError(CallerError):
-    """A topic hands out offsets that its table already holds: it was deleted and created anew."""
+    """A topic was deleted and created again: its offsets are already in the table."""
 
 
 class OffsetsExpiredError(CallerError):
-    """Records were deleted before they were read, and `auto.offset.reset=error` says to stop."""
+    """Records were deleted before they were read, and `auto.offset.reset` is `error`."""
 
 
 class LakeError(PeerError):
-    """Base of what the lake's side does wrong; never raised itself."""
+    """Base of the lake's errors; never raised itself."""
 
 
 class SparkSessionError(LakeError):
-    """Spark did not start, or its JVM is gone."""
+    """Spark did not start, or its JVM ended."""
 
 
 class CommittedOffsetsLostError(LakeError):
-    """A table has rows but its history no longer says up to which offsets; or says it illegibly."""
+    """A table has rows, but no readable committed offsets in its history."""
 
 
 class LakeUnavailableError(LakeError):
-    """The catalog or the storage does not answer, or is locked."""
+    """The catalog or the storage is unreachable or locked."""
 
     retryable: ClassVar[bool] = True
 
 
 class DiskFullError(LakeUnavailableError):
-    """The storage has no room for the data files."""
+    """The storage has no space for the data files."""
 
 
 class CommitConflictError(LakeError):
-    """Another writer changed the table between reading its marks and committing."""
+    """Another writer changed the table between reading its offsets and committing."""
 
     retryable: ClassVar[bool] = True

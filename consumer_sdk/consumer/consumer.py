@@ -7,14 +7,14 @@
                 ...
 
 Two planes (docs/design.md): a kafka-python member joins and commits (`membership.member`),
-librdkafka fetches. The member never touches the data plane; this module does, on the application's
-thread only, inside `poll`, `consume` and `close`. The rules:
+librdkafka fetches. The data plane is used by this module only, on the application's thread, inside
+`poll`, `consume` and `close`. The rules:
 
-1. Records are handed out only of owned partitions, and only while the member's lease holds, which
-   is looked at before each fetch and before anything is handed out.
-2. A revoked partition stops being fetched first, then `on_revoke` runs, then the offsets are
-   committed, and only then does the next owner get it.
-3. After a lost partition nothing of it is committed.
+1. Records are returned only of owned partitions, and only while the member's lease holds, which is
+   checked before each fetch and before records are returned.
+2. A revocation stops the fetching first, then runs `on_revoke`, then commits, and then releases the
+   partitions to their next owner.
+3. Nothing is committed for a lost partition.
 """
 
 import logging
@@ -64,18 +64,18 @@ log = logging.getLogger("trimtab.consumer_sdk")
 RebalanceCallback: TypeAlias = Callable[["Consumer", list[RawPartition]], Any]
 
 POLL_SLICE_S: Final = 0.02
-"""Seconds of one wait for records: how late a waiting application notices an event."""
+"""Seconds of one wait for records: the delay of an event while the application waits."""
 
 REBALANCE_POLL_SLICE_S: Final = 0.004
-"""The same while a join is under way, since its end gives and takes partitions."""
+"""Seconds of one wait during a rebalance, whose end adds and removes partitions."""
 
 
 class Consumer(ClusterQueries):
-    """A group consumer with confluent-kafka's methods; not thread-safe, as theirs.
+    """Group consumer with confluent-kafka's methods; not thread-safe, like confluent-kafka's.
 
-    `config` holds librdkafka's names and `trimtab.*` (docs/consumer.md). Raises SettingError for
-    what cannot work and BrokerUnreachableError when no broker answers. Methods raise `KafkaException`
-    where confluent-kafka's do.
+    `config` has librdkafka's settings and `trimtab.*` (docs/consumer.md). Raises SettingError for
+    an invalid configuration; `subscribe` raises BrokerUnreachableError if no broker answers.
+    Methods raise `KafkaException` as confluent-kafka's do.
     """
 
     def __init__(self, config: Mapping[str, Any], *, clock: Clock | None = None) -> None:
@@ -90,9 +90,8 @@ class Consumer(ClusterQueries):
         self._callbacks: dict[str, RebalanceCallback | None] = {}
         self._assigned_in_callback: list[RawPartition] | None = None
         self._suspended = False
-        self._lease_changes_logged = (
-            False  # whether it is news that the coordinator is silent, or answers
-        )
+        # False until partitions were read under a lease: before, its absence is no news.
+        self._lease_changes_logged = False
         self._closed = False
         self._failure: TrimtabError | None = None
         self._next_auto_commit_at = self._clock.monotonic() + self._settings.auto_commit_interval
@@ -106,12 +105,12 @@ class Consumer(ClusterQueries):
         on_revoke: RebalanceCallback | None = None,
         on_lost: RebalanceCallback | None = None,
     ) -> None:
-        """Join the group for these topics; names that begin with "^" are patterns.
+        """Join the group and read these topics; names that begin with "^" are patterns.
 
         Callbacks take (consumer, partitions) and run inside `poll`, `consume` or `close`.
-        `on_assign` may call `assign` or `incremental_assign` to begin at offsets of its own;
-        partitions are released when `on_revoke` returns; without `on_lost`, `on_revoke` is called
-        for lost partitions too.
+        `on_assign` may call `assign` or `incremental_assign` to start at other offsets. Partitions
+        are released when `on_revoke` returns. Without `on_lost`, `on_revoke` is called for lost
+        partitions too.
         """
         self._check_not_closed()
         self._callbacks = {"assign": on_assign, "revoke": on_revoke, "lost": on_lost or on_revoke}
@@ -121,7 +120,7 @@ class Consumer(ClusterQueries):
         warm_up_connections(self._data_plane, topics)
 
     def unsubscribe(self) -> None:
-        """Leave the group; partitions are revoked first."""
+        """Revoke all partitions and leave the group."""
         self._leave_group()
 
     def poll(self, timeout: float | None = None) -> Message | None:
@@ -132,8 +131,8 @@ class Consumer(ClusterQueries):
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
         """Return up to `num_messages` records, fewer after `timeout` seconds (-1: wait).
 
-        With `num_messages=0` only callbacks are served. Raises GroupMembershipError when the group
-        cannot be joined.
+        With `num_messages=0` only callbacks run. Raises GroupMembershipError if the group cannot be
+        joined.
         """
         self._check_not_closed()
         deadline = self._clock.monotonic() + (inf if timeout < 0 else timeout)
@@ -144,7 +143,7 @@ class Consumer(ClusterQueries):
         return messages
 
     def close(self) -> None:
-        """Revoke, commit, leave the group and free everything; may be called twice."""
+        """Revoke, commit, leave the group and close both clients; may be called twice."""
         if self._closed:
             return
         try:
@@ -154,7 +153,7 @@ class Consumer(ClusterQueries):
             self._data_plane.close()
 
     def drain(self) -> None:
-        """Ask the group to take everything from this consumer; it stays an idle member."""
+        """Request an empty assignment; this consumer stays in the group, idle."""
         if self._member is not None:
             self._member.drain()
 
@@ -172,11 +171,11 @@ class Consumer(ClusterQueries):
         offsets: Sequence[RawPartition] | None = None,
         asynchronous: bool = True,  # noqa: FBT001, FBT002 - confluent-kafka's signature
     ) -> list[RawPartition] | None:
-        """Commit a record's, these, or all stored offsets, with the group's generation.
+        """Commit a message's, the given, or all stored offsets, with the member's generation.
 
         Waits if not `asynchronous`. Raises KafkaException: ILLEGAL_GENERATION or UNKNOWN_MEMBER_ID
-        when the group went on without us, _ASSIGNMENT_LOST for a partition that is not ours,
-        _NO_OFFSET for nothing at all.
+        if the group removed this member, _ASSIGNMENT_LOST for a partition that it does not own,
+        _NO_OFFSET if there is nothing to commit.
         """
         self._check_not_closed()
         positions = self._partition_state.build_positions(
@@ -193,7 +192,7 @@ class Consumer(ClusterQueries):
     def store_offsets(
         self, message: Message | None = None, offsets: Sequence[RawPartition] | None = None
     ) -> None:
-        """Note offsets for the next commit; needs enable.auto.offset.store=false."""
+        """Store offsets for the next commit; needs enable.auto.offset.store=false."""
         if self._settings.auto_offset_store:
             raise KafkaException(KafkaError(KafkaError._INVALID_ARG, _STORE_HINT))  # noqa: SLF001
         self._partition_state.stored_offsets.update(
@@ -201,18 +200,18 @@ class Consumer(ClusterQueries):
         )
 
     def seek(self, partition: RawPartition) -> None:
-        """Go on at another offset; the stored offset of before is forgotten."""
+        """Continue at another offset and drop the stored one."""
         self._partition_state.stored_offsets.pop(to_partition(partition), None)
         self._data_plane.seek(partition)
 
     # -- partitions -------------------------------------------------------------------------------
 
     def assignment(self) -> list[RawPartition]:
-        """Return the partitions that are read now."""
+        """Return the partitions that are being read."""
         return list(self._data_plane.assignment())
 
     def assign(self, partitions: Sequence[RawPartition]) -> None:
-        """Inside `on_assign`: begin at these offsets; without a subscription: read just these."""
+        """Inside `on_assign`: start at these offsets; without a subscription: read these only."""
         if self._member is None:
             self._data_plane.assign(list(partitions))
             self._partition_state.add_owned(to_partition(p) for p in partitions)
@@ -220,46 +219,46 @@ class Consumer(ClusterQueries):
         self.incremental_assign(partitions)
 
     def incremental_assign(self, partitions: Sequence[RawPartition]) -> None:
-        """Inside `on_assign`: begin to read at these offsets."""
-        wanted = [p for p in partitions if to_partition(p) in self._partition_state.owned]
-        self._data_plane.incremental_assign(wanted)
+        """Inside `on_assign`: start to read at these offsets."""
+        owned = [p for p in partitions if to_partition(p) in self._partition_state.owned]
+        self._data_plane.incremental_assign(owned)
         if self._assigned_in_callback is not None:
-            self._assigned_in_callback += wanted
+            self._assigned_in_callback += owned
 
     def unassign(self) -> None:
-        """Stop reading; inside `on_revoke` and `on_lost` it has been done already."""
+        """Stop reading; has no effect with a subscription, whose revocations stop it first."""
         if self._member is None:
             self._data_plane.unassign()
             self._partition_state = PartitionState()
 
     def incremental_unassign(self, partitions: Sequence[RawPartition]) -> None:
-        """As in `unassign`: revoked partitions have stopped before the callback runs."""
+        """Stop reading these partitions, unless their revocation has stopped them already."""
         stop_fetching(self._data_plane, [to_partition(p) for p in partitions])
 
     def pause(self, partitions: Sequence[RawPartition]) -> None:
-        """Stop handing out records of these partitions."""
+        """Return no records of these partitions until `resume`."""
         self._partition_state.paused |= {to_partition(p) for p in partitions}
         self._data_plane.pause(list(partitions))
 
     def resume(self, partitions: Sequence[RawPartition]) -> None:
-        """Go on with these partitions."""
+        """Return records of these partitions again."""
         self._partition_state.paused -= {to_partition(p) for p in partitions}
         if not self._suspended:
             self._data_plane.resume(list(partitions))
 
     def memberid(self) -> str | None:
-        """Return the broker's id of this member, or None before the first join."""
+        """Return the member id assigned by the broker; None before the first join."""
         return (self._member.member_id or None) if self._member else None
 
     def generation_id(self) -> int:
-        """Return the group's generation; -1 outside the group."""
+        """Return the last known generation of the group; -1 outside the group."""
         return self._member.generation_id if self._member else -1
 
     # -- inside -----------------------------------------------------------------------------------
 
     def _check_not_closed(self) -> None:
         if self._closed:
-            raise ConsumerClosedError("the consumer is closed; make a new one")
+            raise ConsumerClosedError("the consumer was used after close(); create a new one")
 
     def _require_member(self) -> GroupMember:
         if self._member is None:
@@ -267,7 +266,7 @@ class Consumer(ClusterQueries):
         return self._member
 
     def _apply_lease(self) -> bool:
-        """Hold back everything while the lease is over, and go on when it is renewed."""
+        """Pause all partitions while the lease is over; return whether it holds."""
         if self._member is None:
             return bool(self._partition_state.owned)
         holds = self._member.holds_lease()
@@ -286,21 +285,23 @@ class Consumer(ClusterQueries):
         return holds
 
     def _recheck_lease(self) -> bool:
-        """Look once more before records are handed out: this process may have been frozen."""
-        waiting = () if self._member is None else tuple(self._member.inbox)
+        """Return whether the lease still holds and no loss is pending."""
+        # The process may have been frozen since the check before the fetch.
+        pending = () if self._member is None else tuple(self._member.inbox)
         return self._apply_lease() and not any(
-            isinstance(e, PartitionsLost | MembershipEnded) for e in waiting
+            isinstance(e, PartitionsLost | MembershipEnded) for e in pending
         )
 
     def _collect_messages(self, max_messages: int, deadline: float) -> list[Message]:
-        """Fetch in slices; callbacks run only while nothing is held that they could give away."""
+        """Fetch in slices until `deadline`, `max_messages`, or an event of the member."""
         messages: list[Message] = []
+        # Callbacks run only while `messages` is empty: they could release its partitions.
         while not messages or self._member is None or not self._member.inbox:
             if not messages:
                 self._serve_member_events()
-            left, wanted = deadline - self._clock.monotonic(), max_messages - len(messages)
-            if wanted > 0 and self._apply_lease():
-                messages += self._fetch_messages(wanted, max(0.0, min(left, self._poll_slice_s())))
+            left, missing = deadline - self._clock.monotonic(), max_messages - len(messages)
+            if missing > 0 and self._apply_lease():
+                messages += self._fetch_messages(missing, max(0.0, min(left, self._poll_slice_s())))
             elif left > 0:
                 self._clock.sleep(min(left, self._poll_slice_s()))
             if left <= 0 or (max_messages and len(messages) >= max_messages):
@@ -322,7 +323,7 @@ class Consumer(ClusterQueries):
         return messages
 
     def _serve_member_events(self) -> None:
-        """Take everything from the inbox, in order; commit by the clock."""
+        """Handle all events of the member in order; commit if an automatic commit is due."""
         if self._member is None:
             return
         self._member.record_poll()
@@ -338,14 +339,14 @@ class Consumer(ClusterQueries):
 
     def _handle_event(self, event: MembershipEvent) -> None:
         match event:
-            case PartitionsAssigned(partitions, tenure):
-                self._partition_state.membership_epoch = tenure
+            case PartitionsAssigned(partitions, epoch):
+                self._partition_state.membership_epoch = epoch
                 self._on_assigned(partitions)
-            case PartitionsRevoked(partitions, done):
+            case PartitionsRevoked(partitions, released):
                 try:
                     self._on_revoked(partitions)
                 finally:
-                    done.set()
+                    released.set()
             case PartitionsLost(partitions):
                 self._on_lost(partitions)
             case CommitCompleted(positions, error):
@@ -355,39 +356,40 @@ class Consumer(ClusterQueries):
                 self._on_lost(frozenset(self._partition_state.owned))
 
     def _on_assigned(self, partitions: frozenset[TopicPartition]) -> None:
-        fresh = partitions - self._partition_state.owned
-        self._partition_state.add_owned(fresh)
-        beginnings = resolve_start_offsets(
-            self._data_plane, self._partition_state, fresh, self._offset_resets.default_offset
+        added = partitions - self._partition_state.owned
+        self._partition_state.add_owned(added)
+        starts = resolve_start_offsets(
+            self._data_plane, self._partition_state, added, self._offset_resets.default_offset
         )
         self._assigned_in_callback = []
         try:
-            self._run_callback("assign", fresh)
-        finally:  # also after a callback that failed: what is owned is read
-            begun = {to_partition(p) for p in self._assigned_in_callback}
+            self._run_callback("assign", added)
+        finally:  # a failed callback must not leave owned partitions unread
+            started = {to_partition(p) for p in self._assigned_in_callback}
             self._assigned_in_callback = None
             self._data_plane.incremental_assign(
-                [p for p in beginnings if to_partition(p) not in begun]
+                [p for p in starts if to_partition(p) not in started]
             )
-            # librdkafka remembers a pause beyond the end of an assignment; an owner begins afresh
-            (self._data_plane.pause if self._suspended else self._data_plane.resume)(beginnings)
+            # librdkafka keeps a pause beyond the end of an assignment, a new owner must not.
+            (self._data_plane.pause if self._suspended else self._data_plane.resume)(starts)
 
     def _on_revoked(self, partitions: frozenset[TopicPartition]) -> None:
-        reached = {p: o for p, o in self._committable_offsets().items() if p in partitions}
-        self._partition_state.revoking_offsets = dict(reached)
+        offsets = {p: o for p, o in self._committable_offsets().items() if p in partitions}
+        # Kept for commits inside on_revoke: librdkafka drops positions when fetching stops.
+        self._partition_state.revoking_offsets = dict(offsets)
         stop_fetching(self._data_plane, partitions)
         try:
             self._run_callback("revoke", partitions)
         finally:
-            last = reached if self._settings.auto_commit else {}
-            known = {
+            last = offsets if self._settings.auto_commit else {}
+            committed = {
                 p: o for p, o in self._partition_state.committed_offsets.items() if p in partitions
             }
             self._partition_state.remove_partitions(partitions)
-            self._commit_released({**known, **last})
+            self._commit_released({**committed, **last})
 
     def _commit_released(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Commit what goes, with the time; after a failure the next owner reads it again."""
+        """Commit offsets with the release time; if it fails, the next owner repeats records."""
         if not offsets:
             return
         last = build_final_commit(offsets, self._clock.wall())
@@ -397,15 +399,13 @@ class Consumer(ClusterQueries):
             log.warning("the last commit of %d partitions failed: %s", len(offsets), error)
 
     def _on_lost(self, partitions: frozenset[TopicPartition]) -> None:
-        gone = partitions & self._partition_state.owned
-        if not gone:
+        lost = partitions & self._partition_state.owned
+        if not lost:
             return
-        log.warning(
-            "lost %s: the group went on without this consumer", ", ".join(map(str, sorted(gone)))
-        )
-        stop_fetching(self._data_plane, gone)
-        self._partition_state.remove_partitions(gone)
-        self._run_callback("lost", gone)
+        log.warning("lost %s: the group removed this consumer", ", ".join(map(str, sorted(lost))))
+        stop_fetching(self._data_plane, lost)
+        self._partition_state.remove_partitions(lost)
+        self._run_callback("lost", lost)
 
     def _on_committed(
         self, positions: Mapping[TopicPartition, CommitPosition], error: Exception | None
@@ -413,18 +413,19 @@ class Consumer(ClusterQueries):
         if error is None:
             self._partition_state.on_committed(positions)
         else:
-            retriable = getattr(error, "retriable", False)  # then the next one tells
-            passing = retriable or isinstance(error, RebalanceInProgressError)
+            retriable = getattr(error, "retriable", False)
+            transient = retriable or isinstance(error, RebalanceInProgressError)
             log.log(
-                logging.DEBUG if passing and self._settings.auto_commit else logging.WARNING,
+                # The next automatic commit repeats it, and warns if the error persists.
+                logging.DEBUG if transient and self._settings.auto_commit else logging.WARNING,
                 "commit of %d partitions failed: %s",
                 len(positions),
                 error,
             )
         if self._settings.on_commit is not None:
-            answer = None if error is None else to_confluent_error(error)
+            raw_error = None if error is None else to_confluent_error(error)
             self._settings.on_commit(
-                answer, [RawPartition(*p, at.offset) for p, at in positions.items()]
+                raw_error, [RawPartition(*p, at.offset) for p, at in positions.items()]
             )
 
     def _run_callback(self, name: str, partitions: Iterable[TopicPartition]) -> None:
@@ -449,17 +450,20 @@ class Consumer(ClusterQueries):
         return self._require_owned(offsets_to_commit(message, offsets))
 
     def _require_owned(self, offsets: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
-        if strange := sorted(offsets.keys() - self._partition_state.owned):
-            names = ", ".join(map(str, strange))
-            raise KafkaException(KafkaError(KafkaError._ASSIGNMENT_LOST, f"not ours: {names}"))  # noqa: SLF001
+        # A commit of a partition that another member owns would rewind that member.
+        if foreign := sorted(offsets.keys() - self._partition_state.owned):
+            names = ", ".join(map(str, foreign))
+            raise KafkaException(KafkaError(KafkaError._ASSIGNMENT_LOST, f"not owned: {names}"))  # noqa: SLF001
         return offsets
 
     def _committable_offsets(self) -> dict[TopicPartition, int]:
-        """Return what a commit without arguments commits: stored offsets, or how far was read."""
+        """Return the offsets of a commit without arguments: the stored ones, or the positions."""
         if not self._settings.auto_offset_store:
             return dict(self._partition_state.stored_offsets)
-        reached = self._data_plane.position([RawPartition(*p) for p in self._partition_state.owned])
-        offsets = {to_partition(p): p.offset for p in reached if p.offset >= 0}
+        positions = self._data_plane.position(
+            [RawPartition(*p) for p in self._partition_state.owned]
+        )
+        offsets = {to_partition(p): p.offset for p in positions if p.offset >= 0}
         return {**self._partition_state.revoking_offsets, **offsets}
 
     def _leave_group(self) -> None:
@@ -467,20 +471,20 @@ class Consumer(ClusterQueries):
         if member is None:
             return
         member.stop()
-        failed: list[Exception] = []
+        failures: list[Exception] = []
         while not member.is_stopped or member.inbox:
             while member.inbox:
                 try:
                     self._handle_event(member.inbox.popleft())
-                except Exception as error:  # noqa: BLE001 - the group is left all the same
-                    failed.append(error)
+                except Exception as error:  # noqa: BLE001 - a failed callback must not keep us in the group
+                    failures.append(error)
             self._clock.sleep(POLL_SLICE_S / 4)
         self._member = None
-        if failed:
-            raise failed[0]
+        if failures:
+            raise failures[0]
 
 
 _COORDINATOR_SILENT: Final = (
-    "has been silent for a session timeout: holding back all records until it answers"
+    "has not answered for a session timeout: returning no records until it answers"
 )
 _STORE_HINT: Final = "store_offsets() needs enable.auto.offset.store=false"

@@ -1,9 +1,8 @@
-"""What the application's thread remembers of its partitions: owned, stored, committed, handed over.
+"""State of a consumer's partitions: owned, paused, stored and committed offsets, handover times.
 
-Owned by `Consumer`, touched by the application's thread only. A commit takes its offsets from here;
-a handover is told to the next owner in the metadata of the committed offset: the old owner writes
-when it let go, the new one how long the partition was not read (`monitor` of the sidecar makes a
-metric of it).
+Used by the application's thread only. Commits take their offsets from here. Commit metadata carries
+handovers: the old owner writes the time of the release, the new owner the seconds during which the
+partition was not read, which the sidecar exports as a metric.
 """
 
 import json
@@ -18,14 +17,14 @@ from trimtab.consumer_sdk.consumer.client_adapters import to_partition
 from trimtab.consumer_sdk.membership.events import CommitPosition
 
 COMMIT_METADATA_TERMINATOR: Final = "\0"
-"""Of the metadata of a commit: confluent-kafka reads past it."""
+"""Ends commit metadata, since confluent-kafka reads past its end."""
 
 
 @dataclass(slots=True)
 class PartitionState:
-    """The partitions of one consumer; offsets are those of the next record to read.
+    """Partitions of one consumer; offsets are those of the next record to read.
 
-    `membership_epoch` tells which stretch of membership they belong to: after a loss there is a new one.
+    `membership_epoch` is the membership that they belong to; each lost membership starts a new one.
     """
 
     membership_epoch: int = 0
@@ -38,26 +37,26 @@ class PartitionState:
     commit_metadata: dict[TopicPartition, str] = field(default_factory=dict[TopicPartition, str])
 
     def add_owned(self, partitions: Iterable[TopicPartition]) -> None:
-        """Take partitions in."""
+        """Add partitions to the owned ones."""
         self.owned.update(partitions)
 
     def remove_partitions(self, partitions: Iterable[TopicPartition]) -> None:
-        """Let partitions go, with all that is known of them."""
-        gone = set(partitions)
-        self.owned -= gone
-        self.paused -= gone
-        for memory in (
+        """Remove partitions with all their state."""
+        removed = set(partitions)
+        self.owned -= removed
+        self.paused -= removed
+        for values in (
             self.stored_offsets,
             self.committed_offsets,
             self.released_at,
             self.commit_metadata,
             self.revoking_offsets,
         ):
-            for partition in gone:
-                memory.pop(partition, None)
+            for partition in removed:
+                values.pop(partition, None)
 
     def record_release_time(self, partition: TopicPartition, metadata: str | None) -> None:
-        """Note when the previous owner let go, as its last commit tells."""
+        """Store the previous owner's release time, from the metadata of its last commit."""
         try:
             released = json.loads((metadata or "{}").rstrip("\0")).get("released")
         except (ValueError, AttributeError):
@@ -66,7 +65,7 @@ class PartitionState:
             self.released_at[partition] = float(released)
 
     def record_first_read(self, partition: TopicPartition, wall_time: float) -> None:
-        """Note that a partition is read again; every commit of ours tells how long it was not."""
+        """End a handover; from now on each commit carries its duration in seconds."""
         released = self.released_at.pop(partition, None)
         if released is not None:
             handover = round(max(0.0, wall_time - released), 3)
@@ -77,19 +76,19 @@ class PartitionState:
     def build_positions(
         self, offsets: Mapping[TopicPartition, int], requested: Sequence[RawPartition] | None = None
     ) -> dict[TopicPartition, CommitPosition]:
-        """Return positions to commit, with the metadata given, else the note of the handover."""
-        notes = {
+        """Return positions to commit, with the given metadata or else the handover."""
+        given = {
             to_partition(p): f"{p.metadata}{COMMIT_METADATA_TERMINATOR}"
             for p in requested or ()
             if p.metadata
         }
         return {
-            p: CommitPosition(offset, notes.get(p) or self.commit_metadata.get(p, ""))
+            p: CommitPosition(offset, given.get(p) or self.commit_metadata.get(p, ""))
             for p, offset in offsets.items()
         }
 
     def on_committed(self, positions: Mapping[TopicPartition, CommitPosition]) -> None:
-        """Remember what the broker has accepted."""
+        """Store the offsets that the broker has committed."""
         for partition, position in positions.items():
             if partition in self.owned:
                 self.committed_offsets[partition] = position.offset
@@ -98,9 +97,9 @@ class PartitionState:
 def build_final_commit(
     offsets: Mapping[TopicPartition, int], wall_time: float
 ) -> dict[TopicPartition, CommitPosition]:
-    """Return the last commit of partitions that go: their offsets, and when we let go."""
-    note = _encode_commit_metadata(released=round(wall_time, 3))
-    return {partition: CommitPosition(offset, note) for partition, offset in offsets.items()}
+    """Return the positions of the last commit before a release, with the release time."""
+    metadata = _encode_commit_metadata(released=round(wall_time, 3))
+    return {partition: CommitPosition(offset, metadata) for partition, offset in offsets.items()}
 
 
 def _encode_commit_metadata(**facts: float) -> str:

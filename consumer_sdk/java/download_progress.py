@@ -1,4 +1,4 @@
-"""How far a download of jars is, counted from what Ivy says."""
+"""Shows the progress of a JAR download, parsed from Ivy's output."""
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -9,7 +9,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 
 class DownloadCounter:
-    """Counts jars found and jars fetched, and tells `report` of every change."""
+    """Counts JARs found and fetched, and calls `report(found, fetched)` on each change."""
 
     def __init__(self, report: Callable[[int, int], None]) -> None:
         self.found = 0
@@ -18,7 +18,7 @@ class DownloadCounter:
         self._rest = ""
 
     def parse_output(self, text: str) -> None:
-        """Take the next piece of Ivy's output; lines may be torn anywhere."""
+        """Parse the next piece of Ivy's output, which may end within a line."""
         *lines, self._rest = (self._rest + text).split("\n")
         for line in lines:
             if line.startswith("\tfound "):
@@ -34,18 +34,20 @@ class DownloadCounter:
 def show_download_progress(
     name: str, folder: Path, progress: Callable[[str], None] | None
 ) -> Generator[DownloadCounter, None, None]:
-    """Yield a tally shown by `progress`, else as a bar on a terminal, else as one line."""
+    """Yield a counter shown by `progress`, by a bar on a terminal, or by one line."""
     console = Console(stderr=True)
     if progress is not None:
-        hear = progress
+        show_line = progress
         yield DownloadCounter(
-            lambda found, fetched: hear(f"{name}: {_format_counts(found, fetched)}")
+            lambda found, fetched: show_line(f"{name}: {_format_counts(found, fetched)}")
         )
     elif console.is_terminal:
         with _show_progress_bar(console, name) as report:
             yield DownloadCounter(report)
     else:
-        console.print(f"trimtab: fetching the jars of {name} into {folder} (once)", soft_wrap=True)
+        console.print(
+            f"trimtab: downloading the JARs of {name} into {folder} (once)", soft_wrap=True
+        )
         yield DownloadCounter(lambda _found, _fetched: None)
 
 
@@ -55,16 +57,14 @@ def _show_progress_bar(
 ) -> Generator[Callable[[int, int], None], None, None]:
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task(f"fetching the jars of {name} (once)", total=None)
+        task = bar.add_task(f"downloading the JARs of {name} (once)", total=None)
 
-        def report(found: int, fetched: int) -> None:
-            words = f"fetching the jars of {name} (once): {_format_counts(found, fetched)}"
-            # looking up takes most of the time, so a jar that is found counts as half
-            bar.update(
-                task, description=words, completed=found + fetched, total=max(2 * found, 100)
-            )
+        def update_bar(found: int, fetched: int) -> None:
+            text = f"downloading the JARs of {name} (once): {_format_counts(found, fetched)}"
+            # The lookup takes most of the time, so a JAR that is found counts as half.
+            bar.update(task, description=text, completed=found + fetched, total=max(2 * found, 100))
 
-        yield report
+        yield update_bar
 
 
 def _format_counts(found: int, fetched: int) -> str:

@@ -1,10 +1,13 @@
-"""Java libraries, fetched once into a cache with the Ivy that pyspark brings along.
+"""Downloads Java libraries once into a cache, by the Ivy that pyspark contains.
 
-Rules of the cache: a folder is named after what was asked for and appears by one rename, when
-everything is in it; its marker file lists every jar with its size and is checked on each use, so a
-half-filled or damaged folder is fetched anew. One process fetches while others wait at a file lock;
-Ivy inherits that lock, so that it stays held while an orphaned Ivy is still writing. A folder that
-is complete needs neither the network nor Java nor pyspark.
+Rules of the cache:
+
+1. A folder is named after its request and appears by one rename, when it is complete.
+2. Its marker file lists each JAR with its size. It is checked at each use; an incomplete or damaged
+   folder is downloaded again.
+3. One process downloads while others wait for a file lock. Ivy inherits the lock, which thus stays
+   held while an orphaned Ivy is writing.
+4. A complete folder needs no network, Java or pyspark.
 """
 
 import fcntl
@@ -32,23 +35,23 @@ from trimtab.consumer_sdk.java.java_runtime import require_java
 ProgressCallback: TypeAlias = Callable[[str], None]
 
 COMPLETION_MARKER: Final = "complete.json"
-IVY_ATTEMPTS: Final = 2  # a second one takes up what the first has brought
-IVY_SILENCE_TIMEOUT_S: Final = 120.0  # seconds without a byte from Ivy: the network is gone
+IVY_ATTEMPTS: Final = 2  # the second one reuses the files of the first
+IVY_SILENCE_TIMEOUT_S: Final = 120.0  # seconds without output
 
 
 @dataclass(frozen=True, slots=True)
 class _JarRequest:
-    """What to fetch, and where it is to land."""
+    """JARs to download, and their cache folder."""
 
     name: str
     coordinates: tuple[str, ...]
     excludes: tuple[str, ...]
-    jars_folder: Path  # the folder of all fetched sets
+    jars_folder: Path  # parent of the folders of all requests
 
     @property
     def target_folder(self) -> Path:
-        asked = json.dumps([self.coordinates, self.excludes]).encode()
-        return self.jars_folder / f"{self.name}-{hashlib.sha256(asked).hexdigest()[:12]}"
+        request = json.dumps([self.coordinates, self.excludes]).encode()
+        return self.jars_folder / f"{self.name}-{hashlib.sha256(request).hexdigest()[:12]}"
 
 
 def fetch_jars(
@@ -59,55 +62,56 @@ def fetch_jars(
     cache: Path | None = None,
     progress: ProgressCallback | None = None,
 ) -> tuple[Path, ...]:
-    """Return the jars of `coordinates` and all that they need, sorted; downloads the first time.
+    """Return the JARs of `coordinates` and their dependencies, sorted; download them if needed.
 
     `coordinates` are "organisation:module:version", `excludes` "organisation:module". `cache` is
-    Trimtab's cache folder ($TRIMTAB_CACHE, else the user's); `progress` hears one line a jar, by
-    default a bar on standard error.
-    Raises JarsUnavailableError, MissingExtraError without pyspark, JavaNotFoundError, UnsupportedJavaError.
+    Trimtab's cache folder ($TRIMTAB_CACHE, else the user's). `progress` gets a line per JAR; by
+    default a bar is shown on standard error. Raises JarsUnavailableError, JavaNotFoundError,
+    UnsupportedJavaError, and MissingExtraError without pyspark.
     """
     home = (cache or cache_folder()) / "jars"
-    wanted = _JarRequest(name, tuple(coordinates), tuple(excludes), home)
-    found = _find_complete_jars(wanted.target_folder)
-    if found is None:
+    request = _JarRequest(name, tuple(coordinates), tuple(excludes), home)
+    jars = _find_complete_jars(request.target_folder)
+    if jars is None:
         try:
-            found = _fetch_missing(wanted, progress)
+            jars = _fetch_missing(request, progress)
         except OSError as error:
             raise JarsUnavailableError(
-                f"the jars of {name} cannot be kept in {home}: {error}; "
-                "let TRIMTAB_CACHE name a folder with room that may be written"
+                f"the JARs of {name} cannot be stored in {home}: {error}; "
+                "set TRIMTAB_CACHE to a writable folder with free space"
             ) from error
-    return found
+    return jars
 
 
 def cache_folder() -> Path:
     """Return Trimtab's cache folder: $TRIMTAB_CACHE, else the user's."""
-    given = os.environ.get("TRIMTAB_CACHE")
-    return Path(given) if given else platformdirs.user_cache_path("trimtab")
+    folder = os.environ.get("TRIMTAB_CACHE")
+    return Path(folder) if folder else platformdirs.user_cache_path("trimtab")
 
 
 def _find_complete_jars(folder: Path) -> tuple[Path, ...] | None:
-    """Return the jars if each is there in its full size."""
+    """Return the JARs if each has its full size, else None."""
     try:
         sizes: dict[str, int] = json.loads((folder / COMPLETION_MARKER).read_text())
-        whole = all((folder / jar).stat().st_size == size for jar, size in sizes.items())
+        complete = all((folder / jar).stat().st_size == size for jar, size in sizes.items())
     except (OSError, ValueError):
         return None
-    return tuple(folder / jar for jar in sorted(sizes)) if sizes and whole else None
+    return tuple(folder / jar for jar in sorted(sizes)) if sizes and complete else None
 
 
 def _fetch_missing(request: _JarRequest, progress: ProgressCallback | None) -> tuple[Path, ...]:
     request.jars_folder.mkdir(parents=True, exist_ok=True)
     with _lock_folder(request.target_folder.with_suffix(".lock"), request.name, progress) as lock:
-        found = _find_complete_jars(request.target_folder)  # another process may have been faster
-        if found is None:
+        # Another process may have downloaded them during the wait for the lock.
+        jars = _find_complete_jars(request.target_folder)
+        if jars is None:
             _download_jars(request, lock, progress)
-            found = _find_complete_jars(request.target_folder)
-    if found is None:
+            jars = _find_complete_jars(request.target_folder)
+    if jars is None:
         raise JarsUnavailableError(
-            f"{request.target_folder} was changed while it was being filled; try again"
+            f"{request.target_folder} was changed during the download; try again"
         )
-    return found
+    return jars
 
 
 @contextmanager
@@ -119,7 +123,7 @@ def _lock_folder(
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             if progress:
-                progress(f"{name}: another process is fetching the jars, waiting for it")
+                progress(f"{name}: waiting for another process that is downloading the JARs")
             fcntl.flock(lock, fcntl.LOCK_EX)
         yield lock
 
@@ -132,11 +136,11 @@ def _download_jars(
     work = Path(tempfile.mkdtemp(prefix=f".{request.target_folder.name}-", dir=request.jars_folder))
     try:
         _run_ivy_retrieve(request, work, lock, progress)
-        filled = work / "lib"
-        sizes = {jar.name: jar.stat().st_size for jar in sorted(filled.glob("*.jar"))}
-        (filled / COMPLETION_MARKER).write_text(json.dumps(sizes, indent=1))
+        downloaded = work / "lib"
+        sizes = {jar.name: jar.stat().st_size for jar in sorted(downloaded.glob("*.jar"))}
+        (downloaded / COMPLETION_MARKER).write_text(json.dumps(sizes, indent=1))
         shutil.rmtree(request.target_folder, ignore_errors=True)
-        filled.rename(request.target_folder)
+        downloaded.rename(request.target_folder)
     finally:
         shutil.rmtree(work, ignore_errors=True)
 
@@ -150,21 +154,22 @@ def _run_ivy_retrieve(
         *("-ivy", str(work / "ivy.xml"), "-cache", str(work / "cache")),
         *("-retrieve", str(work / "lib" / "[artifact]-[revision].[ext]")),
     ]
-    said = ""
-    with show_download_progress(request.name, request.jars_folder, progress) as tally:
+    output = ""
+    with show_download_progress(request.name, request.jars_folder, progress) as counter:
         for _ in range(IVY_ATTEMPTS):
-            code, said = _run_ivy(command, lock, tally)
+            code, output = _run_ivy(command, lock, counter)
             if code == 0:
                 return
     raise JarsUnavailableError(
-        f"the jars of {request.name} cannot be downloaded; is there a way to the internet "
-        f"(behind a proxy: JAVA_TOOL_OPTIONS=-Dhttps.proxyHost=...)? Ivy says:\n{_summarize_failure(said)}"
+        f"the JARs of {request.name} cannot be downloaded; is the internet reachable (behind a "
+        "proxy: JAVA_TOOL_OPTIONS=-Dhttps.proxyHost=...)? Ivy's output:\n"
+        f"{_summarize_failure(output)}"
     )
 
 
 def _run_ivy(command: Sequence[str], lock: IO[bytes], counter: DownloadCounter) -> tuple[int, str]:
-    """Run Ivy; return its exit code and what it said. Ivy never outlives an error in here."""
-    said: list[str] = []
+    """Run Ivy and return its exit code and output; an error in here kills it."""
+    output: list[str] = []
     with subprocess.Popen(  # noqa: S603 - a command of our own making
         command,
         stdin=subprocess.DEVNULL,
@@ -175,54 +180,55 @@ def _run_ivy(command: Sequence[str], lock: IO[bytes], counter: DownloadCounter) 
         assert ivy.stdout is not None
         try:
             for text in _read_output(ivy.stdout.fileno()):
-                said.append(text)
+                output.append(text)
                 counter.parse_output(text)
         except BaseException:
             ivy.kill()
             raise
-    return ivy.returncode, "".join(said)
+    return ivy.returncode, "".join(output)
 
 
 def _read_output(pipe: int) -> Iterator[str]:
-    """Yield what arrives, dots of a download included; silence for too long is a dead network."""
+    """Yield output as it arrives. Raises JarsUnavailableError after a long silence."""
+    # A download prints dots, so silence means a dead network.
     while select.select([pipe], [], [], IVY_SILENCE_TIMEOUT_S)[0]:
         data = os.read(pipe, 1 << 16)
         if not data:
             return
         yield data.decode(errors="replace")
     raise JarsUnavailableError(
-        f"Ivy has said nothing for {IVY_SILENCE_TIMEOUT_S:.0f} s: is the network up?"
+        f"Ivy printed nothing for {IVY_SILENCE_TIMEOUT_S:.0f} s: is the network up?"
     )
 
 
 def _summarize_failure(output: str) -> str:
-    telling = ("unresolved", "not found", "exception", "error", "failed", "refused")
+    failure_words = ("unresolved", "not found", "exception", "error", "failed", "refused")
     lines = [line.strip() for line in output.splitlines()]
-    chosen = [line for line in lines if any(word in line.lower() for word in telling)]
-    return "\n".join(dict.fromkeys((chosen or lines)[-12:]))
+    failures = [line for line in lines if any(word in line.lower() for word in failure_words)]
+    return "\n".join(dict.fromkeys((failures or lines)[-12:]))
 
 
 def _render_ivy_module(request: _JarRequest) -> str:
-    """Return the ivy.xml that asks for `request`."""
-    shut_out = "".join(
+    """Return the ivy.xml of a request."""
+    excluded = "".join(
         f"<exclude org={quoteattr(org)} module={quoteattr(module)}/>"
         for org, module in (exclude.split(":") for exclude in request.excludes)
     )
-    asked = "".join(
+    dependencies = "".join(
         f"<dependency org={quoteattr(org)} name={quoteattr(module)} rev={quoteattr(version)} "
-        f'conf="default->runtime,master">{shut_out}</dependency>'
+        f'conf="default->runtime,master">{excluded}</dependency>'
         for org, module, version in (c.split(":") for c in request.coordinates)
     )
     return (
         f'<ivy-module version="2.0"><info organisation="trimtab" module={quoteattr(request.name)}/>'
-        f"<dependencies>{asked}</dependencies></ivy-module>"
+        f"<dependencies>{dependencies}</dependencies></ivy-module>"
     )
 
 
 def _find_ivy_jar() -> Path:
     spec = importlib.util.find_spec("pyspark")
-    places = spec.submodule_search_locations if spec else None
-    for place in places or ():
-        for jar in sorted(Path(place, "jars").glob("ivy-*.jar")):
+    folders = spec.submodule_search_locations if spec else None
+    for folder in folders or ():
+        for jar in sorted(Path(folder, "jars").glob("ivy-*.jar")):
             return jar
     raise MissingExtraError("pyspark", "lake")

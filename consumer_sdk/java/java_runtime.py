@@ -1,4 +1,4 @@
-"""Finds the Java that Spark and the embedded broker run on, and checks its version first."""
+"""Finds the Java runtime of Spark and the embedded broker, and checks its version."""
 
 import os
 import re
@@ -10,17 +10,16 @@ from typing import Final
 from trimtab.consumer_sdk.errors import JavaNotFoundError, UnsupportedJavaError
 
 MIN_JAVA_VERSION: Final = 17
-FIRST_UNSUPPORTED_JAVA: Final = (
-    25  # the security manager is gone for good; Hadoop's client inside Spark calls it
-)
+# Java 25 has no security manager, which Hadoop's client inside Spark calls.
+FIRST_UNSUPPORTED_JAVA: Final = 25
 _JAVA_VERSION_PATTERN: Final = re.compile(r'version "(?:1\.)?(\d+)')
 _JAVA_VERSION_TIMEOUT_S: Final = 30
 
 
 def require_java() -> Path:
-    """Return the `java` of JAVA_HOME, else of PATH, of a version that works.
+    """Return the `java` of JAVA_HOME or else of PATH, if its version is supported.
 
-    Raises JavaNotFoundError where there is none or it does not run, UnsupportedJavaError for any other version.
+    Raises JavaNotFoundError if there is none or it does not run, and UnsupportedJavaError.
     """
     java = _find_java()
     version = _read_java_version(java)
@@ -36,15 +35,15 @@ def _find_java() -> Path:
         if not os.access(java, os.X_OK):
             raise JavaNotFoundError(f"JAVA_HOME is {home}, but there is no {java}")
         return java
-    found = shutil.which("java")
-    if found is None:
+    path = shutil.which("java")
+    if path is None:
         raise JavaNotFoundError("no java: JAVA_HOME is not set and PATH has none")
-    return Path(found)
+    return Path(path)
 
 
 def _read_java_version(java: Path) -> int:
     try:
-        answer = subprocess.run(  # noqa: S603 - the path was found above, the arguments are fixed
+        result = subprocess.run(  # noqa: S603 - the path was found above, the arguments are fixed
             [java, "-version"],
             capture_output=True,
             text=True,
@@ -54,8 +53,8 @@ def _read_java_version(java: Path) -> int:
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise JavaNotFoundError(f"{java} does not run ({error})") from error
-    text = answer.stderr + answer.stdout
+    text = result.stderr + result.stdout
     match = _JAVA_VERSION_PATTERN.search(text)
     if match is None:
-        raise JavaNotFoundError(f"{java} does not say its version, but: {text.strip()[:200]!r}")
+        raise JavaNotFoundError(f"{java} printed no version, but: {text.strip()[:200]!r}")
     return int(match.group(1))

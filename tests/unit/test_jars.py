@@ -1,4 +1,4 @@
-"""Fetching jars: once, whole or not at all, offline afterwards. A fake `java` plays Ivy."""
+"""JARs are downloaded once, completely or not at all, and used offline; a fake `java` plays Ivy."""
 
 import json
 import os
@@ -37,7 +37,7 @@ print("\\t[SUCCESSFUL ] org.example#one;1.0!one.jar (1ms)")
 
 
 class Ivy:
-    """A `java` that does what Ivy would, and counts its calls."""
+    """Fake `java` that acts like Ivy and counts its calls."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -94,7 +94,7 @@ def test_other_coordinates_are_another_folder(ivy: Ivy) -> None:
 
 
 def test_asks_ivy_for_runtime_without_the_excluded(ivy: Ivy) -> None:
-    """Ivy is asked for the runtime parts, and not for what is excluded."""
+    """Ivy resolves the runtime parts, without the excluded modules."""
     jars.fetch_jars("example", COORDINATES, excludes=["org.example:bad&ugly"])
     assert 'org="org.example" name="one" rev="1.0" conf="default->runtime,master"' in ivy.said
     assert '<exclude org="org.example" module="bad&amp;ugly"/>' in ivy.said
@@ -122,7 +122,7 @@ def test_damaged_cache_is_fetched_anew(ivy: Ivy, damage: str) -> None:
 
 
 def test_failure_leaves_nothing(ivy: Ivy, tmp_path: Path) -> None:
-    """A failed download says what Ivy said, and leaves no folder behind."""
+    """A failed download shows Ivy's output and leaves no folder behind."""
     ivy.mode("fail")
     with pytest.raises(JarsUnavailableError, match=r"unresolved dependency: org\.example#one;1\.0"):
         jars.fetch_jars("example", COORDINATES)
@@ -150,7 +150,7 @@ def test_without_pyspark(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_folder_that_cannot_be_written(tmp_path: Path) -> None:
     """A cache folder that cannot be made is named, with the way out."""
     (tmp_path / "cache").write_text("a file, not a folder")
-    with pytest.raises(JarsUnavailableError, match="let TRIMTAB_CACHE name a folder"):
+    with pytest.raises(JarsUnavailableError, match="set TRIMTAB_CACHE to a writable folder"):
         jars.fetch_jars("example", COORDINATES)
 
 
@@ -195,7 +195,7 @@ def test_two_processes_fetch_once(ivy: Ivy) -> None:
         assert one.stdout.readline() == "example: 1 found\n"
         with start_child() as two:
             assert two.stdout
-            assert "another process is fetching" in two.stdout.readline()
+            assert "waiting for another process" in two.stdout.readline()
             (ivy.folder / "go").touch()
             assert one.stdout.readlines()[-1] == two.stdout.readlines()[-1]
     assert ivy.calls == 1
