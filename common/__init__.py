@@ -1,1 +1,1 @@
-"""What the assignor, the consumer SDK, the sidecar and the CLI share. May do I/O."""
+"""Shared by the assignor, the consumer SDK, the sidecar and the CLI. May do I/O."""

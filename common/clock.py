@@ -1,34 +1,34 @@
-"""The one door to time: decisions take `now`, loops take a `Clock`, tests bring their own."""
+"""Clocks: decisions take `now`, loops take a `Clock`, tests inject their own."""
 
 import time
 from typing import Protocol
 
 
 class Clock(Protocol):
-    """What a loop may ask of time; seconds throughout."""
+    """Source of time for a loop, in seconds."""
 
     def monotonic(self) -> float:
-        """Seconds since some fixed point; never goes back."""
+        """Return seconds since a fixed point; never decreases."""
         ...
 
     def wall(self) -> float:
-        """Seconds since the epoch; may jump."""
+        """Return seconds since the epoch; may jump."""
         ...
 
     def sleep(self, seconds: float) -> None:
-        """Wait."""
+        """Block for `seconds`."""
         ...
 
 
 class SystemClock:
-    """The machine's own clock."""
+    """Clock of the machine."""
 
-    monotonic = staticmethod(time.monotonic)  # noqa: TID251 - this is the door
+    monotonic = staticmethod(time.monotonic)  # noqa: TID251 - the one allowed use
 
     def wall(self) -> float:
-        """Seconds since the epoch; may jump."""
-        return time.time()  # noqa: TID251 - this is the door
+        """Return seconds since the epoch; may jump."""
+        return time.time()  # noqa: TID251 - the one allowed use
 
     def sleep(self, seconds: float) -> None:
-        """Wait."""
-        time.sleep(seconds)  # noqa: TID251 - this is the door
+        """Block for `seconds`."""
+        time.sleep(seconds)  # noqa: TID251 - the one allowed use

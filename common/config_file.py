@@ -1,4 +1,4 @@
-"""A configuration file: one flat YAML mapping from names to values."""
+"""Configuration files: one flat YAML mapping from names to values."""
 
 import os
 from pathlib import Path
@@ -11,22 +11,22 @@ from trimtab.common.kafka_security.secrets import resolve_secrets
 
 
 def load_config_file(path: Path) -> dict[str, Any]:
-    """Read a configuration file: one flat YAML mapping, secrets in place. Raises SettingError."""
+    """Read a flat YAML mapping with secrets resolved. Raises SettingError."""
     return resolve_secrets(read_config_file(path), os.environ)
 
 
 def read_config_file(path: Path) -> dict[str, Any]:
-    """Read a configuration file as it is written, references and all. Raises SettingError."""
+    """Read a flat YAML mapping with secret references unresolved. Raises SettingError."""
     try:
-        found = yaml.safe_load(path.read_text())
+        content = yaml.safe_load(path.read_text())
     except OSError as error:
         raise SettingError(f"the configuration {path} cannot be read: {error.strerror}") from error
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f" at line {mark.line + 1}" if mark else ""
         raise SettingError(f"the configuration {path} is not YAML{line}") from None
-    if not isinstance(found, dict) or not all(isinstance(key, str) for key in found):
+    if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):
         raise SettingError(
             f'the configuration {path} must be one flat mapping, like "group.id: lake"'
         )
-    return {str(key): value for key, value in found.items()}
+    return {str(key): value for key, value in content.items()}

@@ -1,33 +1,33 @@
-"""Errors of the assignor.
+"""Error tree of Trimtab.
 
-TrimtabError                       base of every error that Trimtab raises; never raised itself
-├── CallerError                    the caller's fault: mend the input; retrying does not help
+TrimtabError                       base of every error; never raised itself
+├── CallerError                    invalid input; retrying does not help
 │   ├── SettingError               a setting is unknown, malformed or contradictory (exit code 2)
 │   │   ├── UnknownHeuristicError  no heuristic of that name is registered
-│   │   ├── BrokenHeuristicError   a heuristic cannot load, fails, or gives nonsense
+│   │   ├── BrokenHeuristicError   a heuristic does not load, fails or returns invalid bins
 │   │   └── ShareGroupsUnsupportedError  broker or client library lacks share groups (KIP-932)
 │   ├── InvalidProblemError        weights, capacities or members that cannot be assigned
-│   └── InvalidStreamError         a stream file that is not in the stream format
-└── PeerError                      the other side's fault: a broker, a member, a catalog
+│   └── InvalidStreamError         a stream file has an invalid format
+└── PeerError                      failure of a broker, a member, a catalog
     ├── InvalidPayloadError        bytes of a group member or a control topic cannot be decoded
-    ├── SaslAuthenticationError    the brokers do not take our login (SASL), or there is no token
-    └── TlsHandshakeError          TLS cannot be agreed on: a certificate, a name, a plain listener
+    ├── SaslAuthenticationError    brokers refuse the SASL login, or no token is available
+    └── TlsHandshakeError          TLS handshake fails: certificate, host name, plain listener
 
-`consumer_sdk.errors` and `sidecar.errors` add their own leaves to the same two branches.
+`consumer_sdk.errors` and `sidecar.errors` extend the same two branches.
 """
 
 from typing import ClassVar
 
 
 class TrimtabError(Exception):
-    """Base of the tree; says what was wrong, where, and what to do."""
+    """Base of the tree. The message says what is wrong, where, and what to do."""
 
     retryable: ClassVar[bool] = False
     exit_code: ClassVar[int] = 1
 
 
 class CallerError(TrimtabError):
-    """The caller gave something that cannot work."""
+    """The input is invalid; retrying does not help."""
 
 
 class SettingError(CallerError):
@@ -41,7 +41,7 @@ class UnknownHeuristicError(SettingError):
 
 
 class BrokenHeuristicError(SettingError):
-    """A heuristic cannot load, lacks a package, fails, or gives nonsense."""
+    """A heuristic does not load, lacks a package, fails or returns invalid bins."""
 
 
 class ShareGroupsUnsupportedError(SettingError):
@@ -53,13 +53,13 @@ class InvalidProblemError(CallerError):
 
 
 class InvalidStreamError(CallerError):
-    """A stream file that is not in the stream format."""
+    """A stream file has an invalid format."""
 
     exit_code: ClassVar[int] = 2
 
 
 class PeerError(TrimtabError):
-    """The other side misbehaved or is away."""
+    """A peer failed or is unreachable."""
 
 
 class InvalidPayloadError(PeerError):
@@ -67,8 +67,8 @@ class InvalidPayloadError(PeerError):
 
 
 class SaslAuthenticationError(PeerError):
-    """The brokers do not take our login (SASL), or there is no token; waiting does not help."""
+    """Brokers refuse the SASL login, or no token is available; retrying does not help."""
 
 
 class TlsHandshakeError(PeerError):
-    """TLS cannot be agreed on: an untrusted certificate, another host's, or a plain listener."""
+    """The TLS handshake fails: untrusted certificate, wrong host name or plain listener."""

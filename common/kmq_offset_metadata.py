@@ -1,8 +1,7 @@
-"""What the trackers of a `kmq` queue tell whoever scales its workers, and under which names.
+"""Commit metadata of a `kmq` queue's trackers, and the names of their topic and group.
 
-A tracker commits how far it has read the markers, and which of them it still needs. Beside that
-offset, in the commit's metadata, it says how many messages are open: one question about offsets
-tells it all, and what is told is as old as the commit.
+A tracker commits the marker offset that it still needs. The metadata of that commit counts the open
+messages, so the sidecar reads progress and queue depth with one OffsetFetch, as of the commit.
 """
 
 import json
@@ -12,9 +11,10 @@ from dataclasses import asdict, dataclass
 
 @dataclass(frozen=True, slots=True)
 class OpenMessages:
-    """The open messages of one partition, as of the marker before offset `read`.
+    """Open messages of one partition, as of the marker before offset `read`.
 
-    `working` are in somebody's hands, `returned` were given back or up, and wait for the tracker.
+    `working` counts messages in flight; `returned` those released or timed out that await
+    redelivery.
     """
 
     read: int
@@ -27,19 +27,19 @@ class OpenMessages:
 
 
 def decode_open_messages(metadata: str) -> OpenMessages | None:
-    """Return what a commit's metadata tell; None of any other note."""
+    """Decode commit metadata; None if another program wrote it."""
     with suppress(ValueError, TypeError):
-        found = OpenMessages(**json.loads(metadata.rstrip("\0")))
-        if all(type(number) is int and number >= 0 for number in asdict(found).values()):
-            return found
+        counts = OpenMessages(**json.loads(metadata.rstrip("\0")))
+        if all(type(number) is int and number >= 0 for number in asdict(counts).values()):
+            return counts
     return None
 
 
 def markers_topic(topic: str, group: str) -> str:
-    """Return the markers topic of a group's queue on a topic, unless it is given another name."""
+    """Return the default name of the markers topic."""
     return f"{topic}.{group}.markers"
 
 
 def tracker_group(group: str) -> str:
-    """Return the group that the trackers of a queue form."""
+    """Return the consumer group of a queue's trackers."""
     return f"{group}-redeliver"

@@ -1,4 +1,4 @@
-"""Sizes, rates and durations as people write them: "64 MB", "2.3 MB/s", "10 s", "250 ms".
+"""Parse and format sizes, rates and durations: "64 MB", "2.3 MB/s", "10 s", "250 ms".
 
 Decimal prefixes (kB, MB, GB) are powers of 1000, binary ones (KiB, MiB, GiB) powers of 1024, as in
 IEC 80000-13. A bare number is bytes, bytes/s or seconds.
@@ -37,24 +37,24 @@ _SECONDS_PER_UNIT: Final = {
 
 
 def parse_bytes(text: str | float, name: str = "size") -> int:
-    """Return bytes of "64 MB". Raises SettingError, naming the setting."""
+    """Return bytes for "64 MB". Raises SettingError with the name of the setting."""
     return int(_parse_quantity(str(text), _BYTES_PER_UNIT, name, '"64 MB"'))
 
 
 def parse_rate(text: str | float, name: str = "rate") -> float:
-    """Return bytes/s of "2.3 MB/s". Raises SettingError, naming the setting."""
+    """Return bytes/s for "2.3 MB/s". Raises SettingError with the name of the setting."""
     return _parse_quantity(
         re.sub(r"/\s*s(ec)?\s*$", "", str(text)), _BYTES_PER_UNIT, name, '"2.3 MB/s"'
     )
 
 
 def parse_seconds(text: str | float, name: str = "duration") -> float:
-    """Return seconds of "10 s". Raises SettingError, naming the setting."""
+    """Return seconds for "10 s". Raises SettingError with the name of the setting."""
     return _parse_quantity(str(text), _SECONDS_PER_UNIT, name, '"10 s"')
 
 
 def format_bytes(size: float | None) -> str:
-    """Return "64.0 MB" of bytes; "?" of what is not known."""
+    """Return "64.0 MB" for bytes; "?" for None."""
     if size is None:
         return UNKNOWN
     for unit, factor in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
@@ -64,12 +64,12 @@ def format_bytes(size: float | None) -> str:
 
 
 def format_rate(rate: float | None) -> str:
-    """Return "2.3 MB/s" of bytes/s; "?" of what is not known."""
+    """Return "2.3 MB/s" for bytes/s; "?" for None."""
     return UNKNOWN if rate is None else f"{format_bytes(rate)}/s"
 
 
 def format_count(count: int | None) -> str:
-    """Return "3"; "?" of what is not known."""
+    """Return "3"; "?" for None."""
     return UNKNOWN if count is None else str(count)
 
 
@@ -82,6 +82,6 @@ def _parse_quantity(text: str, units: dict[str, float], name: str, example: str)
 
 
 def format_name_list(shown: Sequence[str], count: int) -> str:
-    """Return the names that are shown, and how many of so many are not."""
+    """Return "a, b and 3 more": the `shown` names out of `count`."""
     more = f" and {count - len(shown)} more" if count > len(shown) else ""
     return ", ".join(shown) + more

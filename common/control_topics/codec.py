@@ -41,7 +41,7 @@ def decode_control_value(value: bytes, name: str) -> dict[str, Any]:
     if not isinstance(body, dict) or not _has_versions(body):
         raise InvalidPayloadError(f"{name}: no JSON object with a version: {value[:SHOWN_BYTES]!r}")
     version = body["v"]
-    required = body.get("min_reader_version", version)
+    required: Any = body.get("min_reader_version", version)
     if required > CONTROL_VALUE_VERSION:
         raise InvalidPayloadError(
             f"{name}: format version {version} needs a reader of version {required}, this process "
@@ -74,8 +74,8 @@ def check_text(name: str, *values: Any) -> None:
 
 
 def _has_versions(body: Mapping[str, Any]) -> bool:
-    version = body.get("v")
-    return {type(version), type(body.get("min_reader_version", version))} == {int}
+    # bool is an int to isinstance, and true is no version
+    return type(body.get("v")) is int and type(body.get("min_reader_version", 1)) is int
 
 
 @cache

@@ -1,7 +1,7 @@
-"""librdkafka's settings of a connection: checked, and translated for kafka-python.
+"""Connection settings of librdkafka: validation and translation for kafka-python.
 
-What one of the two clients would not notice is refused here by name, so that no setting is dropped
-without a word: SASL that is not spoken, TLS that is not used, key stores that only one can read.
+A setting that one of the two clients would ignore silently is rejected by name: SASL or TLS
+settings without the protocol, and key stores that only one of them can read.
 """
 
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ CONNECTION_PREFIXES: Final = (
     "socket.",
     "ssl.",
 )
-"""Of librdkafka's settings those of a connection, which consumers, producers and admins know."""
+"""Prefixes of connection settings, valid for consumers, producers and admin clients."""
 
 SECURITY_SETTINGS: Final = frozenset(
     {
@@ -51,7 +51,7 @@ SECURITY_SETTINGS: Final = frozenset(
         "ssl.key.pem",
     }
 )
-"""Settings of TLS and SASL that both clients understand, once translated."""
+"""TLS and SASL settings that both clients support."""
 
 _PEM_HINT: Final = "give PEM: ssl.certificate.location and ssl.key.location (or .pem)"
 _CA_HINT: Final = "give PEM: ssl.ca.location (or ssl.ca.pem)"
@@ -79,57 +79,57 @@ UNSUPPORTED_SETTINGS: Final[Mapping[str, str]] = {
         )
     },
 }  # fmt: skip
-"""Settings that Trimtab does not take, and what to write instead."""
+"""Rejected settings, and what to write instead."""
 
 SECURITY_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _HARMLESS_TLS_SETTINGS: Final = frozenset({"ssl.endpoint.identification.algorithm"})
-"""Settings that say nothing where no TLS is spoken, and are librdkafka's default."""
+"""Accepted without TLS: librdkafka's default, without effect there."""
 
 
 def security_protocol(config: Mapping[str, Any]) -> str:
-    """Return the security protocol, in capitals."""
+    """Return the security protocol in capitals (default PLAINTEXT)."""
     return str(config.get("security.protocol") or "PLAINTEXT").upper()
 
 
 def sasl_mechanism(config: Mapping[str, Any]) -> str | None:
-    """Return the SASL mechanism, in capitals; None where none is named."""
-    given = config.get("sasl.mechanism") or config.get("sasl.mechanisms")
-    return None if given is None else str(given).upper()
+    """Return the SASL mechanism in capitals; None if unset."""
+    mechanism = config.get("sasl.mechanism") or config.get("sasl.mechanisms")
+    return None if mechanism is None else str(mechanism).upper()
 
 
 def check_settings(config: Mapping[str, Any]) -> None:
-    """Raise SettingError for settings that contradict each other, or that a client would drop."""
+    """Raise SettingError for contradictions and for settings that a client would ignore."""
     for name, instead in UNSUPPORTED_SETTINGS.items():
         if name in config:
             raise SettingError(f"{name} cannot be used: {instead}")
-    spoken = security_protocol(config)
-    if spoken not in SECURITY_PROTOCOLS:
+    protocol = security_protocol(config)
+    if protocol not in SECURITY_PROTOCOLS:
         raise SettingError(
-            f"security.protocol={spoken!r} is none of {', '.join(SECURITY_PROTOCOLS)}"
+            f"security.protocol={protocol!r} is none of {', '.join(SECURITY_PROTOCOLS)}"
         )
     sasl = sorted(n for n in config if n.startswith("sasl.") or n == tokens.OAUTH_CALLBACK_SETTING)
-    if sasl and not spoken.startswith("SASL_"):
+    if sasl and not protocol.startswith("SASL_"):
         raise SettingError(
-            f"{' and '.join(sasl)} given, but security.protocol={spoken}: nobody would log in; "
-            "write security.protocol=SASL_SSL"
+            f"{' and '.join(sasl)} given, but security.protocol={protocol}: no client would log "
+            "in; write security.protocol=SASL_SSL"
         )
     encrypted = sorted(
         n for n in config if n.startswith("ssl.") and n not in _HARMLESS_TLS_SETTINGS
     )
-    if encrypted and not spoken.endswith("SSL"):
+    if encrypted and not protocol.endswith("SSL"):
         raise SettingError(
-            f"{' and '.join(encrypted)} given, but security.protocol={spoken}: nothing would be "
+            f"{' and '.join(encrypted)} given, but security.protocol={protocol}: nothing would be "
             "encrypted; write security.protocol=SSL, or SASL_SSL to log in"
         )
-    if spoken.startswith("SASL_"):
+    if protocol.startswith("SASL_"):
         _check_sasl_settings(config)
-    if spoken.endswith("SSL"):
+    if protocol.endswith("SSL"):
         _check_pem_settings(config)
-        tls.create_client_context(config)  # files are there, texts are PEM
+        tls.create_client_context(config)  # fails here on a missing file or invalid PEM
 
 
 def _check_pem_settings(config: Mapping[str, Any]) -> None:
-    """Raise SettingError for what neither client would use, or each of them another of."""
+    """Raise SettingError for PEM settings without effect, or on which the clients differ."""
     for what in ("ssl.ca", "ssl.certificate", "ssl.key"):
         if config.get(f"{what}.pem") and config.get(f"{what}.location"):
             raise SettingError(
@@ -138,61 +138,62 @@ def _check_pem_settings(config: Mapping[str, Any]) -> None:
     unused = sorted(name for name in config if name.startswith("ssl.key."))
     if unused and not tls.has_client_certificate(config):
         raise SettingError(
-            f"{' and '.join(unused)} given, but no certificate: nobody would be shown one; give "
+            f"{' and '.join(unused)} given, but no certificate: none would be presented; give "
             "ssl.certificate.location (or .pem) too"
         )
 
 
 def _check_sasl_settings(config: Mapping[str, Any]) -> None:
-    chosen = sasl_mechanism(config)
-    if chosen is None:
+    mechanism = sasl_mechanism(config)
+    if mechanism is None:
         raise SettingError(
             "sasl.mechanism is missing; write SCRAM-SHA-512, SCRAM-SHA-256, PLAIN or OAUTHBEARER"
         )
-    if chosen == "OAUTHBEARER":
+    if mechanism == "OAUTHBEARER":
         if not config.get(tokens.OAUTH_CALLBACK_SETTING):
             raise SettingError(
                 f"sasl.mechanism=OAUTHBEARER needs {_OAUTH_HINT.partition('; give ')[2]}"
             )
         tokens.load_token_callback(config[tokens.OAUTH_CALLBACK_SETTING])
-    elif chosen == "PLAIN" or chosen.startswith("SCRAM-"):
+    elif mechanism == "PLAIN" or mechanism.startswith("SCRAM-"):
         missing = [n for n in ("sasl.username", "sasl.password") if not config.get(n)]
         if missing:
-            raise SettingError(f"sasl.mechanism={chosen} needs {' and '.join(missing)}")
+            raise SettingError(f"sasl.mechanism={mechanism} needs {' and '.join(missing)}")
 
 
 def extract_connection_settings(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return those settings that say how brokers are reached."""
+    """Return the connection settings of a configuration."""
     return {name: value for name, value in config.items() if name.startswith(CONNECTION_PREFIXES)}
 
 
 def to_librdkafka_config(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a configuration as confluent-kafka takes it: the callback is a function."""
-    given = config.get(tokens.OAUTH_CALLBACK_SETTING)
-    if given is None:
+    """Return a configuration for confluent-kafka, with the token callback loaded."""
+    callback = config.get(tokens.OAUTH_CALLBACK_SETTING)
+    if callback is None:
         return dict(config)
-    return {**config, tokens.OAUTH_CALLBACK_SETTING: tokens.load_token_callback(given)}
+    return {**config, tokens.OAUTH_CALLBACK_SETTING: tokens.load_token_callback(callback)}
 
 
 def to_kafka_python_config(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of TLS and SASL under kafka-python's names. Raises SettingError."""
-    spoken, chosen = security_protocol(config), sasl_mechanism(config)
-    found: dict[str, Any] = {"security_protocol": spoken}
-    if spoken.endswith("SSL"):
-        found["ssl_context"] = tls.create_client_context(config)
-    if not spoken.startswith("SASL_"):
-        return found
+    """Return TLS and SASL settings by kafka-python's names. Raises SettingError."""
+    protocol = security_protocol(config)
+    translated: dict[str, Any] = {"security_protocol": protocol}
+    if protocol.endswith("SSL"):
+        translated["ssl_context"] = tls.create_client_context(config)
+    if not protocol.startswith("SASL_"):
+        return translated
     log_redaction.redact_sasl_logs()
-    found["sasl_mechanism"] = chosen
+    translated["sasl_mechanism"] = sasl_mechanism(config)
     for ours, theirs in (
         ("sasl.username", "sasl_plain_username"),
         ("sasl.password", "sasl_plain_password"),
         ("sasl.kerberos.service.name", "sasl_kerberos_service_name"),
     ):
         if ours in config:
-            found[theirs] = str(config[ours])
+            translated[theirs] = str(config[ours])
     if config.get(tokens.OAUTH_CALLBACK_SETTING):
-        asked = str(config.get("sasl.oauthbearer.config", ""))
-        ask = tokens.load_token_callback(config[tokens.OAUTH_CALLBACK_SETTING])
-        found["sasl_oauth_token_provider"] = tokens.CachedTokenProvider(ask, asked)
-    return found
+        oauth_config = str(config.get("sasl.oauthbearer.config", ""))
+        callback = tokens.load_token_callback(config[tokens.OAUTH_CALLBACK_SETTING])
+        provider = tokens.CachedTokenProvider(callback, oauth_config)
+        translated["sasl_oauth_token_provider"] = provider
+    return translated

@@ -1,4 +1,4 @@
-"""Keeps logins out of kafka-python's log, which at DEBUG shows every request, with its bytes."""
+"""Keep SASL credentials out of kafka-python's DEBUG log, which dumps every request."""
 
 import logging
 import re
@@ -10,7 +10,7 @@ _SASL_LOG_LINE: Final = re.compile(r"Sasl\w*Request|Send: ")
 
 class _SaslLogFilter(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
-        """Tell whether a line is to be written: requests to log in, and raw bytes, are not."""
+        """Return whether to log a record: not SASL requests, not raw bytes."""
         return record.levelno > logging.DEBUG or not _SASL_LOG_LINE.search(record.getMessage())
 
 
@@ -18,6 +18,8 @@ _SASL_LOG_FILTER: Final = _SaslLogFilter()
 
 
 def redact_sasl_logs() -> None:
-    """Let kafka-python log no logins in this process; may be called often."""
+    """Install the filter for this process. Idempotent."""
     for name in KAFKA_PYTHON_LOGGERS:
-        logging.getLogger(name).addFilter(_SASL_LOG_FILTER)  # the same one is added once
+        logging.getLogger(name).addFilter(
+            _SASL_LOG_FILTER
+        )  # one instance: addFilter skips duplicates

@@ -1,14 +1,11 @@
-"""Knocks at the brokers before work begins: tells a refused login or TLS by name, and soon.
+"""Preflight check of a broker connection: names a refused login or TLS error within seconds.
 
-Both Kafka clients try again for ever, since a broker that is away comes back. A wrong password or
-certificate does not mend itself, and what they say of it is spread over callbacks and logs, or is
-the same for an expired certificate and a strange one. So TLS is tried with Python's own, which
-says what is wrong, and the login with librdkafka, which says what the broker answered.
-
-A broker that is away, or slow, is no refusal: then nothing is raised, and others tell. One that
-hangs up while TLS is shaken may be starting, or a listener without TLS: it is asked again, and what
-is said leaves both open. With TLS 1.3 a certificate of ours is refused after the handshake, in what
-the broker says next; so it is asked for something that needs no login.
+1. TLS is tried with Python's `ssl`, which tells an expired certificate from an untrusted one; the
+   login with librdkafka, which passes on the broker's own words.
+2. A broker that is unreachable or slow raises nothing: the clients retry and report it.
+3. A connection closed during the handshake is retried: the broker may be starting. If it stays so,
+   the error names both causes, a listener without TLS and a broker that is not ready.
+4. The check passes if one of the bootstrap brokers passes.
 """
 
 import socket
@@ -25,17 +22,13 @@ from trimtab.common.errors import SaslAuthenticationError, TlsHandshakeError
 from trimtab.common.kafka_security import connection, tls, tokens
 
 PREFLIGHT_TIMEOUT_S: Final = 5.0
-"""Seconds that a broker has to answer each question."""
-
 LOGIN_POLL_S: Final = 0.1
 HANDSHAKE_ATTEMPTS: Final = 3
 HANDSHAKE_RETRY_DELAY_S: Final = 0.5
-"""Seconds until a broker that hung up is asked again."""
+DEFAULT_KAFKA_PORT: Final = 9092
 
 API_VERSIONS_REQUEST: Final = struct.pack(">ihhih", 10, 18, 0, 1, -1)
-"""An ApiVersions request, version 0, without a client's name: its length, key, version, number."""
-
-DEFAULT_KAFKA_PORT: Final = 9092
+"""ApiVersions v0: size, API key, API version, correlation id, no client id. Needs no login."""
 
 _LOGIN_ERROR_CODES: Final = frozenset(
     {
@@ -50,24 +43,25 @@ _LOGIN_ERROR_CODES: Final = frozenset(
 def check_connection(
     config: Mapping[str, Any], *, timeout: float = PREFLIGHT_TIMEOUT_S, clock: Clock | None = None
 ) -> None:
-    """Raise SaslAuthenticationError or TlsHandshakeError where a broker answers and will not have us.
+    """Raise SaslAuthenticationError or TlsHandshakeError if the brokers refuse the connection.
 
-    `config` holds librdkafka's names, checked by `connection.check_settings`. Without TLS and SASL there is
-    nothing to refuse, and nobody is asked.
+    `config` holds librdkafka's names, checked by `connection.check_settings`; `timeout` is seconds
+    for each answer. PLAINTEXT connects to no broker: there is nothing to refuse.
     """
-    spoken = connection.security_protocol(config)
-    if spoken == "PLAINTEXT":
+    protocol = connection.security_protocol(config)
+    if protocol == "PLAINTEXT":
         return
     clock = clock or SystemClock()
     address = _find_reachable_broker(config, timeout, clock)
-    if address is not None and spoken.startswith("SASL_"):
+    if address is not None and protocol.startswith("SASL_"):
         _attempt_login(config, address, timeout, clock)
 
 
 def diagnose_connection(config: Mapping[str, Any], *, timeout: float = PREFLIGHT_TIMEOUT_S) -> None:
-    """Knock after nobody has answered: plain text may be spoken to a listener with TLS.
+    """Check a connection on which no broker answered; also detects a TLS listener.
 
-    Raises SaslAuthenticationError, TlsHandshakeError. A listener without TLS logs what it does not understand.
+    Raises SaslAuthenticationError, TlsHandshakeError. Not part of `check_connection`, since the
+    handshake leaves an error in the log of a listener without TLS.
     """
     check_connection(config, timeout=timeout)
     if not connection.security_protocol(config).endswith("SSL"):
@@ -76,25 +70,23 @@ def diagnose_connection(config: Mapping[str, Any], *, timeout: float = PREFLIGHT
 
 
 def _parse_bootstrap_addresses(config: Mapping[str, Any]) -> list[tuple[str, int]]:
-    given = str(config.get("bootstrap.servers") or config.get("metadata.broker.list") or "")
-    found: list[tuple[str, int]] = []
-    for one in given.split(","):
-        host, _, port = one.strip().rpartition("://")[2].rpartition(":")
-        found.append(
-            (host.strip("[]"), int(port))
-            if port.isdecimal() and host
-            else (one, DEFAULT_KAFKA_PORT)
+    servers = str(config.get("bootstrap.servers") or config.get("metadata.broker.list") or "")
+    addresses: list[tuple[str, int]] = []
+    for server in servers.split(","):
+        host, _, port = server.strip().rpartition("://")[2].rpartition(":")
+        has_port = bool(host) and port.isdecimal()
+        addresses.append(
+            (host.strip("[]"), int(port)) if has_port else (server, DEFAULT_KAFKA_PORT)
         )
-    return found
+    return addresses
 
 
 def _find_reachable_broker(
     config: Mapping[str, Any], timeout: float, clock: Clock
 ) -> tuple[str, int] | None:
-    """Return the first address with which all is well, None where nobody is there.
+    """Return the first broker that accepts the connection; None if none is reachable.
 
-    Raises TlsHandshakeError where somebody is, but with none of them TLS can be agreed on: one broker with
-    an old certificate keeps nobody from the others.
+    Raises the first broker's TlsHandshakeError if none accepts.
     """
     refused: TlsHandshakeError | None = None
     for address in _parse_bootstrap_addresses(config):
@@ -111,138 +103,123 @@ def _find_reachable_broker(
 def _connect_with_retries(
     config: Mapping[str, Any], address: tuple[str, int], timeout: float, clock: Clock
 ) -> bool:
-    """Connect, with TLS where it is to be spoken; tell whether anybody is there.
+    """Connect, with TLS if configured; return whether the broker is reachable.
 
     Raises TlsHandshakeError.
     """
-    for tried in range(HANDSHAKE_ATTEMPTS):
-        if tried:
+    uses_tls = connection.security_protocol(config).endswith("SSL")
+    for attempt in range(HANDSHAKE_ATTEMPTS):
+        if attempt:
             clock.sleep(HANDSHAKE_RETRY_DELAY_S)
         try:
-            return _try_connect(config, address, timeout)
+            plain = socket.create_connection(address, timeout)
+        except OSError:
+            return False
+        try:
+            with plain:
+                if uses_tls:
+                    # In TLS 1.3 the broker rejects a client certificate after the handshake, so
+                    # only the answer to a request proves that the certificate is accepted.
+                    context = tls.create_client_context(config)
+                    _perform_tls_handshake(plain, context, address, API_VERSIONS_REQUEST)
         except (ssl.SSLEOFError, ssl.SSLZeroReturnError, ConnectionError):
             continue
-        except ssl.SSLCertVerificationError as error:
-            raise TlsHandshakeError(
-                _describe_untrusted_certificate(error, address, config)
-            ) from None
         except ssl.SSLError as error:
             raise TlsHandshakeError(_describe_tls_error(error, address, config)) from None
         except OSError:
             return False
-    raise TlsHandshakeError(_describe_closed_connection(address, config))
-
-
-def _try_connect(config: Mapping[str, Any], address: tuple[str, int], timeout: float) -> bool:
-    """Return whether anybody is there and, where TLS is to be spoken, speaks it with us.
-
-    Raises OSError.
-    """
-    try:
-        plain = socket.create_connection(address, timeout)
-    except OSError:
-        return False
-    with plain:
-        if connection.security_protocol(config).endswith("SSL"):
-            _perform_tls_handshake(
-                plain, tls.create_client_context(config), address, API_VERSIONS_REQUEST
-            )
-    return True
+        return True
+    raise TlsHandshakeError(
+        f"{_format_address(address)} closed the connection {HANDSHAKE_ATTEMPTS} times during the "
+        f"TLS handshake{_suggest_plaintext(config)}; else the broker is not ready, or a proxy "
+        "closes connections"
+    )
 
 
 def _perform_tls_handshake(
     plain: socket.socket, context: ssl.SSLContext, address: tuple[str, int], request: bytes = b""
 ) -> None:
-    """Shake hands; with a question wait for the answer to begin. Raises OSError."""
-    with context.wrap_socket(plain, server_hostname=address[0]) as spoken:
+    """Perform the handshake; with a request wait for the first byte of the answer.
+
+    Raises OSError.
+    """
+    with context.wrap_socket(plain, server_hostname=address[0]) as encrypted:
         if request:
-            spoken.sendall(request)
-            if not spoken.recv(1):
+            encrypted.sendall(request)
+            if not encrypted.recv(1):
                 raise ConnectionResetError
 
 
 def _reject_tls_listener(
     config: Mapping[str, Any], address: tuple[str, int], timeout: float
 ) -> None:
-    """Raise TlsHandshakeError if there is TLS where plain text is to be spoken."""
+    """Raise TlsHandshakeError if a listener that is configured without TLS speaks it."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE  # only whether TLS is spoken; nothing is sent
+    context.verify_mode = ssl.CERT_NONE  # detects TLS only, sends no data
     try:
         with socket.create_connection(address, timeout) as plain:
             _perform_tls_handshake(plain, context, address)
     except OSError:
         return
     raise TlsHandshakeError(
-        f"{_format_address(address)} speaks TLS, but security.protocol={connection.security_protocol(config)}; "
-        "write SSL, or SASL_SSL to log in"
+        f"{_format_address(address)} speaks TLS, but security.protocol="
+        f"{connection.security_protocol(config)}; write SSL, or SASL_SSL to log in"
     )
-
-
-def _describe_untrusted_certificate(
-    error: ssl.SSLCertVerificationError, address: tuple[str, int], config: Mapping[str, Any]
-) -> str:
-    said = error.verify_message.rstrip(".")
-    authority = config.get("ssl.ca.location") or "the system's authorities"
-    if "ssl.ca.pem" in config:
-        authority = "ssl.ca.pem"
-    cure = f"it must be vouched for by {authority} (ssl.ca.location, ssl.ca.pem)"
-    if "ismatch" in said:
-        cure = "connect by a name that it holds, or let the broker have one that holds this name"
-    elif "expired" in said:
-        cure = "let the broker have a new one, and look at this machine's clock"
-    return f"the certificate of {_format_address(address)} is not trusted: {said}; {cure}"
 
 
 def _describe_tls_error(
     error: ssl.SSLError, address: tuple[str, int], config: Mapping[str, Any]
 ) -> str:
-    said = (error.reason or type(error).__name__).lower().replace("_", " ")
-    if "alert" in said and ("certificate" in said or "unknown ca" in said):
-        what = (
-            "refuses our certificate"
-            if tls.has_client_certificate(config)
-            else "asks for our certificate"
-        )
+    broker = _format_address(address)
+    if isinstance(error, ssl.SSLCertVerificationError):
+        reason = error.verify_message.rstrip(".")
+        remedy = _suggest_trust(reason, config)
+        return f"the certificate of {broker} is not trusted: {reason}; {remedy}"
+    reason = (error.reason or type(error).__name__).lower().replace("_", " ")
+    if "alert" in reason and ("certificate" in reason or "unknown ca" in reason):
+        verb = "refuses" if tls.has_client_certificate(config) else "asks for"
         return (
-            f"{_format_address(address)} {what} ({said}); give ssl.certificate.location and "
+            f"{broker} {verb} our certificate ({reason}); give ssl.certificate.location and "
             "ssl.key.location (or .pem) of one that it trusts"
         )
-    return (
-        f"{_format_address(address)} does not speak TLS with us ({said}), but "
-        f"security.protocol={connection.security_protocol(config)}; {_suggest_plaintext(config)}"
-    )
+    return f"the TLS handshake with {broker} failed ({reason}){_suggest_plaintext(config)}"
 
 
-def _describe_closed_connection(address: tuple[str, int], config: Mapping[str, Any]) -> str:
-    return (
-        f"{_format_address(address)} closed the connection {HANDSHAKE_ATTEMPTS} times while TLS was agreed on "
-        f"(security.protocol={connection.security_protocol(config)}); {_suggest_plaintext(config)}; else it is "
-        "not ready, or something between us hangs up"
-    )
+def _suggest_trust(reason: str, config: Mapping[str, Any]) -> str:
+    if "ismatch" in reason:
+        return "connect by a name that it holds, or give the broker one that holds this name"
+    if "expired" in reason:
+        return "renew it on the broker, and check this machine's clock"
+    authority = config.get("ssl.ca.location") or "the system's authorities"
+    if "ssl.ca.pem" in config:
+        authority = "ssl.ca.pem"
+    return f"it must be signed by {authority} (ssl.ca.location, ssl.ca.pem)"
 
 
 def _suggest_plaintext(config: Mapping[str, Any]) -> str:
-    sasl = connection.security_protocol(config).startswith("SASL_")
-    return f"is it a port without TLS? Then write {'SASL_PLAINTEXT' if sasl else 'PLAINTEXT'}"
+    protocol = connection.security_protocol(config)
+    plain = "SASL_PLAINTEXT" if protocol.startswith("SASL_") else "PLAINTEXT"
+    return f" (security.protocol={protocol}); is it a port without TLS? Then write {plain}"
 
 
 def _attempt_login(
     config: Mapping[str, Any], address: tuple[str, int], timeout: float, clock: Clock
 ) -> None:
-    if (ask := config.get(tokens.OAUTH_CALLBACK_SETTING)) is not None:
-        asked = str(config.get("sasl.oauthbearer.config", ""))
-        tokens.fetch_token(tokens.load_token_callback(ask), asked, clock.wall())
-    told: list[KafkaError] = []
-    own = {
+    callback = config.get(tokens.OAUTH_CALLBACK_SETTING)
+    if callback is not None:
+        oauth_config = str(config.get("sasl.oauthbearer.config", ""))
+        tokens.fetch_token(tokens.load_token_callback(callback), oauth_config, clock.wall())
+    errors: list[KafkaError] = []
+    client_config = {
         **connection.extract_connection_settings(config),
         "log_level": 0,
-        "error_cb": told.append,
+        "error_cb": errors.append,
     }
     try:
-        client = AdminClient(connection.to_librdkafka_config(own))
+        client = AdminClient(connection.to_librdkafka_config(client_config))
     except KafkaException:
-        return  # whoever works with it says what librdkafka refuses
+        return  # the caller's own client reports the setting that librdkafka rejects
     deadline = clock.monotonic() + timeout
     while clock.monotonic() < deadline:
         try:
@@ -251,7 +228,7 @@ def _attempt_login(
             client.poll(0)
         else:
             return
-        for error in told:
+        for error in errors:
             if error.code() in _LOGIN_ERROR_CODES:
                 raise SaslAuthenticationError(_describe_login_error(config, address, error))
 
@@ -259,15 +236,16 @@ def _attempt_login(
 def _describe_login_error(
     config: Mapping[str, Any], address: tuple[str, int], error: KafkaError
 ) -> str:
-    said = error.str().partition(": ")[2].partition(" (after ")[0]
-    chosen = connection.sasl_mechanism(config)
-    who = f" as {config['sasl.username']!r}" if "sasl.username" in config else ""
-    what = (
-        tokens.OAUTH_CALLBACK_SETTING
-        if chosen == "OAUTHBEARER"
-        else "sasl.username and sasl.password"
+    reason = error.str().partition(": ")[2].partition(" (after ")[0]
+    user = f" as {config['sasl.username']!r}" if "sasl.username" in config else ""
+    uses_callback = connection.sasl_mechanism(config) == "OAUTHBEARER"
+    credentials = (
+        tokens.OAUTH_CALLBACK_SETTING if uses_callback else "sasl.username and sasl.password"
     )
-    return f"{_format_address(address)} refuses to log us in{who}: {said}; mend {what}, or sasl.mechanism"
+    return (
+        f"{_format_address(address)} refuses to log us in{user}: {reason}; mend {credentials}, "
+        "or sasl.mechanism"
+    )
 
 
 def _format_address(address: tuple[str, int]) -> str:

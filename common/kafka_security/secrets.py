@@ -1,9 +1,10 @@
-"""Secrets come from files or the environment: `${file:/run/secrets/password}`, `${env:PASSWORD}`.
+"""Secret references in configurations: `${file:/run/secrets/password}`, `${env:PASSWORD}`.
 
-A reference may stand anywhere in a text of a configuration, also inside lists and mappings. It is
-replaced when the configuration is read; a file that changes later is not read again. One newline at
-the end of a file is not part of the secret. Errors name the setting and the reference, never what
-it stands for; whoever checks what was read does so within `mask_secrets_in_errors`.
+1. A reference may be part of any text, also inside lists and mappings.
+2. It is resolved once, when the configuration is read.
+3. One newline at the end of a file is not part of the secret.
+4. Errors show the setting and the reference, never the secret; validate resolved settings within
+   `mask_secrets_in_errors`.
 """
 
 import re
@@ -24,7 +25,7 @@ _LOCATION_NAME: Final = re.compile(r"[.-](file|location|endpoint[.]url)$")
 
 
 def resolve_secrets(config: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, Any]:
-    """Return a configuration with every reference replaced. Raises SettingError."""
+    """Return a configuration with all references resolved. Raises SettingError."""
     return {name: _resolve_value(name, value, environ) for name, value in config.items()}
 
 
@@ -32,9 +33,9 @@ def resolve_secrets(config: Mapping[str, Any], environ: Mapping[str, str]) -> di
 def mask_secrets_in_errors(
     config: Mapping[str, Any], environ: Mapping[str, str]
 ) -> Generator[None]:
-    """Let errors of settings that are raised within show references, not what they stand for.
+    """Replace secrets by their references in each SettingError raised within the block.
 
-    `config` is what was written, with its references.
+    `config` is the configuration before `resolve_secrets`.
     """
     try:
         yield
@@ -44,16 +45,17 @@ def mask_secrets_in_errors(
 
 
 def is_secret(name: str) -> bool:
-    """Tell whether a setting of this name holds a secret."""
+    """Return whether a setting of this name holds a secret."""
     return bool(_SECRET_NAME.search(name)) and not _LOCATION_NAME.search(name)
 
 
 def reject_secret_argument(flag: str, name: str, value: str) -> None:
-    """Raise SettingError for a secret on a command line, which every user of a machine can read."""
+    """Raise SettingError for a secret on a command line."""
     if is_secret(name) and SECRET_REFERENCE.sub("", value):
+        # Every user of the machine can read command lines (ps, /proc).
         raise SettingError(
-            f"{flag} {name}: a command line can be seen by others; write {name}='${{file:PATH}}' "
-            "or '${env:NAME}', or put it into the file of --config"
+            f"{flag} {name}: a command line is visible to other users; write "
+            f"{name}='${{file:PATH}}' or '${{env:NAME}}', or put it into the file of --config"
         )
 
 
@@ -68,7 +70,7 @@ def _resolve_value(name: str, value: Any, environ: Mapping[str, str]) -> Any:
 
 
 def _iter_reference_texts(value: Any) -> Iterable[str]:
-    """Yield the texts of a configuration that hold references."""
+    """Yield the texts that contain references."""
     if isinstance(value, str):
         yield from (value,) if SECRET_REFERENCE.search(value) else ()
     elif isinstance(value, Mapping | list):
@@ -77,28 +79,29 @@ def _iter_reference_texts(value: Any) -> Iterable[str]:
 
 
 def _mask_secrets(text: str, config: Mapping[str, Any], environ: Mapping[str, str]) -> str:
-    """Return a text with what references stand for turned into references again."""
-    written: dict[str, str] = {}
+    """Return a text with resolved secrets turned back into their references."""
+    references: dict[str, str] = {}
     for each in _iter_reference_texts(config):
-        for part in (each, *(found[0] for found in SECRET_REFERENCE.finditer(each))):
+        for part in (each, *(match[0] for match in SECRET_REFERENCE.finditer(each))):
             with suppress(SettingError):
-                written[_resolve_value("", part, environ)] = part
-    for stands in sorted(filter(None, written), key=len, reverse=True):
-        as_a_word = rf"(?<!\w){re.escape(stands)}(?!\w)"
-        text = re.sub(as_a_word, written[stands].replace("\\", r"\\"), text)
+                references[_resolve_value("", part, environ)] = part
+    # Longest first: one secret may contain another. Whole words: "1" must not mask digits.
+    for secret in sorted(filter(None, references), key=len, reverse=True):
+        whole_word = rf"(?<!\w){re.escape(secret)}(?!\w)"
+        text = re.sub(whole_word, references[secret].replace("\\", r"\\"), text)
     return text
 
 
 def _make_replacer(name: str, environ: Mapping[str, str]) -> Callable[[re.Match[str]], str]:
-    def replace(found: re.Match[str]) -> str:
-        kind, where = found.groups()
+    def read_secret(reference: re.Match[str]) -> str:
+        kind, source = reference.groups()
         if kind == "file":
-            return _read_secret_file(name, Path(where))
-        if where not in environ:
-            raise SettingError(f"{name}: the environment has no {where}; set it, or mend the name")
-        return environ[where]
+            return _read_secret_file(name, Path(source))
+        if source not in environ:
+            raise SettingError(f"{name}: the environment has no {source}; set it, or mend the name")
+        return environ[source]
 
-    return replace
+    return read_secret
 
 
 def _read_secret_file(name: str, file: Path) -> str:

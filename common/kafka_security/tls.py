@@ -1,7 +1,8 @@
-"""TLS contexts: of clients, from librdkafka's settings; of our own endpoints, from files.
+"""TLS contexts: for clients from librdkafka's settings, for our endpoints from files.
 
-Rules: certificates and host names are checked unless a setting says not to. TLS 1.2 is the least. A
-private key that is given as text never touches a disk.
+1. Certificates and host names are verified unless a setting disables it.
+2. TLS 1.2 is the minimum.
+3. A private key given as text is never written to disk.
 """
 
 import os
@@ -14,13 +15,11 @@ from typing import Any, Final, Self
 from trimtab.common.errors import SettingError
 
 SYSTEM_CA: Final = "probe"
-"""Value of ssl.ca.location that asks for the system's own."""
-
-PEM_NAMES: Final = ("ssl.ca.pem", "ssl.certificate.pem", "ssl.key.pem")
+"""Value of ssl.ca.location for the system's authorities."""
 
 
 def create_client_context(config: Mapping[str, Any]) -> ssl.SSLContext:
-    """Return what a Python client speaks TLS with. Raises SettingError, naming the setting."""
+    """Return the TLS context of a Python client. Raises SettingError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.check_hostname = verifies_host(config)
@@ -38,32 +37,32 @@ def create_client_context(config: Mapping[str, Any]) -> ssl.SSLContext:
 
 
 def create_server_context(certificate: Path, key: Path) -> ssl.SSLContext:
-    """Return what an endpoint of ours speaks TLS with. Raises SettingError."""
+    """Return the TLS context of an endpoint. Raises SettingError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
         context.load_cert_chain(certificate, key)
     except OSError as error:  # ssl.SSLError is one
         raise SettingError(
-            f"tls certificate {certificate} and key {key} cannot be used: {_describe_ssl_error(error)}; give two "
-            "PEM files that belong together"
+            f"tls certificate {certificate} and key {key} cannot be used: "
+            f"{_describe_ssl_error(error)}; give two PEM files that belong together"
         ) from None
     return context
 
 
 def verifies_certificate(config: Mapping[str, Any]) -> bool:
-    """Tell whether the broker's certificate is checked."""
-    wanted = str(config.get("enable.ssl.certificate.verification", True)).lower()
-    return wanted in ("true", "t", "1")
+    """Return whether the broker's certificate is verified."""
+    value = str(config.get("enable.ssl.certificate.verification", True)).lower()
+    return value in ("true", "t", "1")
 
 
 def verifies_host(config: Mapping[str, Any]) -> bool:
-    """Tell whether the certificate must be the host's."""
+    """Return whether the certificate must hold the host name."""
     return str(config.get("ssl.endpoint.identification.algorithm", "https")).lower() == "https"
 
 
 def has_client_certificate(config: Mapping[str, Any]) -> bool:
-    """Tell whether we have a certificate to show."""
+    """Return whether a client certificate is configured."""
     return bool(config.get("ssl.certificate.pem") or config.get("ssl.certificate.location"))
 
 
@@ -91,7 +90,7 @@ def _load_trusted_cas(context: ssl.SSLContext, config: Mapping[str, Any]) -> Non
 
 
 def _load_client_certificate(context: ssl.SSLContext, config: Mapping[str, Any]) -> None:
-    """Load our own certificate, where one is given."""
+    """Load the client certificate, if configured."""
     password = config.get("ssl.key.password")
     with _PemFiles() as files:
         certificate = files.path_of(config, "ssl.certificate")
@@ -103,13 +102,13 @@ def _load_client_certificate(context: ssl.SSLContext, config: Mapping[str, Any])
         except OSError as error:
             raise SettingError(
                 "ssl.certificate and ssl.key (.location or .pem) cannot be used: "
-                f"{_describe_ssl_error(error)}; give PEM that belongs together, and ssl.key.password if the key "
-                "is encrypted"
+                f"{_describe_ssl_error(error)}; give PEM that belongs together, and "
+                "ssl.key.password if the key is encrypted"
             ) from None
 
 
 class _PemFiles:
-    """Gives files for PEM texts: in memory, for as long as the block runs."""
+    """Paths for PEM texts: in-memory files that live as long as the block."""
 
     def __enter__(self) -> Self:
         self._descriptors: list[int] = []
@@ -123,6 +122,7 @@ class _PemFiles:
     def path_of(self, config: Mapping[str, Any], name: str) -> str | None:
         """Return the file of NAME.location, or one that holds NAME.pem."""
         if text := config.get(f"{name}.pem"):
+            # OpenSSL loads certificate chains from paths only; a memfd has one without a disk.
             number = os.memfd_create(name)
             self._descriptors.append(number)
             os.write(number, str(text).encode())
@@ -132,7 +132,7 @@ class _PemFiles:
 
 
 def _describe_ssl_error(error: Exception) -> str:
-    """Return what was wrong, without numbers of C code, and without any content."""
+    """Return the reason without OpenSSL's code location and without file content."""
     if isinstance(error, ssl.SSLError):
         return error.reason.lower().replace("_", " ") if error.reason else "not PEM"
     return (error.strerror if isinstance(error, OSError) else None) or "not PEM"

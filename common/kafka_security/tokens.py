@@ -1,10 +1,8 @@
-"""SASL OAUTHBEARER: the application's `oauth_cb`, for both Kafka clients.
+"""SASL OAUTHBEARER tokens from the application's `oauth_cb`, for both Kafka clients.
 
-`oauth_cb` is confluent-kafka's: a function that takes `sasl.oauthbearer.config` and returns the
-token and its end, in seconds since the epoch; two more values, principal and extensions, may
-follow. In a file it is written "module:function". librdkafka asks it when a token is four fifths
-over; kafka-python would ask for each connection, on the thread that heartbeats, so for that one a
-token is kept while it is good.
+`oauth_cb` is confluent-kafka's callback: it takes `sasl.oauthbearer.config` and returns the token
+and its expiry in seconds since the epoch, optionally followed by principal and extensions. In a
+file it is written "module:function".
 """
 
 import importlib
@@ -22,38 +20,39 @@ TokenCallback: TypeAlias = Callable[[str], tuple[Any, ...]]
 
 OAUTH_CALLBACK_SETTING: Final = "oauth_cb"
 TOKEN_RENEWAL_MARGIN_S: Final = 30.0
-"""Seconds before its end at which a token is no longer used for new connections."""
+"""New connections stop using a token this long before it expires."""
 
 EXTENSIONS_INDEX: Final = 3
-"""Place of the extensions in what a callback returns."""
+"""Index of the extensions in the callback's result."""
 
 
 def load_token_callback(setting: Any) -> TokenCallback:
-    """Return the function that a setting names, or is. Raises SettingError."""
+    """Return the function of a setting: a callable or "module:function". Raises SettingError."""
     if callable(setting):
         return cast("TokenCallback", setting)
     module, _, name = str(setting).partition(":")
     try:
-        found: Any = getattr(importlib.import_module(module), name)
+        callback: Any = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
         raise SettingError(
-            f'{OAUTH_CALLBACK_SETTING}: {setting!r} cannot be loaded ({error}); write "module:function" with the '
-            "module on PYTHONPATH"
+            f"{OAUTH_CALLBACK_SETTING}: {setting!r} cannot be loaded ({error}); write "
+            '"module:function" with the module on PYTHONPATH'
         ) from None
-    if not callable(found):
+    if not callable(callback):
         raise SettingError(f"{OAUTH_CALLBACK_SETTING}: {setting!r} is not a function")
-    return cast("TokenCallback", found)
+    return cast("TokenCallback", callback)
 
 
 def fetch_token(token_callback: TokenCallback, config: str, now: float) -> tuple[Any, ...]:
-    """Ask for a token. Raises SaslAuthenticationError where there is none, or one that is over."""
+    """Call the callback. Raises SaslAuthenticationError if it fails or its token has expired."""
     try:
         answer = token_callback(config)
         end = float(answer[1])
-    except Exception as error:  # noqa: BLE001 - it is the application's own
-        kind = type(error).__name__  # its text may hold what was sent
+    except Exception as error:  # noqa: BLE001 - application code
+        kind = type(error).__name__  # its text may hold the credentials
         raise SaslAuthenticationError(
-            f"{OAUTH_CALLBACK_SETTING} gives no token ({kind}); it must return (token, seconds since the epoch)"
+            f"{OAUTH_CALLBACK_SETTING} gives no token ({kind}); it must return (token, seconds "
+            "since the epoch)"
         ) from None
     if end <= now:
         raise SaslAuthenticationError(
@@ -63,7 +62,7 @@ def fetch_token(token_callback: TokenCallback, config: str, now: float) -> tuple
 
 
 class CachedTokenProvider(AbstractTokenProvider):  # type: ignore[misc] # kafka-python has no types
-    """Gives kafka-python the callback's tokens."""
+    """Token provider for kafka-python; caches the token until shortly before its expiry."""
 
     def __init__(
         self, token_callback: TokenCallback, config: str, clock: Clock | None = None
@@ -75,8 +74,9 @@ class CachedTokenProvider(AbstractTokenProvider):  # type: ignore[misc] # kafka-
         self._cached_token: tuple[Any, ...] = ("", 0.0)
 
     def token(self) -> str:  # pyright: ignore[reportIncompatibleMethodOverride] # as above
-        """Return a token that is good. Raises SaslAuthenticationError."""
+        """Return a valid token. Raises SaslAuthenticationError."""
         now = self._clock.wall()
+        # kafka-python asks for every connection, on the heartbeat thread; librdkafka caches itself.
         if float(self._cached_token[1]) - TOKEN_RENEWAL_MARGIN_S <= now:
             self._cached_token = fetch_token(self._token_callback, self._config, now)
         return str(self._cached_token[0])

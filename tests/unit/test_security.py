@@ -33,7 +33,7 @@ def pem(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        ({"sasl.password": "hunter2"}, "nobody would log in; write security.protocol=SASL_SSL"),
+        ({"sasl.password": "hunter2"}, "no client would log in; write security.protocol=SASL_SSL"),
         ({"security.protocol": "SSL", "oauth_cb": "a:b"}, "oauth_cb given, but"),
         ({"ssl.ca.location": "/ca.pem"}, "nothing would be encrypted"),
         ({"security.protocol": "TLS"}, "'TLS' is none of PLAINTEXT, SSL"),
