@@ -22,10 +22,10 @@ def redeliver(
         list[str] | None, typer.Option("--set", help="name=value; wins over the file.")
     ] = None,
 ) -> None:
-    """Put messages of a kmq queue back that nobody has settled in time.
+    """Redeliver messages of a kmq queue that were not settled before their deadline.
 
-    Give it the settings that the workers have. Several may run: they share the work, and one takes
-    over from another. SIGTERM or SIGINT: commit, leave the group, exit with 0. For example:
+    Use the workers' settings. Several trackers share the partitions and take over from each other.
+    SIGTERM or SIGINT: commit, leave the group, exit with 0. For example:
 
         trimtab redeliver --bootstrap localhost:9092 --topic orders --group billing
 

@@ -1,4 +1,4 @@
-"""Queues on Kafka: each message acknowledged, delivered again or given up by itself.
+"""Work queues on Kafka topics: each message is acknowledged, retried or rejected on its own.
 
     config = {"bootstrap.servers": "localhost:9092", "group.id": "billing"}
     with open_queue("kmq", "orders", config) as queue:
@@ -6,7 +6,7 @@
             handle(message.value)
             message.ack()
 
-Three kinds behind one interface (`MessageQueue`), compared in docs/queues.md.
+The kinds "kmq", "ordered" and "share" implement `MessageQueue`; docs/queues.md compares them.
 """
 
 from collections.abc import Callable, Mapping
@@ -47,12 +47,12 @@ QUEUE_KINDS: Final[Mapping[str, Callable[[str, Mapping[str, Any]], MessageQueue]
 
 
 def open_queue(kind: str, topic: str, config: Mapping[str, Any]) -> MessageQueue:
-    """Open a queue of a kind ("kmq", "ordered", "share") on a topic.
+    """Open a queue of kind "kmq", "ordered" or "share" on a topic.
 
-    `config` is a consumer's, with `trimtab.queue.*` (docs/queues.md). Raises SettingError and what
-    the kind raises.
+    `config` holds consumer settings and `trimtab.queue.*` (docs/queues.md). Raises SettingError
+    and the errors of the kind's class.
     """
-    made = QUEUE_KINDS.get(kind)
-    if made is None:
-        raise SettingError(f"{kind!r} is no kind of queue; there are {', '.join(QUEUE_KINDS)}")
-    return made(topic, config)
+    queue_class = QUEUE_KINDS.get(kind)
+    if queue_class is None:
+        raise SettingError(f"unknown queue kind {kind!r}; use one of {', '.join(QUEUE_KINDS)}")
+    return queue_class(topic, config)

@@ -1,7 +1,7 @@
-"""The same queue for coroutines: what waits runs on a thread of its own.
+"""Awaitable `receive` and `flush` for a `MessageQueue`, which runs on one worker thread.
 
-Messages need no other form: `ack`, `retry`, `reject` and `extend` never wait. A `receive` that is
-cancelled goes on in its thread; what it gets is the next one's: `asyncio.wait_for` loses nothing.
+`ack`, `retry`, `reject` and `extend` never wait, so coroutines call them on the message directly.
+`receive` may be wrapped in `asyncio.wait_for`: a cancelled call loses no messages.
 """
 
 import asyncio
@@ -17,39 +17,38 @@ ResultT = TypeVar("ResultT")
 
 
 class AsyncQueue:
-    """A queue whose `receive` and `flush` are awaited; the queue itself stays its maker's."""
+    """Asynchronous view of a queue; closing it does not close the queue."""
 
     def __init__(self, queue: MessageQueue) -> None:
         self._queue = queue
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="trimtab-queue")
-        self._cancelled_calls: deque[Future[Sequence[QueueMessage]]] = (
-            deque()
-        )  # by those who were cancelled
+        # A thread cannot be interrupted: the messages of a cancelled `receive` go to the next one.
+        self._cancelled_calls: deque[Future[Sequence[QueueMessage]]] = deque()
 
     async def receive(self, max: int = 100, wait: float = 1.0) -> Sequence[QueueMessage]:  # noqa: A002
-        """Return up to `max` messages as soon as there are any, none after `wait` seconds."""
+        """Return up to `max` messages once any is available, none after `wait` seconds."""
         if max and self._cancelled_calls:
             call = self._cancelled_calls.popleft()
         else:
             call = self._executor.submit(self._queue.receive, max, wait)
         try:
-            found = await asyncio.shield(asyncio.wrap_future(call))
+            messages = await asyncio.shield(asyncio.wrap_future(call))
         except asyncio.CancelledError:
             self._cancelled_calls.append(call)
             raise
-        if len(found) > max:  # the one that was cancelled had asked for more
+        if len(messages) > max:  # the cancelled call had a larger `max`
             rest: Future[Sequence[QueueMessage]] = Future()
-            rest.set_result(found[max:])
+            rest.set_result(messages[max:])
             self._cancelled_calls.appendleft(rest)
-            return found[:max]
-        return found
+            return messages[:max]
+        return messages
 
     async def flush(self, timeout: float = 30.0) -> bool:  # noqa: ASYNC109 - the queue's own
-        """Wait until what was said of messages is kept by the broker; False if it is not yet."""
+        """Wait until the broker has stored all settlements; return False if it has not."""
         return await self.run_on_queue(lambda queue: queue.flush(timeout))
 
     async def run_on_queue(self, function: Callable[[MessageQueue], ResultT]) -> ResultT:
-        """Do something with the queue on its thread."""
+        """Run a function with the queue on the queue's thread and return its result."""
         return await asyncio.get_running_loop().run_in_executor(
             self._executor, function, self._queue
         )

@@ -1,4 +1,4 @@
-"""Writing to Kafka and knowing that it is kept: every replica that must have it has it."""
+"""Idempotent producer that reports for each record whether the in-sync replicas stored it."""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -6,27 +6,26 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeAlias
 
-from confluent_kafka import KafkaError, KafkaException, Producer
-from confluent_kafka import Message as Raw
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from trimtab.common.clock import Clock
 
 log = logging.getLogger("trimtab.queues")
 
 QUIET_LOG_LEVEL: Final = 2
-"""librdkafka's log level that leaves out each attempt to reach a broker: we tell of it once."""
+"""librdkafka's log level without connection attempts, which Trimtab logs once itself."""
 
 RECEIPT_POLL_S: Final = 0.002
-"""Seconds of one wait for receipts."""
+"""Seconds of one poll for delivery reports."""
 
 BUFFER_FULL_WAIT_S: Final = 0.1
-"""Seconds of one wait for room in the client's own queue."""
+"""Seconds of one poll while the client's own queue is full."""
 
 MAX_MESSAGE_BYTES: Final = 1_000_000_000
-"""librdkafka's highest `message.max.bytes`: how large a message may be is the broker's to say."""
+"""librdkafka's highest `message.max.bytes`, so that only the broker limits the size."""
 
 TOO_LARGE_REASON: Final = "larger than the topic's max.message.bytes"
-"""Why a record is not kept that the topic never takes; also said of all records of its batch."""
+"""Failure of a record that the topic never accepts, and of every record in its batch."""
 
 _TOO_LARGE_CODES: Final = frozenset(
     {KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE}
@@ -35,7 +34,7 @@ _TOO_LARGE_CODES: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class ProducerRecord:
-    """A record to write."""
+    """A record for one partition."""
 
     topic: str
     partition: int
@@ -45,48 +44,54 @@ class ProducerRecord:
 
 
 DeliveryCallback: TypeAlias = Callable[[ProducerRecord, str], None]
-"""Told what became of a record: an empty string if it is kept, else why it may not be."""
+"""Called with the record and "" when it is stored, else with the reason of the failure."""
 
 
 class DurableProducer:
-    """An idempotent producer; may be used by several threads."""
+    """An idempotent producer. Thread-safe."""
 
-    def __init__(self, client: Mapping[str, Any], clock: Clock) -> None:
+    def __init__(self, client_config: Mapping[str, Any], clock: Clock) -> None:
         self._clock = clock
-        ours = {"enable.idempotence": True, "linger.ms": 1, "log_level": QUIET_LOG_LEVEL}
-        self._producer = Producer({**client, **ours, "message.max.bytes": MAX_MESSAGE_BYTES})
+        fixed = {"enable.idempotence": True, "linger.ms": 1, "log_level": QUIET_LOG_LEVEL}
+        self._producer = Producer(
+            {**client_config, **fixed, "message.max.bytes": MAX_MESSAGE_BYTES}
+        )
 
     def send_async(self, record: ProducerRecord, on_delivery: DeliveryCallback) -> None:
-        """Write a record in the background; `on_delivery` is called by whoever polls or flushes."""
+        """Write a record in the background; `poll` and `flush` call `on_delivery`."""
         try:
             self._produce_record(record, partial(_report_delivery, record, on_delivery))
         except KafkaException as error:
             on_delivery(record, _describe_failure(error.args[0]))
 
     def write_and_wait(self, records: Sequence[ProducerRecord], timeout: float) -> dict[int, str]:
-        """Write records and wait; return those that may not be kept: place → why."""
-        answers: list[tuple[int, str]] = []  # only ever added to, by whichever thread polls
-        for place, record in enumerate(records):
+        """Write records and wait `timeout` seconds; return the failures: index → reason.
+
+        A record without a delivery report counts as failed, although it may be stored later.
+        """
+        # Any thread that polls may run the callbacks: appending to a list is atomic.
+        reports: list[tuple[int, str]] = []
+        for index, record in enumerate(records):
             try:
-                self._produce_record(record, partial(_collect_failure, answers, place))
+                self._produce_record(record, partial(_collect_report, reports, index))
             except KafkaException as error:
-                answers.append((place, _describe_failure(error.args[0])))
+                reports.append((index, _describe_failure(error.args[0])))
         deadline = self._clock.monotonic() + timeout
-        while len(answers) < len(records) and self._clock.monotonic() < deadline:
+        while len(reports) < len(records) and self._clock.monotonic() < deadline:
             self._producer.poll(RECEIPT_POLL_S)
-        said = {**dict.fromkeys(range(len(records)), "no answer in time"), **dict(answers)}
-        return {place: why for place, why in said.items() if why}
+        outcomes = {**dict.fromkeys(range(len(records)), "no answer in time"), **dict(reports)}
+        return {index: reason for index, reason in outcomes.items() if reason}
 
     def poll(self) -> None:
-        """Serve the receipts of `send_async`."""
+        """Serve the delivery reports of `send_async`."""
         self._producer.poll(0)
 
     def flush(self, timeout: float) -> bool:
-        """Wait until everything is kept, or has failed; False where it takes longer."""
+        """Wait until every record is stored or has failed; return False on timeout."""
         return not self._producer.flush(timeout)
 
     def _produce_record(
-        self, record: ProducerRecord, receipt: Callable[[KafkaError | None, Raw], None]
+        self, record: ProducerRecord, on_report: Callable[[KafkaError | None, Message], None]
     ) -> None:
         while True:
             try:
@@ -95,7 +100,7 @@ class DurableProducer:
                     record.value,
                     record.key,
                     record.partition,
-                    receipt,
+                    on_report,
                     headers=list(record.headers) or None,
                 )
             except BufferError:
@@ -104,14 +109,14 @@ class DurableProducer:
                 return
 
 
-def _collect_failure(
-    answers: list[tuple[int, str]], place: int, error: KafkaError | None, _: Raw
+def _collect_report(
+    reports: list[tuple[int, str]], index: int, error: KafkaError | None, _: Message
 ) -> None:
-    answers.append((place, "" if error is None else _describe_failure(error)))
+    reports.append((index, "" if error is None else _describe_failure(error)))
 
 
 def _report_delivery(
-    record: ProducerRecord, on_delivery: DeliveryCallback, error: KafkaError | None, _: Raw
+    record: ProducerRecord, on_delivery: DeliveryCallback, error: KafkaError | None, _: Message
 ) -> None:
     on_delivery(record, "" if error is None else _describe_failure(error))
 
@@ -125,24 +130,25 @@ def write_or_shorten(
     records: Sequence[ProducerRecord],
     shorten: Callable[[int], ProducerRecord],
 ) -> tuple[list[ProducerRecord], dict[int, str]]:
-    """Write records, those that are too large as `shorten` gives them by their place.
+    """Write records; replace a record that is too large by `shorten(index)`.
 
-    Returns what was written in each place, and those that may not be kept: place → why.
+    Returns the records as written, and the failures: index → reason.
     """
     written, failed = list(records), write(records)
-    for place in [place for place, why in failed.items() if why == TOO_LARGE_REASON]:
-        again = write([records[place]])  # alone: it may be its batch that was too large
-        if again.get(0) == TOO_LARGE_REASON:
-            written[place] = shorten(place)
-            again = write([written[place]])
-        if again:
-            failed[place] = again[0]
-            break  # the broker is away: waiting for each of the others would take too long
-        del failed[place]
+    for index in [index for index, reason in failed.items() if reason == TOO_LARGE_REASON]:
+        # Alone first: the broker refuses a whole batch for its size.
+        retried = write([records[index]])
+        if retried.get(0) == TOO_LARGE_REASON:
+            written[index] = shorten(index)
+            retried = write([written[index]])
+        if retried:
+            failed[index] = retried[0]
+            break  # the broker is away: a timeout for each of the others would take too long
+        del failed[index]
     return written, failed
 
 
 def log_unwritten_marker(record: ProducerRecord, failure: str) -> None:
-    """Say in the log that a marker is not kept; its messages come back."""
+    """Log a marker that is not stored; its messages are redelivered."""
     if failure:
-        log.warning("%s-%d: a marker is not kept: %s", record.topic, record.partition, failure)
+        log.warning("%s-%d: marker not stored: %s", record.topic, record.partition, failure)

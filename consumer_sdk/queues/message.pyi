@@ -1,4 +1,4 @@
-from confluent_kafka import Message as Raw
+from confluent_kafka import Message
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk.queues.queue import MessageSettler
@@ -7,7 +7,7 @@ from trimtab.consumer_sdk.queues.settlement import SettlementResult
 class QueueMessage:
     def __init__(
         self,
-        raw: Raw,
+        raw: Message,
         delivery: int,
         deadline: float | None,
         settler: MessageSettler,
@@ -15,7 +15,7 @@ class QueueMessage:
         batch_index: int = 0,
     ) -> None: ...
     @property
-    def raw(self) -> Raw: ...
+    def raw(self) -> Message: ...
     @property
     def delivery(self) -> int: ...
     @property

@@ -1,11 +1,12 @@
-"""A message in work: compiled, since one is built, and asked to `ack`, for each that is read."""
+"""A delivered message. Compiled: one is built and acknowledged for each message read."""
 
 cimport cython
 
 from trimtab.common.errors import TrimtabError
 from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk.queues.settlement import (
-    ACK_REQUEST, ACKNOWLEDGED, UNSETTLED, SETTLED_OTHERWISE, SettlementRequest, SettlementResult, SettlementAction, check_delay, reason_to_text,
+    ACK_REQUEST, ACKNOWLEDGED, SETTLED_OTHERWISE, UNSETTLED, SettlementAction, SettlementRequest,
+    SettlementResult, check_delay, reason_to_text,
 )
 
 cdef unsigned char _ACKNOWLEDGED = ACKNOWLEDGED
@@ -18,11 +19,11 @@ cdef object _RESULT_REPEATED = SettlementResult.REPEATED
 
 @cython.freelist(64)
 cdef class QueueMessage:
-    """A message in work; `raw` is confluent-kafka's. A redelivered one has a new offset.
+    """A delivered message; `raw` is confluent-kafka's. A redelivery of `kmq` has a new offset.
 
-    `delivery` counts deliveries, this one included. `deadline` is when it comes back by itself, in
-    seconds of the monotonic clock; None: never. Whether it is settled stands on a board, in its
-    `batch_index`: messages of a batch may share one.
+    `delivery` is the number of deliveries including this one. `deadline` is the time of the
+    redelivery if it stays unsettled, in seconds of the monotonic clock, or None without one.
+    `states[batch_index]` is its settlement state: the messages of a batch share the array.
     """
 
     cdef readonly object raw
@@ -51,45 +52,51 @@ cdef class QueueMessage:
             raise IndexError(batch_index)
 
     def ack(self):
-        """Say that the message is done with."""
+        """Acknowledge the message: it is processed."""
         if self._states[self.batch_index]:
             return _RESULT_REPEATED
         cdef bint late = self._is_late()
-        self._states[self.batch_index] = _ACKNOWLEDGED  # first: who looks at it becomes attentive before
+        # Before `notify_on_ack` is read: the marker writer sets that before it reads the states,
+        # so one of the two sees the other.
+        self._states[self.batch_index] = _ACKNOWLEDGED
         if late or self._settler.notify_on_ack:
             self._settler.settle(self, ACK_REQUEST, late)
         return _RESULT_LATE if late else _RESULT_DONE
 
     def retry(self, delay=0.0):
-        """Give the message back, to be delivered again in so many seconds. Raises BadDelay."""
+        """Have the message redelivered after `delay` seconds.
+
+        Raises InvalidDelayError, and UnsupportedQueueOperationError for a delay with `share`.
+        """
         return self._record_settlement(SettlementRequest(SettlementAction.RETRY, check_delay(delay)))
 
     def reject(self, reason=""):
-        """Give the message up: it goes to the dead-letter topic where there is one.
+        """Reject the message: it goes to the dead-letter topic if there is one.
 
-        An exception may be the reason too: what is kept is its text.
+        `reason` is stored as text; it may be an exception.
         """
-        return self._record_settlement(SettlementRequest(SettlementAction.REJECT, reason=reason_to_text(reason)))
+        request = SettlementRequest(SettlementAction.REJECT, reason=reason_to_text(reason))
+        return self._record_settlement(request)
 
     def extend(self, seconds):
-        """Have so many seconds from now on; after the deadline it is too late for that.
+        """Move the deadline to `seconds` from now; no effect after the deadline (LATE).
 
-        Raises BadDelay.
+        Raises InvalidDelayError, and UnsupportedQueueOperationError with `share`.
         """
-        said = SettlementRequest(SettlementAction.EXTEND, check_delay(seconds))
+        request = SettlementRequest(SettlementAction.EXTEND, check_delay(seconds))
         if self._states[self.batch_index]:
             return _RESULT_REPEATED
         now = self._settler.now()
         if self.deadline is not None and now > self.deadline:
             return _RESULT_LATE
-        self._settler.settle(self, said, False)
+        self._settler.settle(self, request, False)
         if self.deadline is not None:
-            self.deadline = now + said.seconds
+            self.deadline = now + request.seconds
         return _RESULT_DONE
 
     @property
     def settled(self):
-        """Whether it has been acknowledged, given back or given up."""
+        """Whether it has been acknowledged, retried or rejected."""
         return self._states[self.batch_index] != _UNSETTLED
 
     @property
@@ -123,13 +130,13 @@ cdef class QueueMessage:
     cdef bint _is_late(self) except -1:
         return self.deadline is not None and self._settler.now() > self.deadline
 
-    cdef object _record_settlement(self, said):
+    cdef object _record_settlement(self, request):
         if self._states[self.batch_index]:
             return _RESULT_REPEATED
         cdef bint late = self._is_late()
         self._states[self.batch_index] = _SETTLED_OTHERWISE
         try:
-            self._settler.settle(self, said, late)
+            self._settler.settle(self, request, late)
         except TrimtabError:
             self._states[self.batch_index] = _UNSETTLED
             raise

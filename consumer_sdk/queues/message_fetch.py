@@ -1,12 +1,11 @@
-"""Taking messages from a consumer as a queue wants them: soon, and only of what is still ours."""
+"""Fetches messages for queues: without delay, and only from partitions still assigned."""
 
 import logging
 from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from typing import Final, Protocol
 
-from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka import Message as Raw
+from confluent_kafka import KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as RawPartition
 
 from trimtab.consumer_sdk.consumer.consumer import Consumer
@@ -16,10 +15,10 @@ log = logging.getLogger("trimtab.queues")
 
 
 class Closable(Protocol):
-    """What can be closed."""
+    """An object with `close`."""
 
     def close(self) -> None:
-        """Free everything."""
+        """Release all resources."""
         ...
 
 
@@ -37,7 +36,7 @@ TRANSIENT_ERRORS: Final = frozenset(
         KafkaError.LEADER_NOT_AVAILABLE,
     }
 )
-"""A broker is away, or starts; librdkafka does not mark its events as retriable."""
+"""A broker is down or starting; librdkafka does not mark all of these as retriable."""
 
 
 LOST_MEMBERSHIP_ERRORS: Final = frozenset(
@@ -49,36 +48,36 @@ LOST_MEMBERSHIP_ERRORS: Final = frozenset(
         KafkaError._ASSIGNMENT_LOST,  # noqa: SLF001 - its public name
     }
 )
-"""The group went on without us: its next owner reads what we could not commit."""
+"""The member is out of the group: the next owner reads the uncommitted messages."""
 
 
 def commit_if_member(topic: str, commit: Callable[[], object]) -> bool:
-    """Commit; False where the group went on without us. Raises KafkaException for the rest."""
+    """Commit; return False if this member is out of the group. Raises KafkaException."""
     try:
         commit()
     except KafkaException as error:
         if error.args[0].code() not in LOST_MEMBERSHIP_ERRORS:
             raise
-        log.info("%s: %s; others read on", topic, error.args[0].str())
+        log.info("%s: commit refused: %s; the next owner continues", topic, error.args[0].str())
         return False
     return True
 
 
 @contextmanager
 def convert_transient_errors(bootstrap: str) -> Generator[None, None, None]:
-    """Raise BrokerUnreachableError for a KafkaException that passes by itself."""
+    """Raise BrokerUnreachableError for a transient KafkaException."""
     try:
         yield
     except KafkaException as error:
-        told: KafkaError = error.args[0]
-        if told.fatal() or not (told.retriable() or told.code() in TRANSIENT_ERRORS):
+        cause: KafkaError = error.args[0]
+        if cause.fatal() or not (cause.retriable() or cause.code() in TRANSIENT_ERRORS):
             raise
-        raise BrokerUnreachableError(bootstrap, told.str()) from error
+        raise BrokerUnreachableError(bootstrap, cause.str()) from error
 
 
 @contextmanager
 def close_on_error(resource: Closable) -> Generator[None, None, None]:
-    """Close what is open already where the last step of opening it fails."""
+    """Close a resource if the body raises, when the last step of opening it fails."""
     try:
         yield
     except BaseException:
@@ -86,19 +85,20 @@ def close_on_error(resource: Closable) -> Generator[None, None, None]:
         raise
 
 
-def fetch_messages(consumer: Consumer, max_messages: int, wait: float) -> list[Raw]:
-    """Return up to `max_messages` messages as soon as there is one, none after `wait` seconds.
+def fetch_messages(consumer: Consumer, max_messages: int, wait: float) -> list[Message]:
+    """Return up to `max_messages` messages once one is available, none after `wait` seconds.
 
-    Raises KafkaException for an error that the consumer hands out as an event.
+    Raises KafkaException for an error event of the consumer.
     """
     if max_messages <= 0:
         return consumer.consume(0, wait)
     before = _assigned_partitions(consumer)
+    # `consume(n)` waits until it has n messages: wait for one, then take the buffered ones.
     raws = consumer.consume(1, wait)
     if raws and max_messages > 1:
         raws += consumer.consume(max_messages - 1, 0)
         now = _assigned_partitions(consumer)
-        if now != before:  # what was revoked in between others read
+        if now != before:  # a rebalance in between: the new owner reads the rest
             raws = [raw for raw in raws if raw.partition() in now]
     errors = [error for raw in raws if (error := raw.error()) is not None]
     if errors:
@@ -107,17 +107,19 @@ def fetch_messages(consumer: Consumer, max_messages: int, wait: float) -> list[R
     return raws
 
 
-def rewind_messages(consumer: Consumer, raw_messages: Iterable[Raw]) -> None:
-    """Read these messages again, as far as their partitions are still ours."""
+def rewind_messages(consumer: Consumer, raw_messages: Iterable[Message]) -> None:
+    """Seek back to the first of these messages in each partition that is still assigned."""
     first: dict[int, RawPartition] = {}
     for raw in raw_messages:
         if raw.error() is None:
-            at = RawPartition(str(raw.topic()), int(raw.partition() or 0), int(raw.offset() or 0))
-            first.setdefault(at.partition, at)
-    reading = _assigned_partitions(consumer)
-    for partition, at in first.items():
-        if partition in reading:
-            consumer.seek(at)
+            position = RawPartition(
+                str(raw.topic()), int(raw.partition() or 0), int(raw.offset() or 0)
+            )
+            first.setdefault(position.partition, position)
+    assigned = _assigned_partitions(consumer)
+    for partition, position in first.items():
+        if partition in assigned:
+            consumer.seek(position)
 
 
 def _assigned_partitions(consumer: Consumer) -> set[int]:

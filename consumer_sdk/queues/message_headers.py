@@ -1,66 +1,75 @@
-"""What Trimtab writes into the headers of a message that it delivers again, or gives up."""
+"""Headers that Trimtab adds to redelivered messages and dead letters."""
 
 from collections.abc import Sequence
 from typing import Final, TypeAlias, cast
 
-from confluent_kafka import Message as Raw
+from confluent_kafka import Message
 
 MessageHeaders: TypeAlias = Sequence[tuple[str, bytes | None]]
 
 HEADER_PREFIX: Final = "trimtab."
-GROUP_HEADER: Final = "trimtab.group"  # whose message it is: other groups on the topic skip it
-DELIVERY_HEADER: Final = (
-    "trimtab.delivery"  # which delivery this is; of a dead letter: how many there were
-)
-ORIGIN_HEADER: Final = "trimtab.origin"  # topic/partition/offset of the first
-WRITTEN_AT_HEADER: Final = "trimtab.written"  # timestamp of the first, in ms
-DUE_AT_HEADER: Final = "trimtab.due"  # the broker's time at which it was to come back, in ms
-REASON_HEADER: Final = "trimtab.reason"  # why it was given up
+GROUP_HEADER: Final = "trimtab.group"
+"""Group of the message: the queues of other groups on the topic skip it."""
+
+DELIVERY_HEADER: Final = "trimtab.delivery"
+"""Number of this delivery, from 1; of a dead letter the number of deliveries."""
+
+ORIGIN_HEADER: Final = "trimtab.origin"
+"""topic/partition/offset of the first delivery."""
+
+WRITTEN_AT_HEADER: Final = "trimtab.written"
+"""Timestamp of the first delivery, in ms."""
+
+DUE_AT_HEADER: Final = "trimtab.due"
+"""Deadline of the previous delivery in the broker's time, in ms."""
+
+REASON_HEADER: Final = "trimtab.reason"
+"""Reason of a dead letter."""
 
 
-def read_trimtab_headers(raw: Raw) -> dict[str, str]:
-    """Return our headers of a message."""
+def read_trimtab_headers(raw: Message) -> dict[str, str]:
+    """Return the Trimtab headers of a message, decoded."""
     return {
-        n: v.decode("utf-8", "replace")
-        for n, v in _all_headers(raw)
-        if n.startswith(HEADER_PREFIX) and v
+        name: value.decode("utf-8", "replace")
+        for name, value in _all_headers(raw)
+        if name.startswith(HEADER_PREFIX) and value
     }
 
 
-def application_headers(raw: Raw) -> MessageHeaders:
-    """Return everybody else's headers of a message."""
+def application_headers(raw: Message) -> MessageHeaders:
+    """Return the headers of a message that Trimtab did not write."""
     return [
         (name, value) for name, value in _all_headers(raw) if not name.startswith(HEADER_PREFIX)
     ]
 
 
-def _all_headers(raw: Raw) -> MessageHeaders:
+def _all_headers(raw: Message) -> MessageHeaders:
     return cast("MessageHeaders", raw.headers() or ())
 
 
 def parse_delivery_count(trimtab_headers: dict[str, str]) -> int:
-    """Return which delivery a message is at."""
+    """Return the delivery number of a message; 1 without a valid header."""
     count = trimtab_headers.get(DELIVERY_HEADER, "1")
     return int(count) if count.isdecimal() else 1
 
 
-def message_origin(raw: Raw) -> str:
-    """Return where a message was first."""
+def message_origin(raw: Message) -> str:
+    """Return topic/partition/offset of a message's first delivery."""
     return (
         read_trimtab_headers(raw).get(ORIGIN_HEADER)
         or f"{raw.topic()}/{raw.partition()}/{raw.offset()}"
     )
 
 
-def build_forwarded_headers(raw: Raw, more: dict[str, str | int]) -> MessageHeaders:
-    """Return the headers of a message that is written once more."""
-    _, written = raw.timestamp()
-    ours: dict[str, str | int] = {
+def build_forwarded_headers(raw: Message, more: dict[str, str | int]) -> MessageHeaders:
+    """Return the headers of a message's next copy: the application's, ours and `more`."""
+    _, timestamp_ms = raw.timestamp()
+    trimtab_headers: dict[str, str | int] = {
         ORIGIN_HEADER: message_origin(raw),
-        WRITTEN_AT_HEADER: read_trimtab_headers(raw).get(WRITTEN_AT_HEADER) or written,
+        WRITTEN_AT_HEADER: read_trimtab_headers(raw).get(WRITTEN_AT_HEADER) or timestamp_ms,
         **more,
     }
     return [
         *application_headers(raw),
-        *((name, str(value).encode()) for name, value in ours.items()),
+        *((name, str(value).encode()) for name, value in trimtab_headers.items()),
     ]

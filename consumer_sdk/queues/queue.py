@@ -1,9 +1,10 @@
-"""What every kind of queue offers.
+"""The interface of all queue kinds.
 
-A message is settled once: `ack`, `retry` or `reject`. None of them waits: what was said is written
-in the background, and `flush` or `close` waits for it. A message that is never settled comes back
-(by `kmq` and `share` when its time is over, by `ordered` when its consumer is gone). So all of it
-may be used from any thread and from coroutines; `receive`, `flush` and `close` by one thread only.
+A message is settled once: `ack`, `retry` or `reject`. These and `extend` never wait, and any
+thread or coroutine may call them: settlements are written in the background, and `flush` and
+`close` wait for them. Only one thread may call `receive`, `flush` and `close`. A message that is
+never settled is redelivered: by `kmq` and `share` after its timeout, by `ordered` after its
+consumer has left the group.
 """
 
 from collections.abc import Sequence
@@ -14,38 +15,41 @@ from trimtab.consumer_sdk.queues.settlement import SettlementRequest
 
 
 class MessageSettler(Protocol):
-    """Where messages are settled: the queue that handed them out, or their batch."""
+    """Receives settlements: the queue that delivered the message, or its batch."""
 
     @property
     def notify_on_ack(self) -> bool:
-        """Whether it is to be told of an acknowledgement in time, too."""
+        """Whether `settle` is called for acknowledgements before the deadline, too."""
         ...
 
     def now(self) -> float:
-        """Return seconds of the clock that deadlines are of."""
+        """Return the seconds of the clock that deadlines refer to."""
         ...
 
     def settle(self, message: QueueMessage, request: SettlementRequest, late: bool) -> None:  # noqa: FBT001
-        """Take note; must not wait. Raises UnsupportedQueueOperationError for what this kind of queue cannot do."""
+        """Record a settlement without waiting.
+
+        Raises UnsupportedQueueOperationError if the queue kind does not support the request.
+        """
         ...
 
 
 class MessageQueue(Protocol):
-    """One kind of queue, on one topic."""
+    """A queue of one group on one topic."""
 
     def receive(self, max: int = 100, wait: float = 1.0) -> Sequence[QueueMessage]:  # noqa: A002
-        """Return up to `max` messages as soon as there are any, none after `wait` seconds.
+        """Return up to `max` messages once any is available, none after `wait` seconds.
 
-        It also serves the group: call it often, with `max=0` to take nothing.
+        Also keeps the group membership alive: call it often, with `max=0` to take no message.
         """
         ...
 
     def flush(self, timeout: float = 30.0) -> bool:
-        """Wait until what was said of messages is kept by the broker; False if it is not yet."""
+        """Wait until the broker has stored all settlements; return False if it has not."""
         ...
 
     def close(self) -> None:
-        """Flush and leave the group; messages in work may still be settled until then."""
+        """Flush and leave the group; messages in flight can be settled until then."""
         ...
 
     def __enter__(self) -> Self: ...

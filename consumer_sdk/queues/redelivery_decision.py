@@ -1,9 +1,9 @@
-"""What becomes of a message that is due: decided from what the markers say, and nothing else."""
+"""Decides between redelivery and dead letter for a due message, and builds the record. Pure."""
 
 from dataclasses import replace
 from typing import Final
 
-from confluent_kafka import Message as Raw
+from confluent_kafka import Message
 
 from trimtab.consumer_sdk.queues.durable_producer import TOO_LARGE_REASON, ProducerRecord
 from trimtab.consumer_sdk.queues.kmq.markers import MarkerKind
@@ -19,24 +19,24 @@ from trimtab.consumer_sdk.queues.message_headers import (
 )
 from trimtab.consumer_sdk.queues.settings import QueueSettings
 
-WITHOUT_VALUE_REASON: Final = f"without its value, which makes it {TOO_LARGE_REASON}"
+WITHOUT_VALUE_REASON: Final = f"without its value: with it the dead letter is {TOO_LARGE_REASON}"
 
-EXPIRED_REASON: Final = "deleted by the topic's retention before it could be delivered again"
+EXPIRED_REASON: Final = "deleted by the topic's retention before its redelivery"
 
 
 def dead_letter_reason(due: DueMessage, max_deliveries: int) -> str | None:
-    """Return why a message goes to the dead letters; None where it is delivered again."""
+    """Return the reason for dead-lettering a message; None if it is redelivered."""
     if due.kind is MarkerKind.REJECT:
         return due.reason
     if due.delivery >= max_deliveries:
-        return f"delivered {due.delivery} times, the last one ended by {due.reason}"
+        return f"delivered {due.delivery} times, the last delivery ended by {due.reason}"
     return None
 
 
 def build_redelivery(
-    due: DueMessage, raw: Raw, partition: int, settings: QueueSettings
+    due: DueMessage, raw: Message, partition: int, settings: QueueSettings
 ) -> ProducerRecord:
-    """Return what is written for a message that is due: itself once more, or a dead letter."""
+    """Return the record for a due message: its next delivery, or its dead letter."""
     reason = dead_letter_reason(due, settings.max_deliveries)
     if reason is None:
         more: dict[str, str | int] = {
@@ -52,32 +52,34 @@ def build_redelivery(
 
 
 def strip_value(letter: ProducerRecord) -> ProducerRecord:
-    """Return a dead letter with our headers alone: its origin tells where the value stands."""
-    said = {name: value or b"" for name, value in letter.headers if name.startswith(HEADER_PREFIX)}
-    said[REASON_HEADER] += f"; {WITHOUT_VALUE_REASON}".encode()
-    return replace(letter, value=None, key=None, headers=list(said.items()))
+    """Return a dead letter with Trimtab's headers only; its origin header locates the value."""
+    headers = {
+        name: value or b"" for name, value in letter.headers if name.startswith(HEADER_PREFIX)
+    }
+    headers[REASON_HEADER] += f"; {WITHOUT_VALUE_REASON}".encode()
+    return replace(letter, value=None, key=None, headers=list(headers.items()))
 
 
 def too_large_reason(due: DueMessage, settings: QueueSettings) -> str:
-    """Return the reason of a dead letter for a message that its topic does not take once more."""
+    """Return the dead-letter reason of a message that is too large to be written again."""
     reason = dead_letter_reason(due, settings.max_deliveries)
     if reason is None:
-        return f"cannot be delivered again: it would be {TOO_LARGE_REASON}"
+        return f"cannot be delivered again: with its headers it is {TOO_LARGE_REASON}"
     return f"{reason}; {WITHOUT_VALUE_REASON}"
 
 
 def build_lost_letter(
     due: DueMessage, partition: int, settings: QueueSettings, reason: str
 ) -> ProducerRecord:
-    """Return the dead letter of a message that cannot be written: it has no key and no value.
+    """Return the dead letter, without key and value, of a message that cannot be written.
 
-    Its origin is the offset that was due: there the value stands for as long as it is kept.
+    Its origin header is the due offset, where the value stays until retention deletes it.
     """
-    said: dict[str, str | int] = {
+    values: dict[str, str | int] = {
         ORIGIN_HEADER: f"{settings.topic}/{partition}/{due.offset}",
         GROUP_HEADER: settings.group,
         DELIVERY_HEADER: due.delivery,
         REASON_HEADER: reason,
     }
-    headers = [(name, str(value).encode()) for name, value in said.items()]
+    headers = [(name, str(value).encode()) for name, value in values.items()]
     return ProducerRecord(settings.dead_letter_topic, partition, None, headers=headers)

@@ -1,6 +1,6 @@
-"""A queue's settings: those of a consumer, and `trimtab.queue.*`; checked before anything connects.
+"""Queue settings: the consumer's and `trimtab.queue.*`, validated before any connection is made.
 
-Workers and trackers of a queue are given the same ones.
+Workers and redelivery trackers of a queue use the same settings.
 """
 
 from collections.abc import Mapping
@@ -10,8 +10,9 @@ from typing import Any, Final
 from trimtab.common.errors import SettingError
 from trimtab.common.kafka_security import connection
 from trimtab.common.kmq_offset_metadata import markers_topic, tracker_group
+from trimtab.common.suggestions import suggest_name
 from trimtab.common.units import parse_seconds
-from trimtab.consumer_sdk.consumer.settings import parse_consumer_settings, suggest_name
+from trimtab.consumer_sdk.consumer.settings import parse_consumer_settings
 
 TIMEOUT_SETTING: Final = "trimtab.queue.timeout"
 MAX_DELIVERIES_SETTING: Final = "trimtab.queue.max.deliveries"
@@ -32,7 +33,7 @@ _DELIVERY_GUARANTEES: Final = ("at-least-once", "at-most-once")
 
 @dataclass(frozen=True, slots=True)
 class QueueSettings:
-    """A checked configuration of the queue of one group on one topic; `timeout` is seconds.
+    """Validated settings of one group's queue on one topic; `timeout` is in seconds.
 
     `consumer_config` goes to the consumer, `client_config` to producers and admin clients.
     """
@@ -48,7 +49,7 @@ class QueueSettings:
     client_config: Mapping[str, Any]
 
     def __repr__(self) -> str:
-        """Show no secret: the dictionaries stay out."""
+        """Leave out the dictionaries, which contain secrets."""
         return f"QueueSettings({self.topic!r}, {self.group!r})"
 
     @property
@@ -58,20 +59,19 @@ class QueueSettings:
 
     @property
     def tracker_group(self) -> str:
-        """Name of the group that the queue's trackers form."""
+        """Consumer group of the queue's redelivery trackers."""
         return tracker_group(self.group)
 
 
 def parse_queue_settings(topic: str, config: Mapping[str, Any]) -> QueueSettings:
-    """Check a configuration, all of it. Raises SettingError."""
+    """Validate a queue's configuration. Raises SettingError."""
     if not topic or topic.startswith("^"):
-        raise SettingError(f"a queue is on one topic, {topic!r} is none; write its name")
+        raise SettingError(f"{topic!r} is not the name of a topic; a queue needs exactly one")
     own = {name: value for name, value in config.items() if name.startswith("trimtab.queue.")}
     for name in own.keys() - QUEUE_SETTINGS:
-        raise SettingError(
-            f"{name!r} is not a setting of a queue{suggest_name(name, QUEUE_SETTINGS)}"
-        )
+        raise SettingError(f"{name!r} is not a queue setting{suggest_name(name, QUEUE_SETTINGS)}")
     consumer = {name: value for name, value in config.items() if name not in own}
+    # "latest" would skip the messages that wait when the group starts.
     consumer = {"auto.offset.reset": "earliest", **consumer, "enable.auto.commit": False}
     checked = parse_consumer_settings(consumer)
     group = checked.group
@@ -87,8 +87,8 @@ def parse_queue_settings(topic: str, config: Mapping[str, Any]) -> QueueSettings
     )
     if dead_letter == markers:
         raise SettingError(
-            f"{DEAD_LETTER_SETTING}: {markers!r} is the markers topic, whose old records are deleted; "
-            "name another"
+            f"{DEAD_LETTER_SETTING}: {markers!r} is the markers topic, whose records are deleted; "
+            "name another topic"
         )
     return QueueSettings(
         topic=topic,
@@ -105,9 +105,10 @@ def parse_queue_settings(topic: str, config: Mapping[str, Any]) -> QueueSettings
 
 
 def _parse_topic_name(name: str, value: Any, topic: str) -> str:
-    none = value == "" and name == DEAD_LETTER_SETTING  # a share group may do without
-    if not none and (not isinstance(value, str) or not value.strip()):
-        raise SettingError(f"{name}: {value!r} is no name of a topic; leave it out, or name one")
+    # An empty name switches a share group's dead letters off; the other kinds refuse it later.
+    is_off = value == "" and name == DEAD_LETTER_SETTING
+    if not is_off and (not isinstance(value, str) or not value.strip()):
+        raise SettingError(f"{name}: {value!r} is no name of a topic; name one or omit the setting")
     if value == topic:
         raise SettingError(f"{name}: {topic!r} is the topic of the messages; name another")
     return str(value)
@@ -122,7 +123,9 @@ def _parse_timeout(value: Any) -> float:
 
 def _parse_max_deliveries(value: Any) -> int:
     if not str(value).isdecimal() or int(value) < 1:
-        raise SettingError(f"{MAX_DELIVERIES_SETTING}: {value!r} must be a whole number from 1 on")
+        raise SettingError(
+            f"{MAX_DELIVERIES_SETTING}: {value!r} must be a whole number of at least 1"
+        )
     return int(value)
 
 

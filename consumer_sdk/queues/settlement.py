@@ -1,7 +1,4 @@
-"""What can be said of a message, and what became of it.
-
-A message is settled once: `ack`, `retry` or `reject`.
-"""
+"""Settlement of a message: the request (`ack`, `retry`, `reject`, `extend`) and its result."""
 
 import math
 from dataclasses import dataclass
@@ -12,17 +9,17 @@ from trimtab.consumer_sdk.errors import InvalidDelayError
 
 
 class SettlementResult(StrEnum):
-    """What became of an `ack`, `retry`, `reject` or `extend`."""
+    """Result of an `ack`, `retry`, `reject` or `extend`."""
 
     DONE = "done"
     LATE = "late"
-    """After the deadline: the message may have been delivered again; harmless, and logged."""
+    """After the deadline: the message may have been redelivered; harmless, and logged."""
     REPEATED = "repeated"
-    """The message was settled before; nothing happened."""
+    """The message was settled before; the call had no effect."""
 
 
 class SettlementAction(Enum):
-    """What is said of a message."""
+    """Method that the application called on a message."""
 
     ACK = "ack"
     RETRY = "retry"
@@ -32,7 +29,7 @@ class SettlementAction(Enum):
 
 @dataclass(frozen=True, slots=True)
 class SettlementRequest:
-    """A verb with what belongs to it: seconds of a delay or an extension, the reason given."""
+    """An action, the seconds of its delay or extension, and its reason."""
 
     action: SettlementAction
     seconds: float = 0.0
@@ -43,18 +40,19 @@ ACK_REQUEST = SettlementRequest(SettlementAction.ACK)
 
 
 def check_delay(seconds: float) -> float:
-    """Return seconds to wait, which a marker can tell in milliseconds. Raises InvalidDelayError."""
-    if not 0 <= seconds * 1000 < math.inf:  # NaN is neither
+    """Return the seconds if finite and not negative, also in ms. Raises InvalidDelayError."""
+    if not 0 <= seconds * 1000 < math.inf:  # false for NaN
         raise InvalidDelayError(seconds)
     return float(seconds)
 
 
 def reason_to_text(reason: object) -> str:
-    """Return a reason as text that can be written: a broken path in it must not stop a tracker."""
+    """Return a reason as text that can be encoded as UTF-8."""
+    # A path with surrogate escapes is legal as str, but would stop the tracker's JSON codec.
     return str(reason).encode(errors="replace").decode()
 
 
 UNSETTLED: Final = 0
 ACKNOWLEDGED: Final = 1
 SETTLED_OTHERWISE: Final = 2
-"""What a board says of a message: in work, acknowledged, settled in another way."""
+"""States of a message in a `bytearray` that a batch shares: one byte for each message."""

@@ -1,8 +1,8 @@
-"""The topics of a queue: made where they are missing, checked where they are not.
+"""Creates a queue's markers and dead-letter topics, or checks existing ones.
 
-The markers topic has as many partitions as the messages, the broker's time (rule 1 of `ledger`),
-and no retention: the trackers delete what is over (`tracker`). A dead letter goes into its
-message's partition, so the dead letters have at least as many.
+The markers topic has as many partitions as the messages' topic, timestamps of the broker
+(`redelivery_state`, rule 1) and no retention (`redelivery_tracker`, rule 4). A dead letter goes to
+the partition number of its message, so its topic has at least as many partitions.
 """
 
 import logging
@@ -27,7 +27,7 @@ log = logging.getLogger("trimtab.queues")
 
 TOPIC_ADMIN_TIMEOUT_S: Final = 30.0
 FIRST_ANSWER_TIMEOUT_S: Final = 3.0
-"""Seconds without an answer after which somebody who looks on wants to know why."""
+"""Seconds without an answer after which the log names the cause of the wait."""
 
 NO_ANSWER_ERRORS: Final = frozenset({KafkaError._TRANSPORT, KafkaError._TIMED_OUT})  # noqa: SLF001 - public
 TOPIC_POLL_INTERVAL_S: Final = 0.05
@@ -36,9 +36,9 @@ LOG_APPEND_TIME: Final = "LogAppendTime"
 MARKERS_TOPIC_CONFIG: Final[Mapping[str, str]] = {
     TOPIC_TIMESTAMP_TYPE_CONFIG: LOG_APPEND_TIME,
     "cleanup.policy": "delete",
-    "retention.ms": "-1",  # what is over is deleted by the trackers, by offset
+    "retention.ms": "-1",  # trackers delete settled markers by offset
     "retention.bytes": "-1",
-    "segment.bytes": "67108864",  # deleting goes by whole segments
+    "segment.bytes": "67108864",  # the broker frees only whole segments
     "segment.ms": "600000",
 }
 
@@ -47,7 +47,7 @@ _TOPIC_CONFIG_API: Any = admin  # ConfigResource is documented, but not in the p
 
 
 def create_admin_client(settings: QueueSettings) -> AdminClient:
-    """Make an admin client. Raises SaslAuthenticationError, TlsHandshakeError."""
+    """Create an admin client. Raises SaslAuthenticationError, TlsHandshakeError."""
     check_connection(settings.client_config)
     return AdminClient({**settings.client_config, "log_level": QUIET_LOG_LEVEL})
 
@@ -55,15 +55,16 @@ def create_admin_client(settings: QueueSettings) -> AdminClient:
 def prepare_queue_topics(
     client: AdminClient, settings: QueueSettings, clock: Clock, *, with_markers: bool
 ) -> int:
-    """Make or check a queue's topics; return the number of partitions.
+    """Create or check a queue's topics; return the number of partitions.
 
-    Raises QueueTopicMismatchError where they cannot work together, MissingAclError, BrokerUnreachableError, TlsHandshakeError.
+    Raises QueueTopicMismatchError if the topics do not match, MissingAclError,
+    BrokerUnreachableError, TlsHandshakeError.
     """
     partitions, replicas = require_topic(client, settings)
     if not settings.dead_letter_topic:
         raise QueueTopicMismatchError(
-            f"{DEAD_LETTER_SETTING} is empty, which only queues of kind 'share' can do without: name a "
-            "topic for what is given up, or leave the setting out"
+            f"{DEAD_LETTER_SETTING} is empty, which only queues of kind 'share' support: name a "
+            "dead-letter topic or omit the setting"
         )
     _create_missing_topic(
         client, settings, NewTopic(settings.dead_letter_topic, partitions, replicas)
@@ -80,30 +81,33 @@ def prepare_queue_topics(
 
 
 def is_unknown_group(client: AdminClient, group: str) -> bool:
-    """Tell whether the brokers say that there is no such group: no member and no offset."""
+    """Return whether the brokers report that a group has neither members nor offsets."""
     try:
-        asked: Any = client.describe_consumer_groups(
+        description: Any = client.describe_consumer_groups(
             [group], request_timeout=TOPIC_ADMIN_TIMEOUT_S
         )[group]
-        return bool(asked.result(TOPIC_ADMIN_TIMEOUT_S).state is ConsumerGroupState.DEAD)
-    except KafkaException as error:  # who may not describe it, cannot tell
+        return bool(description.result(TOPIC_ADMIN_TIMEOUT_S).state is ConsumerGroupState.DEAD)
+    except KafkaException as error:  # without Describe on the group the answer is unknown
         return bool(error.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND)
 
 
 def require_topic(client: AdminClient, settings: QueueSettings) -> tuple[int, int]:
-    """Return the partitions and replicas of the queue's topic. Raises QueueTopicMismatchError, MissingAclError."""
+    """Return the number of partitions and replicas of the queue's topic.
+
+    Raises QueueTopicMismatchError if it does not exist, MissingAclError, BrokerUnreachableError.
+    """
     partitions, replicas = _read_topic_shape(client, settings, settings.topic)
     if not partitions:
         _check_topic_visible(client, settings, settings.topic, "Read")
         raise QueueTopicMismatchError(
-            f"topic {settings.topic!r} does not exist at {_broker_address(settings)}: make it first, with "
-            "as many partitions as there may be workers"
+            f"topic {settings.topic!r} does not exist at {settings.bootstrap}: create it with as "
+            "many partitions as the largest number of workers"
         )
     return partitions, replicas
 
 
 def _wait_for_markers_topic(client: AdminClient, settings: QueueSettings, clock: Clock) -> None:
-    """Wait until the brokers tell of a markers topic that has just been made. Raises MissingAclError."""
+    """Wait until the brokers list a newly created markers topic. Raises MissingAclError."""
     deadline = clock.monotonic() + TOPIC_ADMIN_TIMEOUT_S
     while (
         not _read_topic_shape(client, settings, settings.markers_topic)[0]
@@ -114,31 +118,33 @@ def _wait_for_markers_topic(client: AdminClient, settings: QueueSettings, clock:
 
 
 def _check_markers_topic(client: AdminClient, settings: QueueSettings, partitions: int) -> None:
-    found, _ = _read_topic_shape(client, settings, settings.markers_topic)
-    if found != partitions:
+    actual, _ = _read_topic_shape(client, settings, settings.markers_topic)
+    if actual != partitions:
         raise QueueTopicMismatchError(
-            f"markers topic {settings.markers_topic!r} has {found} partitions and {settings.topic!r} has "
-            f"{partitions}; they must have as many. Where partitions were added to the messages, "
-            f"add as many to the markers (kafka-topics.sh --alter --partitions {partitions})"
+            f"markers topic {settings.markers_topic!r} has {actual} partitions and "
+            f"{settings.topic!r} has {partitions}; the numbers must be equal. After adding "
+            "partitions to the messages add them to the markers "
+            f"(kafka-topics.sh --alter --partitions {partitions})"
         )
     topic = _TOPIC_CONFIG_API.ConfigResource(
         _TOPIC_CONFIG_API.ConfigResource.Type.TOPIC, settings.markers_topic
     )
-    (asked,) = client.describe_configs([topic], request_timeout=TOPIC_ADMIN_TIMEOUT_S).values()
-    time = asked.result(TOPIC_ADMIN_TIMEOUT_S)[TOPIC_TIMESTAMP_TYPE_CONFIG].value
-    if time != LOG_APPEND_TIME:
+    (answer,) = client.describe_configs([topic], request_timeout=TOPIC_ADMIN_TIMEOUT_S).values()
+    timestamp_type = answer.result(TOPIC_ADMIN_TIMEOUT_S)[TOPIC_TIMESTAMP_TYPE_CONFIG].value
+    if timestamp_type != LOG_APPEND_TIME:
         raise QueueTopicMismatchError(
-            f"markers topic {settings.markers_topic!r} has {TOPIC_TIMESTAMP_TYPE_CONFIG}={time}; set it to {LOG_APPEND_TIME}, else the "
-            "clocks of workers would decide when a message comes back"
+            f"markers topic {settings.markers_topic!r} has "
+            f"{TOPIC_TIMESTAMP_TYPE_CONFIG}={timestamp_type}; set it to {LOG_APPEND_TIME}: "
+            "otherwise the workers' clocks decide when a message is redelivered"
         )
 
 
 def _check_dead_letters(client: AdminClient, settings: QueueSettings, partitions: int) -> None:
-    found, _ = _read_topic_shape(client, settings, settings.dead_letter_topic)
-    if 0 < found < partitions:  # none while the brokers do not tell yet of one just made
+    actual, _ = _read_topic_shape(client, settings, settings.dead_letter_topic)
+    if 0 < actual < partitions:  # 0: just created, not yet in the brokers' metadata
         raise QueueTopicMismatchError(
-            f"dead-letter topic {settings.dead_letter_topic!r} has {found} partitions and "
-            f"{settings.topic!r} has {partitions}; it must have at least as many: add some "
+            f"dead-letter topic {settings.dead_letter_topic!r} has {actual} partitions and "
+            f"{settings.topic!r} has {partitions}; it must have at least as many: add partitions "
             f"(kafka-topics.sh --alter --partitions {partitions})"
         )
 
@@ -146,54 +152,49 @@ def _check_dead_letters(client: AdminClient, settings: QueueSettings, partitions
 def _check_topic_visible(
     client: AdminClient, settings: QueueSettings, topic: str, right: str
 ) -> None:
-    """Raise MissingAclError for a topic that this user may not even see."""
+    """Raise MissingAclError for a topic that this user may not describe."""
     error = _read_topic_metadata(client, settings, topic).error
     if error is not None and error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-        raise MissingAclError(
-            f"topic {topic!r} at {_broker_address(settings)}: grant {right} on it"
-        )
+        raise MissingAclError(f"topic {topic!r} at {settings.bootstrap}: grant {right} on it")
 
 
 def _read_topic_shape(client: AdminClient, settings: QueueSettings, topic: str) -> tuple[int, int]:
-    """Return the partitions of a topic, 0 if there is none, and the replicas of each."""
-    found = _read_topic_metadata(client, settings, topic)
-    if found.error is not None or not found.partitions:
+    """Return a topic's number of partitions and replicas, (0, 0) if it does not exist."""
+    metadata = _read_topic_metadata(client, settings, topic)
+    if metadata.error is not None or not metadata.partitions:
         return 0, 0
-    return len(found.partitions), len(found.partitions[0].replicas)
+    return len(metadata.partitions), len(metadata.partitions[0].replicas)
 
 
 def _read_topic_metadata(client: AdminClient, settings: QueueSettings, topic: str) -> Any:
-    """Return what the brokers tell of a topic. Raises BrokerUnreachableError."""
+    """Return a topic's metadata. Raises BrokerUnreachableError, TlsHandshakeError."""
     try:
         try:
             return client.list_topics(topic, timeout=FIRST_ANSWER_TIMEOUT_S).topics[topic]
         except KafkaException as error:
             if error.args[0].code() not in NO_ANSWER_ERRORS:
                 raise
-        where = _broker_address(settings)
         log.warning(
-            "no broker answers at %s yet; asking for %.0f s more", where, TOPIC_ADMIN_TIMEOUT_S
+            "no broker answers at %s yet; waiting %.0f s more",
+            settings.bootstrap,
+            TOPIC_ADMIN_TIMEOUT_S,
         )
         return client.list_topics(topic, timeout=TOPIC_ADMIN_TIMEOUT_S).topics[topic]
     except KafkaException as error:
         diagnose_connection(settings.client_config)
-        raise BrokerUnreachableError(_broker_address(settings)) from error
+        raise BrokerUnreachableError(settings.bootstrap) from error
 
 
 def _create_missing_topic(client: AdminClient, settings: QueueSettings, topic: NewTopic) -> None:
-    """Make a topic unless there is one."""
+    """Create a topic unless it exists. Raises QueueTopicMismatchError."""
     if _read_topic_shape(client, settings, topic.topic)[0]:
         return
-    (made,) = client.create_topics([topic], request_timeout=TOPIC_ADMIN_TIMEOUT_S).values()
+    (answer,) = client.create_topics([topic], request_timeout=TOPIC_ADMIN_TIMEOUT_S).values()
     try:
-        made.result(TOPIC_ADMIN_TIMEOUT_S)
+        answer.result(TOPIC_ADMIN_TIMEOUT_S)
     except KafkaException as error:
         if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
             raise QueueTopicMismatchError(
-                f"topic {topic.topic!r} cannot be made: {error.args[0].str()}; make it yourself, "
-                f"with {topic.num_partitions} partitions"
+                f"topic {topic.topic!r} cannot be created: {error.args[0].str()}; create it with "
+                f"{topic.num_partitions} partitions"
             ) from error
-
-
-def _broker_address(settings: QueueSettings) -> str:
-    return str(settings.client_config.get("bootstrap.servers"))

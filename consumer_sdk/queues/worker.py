@@ -1,26 +1,26 @@
-"""`@worker`: a function that handles messages, many at a time, until it is told to stop.
+"""`@queue_worker` runs a function for each message of a queue, several at a time.
 
-    @worker(concurrency=16)
-    def bill(message: Received) -> None:
+    @queue_worker(concurrency=16)
+    def bill(message: QueueMessage) -> None:
         ...
 
     bill.run(queue, stop)
 
 The rules:
 
-1. A message whose handler returns is acknowledged, unless the handler has settled it. `Retry` gives
-   it back, `Reject` gives it up, any other exception gives it back after `retry_delay`. So do a
-   `sys.exit` in a handler, which ends nothing (set `stop`), and a CancelledError of what it awaits.
-   Ctrl-C (KeyboardInterrupt) ends the worker without a drain; coroutines that are cancelled by it
-   give their messages back.
-2. At most `concurrency` handlers run. As many messages again are taken in advance (`prefetch`), and
-   their time runs: the queue's timeout must cover the wait for a handler.
-3. When it is told to stop it takes nothing more, lets what it has taken end, `stop_timeout` seconds at
-   most, and flushes. What has not ended by then comes back as its kind of queue has it. A coroutine
-   is cancelled then. A function cannot be: `run` returns, but Python does not let the process exit
-   before its pool's threads have ended. Give handlers timeouts, or end with `os._exit`.
-4. A failure of the queue that passes by itself is told and waited for; any other ends the worker.
-5. `receive` is called all the time, also while every handler is busy, since it serves the group.
+1. When the handler returns, the message is acknowledged unless the handler has settled it.
+   `Retry` retries it, `Reject` rejects it, any other exception retries it after `retry_delay`.
+   `sys.exit` in a handler and a CancelledError from an awaited call count as such exceptions: to
+   end the worker set `stop`. Ctrl-C (KeyboardInterrupt) ends it without draining; the coroutines
+   that it cancels retry their messages.
+2. At most `concurrency` handlers run. `prefetch` more messages (default: `concurrency`) are taken
+   in advance, and their deadlines run: the queue's timeout must cover the wait for a handler.
+3. On `stop` the worker takes no more messages, waits `stop_timeout` seconds at most for those it
+   has, and flushes. The queue redelivers messages unfinished by then. Coroutines are cancelled.
+   Functions cannot be: `run` returns, but Python ends the process only when the pool's threads
+   have ended. Give handlers timeouts, or end with `os._exit`.
+4. Transient failures of the queue are logged and retried; any other ends the worker.
+5. `receive` is called continuously, even while all handlers are busy: it keeps the membership.
 """
 
 import asyncio
@@ -48,14 +48,17 @@ MessageHandler: TypeAlias = (
 )
 
 IDLE_WAIT_S: Final = 0.2
-"""Seconds of one wait for messages: how late a worker notices that it shall stop."""
+"""Seconds of one wait for messages without running handlers; also the latency of `stop`."""
 
 BUSY_WAIT_S: Final = 0.02
-"""The same while handlers run."""
+"""Seconds of one wait for messages while handlers run."""
 
 
 class Retry(Exception):
-    """Raised by a handler: deliver the message again, in `delay` seconds. Raises InvalidDelayError."""
+    """Raised by a handler to have the message redelivered after `delay` seconds.
+
+    The constructor raises InvalidDelayError.
+    """
 
     def __init__(self, delay: float = 0.0) -> None:
         check_delay(delay)
@@ -64,11 +67,11 @@ class Retry(Exception):
 
 
 class Reject(Exception):
-    """Raised by a handler: give the message up."""
+    """Raised by a handler to reject the message."""
 
 
 class QueueWorker:
-    """A handler with its limits; made by `@worker`, callable as the function that it was."""
+    """A handler with its limits, made by `@queue_worker`; still callable as a function."""
 
     def __init__(
         self,
@@ -79,18 +82,18 @@ class QueueWorker:
         clock: Clock,
     ) -> None:
         self._handler = handler
-        self._max_in_work = concurrency + prefetch
+        self._max_in_flight = concurrency + prefetch
         self._concurrency = concurrency
         self._retry_delay = retry_delay
         self._clock = clock
         self._is_async = inspect.iscoroutinefunction(handler)
 
     def __call__(self, message: QueueMessage) -> Coroutine[Any, Any, None] | None:
-        """Call the function itself."""
+        """Call the handler."""
         return self._handler(message)
 
     def run(self, queue: MessageQueue, stop: Event, *, stop_timeout: float = 30.0) -> None:
-        """Handle messages until `stop` is set, then drain. Raises what `receive` raises."""
+        """Handle messages until `stop` is set, then drain (rule 3). Raises what `receive` does."""
         if self._is_async:
             asyncio.run(self.run_async(queue, stop, stop_timeout=stop_timeout))
             return
@@ -110,8 +113,8 @@ class QueueWorker:
     async def run_async(
         self, queue: MessageQueue, stop: Event, *, stop_timeout: float = 30.0
     ) -> None:
-        """Do the same in a running event loop; the handler is a coroutine function."""
-        slots, over = asyncio.Semaphore(self._concurrency), Event()
+        """Do the same as `run` in a running event loop, with a coroutine function as handler."""
+        slots, expired = asyncio.Semaphore(self._concurrency), Event()
         running: set[asyncio.Task[None]] = set()
         async with AsyncQueue(queue) as calls:
             while not stop.is_set():
@@ -123,14 +126,14 @@ class QueueWorker:
                 )
                 for message in await calls.run_on_queue(receive):
                     running.add(
-                        asyncio.create_task(self._handle_message_async(message, slots, over))
+                        asyncio.create_task(self._handle_message_async(message, slots, expired))
                     )
                 running = {task for task in running if not task.done()}
             deadline = self._clock.monotonic() + stop_timeout
             while running and self._clock.monotonic() < deadline:
                 _, running = await asyncio.wait(running, timeout=BUSY_WAIT_S)
                 await calls.run_on_queue(partial(_receive_messages, max_messages=0, wait=0))
-            over.set()
+            expired.set()
             for task in running:
                 task.cancel()
             await calls.flush()
@@ -146,29 +149,29 @@ class QueueWorker:
         return {future for future in running if not future.done()}
 
     def _count_free_slots(self, running: int) -> int:
-        """Return how many to ask for: none until half can be taken at once, which is cheaper."""
-        free = self._max_in_work - running
-        return free if free * 2 >= self._max_in_work else 0
+        """Return the number of messages to fetch; 0 until half of the slots are free."""
+        free = self._max_in_flight - running
+        # A `receive` costs the same for one message as for many.
+        return free if free * 2 >= self._max_in_flight else 0
 
     def _handle_message(self, message: QueueMessage) -> None:
         try:
             self._handler(message)
-        except BaseException as error:  # noqa: BLE001 - whatever it was, it must be settled
+        except BaseException as error:  # noqa: BLE001 - the message must be settled
             self._settle_failed(message, error)
         else:
             _ack_unsettled(message)
 
     async def _handle_message_async(
-        self, message: QueueMessage, slots: asyncio.Semaphore, stopped: Event
+        self, message: QueueMessage, slots: asyncio.Semaphore, expired: Event
     ) -> None:
-        """Handle one message; from when it is `stopped` on a cancel is ours, and settles nothing."""
         async with slots:
             try:
                 returned: Awaitable[None] | None = self._handler(message)
                 assert returned is not None
                 await returned
             except asyncio.CancelledError as error:
-                if stopped.is_set():
+                if expired.is_set():  # rule 3: the drain's timeout settles nothing
                     raise
                 self._settle_failed(message, error)
             except (Exception, SystemExit) as error:  # noqa: BLE001 - the message must be settled
@@ -178,7 +181,7 @@ class QueueWorker:
 
     def _settle_failed(self, message: QueueMessage, error: BaseException) -> None:
         if message.settled:
-            log.warning("%r: its handler failed after it was settled: %r", message, error)
+            log.warning("%r: its handler failed after settling it: %r", message, error)
         elif isinstance(error, Reject):
             message.reject(str(error) or "rejected by its handler")
         elif isinstance(error, Retry):
@@ -191,10 +194,9 @@ class QueueWorker:
 def queue_worker(
     *, concurrency: int = 1, prefetch: int | None = None, retry_delay: float = 1.0
 ) -> Callable[[MessageHandler], QueueWorker]:
-    """Make a worker of a function, or of a coroutine function, that handles one message.
+    """Make a worker of a function, or coroutine function, that handles one message.
 
-    `prefetch` is as large as `concurrency` unless it is given; `retry_delay` is seconds.
-    Raises InvalidDelayError.
+    `prefetch` defaults to `concurrency`; `retry_delay` is in seconds. Raises InvalidDelayError.
     """
     check_delay(retry_delay)
     ahead = concurrency if prefetch is None else prefetch
@@ -206,7 +208,7 @@ def queue_worker(
 
 
 def _receive_wait_s(free: int, running: int) -> float:
-    """Return how long to wait for messages: not at all where none can be taken."""
+    """Return the seconds to wait for messages; 0 without a free slot."""
     if not free:
         return 0.0
     return BUSY_WAIT_S if running else IDLE_WAIT_S
@@ -215,7 +217,7 @@ def _receive_wait_s(free: int, running: int) -> float:
 def _receive_messages(
     queue: MessageQueue, max_messages: int, wait: float
 ) -> Sequence[QueueMessage]:
-    """Receive; a failure that passes by itself is told, and tried again."""
+    """Receive messages; log a transient failure and return none (rule 4)."""
     try:
         return queue.receive(max_messages, wait)
     except TrimtabError as error:
@@ -231,7 +233,7 @@ def _ack_unsettled(message: QueueMessage) -> None:
 
 
 def _retry_message(message: QueueMessage, delay: float) -> None:
-    """Give a message back; at once where this kind of queue knows no delay."""
+    """Retry a message; without delay if the queue kind does not support delays."""
     with suppress(UnsupportedQueueOperationError):
         message.retry(delay)
     if not message.settled:

@@ -72,7 +72,7 @@ def test_a_message_that_kills_its_worker_ends_in_the_dead_letters(
     assert letter.value() == b"poison"
     headers = dict(letter.headers())
     assert headers["trimtab.delivery"] == b"2"
-    assert headers["trimtab.reason"] == b"delivered 2 times, the last one ended by timeout"
+    assert headers["trimtab.reason"] == b"delivered 2 times, the last delivery ended by timeout"
     assert headers["trimtab.origin"] == f"{name}/0/0".encode()
     reader.close()
     with KmqQueue(name, settings) as queue:

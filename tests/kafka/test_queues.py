@@ -133,7 +133,7 @@ def test_what_is_acknowledged_is_over_and_the_rest_comes_back(
     assert said(again.raw)["trimtab.origin"] == f"{name}/1/1"
     assert again.ack() is SettlementResult.DONE
     assert take(queue, 1, seconds=2.5) == []
-    assert (tracker.counts.redelivered, tracker.counts.given_up) == (1, 0)
+    assert (tracker.counts.redelivered, tracker.counts.dead_lettered) == (1, 0)
 
 
 def test_a_poison_message_ends_in_the_dead_letters_with_the_reason(
@@ -154,7 +154,7 @@ def test_a_poison_message_ends_in_the_dead_letters_with_the_reason(
         for m in records(parse_queue_settings(name, queue_config(queue)).dead_letter_topic)
     }
     assert dead[b"refused"]["trimtab.reason"] == "no such customer"
-    assert dead[b"poison"]["trimtab.reason"] == "delivered 2 times, the last one ended by timeout"
+    assert dead[b"poison"]["trimtab.reason"] == "delivered 2 times, the last delivery ended by timeout"
     assert dead[b"poison"]["trimtab.origin"] == f"{name}/0/0"
 
 

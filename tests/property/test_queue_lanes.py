@@ -35,7 +35,7 @@ def test_keys_keep_their_order_and_no_commit_is_ahead(
         over = set(order) if strict else done
         read = len(keys) - len(left)
         assert lanes.committable_offset == min(set(range(read)) - over, default=lanes.end_offset)
-        assert lanes.in_work_count == len(working)
+        assert lanes.in_flight_count == len(working)
     assert sorted(order) == list(range(len(keys)))
     for key in KEYS[1:]:
         assert [o for o in order if keys[o] == key] == [o for o, k in enumerate(keys) if k == key]

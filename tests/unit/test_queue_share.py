@@ -10,11 +10,11 @@ from confluent_kafka.admin import AdminClient
 from kafka import errors
 
 from trimtab.common.clock import SystemClock
+from trimtab.common.errors import ShareGroupsUnsupportedError
 from trimtab.consumer_sdk.errors import (
     BrokerUnreachableError,
     MissingAclError,
     QueueTopicMismatchError,
-    ShareGroupsUnsupportedError,
     UnsupportedQueueOperationError,
 )
 from trimtab.consumer_sdk.queues import SettlementResult, ShareQueue
@@ -119,7 +119,7 @@ def test_a_message_that_nobody_settles_holds_nothing_up_after_its_lock(
     assert [message.offset for message in queue.receive(9, 0)] == [1, 3]
     told = client_.mock.acknowledge.call_args_list
     assert sorted((args[0].offset(), args[1]) for args, _ in told) == [(1, 2), (2, 2)]
-    assert caplog.text.count("not settled before their lock ended") == 1
+    assert caplog.text.count("not settled before their lock expired") == 1
     assert forgotten.ack() is SettlementResult.LATE
     queue.receive(0, 0)
     assert len(told) == 2  # not the new delivery of the same offset
@@ -164,8 +164,8 @@ def broker(code: int | None = None, **found: str) -> AdminClient:
             MissingAclError,
             "grant DescribeConfigs on group 'g'",
         ),
-        (KafkaError.INVALID_REQUEST, ShareGroupsUnsupportedError, "does not take settings"),
-        (KafkaError.UNSUPPORTED_VERSION, ShareGroupsUnsupportedError, "does not take settings"),
+        (KafkaError.INVALID_REQUEST, ShareGroupsUnsupportedError, "does not accept settings"),
+        (KafkaError.UNSUPPORTED_VERSION, ShareGroupsUnsupportedError, "does not accept settings"),
         (KafkaError.UNKNOWN, KafkaException, "UNKNOWN"),
     ],
 )

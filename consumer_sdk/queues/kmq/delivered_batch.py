@@ -1,12 +1,12 @@
-"""`kmq`'s batch: messages that were handed out together, and what has been said of each.
+"""Messages that `kmq` delivered together, and their settlement states.
 
-Hundreds of thousands of messages a second pass through here, so:
+Hundreds of thousands of messages per second pass through here, so:
 
-1. A message is built when it is looked at, and may be built again: what has been said of it stands
-   on the batch's board, one byte a message. So thousands of them are never alive at once, and
-   Python's collector of garbage has nothing to look through.
-2. An acknowledgement is its byte and nothing else. `pop_acknowledged` finds them by stretches, and
-   turns each into `END_MARKER_PENDING`; whatever is acknowledged later wakes the settler once more.
+1. A message object is built on access, and may be built again: its state is one byte in the
+   batch's array. So thousands of objects never live at once, and cost no garbage collection.
+2. An acknowledgement sets its byte and does nothing else. `pop_acknowledged` collects runs of
+   acknowledged messages and sets them to `END_MARKER_PENDING`; the next acknowledgement notifies
+   the marker writer again.
 """
 
 import re
@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import count, groupby, repeat
 from typing import Final, Protocol, overload
 
-from confluent_kafka import Message as Raw
+from confluent_kafka import Message
 
 from trimtab.consumer_sdk.queues.kmq.markers import OffsetRanges, to_ranges
 from trimtab.consumer_sdk.queues.message import QueueMessage
@@ -27,39 +27,39 @@ from trimtab.consumer_sdk.queues.settlement import (
 )
 
 END_MARKER_PENDING: Final = 3
-"""On the board, next to what `request` says: acknowledged, and its end marker is on its way."""
+"""State beside those of `settlement`: acknowledged, and collected for an end marker."""
 
 _ACKNOWLEDGED_RUN: Final = re.compile(b"%c+" % ACKNOWLEDGED)
 
 
 class SettlementListener(Protocol):
-    """What a batch tells of its messages."""
+    """Receives the settlements of a batch."""
 
     def now(self) -> float:
-        """Return seconds of the clock that deadlines are of."""
+        """Return the seconds of the clock that deadlines refer to."""
         ...
 
     def on_acknowledged(self, batch: "DeliveredBatch") -> None:
-        """Hear that something of a batch was acknowledged."""
+        """Note that messages of a batch were settled."""
         ...
 
     def on_settled(self, message: QueueMessage, request: SettlementRequest, late: bool) -> None:  # noqa: FBT001
-        """Hear what was said of a message, unless it was acknowledged in time."""
+        """Note any settlement but an acknowledgement before the deadline."""
         ...
 
 
 class DeliveredBatch(Sequence[QueueMessage]):
-    """A batch; `deadline` is that of all its messages. Neighbours are of one partition, mostly."""
+    """A batch of messages with one `deadline`, in the order of the fetch."""
 
     def __init__(
         self,
-        raw_messages: Sequence[Raw],
+        raw_messages: Sequence[Message],
         deliveries: Sequence[int],
         deadline: float,
         listener: SettlementListener,
     ) -> None:
         self.now = listener.now
-        self.notify_on_ack = True  # nothing has been acknowledged since the settler looked
+        self.notify_on_ack = True  # false from the first acknowledgement until it is collected
         self._listener = listener
         self._raw_messages = raw_messages
         self._deliveries = deliveries
@@ -80,21 +80,22 @@ class DeliveredBatch(Sequence[QueueMessage]):
     def __getitem__(self, index: slice) -> Sequence[QueueMessage]: ...
     def __getitem__(self, index: int | slice) -> QueueMessage | Sequence[QueueMessage]:
         if isinstance(index, slice):
-            return [self[place] for place in range(*index.indices(len(self)))]
-        place = range(len(self))[index]
-        deadline = self._extended_deadlines.get(place, self._deadline)
+            return [self[i] for i in range(*index.indices(len(self)))]
+        i = range(len(self))[index]
+        deadline = self._extended_deadlines.get(i, self._deadline)
         return QueueMessage(
-            self._raw_messages[place], self._deliveries[place], deadline, self, self._states, place
+            self._raw_messages[i], self._deliveries[i], deadline, self, self._states, i
         )
 
     def __iter__(self) -> Iterator[QueueMessage]:
         if self._extended_deadlines:
             return map(self.__getitem__, range(len(self)))
-        own = (repeat(self._deadline), repeat(self), repeat(self._states), count())
-        return map(QueueMessage, self._raw_messages, self._deliveries, *own)
+        # `map` over iterators builds a message without running any Python code.
+        shared = (repeat(self._deadline), repeat(self), repeat(self._states), count())
+        return map(QueueMessage, self._raw_messages, self._deliveries, *shared)
 
     def settle(self, message: QueueMessage, request: SettlementRequest, late: bool) -> None:  # noqa: FBT001
-        """Note what was said of a message; its board says so already."""
+        """Record a settlement, whose state the message has set already."""
         if request is not ACK_REQUEST or late:
             if request.action is SettlementAction.EXTEND:
                 self._extended_deadlines[message.batch_index] = self.now() + request.seconds
@@ -104,30 +105,32 @@ class DeliveredBatch(Sequence[QueueMessage]):
             self._listener.on_acknowledged(self)
 
     def group_offsets(self) -> Mapping[tuple[int, int], OffsetRanges]:
-        """Return the offsets of all messages, by partition and delivery."""
-        found: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
+        """Return the offsets of all messages, by partition and delivery number."""
+        groups: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
         for partition, begin, end in self._partition_runs:
-            at = begin
+            start = begin
             for delivery, run in groupby(self._deliveries[begin:end]):
-                stop = at + sum(1 for _ in run)
-                found[partition, delivery] += self._offsets[at:stop]
-                at = stop
-        return {which: to_ranges(offsets) for which, offsets in found.items()}
+                stop = start + sum(1 for _ in run)
+                groups[partition, delivery] += self._offsets[start:stop]
+                start = stop
+        return {group: to_ranges(offsets) for group, offsets in groups.items()}
 
     def pop_acknowledged(self) -> Mapping[int, OffsetRanges]:
-        """Return the offsets that were acknowledged since the last time, by partition."""
+        """Return the offsets acknowledged since the last call, by partition."""
+        # Before the states are read: what is acknowledged from here on notifies again.
         self.notify_on_ack = True
-        found: defaultdict[int, list[int]] = defaultdict(list)
+        acknowledged: defaultdict[int, list[int]] = defaultdict(list)
         for partition, begin, end in self._partition_runs:
-            for news in list(_ACKNOWLEDGED_RUN.finditer(self._states, begin, end)):
-                first, last = news.span()
+            # A list, since a bytearray cannot be written while a match object refers to it.
+            for match in list(_ACKNOWLEDGED_RUN.finditer(self._states, begin, end)):
+                first, last = match.span()
                 self._states[first:last] = bytes([END_MARKER_PENDING]) * (last - first)
-                found[partition] += self._offsets[first:last]
-        return {partition: to_ranges(offsets) for partition, offsets in found.items()}
+                acknowledged[partition] += self._offsets[first:last]
+        return {partition: to_ranges(offsets) for partition, offsets in acknowledged.items()}
 
 
 def _split_by_partition(partitions: Sequence[int]) -> Iterator[tuple[int, int, int]]:
-    """Return each partition in a row of them, with the places where it begins and ends."""
+    """Yield runs of equal partitions as (partition, begin index, end index)."""
     begin = 0
     for partition, run in groupby(partitions):
         end = begin + sum(1 for _ in run)

@@ -2,16 +2,15 @@
 
 The rules of a worker:
 
-1. Messages are handed out only when their start markers are kept by the broker, and then the
-   group's offset is committed. So at any moment a message is behind the offset, and will be read,
-   or open in the markers, and will come back.
-2. If that fails nothing is handed out. What is still ours is read again; a start marker that stays
-   behind brings its message back once more than needed.
-3. Deadlines are counted from before the start marker was written, and a tracker is told one that
-   is later by as much as acknowledgements gather: a worker thinks a message late sooner than a
-   tracker can.
-4. A revoked partition needs no waiting: what was handed out of it is in the markers, and is settled
-   there, whoever reads on.
+1. Messages are delivered only when the broker has stored their start markers, and the group's
+   offset is committed after them. So every message is either at or above the committed offset, and
+   will be read, or open in the markers, and will be redelivered.
+2. If one of the two fails, nothing is delivered, and partitions still assigned are read again. A
+   start marker that was stored causes one redelivery more than needed.
+3. A worker's deadline counts from before the start marker is written; the marker's is longer by
+   `MARKER_LINGER_S`. So a message is late for its worker before it is due for the tracker.
+4. A revocation does not wait: delivered messages are in the markers and are settled there, no
+   matter which consumer owns the partition.
 """
 
 import logging
@@ -19,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from itertools import compress
 from typing import Any, Final, Self
 
-from confluent_kafka import Message as Raw
+from confluent_kafka import Message
 from confluent_kafka import TopicPartition as RawPartition
 
 from trimtab.common.clock import Clock, SystemClock
@@ -43,11 +42,11 @@ from trimtab.consumer_sdk.queues.settings import parse_queue_settings
 log = logging.getLogger("trimtab.queues")
 
 KMQ_WRITE_TIMEOUT_S: Final = 10.0
-"""Seconds that start markers may take to be kept."""
+"""Seconds for the broker to store start markers."""
 
 
 class KmqQueue:
-    """A worker's side of the queue; `trimtab redeliver` must run somewhere too.
+    """Worker of a `kmq` queue; a redelivery tracker (`trimtab redeliver`) must run, too.
 
     Raises SettingError, QueueTopicMismatchError, MissingAclError, BrokerUnreachableError.
     """
@@ -73,21 +72,21 @@ class KmqQueue:
             self._consumer.subscribe([topic])
 
     def receive(self, max: int = 100, wait: float = 1.0) -> Sequence[QueueMessage]:  # noqa: A002
-        """Return up to `max` messages as soon as there are any, none after `wait` seconds.
+        """Return up to `max` messages once any is available, none after `wait` seconds.
 
-        Raises MarkerWriteError, BrokerUnreachableError for what passes by itself, and what `Consumer`
-        raises; nothing is lost by any.
+        Raises MarkerWriteError, BrokerUnreachableError for transient failures, and the errors of
+        `Consumer`; none of them loses a message.
         """
         with convert_transient_errors(self._settings.bootstrap):
             raws = fetch_messages(self._consumer, max, wait)
             return self._deliver_messages(raws) if raws else []
 
     def flush(self, timeout: float = 30.0) -> bool:
-        """Wait until what was said of messages is kept by the broker; False if it is not yet."""
+        """Wait until the broker has stored all settlements; return False if it has not."""
         return self._marker_writer.flush(timeout)
 
     def close(self) -> None:
-        """Write what was said of messages and leave the group; may be called twice."""
+        """Write all settlements and leave the group. Idempotent."""
         if self._closed:
             return
         self._closed = True
@@ -97,7 +96,8 @@ class KmqQueue:
             self._marker_writer.close()
             if not self._marker_writer.flush(KMQ_WRITE_TIMEOUT_S):
                 log.warning(
-                    "%s: the last markers are not kept; messages come back", self._settings.topic
+                    "%s: the last markers are not stored; their messages are redelivered",
+                    self._settings.topic,
                 )
 
     def __enter__(self) -> Self:
@@ -106,24 +106,23 @@ class KmqQueue:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _count_deliveries(self, raws: Sequence[Raw]) -> list[int]:
-        """Return which delivery each message is at, 0 for one that is another group's."""
-        if not any([raw.headers() for raw in raws]):  # noqa: C419 - faster, and all but always
+    def _count_deliveries(self, raws: Sequence[Message]) -> list[int]:
+        """Return the delivery number of each message, 0 for a redelivery to another group."""
+        if not any([raw.headers() for raw in raws]):  # noqa: C419 - faster; mostly no headers
             return [1] * len(raws)
-        found = [message_headers.read_trimtab_headers(raw) for raw in raws]
         group = self._settings.group
         return [
-            message_headers.parse_delivery_count(ours)
-            if ours.get(message_headers.GROUP_HEADER, group) == group
+            message_headers.parse_delivery_count(headers)
+            if headers.get(message_headers.GROUP_HEADER, group) == group
             else 0
-            for ours in found
+            for headers in map(message_headers.read_trimtab_headers, raws)
         ]
 
-    def _deliver_messages(self, raws: Sequence[Raw]) -> Sequence[QueueMessage]:
+    def _deliver_messages(self, raws: Sequence[Message]) -> Sequence[QueueMessage]:
         deliveries = self._count_deliveries(raws)
-        mine = raws if all(deliveries) else list(compress(raws, deliveries))
+        own = raws if all(deliveries) else list(compress(raws, deliveries))
         deadline = self._clock.monotonic() + self._settings.timeout
-        batch = DeliveredBatch(mine, list(filter(None, deliveries)), deadline, self._marker_writer)
+        batch = DeliveredBatch(own, list(filter(None, deliveries)), deadline, self._marker_writer)
         try:
             self._write_start_markers(batch)
             if not self._commit_offsets({raw.partition() or 0: raw.offset() or 0 for raw in raws}):
@@ -135,13 +134,13 @@ class KmqQueue:
         return batch
 
     def _write_start_markers(self, batch: DeliveredBatch) -> None:
-        ms = round((self._settings.timeout + MARKER_LINGER_S) * 1000)
+        delay_ms = round((self._settings.timeout + MARKER_LINGER_S) * 1000)  # rule 3
         failed = self._producer.write_and_wait(
             [
                 ProducerRecord(
                     self._settings.markers_topic,
                     partition,
-                    Marker(MarkerKind.START, ranges, ms, delivery).encode(),
+                    Marker(MarkerKind.START, ranges, delay_ms, delivery).encode(),
                 )
                 for (partition, delivery), ranges in batch.group_offsets().items()
             ],
@@ -149,14 +148,14 @@ class KmqQueue:
         )
         if failed:
             raise MarkerWriteError(
-                f"{len(failed)} start markers were not kept in {self._settings.markers_topic!r}: "
-                f"{next(iter(failed.values()))}; nothing was handed out, receive() again"
+                f"{len(failed)} start markers were not stored in {self._settings.markers_topic!r}: "
+                f"{next(iter(failed.values()))}; no message was delivered, call receive() again"
             )
 
-    def _commit_offsets(self, last: Mapping[int, int]) -> bool:
-        """Commit behind these offsets by partition; False if the group went on without us."""
+    def _commit_offsets(self, last_offsets: Mapping[int, int]) -> bool:
+        """Commit after the last offset of each partition; return False if out of the group."""
         topic = self._settings.topic
-        offsets = [RawPartition(topic, partition, at + 1) for partition, at in last.items()]
+        offsets = [RawPartition(topic, p, offset + 1) for p, offset in last_offsets.items()]
         return commit_if_member(
             topic, lambda: self._consumer.commit(offsets=offsets, asynchronous=False)
         )

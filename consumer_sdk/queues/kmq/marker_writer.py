@@ -1,7 +1,8 @@
-"""Writes what workers say of their messages, in the background, many messages to a marker.
+"""Writes settlements to the markers topic in the background, many messages per marker.
 
-`on_acknowledged` and `on_settled` may be called by any thread and never wait. A thread writes what has been said
-every few milliseconds. A marker that is not kept is no loss: its messages come back.
+Any thread may call `on_acknowledged` and `on_settled`, which never wait. The writer thread writes
+all settlements of `MARKER_LINGER_S` together. If a marker is not stored, its messages are
+redelivered.
 """
 
 import logging
@@ -32,10 +33,10 @@ ItemT = TypeVar("ItemT")
 log = logging.getLogger("trimtab.queues")
 
 MARKER_LINGER_S: Final = 0.1
-"""Seconds that a marker waits for company; each takes the worker, the broker and a tracker time."""
+"""Seconds that settlements wait to share a marker: each costs worker, broker and tracker CPU."""
 
 MAX_REASON_CHARS: Final = 1000
-"""Characters of a reason that are kept."""
+"""Maximum of characters stored of a reason."""
 
 MARKER_KINDS: Final = {
     SettlementAction.RETRY: MarkerKind.RETRY,
@@ -45,11 +46,11 @@ MARKER_KINDS: Final = {
 
 
 RecordedSettlement: TypeAlias = tuple[QueueMessage, SettlementRequest, bool]
-"""A message, what was said of it, and whether it was late."""
+"""A message, the request, and whether it was after the deadline."""
 
 
 class MarkerWriter:
-    """The thread, and what it has to write."""
+    """Background thread that writes markers. Thread-safe."""
 
     def __init__(self, markers_topic: str, producer: DurableProducer, clock: Clock) -> None:
         self.now = clock.monotonic
@@ -60,28 +61,30 @@ class MarkerWriter:
         self._wake_up = Event()
         self._closing = Event()
         self._write_lock = Lock()
-        self._any_refused = False  # a marker, since the last flush
-        self._thread = Thread(target=self._write_until_closed, name="trimtab-settler", daemon=True)
+        self._any_refused = False  # since the last flush
+        self._thread = Thread(
+            target=self._write_until_closed, name="trimtab-marker-writer", daemon=True
+        )
         self._thread.start()
 
     def on_acknowledged(self, batch: DeliveredBatch) -> None:
-        """Hear that something of a batch was said."""
+        """Wake the thread for a batch with new settlements."""
         self._acknowledged_batches.append(batch)
         self._wake_up.set()
 
     def on_settled(self, message: QueueMessage, request: SettlementRequest, late: bool) -> None:  # noqa: FBT001
-        """Take note of what was said of a message; `on_acknowledged` follows."""
+        """Record a settlement; `on_acknowledged` follows."""
         self._settlements.append((message, request, late))
 
     def flush(self, timeout: float) -> bool:
-        """Write everything noted and wait until it is kept; False too for what was refused."""
+        """Write all settlements and wait; return False on timeout or if a marker was refused."""
         self._write_markers()
-        kept = self._producer.flush(timeout)
+        stored = self._producer.flush(timeout)
         refused, self._any_refused = self._any_refused, False
-        return kept and not refused
+        return stored and not refused
 
     def close(self) -> None:
-        """End the thread; everything noted is handed to the writer."""
+        """Pass all settlements to the producer and end the thread."""
         self._closing.set()
         self._wake_up.set()
         self._thread.join()
@@ -97,11 +100,10 @@ class MarkerWriter:
     def _write_markers(self) -> None:
         with self._write_lock:
             ended = [batch.pop_acknowledged() for batch in _pop_all(self._acknowledged_batches)]
-            noted = _pop_all(
-                self._settlements
-            )  # the batches are attentive: what comes now wakes us
-            _log_late_messages([message for message, _, late in noted if late])
-            for partition, marker in build_markers(noted, ended):
+            # After `pop_acknowledged`, from which on a settlement wakes the thread again.
+            settlements = _pop_all(self._settlements)
+            _log_late_messages([message for message, _, late in settlements if late])
+            for partition, marker in build_markers(settlements, ended):
                 self._send_marker(partition, marker)
         self._producer.poll()
 
@@ -114,23 +116,23 @@ class MarkerWriter:
             self._producer.send_async(
                 ProducerRecord(self._markers_topic, partition, marker.encode()), self._on_written
             )
-        except Exception:  # one marker's messages come back; without the thread all of them would
+        except Exception:  # redelivers one marker's messages; a dead thread would redeliver all
             log.exception("a marker for partition %d of %s is lost", partition, self._markers_topic)
 
 
-def _pop_all(waiting: deque[ItemT]) -> list[ItemT]:
-    """Return what there is now, and no more."""
-    return [waiting.popleft() for _ in range(len(waiting))]
+def _pop_all(items: deque[ItemT]) -> list[ItemT]:
+    """Remove and return the present items, leaving those that other threads add meanwhile."""
+    return [items.popleft() for _ in range(len(items))]
 
 
 def build_markers(
     settlements: Iterable[RecordedSettlement], acknowledged: Iterable[Mapping[int, OffsetRanges]]
 ) -> list[tuple[int, Marker]]:
-    """Return as few markers as say all of it, by partition; what ends a message comes last."""
+    """Return the fewest markers for these settlements, with their partitions; end markers last."""
     groups: defaultdict[tuple[int, SettlementRequest], list[int]] = defaultdict(list)
-    for message, said, _ in settlements:
-        if said is not ACK_REQUEST:
-            groups[message.partition, said].append(message.offset)
+    for message, request, _ in settlements:
+        if request is not ACK_REQUEST:
+            groups[message.partition, request].append(message.offset)
     ended: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
     for batch in acknowledged:
         for partition, ranges in batch.items():
@@ -140,13 +142,13 @@ def build_markers(
             (
                 partition,
                 Marker(
-                    MARKER_KINDS[w.action],
-                    to_ranges(set(of)),
-                    _delay_ms(w),
-                    reason=w.reason[:MAX_REASON_CHARS],
+                    MARKER_KINDS[request.action],
+                    to_ranges(set(offsets)),
+                    _delay_ms(request),
+                    reason=request.reason[:MAX_REASON_CHARS],
                 ),
             )
-            for (partition, w), of in groups.items()
+            for (partition, request), offsets in groups.items()
         ),
         *(
             (partition, Marker(MarkerKind.END, merge_ranges(ranges)))
@@ -156,17 +158,16 @@ def build_markers(
 
 
 def _delay_ms(request: SettlementRequest) -> int:
-    slack = (
-        MARKER_LINGER_S if request.action is SettlementAction.EXTEND else 0.0
-    )  # an answer in time is written that late
-    return round((request.seconds + slack) * 1000)
+    # An acknowledgement before an extended deadline reaches the topic that much later.
+    linger = MARKER_LINGER_S if request.action is SettlementAction.EXTEND else 0.0
+    return round((request.seconds + linger) * 1000)
 
 
 def _log_late_messages(late: list[QueueMessage]) -> None:
     if late:
         log.warning(
-            "%d messages were settled after their deadline, one of them offset %d of partition %d; "
-            "they may be delivered again: raise trimtab.queue.timeout, or extend() them",
+            "%d messages were settled after their deadline, the first at offset %d of partition "
+            "%d; they may be redelivered: raise trimtab.queue.timeout, or extend() them",
             len(late),
             late[0].offset,
             late[0].partition,

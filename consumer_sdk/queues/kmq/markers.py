@@ -1,8 +1,8 @@
-"""Markers: what workers and trackers write about messages, as versioned JSON.
+"""Markers: records of workers and trackers about the state of messages, as versioned JSON.
 
-A marker stands in the partition of the markers topic that has the number of the messages'
-partition, and speaks of some of its offsets. Times are durations, counted from the moment when the
-broker appended the marker: nobody's clock is compared with anybody else's.
+A marker covers offsets of one partition, and is in the partition of the markers topic with the same
+number. Its times are durations from the broker's append time, so that no clocks are compared.
+Decoding ignores unknown fields and refuses other versions.
 """
 
 import json
@@ -16,23 +16,26 @@ from trimtab.common.errors import InvalidPayloadError
 MARKER_VERSION: Final = 1
 
 OffsetRanges: TypeAlias = tuple[tuple[int, int], ...]
-"""First and last offset of each stretch, both included, ascending."""
+"""First and last offset of each range, both included; disjoint and ascending."""
 
 
 class MarkerKind(StrEnum):
-    """What a marker says of its messages."""
+    """State change of a marker's messages."""
 
-    START = "start"  # handed out
-    EXTEND = "extend"  # in work for longer
-    RETRY = "retry"  # to be delivered again
-    REJECT = "reject"  # to be given up
-    END = "end"  # over and done with
-    TICK = "tick"  # nothing: a tracker asks for the time
+    START = "start"  # delivered
+    EXTEND = "extend"  # in flight, with a new deadline
+    RETRY = "retry"  # to be redelivered
+    REJECT = "reject"  # to be dead-lettered
+    END = "end"  # settled
+    TICK = "tick"  # none: reads the broker's time
 
 
 @dataclass(frozen=True, slots=True)
 class Marker:
-    """One marker; `delay_ms` counts from its append time to the redelivery, `tracker_token` is who ticked."""
+    """A marker; `delay_ms` is the time from its append to the messages' deadline.
+
+    `tracker_token` identifies the tracker that wrote a tick.
+    """
 
     kind: MarkerKind
     ranges: OffsetRanges = ()
@@ -42,33 +45,34 @@ class Marker:
     tracker_token: str = ""
 
     def encode(self) -> bytes:
-        """Return the record's value; what is empty is left out."""
-        said: dict[str, Any] = {"v": MARKER_VERSION, "k": self.kind.value, "r": self.ranges}
-        more = {
+        """Return the record's value, without empty fields."""
+        # Short names: start markers are written for every batch.
+        body: dict[str, Any] = {"v": MARKER_VERSION, "k": self.kind.value, "r": self.ranges}
+        optional = {
             "ms": self.delay_ms,
             "n": self.delivery,
             "why": self.reason,
             "by": self.tracker_token,
         }
-        said.update({name: value for name, value in more.items() if value})
-        return json.dumps(said, separators=(",", ":")).encode()
+        body.update({name: value for name, value in optional.items() if value})
+        return json.dumps(body, separators=(",", ":")).encode()
 
 
 def decode_marker(value: bytes) -> Marker:
-    """Return the marker of a record's value. Raises InvalidPayloadError."""
+    """Return the marker in a record's value. Raises InvalidPayloadError."""
     try:
-        said = json.loads(value)
-        if said["v"] != MARKER_VERSION:
+        body = json.loads(value)
+        if body["v"] != MARKER_VERSION:
             raise InvalidPayloadError(
-                f"a marker of version {said['v']}; this program knows {MARKER_VERSION}"
+                f"marker of version {body['v']}; this program supports {MARKER_VERSION}"
             )
         return Marker(
-            MarkerKind(said["k"]),
-            merge_ranges([_check_range(int(first), int(last)) for first, last in said["r"]]),
-            int(said.get("ms", 0)),
-            int(said.get("n", 0)),
-            str(said.get("why", "")),
-            str(said.get("by", "")),
+            MarkerKind(body["k"]),
+            merge_ranges([_check_range(int(first), int(last)) for first, last in body["r"]]),
+            int(body.get("ms", 0)),
+            int(body.get("n", 0)),
+            str(body.get("why", "")),
+            str(body.get("by", "")),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise InvalidPayloadError(f"not a marker: {value[:80]!r}") from error
@@ -81,24 +85,25 @@ def _check_range(first: int, last: int) -> tuple[int, int]:
 
 
 def merge_ranges(ranges: Iterable[tuple[int, int]]) -> OffsetRanges:
-    """Return the offsets of ranges that come in any order and may overlap, each once."""
-    found: list[tuple[int, int]] = []
+    """Return ranges, in any order and possibly overlapping, merged."""
+    merged: list[tuple[int, int]] = []
     for first, last in sorted(ranges):
-        if found and first <= found[-1][1] + 1:
-            found[-1] = (found[-1][0], max(found[-1][1], last))
+        if merged and first <= merged[-1][1] + 1:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], last))
         else:
-            found.append((first, last))
-    return tuple(found)
+            merged.append((first, last))
+    return tuple(merged)
 
 
 def to_ranges(offsets: Iterable[int]) -> OffsetRanges:
-    """Return offsets, each given once and in any order, as ranges."""
+    """Return distinct offsets, in any order, as ranges."""
     ordered = sorted(offsets)
-    if ordered and ordered[-1] - ordered[0] == len(ordered) - 1:  # all but always, of thousands
+    # Thousands of offsets are nearly always one range.
+    if ordered and ordered[-1] - ordered[0] == len(ordered) - 1:
         return ((ordered[0], ordered[-1]),)
     return merge_ranges((offset, offset) for offset in ordered)
 
 
 def count_offsets(ranges: Sequence[tuple[int, int]]) -> int:
-    """Return how many offsets there are in ranges."""
+    """Return the number of offsets in ranges."""
     return sum(last - first + 1 for first, last in ranges)

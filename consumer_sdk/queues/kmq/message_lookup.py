@@ -1,9 +1,9 @@
-"""Reads single messages of a partition by their offsets, for a tracker that writes them again.
+"""Reads single messages of a partition by offset, for the tracker's redeliveries.
 
-A message is gone only when the log shows that it is: a later one is read, or the end that a broker
-knows lies behind it. What lies at or behind that end may still be kept: a broker that has just
-come to lead, or follows, knows of an end that others are past. So only leaders are read from, and
-what they do not show is asked for again. One offset that cannot be read holds up no other.
+A message is deleted only if the log proves it: a later message, or an end of the log beyond it, is
+read. A message at or beyond the end may still exist: the high watermark of a new leader or a
+follower lags. So only leaders are read, and missing messages are looked up again. An offset that
+cannot be read blocks no other.
 """
 
 import logging
@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from confluent_kafka import Consumer as DataConsumer
-from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka import Message as Raw
+from confluent_kafka import KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as RawPartition
 
 from trimtab.common.clock import Clock
@@ -22,40 +21,38 @@ from trimtab.common.clock import Clock
 log = logging.getLogger("trimtab.queues")
 
 MAX_READ_GAP: Final = 1000
-"""Messages in between that are cheaper to read than to jump over."""
+"""Largest gap between two offsets that is read through, which is cheaper than a seek."""
 
 LOOKUP_TIMEOUT_S: Final = 10.0
-"""Seconds that reading may take; what has not come by then is asked for again."""
+"""Seconds of one lookup; missing messages are looked up again."""
 
 END_OF_PARTITION: Final = KafkaError._PARTITION_EOF  # noqa: SLF001 - its public name
 OFFSET_OUT_OF_RANGE: Final = KafkaError._AUTO_OFFSET_RESET  # noqa: SLF001 - its public name
-"""What librdkafka says of the end that a broker knows, and of an offset that it has not."""
+"""librdkafka's codes for the end of a partition, and for an offset outside the log."""
 
 RACK_SETTING: Final = "client.rack"
-"""The setting that would let followers answer."""
+"""Setting that lets followers answer fetches (KIP-392)."""
 
 
 @dataclass(slots=True)
 class LookupResult:
-    """Messages by offset, and the offsets that the log no longer holds."""
+    """Messages by offset, and the offsets deleted from the log."""
 
-    messages: dict[int, Raw] = field(default_factory=dict[int, Raw])
+    messages: dict[int, Message] = field(default_factory=dict[int, Message])
     deleted: set[int] = field(default_factory=set[int])
 
 
 class MessageLookup:
-    """A reader of its own, in no group."""
+    """Reader of single messages, outside any group."""
 
     def __init__(self, topic: str, config: Mapping[str, Any], clock: Clock) -> None:
         self._topic = topic
         self._clock = clock
-        self._logged_beyond_end: dict[
-            int, set[int]
-        ] = {}  # offsets told of in the log, by partition
+        self._logged_beyond_end: dict[int, set[int]] = {}  # by partition
         self._client = DataConsumer(
             {
                 **{name: value for name, value in config.items() if name != RACK_SETTING},
-                "group.id": "trimtab-originals",  # asked for by librdkafka; never joined
+                "group.id": "trimtab-message-lookup",  # librdkafka requires one; never joined
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,
                 "auto.offset.reset": "error",
@@ -64,60 +61,61 @@ class MessageLookup:
         )
 
     def read_messages(self, partition: int, offsets: Sequence[int]) -> LookupResult:
-        """Return the messages at these ascending offsets; what is in neither part is not known yet.
+        """Return the messages at these ascending offsets, and the deleted offsets.
 
-        Raises KafkaException when the broker does not answer.
+        An offset in neither part of the result is unknown for now. Raises KafkaException if the
+        broker does not answer.
         """
         low, high = self._client.get_watermark_offsets(
             RawPartition(self._topic, partition), timeout=LOOKUP_TIMEOUT_S
         )
-        gone, there, beyond = split_by_log_range(offsets, low, high)
+        deleted, present, beyond = split_by_log_range(offsets, low, high)
         self._log_beyond_end(partition, beyond, high)
-        found = LookupResult(deleted=set(gone))
+        result = LookupResult(deleted=set(deleted))
         deadline = self._clock.monotonic() + LOOKUP_TIMEOUT_S
-        for run in split_into_runs(there):
-            self._read_run(partition, run, found, deadline)
+        for run in split_into_runs(present):
+            self._read_run(partition, run, result, deadline)
         self._client.unassign()
-        return found
+        return result
 
     def close(self) -> None:
-        """Free everything."""
+        """Close the client."""
         self._client.close()
 
     def _read_run(
         self, partition: int, run: Sequence[int], result: LookupResult, deadline: float
     ) -> None:
-        wanted = set(run)
+        missing = set(run)
         self._client.assign([RawPartition(self._topic, partition, run[0])])
-        while wanted and self._clock.monotonic() < deadline:
+        while missing and self._clock.monotonic() < deadline:
             for raw in self._consume_available():
-                error, at = raw.error(), int(raw.offset() or 0)
+                error, position = raw.error(), int(raw.offset() or 0)
                 code = None if error is None else error.code()
                 if code == KafkaError.GROUP_AUTHORIZATION_FAILED:
-                    continue  # it is in no group
-                if code == OFFSET_OUT_OF_RANGE:
-                    where = f"{self._topic}-{partition}, offsets {run[0]} to {run[-1]}"
-                    log.warning("%s: %s; asking again", where, error)
+                    continue  # the group is never joined
+                if code == OFFSET_OUT_OF_RANGE:  # retention was faster than this lookup
+                    offsets = f"{self._topic}-{partition}, offsets {run[0]} to {run[-1]}"
+                    log.warning("%s: %s; looking them up again", offsets, error)
                     return
                 if code not in {None, END_OF_PARTITION}:
                     raise KafkaException(error)
-                passed = {offset for offset in wanted if offset < at}
+                passed = {offset for offset in missing if offset < position}
                 result.deleted |= passed
-                wanted -= passed
+                missing -= passed
                 if code == END_OF_PARTITION:
                     return
-                if at in wanted:
-                    result.messages[at] = raw
-                    wanted.discard(at)
+                if position in missing:
+                    result.messages[position] = raw
+                    missing.discard(position)
 
     def _log_beyond_end(self, partition: int, beyond: Sequence[int], high: int) -> None:
-        """Say once of each offset that it lies beyond the end of the log."""
-        told = {offset for offset in self._logged_beyond_end.get(partition, ()) if offset >= high}
-        self._logged_beyond_end[partition] = told.union(beyond)
-        if not told.issuperset(beyond):
+        """Log offsets beyond the end of the log, each once."""
+        logged = {offset for offset in self._logged_beyond_end.get(partition, ()) if offset >= high}
+        self._logged_beyond_end[partition] = logged.union(beyond)
+        if not logged.issuperset(beyond):
             log.warning(
                 "%s-%d: %d messages, the first at offset %d, lie beyond the log's end (%d) and "
-                "wait: their broker does not know them yet, or the topic was made anew",
+                "wait: their broker has not replicated them yet, or the topic was recreated",
                 self._topic,
                 partition,
                 len(beyond),
@@ -125,29 +123,27 @@ class MessageLookup:
                 high,
             )
 
-    def _consume_available(self) -> list[Raw]:
-        """Return what has come as soon as there is anything: `consume` waits until it is full."""
+    def _consume_available(self) -> list[Message]:
+        """Return the messages available, waiting for one: `consume(n)` would wait for n."""
         return [*self._client.consume(1, timeout=0.1), *self._client.consume(500, timeout=0)]
 
 
 def split_by_log_range(
     offsets: Sequence[int], log_start_offset: int, log_end_offset: int
 ) -> tuple[Sequence[int], Sequence[int], Sequence[int]]:
-    """Return ascending offsets in three parts: below the log's begin, in it, and beyond its end.
+    """Split ascending offsets into those below the log, in it, and beyond its end.
 
-    `log_start_offset` is the first offset of the log, `log_end_offset` the one that is written next.
+    `log_start_offset` is the log's first offset, `log_end_offset` that of the next record.
     """
-    begin, end = (
-        bisect_left(offsets, log_start_offset),
-        bisect_left(offsets, max(log_start_offset, log_end_offset)),
-    )
+    begin = bisect_left(offsets, log_start_offset)
+    end = bisect_left(offsets, max(log_start_offset, log_end_offset))
     return offsets[:begin], offsets[begin:end], offsets[end:]
 
 
 def split_into_runs(offsets: Sequence[int]) -> Iterator[Sequence[int]]:
-    """Return ascending offsets in pieces that are read in one go."""
+    """Split ascending offsets into runs that are read without a seek."""
     begin = 0
-    for place in range(1, len(offsets) + 1):
-        if place == len(offsets) or offsets[place] - offsets[place - 1] > MAX_READ_GAP:
-            yield offsets[begin:place]
-            begin = place
+    for end in range(1, len(offsets) + 1):
+        if end == len(offsets) or offsets[end] - offsets[end - 1] > MAX_READ_GAP:
+            yield offsets[begin:end]
+            begin = end

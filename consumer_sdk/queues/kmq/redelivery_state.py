@@ -1,20 +1,20 @@
-"""What a tracker knows of one partition's messages: a pure function of the markers it has read.
+"""Open messages of one partition: a pure function of the markers read.
 
 The rules:
 
-1. `broker_time_ms` is the append time of the newest marker read, in the broker's milliseconds; it never goes
-   back. A message is due when `broker_time_ms` has reached its deadline, which is counted from `broker_time_ms` at its
-   marker. So whatever was appended before the deadline has been read by then, and no clock but the
-   leader's counts. Where append times go back, as another broker leads whose clock is behind, a
-   message is due later by as much, and never sooner; whoever reads fewer markers, from `safe_offset` on,
-   has no later deadlines.
-2. A start marker opens its messages, also those that are open: they were handed out once more.
-3. Extend, retry and reject move the deadline of a message that is open and of no other: what is
-   over stays over. An end marker closes.
-4. A due message is told once, and stays open until its end marker is read. Whoever takes the
-   partition over finds it open and tells it again: twice is allowed, never is not.
-5. `safe_offset` is the offset that may be committed, and below which markers may be deleted: that of the
-   oldest start marker with a message that is still open, else the end of what was read.
+1. `broker_time_ms` is the largest append time of the markers read, in the broker's milliseconds. A
+   message is due when it reaches the message's deadline, which counts from `broker_time_ms` at its
+   marker. So every marker appended before the deadline has been read by then, and only the
+   leader's clock counts. If append times go back, since the clock of a new leader is behind, a
+   message is due later by the difference, never sooner. Reading fewer markers, from `safe_offset`
+   on, never gives a later deadline.
+2. A start marker opens its messages, also open ones: they were delivered again.
+3. Extend, retry and reject markers move the deadline of open messages only. An end marker closes
+   its messages.
+4. A due message is returned once, and stays open until its end marker is read. The partition's
+   next tracker finds it open and returns it again: a second redelivery is allowed, none is not.
+5. `safe_offset` is the offset to commit, and to delete markers below: that of the oldest start
+   marker with an open message, or the next offset to read if no message is open.
 """
 
 from collections.abc import Iterable
@@ -26,12 +26,12 @@ from trimtab.consumer_sdk.queues.kmq.markers import Marker, MarkerKind, OffsetRa
 from trimtab.consumer_sdk.queues.kmq.offset_ranges import OffsetRangeMap
 
 TIMEOUT_REASON: Final = "timeout"
-"""Why a message is due that nobody has settled."""
+"""Reason of a message that was not settled before its deadline."""
 
 
 @dataclass(frozen=True, slots=True)
 class DueMessage:
-    """A message to deliver again, or to give up; `deadline_ms` is in the broker's milliseconds."""
+    """A message to redeliver or dead-letter; `deadline_ms` is in the broker's milliseconds."""
 
     offset: int
     delivery: int
@@ -42,9 +42,9 @@ class DueMessage:
 
 @dataclass(slots=True, eq=False)
 class _OpenMessages:
-    """Messages that have all in common; `open_count` of them are open."""
+    """Messages with the same start marker, deadline and kind; `open_count` are still open."""
 
-    start_marker_offset: int  # offset of the start marker
+    start_marker_offset: int
     deadline_ms: int
     delivery: int
     kind: MarkerKind
@@ -55,40 +55,40 @@ class _OpenMessages:
 
 @dataclass(slots=True)
 class RedeliveryState:
-    """The open messages of one partition; `next_offset` is the offset of the next marker to read."""
+    """The open messages of one partition; `next_offset` is that of the next marker to read."""
 
     broker_time_ms: int = 0
     next_offset: int = 0
-    returned_count: int = 0  # of the open messages those that nobody has in hand: given back, or up
+    returned_count: int = 0  # open messages that were retried or rejected, so not in flight
     _open_ranges: OffsetRangeMap[_OpenMessages] = field(
         default_factory=OffsetRangeMap[_OpenMessages]
     )
     _deadlines: list[tuple[int, int, _OpenMessages]] = field(
         default_factory=list[tuple[int, int, _OpenMessages]]
     )
-    _open_by_start_marker: dict[int, int] = field(
-        default_factory=dict[int, int]
-    )  # start marker → open messages
-    _heap_sequence: int = 0  # tells entries of the heap apart
+    # Start marker's offset → number of open messages, ascending since markers are read in order.
+    _open_by_start_marker: dict[int, int] = field(default_factory=dict[int, int])
+    _heap_sequence: int = 0  # breaks ties, since _OpenMessages has no order
 
     def __len__(self) -> int:
-        """Return how many messages are open."""
+        """Return the number of open messages."""
         return len(self._open_ranges)
 
     @property
     def safe_offset(self) -> int:
-        """The offset that may be committed (rule 5)."""
+        """Offset to commit (rule 5)."""
         return next(iter(self._open_by_start_marker), self.next_offset)
 
     @property
     def next_deadline_ms(self) -> int | None:
-        """When the next message is due; None where none is waited for."""
+        """Deadline of the next message to become due; None without one."""
+        # Closed messages stay in the heap until they reach its top.
         while self._deadlines and not self._deadlines[0][2].open_count:
             heappop(self._deadlines)
         return self._deadlines[0][0] if self._deadlines else None
 
     def apply_marker(self, offset: int, appended_ms: int, marker: Marker) -> None:
-        """Take in the marker at an offset, with the time when it was appended."""
+        """Apply the marker at an offset, appended at `appended_ms` of the broker's time."""
         self.next_offset = offset + 1
         self.broker_time_ms = max(self.broker_time_ms, appended_ms)
         ranges, deadline = marker.ranges, self.broker_time_ms + marker.delay_ms
@@ -114,32 +114,35 @@ class RedeliveryState:
                 pass
 
     def pop_due(self, max_messages: int) -> list[DueMessage]:
-        """Return messages that are due, `max_messages` of them or a few more, and forget their deadlines.
+        """Remove and return due messages: `max_messages`, or more to complete the last group.
 
-        Those that could not be dealt with must be given to `postpone_due`.
+        The caller gives messages that it could not write to `postpone_due`.
         """
-        found: list[DueMessage] = []
+        due: list[DueMessage] = []
         while (
-            len(found) < max_messages
+            len(due) < max_messages
             and self.next_deadline_ms is not None
             and self.next_deadline_ms <= self.broker_time_ms
         ):
-            _, _, of = heappop(self._deadlines)
-            found += (
-                DueMessage(offset, of.delivery, of.kind, of.reason, of.deadline_ms)
-                for begin, end in of.ranges
+            _, _, group = heappop(self._deadlines)
+            due += (
+                DueMessage(offset, group.delivery, group.kind, group.reason, group.deadline_ms)
+                for begin, end in group.ranges
                 for first, last, owner in self._open_ranges.find_owned(begin, end)
-                if owner is of
+                if owner is group
                 for offset in range(first, last + 1)
             )
-        return found
+        return due
 
     def postpone_due(self, messages: Iterable[DueMessage], delay_ms: int) -> None:
-        """Let messages that were due be due again in so many milliseconds, if they are open."""
-        places = (message.offset for message in messages)
-        found = (of for place in places for _, _, of in self._open_ranges.find_owned(place, place))
-        for of in {id(of): of for of in found}.values():
-            self._schedule_deadline(of, self.broker_time_ms + delay_ms)
+        """Make messages of `pop_due` due again `delay_ms` later, as far as they are open."""
+        groups = {
+            id(group): group
+            for message in messages
+            for _, _, group in self._open_ranges.find_owned(message.offset, message.offset)
+        }
+        for group in groups.values():
+            self._schedule_deadline(group, self.broker_time_ms + delay_ms)
 
     def _add_open(self, opened: _OpenMessages) -> None:
         opened.open_count = count_offsets(opened.ranges)
@@ -156,28 +159,33 @@ class RedeliveryState:
     def _move_deadline(
         self, ranges: OffsetRanges, deadline_ms: int, kind: MarkerKind, reason: str
     ) -> None:
-        """Give open messages a new deadline, unless they are to be given back or up already."""
+        """Move the deadline of open messages; an extension skips retried and rejected ones."""
         groups: dict[int, tuple[_OpenMessages, list[tuple[int, int]]]] = {}
         for begin, end in ranges:
-            for first, last, of in self._open_ranges.find_owned(begin, end):
-                if of.kind is MarkerKind.START or kind is not MarkerKind.START:
-                    groups.setdefault(id(of), (of, []))[1].append((first, last))
-        for of, moved in groups.values():
-            self._subtract_open(of, count_offsets(moved))
+            for first, last, group in self._open_ranges.find_owned(begin, end):
+                if group.kind is MarkerKind.START or kind is not MarkerKind.START:
+                    groups.setdefault(id(group), (group, []))[1].append((first, last))
+        for group, moved in groups.values():
+            self._subtract_open(group, count_offsets(moved))
             self._add_open(
                 _OpenMessages(
-                    of.start_marker_offset, deadline_ms, of.delivery, kind, reason, tuple(moved)
+                    group.start_marker_offset,
+                    deadline_ms,
+                    group.delivery,
+                    kind,
+                    reason,
+                    tuple(moved),
                 )
             )
 
     def _close_ranges(self, ranges: OffsetRanges) -> None:
         for begin, end in ranges:
-            for first, last, of in self._open_ranges.remove_range(begin, end):
+            for first, last, group in self._open_ranges.remove_range(begin, end):
                 count = last - first + 1
-                self._subtract_open(of, count)
-                self._open_by_start_marker[of.start_marker_offset] -= count
-                if not self._open_by_start_marker[of.start_marker_offset]:
-                    del self._open_by_start_marker[of.start_marker_offset]
+                self._subtract_open(group, count)
+                self._open_by_start_marker[group.start_marker_offset] -= count
+                if not self._open_by_start_marker[group.start_marker_offset]:
+                    del self._open_by_start_marker[group.start_marker_offset]
 
     def _subtract_open(self, opened: _OpenMessages, count: int) -> None:
         opened.open_count -= count

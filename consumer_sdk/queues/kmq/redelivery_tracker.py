@@ -1,17 +1,17 @@
-"""The redelivery tracker of a `kmq` queue: what nobody settles in time comes back.
+"""The redelivery tracker of a `kmq` queue: redelivers messages not settled before their deadline.
 
-Several may run; they share the markers' partitions as any group of ours does. The rules:
+Several trackers form a group and share the markers topic's partitions. The rules:
 
-1. The ledger (`redelivery`) says what is due. A tracker acts on it only after it has read back a tick
-   of its own in the partition: then it knows everything that was written before it came.
-2. The time of a partition is that of its newest marker. When a deadline seems to have come and
-   nobody has written since, the tracker ticks.
-3. A due message is written once more, or to the dead letters, and only when that is kept is its
-   end marker written. In between a crash makes a second copy, never a hole. What its topic does
-   not take, as it is too large, becomes a dead letter without its value.
-4. Committed, and deleted from the markers topic, is what the ledger calls safe. So the log is
-   bounded by the oldest open message, and nothing is lost however long no tracker runs. The
-   commit's metadata tell how many messages are open, for whoever scales the workers.
+1. `RedeliveryState` computes the due messages. A tracker redelivers them only after it has read
+   its own tick in the partition, and with it every marker written before its assignment.
+2. A partition's time is that of its newest marker. If a deadline should have come and no marker
+   has been written since, the tracker writes a tick.
+3. A due message is written to its topic or to the dead letters, and its end marker only when that
+   is stored. A crash in between causes a duplicate, never a loss. A message too large for its
+   topic becomes a dead letter without its value.
+4. The tracker commits `safe_offset`, and deletes the markers below it. So the age of the oldest
+   open message bounds the log, and no message is lost while no tracker runs. The commit's metadata
+   has the numbers of open messages, which the sidecar reads to scale the workers.
 """
 
 import logging
@@ -22,8 +22,7 @@ from operator import attrgetter
 from threading import Event
 from typing import Final
 
-from confluent_kafka import KafkaException
-from confluent_kafka import Message as Raw
+from confluent_kafka import KafkaException, Message
 from confluent_kafka import TopicPartition as RawPartition
 
 from trimtab.common.clock import Clock, SystemClock
@@ -50,51 +49,51 @@ MARKER_POLL_TIMEOUT_S: Final = 0.05
 """Seconds of one wait for markers."""
 
 MAX_MARKERS_PER_POLL: Final = 2000
-"""Markers taken at once."""
+"""Maximum of markers taken at once."""
 
 MARKER_FETCH_CONFIG: Final = {"fetch.wait.max.ms": 100, "fetch.min.bytes": 20_000}
-"""Markers wait for one another at the broker: each answer costs it as much as hundreds of them."""
+"""Batches markers at the broker: a fetch response costs it as much as hundreds of markers."""
 
 MAX_REDELIVERIES_PER_WRITE: Final = 1000
-"""Messages that are written again in one go."""
+"""Maximum of messages redelivered in one write."""
 
 TICK_INTERVAL_S: Final = 0.1
-"""Seconds between two ticks in a partition, while a deadline has come."""
+"""Seconds between two ticks in a partition with a passed deadline."""
 
 REDELIVERY_RETRY_MS: Final = 1000
-"""Milliseconds until what could not be written again is tried once more."""
+"""Milliseconds until a failed redelivery is retried."""
 
 TRACKER_COMMIT_INTERVAL_S: Final = 1.0
 """Seconds between two commits."""
 
 TRACKER_WRITE_TIMEOUT_S: Final = 10.0
-"""Seconds that messages may take to be kept."""
+"""Seconds for the broker to store redeliveries."""
 
 
 @dataclass(slots=True)
 class RedeliveryCounts:
-    """What a tracker has done so far."""
+    """Messages that a tracker has redelivered, dead-lettered or failed to write."""
 
     redelivered: int = 0
-    given_up: int = 0
+    dead_lettered: int = 0
     failed: int = 0
 
 
 @dataclass(slots=True)
 class _TrackedPartition:
-    """A partition of ours; times are of the monotonic clock, `tick_token` is in our ticks."""
+    """An assigned partition; times are of the monotonic clock, `tick_token` marks its own ticks."""
 
     tick_token: str
     redelivery: RedeliveryState = field(default_factory=RedeliveryState)
-    caught_up: bool = False  # our own tick has been read
+    caught_up: bool = False  # its own tick has been read (rule 1)
     read_at: float = 0.0
     ticked_at: float = 0.0
     committed_offset: int = -1
-    committed_metadata: str = ""  # in the metadata of that commit
+    committed_metadata: str = ""
 
     @property
     def commit_metadata(self) -> str:
-        """Return how many messages are open; nothing before all of them are known."""
+        """Numbers of open messages, encoded; empty before all of them are known."""
         if not self.caught_up:
             return ""
         returned = self.redelivery.returned_count
@@ -104,7 +103,10 @@ class _TrackedPartition:
 
 
 class RedeliveryTracker:
-    """One tracker; `run` is all that an application calls. Not thread-safe."""
+    """A redelivery tracker; applications call `run`. Not thread-safe.
+
+    Raises QueueTopicMismatchError, MissingAclError, BrokerUnreachableError.
+    """
 
     def __init__(self, settings: QueueSettings, *, clock: Clock | None = None) -> None:
         self.counts = RedeliveryCounts()
@@ -116,8 +118,8 @@ class RedeliveryTracker:
         topics.prepare_queue_topics(client, settings, self._clock, with_markers=True)
         if topics.is_unknown_group(client, settings.group):
             log.warning(
-                "nobody has read as group %r yet; if workers do, their group.id is another one, "
-                "and nothing of theirs comes back",
+                "group %r does not exist yet; if workers run, their group.id is another one and "
+                "their messages are not redelivered",
                 settings.group,
             )
         self._marker_retention = MarkerRetention(client, settings.markers_topic, self._clock)
@@ -133,14 +135,19 @@ class RedeliveryTracker:
     def run(self, stop: Event) -> None:
         """Track until `stop` is set, then commit and leave the group.
 
-        Raises GroupMembershipError, and KafkaException for what does not pass by itself.
+        Raises GroupMembershipError, and KafkaException for errors that are not transient.
         """
-        own = self._settings
-        where = (own.group, own.topic, own.markers_topic, own.tracker_group)
-        log.info("what group %s has in work of topic %s is watched in %s, as group %s", *where)
+        settings = self._settings
+        log.info(
+            "tracking messages of topic %s in flight in group %s, by %s as group %s",
+            settings.topic,
+            settings.group,
+            settings.markers_topic,
+            settings.tracker_group,
+        )
         try:
             self._consumer.subscribe(
-                [own.markers_topic], self._on_assign, self._on_revoke, self._on_lost
+                [settings.markers_topic], self._on_assign, self._on_revoke, self._on_lost
             )
             while not stop.is_set():
                 self.run_iteration()
@@ -148,30 +155,30 @@ class RedeliveryTracker:
             self.close()
 
     def run_iteration(self) -> None:
-        """Read what there is, and do what is due."""
+        """Read the available markers, redeliver due messages, commit once per interval."""
         self._apply_markers(self._consumer.consume(1, MARKER_POLL_TIMEOUT_S))
         self._apply_markers(self._consumer.consume(MAX_MARKERS_PER_POLL, 0))
-        for partition, watched in list(self._tracked.items()):
-            self._send_tick_if_due(partition, watched)
-            if watched.caught_up:
-                self._redeliver_due(partition, watched)
+        for partition, tracked in list(self._tracked.items()):
+            self._send_tick_if_due(partition, tracked)
+            if tracked.caught_up:
+                self._redeliver_due(partition, tracked)
         self._producer.poll()
         if self._clock.monotonic() >= self._next_commit_at:
             self._next_commit_at = self._clock.monotonic() + TRACKER_COMMIT_INTERVAL_S
             self._commit_safe_offsets(list(self._tracked))
             self._marker_retention.delete_markers(
-                {p: w.committed_offset for p, w in self._tracked.items()}
+                {p: tracked.committed_offset for p, tracked in self._tracked.items()}
             )
 
     def close(self) -> None:
-        """Commit, leave the group, free everything."""
+        """Commit, leave the group, close all clients."""
         self._consumer.close()
         self._message_lookup.close()
         self._producer.flush(TRACKER_WRITE_TIMEOUT_S)
 
     def count_open_messages(self) -> Mapping[int, int]:
-        """Return how many messages are in work, by partition."""
-        return {partition: len(watched.redelivery) for partition, watched in self._tracked.items()}
+        """Return the number of open messages by partition."""
+        return {partition: len(tracked.redelivery) for partition, tracked in self._tracked.items()}
 
     # -- the group --------------------------------------------------------------------------------
 
@@ -189,71 +196,74 @@ class RedeliveryTracker:
 
     def _commit_safe_offsets(self, partitions: Sequence[int]) -> None:
         safe = {
-            p: w.redelivery.safe_offset
+            p: tracked.redelivery.safe_offset
             for p in partitions
-            if (w := self._tracked.get(p)) is not None
+            if (tracked := self._tracked.get(p)) is not None
         }
-        notes = {p: self._tracked[p].commit_metadata for p in safe}
-        moved = {
-            p: at
-            for p, at in safe.items()
-            if at > max(0, self._tracked[p].committed_offset)
-            or notes[p] != self._tracked[p].committed_metadata
+        metadata = {p: self._tracked[p].commit_metadata for p in safe}
+        changed = {
+            p: offset
+            for p, offset in safe.items()
+            if offset > max(0, self._tracked[p].committed_offset)
+            or metadata[p] != self._tracked[p].committed_metadata
         }
-        if not moved:
+        if not changed:
             return
-        markers = self._settings.markers_topic
-        offsets = [RawPartition(markers, p, at, notes[p]) for p, at in moved.items()]
+        topic = self._settings.markers_topic
+        offsets = [RawPartition(topic, p, offset, metadata[p]) for p, offset in changed.items()]
         try:
             self._consumer.commit(offsets=offsets, asynchronous=False)
         except KafkaException as error:
-            passing = error.args[0].code() in LOST_MEMBERSHIP_ERRORS or error.args[0].retriable()
+            transient = error.args[0].code() in LOST_MEMBERSHIP_ERRORS or error.args[0].retriable()
             log.log(
-                logging.DEBUG if passing else logging.WARNING,
-                "the markers' offsets were not committed: %s",
+                logging.DEBUG if transient else logging.WARNING,
+                "the offsets of %s were not committed: %s",
+                topic,
                 error.args[0].str(),
             )
             return
-        for partition, at in moved.items():
-            self._tracked[partition].committed_offset = at
-            self._tracked[partition].committed_metadata = notes[partition]
+        for partition, offset in changed.items():
+            self._tracked[partition].committed_offset = offset
+            self._tracked[partition].committed_metadata = metadata[partition]
 
     # -- reading ----------------------------------------------------------------------------------
 
-    def _apply_markers(self, raws: Sequence[Raw]) -> None:
+    def _apply_markers(self, raws: Sequence[Message]) -> None:
         for raw in raws:
             error = raw.error()
             if error is not None:
-                log.warning("markers: %s", error.str())
+                log.warning("%s: %s", self._settings.markers_topic, error.str())
                 continue
-            watched = self._tracked.get(int(raw.partition() or 0))
-            if watched is not None:
-                self._apply_marker(watched, raw)
+            tracked = self._tracked.get(int(raw.partition() or 0))
+            if tracked is not None:
+                self._apply_marker(tracked, raw)
 
-    def _apply_marker(self, tracked: _TrackedPartition, raw: Raw) -> None:
-        at = int(raw.offset() or 0)
-        _, appended = raw.timestamp()
+    def _apply_marker(self, tracked: _TrackedPartition, raw: Message) -> None:
+        offset = int(raw.offset() or 0)
+        _, appended_ms = raw.timestamp()
         try:
             marker = decode_marker(raw.value() or b"")
         except InvalidPayloadError as error:
-            log.warning("%s, partition %s, offset %s: %s", raw.topic(), raw.partition(), at, error)
-            marker = Marker(MarkerKind.TICK)
-        tracked.redelivery.apply_marker(at, appended, marker)
+            log.warning(
+                "%s, partition %s, offset %s: %s", raw.topic(), raw.partition(), offset, error
+            )
+            marker = Marker(MarkerKind.TICK)  # its append time is valid all the same
+        tracked.redelivery.apply_marker(offset, appended_ms, marker)
         tracked.read_at = self._clock.monotonic()
         if marker.tracker_token == tracked.tick_token:
             tracked.caught_up = True
 
     def _send_tick_if_due(self, partition: int, tracked: _TrackedPartition) -> None:
-        """Ask for the time where a deadline has come, and when we are new (rules 1 and 2)."""
-        now, ledger = self._clock.monotonic(), tracked.redelivery
+        """Write a tick after an assignment and when a deadline has passed (rules 1 and 2)."""
+        now, state = self._clock.monotonic(), tracked.redelivery
         if now < tracked.ticked_at + (
             TICK_INTERVAL_S if tracked.caught_up else TRACKER_COMMIT_INTERVAL_S
         ):
             return
         if tracked.caught_up:
-            if ledger.next_deadline_ms is None or ledger.next_deadline_ms <= ledger.broker_time_ms:
+            if state.next_deadline_ms is None or state.next_deadline_ms <= state.broker_time_ms:
                 return
-            if now < tracked.read_at + (ledger.next_deadline_ms - ledger.broker_time_ms) / 1000:
+            if now < tracked.read_at + (state.next_deadline_ms - state.broker_time_ms) / 1000:
                 return
         tracked.ticked_at = now
         tick = Marker(MarkerKind.TICK, tracker_token=tracked.tick_token).encode()
@@ -270,42 +280,41 @@ class RedeliveryTracker:
         if not due:
             return
         try:
-            found = self._message_lookup.read_messages(
+            result = self._message_lookup.read_messages(
                 partition, [message.offset for message in due]
             )
         except KafkaException as error:
-            log.warning("%s-%d: %s; trying again", self._settings.topic, partition, error)
+            log.warning("%s-%d: %s; retrying", self._settings.topic, partition, error)
             tracked.redelivery.postpone_due(due, REDELIVERY_RETRY_MS)
             return
-        ready = [message for message in due if message.offset in found.messages]
-        gone = [message for message in due if message.offset in found.deleted]
+        readable = [message for message in due if message.offset in result.messages]
+        deleted = [message for message in due if message.offset in result.deleted]
         self._write_redeliveries(
             partition,
             tracked,
-            ready,
-            lambda m: self._build_redelivery(m, partition, found.messages),
+            readable,
+            lambda m: self._build_redelivery(m, partition, result.messages),
         )
         self._write_redeliveries(
             partition,
             tracked,
-            gone,
+            deleted,
             lambda m: self._build_lost_letter(m, partition, redelivery_decision.EXPIRED_REASON),
         )
-        answered = found.messages.keys() | found.deleted
+        known = result.messages.keys() | result.deleted
         tracked.redelivery.postpone_due(
-            [m for m in due if m.offset not in answered], REDELIVERY_RETRY_MS
+            [m for m in due if m.offset not in known], REDELIVERY_RETRY_MS
         )
 
     def _build_redelivery(
-        self, due: DueMessage, partition: int, messages: Mapping[int, Raw]
+        self, due: DueMessage, partition: int, messages: Mapping[int, Message]
     ) -> ProducerRecord:
         return redelivery_decision.build_redelivery(
             due, messages[due.offset], partition, self._settings
         )
 
     def _build_lost_letter(self, due: DueMessage, partition: int, reason: str) -> ProducerRecord:
-        where = f"{self._settings.topic}-{partition}"
-        log.error("%s, offset %d: %s", where, due.offset, reason)
+        log.error("%s-%d, offset %d: %s", self._settings.topic, partition, due.offset, reason)
         return redelivery_decision.build_lost_letter(due, partition, self._settings, reason)
 
     def _build_shortened_letter(self, due: DueMessage, partition: int) -> ProducerRecord:
@@ -320,26 +329,26 @@ class RedeliveryTracker:
         messages: Sequence[DueMessage],
         build_record: Callable[[DueMessage], ProducerRecord],
     ) -> None:
-        """Write messages once more, and then the end markers of those that are kept (rule 3)."""
+        """Write redeliveries, then the end markers of those that are stored (rule 3)."""
         if not messages:
             return
         records, failed = write_or_shorten(
-            lambda some: self._producer.write_and_wait(some, TRACKER_WRITE_TIMEOUT_S),
+            lambda records: self._producer.write_and_wait(records, TRACKER_WRITE_TIMEOUT_S),
             [build_record(message) for message in messages],
-            lambda place: self._build_shortened_letter(messages[place], partition),
+            lambda index: self._build_shortened_letter(messages[index], partition),
         )
         if failed:
             self.counts.failed += len(failed)
-            why = next(iter(failed.values()))
-            log.warning("%d messages were not written again: %s; trying again", len(failed), why)
+            reason = next(iter(failed.values()))
+            log.warning("%d messages were not redelivered: %s; retrying", len(failed), reason)
             tracked.redelivery.postpone_due(
-                [messages[place] for place in failed], REDELIVERY_RETRY_MS
+                [messages[index] for index in failed], REDELIVERY_RETRY_MS
             )
-        kept = [place for place in range(len(records)) if place not in failed]
-        again = sum(records[place].topic == self._settings.topic for place in kept)
-        self.counts.redelivered += again
-        self.counts.given_up += len(kept) - again
-        self._write_end_marker(partition, tracked, [messages[place] for place in kept])
+        stored = [index for index in range(len(records)) if index not in failed]
+        redelivered = sum(records[index].topic == self._settings.topic for index in stored)
+        self.counts.redelivered += redelivered
+        self.counts.dead_lettered += len(stored) - redelivered
+        self._write_end_marker(partition, tracked, [messages[index] for index in stored])
 
     def _write_end_marker(
         self, partition: int, tracked: _TrackedPartition, messages: Sequence[DueMessage]

@@ -1,13 +1,12 @@
-"""`ordered`'s state of one partition: what is read, in work, finished. Pure.
+"""State of one partition of an `ordered` queue: messages read, in flight, finished. Pure.
 
 The rules:
 
-1. Of messages with one key at most one is in work, and they go in the order of the log. Messages
-   without a key wait for nobody.
-2. What may be committed is the offset of the first message that is not finished: no commit is ever
-   ahead of one.
-3. `strict` (at most once) hands out in the order of the log: it waits at the first message whose
-   key is in work. A message that is handed out counts as finished, since it is committed before.
+1. At most one message of a key is in flight, in the order of the log. Messages without a key
+   never wait.
+2. The committable offset is that of the first unfinished message.
+3. `strict` (at most once) delivers in the order of the log and stops at the first message whose
+   key is in flight. A delivered message counts as finished: it is committed before delivery.
 """
 
 from collections import deque
@@ -31,25 +30,25 @@ class KeyOrdering(Generic[MessageT]):
     _waiting_by_key: dict[bytes, deque[tuple[int, MessageT]]] = field(
         default_factory=dict[bytes, deque[tuple[int, MessageT]]]
     )
-    _in_work: dict[int, bytes | None] = field(default_factory=dict[int, bytes | None])
+    _in_flight: dict[int, bytes | None] = field(default_factory=dict[int, bytes | None])
     _busy_keys: set[bytes] = field(default_factory=set[bytes])
 
     def __len__(self) -> int:
-        """Return how many messages are held: waiting or in work."""
-        return len(self._unfinished) if not self.strict else len(self._ready) + len(self._in_work)
+        """Return the number of messages that wait or are in flight."""
+        return len(self._unfinished) if not self.strict else len(self._ready) + len(self._in_flight)
 
     @property
-    def in_work_count(self) -> int:
-        """How many messages are in work."""
-        return len(self._in_work)
+    def in_flight_count(self) -> int:
+        """Number of messages in flight."""
+        return len(self._in_flight)
 
     @property
     def committable_offset(self) -> int:
-        """The offset that may be committed (rule 2)."""
+        """Offset to commit (rule 2)."""
         return next(iter(self._unfinished), self.end_offset)
 
     def add_message(self, offset: int, key: bytes | None, message: MessageT) -> None:
-        """Take in the next message of the log."""
+        """Add the next message of the log."""
         self.end_offset = offset + 1
         self._unfinished[offset] = key
         if self.strict or key is None:
@@ -61,39 +60,39 @@ class KeyOrdering(Generic[MessageT]):
             self._ready.append((offset, key, message))
 
     def release_ready(self, max_messages: int) -> list[MessageT]:
-        """Hand out up to `max_messages` messages that nothing holds back."""
-        taken: list[MessageT] = []
-        while self._ready and len(taken) < max_messages:
+        """Return up to `max_messages` deliverable messages; they are in flight from now on."""
+        released: list[MessageT] = []
+        while self._ready and len(released) < max_messages:
             offset, key, message = self._ready[0]
-            if key in self._busy_keys:  # only where strict
+            if key in self._busy_keys:  # only if strict: else such a key waits in its own queue
                 break
             self._ready.popleft()
-            self._in_work[offset] = key
+            self._in_flight[offset] = key
             if key is not None:
                 self._busy_keys.add(key)
             if self.strict:
                 del self._unfinished[offset]
-            taken.append(message)
-        return taken
+            released.append(message)
+        return released
 
     def finish_message(self, offset: int) -> None:
-        """Note that a message which was handed out is over."""
-        key = self._in_work.pop(offset)
+        """Mark a message in flight as finished."""
+        key = self._in_flight.pop(offset)
         self._unfinished.pop(offset, None)
         if key is None:
             return
         self._busy_keys.discard(key)
-        behind = self._waiting_by_key.get(key)
-        if behind:
-            following, message = behind.popleft()
-            self._ready.append((following, key, message))
-        elif behind is not None:
+        waiting = self._waiting_by_key.get(key)
+        if waiting:
+            next_offset, message = waiting.popleft()
+            self._ready.append((next_offset, key, message))
+        elif waiting is not None:
             del self._waiting_by_key[key]
 
     def undo_release(self, offsets: Collection[int]) -> None:
-        """Undo the last `release_ready` where `strict`: these and all behind them will be added again."""
+        """Undo the last `release_ready` if `strict`: the log is read again from these offsets."""
         for offset in offsets:
-            key = self._in_work.pop(offset)
+            key = self._in_flight.pop(offset)
             if key is not None:
                 self._busy_keys.discard(key)
         self.end_offset = min(offsets)
@@ -101,6 +100,6 @@ class KeyOrdering(Generic[MessageT]):
         self._ready.clear()
 
     def discard_waiting(self) -> None:
-        """Forget what is not in work: somebody else will read it."""
+        """Discard messages not in flight: the partition's next owner reads them."""
         self._ready.clear()
         self._waiting_by_key.clear()

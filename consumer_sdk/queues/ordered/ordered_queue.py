@@ -1,14 +1,14 @@
-"""`ordered`: a classic group whose messages are finished in any order, in parallel by key.
+"""`ordered`: a classic group that processes messages in parallel, in order by key.
 
-`lanes` says what may be handed out and committed. The rules here:
+`key_ordering` decides which messages may be delivered and committed. The rules here:
 
-1. At least once (the default): committed is what is finished without a gap, every second, when a
-   partition goes, and at the end. At most once: committed before a message is handed out.
-2. A partition that is taken away is waited for, `HANDOVER_TIMEOUT_S` seconds at most, until what is in work
-   of it is over; the rest is read by its next owner.
-3. A retry and the delivery count live in this process. What has failed too often, or is rejected,
-   is finished when its dead letter is kept; one that is not kept is tried again, and one that its
-   topic never takes goes there without its value.
+1. At least once (the default): commit up to the first unfinished message every second, when a
+   partition is revoked, and on close. At most once: commit before a message is delivered.
+2. When a partition is revoked, wait `HANDOVER_TIMEOUT_S` seconds at most for its messages in
+   flight; its next owner reads the others.
+3. Retries and the delivery count live in this process. A message that is rejected, or has reached
+   `max.deliveries`, is finished when its dead letter is stored. A dead letter that is not stored
+   is written again; one that is too large for its topic is written without its value.
 4. A partition is paused while `PARTITION_WINDOW` of its messages are held.
 """
 
@@ -19,8 +19,7 @@ from functools import partial
 from heapq import heappop, heappush
 from typing import Any, Final, NamedTuple, Self
 
-from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka import Message as Raw
+from confluent_kafka import KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as RawPartition
 
 from trimtab.common.clock import Clock, SystemClock
@@ -49,19 +48,19 @@ from trimtab.consumer_sdk.queues.settlement import SettlementAction, SettlementR
 log = logging.getLogger("trimtab.queues")
 
 PARTITION_WINDOW: Final = 5000
-"""Messages of a partition that are held at most."""
+"""Maximum of messages held of one partition."""
 
 HANDOVER_TIMEOUT_S: Final = 5.0
-"""Seconds that a partition which goes waits for what is in work of it."""
+"""Maximum seconds that a revocation waits for messages in flight."""
 
 ORDERED_COMMIT_INTERVAL_S: Final = 1.0
 """Seconds between two commits."""
 
-IN_WORK_POLL_SLICE_S: Final = 0.005
-"""Seconds of one wait while others may settle what holds the next message back."""
+IN_FLIGHT_POLL_SLICE_S: Final = 0.005
+"""Seconds of one wait while messages in flight hold back others: other threads settle them."""
 
 DEAD_LETTER_RETRY_S: Final = 1.0
-"""Seconds until a dead letter that is not kept is tried again."""
+"""Seconds until a dead letter that is not stored is written again."""
 
 
 class _PendingSettlement(NamedTuple):
@@ -70,7 +69,10 @@ class _PendingSettlement(NamedTuple):
 
 
 class OrderedQueue:
-    """A worker's side. Raises SettingError, QueueTopicMismatchError, BrokerUnreachableError."""
+    """Worker of an `ordered` queue.
+
+    Raises SettingError, QueueTopicMismatchError, MissingAclError, BrokerUnreachableError.
+    """
 
     notify_on_ack = True
 
@@ -86,60 +88,62 @@ class OrderedQueue:
             with_markers=False,
         )
         self._producer = DurableProducer(self._settings.client_config, self._clock)
-        self._orderings: dict[int, KeyOrdering[Raw]] = {}
-        self._in_work: dict[QueueMessage, KeyOrdering[Raw]] = {}
+        self._orderings: dict[int, KeyOrdering[Message]] = {}
+        self._in_flight: dict[QueueMessage, KeyOrdering[Message]] = {}
         self._settlements: deque[_PendingSettlement] = deque()
-        self._scheduled: list[
-            tuple[float, int, _PendingSettlement]
-        ] = []  # retries, dead letters: by when due
-        self._due_retries: deque[QueueMessage] = deque()  # retries that are due
+        # Heap of retries and dead letters by due time; the number keeps ties from being compared.
+        self._scheduled: list[tuple[float, int, _PendingSettlement]] = []
+        self._due_retries: deque[QueueMessage] = deque()
         self._oversized: deque[tuple[QueueMessage, str, ProducerRecord]] = deque()  # dead letters
         self._paused_partitions: set[int] = set()
         self._heap_sequence = 0
         self._next_commit_at = 0.0
         self._committed_offsets: dict[int, int] = {}
         self._closed = False
-        ours = {"on_commit": self._on_commit}
-        self._consumer = Consumer({**self._settings.consumer_config, **ours}, clock=self._clock)
+        config = {**self._settings.consumer_config, "on_commit": self._on_commit}
+        self._consumer = Consumer(config, clock=self._clock)
         with close_on_error(self):
             self._consumer.subscribe([topic], self._on_assign, self._on_revoke, self._on_lost)
 
     def receive(self, max: int = 100, wait: float = 1.0) -> list[QueueMessage]:  # noqa: A002
-        """Return up to `max` messages as soon as there are any, none after `wait` seconds.
+        """Return up to `max` messages once any is available, none after `wait` seconds.
 
-        Raises BrokerUnreachableError for what passes by itself, and what `Consumer` raises.
+        Raises BrokerUnreachableError for transient failures, and the errors of `Consumer`.
         """
         with convert_transient_errors(self._settings.bootstrap):
             return self._receive_until(max, self._clock.monotonic() + wait)
 
     def now(self) -> float:
-        """Return seconds of the monotonic clock."""
+        """Return the seconds of the monotonic clock."""
         return self._clock.monotonic()
 
     def settle(self, message: QueueMessage, request: SettlementRequest, late: bool) -> None:  # noqa: ARG002, FBT001
-        """Note what was said of a message; an extension means nothing, there is no deadline."""
+        """Record a settlement; an extension has no effect, since there is no deadline."""
         if request.action is not SettlementAction.EXTEND:
             self._settlements.append(_PendingSettlement(message, request))
 
     def flush(self, timeout: float = 30.0) -> bool:
-        """Commit what is finished, and wait for it; False while dead letters are on their way.
+        """Commit finished messages and wait; return False while dead letters are not stored.
 
-        False too where the group went on without us. Raises BrokerUnreachableError, KafkaException.
+        False too if this member is out of the group. Raises BrokerUnreachableError, KafkaException.
         """
         with convert_transient_errors(self._settings.bootstrap):
             self._process_settlements()
-            kept = self._producer.flush(timeout)
+            stored = self._producer.flush(timeout)
             self._process_settlements()
-            self._committed_offsets.clear()  # what was sent in the background may have failed
-            ours = self._commit_sync()
+            self._committed_offsets.clear()  # an asynchronous commit may have failed
+            committed = self._commit_sync()
         return (
-            kept
-            and ours
-            and all(n.request.action is SettlementAction.RETRY for *_, n in self._scheduled)
+            stored
+            and committed
+            and all(
+                settlement.request.action is SettlementAction.RETRY
+                for *_, settlement in self._scheduled
+            )
         )
 
     def close(self) -> None:
-        """Wait for what is in work (`HANDOVER_TIMEOUT_S`), commit, leave the group; may be called twice."""
+        """Wait `HANDOVER_TIMEOUT_S` for messages in flight, commit, leave the group. Idempotent."""
         if self._closed:
             return
         self._closed = True
@@ -156,80 +160,77 @@ class OrderedQueue:
     def _receive_until(self, max_messages: int, deadline: float) -> list[QueueMessage]:
         while True:
             self._process_settlements()
-            taken = self._deliver_ready(max_messages)
+            messages = self._deliver_ready(max_messages)
             left = deadline - self._clock.monotonic()
-            if taken or left <= 0:
+            if messages or left <= 0:
                 break
             self._read_messages(
-                max_messages, min(left, IN_WORK_POLL_SLICE_S if self._in_work else left)
+                max_messages, min(left, IN_FLIGHT_POLL_SLICE_S if self._in_flight else left)
             )
-        if not taken:
+        if not messages:
             return []
-        return taken if self._commit_before_delivery(taken) else []
+        return messages if self._commit_before_delivery(messages) else []
 
     def _read_messages(self, max_messages: int, wait: float) -> None:
         self._pause_full_partitions()
         for raw in fetch_messages(self._consumer, max_messages, wait):
-            where = int(raw.partition() or 0)
-            self._orderings[where].add_message(int(raw.offset() or 0), raw.key(), raw)
+            partition = int(raw.partition() or 0)
+            self._orderings[partition].add_message(int(raw.offset() or 0), raw.key(), raw)
 
     def _pause_full_partitions(self) -> None:
         topic = self._settings.topic
-        full = {p for p, lanes in self._orderings.items() if len(lanes) >= PARTITION_WINDOW}
-        empty = {
+        full = {p for p, held in self._orderings.items() if len(held) >= PARTITION_WINDOW}
+        drained = {
             p
             for p in self._paused_partitions
             if p in self._orderings and len(self._orderings[p]) < PARTITION_WINDOW // 2
         }
         if full - self._paused_partitions:
             self._consumer.pause([RawPartition(topic, p) for p in full - self._paused_partitions])
-        if empty:
-            self._consumer.resume([RawPartition(topic, p) for p in empty])
-        self._paused_partitions = (self._paused_partitions | full) - empty
+        if drained:
+            self._consumer.resume([RawPartition(topic, p) for p in drained])
+        self._paused_partitions = (self._paused_partitions | full) - drained
 
     def _deliver_ready(self, max_messages: int) -> list[QueueMessage]:
-        taken: list[QueueMessage] = []
-        while self._due_retries and len(taken) < max_messages:
-            old = self._due_retries.popleft()
-            again = QueueMessage(old.raw, old.delivery + 1, None, self)
-            taken.append(again)
-            self._in_work[taken[-1]] = self._in_work.pop(old)
-        for lanes in self._orderings.values():
-            for raw in lanes.release_ready(max_messages - len(taken)):
-                taken.append(QueueMessage(raw, 1, None, self))
-                self._in_work[taken[-1]] = lanes
-        return taken
+        messages: list[QueueMessage] = []
+        while self._due_retries and len(messages) < max_messages:
+            previous = self._due_retries.popleft()
+            messages.append(QueueMessage(previous.raw, previous.delivery + 1, None, self))
+            self._in_flight[messages[-1]] = self._in_flight.pop(previous)
+        for ordering in self._orderings.values():
+            for raw in ordering.release_ready(max_messages - len(messages)):
+                messages.append(QueueMessage(raw, 1, None, self))
+                self._in_flight[messages[-1]] = ordering
+        return messages
 
     def _commit_before_delivery(self, messages: Sequence[QueueMessage]) -> bool:
-        """At most once: commit before anything is handed out; False where it is not ours any more.
+        """Commit before delivery if at most once; return False if out of the group.
 
-        Raises KafkaException for what does not pass by itself; nothing is handed out then either.
+        Raises KafkaException for other failures. In both cases the delivery is undone.
         """
         if not self._settings.at_most_once:
             return True
         try:
-            ours = self._commit_sync()
+            committed = self._commit_sync()
         except KafkaException:
             self._undo_delivery(messages)
             raise
-        if not ours:
+        if not committed:
             self._undo_delivery(messages)
-        return ours
+        return committed
 
     def _undo_delivery(self, undelivered: Sequence[QueueMessage]) -> None:
-        """Let messages go that were not handed out after all: what is new is read again.
-
-        Retried ones are committed long since: they wait here again.
-        """
+        """Undo a delivery before the application sees it: read new messages again."""
         new: defaultdict[int, list[QueueMessage]] = defaultdict(list)
         for message in reversed(undelivered):
-            lanes = self._in_work.pop(message)
+            ordering = self._in_flight.pop(message)
             if message.delivery == 1:
                 new[message.partition].insert(0, message)
             else:
-                before = QueueMessage(message.raw, message.delivery - 1, None, self)
-                self._in_work[before] = lanes
-                self._due_retries.appendleft(before)
+                # The offset of a retry was committed before its first delivery: keep it here.
+                previous = QueueMessage(message.raw, message.delivery - 1, None, self)
+                self._in_flight[previous] = ordering
+                self._due_retries.appendleft(previous)
         for partition, messages in new.items():
             self._orderings[partition].undo_release([message.offset for message in messages])
             rewind_messages(self._consumer, [message.raw for message in messages])
@@ -237,37 +238,37 @@ class OrderedQueue:
     # -- settling ---------------------------------------------------------------------------------
 
     def _process_settlements(self) -> None:
-        """Take in what was said, wake what is due, commit by the clock."""
+        """Apply settlements, collect due retries, commit once per interval."""
         self._producer.poll()
         while self._oversized:
             self._write_shortened(*self._oversized.popleft())
         while self._settlements:
-            noted = self._settlements.popleft()
-            if noted.message in self._in_work:  # else its partition is somebody else's by now
-                self._apply_settlement(noted)
+            settlement = self._settlements.popleft()
+            if settlement.message in self._in_flight:  # else its partition has another owner
+                self._apply_settlement(settlement)
         now = self._clock.monotonic()
         while self._scheduled and self._scheduled[0][0] <= now:
-            message, said = noted = heappop(self._scheduled)[2]
-            if message in self._in_work and said.action is SettlementAction.RETRY:
+            message, request = settlement = heappop(self._scheduled)[2]
+            if message in self._in_flight and request.action is SettlementAction.RETRY:
                 self._due_retries.append(message)
-            elif message in self._in_work:
-                self._apply_settlement(noted)
+            elif message in self._in_flight:
+                self._apply_settlement(settlement)
         if now >= self._next_commit_at and not self._settings.at_most_once:
             self._next_commit_at = now + ORDERED_COMMIT_INTERVAL_S
             self._commit_finished(self._orderings)
 
     def _apply_settlement(self, settlement: _PendingSettlement) -> None:
-        message, said = settlement
-        if said.action is SettlementAction.ACK:
+        message, request = settlement
+        if request.action is SettlementAction.ACK:
             self._finish_message(message)
-        elif said.action is SettlementAction.REJECT:
-            self._send_dead_letter(message, said.reason or said.action.value)
+        elif request.action is SettlementAction.REJECT:
+            self._send_dead_letter(message, request.reason or request.action.value)
         elif message.delivery >= self._settings.max_deliveries:
             self._send_dead_letter(
-                message, f"delivered {message.delivery} times, the last one retried"
+                message, f"delivered {message.delivery} times, the last delivery ended by retry"
             )
         else:
-            self._schedule_settlement(settlement, said.seconds)
+            self._schedule_settlement(settlement, request.seconds)
 
     def _schedule_settlement(self, settlement: _PendingSettlement, seconds: float) -> None:
         self._heap_sequence += 1
@@ -276,7 +277,7 @@ class OrderedQueue:
         )
 
     def _finish_message(self, message: QueueMessage) -> None:
-        self._in_work.pop(message).finish_message(message.offset)
+        self._in_flight.pop(message).finish_message(message.offset)
 
     def _send_dead_letter(self, message: QueueMessage, reason: str) -> None:
         more: dict[str, str | int] = {
@@ -284,10 +285,12 @@ class OrderedQueue:
             message_headers.DELIVERY_HEADER: message.delivery,
             message_headers.REASON_HEADER: reason,
         }
-        passed = message_headers.build_forwarded_headers(message.raw, more)
-        where = message.partition
         record = ProducerRecord(
-            self._settings.dead_letter_topic, where, message.value, message.key, passed
+            self._settings.dead_letter_topic,
+            message.partition,
+            message.value,
+            message.key,
+            message_headers.build_forwarded_headers(message.raw, more),
         )
         self._producer.send_async(record, partial(self._on_dead_letter, message, reason))
 
@@ -299,24 +302,25 @@ class OrderedQueue:
                 _PendingSettlement(message, SettlementRequest(SettlementAction.ACK))
             )
         elif failure == TOO_LARGE_REASON:
-            self._oversized.append((message, reason, record))  # not from here: this is a receipt
+            # A delivery report's callback must not write and wait: `_process_settlements` does.
+            self._oversized.append((message, reason, record))
         else:
             self._retry_dead_letter(message, reason, failure)
 
     def _retry_dead_letter(self, message: QueueMessage, reason: str, failure: str) -> None:
-        log.warning("a dead letter is not kept: %s; trying again", failure)
+        log.warning("%r: dead letter not stored: %s; retrying", message, failure)
         self._schedule_settlement(
             _PendingSettlement(message, SettlementRequest(SettlementAction.REJECT, reason=reason)),
             DEAD_LETTER_RETRY_S,
         )
 
     def _write_shortened(self, message: QueueMessage, reason: str, record: ProducerRecord) -> None:
-        """Keep a dead letter that was refused for its size, or its batch's, at last without value.
+        """Write a dead letter that was refused for its or its batch's size, if need be shortened.
 
-        Else it would be tried for ever, and nothing behind it be committed.
+        Otherwise it would be retried for ever, and block the commit of its partition.
         """
         _, failed = write_or_shorten(
-            lambda some: self._producer.write_and_wait(some, KMQ_WRITE_TIMEOUT_S),
+            lambda records: self._producer.write_and_wait(records, KMQ_WRITE_TIMEOUT_S),
             [record],
             lambda _: strip_value(record),
         )
@@ -329,54 +333,67 @@ class OrderedQueue:
             self._orderings[partition.partition] = KeyOrdering(strict=self._settings.at_most_once)
 
     def _on_revoke(self, _: Consumer, partitions: Sequence[RawPartition]) -> None:
-        going = {p.partition: self._orderings[p.partition] for p in partitions}
-        for lanes in going.values():
-            lanes.discard_waiting()
+        revoked = {p.partition: self._orderings[p.partition] for p in partitions}
+        for ordering in revoked.values():
+            ordering.discard_waiting()
         deadline = self._clock.monotonic() + HANDOVER_TIMEOUT_S
-        while any(x.in_work_count for x in going.values()) and self._clock.monotonic() < deadline:
+        while (
+            any(ordering.in_flight_count for ordering in revoked.values())
+            and self._clock.monotonic() < deadline
+        ):
             self._process_settlements()
-            self._clock.sleep(IN_WORK_POLL_SLICE_S)
+            self._clock.sleep(IN_FLIGHT_POLL_SLICE_S)
         self._process_settlements()
-        for partition in going:
-            self._committed_offsets.pop(
-                partition, None
-            )  # what was sent in the background may have failed
+        for partition in revoked:
+            self._committed_offsets.pop(partition, None)  # an asynchronous commit may have failed
         try:
-            self._commit_finished(going, wait=True)
+            self._commit_finished(revoked, wait=True)
         except KafkaException as error:
-            log.warning("the last commit failed: %s; others read it again", error.args[0].str())
+            log.warning(
+                "%s: final commit failed: %s; the next owner reads the messages again",
+                self._settings.topic,
+                error.args[0].str(),
+            )
         self._drop_partitions(partitions)
 
     def _on_lost(self, _: Consumer, partitions: Sequence[RawPartition]) -> None:
         self._drop_partitions(partitions)
 
     def _drop_partitions(self, partitions: Iterable[RawPartition]) -> None:
-        gone = [self._orderings.pop(p.partition, None) for p in partitions]
+        dropped = [self._orderings.pop(p.partition, None) for p in partitions]
         for p in partitions:
             self._committed_offsets.pop(p.partition, None)
             self._paused_partitions.discard(p.partition)
-        self._in_work = {m: lanes for m, lanes in self._in_work.items() if lanes not in gone}
-        self._due_retries = deque(m for m in self._due_retries if m in self._in_work)
+        self._in_flight = {
+            message: ordering
+            for message, ordering in self._in_flight.items()
+            if ordering not in dropped
+        }
+        self._due_retries = deque(m for m in self._due_retries if m in self._in_flight)
 
     def _on_commit(self, error: KafkaError | None, offsets: Sequence[RawPartition]) -> None:
-        if error is not None:  # it may have been the last one: the next turn commits them again
+        if error is not None:  # forget them, so that the next interval commits them again
             for p in offsets:
                 self._committed_offsets.pop(p.partition, None)
-        theirs = self._settings.consumer_config.get("on_commit")
-        if theirs is not None:
-            theirs(error, offsets)
+        application_callback = self._settings.consumer_config.get("on_commit")
+        if application_callback is not None:
+            application_callback(error, offsets)
 
     def _commit_sync(self) -> bool:
-        """Commit and wait; False where the group went on without us. Raises KafkaException."""
+        """Commit and wait; return False if out of the group. Raises KafkaException."""
         return commit_if_member(
             self._settings.topic, lambda: self._commit_finished(self._orderings, wait=True)
         )
 
     def _commit_finished(self, partitions: Iterable[int], *, wait: bool = False) -> None:
-        reached = {p: self._orderings[p].committable_offset for p in partitions}
-        moved = {p: at for p, at in reached.items() if at > self._committed_offsets.get(p, 0)}
-        if not moved:
+        committable = {p: self._orderings[p].committable_offset for p in partitions}
+        advanced = {
+            p: offset
+            for p, offset in committable.items()
+            if offset > self._committed_offsets.get(p, 0)
+        }
+        if not advanced:
             return
-        offsets = [RawPartition(self._settings.topic, p, at) for p, at in moved.items()]
+        offsets = [RawPartition(self._settings.topic, p, offset) for p, offset in advanced.items()]
         self._consumer.commit(offsets=offsets, asynchronous=not wait)
-        self._committed_offsets.update(moved)
+        self._committed_offsets.update(advanced)

@@ -1,4 +1,4 @@
-"""Whether a broker has share groups: asked of it, not guessed from a failure."""
+"""Checks the brokers' support of share groups by their feature versions (KIP-584)."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -17,33 +17,34 @@ from trimtab.common.share_group_support import SHARE_VERSION_FEATURE, explain_mi
 from trimtab.consumer_sdk.errors import BrokerUnreachableError, MissingAclError
 
 DEAD_LETTER_SHARE_VERSION: Final = 2
-"""The `share.version` from which on the brokers write dead letters of share groups (KIP-1191)."""
+"""First `share.version` whose brokers write dead letters of share groups (KIP-1191)."""
 
 _ADMIN_CLIENT: Any = KafkaAdminClient  # its methods come from mix-ins that checkers do not see
 
 
 def require_share_groups(config: Mapping[str, Any]) -> int:
-    """Return the `share.version` of the brokers at `config`.
+    """Return the finalized `share.version` of the brokers.
 
-    Raises ShareGroupsUnsupportedError where they have none, MissingAclError, BrokerUnreachableError for what passes by
-    itself, and KafkaError for the rest.
+    Raises ShareGroupsUnsupportedError without share groups, MissingAclError,
+    BrokerUnreachableError for transient failures, and KafkaError for others.
     """
     bootstrap = str(config["bootstrap.servers"])
-    named = {"bootstrap_servers": bootstrap.split(","), **connection.to_kafka_python_config(config)}
+    options = {
+        "bootstrap_servers": bootstrap.split(","),
+        **connection.to_kafka_python_config(config),
+    }
     try:
-        client = _ADMIN_CLIENT(**named)
+        client = _ADMIN_CLIENT(**options)
         try:
             features: Mapping[str, Mapping[str, Any]] = client.describe_features()
         finally:
             client.close()
-    except (
-        IncompatibleBrokerVersion,
-        UnsupportedVersionError,
-    ):  # from before there were features to tell of
+    except (IncompatibleBrokerVersion, UnsupportedVersionError):  # brokers older than features
         features = {}
     except AuthorizationError as error:
         raise MissingAclError(
-            f"the brokers at {bootstrap} tell of no features; grant Describe on the cluster"
+            f"not authorized to read the features of the brokers at {bootstrap}; grant Describe on "
+            "the cluster"
         ) from error
     except KafkaError as error:
         if not error.retriable:
@@ -53,7 +54,7 @@ def require_share_groups(config: Mapping[str, Any]) -> int:
 
 
 def require_share_version(features: Mapping[str, Mapping[str, Any]], where: str) -> int:
-    """Return the finalized `share.version`. Raises ShareGroupsUnsupportedError where that is none."""
+    """Return the finalized `share.version`. Raises ShareGroupsUnsupportedError without one."""
     reason = explain_missing_share_groups(features, where)
     if reason is not None:
         raise ShareGroupsUnsupportedError(reason)

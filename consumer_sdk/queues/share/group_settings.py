@@ -1,13 +1,14 @@
-"""The settings of a share group: what is given is set on the broker, and its dead letters.
+"""Configures a share group and its dead-letter topic on the broker.
 
 The rules:
 
-1. A right that is missing is `MissingAclError` and says which; what passes by itself is
-   `BrokerUnreachableError`; only what the broker does not know, or does not take, is `ShareGroupsUnsupportedError`.
-2. From `share.version` 2 on (KIP-1191) the broker writes what is given up into a topic. It does so
-   only where the topic's name begins with the broker's prefix and the topic admits it, and it says
-   nothing where not: both are made or checked here.
-3. A group that has a dead-letter topic keeps it, unless another one is given.
+1. A missing right raises MissingAclError and names the right; a transient failure raises
+   BrokerUnreachableError; ShareGroupsUnsupportedError is only for requests and settings that the
+   broker does not support.
+2. From `share.version` 2 on (KIP-1191) the broker writes dead letters to a topic, if the topic's
+   name begins with the broker's prefix and the topic enables it; otherwise it drops them silently.
+   So both are set up or checked here.
+3. A group's dead-letter topic stays unless another one is given.
 """
 
 from collections.abc import Generator, Mapping
@@ -68,60 +69,63 @@ def configure_share_group(
     version: int,
     clock: Clock,
 ) -> float:
-    """Set what was given as the group's settings on the broker; return the lock's seconds.
+    """Set the given settings on the group; return its lock duration in seconds.
 
-    `version` is the brokers' `share.version`. Raises UnsupportedQueueOperationError where a dead-letter topic is given
-    and the brokers write none, QueueTopicMismatchError, MissingAclError, ShareGroupsUnsupportedError, BrokerUnreachableError.
+    `version` is the brokers' `share.version`. Raises UnsupportedQueueOperationError for a
+    dead-letter topic if the brokers write no dead letters, QueueTopicMismatchError,
+    MissingAclError, ShareGroupsUnsupportedError, BrokerUnreachableError.
     """
-    found = _describe_configs(client, settings, _RESOURCE_TYPE.GROUP, settings.group)
-    wanted = {
+    current = _describe_configs(client, settings, _RESOURCE_TYPE.GROUP, settings.group)
+    desired = {
         LOCK_DURATION_CONFIG: round(settings.timeout * 1000)
         if names.TIMEOUT_SETTING in given
         else None,
         DELIVERY_LIMIT_CONFIG: given.get(names.MAX_DELIVERIES_SETTING),
         SHARE_OFFSET_RESET_CONFIG: given.get("auto.offset.reset"),
         **_prepare_dead_letters(
-            client, settings, names.DEAD_LETTER_SETTING in given, version, found, clock
+            client, settings, names.DEAD_LETTER_SETTING in given, version, current, clock
         ),
     }
     changed = {
         name: str(value)
-        for name, value in wanted.items()
-        if value is not None and str(value) != found.get(name)
+        for name, value in desired.items()
+        if value is not None and str(value) != current.get(name)
     }
     if changed:
         _alter_group_configs(client, settings, changed)
-        found = {**found, **changed}
-    return int(found[LOCK_DURATION_CONFIG]) / 1000
+        current = {**current, **changed}
+    return int(current[LOCK_DURATION_CONFIG]) / 1000
 
 
 def require_group_access(client: AdminClient, settings: QueueSettings) -> None:
-    """Raise MissingAclError for a group that we may not even see, which Read includes.
-
-    librdkafka tells of that as of a coordinator that is away, for as long as one listens.
-    """
-    asked = [ConsumerGroupTopicPartitions(settings.group)]
+    """Raise MissingAclError without the right to describe the group, which Read includes."""
+    # librdkafka's consumer reports a missing right as an unavailable coordinator, for ever.
+    groups = [ConsumerGroupTopicPartitions(settings.group)]
     (answer,) = client.list_consumer_group_offsets(
-        asked, request_timeout=SHARE_ADMIN_TIMEOUT_S
+        groups, request_timeout=SHARE_ADMIN_TIMEOUT_S
     ).values()
     try:
         answer.result(SHARE_ADMIN_TIMEOUT_S + 1)
     except KafkaException as error:
         if error.args[0].code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
             raise MissingAclError(
-                f"share group {settings.group!r}: may not be in it; grant Read on group "
+                f"not authorized to join share group {settings.group!r}: grant Read on group "
                 f"{settings.group}"
             ) from error
 
 
 def prefix_dead_letter_topic(given: bool, name: str, prefix: str) -> str:  # noqa: FBT001
-    """Return a dead-letter topic's name; ours gets the broker's prefix. Raises QueueTopicMismatchError."""
+    """Return a dead-letter topic's name; a default name gets the broker's prefix.
+
+    Raises QueueTopicMismatchError for a `given` name without the prefix.
+    """
     if name.startswith(prefix):
         return name
     if given:
         raise QueueTopicMismatchError(
-            f"{names.DEAD_LETTER_SETTING}: {name!r} does not begin with {prefix!r}, and the broker writes "
-            f"dead letters of share groups to no other topic ({DEAD_LETTER_PREFIX_CONFIG}); call it {prefix + name!r}"
+            f"{names.DEAD_LETTER_SETTING}: {name!r} does not begin with {prefix!r}, which the "
+            f"broker requires of dead-letter topics ({DEAD_LETTER_PREFIX_CONFIG}); call it "
+            f"{prefix + name!r}"
         )
     return prefix + name
 
@@ -131,20 +135,21 @@ def _prepare_dead_letters(
     settings: QueueSettings,
     given: bool,  # noqa: FBT001
     version: int,
-    found: Mapping[str, str],
+    current: Mapping[str, str],
     clock: Clock,
 ) -> dict[str, str]:
-    """Make or check the topic; return the group's settings for it."""
+    """Create or check the dead-letter topic; return the group's settings for it."""
     if version < DEAD_LETTER_SHARE_VERSION:
         if given and settings.dead_letter_topic:
             raise UnsupportedQueueOperationError(
-                f"{names.DEAD_LETTER_SETTING}: the brokers at {settings.bootstrap} write no dead letters "
-                f"of share groups: that takes share.version={DEAD_LETTER_SHARE_VERSION} (Kafka 4.4), and it is "
-                f"{version}; upgrade it (kafka-features.sh upgrade --feature share.version="
-                f"{DEAD_LETTER_SHARE_VERSION}), leave the setting out, or use 'kmq'"
+                f"{names.DEAD_LETTER_SETTING}: the brokers at {settings.bootstrap} write no dead "
+                f"letters of share groups: that needs share.version={DEAD_LETTER_SHARE_VERSION} "
+                f"(Kafka 4.4), and it is {version}; upgrade it (kafka-features.sh upgrade "
+                f"--feature share.version={DEAD_LETTER_SHARE_VERSION}), omit the setting, or use "
+                "'kmq'"
             )
         return {}
-    if found.get(DEAD_LETTER_TOPIC_CONFIG) and not given:
+    if current.get(DEAD_LETTER_TOPIC_CONFIG) and not given:
         return {}
     if not settings.dead_letter_topic:
         return {DEAD_LETTER_TOPIC_CONFIG: ""}
@@ -167,18 +172,19 @@ def _read_topic_prefix(client: AdminClient, settings: QueueSettings) -> str:
 
 
 def _ensure_dead_letter_topic(client: AdminClient, settings: QueueSettings, name: str) -> None:
-    """Make a topic that share groups may write to, or check that this one is."""
+    """Create a topic that accepts dead letters of share groups, or check an existing one."""
     try:
-        found = _describe_configs(client, settings, _RESOURCE_TYPE.TOPIC, name)
+        current = _describe_configs(client, settings, _RESOURCE_TYPE.TOPIC, name)
     except KafkaException as error:
         if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
             raise
         _create_dead_letter_topic(client, settings, name)
         return
-    if found.get(DEAD_LETTER_ENABLE_CONFIG) != "true":
+    if current.get(DEAD_LETTER_ENABLE_CONFIG) != "true":
         raise QueueTopicMismatchError(
-            f"dead-letter topic {name!r} does not admit share groups; set {DEAD_LETTER_ENABLE_CONFIG}=true on it "
-            f"(kafka-configs.sh --alter --topic {name} --add-config {DEAD_LETTER_ENABLE_CONFIG}=true)"
+            f"dead-letter topic {name!r} does not accept dead letters of share groups; set "
+            f"{DEAD_LETTER_ENABLE_CONFIG}=true on it (kafka-configs.sh --alter --topic {name} "
+            f"--add-config {DEAD_LETTER_ENABLE_CONFIG}=true)"
         )
 
 
@@ -187,10 +193,10 @@ def _create_dead_letter_topic(client: AdminClient, settings: QueueSettings, name
     new = NewTopic(name, *shape, config={DEAD_LETTER_ENABLE_CONFIG: "true"})
     try:
         with _convert_admin_errors(settings, f"Create on topic {name!r}"):
-            (made,) = client.create_topics([new], request_timeout=SHARE_ADMIN_TIMEOUT_S).values()
-            made.result(SHARE_ADMIN_TIMEOUT_S)
+            (answer,) = client.create_topics([new], request_timeout=SHARE_ADMIN_TIMEOUT_S).values()
+            answer.result(SHARE_ADMIN_TIMEOUT_S)
     except KafkaException as error:
-        if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:  # another worker was first
+        if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:  # by another worker
             raise
 
 
@@ -199,44 +205,45 @@ def _describe_configs(
 ) -> dict[str, str]:
     on = "the cluster" if kind is _RESOURCE_TYPE.BROKER else f"{kind.name.lower()} {name!r}"
     with _convert_admin_errors(settings, f"DescribeConfigs on {on}"):
-        (asked,) = client.describe_configs(
+        (answer,) = client.describe_configs(
             [_GROUP_CONFIG_API.ConfigResource(kind, name)], request_timeout=SHARE_ADMIN_TIMEOUT_S
         ).values()
-        return {name: entry.value for name, entry in asked.result(SHARE_ADMIN_TIMEOUT_S).items()}
+        return {name: entry.value for name, entry in answer.result(SHARE_ADMIN_TIMEOUT_S).items()}
 
 
 def _alter_group_configs(
     client: AdminClient, settings: QueueSettings, changed: Mapping[str, str]
 ) -> None:
-    how = _GROUP_CONFIG_API.AlterConfigOpType.SET
+    operation = _GROUP_CONFIG_API.AlterConfigOpType.SET
     entries = [
-        _GROUP_CONFIG_API.ConfigEntry(name, value, incremental_operation=how)
+        _GROUP_CONFIG_API.ConfigEntry(name, value, incremental_operation=operation)
         for name, value in changed.items()
     ]
-    change = _GROUP_CONFIG_API.ConfigResource(
+    resource = _GROUP_CONFIG_API.ConfigResource(
         _RESOURCE_TYPE.GROUP, settings.group, incremental_configs=entries
     )
     with _convert_admin_errors(settings, f"AlterConfigs on group {settings.group!r}"):
-        (done,) = client.incremental_alter_configs(
-            [change], request_timeout=SHARE_ADMIN_TIMEOUT_S
+        (answer,) = client.incremental_alter_configs(
+            [resource], request_timeout=SHARE_ADMIN_TIMEOUT_S
         ).values()
-        done.result(SHARE_ADMIN_TIMEOUT_S)
+        answer.result(SHARE_ADMIN_TIMEOUT_S)
 
 
 @contextmanager
 def _convert_admin_errors(settings: QueueSettings, right: str) -> Generator[None, None, None]:
-    """Tell apart why the broker does not do what takes this right."""
+    """Convert errors of admin requests that need `right` (rule 1)."""
     try:
         with convert_transient_errors(settings.bootstrap):
             yield
     except KafkaException as error:
-        told: KafkaError = error.args[0]
-        if told.code() in AUTHORIZATION_ERRORS:
+        cause: KafkaError = error.args[0]
+        if cause.code() in AUTHORIZATION_ERRORS:
             raise MissingAclError(
-                f"share group {settings.group!r} cannot be set up: grant {right}"
+                f"share group {settings.group!r} cannot be configured: grant {right}"
             ) from error
-        if told.code() in UNSUPPORTED_ERRORS:
+        if cause.code() in UNSUPPORTED_ERRORS:
             raise ShareGroupsUnsupportedError(
-                f"the broker does not take settings of share group {settings.group!r}: {told.str()}"
+                f"the broker does not accept settings of share group {settings.group!r}: "
+                f"{cause.str()}"
             ) from error
         raise
