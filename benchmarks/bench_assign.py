@@ -24,7 +24,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from trimtab.assignor.heuristics import registry
+from trimtab.common.choices import DEFAULT_HEURISTIC
 
 HERE = Path(__file__).parent
 SIZES = ("1000x10", "10000x100", "100000x1000")
@@ -44,7 +44,7 @@ Found: TypeAlias = dict[str, dict[str, dict[str, Figures]]]
 
 def main() -> None:
     given = _arguments()
-    ours = {"trimtab": f"trimtab/{registry.DEFAULT_HEURISTIC}", "trimtab_sticky": "trimtab/sticky"}
+    ours = {"trimtab": f"trimtab/{DEFAULT_HEURISTIC}", "trimtab_sticky": "trimtab/sticky"}
     plugin = {"trimtab_plugin": ours["trimtab"].replace("trimtab/", "plugin/")}
     others = {name.replace("-", "_"): name for name in given.peers if name != "java"}
     found: Found = {}

@@ -156,7 +156,7 @@ def _settings(world: World) -> SidecarSettings:
             "headroom": world.setup.headroom,
             "target": "process",
             "worker_command": ["worker", "{instance}"],
-            "state": "unused",
+            "state-dir": "unused",
             "interval": world.setup.tick,
             "window": 2 * world.setup.tick,
             "min": LEAST,

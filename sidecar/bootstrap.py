@@ -6,6 +6,7 @@ from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
+from trimtab.common.choices import QueueKind
 from trimtab.common.clock import Clock
 from trimtab.common.units import format_rate
 from trimtab.sidecar.control_loop import ControlLoop, LoopCollaborators
@@ -15,7 +16,6 @@ from trimtab.sidecar.kafka.share_groups.share_group import refuse_share_group
 from trimtab.sidecar.leadership.leader_election import Leadership
 from trimtab.sidecar.leadership.peer_detection import PeerAwareLeadership, build_author
 from trimtab.sidecar.measurement.group_monitor import GroupMonitor
-from trimtab.sidecar.measurement.queue_backlog import QueueKind
 from trimtab.sidecar.reporting.decision_log import DecisionRecorder
 from trimtab.sidecar.reporting.iteration_report import LogReporter, Reporter
 from trimtab.sidecar.reporting.web_server import SidecarWebServer
@@ -60,10 +60,10 @@ def open_control_loop(settings: SidecarSettings, clock: Clock) -> Generator[Cont
         log.info("capacity: one consumer is to sustain %s", format_rate(settings.capacity))
         if settings.dry_run:
             log.info("dry run: what follows is only said, nothing is published or started")
-        if settings.state is not None:
-            with translate_state_dir_errors(settings.state):
-                settings.state.mkdir(parents=True, exist_ok=True)
-                (settings.state / WEB_ADDRESS_FILE).write_text(f"{address}\n")
+        if settings.state_dir is not None:
+            with translate_state_dir_errors(settings.state_dir):
+                settings.state_dir.mkdir(parents=True, exist_ok=True)
+                (settings.state_dir / WEB_ADDRESS_FILE).write_text(f"{address}\n")
         board = ControlTopicStore(settings, monitor.brokers.admin)
         certifier = _build_certifier(settings, clock, stack)
         leadership, kept = _build_leadership(settings, monitor, clock, steering, stack)
@@ -120,7 +120,7 @@ def _connect_target(settings: SidecarSettings, clock: Clock, stack: ExitStack) -
         return _connect_kubernetes(settings, clock, stack)
     if settings.target == "keda":
         return _connect_keda(settings, clock, stack)
-    state = settings.state
+    state = settings.state_dir
     assert state is not None, "settings check that target=process has a state folder"
     processes = ProcessTarget(settings.worker_argv, state, clock, settings.worker_stop_timeout)
     stack.callback(processes.close)

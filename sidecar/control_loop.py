@@ -12,7 +12,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from trimtab.common.clock import Clock
-from trimtab.common.control_topics.values import GroupPlan, PartitionLoad, TopicWriteRates
+from trimtab.common.control_topics.plan import GroupPlan
+from trimtab.common.control_topics.write_rates import PartitionLoad, TopicWriteRates
 from trimtab.common.errors import PeerError, TrimtabError
 from trimtab.sidecar.decision.decide import make_decision, record_execution
 from trimtab.sidecar.decision.decision import DecisionMetrics, ScalingAction, ScalingDecision
@@ -29,7 +30,7 @@ from trimtab.sidecar.measurement.observation import (
     ObservedGroup,
     ReplicaInstance,
 )
-from trimtab.sidecar.reporting.iteration_report import NOT_DONE_PREFIX, IterationReport, Reporter
+from trimtab.sidecar.reporting.iteration_report import IterationReport, Reporter
 from trimtab.sidecar.settings.settings import SidecarSettings
 from trimtab.sidecar.targets.process.rolling_restart import list_pending_restarts
 from trimtab.sidecar.targets.replica_target import ReplicaTarget
@@ -230,7 +231,7 @@ class ControlLoop:
 
     def _list_pending_restarts(self, alive: Sequence[str], trouble: list[str]) -> tuple[str, ...]:
         try:
-            return list_pending_restarts(self._settings.state, alive) if alive else ()
+            return list_pending_restarts(self._settings.state_dir, alive) if alive else ()
         except PeerError as error:
             trouble.append(str(error))
             return ()
@@ -252,7 +253,7 @@ class ControlLoop:
         if again.agrees_with(decision):
             return decision
         reason = f"{decision.action} is put off: the group changed while it was decided"
-        return ScalingDecision(ScalingAction.HOLD, (reason, *again.reasons), decision.numbers)
+        return ScalingDecision(ScalingAction.HOLD, (reason, *again.reasons), decision.metrics)
 
     def _execute_decision(
         self, decision: ScalingDecision, observation: Observation, now: float
@@ -270,7 +271,7 @@ class ControlLoop:
                 self._memory = record_execution(
                     decision, observation, self._memory, now
                 )  # counts: no hot loop
-            return replace(decision, reasons=(*decision.reasons, f"{NOT_DONE_PREFIX}{error}"))
+            return replace(decision, failure=str(error))
         self._memory = record_execution(decision, observation, self._memory, now)
         if started:
             return replace(
@@ -285,16 +286,12 @@ class ControlLoop:
 
         The plan comes first, but of none: `make_decision` says why (rule 10).
         """
-        from_none = (
-            observation.plan is not None
-            and not observation.plan.replicas
-            and not observation.external_scaling.override
-        )
-        started = self._start_replicas(decision.add) if from_none else ()
+        from_none = observation.plan is not None and not observation.plan.replicas
+        started = self._start_replicas(decision.replicas_to_start) if from_none else ()
         self._publish_plan(decision.plan)
-        for name in decision.stop:
+        for name in decision.replicas_to_stop:
             self._collaborators.target.stop_replica(name)
-        return started if from_none else self._start_replicas(decision.add)
+        return started if from_none else self._start_replicas(decision.replicas_to_start)
 
     def _start_replicas(self, count: int) -> tuple[str, ...]:
         return self._collaborators.target.add_replicas(count) if count else ()

@@ -1,12 +1,11 @@
-"""Heuristics by name: the built-in ones, and those of third parties by the entry-point group below.
+"""Heuristics by name: built-in ones and third-party ones from an entry-point group.
 
-A third party's entry point names a `Heuristic`, or a plain function from `Problem` to bins. It is
-loaded when it is asked for, never before, so a broken one cannot hurt the others.
+An entry point names a `Heuristic`, or a function from `PackingProblem` to bins. It is loaded on
+first use, so a broken one does not affect the others.
 """
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from difflib import get_close_matches
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 from typing import Final, cast
@@ -20,9 +19,9 @@ from trimtab.assignor.heuristics.rack_aware.heuristic import RACK_AWARE
 from trimtab.assignor.heuristics.steady.heuristic import STEADY
 from trimtab.assignor.heuristics.sticky import STICKY
 from trimtab.common.errors import BrokenHeuristicError, UnknownHeuristicError
+from trimtab.common.suggestions import suggest_name
 
 ENTRY_POINT_GROUP: Final = "trimtab.heuristics"
-DEFAULT_HEURISTIC: Final = "steady"
 
 _BUILT_IN_HEURISTICS: Final = {
     built_in.name: built_in
@@ -38,44 +37,44 @@ _BUILT_IN_HEURISTICS: Final = {
 
 
 def list_heuristics() -> tuple[str, ...]:
-    """Return every name: the built-in ones, then those of third parties; loads none."""
+    """Return all names, built-in ones first, without loading any."""
     return (*_BUILT_IN_HEURISTICS, *sorted(_find_entry_points()))
 
 
 def get_heuristic(name: str) -> Heuristic:
-    """Return the heuristic called "name", "name:preset" or, where it can be tuned, "name:0.7".
+    """Return the heuristic of "name", "name:preset", "name:0.7" or "name:preset:setting=0.5".
 
-    Where it has settings they may follow: "name:preset:setting=0.5". Raises UnknownHeuristicError,
-    suggesting the nearest name; BrokenHeuristicError for an entry point that cannot be loaded.
+    Raises UnknownHeuristicError with the nearest name, BrokenHeuristicError for an entry point that
+    cannot be loaded.
     """
-    wanted = parse_heuristic_spec(name)
-    entry = _BUILT_IN_HEURISTICS.get(wanted.base) or _load_entry_point(wanted.base)
+    spec = parse_heuristic_spec(name)
+    entry = _BUILT_IN_HEURISTICS.get(spec.base) or _load_entry_point(spec.base)
     if entry is None:
         raise UnknownHeuristicError(
-            _explain_unknown(f"heuristic {name!r}", wanted.base, list_heuristics())
+            _explain_unknown(f"heuristic {name!r}", spec.base, list_heuristics())
         )
-    for setting in wanted.settings:
+    for setting in spec.settings:
         if setting not in entry.settings:
-            what = f"setting {setting!r} of {wanted.base}"
+            what = f"setting {setting!r} of {spec.base}"
             raise UnknownHeuristicError(_explain_unknown(what, setting, entry.settings))
-    if not wanted.preset and not wanted.settings:
+    if not spec.preset and not spec.settings:
         return entry
-    tuning = parse_number(wanted.preset) if entry.make_tuned else None
-    if wanted.preset and tuning is None and wanted.preset not in entry.presets:
+    tuning = parse_number(spec.preset) if entry.make_tuned else None
+    if spec.preset and tuning is None and spec.preset not in entry.presets:
         known = (*entry.presets, *(["or a number"] if entry.make_tuned else []))
-        what = f"preset {wanted.preset!r} of {wanted.base}"
-        raise UnknownHeuristicError(_explain_unknown(what, wanted.preset, known))
+        what = f"preset {spec.preset!r} of {spec.base}"
+        raise UnknownHeuristicError(_explain_unknown(what, spec.preset, known))
     if entry.make_variant is not None:
-        return replace(entry.make_variant(wanted.preset, wanted.settings), name=name)
+        return replace(entry.make_variant(spec.preset, spec.settings), name=name)
     if entry.make_tuned is not None and tuning is not None:
         return replace(entry, name=name, pack=entry.make_tuned(tuning))
-    return replace(entry, name=name, pack=entry.presets[wanted.preset])
+    return replace(entry, name=name, pack=entry.presets[spec.preset])
 
 
 def get_installed_heuristic(name: str) -> Heuristic:
-    """Return it as `get_heuristic` does, where the package that it needs is installed.
+    """Return a heuristic as `get_heuristic` does, if its dependency is installed.
 
-    Raises BrokenHeuristicError where it is not, saying which extra brings it.
+    Raises BrokenHeuristicError with the extra to install otherwise.
     """
     entry = get_heuristic(name)
     if entry.dependency and not is_installed(entry):
@@ -84,7 +83,7 @@ def get_installed_heuristic(name: str) -> Heuristic:
 
 
 def is_installed(entry: Heuristic) -> bool:
-    """Tell whether the package that it needs is there."""
+    """Return whether the heuristic's dependency is installed."""
     return entry.dependency is None or find_spec(entry.dependency.package) is not None
 
 
@@ -92,9 +91,8 @@ def _explain_unknown(label: str, given: str, known: Iterable[str]) -> str:
     known = tuple(known)
     given = given.lower()
     swapped = [name for name in known if sorted(name) == sorted(given)]
-    near = swapped or get_close_matches(given, known, n=1, cutoff=0.3)
-    hint = f"did you mean {near[0]!r}? " if near else ""
-    return f"{label} is not known; {hint}there is: {', '.join(known) or 'none'}"
+    hint = suggest_name(swapped[0] if swapped else given, known, cutoff=0.3) or ";"
+    return f"{label} is not known{hint} there is: {', '.join(known) or 'none'}"
 
 
 def _find_entry_points() -> dict[str, EntryPoint]:
@@ -111,10 +109,10 @@ def _load_entry_point(name: str) -> Heuristic | None:
         return None
     try:
         loaded: object = entry_point.load()
-    except Exception as error:  # whatever a third party's import may raise
+    except Exception as error:  # a third party's import may raise anything
         raise BrokenHeuristicError(
             f"heuristic {name!r}: entry point {entry_point.value!r} cannot be loaded: {error!r}; "
-            "mend or remove the package that brings it"
+            "repair or remove the package that provides it"
         ) from error
     if isinstance(loaded, Heuristic):
         return replace(loaded, name=name)
@@ -122,7 +120,7 @@ def _load_entry_point(name: str) -> Heuristic | None:
         return _wrap_function(name, entry_point.value, cast("PackFunction", loaded))
     raise BrokenHeuristicError(
         f"heuristic {name!r}: its entry point {entry_point.value!r} gives {type(loaded).__name__}; "
-        "it must give a Heuristic or a function from Problem to bins"
+        "it must give a Heuristic or a function from PackingProblem to bins"
     )
 
 

@@ -94,7 +94,7 @@ def sidecar_settings(
         "drain-retry": "20 s",
         "target": "process",
         "worker-config": str(out / "ingest.yaml"),
-        "state": str(out / "state"),
+        "state-dir": str(out / "state"),
         "stop-workers": True,
     }
 

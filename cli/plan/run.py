@@ -2,7 +2,7 @@
 
 import json
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -192,8 +192,7 @@ def _adopt_plan_capacity(
     """Return the settings with the capacity of the plan in force; the survey insists on one."""
     if baseline.plan is None:
         return settings
-    update = {"capacity": baseline.plan.capacity, "headroom": baseline.plan.headroom}
-    return settings.model_copy(update=update)
+    return replace(settings, capacity=baseline.plan.capacity, headroom=baseline.plan.headroom)
 
 
 def _measure_baseline(settings: "SidecarSettings", *, capacity_known: bool) -> "GroupBaseline":

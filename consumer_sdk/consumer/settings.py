@@ -4,7 +4,6 @@
 of its remaining settings itself. Secrets may be references (`common.kafka_security.secrets`).
 """
 
-import difflib
 import os
 import socket
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -26,6 +25,7 @@ from trimtab.common.settings_model import (
     setting,
     validate_settings,
 )
+from trimtab.common.suggestions import suggest_name
 from trimtab.consumer_sdk.consumer.setting_names import LIBRDKAFKA_SETTINGS, SHARED_SETTINGS
 
 ConsumerConfig: TypeAlias = Mapping[str, Any]
@@ -222,12 +222,6 @@ def _parse_resolved(config: ConsumerConfig, environ: Mapping[str, str]) -> Consu
         kafka_python_config=_build_kafka_python_config(complete, instance),
         on_commit=config.get("on_commit"),
     )
-
-
-def suggest_name(name: str, known: Mapping[str, Any] | set[str] | frozenset[str]) -> str:
-    """Return a hint with the known name that is nearest to `name`; empty if none is near."""
-    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
-    return f"; did you mean {close[0]!r}?" if close else ""
 
 
 def _check_names(config: ConsumerConfig, own_names: Iterable[str]) -> None:

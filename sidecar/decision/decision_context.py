@@ -1,4 +1,4 @@
-"""What a rule of a decision looks at, and what it may ask for."""
+"""Input and output of a decision rule, and the plans that several rules build."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -13,7 +13,7 @@ from trimtab.sidecar.decision.scaling_policy import AutoscalingPolicy, DecisionM
 
 @dataclass(frozen=True, slots=True)
 class DecisionContext:
-    """What a rule may look at."""
+    """Input of a decision rule; `now` is seconds since the epoch."""
 
     model: GroupModel
     recommendation: ReplicaRecommendation
@@ -26,14 +26,14 @@ class DecisionContext:
         return self.model.plan
 
     def explain_cooldown(self) -> str | None:
-        """Tell how long the cooldown still lasts; None where it is over."""
+        """Return how long the cooldown still lasts; None if it is over."""
         left = self.model.policy.cooldown - self.memory.seconds_since_change(self.now)
         return f"cooldown for another {left:.0f} s" if left > 0 else None
 
 
 @dataclass(frozen=True, slots=True)
 class DecisionStep:
-    """What a rule asks for."""
+    """Output of a decision rule; `expected_plan` is the placement the leader should make."""
 
     action: ScalingAction
     reasons: tuple[str, ...]
@@ -46,7 +46,7 @@ class DecisionStep:
 def next_plan(
     plan: GroupPlan, policy: AutoscalingPolicy, now: float, reasons: tuple[str, ...]
 ) -> GroupPlan:
-    """Return the plan with a new epoch and the settings in force."""
+    """Return the plan in the next epoch, with the settings in force."""
     return replace(
         plan,
         epoch=plan.epoch + 1,
@@ -60,7 +60,7 @@ def next_plan(
 
 
 def adopt_count(context: DecisionContext, count: int, reason: str) -> DecisionStep:
-    """Take the count over as it was found."""
+    """Record the observed count in the plan, in the same epoch."""
     plan = replace(context.plan, replicas=count, time=context.now, reasons=(reason,))
     return DecisionStep(ScalingAction.ADOPT, (reason,), plan)
 
@@ -68,11 +68,11 @@ def adopt_count(context: DecisionContext, count: int, reason: str) -> DecisionSt
 def drain_replicas(
     context: DecisionContext, names: Sequence[str], replicas: int, reason: str
 ) -> DecisionStep:
-    """Drain these, so that so many are left; a new epoch, unless they own nothing."""
+    """Drain `names`, which leaves `replicas`; new epoch unless they own nothing."""
     base = replace(context.plan, replicas=replicas, draining=(*context.plan.draining, *names))
     plan = next_plan(base, context.model.policy, context.now, (reason,))
     if not any(context.model.owned_partitions(name) for name in names):
-        plan = replace(plan, epoch=context.plan.epoch)  # nobody has anything to hand over
+        plan = replace(plan, epoch=context.plan.epoch)  # no partition to hand over
     shared = context.model.observation.group.is_share_group
     return DecisionStep(
         ScalingAction.DRAIN,

@@ -1,7 +1,7 @@
-"""An observation as a decision needs it: who of ours reads what, how full each is, who is missing.
+"""Derives the facts a decision needs from an observation: owners, loads, missing replicas.
 
-Members whose instance the replica target does not know (strangers: dying ones, or somebody else's)
-are not counted on: what they read counts as read by nobody.
+Members unknown to the replica target (dying pods, or others' clients) are foreign members: their
+partitions count as unowned.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -21,7 +21,7 @@ from trimtab.sidecar.measurement.observation import GroupState, Observation, Obs
 
 @dataclass(frozen=True, slots=True)
 class GroupModel:
-    """What follows from an observation under a policy, with the plan in force."""
+    """An observation under a policy and the plan in force."""
 
     observation: Observation
     policy: AutoscalingPolicy
@@ -36,59 +36,59 @@ class GroupModel:
 
     @property
     def active(self) -> tuple[str, ...]:
-        """Live instances that are to stay."""
+        """Live instances that the plan in force keeps."""
         return tuple(name for name in self.running if name not in self.plan.draining)
 
     @property
     def unknown_partitions(self) -> tuple[TopicPartition, ...]:
-        """Partitions whose write speed is not known."""
+        """Partitions with an unknown write rate."""
         return tuple(sorted(p for p, s in self.observation.write_rates.items() if s.weight is None))
 
     def find_unjoined_replicas(self, now: float) -> tuple[str, ...]:
-        """Return instances that were started lately and have not joined yet."""
-        horizon = now - self.policy.startup_timeout
-        young = {i.name for i in self.observation.replicas or () if i.started_at >= horizon}
+        """Return instances started within the startup timeout that have not joined."""
+        started_after = now - self.policy.startup_timeout
+        young = {i.name for i in self.observation.replicas or () if i.started_at >= started_after}
         return tuple(n for n in self.active if n in young and n not in self.members)
 
     def owned_partitions(self, instance: str) -> frozenset[TopicPartition]:
-        """Return what the instance reads now."""
-        reader = self.members.get(instance)
-        return frozenset() if reader is None else reader.owned_partitions
+        """Return the partitions the instance owns now."""
+        member = self.members.get(instance)
+        return frozenset() if member is None else member.owned_partitions
 
     def explain_instability(self) -> str | None:
-        """Tell why the group cannot be trusted to be at rest; None where it is."""
+        """Return why the group is not stable; None if it is."""
         group = self.observation.group
         if group.is_share_group:
-            return None  # nothing is handed over
+            return None  # no handovers
         if group.state is not GroupState.STABLE:
             return f"the group is {group.state}"
-        read = {p for reader in group.members for p in reader.owned_partitions}
-        unread = sorted(p for p in self.observation.write_rates if p not in read)
-        if unread:
-            return f"{len(unread)} partitions have no owner ({unread[0]} first)"
-        strangers = sorted(
+        owned = {p for member in group.members for p in member.owned_partitions}
+        unowned = sorted(p for p in self.observation.write_rates if p not in owned)
+        if unowned:
+            return f"{len(unowned)} partitions have no owner ({unowned[0]} first)"
+        foreign = sorted(
             r.instance or r.id
             for r in group.members
             if r.owned_partitions and r.instance not in self.members
         )
-        return f"{strangers[0]} reads and is not ours" if strangers else None
+        return f"{foreign[0]} owns partitions and is not ours" if foreign else None
 
     def build_load(self, *, unknown_as_zero: bool = False) -> Load:
-        """Return what a placement weighs; the assignor guesses what is not known."""
-        instead = 0.0 if unknown_as_zero else None
-        speeds = {p: s.weight for p, s in self.observation.write_rates.items()}
+        """Return the load of a placement; the assignor estimates unknown rates."""
+        default = 0.0 if unknown_as_zero else None
+        rates = {p: s.weight for p, s in self.observation.write_rates.items()}
         lags = {
             p: s.backlog_records
             for p, s in self.observation.write_rates.items()
             if s.backlog_records is not None
         }
         deviations = {p: s.stddev_bytes_per_s for p, s in self.observation.write_rates.items()}
-        return Load({p: instead if w is None else w for p, w in speeds.items()}, lags, deviations)
+        return Load({p: default if w is None else w for p, w in rates.items()}, lags, deviations)
 
     def build_group(
         self, draining: Iterable[str] = (), *, with_draining: bool = True
     ) -> ConsumerGroup:
-        """Return our members, with these and the plan's draining; pending ones count."""
+        """Return our members, joined or not; `draining` adds to the plan's draining ones."""
         leaving = {*self.draining, *draining}
         names = self.running if with_draining else self.active
         topics = frozenset(p.topic for p in self.observation.write_rates)
@@ -112,7 +112,7 @@ class GroupModel:
         )
 
     def map_ordinals(self) -> dict[str, int]:
-        """Return the ordinal of each live instance: the highest is the first that can go."""
+        """Return the ordinal of each live instance; the target removes the highest first."""
         return {i.name: i.ordinal for i in self.observation.replicas or () if i.alive}
 
     def compute_loads(self) -> dict[str, float]:
@@ -120,9 +120,9 @@ class GroupModel:
         return {n: sum_rates(self.owned_partitions(n), self.build_load()) for n in self.running}
 
     def compute_max_fill(self) -> float | None:
-        """Return the fullest instance's load / capacity; None where nobody reads anything.
+        """Return the highest load / capacity of an instance; None without instances.
 
-        Where all are given messages of all partitions, they are taken to be equally full.
+        In a share group all instances count as equally full.
         """
         if self.observation.group.is_share_group:
             room = sum(map(self.capacity_of, self.active))
@@ -137,40 +137,40 @@ class GroupModel:
         return sum_rates(load.write_rates, load)
 
     def capacity_of(self, instance: str) -> float:
-        """Return the bytes/s that an instance sustains: as learned, else as configured."""
+        """Return the learned capacity of an instance in bytes/s, else the configured one."""
         return self.plan.capacities.get(instance, self.policy.placement.capacity)
 
     def compute_overflow(self) -> float:
-        """Return the bytes/s above capacity that the present placement leaves."""
-        held = {name: tuple(self.owned_partitions(name)) for name in self.running}
-        return compute_overflow(held, self.build_load(), self.capacity_of)
+        """Return the bytes/s above capacity in the current placement."""
+        assignment = {name: tuple(self.owned_partitions(name)) for name in self.running}
+        return compute_overflow(assignment, self.build_load(), self.capacity_of)
 
     def explain_pause(self, direction: Direction) -> str | None:
-        """Tell who wants nothing scaled in this direction; None where nobody does."""
+        """Return why this direction is paused; None if it is not."""
         if self.observation.external_scaling.paused_direction in (direction, "all"):
-            return f"scaling {direction} is paused at the target"
+            return f"{direction} is paused at the target"
         return (
-            f"scaling {direction} is paused by the settings"
+            f"{direction} is paused by the settings"
             if direction in self.policy.paused_directions
             else None
         )
 
     def describe_oversized_partitions(self) -> tuple[str, ...]:
-        """Name the largest partition of those that write more than a consumer may take, and why."""
-        speeds = {p: s.bytes_per_s or 0.0 for p, s in self.observation.write_rates.items()}
+        """Name the largest partition with a write rate above a consumer's usable capacity."""
+        rates = {p: s.bytes_per_s or 0.0 for p, s in self.observation.write_rates.items()}
         room = self.policy.usable_capacity
-        large = sorted((p for p, s in speeds.items() if s > room), key=lambda p: (-speeds[p], p))
+        large = sorted((p for p, r in rates.items() if r > room), key=lambda p: (-rates[p], p))
         if not large or self.observation.group.is_share_group:
             return ()
-        more = f" (and {len(large) - 1} more like it)" if len(large) > 1 else ""
-        said = (
-            f"{large[0]}{more} writes {format_rate(speeds[large[0]])}, more than a consumer may "
-            f"take ({format_rate(room)}): split the key or raise the capacity"
+        more = f" (and {len(large) - 1} more)" if len(large) > 1 else ""
+        warning = (
+            f"{large[0]}{more} receives {format_rate(rates[large[0]])}, above the usable "
+            f"capacity of a consumer ({format_rate(room)}): split the key or raise the capacity"
         )
-        return (said,)
+        return (warning,)
 
     def describe_partition_limit(self, recommended: int | None) -> tuple[str, ...]:
-        """Say that a queue of a consumer group has no partition left for one worker more."""
+        """Warn if a queue on a consumer group has no partition for another worker."""
         queue, partitions = self.observation.queue, len(self.observation.write_rates)
         if (
             queue is None
@@ -181,35 +181,36 @@ class GroupModel:
             return ()
         if partitions >= self.policy.max_replicas:
             return ()
-        said = (
-            f"{queue.kind} has at most one worker a partition, and there are {partitions}: "
-            "give the topic more partitions, or the worker more concurrency"
+        warning = (
+            f"{queue.kind} allows one worker per partition, and the topic has {partitions}: "
+            "add partitions, or concurrency per worker"
         )
-        return (said,)
+        return (warning,)
 
     def describe_stuck_partitions(self) -> tuple[str, ...]:
-        """Name the partition of those that are stuck in which most waits, and what to look for."""
-        waits = {
+        """Name the stuck partition with the largest backlog, and what to check."""
+        backlogs = {
             p: self.observation.write_rates[p].backlog_bytes or 0.0
             for p in self.observation.stuck_partitions
         }
-        if not waits:
+        if not backlogs:
             return ()
-        first = min(waits, key=lambda p: (-waits[p], p))
-        reader = next(
-            (r.instance for r in self.observation.group.members if first in r.owned_partitions),
-            "nobody",
+        first = min(backlogs, key=lambda p: (-backlogs[p], p))
+        owner = next(
+            (m.instance for m in self.observation.group.members if first in m.owned_partitions),
+            "no consumer",
         )
-        more = f" (and {len(waits) - 1} more like it)" if len(waits) > 1 else ""
-        said = (
-            f"{first}{more} is stuck: {reader} has committed nothing of it for "
-            f"{self.policy.scale_up_evaluation_window:.0f} s, {format_bytes(waits[first])} wait: more consumers "
-            "would not help, look in its log for a record that it cannot handle"
+        more = f" (and {len(backlogs) - 1} more)" if len(backlogs) > 1 else ""
+        stuck = f"{first}{more} is stuck: {owner} has committed nothing of it for "
+        warning = (
+            f"{stuck}{self.policy.scale_up_evaluation_window:.0f} s, "
+            f"{format_bytes(backlogs[first])} waiting: more consumers would not help, check "
+            "its log for a record that fails"
         )
-        return (said,)
+        return (warning,)
 
     def compute_cross_rack_traffic(self) -> CrossRackTraffic | None:
-        """Tell what crosses racks as it is; None where nobody says a rack."""
+        """Return the cross-rack traffic of the current placement; None if no member has a rack."""
         return compute_cross_rack_traffic(
             self.observation.group.members,
             self.observation.write_rates,
@@ -217,31 +218,31 @@ class GroupModel:
         )
 
     def weighs_racks(self) -> bool:
-        """Tell whether placements go by racks, too."""
+        """Return whether the heuristic considers racks."""
         return get_heuristic(self.policy.placement.heuristic).weighs_racks
 
     def capture_placement(self) -> frozenset[tuple[TopicPartition, str]]:
-        """Return the present placement as one comparable value."""
+        """Return the current placement as a comparable value."""
         return frozenset((p, name) for name in self.running for p in self.owned_partitions(name))
 
     def plan_without(self, names: Iterable[str]) -> PlacementPlan:
-        """Return the placement that the leader would make if these were drained."""
+        """Return the placement the leader would make without `names`."""
         return place_partitions(self.build_group(names), self.build_load(), self.policy.placement)
 
 
 def build_group_model(
     observation: Observation, policy: AutoscalingPolicy, plan: GroupPlan
 ) -> GroupModel:
-    """Read an observation whose replicas and group are known."""
+    """Build the model of an observation with known replicas and group."""
     running = tuple(sorted(i.name for i in observation.replicas or () if i.alive))
-    readers: dict[str, ObservedMember] = {}
-    for reader in observation.group.members:
-        if reader.instance in running:
-            held = readers.get(reader.instance, reader).owned_partitions
-            readers[reader.instance] = replace(
-                reader, owned_partitions=held | reader.owned_partitions
+    members: dict[str, ObservedMember] = {}
+    for member in observation.group.members:
+        if member.instance in running:
+            owned = members.get(member.instance, member).owned_partitions
+            members[member.instance] = replace(
+                member, owned_partitions=owned | member.owned_partitions
             )
-    return GroupModel(observation, policy, plan, running, readers)
+    return GroupModel(observation, policy, plan, running, members)
 
 
 def sum_rates(partitions: Iterable[TopicPartition], load: Load) -> float:
@@ -254,11 +255,9 @@ def compute_overflow(
     load: Load,
     capacity: Callable[[str], float],
 ) -> float:
-    """Return the bytes/s above capacity of consumers that could hand something over.
-
-    A consumer with one partition cannot: no placement cures a partition larger than a consumer.
-    """
-    over = (
+    """Return the bytes/s above capacity of consumers with more than one partition."""
+    # A partition larger than a consumer overflows in every placement, so it does not count.
+    excess = (
         sum_rates(items, load) - capacity(n) for n, items in assignment.items() if len(items) > 1
     )
-    return sum(max(0.0, excess) for excess in over)
+    return sum(max(0.0, rate) for rate in excess)

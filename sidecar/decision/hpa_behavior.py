@@ -1,18 +1,18 @@
-"""Scaling rules of one direction, as the HorizontalPodAutoscaler (autoscaling/v2) has them.
+"""Scaling policies of one direction, as `behavior` of the HorizontalPodAutoscaler (autoscaling/v2).
 
-1. A policy allows a change of so many replicas, or of so many percent of them, within its period.
-   It counts from the replicas at the beginning of the period: the present ones without what the
-   recorded changes of the period, in both directions, have made of them.
-2. `select_policy` takes the policy that allows the most change (max) or the least (min); `disabled`
-   forbids the direction.
-3. Percentages round up: what is added, and what is taken away.
-4. What was changed too far is not taken back by a limit.
-5. A period of 0 is ours: it counts from the present replicas in each turn (`scale-up-policies: 4`), and the
-   cooldown is what keeps turns apart.
+1. A policy allows a change by a number of replicas, or percent of them, within its period. The base
+   is the count at the start of the period: the current count without the changes recorded in it,
+   in both directions.
+2. `select_policy` selects the policy that allows the most change (max) or the least (min);
+   `disabled` forbids the direction.
+3. Percentages round up, for additions and removals.
+4. A limit never reverts a change that went too far.
+5. A period of 0 is an extension: the base is the current count in each iteration
+   (`scale-up-policies: 4`), and the cooldown spaces the changes.
 
-The source of rules 1 to 4 are `calculateScaleUpLimitWithScalingRules` and
-`calculateScaleDownLimitWithBehaviors` in pkg/controller/podautoscaler/horizontal.go of Kubernetes.
-There percentages are floats, and 10 % more than 100 are 111; here they are exact.
+Source of rules 1 to 4: `calculateScaleUpLimitWithScalingRules` and
+`calculateScaleDownLimitWithBehaviors` in pkg/controller/podautoscaler/horizontal.go of Kubernetes,
+where percentages are floats and 10 % more than 100 are 111; here they are exact.
 """
 
 from collections.abc import Iterable
@@ -21,18 +21,18 @@ from enum import StrEnum
 from typing import Final
 
 MAX_POLICY_PERIOD_S: Final = 1800.0
-"""Seconds; what the HPA allows."""
+"""Seconds; the limit of the HPA."""
 
 
 class Direction(StrEnum):
-    """A direction of scaling."""
+    """Direction of scaling; the value names it in settings and reasons."""
 
-    UP = "out"
-    DOWN = "in"
+    UP = "scale-up"
+    DOWN = "scale-down"
 
 
 class SelectPolicy(StrEnum):
-    """Which of several policies holds."""
+    """Selects among the policies of a direction."""
 
     MAX = "max"
     MIN = "min"
@@ -41,7 +41,7 @@ class SelectPolicy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ScalingPolicy:
-    """At most `value` replicas, or percent of them, within `period` seconds."""
+    """Allows a change by `value` replicas, or percent, within `period` seconds."""
 
     value: int
     period: float = 0.0
@@ -50,10 +50,9 @@ class ScalingPolicy:
 
 @dataclass(frozen=True, slots=True)
 class ScalingRules:
-    """What holds for one direction; `stabilization_window` is its stabilisation window in seconds.
+    """Rules of one direction; `stabilization_window` is in seconds.
 
-    `tolerance` is what the HPA calls tolerance: the share by which the load must leave what the
-    present count is good for.
+    `tolerance` is the share by which the load must differ from what the current count handles.
     """
 
     policies: tuple[ScalingPolicy, ...] = ()
@@ -64,7 +63,7 @@ class ScalingRules:
 
 @dataclass(frozen=True, slots=True)
 class ScaleEvent:
-    """Replicas that were added, or taken away (below 0), at a time."""
+    """Replicas added, or removed if negative, at a time."""
 
     time: float
     replica_change: int
@@ -73,7 +72,7 @@ class ScaleEvent:
 def calculate_scale_up_limit(
     rules: ScalingRules, count: int, changes: Iterable[ScaleEvent], now: float
 ) -> int:
-    """Return how many replicas there may be after scaling out from `count`."""
+    """Return the maximum count after scaling up from `count`."""
     if rules.select_policy is SelectPolicy.DISABLED:
         return count
     starts = _period_start_replicas(rules, count, tuple(changes), now)
@@ -84,7 +83,7 @@ def calculate_scale_up_limit(
 def calculate_scale_down_limit(
     rules: ScalingRules, count: int, changes: Iterable[ScaleEvent], now: float
 ) -> int:
-    """Return how few replicas there may be after scaling in from `count`."""
+    """Return the minimum count after scaling down from `count`."""
     if rules.select_policy is SelectPolicy.DISABLED:
         return count
     starts = _period_start_replicas(rules, count, tuple(changes), now)
@@ -96,8 +95,8 @@ def calculate_scale_down_limit(
 def _period_start_replicas(
     rules: ScalingRules, count: int, changes: tuple[ScaleEvent, ...], now: float
 ) -> list[tuple[ScalingPolicy, int]]:
-    """Return each policy with the replicas there were at the beginning of its period."""
+    """Return each policy with the replica count at the start of its period."""
     return [
-        (pace, count - sum(c.replica_change for c in changes if now - pace.period < c.time <= now))
-        for pace in rules.policies
+        (p, count - sum(c.replica_change for c in changes if now - p.period < c.time <= now))
+        for p in rules.policies
     ]

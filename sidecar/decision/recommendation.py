@@ -1,23 +1,23 @@
-"""How many replicas the load asks for, and what stabilisation leaves of it.
+"""Recommends a replica count from the load, and stabilizes it.
 
 The rules are those of the HPA, the count is the assignor's:
 
-1. The count comes from the heuristic in open mode, starting from the present owners. Of a share
-   group, in which every worker is given messages of every partition, it is the load divided by what
-   one may be filled with.
-2. Dead band: a wish to grow counts only if the load would not fit into the present count filled up
-   to headroom x (1 + band); a wish to shrink only as far as it would fit filled to headroom x (1 -
-   band).
-3. What is unknown pulls against the move: unknown partitions weigh nothing towards growing and
-   forbid shrinking. With nothing known, the present count is wished for.
-4. Growing follows the lowest wish of its window, shrinking the highest. The first window starts
-   with the present count, and blind turns wish for it. Limits apply before the windows, steps
-   after.
-5. With nothing known for so many turns in a row, the fallback's count is wished for.
-6. Where growing showed no effect (`effect`), the present count is wanted, or the least.
-7. The last replica goes, where none need run, when nothing was written and nothing waited for
-   `idle_after` seconds, all of it known; the first comes back in the turn that sees a record,
-   whatever the windows say.
+1. The heuristic computes the count in open mode, starting from the current owners. In a share
+   group, which delivers every partition to every worker, it is load / usable capacity of a worker.
+2. Tolerance: scale up only if the load exceeds the current count filled to headroom x
+   (1 + tolerance); scale down only as far as the load fits at headroom x (1 - tolerance).
+3. Unknown data counts against a change: unknown partitions weigh nothing for scale-up and prevent
+   scale-down. With nothing known, the current count is recommended.
+4. Scale-up follows the lowest recommendation in its stabilization window, scale-down the highest.
+   The first window starts with the current count, as does an iteration without data. Limits apply
+   before the windows, scaling policies after.
+5. After `fallback-after` iterations without any known write rate, the fallback count is
+   recommended.
+6. While scale-up is suspended (`scale_up_effectiveness`), the current count or the minimum is
+   desired.
+7. With `min` 0, the last replica stops once nothing was written or waiting for `idle_after`
+   seconds, with every partition known. The first iteration that sees a record starts one again,
+   regardless of the windows.
 """
 
 import math
@@ -26,6 +26,7 @@ from typing import Final
 
 from trimtab.assignor.decisions import size_group
 from trimtab.assignor.model import PlacementPlan
+from trimtab.sidecar.decision.fallback import FallbackBehavior
 from trimtab.sidecar.decision.group_model import GroupModel
 from trimtab.sidecar.decision.learned_capacity import update_learned_capacities
 from trimtab.sidecar.decision.scale_to_zero import is_active, is_idle
@@ -33,20 +34,19 @@ from trimtab.sidecar.decision.scale_up_effectiveness import evaluate_scale_up
 from trimtab.sidecar.decision.scaling_policy import (
     AutoscalingPolicy,
     DecisionMemory,
-    FallbackBehavior,
     TimestampedRecommendation,
 )
 from trimtab.sidecar.measurement.freshness import AgeSample, estimate_freshness, sample_ages
 
 REPLICA_EPSILON: Final = 1e-6
-"""Of a worker: sums of floats are not exact."""
+"""Share of a worker that rounding up ignores: float sums are inexact."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaRecommendation:
-    """Counts: `recommended` by the load, `bounded` after dead band and limits, `desired` after windows.
+    """Counts: `recommended` by load, `bounded` by tolerance and limits, `desired` after windows.
 
-    `hold_reasons` say what held a wish back, `warnings` what is to be said whatever is done.
+    `hold_reasons` explain why a change was held back; `warnings` belong to every decision.
     """
 
     recommended: int | None
@@ -60,18 +60,18 @@ class ReplicaRecommendation:
 def recommend_replicas(
     model: GroupModel, memory: DecisionMemory, now: float
 ) -> tuple[ReplicaRecommendation, DecisionMemory]:
-    """Return what is wanted now and the memory with this wish in it."""
+    """Return the recommendation, and the memory with it added."""
     current = model.policy.clamp_replicas(model.plan.replicas)
     expected = _compute_expected_plan(model)
-    wished = _recommend_from_load(model, expected)
-    memory = _record_iteration(model, memory, now, is_load_known=wished is not None)
-    steady, notes = _apply_tolerance(model, current, wished, memory.unknown_iterations)
+    recommended = _recommend_from_load(model, expected)
+    memory = _record_iteration(model, memory, now, is_load_known=recommended is not None)
+    bounded, notes = _apply_tolerance(model, current, recommended, memory.unknown_iterations)
     memory = prepare_recommendations(memory, model.policy, current, now)
     memory = replace(
-        memory, recommendations=(*memory.recommendations, TimestampedRecommendation(now, steady))
+        memory, recommendations=(*memory.recommendations, TimestampedRecommendation(now, bounded))
     )
-    wanted = _stabilize_recommendation(memory, model.policy, current, now)
-    sizing = ReplicaRecommendation(wished, steady, wanted, expected, notes)
+    desired = _stabilize_recommendation(memory, model.policy, current, now)
+    sizing = ReplicaRecommendation(recommended, bounded, desired, expected, notes)
     sizing = _apply_scale_to_zero(model, _apply_suspension(model, sizing, memory, now), memory, now)
     return _add_slo_warning(model, sizing, memory), memory
 
@@ -79,7 +79,7 @@ def recommend_replicas(
 def prepare_recommendations(
     memory: DecisionMemory, policy: AutoscalingPolicy, count: int, now: float
 ) -> DecisionMemory:
-    """Return the memory without what no window needs; an empty one starts with this count."""
+    """Drop recommendations that no window needs; an empty memory starts with `count`."""
     if not memory.recommendations:
         return replace(memory, recommendations=(TimestampedRecommendation(now, count),))
     return memory.keep_recent_recommendations(
@@ -90,7 +90,7 @@ def prepare_recommendations(
 def _record_iteration(
     model: GroupModel, memory: DecisionMemory, now: float, *, is_load_known: bool
 ) -> DecisionMemory:
-    """Return the memory with what this turn tells of idleness, effect and capacities."""
+    """Update idle time, scale-up evaluation and learned capacities."""
     since = memory.idle_since if memory.idle_since is not None and memory.idle_since <= now else now
     memory = replace(
         memory,
@@ -110,7 +110,7 @@ def _record_iteration(
 def _append_age_sample(
     model: GroupModel, memory: DecisionMemory, now: float
 ) -> tuple[AgeSample, ...]:
-    """Return the ages of what waited over the window of consumption, with this turn's."""
+    """Append the ages of the waiting records; drop samples outside the evaluation window."""
     since = now - model.policy.scale_up_evaluation_window
     kept = tuple(seen for seen in memory.age_samples if since < seen.time <= now)
     new = (
@@ -122,7 +122,7 @@ def _append_age_sample(
 
 
 def _compute_expected_plan(model: GroupModel) -> PlacementPlan | None:
-    """Return the placement that is wished for; None where nothing is known, or to be placed."""
+    """Return the placement of the recommended count; None without load or placement."""
     if _is_load_unknown(model) or model.observation.group.is_share_group:
         return None
     return _size_group(model, 1.0)
@@ -141,7 +141,7 @@ def _recommend_from_load(model: GroupModel, expected: PlacementPlan | None) -> i
 
 
 def _count_needed_replicas(model: GroupModel, share: float) -> int:
-    """Return how many would do if they were filled to this share of the headroom."""
+    """Return the replicas needed if filled to `share` of the headroom."""
     if not model.observation.group.is_share_group:
         return _size_group(model, share).consumers
     room = model.policy.placement.capacity * min(1.0, model.policy.placement.headroom * share)
@@ -159,90 +159,92 @@ def _size_group(model: GroupModel, share: float) -> PlacementPlan:
 def _apply_tolerance(
     model: GroupModel, current: int, recommended: int | None, unknown_iterations: int
 ) -> tuple[int, tuple[str, ...]]:
-    """Return the wish after rules 2, 3 and 5 and the limits, and what held it back."""
+    """Apply rules 2, 3, 5 and the limits; return the count and why it was held back."""
     if recommended is None:
         return _apply_fallback(model.policy, current, unknown_iterations)
-    wanted = model.policy.clamp_replicas(recommended)
-    if wanted > current:
-        band = model.policy.scale_up.tolerance
-        fits = model.policy.clamp_replicas(_count_needed_replicas(model, 1 + band)) <= current
-        return (current, (f"{wanted} is within the dead band",)) if fits else (wanted, ())
-    if wanted < current and model.unknown_partitions:
-        return current, (
-            f"{len(model.unknown_partitions)} partitions are unknown, so nothing is taken away",
+    desired = model.policy.clamp_replicas(recommended)
+    if desired > current:
+        tolerance = model.policy.scale_up.tolerance
+        fits = model.policy.clamp_replicas(_count_needed_replicas(model, 1 + tolerance)) <= current
+        return (current, (f"{desired} is within the tolerance",)) if fits else (desired, ())
+    if desired < current and model.unknown_partitions:
+        return current, (f"{len(model.unknown_partitions)} partitions are unknown: no scale-down",)
+    if desired < current:
+        tolerance = model.policy.scale_down.tolerance
+        careful = max(
+            desired, model.policy.clamp_replicas(_count_needed_replicas(model, 1 - tolerance))
         )
-    if wanted < current:
-        band = model.policy.scale_down.tolerance
-        careful = max(wanted, model.policy.clamp_replicas(_count_needed_replicas(model, 1 - band)))
         held = careful >= current
-        return min(current, careful), (f"{wanted} is within the dead band",) if held else ()
+        return min(current, careful), (f"{desired} is within the tolerance",) if held else ()
     return current, ()
 
 
 def _apply_fallback(
     policy: AutoscalingPolicy, current: int, unknown_iterations: int
 ) -> tuple[int, tuple[str, ...]]:
-    fallback, reason = policy.fallback, "no write speed is known"
+    fallback, reason = policy.fallback, "no write rate is known"
     if (
         unknown_iterations < fallback.failure_threshold
         or fallback.behavior is FallbackBehavior.CURRENT
     ):
         return current, (reason,)
     count = policy.clamp_replicas(fallback.resolve_replicas(current))
-    return count, (
-        f"{reason} for {unknown_iterations} turns: fallback {fallback.behavior}, {count} replicas",
-    )
+    reason += f" for {unknown_iterations} iterations"
+    return count, (f"{reason}: fallback {fallback.behavior}, {count} replicas",)
 
 
 def _stabilize_recommendation(
     memory: DecisionMemory, policy: AutoscalingPolicy, current: int, now: float
 ) -> int:
-    """Bound the present count by the windows (rule 4); the newest wish is in both."""
+    """Bound the current count by both windows (rule 4); the newest is in each."""
     *before, newest = memory.recommendations
-    out = [w.replicas for w in before if w.time > now - policy.scale_up.stabilization_window]
-    back = [w.replicas for w in before if w.time > now - policy.scale_down.stabilization_window]
-    lowest, highest = min([*out, newest.replicas]), max([*back, newest.replicas])
+    up = [w.replicas for w in before if w.time > now - policy.scale_up.stabilization_window]
+    down = [w.replicas for w in before if w.time > now - policy.scale_down.stabilization_window]
+    lowest, highest = min([*up, newest.replicas]), max([*down, newest.replicas])
     return max(min(current, highest), lowest)
 
 
 def _apply_suspension(
     model: GroupModel, recommendation: ReplicaRecommendation, memory: DecisionMemory, now: float
 ) -> ReplicaRecommendation:
-    """Return what is wanted while growing is stopped (rule 6)."""
-    stall, most = memory.scale_up_suspension, max(model.plan.replicas, model.policy.min_replicas)
-    if stall is None or recommendation.desired <= most:
+    """Cap the recommendation while scale-up is suspended (rule 6)."""
+    suspension, most = (
+        memory.scale_up_suspension,
+        max(model.plan.replicas, model.policy.min_replicas),
+    )
+    if suspension is None or recommendation.desired <= most:
         return recommendation
-    warning = f"{stall.reason}; tried again in {stall.until - now:.0f} s"
+    warning = f"{suspension.reason}; retried in {suspension.until - now:.0f} s"
     return replace(recommendation, bounded=most, desired=most, warnings=(warning,))
 
 
 def _add_slo_warning(
     model: GroupModel, recommendation: ReplicaRecommendation, memory: DecisionMemory
 ) -> ReplicaRecommendation:
-    """Return the sizing with what is to be said of a goal that is missed."""
-    goal, found = model.policy.freshness_slo, estimate_freshness(memory.age_samples)
-    told = None if goal is None or found is None else found.describe_slo_miss(goal)
+    """Add a warning if the freshness SLO is missed."""
+    slo, estimate = model.policy.freshness_slo, estimate_freshness(memory.age_samples)
+    miss = None if slo is None or estimate is None else estimate.describe_slo_miss(slo)
     return (
         recommendation
-        if told is None
-        else replace(recommendation, warnings=(*recommendation.warnings, told))
+        if miss is None
+        else replace(recommendation, warnings=(*recommendation.warnings, miss))
     )
 
 
 def _apply_scale_to_zero(
     model: GroupModel, recommendation: ReplicaRecommendation, memory: DecisionMemory, now: float
 ) -> ReplicaRecommendation:
-    """Return what is wanted where no replica need run (rule 7)."""
+    """Apply scale to zero (rule 7)."""
     if model.policy.min_replicas or model.plan.replicas > 1:
         return recommendation
     if not model.plan.replicas:
         return _scale_from_zero(model, recommendation)
     if memory.idle_since is None or recommendation.desired > 1:
         return recommendation
-    quiet, enough = now - memory.idle_since, model.policy.idle_after
-    if quiet >= enough:
+    idle, limit = now - memory.idle_since, model.policy.idle_after
+    if idle >= limit:
         return replace(recommendation, bounded=0, desired=0)
-    note = f"nothing to read for {quiet:.0f} s, the last one goes after {enough:.0f} s"
+    note = f"idle for {idle:.0f} s, the last replica stops after {limit:.0f} s"
     return replace(recommendation, hold_reasons=(*recommendation.hold_reasons, note))
 
 
@@ -259,5 +261,5 @@ def _scale_from_zero(
         recommendation,
         bounded=0,
         desired=0,
-        hold_reasons=recommendation.hold_reasons or ("nothing is to be read",),
+        hold_reasons=recommendation.hold_reasons or ("nothing to read",),
     )

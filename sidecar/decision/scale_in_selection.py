@@ -1,7 +1,7 @@
-"""Which replicas to drain: those whose load costs least to move, as the leader would move it.
+"""Selects the replicas to drain: those whose load costs least to move.
 
-Where the target takes replicas away in an order, only the last ones may go. Of a share group any
-may: nothing is placed, so nothing moves, and the newest knows least.
+The cost is that of the placement the leader would compute. Targets that remove replicas in order
+allow only the last ones. In a share group nothing moves, and the newest replicas are selected.
 """
 
 from dataclasses import dataclass
@@ -10,39 +10,39 @@ from typing import Final
 from trimtab.sidecar.decision.group_model import GroupModel, compute_overflow, sum_rates
 
 MAX_DRAIN_CANDIDATES: Final = 8
-"""Candidates for which a whole placement is computed: the least loaded ones."""
+"""Least loaded candidates for which a placement is computed."""
 
 OVERLOAD_SLACK: Final = 1e-6
-"""Relative overload that counts as none: sums of floats are not exact."""
+"""Relative overload that counts as none: float sums are inexact."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class DrainCost:
-    """What draining a candidate costs; the least comes first."""
+    """Cost of draining a candidate; sorts by cost."""
 
     overflow: float  # bytes/s above capacity afterwards
-    moved_rate: float  # bytes/s that change their reader
+    moved_rate: float  # bytes/s that change their owner
     load: float  # bytes/s that the candidate reads
     name: str
 
 
 def select_victims(model: GroupModel, count: int, *, forced: bool = False) -> tuple[str, ...]:
-    """Return up to `count` replicas to drain; fewer where the others could not hold what they read.
+    """Return up to `count` replicas to drain; fewer if the others cannot take over their load.
 
-    With `forced` (above the limit) the count comes first.
+    With `forced` (count above the limit) overload is accepted.
     """
     if model.observation.group.is_share_group:
         return _select_newest(model, min(count, len(model.active) - 1))
-    chosen: list[str] = []
+    victims: list[str] = []
     for _ in range(min(count, len(model.active) - 1)):
         best = min(
-            _compute_drain_cost(model, chosen, name) for name in _list_candidates(model, chosen)
+            _compute_drain_cost(model, victims, name) for name in _list_candidates(model, victims)
         )
         allowed = model.compute_overflow() + OVERLOAD_SLACK * model.policy.placement.capacity
         if best.overflow > allowed and not forced:
             break
-        chosen.append(best.name)
-    return tuple(chosen)
+        victims.append(best.name)
+    return tuple(victims)
 
 
 def _select_newest(model: GroupModel, count: int) -> tuple[str, ...]:

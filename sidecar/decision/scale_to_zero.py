@@ -1,6 +1,6 @@
-"""Whether there is anything to read: what the way to zero replicas, and back, goes by.
+"""Detects an idle or active group, for scaling to zero and back.
 
-What is not known is neither: it takes nobody away and starts nobody.
+A group with unknown data is neither: nothing stops, nothing starts.
 """
 
 from collections.abc import Mapping
@@ -10,12 +10,12 @@ from trimtab.common.control_topics.write_rates import PartitionLoad
 
 
 def is_active(write_rates: Mapping[TopicPartition, PartitionLoad]) -> bool:
-    """Tell whether records are known to be written, or to wait."""
-    return any(_has_traffic(speed) for speed in write_rates.values())
+    """Return whether records are known to be written or waiting."""
+    return any(_has_traffic(load) for load in write_rates.values())
 
 
 def is_idle(write_rates: Mapping[TopicPartition, PartitionLoad]) -> bool:
-    """Tell whether it is known of every partition that nothing is written and nothing waits."""
+    """Return whether every partition is known to have no writes and no backlog."""
     known = all(
         s.bytes_per_s is not None and s.backlog_records is not None for s in write_rates.values()
     )

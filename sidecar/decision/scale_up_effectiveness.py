@@ -1,15 +1,14 @@
-"""Whether growing helped: more consumers that read no more are a reason to stop growing.
+"""Suspends scale-up when added consumers do not raise throughput.
 
-1. A scale-out of a group that is behind is remembered with what the group consumed before it.
-2. Once the new ones have joined, and there are half as many more at least, a whole window of
-   consumption is awaited and compared. Less would not show above the noise of commits. Further
-   steps in that time do not count, but what they bring does.
-3. Growing helped if the group is no longer behind, or if it consumes more by at least a tenth of
-   what the added consumers would bring were they as good as those before.
-4. Where it did not help, nothing is added until a stated time; then growing is tried again. Limits
-   stand above this: a minimum is brought about.
-5. What is not known proves nothing: then growing goes on, and after some windows the growth is
-   forgotten. A window of 0 never looks.
+1. A scale-up of a group that is behind is recorded with the group's consumption before it.
+2. Once the new consumers have joined and the count grew by at least half, consumption is measured
+   over a whole window and compared; smaller growth drowns in the noise of commits. Further steps in
+   that time are not recorded, but their consumption counts.
+3. The scale-up was effective if the group is no longer behind, or consumption rose by at least a
+   tenth of what the added consumers would add at the previous rate per consumer.
+4. Otherwise scale-up is suspended for `scale_up_evaluation_retry` seconds. `min` still applies.
+5. Unknown consumption proves nothing: scale-up continues, and after some windows the evaluation is
+   dropped. A window of 0 disables the evaluation.
 """
 
 from dataclasses import replace
@@ -27,19 +26,19 @@ from trimtab.sidecar.measurement.observation import Observation
 from trimtab.sidecar.measurement.write_rate import CatchUpPolicy, compute_overdue_bytes
 
 MIN_GAIN_SHARE: Final = 0.1
-"""Of what the added consumers should bring, that must have come."""
+"""Share of the expected gain that counts as effective."""
 
 MIN_GROWTH_FACTOR: Final = 1.5
-"""Growth of the count below which nothing can be told."""
+"""Growth of the count below which no evaluation is possible."""
 
 MAX_EVALUATION_WINDOWS: Final = 3.0
-"""Windows after which a growth that could not be judged is forgotten."""
+"""Windows after which a pending evaluation is dropped."""
 
 
 def sum_overdue_backlog(observation: Observation, catch_up: CatchUpPolicy) -> float | None:
-    """Return the bytes that wait for longer than allowed; None where none is known.
+    """Return the overdue bytes of the group; None if unknown for all partitions.
 
-    What is stuck is not counted: no consumer would work it off.
+    Stuck partitions do not count: more consumers would not catch up on them.
     """
     counted = (
         s for p, s in observation.write_rates.items() if p not in observation.stuck_partitions
@@ -49,7 +48,7 @@ def sum_overdue_backlog(observation: Observation, catch_up: CatchUpPolicy) -> fl
 
 
 def sum_consumption_rates(observation: Observation, catch_up: CatchUpPolicy) -> float | None:
-    """Return the bytes/s that the group consumes; None if unknown of a partition behind."""
+    """Return the group's consumption in bytes/s; None if unknown for an overdue partition."""
     missing = (
         s for p, s in observation.write_rates.items() if p not in observation.consumption_rates
     )
@@ -63,44 +62,45 @@ def sum_consumption_rates(observation: Observation, catch_up: CatchUpPolicy) -> 
 def begin_scale_up_evaluation(
     decision: ScalingDecision, observation: Observation, memory: DecisionMemory, now: float
 ) -> DecisionMemory:
-    """Return the memory with a scale-out whose effect is to be looked at (rule 1)."""
-    before, numbers = observation.plan, decision.numbers
+    """Record a scale-up for evaluation (rule 1)."""
+    before, metrics = observation.plan, decision.metrics
     if memory.scale_up_evaluation is not None or before is None or not before.replicas:
         return memory
-    if not numbers.consumed or not numbers.late:
+    if not metrics.consumption_rate or not metrics.overdue_backlog_bytes:
         return memory
     return replace(
-        memory, scale_up_evaluation=ScaleUpEvaluation(now, before.replicas, numbers.consumed)
+        memory,
+        scale_up_evaluation=ScaleUpEvaluation(now, before.replicas, metrics.consumption_rate),
     )
 
 
 def evaluate_scale_up(model: GroupModel, memory: DecisionMemory, now: float) -> DecisionMemory:
-    """Return the memory with the effect of the last growth in it, if it is known by now."""
+    """Evaluate the last scale-up if its window is complete (rules 2 to 5)."""
     if memory.scale_up_suspension is not None and now >= memory.scale_up_suspension.until:
         memory = replace(memory, scale_up_suspension=None)
-    growth, window = memory.scale_up_evaluation, model.policy.scale_up_evaluation_window
-    if growth is None:
+    evaluation, window = memory.scale_up_evaluation, model.policy.scale_up_evaluation_window
+    if evaluation is None:
         return memory
     if (
         not window
-        or now - growth.time > MAX_EVALUATION_WINDOWS * window + model.policy.startup_timeout
+        or now - evaluation.time > MAX_EVALUATION_WINDOWS * window + model.policy.startup_timeout
     ):
         return replace(memory, scale_up_evaluation=None)
-    if growth.joined_replicas < MIN_GROWTH_FACTOR * growth.replicas:
+    if evaluation.joined_replicas < MIN_GROWTH_FACTOR * evaluation.replicas:
         joined = not model.find_unjoined_replicas(now) and model.explain_instability() is None
         count = min(model.plan.replicas, len(model.active)) if joined else 0
         return replace(
-            memory, scale_up_evaluation=replace(growth, joined_at=now, joined_replicas=count)
+            memory, scale_up_evaluation=replace(evaluation, joined_at=now, joined_replicas=count)
         )
     if (
-        now - growth.joined_at < window
+        now - evaluation.joined_at < window
         or sum_consumption_rates(model.observation, model.policy.catch_up) is None
     ):
         return memory
     return replace(
         memory,
         scale_up_evaluation=None,
-        scale_up_suspension=_suspend_scale_up(model, growth, now) or memory.scale_up_suspension,
+        scale_up_suspension=_suspend_scale_up(model, evaluation, now) or memory.scale_up_suspension,
     )
 
 
@@ -118,8 +118,8 @@ def _suspend_scale_up(
     ):
         return None
     reason = (
-        f"{evaluation.joined_replicas} consumers read no more than {evaluation.replicas} did "
-        f"({format_rate(after)}, {format_rate(before)} before): growing stops, look at the sink, "
-        "the network and the consumers' logs"
+        f"{evaluation.joined_replicas} consumers read no more than {evaluation.replicas} "
+        f"({format_rate(after)}, {format_rate(before)} before): scale-up suspended, check "
+        "the sink, the network and the consumers' logs"
     )
     return ScaleUpSuspension(now + model.policy.scale_up_evaluation_retry, reason)

@@ -1,11 +1,11 @@
-"""Periods in which other limits hold, or nothing is scaled, as cron lines in a time zone.
+"""Scheduled limits and pauses: cron lines in a time zone.
 
-A period lasts from a `start` to the next `end`, and is in force while the next end comes before the
-next start (as KEDA's cron scaler has it), so nothing has to be remembered. Cron lines are those of
-Debian's cron, and so is what happens to them when clocks change (cronsim).
+A period lasts from `start` to the next `end` and is active while the next end precedes the next
+start (as in KEDA's cron scaler), so it needs no memory. Cron lines, also across clock changes, are
+those of Debian's cron (cronsim).
 
-Of several periods in force the highest least and the lowest most hold, and whatever one of them
-pauses is paused; where least and most contradict each other, the most holds.
+Of several active periods the highest minimum and the lowest maximum apply, and every paused
+direction is paused; if minimum and maximum contradict, the maximum wins.
 """
 
 from collections.abc import Iterable
@@ -21,7 +21,7 @@ from trimtab.sidecar.decision.hpa_behavior import Direction
 
 @dataclass(frozen=True, slots=True)
 class CronPeriod:
-    """A stretch of time that comes again; None where the settings' own limit stands."""
+    """A recurring period; a limit of None keeps that of the settings."""
 
     start: str
     end: str
@@ -31,14 +31,14 @@ class CronPeriod:
     paused_directions: frozenset[Direction] = frozenset()
 
     def is_active(self, now: float) -> bool:
-        """Tell whether the period is in force; `now` is seconds since the epoch."""
-        there = datetime.fromtimestamp(now, ZoneInfo(self.timezone))
-        return _next_occurrence(self.end, there) < _next_occurrence(self.start, there)
+        """Return whether the period is active; `now` is seconds since the epoch."""
+        local = datetime.fromtimestamp(now, ZoneInfo(self.timezone))
+        return _next_occurrence(self.end, local) < _next_occurrence(self.start, local)
 
 
 @dataclass(frozen=True, slots=True)
 class ScheduledLimits:
-    """What the periods in force ask for together; None where none of them says."""
+    """Combined limits of the active periods; None if no period sets one."""
 
     min_replicas: int | None = None
     max_replicas: int | None = None
@@ -46,7 +46,7 @@ class ScheduledLimits:
 
 
 def resolve_scheduled_limits(periods: Iterable[CronPeriod], now: float) -> ScheduledLimits:
-    """Return what holds at a time (seconds since the epoch)."""
+    """Return the limits at `now` (seconds since the epoch)."""
     active = [period for period in periods if period.is_active(now)]
     return ScheduledLimits(
         min_replicas=max(
@@ -55,20 +55,20 @@ def resolve_scheduled_limits(periods: Iterable[CronPeriod], now: float) -> Sched
         max_replicas=min(
             (p.max_replicas for p in active if p.max_replicas is not None), default=None
         ),
-        paused_directions=frozenset(way for p in active for way in p.paused_directions),
+        paused_directions=frozenset(d for p in active for d in p.paused_directions),
     )
 
 
 def explain_invalid_cron(line: str) -> str | None:
-    """Return what is wrong with a cron line; None where it is one."""
+    """Return why a cron line is invalid; None if it is valid."""
     try:
-        comes = next(CronSim(line, datetime(2024, 1, 1, tzinfo=UTC)), None)
+        occurrence = next(CronSim(line, datetime(2024, 1, 1, tzinfo=UTC)), None)
     except CronSimError as error:
         return str(error).lower()
-    return None if comes is not None else "it never comes"
+    return None if occurrence is not None else "it never occurs"
 
 
 def _next_occurrence(line: str, after: datetime) -> float:
-    """Return when the line comes next, in seconds since the epoch; infinite where it never does."""
-    comes = next(CronSim(line, after), None)
-    return inf if comes is None else comes.timestamp()
+    """Return the next occurrence in seconds since the epoch; infinite if there is none."""
+    occurrence = next(CronSim(line, after), None)
+    return inf if occurrence is None else occurrence.timestamp()

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
+from trimtab.common.choices import QueueKind
 from trimtab.common.units import format_bytes, format_count, format_rate
-from trimtab.sidecar.decision.decision import ScalingAction
+from trimtab.sidecar.decision.decision import ScalingAction, join_reasons
 from trimtab.sidecar.diagnostics.group_status import format_age, is_fresh
-from trimtab.sidecar.measurement.queue_backlog import QueueKind
 from trimtab.sidecar.reporting.decision_record import DecisionRecord, RecordedMove
 
 MAX_EXPLAINED_MOVES: Final = 10
@@ -75,7 +75,7 @@ def build_explanation(
     if not begun:
         return None
     acted = [r for r in begun if r.action is not ScalingAction.HOLD]
-    asked = [r for r in begun if r.expected]
+    asked = [r for r in begun if r.expected_moves]
     moved = [r for r in begun if r.seen_count]
     return Explanation(
         verdict=begun[-1],
@@ -98,38 +98,44 @@ def explain_count(explanation: Explanation, now: float) -> tuple[str, ...]:
     last, acted = explanation.verdict, explanation.acted
     said = [_describe_replicas(last, now), *_describe_load(last), *_describe_constraints(last)]
     if last.action is ScalingAction.HOLD:
-        said.append(f"Last verdict: nothing is done: {'; '.join(last.reasons)}.")
+        said.append(f"Last verdict: nothing is done: {join_reasons(last.reasons, last.failure)}.")
     if acted is not None:
         when = f"{format_age(now - acted.time)} ago" if acted is not last else "Now"
-        said.append(f"{when} {SENTENCE_BY_ACTION[acted.action]}: {'; '.join(acted.reasons)}.")
+        said.append(
+            f"{when} {SENTENCE_BY_ACTION[acted.action]}: "
+            f"{join_reasons(acted.reasons, acted.failure)}."
+        )
     who = "a sidecar" if last.by is None else str(last.by)
     if is_fresh(last, now):
         said.append(f"At work: {who}.")
     else:
         ended = f", {who} has ended" if last.ended else ""
         said.append(
-            f"No verdict came for {format_age(now - last.until)}: no sidecar is at work then{ended}."
+            f"No verdict came for {format_age(now - last.until)}: no sidecar is at work "
+            f"then{ended}."
         )
     return tuple(said)
 
 
 def explain_placement(explanation: Explanation, now: float) -> tuple[str, ...]:
     """Tell why the partitions are where they are: what moved, why, and what it cost."""
-    if explanation.verdict.numbers.queue == QueueKind.SHARE:
+    if explanation.verdict.metrics.queue_kind == QueueKind.SHARE:
         return ("The broker hands every worker messages of every partition: nothing is placed.",)
     asked, moved, said = explanation.asked, explanation.moved, list[str]()
     if asked is not None:
-        n = asked.numbers
+        n = asked.metrics
         said.append(
-            f"{format_age(now - asked.time)} ago ({asked.action}) {_format_partition_count(n.moves)} had to change "
+            f"{format_age(now - asked.time)} ago ({asked.action}) "
+            f"{_format_partition_count(n.moves)} had to change "
             f"hands, R {n.r_score:.2f}: so many consumers' work is interrupted for a moment."
         )
-        said += _format_moves(asked.expected, n.moves)
+        said += _format_moves(asked.expected_moves, n.moves)
     if moved is not None:
         cost = f", R {moved.seen_rate / moved.capacity:.2f}" if moved.capacity else ""
         whose = "its reader" if moved.seen_count == 1 else "their readers"
         said.append(
-            f"{_format_partition_count(moved.seen_count)} changed {whose} since {format_age(now - moved.time)} ago: "
+            f"{_format_partition_count(moved.seen_count)} changed {whose} since "
+            f"{format_age(now - moved.time)} ago: "
             f"{format_rate(moved.seen_rate)} in all{cost}."
         )
         said += _format_moves(moved.seen, moved.seen_count)
@@ -150,68 +156,84 @@ def explain_alternatives(alternatives: Iterable[AlternativeCount], current: int)
 
 def format_decision_line(record: DecisionRecord) -> str:
     """Return a verdict of the history in one line, without its time."""
-    n = record.numbers
+    n = record.metrics
     turns = f", {record.turns} turns" if record.turns > 1 else ""
     moves = f", {_format_partition_count(record.seen_count)} moved" if record.seen_count else ""
     return (
-        f"{record.action}: {'; '.join(record.reasons)} ({n.replica_summary}; "
-        f"needed {format_rate(n.needed)}{moves}{turns})"
+        f"{record.action}: {join_reasons(record.reasons, record.failure)} ({n.replica_summary}; "
+        f"needed {format_rate(n.needed_rate)}{moves}{turns})"
     )
 
 
 def _describe_replicas(last: DecisionRecord, now: float) -> str:
-    n, epoch = last.numbers, last.epoch
+    n, epoch = last.metrics, last.epoch
     return (
-        f"{format_count(n.running)} replicas run, {format_count(n.planned)} are planned "
-        f"(epoch {epoch}), {format_count(n.wanted)} are wanted, as of {format_age(now - last.until)} ago."
+        f"{format_count(n.running_replicas)} replicas run, {format_count(n.planned_replicas)} "
+        "are planned "
+        f"(epoch {epoch}), {format_count(n.desired_replicas)} are wanted, as of "
+        f"{format_age(now - last.until)} ago."
     )
 
 
 def _describe_load(last: DecisionRecord) -> Iterable[str]:
-    n = last.numbers
+    n = last.metrics
     if n.queue_summary is not None:
-        yield f"It is a queue of kind {n.queue}: {n.queue_summary}."
-    if n.needed is None:
+        yield f"It is a queue of kind {n.queue_kind}: {n.queue_summary}."
+    if n.needed_rate is None:
         yield "The load is not known: no write speed is."
         return
     least = (
-        math.ceil(n.needed / last.usable_capacity - OVERLOAD_TOLERANCE)
+        math.ceil(n.needed_rate / last.usable_capacity - OVERLOAD_TOLERANCE)
         if last.usable_capacity
         else 0
     )
     yield (
-        f"{format_rate(n.written)} are written and {format_bytes(n.backlog)} wait, for which the "
-        f"consumers must sustain {format_rate(n.needed)} together; "
+        f"{format_rate(n.write_rate)} are written and {format_bytes(n.backlog_bytes)} wait, "
+        "for which the "
+        f"consumers must sustain {format_rate(n.needed_rate)} together; "
         f"at {format_rate(last.usable_capacity)} a consumer "
         f"({last.headroom:.0%} of {format_rate(last.capacity)}) the sum alone needs {least}."
     )
-    if n.fill is not None:
-        yield f"The fullest consumer has {n.fill:.0%} of its capacity to do."
-    if n.wished is not None and n.wished > max(1, least):
-        yield f"{n.wished} are asked for by the load: partitions cannot be cut to fill each one up."
-    if n.unknown:
-        yield f"Of {n.unknown} of {_format_partition_count(n.partitions)} the write speed is not known."
+    if n.max_fill is not None:
+        yield f"The fullest consumer has {n.max_fill:.0%} of its capacity to do."
+    if n.recommended_replicas is not None and n.recommended_replicas > max(1, least):
+        yield (
+            f"{n.recommended_replicas} are asked for by the load: partitions cannot be cut "
+            "to fill each one up."
+        )
+    if n.unknown_partitions:
+        yield (
+            f"Of {n.unknown_partitions} of {_format_partition_count(n.partitions)} the "
+            "write speed is not known."
+        )
 
 
 def _describe_racks(last: DecisionRecord) -> Iterable[str]:
-    n = last.numbers
-    if n.crossing is None:
+    n = last.metrics
+    if n.cross_rack_rate is None:
         return
-    share = f", {n.crossing / n.needed:.0%} of what is needed" if n.needed else ""
-    yield f"{format_rate(n.crossing)} are read from other racks{share}."
-    if n.stranded:
-        yield f"{_format_partition_count(n.stranded)} cannot be near: no replica is in a consumer's rack."
-    if n.unmanned:
-        yield f"Racks with replicas and without a consumer: {n.unmanned}."
+    share = f", {n.cross_rack_rate / n.needed_rate:.0%} of what is needed" if n.needed_rate else ""
+    yield f"{format_rate(n.cross_rack_rate)} are read from other racks{share}."
+    if n.partitions_without_local_replica:
+        yield (
+            f"{_format_partition_count(n.partitions_without_local_replica)} cannot be near: "
+            "no replica is in a consumer's rack."
+        )
+    if n.racks_without_consumer:
+        yield f"Racks with replicas and without a consumer: {n.racks_without_consumer}."
 
 
 def _describe_constraints(last: DecisionRecord) -> Iterable[str]:
-    n = last.numbers
-    if None not in (n.wished, n.wanted) and n.wished != n.wanted:
+    n = last.metrics
+    if (
+        None not in (n.recommended_replicas, n.desired_replicas)
+        and n.recommended_replicas != n.desired_replicas
+    ):
         yield (
-            f"The load alone asks for {n.wished}; limits, dead band and windows leave {n.wanted}."
+            f"The load alone asks for {n.recommended_replicas}; limits, dead band and windows "
+            f"leave {n.desired_replicas}."
         )
-    if last.action is ScalingAction.HOLD and n.wanted != n.planned:
+    if last.action is ScalingAction.HOLD and n.desired_replicas != n.planned_replicas:
         yield f"Held back by: {'; '.join(last.reasons[1:]) or last.reasons[0]}."
 
 

@@ -5,9 +5,11 @@ unknown until half a window has passed.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from trimtab.assignor.model import TopicPartition
+from trimtab.common.choices import QueueKind
 from trimtab.common.clock import Clock
 from trimtab.common.errors import PeerError
 from trimtab.sidecar.control_loop import distinguish_members
@@ -17,7 +19,6 @@ from trimtab.sidecar.errors import NoBrokersAvailableError
 from trimtab.sidecar.kafka.control_topic_store import ControlTopicStore
 from trimtab.sidecar.measurement.group_monitor import GroupMonitor
 from trimtab.sidecar.measurement.observation import ObservedGroup
-from trimtab.sidecar.measurement.queue_backlog import QueueKind
 from trimtab.sidecar.reporting.decision_record import DecisionRecord
 from trimtab.sidecar.settings.settings import SidecarSettings
 
@@ -111,8 +112,8 @@ class LiveGroupReader:
 
     def _detect_share_group(self, records: Sequence[DecisionRecord]) -> None:
         """Look at a share group as one, where a sidecar says that it is, and nobody told us."""
-        share = bool(records) and records[-1].numbers.queue == QueueKind.SHARE
+        share = bool(records) and records[-1].metrics.queue_kind == QueueKind.SHARE
         if share and self._settings.queue is None:
-            self._settings = self._settings.model_copy(update={"queue": QueueKind.SHARE})
+            self._settings = replace(self._settings, queue=QueueKind.SHARE)
             self._monitor.close()
             self._monitor = GroupMonitor(self._settings, self._clock)

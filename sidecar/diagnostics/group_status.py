@@ -16,7 +16,8 @@ from typing import Final
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.assignor.racks.cross_rack_traffic import CrossRackTraffic
-from trimtab.common.control_topics.values import GroupPlan, PartitionLoad
+from trimtab.common.control_topics.plan import GroupPlan
+from trimtab.common.control_topics.write_rates import PartitionLoad
 from trimtab.sidecar.measurement.cross_rack import compute_cross_rack_traffic
 from trimtab.sidecar.measurement.observation import GroupState, ObservedGroup, ReplicaRacks
 from trimtab.sidecar.reporting.decision_record import DecisionRecord
@@ -41,8 +42,8 @@ class ConsumerState(StrEnum):
 class LiveGroupSnapshot:
     """One look at a group; `time` is seconds since the epoch, `decisions` end with the newest.
 
-    `known_consumers` are consumers that looks before saw. `capacity` (bytes/s) is what to count with where
-    there is no plan, None where nobody said.
+    `known_consumers` are consumers that looks before saw. `capacity` (bytes/s) is what to count
+    with where there is no plan, None where nobody said.
     """
 
     time: float
@@ -192,7 +193,7 @@ def build_group_status(snapshot: LiveGroupSnapshot) -> GroupStatus:
         else sum(p not in read for p in snapshot.write_rates),
         running=sum(row.state is ConsumerState.RUNNING for row in rows),
         planned=None if plan is None else plan.replicas,
-        wanted=last.numbers.wanted if steered and last is not None else None,
+        wanted=last.metrics.desired_replicas if steered and last is not None else None,
         epoch=None if plan is None else plan.epoch,
         verdict=None if last is None else f"{last.action}: {'; '.join(last.reasons)}",
         age=None if last is None else snapshot.time - last.until,
@@ -203,7 +204,7 @@ def build_group_status(snapshot: LiveGroupSnapshot) -> GroupStatus:
         crossing=compute_cross_rack_traffic(
             snapshot.group.members, snapshot.write_rates, snapshot.replica_racks
         ),
-        queued=last.numbers.queue_summary if steered and last is not None else None,
+        queued=last.metrics.queue_summary if steered and last is not None else None,
     )
 
 
@@ -220,7 +221,7 @@ def _list_consumer_statuses(
         sent = {
             name
             for r in snapshot.decisions[-RECENT_DECISION_COUNT:]
-            for name in (*r.draining, *r.stop)
+            for name in (*r.draining, *r.replicas_to_stop)
         }
         gone |= last_decision.consumers.keys() - sent
     if snapshot.group.state is GroupState.UNKNOWN:

@@ -17,6 +17,7 @@ from trimtab.assignor.model import (
     TopicPartition,
 )
 from trimtab.assignor.racks.cross_rack_traffic import CrossRackTraffic
+from trimtab.common.choices import QueueKind
 from trimtab.common.clock import Clock
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.write_rates import PartitionLoad
@@ -36,7 +37,6 @@ from trimtab.sidecar.measurement.observation import (
     ReplicaInstance,
     ReplicaRacks,
 )
-from trimtab.sidecar.measurement.queue_backlog import QueueKind
 from trimtab.sidecar.settings.settings import SidecarSettings
 
 PUBLISHED_RATES_MAX_AGE_S: Final = 60.0
@@ -85,9 +85,9 @@ def measure_baseline(
 ) -> GroupBaseline:
     """Look at the group; `report_progress` is told the share done. Publishes nothing.
 
-    Before anything is measured it raises SidecarSettingError for a group that reads nothing, for a topic
-    that does not exist and, if the settings do not know the capacity, for a group without a plan.
-    Raises BrokerTimeoutError, GroupTypeMismatchError.
+    Before anything is measured it raises SidecarSettingError for a group that reads nothing, for a
+    topic that does not exist and, if the settings do not know the capacity, for a group without a
+    plan. Raises BrokerTimeoutError, GroupTypeMismatchError.
     """
     if settings.queue is QueueKind.SHARE:
         raise SidecarSettingError(
@@ -131,7 +131,10 @@ def measure_baseline(
 
 
 def _check_topics_exist(settings: SidecarSettings, monitor: GroupMonitor) -> None:
-    """Raise SidecarSettingError if a topic that was named does not exist, BrokerTimeoutError if nobody answers."""
+    """Raise SidecarSettingError if a topic that was named does not exist.
+
+    BrokerTimeoutError if nobody answers.
+    """
     if not settings.topics:
         return
     layout = monitor.brokers.fetch_cluster_metadata()

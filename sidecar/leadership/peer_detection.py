@@ -119,8 +119,8 @@ def build_author(settings: SidecarSettings, clock: Clock, lease: str) -> Sidecar
     machine = host
     with suppress(OSError):
         machine = BOOT_ID_FILE.read_text().strip()
-    if settings.target == "process" and settings.state is not None:
-        lease = f"{machine} {_identify_state_dir(settings.state)}"
+    if settings.target == "process" and settings.state_dir is not None:
+        lease = f"{machine} {_identify_state_dir(settings.state_dir)}"
     return SidecarIdentity(lease or f"{machine} {pid} {since}", host, pid, since)
 
 

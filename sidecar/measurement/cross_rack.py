@@ -1,4 +1,4 @@
-"""What crosses racks in a group as it is, or as it would be. Pure."""
+"""Cross-rack traffic of an observed group. Pure."""
 
 from collections.abc import Iterable, Mapping
 
@@ -13,16 +13,16 @@ def compute_cross_rack_traffic(
     write_rates: Mapping[TopicPartition, PartitionLoad],
     replica_racks: ReplicaRacks,
 ) -> CrossRackTraffic | None:
-    """Tell what crosses racks; None where no reader says its rack.
+    """Return the cross-rack traffic; None if no member has a rack.
 
-    What is not known of a write speed counts as nothing.
+    Unknown write rates count as 0.
     """
     group_members = tuple(group_members)
-    if not any(reader.rack for reader in group_members):
+    if not any(member.rack for member in group_members):
         return None
     topics = frozenset(p.topic for p in write_rates)
-    members = tuple(Member(r.id, topics, instance=r.instance, rack=r.rack) for r in group_members)
-    owners = {p: r.id for r in group_members for p in r.owned_partitions}
+    members = tuple(Member(m.id, topics, instance=m.instance, rack=m.rack) for m in group_members)
+    owners = {p: m.id for m in group_members for p in m.owned_partitions}
     group = ConsumerGroup(members, tuple(write_rates), owners, replica_racks)
     return measure_cross_rack_traffic(
         group, Load({p: s.weight or 0.0 for p, s in write_rates.items()})

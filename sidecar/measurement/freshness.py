@@ -1,15 +1,15 @@
-"""Freshness as the backlog shows it, and how long batches may be for it to stay below a goal.
+"""Estimates freshness from the backlog, and the batch age that keeps it within an SLO.
 
-1. Where records come steadily, backlog / write speed is the age of the oldest record that is not
-   committed. With batches of F seconds that take S to be seen, a record is between S and F + S old
-   when it is, evenly spread, and so is that age at whatever time one looks. So ages, weighted by
-   write speed and taken over some time, are distributed as the freshness of records is.
-2. Their 99th percentile is the p99 of produced to committed. The youngest are about S, and what is
-   between the two is about F.
-3. A batch may be as long as leaves room for S below the goal, with a tenth of the goal to spare.
-4. The plan carries that length, from when the goal is missed and batches are longer, until there
-   is no goal any more. It follows S by more than a fifth only, so noise changes nothing; F does not
-   enter, so that it does not chase what it has brought about.
+1. At steady rates, backlog / write rate is the age of the oldest uncommitted record. With batches
+   of F seconds that take S seconds to commit, a record is between S and F + S old when committed,
+   evenly distributed, and so is that age at any time. Ages weighted by write rate and sampled over
+   time are therefore distributed as the freshness of records.
+2. Their 99th percentile is the p99 of produced to committed. The youngest are about S; the spread
+   is about F.
+3. A batch may take the time that S leaves of the SLO, minus a margin of a tenth of the SLO.
+4. The plan carries that batch age once the SLO is missed and batches are longer, until no SLO is
+   set. It follows S in steps above a fifth, so that noise changes nothing. F does not enter: the
+   limit would chase its own effect.
 """
 
 from collections.abc import Mapping
@@ -22,21 +22,21 @@ from trimtab.assignor.model import TopicPartition
 from trimtab.common.control_topics.write_rates import PartitionLoad
 
 SLO_MARGIN: Final = 0.1
-"""Share of a goal that is kept free."""
+"""Share of the SLO kept as a margin."""
 
 AGE_QUANTILES: Final = 100
-"""Quantiles that are kept of each look."""
+"""Quantiles kept of each sample."""
 
 BATCH_AGE_TOLERANCE: Final = 0.2
-"""Share by which the length of batches must be off before it is changed."""
+"""Relative change of the batch age that is published."""
 
 MIN_AGE_SAMPLES: Final = 3
-"""Looks below which nothing is said."""
+"""Samples below which no estimate is made."""
 
 
 @dataclass(frozen=True, slots=True)
 class AgeSample:
-    """Quantiles of the ages seen at a time (seconds since the epoch), evenly spaced, in seconds."""
+    """Evenly spaced quantiles of the ages at a time, in seconds; `time` since the epoch."""
 
     time: float
     ages: tuple[float, ...]
@@ -44,27 +44,28 @@ class AgeSample:
 
 @dataclass(frozen=True, slots=True)
 class FreshnessEstimate:
-    """Estimates in seconds: p99 of produced to committed, what a flush takes, a batch's length."""
+    """Estimates in seconds: p99 of produced to committed, flush time, batch age."""
 
     p99: float
     flush_time: float
     batch_age: float
 
     def compute_max_batch_age(self, slo: float) -> float:
-        """Return how long a batch may be (rule 3); 0 where a flush alone takes too long."""
+        """Return the maximum batch age (rule 3); 0 if a flush alone exceeds the SLO."""
         return max(0.0, slo * (1 - SLO_MARGIN) - self.flush_time)
 
     def describe_slo_miss(self, slo: float) -> str | None:
-        """Say what to do where the goal is missed; None where it is kept."""
+        """Return what to do about a missed SLO; None if it is met."""
         if self.p99 <= slo:
             return None
-        missed = f"p99 freshness is {self.p99:.0f} s, the goal {slo:.0f} s"
-        if not self.compute_max_batch_age(slo):
-            return f"{missed}: a flush alone takes {self.flush_time:.0f} s, look at the sink"
-        if self.batch_age <= self.compute_max_batch_age(slo):
+        missed = f"p99 freshness is {self.p99:.0f} s, the SLO {slo:.0f} s"
+        longest = self.compute_max_batch_age(slo)
+        if not longest:
+            return f"{missed}: a flush alone takes {self.flush_time:.0f} s, check the sink"
+        if self.batch_age <= longest:
             return missed
         return (
-            f"{missed}: batches take {self.batch_age:.0f} s and may take {self.compute_max_batch_age(slo):.0f} s "
+            f"{missed}: batches take {self.batch_age:.0f} s and may take {longest:.0f} s "
             "(batch.max.age)"
         )
 
@@ -72,9 +73,9 @@ class FreshnessEstimate:
 def update_batch_max_age(
     current: float | None, estimate: FreshnessEstimate | None, slo: float | None
 ) -> float | None:
-    """Return how long a batch may be from now on, in seconds, None for as long as it is set to.
+    """Return the maximum batch age in seconds (rule 4); None for the consumers' own.
 
-    `current` is what the plan in force says (rule 4).
+    `current` is that of the plan in force.
     """
     longest = 0.0 if estimate is None or slo is None else estimate.compute_max_batch_age(slo)
     if slo is None or estimate is None or not longest:
@@ -87,7 +88,7 @@ def update_batch_max_age(
 def sample_ages(
     now: float, write_rates: Mapping[TopicPartition, PartitionLoad]
 ) -> AgeSample | None:
-    """Return the ages of a turn; None where no partition is written to, or nothing is known."""
+    """Return the ages of one iteration; None without known writes."""
     known = [
         (s.backlog_records / s.records_per_s, s.records_per_s)
         for s in write_rates.values()
@@ -102,9 +103,9 @@ def sample_ages(
 
 
 def estimate_freshness(samples: tuple[AgeSample, ...]) -> FreshnessEstimate | None:
-    """Return what some looks tell together; None of too few."""
+    """Estimate freshness from samples; None if there are too few."""
     if len(samples) < MIN_AGE_SAMPLES:
         return None
-    ages = np.array([look.ages for look in samples])
+    ages = np.array([sample.ages for sample in samples])
     young, old = np.quantile(ages, (0.01, 0.99)).tolist()
     return FreshnessEstimate(old, young, old - young)

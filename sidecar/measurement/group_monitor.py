@@ -1,4 +1,4 @@
-"""One look at the group: members, offsets, sizes; what it measures becomes speeds and backlog."""
+"""Measures the group: members, offsets and record sizes become write rates and backlog."""
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -7,6 +7,7 @@ from typing import Final, Protocol, TypeVar
 
 from trimtab.assignor.heuristics.registry import get_heuristic
 from trimtab.assignor.model import TopicPartition
+from trimtab.common.choices import QueueKind
 from trimtab.common.clock import Clock
 from trimtab.common.control_topics.write_rates import PartitionLoad
 from trimtab.sidecar.kafka.broker_client import (
@@ -21,23 +22,23 @@ from trimtab.sidecar.kafka.record_sampler import RecordSampler
 from trimtab.sidecar.kafka.share_groups.share_group import ShareGroupClient
 from trimtab.sidecar.measurement.measurement import LoadEstimator
 from trimtab.sidecar.measurement.observation import ObservedGroup, ReplicaRacks
-from trimtab.sidecar.measurement.queue_backlog import QueueBacklog, QueueKind, compute_queue_backlog
+from trimtab.sidecar.measurement.queue_backlog import QueueBacklog, compute_queue_backlog
 from trimtab.sidecar.measurement.write_rate import OffsetReadings
 from trimtab.sidecar.settings.settings import SidecarSettings
 
 T = TypeVar("T")
 
 TOPIC_GRACE_PERIOD_S: Final = 60.0
-"""Seconds for which a topic that the group has read belongs to it although nobody reads it now."""
+"""Seconds for which a topic read by the group belongs to it without a current owner."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupMeasurement:
-    """What one look gave; `commit_metadata` are the commits' metadata, `trouble` says what is not known.
+    """Measurement of one iteration; unknown partitions are absent, `trouble` lists errors.
 
-    `consumption_rates` is in bytes/s, of partitions of which it is known; `stuck_partitions` are those of which nothing
-    is consumed although it waits and is read. `replica_racks` is empty where nobody asked (`GroupMonitor`);
-    `queue` is what there is to do, in messages.
+    `commit_metadata` is the metadata of the commits; `consumption_rates` are bytes/s;
+    `stuck_partitions` have an overdue backlog and no progress. `replica_racks` is empty if not
+    requested (`GroupMonitor`); `queue` is the queue's backlog in messages, if it is one.
     """
 
     write_rates: Mapping[TopicPartition, PartitionLoad]
@@ -55,21 +56,21 @@ class GroupMeasurement:
 
 
 class GroupObserver(Protocol):
-    """What the loop needs of a monitor."""
+    """Measurements for the control loop."""
 
     def measure(self) -> GroupMeasurement:
-        """Look at everything."""
+        """Measure load, members and backlog."""
         ...
 
     def describe_group(self) -> ObservedGroup:
-        """Look at the group's members only."""
+        """Describe the group's members only."""
         ...
 
 
 class GroupMonitor:
-    """Keeps the readings of the sliding window; never raises because a broker is away.
+    """Keeps the sliding window of readings; an unavailable broker never raises.
 
-    Racks of replicas are asked for where the heuristic weighs racks, or a member says its own.
+    Replica racks are read if the heuristic considers racks or a member has one.
     """
 
     def __init__(self, settings: SidecarSettings, clock: Clock) -> None:
@@ -89,21 +90,21 @@ class GroupMonitor:
         self._log_dirs = (
             LogDirsClient(settings.client_config, settings.timeout) if by_size else None
         )
-        self._last_read: dict[str, float] = {}  # topic -> when somebody read it
+        self._last_read: dict[str, float] = {}  # topic -> time of the last owner
         self._leaders: Mapping[TopicPartition, int] = {}
         self._weighs_racks = get_heuristic(settings.effective_heuristic).weighs_racks
 
     @property
     def brokers(self) -> BrokerClient:
-        """Return the connection, for those who ask something else."""
+        """Broker connection, shared for other requests."""
         return self._brokers
 
     def describe_group(self) -> ObservedGroup:
-        """Look at the group's members only."""
+        """Describe the group's members only."""
         return self.describe_group_with_trouble()[0]
 
     def describe_group_with_trouble(self) -> tuple[ObservedGroup, tuple[str, ...]]:
-        """Look at the group's members, and tell what was wrong."""
+        """Describe the group's members; also return errors."""
         return (
             self._brokers.describe_group()
             if self._share_group is None
@@ -111,71 +112,71 @@ class GroupMonitor:
         )
 
     def measure(self) -> GroupMeasurement:
-        """Look at everything; takes as long as the slowest broker, at most a few timeouts."""
+        """Measure load, members and backlog; takes at most a few timeouts."""
         layout = self._brokers.fetch_cluster_metadata()
         if not layout.leaders:
             return self._record_outage(layout)
-        group, silent = self.describe_group_with_trouble()
-        wanted, missing = self._resolve_topics(layout, group)
-        asked = layout.leaders if wanted is None else _select_leaders(layout, wanted)
-        commits = self._fetch_commits(asked)
-        there = {p.topic for p in commits.offsets} if wanted is None else wanted
-        self._leaders = _select_leaders(layout, there)
-        read = {p for reader in group.members for p in reader.owned_partitions}
+        group, group_errors = self.describe_group_with_trouble()
+        topics, missing = self._resolve_topics(layout, group)
+        candidates = layout.leaders if topics is None else _select_leaders(layout, topics)
+        commits = self._fetch_commits(candidates)
+        topics = frozenset(p.topic for p in commits.offsets) if topics is None else topics
+        self._leaders = _select_leaders(layout, topics)
+        owned = {p for member in group.members for p in member.owned_partitions}
         kind = self._settings.queue
-        # after the commits and before the ends: nothing is seen in neither
-        told = self._fetch_in_flight(layout)
-        at, readings, more = self._collect_readings(
-            commits, told, hidden=read - layout.leaders.keys()
+        # Between commits and end offsets: every message is seen in one of the two.
+        kmq_progress = self._fetch_in_flight(layout)
+        at, readings, errors = self._collect_readings(
+            commits, kmq_progress, hidden=owned - layout.leaders.keys()
         )
-        found = self._load_estimator.estimate_load(at, readings, group)
-        racks, unasked = self._lookup_replica_racks(group, self._leaders)
-        untold = () if told is None else told.trouble
+        load = self._load_estimator.estimate_load(at, readings, group)
+        racks, rack_errors = self._lookup_replica_racks(group, self._leaders)
+        kmq_errors = () if kmq_progress is None else kmq_progress.trouble
         return GroupMeasurement(
-            write_rates=found.write_rates,
+            write_rates=load.write_rates,
             group=group,
             commit_metadata=commits.metadata,
-            trouble=(*silent, *commits.trouble, *missing, *more, *untold, *unasked),
-            consumption_rates=found.consumption_rates,
-            stuck_partitions=found.stuck_partitions,
+            trouble=(*group_errors, *commits.trouble, *missing, *errors, *kmq_errors, *rack_errors),
+            consumption_rates=load.consumption_rates,
+            stuck_partitions=load.stuck_partitions,
             replica_racks=racks,
             queue=None
             if kind is None
-            else compute_queue_backlog(kind, found.write_rates, readings.in_flight),
+            else compute_queue_backlog(kind, load.write_rates, readings.in_flight),
         )
 
     def fetch_replica_racks(
         self, group: ObservedGroup, partitions: Collection[TopicPartition]
     ) -> tuple[ReplicaRacks, tuple[str, ...]]:
-        """Return the racks of these partitions' replicas, and what was wrong."""
+        """Return the racks of these partitions' replicas, and errors."""
         trouble = self._brokers.fetch_cluster_metadata().trouble
-        racks, silent = self._lookup_replica_racks(group, partitions)
-        return racks, (*trouble, *silent)
+        racks, rack_errors = self._lookup_replica_racks(group, partitions)
+        return racks, (*trouble, *rack_errors)
 
     def _lookup_replica_racks(
         self, group: ObservedGroup, partitions: Collection[TopicPartition]
     ) -> tuple[ReplicaRacks, tuple[str, ...]]:
-        """Return the racks as of the last layout."""
-        if self._weighs_racks or any(reader.rack for reader in group.members):
+        """Return the racks by the last cluster metadata."""
+        if self._weighs_racks or any(member.rack for member in group.members):
             return self._brokers.fetch_replica_racks(partitions)
         return {}, ()
 
     def close(self) -> None:
-        """Let the connections go."""
+        """Close the connections."""
         self._brokers.close()
-        for part in (self._share_group, self._kmq_progress):
-            if part is not None:
-                part.close()
+        for client in (self._share_group, self._kmq_progress):
+            if client is not None:
+                client.close()
         if self._sampler is not None:
             self._sampler.close()
         if self._log_dirs is not None:
             self._log_dirs.close()
 
     def _record_outage(self, layout: ClusterMetadata) -> GroupMeasurement:
-        """Take note that nobody answers: every speed becomes unknown, and stays so for a while."""
+        """Record that no broker answers; write rates are unknown for a while."""
         readings = OffsetReadings(tuple(sorted(self._leaders)), {}, {}, None)
-        speeds = self._load_estimator.record_outage(self._clock.monotonic(), readings)
-        return GroupMeasurement(speeds, ObservedGroup(), {}, layout.trouble)
+        write_rates = self._load_estimator.record_outage(self._clock.monotonic(), readings)
+        return GroupMeasurement(write_rates, ObservedGroup(), {}, layout.trouble)
 
     def _fetch_commits(self, partitions: Iterable[TopicPartition]) -> GroupCommits:
         return (
@@ -185,12 +186,12 @@ class GroupMonitor:
         )
 
     def _fetch_in_flight(self, layout: ClusterMetadata) -> KmqProgress | None:
-        """Return what is in work, of a `kmq` queue."""
+        """Return the in-flight messages of a `kmq` queue."""
         if self._kmq_progress is None:
             return None
-        there = {p.topic for p in layout.leaders}
+        topics = {p.topic for p in layout.leaders}
         return self._kmq_progress.read_progress(
-            sorted(self._leaders), there, self._brokers.fetch_end_offsets
+            sorted(self._leaders), topics, self._brokers.fetch_end_offsets
         )
 
     def _collect_readings(
@@ -199,10 +200,10 @@ class GroupMonitor:
         kmq_progress: KmqProgress | None,
         hidden: Collection[TopicPartition],
     ) -> tuple[float, OffsetReadings, tuple[str, ...]]:
-        """Return when speeds were read, the readings, and what was wrong.
+        """Return the time of the readings, the readings, and errors.
 
-        What is `hidden` is read by a member but not shown to us: it is there, and unknown.
-        The time is that of the reading itself: what else is asked for takes as long as it likes.
+        `hidden` partitions have an owner, but no metadata for us: they count as unknown. The time
+        is that of the offsets (or sizes), since other requests may take long.
         """
         partitions = tuple(sorted(self._leaders))
         at, ends = self._time_request(lambda: self._brokers.fetch_end_offsets(partitions))
@@ -224,19 +225,19 @@ class GroupMonitor:
                 self._sampler.sample_record_sizes(ends.values, begins.values, now)
             )
             trouble += tuple(
-                f"topic {topic} may not be read, so sizes of records are not known: grant Read on "
+                f"topic {topic} may not be read, so record sizes are unknown: grant Read on "
                 f"topic {topic}, or use source=log-dirs"
                 for topic in sorted(self._sampler.denied_topics)
             )
         if self._log_dirs is not None:
             log_dirs = self._log_dirs
-            at, grown = self._time_request(lambda: log_dirs.fetch_replica_sizes(self._leaders))
-            readings = replace(readings, log_sizes=grown.values)
-            trouble += grown.trouble
+            at, log_sizes = self._time_request(lambda: log_dirs.fetch_replica_sizes(self._leaders))
+            readings = replace(readings, log_sizes=log_sizes.values)
+            trouble += log_sizes.trouble
         return at, readings, trouble
 
     def _time_request(self, request: Callable[[], T]) -> tuple[float, T]:
-        """Return the middle of the time that a question took, and its answer."""
+        """Return the midpoint of the request's duration, and its answer."""
         begun = self._clock.monotonic()
         answer = request()
         return (begun + self._clock.monotonic()) / 2, answer
@@ -244,46 +245,46 @@ class GroupMonitor:
     def _resolve_topics(
         self, layout: ClusterMetadata, group: ObservedGroup
     ) -> tuple[frozenset[str] | None, tuple[str, ...]]:
-        """Return the group's topics, None where only its commits can tell, and complaints."""
-        there = {p.topic for p in layout.leaders}
+        """Return the group's topics (None: those with commits), and errors."""
+        existing = {p.topic for p in layout.leaders}
         if self._settings.topics:
-            found, missing = match_topics(self._settings.topics, there)
-            return found, tuple(map(self._brokers.explain_missing_topic, missing))
+            topics, missing = match_topics(self._settings.topics, existing)
+            return topics, tuple(map(self._brokers.explain_missing_topic, missing))
         now = self._clock.monotonic()
-        for reader in group.members:
-            self._last_read.update(dict.fromkeys((p.topic for p in reader.owned_partitions), now))
-        lately = {t for t, at in self._last_read.items() if now - at <= TOPIC_GRACE_PERIOD_S}
-        return (frozenset(lately & there) if lately else None), ()
+        for member in group.members:
+            self._last_read.update(dict.fromkeys((p.topic for p in member.owned_partitions), now))
+        recent = {t for t, at in self._last_read.items() if now - at <= TOPIC_GRACE_PERIOD_S}
+        return (frozenset(recent & existing) if recent else None), ()
 
 
 def _derive_committed_offsets(
     commits: GroupCommits, ends: PartitionOffsets
 ) -> Mapping[TopicPartition, int]:
-    """Return how far the group is: what it committed, or so far before the end as its lag says."""
+    """Return the committed offsets; those known as a lag are end offset - lag."""
     lags = commits.lags.items()
     return {**commits.offsets, **{p: ends.values[p] - n for p, n in lags if p in ends.values}}
 
 
 def _select_leaders(layout: ClusterMetadata, topics: Collection[str]) -> dict[TopicPartition, int]:
-    """Return the leaders of these topics' partitions."""
+    """Return the leader brokers of these topics' partitions."""
     return {p: broker for p, broker in layout.leaders.items() if p.topic in topics}
 
 
 def match_topics(
     patterns: Sequence[str], existing: Iterable[str]
 ) -> tuple[frozenset[str], tuple[str, ...]]:
-    """Return the topics meant by names and "^patterns", and the names that are missing.
+    """Return the topics matching names and "^patterns", and the missing names.
 
-    A pattern never means Kafka's own topics ("__...").
+    A pattern never matches Kafka's internal topics ("__...").
     """
     existing = frozenset(existing)
-    found: set[str] = set()
+    matched: set[str] = set()
     missing: list[str] = []
     for name in patterns:
         if name.startswith("^"):
-            found |= {t for t in existing if re.match(name, t) and not t.startswith("__")}
+            matched |= {t for t in existing if re.match(name, t) and not t.startswith("__")}
         elif name in existing:
-            found.add(name)
+            matched.add(name)
         else:
             missing.append(name)
-    return frozenset(found), tuple(missing)
+    return frozenset(matched), tuple(missing)

@@ -1,8 +1,8 @@
-"""Handover times and moves, as the group itself tells them.
+"""Handover times and partition moves, as shown by the group's commits and members.
 
-A new owner writes the seconds that a handover took into the metadata of its first commit, as JSON
-{"handover": seconds, "at": epoch seconds}; each is counted once. A move is a partition that another
-instance reads than the last one that did.
+A new owner writes the duration of a handover into the metadata of its first commit, as JSON
+{"handover": seconds, "at": epoch seconds}; each is counted once. A move is a partition with
+another owner instance than before.
 """
 
 import json
@@ -17,7 +17,7 @@ from trimtab.sidecar.measurement.observation import ObservedMember
 
 @dataclass(frozen=True, slots=True)
 class PartitionMove:
-    """A partition that another instance reads now."""
+    """A partition that changed its owner instance."""
 
     partition: TopicPartition
     source: str
@@ -26,7 +26,7 @@ class PartitionMove:
 
 @dataclass(frozen=True, slots=True)
 class HandoverTracker:
-    """What was counted already: handovers up to a time by partition, and who read each one last."""
+    """Handovers counted so far, as a time by partition, and the last owner of each partition."""
 
     since: float  # seconds since the epoch; older handovers do not count
     counted_until: Mapping[TopicPartition, float] = field(
@@ -37,20 +37,20 @@ class HandoverTracker:
     def collect_handovers(
         self, commit_metadata: Mapping[TopicPartition, str]
     ) -> tuple[tuple[float, ...], "HandoverTracker"]:
-        """Return the seconds of handovers not counted yet, and the ledger with them counted."""
-        counted, fresh = dict(self.counted_until), list[float]()
+        """Return the durations of new handovers in seconds, and the updated tracker."""
+        counted, durations = dict(self.counted_until), list[float]()
         for partition, note in sorted(commit_metadata.items()):
             seconds, at = _parse_handover(note)
             if seconds is not None and at > counted.get(partition, self.since):
                 counted[partition] = at
-                fresh.append(seconds)
-        return tuple(fresh), replace(self, counted_until=counted)
+                durations.append(seconds)
+        return tuple(durations), replace(self, counted_until=counted)
 
     def collect_moves(
         self, members: Iterable[ObservedMember]
     ) -> tuple[tuple[PartitionMove, ...], "HandoverTracker"]:
-        """Return the partitions that changed their reader since, and the ledger after it."""
-        now = {p: r.instance for r in members for p in r.owned_partitions}
+        """Return the moves since the last call, and the updated tracker."""
+        now = {p: m.instance for m in members for p in m.owned_partitions}
         moved = tuple(
             PartitionMove(partition, before, name)
             for partition, name in sorted(now.items())

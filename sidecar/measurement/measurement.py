@@ -1,10 +1,8 @@
-"""From readings to what a decision weighs, turn by turn: speeds, backlog, needed rates. No I/O.
+"""Estimates the load of a group from offset readings, iteration by iteration. No I/O.
 
-A partition is *stuck* when more than the allowance has waited for a whole window of consumption,
-one member has read it all that time, and has committed nothing of it: a record that cannot be
-handled, or a consumer that hangs. It is told, and not taken for a sign of too few consumers. Its
-backlog weighs as ever: if it weighed nothing, a sink that is down would make everything light, each
-move would make what was moved heavy again, and so ask for the next move.
+A partition is *stuck* when an overdue backlog has waited for a whole consumption window while one
+member owned it and committed nothing: a record that fails, or a consumer that hangs. Stuck
+partitions are reported and are no sign of too few consumers.
 """
 
 import math
@@ -13,9 +11,9 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from trimtab.assignor.model import TopicPartition
+from trimtab.common.choices import QueueKind
 from trimtab.common.control_topics.write_rates import PartitionLoad
 from trimtab.sidecar.measurement.observation import ObservedGroup
-from trimtab.sidecar.measurement.queue_backlog import QueueKind
 from trimtab.sidecar.measurement.write_rate import (
     OffsetReadings,
     SlidingWindow,
@@ -27,12 +25,12 @@ from trimtab.sidecar.measurement.write_rate_variance import WriteRateVariance
 from trimtab.sidecar.settings.settings import SidecarSettings
 
 COMMIT_SAMPLES: Final = 12
-"""Readings of the commits that are kept over the window of consumption."""
+"""Commit readings kept per consumption window."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadEstimate:
-    """What some readings gave; `consumption_rates` in bytes/s, of partitions of which it is known."""
+    """Estimated load; `consumption_rates` are bytes/s, for partitions where known."""
 
     write_rates: Mapping[TopicPartition, PartitionLoad]
     consumption_rates: Mapping[TopicPartition, float]
@@ -40,7 +38,7 @@ class LoadEstimate:
 
 
 class LoadEstimator:
-    """Keeps the windows of readings, and who has been late with what since when (seconds)."""
+    """Keeps the windows of readings, and since when each owner is overdue."""
 
     def __init__(self, settings: SidecarSettings) -> None:
         window = SlidingWindow(settings.window, settings.window / 2)
@@ -57,12 +55,15 @@ class LoadEstimator:
         )
         self._rate_variance = WriteRateVariance(settings.window)
         self._catch_up_policy = settings.catch_up
-        shared = settings.queue is QueueKind.SHARE  # then a backlog may have more than one consumer
-        self._usable_capacity = math.inf if shared else settings.autoscaling_policy.usable_capacity
+        # In a share group several consumers work on one partition: its backlog is not capped.
+        is_share = settings.queue is QueueKind.SHARE
+        self._usable_capacity = (
+            math.inf if is_share else settings.autoscaling_policy.usable_capacity
+        )
         self._overdue_since: dict[TopicPartition, tuple[str, float]] = {}
 
     def learn_record_sizes(self, sizes: Mapping[TopicPartition, Sequence[int]]) -> None:
-        """Take in sizes of records, in bytes."""
+        """Add sampled record sizes, in bytes."""
         self._meter = replace(
             self._meter, record_sizes=self._meter.record_sizes.update_means(sizes)
         )
@@ -70,26 +71,29 @@ class LoadEstimator:
     def estimate_load(
         self, now: float, readings: OffsetReadings, group: ObservedGroup
     ) -> LoadEstimate:
-        """Take readings in; `now` is in seconds, of a clock that never goes back."""
+        """Add readings and estimate the load; `now` is monotonic, in seconds."""
         self._meter = self._meter.add_readings(now, readings)
         measured = self._meter.measure_partitions(readings)
         self._rate_variance = self._rate_variance.add_write_rates(now, measured)
-        consumed = self._meter.compute_consumption_rates(readings)
-        speeds = add_needed_rates(
+        consumption = self._meter.compute_consumption_rates(readings)
+        write_rates = add_needed_rates(
             self._rate_variance.add_deviations(measured),
             self._catch_up_policy,
             self._usable_capacity,
         )
-        if readings.in_flight is not None:  # what is in work for long is not stuck
+        # A message in flight for long is not stuck: look at the backlog without those.
+        if readings.in_flight is not None:
             measured = self._meter.measure_partitions(replace(readings, in_flight=None))
         return LoadEstimate(
-            speeds, consumed, self._find_stuck_partitions(now, group, measured, consumed)
+            write_rates,
+            consumption,
+            self._find_stuck_partitions(now, group, measured, consumption),
         )
 
     def record_outage(
         self, now: float, readings: OffsetReadings
     ) -> Mapping[TopicPartition, PartitionLoad]:
-        """Take note that nobody answered: every speed becomes unknown, and stays so for a while."""
+        """Record that no broker answered; write rates are unknown until a run is long enough."""
         self._meter = self._meter.add_readings(now, readings)
         return self._meter.measure_partitions(readings)
 
@@ -100,19 +104,21 @@ class LoadEstimator:
         measured: Mapping[TopicPartition, PartitionLoad],
         consumption_rates: Mapping[TopicPartition, float],
     ) -> frozenset[TopicPartition]:
-        """Return what has been late for long with a member that is at it, in vain."""
-        there = {p: reader.id for reader in group.members for p in reader.owned_partitions}
-        behind = [
+        """Return partitions overdue for a whole window with one owner and no commit."""
+        # Their backlog still counts as load. If it weighed nothing, a failed sink would make all
+        # partitions light, and each move would make the moved ones heavy and ask for the next move.
+        owners = {p: member.id for member in group.members for p in member.owned_partitions}
+        overdue = [
             p
-            for p in there
+            for p in owners
             if p in measured and compute_overdue_bytes(measured[p], self._catch_up_policy)
         ]
         before, self._overdue_since = self._overdue_since, {}
-        for partition in behind:
-            held = before.get(partition)
-            kept = held is not None and held[0] == there[partition]
+        for partition in overdue:
+            last = before.get(partition)
+            same_owner = last is not None and last[0] == owners[partition]
             self._overdue_since[partition] = (
-                held if held is not None and kept else (there[partition], now)
+                last if last is not None and same_owner else (owners[partition], now)
             )
         return frozenset(
             p

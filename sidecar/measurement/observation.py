@@ -1,6 +1,6 @@
-"""What the sidecar sees in one turn, as values: speeds, readers, replicas, the plan in force.
+"""Observation of one iteration: load, members, replicas, plan in force.
 
-What is not known is None or absent, never zero; `trouble` says why.
+Unknown values are None or absent, never zero; `trouble` says why.
 """
 
 from collections.abc import Mapping
@@ -9,15 +9,16 @@ from enum import StrEnum
 from typing import TypeAlias
 
 from trimtab.assignor.model import TopicPartition
-from trimtab.common.control_topics.values import GroupPlan, PartitionLoad
+from trimtab.common.control_topics.plan import GroupPlan
+from trimtab.common.control_topics.write_rates import PartitionLoad
 from trimtab.sidecar.measurement.queue_backlog import QueueBacklog
 
 ReplicaRacks: TypeAlias = Mapping[TopicPartition, tuple[str | None, ...]]
-"""Racks of the brokers with a replica of each partition, None where a broker says none."""
+"""Racks of the replicas of each partition; None for a broker without a rack."""
 
 
 class GroupState(StrEnum):
-    """The group as its coordinator describes it."""
+    """Group state as described by the coordinator."""
 
     STABLE = "stable"
     REBALANCING = "rebalancing"
@@ -27,10 +28,7 @@ class GroupState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ObservedMember:
-    """A member of the group; `instance` is its client id, the name that survives restarts.
-
-    `rack` is None where it does not say its own.
-    """
+    """A member of the group; `instance` is its client id, which survives restarts."""
 
     id: str
     instance: str
@@ -40,10 +38,10 @@ class ObservedMember:
 
 @dataclass(frozen=True, slots=True)
 class ObservedGroup:
-    """The members of the group and its state.
+    """Members and state of the group.
 
-    `is_share_group` tells that the broker hands every member messages of every partition (a share group):
-    nobody owns any, and nothing is placed or handed over.
+    In a share group the broker delivers every partition to every member: no partition is owned,
+    placed or handed over.
     """
 
     state: GroupState = GroupState.UNKNOWN
@@ -53,10 +51,9 @@ class ObservedGroup:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaInstance:
-    """A replica as its target knows it; `started_at` is seconds since the epoch.
+    """A replica as listed by its target; `started_at` is seconds since the epoch.
 
-    Where a target takes replicas away in an order, the one of the highest `ordinal` goes first;
-    those of one ordinal may go in any order.
+    Targets that remove replicas in order remove the highest `ordinal` first.
     """
 
     name: str
@@ -67,10 +64,10 @@ class ReplicaInstance:
 
 @dataclass(frozen=True, slots=True)
 class RequestedReplicas:
-    """The count that the target's own controller works towards.
+    """The replica count that the target's controller works towards.
 
-    `requested_by` names who set it last, `requested_at` says when at the latest (seconds since the epoch), and `is_ours`
-    whether it was us. Where it is not `is_requester_known` nobody knows who it was, and it may have been us.
+    `requested_at` is the latest possible time of the request, in seconds since the epoch. Without
+    `is_requester_known` the requester is unknown and may have been this sidecar.
     """
 
     count: int
@@ -82,28 +79,25 @@ class RequestedReplicas:
 
 @dataclass(frozen=True, slots=True)
 class ExternalScaling:
-    """What others ask of the target; with `override`, a count of theirs is set back.
+    """Requests of others at the target.
 
-    `paused_direction` is empty, "in", "out" or "all".
+    `paused_direction` is empty, "scale-up", "scale-down" or "all".
     """
 
     requested: RequestedReplicas | None = None
-    override: bool = False
     paused_direction: str = ""
     trouble: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """Everything that one decision may look at.
+    """Input of one decision.
 
-    `write_rates` has an entry for every partition of the group's topics. `replicas` is None where the
-    target did not answer. `plan_known` is False as long as the plan in force could not be read.
-    `pending_restarts` names instances that somebody asked to be replaced. `external_scaling` is what others ask of
-    the target. `consumption_rates` is what each partition's reader consumes, in bytes/s, where it is known;
-    `stuck_partitions` is what waits and is read, but of which nothing is consumed. `replica_racks` is empty where
-    nobody asked (`GroupMonitor`). `queue` is what there is to do in messages, where the group's topic
-    is a queue.
+    `write_rates` has an entry for each partition of the group's topics. `replicas` is None if the
+    target did not answer. `plan_known` is False until the plan in force was read.
+    `pending_restarts` are instances to replace. `consumption_rates` are bytes/s by partition, where
+    known; `stuck_partitions` have a backlog and an owner, but no progress. `replica_racks` is empty
+    if not requested (`GroupMonitor`). `queue` is the queue's backlog in messages, if it is one.
     """
 
     write_rates: Mapping[TopicPartition, PartitionLoad]

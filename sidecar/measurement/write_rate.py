@@ -1,48 +1,44 @@
-"""From readings of a log to write speeds and backlog; the rules of what counts as known.
+"""Computes write rates and backlog from log readings, and defines what counts as known.
 
-1. A speed is (last - first) / time over the readings of a sliding window (section V-A of "Kafka
+1. A rate is (last - first) / time over the readings in a sliding window (section V-A of "Kafka
    Consumer Group Autoscaler").
-2. Only the unbroken run up to the newest reading counts. A reading that is missing, or smaller
-   than the one before it (retention, compaction, a topic made anew, another leader), breaks the
-   run. After a pause longer than the window the reading before it counts until others do.
+2. Only the unbroken run up to the newest reading counts. A missing reading, or one below its
+   predecessor (retention, compaction, a recreated topic, another leader), breaks the run. After a
+   pause longer than the window the reading before the pause counts until others do.
 3. A run shorter than `min_span_s` seconds gives unknown. Unknown is None, never 0.
-4. Of `offsets`, bytes are records x mean record size, and a size that was never seen is unknown,
-   except that no records are no bytes. Of `log-dirs`, bytes are the growth of the leader replica's
-   files.
-5. A backlog counts from the group's commit. A commit that was there and is gone (it expired, or
-   was deleted) makes it unknown until the next one: the whole log is no backlog for that.
-6. Of a `kmq` queue, what is in work is part of the backlog; where the two come to nothing, but what
-   is in work is not known for sure, the records are unknown (`queued`).
-7. Consumption is the growth of the committed offsets, over a window long enough for batches.
+4. With source `offsets`, bytes are records x mean record size; a size never sampled is unknown, but
+   0 records are 0 bytes. With `log-dirs`, bytes are the growth of the leader replica's files.
+5. A backlog counts from the group's commit. A vanished commit (expired or deleted) makes it unknown
+   until the next one.
+6. In a `kmq` queue messages in flight are part of the backlog; if the sum is 0, but the in-flight
+   count is inexact, the backlog is unknown (`queue_backlog`).
+7. Consumption is the growth of committed offsets, over a window long enough for batches.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
-from typing import Final
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.common.control_topics.write_rates import PartitionLoad
 from trimtab.common.lag import compute_lag
 from trimtab.sidecar.measurement.queue_backlog import InFlightMessages
 
-SOURCES: Final = ("offsets", "log-dirs")
-
 
 @dataclass(frozen=True, slots=True)
 class CounterSample:
-    """One reading of growing numbers (end offsets, or bytes); what did not answer is absent."""
+    """One reading of growing counters (offsets or bytes); missing answers are absent."""
 
-    time: float  # seconds, of a clock that never goes back
+    time: float  # monotonic, in seconds
     values: Mapping[TopicPartition, int]
 
 
 @dataclass(frozen=True, slots=True)
 class SlidingWindow:
-    """The readings of the last `length_s` seconds; `min_span_s` is the shortest run that gives a speed.
+    """Readings of the last `length_s` seconds; a rate needs a run of `min_span_s` seconds.
 
-    A reading less than `min_spacing_s` seconds after the one before it goes when the next one comes: a long
-    window of thousands of partitions stays small.
+    A reading less than `min_spacing_s` after its predecessor is dropped with the next one: long
+    windows of thousands of partitions stay small.
     """
 
     length_s: float
@@ -51,13 +47,10 @@ class SlidingWindow:
     min_spacing_s: float = 0.0
 
     def add_sample(self, sample: CounterSample) -> "SlidingWindow":
-        """Return the window with this reading at its end, without those that are too old.
-
-        One that is too old stays while the others are too close together to give a speed: a slow
-        turn is not to make speeds unknown.
-        """
+        """Append a reading and drop those that are too old."""
         kept = [s for s in self.samples if s.time >= sample.time - self.length_s]
         if not kept or sample.time - kept[0].time < self.min_span_s:
+            # Keep one old reading: a slow iteration shall not make rates unknown.
             kept = [*self.samples[-1 - len(kept) :]]
         if len(kept) > 1 and kept[-1].time - kept[-2].time < self.min_spacing_s:
             kept.pop()
@@ -89,21 +82,21 @@ class SlidingWindow:
 class RecordSizes:
     """Mean record size of each partition in bytes, exponentially weighted."""
 
-    smoothing_factor: float = 0.3  # of the newest sample
+    smoothing_factor: float = 0.3  # weight of the newest sample
     means: Mapping[TopicPartition, float] = field(default_factory=dict[TopicPartition, float])
 
     def update_means(self, samples: Mapping[TopicPartition, Sequence[int]]) -> "RecordSizes":
-        """Return the means with these record sizes (bytes) taken in."""
+        """Return the means updated with sampled record sizes in bytes."""
         means = dict(self.means)
         for partition, sizes in samples.items():
             if sizes:
-                seen = fmean(sizes)
-                old = means.get(partition, seen)
-                means[partition] = old + self.smoothing_factor * (seen - old)
+                new = fmean(sizes)
+                old = means.get(partition, new)
+                means[partition] = old + self.smoothing_factor * (new - old)
         return replace(self, means=means)
 
     def estimate_sizes(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, float]:
-        """Return each partition's mean, else its topic's; unseen topics are absent."""
+        """Return each partition's mean size, else its topic's; unsampled topics are absent."""
         by_topic: dict[str, list[float]] = {}
         for partition, mean in self.means.items():
             by_topic.setdefault(partition.topic, []).append(mean)
@@ -114,11 +107,11 @@ class RecordSizes:
 
 @dataclass(frozen=True, slots=True)
 class OffsetReadings:
-    """One look at the brokers; what did not answer is absent (`committed_offsets`, `log_sizes`: None).
+    """Readings of one iteration; missing answers are absent, or None for a whole map.
 
-    `log_sizes` are bytes of the leader replicas (`log-dirs` only). `reset_to_earliest` tells what a partition
-    without a commit means: everything is still to be read (auto.offset.reset=earliest), or
-    nothing. `in_flight` is what is in work in a `kmq` queue, None of anything else.
+    `log_sizes` are bytes of the leader replicas (`log-dirs` only). `reset_to_earliest` applies to
+    partitions without a commit (auto.offset.reset): all records are unread, or none. `in_flight` is
+    for `kmq` queues only.
     """
 
     partitions: tuple[TopicPartition, ...]
@@ -131,9 +124,9 @@ class OffsetReadings:
 
 
 def compute_backlog(readings: OffsetReadings, partition: TopicPartition) -> int | None:
-    """Return the records appended and not yet committed; None where an offset is unknown.
+    """Return the records appended and not yet committed; None if an offset is unknown.
 
-    Records that retention has deleted are not counted: nobody can read them any more.
+    Records deleted by retention do not count.
     """
     end = readings.end_offsets.get(partition)
     if end is None or readings.committed_offsets is None:
@@ -147,20 +140,18 @@ def compute_backlog(readings: OffsetReadings, partition: TopicPartition) -> int 
 
 @dataclass(frozen=True, slots=True)
 class WriteRateMeter:
-    """What is kept between turns to tell speeds: the windows and the record sizes."""
+    """State between iterations: windows of readings and record sizes."""
 
     end_offset_window: SlidingWindow
-    log_size_window: SlidingWindow | None = None  # of the files, `log-dirs` only
-    commit_window: SlidingWindow | None = (
-        None  # of committed offsets; None where consumption is not asked for
-    )
+    log_size_window: SlidingWindow | None = None  # `log-dirs` only
+    commit_window: SlidingWindow | None = None  # None if consumption is not measured
     record_sizes: RecordSizes = field(default_factory=RecordSizes)
-    ever_committed: frozenset[TopicPartition] = frozenset()  # what had a commit at any time
+    ever_committed: frozenset[TopicPartition] = frozenset()  # partitions with a commit at any time
 
     def add_readings(self, time: float, readings: OffsetReadings) -> "WriteRateMeter":
-        """Return the meter with these readings taken in."""
-        found = readings.committed_offsets or {}
-        new = found.keys() - self.ever_committed
+        """Return the meter with readings added."""
+        committed = readings.committed_offsets or {}
+        new = committed.keys() - self.ever_committed
         return replace(
             self,
             end_offset_window=self.end_offset_window.add_sample(
@@ -169,15 +160,15 @@ class WriteRateMeter:
             log_size_window=self.log_size_window
             and self.log_size_window.add_sample(CounterSample(time, readings.log_sizes or {})),
             commit_window=self.commit_window
-            and self.commit_window.add_sample(CounterSample(time, found)),
+            and self.commit_window.add_sample(CounterSample(time, committed)),
             ever_committed=self.ever_committed | new if new else self.ever_committed,
         )
 
     def measure_partitions(self, readings: OffsetReadings) -> dict[TopicPartition, PartitionLoad]:
-        """Return speed and backlog of every partition of the readings."""
+        """Return write rate and backlog of every partition of the readings."""
         records = self.end_offset_window.compute_rates(readings.partitions)
         sizes = self._mean_record_sizes(readings)
-        grown = (
+        byte_rates = (
             None
             if self.log_size_window is None
             else self.log_size_window.compute_rates(readings.partitions)
@@ -185,27 +176,29 @@ class WriteRateMeter:
         measured: dict[TopicPartition, PartitionLoad] = {}
         for partition in readings.partitions:
             rate, size = records[partition], sizes.get(partition)
-            waiting = _add_in_flight(
+            backlog = _add_in_flight(
                 self._compute_backlog(readings, partition), readings, partition
             )
             measured[partition] = PartitionLoad(
-                bytes_per_s=_convert_to_bytes(rate, size) if grown is None else grown[partition],
+                bytes_per_s=_convert_to_bytes(rate, size)
+                if byte_rates is None
+                else byte_rates[partition],
                 records_per_s=rate,
-                backlog_bytes=_convert_to_bytes(waiting, size),
-                backlog_records=waiting,
+                backlog_bytes=_convert_to_bytes(backlog, size),
+                backlog_records=backlog,
             )
         return measured
 
     def compute_consumption_rates(self, readings: OffsetReadings) -> dict[TopicPartition, float]:
-        """Return the bytes/s that each partition's reader commits; what is unknown is absent."""
+        """Return the committed bytes/s of each partition; unknown ones are absent."""
         if self.commit_window is None:
             return {}
         sizes, rates = (
             self._mean_record_sizes(readings),
             self.commit_window.compute_rates(readings.partitions),
         )
-        found = {p: _convert_to_bytes(rate, sizes.get(p)) for p, rate in rates.items()}
-        return {p: rate for p, rate in found.items() if rate is not None}
+        by_partition = {p: _convert_to_bytes(rate, sizes.get(p)) for p, rate in rates.items()}
+        return {p: rate for p, rate in by_partition.items() if rate is not None}
 
     def _compute_backlog(self, readings: OffsetReadings, partition: TopicPartition) -> int | None:
         """Return the backlog in records (rule 5)."""
@@ -231,11 +224,11 @@ class WriteRateMeter:
 def _add_in_flight(
     backlog_records: int | None, readings: OffsetReadings, partition: TopicPartition
 ) -> int | None:
-    """Return the backlog with what is in work (rule 6)."""
+    """Return the backlog with messages in flight added (rule 6)."""
     if backlog_records is None or readings.in_flight is None:
         return backlog_records
-    work = readings.in_flight.get(partition, InFlightMessages())
-    return backlog_records + work.in_flight_count or (0 if work.is_exact else None)
+    in_flight = readings.in_flight.get(partition, InFlightMessages())
+    return backlog_records + in_flight.in_flight_count or (0 if in_flight.is_exact else None)
 
 
 def _convert_to_bytes(records: float | None, size: float | None) -> float | None:
@@ -246,10 +239,10 @@ def _convert_to_bytes(records: float | None, size: float | None) -> float | None
 
 @dataclass(frozen=True, slots=True)
 class CatchUpPolicy:
-    """How fast a backlog is to be worked off.
+    """Catch-up time of a backlog, in seconds.
 
-    What was written in the last `backlog_grace` seconds is on its way (batches being filled) and
-    counts as no backlog; the rest is to be read within `catch_up_time` seconds.
+    Writes of the last `backlog_grace` seconds (batches being filled) are not overdue; the rest is
+    to be read within `catch_up_time`.
     """
 
     catch_up_time: float = 120.0
@@ -261,10 +254,10 @@ def add_needed_rates(
     catch_up: CatchUpPolicy,
     usable_capacity: float,
 ) -> dict[TopicPartition, PartitionLoad]:
-    """Return the speeds with `required_bytes_per_s` = write speed + backlog / target.
+    """Set `required_bytes_per_s` = write rate + overdue backlog / catch-up time.
 
-    `usable_capacity` is the bytes/s that one consumer may be filled with: a backlog never asks for more than
-    that, because one consumer is all that a partition can get.
+    A partition has one consumer at most, so a backlog never requires more than `usable_capacity`,
+    in bytes/s.
     """
     return {
         p: replace(s, required_bytes_per_s=_compute_needed_rate(s, catch_up, usable_capacity))
@@ -273,7 +266,7 @@ def add_needed_rates(
 
 
 def compute_overdue_bytes(write_rate: PartitionLoad, catch_up: CatchUpPolicy) -> float | None:
-    """Return the bytes that wait for longer than the allowance; None where that is not known."""
+    """Return the backlog in bytes beyond the grace; None if unknown."""
     if write_rate.bytes_per_s is None or write_rate.backlog_bytes is None:
         return None
     return max(0.0, write_rate.backlog_bytes - write_rate.bytes_per_s * catch_up.backlog_grace)
@@ -284,8 +277,8 @@ def _compute_needed_rate(
 ) -> float | None:
     if write_rate.bytes_per_s is None:
         return None
-    behind = compute_overdue_bytes(write_rate, catch_up) or 0.0
+    overdue = compute_overdue_bytes(write_rate, catch_up) or 0.0
     return min(
-        write_rate.bytes_per_s + behind / catch_up.catch_up_time,
+        write_rate.bytes_per_s + overdue / catch_up.catch_up_time,
         max(write_rate.bytes_per_s, usable_capacity),
     )

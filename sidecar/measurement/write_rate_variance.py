@@ -1,7 +1,7 @@
-"""How much write speeds swing: the deviation of their change from one window to the next.
+"""Variance of write rates: the deviation of their change from one window to the next.
 
-Speeds of overlapping windows hardly differ, so only every `sample_interval_s` seconds one is taken in. What a
-partition did is forgotten when it is gone.
+Rates of overlapping windows hardly differ, so one is sampled every `sample_interval_s` seconds. The
+history of a deleted partition is dropped.
 """
 
 import math
@@ -17,7 +17,7 @@ from trimtab.common.control_topics.write_rates import PartitionLoad
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WriteRateVariance:
-    """What is known of the changes; `sampled_at` is when speeds were taken in last, in seconds."""
+    """Statistics of rate changes; `sampled_at` is the time of the last sample, in seconds."""
 
     sample_interval_s: float
     sampled_at: float = -math.inf
@@ -27,7 +27,7 @@ class WriteRateVariance:
     def add_write_rates(
         self, now: float, write_rates: Mapping[TopicPartition, PartitionLoad]
     ) -> "WriteRateVariance":
-        """Return the memory with these speeds taken in, if it is time and one is known."""
+        """Sample the rates if the interval has passed and one is known."""
         if now - self.sampled_at < self.sample_interval_s or all(
             s.bytes_per_s is None for s in write_rates.values()
         ):
@@ -39,12 +39,12 @@ class WriteRateVariance:
     def add_deviations(
         self, write_rates: Mapping[TopicPartition, PartitionLoad]
     ) -> dict[TopicPartition, PartitionLoad]:
-        """Return the speeds with what is known of their deviations."""
+        """Set the known deviations."""
         names = tuple(write_rates)
-        found = (
+        variance = (
             self._align_changes(names).forecast_next(_build_rate_array(names, write_rates)).variance
         )
-        deviations = dict(zip(names, np.sqrt(found).tolist(), strict=True))
+        deviations = dict(zip(names, np.sqrt(variance).tolist(), strict=True))
         return {p: replace(s, stddev_bytes_per_s=deviations[p]) for p, s in write_rates.items()}
 
     def _align_changes(self, names: tuple[TopicPartition, ...]) -> RateChangeStats:

@@ -1,27 +1,93 @@
-"""What queues, steps, dead bands and a schedule cannot be, each said with all that is involved.
+"""Contradictions between settings.
 
-Each function yields whether something cannot be, and what to say about it.
+Each function yields pairs: whether the settings contradict each other, and the error text, which
+names every setting involved. Nothing here reads a file.
 """
 
-from collections.abc import Iterable, Sequence
-from typing import TypeAlias
+from collections.abc import Collection, Iterable, Sequence
+from typing import Final, TypeAlias
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from trimtab.common.choices import QueueKind
+from trimtab.sidecar.decision.fallback import FallbackBehavior
 from trimtab.sidecar.decision.hpa_behavior import MAX_POLICY_PERIOD_S, SelectPolicy
 from trimtab.sidecar.decision.schedule import explain_invalid_cron
-from trimtab.sidecar.measurement.queue_backlog import QueueKind
 from trimtab.sidecar.settings.fields import (
     ScalingRulesSetting,
     SchedulePeriodSetting,
     ToleranceSetting,
 )
+from trimtab.sidecar.settings.options import WORKER_COMMAND_EXAMPLE, SidecarOptions
 
 CheckResults: TypeAlias = Iterable[tuple[bool, str]]
 
+MAX_TCP_PORT: Final = 65535
 
-def check_scaling_rules(name: str, rules: ScalingRulesSetting) -> CheckResults:
-    """Policies of one direction."""
-    direction = name.replace("step-", "scale ")
+
+def cross_check_options(
+    s: SidecarOptions, given: Collection[str], consumption_window: float, backlog_grace: float
+) -> CheckResults:
+    """Check everything; `given` are the names that were set, the other two are seconds."""
+    yield not s.bootstrap.strip(), "bootstrap is empty; give host:port of a broker"
+    yield not s.group.strip(), "group is empty; give the group's name"
+    yield s.capacity <= 0, "capacity must be above 0; give what one consumer sustains"
+    yield not 0 < s.headroom <= 1, f"headroom={s.headroom} must be above 0 and at most 1"
+    yield s.interval <= 0, "interval must be above 0"
+    yield s.catch_up_time <= 0, "catch-up-time must be above 0"
+    yield s.timeout <= 0, "timeout must be above 0"
+    yield s.certify_timeout <= 0, "certify-timeout must be above 0"
+    short = f"window={s.window:g} s is less than twice interval={s.interval:g} s; make it longer"
+    yield s.window < 2 * s.interval, short
+    yield not 0 <= s.port <= MAX_TCP_PORT, f"port={s.port} must be 0 (a free one) to {MAX_TCP_PORT}"
+    yield from _check_move_cost(s)
+    yield from _check_queue(s)
+    yield from _check_limits(s)
+    yield from _check_fallback(s)
+    yield from _check_scale_up_evaluation(s, consumption_window, backlog_grace)
+    yield from _check_freshness_slo(s, given, consumption_window)
+    yield from _check_process_target(s)
+    yield from _check_kubernetes_target(s)
+    yield from _check_keda_target(s, given)
+
+
+def _check_move_cost(s: SidecarOptions) -> CheckResults:
+    yield s.move_cost is not None and s.move_cost <= 0, "move-cost must be above 0"
+    yield (
+        s.move_cost is not None and s.heuristic != "steady",
+        f"move-cost tunes steady, but heuristic={s.heuristic}; leave one of the two out",
+    )
+
+
+def _check_queue(s: SidecarOptions) -> CheckResults:
+    one_topic = len(s.topics) == 1 and not s.topics[0].startswith("^")
+    unnamed = f"queue={s.queue} needs the name of its one topic (topics)"
+    yield s.queue is not None and not one_topic, unnamed
+    unread = f"queue-markers is given, but queue={s.queue or 'none'}: only kmq has markers"
+    yield s.queue_markers is not None and s.queue is not QueueKind.KMQ, unread
+    unplaced = s.queue is QueueKind.SHARE and (s.certify or s.learn_capacity)
+    yield unplaced, "certify and learn-capacity are about a placement, and queue=share has none"
+
+
+def _check_limits(s: SidecarOptions) -> CheckResults:
+    yield s.min < 0, f"min={s.min} must be at least 0"
+    yield s.max < 1, f"max={s.max} must be at least 1"
+    yield s.min > s.max, f"min={s.min} is above max={s.max}; lower one or raise the other"
+    yield from _check_scaling_rules("scale-up-policies", s.scale_up_policies)
+    yield from _check_scaling_rules("scale-down-policies", s.scale_down_policies)
+    yield from _check_tolerances(s.tolerance)
+    yield from _check_schedule(s.schedule, s.min, s.max)
+    idle = (
+        f"idle-after={s.idle_after:g} s is less than window={s.window:g} s of the write rates; "
+        "make it longer"
+    )
+    yield s.min == 0 and s.idle_after < s.window, idle
+    # without members the group subscribes to nothing that could be measured
+    unnamed = "min=0 needs topics: a group without replicas does not name what it reads"
+    yield s.min == 0 and not s.topics, unnamed
+
+
+def _check_scaling_rules(name: str, rules: ScalingRulesSetting) -> CheckResults:
+    direction = name.removesuffix("-policies")
     for policy in rules.policies:
         yield policy.value < 1, f"{name}={policy.value} would never {direction}; at least 1"
         longest = f"{name}: a period of {policy.period:g} s is above {MAX_POLICY_PERIOD_S:g} s"
@@ -30,55 +96,44 @@ def check_scaling_rules(name: str, rules: ScalingRulesSetting) -> CheckResults:
     yield not allowed, f"{name} has no policies; give one, or select: disabled"
 
 
-def check_tolerances(tolerances: ToleranceSetting) -> CheckResults:
-    """Dead bands."""
-    for name, band in (("", tolerances.out), (" (in)", tolerances.in_)):
-        if not name or tolerances.in_ != tolerances.out:
-            yield not 0 <= band < 1, f"tolerance{name}={band:g} must be at least 0 and below 1"
+def _check_tolerances(tolerances: ToleranceSetting) -> CheckResults:
+    up, down = tolerances.scale_up, tolerances.scale_down
+    yield not 0 <= up < 1, f"tolerance={up:g} must be at least 0 and below 1"
+    # the short form sets both: one error is enough
+    wrong = down != up and not 0 <= down < 1
+    yield wrong, f"tolerance (scale-down)={down:g} must be at least 0 and below 1"
 
 
-def check_schedule(
+def _check_schedule(
     schedule: Sequence[SchedulePeriodSetting], min_replicas: int, max_replicas: int
 ) -> CheckResults:
-    """Periods, where these limits hold outside of them."""
     for number, period in enumerate(schedule, 1):
         name = f"schedule entry {number}"
         yield from _check_cron_lines(name, period)
         yield from _check_period_limits(name, period, min_replicas, max_replicas)
 
 
-def check_queue(kind: QueueKind | None, topics: Sequence[str], markers: str | None) -> CheckResults:
-    """Queue, topics and markers together."""
-    one = len(topics) == 1 and not topics[0].startswith("^")
-    unnamed = f"queue={kind} needs the name of its one topic (topics)"
-    yield kind is not None and not one, unnamed
-    unread = f"queue-markers is given, but queue={kind or 'none'}: only kmq has markers"
-    yield markers is not None and kind is not QueueKind.KMQ, unread
-
-
 def _check_cron_lines(name: str, period: SchedulePeriodSetting) -> CheckResults:
     for field, line in (("start", period.start), ("end", period.end)):
-        why = explain_invalid_cron(line)
-        yield why is not None, f"{name}: {field}={line!r} is no cron line ({why})"
+        reason = explain_invalid_cron(line)
+        yield reason is not None, f"{name}: {field}={line!r} is no cron line ({reason})"
     yield period.start == period.end, f"{name}: start and end are both {period.start!r}"
-    yield (
-        not _is_timezone(period.timezone),
-        f"{name}: timezone={period.timezone!r} is not known here",
-    )
+    unknown = f"{name}: timezone={period.timezone!r} is not known here; write an IANA name"
+    yield not _is_timezone(period.timezone), unknown
 
 
 def _check_period_limits(
     name: str, period: SchedulePeriodSetting, min_replicas: int, max_replicas: int
 ) -> CheckResults:
     limits = period.min is not None or period.max is not None
-    nothing = not limits and period.pause == "none"
-    yield nothing, f"{name} says neither min nor max nor pause; it would change nothing"
-    low, low_of = (min_replicas, "min") if period.min is None else (period.min, f"{name}: min")
-    high, high_of = (max_replicas, "max") if period.max is None else (period.max, f"{name}: max")
-    above = f"{low_of}={low} is above {high_of}={high}; lower one or raise the other"
+    changes_nothing = not limits and period.pause == "none"
+    yield changes_nothing, f"{name} has neither min nor max nor pause; it would change nothing"
+    low, low_name = (min_replicas, "min") if period.min is None else (period.min, f"{name}: min")
+    high, high_name = (max_replicas, "max") if period.max is None else (period.max, f"{name}: max")
+    above = f"{low_name}={low} is above {high_name}={high}; lower one or raise the other"
     yield limits and low > high, above
-    yield low < 0, f"{low_of}={low} must be at least 0"
-    yield high < 1, f"{high_of}={high} must be at least 1"
+    yield low < 0, f"{low_name}={low} must be at least 0"
+    yield high < 1, f"{high_name}={high} must be at least 1"
 
 
 def _is_timezone(name: str) -> bool:
@@ -87,3 +142,93 @@ def _is_timezone(name: str) -> bool:
     except (ZoneInfoNotFoundError, ValueError):
         return False
     return True
+
+
+def _check_fallback(s: SidecarOptions) -> CheckResults:
+    current, count = s.fallback is FallbackBehavior.CURRENT, s.fallback_replicas
+    yield not current and count is None, f"fallback={s.fallback} needs fallback-replicas"
+    unused = f"fallback-replicas={count} is given, but fallback=current; leave one of the two out"
+    yield current and count is not None, unused
+    outside = f"fallback-replicas={count} is not between min={s.min} and max={s.max}"
+    yield count is not None and not s.min <= count <= s.max, outside
+    early = (
+        f"fallback-after={s.fallback_after} iterations of interval={s.interval:g} s end before a "
+        f"starting sidecar can know a write rate (half of window={s.window:g} s); raise it"
+    )
+    yield not current and s.fallback_after * s.interval <= s.window / 2, early
+
+
+def _check_scale_up_evaluation(
+    s: SidecarOptions, consumption_window: float, backlog_grace: float
+) -> CheckResults:
+    evaluated = f"scale-up-evaluation-window={consumption_window:g} s"
+    short = f"{evaluated} is less than window={s.window:g} s; make it longer, or 0"
+    yield 0 < consumption_window < s.window, short
+    batches = (
+        f"{evaluated} is less than twice backlog-grace={backlog_grace:g} s, so it may hold no "
+        "whole batch; make it longer, or 0"
+    )
+    yield 0 < consumption_window < 2 * backlog_grace, batches
+    low, high = s.learned_capacity_min, s.learned_capacity_max
+    bounds = (
+        f"learned-capacity-min={low:g} must be above 0 and at most 1, "
+        f"learned-capacity-max={high:g} at least 1: they are fractions of capacity"
+    )
+    yield not 0 < low <= 1 <= high, bounds
+    unmeasured = "learn-capacity needs a scale-up-evaluation-window above 0"
+    yield s.learn_capacity and not consumption_window, unmeasured
+
+
+def _check_freshness_slo(
+    s: SidecarOptions, given: Collection[str], consumption_window: float
+) -> CheckResults:
+    if s.freshness_slo is None:
+        return
+    both = sorted({"catch-up-time", "backlog-grace"} & set(given))
+    set_twice = f"{' and '.join(both)} given, but freshness-slo sets them; leave one of the two out"
+    yield bool(both), set_twice
+    short = (
+        f"freshness-slo={s.freshness_slo:g} s is less than twice interval={s.interval:g} s; "
+        "decisions are too slow to keep it"
+    )
+    yield s.freshness_slo < 2 * s.interval, short
+    unmeasured = "freshness-slo needs a scale-up-evaluation-window above 0 to estimate freshness"
+    yield not consumption_window, unmeasured
+
+
+def _check_process_target(s: SidecarOptions) -> CheckResults:
+    process = s.target == "process"
+    worker = s.worker_config is not None or bool(s.worker_command)
+    yield process and not worker, "target=process needs worker-config (or worker-command)"
+    yield (
+        s.worker_config is not None and bool(s.worker_command),
+        "worker-config and worker-command are both given; leave one out",
+    )
+    yield not process and worker, f"a worker is given, but target={s.target}; write target=process"
+    stateless = "target=process needs state-dir, the folder of the workers' process ids"
+    yield process and s.state_dir is None, stateless
+    yield s.stop_workers and not process, "stop-workers needs target=process"
+    nameless = bool(s.worker_command) and not any("{instance}" in part for part in s.worker_command)
+    yield nameless, f"worker-command has no {{instance}}; write {WORKER_COMMAND_EXAMPLE}"
+
+
+def _check_kubernetes_target(s: SidecarOptions) -> CheckResults:
+    kubernetes = s.target in ("kubernetes", "keda")
+    missing = f"target={s.target} needs workload: deployment/NAME or statefulset/NAME"
+    yield kubernetes and s.workload is None, missing
+    yield (
+        not kubernetes and s.workload is not None,
+        f"a workload is given, but target={s.target}; write target=kubernetes (or keda)",
+    )
+
+
+def _check_keda_target(s: SidecarOptions, given: Collection[str]) -> CheckResults:
+    half = "grpc-tls-certificate and grpc-tls-key belong together; give both, or none"
+    yield (s.grpc_tls_certificate is None) != (s.grpc_tls_key is None), half
+    unsigned = "grpc-client-ca needs grpc-tls-certificate and grpc-tls-key: it is a part of TLS"
+    yield s.grpc_client_ca is not None and s.grpc_tls_certificate is None, unsigned
+    named = sorted(name for name in given if name.startswith("grpc-"))
+    unused = f"{' and '.join(named)} given, but target={s.target}; write target=keda"
+    yield s.target != "keda" and bool(named), unused
+    wrong = f"grpc-port={s.grpc_port} must be 0 (a free one) to {MAX_TCP_PORT}"
+    yield not 0 <= s.grpc_port <= MAX_TCP_PORT, wrong

@@ -1,15 +1,14 @@
-"""The kinds of values that settings have, as people write them: "30 s", "2.3 MB/s", a list.
+"""Value types of the sidecar's settings that have a short form.
 
-What has parts may be written short: `scale-up-policies: 4`, or a list of policies, or everything:
+`scale-up-policies: 4` and a list of policies are short for
 `scale-up-policies: {select: min, policies: [{type: percent, value: 100, period: 60 s}]}`.
 """
 
 import re
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Final, Literal, TypeAlias
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationInfo
-
-from trimtab.common.units import parse_rate, parse_seconds
+from trimtab.common.settings_model import Duration, Parsed, SettingsModel, format_duration, setting
+from trimtab.common.units import parse_seconds
 from trimtab.sidecar.decision.hpa_behavior import (
     Direction,
     ScalingPolicy,
@@ -17,133 +16,112 @@ from trimtab.sidecar.decision.hpa_behavior import (
     SelectPolicy,
 )
 from trimtab.sidecar.decision.schedule import CronPeriod
-from trimtab.sidecar.errors import SidecarSettingError
+
+PauseOption: TypeAlias = Literal["none", "scale-up", "scale-down", "all"]
+
+_FRESHNESS_METRIC: Final = "p99-freshness"
+_WORKLOAD_PATTERN: Final = re.compile(r"(deployment|statefulset)/[a-z0-9]([-.a-z0-9]*[a-z0-9])?")
 
 
-def _setting_name(info: ValidationInfo) -> str:
-    return (info.field_name or "").replace("_", "-")
+class ScalingPolicySetting(SettingsModel):
+    """One scaling policy of the HPA; a period of 0 means one iteration."""
+
+    type: Literal["pods", "percent"] = setting("Unit of the value.")
+    value: int = setting("Most replicas, or percent of them, to add or remove in a period.")
+    period: Duration = setting("Length of the period.")
+
+    @property
+    def scaling_policy(self) -> ScalingPolicy:
+        """Return the policy as decisions use it."""
+        return ScalingPolicy(self.value, self.period, is_percent=self.type == "percent")
 
 
-def _parse_seconds(value: Any, info: ValidationInfo) -> float:
-    return parse_seconds(value, _setting_name(info))
+class ScalingRulesSetting(SettingsModel):
+    """The scaling policies of one direction."""
+
+    select: SelectPolicy = setting("Policy that applies of several.", default=SelectPolicy.MAX)
+    policies: tuple[ScalingPolicySetting, ...] = setting("The policies.", default=())
+
+    def build_rules(self, stabilization_window: float, tolerance: float) -> ScalingRules:
+        """Return the rules as decisions use them; the window is in seconds."""
+        policies = tuple(policy.scaling_policy for policy in self.policies)
+        return ScalingRules(policies, self.select, stabilization_window, tolerance)
 
 
-def _parse_rate(value: Any, info: ValidationInfo) -> float:
-    return parse_rate(value, _setting_name(info))
+class ToleranceSetting(SettingsModel):
+    """The tolerance of each direction, as fractions of the load."""
+
+    scale_up: float = setting("Tolerance of scale-up.", default=0.1)
+    scale_down: float = setting("Tolerance of scale-down.", default=0.1)
 
 
-def _parse_names(value: Any) -> Any:
-    if isinstance(value, str):
-        names = (value,) if value.startswith("^") else re.split(r"\s*,\s*", value.strip())
-        if not all(names):
-            raise SidecarSettingError(
-                f"topics: a name is empty in {value!r}; write names with commas, like "
-                '"orders,clicks"'
-            )
-        return tuple(names)
-    return value
+class SchedulePeriodSetting(SettingsModel):
+    """A period of the schedule, between two cron lines, with its own limits."""
+
+    start: str = setting("Cron line of the beginning.")
+    end: str = setting("Cron line of the end.")
+    timezone: str = setting("IANA time zone of both lines.", default="UTC")
+    min: int | None = setting("Fewest replicas in the period.", default=None)
+    max: int | None = setting("Most replicas in the period.", default=None)
+    pause: PauseOption = setting("Directions that do not scale in the period.", default="none")
+
+    @property
+    def cron_period(self) -> CronPeriod:
+        """Return the period as decisions use it."""
+        paused = expand_paused_directions(self.pause)
+        return CronPeriod(self.start, self.end, self.timezone, self.min, self.max, paused)
 
 
-def _parse_freshness_slo(value: Any, info: ValidationInfo) -> float:
-    kind, _, time = str(value).strip().partition(" ")
-    if kind != "p99-freshness":
-        raise SidecarSettingError(
-            f'goal: {value!r} is not understood; write it like "p99-freshness 30 s"'
-        )
-    return parse_seconds(time, _setting_name(info))
+def expand_paused_directions(option: PauseOption) -> frozenset[Direction]:
+    """Return the paused directions; both for "all"."""
+    return frozenset(direction for direction in Direction if option in (direction, "all"))
+
+
+def build_pod_rules(count: int) -> ScalingRulesSetting:
+    """Return the rules of the short form `scale-up-policies: 4`."""
+    return ScalingRulesSetting(policies=(ScalingPolicySetting(type="pods", value=count, period=0),))
+
+
+def _parse_freshness_slo(value: Any) -> float:
+    metric, _, duration = str(value).strip().partition(" ")
+    if metric != _FRESHNESS_METRIC:
+        raise ValueError(f'{value!r} is not understood; write it like "{_FRESHNESS_METRIC} 30 s"')
+    return parse_seconds(duration, "value")
+
+
+def _render_freshness_slo(seconds: float) -> str:
+    return f"{_FRESHNESS_METRIC} {format_duration(seconds)}"
 
 
 def _expand_scaling_rules(value: Any) -> Any:
     if isinstance(value, int):
-        return {"policies": [{"type": "pods", "value": value, "period": 0}]}
+        return build_pod_rules(value)
     return {"policies": value} if isinstance(value, list) else value
 
 
+def _render_scaling_rules(rules: ScalingRulesSetting) -> str:
+    return ", ".join(f"{policy.value}" for policy in rules.policies)
+
+
 def _expand_tolerances(value: Any) -> Any:
-    return {"out": value, "in": value} if isinstance(value, int | float) else value
+    is_number = isinstance(value, int | float)
+    return ToleranceSetting(scale_up=value, scale_down=value) if is_number else value
 
 
-DurationField = Annotated[float, BeforeValidator(_parse_seconds)]
-RateField = Annotated[float, BeforeValidator(_parse_rate)]
-FreshnessSloField = Annotated[float, BeforeValidator(_parse_freshness_slo)]
-NameListField = Annotated[tuple[str, ...], BeforeValidator(_parse_names)]
-PauseOption: TypeAlias = Literal["none", "in", "out", "all"]
+def _render_tolerances(tolerances: ToleranceSetting) -> str:
+    return f"{tolerances.scale_up:g}"
 
 
-class _SettingGroup(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+def _check_workload_ref(value: Any) -> Any:
+    if isinstance(value, str) and _WORKLOAD_PATTERN.fullmatch(value) is None:
+        # without the value: it may be the content of a referenced secret
+        raise ValueError("write deployment/NAME or statefulset/NAME, like deployment/lake")
+    return value
 
 
-class ScalingPolicySetting(_SettingGroup):
-    """One policy of the HPA's: so many pods, or percent of them, in a period; 0: in a turn."""
-
-    type: Literal["pods", "percent"]
-    value: int
-    period: DurationField
-
-    @property
-    def scaling_policy(self) -> ScalingPolicy:
-        """Return what the decision goes by."""
-        return ScalingPolicy(self.value, self.period, is_percent=self.type == "percent")
-
-
-class ScalingRulesSetting(_SettingGroup):
-    """The policies of one direction, and which of them holds."""
-
-    select: SelectPolicy = SelectPolicy.MAX
-    policies: tuple[ScalingPolicySetting, ...] = ()
-
-    def build_rules(self, stabilization_window: float, tolerance: float) -> ScalingRules:
-        """Return what the decision goes by."""
-        return ScalingRules(
-            tuple(p.scaling_policy for p in self.policies),
-            self.select,
-            stabilization_window,
-            tolerance,
-        )
-
-
-class ToleranceSetting(_SettingGroup):
-    """The dead band of each direction, as shares."""
-
-    model_config = ConfigDict(alias_generator=lambda name: name.rstrip("_"))
-
-    out: float = 0.1
-    in_: float = 0.1
-
-
-class SchedulePeriodSetting(_SettingGroup):
-    """A period of the schedule: cron lines, and what holds between them."""
-
-    start: str
-    end: str
-    timezone: str = "UTC"
-    min: int | None = None
-    max: int | None = None
-    pause: PauseOption = "none"
-
-    @property
-    def cron_period(self) -> CronPeriod:
-        """Return what the decision goes by."""
-        return CronPeriod(
-            self.start,
-            self.end,
-            self.timezone,
-            self.min,
-            self.max,
-            parse_paused_directions(self.pause),
-        )
-
-
-ScalingRulesField = Annotated[ScalingRulesSetting, BeforeValidator(_expand_scaling_rules)]
-ToleranceField = Annotated[ToleranceSetting, BeforeValidator(_expand_tolerances)]
-
-
-def parse_paused_directions(option: PauseOption) -> frozenset[Direction]:
-    """Return the directions that are paused."""
-    return frozenset(way for way in Direction if option in (way, "all"))
-
-
-def build_pod_rules(count: int) -> ScalingRulesSetting:
-    """Return the policies that `scale-up-policies: 4` stands for."""
-    return ScalingRulesSetting(policies=(ScalingPolicySetting(type="pods", value=count, period=0),))
+FreshnessSlo = Annotated[float, Parsed(_parse_freshness_slo, _render_freshness_slo)]
+ScalingRulesOption = Annotated[
+    ScalingRulesSetting, Parsed(_expand_scaling_rules, _render_scaling_rules)
+]
+ToleranceOption = Annotated[ToleranceSetting, Parsed(_expand_tolerances, _render_tolerances)]
+WorkloadRef = Annotated[str, Parsed(_check_workload_ref)]

@@ -78,7 +78,7 @@ class Crew:
         for name, settings in configs.items():
             (folder / f"{name}.yaml").write_text(yaml.safe_dump(settings))
         self._worker = (*python, "{instance}", str(folder / "ingest.yaml"))
-        command = {"worker-command": list(self._worker), "state": str(self._state)}
+        command = {"worker-command": list(self._worker), "state-dir": str(self._state)}
         (folder / "sidecar.yaml").write_text(yaml.safe_dump(sidecar | command))
         self._sidecar = (*python, "sidecar", str(folder / "sidecar.yaml"))
         self.sidecar: subprocess.Popen[bytes] | None = None

@@ -68,7 +68,7 @@ class Steered:
         sidecar.start(
             target="process",
             worker_command=sidecar.worker("{instance}"),
-            state=str(state),
+            state_dir=str(state),
             stop_workers=True,
         )
 
@@ -105,14 +105,14 @@ def test_workers_go_from_none_to_several_and_back(
     """Messages bring workers, of a share group more than partitions; all is handled, all end."""
     name = topic(partitions=partitions)
     sidecar: Steered = steer(name, kind)
-    eventually(lambda: "nothing is to be read" in sidecar.said())
+    eventually(lambda: "nothing to read" in sidecar.said())
     assert sidecar.running() == 0
     wanted = fill(bootstrap, name, MESSAGES, partitions)
     eventually(lambda: sidecar.running() > 1, 40)
     eventually(lambda: sidecar.handled() == wanted, 60)
     eventually(lambda: sidecar.running() == 0, 60)
-    eventually(lambda: "hold: nothing is to be read" in sidecar.said().splitlines()[-1])
-    assert "0 messages wait" in sidecar.said().splitlines()[-1]
+    eventually(lambda: "hold: nothing to read" in sidecar.said().splitlines()[-1])
+    assert "0 messages waiting" in sidecar.said().splitlines()[-1]
 
 
 def test_what_is_in_work_keeps_the_last_worker_and_what_was_given_back_does_not(

@@ -205,7 +205,7 @@ def at_work(broker: Secured, tmp_path: Path, eventually: Any) -> Iterator[Path]:
     folder.mkdir()
     given = {"bootstrap": body.pop("bootstrap.servers"), "group": "seen", "topics": "seen",
              "capacity": "1 MB/s", "interval": "200 ms", "window": "1 s", "kafka": body,
-             "scale-up-evaluation-window": "0 s", "state": str(folder / "state")}  # fmt: skip
+             "scale-up-evaluation-window": "0 s", "state-dir": str(folder / "state")}  # fmt: skip
     (folder / "sidecar.yaml").write_text(yaml.safe_dump(given))
     line = [sys.executable, "-m", "trimtab.cli", "sidecar", "-c", str(folder / "sidecar.yaml")]
     with (folder / "log").open("wb") as out:

@@ -19,7 +19,7 @@ from confluent_kafka.admin import AdminClient
 from steady import Background
 
 from trimtab.common.clock import SystemClock
-from trimtab.common.control_topics.values import GroupPlan
+from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.sidecar.kafka.control_topic_store import ControlTopicStore
 from trimtab.sidecar.measurement.group_monitor import GroupMonitor
 from trimtab.sidecar.measurement.observation import GroupState
@@ -71,7 +71,7 @@ class Bench:
             "worker-command": [
                 sys.executable, str(WORKER), "{instance}", bootstrap, group, topic, str(CAPACITY),
             ],
-            "state": str(self.state),
+            "state-dir": str(self.state),
             "max": 5,
             "interval": "500 ms",
             "window": "4 s",
@@ -205,7 +205,7 @@ def _carries_on(bench: Bench, eventually: Eventually) -> None:
 
 def _restarts_workers(bench: Bench, eventually: Eventually) -> None:
     old = set(bench.pids().values())
-    command = [sys.executable, "-m", "trimtab.cli", "sidecar", "restart", "--state"]
+    command = [sys.executable, "-m", "trimtab.cli", "sidecar", "restart", "--state-dir"]
     asked = subprocess.run([*command, str(bench.state)], check=True, capture_output=True, text=True)
     assert "one by one" in asked.stdout
     eventually(lambda: not old & set(bench.pids().values()), 120)
@@ -252,7 +252,7 @@ def test_dry_run_starts_and_publishes_nothing(bench: Bench, eventually: Eventual
     """A dry run only writes its log: no worker, no control topic."""
     bench.flow.rate = 2.4 * CAPACITY
     bench.start("--dry-run")
-    eventually(lambda: bench.log.exists() and "scale-out: " in bench.log.read_text(), 60)
+    eventually(lambda: bench.log.exists() and "scale-up: " in bench.log.read_text(), 60)
     assert bench.end(signal.SIGTERM) == 0
     assert bench.board.read_plan() is None
     assert bench.pids() == {}

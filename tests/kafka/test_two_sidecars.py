@@ -24,7 +24,7 @@ class Sidecar:
     def __init__(self, folder: Path, body: dict[str, Any], *flags: str) -> None:
         folder.mkdir()
         config, self.state = folder / "sidecar.yaml", folder / "state"
-        config.write_text(yaml.safe_dump({**body, "state": str(self.state)}))
+        config.write_text(yaml.safe_dump({**body, "state-dir": str(self.state)}))
         self.log = folder / "log"
         command = [sys.executable, "-m", "trimtab.cli", "sidecar", "-c", str(config), *flags]
         with self.log.open("wb") as log:

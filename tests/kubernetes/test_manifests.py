@@ -24,8 +24,9 @@ from cluster.manifests import (
     overlay,
 )
 from cluster.manifests import settings as settings_of
+from trimtab.common.settings_model import list_settings
 from trimtab.consumer_sdk.lake import ingest
-from trimtab.sidecar.settings.settings import list_setting_names, load_settings
+from trimtab.sidecar.settings.settings import SidecarSettings, load_settings
 from trimtab.sidecar.targets.kubernetes.api_client import ScaleTargetRef
 from trimtab.sidecar.targets.kubernetes.workload import WorkloadKind
 
@@ -214,7 +215,7 @@ def test_the_chart_says_all_that_is_wrong_at_once() -> None:
 def test_the_chart_knows_the_sidecars_settings() -> None:
     """Its list has the names that the sidecar has; what the chart sets itself is not among them."""
     body = yaml.safe_load((CHART / "files" / "settings.yaml").read_text())
-    assert sorted([*body["known"], *body["sidecar"]]) == sorted(list_setting_names())
+    assert sorted([*body["known"], *body["sidecar"]]) == sorted(s.name for s in list_settings(SidecarSettings))
 
 
 def test_the_brokers_ports_are_asked_for_once() -> None:

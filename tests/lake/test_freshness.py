@@ -111,7 +111,7 @@ def steered(
         "bootstrap": bootstrap,
         "group": group,
         "capacity": "1 MB/s",
-        "goal": f"p99-freshness {GOAL:g} s",
+        "freshness-slo": f"p99-freshness {GOAL:g} s",
         "interval": "700 ms",
         "window": "4 s",
         "scale-up-evaluation-window": "15 s",

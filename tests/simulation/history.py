@@ -25,6 +25,7 @@ from trimtab.assignor.model import TopicPartition
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.topics import PLAN_TOPIC
 from trimtab.common.control_topics.write_rates import PartitionLoad
+from trimtab.common.settings_model import validate_settings
 from trimtab.consumer_sdk.errors import BrokerUnreachableError, LakeUnavailableError
 from trimtab.consumer_sdk.lake import ingest
 from trimtab.sidecar.decision.decision import ScalingAction
@@ -390,14 +391,16 @@ def sidecar_settings(least: int, most: int, heuristic: str) -> SidecarSettings:
         "window": "4 s",
         "min": least,
         "max": most,
-        "scale_down_policies": 2,
-        "scale_down_stabilization_window": "3 s",
+        "scale-down-policies": 2,
+        "scale-down-stabilization-window": "3 s",
         "cooldown": "2 s",
-        "drain_retry": "5 s",
-        "startup_timeout": "8 s",
+        "drain-retry": "5 s",
+        "startup-timeout": "8 s",
         "target": "process",
+        "worker-command": ["simulated", "{instance}"],
+        "state-dir": "unused",
     }
-    return SidecarSettings.model_validate(given)
+    return validate_settings(SidecarSettings, given)
 
 
 @cache

@@ -27,10 +27,12 @@ from trimtab.assignor.model import (
 from trimtab.assignor.racks.replica_racks import ReplicaRacks
 from trimtab.assignor.rebalance.leader import LeaderView
 from trimtab.assignor.rebalance.user_data import MemberUserData
+from trimtab.common.choices import QueueKind
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.write_rates import PartitionLoad, TopicWriteRates
 from trimtab.sidecar.decision.decide import make_decision, record_execution
 from trimtab.sidecar.decision.decision import ScalingAction, ScalingDecision
+from trimtab.sidecar.decision.fallback import FallbackBehavior, FallbackPolicy
 from trimtab.sidecar.decision.hpa_behavior import (
     Direction,
     ScalingPolicy,
@@ -41,8 +43,6 @@ from trimtab.sidecar.decision.scaling_policy import (
     AutoscalingPolicy,
     CapacityBounds,
     DecisionMemory,
-    FallbackBehavior,
-    FallbackPolicy,
 )
 from trimtab.sidecar.decision.schedule import CronPeriod
 from trimtab.sidecar.measurement.observation import (
@@ -54,7 +54,7 @@ from trimtab.sidecar.measurement.observation import (
     ReplicaInstance,
     RequestedReplicas,
 )
-from trimtab.sidecar.measurement.queue_backlog import QueueBacklog, QueueKind
+from trimtab.sidecar.measurement.queue_backlog import QueueBacklog
 from trimtab.sidecar.measurement.write_rate import CatchUpPolicy, add_needed_rates
 
 Name: TypeAlias = tuple[str, int]
@@ -175,7 +175,6 @@ class Seen:
     known: bool = True
     restart: tuple[str, ...] = ()
     asked: tuple[int, float, bool, bool] | None = None
-    contest: bool = False
     pause: str = ""
     shared: bool = False
     queue: tuple[str, int, int, int] | None = None
@@ -283,7 +282,12 @@ def written() -> dict[str, str]:
     """Return values of the control topics and of the group protocol as they are written."""
     plan = GroupPlan("g", 3, 1e9, 2, "mbf", 100.0)
     full = replace(
-        plan, headroom=0.9, draining=("a",), reasons=("why",), capacities={"b": 5.0}, batch_max_age_s=7.5
+        plan,
+        headroom=0.9,
+        draining=("a",),
+        reasons=("why",),
+        capacities={"b": 5.0},
+        batch_max_age_s=7.5,
     )
     speeds = {1: PartitionLoad(1.0, 2.0, 3.0, 4, 5.0, 6.0), 0: PartitionLoad()}
     values = {
@@ -416,7 +420,7 @@ class Steered:
             self._plan,
             plan_known=seen.known,
             pending_restarts=seen.restart,
-            external_scaling=ExternalScaling(asked, seen.contest, seen.pause),
+            external_scaling=ExternalScaling(asked, str(WAYS.get(seen.pause, seen.pause))),
             consumption_rates=by_name(seen.consumed),
             stuck_partitions=frozenset(TopicPartition(*name) for name in seen.stuck),
             replica_racks=by_name(seen.copies),
@@ -426,9 +430,31 @@ class Steered:
     def _all(self, verdict: ScalingDecision) -> list[Any]:
         """Return everything but reasons."""
         n, plan = verdict.metrics, verdict.plan
-        numbers: list[Any] = [n.write_rate, n.needed_rate, n.backlog_bytes, n.overdue_backlog_bytes, n.consumption_rate, n.p99_freshness_s]
-        numbers += [n.max_batch_s, n.unknown_partitions, n.partitions, n.running_replicas, n.planned_replicas, n.recommended_replicas, n.desired_replicas]
-        numbers += [n.max_fill, n.r_score, n.moves, n.cross_rack_rate, n.partitions_without_local_replica, n.racks_without_consumer]
+        numbers: list[Any] = [
+            n.write_rate,
+            n.needed_rate,
+            n.backlog_bytes,
+            n.overdue_backlog_bytes,
+            n.consumption_rate,
+            n.p99_freshness_s,
+        ]
+        numbers += [
+            n.max_batch_s,
+            n.unknown_partitions,
+            n.partitions,
+            n.running_replicas,
+            n.planned_replicas,
+            n.recommended_replicas,
+            n.desired_replicas,
+        ]
+        numbers += [
+            n.max_fill,
+            n.r_score,
+            n.moves,
+            n.cross_rack_rate,
+            n.partitions_without_local_replica,
+            n.racks_without_consumer,
+        ]
         numbers += [n.queue_waiting, n.queue_in_flight, n.queue_awaiting_redelivery]
         published = None
         if plan is not None:

@@ -193,7 +193,7 @@ def test_the_lock_of_a_state_folder_is_an_id(tmp_path: Path) -> None:
 
     def named(lease: str = "", state: Path | None = None) -> str:
         given = {"bootstrap": "b:1", "group": "g", "capacity": 100}
-        worker = {"target": "process", "worker-command": ["w", "{instance}"], "state": state}
+        worker = {"target": "process", "worker-command": ["w", "{instance}"], "state-dir": state}
         return build_author(
             load_settings(None, {**given, **(worker if state else {})}), clock, lease
         ).id

@@ -140,7 +140,7 @@ def settings(**more: Any) -> SidecarSettings:
         "capacity": 100,
         "target": "process",
         "worker_command": ["w", "{instance}"],
-        "state": "unused",
+        "state-dir": "unused",
         "max": 5,
         "interval": 2,
         "window": 10,
@@ -380,7 +380,7 @@ def test_workers_that_cannot_start_do_not_end_the_loop(world: Simulated) -> None
 def test_rolling_restart_replaces_everyone(world: Simulated, tmp_path: Any) -> None:
     """Asked to restart, it replaces each by surge; never fewer run than planned."""
     world.speeds = dict.fromkeys(PARTITIONS, 40.0)
-    loop = start(world, state=tmp_path)
+    loop = start(world, state_dir=tmp_path)
     turns(world, loop, 15)
     old = {i.name for i in world.target.list_replicas()}
     assert len(old) == 3
@@ -399,7 +399,7 @@ def test_a_surge_that_cannot_start_is_asked_for_ever_more_slowly(
     world: Simulated, tmp_path: Path
 ) -> None:
     """A restart whose new replica cannot be started does not try in every turn."""
-    loop = start(world, state=tmp_path)
+    loop = start(world, state_dir=tmp_path)
     turns(world, loop, 15)
 
     def fail(_count: int) -> tuple[str, ...]:
@@ -464,7 +464,7 @@ def test_a_restart_file_that_cannot_be_read_is_trouble(world: Simulated, tmp_pat
     """A request that cannot be read is reported, and the loop goes on without it."""
     (tmp_path / "restart.json").mkdir()
     reports: list[IterationReport] = []
-    turns(world, start(world, reports, state=tmp_path), 5)
+    turns(world, start(world, reports, state_dir=tmp_path), 5)
     assert "Is a directory" in reports[-1].trouble[0]
 
 

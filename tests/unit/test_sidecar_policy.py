@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 
 from trimtab.assignor.model import PlacementPolicy, TopicPartition
-from trimtab.common.control_topics.values import GroupPlan, PartitionLoad
+from trimtab.common.control_topics.plan import GroupPlan
+from trimtab.common.control_topics.write_rates import PartitionLoad
 from trimtab.sidecar.decision.decide import make_decision, record_execution
 from trimtab.sidecar.decision.decision import ScalingAction, ScalingDecision
+from trimtab.sidecar.decision.fallback import FallbackBehavior, FallbackPolicy
 from trimtab.sidecar.decision.hpa_behavior import (
     Direction,
     ScaleEvent,
@@ -21,8 +23,6 @@ from trimtab.sidecar.decision.scaling_policy import (
     AutoscalingPolicy,
     CapacityBounds,
     DecisionMemory,
-    FallbackBehavior,
-    FallbackPolicy,
     SaturatedConsumer,
     ScaleUpEvaluation,
     TimestampedRecommendation,
@@ -112,8 +112,8 @@ def test_policies_with_a_period_count_recorded_changes() -> None:
     """Two added half a minute ago leave one of three a minute; a minute later all three."""
     policy = replace(POLICY, scale_up=ScalingRules((ScalingPolicy(3, 60),)))
     memory = replace(CALM, scale_events=(ScaleEvent(NOW - 31, 2),))
-    assert judge(BUSY, policy, memory).add == 1
-    assert judge(BUSY, policy, memory, NOW + 30).add == 3
+    assert judge(BUSY, policy, memory).replicas_to_start == 1
+    assert judge(BUSY, policy, memory, NOW + 30).replicas_to_start == 3
     used = judge(BUSY, policy, replace(CALM, scale_events=(ScaleEvent(NOW - 31, 3),)))
     assert used.action is ScalingAction.HOLD
     assert "scale-up-policies allows no more in its period" in used.format_line()
@@ -140,8 +140,8 @@ def test_a_disabled_direction_holds() -> None:
 @pytest.mark.parametrize(
     ("pause", "out", "back"),
     [
-        ("out", ScalingAction.HOLD, ScalingAction.DRAIN),
-        ("in", ScalingAction.SCALE_UP, ScalingAction.HOLD),
+        ("scale-up", ScalingAction.HOLD, ScalingAction.DRAIN),
+        ("scale-down", ScalingAction.SCALE_UP, ScalingAction.HOLD),
         ("all", ScalingAction.HOLD, ScalingAction.HOLD),
         ("", ScalingAction.SCALE_UP, ScalingAction.DRAIN),
     ],
@@ -178,7 +178,7 @@ def test_a_scheduled_minimum_is_there_at_its_time() -> None:
     """It is brought about at once, whatever the load, and given up after the usual window."""
     office = CronPeriod("0 0 2 1 *", "0 0 1 1 *", min_replicas=4)
     verdict = judge(QUIET, replace(POLICY, schedule=(office,)))
-    assert (verdict.action, verdict.add) == (ScalingAction.SCALE_UP, 2)
+    assert (verdict.action, verdict.replicas_to_start) == (ScalingAction.SCALE_UP, 2)
 
 
 def dark_turns(policy: AutoscalingPolicy, count: int) -> ScalingDecision:
@@ -207,7 +207,7 @@ def test_fallback_when_measuring_fails(
     verdict = dark_turns(replace(POLICY, fallback=fallback), turns)
     assert verdict.action is action
     if fallback.behavior is not FallbackBehavior.CURRENT and turns >= fallback.failure_threshold:
-        assert verdict.numbers.wanted == max(
+        assert verdict.metrics.desired_replicas == max(
             fallback.replicas, fallback.behavior is FallbackBehavior.CURRENT_IF_HIGHER and 2
         )
 
@@ -238,7 +238,7 @@ def test_the_last_replica_goes_when_nothing_is_to_be_read_for_long_enough() -> N
     assert verdict.plan is not None
     assert (verdict.plan.replicas, verdict.plan.draining, verdict.plan.epoch) == (0, ("a",), 7)
     stop = judge(replace(STILL, plan=verdict.plan), ZERO, SINCE)
-    assert (stop.action, stop.stop) == (ScalingAction.STOP, ("a",))
+    assert (stop.action, stop.replicas_to_stop) == (ScalingAction.STOP, ("a",))
 
 
 @pytest.mark.parametrize(
@@ -297,7 +297,7 @@ def test_the_first_turn_that_sees_a_record_starts_one(stirring: PartitionLoad) -
     slow = ScalingRules((ScalingPolicy(10, 600, is_percent=True),), stabilization_window=600)
     memory = DecisionMemory(last_change=NOW - 1)
     verdict = judge(nobody(stirring), replace(ZERO, scale_up=slow), memory)
-    assert (verdict.action, verdict.add) == (ScalingAction.SCALE_UP, 1)
+    assert (verdict.action, verdict.replicas_to_start) == (ScalingAction.SCALE_UP, 1)
 
 
 @pytest.mark.parametrize("quiet", [speed(0.0, 0), PartitionLoad(), PartitionLoad(0.0, 0.0)])
@@ -348,7 +348,7 @@ def test_growth_without_effect_stops_growing_and_says_so() -> None:
     """Twice the consumers read the same: nothing is added, until it is tried again."""
     verdict, memory = make_decision(wider(25.0).seen(), POLICY, GREW, NOW, "g")
     assert verdict.action is ScalingAction.HOLD
-    for part in ("4 consumers read no more than 2 did", "150 B/s before", "again in 600 s"):
+    for part in ("4 consumers read no more than 2 (", "150 B/s before", "retried in 600 s"):
         assert part in verdict.format_line()
     assert memory.scale_up_suspension is not None
     assert judge(wider(25.0), POLICY, memory, NOW + 599).action is ScalingAction.HOLD
@@ -382,7 +382,7 @@ def test_a_stalled_group_still_gets_its_minimum() -> None:
     """Limits stand above the guard."""
     verdict, memory = make_decision(wider(25.0).seen(), POLICY, GREW, NOW, "g")
     assert verdict.action is ScalingAction.HOLD
-    assert judge(wider(25.0), replace(POLICY, min_replicas=5), memory).add == 1
+    assert judge(wider(25.0), replace(POLICY, min_replicas=5), memory).replicas_to_start == 1
 
 
 def growth(seen: Observation, memory: DecisionMemory) -> ScaleUpEvaluation:
@@ -474,18 +474,18 @@ def test_a_goal_that_is_missed_shortens_batches_and_then_scales_what_is_late() -
     assert verdict.plan is not None
     assert seen.plan is not None
     assert verdict.plan.epoch == seen.plan.epoch
-    assert verdict.plan.batch == pytest.approx(7.0, abs=0.5)
+    assert verdict.plan.batch_max_age_s == pytest.approx(7.0, abs=0.5)
     seen = replace(seen, plan=verdict.plan)
     verdict = judge(seen, policy, memory)
     assert verdict.action is ScalingAction.SCALE_UP
     assert verdict.plan is not None
-    assert verdict.plan.batch == seen.plan.batch
-    assert "the goal 30 s: batches take" in verdict.format_line()
-    assert verdict.numbers.batch == pytest.approx(7.0, abs=0.5)
-    assert "the goal 30 s" not in judge(seen, memory=memory).format_line()
+    assert verdict.plan.batch_max_age_s == seen.plan.batch_max_age_s
+    assert "the SLO 30 s: batches take" in verdict.format_line()
+    assert verdict.metrics.max_batch_s == pytest.approx(7.0, abs=0.5)
+    assert "the SLO 30 s" not in judge(seen, memory=memory).format_line()
     unasked = judge(seen, memory=memory).plan
     assert unasked is not None
-    assert unasked.batch is None
+    assert unasked.batch_max_age_s is None
 
 
 LEARN = replace(POLICY, learned_capacity_bounds=CapacityBounds(0.5, 2.0))
@@ -529,7 +529,7 @@ def test_learned_capacities_are_published_and_counted_with() -> None:
     assert (verdict.plan.epoch, verdict.plan.capacities) == (8, {"a": 60.0, "b": 110.0})
     assert "a 60 B/s" in verdict.format_line()
     world = replace(world, plan=verdict.plan)
-    assert judge(world, LEARN, memory).numbers.fill == pytest.approx(70 / 60)
+    assert judge(world, LEARN, memory).metrics.max_fill == pytest.approx(70 / 60)
     assert judge(world, POLICY, memory).action is ScalingAction.ANNOUNCE
 
 
@@ -547,7 +547,7 @@ def test_a_transactional_tail_drives_nothing_up_and_keeps_one() -> None:
     tails = replace(STILL, waits={0: 1.0, 1: 1.0})
     for policy in (POLICY, ZERO):
         verdict = judge(tails, policy, SINCE)
-        assert (verdict.action, verdict.numbers.wanted) == (ScalingAction.HOLD, 1)
+        assert (verdict.action, verdict.metrics.desired_replicas) == (ScalingAction.HOLD, 1)
 
 
 def test_a_pod_that_never_comes_does_not_bring_another_one() -> None:

@@ -6,7 +6,9 @@ from typing import Any
 import pytest
 
 from trimtab.assignor.model import PlacementPolicy, TopicPartition
-from trimtab.common.control_topics.values import GroupPlan, PartitionLoad
+from trimtab.common.choices import QueueKind
+from trimtab.common.control_topics.plan import GroupPlan
+from trimtab.common.control_topics.write_rates import PartitionLoad
 from trimtab.common.kmq_offset_metadata import OpenMessages, decode_open_messages
 from trimtab.sidecar.decision.decide import make_decision
 from trimtab.sidecar.decision.decision import ScalingAction, ScalingDecision, compute_totals
@@ -34,7 +36,6 @@ from trimtab.sidecar.measurement.observation import (
 from trimtab.sidecar.measurement.queue_backlog import (
     InFlightMessages,
     QueueBacklog,
-    QueueKind,
     compute_queue_backlog,
     decode_in_flight,
 )
@@ -94,12 +95,12 @@ def judge(seen: Observation, memory: DecisionMemory | None = None) -> ScalingDec
 def test_a_share_group_has_as_many_workers_as_its_load_needs(rate: float, count: int) -> None:
     """One partition may have many: the load divided by what one worker may be filled with."""
     verdict = judge(shared(rate, 0, waiting=5))
-    assert (verdict.action, verdict.add, verdict.numbers.wanted) == (
+    assert (verdict.action, verdict.replicas_to_start, verdict.metrics.desired_replicas) == (
         ScalingAction.SCALE_UP,
         count,
         count,
     )
-    assert verdict.expected == ()
+    assert verdict.expected_moves == ()
 
 
 def test_the_newest_worker_of_a_share_group_goes_and_is_stopped_at_once() -> None:
@@ -110,7 +111,7 @@ def test_the_newest_worker_of_a_share_group_goes_and_is_stopped_at_once() -> Non
     assert verdict.plan.draining == ("w3", "w2")
     assert verdict.plan.epoch == 7
     rebalancing = shared(150.0, 4, draining=("w3", "w2"), state=GroupState.REBALANCING)
-    assert judge(rebalancing).stop == ("w2", "w3")
+    assert judge(rebalancing).replicas_to_stop == ("w2", "w3")
 
 
 def test_the_last_worker_of_a_share_group_goes_when_all_is_known_to_be_over() -> None:
@@ -123,14 +124,14 @@ def test_the_last_worker_of_a_share_group_goes_when_all_is_known_to_be_over() ->
     assert (last.action, last.plan.replicas) == (ScalingAction.DRAIN, 0)
     assert judge(shared(0.0, 1, waiting=1), quiet).action is ScalingAction.HOLD
     assert judge(shared(0.0, 1, waiting=None), quiet).action is ScalingAction.HOLD
-    assert judge(shared(0.0, 1, draining=("w0",))).stop == ("w0",)
-    assert judge(shared(0.0, 1, draining=("w0",), waiting=None)).stop == ()
+    assert judge(shared(0.0, 1, draining=("w0",))).replicas_to_stop == ("w0",)
+    assert judge(shared(0.0, 1, draining=("w0",), waiting=None)).replicas_to_stop == ()
     assert judge(shared(0.0, 1, draining=("w0",), waiting=3)).action is ScalingAction.CANCEL_DRAIN
 
 
 def test_a_share_group_of_which_no_speed_is_known_keeps_its_count() -> None:
     """Unknown is never zero."""
-    assert judge(shared(None, 3)).reasons == ("no write speed is known",)
+    assert judge(shared(None, 3)).reasons == ("no write rate is known",)
 
 
 @pytest.mark.parametrize(
@@ -202,15 +203,15 @@ def test_messages_in_words() -> None:
     known = compute_queue_backlog(
         QueueKind.KMQ, speeds, {P: InFlightMessages(OpenMessages(1, 2, 3), is_exact=True)}
     )
-    assert str(known) == "3 messages wait, 2 are in work, 3 given back for later"
+    assert str(known) == "3 messages waiting, 2 in flight, 3 awaiting redelivery"
     assert (
         str(compute_queue_backlog(QueueKind.KMQ, speeds, {P: InFlightMessages()}))
-        == "? messages wait, ? are in work"
+        == "? messages waiting, ? in flight"
     )
-    assert str(compute_queue_backlog(QueueKind.SHARE, speeds)) == "5 messages wait or are in work"
+    assert str(compute_queue_backlog(QueueKind.SHARE, speeds)) == "5 messages waiting or in flight"
     numbers = compute_totals(replace(shared(1.0, 1), queue=known))
     assert numbers.queue_summary == str(known)
-    assert f", {known}" in replace(judge(shared(1.0, 1)), numbers=numbers).format_line()
+    assert f", {known}" in replace(judge(shared(1.0, 1)), metrics=numbers).format_line()
 
 
 def test_a_queue_of_a_consumer_group_is_bounded_by_its_partitions_and_says_so() -> None:
@@ -222,7 +223,7 @@ def test_a_queue_of_a_consumer_group_is_bounded_by_its_partitions_and_says_so() 
         queue=QueueBacklog(QueueKind.KMQ, 5, 0, 0),
     )
     (said,) = [r for r in judge(seen).reasons if "partition" in r]
-    assert said.startswith("kmq has at most one worker a partition, and there are 1")
+    assert said.startswith("kmq allows one worker per partition, and the topic has 1")
 
 
 def test_a_share_group_has_no_placement_to_explain() -> None:
@@ -232,7 +233,7 @@ def test_a_share_group_has_no_placement_to_explain() -> None:
     record = build_decision_record(report, RecordTerms("g", 10.0, 100.0, 1.0))
     found = build_explanation([DecisionRecord.decode(record.encode())], None, 0)
     assert found is not None
-    assert "kind share: 5 messages wait or are in work" in " ".join(explain_count(found, NOW))
+    assert "kind share: 5 messages waiting or in flight" in " ".join(explain_count(found, NOW))
     assert explain_placement(found, NOW)[0].startswith("The broker hands every worker messages")
 
 

@@ -23,7 +23,7 @@ GOOD: dict[str, Any] = {"bootstrap": "b:9092", "group": "g", "capacity": "2.3 MB
 FRESH = "p99-freshness 40 s"
 PERIOD = {"start": "0 8 * * 1-5", "end": "0 18 * * 1-5", "timezone": "Europe/Rome"}
 KEDA = {"target": "keda", "workload": "deployment/lake"}
-PROCESS = {"target": "process", "worker-command": ["w", "{instance}"], "state": "s"}
+PROCESS = {"target": "process", "worker-command": ["w", "{instance}"], "state-dir": "s"}
 
 
 def test_units_and_defaults() -> None:
@@ -75,7 +75,7 @@ def test_steps_and_bands_are_short_or_in_full() -> None:
     )
     percent = {"type": "percent", "value": 100, "period": "1 min"}
     listed = load_settings(
-        None, {**GOOD, "scale-up-policies": [percent], "tolerance": {"out": 0.05}}
+        None, {**GOOD, "scale-up-policies": [percent], "tolerance": {"scale-up": 0.05}}
     ).autoscaling_policy
     assert listed.scale_up == ScalingRules(
         (ScalingPolicy(100, 60.0, is_percent=True),), tolerance=0.05
@@ -92,18 +92,24 @@ def test_steps_and_bands_are_short_or_in_full() -> None:
 
 def test_a_goal_makes_late_what_is_older_than_it_allows(tmp_path: Path) -> None:
     """A tenth is spared; workers whose batches alone are too long are refused."""
-    policy = load_settings(None, {**GOOD, "goal": FRESH}).autoscaling_policy
+    policy = load_settings(None, {**GOOD, "freshness-slo": FRESH}).autoscaling_policy
     assert (policy.freshness_slo, policy.catch_up) == (40.0, CatchUpPolicy(40.0, 36.0))
     worker = tmp_path / "ingest.yaml"
     worker.write_text("batch.max.age: 36 s\n")
-    given = {**GOOD, "goal": FRESH, "target": "process", "state": "s", "worker-config": worker}
-    with pytest.raises(SettingError, match=r"batch\.max\.age=36 s alone misses goal=40 s"):
+    given = {
+        **GOOD,
+        "freshness-slo": FRESH,
+        "target": "process",
+        "state-dir": "s",
+        "worker-config": worker,
+    }
+    with pytest.raises(SettingError, match=r"batch\.max\.age=36 s alone misses freshness-slo=40 s"):
         load_settings(None, given)
 
 
 def test_a_schedule_is_read() -> None:
     """Cron lines with their time zone, limits and pauses."""
-    entry = {**PERIOD, "min": 4, "pause": "in"}
+    entry = {**PERIOD, "min": 4, "pause": "scale-down"}
     (period,) = load_settings(None, {**GOOD, "schedule": [entry]}).autoscaling_policy.schedule
     assert (period.min_replicas, period.max_replicas, period.paused_directions) == (
         4,
@@ -140,7 +146,6 @@ def test_consumption_is_measured_over_several_windows_and_batches() -> None:
     [
         ({"min": 5, "max": 2}, "min=5 is above max=2"),
         ({"target": "keda"}, "target=keda needs workload"),
-        ({**KEDA, "external-scaling": "contest"}, "external-scaling=contest"),
         ({**KEDA, "grpc-port": 70000}, "grpc-port=70000"),
         ({"grpc-port": 1}, "grpc-port given, but target=none"),
         ({"scale-up-policies": 0}, "scale-up-policies=0"),
@@ -149,7 +154,7 @@ def test_consumption_is_measured_over_several_windows_and_batches() -> None:
         ({"capacity": "fast"}, "capacity: 'fast' is not understood"),
         ({"headroom": 1.5}, "headroom=1.5"),
         ({"tolerance": 1}, "tolerance=1"),
-        ({"tolerance": {"out": 0.1, "in": 1}}, "tolerance (in)=1"),
+        ({"tolerance": {"scale-up": 0.1, "scale-down": 1}}, "tolerance (scale-down)=1"),
         ({"tolerance": {"up": 0.1}}, "tolerance.up"),
         ({"scale-up-policies": []}, "scale-up-policies has no policies"),
         (
@@ -163,7 +168,7 @@ def test_consumption_is_measured_over_several_windows_and_batches() -> None:
         ({"min": 0, "idle-after": "20 s"}, "idle-after=20 s is less than window=30 s"),
         ({"min": 0}, "min=0 needs topics"),
         ({"pause": "off"}, "pause"),
-        ({"schedule": [PERIOD]}, "schedule entry 1 says neither min nor max nor pause"),
+        ({"schedule": [PERIOD]}, "schedule entry 1 has neither min nor max nor pause"),
         ({"schedule": [{**PERIOD, "min": 11}]}, "schedule entry 1: min=11 is above max=10"),
         ({"min": 3, "schedule": [{**PERIOD, "max": 2}]}, "min=3 is above schedule entry 1: max=2"),
         ({"schedule": [{**PERIOD, "min": 2, "start": "8 o'clock"}]}, "is no cron line"),
@@ -175,7 +180,7 @@ def test_consumption_is_measured_over_several_windows_and_batches() -> None:
         ({"fallback": "static", "fallback-replicas": 12}, "not between min=1 and max=10"),
         (
             {"fallback": "static", "fallback-replicas": 2, "fallback-after": 1},
-            "fallback-after=1 turns of interval=10 s",
+            "fallback-after=1 iterations of interval=10 s",
         ),
         (
             {"scale-up-evaluation-window": "20 s"},
@@ -185,14 +190,23 @@ def test_consumption_is_measured_over_several_windows_and_batches() -> None:
             {"backlog-grace": "1 min", "scale-up-evaluation-window": "1 min"},
             "twice backlog-grace=60 s",
         ),
-        ({"goal": "p95-freshness 3 s"}, "goal: 'p95-freshness 3 s' is not understood"),
-        ({"goal": FRESH, "catch-up-time": 9}, "catch-up-time given, but goal sets them itself"),
-        ({"goal": "p99-freshness 15 s"}, "goal=15 s is less than twice interval=10 s"),
         (
-            {"goal": FRESH, "scale-up-evaluation-window": 0},
-            "goal needs an scale-up-evaluation-window above 0",
+            {"freshness-slo": "p95-freshness 3 s"},
+            "freshness-slo: 'p95-freshness 3 s' is not understood",
         ),
-        ({"learned-capacity-max": 0.9}, "learned-capacity-min=0.5 and learned-capacity-max=0.9"),
+        (
+            {"freshness-slo": FRESH, "catch-up-time": 9},
+            "catch-up-time given, but freshness-slo sets them",
+        ),
+        (
+            {"freshness-slo": "p99-freshness 15 s"},
+            "freshness-slo=15 s is less than twice interval=10 s",
+        ),
+        (
+            {"freshness-slo": FRESH, "scale-up-evaluation-window": 0},
+            "freshness-slo needs a scale-up-evaluation-window above 0",
+        ),
+        ({"learned-capacity-max": 0.9}, "learned-capacity-max=0.9 at least 1"),
         ({"learn-capacity": True, "scale-up-evaluation-window": 0}, "learn-capacity needs"),
         ({"heuristic": "mbb"}, "did you mean 'mbf'"),
         ({"heuristic": "steady:clam"}, "did you mean 'calm'"),
@@ -203,11 +217,11 @@ def test_consumption_is_measured_over_several_windows_and_batches() -> None:
         ({"window": "2 s", "interval": "2 s"}, "window=2 s"),
         ({"port": 70000}, "port=70000"),
         ({"capasity": 1}, "did you mean 'capacity'?"),
-        ({"zzz": 1}, "there is: bootstrap"),
+        ({"zzz": 1}, "the settings are bootstrap"),
         ({"bootstrap": " "}, "bootstrap is empty"),
         ({"max": "many"}, "max: "),
         ({"target": "process"}, "needs worker-config"),
-        ({**PROCESS, "state": None}, "needs state"),
+        ({**PROCESS, "state-dir": None}, "needs state-dir"),
         ({**PROCESS, "target": "none"}, "write target=process"),
         ({**PROCESS, "worker-command": ["w"]}, "{instance}"),
         ({**PROCESS, "worker-command": [], "worker-config": "/no/such"}, "is no file"),
@@ -259,7 +273,7 @@ def test_offset_reset_is_that_of_the_workers(tmp_path: Path, text: str | None, r
     if text is not None:
         worker = tmp_path / "ingest.yaml"
         worker.write_text(text)
-        more = {"target": "process", "worker-config": worker, "state": tmp_path}
+        more = {"target": "process", "worker-config": worker, "state-dir": tmp_path}
     assert load_settings(None, {**GOOD, **more}).offset_reset == reset
 
 
@@ -286,7 +300,11 @@ def test_secrets_stay_secret(tmp_path: Path) -> None:
         ("workload", "${file:FILE}", None),
         ("topics", ["orders", 3], None),
         ("heuristic", "${env:PRIVATE}", "${env:PRIVATE}"),
-        ("goal", "p99 ${env:PRIVATE}", "goal: 'p99 ${env:PRIVATE}' is not understood"),
+        (
+            "freshness-slo",
+            "p99 ${env:PRIVATE}",
+            "freshness-slo: 'p99 ${env:PRIVATE}' is not understood",
+        ),
         ("schedule", [{"start": "${file:FILE}", "end": "* * * * *", "min": 1}], "${file:"),
     ],
 )
@@ -323,14 +341,20 @@ def test_a_reference_is_shown_as_it_was_written(
             {"scale-up-policies": "fast"},
             "scale-up-policies: write a number of replicas, like 4, or policies",
         ),
-        ({"tolerance": "x"}, "tolerance: write a share, like 0.1"),
+        ({"tolerance": "x"}, "tolerance: write a fraction, like 0.1"),
         ({"dry-run": "maybe"}, "dry-run: write true or false"),
         ({"kafka": {"a": [1]}}, "kafka.a: write text, a number, or true or false"),
-        ({"target": "k8s"}, "target: 'k8s' is none of them; write 'none', 'process', 'kubern"),
-        ({"queue": "kqm"}, "queue: 'kqm' is none of them; write 'kmq', 'ordered' or 'share'"),
+        (
+            {"target": "k8s"},
+            "target: 'k8s' is not one of the choices; write 'none', 'process', 'kubern",
+        ),
+        (
+            {"queue": "kqm"},
+            "queue: 'kqm' is not one of the choices; write 'kmq', 'ordered' or 'share'",
+        ),
         ({"topics": "orders,"}, "topics: a name is empty in 'orders,'"),
         ({"topics": ""}, "topics: a name is empty"),
-        ({"state": 3}, "state: write a path"),
+        ({"state-dir": 3}, "state-dir: write a path"),
     ],
 )
 def test_what_is_misread_is_told_in_plain_words(given: dict[str, Any], said: str) -> None:

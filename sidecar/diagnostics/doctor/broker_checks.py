@@ -21,6 +21,7 @@ from confluent_kafka import TopicPartition as RawPartition
 from confluent_kafka.cimpl import NewTopic
 
 from trimtab.assignor.heuristics.registry import get_heuristic
+from trimtab.common.choices import QueueKind
 from trimtab.common.clock import Clock
 from trimtab.common.control_topics.write_rates import PartitionLoad
 from trimtab.common.errors import (
@@ -57,7 +58,6 @@ from trimtab.sidecar.kafka.control_topic_store import CONTROL_TOPIC_PARTITIONS, 
 from trimtab.sidecar.kafka.share_groups.share_group import ShareGroupClient, refuse_share_group
 from trimtab.sidecar.measurement.cross_rack import compute_cross_rack_traffic
 from trimtab.sidecar.measurement.group_monitor import match_topics
-from trimtab.sidecar.measurement.queue_backlog import QueueKind
 from trimtab.sidecar.settings.settings import SidecarSettings
 
 _UNTYPED_ADMIN_SPECS: Any = admin  # these are documented, but not in the package's __all__

@@ -20,7 +20,7 @@ from trimtab.assignor.rebalance.group_snapshot import (
     snapshot_from_subscriptions,
 )
 from trimtab.assignor.rebalance.user_data import AssignmentUserData, MemberUserData
-from trimtab.common.control_topics.values import GroupPlan
+from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.errors import InvalidPayloadError
 from trimtab.sidecar.diagnostics.group_status import format_age, is_fresh
 from trimtab.sidecar.measurement.observation import RequestedReplicas
@@ -242,17 +242,23 @@ def _explain_not_followable(
 
 
 def check_pause(by: str, paused: Collection[str], end: str) -> tuple[Finding, ...]:
-    """Judge directions ("in", "out") in which nobody scales because `by` says so; `end` ends it."""
+    """Judge directions ("scale-up", "scale-down") in which nobody scales because `by` says so.
+
+    `end` ends it.
+    """
     if not paused:
         return ()
     named = " and ".join(sorted(paused))
-    return (Finding("paused", FindingLevel.WARNING, f"scaling {named} is paused by {by}", end),)
+    return (Finding("paused", FindingLevel.WARNING, f"{named} is paused by {by}", end),)
 
 
 def check_replica_count(
     workload: str, requested: RequestedReplicas, min_replicas: int
 ) -> tuple[Finding, ...]:
-    """Judge a count of 0; `min_replicas` is the setting `min`, with which none may be as it should."""
+    """Judge a count of 0.
+
+    `min_replicas` is the setting `min`, with which none may be as it should.
+    """
     if requested.count or (requested.is_ours and min_replicas == 0):
         return ()
     if not requested.is_requester_known and min_replicas == 0:
@@ -266,7 +272,8 @@ def check_replica_count(
         Finding(
             "paused",
             FindingLevel.WARNING,
-            f"{workload} has 0 replicas, set by {requested.requested_by}: nothing is started until somebody sets "
+            f"{workload} has 0 replicas, set by {requested.requested_by}: nothing is started "
+            "until somebody sets "
             "another count",
             f"kubectl scale {workload} --replicas={max(1, min_replicas)}",
         ),

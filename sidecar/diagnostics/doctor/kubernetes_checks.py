@@ -60,7 +60,7 @@ def run_kubernetes_checks(settings: SidecarSettings) -> Iterable[Finding]:
     with closing(KubernetesApi(place, settings.timeout)) as api:
         try:
             for group, resource, verb, of in list_needed_rights(
-                place, elect=settings.elect, scale=scale
+                place, elect=settings.leader_election, scale=scale
             ):
                 allowed = api.is_allowed(verb, group, resource, of)
                 yield check_access(verb, resource, allowed=allowed)
@@ -69,7 +69,7 @@ def run_kubernetes_checks(settings: SidecarSettings) -> Iterable[Finding]:
                 "workload", FindingLevel.OK, f"{place} in {where}: {len(found.pods)} pods"
             )
             pause = found.workload.paused_direction
-            ways = ("in", "out") if pause == "all" else (pause,) if pause else ()
+            ways = ("scale-down", "scale-up") if pause == "all" else (pause,) if pause else ()
             end = f"kubectl annotate {settings.workload} {PAUSE_ANNOTATION}-"
             yield from check_pause(f"the annotation {PAUSE_ANNOTATION}", ways, end)
             if scale or settings.min:  # KEDA sets 0 where it may

@@ -30,7 +30,8 @@ def check_markers_topic(
             part,
             FindingLevel.WRONG,
             f"{TIMESTAMP_TYPE_CONFIG} is {time}: no worker starts, since clocks would decide",
-            f"kafka-configs --alter --topic {topic} --add-config {TIMESTAMP_TYPE_CONFIG}=LogAppendTime",
+            f"kafka-configs --alter --topic {topic} --add-config "
+            f"{TIMESTAMP_TYPE_CONFIG}=LogAppendTime",
         )
     return Finding(part, FindingLevel.OK, f"{partitions} partitions")
 

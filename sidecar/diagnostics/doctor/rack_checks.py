@@ -38,7 +38,8 @@ def check_replica_selectors(selectors: Mapping[int, str | None], *, is_rack_awar
         return Finding(
             part,
             FindingLevel.WRONG if is_rack_aware else FindingLevel.NOTE,
-            f"brokers without replica.selector.class: {format_name_list(without, len(without))}; consumers "
+            "brokers without replica.selector.class: "
+            f"{format_name_list(without, len(without))}; consumers "
             "read from leaders, so that traffic crosses racks wherever they are",
             f"set replica.selector.class={RACK_AWARE_SELECTOR}",
         )
