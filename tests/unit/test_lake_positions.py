@@ -66,7 +66,7 @@ def test_records_that_were_taken_in_are_dropped(positions: PositionTracker) -> N
 
 def test_a_topic_that_was_made_anew_is_an_error(positions: PositionTracker) -> None:
     """Offsets below the table's mark right after an assignment are not dropped in silence."""
-    with pytest.raises(OffsetRegressionError, match="orders-0 hands out offset 3"):
+    with pytest.raises(OffsetRegressionError, match="orders-0 returned offset 3"):
         positions.accept_run(P, [3, 4])
 
 

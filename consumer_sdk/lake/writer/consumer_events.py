@@ -1,4 +1,4 @@
-"""What else than records comes out of a consumer: the end of a partition, and errors."""
+"""Error events among a consumer's messages."""
 
 import logging
 from collections.abc import Iterable
@@ -12,13 +12,13 @@ from trimtab.consumer_sdk.lake.ports import ConsumedMessage
 log = logging.getLogger("trimtab.lake")
 
 _SILENT_ERROR_CODES: Final = (KafkaError._PARTITION_EOF, KafkaError._AUTO_OFFSET_RESET)  # noqa: SLF001 - their public names
-"""The end of a partition; and an offset that is gone, of which `resets` tells more."""
+"""End of a partition; expired offset, which `pop_offset_resets` reports with details."""
 
 
 def drop_error_events(messages: Iterable[ConsumedMessage]) -> Iterable[ConsumedMessage]:
-    """Return messages without error events.
+    """Yield the records; log error events.
 
-    Raises KafkaException for a fatal one, MissingAclError for a topic that may not be read.
+    Raises KafkaException for a fatal error, MissingAclError for a topic without read access.
     """
     for message in messages:
         error = message.error()
@@ -26,7 +26,7 @@ def drop_error_events(messages: Iterable[ConsumedMessage]) -> Iterable[ConsumedM
             yield message
         elif error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
             topic = message.topic()
-            raise MissingAclError(f"topic {topic} may not be read; grant Read on topic {topic}")
+            raise MissingAclError(f"no read access to topic {topic}; grant Read on topic {topic}")
         elif error.fatal():
             raise KafkaException(error)
         elif error.code() not in _SILENT_ERROR_CODES:

@@ -1,16 +1,14 @@
-"""One flush: a batch becomes rows of its tables, once.
+"""One flush: writes a batch into its tables, exactly once.
 
-The order, and why (the reasoning about marks stands in `progress`):
+Steps (`table_offsets` has the rules of offsets):
 
-1. look at the own table's marks; a batch that no longer fits is refused before any work is done;
-2. stage the own table's rows: what is most likely to fail, fails before anything is visible;
-3. stage and commit each other table (fan-out, dead letters), trimmed to what it lacks, in the order
-   of names;
-4. commit the own table, fenced: only now the batch counts.
+1. Read the topic table's offsets; refuse a batch that does not continue them.
+2. Stage the topic table's rows: the likeliest failures come before anything is visible.
+3. Stage and commit each side table (fan-out, dead letters), trimmed to the rows it lacks, by name.
+4. Commit the topic table, fenced. Only this commit counts.
 
-A crash between any two steps leaves the own table's mark where it was. The batch is read again; the
-tables of step 3 trim what they have. Files of a refused or abandoned attempt are deleted if every
-commit of it was answered: else a live snapshot may name them, or come to.
+A crash between two steps leaves the topic table's offsets unchanged: the batch is read again, and
+the tables of step 3 trim the rows they have.
 """
 
 from collections.abc import Callable, Mapping
@@ -42,7 +40,7 @@ from trimtab.consumer_sdk.lake.writer.projection import ProjectedRows, TableProj
 
 @dataclass(frozen=True, slots=True)
 class FlushBatch:
-    """Records of one own table, in partition order, and the spans they fill."""
+    """Records of one topic table, in partition order, and their spans."""
 
     table: str
     spans: Mapping[TopicPartition, OffsetSpan]
@@ -51,7 +49,7 @@ class FlushBatch:
 
 @dataclass(frozen=True, slots=True)
 class TableWrite:
-    """What one table got: rows, and bytes of its data files."""
+    """Rows and bytes of data files added to one table."""
 
     table: str
     rows: int
@@ -60,7 +58,7 @@ class TableWrite:
 
 @dataclass(frozen=True, slots=True)
 class BatchCommitted:
-    """The batch is in; `table_writes` in the order of their commits."""
+    """A committed batch; `table_writes` in the order of the commits."""
 
     batch: FlushBatch
     table_writes: tuple[TableWrite, ...]
@@ -68,9 +66,9 @@ class BatchCommitted:
 
 @dataclass(frozen=True, slots=True)
 class BatchRefused:
-    """The batch is not in: the table's marks are others (`conflicts`), or nobody wanted it any more.
+    """A batch refused for `conflicts`, or cancelled (no conflicts).
 
-    `offsets` is where the table stands; for an abandoned batch, where it stood.
+    `offsets` are the table's current offsets; for a cancelled batch, the expected ones.
     """
 
     batch: FlushBatch
@@ -83,9 +81,9 @@ FlushOutcome: TypeAlias = BatchCommitted | BatchRefused
 
 @dataclass(frozen=True, slots=True)
 class BatchFlusher:
-    """How batches are flushed; `new_attempt_id` gives each attempt a name of its own.
+    """Flushes batches of one group; `on_step` is called with the name of each completed step.
 
-    `evolves_schema`: a table gets the columns that it lacks. The sink's own dead-letter tables always do.
+    `evolves_schema`: add missing columns to tables. Dead-letter tables always evolve.
     """
 
     lake: Lake
@@ -97,7 +95,7 @@ class BatchFlusher:
     evolves_schema: bool = False
 
     def flush_batch(self, batch: FlushBatch, backoff: RetryBackoff) -> FlushOutcome:
-        """Bring a batch in, waiting out what is retryable.
+        """Write a batch, retrying retryable errors until cancelled.
 
         Raises TableSchemaMismatchError, TransformError, CommittedOffsetsLostError.
         """
@@ -108,23 +106,23 @@ class BatchFlusher:
 
     def _flush_batch(self, batch: FlushBatch, backoff: RetryBackoff) -> FlushOutcome:
         self.on_step("begun")
-        own, marks = self._open_with_offsets(batch.table, backoff)
-        clashes = marks.find_conflicts(self.group, batch.spans)
-        if clashes:
-            return self._refuse_batch(batch, clashes)
-        shaped = self._project_records(batch.table, batch.records, backoff)
-        if own is None:
+        table, offsets = self._open_with_offsets(batch.table, backoff)
+        conflicts = offsets.find_conflicts(self.group, batch.spans)
+        if conflicts:
+            return self._refuse_batch(batch, conflicts)
+        projected = self._project_records(batch.table, batch.records, backoff)
+        if table is None:
             columns_of = (
                 self.lake.to_frame(batch.records)
-                if shaped.topic_table is None
-                else shaped.topic_table
+                if projected.topic_table is None
+                else projected.topic_table
             )
-            parts = self.partitioning.spec_for(batch.table, is_topic_table=True)
-            own = self._create_table(batch.table, columns_of, parts, backoff)
+            partition_spec = self.partitioning.spec_for(batch.table, is_topic_table=True)
+            table = self._create_table(batch.table, columns_of, partition_spec, backoff)
         staged = self._stage_rows(
-            own, shaped.topic_table, backoff, evolves_schema=self.evolves_schema
+            table, projected.topic_table, backoff, evolves_schema=self.evolves_schema
         )
-        return self._commit_tables(batch, own, staged, shaped, backoff)
+        return self._commit_tables(batch, table, staged, projected, backoff)
 
     def _commit_tables(
         self,
@@ -152,13 +150,13 @@ class BatchFlusher:
     def _flush_side_table(
         self, batch: FlushBatch, name: str, frame: Frame, backoff: RetryBackoff
     ) -> TableWrite | None:
-        """Bring one other table up to the batch's end.
+        """Write a side table up to the end of the batch.
 
-        None where it had all of it already, or gets neither rows nor a gap.
+        Return None if the table is already up to date, or gets neither rows nor a gap.
         """
         while True:
-            table, marks = self._open_with_offsets(name, backoff)
-            spans = trim_spans(self.group, marks, batch.spans)
+            table, offsets = self._open_with_offsets(name, backoff)
+            spans = trim_spans(self.group, offsets, batch.spans)
             rows = self._trim_frame(batch, name, frame, spans, backoff)
             if rows is None or (table is None and self.lake.is_empty(rows)):
                 return None
@@ -180,7 +178,8 @@ class BatchFlusher:
         spans: Mapping[TopicPartition, OffsetSpan],
         backoff: RetryBackoff,
     ) -> CommitSucceeded | CommitFenced:
-        """Commit, or delete the files of an attempt that no snapshot can come to name."""
+        """Commit, or delete the files of an attempt that no snapshot can reference."""
+        # A commit without an answer may still land: its snapshot would reference these files.
         try:
             answer = commit_fenced(table, staged, self.group, spans, backoff)
         except FlushAbandonedError as error:
@@ -199,10 +198,7 @@ class BatchFlusher:
         spans: Mapping[TopicPartition, OffsetSpan],
         backoff: RetryBackoff,
     ) -> Frame | None:
-        """Return the rows that another table lacks.
-
-        All as a rule, fewer after a crash between two commits.
-        """
+        """Return the rows that a side table lacks: fewer than all after a crash between commits."""
         firsts = {partition: span.first for partition, span in spans.items()}
         if firsts == {partition: span.first for partition, span in batch.spans.items()}:
             return frame
@@ -214,25 +210,25 @@ class BatchFlusher:
     def _project_records(
         self, table: str, records: Records, backoff: RetryBackoff
     ) -> ProjectedRows:
-        shaping = self.projection_for(table)
+        projection = self.projection_for(table)
         return backoff.retry_until_cancelled(
-            f"decoding for {table}", lambda: shaping.project_records(records, self.lake.to_frame)
+            f"decoding for {table}", lambda: projection.project_records(records, self.lake.to_frame)
         )
 
     def _open_with_offsets(
         self, name: str, backoff: RetryBackoff
     ) -> tuple[LakeTable | None, CommittedOffsets]:
-        def look() -> tuple[LakeTable | None, CommittedOffsets]:
+        def read() -> tuple[LakeTable | None, CommittedOffsets]:
             table = self.lake.open_table(name)
             return table, CommittedOffsets() if table is None else table.read_offsets().offsets
 
-        return backoff.retry_until_cancelled(f"reading the marks of {name}", look)
+        return backoff.retry_until_cancelled(f"reading the offsets of {name}", read)
 
     def _create_table(
         self, name: str, frame: Frame, partition_spec: PartitionSpec, backoff: RetryBackoff
     ) -> LakeTable:
         return backoff.retry_until_cancelled(
-            f"making {name}", lambda: self.lake.create_table(name, frame, partition_spec)
+            f"creating {name}", lambda: self.lake.create_table(name, frame, partition_spec)
         )
 
     def _stage_rows(
@@ -242,7 +238,7 @@ class BatchFlusher:
             return StagedFiles(self.new_attempt_id())
         if evolves_schema:
             backoff.retry_until_cancelled(
-                f"new columns of {table.name}", lambda: table.evolve_schema(frame)
+                f"adding columns to {table.name}", lambda: table.evolve_schema(frame)
             )
         return backoff.retry_until_cancelled(
             f"staging for {table.name}", lambda: table.stage_rows(frame, self.new_attempt_id())
@@ -251,6 +247,6 @@ class BatchFlusher:
     def _refuse_batch(
         self, batch: FlushBatch, conflicts: tuple[OffsetConflict, ...]
     ) -> BatchRefused:
-        found = {p: span.expected for p, span in batch.spans.items()}
-        found.update({clash.partition: clash.actual for clash in conflicts})
-        return BatchRefused(batch, found, conflicts)
+        offsets = {p: span.expected for p, span in batch.spans.items()}
+        offsets.update({conflict.partition: conflict.actual for conflict in conflicts})
+        return BatchRefused(batch, offsets, conflicts)

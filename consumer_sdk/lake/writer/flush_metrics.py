@@ -1,8 +1,4 @@
-"""A flush that is measured: how long it took, what the tables got, how fresh the rows are.
-
-The clock is read on the stager's thread, when the commit has just returned: that is when the rows
-can be seen, whenever the application's loop comes to hear of it.
-"""
+"""Metrics of a flush: duration, written rows and bytes, freshness, lost offsets."""
 
 from collections.abc import Callable
 from typing import TypeAlias
@@ -21,13 +17,14 @@ FlushRun: TypeAlias = Callable[[FlushBatch, RetryBackoff], FlushOutcome]
 
 
 def with_flush_metrics(run: FlushRun, metrics: LakeMetrics, clock: Clock) -> FlushRun:
-    """Return a flush that tells the meters what has landed."""
+    """Return a flush function that records metrics of each committed batch."""
 
-    def measured(batch: FlushBatch, pace: RetryBackoff) -> FlushOutcome:
-        begun = clock.monotonic()
-        outcome = run(batch, pace)
+    def run_measured(batch: FlushBatch, backoff: RetryBackoff) -> FlushOutcome:
+        started_at = clock.monotonic()
+        outcome = run(batch, backoff)
         if isinstance(outcome, BatchCommitted):
-            metrics.observe_flush(batch.table, clock.monotonic() - begun)
+            # On the flush thread, right after the commit: rows are visible from here on.
+            metrics.observe_flush(batch.table, clock.monotonic() - started_at)
             metrics.observe_freshness(batch.table, record_ages(batch.records, clock.wall()))
             for written in outcome.table_writes:
                 metrics.count_written(written.table, written.rows, written.bytes)
@@ -35,10 +32,10 @@ def with_flush_metrics(run: FlushRun, metrics: LakeMetrics, clock: Clock) -> Flu
                 metrics.count_lost(partition, sum(gap.offset_count for gap in gaps))
         return outcome
 
-    return measured
+    return run_measured
 
 
 def record_ages(records: Records, now: float) -> NDArray[np.float64]:
-    """Return how old each record is, in seconds; those without a timestamp are left out."""
+    """Return the ages in seconds of the records that have a timestamp; `now` is a wall clock."""
     stamps = records.column("timestamp").drop_null().cast("int64")
     return now - np.asarray(stamps) / 1e6

@@ -1,11 +1,7 @@
-"""The one background thread that flushes, so that staging overlaps fetching.
+"""Background thread that flushes one batch at a time, so that staging overlaps fetching.
 
-At most one batch is under way: the writer fills the next one meanwhile, and when that is full it
-waits. The thread touches the lake only; positions, batches and the consumer belong to the
-application's thread.
-
-It is a daemon, unlike a thread of ThreadPoolExecutor, which the interpreter waits for at its end: a
-storage that hangs must not keep a process from ending. What is cut off is read again.
+The thread uses the lake only; positions, batches and the consumer belong to the application's
+thread.
 """
 
 import random
@@ -22,7 +18,7 @@ from trimtab.consumer_sdk.lake.writer.flush import FlushBatch, FlushOutcome
 
 @dataclass(frozen=True, slots=True)
 class InFlightFlush:
-    """A batch under way; `started_at` is seconds of the monotonic clock."""
+    """A submitted batch; `started_at` is in seconds of the monotonic clock."""
 
     batch: FlushBatch
     started_at: float
@@ -31,15 +27,15 @@ class InFlightFlush:
 
     @property
     def done(self) -> bool:
-        """Whether there is an outcome, or an error."""
+        """Whether the flush has an outcome or an error."""
         return self.future.done()
 
     def wait(self, seconds: float) -> bool:
-        """Wait for the end; return whether it came."""
+        """Wait up to this many seconds; return whether the flush is done."""
         return bool(wait([self.future], timeout=max(0.0, seconds)).done)
 
     def cancel(self) -> None:
-        """Stop trying; a commit that is already under way may still go through."""
+        """Stop retrying; a commit in progress may still succeed."""
         self.backoff.cancelled.set()
 
 
@@ -55,11 +51,12 @@ class FlushThread:
         self._thread: threading.Thread | None = None
 
     def submit(self, batch: FlushBatch, now: float) -> InFlightFlush:
-        """Begin a flush."""
-        pace = RetryBackoff(random.Random(self._rng.random()), threading.Event())  # noqa: S311 - jitter, not secrets
-        flight = InFlightFlush(batch, now, pace, Future())
+        """Queue a flush; start the thread for the first one."""
+        backoff = RetryBackoff(random.Random(self._rng.random()), threading.Event())  # noqa: S311 - jitter, not secrets
+        flight = InFlightFlush(batch, now, backoff, Future())
         self._pending.put(flight)
         if self._thread is None:
+            # A daemon, unlike ThreadPoolExecutor's: hanging storage must not block the exit.
             self._thread = threading.Thread(
                 target=self._run_flushes, name="trimtab-flush", daemon=True
             )
@@ -67,9 +64,9 @@ class FlushThread:
         return flight
 
     def close(self, timeout_s: float) -> None:
-        """Let the thread end; what is under way has been waited for or cancelled.
+        """End the thread; the in-flight batch is done or cancelled.
 
-        Raises LakeUnavailableError if the thread still hangs after `timeout_s` seconds; it is left alone.
+        Raises LakeUnavailableError if the thread is alive after `timeout_s` seconds.
         """
         self._pending.put(None)
         if self._thread is None:
@@ -77,13 +74,14 @@ class FlushThread:
         self._thread.join(timeout_s)
         if self._thread.is_alive():
             raise LakeUnavailableError(
-                "the lake hangs: a cancelled flush did not end within lake.flush.timeout and is left "
-                "behind; its records will be read again. Check that the catalog and the storage answer"
+                "the lake hangs: a cancelled flush did not end within lake.flush.timeout and is "
+                "left behind; its records will be read again. Check that the catalog and the "
+                "storage answer"
             )
 
     def _run_flushes(self) -> None:
         while (flight := self._pending.get()) is not None:
             try:
                 flight.future.set_result(self._run(flight.batch, flight.backoff))
-            except BaseException as error:  # noqa: BLE001 - raised again where the result is asked for
+            except BaseException as error:  # noqa: BLE001 - the future raises it
                 flight.future.set_exception(error)

@@ -1,30 +1,28 @@
-"""Where the writer stands in each of its partitions: one small state machine a partition.
+"""Positions of the writer in its partitions: a state machine per partition.
 
-Three offsets, always `committed` ≤ `cut` ≤ `next`:
+Three offsets, always `committed` ≤ `submitted` ≤ `next`:
 
-- `committed`: what the table holds up to (None: the table does not know the partition);
-- `cut`: up to where records have been handed to the stager;
-- `next`: the offset of the next record to accept.
+- `committed`: next offset of the table (None: the table does not know the partition);
+- `submitted`: end of the records submitted for flushing;
+- `next`: offset of the next record to accept.
 
 Rules:
 
-1. Only records at or after `next` are accepted, in rising order; a gap is fine (compaction,
+1. Records at or after `next` are accepted, in ascending order; holes are allowed (compaction,
    transactions).
-2. A span handed to the stager expects the `cut` of before as the table's mark: batches form a
-   chain, and a refused batch makes every later one of the chain refused too.
-3. After a refusal the partition is rewound to the table's mark; what was accepted beyond it is
-   forgotten.
-4. Records fetched before a partition was taken away and given back may still be under way. So the
-   first record after an assignment must be the one that was asked for; if it is not, or if the
-   offsets of a run do not rise, the run is dropped and the consumer is asked once more. The second
-   answer is believed: then the hole is the log's own (compaction, markers of transactions).
-5. The first record after an assignment cannot lie below the mark: such a topic was deleted and
-   created anew, and going on would lose its records silently. That is the named error
-   OffsetRegressionError.
-6. Offsets that the consumer had to skip, since retention had deleted them, are a gap (`pending_gaps`). It
-   goes with the span of the first records behind it, once, and again if that span is refused.
-7. A partition that its table does not know begins where the group stands. If that is behind the
-   log's beginning, it is told: the table may be a new one, and will lack what lies before.
+2. A submitted span expects the previous `submitted` as the table's offset. Batches form a chain: a
+   refused batch makes all later ones of the chain refused.
+3. After a refusal, the partition is rewound to the table's offset; records beyond it are dropped.
+4. Records fetched before a partition was revoked and reassigned may still arrive. The first record
+   after an assignment must be the requested one; if it is not, or if the offsets of a run do not
+   ascend, the run is dropped and requested once more. The second answer is accepted: the hole is
+   the log's own (compaction, transaction markers).
+5. A first record below the table's offset means that the topic was deleted and recreated; going on
+   would lose its records silently: OffsetRegressionError.
+6. Offsets deleted by retention before they were read are a gap (`pending_gaps`). It is committed
+   with the span of the first records behind it, and again if that span is refused.
+7. A partition unknown to its table starts at the group's offset. A warning says so if that is not
+   the beginning of the log: a new table will lack the earlier records.
 """
 
 import logging
@@ -49,10 +47,10 @@ log = logging.getLogger("trimtab.lake")
 
 @dataclass(slots=True)
 class PartitionPosition:
-    """One owned partition.
+    """One owned partition; offsets as in the module's rules.
 
-    Offsets as in the rules above, `start` where reading began (None: not known yet), `pending_gaps` those
-    that no table has been told of yet, `began_without_offset`: the group had no offset to begin at.
+    `start` is the first offset read (None: unknown), `pending_gaps` are gaps that no table has yet,
+    `began_without_offset`: the group had no committed offset.
     """
 
     committed: int | None
@@ -66,7 +64,7 @@ class PartitionPosition:
 
 
 class PositionTracker:
-    """The owned partitions of one writer; used by the application's thread only."""
+    """Owned partitions of one writer; used by the application's thread only."""
 
     def __init__(self) -> None:
         self._owned: dict[TopicPartition, PartitionPosition] = {}
@@ -75,18 +73,18 @@ class PositionTracker:
         return partition in self._owned
 
     def assign(self, partition: TopicPartition, committed: int | None) -> None:
-        """Own a partition whose table holds it up to `committed`."""
+        """Add a partition; `committed` is the table's next offset."""
         self._owned[partition] = PartitionPosition(committed, committed, committed, committed)
 
     def forget_partitions(self, partitions: Iterable[TopicPartition]) -> None:
-        """Own these no longer."""
+        """Remove partitions."""
         for partition in partitions:
             self._owned.pop(partition, None)
 
     def record_reset(self, reset: OffsetReset) -> None:
-        """Note offsets that nobody will hand out any more (rule 6).
+        """Record expired offsets (rule 6).
 
-        Raises OffsetRegressionError (rule 5), and OffsetsExpiredError where the consumer was not to go on.
+        Raises OffsetRegressionError (rule 5), and OffsetsExpiredError if the reset says to stop.
         """
         position = self._owned.get(reset.partition)
         if position is None:
@@ -95,7 +93,7 @@ class PositionTracker:
             raise OffsetRegressionError(f"{reset}. {_NEW_TOPIC_ADVICE}")
         if reset.resume_offset is None:
             raise OffsetsExpiredError(
-                f"{reset}, and {OFFSET_RESET_SETTING}=error says to stop. {_EXPIRED_OFFSETS_ADVICE}"
+                f"{reset}, and {OFFSET_RESET_SETTING} is error. {_EXPIRED_OFFSETS_ADVICE}"
             )
         position.began_without_offset = reset.requested_offset is None
         if reset.requested_offset is not None and reset.skipped_offsets:
@@ -105,27 +103,27 @@ class PositionTracker:
             position.pending_gaps = clip_gaps(gaps, position.submitted)
 
     def find_reread_offset(self, partition: TopicPartition, offsets: Sequence[int]) -> int | None:
-        """Return the offset to ask for again where a run cannot be trusted (rule 4), else None."""
+        """Return the offset to request again if a run is unreliable (rule 4), else None."""
         position = self._owned.get(partition)
         if position is None:
             return None
         if not all(map(lt, offsets, offsets[1:])):
             return _first_not_none(position.next, min(offsets))
-        wanted = skip_gaps(position.pending_gaps, position.next)
+        requested = skip_gaps(position.pending_gaps, position.next)
         if (
             position.awaits_first_record
             and not position.reread_requested
-            and offsets[0] > _first_not_none(wanted, offsets[0])
+            and offsets[0] > _first_not_none(requested, offsets[0])
         ):
             position.reread_requested = True
-            return wanted
+            return requested
         return None
 
     def accept_run(self, partition: TopicPartition, offsets: Sequence[int]) -> int:
-        """Return how many leading records to drop, and stand after the last one.
+        """Advance past a run of ascending offsets; return how many leading records to drop.
 
-        `offsets` rise. Records of partitions that are not owned are all dropped. Raises
-        OffsetRegressionError (rule 5).
+        All records of a partition that is not owned are dropped. Raises OffsetRegressionError
+        (rule 5).
         """
         position = self._owned.get(partition)
         if position is None:
@@ -145,7 +143,7 @@ class PositionTracker:
     def chain_spans(
         self, ranges: Mapping[TopicPartition, tuple[int, int]]
     ) -> dict[TopicPartition, OffsetSpan]:
-        """Turn a batch's (first, next) ranges into spans chained to the batch before (rule 2)."""
+        """Return a batch's (first, next) ranges as spans chained to the previous batch (rule 2)."""
         spans: dict[TopicPartition, OffsetSpan] = {}
         for partition, (first, following) in sorted(ranges.items()):
             position = self._owned[partition]
@@ -159,43 +157,37 @@ class PositionTracker:
     def confirm_committed(
         self, spans: Mapping[TopicPartition, OffsetSpan]
     ) -> dict[TopicPartition, int]:
-        """Note that a batch is in the table.
-
-        Return the marks of those partitions that are still owned.
-        """
-        marks = {p: span.next for p, span in spans.items() if p in self._owned}
-        for partition, mark in marks.items():
+        """Record a committed batch; return the new offsets of the partitions still owned."""
+        offsets = {p: span.next for p, span in spans.items() if p in self._owned}
+        for partition, offset in offsets.items():
             position = self._owned[partition]
-            position.committed = mark
-            position.pending_gaps = clip_gaps(position.pending_gaps, mark)
-        return marks
+            position.committed = offset
+            position.pending_gaps = clip_gaps(position.pending_gaps, offset)
+        return offsets
 
     def rewind_partitions(
         self,
         spans: Mapping[TopicPartition, OffsetSpan],
         offsets: Mapping[TopicPartition, int | None],
     ) -> dict[TopicPartition, int]:
-        """Go back, or on, to the table's marks (rule 3).
-
-        Return where to read on, owned partitions only.
-        """
+        """Move to the table's offsets (rule 3); return where to read on, owned partitions only."""
         seeks: dict[TopicPartition, int] = {}
         for partition in spans:
             position = self._owned.get(partition)
             if position is None:
                 continue
-            mark = offsets.get(partition)
-            position.committed = position.submitted = mark
-            again = _first_not_none(mark, position.start, spans[partition].first)
+            committed = offsets.get(partition)
+            position.committed = position.submitted = committed
+            restart = _first_not_none(committed, position.start, spans[partition].first)
             seeks[partition] = position.next = _first_not_none(
-                skip_gaps(position.pending_gaps, again)
+                skip_gaps(position.pending_gaps, restart)
             )
         return seeks
 
     def committed_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the table's marks of owned partitions that it knows."""
-        found = ((p, self._owned[p].committed) for p in partitions if p in self._owned)
-        return {p: mark for p, mark in found if mark is not None}
+        """Return the table's next offsets of owned partitions that it knows."""
+        offsets = ((p, self._owned[p].committed) for p in partitions if p in self._owned)
+        return {p: offset for p, offset in offsets if offset is not None}
 
     def unwritten_ranges(self) -> dict[TopicPartition, tuple[int, int]]:
         """Return (first, end) of the accepted offsets that the table does not have."""
@@ -208,16 +200,16 @@ class PositionTracker:
 
 
 _NEW_TOPIC_ADVICE: Final = (
-    "Nothing was written, and this partition is not read any more. "
-    "Let the new topic go to a table of its own (lake.tables)"
+    "Nothing was written, and this partition is no longer read. "
+    "Give the new topic a table of its own (lake.tables)"
 )
 _NEW_PARTITION_WARNING: Final = (
-    "%s is new to its table, and the group already stands at offset %d: what lies before will not "
-    "be in the table. To have it from the beginning, use another group.id"
+    "%s is new to its table, and the group already stands at offset %d: earlier records will not "
+    "be in the table. To read from the beginning, use another group.id"
 )
 _EXPIRED_OFFSETS_ADVICE: Final = (
-    "This partition is not read any more. To go on with what is left, write earliest there: "
-    "the table then notes what it lacks (docs/lake.md)"
+    "This partition is no longer read. To continue with the remaining records, write earliest "
+    "there: the table then records the gap (docs/lake.md)"
 )
 
 
@@ -235,6 +227,6 @@ def _build_regression_error(
     partition: TopicPartition, offset: int, committed: int | None
 ) -> OffsetRegressionError:
     return OffsetRegressionError(
-        f"{partition} hands out offset {offset}, but its table already holds it up to {committed}: "
+        f"{partition} returned offset {offset}, but its table holds it up to {committed}: "
         f"the topic was deleted and created anew, or its log was truncated. {_NEW_TOPIC_ADVICE}"
     )

@@ -1,9 +1,8 @@
-"""From the records of a batch to the rows of each table: decode, then the user's transform.
+"""Records of a batch to rows of each table: decode, then apply the user's transform.
 
-A transform takes the decoded frame and returns a frame (the rows of the topic's own table) or a
-dict of table name → frame. In the dict, a name without a dot lies in the own table's namespace. The
-own table may be missing from it: then it gets no rows, but it still keeps the marks (see
-`progress`, rule 3).
+A transform maps the decoded frame to a frame (rows of the topic table) or to a dict of table name →
+frame. In the dict, a name without a dot lies in the topic table's namespace. A topic table missing
+from the dict gets no rows and still keeps the offsets (`table_offsets`, rule 3).
 """
 
 from collections.abc import Mapping
@@ -24,9 +23,9 @@ from trimtab.consumer_sdk.lake.spark import jvm_errors
 
 @dataclass(frozen=True, slots=True)
 class ProjectedRows:
-    """The rows of one batch; `topic_table` is None where the transform gives the own table none.
+    """Rows of one batch; `topic_table` is None if the transform returns none for it.
 
-    `one_row_per_record`: without a transform every record is one row, of the own table or of the dead letters.
+    `one_row_per_record`: each record is one row of the topic table or one dead letter.
     """
 
     topic_table: DataFrame | None
@@ -34,7 +33,8 @@ class ProjectedRows:
     one_row_per_record: bool = False
 
     def remaining_tables(self, records: int, rows: int) -> list[tuple[str, DataFrame]]:
-        """Return the other tables to write, by name, once the own table got `rows` of `records`."""
+        """Return the side tables to write, by name, after staging `rows` of `records`."""
+        # Rows = records leaves no dead letters: their frame need not be computed.
         return (
             [] if self.one_row_per_record and records == rows else sorted(self.side_tables.items())
         )
@@ -42,14 +42,14 @@ class ProjectedRows:
 
 @dataclass(frozen=True, slots=True)
 class TableProjection:
-    """How the records of one table become rows."""
+    """Projection of one topic table's records."""
 
     table: str
     decoder: BatchDecoder
     transform: Transform | None = None
 
     def project_records(self, records: Records, to_frame: FrameFactory) -> ProjectedRows:
-        """Return each table's rows, lazily; `to_frame` brings records into Spark.
+        """Return each table's rows, evaluated lazily; `to_frame` makes a frame of Arrow records.
 
         Raises TransformError, TableSchemaMismatchError, SchemaRegistryUnavailableError.
         """
@@ -64,26 +64,25 @@ class TableProjection:
             frames.pop(self.table, None), frames, one_row_per_record=self.transform is None
         )
 
-    def _apply_transform(self, good: DataFrame) -> dict[str, DataFrame]:
+    def _apply_transform(self, decoded: DataFrame) -> dict[str, DataFrame]:
         if self.transform is None:
-            return {self.table: good}
-        found = self._call_transform(good)
-        if isinstance(found, DataFrame):
-            return {self.table: found}
-        if not isinstance(found, Mapping) or not all(
-            isinstance(f, DataFrame) for f in found.values()
+            return {self.table: decoded}
+        result = self._call_transform(decoded)
+        if isinstance(result, DataFrame):
+            return {self.table: result}
+        if not isinstance(result, Mapping) or not all(
+            isinstance(f, DataFrame) for f in result.values()
         ):
             raise TransformError(
-                f"table {self.table}: the transform returned {type(found).__name__}; it "
-                "must return a DataFrame, or "
-                "a dict of table name → DataFrame"
+                f"table {self.table}: the transform returned {type(result).__name__}; it "
+                "must return a DataFrame, or a dict of table name → DataFrame"
             )
-        return {self._qualify_name(str(name)): frame for name, frame in found.items()}
+        return {self._qualify_name(str(name)): frame for name, frame in result.items()}
 
-    def _call_transform(self, good: DataFrame) -> Any:
+    def _call_transform(self, decoded: DataFrame) -> Any:
         assert self.transform is not None
         try:
-            return self.transform(good)
+            return self.transform(decoded)
         except TrimtabError:
             raise
         except PySparkException as error:

@@ -1,4 +1,4 @@
-"""The sink's side of the application's loop: records in, batches out, partitions come and go.
+"""Lake writer: buffers a consumer's records, flushes them, follows rebalances.
 
     with Consumer(config) as consumer, LakeWriter(consumer, config) as lake:
         consumer.subscribe(
@@ -10,24 +10,23 @@
         while running:
             lake.write(consumer.consume(5000, timeout=0.2))
 
-The rules:
+Rules:
 
-1. *Assigned*: the table says where to start. Only a partition that it does not know starts where
-   the consumer would.
-2. *Revoked*: what is being staged of the partition is waited for; a nearly full batch is flushed;
-   the rest is dropped (the next owner reads it again: the handover must not wait for a large
-   batch). Then the table's marks are committed to Kafka, and the partition goes.
-3. *Lost*: everything of the partition is dropped; an attempt under way is called off if it still
-   can be. If it cannot, the fence decides between it and the new owner.
-4. *Refused*: the partitions of the batch that are still owned go on from the table's marks.
+1. *Assigned*: reading starts at the table's offset. A partition unknown to the table starts at the
+   consumer's offset.
+2. *Revoked*: the in-flight batch of the partition is awaited, a nearly full batch is flushed, the
+   rest is dropped: the next owner reads it again, and the handover waits for no large batch. Then
+   the table's offsets are committed to Kafka.
+3. *Lost*: the partition's records are dropped and the in-flight attempt is cancelled. If it is past
+   cancelling, the fence decides between it and the new owner.
+4. *Refused*: partitions of the batch that are still owned continue from the table's offsets.
 5. Kafka's offsets follow the table: committed after it, never before.
-6. What cannot be right stops its partition and nothing else: an offset that went back, or one that
-   expired where `auto.offset.reset=error` (what was read before that still goes into the table).
-   The others go on; `close` raises the error in the end.
-7. Rewinding moves the consumer's position, so it is never done inside a callback: records fetched
-   before the callback are still on their way into `write`, and would look like the next ones.
+6. An inconsistent offset halts its partition only: an offset that went back, or one that expired
+   with `auto.offset.reset=error` (records read before are still written). `close` raises the error.
+7. Rewinding moves the consumer's position, so it never happens in a callback: records fetched
+   before the callback are still to be passed to `write` and would be taken for the next ones.
 
-All methods run on the application's thread; callbacks may come while `write` waits.
+All methods run on the application's thread; rebalance callbacks may run while `write` waits.
 """
 
 import logging
@@ -80,14 +79,15 @@ if TYPE_CHECKING:
 log = logging.getLogger("trimtab.lake")
 
 FLUSH_POLL_S: Final = 0.05
-"""Seconds of one wait for the stager, between two looks for rebalance callbacks."""
+"""Interval in seconds at which `write` serves rebalance callbacks while it waits."""
 
 
 class LakeWriter:
     """Writes the consumer's records into lake tables, each exactly once.
 
-    `config` is the flat configuration (docs/lake.md), the consumer's own names may be in it. Starts
-    Spark unless a `lake` is given. Raises SettingError, JavaNotFoundError, UnsupportedJavaError, SparkSessionError.
+    `config` is a flat configuration (docs/lake.md); settings of the consumer in it are ignored.
+    Starts Spark unless a `lake` is given. Raises SettingError, JavaNotFoundError,
+    UnsupportedJavaError, SparkSessionError.
     """
 
     def __init__(
@@ -160,9 +160,9 @@ class LakeWriter:
             self._advance_flushes()
 
     def flush(self) -> None:
-        """Bring everything that was taken in into the tables.
+        """Write all buffered records to the tables.
 
-        Raises as `write`, and LakeUnavailableError.
+        Raises the errors of `write`, and LakeUnavailableError after `lake.flush.timeout`.
         """
         deadline = self._clock.monotonic() + self._config.flush_timeout_s
         self._await_flush(deadline)
@@ -172,10 +172,11 @@ class LakeWriter:
         self._rewind_refused()
 
     def close(self) -> None:
-        """Flush and free everything; the partitions stay with the consumer until it is closed.
+        """Flush and release resources; the consumer keeps its partitions until it is closed.
 
-        Raises as `flush`; what could not be flushed is read again by the next owner. Raises
-        OffsetRegressionError and OffsetsExpiredError if a partition was stopped for that (rule 6).
+        Takes at most `lake.flush.timeout`, twice that if a call into the lake does not return.
+        Unflushed records are logged, and the next owner reads them again. Raises the errors of
+        `flush`, and OffsetRegressionError or OffsetsExpiredError of a halted partition (rule 6).
         """
         try:
             if self._failure is None and not self._closed:
@@ -202,7 +203,7 @@ class LakeWriter:
     # -- callbacks --------------------------------------------------------------------------------
 
     def on_assign(self, _consumer: Any, partitions: Sequence[Any]) -> None:
-        """Start each partition where its table ends (rule 1).
+        """Start each partition at its table's offset (rule 1).
 
         Raises TableNameCollisionError, LakeUnavailableError.
         """
@@ -210,62 +211,63 @@ class LakeWriter:
         fresh = [_to_topic_partition(partition) for partition in partitions]
         starts: list[RawPartition] = []
         for topic in sorted({partition.topic for partition in fresh}):
-            marks = self._read_topic_offsets(topic)
+            offsets = self._read_topic_offsets(topic)
             for partition in (p for p in fresh if p.topic == topic):
-                mark = marks.next_offset(self._config.group, partition)
-                self._positions.assign(partition, mark)
-                starts.append(RawPartition(*partition, OFFSET_INVALID if mark is None else mark))
+                offset = offsets.next_offset(self._config.group, partition)
+                self._positions.assign(partition, offset)
+                start = OFFSET_INVALID if offset is None else offset
+                starts.append(RawPartition(*partition, start))
         known = [start for start in starts if start.offset >= 0]
         if known:
             self._consumer.incremental_assign(known)
         if known and self._config.resets_to_end:
             log.warning(
-                "auto.offset.reset=latest: should retention delete records before they are read, "
-                "%s would go on at the end of the log; write earliest to lose only what is deleted",
+                "auto.offset.reset=latest: if retention deletes unread records, %s continue at the "
+                "end of the log; write earliest to lose the deleted records only",
                 _format_partitions(map(_to_topic_partition, known)),
             )
         log.info("assigned %s", _format_starts(starts))
         self._reach_step("assigned")
 
     def on_revoke(self, _consumer: Any, partitions: Sequence[Any]) -> None:
-        """Bring in what is staged or nearly full, drop the rest, tell Kafka, let go (rule 2)."""
+        """Flush in-flight and nearly full batches, drop the rest, commit to Kafka (rule 2)."""
         self._reach_step("revoking")
-        going = {_to_topic_partition(partition) for partition in partitions}
+        revoked = {_to_topic_partition(partition) for partition in partitions}
         deadline = self._clock.monotonic() + self._config.flush_timeout_s
         try:
-            self._await_partitions(going, deadline)
-            for table in self._buffer.find_nearly_full_tables(going):
+            self._await_partitions(revoked, deadline)
+            for table in self._buffer.find_nearly_full_tables(revoked):
                 self._await_flush(deadline)
                 self._submit_batch(table)
                 self._await_flush(deadline)
         except TrimtabError as error:
             self._failure = self._failure or (None if error.retryable else error)
-            log.warning("giving partitions up without their last batch: %s", error)
+            log.warning("releasing partitions without their last batch: %s", error)
         self._reach_step("flushed")
-        self._drop_partitions(going)
-        self._commit_to_kafka(self._positions.committed_offsets(going), asynchronous=False)
-        self._positions.forget_partitions(going)
-        log.info("gave up %s", _format_partitions(going))
+        self._drop_partitions(revoked)
+        self._commit_to_kafka(self._positions.committed_offsets(revoked), asynchronous=False)
+        self._positions.forget_partitions(revoked)
+        log.info("revoked %s", _format_partitions(revoked))
         self._reach_step("revoked")
 
     def on_lost(self, _consumer: Any, partitions: Sequence[Any]) -> None:
-        """Drop everything of these partitions (rule 3)."""
-        gone = {_to_topic_partition(partition) for partition in partitions}
-        if self._in_flight is not None and gone & self._in_flight.batch.spans.keys():
+        """Drop the records of these partitions (rule 3)."""
+        lost = {_to_topic_partition(partition) for partition in partitions}
+        if self._in_flight is not None and lost & self._in_flight.batch.spans.keys():
             self._in_flight.cancel()
-        self._drop_partitions(gone)
-        self._positions.forget_partitions(gone)
-        log.warning("lost %s", _format_partitions(gone))
+        self._drop_partitions(lost)
+        self._positions.forget_partitions(lost)
+        log.warning("lost %s", _format_partitions(lost))
 
-    # -- taking in --------------------------------------------------------------------------------
+    # -- buffering --------------------------------------------------------------------------------
 
     def _buffer_run(
         self, partition: TopicPartition, messages: list[ConsumedMessage], now: float
     ) -> None:
         offsets = record_columns.message_offsets(messages)
-        again = self._positions.find_reread_offset(partition, offsets)
-        if again is not None:
-            self._restart_partition(partition, again)
+        reread_offset = self._positions.find_reread_offset(partition, offsets)
+        if reread_offset is not None:
+            self._restart_partition(partition, reread_offset)
             return
         skip = len(offsets)
         with self._halt_on_offset_error(partition):
@@ -277,13 +279,12 @@ class LakeWriter:
 
     @contextmanager
     def _halt_on_offset_error(self, partition: TopicPartition) -> Generator[None]:
-        """Stop a partition whose offsets cannot be right (rule 6)."""
+        """Halt a partition with inconsistent offsets (rule 6)."""
         try:
             yield
         except (OffsetRegressionError, OffsetsExpiredError) as error:
-            if isinstance(
-                error, OffsetRegressionError
-            ):  # else what waits is sound, and is nowhere else
+            # After an expiry the buffered records are valid, and the log no longer has them.
+            if isinstance(error, OffsetRegressionError):
                 self._drop_partitions({partition})
                 self._positions.forget_partitions({partition})
             self._consumer.incremental_unassign([RawPartition(*partition)])
@@ -291,43 +292,47 @@ class LakeWriter:
             log.error("%s", error)  # noqa: TRY400 - the message says all
 
     def _drop_partitions(self, partitions: set[TopicPartition]) -> None:
-        """Forget the records of these partitions, and why some were stopped."""
+        """Drop the records and the errors of these partitions."""
         self._buffer.drop_partitions(partitions)
         self._halted_partitions = {
             p: e for p, e in self._halted_partitions.items() if p not in partitions
         }
 
     def _read_topic_offsets(self, topic: str) -> CommittedOffsets:
-        """Return the marks of a topic's own table; remembers the topic. Raises TableNameCollisionError."""
+        """Return the offsets of a topic's table; register the topic.
+
+        Raises TableNameCollisionError, LakeUnavailableError.
+        """
         self._tables_by_topic[topic] = table = self._config.table_names.table_for(topic)
 
-        def look() -> CommittedOffsets:
-            found = self._lake.open_table(table)
-            return CommittedOffsets() if found is None else found.read_offsets().offsets
+        def read() -> CommittedOffsets:
+            opened = self._lake.open_table(table)
+            return CommittedOffsets() if opened is None else opened.read_offsets().offsets
 
-        pace = RetryBackoff(random.Random(0))  # noqa: S311 - jitter
+        backoff = RetryBackoff(random.Random(0))  # noqa: S311 - jitter
         deadline = self._clock.monotonic() + self._config.flush_timeout_s
-        marks = pace.retry_until_cancelled(
-            f"reading the marks of {table}", bound_by_deadline(deadline, self._clock, look)
+        offsets = backoff.retry_until_cancelled(
+            f"reading the offsets of {table}", bound_by_deadline(deadline, self._clock, read)
         )
+        # Other processes may write topics into this table that map to the same name.
         others = {
             t
-            for t in marks.topics_of(self._config.group)
+            for t in offsets.topics_of(self._config.group)
             if self._config.table_names.table_for(t) == table
         }
         self._config.table_names.check_collisions({*self._tables_by_topic, *others})
-        return marks
+        return offsets
 
     def _create_projection(self, table: str) -> TableProjection:
         topics = sorted(
-            topic for topic, own in tuple(self._tables_by_topic.items()) if own == table
+            topic for topic, name in tuple(self._tables_by_topic.items()) if name == table
         )
         return TableProjection(table, self._decoders.decoder_for(topics[0]), self._config.transform)
 
-    # -- the stager -------------------------------------------------------------------------------
+    # -- flushing ---------------------------------------------------------------------------------
 
     def _advance_flushes(self) -> None:
-        """Take the stager's outcome, go back where it refused, give it what is due."""
+        """Collect the outcome, rewind refused partitions, submit the next due table."""
         self._collect_outcome()
         self._rewind_refused()
         self._raise_failure()
@@ -339,8 +344,8 @@ class LakeWriter:
 
     def _submit_batch(self, table: str) -> None:
         assert self._in_flight is None
-        gathered = self._buffer.pop_table(table)
-        batch = FlushBatch(table, self._positions.chain_spans(gathered.ranges), gathered.records)
+        buffered = self._buffer.pop_table(table)
+        batch = FlushBatch(table, self._positions.chain_spans(buffered.ranges), buffered.records)
         self._in_flight = self._flush_thread.submit(batch, self._clock.monotonic())
 
     def _collect_outcome(self) -> None:
@@ -355,9 +360,9 @@ class LakeWriter:
             return
         if isinstance(outcome, BatchRefused):
             log.warning(
-                "%s: not added: %s",
+                "%s: batch refused: %s",
                 outcome.batch.table,
-                describe_conflicts(outcome.conflicts) or "called off",
+                describe_conflicts(outcome.conflicts) or "cancelled",
             )
             self._refused_batches.append(outcome)
         else:
@@ -377,7 +382,7 @@ class LakeWriter:
         )
 
     def _rewind_refused(self) -> None:
-        """Go on from the table's marks where a batch was refused (rules 4 and 7)."""
+        """Continue refused partitions from the table's offsets (rules 4 and 7)."""
         while self._refused_batches:
             outcome = self._refused_batches.pop()
             seeks = self._positions.rewind_partitions(outcome.batch.spans, outcome.offsets)
@@ -387,10 +392,8 @@ class LakeWriter:
                     self._restart_partition(partition, offset)
 
     def _restart_partition(self, partition: TopicPartition, offset: int) -> None:
-        """Read on at another offset.
-
-        Unlike seek, this also works before the first record has come.
-        """
+        """Read on at another offset."""
+        # seek fails before the first fetch of a partition; reassigning it does not.
         start = RawPartition(*partition, offset)
         self._consumer.incremental_unassign([start])
         self._consumer.incremental_assign([start])
@@ -400,7 +403,7 @@ class LakeWriter:
             self._await_flush(deadline)
 
     def _await_flush(self, deadline: float) -> None:
-        """Wait for the flight to end; call it off at the deadline. Raises LakeUnavailableError then."""
+        """Wait for the in-flight flush; at the deadline cancel it, raise LakeUnavailableError."""
         flight = self._in_flight
         if flight is None:
             return
@@ -418,23 +421,24 @@ class LakeWriter:
             )
 
     def _release_resources(self) -> None:
-        """Cancel the in-flight flush and drop unflushed records; the next owner reads them again."""
+        """Cancel the in-flight flush and drop unflushed records, for the next owner to read."""
         if self._closed:
             return
         self._closed = True
         if unwritten := self._positions.unwritten_ranges():
             log.warning(
-                "records given up, to be read again by the next owner: %s",
+                "records given up, for the next owner to read again: %s",
                 _format_ranges(unwritten),
             )
-        # Without a flight, the revocation that follows waits for no flush.
+        # Without a flight, the revocation on closing the consumer waits for no flush.
         flight, self._in_flight = self._in_flight, None
         if flight is not None:
             flight.cancel()
         self._buffer = BatchBuffer(self._config.limits)
         try:
             self._flush_thread.close(0.0 if self._flush_hangs else self._config.flush_timeout_s)
-        except LakeUnavailableError as error:  # logged only: it must not hide what led here
+        except LakeUnavailableError as error:
+            # Logged only: raising it would hide the error that led here.
             log.error("%s", error)  # noqa: TRY400 - the message says all
         if self._owns_lake:
             self._lake.close()
@@ -442,10 +446,7 @@ class LakeWriter:
     def _commit_to_kafka(
         self, committed: Mapping[TopicPartition, int], *, asynchronous: bool
     ) -> None:
-        """Tell Kafka how far the table is (rule 5).
-
-        A failure is logged, since the table is what counts.
-        """
+        """Commit the table's offsets to Kafka (rule 5)."""
         if not committed:
             return
         offsets = [
@@ -454,7 +455,8 @@ class LakeWriter:
         try:
             self._consumer.commit(offsets=offsets, asynchronous=asynchronous)
         except KafkaException as error:
-            log.warning("Kafka's offsets stay behind the table's: %s", error)
+            # Not an error: a restart reads the table's offsets, Kafka's serve lag tools.
+            log.warning("Kafka's offsets lag behind the table's: %s", error)
         self._reach_step("offsets-committed")
 
     def _raise_failure(self) -> None:
@@ -463,7 +465,7 @@ class LakeWriter:
 
 
 def open_lake(config: SessionConfig, *, warm_up: bool = False) -> "SparkLake":
-    """Start Spark and return the lake; `warm_up`: rehearse a flush, so that the first one is quick.
+    """Start Spark and return the lake; `warm_up` rehearses a flush, which makes the first one fast.
 
     Raises JavaNotFoundError, UnsupportedJavaError, JarsUnavailableError, SparkSessionError.
     """
@@ -494,6 +496,6 @@ def _is_set(event: threading.Event | None) -> bool:
 
 def _format_starts(starts: Iterable[RawPartition]) -> str:
     return ", ".join(
-        f"{s.topic}-{s.partition} at {s.offset if s.offset >= 0 else 'where the group stands'}"
+        f"{s.topic}-{s.partition} at {s.offset if s.offset >= 0 else 'the offset of the group'}"
         for s in starts
     )

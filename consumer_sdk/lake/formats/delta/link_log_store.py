@@ -43,10 +43,12 @@ def load_log_store(root: Any) -> None:
 
 
 def compile_log_store(root: Any, loader: Any) -> Any:
-    """Return Janino's compiler with the class in it; `loader` knows Delta's classes."""
+    """Return Janino's compiler holding the class; `loader` resolves Delta's classes."""
     compiler = root.org.codehaus.janino.SimpleCompiler()
     compiler.setParentClassLoader(loader)
-    compiler.cook((files("trimtab.consumer_sdk.lake.formats.delta") / _LOG_STORE_SOURCE).read_text())
+    # Janino is part of every Spark, which compiles its queries with it: no JDK is needed.
+    folder = files("trimtab.consumer_sdk.lake.formats.delta")
+    compiler.cook((folder / _LOG_STORE_SOURCE).read_text())
     return compiler
 
 
