@@ -3,32 +3,76 @@
 Workers and redelivery trackers of a queue use the same settings.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Annotated, Any, Final, Literal
 
 from trimtab.common.errors import SettingError
 from trimtab.common.kafka_security import connection
 from trimtab.common.kmq_offset_metadata import markers_topic, tracker_group
-from trimtab.common.suggestions import suggest_name
-from trimtab.common.units import parse_seconds
+from trimtab.common.settings_model import (
+    Duration,
+    Parsed,
+    SettingsModel,
+    setting,
+    validate_settings,
+)
 from trimtab.consumer_sdk.consumer.settings import parse_consumer_settings
 
-TIMEOUT_SETTING: Final = "trimtab.queue.timeout"
-MAX_DELIVERIES_SETTING: Final = "trimtab.queue.max.deliveries"
-MARKERS_SETTING: Final = "trimtab.queue.markers"
-DEAD_LETTER_SETTING: Final = "trimtab.queue.dead.letter"
-GUARANTEE_SETTING: Final = "trimtab.queue.guarantee"
-QUEUE_SETTINGS: Final = frozenset(
-    {
-        TIMEOUT_SETTING,
-        MAX_DELIVERIES_SETTING,
-        MARKERS_SETTING,
-        DEAD_LETTER_SETTING,
-        GUARANTEE_SETTING,
-    }
-)
-_DELIVERY_GUARANTEES: Final = ("at-least-once", "at-most-once")
+QUEUE_PREFIX: Final = "trimtab.queue."
+
+
+def _parse_topic_name(value: Any) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise ValueError(f"{value!r} is no name of a topic; name one or omit the setting")
+    return value
+
+
+def _parse_dead_letter(value: Any) -> str:
+    # An empty name switches a share group's dead letters off; the other kinds refuse it later.
+    return "" if value == "" else _parse_topic_name(value)
+
+
+class QueueOptions(SettingsModel, owner="a queue", prefix=QUEUE_PREFIX, separator="."):
+    """Settings that only queues have, under the names that people write."""
+
+    timeout: Duration = setting(
+        "Time after which a message that is not settled is redelivered. `share`: if given, set as "
+        "the group's `share.record.lock.duration.ms`.",
+        default=30.0,
+    )
+    max_deliveries: int = setting(
+        "Deliveries after which a message is dead-lettered. `share`: if given, set as the group's "
+        "`share.delivery.count.limit`.",
+        default=5,
+    )
+    markers: Annotated[str | None, Parsed(_parse_topic_name)] = setting(
+        "Markers topic of `kmq`.", default=None, default_text="`TOPIC.GROUP.markers`"
+    )
+    dead_letter: Annotated[str | None, Parsed(_parse_dead_letter)] = setting(
+        "Dead-letter topic. `share`: see [there](#share).",
+        default=None,
+        default_text="`TOPIC.GROUP.dead`",
+    )
+    guarantee: Literal["at-least-once", "at-most-once"] = setting(
+        "Delivery guarantee of `ordered`: or `at-most-once`.",
+        default="at-least-once",
+        example="at-least-once or at-most-once",
+    )
+
+    def find_problems(self, given: Collection[str]) -> Iterable[str]:
+        """Yield values out of range."""
+        del given
+        if self.timeout <= 0:
+            yield f"{TIMEOUT_SETTING} must be above 0"
+        if self.max_deliveries < 1:
+            yield f"{MAX_DELIVERIES_SETTING} must be a whole number of at least 1"
+
+
+TIMEOUT_SETTING: Final = QueueOptions.get_setting_name("timeout")
+MAX_DELIVERIES_SETTING: Final = QueueOptions.get_setting_name("max_deliveries")
+MARKERS_SETTING: Final = QueueOptions.get_setting_name("markers")
+DEAD_LETTER_SETTING: Final = QueueOptions.get_setting_name("dead_letter")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,71 +111,39 @@ def parse_queue_settings(topic: str, config: Mapping[str, Any]) -> QueueSettings
     """Validate a queue's configuration. Raises SettingError."""
     if not topic or topic.startswith("^"):
         raise SettingError(f"{topic!r} is not the name of a topic; a queue needs exactly one")
-    own = {name: value for name, value in config.items() if name.startswith("trimtab.queue.")}
-    for name in own.keys() - QUEUE_SETTINGS:
-        raise SettingError(f"{name!r} is not a queue setting{suggest_name(name, QUEUE_SETTINGS)}")
+    own = {name: value for name, value in config.items() if name.startswith(QUEUE_PREFIX)}
+    options = validate_settings(QueueOptions, own)
     consumer = {name: value for name, value in config.items() if name not in own}
     # "latest" would skip the messages that wait when the group starts.
     consumer = {"auto.offset.reset": "earliest", **consumer, "enable.auto.commit": False}
     checked = parse_consumer_settings(consumer)
     group = checked.group
-    if topic.endswith(f".{group}.markers"):
-        raise SettingError(
-            f"{topic!r} is the markers topic of a queue of group {group!r}; name the queue's topic"
-        )
-    markers = _parse_topic_name(
-        MARKERS_SETTING, own.get(MARKERS_SETTING, markers_topic(topic, group)), topic
-    )
-    dead_letter = _parse_topic_name(
-        DEAD_LETTER_SETTING, own.get(DEAD_LETTER_SETTING, f"{topic}.{group}.dead"), topic
-    )
-    if dead_letter == markers:
-        raise SettingError(
-            f"{DEAD_LETTER_SETTING}: {markers!r} is the markers topic, whose records are deleted; "
-            "name another topic"
-        )
+    markers = options.markers or markers_topic(topic, group)
+    dead_letter = f"{topic}.{group}.dead" if options.dead_letter is None else options.dead_letter
+    _check_topics(topic, group, markers, dead_letter)
     return QueueSettings(
         topic=topic,
         group=group,
-        timeout=_parse_timeout(own.get(TIMEOUT_SETTING, "30 s")),
-        max_deliveries=_parse_max_deliveries(own.get(MAX_DELIVERIES_SETTING, 5)),
+        timeout=options.timeout,
+        max_deliveries=options.max_deliveries,
         markers_topic=markers,
         dead_letter_topic=dead_letter,
-        at_most_once=_parse_guarantee(own.get(GUARANTEE_SETTING, _DELIVERY_GUARANTEES[0]))
-        == _DELIVERY_GUARANTEES[1],
+        at_most_once=options.guarantee == "at-most-once",
         consumer_config=consumer,
         client_config=connection.extract_connection_settings(checked.librdkafka_config),
     )
 
 
-def _parse_topic_name(name: str, value: Any, topic: str) -> str:
-    # An empty name switches a share group's dead letters off; the other kinds refuse it later.
-    is_off = value == "" and name == DEAD_LETTER_SETTING
-    if not is_off and (not isinstance(value, str) or not value.strip()):
-        raise SettingError(f"{name}: {value!r} is no name of a topic; name one or omit the setting")
-    if value == topic:
-        raise SettingError(f"{name}: {topic!r} is the topic of the messages; name another")
-    return str(value)
-
-
-def _parse_timeout(value: Any) -> float:
-    seconds = parse_seconds(value, TIMEOUT_SETTING)
-    if seconds <= 0:
-        raise SettingError(f"{TIMEOUT_SETTING} must be above 0")
-    return seconds
-
-
-def _parse_max_deliveries(value: Any) -> int:
-    if not str(value).isdecimal() or int(value) < 1:
+def _check_topics(topic: str, group: str, markers: str, dead_letter: str) -> None:
+    if topic.endswith(f".{group}.markers"):
         raise SettingError(
-            f"{MAX_DELIVERIES_SETTING}: {value!r} must be a whole number of at least 1"
+            f"{topic!r} is the markers topic of a queue of group {group!r}; name the queue's topic"
         )
-    return int(value)
-
-
-def _parse_guarantee(value: Any) -> str:
-    if value not in _DELIVERY_GUARANTEES:
+    for name, value in ((MARKERS_SETTING, markers), (DEAD_LETTER_SETTING, dead_letter)):
+        if value == topic:
+            raise SettingError(f"{name}: {topic!r} is the topic of the messages; name another")
+    if dead_letter == markers:
         raise SettingError(
-            f"{GUARANTEE_SETTING}: {value!r}; write {' or '.join(_DELIVERY_GUARANTEES)}"
+            f"{DEAD_LETTER_SETTING}: {markers!r} is the markers topic, whose records are deleted; "
+            "name another topic"
         )
-    return str(value)

@@ -148,7 +148,7 @@ def test_a_poison_message_ends_in_the_dead_letters_with_the_reason(
         if message.value == b"refused":
             message.reject("no such customer")
     assert [m.delivery for m in take(queue, 1)] == [2]
-    eventually(lambda: tracker.counts.dead_letter_reason == 2)
+    eventually(lambda: tracker.counts.dead_lettered == 2)
     dead = {
         m.value(): said(m)
         for m in records(parse_queue_settings(name, queue_config(queue)).dead_letter_topic)
@@ -214,7 +214,7 @@ def test_a_late_ack_does_not_settle_what_has_been_delivered_again(
     (third,) = take(queue, 1)
     assert (second.delivery, third.delivery) == (2, 3)
     assert third.ack() is SettlementResult.DONE
-    assert tracker.counts.dead_letter_reason == 0
+    assert tracker.counts.dead_lettered == 0
 
 
 class Skewed(SystemClock):
@@ -361,7 +361,7 @@ def test_a_message_that_retention_deleted_is_told_of(
     for deleted in admin.delete_records([RawPartition(name, 0, 1)]).values():
         deleted.result(20)
     tracker = track(name, timeout="0.5 s")
-    eventually(lambda: tracker.counts.dead_letter_reason == 1)
+    eventually(lambda: tracker.counts.dead_lettered == 1)
     (letter,) = records(parse_queue_settings(name, queue_config(queue)).dead_letter_topic)
     assert letter.value() is None
     assert "retention" in said(letter)["trimtab.reason"]
@@ -389,7 +389,7 @@ def test_a_large_message_is_delivered_again_and_given_up_without_its_value(
     (again,) = take(queue, 1)
     assert (len(again.value or b""), again.delivery) == (2_000_000, 2)
     again.reject("no such customer")
-    eventually(lambda: tracker.counts.dead_letter_reason == 1)
+    eventually(lambda: tracker.counts.dead_lettered == 1)
     (letter,) = records(parse_queue_settings(wide, queue_config(queue)).dead_letter_topic)
     assert (letter.value(), said(letter)["trimtab.origin"]) == (None, f"{wide}/0/1")
     assert said(letter)["trimtab.reason"].startswith("no such customer; without its value")
