@@ -1,4 +1,4 @@
-"""The pure decisions of Trimtab: who reads which partition, and how many consumers to have."""
+"""Pure decisions: placement of partitions on consumers, and the number of consumers."""
 
 from trimtab.assignor.analysis.streams.generators import (
     FlashCrowd,

@@ -1,14 +1,12 @@
-"""Spreading: closed mode without a plan, and the way out of an overload.
+"""Spreading of the load: closed mode without a plan, or under overload.
 
-Rules of this file:
-1. Every capacity is scaled by one common factor, the least at which the heuristic places
-   everything. So an overload is shared in proportion to the capacities.
-2. Idle partitions weigh a little, so that an idle group is spread by count.
-3. No member is left less than half as full as the fullest while handing it a partition narrows the
-   gap.
-4. What is there is kept, with the unread partitions added to the emptiest readers, if that uses as
-   many members and fills the fullest at most 5 % more: a move must be worth it.
-A heuristic that has its own way of spreading (`Heuristic.balance_load`) goes by rule 2 alone.
+1. All capacities are scaled by one factor, the smallest at which the heuristic places everything.
+   So members share an overload in proportion to their capacities.
+2. An idle partition weighs 0.1 % of the mean, so that an idle group is spread by count.
+3. A member less than half as full as the fullest is given partitions while that narrows the gap.
+4. The current owners are kept, and partitions without one go to the emptiest readers, if that uses
+   as many members and fills the fullest at most 5 % more.
+A heuristic with its own `Heuristic.balance_load` follows rule 2 only.
 """
 
 from dataclasses import replace
@@ -21,14 +19,14 @@ from trimtab.assignor.model import UNASSIGNED, FloatArray, IntArray, PackingProb
 from trimtab.assignor.packing import sum_loads
 from trimtab.common.errors import BrokenHeuristicError
 
-IDLE_WEIGHT_RATIO: Final = 1e-3  # weight of an idle partition, as a share of the mean
-MAX_KEPT_FILL_RATIO: Final = 1.05  # how much fuller the fullest may stay for nothing to move
+IDLE_WEIGHT_RATIO: Final = 1e-3  # weight of an idle partition ÷ the mean
+MAX_KEPT_FILL_RATIO: Final = 1.05  # fill of the fullest with kept owners ÷ with fresh ones
 MIN_FILL_RATIO: Final = 0.5
-BISECTION_STEPS: Final = 12  # halvings of the interval that holds the least factor
+BISECTION_STEPS: Final = 12
 
 
 def spread_load(entry: Heuristic, problem: PackingProblem) -> IntArray:
-    """Return the member of each partition of a closed problem in which every topic has a reader."""
+    """Return the member of each partition (P,); every topic of the problem needs a reader."""
     if not len(problem.weight):
         return np.zeros(0, dtype=np.int32)
     problem = replace(problem, weight=_weigh_idle_partitions(problem.weight))
@@ -47,10 +45,10 @@ def _weigh_idle_partitions(weight: FloatArray) -> FloatArray:
 
 
 def _pack_tightest(entry: Heuristic, problem: PackingProblem) -> IntArray:
-    """Pack at the least common factor that places everything (rule 1), found by bisection."""
+    """Pack at the smallest factor that places everything (rule 1), by bisection."""
     total = float(problem.weight.sum())
     low = total / float(problem.capacity.sum())
-    ceiling = 2 * total / float(problem.capacity.min())  # any one member could hold everything
+    ceiling = 2 * total / float(problem.capacity.min())  # each member could hold everything
     high, best = low, _pack_scaled(entry, problem, low)
     while best is None:
         if high >= ceiling:
@@ -71,13 +69,13 @@ def _pack_tightest(entry: Heuristic, problem: PackingProblem) -> IntArray:
 
 
 def _pack_scaled(entry: Heuristic, problem: PackingProblem, factor: float) -> IntArray | None:
-    """Pack at capacities times the factor; None if something fits nowhere."""
+    """Pack at scaled capacities; None if a partition fits nowhere."""
     bins = run_heuristic(entry, replace(problem, capacity=problem.capacity * factor))
     return None if (bins == UNASSIGNED).any() else bins
 
 
 def _keep_owners(problem: PackingProblem) -> IntArray:
-    """Keep every owner, and give the unread partitions, largest first, to the emptiest readers."""
+    """Keep every owner; give other partitions, largest first, to the emptiest readers (rule 4)."""
     bins = problem.owner.copy()
     load = sum_loads(bins, problem.weight, len(problem.capacity))
     for item in np.argsort(-problem.weight, kind="stable").tolist():
@@ -90,15 +88,15 @@ def _keep_owners(problem: PackingProblem) -> IntArray:
 
 
 def _feed_underfilled(problem: PackingProblem, bins: IntArray) -> IntArray:
-    """Hand partitions to members that are less than half as full as the fullest (rule 3)."""
+    """Give partitions to members less than half as full as the fullest (rule 3)."""
     bins = bins.copy()
-    for _ in range(4 * len(bins)):  # fills, sorted, fall at each step; the bound is for safety
+    for _ in range(4 * len(bins)):  # each step lowers the sorted fills; the bound is for safety
         fill = _compute_fill(problem, bins)
-        hungry = np.flatnonzero(fill < MIN_FILL_RATIO * fill.max())
+        underfilled = np.flatnonzero(fill < MIN_FILL_RATIO * fill.max())
         step = next(
             (
                 (item, member)
-                for member in hungry[np.argsort(fill[hungry], kind="stable")].tolist()
+                for member in underfilled[np.argsort(fill[underfilled], kind="stable")].tolist()
                 if (item := _select_partition_to_give(problem, bins, fill, member)) != UNASSIGNED
             ),
             None,
@@ -112,31 +110,31 @@ def _feed_underfilled(problem: PackingProblem, bins: IntArray) -> IntArray:
 def _select_partition_to_give(
     problem: PackingProblem, bins: IntArray, fill: FloatArray, member: int
 ) -> int:
-    """Return the partition whose handing to the member helps most; NOBODY if none does.
+    """Return the partition that helps the member most; UNASSIGNED if none does.
 
-    From the fullest giver; then what leaves the two most even; then what is not at home anyway.
+    Ranked by the fullest giver, then the most even pair, then partitions that have moved already.
     """
     giver = fill[bins]
     taker = fill[member] + problem.weight / problem.capacity[member]
     rest = giver - problem.weight / problem.capacity[bins]
     helps = problem.subscribed[problem.topic, member] & (taker < giver) & (bins != member)
-    helps &= np.bincount(bins)[bins] > 1  # to hand the only one on is no gain
+    helps &= np.bincount(bins)[bins] > 1  # giving the only one away swaps the roles
     items = np.flatnonzero(helps)
     if not items.size:
         return UNASSIGNED
-    settled = (problem.owner != member).astype(np.int8) + (problem.owner == bins)
-    keys = (items, settled[items], np.maximum(taker, rest)[items], -giver[items])
+    cost = (problem.owner != member).astype(np.int8) + (problem.owner == bins)
+    keys = (items, cost[items], np.maximum(taker, rest)[items], -giver[items])
     return int(items[np.lexsort(keys)[0]])
 
 
 def _is_kept_good_enough(problem: PackingProblem, kept: IntArray, fresh: IntArray) -> bool:
-    """Tell whether the fresh placement is not worth its moves (rule 4)."""
-    stays, would = _compute_fill(problem, kept), _compute_fill(problem, fresh)
-    if np.count_nonzero(stays) < np.count_nonzero(would):
+    """Return whether the fresh placement is not worth its moves (rule 4)."""
+    kept_fill, fresh_fill = _compute_fill(problem, kept), _compute_fill(problem, fresh)
+    if np.count_nonzero(kept_fill) < np.count_nonzero(fresh_fill):
         return False
-    return float(stays.max()) <= MAX_KEPT_FILL_RATIO * float(would.max())
+    return float(kept_fill.max()) <= MAX_KEPT_FILL_RATIO * float(fresh_fill.max())
 
 
 def _compute_fill(problem: PackingProblem, bins: IntArray) -> FloatArray:
-    """Return load ÷ capacity of each member."""
+    """Return load ÷ capacity of each member, (M,)."""
     return sum_loads(bins, problem.weight, len(problem.capacity)) / problem.capacity

@@ -1,4 +1,4 @@
-"""A decision in figures: how full each member was, how full it will be, and with how many."""
+"""Fill level and partition count of each member before and after a decision."""
 
 from dataclasses import dataclass
 
@@ -9,12 +9,12 @@ from trimtab.assignor.packing import CAPACITY_TOLERANCE, sum_loads
 from trimtab.assignor.problem import IndexedProblem, member_capacity
 
 ADDED_MEMBER = -2
-"""In a census, the owner of what a member to be added gets."""
+"""`PlacementDecision.target` of partitions that go to a member to be added."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FillLevels:
-    """What each of N members reads: the load ÷ its capacity (before headroom), and the number."""
+    """Load ÷ capacity (before headroom) and partition count of each of N members."""
 
     fill: FloatArray  # (N,)
     count: IntArray  # (N,) partitions
@@ -22,10 +22,10 @@ class FillLevels:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlacementDecision:
-    """Bins chosen for a framed group; N counts its M members and the members to be added.
+    """Bins of an indexed problem; N counts its M members and the members to be added.
 
-    `before` leaves out what nobody reads or may go on reading. `is_spread` tells that the capacities
-    were scaled to a common factor.
+    `before` counts only partitions whose owner may keep them. `is_spread` tells that the load was
+    spread over all members instead of packed.
     """
 
     indexed: IndexedProblem
@@ -38,11 +38,11 @@ class PlacementDecision:
     is_spread: bool
 
     def find_overfull(self, levels: FillLevels) -> BoolArray:
-        """Return which of the N carry more than their headroom allows."""
+        """Return which of the N members exceed their headroom."""
         return levels.fill > self.policy.headroom * (1 + CAPACITY_TOLERANCE)
 
     def display_name(self, number: int) -> str:
-        """Return the name that people know: the instance where there is one, else the id."""
+        """Return a member's instance name, or its id if it has none."""
         eligible = self.indexed.eligible
         if number >= len(eligible):
             return self.names[number]
@@ -50,12 +50,12 @@ class PlacementDecision:
 
     @property
     def source(self) -> IntArray:
-        """Who reads each item now (P,), as a census has it."""
+        """Current owner of each item (P,), in the numbers of `IndexedGroup.owner`."""
         return self.indexed.indexed_group.owner[self.indexed.item]
 
     @property
     def target(self) -> IntArray:
-        """Who is to read each item (P,), as a census has it; ADDED for members to be added."""
+        """New owner of each item (P,), in the same numbers; ADDED_MEMBER for added members."""
         added = len(self.names) - len(self.indexed.eligible)
         return np.append(self.indexed.eligible, np.full(added, ADDED_MEMBER, dtype=np.int32))[
             self.bins
@@ -63,7 +63,7 @@ class PlacementDecision:
 
     @property
     def cross_rack_load(self) -> float | None:
-        """Load that crosses racks, bytes/s; None where racks are not weighed."""
+        """Cross-rack load in bytes/s; None if racks are not weighed."""
         problem = self.indexed.problem
         if problem.racks is None:
             return None
@@ -71,17 +71,17 @@ class PlacementDecision:
 
     @property
     def r_score(self) -> float:
-        """What stops being read for a moment, over the capacity (equation 10 of the paper)."""
+        """R-score: moved load ÷ the policy's capacity (equation 10 of the paper)."""
         source = self.source
-        stops = (source != self.target) & (source != UNASSIGNED)
-        stops &= source < len(self.indexed.indexed_group.members)
-        return float(self.indexed.problem.weight[stops].sum()) / self.policy.capacity
+        moved = (source != self.target) & (source != UNASSIGNED)
+        moved &= source < len(self.indexed.indexed_group.members)  # a departed owner reads no more
+        return float(self.indexed.problem.weight[moved].sum()) / self.policy.capacity
 
 
 def evaluate_placement(
     indexed: IndexedProblem, policy: PlacementPolicy, bins: IntArray, *, is_spread: bool = False
 ) -> PlacementDecision:
-    """Name the bins that were chosen; added ones are numbered on from M without gaps."""
+    """Return the decision of these bins; bins of added members are renumbered without gaps."""
     members = indexed.members
     added, position = np.unique(bins[bins >= len(members)], return_inverse=True)
     bins = bins.copy()

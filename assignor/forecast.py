@@ -1,9 +1,8 @@
-"""How much write speeds change from one measurement to the next: what the next tick may bring.
+"""Forecast of the change of write rates from one measurement to the next.
 
-The variance of a partition's change is exponentially weighted, and half of it is pooled with the
-others': one partition alone says little. Trends, levels and the variance of several ticks were
-tried, too, and won nothing that lasts (`benchmarks/bench_lookahead.py`), so no change is expected,
-only its size.
+The expected change is 0; its variance is an exponentially weighted mean of the partition's squared
+changes, averaged with the mean of all partitions. Trends, levels and the variance of several ticks
+gave no lasting gain (`benchmarks/bench_lookahead.py`).
 """
 
 from dataclasses import dataclass
@@ -14,27 +13,27 @@ import numpy as np
 from trimtab.assignor.model import BoolArray, FloatArray, RateForecast
 
 VARIANCE_DECAY: Final = 0.9
-"""Share of the variance that a new change leaves."""
+"""Weight of the earlier variance when a change is added."""
 
 POOLED_SHARE: Final = 0.5
-"""Share of the variance that is the mean of all partitions."""
+"""Weight of the mean of all partitions in a forecast's variance."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)  # arrays have no one truth of equality
+@dataclass(frozen=True, slots=True, eq=False)  # == of arrays is an array
 class RateChangeStats:
-    """What was seen of P partitions so far; NaN where nothing was."""
+    """Last write rate and variance of P partitions; NaN without a measurement."""
 
     last_rate: FloatArray  # (P,) bytes/s
     variance: FloatArray  # (P,) of the change between two measurements, (bytes/s)²
 
     @classmethod
     def empty(cls, partitions: int) -> Self:
-        """Return the memory of having seen nothing."""
-        nothing = np.full(partitions, np.nan)
-        return cls(nothing, nothing)
+        """Return the statistics before any measurement."""
+        unknown = np.full(partitions, np.nan)
+        return cls(unknown, unknown)
 
     def with_measurement(self, write_rates: FloatArray) -> "RateChangeStats":
-        """Return the memory with one more measurement, shape (P,); NaN where it is away."""
+        """Return the statistics with one more measurement (P,); NaN for an absent partition."""
         square = (write_rates - self.last_rate) ** 2
         known = square[~np.isnan(square)]
         before = np.where(
@@ -47,11 +46,11 @@ class RateChangeStats:
         )
 
     def forecast_next(self, write_rates: FloatArray) -> RateForecast:
-        """Return what the next measurement may bring; `write_rates` (P,) are the present ones."""
+        """Return the forecast for the next measurement; `write_rates` (P,) are the current ones."""
         known = self.variance[~np.isnan(self.variance)]
         if not known.size or not len(write_rates):
             return constant_forecast(write_rates)
-        pooled = float(known.mean())
+        pooled = float(known.mean())  # one partition has too few samples for its own variance
         own = np.where(np.isnan(self.variance), pooled, self.variance)
         return RateForecast(
             np.zeros_like(write_rates), (1 - POOLED_SHARE) * own + POOLED_SHARE * pooled
@@ -59,10 +58,10 @@ class RateChangeStats:
 
 
 def constant_forecast(write_rates: FloatArray) -> RateForecast:
-    """Return the outlook of speeds (P,) that were never seen to change: that they stay."""
+    """Return the forecast that write rates (P,) stay as they are."""
     return RateForecast(np.zeros_like(write_rates), np.zeros_like(write_rates))
 
 
 def select_forecast(forecast: RateForecast, selected: BoolArray) -> RateForecast:
-    """Return the outlook of some of the partitions."""
+    """Return the forecast of the selected partitions."""
     return RateForecast(forecast.drift[selected], forecast.variance[selected])

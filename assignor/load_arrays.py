@@ -1,7 +1,7 @@
-"""Write speeds and lags kept in arrays by topic, so that a rebalance reads no dictionary.
+"""Write rates and lags in arrays by topic, which a rebalance reads without dictionary look-ups.
 
-`PartitionMeasurements` is a mapping by name like any other; who knows it takes `align_to_index` instead. What is
-unknown is NaN inside and None by name.
+`PartitionMeasurements` is a mapping by name with a fast path, `align_to_index`. Unknown values are
+NaN in arrays and None by name.
 """
 
 import math
@@ -17,20 +17,20 @@ from trimtab.common.errors import InvalidProblemError
 
 
 class TopicMeasurements(NamedTuple):
-    """Values of one topic's partitions: numbers without repeats, and a value each."""
+    """Partition numbers of one topic, without repeats, and a value for each."""
 
     number: IntArray  # (N,)
     value: FloatArray  # (N,) NaN where unknown
 
     @classmethod
     def from_values(cls, values: Mapping[int, float | None]) -> "TopicMeasurements":
-        """Take values by partition number; None and NaN are unknown."""
+        """Build from values by partition number; None and NaN are unknown."""
         known = [math.nan if value is None else value for value in values.values()]
         return cls(np.array(list(values), dtype=np.int32), np.array(known, dtype=np.float64))
 
 
 class PartitionMeasurements(Mapping[TopicPartition, float | None]):
-    """A value per partition, by topic. The arrays are not to be written to afterwards."""
+    """A value per partition, by topic. Do not write to the arrays afterwards."""
 
     def __init__(self, topics: Mapping[str, TopicMeasurements]) -> None:
         self._topics = topics
@@ -50,13 +50,13 @@ class PartitionMeasurements(Mapping[TopicPartition, float | None]):
         return sum(len(number) for number, _ in self._topics.values())
 
     def iter_items(self) -> Iterator[tuple[TopicPartition, float | None]]:
-        """Yield all items, without a search for each."""
+        """Yield all items without a search for each."""
         values = chain.from_iterable(value.tolist() for _, value in self._topics.values())
         return zip(self, map(_none_if_nan, values), strict=True)
 
     def align_to_index(self, partition_index: PartitionIndex) -> FloatArray:
-        """Return the value of each partition of the universe, NaN where it is unknown."""
-        found = np.full(len(partition_index), np.nan)
+        """Return the value of each partition of the index, NaN if unknown."""
+        aligned = np.full(len(partition_index), np.nan)
         index = {topic: i for i, topic in enumerate(partition_index.topics)}
         for topic, (number, value) in self._topics.items():
             if topic in index:
@@ -64,16 +64,16 @@ class PartitionMeasurements(Mapping[TopicPartition, float | None]):
                     np.full(len(number), index[topic], dtype=np.int32), number
                 )
                 here = place != NOT_INDEXED
-                found[place[here]] = value[here]
-        return found
+                aligned[place[here]] = value[here]
+        return aligned
 
 
 def align_write_rates(
     write_rates: Mapping[TopicPartition, float | None], partition_index: PartitionIndex
 ) -> FloatArray:
-    """Return the speed of each partition, NaN where it is unknown.
+    """Return the write rate of each partition, NaN if unknown.
 
-    Raises InvalidProblemError for one that is negative, infinite or, given by name, not a number.
+    Raises InvalidProblemError for a rate that is negative, infinite or, given by name, NaN.
     """
     if isinstance(write_rates, PartitionMeasurements):
         column = write_rates.align_to_index(partition_index)
@@ -88,7 +88,7 @@ def align_write_rates(
     for item in np.flatnonzero(wrong).tolist():
         name = partition_index.partition_at(item)
         raise InvalidProblemError(
-            f"speed of {name} is {write_rates[name]} bytes/s; "
+            f"write rate of {name} is {write_rates[name]} bytes/s; "
             "it must be finite and not negative, or None if unknown"
         )
     return column
@@ -97,21 +97,21 @@ def align_write_rates(
 def align_lags(
     lags: Mapping[TopicPartition, float | None], partition_index: PartitionIndex
 ) -> FloatArray:
-    """Return the lag of each partition in records; 0 where it is unknown or negative."""
+    """Return the lag of each partition in records; 0 if unknown or negative."""
     if not lags:
         return np.zeros(len(partition_index))
     if isinstance(lags, PartitionMeasurements):
         return np.nan_to_num(np.maximum(lags.align_to_index(partition_index), 0))
-    found = [lags.get(name) or 0 for name in partition_index.list_partitions()]
-    return np.maximum(np.array(found, dtype=np.float64), 0)
+    known = [lags.get(name) or 0 for name in partition_index.list_partitions()]
+    return np.maximum(np.array(known, dtype=np.float64), 0)
 
 
 def align_deviations(
     deviations: Mapping[TopicPartition, float | None], partition_index: PartitionIndex
 ) -> FloatArray:
-    """Return each partition's deviation in bytes/s; 0 where it is unknown.
+    """Return the deviation of each partition in bytes/s; 0 if unknown.
 
-    Raises InvalidProblemError for one that is negative or infinite.
+    Raises InvalidProblemError for a deviation that is negative or infinite.
     """
     if isinstance(deviations, PartitionMeasurements):
         column = np.nan_to_num(deviations.align_to_index(partition_index), posinf=math.inf)

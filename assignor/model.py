@@ -1,8 +1,8 @@
-"""The words of a decision: what goes in (`ConsumerGroup`, `Load`, `PlacementPolicy`), what comes out (`PlacementPlan`).
+"""Input (`ConsumerGroup`, `Load`, `PlacementPolicy`) and output (`PlacementPlan`) of a decision.
 
-Names stay outside the heuristics. `trimtab.assignor.problem` turns a `ConsumerGroup` into a `PackingProblem` of
-dense integers, a heuristic packs the `PackingProblem`, and the way back sorts everything, so that equal
-input gives equal bytes.
+Heuristics see no names: `trimtab.assignor.problem` converts a `ConsumerGroup` into a
+`PackingProblem` of integers, and a heuristic packs that. Plans are sorted, so equal input gives
+equal bytes.
 """
 
 from collections.abc import Collection, Mapping
@@ -17,7 +17,7 @@ IntArray: TypeAlias = NDArray[np.int32]
 BoolArray: TypeAlias = NDArray[np.bool_]
 
 UNASSIGNED: Final = -1
-"""Owner of a partition that nobody reads; placement of a partition that fits nowhere."""
+"""Owner of a partition without a reader; bin of a partition that fits nowhere."""
 
 
 class TopicPartition(NamedTuple):
@@ -32,10 +32,10 @@ class TopicPartition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A consumer of the group, as the leader sees it.
+    """A consumer of the group.
 
-    `id` is the broker's member id, `instance` the name that survives restarts (a worker, a pod);
-    `capacity` is bytes/s, None where the member does not say.
+    `id` is the broker's member id, `instance` a name that survives restarts (a worker, a pod).
+    `capacity` is in bytes/s; None means the policy's.
     """
 
     id: str
@@ -48,11 +48,11 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerGroup:
-    """Who is there, what there is to read, and who reads it now.
+    """Members, partitions and current owners of a consumer group.
 
-    `owners` maps a partition to a member id; a partition without an entry, or whose owner is not
-    among `members`, is read by nobody. `replica_racks` are the racks of the brokers that hold one, None
-    for a broker that does not say its rack; a partition without an entry could be anywhere.
+    `owners` maps a partition to a member id. A partition without an entry, or with an owner that is
+    not in `members`, has no reader. `replica_racks` maps a partition to the racks of its replicas'
+    brokers, None for a broker without `broker.rack`.
     """
 
     members: tuple[Member, ...]
@@ -65,11 +65,11 @@ class ConsumerGroup:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What was measured: write speed in bytes/s and lag in records.
+    """Measured write rates in bytes/s and lags in records.
 
-    A partition that is absent, or whose speed is None, is *unknown*: its weight falls back to the
-    mean of its topic, then to the mean of all, then to 1. `deviations` say how much a speed may
-    change until the next decision (bytes/s, standard deviation); what is not known stays.
+    A partition without a write rate, or with None, weighs the mean of its topic, else the mean of
+    all, else 1. `deviations` are the standard deviations of a write rate's change until the next
+    decision (bytes/s); a missing one counts as 0.
     """
 
     write_rates: Mapping[TopicPartition, float | None] = field(
@@ -85,12 +85,11 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class PlacementPolicy:
-    """How to decide.
+    """Settings of a decision.
 
-    `capacity` is bytes/s of a member that does not say its own; `headroom` is the share of a
-    capacity that may be filled, in (0, 1]. `consolidate` packs the members as full as the headroom
-    allows (a plan is in force); without it the load is spread: the least capacity at which
-    everything fits.
+    `capacity` is in bytes/s, for members without one of their own. `headroom` is the fraction of a
+    capacity to fill, in (0, 1]. With `consolidate` (a plan is in force) members are packed as full
+    as the headroom allows; without it the load is spread over all of them.
     """
 
     heuristic: str = "steady"
@@ -101,7 +100,7 @@ class PlacementPolicy:
 
 @dataclass(frozen=True, slots=True)
 class RateForecast:
-    """How the write speeds may change until the next decision, as far as it is known."""
+    """Expected change of the write rates until the next decision."""
 
     drift: FloatArray  # (P,) expected change, bytes/s
     variance: FloatArray  # (P,) of the change, (bytes/s)²
@@ -109,19 +108,19 @@ class RateForecast:
 
 @dataclass(frozen=True, slots=True)
 class RackTopology:
-    """What crosses racks: a partition is far from a member in whose rack it has no replica.
+    """Racks of members and replicas: a partition is remote from a rack without a replica of it.
 
-    The R racks are those of the members; the last column of `remote` stands for members whose rack is
-    not known, from whom nothing is far. Neither is a partition whose replicas' racks are not known.
+    The R racks are those of the members; the last column of `remote` stands for members of unknown
+    rack, from which nothing is remote. A partition with a replica of unknown rack is never remote.
     """
 
-    member_rack: IntArray  # (M,) index of each member's rack, R where it is not known
+    member_rack: IntArray  # (M,) index of each member's rack, R if unknown
     remote: BoolArray  # (P, R + 1)
 
     def find_cross_rack(self, bins: IntArray) -> BoolArray:
-        """Return which partitions (P,) cross racks in these bins; those of nobody do not.
+        """Return which partitions (P,) cross racks in these bins.
 
-        Members to be added have no rack yet.
+        Unassigned partitions and those of members to be added, whose rack is unknown, do not.
         """
         unknown = self.remote.shape[1] - 1
         inside = (bins != UNASSIGNED) & (bins < len(self.member_rack))
@@ -131,7 +130,7 @@ class RackTopology:
         return crosses
 
     def select_members(self, members: IntArray, added: int = 0) -> "RackTopology":
-        """Return the racks of these members in their order, and of members to be added."""
+        """Return the topology of these members, in their order, and of added members."""
         unknown = np.full(added, self.remote.shape[1] - 1, dtype=np.int32)
         return RackTopology(np.append(self.member_rack[members], unknown), self.remote)
 
@@ -140,14 +139,13 @@ class RackTopology:
 class PackingProblem:
     """One decision in arrays: P partitions of T topics, M members.
 
-    `subscribed` has shape (T, M). `new_member_capacity` is the capacity of each member that may be added beyond M
-    (open mode); None where the members that joined must do (closed mode). `forecast` is None where
-    nothing is known of the next tick, `racks` where the heuristic does not weigh them or no member
-    says its own.
+    `new_member_capacity` is the capacity of each member that may be added (open mode); None if the
+    M members must do (closed mode). `forecast` is None if the next tick is unknown, `racks` if the
+    heuristic does not weigh racks.
     """
 
     weight: FloatArray  # (P,) bytes/s
-    owner: IntArray  # (P,) index of a member, or NOBODY
+    owner: IntArray  # (P,) index of a member, or UNASSIGNED
     topic: IntArray  # (P,) index of a topic
     lag: FloatArray  # (P,) records
     capacity: FloatArray  # (M,) bytes/s
@@ -159,7 +157,7 @@ class PackingProblem:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """A partition that changes its owner, and why; `source` is None where nobody read it."""
+    """A change of owner and its reason; `source` is None for a partition without a reader."""
 
     partition: TopicPartition
     source: str | None
@@ -170,19 +168,18 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class PlacementPlan:
-    """Who reads what.
+    """A placement of partitions on members.
 
-    `assignment` has an entry for every member, sorted, each with sorted partitions; in open mode
-    the members to be added are called "+1", "+2" and so on. `fill` is the load of the fullest
-    member ÷ its capacity; above 1 the group is overloaded. `unassigned` holds partitions that no
-    member subscribes to. `cross_rack_load` is the load that crosses racks, bytes/s; None where the
-    heuristic does not weigh racks, or nothing is known of them.
+    `assignment` has an entry for every member; members and partitions are sorted. In open mode
+    added members are called "+1", "+2" and so on. `fill` is load ÷ capacity of the fullest member;
+    above 1 the group is overloaded. `unassigned` holds partitions without a subscriber.
+    `cross_rack_load` is in bytes/s; None if the heuristic does not weigh racks.
     """
 
     assignment: Mapping[str, tuple[TopicPartition, ...]]
     moves: tuple[Move, ...]
     r_score: float
-    consumers: int  # members that read something
+    consumers: int  # members with a partition
     fill: float
     notes: tuple[str, ...] = ()
     unassigned: tuple[TopicPartition, ...] = ()

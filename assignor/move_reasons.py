@@ -1,4 +1,4 @@
-"""Why a partition moves, and what to know about a plan, in words with their figures."""
+"""Reasons of moves and notes on plans, as text with figures."""
 
 from collections.abc import Iterable, Sequence
 from typing import overload
@@ -11,13 +11,13 @@ from trimtab.assignor.problem import IndexedGroup
 from trimtab.assignor.racks.rack_warnings import explain_rack_move, list_rack_warnings
 from trimtab.common.units import format_name_list, format_rate
 
-MAX_NAMES_IN_NOTE = 3  # names in a list before "and 7 more"
+MAX_NAMES_IN_NOTE = 3
 
 
 class DecidedMoves(Sequence[Move]):
-    """The changes of owner in a decision, by partition; each is put into words when asked for.
+    """The changes of owner in a decision, sorted by partition; each is described on access.
 
-    An owner that has left the group counts as nobody.
+    `Move.source` is None for an owner that has left the group.
     """
 
     def __init__(self, decision: PlacementDecision, items: IntArray | None = None) -> None:
@@ -41,21 +41,21 @@ class DecidedMoves(Sequence[Move]):
         return _describe_move(self._decision, int(self._items[index]))
 
     def select_largest(self, count: int) -> "DecidedMoves":
-        """Return those that move the most load, the largest first."""
+        """Return the `count` moves of the most load, largest first."""
         weight = self._decision.indexed.problem.weight[self._items]
         return DecidedMoves(self._decision, self._items[np.argsort(-weight, kind="stable")[:count]])
 
     @property
     def write_rate(self) -> float:
-        """Load of all that moves, bytes/s."""
+        """Total moved load in bytes/s."""
         return float(self._decision.indexed.problem.weight[self._items].sum())
 
 
 def _describe_move(decision: PlacementDecision, item: int) -> Move:
-    there = decision.indexed.indexed_group
-    partition = there.partition_index.partition_at(int(decision.indexed.item[item]))
-    owner = int(there.owner[decision.indexed.item[item]])
-    member = there.members[owner] if 0 <= owner < len(there.members) else None
+    group = decision.indexed.indexed_group
+    partition = group.partition_index.partition_at(int(decision.indexed.item[item]))
+    owner = int(group.owner[decision.indexed.item[item]])
+    member = group.members[owner] if 0 <= owner < len(group.members) else None
     return Move(
         partition=partition,
         source=member.id if member else None,
@@ -64,7 +64,7 @@ def _describe_move(decision: PlacementDecision, item: int) -> Move:
         reason=_explain_move(
             decision,
             item,
-            _explain_forced_move(partition.topic, _find_owner_name(there, owner), member),
+            _explain_forced_move(partition.topic, _find_owner_name(group, owner), member),
         ),
     )
 
@@ -81,7 +81,7 @@ def _find_owner_name(indexed_group: IndexedGroup, owner: int) -> str | None:
 
 
 def _explain_move(decision: PlacementDecision, item: int, forced: str) -> str:
-    """Say why the item moves; `forced` is why its owner could not keep it, if it could not."""
+    """Return why the item moves; `forced` applies if its owner could not keep it."""
     source, target = int(decision.indexed.problem.owner[item]), int(decision.bins[item])
     if source == UNASSIGNED:
         fill = decision.after.fill[target]
@@ -91,18 +91,18 @@ def _explain_move(decision: PlacementDecision, item: int, forced: str) -> str:
 
 
 def list_plan_notes(decision: PlacementDecision) -> tuple[str, ...]:
-    """Say what to know about the plan as a whole."""
-    found = [*decision.indexed.notes]
-    there, unassigned = decision.indexed.indexed_group, decision.indexed.unassigned.tolist()
-    if not there.members and len(there.partition_index):
-        found.append("the group has no members: nothing can be read")
+    """Return the notes on the plan as a whole."""
+    notes = [*decision.indexed.notes]
+    group, unassigned = decision.indexed.indexed_group, decision.indexed.unassigned.tolist()
+    if not group.members and len(group.partition_index):
+        notes.append("the group has no members: nothing can be read")
     elif unassigned:
-        shown = [str(there.partition_index.partition_at(p)) for p in unassigned[:MAX_NAMES_IN_NOTE]]
-        found.append(f"no member subscribes to {format_name_list(shown, len(unassigned))}")
+        shown = [str(group.partition_index.partition_at(p)) for p in unassigned[:MAX_NAMES_IN_NOTE]]
+        notes.append(f"no member subscribes to {format_name_list(shown, len(unassigned))}")
     if any(m.draining for m in decision.indexed.members):
-        found.append("all members are draining: they go on reading")
+        notes.append("all members are draining: they go on reading")
     return (
-        *found,
+        *notes,
         *list_rack_warnings(decision.indexed),
         *_note_oversized_partitions(decision),
         *_note_overload(decision),
@@ -110,9 +110,9 @@ def list_plan_notes(decision: PlacementDecision) -> tuple[str, ...]:
 
 
 def _explain_forced_move(topic: str, owner: str | None, member: Member | None) -> str:
-    """Say why the owner could not keep a partition of the topic."""
+    """Return why the owner could not keep a partition of the topic."""
     if owner is None:
-        return "nobody read it"
+        return "it had no reader"
     if member is None:
         return f"its owner {owner} left"
     name = member.instance or member.id
@@ -122,7 +122,7 @@ def _explain_forced_move(topic: str, owner: str | None, member: Member | None) -
 
 
 def _explain_chosen_move(decision: PlacementDecision, source: int, target: int) -> str:
-    """Say why a partition that could have stayed moves."""
+    """Return why a partition moves that could have stayed."""
     before, after = decision.before.fill, decision.after.fill
     giver, taker = decision.display_name(source), decision.display_name(target)
     if decision.find_overfull(decision.before)[source]:
@@ -147,26 +147,27 @@ def _explain_chosen_move(decision: PlacementDecision, source: int, target: int) 
 
 
 def _note_oversized_partitions(decision: PlacementDecision) -> Iterable[str]:
-    """Name the partitions that no care in packing can help."""
-    weight, universe = (
+    """Name the partitions larger than any placement allows."""
+    weight, partition_index = (
         decision.indexed.problem.weight,
         decision.indexed.indexed_group.partition_index,
     )
     limit = (decision.capacity * decision.policy.headroom)[decision.bins]
     large = np.flatnonzero((weight > limit) & decision.indexed.measured).tolist()
     for item in large[:MAX_NAMES_IN_NOTE]:
-        name = universe.partition_at(int(decision.indexed.item[item]))
+        name = partition_index.partition_at(int(decision.indexed.item[item]))
         yield (
             f"{name} writes {format_rate(weight[item])}, more than "
-            f"{decision.display_name(int(decision.bins[item]))} may take ({format_rate(limit[item])}): "
+            f"{decision.display_name(int(decision.bins[item]))} may take "
+            f"({format_rate(limit[item])}): "
             "split the key or raise the capacity"
         )
     if len(large) > MAX_NAMES_IN_NOTE:
-        yield f"and {len(large) - MAX_NAMES_IN_NOTE} more partitions like that"
+        yield f"and {len(large) - MAX_NAMES_IN_NOTE} more oversized partitions"
 
 
 def _note_overload(decision: PlacementDecision) -> Iterable[str]:
-    """Name the members that carry too much, other than by one partition too large for them."""
+    """Name the overloaded members, except those with a single oversized partition."""
     over = decision.find_overfull(decision.after) & (decision.after.count > 1)
     if over.any():
         fill = decision.after.fill

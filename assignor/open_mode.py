@@ -1,9 +1,8 @@
-"""Open mode for every heuristic, those that do not pack by capacity included.
+"""Open mode for every heuristic, including those that do not pack by capacity.
 
-One that does not count (sticky, lag-aware) gets the least number of members whose capacities add up
-to the load, at least one: those that hold most of it now, so that the least moves, and then as many
-new ones as are missing. Where members of one capacity are compared, that is the load ÷ capacity,
-rounded up.
+A heuristic that does not pack by capacity (sticky, lag-aware, rack-aware) gets the fewest members
+whose capacities add up to the load, at least one: the members with most of the load, then new ones.
+With equal capacities that is load ÷ capacity, rounded up.
 """
 
 import math
@@ -17,7 +16,7 @@ from trimtab.assignor.packing import CAPACITY_TOLERANCE, sum_loads
 
 
 def pack_open_mode(entry: Heuristic, problem: PackingProblem) -> IntArray:
-    """Return the bin of each partition of an open problem; those from M on are to be added."""
+    """Return the bin of each partition of an open problem; bins from M on are added members."""
     if entry.packs_by_capacity or not len(problem.weight):
         return run_heuristic(entry, problem)
     kept, added = _select_members(problem)
@@ -28,13 +27,13 @@ def pack_open_mode(entry: Heuristic, problem: PackingProblem) -> IntArray:
 
 
 def _select_members(problem: PackingProblem) -> tuple[IntArray, int]:
-    """Return the members to keep, in order, and how many to add."""
+    """Return the members to keep, in order, and the number to add."""
     total = float(problem.weight.sum())
     load = sum_loads(problem.owner, problem.weight, len(problem.capacity))
     count = sum_loads(problem.owner, np.ones_like(problem.weight), len(problem.capacity))
     kept: list[int] = []
     room = 0.0
-    for member in np.lexsort((-count, -load)).tolist():
+    for member in np.lexsort((-count, -load)).tolist():  # most load first: least is moved
         if kept and room * (1 + CAPACITY_TOLERANCE) >= total:
             break
         kept.append(member)
@@ -56,7 +55,7 @@ def _select_members(problem: PackingProblem) -> tuple[IntArray, int]:
 
 
 def _keep_topic_readers(problem: PackingProblem, kept: list[int]) -> list[int]:
-    """Return the members to keep besides, so that every topic that has a reader keeps one."""
+    """Return the further members to keep, so that every topic with a reader keeps one."""
     more: list[int] = []
     for readers in problem.subscribed[np.unique(problem.topic)]:
         if readers.any() and not readers[kept + more].any():
@@ -66,9 +65,8 @@ def _keep_topic_readers(problem: PackingProblem, kept: list[int]) -> list[int]:
 
 def _build_closed_problem(problem: PackingProblem, kept: IntArray, added: int) -> PackingProblem:
     """Return the closed problem of the kept members and the added ones."""
-    renumber = np.full(
-        len(problem.capacity) + 1, UNASSIGNED, dtype=np.int32
-    )  # the last is NOBODY's
+    # UNASSIGNED (-1) picks the last entry.
+    renumber = np.full(len(problem.capacity) + 1, UNASSIGNED, dtype=np.int32)
     renumber[kept] = np.arange(len(kept), dtype=np.int32)
     everything = np.ones((len(problem.subscribed), added), dtype=np.bool_)
     return replace(

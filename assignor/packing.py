@@ -1,14 +1,12 @@
-"""Bins being filled, and the rules that every any-fit heuristic shares.
+"""Bins and fit rules shared by the any-fit heuristics.
 
-Rules of this file (HEURISTICS, "Decisions where Algorithm 1 is silent"):
-- bins are scanned by number, and ties go to the lowest: first fit is the lowest number that fits
-  (rule 5);
-- an empty bin takes any partition, so that one larger than every capacity has a home (rule 4).
-  Where members differ, it goes to a bin that holds it if there is one, and stays at home otherwise;
-- a new bin is the partition's current consumer if that is closed, else the lowest free number (rule
-  3);
-- zero speeds are items like any other;
-- a load may exceed its capacity by one part in 10^9: sums of floats are not exact.
+Rules (docs/heuristics.md numbers them where Algorithm 1 of the paper is silent):
+1. Bins are scanned by number and ties go to the lowest number (rule 5 there).
+2. An empty bin takes a partition of any size (rule 4). With different capacities, an oversized
+   partition goes to a bin that holds it if there is one, and stays with its owner otherwise.
+3. A new bin is the partition's owner if that bin is closed, else the lowest free number (rule 3).
+4. A partition with write rate 0 is placed like any other.
+5. A load may exceed its capacity by one part in 10^9.
 """
 
 from collections.abc import Callable, Iterable
@@ -18,11 +16,11 @@ import numpy as np
 
 from trimtab.assignor.model import UNASSIGNED, BoolArray, FloatArray, IntArray, PackingProblem
 
-CAPACITY_TOLERANCE: Final = 1e-9
+CAPACITY_TOLERANCE: Final = 1e-9  # sums of floats are not exact
 
 
 class Packing:
-    """The bins of one decision while it is made."""
+    """State of one packing: open bins, their free capacity, and the bin of each item."""
 
     def __init__(self, problem: PackingProblem) -> None:
         members, items = len(problem.capacity), len(problem.weight)
@@ -40,11 +38,11 @@ class Packing:
         self.bin: IntArray = np.full(items, UNASSIGNED, dtype=np.int32)
 
     def is_open(self, number: int) -> bool:
-        """Tell whether the bin has been opened."""
+        """Return whether the bin is open."""
         return bool(self._slack[number] != -np.inf)
 
     def room_for_item(self, item: int) -> FloatArray:
-        """Return the room in each bin for this item; -inf where closed or not subscribed."""
+        """Return the room in each bin for this item; -inf if closed or not subscribed."""
         room = self._slack[: self._top]
         if self._readers is None:
             return room
@@ -64,12 +62,12 @@ class Packing:
         self.bin[item] = number
 
     def fits_in_bin(self, item: int, number: int) -> bool:
-        """Tell whether the bin, closed or open, has room for the item."""
+        """Return whether the bin, closed or open, has room for the item."""
         slack = self._slack[number] if self.is_open(number) else self._capacity[number]
         return bool(slack >= self._weight[item])
 
     def find_new_bin(self, item: int) -> int:
-        """Return the closed bin to open for this item; NOBODY if none is left (closed mode)."""
+        """Return the closed bin to open for this item; UNASSIGNED if none is left (closed mode)."""
         home = self.home[item]
         home_is_free = home != UNASSIGNED and not self.is_open(home)
         if home_is_free and self.fits_in_bin(item, home):
@@ -83,7 +81,7 @@ class Packing:
         return home if home_is_free else int(np.where(free, self._capacity, -np.inf).argmax())
 
     def fits_closed_bin(self, item: int) -> bool:
-        """Tell whether some closed bin could hold the item within its capacity."""
+        """Return whether a closed bin holds the item within its capacity."""
         return bool((self._find_closed_bins(item) & (self._capacity >= self._weight[item])).any())
 
     def _find_closed_bins(self, item: int) -> BoolArray:
@@ -92,7 +90,7 @@ class Packing:
 
 
 FitRule: TypeAlias = Callable[[Packing, int], int]
-"""Chooses an open bin for an item; NOBODY if it fits in none."""
+"""Returns an open bin for an item; UNASSIGNED if it fits none."""
 
 
 def find_first_fit(packing: Packing, item: int) -> int:
@@ -102,14 +100,14 @@ def find_first_fit(packing: Packing, item: int) -> int:
 
 
 def find_best_fit(packing: Packing, item: int) -> int:
-    """Return the bin that the item leaves least room in."""
+    """Return the fullest bin that holds the item."""
     left = packing.room_for_item(item) - packing.item_weight(item)
     left[left < 0] = np.inf
     return _bin_if_finite(left, int(left.argmin())) if left.size else UNASSIGNED
 
 
 def find_worst_fit(packing: Packing, item: int) -> int:
-    """Return the bin with the most room, if that holds the item."""
+    """Return the emptiest bin if it holds the item."""
     room = packing.room_for_item(item)
     number = int(room.argmax()) if room.size else UNASSIGNED
     return (
@@ -118,9 +116,9 @@ def find_worst_fit(packing: Packing, item: int) -> int:
 
 
 def find_next_fit(packing: Packing, item: int) -> int:
-    """Return the last opened bin, if it holds the item (rule 8).
+    """Return the last opened bin if it holds the item.
 
-    Where members subscribe to different topics: the last opened one that may read this item.
+    With different subscriptions it is the last opened bin that reads the item's topic.
     """
     room = packing.room_for_item(item)
     last = next((b for b in reversed(packing.opened) if room[b] != -np.inf), UNASSIGNED)
@@ -128,7 +126,7 @@ def find_next_fit(packing: Packing, item: int) -> int:
 
 
 def place_items(packing: Packing, find_bin: FitRule, order: Iterable[int]) -> None:
-    """Place items in the order given; what fits nowhere and finds no new bin stays with NOBODY."""
+    """Place items in order, each where it fits, else in a new bin, else nowhere."""
     for item in order:
         number = find_bin(packing, item)
         if number == UNASSIGNED:
@@ -138,7 +136,7 @@ def place_items(packing: Packing, find_bin: FitRule, order: Iterable[int]) -> No
 
 
 def sum_loads(bins: IntArray, weight: FloatArray, count: int) -> FloatArray:
-    """Return the load of bins 0..count-1, shape (count,); others do not count."""
+    """Return the load of bins 0..count-1, shape (count,); other bins are ignored."""
     inside = (bins >= 0) & (bins < count)
     return np.bincount(bins[inside], weight[inside], minlength=count).astype(np.float64)
 
@@ -159,7 +157,7 @@ def _bin_if_finite(values: FloatArray, number: int) -> int:
 
 
 def _find_home_bins(problem: PackingProblem) -> list[int]:
-    """Return each item's consumer; NOBODY where it has none or that no longer subscribes."""
+    """Return each item's owner; UNASSIGNED if it has none or the owner no longer subscribes."""
     owner = problem.owner
     if not len(problem.capacity):
         return [UNASSIGNED] * len(owner)
@@ -169,7 +167,7 @@ def _find_home_bins(problem: PackingProblem) -> list[int]:
 
 
 def _build_reader_matrix(subscribed: BoolArray, added: int) -> BoolArray | None:
-    """Return who may read each topic, added bins included; None when everybody reads everything."""
+    """Return which bin reads each topic, added bins included; None if all read all."""
     if subscribed.all():
         return None
     everything = np.ones((len(subscribed), added), dtype=np.bool_)

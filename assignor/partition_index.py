@@ -1,8 +1,7 @@
-"""Partitions as dense integers: the topics of a decision sorted, each one's numbers ascending.
+"""Partitions as dense integers, sorted by topic and number.
 
-`PartitionIndex` numbers them 0 to P-1 in that order, so an array over partitions needs no names, and what
-is written in order of index is sorted as the Kafka protocol's readers expect. `OwnedPartitions` is what one
-member says it reads, by topic, before a universe is known.
+`PartitionIndex` numbers the partitions of a decision from 0 to P-1, so arrays over partitions need
+no names. `OwnedPartitions` holds the partitions one member claims, by topic name.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,20 +14,20 @@ import numpy as np
 from trimtab.assignor.model import UNASSIGNED, IntArray, TopicPartition
 
 NOT_INDEXED: Final = -1
-"""Index of a partition that is not in the universe."""
+"""Index of a topic or partition outside the `PartitionIndex`."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OwnedPartitions:
     """Partitions by name in arrays: E topics, the k-th with `counts[k]` of the N numbers."""
 
-    topics: tuple[str, ...] = ()  # (E,) need be neither sorted nor distinct
+    topics: tuple[str, ...] = ()  # (E,) in any order, with repeats
     counts: tuple[int, ...] = ()  # (E,)
     number: IntArray = field(default_factory=lambda: np.empty(0, dtype=np.int32))  # (N,)
 
     @classmethod
     def from_grouped(cls, grouped: Iterable[tuple[str, Sequence[int]]]) -> "OwnedPartitions":
-        """Take partitions grouped by topic. Raises OverflowError for a number that is no int32."""
+        """Build from partitions grouped by topic. Raises OverflowError for a number above int32."""
         entries = tuple(grouped)
         numbers = chain.from_iterable(numbers for _, numbers in entries)
         return cls(
@@ -38,7 +37,7 @@ class OwnedPartitions:
         )
 
     def numbers_of_topic(self, topic: str) -> IntArray:
-        """Return the numbers of one topic."""
+        """Return the partition numbers of one topic."""
         of_topic = np.repeat([t == topic for t in self.topics], self.counts).astype(np.bool_)
         return self.number[of_topic]
 
@@ -47,14 +46,14 @@ class OwnedPartitions:
 class PartitionIndex:
     """P partitions of T topics; partition `index` is `number[index]` of `topics[topic[index]]`."""
 
-    topics: tuple[str, ...]  # (T,) sorted; each has a partition
+    topics: tuple[str, ...]  # (T,) sorted, each with a partition
     start: IntArray  # (T + 1,) index of each topic's first partition, and P
     topic: IntArray  # (P,)
     number: IntArray  # (P,) ascending within a topic
 
     @classmethod
     def from_numbers(cls, numbers: Mapping[str, IntArray]) -> "PartitionIndex":
-        """Take each topic's partition numbers, in any order."""
+        """Build from each topic's partition numbers, in any order."""
         topics = tuple(sorted(topic for topic, found in numbers.items() if len(found)))
         columns = [_sort_unique(numbers[topic]) for topic in topics]
         sizes = np.array([0, *map(len, columns)], dtype=np.int32)
@@ -68,7 +67,7 @@ class PartitionIndex:
 
     @classmethod
     def from_partitions(cls, partitions: Iterable[TopicPartition]) -> "PartitionIndex":
-        """Take partitions by name, in any order."""
+        """Build from partition names, in any order."""
         numbers: dict[str, list[int]] = {}
         for topic, number in partitions:
             numbers.setdefault(topic, []).append(number)
@@ -84,15 +83,16 @@ class PartitionIndex:
         return TopicPartition(self.topics[self.topic[index]], int(self.number[index]))
 
     def list_partitions(self) -> list[TopicPartition]:
-        """Return all by name; what is to be fast does without."""
+        """Return all partitions by name; slow for many partitions."""
         pairs = zip(self.topic.tolist(), self.number.tolist(), strict=True)
         return [TopicPartition(self.topics[topic], number) for topic, number in pairs]
 
     def find_indexes(self, topic: IntArray, number: IntArray) -> IntArray:
-        """Return the index of each, NOWHERE for what is not here; a topic may be NOWHERE too."""
+        """Return the index of each partition, NOT_INDEXED if absent; a topic may be NOT_INDEXED."""
         if not len(self):
             return np.full(len(number), NOT_INDEXED, dtype=np.int32)
-        guess = self.start[topic] + number.astype(np.int64)  # right where no number is missing
+        # Partition numbers rarely have gaps, so an addition finds nearly all without a search.
+        guess = self.start[topic] + number.astype(np.int64)
         inside = (topic != NOT_INDEXED) & (number >= 0) & (guess < self.start[topic + 1])
         found = np.where(inside, guess, 0)
         right = inside & (self.number[found] == number)
@@ -101,33 +101,36 @@ class PartitionIndex:
         return found.astype(np.int32)
 
     def locate_owned(self, owned_by_member: Sequence[OwnedPartitions]) -> tuple[IntArray, IntArray]:
-        """Return (holding, partition) of everything held that is here, as two arrays."""
+        """Return (member, index) of every owned partition in the index, as two arrays."""
         index = {topic: i for i, topic in enumerate(self.topics)}
-        topic = [index.get(t, NOT_INDEXED) for holding in owned_by_member for t in holding.topics]
-        counts = [count for holding in owned_by_member for count in holding.counts]
-        sizes = [len(holding.number) for holding in owned_by_member]
-        number = np.concatenate([np.empty(0, dtype=np.int32), *(h.number for h in owned_by_member)])
+        topic = [index.get(t, NOT_INDEXED) for owned in owned_by_member for t in owned.topics]
+        counts = [count for owned in owned_by_member for count in owned.counts]
+        sizes = [len(owned.number) for owned in owned_by_member]
+        number = np.concatenate(
+            [np.empty(0, dtype=np.int32), *(owned.number for owned in owned_by_member)]
+        )
         found = self.find_indexes(np.repeat(np.array(topic, dtype=np.int32), counts), number)
         here = found != NOT_INDEXED
         return np.repeat(np.arange(len(owned_by_member), dtype=np.int32), sizes)[here], found[here]
 
     def _search_sparse(self, topic: IntArray, number: IntArray) -> IntArray:
-        """Find what has gaps before it, or is not here at all."""
+        """Find partitions that follow a gap, or are absent, by binary search."""
         keys = _build_sort_key(self.topic, self.number)
-        wanted = _build_sort_key(topic, number)
-        place = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-        return np.where(keys[place] == wanted, place, NOT_INDEXED).astype(np.int32)
+        sought = _build_sort_key(topic, number)
+        place = np.minimum(np.searchsorted(keys, sought), len(keys) - 1)
+        return np.where(keys[place] == sought, place, NOT_INDEXED).astype(np.int32)
 
 
 def index_owners(member: IntArray, partition: IntArray, size: int) -> IntArray:
-    """Return who holds each of `size` partitions, the last of the holders; NOBODY if none."""
+    """Return the last listed owner of each of `size` partitions; UNASSIGNED without one."""
     owner = np.full(size, UNASSIGNED, dtype=np.int32)
     owner[partition] = member
     return owner
 
 
 def _sort_unique(numbers: IntArray) -> IntArray:
-    """Return the numbers sorted and each once; nearly always they are already."""
+    """Return the numbers sorted, without repeats."""
+    # Clients list partitions in order: a check is cheaper than a sort.
     return numbers if (np.diff(numbers) > 0).all() else np.unique(numbers)
 
 

@@ -1,11 +1,11 @@
-"""The door between names and numbers: `ConsumerGroup`, `Load`, `PlacementPolicy` in; dense integers out.
+"""Conversion of `ConsumerGroup`, `Load` and `PlacementPolicy` into a `PackingProblem` of integers.
 
-Members are numbered by their ids in order, partitions by topic and number, so the order in which
-they are given does not matter. A draining member holds nothing, and so is not numbered; where all
-are draining, and no member may be added, they go on as if none were.
+Members are numbered by id, partitions by topic and number, so the order of the input does not
+matter. A draining member is not numbered. If all members drain and none may be added, they count as
+not draining.
 
-A `IndexedGroup` is a group already in numbers: a rebalance makes it from what the members sent, without
-any names of partitions; `index_group` makes it from a `ConsumerGroup`.
+An `IndexedGroup` is a group in numbers. A rebalance builds it from the members' subscriptions
+without partition names, `index_group` from a `ConsumerGroup`.
 """
 
 import math
@@ -36,10 +36,10 @@ from trimtab.common.errors import InvalidProblemError
 
 @dataclass(frozen=True, slots=True, eq=False)
 class IndexedGroup:
-    """Who is there, what there is to read, and who reads it: P partitions, M members.
+    """Members, partitions and owners of a group in arrays: P partitions, M members.
 
-    `owner` is an index into `members`, NOBODY, or M + i for the i-th of `departed_owners`: owners that are
-    not there any more. `replica_racks` is None where nothing is known of them.
+    `owner` is an index into `members`, UNASSIGNED, or M + i for the i-th of `departed_owners`.
+    `replica_racks` is None if unknown.
     """
 
     members: tuple[Member, ...]  # (M,) sorted by id
@@ -51,97 +51,94 @@ class IndexedGroup:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class IndexedProblem:
-    """A `PackingProblem` with the way back to names."""
+    """A `PackingProblem` with the mapping back to the group it was built from."""
 
     problem: PackingProblem
     indexed_group: IndexedGroup
-    eligible: IntArray  # who may hold something: index in the census of each problem's member
-    item: IntArray  # index in the universe of each problem's partition
-    unassigned: IntArray  # indexes of what no member may read
-    measured: BoolArray  # (items,) whether the speed was measured
+    eligible: IntArray  # group index of each of the problem's members
+    item: IntArray  # group index of each of the problem's partitions
+    unassigned: IntArray  # group indexes of the partitions without a subscriber
+    measured: BoolArray  # (items,) whether the write rate is measured
     notes: tuple[str, ...]
 
     @property
     def partitions(self) -> tuple[TopicPartition, ...]:
-        """The problem's partitions by name; what is to be fast does without."""
+        """The problem's partitions by name; slow for many partitions."""
         names = self.indexed_group.partition_index.list_partitions()
         return tuple(names[p] for p in self.item.tolist())
 
     @property
     def members(self) -> tuple[Member, ...]:
-        """Who may hold something; member m of the problem."""
+        """The problem's members, in its order."""
         return tuple(self.indexed_group.members[m] for m in self.eligible.tolist())
 
 
 def index_group(group: ConsumerGroup) -> IndexedGroup:
-    """Give a group its numbers. Raises InvalidProblemError where two members have one id."""
+    """Convert a group into arrays. Raises InvalidProblemError for a duplicate member id."""
     members = tuple(sorted(group.members, key=lambda m: m.id))
     _check_unique_ids(members)
-    universe = PartitionIndex.from_partitions(set(group.partitions))
+    partition_index = PartitionIndex.from_partitions(set(group.partitions))
     number = {m.id: i for i, m in enumerate(members)}
-    gone = tuple(sorted(set(group.owners.values()) - set(number)))
-    number |= {name: len(members) + i for i, name in enumerate(gone)}
-    owners = (group.owners.get(name) for name in universe.list_partitions()) if group.owners else ()
-    owner = np.full(len(universe), UNASSIGNED, dtype=np.int32)
+    departed = tuple(sorted(set(group.owners.values()) - set(number)))
+    number |= {name: len(members) + i for i, name in enumerate(departed)}
+    owners = (
+        (group.owners.get(name) for name in partition_index.list_partitions())
+        if group.owners
+        else ()
+    )
+    owner = np.full(len(partition_index), UNASSIGNED, dtype=np.int32)
     for item, name in enumerate(owners):
         if name is not None:
             owner[item] = number[name]
     replicas = (
-        ReplicaRacks.from_partitions(universe, group.replica_racks) if group.replica_racks else None
+        ReplicaRacks.from_partitions(partition_index, group.replica_racks)
+        if group.replica_racks
+        else None
     )
-    return IndexedGroup(members, universe, owner, gone, replicas)
+    return IndexedGroup(members, partition_index, owner, departed, replicas)
 
 
 def build_problem(
-    group: ConsumerGroup,
+    group: ConsumerGroup | IndexedGroup,
     load: Load,
     policy: PlacementPolicy,
     *,
     open_mode: bool = False,
     weigh_racks: bool = False,
 ) -> IndexedProblem:
-    """Turn names into a problem; with `open_mode`, members of the policy's capacity may be added.
+    """Build a group's problem; with `open_mode`, members of the policy's capacity may be added.
 
-    With `weigh_racks` it says who is where. Raises InvalidProblemError for duplicate member ids, and for speeds,
-    capacities or a headroom that make no sense.
+    With `weigh_racks` it has the rack topology. Raises InvalidProblemError for duplicate member ids
+    and for invalid write rates, deviations, capacities or headroom.
     """
-    return build_problem_from_index(
-        index_group(group), load, policy, open_mode=open_mode, weigh_racks=weigh_racks
-    )
-
-
-def build_problem_from_index(
-    indexed_group: IndexedGroup,
-    load: Load,
-    policy: PlacementPolicy,
-    *,
-    open_mode: bool = False,
-    weigh_racks: bool = False,
-) -> IndexedProblem:
-    """Turn a census into a problem; otherwise as `build_problem`."""
+    indexed_group = index_group(group) if isinstance(group, ConsumerGroup) else group
     _check_members_and_policy(indexed_group.members, policy)
-    universe = indexed_group.partition_index
+    partition_index = indexed_group.partition_index
     if weigh_racks and indexed_group.replica_racks is None and not open_mode:
-        indexed_group = replace(indexed_group, replica_racks=ReplicaRacks.from_topics(universe, {}))
+        indexed_group = replace(
+            indexed_group, replica_racks=ReplicaRacks.from_topics(partition_index, {})
+        )
     eligible = _select_eligible(indexed_group.members, open_mode=open_mode)
     members = [indexed_group.members[m] for m in eligible.tolist()]
-    reads = subscription_matrix(universe.topics, [m.topics for m in members])
+    reads = subscription_matrix(partition_index.topics, [m.topics for m in members])
     topic_is_read = np.array([open_mode or row.any() for row in reads], dtype=np.bool_)
-    is_read = topic_is_read[universe.topic]
+    is_read = topic_is_read[partition_index.topic]
     item = np.flatnonzero(is_read).astype(np.int32)
-    weight, known = _fill_unknown_weights(universe, align_write_rates(load.write_rates, universe))
+    weight, known = _fill_unknown_weights(
+        partition_index, align_write_rates(load.write_rates, partition_index)
+    )
     reads = reads[topic_is_read]
-    topic = (np.cumsum(topic_is_read, dtype=np.int32) - 1)[universe.topic[item]]
+    topic = (np.cumsum(topic_is_read, dtype=np.int32) - 1)[partition_index.topic[item]]
     problem = PackingProblem(
         weight=weight[item],
         owner=_index_owners(indexed_group, eligible, item, reads, topic),
         topic=topic.astype(np.int32),
-        lag=align_lags(load.lags, universe)[item],
+        lag=align_lags(load.lags, partition_index)[item],
         capacity=np.array([member_capacity(m, policy) * policy.headroom for m in members]),
         subscribed=reads,
         new_member_capacity=policy.capacity * policy.headroom if open_mode else None,
         forecast=RateForecast(
-            np.zeros(len(item)), align_deviations(load.deviations, universe)[item] ** 2
+            np.zeros(len(item)), align_deviations(load.deviations, partition_index)[item] ** 2
         ),
         racks=build_rack_topology(members, indexed_group.replica_racks, item)
         if weigh_racks and indexed_group.replica_racks
@@ -155,12 +152,12 @@ def build_problem_from_index(
 
 
 def member_capacity(member: Member, policy: PlacementPolicy) -> float:
-    """Return the member's capacity in bytes/s, before headroom; else the policy's."""
+    """Return the member's capacity in bytes/s before headroom, the policy's if it has none."""
     return policy.capacity if member.capacity is None else member.capacity
 
 
 def _check_members_and_policy(members: Sequence[Member], policy: PlacementPolicy) -> None:
-    """Raise InvalidProblemError where members or policy make no sense."""
+    """Raise InvalidProblemError for invalid members or an invalid policy."""
     _check_unique_ids(members)
     for member in members:
         if member.capacity is not None:
@@ -193,14 +190,14 @@ def _index_owners(
     subscription: BoolArray,
     topic: IntArray,
 ) -> IntArray:
-    """Return each partition's owner; NOBODY where it left, drains or no longer subscribes."""
+    """Return each partition's owner; UNASSIGNED if it left, drains or no longer subscribes."""
     number = np.full(
         len(indexed_group.members) + len(indexed_group.departed_owners) + 1,
         UNASSIGNED,
         dtype=np.int32,
     )
     number[eligible] = np.arange(len(eligible), dtype=np.int32)
-    owner = number[indexed_group.owner[item]]  # the last entry of `number` is NOBODY's
+    owner = number[indexed_group.owner[item]]  # UNASSIGNED (-1) picks the last entry
     reads = owner != UNASSIGNED
     reads[reads] = subscription[topic[reads], owner[reads]]
     return np.where(reads, owner, UNASSIGNED).astype(np.int32)
@@ -209,21 +206,23 @@ def _index_owners(
 def subscription_matrix(
     topics: Sequence[str], subscriptions: Sequence[frozenset[str]]
 ) -> BoolArray:
-    """Return who reads which topic, (T, M); members that subscribe alike are looked up once."""
+    """Return which member subscribes to which topic, (T, M)."""
+    # Members mostly subscribe alike: one look-up per distinct subscription, not per member.
     kinds = {kind: i for i, kind in enumerate(dict.fromkeys(subscriptions))}
     rows = [[topic in kind for kind in kinds] for topic in topics]
     by_kind = np.array(rows, dtype=np.bool_).reshape(len(topics), len(kinds))
-    found: BoolArray = by_kind[:, np.array([kinds[kind] for kind in subscriptions], dtype=np.int32)]
-    return found
+    matrix: BoolArray = by_kind[:, [kinds[kind] for kind in subscriptions]]
+    return matrix
 
 
 def _fill_unknown_weights(
     partition_index: PartitionIndex, write_rate: FloatArray
 ) -> tuple[FloatArray, BoolArray]:
-    """Return the weights and which of them were measured.
+    """Return the weights and which of them are measured.
 
-    An unknown one is the mean of its topic's known ones, else the mean of all known ones, else 1.
+    An unknown weight is the mean of its topic, else the mean of all, else 1.
     """
+    # Not 0: an unknown topic among busy ones would weigh nothing and end up on one member.
     known = ~np.isnan(write_rate)
     if known.all():
         return write_rate, known
@@ -240,6 +239,6 @@ def _note_unknown_rates(measured: BoolArray) -> tuple[str, ...]:
     if not missing:
         return ()
     if missing == len(measured):
-        return ("no write speed is known: every partition weighs the same",)
+        return ("no write rate is known: every partition weighs the same",)
     count = f"{missing} of {len(measured)}"
-    return (f"no write speed of {count} partitions: their topic's mean, else the overall, serves",)
+    return (f"no write rate of {count} partitions: their topic's mean, else the overall, serves",)

@@ -1,4 +1,4 @@
-"""What a decision costs: R-score, cardinal bin score, and a bound on the number of bins."""
+"""Scores of a decision: R-score, cardinal bin score, lower bound on the number of bins."""
 
 from collections.abc import Mapping, Sequence
 
@@ -9,10 +9,10 @@ from trimtab.assignor.packing import CAPACITY_TOLERANCE
 
 
 def r_score(write_rate: FloatArray, before: IntArray, after: IntArray, capacity: float) -> float:
-    """Return how many consumers' worth of reading stops for the moves (equation 10).
+    """Return the write rate of the moved partitions ÷ the capacity (equation 10 of the paper).
 
-    `write_rate` (P,) is the current one in bytes/s, `before` and `after` (P,) are owners. A partition
-    that nobody read before does not count: no reading stops for it.
+    `write_rate` (P,) and `capacity` are in bytes/s, `before` and `after` (P,) are owners. A
+    partition without an owner before does not count.
     """
     return float(write_rate[find_moved(before, after)].sum()) / capacity
 
@@ -24,28 +24,28 @@ def find_moved(before: IntArray, after: IntArray) -> BoolArray:
 
 
 def mean_r_score(scores: Sequence[float]) -> float:
-    """Return the mean R-score of a stream's ticks (equation 13); 0 of none."""
+    """Return the mean R-score of a stream's ticks (equation 13), 0 without ticks."""
     return float(np.mean(scores)) if len(scores) else 0.0
 
 
 def cardinal_bin_score(bins: Mapping[str, Sequence[int]]) -> dict[str, float]:
-    """Return each heuristic's mean excess over the set's fewest bins, a fraction (equation 12).
+    """Return each heuristic's mean excess over the fewest bins, as a fraction (equation 12).
 
-    `bins` holds the bins used at each tick, by heuristic, all on one stream.
+    `bins` holds the number of bins at each tick by heuristic, all on one stream.
     """
     if not bins:
         return {}
     table = np.array([list(used) for used in bins.values()], dtype=np.float64)
-    fewest = np.maximum(table.min(axis=0), 1)  # no partitions, no bins: no excess
+    fewest = np.maximum(table.min(axis=0), 1)  # a tick without partitions has no bins and no excess
     excess = (table - table.min(axis=0)) / fewest
     means: list[float] = excess.mean(axis=1).tolist() if table.shape[1] else [0.0] * len(table)
     return dict(zip(bins, means, strict=True))
 
 
 def lower_bound(weight: FloatArray, capacity: float) -> int:
-    """Return a number of bins that no packing can undercut (Martello and Toth's L2).
+    """Return a lower bound on the number of bins: L2 of Martello and Toth.
 
-    `weight` (P,) and `capacity` in bytes/s. A weight above the capacity has a bin to itself.
+    `weight` (P,) and `capacity` are in bytes/s. A weight above the capacity has its own bin.
     """
     capacity *= 1 + CAPACITY_TOLERANCE
     rest = np.sort(weight[weight <= capacity])
@@ -60,13 +60,12 @@ def _compute_l2_bounds(rest: FloatArray, capacity: float) -> FloatArray:
     small = int(np.searchsorted(rest, capacity / 2, side="right"))
     alpha = np.unique(np.append(0.0, rest[:small]))
     upto = np.append(0.0, np.cumsum(rest))
-    huge = np.searchsorted(
-        rest, capacity - alpha, side="right"
-    )  # J1: nothing >= a fits beside these
+    # J1: nothing of at least a fits beside these
+    huge = np.searchsorted(rest, capacity - alpha, side="right")
     middle = huge - small  # |J2|
     first = np.searchsorted(rest, alpha, side="left")
     room = middle * capacity - (upto[huge] - upto[small])
-    beside = (upto[small] - upto[first] - room) / capacity  # J3 that must go elsewhere
+    beside = (upto[small] - upto[first] - room) / capacity  # J3 that fits beside none of J2
     least: FloatArray = (
         len(rest) - huge + middle + np.maximum(0, np.ceil(beside - CAPACITY_TOLERANCE))
     )

@@ -1,1 +1,1 @@
-"""Thin plugins, one per Kafka client; each is the only importer of its client."""
+"""Plugins for Kafka clients; each is the only importer of its client."""

@@ -1,17 +1,17 @@
-"""Trimtab's assignor as a plugin for aiokafka, whose protocol is eager: all stop, then start.
+"""Trimtab's assignor as a plugin for aiokafka, whose rebalances are eager.
 
-    AIOKafkaConsumer("orders", group_id="g", partition_assignment_strategy=(TrimtabAssignor,))
+    strategy = EagerTrimtabAssignor.with_settings(heuristic="mwf", capacity="2.3 MB/s")
+    AIOKafkaConsumer("orders", group_id="g", partition_assignment_strategy=(strategy,))
 
-Settings go through `EagerTrimtabAssignor.with_settings(heuristic="mwf", capacity="2.3 MB/s")`, which
-returns a class of its own. aiokafka passes classes and calls class methods, so two consumers of one
-process that share a class share its memory of what they read: give each its own `with_settings()`.
+aiokafka takes a class and calls class methods, so consumers that share a class share its owned
+partitions: give each consumer of a process its own `with_settings()`.
 
-The protocol is called "trimtab-eager": it must never share a group with the cooperative "trimtab",
-whose members keep reading while these have stopped.
+The protocol is called "trimtab-eager". It must never share a group with the cooperative "trimtab",
+whose members keep reading while eager ones have stopped.
 """
 
 # pyright: reportIncompatibleMethodOverride=false
-# (`name` is a plain attribute in every assignor of aiokafka's own, too)
+# (`name` is a plain attribute in aiokafka's own assignors, too)
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -48,14 +48,13 @@ def _empty_view() -> LeaderView:
 
 
 class EagerTrimtabAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # aiokafka is untyped
-    """Assigns by write speed, moving as little load as it can; sticky through the user data."""
+    """Assigns partitions by write rate and moves as little load as it can."""
 
     name: ClassVar[str] = "trimtab-eager"
     _policy: ClassVar[PlacementPolicy] = PlacementPolicy()
     _data: ClassVar[MemberUserData] = MemberUserData()
-    _view_provider: ClassVar[tuple[Callable[[], LeaderView]]] = (
-        _empty_view,
-    )  # in a tuple: no method
+    # A tuple, since a function as class attribute would become a method.
+    _view_provider: ClassVar[tuple[Callable[[], LeaderView]]] = (_empty_view,)
 
     @classmethod
     def with_settings(
@@ -67,10 +66,9 @@ class EagerTrimtabAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # a
         rack: str | None = None,
         view: Callable[[], LeaderView] | None = None,
     ) -> type[Self]:
-        """Return a class with these settings and a memory of its own.
+        """Return a class with these settings and its own owned partitions.
 
-        The arguments are those of `trimtab.assignor.clients.kafka_python.TrimtabAssignor`. Raises
-        UnknownHeuristicError and SettingError.
+        Arguments and errors are those of `trimtab.assignor.clients.kafka_python.TrimtabAssignor`.
         """
         policy, own_capacity = parse_own_policy(heuristic, capacity)
         settings = {
@@ -82,12 +80,12 @@ class EagerTrimtabAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # a
 
     @classmethod
     def metadata(cls, topics: Iterable[str]) -> ConsumerProtocolMemberMetadata:
-        """Say what this member subscribes to, read until now, and can do."""
+        """Return this member's subscription; owned partitions are in its user data."""
         return ConsumerProtocolMemberMetadata(0, sorted(topics), cls._data.encode())
 
     @classmethod
     def on_assignment(cls, assignment: ConsumerProtocolMemberAssignment) -> None:
-        """Remember what was assigned, to say so in the next rebalance."""
+        """Store the assigned partitions for the next rebalance."""
         owned = group_by_topic(
             TopicPartition(tp.topic, tp.partition) for tp in assignment.partitions()
         )
@@ -98,7 +96,7 @@ class EagerTrimtabAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # a
     def assign(
         cls, cluster: ClusterMetadata, members: Mapping[str, ConsumerProtocolMemberMetadata]
     ) -> dict[str, bytes]:
-        """Lead a rebalance: all have stopped, so the whole target is handed out at once."""
+        """Lead a rebalance and return each member's encoded assignment, the whole target."""
         subscriptions = {m: _convert_subscription(m, metadata) for m, metadata in members.items()}
         counts = {t: cluster.partitions_for_topic(t) for t in subscribed_topics(subscriptions)}
         view = replace(
@@ -110,14 +108,15 @@ class EagerTrimtabAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # a
 
 
 def _load_replica_racks(cluster: Any, partition_index: PartitionIndex) -> ReplicaRacks:
-    """Return in which racks the replicas are; the client shows leaders only, but holds them all."""
+    """Return the racks of each partition's replicas."""
     rack = {broker.nodeId: broker.rack for broker in cluster.brokers()}
-    held = cluster._partitions  # noqa: SLF001 - pinned by a test
-    return build_replica_racks(held, rack, attrgetter("replicas"), partition_index)
+    # The public methods show leaders only; a test pins the private attribute.
+    metadata = cluster._partitions  # noqa: SLF001
+    return build_replica_racks(metadata, rack, attrgetter("replicas"), partition_index)
 
 
 def _convert_subscription(member: str, metadata: Any) -> MemberSubscription:
-    """Read a member's subscription; what it owned is in its user data, for eager protocols."""
+    """Convert a member's subscription; an eager member's user data has its owned partitions."""
     owned = decode_member_data(member, metadata.user_data).owned
     return MemberSubscription(
         tuple(metadata.subscription), metadata.user_data, OwnedPartitions.from_grouped(owned)

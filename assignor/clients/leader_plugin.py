@@ -1,4 +1,4 @@
-"""What every plugin's leader does alike: settings, one round of a rebalance, its log."""
+"""Shared code of the plugins: settings, one rebalance round, logging."""
 
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -22,13 +22,16 @@ from trimtab.common.units import format_rate, parse_rate
 log = logging.getLogger("trimtab.assignor")
 
 MAX_LOGGED_MOVES: Final = 20
-"""Moves of a decision that are logged one by one, the largest."""
+"""Largest moves of a decision logged one by one at INFO."""
 
 
 def parse_own_policy(
     heuristic: str, capacity: str | float | None
 ) -> tuple[PlacementPolicy, float | None]:
-    """Return the leader's policy, the member's capacity. Raises UnknownHeuristicError, SettingError."""
+    """Return the leader's policy and the member's capacity in bytes/s.
+
+    Raises UnknownHeuristicError, BrokenHeuristicError, SettingError.
+    """
     registry.get_installed_heuristic(heuristic)
     if capacity is None:
         return PlacementPolicy(heuristic=heuristic), None
@@ -39,7 +42,7 @@ def parse_own_policy(
 
 
 def decode_subscriptions(raw: Mapping[str, bytes]) -> dict[str, MemberSubscription]:
-    """Read what each member sent; one that cannot be understood subscribes to nothing."""
+    """Decode each member's subscription; a malformed one becomes an empty subscription."""
     decoder = SubscriptionDecoder()
     return {member: _decode_or_warn(decoder, member, data) for member, data in raw.items()}
 
@@ -48,12 +51,12 @@ def _decode_or_warn(decoder: SubscriptionDecoder, member: str, data: bytes) -> M
     try:
         return decoder.decode(data)
     except InvalidPayloadError as error:
-        log.warning("member %s: %s; it is given nothing", member, error)
+        log.warning("member %s: %s; it gets no partitions", member, error)
         return MemberSubscription()
 
 
 def subscribed_topics(subscriptions: Mapping[str, MemberSubscription]) -> frozenset[str]:
-    """Return every topic that somebody subscribes to."""
+    """Return the topics of all subscriptions."""
     return frozenset(chain.from_iterable({s.topics for s in subscriptions.values()}))
 
 
@@ -64,15 +67,15 @@ def lead_group(
     view: LeaderView,
     default_policy: PlacementPolicy,
 ) -> RebalanceRound:
-    """Lead a round: decide or complete, and stage.
+    """Lead one round of a rebalance.
 
-    `partition_numbers` maps a topic to its partition numbers, None where the leader's metadata does not hold
-    it; `own_topics` are those that the leader subscribes to.
+    `partition_numbers` maps a topic to its partition numbers, None if it is missing in the leader's
+    metadata; `own_topics` are the topics the leader subscribes to.
     """
     data = {member: decode_member_data(member, s.user_data) for member, s in subscriptions.items()}
-    universe = index_partitions(subscriptions, partition_numbers, own_topics)
+    partition_index = index_partitions(subscriptions, partition_numbers, own_topics)
     return assign_round(
-        snapshot_from_subscriptions(subscriptions, data, universe), view, default_policy
+        snapshot_from_subscriptions(subscriptions, data, partition_index), view, default_policy
     )
 
 
@@ -81,25 +84,25 @@ def index_partitions(
     partition_numbers: Mapping[str, Collection[int] | None],
     own_topics: Collection[str],
 ) -> PartitionIndex:
-    """Return the partitions of all subscribed topics.
+    """Return the index of the partitions of all subscribed topics.
 
-    If the leader itself subscribes to a topic that its metadata does not hold, it does not exist
-    (any more): nothing is assigned. If not, its metadata is still on the way and starts the next
-    rebalance: until then the owners keep what they have.
+    A missing topic is deleted if the leader subscribes to it: nothing of it is assigned. Otherwise
+    its owners keep their partitions.
     """
-    found = {
+    known = {
         topic: _to_int_array(numbers)
         for topic, numbers in partition_numbers.items()
         if numbers is not None
     }
-    waiting = {
+    # The leader requests metadata of all subscribed topics; their arrival starts a rebalance.
+    pending = {
         t for t, numbers in partition_numbers.items() if numbers is None and t not in own_topics
     }
-    for topic in waiting:
-        found[topic] = np.concatenate(
+    for topic in pending:
+        known[topic] = np.concatenate(
             [s.owned.numbers_of_topic(topic) for s in subscriptions.values()]
         )
-    return PartitionIndex.from_numbers(found)
+    return PartitionIndex.from_numbers(known)
 
 
 def _to_int_array(numbers: Collection[int]) -> IntArray:
@@ -112,9 +115,10 @@ def build_replica_racks(
     replica_nodes: Callable[[Any], Sequence[int]],
     partition_index: PartitionIndex,
 ) -> ReplicaRacks:
-    """Return in which racks replicas are; `metadata` is a client's metadata by topic and number.
+    """Return the racks of each partition's replicas.
 
-    `rack` is by broker; `replica_nodes` returns the brokers of one partition.
+    `metadata` is a client's, by topic and partition number, `rack` is by broker, and
+    `replica_nodes` returns the brokers of one partition.
     """
     topics = {
         topic: {
@@ -127,25 +131,25 @@ def build_replica_racks(
 
 
 def decode_member_data(member: str, user_data: bytes | None) -> MemberUserData:
-    """Read a member's user data; one that cannot be understood says nothing."""
+    """Decode a member's user data; malformed data gives the defaults."""
     try:
         return MemberUserData.decode(user_data)
     except InvalidPayloadError as error:
-        log.warning("member %s: %s; it counts as one that says nothing", member, error)
+        log.warning("member %s: %s; its user data is ignored", member, error)
         return MemberUserData()
 
 
 def decode_assignment_data(user_data: bytes | None) -> AssignmentUserData:
-    """Read an assignment's user data; one that cannot be understood says nothing."""
+    """Decode an assignment's user data; malformed data gives the defaults."""
     try:
         return AssignmentUserData.decode(user_data)
     except InvalidPayloadError as error:
-        log.warning("the leader's user data is not understood: %s", error)
+        log.warning("the leader's user data is ignored: %s", error)
         return AssignmentUserData()
 
 
 def log_round(outcome: RebalanceRound) -> None:
-    """Log a fresh decision: its notes, and its largest moves with their reasons (all at DEBUG)."""
+    """Log a new decision: its notes and its largest moves with reasons (at DEBUG all moves)."""
     moves = outcome.moves
     if not isinstance(moves, DecidedMoves):
         return

@@ -1,1 +1,1 @@
-"""The built-in heuristics, one a file; `heuristics.registry` knows them by name."""
+"""The built-in heuristics; `heuristics.registry` lists them by name."""

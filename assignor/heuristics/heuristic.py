@@ -1,4 +1,4 @@
-"""What a heuristic is: a function from a `PackingProblem` to bins, with a name and promises."""
+"""`Heuristic`: a named function from a `PackingProblem` to bins."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -10,23 +10,23 @@ from trimtab.assignor.model import UNASSIGNED, IntArray, PackingProblem
 from trimtab.common.errors import BrokenHeuristicError, TrimtabError
 
 PackFunction: TypeAlias = Callable[[PackingProblem], IntArray]
-"""Returns shape (P,): the bin of each partition.
+"""Returns the bin of each partition, shape (P,).
 
-Bins 0..M-1 are the members. In open mode (`problem.spare` is set) bins from M on are members to be
-added, which subscribe to every topic; the lowest numbers are used first. In closed mode a partition
-that fits nowhere gets `UNASSIGNED`. The problem's arrays are not to be written to.
+Bins 0..M-1 are the members. In open mode (`problem.new_member_capacity` is set) bins from M on are
+members to be added, which subscribe to every topic; use the lowest numbers first. In closed mode a
+partition that fits nowhere gets `UNASSIGNED`. Do not write to the problem's arrays.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class HeuristicDependency:
-    """A package that is not always installed, and the extra that brings it."""
+    """An optional package, and the extra that installs it."""
 
     package: str
     extra: str
 
     def explain_missing(self, name: str) -> str:
-        """Say what to do about it."""
+        """Return the error text for a missing package."""
         return (
             f"heuristic {name!r} needs {self.package}, which is not installed; "
             f"pip install 'trimtab[{self.extra}]', or choose another one"
@@ -35,15 +35,15 @@ class HeuristicDependency:
 
 @dataclass(frozen=True, slots=True)
 class Heuristic:
-    """A heuristic by name.
+    """A heuristic and its properties.
 
-    `idempotent`: applied to its own output it moves nothing. `packs_by_capacity`: it packs by capacity and so can
-    decide how many consumers there should be; one that does not is only asked to place. `presets`
-    are variants, chosen as "name:preset"; `make_tuned` makes one of a number, chosen as "name:0.7".
-    `balance_load` is its own way to spread the load of a closed problem over all members; without one it
-    is packed at the least capacity that holds everything. `settings` are numbers that may be given
-    after the name or preset, with their defaults, and `make_variant` makes a variant of a preset (or a
-    number, or "") and settings. `weighs_racks`: it weighs what crosses racks, so `PackingProblem.racks` is there.
+    `idempotent`: applied to its own output it moves nothing. `packs_by_capacity`: it decides the
+    number of consumers; others only place. `presets` are variants, chosen as "name:preset";
+    `make_tuned` builds a variant of a number, chosen as "name:0.7". `balance_load` spreads a closed
+    problem's load over all members; without it the heuristic packs at the smallest capacity that
+    holds everything. `settings` are numbers with defaults, given after the name or preset;
+    `make_variant` builds a variant of a preset (or number, or "") and settings. `weighs_racks`:
+    `PackingProblem.racks` is set. `dependency` is a package it needs.
     """
 
     name: str
@@ -62,12 +62,12 @@ class Heuristic:
 
 
 def run_heuristic(entry: Heuristic, problem: PackingProblem) -> IntArray:
-    """Apply a heuristic. Raises BrokenHeuristicError if it fails or its bins make no sense."""
+    """Return a heuristic's bins (P,). Raises BrokenHeuristicError on failure or invalid bins."""
     try:
         bins = np.asarray(entry.pack(problem), dtype=np.int32)
     except TrimtabError:
         raise
-    except Exception as error:  # whatever a third party's code may raise
+    except Exception as error:  # a third party's code may raise anything
         raise BrokenHeuristicError(
             f"heuristic {entry.name!r} ({entry.source}) failed: {error!r}; choose another one"
         ) from error
@@ -80,7 +80,7 @@ def run_heuristic(entry: Heuristic, problem: PackingProblem) -> IntArray:
 
 
 def _find_fault(bins: IntArray, problem: PackingProblem) -> str:
-    """Say what is wrong with an answer; "" if nothing is."""
+    """Return what is wrong with the bins, or "" if they are valid."""
     items, members = len(problem.weight), len(problem.capacity)
     if bins.shape != (items,):
         return f"gave {bins.shape} bins for {items} partitions"

@@ -1,7 +1,4 @@
-"""The name of a heuristic taken apart: "name", "name:preset", "name:preset:setting=number:…".
-
-Settings may follow the name at once: "steady:rack_cost=0.5".
-"""
+"""Parsing of heuristic names: "name[:preset][:setting=number]…", as in "steady:rack_cost=0.5"."""
 
 import math
 from collections.abc import Mapping
@@ -12,7 +9,7 @@ from trimtab.common.errors import UnknownHeuristicError
 
 @dataclass(frozen=True, slots=True)
 class HeuristicSpec:
-    """A heuristic by name, a preset or a number as it is written ("" for none), and settings."""
+    """A heuristic's name, its preset or number as text ("" for none), and settings."""
 
     base: str
     preset: str = ""
@@ -20,7 +17,7 @@ class HeuristicSpec:
 
 
 def parse_heuristic_spec(spec: str) -> HeuristicSpec:
-    """Take a name apart. Raises UnknownHeuristicError for a setting that is no number from 0 on."""
+    """Parse a heuristic name. Raises UnknownHeuristicError for an invalid or repeated setting."""
     base, *words = spec.split(":")
     preset = words.pop(0) if words and "=" not in words[0] else ""
     settings: dict[str, float] = {}
@@ -29,7 +26,7 @@ def parse_heuristic_spec(spec: str) -> HeuristicSpec:
         value = parse_number(text)
         if not equals or value is None or not (math.isfinite(value) and value >= 0):
             raise UnknownHeuristicError(
-                f"heuristic {spec!r}: {word!r} is no setting; write setting=number, from 0 on"
+                f"heuristic {spec!r}: {word!r} is not a setting; write setting=number, from 0 on"
             )
         if setting in settings:
             raise UnknownHeuristicError(f"heuristic {spec!r} has {setting!r} twice")
@@ -38,8 +35,8 @@ def parse_heuristic_spec(spec: str) -> HeuristicSpec:
 
 
 def parse_number(text: str) -> float | None:
-    """Return the number that is written, None where it is none."""
-    if "_" in text or text != text.strip():  # Python would read them
+    """Return the number in the text, or None."""
+    if "_" in text or text != text.strip():  # float() accepts both
         return None
     try:
         return float(text)

@@ -1,7 +1,7 @@
-"""Lag-aware (KAFKA-5337): topic by topic, the most lag to the consumer with the fewest partitions.
+"""Lag-aware (KAFKA-5337): per topic, partitions by falling lag to the member with the fewest.
 
-Counts and lags are those within the topic, as in the proposal's prototype. Ties: fewest partitions,
-then least lag, then the lowest member; equal lags go in the order of their partitions.
+Counts and lags are per topic, as in the proposal's prototype. Ties go to the least lag, then the
+lowest member; equal lags keep the order of their partitions.
 """
 
 import heapq
@@ -15,14 +15,14 @@ from trimtab.assignor.model import UNASSIGNED, IntArray, PackingProblem
 
 
 def place_by_lag(problem: PackingProblem) -> IntArray:
-    """Deal each topic out by lag among its subscribers; source: KAFKA-5337, "Algorithm"."""
+    """Return the member of each partition (P,); source: KAFKA-5337, "Algorithm"."""
     placed = np.full(len(problem.weight), UNASSIGNED, dtype=np.int32)
     for topic, readers in enumerate(problem.subscribed):
-        turns = [(0, 0.0, int(member)) for member in np.flatnonzero(readers)]
+        queue = [(0, 0.0, int(member)) for member in np.flatnonzero(readers)]
         items = np.flatnonzero(problem.topic == topic)
-        if turns:
+        if queue:
             _deal_topic(
-                placed, items[np.argsort(-problem.lag[items], kind="stable")], turns, problem
+                placed, items[np.argsort(-problem.lag[items], kind="stable")], queue, problem
             )
     return placed
 
@@ -33,7 +33,7 @@ def _deal_topic(
     readers_by_count: list[tuple[int, float, int]],
     problem: PackingProblem,
 ) -> None:
-    """Deal one topic's items out; `readers_by_count` holds (partitions so far, lag so far, member)."""
+    """Place one topic's items; `readers_by_count` is a heap of (partitions, lag, member)."""
     for item in items.tolist():
         count, lag, member = readers_by_count[0]
         placed[item] = member
@@ -43,7 +43,7 @@ def _deal_topic(
 LAG_AWARE: Final = Heuristic(
     name="lag-aware",
     pack=place_by_lag,
-    summary="per topic, most lag first, to who has the fewest partitions, then the least lag",
+    summary="per topic, most lag first, to the member with the fewest partitions, least lag",
     source="KAFKA-5337",
     idempotent=True,
     packs_by_capacity=False,

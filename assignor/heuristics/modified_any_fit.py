@@ -33,12 +33,12 @@ ConsumerRanking: TypeAlias = Callable[[IntArray, FloatArray, int], FloatArray]
 
 
 def rank_by_total_load(home: IntArray, weight: FloatArray, members: int) -> FloatArray:
-    """Return each consumer's total load."""
+    """Return each consumer's total load, (M,)."""
     return sum_loads(home, weight, members)
 
 
 def rank_by_largest_partition(home: IntArray, weight: FloatArray, members: int) -> FloatArray:
-    """Return each consumer's largest partition."""
+    """Return each consumer's largest partition, (M,)."""
     largest = np.zeros(members)
     np.maximum.at(largest, home[home != UNASSIGNED], weight[home != UNASSIGNED])
     return largest

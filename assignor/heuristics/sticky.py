@@ -1,12 +1,11 @@
-"""Sticky: as even by count as subscriptions allow, then as few moves as that allows.
+"""Sticky: counts as even as subscriptions allow, then the fewest moves.
 
-1. Everybody keeps what it reads; what nobody reads goes to whoever has least (ties: the lowest
-   member).
-2. While a member has at least two partitions more than another that it can hand one to, directly or
-   through others that each pass one on, it does so; the shortest such chain first. Where no chain
-   is left, no assignment is more even (this is the optimality condition of semi-matchings: no
-   cost-reducing path).
-3. In a chain, a partition that is away from home is passed on before one that is at home.
+1. Members keep their partitions; a partition without an owner goes to the member with the fewest
+   (ties: the lowest member).
+2. While a member has at least two partitions more than another, it passes one along the shortest
+   chain of members to it. Without such a chain no assignment is more even: the optimality condition
+   of semi-matchings (no cost-reducing path).
+3. In a chain, a partition that has moved already is passed on before one at its owner.
 """
 
 import heapq
@@ -18,22 +17,19 @@ from trimtab.assignor.heuristics.heuristic import Heuristic
 from trimtab.assignor.model import UNASSIGNED, IntArray, PackingProblem
 
 _ChainHop: TypeAlias = tuple[int, int]
-"""An item and its taker; while searching, a topic and the member that passes it on."""
+"""An item and its taker; during the search, a topic and the member that passes it on."""
 
 
 def place_sticky(problem: PackingProblem) -> IntArray:
-    """Even the counts with the fewest moves."""
-    table = _CountBalancer(problem)
-    while table.shift_along_chain():
+    """Return the member of each partition (P,): even counts with few moves."""
+    balancer = _CountBalancer(problem)
+    while balancer.shift_along_chain():
         pass
-    return table.placed
+    return balancer.placed
 
 
 class _CountBalancer:
-    """Who holds what; the state of one call of `place_sticky`.
-
-    What a member holds is listed by topic when it first takes part in a chain; most never do.
-    """
+    """State of one call of `place_sticky`: the member of each partition and the counts."""
 
     def __init__(self, problem: PackingProblem) -> None:
         members = len(problem.capacity)
@@ -49,11 +45,12 @@ class _CountBalancer:
         self.count: list[int] = np.bincount(seated, minlength=members).tolist()
         self._order = np.argsort(self.placed, kind="stable")
         self._start = np.searchsorted(self.placed[self._order], np.arange(members + 1))
+        # Listed when a member first takes part in a chain; most members never do.
         self._held: dict[int, dict[int, list[int]]] = {}
         self._readers: dict[int, list[int]] = {}
 
     def shift_along_chain(self) -> bool:
-        """Hand partitions along one chain; False when no chain evens the counts."""
+        """Pass partitions along one chain; return False if no chain evens the counts."""
         least = min(self.count, default=0)
         givers = [m for m, count in enumerate(self.count) if count >= least + 2]
         for giver in sorted(givers, key=lambda m: (-self.count[m], m)):
@@ -66,10 +63,10 @@ class _CountBalancer:
         return False
 
     def _seat_unread(self, unread: IntArray, count: IntArray) -> None:
-        """Give what nobody reads to whoever has least (rule 1)."""
-        everywhere = (self._subscribed == self._subscribed[:1]).all()
+        """Give partitions without an owner to the members with the fewest (rule 1)."""
+        alike = (self._subscribed == self._subscribed[:1]).all()
         readers = np.flatnonzero(self._subscribed[:1].any(axis=0))
-        if everywhere and readers.size:
+        if alike and readers.size:
             self.placed[unread] = readers[_assign_seats(count[readers], len(unread))]
         else:
             self._seat_one_by_one(unread.tolist(), count.tolist())
@@ -87,21 +84,23 @@ class _CountBalancer:
                 count[queue[0][1]] += 1
 
     def _find_chain(self, giver: int) -> list[_ChainHop]:
-        """Return the shortest chain from the giver to one two below it; [] if there is none."""
-        came: dict[int, _ChainHop] = {giver: (UNASSIGNED, UNASSIGNED)}
+        """Return the shortest chain from the giver to a member two below it; [] without one."""
+        arrived_by: dict[int, _ChainHop] = {giver: (UNASSIGNED, UNASSIGNED)}
         level = [giver]
         while level:
             reached: list[int] = []
             for member in level:
-                reached += self._expand_member(member, came)
+                reached += self._expand_member(member, arrived_by)
             below = [m for m in reached if self.count[m] <= self.count[giver] - 2]
             if below:
-                return self._trace_chain(giver, min(below, key=lambda m: (self.count[m], m)), came)
+                return self._trace_chain(
+                    giver, min(below, key=lambda m: (self.count[m], m)), arrived_by
+                )
             level = reached
         return []
 
     def _expand_member(self, member: int, arrived_by: dict[int, _ChainHop]) -> list[int]:
-        """Return the members that this one can pass something to, and note the way there."""
+        """Return the new members that this one can pass a partition to, and store the hops."""
         reached: list[int] = []
         for topic in sorted(self._items_by_topic(member)):
             if len(arrived_by) == len(self.count):
@@ -114,7 +113,7 @@ class _CountBalancer:
     def _trace_chain(
         self, giver: int, end: int, arrived_by: dict[int, _ChainHop]
     ) -> list[_ChainHop]:
-        """Return the hops from the giver to the end, each an item and its taker."""
+        """Return the hops of the chain, from its end back to the giver."""
         chain: list[_ChainHop] = []
         while end != giver:
             topic, member = arrived_by[end]
@@ -123,7 +122,7 @@ class _CountBalancer:
         return chain
 
     def _select_item(self, member: int, topic: int, taker: int) -> int:
-        """Return what to pass on: what is the taker's own, else what is away from home."""
+        """Return the item to pass on: one owned by the taker, else one that has moved (rule 3)."""
         items = self._items_by_topic(member)[topic]
         return min(items, key=lambda i: (self.home[i] != taker, self.home[i] == member, i))
 
@@ -141,7 +140,7 @@ class _CountBalancer:
         self.count[member] -= 1
 
     def _items_by_topic(self, member: int) -> dict[int, list[int]]:
-        """Return what a member holds, by topic; nothing was passed on if it is not listed yet."""
+        """Return a member's items by topic."""
         held = self._held.get(member)
         if held is None:
             held = self._held[member] = {}
@@ -157,10 +156,10 @@ class _CountBalancer:
 
 
 def _assign_seats(count: IntArray, unread_count: int) -> IntArray:
-    """Return who takes each guest, one by one, if always who has least does (ties: the lowest).
+    """Return the member of each partition if the one with the fewest always takes the next.
 
-    Seat number c of a member is taken before seat c + 1 of any; so the seats in order are the
-    pairs (c, member) from each one's count upwards, sorted.
+    The order of a heap, without one: seat c of any member precedes seat c + 1 of every other, so
+    the seats are the pairs (c, member) from each count upwards, sorted.
     """
     full = int(count.max()) + -(-unread_count // len(count)) + 1
     free = np.minimum(full - count, unread_count)

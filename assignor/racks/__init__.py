@@ -1,1 +1,1 @@
-"""Who is in which rack: where replicas are, what crosses racks, and the least there can be."""
+"""Racks of members and replicas, and the traffic between racks."""

@@ -1,4 +1,4 @@
-"""What crosses racks as things are, whatever heuristic brought it about."""
+"""Cross-rack traffic of the current owners, for any heuristic."""
 
 from dataclasses import dataclass
 
@@ -13,11 +13,11 @@ from trimtab.assignor.racks.rack_warnings import (
 
 @dataclass(frozen=True, slots=True)
 class CrossRackTraffic:
-    """Load that is read from other racks (bytes/s), of so many partitions.
+    """Cross-rack load in bytes/s and its number of partitions.
 
-    `without_local_replica` partitions have no replica in the rack of any member: they cross with whoever reads
-    them. `racks_without_members` are racks with replicas in which no member says it is; `notes` say all of that,
-    and what is not known.
+    `without_local_replica` counts the partitions without a replica in any member's rack, which
+    cross racks with every owner. `racks_without_members` hold replicas but no member. `notes`
+    describe both, and unknown racks.
     """
 
     load: float
@@ -28,15 +28,15 @@ class CrossRackTraffic:
 
 
 def measure_cross_rack_traffic(group: ConsumerGroup, load: Load) -> CrossRackTraffic:
-    """Tell what crosses racks; who drains reads nothing here. Raises InvalidProblemError."""
-    framed = build_problem(group, load, PlacementPolicy(), weigh_racks=True)
-    problem, racks = framed.problem, framed.problem.racks
-    assert racks is not None, "it was asked for"
+    """Measure cross-rack traffic; draining members do not count. Raises InvalidProblemError."""
+    indexed = build_problem(group, load, PlacementPolicy(), weigh_racks=True)
+    problem, racks = indexed.problem, indexed.problem.racks
+    assert racks is not None, "built with weigh_racks"
     crosses = racks.find_cross_rack(problem.owner)
     return CrossRackTraffic(
         load=float(problem.weight[crosses].sum()),
         partitions=int(crosses.sum()),
         without_local_replica=len(find_without_local_replica(racks)),
-        racks_without_members=find_racks_without_members(framed),
-        notes=tuple(list_rack_warnings(framed)),
+        racks_without_members=find_racks_without_members(indexed),
+        notes=tuple(list_rack_warnings(indexed)),
     )

@@ -1,4 +1,4 @@
-"""What to know about racks in a decision: where nothing is known, and what no care can help."""
+"""Warnings about unknown racks and unavoidable cross-rack traffic, and reasons of rack moves."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -12,23 +12,24 @@ from trimtab.assignor.problem import IndexedProblem
 from trimtab.assignor.racks.replica_racks import ReplicaRacks
 from trimtab.common.units import format_name_list
 
-MAX_NAMES_IN_WARNING: Final = 3  # names in a list
+MAX_NAMES_IN_WARNING: Final = 3
 
 
 def list_rack_warnings(indexed: IndexedProblem) -> Iterator[str]:
-    """Yield what to know, nothing where the heuristic does not weigh racks."""
+    """Yield the warnings; none if the heuristic does not weigh racks."""
     racks, replicas = indexed.problem.racks, indexed.indexed_group.replica_racks
     if racks is None or replicas is None or not len(indexed.item):
         return
     missing = [m.instance or m.id for m in indexed.members if not m.rack]
     if missing:
-        who = format_name_list(missing[:MAX_NAMES_IN_WARNING], len(missing))
-        yield f"no rack is known of {who} (client.rack): nothing is far from them"
+        names = format_name_list(missing[:MAX_NAMES_IN_WARNING], len(missing))
+        yield f"unknown rack of {names} (client.rack): their reads do not count as cross-rack"
     unknown = np.flatnonzero(~replicas.known[indexed.item])
     if unknown.size:
         yield (
-            f"no rack is known of brokers with replicas of {_join_partition_names(indexed, unknown)} "
-            "(broker.rack): nothing is far of theirs"
+            "unknown rack of brokers with replicas of "
+            f"{_join_partition_names(indexed, unknown)} (broker.rack): "
+            "reads of them do not count as cross-rack"
         )
     yield from _warn_unmatched_racks(indexed, replicas)
     far = find_without_local_replica(racks)
@@ -37,17 +38,14 @@ def list_rack_warnings(indexed: IndexedProblem) -> Iterator[str]:
 
 
 def find_racks_without_members(indexed: IndexedProblem) -> tuple[str, ...]:
-    """Return the racks that hold replicas and in which no member says it is."""
+    """Return the racks with replicas but without a member."""
     replicas = indexed.indexed_group.replica_racks
-    manned = {m.rack for m in indexed.members}
-    return () if replicas is None else tuple(r for r in replicas.racks if r not in manned)
+    occupied = {m.rack for m in indexed.members}
+    return () if replicas is None else tuple(r for r in replicas.racks if r not in occupied)
 
 
 def find_without_local_replica(racks: RackTopology) -> NDArray[np.intp]:
-    """Return the partitions that cross racks with whoever reads them; none where that is unknown.
-
-    A member of unknown rack could be near.
-    """
+    """Return the partitions remote from every member; none if a member's rack is unknown."""
     unknown = racks.remote.shape[1] - 1
     if not unknown or (racks.member_rack == unknown).any():
         return np.zeros(0, dtype=np.intp)
@@ -55,29 +53,33 @@ def find_without_local_replica(racks: RackTopology) -> NDArray[np.intp]:
 
 
 def _warn_unmatched_racks(indexed: IndexedProblem, replica_racks: ReplicaRacks) -> Iterator[str]:
-    """Name racks of one side only: a member there would save traffic; names may be misspelt."""
-    lonely = find_racks_without_members(indexed)
-    if lonely:
-        yield f"replicas are in {format_name_list(lonely[:MAX_NAMES_IN_WARNING], len(lonely))}, but no member says it is"
+    """Name racks with replicas only, or with members only: these may be misspelt."""
+    vacant = find_racks_without_members(indexed)
+    if vacant:
+        names = format_name_list(vacant[:MAX_NAMES_IN_WARNING], len(vacant))
+        yield f"replicas are in {names}, but no member is"
     away = [m for m in indexed.members if m.rack and m.rack not in replica_racks.racks]
     if away and replica_racks.known[indexed.item].all():
-        who = [f"{m.instance or m.id} ({m.rack})" for m in away[:MAX_NAMES_IN_WARNING]]
+        shown = [f"{m.instance or m.id} ({m.rack})" for m in away[:MAX_NAMES_IN_WARNING]]
         yield (
-            f"no replica is in the rack of {format_name_list(who, len(away))}: all that they read crosses "
-            "racks; are racks of consumers and brokers called the same?"
+            f"no replica is in the rack of {format_name_list(shown, len(away))}: "
+            "all they read crosses racks; check that client.rack and broker.rack use the same names"
         )
 
 
 def _join_partition_names(indexed: IndexedProblem, items: NDArray[np.intp]) -> str:
-    universe = indexed.indexed_group.partition_index
-    shown = [str(universe.partition_at(int(indexed.item[i]))) for i in items[:MAX_NAMES_IN_WARNING]]
+    partition_index = indexed.indexed_group.partition_index
+    shown = [
+        str(partition_index.partition_at(int(indexed.item[i])))
+        for i in items[:MAX_NAMES_IN_WARNING]
+    ]
     return format_name_list(shown, len(items))
 
 
 def explain_rack_move(decision: PlacementDecision, item: int) -> str:
-    """Say that the item moves nearer to a replica; "" where it does not."""
-    framed, racks = decision.indexed, decision.indexed.problem.racks
-    source, target = int(framed.problem.owner[item]), int(decision.bins[item])
+    """Return the reason of a move to a replica's rack, or "" for any other move."""
+    indexed, racks = decision.indexed, decision.indexed.problem.racks
+    source, target = int(indexed.problem.owner[item]), int(decision.bins[item])
     if racks is None or max(source, target) >= len(racks.member_rack):
         return ""
     if (
@@ -85,6 +87,6 @@ def explain_rack_move(decision: PlacementDecision, item: int) -> str:
         or racks.remote[item, racks.member_rack[target]]
     ):
         return ""
-    there = [framed.members[member].rack for member in (source, target)]
+    before, after = (indexed.members[member].rack for member in (source, target))
     giver, taker = decision.display_name(source), decision.display_name(target)
-    return f"a replica is in rack {there[1]} of {taker}, none in rack {there[0]} of {giver}"
+    return f"a replica is in rack {after} of {taker}, none in rack {before} of {giver}"

@@ -1,7 +1,7 @@
-"""In which racks the replicas of partitions are, in arrays over the partitions of a `PartitionIndex`.
+"""Racks of the replicas, in arrays over the partitions of a `PartitionIndex`.
 
-A rack is known of a partition only when every broker with a replica says its own; else a replica
-could be anywhere, and the partition is far from nobody.
+The racks of a partition are known only if every broker with a replica has a `broker.rack`. A
+partition with unknown racks is remote from no member.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -14,30 +14,31 @@ from trimtab.assignor.model import BoolArray, IntArray, Member, RackTopology, To
 from trimtab.assignor.partition_index import PartitionIndex
 
 RacksByPartition: TypeAlias = Mapping[int, Collection[str | None]]
-"""For each partition number of a topic the racks of its replicas, None where a broker says none."""
+"""Racks of the replicas by partition number of one topic; None for a broker without a rack."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReplicaRacks:
-    """Where the replicas of P partitions are; R racks."""
+    """Racks of the replicas of P partitions; R racks."""
 
     racks: tuple[str, ...]  # (R,) sorted
-    has_replica: BoolArray  # (P, R) whether a replica is there
-    known: BoolArray  # (P,) whether the racks of all its replicas are known
+    has_replica: BoolArray  # (P, R)
+    known: BoolArray  # (P,) whether the racks of all replicas are known
 
     @classmethod
     def from_topics(
         cls, partition_index: PartitionIndex, topics: Mapping[str, RacksByPartition]
     ) -> "ReplicaRacks":
-        """Take what each topic's partitions say; what is not mentioned is unknown."""
-        kinds: dict[tuple[str | None, ...], int] = {(): 0}  # few, however many partitions
+        """Build from the racks of each topic's partitions; an absent partition is unknown."""
+        # Few distinct rack sets, however many partitions: convert each set once.
+        kinds: dict[tuple[str | None, ...], int] = {(): 0}
         kind = np.zeros(len(partition_index), dtype=np.int32)
         for index, topic in enumerate(partition_index.topics):
             start, end = partition_index.start[index : index + 2].tolist()
-            said = topics.get(topic, {})
+            racks = topics.get(topic, {})
             numbers = partition_index.number[start:end].tolist()
             kind[start:end] = [
-                kinds.setdefault(tuple(said.get(number, ())), len(kinds)) for number in numbers
+                kinds.setdefault(tuple(racks.get(number, ())), len(kinds)) for number in numbers
             ]
         return cls._from_rack_sets(list(kinds), kind)
 
@@ -47,7 +48,7 @@ class ReplicaRacks:
         partition_index: PartitionIndex,
         racks_by_partition: Mapping[TopicPartition, Collection[str | None]],
     ) -> "ReplicaRacks":
-        """Take partitions by name."""
+        """Build from the racks of partitions by name."""
         topics: dict[str, dict[int, Collection[str | None]]] = {}
         for (topic, number), racks in racks_by_partition.items():
             topics.setdefault(topic, {})[number] = racks
@@ -58,8 +59,8 @@ class ReplicaRacks:
         cls, rack_sets: Sequence[tuple[str | None, ...]], kind: IntArray
     ) -> "ReplicaRacks":
         racks = tuple(sorted({rack for racks in rack_sets for rack in racks if rack}))
-        holds = [[rack in there for rack in racks] for there in rack_sets]
-        known = [bool(there) and all(there) for there in rack_sets]
+        holds = [[rack in rack_set for rack in racks] for rack_set in rack_sets]
+        known = [bool(rack_set) and all(rack_set) for rack_set in rack_sets]
         return cls(
             racks,
             np.array(holds, dtype=np.bool_).reshape(len(rack_sets), len(racks))[kind],
@@ -70,14 +71,14 @@ class ReplicaRacks:
 def build_rack_topology(
     members: Sequence[Member], replica_racks: ReplicaRacks, item: IntArray
 ) -> RackTopology:
-    """Return where the members are, and from which of their racks each item (P,) is far."""
+    """Return the rack of each member, and the racks from which each item (P,) is remote."""
     names = tuple(sorted({m.rack for m in members if m.rack}))
     number = {name: i for i, name in enumerate(names)}
     column = {name: i for i, name in enumerate(replica_racks.racks)}
-    far = np.zeros((len(item), len(names) + 1), dtype=np.bool_)
-    far[:, :-1] = replica_racks.known[item, None]
+    remote = np.zeros((len(item), len(names) + 1), dtype=np.bool_)
+    remote[:, :-1] = replica_racks.known[item, None]
     for name, i in number.items():
         if name in column:
-            far[:, i] &= ~replica_racks.has_replica[item, column[name]]
-    at = [number.get(m.rack or "", len(names)) for m in members]
-    return RackTopology(np.array(at, dtype=np.int32), far)
+            remote[:, i] &= ~replica_racks.has_replica[item, column[name]]
+    member_rack = [number.get(m.rack or "", len(names)) for m in members]
+    return RackTopology(np.array(member_rack, dtype=np.int32), remote)

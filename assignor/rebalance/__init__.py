@@ -1,1 +1,1 @@
-"""A rebalance as the leader runs it, from subscriptions to assignments."""
+"""Leader side of a rebalance, from subscriptions to assignments."""

@@ -1,16 +1,16 @@
-"""The consumer protocol in bytes (KIP-429, KIP-792, KIP-881): subscriptions in, assignments out.
+"""Codec of the consumer protocol (KIP-429, KIP-792, KIP-881): subscriptions in, assignments out.
 
 All is big-endian; a string is an int16 length and UTF-8, an array an int32 length and its items,
 bytes an int32 length (-1: none) and the bytes.
 
     subscription v0: [topic], user data
-                 v1: + [topic, [partition]]    what the member reads
-                 v2: + int32                   since which generation
-                 v3: + string or none (-1)     its rack
+                 v1: + [topic, [partition]]    owned partitions
+                 v2: + int32                   generation
+                 v3: + string or none (-1)     rack
     assignment v0-3: [topic, [partition]], user data
 
-A reader takes a newer version as far as it knows its fields, as Kafka's own do. Partition numbers
-never become Python objects: each member's are one array.
+As in Kafka, a newer version is read up to the last known field. Each member's partition numbers
+are one array and never become Python objects.
 """
 
 from collections.abc import Sequence
@@ -36,7 +36,7 @@ _INT32_BE: Final = np.dtype(">i4")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MemberSubscription:
-    """What a member sends when it joins; `generation` is -1 where it does not say."""
+    """The subscription in a member's JoinGroup; `generation` is -1 if unknown."""
 
     topics: tuple[str, ...] = ()
     user_data: bytes | None = None
@@ -46,23 +46,23 @@ class MemberSubscription:
 
 
 def decode_subscription(data: bytes) -> MemberSubscription:
-    """Read a ConsumerProtocolSubscription of any version. Raises InvalidPayloadError."""
+    """Decode a ConsumerProtocolSubscription of any version. Raises InvalidPayloadError."""
     return SubscriptionDecoder().decode(data)
 
 
 class SubscriptionDecoder:
-    """Reads the subscriptions of one group, whose members mostly name the same topics.
+    """Decodes the subscriptions of one group; a truncated value is an error.
 
-    What is cut off is an error, never a shorter value.
+    Members of a group mostly subscribe to the same topics, so names are decoded once.
     """
 
     def __init__(self) -> None:
-        self._topics_bytes = b""  # of the topics that were read last, with their tuple
+        self._topics_bytes = b""  # encoded form of `_topics`
         self._topics: tuple[str, ...] = ()
         self._names: dict[bytes, str] = {}
 
     def decode(self, data: bytes) -> MemberSubscription:
-        """Read a ConsumerProtocolSubscription of any version. Raises InvalidPayloadError."""
+        """Decode a ConsumerProtocolSubscription of any version. Raises InvalidPayloadError."""
         try:
             return self._decode_fields(data)
         except (error, ValueError) as fault:
@@ -86,7 +86,7 @@ class SubscriptionDecoder:
         return MemberSubscription(topics, user_data, owned, generation, rack)
 
     def _read_topics(self, data: bytes) -> tuple[tuple[str, ...], int]:
-        """Read [topic]; the same bytes as last time are the same topics."""
+        """Read [topic]; equal bytes as last time return the same tuple."""
         if not self._topics_bytes or not data.startswith(self._topics_bytes, 2):
             count, at = _read_array_length(data, 2)
             topics: list[str] = []
@@ -122,13 +122,13 @@ class SubscriptionDecoder:
 
 
 def _read_array_length(data: bytes, at: int) -> tuple[int, int]:
-    """Read an array's length, none (-1) as empty; return it and where the array begins."""
+    """Return an array's length, 0 for none (-1), and the offset of its items."""
     (count,) = _INT32.unpack_from(data, at)
     return max(0, count), at + 4
 
 
 def _read_string(data: bytes, at: int) -> tuple[bytes, int]:
-    """Read a string's bytes; return them and where they end."""
+    """Return a string's bytes and the offset after them."""
     (length,) = _INT16.unpack_from(data, at)
     end = at + 2 + length
     if length < 0 or end > len(data):
@@ -137,7 +137,7 @@ def _read_string(data: bytes, at: int) -> tuple[bytes, int]:
 
 
 def _read_bytes(data: bytes, at: int) -> tuple[bytes | None, int]:
-    """Read bytes or none; return them and where they end."""
+    """Return bytes or None, and the offset after them."""
     (length,) = _INT32.unpack_from(data, at)
     at += 4
     if length < 0:
@@ -148,7 +148,7 @@ def _read_bytes(data: bytes, at: int) -> tuple[bytes | None, int]:
 
 def _check_bounds(data: bytes, end: int) -> None:
     if end > len(data):
-        raise ValueError(f"{end} bytes are announced, {len(data)} are there")
+        raise ValueError(f"{end} bytes announced, {len(data)} received")
 
 
 def encode_assignments(
@@ -159,8 +159,7 @@ def encode_assignments(
 ) -> list[bytes]:
     """Return each member's ConsumerProtocolAssignment, sorted by topic and number.
 
-    `owner` (P,) is the member that gets each partition, NOBODY for none; `user_data` has one entry
-    a member.
+    `owner` (P,) is the member of each partition or UNASSIGNED; `user_data` has one entry a member.
     """
     held = np.flatnonzero(owner != UNASSIGNED)
     item = held[np.argsort(_narrow_owners(owner[held], len(user_data)), kind="stable")]
@@ -183,12 +182,13 @@ def encode_assignments(
 
 
 def _narrow_owners(owner: IntArray, members: int) -> np.ndarray[tuple[int], np.dtype[np.integer]]:
-    """Return the owners in 16 bits where they fit: those numpy sorts by radix, ten times faster."""
+    """Return the owners in 16 bits if they fit."""
+    # numpy sorts 16-bit integers by radix, ten times faster.
     return owner.astype(np.uint16) if members <= np.iinfo(np.uint16).max else owner
 
 
 def _is_last_of_group(member: IntArray, topic: IntArray) -> BoolArray:
-    """Tell where the next item is another member's, or of another topic."""
+    """Return the items whose successor has another member or topic."""
     last = np.ones(len(member), dtype=np.bool_)
     last[:-1] = (np.diff(member) != 0) | (np.diff(topic) != 0)
     return last

@@ -1,14 +1,12 @@
-"""Cooperative staging (KIP-429): from the target to what may be handed out in this round.
+"""Cooperative rebalance (KIP-429): the part of a target that one round may assign.
 
-The rules, all kept here:
-
-1. A partition has at most one owner: the claimant with the newest generation. Two claims of one
-   generation cancel each other, neither keeps the partition.
-2. A partition is handed to a member only if that member owns it, or if no member at all claims it.
-   Everything else of the target is promised: its claimants revoke it, rejoin, and the next round
-   hands it out. So no partition is ever given to two members, whatever the target says.
-3. A promise is repeated by the member that holds it (`MemberUserData.promised`). While the cause of a
-   decision stays the same, the next round completes it instead of deciding afresh.
+1. A partition has at most one owner: the claimant with the newest generation. Two claims of the
+   same generation cancel each other.
+2. A partition is assigned to a member only if that member owns it, or if no member claims it. The
+   rest of the target is promised: claimants revoke, rejoin, and the next round assigns it. So no
+   partition has two readers, whatever the target.
+3. A member repeats its promises (`MemberUserData.promised`). While the cause of a decision stays
+   the same, the next round completes it instead of deciding again.
 """
 
 from dataclasses import dataclass
@@ -21,7 +19,7 @@ from trimtab.assignor.partition_index import index_owners
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OwnershipClaims:
-    """What M members say they read: N claims, and since which generation each of the M reads."""
+    """N claims of M members on partitions, and the generation of each member."""
 
     member: IntArray  # (N,)
     partition: IntArray  # (N,)
@@ -30,14 +28,14 @@ class OwnershipClaims:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ownership:
-    """Who owns each of P partitions (NOBODY: none), and whether anybody claims it."""
+    """Owner of each of P partitions, or UNASSIGNED, and whether any member claims it."""
 
     owner: IntArray  # (P,)
     claimed: BoolArray  # (P,)
 
 
 def resolve_ownership(claims: OwnershipClaims, partition_count: int) -> Ownership:
-    """Find the owner of each claimed partition (rule 1); contested ones have none."""
+    """Return the owner of each partition (rule 1); a contested one has none."""
     claimed = np.zeros(partition_count, dtype=np.bool_)
     claimed[claims.partition] = True
     generation = claims.generation[claims.member]
@@ -46,11 +44,13 @@ def resolve_ownership(claims: OwnershipClaims, partition_count: int) -> Ownershi
     counts = generation == newest[claims.partition]
     member, partition = claims.member[counts], claims.partition[counts]
     owner = index_owners(member, partition, partition_count)
-    owner[partition[owner[partition] != member]] = UNASSIGNED  # somebody else claims it, too
+    owner[partition[owner[partition] != member]] = UNASSIGNED  # contested
     return Ownership(owner, claimed)
 
 
 def withhold_moving_partitions(target: IntArray, ownership: Ownership) -> BoolArray:
-    """Tell what of the target (P,) is handed out now; the rest of it is promised (rule 2)."""
-    now: BoolArray = (target != UNASSIGNED) & ((ownership.owner == target) | ~ownership.claimed)
-    return now
+    """Return which partitions (P,) of the target to assign now; the rest is promised (rule 2)."""
+    assigned: BoolArray = (target != UNASSIGNED) & (
+        (ownership.owner == target) | ~ownership.claimed
+    )
+    return assigned

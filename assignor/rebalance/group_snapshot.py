@@ -1,8 +1,4 @@
-"""Everybody who joined a round, in arrays: what the leader decides on, and the digest of its cause.
-
-The digest (`compute_decision_fingerprint`) is made of compact bytes in a canonical order: members by id, each kind of
-subscription once, partitions as they are numbered.
-"""
+"""The members of a round in arrays, and the fingerprint of a decision's cause."""
 
 import hashlib
 import json
@@ -25,7 +21,7 @@ _INT32_LE: Final = np.dtype("<i4")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GroupSnapshot:
-    """M members sorted by id, the P partitions of what they subscribe to, and their claims."""
+    """M members sorted by id, the P partitions of their topics, and their claims."""
 
     member_ids: tuple[str, ...]
     topics: tuple[frozenset[str], ...]
@@ -34,10 +30,7 @@ class GroupSnapshot:
     partition_index: PartitionIndex
 
     def resolve_members(self, plan: GroupPlan | None) -> tuple[Member, ...]:
-        """Return the members as a decision sees them.
-
-        What a member says of its capacity counts before what the plan has learned of it.
-        """
+        """Return the members for a decision; a member's own capacity precedes the learned one."""
         draining = frozenset(plan.draining) if plan else frozenset[str]()
         learned = plan.capacities if plan else {}
         return tuple(
@@ -53,15 +46,15 @@ class GroupSnapshot:
         )
 
     def index_promised(self) -> IntArray:
-        """Return which member each partition is promised to (P,), NOBODY where to none."""
-        holdings = [OwnedPartitions.from_grouped(data.promised) for data in self.user_data]
-        heir: IntArray = np.full(len(self.partition_index), UNASSIGNED, dtype=np.int32)
-        member, partition = self.partition_index.locate_owned(holdings)
-        heir[partition] = member
-        return heir
+        """Return the member that each partition is promised to (P,), or UNASSIGNED."""
+        promised = [OwnedPartitions.from_grouped(data.promised) for data in self.user_data]
+        promised_to: IntArray = np.full(len(self.partition_index), UNASSIGNED, dtype=np.int32)
+        member, partition = self.partition_index.locate_owned(promised)
+        promised_to[partition] = member
+        return promised_to
 
     def index_subscriptions(self) -> BoolArray:
-        """Return who subscribes to which topic of the universe, (T, M)."""
+        """Return which member subscribes to which topic of the index, (T, M)."""
         return subscription_matrix(self.partition_index.topics, self.topics)
 
 
@@ -70,7 +63,7 @@ def snapshot_from_subscriptions(
     user_data: Mapping[str, MemberUserData],
     partition_index: PartitionIndex,
 ) -> GroupSnapshot:
-    """Put what each member sent into arrays; what it owns outside the universe is passed over."""
+    """Build a snapshot; claims on partitions outside the index are ignored."""
     ids = tuple(sorted(subscriptions))
     joined = [subscriptions[name] for name in ids]
     kinds: dict[tuple[str, ...], frozenset[str]] = {}
@@ -95,15 +88,18 @@ def compute_decision_fingerprint(
     plan: GroupPlan | None,
     policy: PlacementPolicy,
 ) -> str:
-    """Return the digest of what a decision was made for."""
+    """Return the digest of a decision's cause.
+
+    It covers members by id, partitions by number, the plan's epoch and the policy.
+    """
     staying = [m for m in members if not m.draining]
     kinds = {kind: i for i, kind in enumerate(dict.fromkeys(m.topics for m in staying))}
-    said = [
+    cause = [
         [sorted(kind) for kind in kinds],
         [[m.id, kinds[m.topics], m.capacity, m.rack] for m in staying],
         [partition_index.topics, partition_index.start.tolist()],
         [0 if plan is None else plan.epoch, policy.heuristic, policy.capacity, policy.headroom],
     ]
-    digest = hashlib.blake2b(json.dumps(said).encode(), digest_size=8)
+    digest = hashlib.blake2b(json.dumps(cause).encode(), digest_size=8)
     digest.update(partition_index.number.astype(_INT32_LE).tobytes())
     return digest.hexdigest()

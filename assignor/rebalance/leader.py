@@ -1,14 +1,14 @@
-"""One round of a rebalance as the leader sees it: claims and load in, shares and reasons out.
+"""One rebalance round of the leader: claims and load in, assignments and reasons out.
 
-A decision is made once per cause. Its cause is the plan's epoch, the members that may hold
-something (capacity, subscription) and the partitions there are; write speeds alone are no cause,
-and neither is the end of a member that was drained. As long as the cause is
-the same, a further round (the second of a cooperative move, a forced rejoin) only completes what
-was decided, so nothing moves when nothing changed, whatever the heuristic.
+1. The cause of a decision is the plan's epoch, the eligible members (capacity, subscription), the
+   partitions and the policy. Changed write rates are no cause; neither is the leave of a drained
+   member.
+2. One cause has one decision. Further rounds with the same cause, such as the second round of a
+   cooperative move or a forced rejoin, complete the decision and move nothing else.
 
-All of it is arrays over the partitions of a `PartitionIndex`, from the claims (`group_snapshot`) to the
-bytes of the assignments (`consumer_protocol`); names of partitions are made only for the few moves
-that are logged, and by `assign_round_by_name` and `RebalanceRound.member_assignments`, which speak of names throughout.
+All steps work on arrays over the partitions of a `PartitionIndex`, from the claims
+(`group_snapshot`) to the encoded assignments (`consumer_protocol`). Only logged moves,
+`assign_round_by_name` and `RebalanceRound.member_assignments` use partition names.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +18,6 @@ import numpy as np
 
 from trimtab.assignor.decisions import decide_placement
 from trimtab.assignor.fill_levels import PlacementDecision
-from trimtab.assignor.heuristics.registry import get_heuristic
 from trimtab.assignor.model import (
     UNASSIGNED,
     BoolArray,
@@ -54,7 +53,7 @@ from trimtab.common.control_topics.plan import GroupPlan
 
 @dataclass(frozen=True, slots=True)
 class JoinedMember:
-    """A member as it joined: its subscription, what it reads, and what it says of itself."""
+    """A joined member: its subscription, owned partitions and user data."""
 
     id: str
     topics: frozenset[str]
@@ -65,10 +64,7 @@ class JoinedMember:
 
 @dataclass(frozen=True, slots=True)
 class LeaderView:
-    """What the leader knows beside the group: the newest write speeds and the plan, if any.
-
-    `load_replica_racks` says where partitions have their replicas; it is asked where racks are weighed.
-    """
+    """The leader's newest load and plan; `load_replica_racks` is called if racks are weighed."""
 
     load: Load
     plan: GroupPlan | None = None
@@ -77,7 +73,7 @@ class LeaderView:
 
 @dataclass(frozen=True, slots=True)
 class MemberAssignment:
-    """One member's part of a round: what it reads now, what it is promised for the next."""
+    """Partitions a member gets in this round, and those promised to it for the next."""
 
     assigned: frozenset[TopicPartition]
     promised: frozenset[TopicPartition]
@@ -85,44 +81,42 @@ class MemberAssignment:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RebalanceRound:
-    """A leader's answer: each member's share, the decision it belongs to, the moves and notes."""
+    """Result of one round: the target, its assigned part, and the decision behind it."""
 
     snapshot: GroupSnapshot
-    target: IntArray  # (P,) member of each partition, NOBODY for none
-    assigned_now: BoolArray  # (P,) handed out in this round; the rest of the target is promised
+    target: IntArray  # (P,) member of each partition, or UNASSIGNED
+    assigned_now: BoolArray  # (P,) assigned in this round; the rest of the target is promised
     decision_fingerprint: str
-    placement_decision: PlacementDecision | None = (
-        None  # None where an earlier decision was completed
-    )
+    placement_decision: PlacementDecision | None = None  # None: completes an earlier decision
 
     @property
     def is_new_decision(self) -> bool:
-        """Whether this round decided; False where it completed an earlier decision."""
+        """Whether this round decided; False if it completed an earlier decision."""
         return self.placement_decision is not None
 
     @property
     def moves(self) -> Sequence[Move]:
-        """The changes of owner that were decided, each put into words when it is asked for."""
+        """The decided changes of owner, described on access."""
         return DecidedMoves(self.placement_decision) if self.placement_decision else ()
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What to know about the decision as a whole."""
+        """Notes on the decision as a whole."""
         return list_plan_notes(self.placement_decision) if self.placement_decision else ()
 
     @property
     def r_score(self) -> float:
-        """What the decision costs: load that stops being read, over the capacity."""
+        """R-score of the decision: moved load ÷ capacity."""
         return self.placement_decision.r_score if self.placement_decision else 0.0
 
     @property
     def cross_rack_load(self) -> float | None:
-        """Load that crosses racks by the decision, bytes/s; None where racks are not weighed."""
+        """Cross-rack load of the decision in bytes/s; None if racks are not weighed."""
         return self.placement_decision.cross_rack_load if self.placement_decision else None
 
     @property
     def member_assignments(self) -> Mapping[str, MemberAssignment]:
-        """Each member's share by name."""
+        """Assigned and promised partitions of each member id."""
         now, promised = (
             self._partitions_by_member(assigned_now=True),
             self._partitions_by_member(assigned_now=False),
@@ -133,26 +127,26 @@ class RebalanceRound:
         }
 
     def display_name(self, member: str | None) -> str:
-        """Return a member's name as people know it."""
+        """Return a member's instance name, its id without one, "unassigned" for None."""
         if member is None:
-            return "nobody"
+            return "unassigned"
         return self.snapshot.user_data[self.snapshot.member_ids.index(member)].instance or member
 
     def build_user_data(self, member: str) -> AssignmentUserData:
-        """User data of one member's assignment."""
-        shares = self.member_assignments
-        more = any(share.promised for share in shares.values())
-        return AssignmentUserData(
-            self.decision_fingerprint, group_by_topic(shares[member].promised), more
-        )
+        """Return the user data of one member's assignment."""
+        assignments = self.member_assignments
+        round_follows = any(a.promised for a in assignments.values())
+        promised = group_by_topic(assignments[member].promised)
+        return AssignmentUserData(self.decision_fingerprint, promised, round_follows)
 
     def encode(self, *, eager: bool = False) -> dict[str, bytes]:
         """Return each member's ConsumerProtocolAssignment.
 
-        With `eager` the whole target is handed out at once, since all have stopped.
+        With `eager` the whole target is assigned at once, since all members have stopped reading.
         """
         promised = {} if eager else self._promised_by_member()
         more = bool(promised)
+        # Most members are promised nothing: encode their user data once.
         plain = AssignmentUserData(self.decision_fingerprint, round_follows=more).encode()
         user_data = [
             AssignmentUserData(self.decision_fingerprint, promised[m], more).encode()
@@ -160,21 +154,21 @@ class RebalanceRound:
             else plain
             for m in range(len(self.snapshot.member_ids))
         ]
-        given = self.target if eager else np.where(self.assigned_now, self.target, UNASSIGNED)
-        encoded = encode_assignments(self.snapshot.partition_index, given, user_data)
+        assigned = self.target if eager else np.where(self.assigned_now, self.target, UNASSIGNED)
+        encoded = encode_assignments(self.snapshot.partition_index, assigned, user_data)
         return dict(zip(self.snapshot.member_ids, encoded, strict=True))
 
     def _partitions_by_member(self, *, assigned_now: bool) -> list[list[TopicPartition]]:
         held: list[list[TopicPartition]] = [[] for _ in self.snapshot.member_ids]
-        universe = self.snapshot.partition_index
+        partition_index = self.snapshot.partition_index
         for item in np.flatnonzero(
             (self.target != UNASSIGNED) & (self.assigned_now == assigned_now)
         ).tolist():
-            held[self.target[item]].append(universe.partition_at(item))
+            held[self.target[item]].append(partition_index.partition_at(item))
         return held
 
     def _promised_by_member(self) -> dict[int, PartitionsByTopic]:
-        """Return what is promised to each member that is promised anything."""
+        """Return the promised partitions of each member that has any."""
         held = self._partitions_by_member(assigned_now=False)
         return {m: group_by_topic(partitions) for m, partitions in enumerate(held) if partitions}
 
@@ -185,7 +179,7 @@ def assign_round_by_name(
     view: LeaderView,
     default_policy: PlacementPolicy,
 ) -> RebalanceRound:
-    """Lead a round of members and partitions given by name; else as `assign_round`."""
+    """Lead a round as `assign_round` does, with members and partitions by name."""
     subscriptions = {
         j.id: MemberSubscription(
             topics=tuple(sorted(j.topics)),
@@ -194,38 +188,36 @@ def assign_round_by_name(
         )
         for j in joined
     }
-    roll = snapshot_from_subscriptions(
+    snapshot = snapshot_from_subscriptions(
         subscriptions, {j.id: j.data for j in joined}, PartitionIndex.from_partitions(partitions)
     )
-    return assign_round(roll, view, default_policy)
+    return assign_round(snapshot, view, default_policy)
 
 
 def assign_round(
     snapshot: GroupSnapshot, view: LeaderView, default_policy: PlacementPolicy
 ) -> RebalanceRound:
-    """Decide, or complete the decision in force, and stage it (KIP-429).
+    """Decide, or complete the decision in force, and withhold moving partitions (KIP-429).
 
-    The roll's partitions are those of all subscribed topics; `default_policy` is the leader's policy, used
-    where there is no plan. Raises InvalidProblemError, UnknownHeuristicError, BrokenHeuristicError.
+    The snapshot has the partitions of all subscribed topics. `default_policy` applies without a
+    plan. Raises InvalidProblemError, UnknownHeuristicError, BrokenHeuristicError.
     """
     members = snapshot.resolve_members(view.plan)
     policy = _select_policy(view.plan, default_policy)
     decision = compute_decision_fingerprint(members, snapshot.partition_index, view.plan, policy)
-    settled = resolve_ownership(snapshot.claims, len(snapshot.partition_index))
+    ownership = resolve_ownership(snapshot.claims, len(snapshot.partition_index))
     if all(data.decision_fingerprint == decision for data in snapshot.user_data):
-        target = _complete_decision(snapshot, settled)
+        target = _complete_decision(snapshot, ownership)
         if target is not None:
             return RebalanceRound(
-                snapshot, target, withhold_moving_partitions(target, settled), decision
+                snapshot, target, withhold_moving_partitions(target, ownership), decision
             )
-    there = IndexedGroup(members, snapshot.partition_index, settled.owner)
-    if view.load_replica_racks is not None and get_heuristic(policy.heuristic).weighs_racks:
-        there = replace(there, replica_racks=view.load_replica_racks(snapshot.partition_index))
-    decided = decide_placement(there, view.load, policy)
+    group = IndexedGroup(members, snapshot.partition_index, ownership.owner)
+    decided = decide_placement(group, view.load, policy, view.load_replica_racks)
     target = np.full(len(snapshot.partition_index), UNASSIGNED, dtype=np.int32)
     target[decided.indexed.item] = decided.target
     return RebalanceRound(
-        snapshot, target, withhold_moving_partitions(target, settled), decision, decided
+        snapshot, target, withhold_moving_partitions(target, ownership), decision, decided
     )
 
 
@@ -242,9 +234,9 @@ def _select_policy(plan: GroupPlan | None, default_policy: PlacementPolicy) -> P
 
 
 def _complete_decision(snapshot: GroupSnapshot, ownership: Ownership) -> IntArray | None:
-    """Return the target of the decision in force, or None where it is not wholly known."""
-    heir = snapshot.index_promised()
-    target = np.where(heir != UNASSIGNED, heir, ownership.owner)
+    """Return the target of the decision in force, or None if some of it is unknown."""
+    promised_to = snapshot.index_promised()
+    target = np.where(promised_to != UNASSIGNED, promised_to, ownership.owner)
     if (target == UNASSIGNED).any() or not snapshot.index_subscriptions()[
         snapshot.partition_index.topic, target
     ].all():

@@ -1,9 +1,8 @@
-"""What members and leader tell each other inside the group protocol, versioned.
+"""User data of the group protocol, as versioned JSON.
 
-A member sends `MemberUserData` with each JoinGroup; the leader sends `AssignmentUserData` with each
-assignment. Both are JSON with a version `v`. A reader takes a newer version as far as it knows its
-fields, and a member without user data (another assignor's, in a rolling upgrade) counts as one that
-says nothing about itself.
+A member sends `MemberUserData` with each JoinGroup, the leader `AssignmentUserData` with each
+assignment. Unknown fields of a newer version are ignored. A member without user data (of another
+assignor, in a rolling upgrade) gets the defaults.
 """
 
 import json
@@ -19,16 +18,15 @@ USER_DATA_VERSION: Final = 1
 _INT32_RANGE: Final = range(-(2**31), 2**31)
 
 PartitionsByTopic: TypeAlias = tuple[tuple[str, tuple[int, ...]], ...]
-"""Partitions as ((topic, (number, …)), …), topics and numbers sorted and each there once."""
+"""Partitions as ((topic, (number, …)), …), sorted and without repeats."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemberUserData:
-    """What a member says of itself when it joins.
+    """User data of a member's subscription.
 
-    `capacity` is bytes/s, None where it does not know. `decision_fingerprint` and `promised` repeat what the
-    last assignment told it: which decision it belongs to, and which partitions are still to come.
-    `owned` is only for eager clients, whose protocol has no field for what they read before.
+    `capacity` is in bytes/s, None if unknown. `decision_fingerprint` and `promised` repeat the last
+    assignment's. `owned` is for eager clients, whose protocol has no field for owned partitions.
     """
 
     capacity: float | None = None
@@ -41,7 +39,7 @@ class MemberUserData:
     generation: int = -1
 
     def encode(self) -> bytes:
-        """Return the bytes for the subscription's user data."""
+        """Return the encoded user data."""
         return _dump_versioned(
             capacity=self.capacity,
             instance=self.instance,
@@ -55,7 +53,7 @@ class MemberUserData:
 
     @classmethod
     def decode(cls, data: bytes | None) -> "MemberUserData":
-        """Read a subscription's user data, which may be none at all. Raises InvalidPayloadError."""
+        """Decode a subscription's user data, if any. Raises InvalidPayloadError."""
         body = _load_versioned(data)
         try:
             return cls(
@@ -74,9 +72,9 @@ class MemberUserData:
 
 @dataclass(frozen=True, slots=True)
 class AssignmentUserData:
-    """What the leader adds to an assignment: its decision, and what the next round will bring.
+    """User data of an assignment: the decision and the partitions promised for the next round.
 
-    `round_follows` says that there will be one: somebody is promised something.
+    `round_follows` tells that some member has promised partitions, so another round follows.
     """
 
     decision_fingerprint: str = ""
@@ -84,7 +82,7 @@ class AssignmentUserData:
     round_follows: bool = False
 
     def encode(self) -> bytes:
-        """Return the bytes for the assignment's user data."""
+        """Return the encoded user data."""
         return _dump_versioned(
             decision=self.decision_fingerprint,
             promised=dict(self.promised),
@@ -93,7 +91,7 @@ class AssignmentUserData:
 
     @classmethod
     def decode(cls, data: bytes | None) -> "AssignmentUserData":
-        """Read an assignment's user data. Raises InvalidPayloadError."""
+        """Decode an assignment's user data. Raises InvalidPayloadError."""
         body = _load_versioned(data)
         try:
             return cls(
@@ -106,7 +104,7 @@ class AssignmentUserData:
 
 
 def group_by_topic(partitions: Iterable[TopicPartition]) -> PartitionsByTopic:
-    """Return the partitions grouped, as the Kafka protocol writes them."""
+    """Return the partitions grouped by topic, sorted."""
     grouped: defaultdict[str, list[int]] = defaultdict(list)
     for topic, partition in sorted(partitions):
         grouped[topic].append(partition)
@@ -123,7 +121,7 @@ def _parse_partitions(grouped: Mapping[str, Sequence[int]]) -> PartitionsByTopic
 def _parse_partition_number(value: Any) -> int:
     number = int(value)
     if number not in _INT32_RANGE:
-        raise ValueError(f"{number} is no partition")
+        raise ValueError(f"{number} is not a partition number")
     return number
 
 

@@ -150,7 +150,7 @@ def test_the_commands_tell_what_crosses(racks: str, capsys: pytest.CaptureFixtur
         measured = ("--capacity", "1 MB/s", "--format", "json")
         assert main(["plan", *given, *measured, "--seconds", "1"]) == 0
         plan = json.loads(capsys.readouterr().out)
-        assert plan["notes"] == ["replicas are in b, c, but no member says it is", stranded]
+        assert plan["notes"] == ["replicas are in b, c, but no member is", stranded]
         assert main(["top", *given, *measured, "--once", "--window", "1"]) == 0
         shown = json.loads(capsys.readouterr().out)["crossing"]
         assert (shown["partitions"], shown["stranded"], shown["unmanned"]) == (1, 1, ["b", "c"])

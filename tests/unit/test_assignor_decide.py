@@ -92,7 +92,7 @@ def test_forced_moves_say_what_forced_them() -> None:
     assert told[0].startswith("its owner gone left; a comes to 40% of its capacity")
     assert told[1].startswith("worker-2 is draining; ")
     assert told[2].startswith("c no longer subscribes to t; ")
-    assert told[3].startswith("nobody read it; ")
+    assert told[3].startswith("it had no reader; ")
 
 
 def test_a_departed_owner_counts_as_nobody() -> None:
@@ -167,7 +167,7 @@ def test_an_idle_or_unknown_group_is_spread_by_count(policy: PlacementPolicy) ->
     group = ConsumerGroup(members("a", "b", "c"), parts(9))
     unknown = place_partitions(group, Load(), policy)
     assert [len(held) for held in unknown.assignment.values()] == [3, 3, 3]
-    assert unknown.notes[0] == "no write speed is known: every partition weighs the same"
+    assert unknown.notes[0] == "no write rate is known: every partition weighs the same"
     idle = place_partitions(group, load(*[0.0] * 9), SPREAD)
     assert [len(held) for held in idle.assignment.values()] == [3, 3, 3]
 
@@ -197,7 +197,7 @@ def test_unknown_speeds_fall_back_to_the_mean_of_the_topic() -> None:
     group = ConsumerGroup((Member("a", frozenset({"t", "u"})),), (*parts(3), other))
     plan = place_partitions(group, load(10, 30, None), SPREAD)
     assert [m.write_rate for m in plan.moves] == [10, 30, 20, 20]
-    assert plan.notes[0].startswith("no write speed of 2 of 4 partitions")
+    assert plan.notes[0].startswith("no write rate of 2 of 4 partitions")
 
 
 def test_partitions_without_a_reader_are_listed() -> None:
@@ -274,9 +274,24 @@ def test_sizing_without_a_count_keeps_a_reader_of_every_topic() -> None:
     ("group", "given", "policy", "said"),
     [
         (ConsumerGroup(members("a", "a"), ()), Load(), SPREAD, "member 'a' is there twice"),
-        (ConsumerGroup(members("a"), parts(1)), load(-1), SPREAD, "speed of t-0 is -1 bytes/s"),
-        (ConsumerGroup(members("a"), parts(1)), load(float("nan")), SPREAD, "speed of t-0 is nan"),
-        (ConsumerGroup(members("a"), parts(1)), load(float("inf")), SPREAD, "speed of t-0 is inf"),
+        (
+            ConsumerGroup(members("a"), parts(1)),
+            load(-1),
+            SPREAD,
+            "write rate of t-0 is -1 bytes/s",
+        ),
+        (
+            ConsumerGroup(members("a"), parts(1)),
+            load(float("nan")),
+            SPREAD,
+            "write rate of t-0 is nan",
+        ),
+        (
+            ConsumerGroup(members("a"), parts(1)),
+            load(float("inf")),
+            SPREAD,
+            "write rate of t-0 is inf",
+        ),
         (
             ConsumerGroup((Member("a", frozenset(), capacity=0.0),), ()),
             Load(),

@@ -189,4 +189,4 @@ def test_a_speed_that_cannot_be_is_named(plan: Any, speed: float) -> None:
     """Such a speed ends the command with the partition's name, not with a guess."""
     code, _, err = plan(found(10.0, speed))
     assert code == 1
-    assert f"speed of t-1 is {speed} bytes/s" in err
+    assert f"write rate of t-1 is {speed} bytes/s" in err

@@ -122,12 +122,12 @@ def test_unknown_racks_cost_nothing_and_are_named() -> None:
     assert plan.cross_rack_load == 0
     assert readers(plan)[0] == "1"
     assert plan.notes[1:] == (
-        "no rack is known of m1 (client.rack): nothing is far from them",
+        "unknown rack of m1 (client.rack): their reads do not count as cross-rack",
         (
-            "no rack is known of brokers with replicas of t-1, t-2 (broker.rack): "
-            "nothing is far of theirs"
+            "unknown rack of brokers with replicas of t-1, t-2 (broker.rack): "
+            "reads of them do not count as cross-rack"
         ),
-        "replicas are in b, but no member says it is",
+        "replicas are in b, but no member is",
     )
 
 
@@ -136,7 +136,9 @@ def test_no_rack_at_all_is_told() -> None:
     there = ConsumerGroup(members(None, None), tuple(TopicPartition("t", n) for n in range(4)))
     plan = place_partitions(there, Load(), AWARE)
     assert sorted(map(len, plan.assignment.values())) == [2, 2]
-    assert "no rack is known of m0, m1 (client.rack): nothing is far from them" in plan.notes
+    assert (
+        "unknown rack of m0, m1 (client.rack): their reads do not count as cross-rack" in plan.notes
+    )
 
 
 def test_what_no_care_can_help_is_named() -> None:
@@ -144,7 +146,7 @@ def test_what_no_care_can_help_is_named() -> None:
     there = group(members("a", "b"), *[("c",)] * 5, ("a",))
     plan = place_partitions(there, Load(), AWARE)
     assert sorted(map(len, plan.assignment.values())) == [3, 3]
-    assert "replicas are in c, but no member says it is" in plan.notes
+    assert "replicas are in c, but no member is" in plan.notes
     assert "no member is in a rack with a replica of t-0, t-1, t-2 and 2 more" in plan.notes
 
 
@@ -237,7 +239,7 @@ def test_names_are_taken_apart(name: str, parts: HeuristicSpec) -> None:
         ("rack-aware:traffic_costs=1", "setting 'traffic_costs' of rack-aware .* 'traffic_cost'"),
         ("rack-aware:traffic_cost=-1", "from 0 on"),
         ("rack-aware:traffic_cost=nan", "from 0 on"),
-        ("rack-aware:min_traffic:none", "'none' is no setting"),
+        ("rack-aware:min_traffic:none", "'none' is not a setting"),
         ("steady:rack_cost=1:rack_cost=2", "twice"),
         ("sticky:rack_cost=1", "setting 'rack_cost' of sticky is not known; there is: none"),
     ],

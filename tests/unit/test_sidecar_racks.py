@@ -15,7 +15,8 @@ from trimtab.assignor.rebalance.consumer_protocol import SubscriptionDecoder
 from trimtab.assignor.rebalance.leader import JoinedMember, LeaderView, assign_round_by_name
 from trimtab.assignor.rebalance.user_data import MemberUserData
 from trimtab.cli.main import main
-from trimtab.common.control_topics.values import GroupPlan, PartitionLoad
+from trimtab.common.control_topics.plan import GroupPlan
+from trimtab.common.control_topics.write_rates import PartitionLoad
 from trimtab.sidecar.decision.decide import make_decision
 from trimtab.sidecar.decision.decision import ScalingDecision
 from trimtab.sidecar.decision.group_model import build_group_model
@@ -104,8 +105,8 @@ def test_what_crosses_is_a_figure_of_the_verdict() -> None:
     """Load, partitions that must cross, racks without a consumer: whatever decides."""
     verdict = judged("steady", readers("a", "a", "a"))
     crossing = sum(SPEEDS[p].weight or 0.0 for p in P if "a" not in NEAR[p])
-    assert verdict.numbers.crossing == pytest.approx(crossing)
-    assert (verdict.numbers.stranded, verdict.numbers.unmanned) == (3, 2)
+    assert verdict.metrics.cross_rack_rate == pytest.approx(crossing)
+    assert (verdict.metrics.partitions_without_local_replica, verdict.metrics.racks_without_consumer) == (3, 2)
     assert f"{crossing:.0f} B/s across racks" in verdict.format_line()
     assert not any("rack" in reason for reason in verdict.reasons)
 
@@ -113,17 +114,17 @@ def test_what_crosses_is_a_figure_of_the_verdict() -> None:
 def test_a_heuristic_that_weighs_racks_says_what_cannot_be_helped() -> None:
     """A rack without a member, partitions near nobody, and whose rack is not known."""
     said = judged("rack-aware", readers("a", "a", "a")).reasons
-    assert "replicas are in b, c, but no member says it is" in said
+    assert "replicas are in b, c, but no member is" in said
     assert "no member is in a rack with a replica of t-1, t-4, t-7" in said
     said = judged("rack-aware", readers("a", None, "q")).reasons
-    assert "no rack is known of w1 (client.rack): nothing is far from them" in said
+    assert "unknown rack of w1 (client.rack): their reads do not count as cross-rack" in said
     assert any(s.startswith("no replica is in the rack of w2 (q): all that they") for s in said)
 
 
 def test_where_nobody_says_a_rack_nothing_is_told() -> None:
     """No figure, rather than none that crosses."""
     verdict = judged("steady", readers(None, None, None))
-    assert (verdict.numbers.crossing, verdict.numbers.stranded) == (None, None)
+    assert (verdict.metrics.cross_rack_rate, verdict.metrics.partitions_without_local_replica) == (None, None)
     assert "across racks" not in verdict.format_line()
     assert compute_cross_rack_traffic(readers(None), SPEEDS, NEAR) is None
 
@@ -161,7 +162,7 @@ def test_top_has_it_in_the_heading_and_below() -> None:
     made = build_group_status(LiveGroupSnapshot(NOW, group, SPEEDS, "given", replica_racks=NEAR))
     assert made.crossing is not None
     assert made.crossing.racks_without_members == ("c",)
-    assert made.crossing.notes[0].startswith("no rack is known of w2")
+    assert made.crossing.notes[0].startswith("unknown rack of w2")
 
 
 def test_explain_tells_what_crosses() -> None:
@@ -216,7 +217,7 @@ def test_plan_prints_what_crosses(plan: Any) -> None:
     """A column where somebody says a rack, and the notes below."""
     told = plan(survey("a", "a", "a"), "--heuristic", "sticky", "rack-aware")
     assert "across racks" in told
-    assert "replicas are in b, c, but no member says it is" in told
+    assert "replicas are in b, c, but no member is" in told
     assert "across racks" not in plan(survey(None, None, None), "--heuristic", "sticky")
     body = json.loads(plan(survey("b", "c", "a"), "--heuristic", "rack-aware", "--format", "json"))
     assert body["crossing_bytes_per_s"] > 0
@@ -232,7 +233,7 @@ def test_plan_goes_without_what_is_not_installed(
     assert "rack-aware" not in json.loads(plan(survey("a"), "--format", "json"))["heuristics"]
 
 
-FAR = CrossRackTraffic(30.0, 2, 1, ("c",), ("replicas are in c, but no member says it is",))
+FAR = CrossRackTraffic(30.0, 2, 1, ("c",), ("replicas are in c, but no member is",))
 
 
 def test_the_doctor_judges_racks() -> None:

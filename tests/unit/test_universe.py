@@ -82,7 +82,7 @@ def test_measured_values_are_a_mapping_and_an_array() -> None:
 def test_measured_speeds_that_make_no_sense_are_named(speed: float) -> None:
     """A speed in an array is checked as one by name is."""
     universe = PartitionIndex.from_partitions([TopicPartition("t", 0), TopicPartition("t", 1)])
-    with pytest.raises(InvalidProblemError, match="speed of t-1 is"):
+    with pytest.raises(InvalidProblemError, match="write rate of t-1 is"):
         align_write_rates(
             PartitionMeasurements({"t": TopicMeasurements.from_values({0: 1.0, 1: speed})}),
             universe,

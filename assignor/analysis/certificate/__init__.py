@@ -1,4 +1,4 @@
-"""How far a decision is from the best one: bounds by column generation (extra `certify_decision`)."""
+"""Bounds on the cost of decisions by column generation (extra `certify`)."""
 
 from trimtab.assignor.analysis.certificate.certificate import (
     Certificate,

@@ -1,11 +1,10 @@
-"""Certificates: how far a decision is, at most, from the best one that could be made now.
+"""Certificates: upper bounds on the distance of a decision from the best one.
 
-Rules of this file:
-- The objective is one step's: `consumers + moves_cost * R`, or the least R with no more consumers
-  than the decision uses. What a heuristic may weigh besides (risk, the ticks to come) is not in it:
-  one that looks ahead pays for it here, and is right to.
-- Functions of values: time comes in as `left`, which tells how many seconds may still be used.
-- Needs the extra `certify_decision` (HiGHS).
+1. The objective is `consumers + moves_cost * R` of one step, or the least R with no more consumers
+   than the decision uses. Risk and later ticks do not count, so a heuristic that looks ahead costs
+   more here.
+2. `left` returns the remaining seconds; this package reads no clock.
+3. It needs the extra `certify` (HiGHS).
 """
 
 import math
@@ -38,20 +37,19 @@ START_HEURISTICS: Final = ("mbf", "mwf", "mbfp", "bfd")
 """Heuristics whose packings the search starts from."""
 
 FLOAT_TOLERANCE: Final = 1e-9
-"""Relative error of sums, given away by every bound."""
+"""Relative error of sums, subtracted from every bound."""
 
 INTEGER_TOLERANCE: Final = 1e-6
-"""How far below a whole number of consumers a bound may be to count as that number."""
+"""Distance below a whole number of consumers at which a bound counts as that number."""
 
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """What a decision costs, and what no decision costs less than; in consumers.
+    """Cost of a decision and a lower bound on the cost of any decision, in consumers.
 
-    `best_known` is the least cost of a packing that was found, the decision's own included.
-    `complete` tells that the bound is the linear program's, not cut off by the time limit. Where
-    the decision does not `fit`, because it overfills a consumer or leaves something unread, it may
-    cost less than the bound.
+    `best_known` is the least cost of any packing found, including the decision. `complete` tells
+    that the bound is the linear program's, not cut off by the time limit. A decision that does not
+    fit (`fits`: a consumer is overfilled or a partition unassigned) may cost less than the bound.
     """
 
     value: float
@@ -62,24 +60,24 @@ class Certificate:
 
     @property
     def gap(self) -> float:
-        """How far above the best decision this one is at most: 0.05 is 5 %; inf if unknown."""
+        """Upper bound on the relative distance from the best decision (0.05 is 5 %), or inf."""
         return relative_gap(self.value, self.lower_bound)
 
     def to_json_dict(self) -> dict[str, float | bool | None]:
-        """Return it as JSON takes it: what is infinite is None."""
+        """Return the JSON object; an infinite figure is None."""
         figures = {**asdict(self), "gap": self.gap}
         return {name: None if math.isinf(f) else f for name, f in figures.items()}
 
 
 def relative_gap(value: float, lower_bound: float) -> float:
-    """Return value ÷ least - 1; 0 if the value is no larger, inf if the least is 0."""
+    """Return value ÷ lower_bound - 1; 0 if the value is no larger, inf for a bound of 0."""
     if value <= lower_bound * (1 + FLOAT_TOLERANCE):
         return 0.0
     return value / lower_bound - 1 if lower_bound > 0 else math.inf
 
 
 def start_countdown(clock: Clock, seconds: float) -> SecondsLeft:
-    """Return what tells how many of these seconds are left."""
+    """Return a function of the seconds left."""
     end = clock.monotonic() + seconds
     return lambda: end - clock.monotonic()
 
@@ -87,9 +85,9 @@ def start_countdown(clock: Clock, seconds: float) -> SecondsLeft:
 def certify_decision(
     problem: PackingProblem, bins: IntArray, *, moves_cost: float, left: SecondsLeft
 ) -> Certificate:
-    """Certify `consumers + moves_cost * R` of a decision; `bins` (P,) is as a heuristic gives it.
+    """Certify `consumers + moves_cost * R` of a heuristic's bins (P,).
 
-    Raises InvalidProblemError for loads, capacities, bins or a cost that make no sense.
+    Raises InvalidProblemError for invalid loads, capacities, bins or move cost.
     """
     return certify_decisions(problem, {"": bins}, moves_cost=moves_cost, left=left)[""]
 
@@ -101,7 +99,7 @@ def certify_decisions(
     moves_cost: float,
     left: SecondsLeft,
 ) -> dict[str, Certificate]:
-    """Certify several decisions on one problem at the price of one. Raises as `certify_decision`."""
+    """Certify several decisions of one problem in one search. Raises as `certify_decision`."""
     _check_inputs(problem, decisions.values(), moves_cost)
     kinds = build_consumer_kinds(problem, moves_cost)
     packings = [*decisions.values(), *_iter_start_packings(problem)]
@@ -121,9 +119,9 @@ def certify_decisions(
 
 
 def certify_moves(problem: PackingProblem, bins: IntArray, *, left: SecondsLeft) -> Certificate:
-    """Certify the R of a decision against the least with no more consumers than it uses.
+    """Certify the R of a decision against the least R with no more consumers.
 
-    Raises as `certify_decision`. `best_known` is inf if no packing with so few consumers is known.
+    Raises as `certify_decision`. `best_known` is inf if no such packing is known.
     """
     _check_inputs(problem, [bins], 1.0)
     kinds, most = build_consumer_kinds(problem, 1.0), _count_consumers(bins)
@@ -159,7 +157,7 @@ def _search_with_margin(
 
 
 def _iter_start_packings(problem: PackingProblem) -> Iterator[IntArray]:
-    """Yield packings to start from."""
+    """Yield the packings that the search starts from."""
     for name in START_HEURISTICS:
         yield pack_open_mode(get_heuristic(name), problem)
 
@@ -173,14 +171,14 @@ def _score_moves(problem: PackingProblem, bins: IntArray) -> float:
 
 
 def _is_feasible(kinds: ConsumerKinds, bins: IntArray) -> bool:
-    """Tell whether everything is placed and every consumer holds its load."""
+    """Return whether all partitions are assigned and every consumer holds its load."""
     return bool((bins != UNASSIGNED).all()) and len(
         columns_of_packing(kinds, bins)
     ) == _count_consumers(bins)
 
 
 def _bound_consumer_count(problem: PackingProblem) -> int:
-    """Return a bound on the consumers that needs no solver."""
+    """Return a lower bound on the consumers without the solver."""
     spare = 0.0 if problem.new_member_capacity is None else problem.new_member_capacity
     return lower_bound(problem.weight, max(spare, float(problem.capacity.max(initial=0.0))))
 
@@ -188,7 +186,7 @@ def _bound_consumer_count(problem: PackingProblem) -> int:
 def _check_inputs(
     problem: PackingProblem, decisions: Iterable[IntArray], moves_cost: float
 ) -> None:
-    """Raise InvalidProblemError where a number makes no sense."""
+    """Raise InvalidProblemError for an invalid number."""
     _check_values("load", problem.weight, above=-math.inf)
     _check_values("capacity", problem.capacity, above=0.0)
     if problem.new_member_capacity is None and not len(problem.capacity):

@@ -1,15 +1,11 @@
-"""Column generation: the linear program and the knapsacks in turn, until neither has more to say.
+"""Column generation: the linear program and the knapsacks in turn, until no column improves it.
 
-Rules of this file:
-- The bound holds at any time, not just at the end: whatever the partitions are taken to be worth,
-  the relaxed knapsacks tell how much each consumer could earn at that, and what all partitions are
-  worth, less what all consumers could earn beyond their cost, is below every packing (Lagrange;
-  Farley). A time limit makes the bound weaker, never wrong.
-- First rounds run with coarse steps rounded up, where every column is a true one; then fine steps
-  rounded down give the bound, and the columns that are still missing.
-- The linear program's worths jump about, so a moving mean of them is asked instead (smoothing);
-  where that finds no column, they themselves are.
-- `left()` tells the seconds that are left; it is asked between rounds.
+1. The bound holds at any time: for any worth of the partitions, their sum less what all consumers
+   could earn beyond their cost, by relaxed knapsacks, is below every packing (Lagrange; Farley). A
+   time limit weakens the bound but never breaks it.
+2. Coarse rounds round weights up, so every column fits. Fine rounds round down; they give the bound
+   and the missing columns.
+3. `left()` returns the remaining seconds and is called between rounds.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -30,25 +26,25 @@ from trimtab.assignor.model import FloatArray, IntArray
 
 COARSE_STEPS: Final = 600
 FINE_STEPS: Final = 10_000
-"""Steps of a capacity, to find columns and for the bound: 0.01 % of a consumer are given away."""
+"""Steps of a capacity, for columns and for the bound, which loses 0.01 % of a consumer."""
 
 COMPLETENESS_TOLERANCE: Final = 1e-4
-"""Relative distance to the linear program's value at which the bound is as good as complete."""
+"""Relative distance to the linear program's value at which the bound counts as complete."""
 
 DUAL_SMOOTHING: Final = 0.7
-"""Share of the mean so far in the worths that are asked."""
+"""Weight of the earlier mean in the smoothed duals."""
 
 COARSE_TIME_SHARE: Final = 0.5
 INTEGER_TIME_SHARE: Final = 0.2
-"""Shares of the time: for coarse rounds at most, and for whole columns at least."""
+"""Fractions of the time: maximum for coarse rounds, minimum for the integer program."""
 
 SecondsLeft: TypeAlias = Callable[[], float]
-"""Tells how many seconds are left."""
+"""Returns the remaining seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class CostBounds:
-    """A bound that no packing undercuts, the least cost of a packing found, and if all was said."""
+    """A lower bound, the least cost found, and whether the search was complete."""
 
     lower_bound: float
     best_known: float
@@ -58,7 +54,7 @@ class CostBounds:
 def search_bounds(
     kinds: ConsumerKinds, prices: MasterPrices, starts: Iterable[PackingColumn], left: SecondsLeft
 ) -> CostBounds:
-    """Bound the least cost of a packing from below, and look for one; `starts` are columns."""
+    """Return bounds on the least cost of a packing, searching from the columns `starts`."""
     master = MasterProgram(kinds, prices)
     master.add_columns(starts)
     seconds = left()
@@ -76,7 +72,8 @@ def _generate_columns(
     mean: FloatArray | None,
     left: SecondsLeft,
 ) -> bool:
-    """Add columns until none is missing, or `price_sets` says that it is enough; tell if so."""
+    """Add columns until none is missing or `price_sets` returns None; return whether complete."""
+    # Duals jump between rounds, so a moving mean is priced; if that finds no column, the duals are.
     duals = master.solve_relaxation(left())
     while duals is not None and left() > 0:
         worth = (
@@ -88,8 +85,8 @@ def _generate_columns(
         if sets is None:
             return True
         columns = (PackingColumn(found.kind, found.items) for found in sets)
-        lacking = [c for c in columns if master.would_improve(c, duals)]
-        if master.add_columns(lacking):
+        missing = [c for c in columns if master.would_improve(c, duals)]
+        if master.add_columns(missing):
             mean, duals = worth, master.solve_relaxation(left())
         elif mean is None:
             return True
@@ -99,7 +96,7 @@ def _generate_columns(
 
 
 class _CoarsePricing:
-    """Sets that truly fit: the best of each kind, and more of kinds that are used repeatedly."""
+    """Prices sets that fit: the best of each kind, and disjoint ones of repeated kinds."""
 
     def __init__(self, kinds: ConsumerKinds, prices: MasterPrices) -> None:
         self._knapsacks = Knapsacks(kinds, COARSE_STEPS, relaxed=False)
@@ -116,7 +113,7 @@ class _CoarsePricing:
 
 
 class _FinePricing:
-    """The best set of each kind, relaxed, and the best bound that these have given."""
+    """Prices the best relaxed set of each kind, and keeps the best bound."""
 
     def __init__(self, kinds: ConsumerKinds, prices: MasterPrices) -> None:
         self._knapsacks = Knapsacks(kinds, FINE_STEPS, relaxed=True)
@@ -135,29 +132,27 @@ class _FinePricing:
 def lagrangian_bound(
     kinds: ConsumerKinds, prices: MasterPrices, duals: DualPrices, earned: FloatArray
 ) -> float:
-    """Return what no packing costs less than, at these worths; `earned` (K,) is from relaxed sets.
-
-    The price of the limit on the count is chosen anew: at least what one to be added could earn
-    beyond its cost, as there may be any number of those.
-    """
+    """Return the lower bound at these duals; `earned` (K,) is the profit of relaxed sets."""
+    # The price of the limit on the consumer count is chosen anew. It is at least the excess profit
+    # of an added consumer, since their number is unlimited.
     beyond = earned - prices.per_consumer
-    endless = np.isinf(kinds.max_uses)
-    least = float(np.maximum(beyond[endless], 0.0).max(initial=0.0))
-    counted, times = beyond[~endless], kinds.max_uses[~endless]
+    unlimited = np.isinf(kinds.max_uses)
+    least = float(np.maximum(beyond[unlimited], 0.0).max(initial=0.0))
+    counted, times = beyond[~unlimited], kinds.max_uses[~unlimited]
     tried = np.append(counted[counted > least], (least, max(least, duals.consumer_count_price)))
     excess = np.maximum(counted - tried[:, None], 0.0) @ times
     return float((duals.worth.sum() - prices.max_consumers * tried - excess).max())
 
 
 def columns_of_packing(kinds: ConsumerKinds, bins: IntArray) -> list[PackingColumn]:
-    """Return the columns of a packing; a set that does not fit is left out."""
+    """Return the columns of a packing, without sets that do not fit."""
     members = len(kinds.kind_of_member) - 1
-    found: list[PackingColumn] = []
+    columns: list[PackingColumn] = []
     for number in np.unique(bins[bins >= 0]).tolist():
         column = PackingColumn(
             int(kinds.kind_of_member[min(number, members)]),
             np.flatnonzero(bins == number).astype(np.int32),
         )
         if column.kind >= 0 and kinds.can_hold(*column):
-            found.append(column)
-    return found
+            columns.append(column)
+    return columns

@@ -1,13 +1,13 @@
-"""Who may hold what, and what it costs: a decision as the linear program sees it.
+"""Kinds of consumers and their costs, as input of the linear program.
 
-Rules of this file:
-- A consumer that is used costs one, whatever its capacity; a move costs `per_move` times the load
-  in units of one consumer (`unit_capacity`). A partition without an owner moves for nothing.
-- Consumers that no set of partitions can tell apart are one *kind*, which may be used as often as
-  there are such consumers: those that own nothing, of one capacity and one subscription. Those
-  to be added are a kind without limit. Where moves cost nothing, owners make no difference either.
-- A set of partitions fits a kind when its load is within the capacity (as `packing` counts it) and
-  the kind subscribes to all of it. One partition alone fits, however large (HEURISTICS, rule 4).
+1. A used consumer costs 1 at any capacity. A move costs `per_move` times its load in consumers
+   (`unit_capacity`); a partition without an owner moves at no cost.
+2. Consumers without partitions, of equal capacity and subscription, are one *kind*, used as often
+   as it has consumers. Added consumers are a kind without limit. If moves cost nothing, owners do
+   not separate kinds.
+3. A set of partitions fits a kind if its load is within the capacity (with the tolerance of
+   `packing`) and the kind subscribes to all of it. A single partition always fits
+   (docs/heuristics.md, rule 4).
 """
 
 import math
@@ -24,16 +24,14 @@ class ConsumerKinds:
     """K kinds of consumers for P partitions."""
 
     weight: FloatArray  # (P,) bytes/s
-    capacity: FloatArray  # (K,) bytes/s, the tolerance of sums included
+    capacity: FloatArray  # (K,) bytes/s, with the tolerance of sums
     subscribed: BoolArray  # (K, P) whether the kind subscribes to the partition
-    move_cost: FloatArray  # (K, P) what it costs, in consumers, that the kind takes the partition
-    max_uses: FloatArray  # (K,) how often it may be used; inf with those to be added
-    kind_of_member: (
-        IntArray  # (M + 1,) the kind of each member, then of those to be added (or NOBODY)
-    )
+    move_cost: FloatArray  # (K, P) cost in consumers if the kind takes the partition
+    max_uses: FloatArray  # (K,) number of consumers; inf for added ones
+    kind_of_member: IntArray  # (M + 1,) kind of each member, then of added ones or UNASSIGNED
 
     def can_hold(self, kind: int, items: IntArray) -> bool:
-        """Tell whether the kind may hold this set."""
+        """Return whether the kind may hold this set."""
         fits = len(items) == 1 or self.weight[items].sum() <= self.capacity[kind]
         return bool(fits and self.subscribed[kind, items].all())
 
@@ -61,15 +59,15 @@ def build_consumer_kinds(problem: PackingProblem, per_move: float) -> ConsumerKi
 
 
 def unit_capacity(problem: PackingProblem) -> float:
-    """Return the load in bytes/s that R counts as one consumer: the capacity of an added one.
+    """Return the load in bytes/s that R counts as one consumer.
 
-    In closed mode it is the largest capacity there is.
+    It is the capacity of an added consumer, in closed mode the largest capacity.
     """
     return problem.new_member_capacity or float(problem.capacity.max(initial=0.0)) or 1.0
 
 
 def _list_consumers(problem: PackingProblem) -> tuple[FloatArray, BoolArray]:
-    """Return capacity and subscriptions of the members, and of one to be added if any may be."""
+    """Return capacities and subscriptions of the members, and of one added member in open mode."""
     if problem.new_member_capacity is None:
         return problem.capacity, problem.subscribed
     everything = np.ones((len(problem.subscribed), 1), dtype=np.bool_)
@@ -80,8 +78,8 @@ def _list_consumers(problem: PackingProblem) -> tuple[FloatArray, BoolArray]:
 def _group_consumers(problem: PackingProblem, *, owners_differ: bool) -> list[list[int]]:
     capacity, reads = _list_consumers(problem)
     owners = set(problem.owner.tolist()) if owners_differ else set[int]()
-    found: dict[object, list[int]] = {}
+    groups: dict[object, list[int]] = {}
     for number, own in enumerate(capacity.tolist()):
         alike = number if number in owners else (own, reads[:, number].tobytes())
-        found.setdefault(alike, []).append(number)
-    return list(found.values())
+        groups.setdefault(alike, []).append(number)
+    return list(groups.values())

@@ -1,8 +1,8 @@
-"""The linear program over sets of partitions, and the integer program over the same: HiGHS.
+"""The linear and the integer program over sets of partitions, by HiGHS (extra `certify`).
 
 A column is a kind of consumer with a set of partitions. Every partition is in at least one chosen
-column (a smaller set costs no more, so this is as good as exactly one), a kind is used as often as
-it may, and all together at most `max_consumers` times. Needs the extra `certify`; one thread.
+column, a kind is used at most `max_uses` times, and all kinds together at most `max_consumers`
+times. "At least one" is as good as "exactly one", since a smaller set costs no more.
 """
 
 import math
@@ -32,14 +32,14 @@ SOLVER_OPTIONS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class MasterPrices:
-    """`per_consumer` for each one used; at most `max_consumers` of them. Moves are priced in `ConsumerKinds.move_cost`."""
+    """Cost of each used consumer, and their maximum; moves are in `ConsumerKinds.move_cost`."""
 
     per_consumer: float
     max_consumers: int
 
 
 class PackingColumn(NamedTuple):
-    """A set of partitions for a kind."""
+    """A kind of consumer with a set of partitions."""
 
     kind: int
     items: IntArray
@@ -47,7 +47,7 @@ class PackingColumn(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DualPrices:
-    """The linear program's optimum over the columns known, and what its rows are worth there."""
+    """Optimum of the linear program over the known columns, and the dual values of its rows."""
 
     objective: float
     worth: FloatArray  # (P,) of covering a partition, >= 0
@@ -56,7 +56,7 @@ class DualPrices:
 
 
 class MasterProgram:
-    """The program, growing by columns; at first nothing but stand-ins that cost more than all."""
+    """The program; it starts with artificial columns that cost more than any packing."""
 
     def __init__(self, kinds: ConsumerKinds, prices: MasterPrices) -> None:
         self._kinds, self._prices = kinds, prices
@@ -68,7 +68,7 @@ class MasterProgram:
         self._add_artificial_columns()
 
     def add_columns(self, columns: Iterable[PackingColumn]) -> int:
-        """Add columns that are new; return how many were."""
+        """Add the new ones of these columns; return their number."""
         fresh = [c for c in columns if len(c.items) and self._register_column(c)]
         if fresh:
             last = self._partitions + len(self._kinds.max_uses)
@@ -86,7 +86,7 @@ class MasterProgram:
         return self._prices.per_consumer + float(moves)
 
     def would_improve(self, column: PackingColumn, duals: DualPrices) -> bool:
-        """Tell whether adding the column would lower the linear program's value."""
+        """Return whether adding the column lowers the linear program's value."""
         paid = float(duals.worth[column.items].sum())
         use = float(duals.kind_price[column.kind])
         return (
@@ -95,7 +95,7 @@ class MasterProgram:
         )
 
     def solve_relaxation(self, seconds: float) -> DualPrices | None:
-        """Solve the linear program; None if time ran out."""
+        """Solve the linear program; return None on timeout."""
         if not self._run_solver(seconds):
             return None
         row = np.array(self._highs.getSolution().row_dual)
@@ -108,10 +108,9 @@ class MasterProgram:
         )
 
     def solve_integer(self, seconds: float) -> float:
-        """Solve over whole columns that truly fit; the least cost found, inf if none is.
+        """Solve over whole columns that fit; return the least cost found, or inf.
 
-        It ends the program: no column can be added afterwards. The cost is that of the packing read
-        from the solution, not what the solver says, which is right up to its tolerances only.
+        No column can be added afterwards.
         """
         self._forbid_columns(
             [n for n, c in enumerate(self._columns) if not self._kinds.can_hold(*c)]
@@ -121,21 +120,24 @@ class MasterProgram:
         self._highs.changeColsIntegrality(count, np.arange(count, dtype=np.int32), whole)
         self._highs.setOptionValue("presolve", "choose")
         self._run_solver(seconds)
+        # The solver's own objective is right up to its tolerances only.
         used = np.array(self._highs.getSolution().col_value[self._partitions :])
         return self._packing_cost(
             [self._columns[n] for n in np.flatnonzero(used > CHOSEN_COLUMN_THRESHOLD)]
         )
 
     def _forbid_columns(self, columns: list[int]) -> None:
-        """Forbid the stand-ins and these columns."""
-        barred = [*range(self._partitions), *(self._partitions + n for n in columns)]
-        zeros = np.zeros(len(barred))
-        self._highs.changeColsBounds(len(barred), np.array(barred, dtype=np.int32), zeros, zeros)
+        """Fix the artificial columns and these columns at 0."""
+        forbidden = [*range(self._partitions), *(self._partitions + n for n in columns)]
+        zeros = np.zeros(len(forbidden))
+        self._highs.changeColsBounds(
+            len(forbidden), np.array(forbidden, dtype=np.int32), zeros, zeros
+        )
 
     def _packing_cost(self, chosen: Sequence[PackingColumn]) -> float:
-        """Return the cost of a packing where each partition goes to the cheapest column with it.
+        """Return the cost of these columns, each partition in the cheapest one, or inf.
 
-        It is inf where these columns are no packing: time may have run out with a part of one.
+        It is inf if the columns are no packing, as after a timeout.
         """
         uses = np.bincount([c.kind for c in chosen], minlength=len(self._kinds.max_uses))
         if len(chosen) > self._prices.max_consumers or (uses > self._kinds.max_uses).any():
@@ -162,13 +164,13 @@ class MasterProgram:
         self._highs.addRows(rows, lower, upper, 0, starts, none, np.array([]))
 
     def _add_artificial_columns(self) -> None:
-        """Let every partition be covered by nothing, at a cost above that of any packing."""
+        """Add a column for each partition alone, at a cost above that of any packing."""
         partitions = self._partitions
-        dear = (
+        cost = (
             1.0 + partitions * self._prices.per_consumer + self._kinds.move_cost.max(axis=0).sum()
         )
         self._append_columns(
-            [dear] * partitions, [np.array([p], dtype=np.int32) for p in range(partitions)]
+            [cost] * partitions, [np.array([p], dtype=np.int32) for p in range(partitions)]
         )
 
     def _append_columns(self, costs: list[float], entries: list[IntArray]) -> None:

@@ -1,13 +1,12 @@
-"""The best set of partitions for every kind of consumer: knapsacks that share their work.
+"""The best set of partitions for every kind of consumer, by knapsacks that share their tables.
 
-Rules of this file:
-- A knapsack is solved by dynamic programming over a capacity cut into equal steps. Weights are
-  rounded *down* for a bound (`relaxed`): every set that fits then still fits, so the best profit
-  found is never below the true one. They are rounded *up* for columns: whatever is found fits.
-- Kinds differ only in what they own and subscribe to. So they are halved again and again, and a
-  partition goes into the table at the point where all kinds below agree on its profit: about
-  P·log K insertions in place of P·K.
-- A partition alone fits everywhere, and so is tried beside the knapsack.
+1. A knapsack is a dynamic program over the capacity in equal steps. For a bound (`relaxed`) weights
+   are rounded *down*: the profit is never below the true one. For columns they are rounded *up*:
+   every set found fits.
+2. Kinds differ only in their own and subscribed partitions. So they are halved repeatedly, and a
+   partition is inserted where all kinds below agree on its profit: about P·log K insertions
+   instead of P·K.
+3. A single partition fits any capacity, so it is tried beside the knapsack.
 """
 
 from collections.abc import Iterator
@@ -21,17 +20,17 @@ from trimtab.assignor.analysis.certificate.consumer_kinds import ConsumerKinds
 from trimtab.assignor.model import BoolArray, FloatArray, IntArray
 
 ROUNDING_MARGIN: Final = 1e-12
-"""What is given away to floats, so that rounding down is down and rounding up is up."""
+"""Margin for float errors, so that rounding keeps its direction."""
 
 MAX_CAPACITY_RATIO: Final = 4
-"""The largest capacity in middle ones that still gets the full resolution."""
+"""Largest capacity ÷ median at which the resolution is still full."""
 
 ItemNumbers: TypeAlias = NDArray[np.intp]
 
 
 @dataclass(frozen=True, slots=True)
 class PricedSet:
-    """The best set of one kind: its profit, and its partitions in order."""
+    """A set of partitions, sorted, for one kind, and its profit."""
 
     kind: int
     profit: float
@@ -39,7 +38,7 @@ class PricedSet:
 
 
 class _TableInsertion(NamedTuple):
-    """A partition in the table, and at which capacities it is taken."""
+    """A partition in the table, and the capacities at which it is taken."""
 
     item: int
     size: int
@@ -47,7 +46,7 @@ class _TableInsertion(NamedTuple):
 
 
 class _KindBranch(NamedTuple):
-    """Kinds low..high-1 with what they agree on already in the table; `pending` is not in it."""
+    """Kinds low..high-1 with a table of the partitions they agree on; `pending` are the others."""
 
     low: int
     high: int
@@ -57,7 +56,7 @@ class _KindBranch(NamedTuple):
 
 
 class Knapsacks:
-    """The knapsacks of all kinds, with weights in whole steps; `steps` make a middle capacity."""
+    """Knapsacks of all kinds, with weights in whole steps; `steps` make the median capacity."""
 
     def __init__(self, kinds: ConsumerKinds, steps: int, *, relaxed: bool) -> None:
         step = max(np.median(kinds.capacity), kinds.capacity.max() / MAX_CAPACITY_RATIO) / steps
@@ -73,7 +72,7 @@ class Knapsacks:
         self._kinds = kinds
 
     def best_sets(self, worth: FloatArray) -> Iterator[PricedSet]:
-        """Yield each kind's best set, in order; `worth` (P,) is what holding a partition earns."""
+        """Yield each kind's best set, in order; `worth` (P,) is the profit of each partition."""
         profit = np.maximum(worth - self._kinds.move_cost, 0.0) * self._kinds.subscribed
         packed = profit * self._fits
         table = np.zeros(max(self._capacity_steps) + 1)
@@ -83,7 +82,7 @@ class Knapsacks:
             yield _prefer_single_item(found, profit[found.kind])
 
     def disjoint_sets(self, kind: int, worth: FloatArray, least: float) -> Iterator[PricedSet]:
-        """Yield sets of one kind that share nothing, the best first, while they earn `least`."""
+        """Yield disjoint sets of one kind, best first, while they earn at least `least`."""
         profit = np.maximum(worth - self._kinds.move_cost[kind], 0.0) * self._kinds.subscribed[kind]
         every = np.arange(len(worth))
         while True:
@@ -97,7 +96,7 @@ class Knapsacks:
             profit[found.items] = 0.0
 
     def _solve_branch(self, at: _KindBranch, profit: FloatArray) -> Iterator[PricedSet]:
-        """Insert what the branch agrees on, then split it."""
+        """Insert the partitions the branch agrees on, then split it (rule 2)."""
         low, high, table, pending, path = at
         part = profit[low:high, pending]
         agreed = (part == part[0]).all(axis=0)
@@ -114,7 +113,7 @@ class Knapsacks:
     def _insert_items(
         self, table: FloatArray, items: ItemNumbers, profit: FloatArray
     ) -> Iterator[_TableInsertion]:
-        """Put partitions into the table: entry c is the best profit within c steps."""
+        """Insert partitions into the table, whose entry c is the best profit within c steps."""
         top = len(table)
         for item, gain in zip(items.tolist(), profit.tolist(), strict=True):
             size = self._item_steps[item]
@@ -129,7 +128,7 @@ class Knapsacks:
     def _trace_best_set(
         self, kind: int, table: FloatArray, path: tuple[_TableInsertion, ...]
     ) -> PricedSet:
-        """Read the best set off the table."""
+        """Return the best set of the table."""
         room = self._capacity_steps[kind]
         profit = float(table[room])
         items: list[int] = []
@@ -141,7 +140,7 @@ class Knapsacks:
 
 
 def _prefer_single_item(found: PricedSet, profit: FloatArray) -> PricedSet:
-    """Return the set, or the one partition that earns more by itself."""
+    """Return the set, or a single partition that earns more (rule 3)."""
     if not len(profit):
         return found
     single = int(profit.argmax())

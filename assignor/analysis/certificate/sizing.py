@@ -1,4 +1,4 @@
-"""Certificates of what `size` decides, by the names of group and heuristics."""
+"""Certificates of `size_group` by heuristic."""
 
 from collections.abc import Iterable
 
@@ -17,15 +17,15 @@ def certify_sizes(
     moves_cost: float,
     left: SecondsLeft,
 ) -> dict[str, Certificate]:
-    """Certify what `size` decides with each heuristic; one search serves all of them.
+    """Certify `size_group` with each heuristic in one search.
 
-    Consumers count as they may be filled, headroom included: a move of that much is one consumer's
-    worth. Raises InvalidProblemError, UnknownHeuristicError, BrokenHeuristicError.
+    A consumer's worth of load is its capacity times the headroom. Raises InvalidProblemError,
+    UnknownHeuristicError, BrokenHeuristicError.
     """
     problem = build_problem(*situation, open_mode=True).problem
     decisions: dict[str, IntArray] = {}
     for name in heuristics:
         entry = get_heuristic(name)
-        framed = build_problem(*situation, open_mode=True, weigh_racks=entry.weighs_racks)
-        decisions[name] = pack_open_mode(entry, framed.problem)
+        indexed = build_problem(*situation, open_mode=True, weigh_racks=entry.weighs_racks)
+        decisions[name] = pack_open_mode(entry, indexed.problem)
     return certify_decisions(problem, decisions, moves_cost=moves_cost, left=left)

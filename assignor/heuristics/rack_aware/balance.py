@@ -1,9 +1,7 @@
-"""How many partitions a member may hold, in all and of a topic, so that the counts are even.
+"""Limits on a member's partitions, in total and per topic, at which the counts are even.
 
-Members that read the same get the same number, or one more. Where subscriptions differ, the counts
-are as even as those allow: no sum of their squares is less. Of all assignments that are that even
-any may be chosen; a member's count differs by at most one between two of them, as they are the
-bases of a matroid, shifted (Frank and Murota, "Decreasing minimization on M-convex sets", 2018).
+Members with equal subscriptions get equal counts, or one more. With different subscriptions, counts
+are even if the sum of their squares is minimal.
 """
 
 from dataclasses import dataclass, replace
@@ -17,25 +15,25 @@ from trimtab.assignor.model import UNASSIGNED, BoolArray, IntArray, PackingProbl
 
 @dataclass(frozen=True, slots=True)
 class CountLimits:
-    """The least and the most that each may hold."""
+    """Minimum and maximum counts."""
 
     least: NDArray[np.int64]
     most: NDArray[np.int64]
 
     def allow_counts(self, count: IntArray | NDArray[np.int64]) -> bool:
-        """Tell whether all counts are within."""
+        """Return whether all counts are within the limits."""
         return bool((self.least <= count).all() and (count <= self.most).all())
 
 
 def find_balanceable_topics(problem: PackingProblem) -> BoolArray:
-    """Return which topics (T,) can be uneven at all: those of several partitions and readers."""
+    """Return the topics (T,) with several partitions and readers, which can be uneven."""
     size = np.bincount(problem.topic, minlength=len(problem.subscribed))
     several: BoolArray = (size > 1) & (problem.subscribed.sum(axis=1) > 1)
     return several
 
 
 def compute_topic_limits(problem: PackingProblem) -> CountLimits:
-    """Return each member's limits of each topic, (T, M): its even share, rounded down and up."""
+    """Return the limits of each topic and member, (T, M): the even share rounded down and up."""
     size = np.bincount(problem.topic, minlength=len(problem.subscribed))
     share, rest = np.divmod(size, np.maximum(problem.subscribed.sum(axis=1), 1))
     least = share[:, None] * problem.subscribed
@@ -43,7 +41,7 @@ def compute_topic_limits(problem: PackingProblem) -> CountLimits:
 
 
 def compute_member_limits(problem: PackingProblem, *, per_topic: bool) -> CountLimits:
-    """Return each member's limits in all (M,); with `per_topic` those of the topics hold, too."""
+    """Return each member's limits in total (M,); with `per_topic` the topics' limits hold too."""
     reads = problem.subscribed[np.unique(problem.topic)]
     reads = reads[reads.any(axis=1)]
     if (reads == reads[:1]).all():
@@ -55,7 +53,9 @@ def compute_member_limits(problem: PackingProblem, *, per_topic: bool) -> CountL
     if per_topic:
         topics = compute_topic_limits(problem)
         return CountLimits(topics.least.sum(axis=0), topics.most.sum(axis=0))
-    nobody = np.full_like(problem.owner, UNASSIGNED)
-    even = sticky.place_sticky(replace(problem, owner=nobody))
+    unowned = np.full_like(problem.owner, UNASSIGNED)
+    even = sticky.place_sticky(replace(problem, owner=unowned))
+    # Even assignments are the bases of a shifted matroid, so a member's count differs by at most
+    # one between two of them (Frank and Murota, "Decreasing minimization on M-convex sets", 2018).
     counts = np.bincount(even[even != UNASSIGNED], minlength=len(problem.capacity))
     return CountLimits(np.maximum(counts - 1, 0), counts + 1)

@@ -1,16 +1,15 @@
-"""The network whose cheapest flow is the cheapest assignment (KIP-925), small enough to be fast.
+"""Flow network whose cheapest flow is the cheapest assignment (KIP-925).
 
     item ──► hub ──► seat ──► member ──► end
 
-1. The proposal has an arc from every partition to every member. But a partition costs the same with
-   all members of a rack, so here it has an arc to one hub of each rack near it, one to the hub
-   "anywhere", at the price of being far, and one to its owner, with whom it does not move. What
-   goes "anywhere" may arrive near; the same flow is there for less, so in the cheapest none does.
-2. A member's seats are its own node, or, where a topic's counts are to be even, one for the topic.
-3. Members and such seats hold between their limits. What is the least is taken off the demands, so
-   that all arcs begin at none.
-4. Where a member's limits leave several counts open, each partition more costs more than all the
-   traffic and moves that it could save: evenness comes first.
+1. A partition costs the same with all members of a rack. So it has an arc to the hub of each rack
+   with a replica, one to the hub "anywhere" at the cross-rack cost, and one to its owner without a
+   move cost. KIP-925 has an arc from every partition to every member; this network is smaller.
+2. A member's seat is its own node, or one node per topic if the topic's counts are to be even.
+3. Members and topic seats hold between their limits. Minimum counts are taken off the demands, so
+   that every arc's lower bound is 0.
+4. If a member's limits allow several counts, each further partition costs more than all traffic and
+   moves that it could save: even counts come first.
 """
 
 from dataclasses import dataclass
@@ -29,7 +28,7 @@ from trimtab.assignor.model import UNASSIGNED, FloatArray, PackingProblem
 
 
 class Arcs(NamedTuple):
-    """A arcs: from node `tail` to node `head`, so many units at so much each."""
+    """A arcs from node `tail` to node `head` with a capacity and a cost per unit."""
 
     tail: LongArray  # (A,)
     head: LongArray  # (A,)
@@ -44,7 +43,7 @@ class Arcs(NamedTuple):
         capacity: LongArray | int = 1,
         cost: FloatArray | float = 0.0,
     ) -> "Arcs":
-        """Take arcs with capacities and costs of their own, or one for all."""
+        """Build arcs; a number as capacity or cost applies to all."""
         return cls(
             tail,
             head,
@@ -53,25 +52,25 @@ class Arcs(NamedTuple):
         )
 
     def concat_arcs(self, *others: "Arcs") -> "Arcs":
-        """Return these and then the others."""
+        """Return these arcs followed by the others."""
         return Arcs(*(np.concatenate(column) for column in zip(self, *others, strict=True)))
 
 
 @dataclass(frozen=True, slots=True)
 class FlowNetwork:
-    """A flow problem; the cheapest flow that meets all demands is the answer."""
+    """A minimum-cost flow problem of N nodes."""
 
     layout: FlowLayout
     item_arcs: Arcs  # from items to hubs and seats
     hub_arcs: Arcs  # from hubs to seats
     member_arcs: Arcs  # from seats to members, from members to the end
-    supply: LongArray  # (N,) units that each node gives; below 0 it takes them
+    supply: LongArray  # (N,) units each node supplies; a demand is negative
 
 
 def build_network(
     problem: PackingProblem, partition_costs: PartitionCosts, *, per_topic: bool
 ) -> FlowNetwork:
-    """Lay out the network of a closed problem; with `per_topic` each topic's counts are even."""
+    """Build the network of a closed problem; with `per_topic` each topic's counts are even."""
     nodes = build_layout(problem, partition_costs.racks.remote.shape[1], per_topic=per_topic)
     topics = compute_topic_limits(problem)
     seats = CountLimits(topics.least[nodes.balanced_topics], topics.most[nodes.balanced_topics])
@@ -90,20 +89,23 @@ def build_network(
 def _arcs_from_items(
     problem: PackingProblem, partition_costs: PartitionCosts, nodes: FlowLayout
 ) -> Arcs:
-    """Return the arcs anywhere, then those near, then those to the owners (rule 1)."""
-    far = partition_costs.racks.remote[nodes.items]
-    toll, move = partition_costs.cross_rack[nodes.items], partition_costs.move[nodes.items]
+    """Return the arcs to "anywhere", to near racks, and to the owners (rule 1)."""
+    remote = partition_costs.racks.remote[nodes.items]
+    cross_rack, move = partition_costs.cross_rack[nodes.items], partition_costs.move[nodes.items]
     everyone = np.arange(len(nodes.items))
     anywhere = Arcs.from_columns(
-        everyone, nodes.hub_node(nodes.kind, nodes.rack_count), cost=toll + move
+        everyone, nodes.hub_node(nodes.kind, nodes.rack_count), cost=cross_rack + move
     )
-    item, rack = np.nonzero(~far & (toll > 0)[:, None])  # where all is near, anywhere will do
+    # A partition that is near everywhere needs no arc but "anywhere".
+    item, rack = np.nonzero(~remote & (cross_rack > 0)[:, None])
     near = Arcs.from_columns(item, nodes.hub_node(nodes.kind[item], rack), cost=move[item])
     owner = problem.owner[nodes.items]
     read = np.flatnonzero((owner != UNASSIGNED) & nodes.readers[nodes.kind, owner])
     crosses = partition_costs.racks.find_cross_rack(problem.owner)[nodes.items]
     home = Arcs.from_columns(
-        read, nodes.seat[nodes.kind[read], owner[read]], cost=np.where(crosses, toll, 0.0)[read]
+        read,
+        nodes.seat[nodes.kind[read], owner[read]],
+        cost=np.where(crosses, cross_rack, 0.0)[read],
     )
     return anywhere.concat_arcs(near, home)
 
@@ -120,7 +122,7 @@ def _arcs_from_hubs(partition_costs: PartitionCosts, nodes: FlowLayout) -> Arcs:
 
 
 def _arcs_to_members(nodes: FlowLayout, seats: CountLimits) -> Arcs:
-    """Return the arcs from seats that are not members themselves; none for who does not read."""
+    """Return the arcs from topic seats to their members."""
     member = np.broadcast_to(
         nodes.first_member + np.arange(nodes.topic_seats.shape[1]), nodes.topic_seats.shape
     )
@@ -130,22 +132,22 @@ def _arcs_to_members(nodes: FlowLayout, seats: CountLimits) -> Arcs:
 
 
 def _arcs_to_end(nodes: FlowLayout, members: CountLimits, partition_costs: PartitionCosts) -> Arcs:
-    """Return an arc for each partition that a member may hold beyond its least (rule 4)."""
+    """Return an arc for each partition a member may hold beyond its minimum (rule 4)."""
     more = members.most - members.least
     member = np.repeat(np.arange(len(more)), more)
     rank = np.arange(len(member)) - np.repeat(np.cumsum(more) - more, more)
     rank += members.least[member]
-    dearest = float((partition_costs.cross_rack + partition_costs.move).max(initial=0.0)) or 1.0
-    # what a swap along a chain of seats could save, at most
-    decisive = (min(len(nodes.items), nodes.first_hub - nodes.first_member) + 1) * dearest
-    cost = decisive * (rank - rank.min(initial=0))
+    highest = float((partition_costs.cross_rack + partition_costs.move).max(initial=0.0)) or 1.0
+    # More than a swap along a chain of seats can save.
+    step = (min(len(nodes.items), nodes.first_hub - nodes.first_member) + 1) * highest
+    cost = step * (rank - rank.min(initial=0))
     return Arcs.from_columns(
         nodes.first_member + member, np.full(len(member), nodes.end_node), cost=cost
     )
 
 
 def _compute_supply(nodes: FlowLayout, seats: CountLimits, members: CountLimits) -> LongArray:
-    """Return what each node gives; a least count is taken here and given there (rule 3)."""
+    """Return the supply of each node (N,), with minimum counts taken off (rule 3)."""
     supply = np.zeros(nodes.end_node + 1, dtype=np.int64)
     supply[: len(nodes.items)] = 1
     supply[nodes.topic_seats] = -seats.least

@@ -1,12 +1,11 @@
-"""Rack-aware (KIP-925): counts as even as can be, then the least cross-rack traffic and moves.
+"""Rack-aware (KIP-925): even counts, then the least cross-rack traffic and moves.
 
-1. Every member gets as many partitions as every other, or one more, as far as subscriptions allow;
-   with `balance_subtopology` of every topic, too (a consumer group has topics where Kafka Streams
-   has subtopologies).
-2. Of all assignments that are that even it takes one of least cost (`rack_aware.costs`,
-   optimal: a minimum-cost flow).
-3. If what is there is among them, it stays.
-`none` leaves racks out: it is `sticky`.
+1. Members get equal partition counts, or one more, as far as subscriptions allow. With
+   `balance_subtopology` the counts of every topic are even, too: topics stand for the
+   subtopologies of Kafka Streams.
+2. Of these assignments it takes one of least cost (`rack_aware.costs`), by a minimum-cost flow.
+3. The current owners stay if they are among the cheapest.
+The strategy `none` ignores racks: it is `sticky`.
 """
 
 from collections.abc import Mapping
@@ -23,13 +22,13 @@ from trimtab.assignor.model import UNASSIGNED, IntArray, PackingProblem
 from trimtab.common.errors import BrokenHeuristicError
 
 COST_TOLERANCE: Final = 1e-9
-"""What costs are equal within, as a share of them: sums of floats are not exact."""
+"""Relative difference at which costs are equal: sums of floats are not exact."""
 
 SOLVER_DEPENDENCY: Final = HeuristicDependency("ortools", "racks")
 
 
 def place_rack_aware(problem: PackingProblem, costs: RackCosts, *, per_topic: bool) -> IntArray:
-    """Even the counts at the least cost. Raises BrokenHeuristicError without the solver."""
+    """Return the member of each partition (P,). Raises BrokenHeuristicError without the solver."""
     try:
         from trimtab.assignor.heuristics.rack_aware.min_cost_flow import find_cheapest_assignment  # noqa: PLC0415 - not always installed
     except ModuleNotFoundError as error:
@@ -41,12 +40,12 @@ def place_rack_aware(problem: PackingProblem, costs: RackCosts, *, per_topic: bo
 def _is_current_best(
     problem: PackingProblem, best: IntArray, costs: RackCosts, *, per_topic: bool
 ) -> bool:
-    """Tell whether what is there is as even and as cheap as the best."""
+    """Return whether the current owners are as even and as cheap as the best (rule 3)."""
     owner = problem.owner
-    nobody = owner == UNASSIGNED
-    if (nobody != (best == UNASSIGNED)).any():
+    owned = owner != UNASSIGNED
+    if (owned != (best != UNASSIGNED)).any():
         return False
-    if not problem.subscribed[problem.topic[~nobody], owner[~nobody]].all():
+    if not problem.subscribed[problem.topic[owned], owner[owned]].all():
         return False
     if _measure_unevenness(problem, owner) != _measure_unevenness(problem, best):
         return False
@@ -65,7 +64,7 @@ def _measure_unevenness(problem: PackingProblem, bins: IntArray) -> int:
 
 
 def _count_by_topic(problem: PackingProblem, bins: IntArray) -> IntArray:
-    """Return how many partitions of each topic each member reads, (T, M)."""
+    """Return the partition count of each topic and member, (T, M)."""
     counts = np.zeros(problem.subscribed.shape, dtype=np.int32)
     read = bins != UNASSIGNED
     np.add.at(counts, (problem.topic[read], bins[read]), 1)
@@ -85,7 +84,7 @@ def _make_variant(preset: str, settings: Mapping[str, float]) -> Heuristic:
     return Heuristic(
         name="rack-aware",
         pack=_build_strategy(strategy, costs),
-        summary="even by count, then the least cross-rack traffic and moves; see docs/rack-awareness.md",
+        summary="even by count, then the least cross-rack traffic and moves",
         source="KIP-925",
         idempotent=True,
         packs_by_capacity=False,

@@ -1,4 +1,4 @@
-"""The nodes of the network (`rack_aware.flow_network`): items, members, seats, hubs, end."""
+"""Nodes of the flow network (`rack_aware.flow_network`): items, members, seats, hubs, end."""
 
 from dataclasses import dataclass
 
@@ -13,18 +13,18 @@ LongArray = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class FlowLayout:
-    """I items that somebody reads, in K kinds; M members in R + 1 racks (the last is: unknown).
+    """I items in K kinds of equal readers; M members in R + 1 racks (the last: unknown).
 
-    Node i is the i-th item, `first_member` the first member. Then come the seats of topics whose counts
-    are to be even, then the hubs, and `end_node` is the last. Of other kinds a member is its own seat.
+    Nodes are the items, the members from `first_member`, the seats of balanced topics, the hubs
+    from `first_hub`, and `end_node`. A member is its own seat for all other topics.
     """
 
     items: LongArray  # (I,) partitions
     kind: LongArray  # (I,)
     readers: BoolArray  # (K, M)
-    seat: LongArray  # (K, M) node
+    seat: LongArray  # (K, M) node of each member's seat
     balanced_topics: LongArray  # (E,) topics whose counts are to be even
-    topic_seats: LongArray  # (E, M) node of the seats of such a topic
+    topic_seats: LongArray  # (E, M) nodes of their seats
     rack_count: int  # R + 1
     first_hub: int
 
@@ -35,7 +35,7 @@ class FlowLayout:
 
     @property
     def end_node(self) -> int:
-        """Node where everything flows."""
+        """Sink of the network."""
         return self.first_hub + len(self.readers) * (self.rack_count + 1)
 
     def hub_node(self, kind: LongArray, rack: LongArray | IntArray | int) -> LongArray:
@@ -43,15 +43,15 @@ class FlowLayout:
         return self.first_hub + kind * (self.rack_count + 1) + rack
 
     def members_by_seat(self) -> IntArray:
-        """Return who sits on each node (end + 1,), NOBODY for nodes of other ranks."""
+        """Return the member of each seat (end_node + 1,), UNASSIGNED for other nodes."""
         kind, member = np.nonzero(self.readers)
-        sitter = np.full(self.end_node + 1, UNASSIGNED, dtype=np.int32)
-        sitter[self.seat[kind, member]] = member
-        return sitter
+        members = np.full(self.end_node + 1, UNASSIGNED, dtype=np.int32)
+        members[self.seat[kind, member]] = member
+        return members
 
 
 def build_layout(problem: PackingProblem, rack_count: int, *, per_topic: bool) -> FlowLayout:
-    """Give the nodes their numbers; `rack_count` are those of the members, the unknown one included."""
+    """Assign numbers to the nodes; `rack_count` counts the members' racks and the unknown one."""
     even = find_balanceable_topics(problem) & per_topic
     items = np.flatnonzero(problem.subscribed[problem.topic].any(axis=1))
     numbers: dict[tuple[int, bytes], int] = {}
@@ -66,15 +66,15 @@ def build_layout(problem: PackingProblem, rack_count: int, *, per_topic: bool) -
     readers[kind_of_topic] = problem.subscribed
     seat = np.broadcast_to(len(items) + np.arange(readers.shape[1]), readers.shape).copy()
     first, (topics,) = len(items) + readers.shape[1], np.nonzero(even)
-    apart = first + np.arange(len(topics) * readers.shape[1]).reshape(len(topics), readers.shape[1])
-    seat[kind_of_topic[topics]] = apart
+    seats = first + np.arange(len(topics) * readers.shape[1]).reshape(len(topics), readers.shape[1])
+    seat[kind_of_topic[topics]] = seats
     return FlowLayout(
         items=items,
         kind=kind_of_topic[problem.topic[items]],
         readers=readers,
         seat=seat,
         balanced_topics=topics,
-        topic_seats=apart,
+        topic_seats=seats,
         rack_count=rack_count,
-        first_hub=first + apart.size,
+        first_hub=first + seats.size,
     )

@@ -1,7 +1,7 @@
-"""The cheapest flow, by OR-tools (extra `racks`), and who reads what by it.
+"""Minimum-cost flow by OR-tools (extra `racks`), and the assignment it gives.
 
-The solver is exact on integers, so costs are counted in steps of at most 2⁻⁴⁰ of the dearest
-partition's; where evenness has its price too, in as fine ones as fit into 64 bits.
+The solver is exact on integers: costs are counted in steps of 2⁻⁴⁰ of the highest partition cost,
+or in the finest steps that fit into 64 bits.
 """
 
 from typing import Any, Final
@@ -17,16 +17,16 @@ from trimtab.common.errors import BrokenHeuristicError
 
 MAX_COST_STEPS: Final = 2.0**40
 MAX_SOLVER_COST: Final = 2.0**60
-"""The solver multiplies costs by the number of nodes."""
+"""Limit of cost times nodes: the solver multiplies them in 64 bits."""
 
 
 def find_cheapest_assignment(
     problem: PackingProblem, costs: RackCosts, *, per_topic: bool
 ) -> IntArray:
-    """Return the member of each partition (P,) of a closed problem, NOBODY where none reads it.
+    """Return the member of each partition (P,) of a closed problem, UNASSIGNED without a reader.
 
-    Counts are as even as can be, those of each topic first if `per_topic`; of all such assignments
-    it is one that costs least. Raises BrokenHeuristicError if the solver gives up.
+    Counts are as even as possible, with `per_topic` those of each topic first, at the least cost.
+    Raises BrokenHeuristicError if the solver fails.
     """
     net = build_network(problem, price_partitions(problem, costs), per_topic=per_topic)
     placed = np.full(len(problem.weight), UNASSIGNED, dtype=np.int32)
@@ -37,7 +37,7 @@ def find_cheapest_assignment(
 
 def _solve_flows(flow_network: FlowNetwork) -> LongArray:
     """Return the flow on every arc (A,)."""
-    solver: Any = SimpleMinCostFlow()  # its arrays are typed by their elements, wrongly
+    solver: Any = SimpleMinCostFlow()  # its stubs type arrays as scalars
     arcs = flow_network.item_arcs.concat_arcs(flow_network.hub_arcs, flow_network.member_arcs)
     numbers = solver.add_arcs_with_capacity_and_unit_cost(
         arcs.tail, arcs.head, arcs.capacity, _scale_costs(arcs.cost, flow_network)
@@ -54,7 +54,7 @@ def _solve_flows(flow_network: FlowNetwork) -> LongArray:
 
 
 def _scale_costs(cost: FloatArray, flow_network: FlowNetwork) -> LongArray:
-    """Return costs in whole steps."""
+    """Return costs as integers."""
     partition = float(flow_network.item_arcs.cost.max(initial=0.0)) or 1.0
     anything = float(cost.max(initial=0.0)) or 1.0
     steps = min(
@@ -65,21 +65,19 @@ def _scale_costs(cost: FloatArray, flow_network: FlowNetwork) -> LongArray:
 
 
 def _read_assignment(flow_network: FlowNetwork, flows: LongArray) -> IntArray:
-    """Return who reads each item (I,).
-
-    What is in one hub is handed to its seats by number; to the flow it is all one.
-    """
-    sitter = flow_network.layout.members_by_seat()
+    """Return the member of each item (I,)."""
+    members = flow_network.layout.members_by_seat()
     taken = flows[: len(flow_network.item_arcs.tail)] > 0
     goes = np.empty(len(flow_network.layout.items), dtype=np.int64)
     goes[flow_network.item_arcs.tail[taken]] = flow_network.item_arcs.head[taken]
-    reader = sitter[goes]
+    reader = members[goes]
     given = flows[
         len(flow_network.item_arcs.tail) : len(flow_network.item_arcs.tail)
         + len(flow_network.hub_arcs.tail)
     ]
     places = np.lexsort((flow_network.hub_arcs.head, flow_network.hub_arcs.tail))
+    # Items of one hub are alike to the flow, so its seats take them in order.
     waiting = np.flatnonzero(reader == UNASSIGNED)
     waiting = waiting[np.argsort(goes[waiting], kind="stable")]
-    reader[waiting] = np.repeat(sitter[flow_network.hub_arcs.head[places]], given[places])
+    reader[waiting] = np.repeat(members[flow_network.hub_arcs.head[places]], given[places])
     return reader

@@ -1,1 +1,1 @@
-"""The heuristic `steady`: few consumers, few moves, and room for what comes next."""
+"""The heuristic `steady`: few consumers, few moves, and room for the next tick."""

@@ -1,8 +1,8 @@
-"""The names of bins: steady decides without looking at them, and gives them out at the end.
+"""Numbering of bins: steady decides independently of member ids.
 
-`canonical_order` numbers the members by what they own, so that renaming them changes nothing. Step 6,
-`relabel_bins`: a new bin takes the identity of a member that is left empty, if it may: of the one that
-owned most of its load, the heaviest claim first.
+`canonical_order` numbers the members by their partitions, so that renaming them changes nothing.
+Step 6, `relabel_bins`: an empty member takes over a new bin, the member that owned most of the
+bin's load first.
 """
 
 from dataclasses import dataclass, replace
@@ -14,7 +14,7 @@ from trimtab.assignor.model import UNASSIGNED, IntArray, PackingProblem
 
 @dataclass(frozen=True, slots=True)
 class MemberOrder:
-    """Members renumbered: `member` (M,) is the given number of each, `position` its inverse."""
+    """Renumbered members: `member` (M,) maps to the given numbers, `position` (M,) back."""
 
     member: IntArray
     position: IntArray
@@ -30,12 +30,12 @@ class MemberOrder:
         )
 
     def restore_bins(self, bins: IntArray) -> IntArray:
-        """Return bins (P,) of the posed problem as those of the given one."""
+        """Return bins (P,) of the renumbered problem in the given numbers."""
         return _renumber_bins(self.member, bins)
 
 
 def canonical_order(problem: PackingProblem) -> MemberOrder:
-    """Order members by capacity, by subscription, and by the first partition they own."""
+    """Order members by capacity, subscription, and first owned partition."""
     members = len(problem.capacity)
     first = np.full(members, len(problem.owner), dtype=np.int64)
     owned = np.flatnonzero(problem.owner != UNASSIGNED)
@@ -47,7 +47,7 @@ def canonical_order(problem: PackingProblem) -> MemberOrder:
 
 
 def relabel_bins(problem: PackingProblem, bins: IntArray) -> IntArray:
-    """Give the load of new bins to members left empty: fewer starts and stops, fewer moves."""
+    """Return the bins with new ones taken over by empty members: fewer starts, stops and moves."""
     members = len(problem.capacity)
     used = np.unique(bins)
     empty = set(np.setdiff1d(np.arange(members), used).tolist())
@@ -76,7 +76,7 @@ def relabel_bins(problem: PackingProblem, bins: IntArray) -> IntArray:
 def _sum_load_by_owner(
     problem: PackingProblem, in_bin: np.ndarray, empty: set[int]
 ) -> list[tuple[int, float]]:
-    """Return the load of a bin's partitions by their owner, for every empty member."""
+    """Return the load of a bin's partitions by owner, for every empty member."""
     owned = in_bin & (problem.owner != UNASSIGNED)
     members = len(problem.capacity)
     load = np.bincount(problem.owner[owned], problem.weight[owned], minlength=members)
@@ -89,7 +89,7 @@ def _may_take_bin(problem: PackingProblem, in_bin: np.ndarray, member: int) -> b
 
 
 def _renumber_bins(number: IntArray, bins: IntArray) -> IntArray:
-    """Renumber the members among the bins; NOBODY and bins to be added stay."""
+    """Renumber the members among the bins; UNASSIGNED and added bins stay."""
     inside = (bins != UNASSIGNED) & (bins < len(number))
     mapped = bins.copy()
     mapped[inside] = number[bins[inside]]

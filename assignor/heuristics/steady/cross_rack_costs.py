@@ -1,8 +1,7 @@
-"""What crossing racks costs: κ of a consumer for one consumer's worth of load.
+"""Cost of cross-rack load: κ consumers per consumer's worth of load.
 
-A consumer to be added has no rack yet. It is expected where the members are, so a partition costs
-there what it costs on average over the members whose rack is known: to open a consumer is no way
-around a toll.
+An added consumer's rack is unknown: there a partition costs the mean over the members of known
+rack.
 """
 
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from trimtab.assignor.model import FloatArray, IntArray, PackingProblem
 
 @dataclass(frozen=True, slots=True)
 class CrossRackCosts:
-    """Prices in consumers: those of the R racks, of the unknown one (0), and of members to come."""
+    """Costs in consumers for the R racks, the unknown rack (0), and added members."""
 
     rack_of_bin: IntArray  # (bins,) column of each bin
     cross_rack_cost: FloatArray  # (P, R + 2)
@@ -23,14 +22,15 @@ class CrossRackCosts:
 def compute_cross_rack_costs(
     problem: PackingProblem, cost_per_byte: float
 ) -> CrossRackCosts | None:
-    """Return the tolls at so many consumers a byte/s; None where nothing costs any."""
+    """Return the costs at `cost_per_byte` consumers per byte/s; None if all are 0."""
     if problem.racks is None or cost_per_byte == 0 or not problem.racks.remote.any():
         return None
     racks = problem.racks
     unknown = racks.remote.shape[1] - 1
-    there = np.bincount(racks.member_rack[racks.member_rack != unknown], minlength=unknown)
-    chance = racks.remote[:, :unknown] @ there / max(1, int(there.sum()))
-    share = np.column_stack([racks.remote, chance])
+    members = np.bincount(racks.member_rack[racks.member_rack != unknown], minlength=unknown)
+    # A free added member would be a way around the cost of any rack.
+    expected = racks.remote[:, :unknown] @ members / max(1, int(members.sum()))
+    share = np.column_stack([racks.remote, expected])
     added = 0 if problem.new_member_capacity is None else len(problem.weight)
     return CrossRackCosts(
         rack_of_bin=np.append(racks.member_rack, np.full(added, unknown + 1)).astype(np.int32),

@@ -1,4 +1,4 @@
-"""Steady: few consumers, few moves, and room for what comes next."""
+"""The `Heuristic` value of steady and its variants."""
 
 from collections.abc import Mapping
 from dataclasses import replace

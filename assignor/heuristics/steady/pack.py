@@ -1,9 +1,11 @@
-"""One decision of steady: the steps in their order, on one set of bins.
+"""One decision of steady: its steps on one set of bins.
 
-Open mode: evict → candidates → (homeward → close → search → homeward) → relabel. Closed mode, where
-the members that are there must do and cost nothing more: evict → the emptiest takes what is loose →
-search → homeward. Without a plan: `balance_members`. Where crossing racks costs something, `improve_rack_affinity` comes
-before and after the search, and after `balance_members`.
+- Open mode: evict, candidates, (return home, close, search, return home), relabel.
+- Closed mode, in which members cost nothing: evict, insert into the emptiest, search, return home.
+- Closed mode without a plan: `balance_members`.
+
+With a rack cost, `improve_rack_affinity` runs before and after the search and after
+`balance_members`.
 """
 
 from dataclasses import replace
@@ -36,17 +38,17 @@ from trimtab.assignor.model import UNASSIGNED, FloatArray, IntArray, PackingProb
 SEARCH_SEED: Final = 1
 MAX_REPACK_ROUNDS: Final = 8
 MOVE_BASE_LOAD: Final = 1e-4
-"""What any move counts besides its load, in capacities: an idle partition stays, too."""
+"""Load of any move besides its own, in capacities, so that idle partitions stay, too."""
 
 RELEASE_THRESHOLDS: Final = (0.0, 0.7, 0.85, 0.94, 0.98, 1.01)
 MAX_FILLS: Final = (1.0, 0.9)
 
 BALANCE_BAND: Final = 0.05
-"""That of `balance_members`: nothing leaves it for the sake of racks."""
+"""Band of `balance_members`, which rack moves must not leave."""
 
 
 def pack_steady(problem: PackingProblem, params: SteadyParams) -> IntArray:
-    """Return the bin of each partition, shape (P,); NOBODY where it fits nowhere (closed mode)."""
+    """Return the bin of each partition, shape (P,); UNASSIGNED if it fits nowhere (closed mode)."""
     if not len(problem.weight):
         return np.zeros(0, dtype=np.int32)
     if (
@@ -54,22 +56,20 @@ def pack_steady(problem: PackingProblem, params: SteadyParams) -> IntArray:
         and problem.racks is None
         and (problem.owner == UNASSIGNED).all()
     ):
-        return _pack_until_stable(
-            problem, params
-        )  # not with racks: members that are added have none
+        return _pack_until_stable(problem, params)  # not with racks: added members have none
     return _pack_canonical(problem, params)
 
 
 def _pack_canonical(problem: PackingProblem, params: SteadyParams) -> IntArray:
     order = canonical_order(problem)
-    posed = order.renumber_problem(problem)
+    renumbered = order.renumber_problem(problem)
     return order.restore_bins(
-        (_pack_closed if problem.new_member_capacity is None else _pack_open)(posed, params)
+        (_pack_closed if problem.new_member_capacity is None else _pack_open)(renumbered, params)
     )
 
 
 def _pack_until_stable(problem: PackingProblem, params: SteadyParams) -> IntArray:
-    """Decide until the decision stands: what nobody reads yet may still be moved for nothing."""
+    """Repeat the decision until it is stable: partitions without an owner move at no cost."""
     members = len(problem.capacity)
     bins = _pack_canonical(problem, params)
     for _ in range(MAX_REPACK_ROUNDS):
@@ -82,7 +82,7 @@ def _pack_until_stable(problem: PackingProblem, params: SteadyParams) -> IntArra
 
 
 def _own_by_bins(problem: PackingProblem, bins: IntArray, added: int) -> PackingProblem:
-    """Return the problem in which the bins are members that read what is in them."""
+    """Return the problem whose members are the bins and own their partitions."""
     everything = np.ones((len(problem.subscribed), added), dtype=np.bool_)
     return replace(
         problem,
@@ -117,15 +117,15 @@ def _pack_open(problem: PackingProblem, params: SteadyParams) -> IntArray:
 def balance_load(
     problem: PackingProblem, params: SteadyParams = STEADY_PRESETS[DEFAULT_PRESET]
 ) -> IntArray:
-    """Return the member of each partition, shape (P,), so that all are about as full.
+    """Return the member of each partition, shape (P,), at about equal load ÷ fair share.
 
-    For a closed problem in which every topic has a reader; capacities are only compared. Full is
-    what a member's share is (`compute_fair_shares`).
+    Every topic of the closed problem needs a reader. Fair shares are `compute_fair_shares`; only
+    the ratios of the capacities count.
     """
     order = canonical_order(problem)
-    posed = order.renumber_problem(problem)
-    share, price = compute_fair_shares(posed), _compute_costs(posed, params)
-    posed = replace(posed, capacity=posed.capacity * np.where(share > 0, share, 1.0))
+    renumbered = order.renumber_problem(problem)
+    share, price = compute_fair_shares(renumbered), _compute_costs(renumbered, params)
+    posed = replace(renumbered, capacity=renumbered.capacity * np.where(share > 0, share, 1.0))
     bins = Bins(posed, constant_forecast(posed.weight), 0.0, price.move, 0.0, price.cross_rack)
     bins.reset_placement(posed.owner)
     falling = _order_decreasing(posed.weight)
@@ -137,7 +137,7 @@ def balance_load(
 
 
 def _usual_fill(bins: IntArray, problem: PackingProblem) -> float:
-    """Return the mean fill of the members that nothing large keeps above the band."""
+    """Return the mean fill of the members within or below the band."""
     fill = np.bincount(bins, problem.weight, len(problem.capacity)) / problem.capacity
     usual = fill[fill <= 1 + BALANCE_BAND]
     return float(usual.mean()) if usual.size else 1.0
@@ -157,7 +157,7 @@ def _pack_closed(problem: PackingProblem, params: SteadyParams) -> IntArray:
 
 
 def _find_kept_bins(problem: PackingProblem, params: SteadyParams) -> IntArray:
-    """Return what stays where it is; NOBODY for what is loose."""
+    """Return the owner of each partition after evictions; UNASSIGNED for evicted ones."""
     bins = _build_bins(problem, params)
     bins.reset_placement(problem.owner)
     evict_overload(bins)
@@ -179,7 +179,7 @@ def _build_candidate(
 
 
 class _ObjectiveCosts(NamedTuple):
-    """In consumers: moving each partition, a byte/s at risk, and crossing racks."""
+    """Costs in consumers: of moving each partition, per evicted byte/s, and across racks."""
 
     move: FloatArray  # (P,)
     eviction: float

@@ -1,4 +1,4 @@
-"""What steady can be told: how dear a move is, and how much foresight is worth."""
+"""Parameters of steady: move cost, foresight, rack cost, and search effort."""
 
 import math
 from collections.abc import Mapping
@@ -13,20 +13,19 @@ from trimtab.common.errors import UnknownHeuristicError
 
 @dataclass(frozen=True, slots=True)
 class SteadyParams:
-    """Settings of one decision.
+    """Parameters of one decision.
 
-    `move_cost` is the paper's trade-off λ: how many consumers one would keep until the next
-    decision to avoid moving one consumer's worth of load. `foresight` (β) is what a byte that is
-    expected to be moved at the next decision counts, compared with one that is moved now.
-    `rack_cost` (κ) is how many consumers one would keep until the next decision so that one
-    consumer's worth of load does not cross racks.
+    `move_cost` (λ, the paper's trade-off) is the number of consumers to keep until the next
+    decision to avoid moving one consumer's worth of load. `foresight` (β) is the weight of a byte
+    expected to move at the next decision relative to one moved now. `rack_cost` (κ) is the number
+    of consumers to keep until the next decision to avoid one consumer's worth of cross-rack load.
     """
 
     move_cost: float
     foresight: float
     search_tries: int = 1000  # of the large neighbourhood search
-    improved_candidates: int = 1  # candidates that are improved
-    close_tries: int = 20  # consumers that are tried to be emptied
+    improved_candidates: int = 1  # best candidates to improve
+    close_tries: int = 20  # consumers to try to empty
     rack_cost: float = 0.0
 
 
@@ -45,14 +44,14 @@ DEFAULT_PRESET: Final = "balanced"
 
 
 def params_for_move_cost(move_cost: float) -> SteadyParams:
-    """Return the knobs for any move cost; foresight and tries follow the presets' curve.
+    """Return the parameters for a move cost; foresight and tries are interpolated between presets.
 
     Raises UnknownHeuristicError for a cost that is not a finite number above 0.
     """
     if not (math.isfinite(move_cost) and move_cost > 0):
         raise UnknownHeuristicError(
-            f"heuristic 'steady:{move_cost:g}': the number is how many consumers one would keep to "
-            "avoid moving one consumer's worth of load; it must be finite and above 0"
+            f"heuristic 'steady:{move_cost:g}': the number is the move cost, in consumers "
+            "per consumer's worth of moved load; it must be finite and above 0"
         )
     known = [STEADY_PRESETS[name] for name in ("tight", "balanced", "calm")]
     costs = [math.log(k.move_cost) for k in known]
@@ -62,5 +61,5 @@ def params_for_move_cost(move_cost: float) -> SteadyParams:
 
 
 def resolve_params(preset: str) -> SteadyParams:
-    """Return the knobs of what stands behind "steady:": nothing, a preset, or a move cost."""
+    """Return the parameters of "", a preset, or a move cost as text."""
     return STEADY_PRESETS.get(preset or DEFAULT_PRESET) or params_for_move_cost(float(preset))
