@@ -1,4 +1,4 @@
-"""The lake of a configuration, by its table format."""
+"""Creates the lake of a configuration's table format."""
 
 from trimtab.consumer_sdk.lake.formats.delta.table import DeltaLake
 from trimtab.consumer_sdk.lake.formats.iceberg.table import IcebergLake
@@ -9,7 +9,7 @@ from trimtab.consumer_sdk.lake.spark.session import start_session
 
 
 def start_lake(config: SessionConfig) -> SparkLake:
-    """Start Spark and return the lake; closing the lake ends the session.
+    """Start Spark and return the lake; closing the lake stops the session.
 
     Raises JavaNotFoundError, UnsupportedJavaError, JarsUnavailableError, SparkSessionError.
     """

@@ -1,7 +1,7 @@
-"""What the sink needs of others: a consumer to fetch with, and a lake to write into.
+"""Protocols of the lake writer: a consumer to fetch from, a lake to write to.
 
-`LakeWriter` and the flush know these Protocols only. A second table format is a second `Lake`; the
-contract tests in `tests/contract` hold it to the promises written here.
+`LakeWriter` and the flush depend on these only. Each table format implements `Lake`; the contract
+tests in `tests/contract` check it against the promises here.
 """
 
 import uuid
@@ -15,19 +15,16 @@ from trimtab.consumer_sdk.lake.offsets.table_offsets import CommittedOffsets
 from trimtab.consumer_sdk.lake.schema.partition_spec import PartitionSpec
 
 Records: TypeAlias = Any
-"""A pyarrow Table with the record columns; Any, because pyarrow ships no types."""
+"""A pyarrow Table with the record columns; Any: pyarrow ships no types."""
 
 Frame: TypeAlias = Any
-"""A Spark DataFrame, or an Arrow table of rows (`lake.file.writer: arrow`).
-
-Any, so that this module does not import pyspark.
-"""
+"""A Spark DataFrame, or an Arrow table of rows (`lake.file.writer: arrow`)."""
 
 
 class ConsumedMessage(Protocol):
-    """The part of confluent-kafka's message that is used."""
+    """Used methods of confluent-kafka's Message."""
 
-    # The names are confluent-kafka's, and so is what they promise.
+    # confluent-kafka documents them.
     def topic(self) -> Any: ...  # noqa: D102
     def partition(self) -> Any: ...  # noqa: D102
     def offset(self) -> Any: ...  # noqa: D102
@@ -39,26 +36,26 @@ class ConsumedMessage(Protocol):
 
 
 class RecordConsumer(Protocol):
-    """The part of `trimtab.consumer_sdk.Consumer` that is used."""
+    """Used methods of `trimtab.consumer_sdk.Consumer`."""
 
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Any]:
-        """Return records; with `num_messages=0` only serve callbacks."""
+        """Return records; `num_messages=0` serves callbacks only."""
         ...
 
     def incremental_assign(self, partitions: Sequence[Any]) -> None:
-        """Begin to read at these offsets."""
+        """Start reading at these offsets."""
         ...
 
     def incremental_unassign(self, partitions: Sequence[Any]) -> None:
-        """Stop reading these, and forget what was fetched of them."""
+        """Stop reading these partitions and drop their fetched records."""
         ...
 
     def pop_offset_resets(self) -> list[OffsetReset]:
-        """Return the offsets that were gone since the last call, and where reading went on."""
+        """Return the offset resets since the last call."""
         ...
 
     def batch_max_age_s(self) -> float | None:
-        """Return how many seconds records may be collected, None for as long as is set."""
+        """Return the limit of a batch's age in seconds, None for the configured one."""
         ...
 
     def commit(self, *, offsets: Sequence[Any], asynchronous: bool = True) -> Any:
@@ -68,10 +65,7 @@ class RecordConsumer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class StagedFiles:
-    """Data files of one attempt, written and not yet visible.
-
-    `files` is the table format's own handle.
-    """
+    """Data files of one attempt, not yet visible; `files` are handles of the table format."""
 
     attempt: str
     files: tuple[Any, ...] = ()
@@ -80,23 +74,20 @@ class StagedFiles:
 
 
 def new_attempt_id() -> str:
-    """Return an id for an attempt, by which its files and its commit are known again."""
+    """Return a unique id that marks the files and the commit of an attempt."""
     return f"trimtab-{uuid.uuid4().hex}"  # noqa: TID251 - two processes must never choose alike
 
 
 @dataclass(frozen=True, slots=True)
 class VersionedOffsets:
-    """A table's marks as they were read, and the version they were read from."""
+    """A table's offsets as read, and their encoded version for comparison."""
 
     offsets: CommittedOffsets
     version: str
 
 
 class LakeTable(Protocol):
-    """One table, as seen when it was opened.
-
-    Every method raises LakeUnavailableError when it may work later.
-    """
+    """One opened table. Every method raises LakeUnavailableError for transient failures."""
 
     @property
     def name(self) -> str:
@@ -104,29 +95,26 @@ class LakeTable(Protocol):
         ...
 
     def read_offsets(self) -> VersionedOffsets:
-        """Read the table afresh. Raises CommittedOffsetsLostError."""
+        """Refresh the table and return its offsets. Raises CommittedOffsetsLostError."""
         ...
 
     def read_gaps(self) -> TableGaps:
-        """Return the offsets that the table lacks for good. Raises CommittedOffsetsLostError."""
+        """Return the offsets that the table lacks permanently. Raises CommittedOffsetsLostError."""
         ...
 
     def has_committed(self, attempt: str) -> bool:
-        """Whether an attempt's commit is in the table's history.
-
-        For a commit of unknown outcome.
-        """
+        """Return whether an attempt's commit is in the table's history."""
         ...
 
     def evolve_schema(self, frame: Frame) -> None:
-        """Add the columns that a frame has and the table lacks (see `evolution`).
+        """Add a frame's missing columns to the table (`schema_evolution`).
 
         Raises CommitConflictError if another writer changed the table first.
         """
         ...
 
     def stage_rows(self, frame: Frame, attempt: str) -> StagedFiles:
-        """Write a frame's rows as data files that nobody sees.
+        """Write a frame's rows as data files without committing them.
 
         Raises TableSchemaMismatchError, TransformError.
         """
@@ -139,17 +127,16 @@ class LakeTable(Protocol):
         expected: VersionedOffsets,
         gaps: TableGaps | None = None,
     ) -> None:
-        """Add files and marks at once, if the table's marks are still those that were seen.
+        """Add files and offsets in one commit if the table's offsets are still `expected`.
 
-        `gaps` are all that the table has from now on; None: they stay.
-
-        Raises CommitConflictError if they are not, or if another writer was faster; after LakeUnavailableError
-        the outcome is unknown: ask `has_committed`.
+        `gaps` replace the table's gaps; None keeps them. Raises CommitConflictError if the offsets
+        differ or another writer was faster. After LakeUnavailableError the outcome is unknown:
+        call `has_committed`.
         """
         ...
 
     def delete_staged_files(self, staged: StagedFiles) -> None:
-        """Delete files that will never be committed; a failure to do so is logged only."""
+        """Delete files that will not be committed; failures are logged only."""
         ...
 
 
@@ -157,26 +144,26 @@ class Lake(Protocol):
     """A catalog of tables and the engine that writes them."""
 
     def to_frame(self, records: Records) -> Frame:
-        """Return what a table stages these rows from."""
+        """Return a frame of these records, for `stage_rows`."""
         ...
 
     def is_empty(self, frame: Frame) -> bool:
-        """Whether a frame has no rows. Raises TransformError."""
+        """Return whether a frame has no rows. Raises TransformError."""
         ...
 
     def open_table(self, name: str) -> LakeTable | None:
-        """Return a table, None where there is none of that name. Raises LakeUnavailableError."""
+        """Return a table, None if it does not exist. Raises LakeUnavailableError."""
         ...
 
     def create_table(
         self, name: str, frame: Frame, partition_spec: PartitionSpec = ()
     ) -> LakeTable:
-        """Return the table of that name, made with the frame's columns if it is missing.
+        """Return a table; create it with the frame's columns if it does not exist.
 
-        Raises SettingError for a partitioning that the columns or the format do not allow.
+        Raises SettingError for partitioning that the columns or the format do not support.
         """
         ...
 
     def close(self) -> None:
-        """Free what was started here."""
+        """Release the resources that this lake started."""
         ...

@@ -1,9 +1,8 @@
-"""How long to wait between two tries, and when to stop trying.
+"""Retries with exponential backoff and jitter, until the batch is cancelled.
 
-A race that was lost is tried again within milliseconds, with jitter, so that two writers do not
-meet again; a storage or catalog that is away is asked again after seconds, for as long as the batch
-is wanted. Fetching is pushed back meanwhile, because the batch keeps its memory. Whoever no longer
-wants the batch sets `cancelled`.
+A lost race is retried within milliseconds; an unavailable storage or catalog within seconds,
+without a limit: `cancelled` ends it. Waits are seeded and end at once when cancelled, which the
+simulation replays; stamina offers neither, so these loops are our own.
 """
 
 import logging
@@ -28,27 +27,25 @@ OUTAGE_BACKOFF_MAX_S: Final = 10.0
 
 
 class FlushAbandonedError(Exception):
-    """The batch is no longer wanted; `outcome_unknown`: a commit may have gone through."""
+    """The batch was cancelled; `outcome_unknown`: a commit may have succeeded."""
 
     outcome_unknown: bool = False
 
 
 def backoff_seconds(shortest: float, longest: float, attempt: int, rng: random.Random) -> float:
-    """Return seconds before try `attempt` + 1.
-
-    Doubling from `shortest` up to `longest`, jittered by half.
-    """
+    """Return the delay after `attempt` in seconds: doubles from `shortest` up to `longest`."""
+    # Jitter of up to a half keeps two writers that met from meeting again.
     return float(min(longest, shortest * 2.0 ** min(attempt, 16)) * rng.uniform(0.5, 1.0))
 
 
 class LakeOverdueError(LakeUnavailableError):
-    """The lake did not answer in time; it is not asked again."""
+    """The lake did not answer before the deadline."""
 
     retryable = False
 
 
 def bound_by_deadline(deadline: float, clock: Clock, operation: Callable[[], T]) -> Callable[[], T]:
-    """Return the operation; after the deadline its LakeUnavailableError is for good."""
+    """Return the operation; after the deadline its LakeUnavailableError is not retryable."""
 
     def bounded() -> T:
         try:
@@ -63,13 +60,13 @@ def bound_by_deadline(deadline: float, clock: Clock, operation: Callable[[], T])
 
 @dataclass(slots=True)
 class RetryBackoff:
-    """The patience with one batch."""
+    """Retry state of one batch; set `cancelled` to end its waits and retries."""
 
     rng: random.Random
     cancelled: threading.Event = field(default_factory=threading.Event)
 
     def raise_if_cancelled(self) -> None:
-        """Raise FlushAbandonedError if the batch is no longer wanted."""
+        """Raise FlushAbandonedError if the batch was cancelled."""
         if self.cancelled.is_set():
             raise FlushAbandonedError
 
@@ -81,20 +78,14 @@ class RetryBackoff:
         self.raise_if_cancelled()
 
     def wait_after_outage(self, attempt: int) -> float:
-        """Wait after a failure of the other side; return the seconds waited at most.
-
-        Raises FlushAbandonedError.
-        """
+        """Wait after an outage; return the delay in seconds. Raises FlushAbandonedError."""
         seconds = backoff_seconds(OUTAGE_BACKOFF_MIN_S, OUTAGE_BACKOFF_MAX_S, attempt, self.rng)
         self.cancelled.wait(seconds)
         self.raise_if_cancelled()
         return seconds
 
     def retry_until_cancelled(self, what: str, operation: Callable[[], T]) -> T:
-        """Return the operation's result.
-
-        On a retryable error say so and try again, until cancelled.
-        """
+        """Return the operation's result; log and retry retryable errors until cancelled."""
         attempt = 0
         while True:
             self.raise_if_cancelled()
@@ -103,6 +94,6 @@ class RetryBackoff:
             except TrimtabError as error:
                 if not error.retryable:
                     raise
-                log.warning("%s: %s; trying again, nothing is lost", what, error)
+                log.warning("%s: %s; retrying, no record is lost", what, error)
             self.wait_after_outage(attempt)
             attempt += 1

@@ -142,8 +142,7 @@ class LakeOptions(SettingsModel, owner="the lake writer", separator="."):
             yield "batch.bytes must be above 0"
         if "batch.memory" in given and self.batch_memory < self.batch_bytes:
             yield (
-                f"batch.memory={self.batch_memory} must not be below "
-                f"batch.bytes={self.batch_bytes}"
+                f"batch.memory={self.batch_memory} must not be below batch.bytes={self.batch_bytes}"
             )
         if (self.lake_decoder == "json") != bool(self.lake_schema):
             yield (

@@ -600,4 +600,4 @@ def test_a_registry_that_is_down_is_waited_for(
         logging.getLogger("trimtab.lake").removeHandler(listener)
     assert spark.table(f"{namespace}.orders").count() == 3
     assert not spark.catalog.tableExists(f"{namespace}.orders_dead_letter")
-    assert any("trying again, nothing is lost" in line for line in caplog.messages)
+    assert any("retrying, no record is lost" in line for line in caplog.messages)

@@ -1,15 +1,15 @@
-"""The fenced commit: look, check, commit, and decide by the marks whatever the answer was.
+"""Fenced commit: adds staged files if the table's offsets are the expected ones.
 
-One loop serves every outcome. Before each try the table is read afresh. If a mark is not the
-expected one, either the attempt is in the table's history, and an earlier try went through; or the
-batch is refused (rule 1 of `progress`). Else the commit adds files and carries all marks forward. A
-lost race against a writer of *other* partitions simply goes round again, with that writer's marks.
+Each iteration:
 
-Only the history tells that a try went through, and it is asked whatever the answers were: a try
-that was not answered may land during a later one, which then loses the race against it. An attempt
-that landed has moved its own marks, so the history need not be asked where they are as expected.
-The history may have been cut (an expiry that keeps one snapshot): then a try that was not answered
-looks refused although it is in. The rows are safe, since the marks tell; the files must stay.
+1. Read the table's offsets. If one is not as expected, the attempt is either in the table's history
+   (an earlier try succeeded) or refused (`table_offsets`, rule 1).
+2. Commit the files with all offsets carried forward.
+3. Repeat after a lost race against a writer of other partitions, and after an outage.
+
+The history decides whether a try succeeded, whatever its answer was: an unanswered try may land
+during a later one. If expiry has cut the history, an unanswered try may look refused although it
+succeeded: the rows are safe, and its files must not be deleted.
 """
 
 from collections.abc import Mapping
@@ -25,16 +25,16 @@ from trimtab.consumer_sdk.lake.retry import FlushAbandonedError, RetryBackoff, l
 
 @dataclass(frozen=True, slots=True)
 class CommitSucceeded:
-    """The rows and their marks are in the table."""
+    """The table has the rows and their offsets."""
 
     lost_races: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class CommitFenced:
-    """The table has other marks than the batch began from; nothing was added.
+    """Refused: the table has other offsets than expected.
 
-    `unanswered`: a try had no answer, so the table may name the attempt's files after all.
+    `unanswered`: a try had no answer, so the table may reference the attempt's files.
     """
 
     conflicts: tuple[OffsetConflict, ...]
@@ -51,10 +51,9 @@ def commit_fenced(
     spans: Mapping[TopicPartition, OffsetSpan],
     backoff: RetryBackoff,
 ) -> FencedCommitOutcome:
-    """Add a staged attempt to a table, or find that it may not be.
+    """Commit a staged attempt, or refuse it.
 
-    Raises FlushAbandonedError when cancelled, `outcome_unknown` if a try had no answer: no later answer, a lost race
-    neither, tells that it did not go through and will not.
+    Raises FlushAbandonedError when cancelled, with `outcome_unknown` if a try had no answer.
     """
     return _FencedCommit(table, staged, group, spans, backoff).run()
 
@@ -88,27 +87,31 @@ class _FencedCommit:
             self.lost_races += 1
             self.backoff.wait_after_race(self.lost_races)
         except LakeUnavailableError as error:
-            log.warning("%s: %s; asking the table again, nothing is lost", self.table.name, error)
+            log.warning(
+                "%s: %s; checking the table again, no record is lost", self.table.name, error
+            )
             self.outages += 1
             self.backoff.wait_after_outage(self.outages)
         return None
 
     def _attempt_commit(self) -> FencedCommitOutcome:
-        seen = self.table.read_offsets()
-        clashes = seen.offsets.find_conflicts(self.group, self.spans)
-        if clashes:
-            landed = self.table.has_committed(self.staged.attempt)
+        current = self.table.read_offsets()
+        conflicts = current.offsets.find_conflicts(self.group, self.spans)
+        # A committed attempt has moved its own offsets: without conflicts, skip the history.
+        if conflicts:
+            committed = self.table.has_committed(self.staged.attempt)
             return (
                 CommitSucceeded(self.lost_races)
-                if landed
-                else CommitFenced(clashes, self.unanswered)
+                if committed
+                else CommitFenced(conflicts, self.unanswered)
             )
-        new = gaps_before(self.spans)
-        gaps = self.table.read_gaps().with_group_gaps(self.group, new) if new else None
-        marks = seen.offsets.advanced_by(self.group, self.spans)
+        new_gaps = gaps_before(self.spans)
+        gaps = self.table.read_gaps().with_group_gaps(self.group, new_gaps) if new_gaps else None
+        offsets = current.offsets.advanced_by(self.group, self.spans)
         try:
-            self.table.commit(self.staged, marks, seen, gaps)
+            self.table.commit(self.staged, offsets, current, gaps)
         except LakeUnavailableError:
-            self.unanswered = True  # from here on, and for good
+            # Never reset: no later answer, not even a lost race, proves that this try failed.
+            self.unanswered = True
             raise
         return CommitSucceeded(self.lost_races)

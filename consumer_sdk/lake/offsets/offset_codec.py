@@ -1,4 +1,4 @@
-"""What a table remembers by group, topic and partition, as JSON: marks and gaps.
+"""JSON codec of a table's offsets and gaps, by group, topic and partition.
 
 `{"v": 1, "groups": {group: {topic: {partition: value}}}}`; equal values give equal text.
 """
@@ -14,25 +14,25 @@ T = TypeVar("T")
 OFFSET_CODEC_VERSION: Final = 1
 
 OFFSET_DECODE_ERRORS: Final = (ValueError, TypeError, KeyError, AttributeError)
-"""What `decode_groups` raises for a text that is none of this version."""
+"""Errors of `decode_groups` for text of another version or form."""
 
 
 def encode_groups(
     groups: Mapping[str, Mapping[TopicPartition, T]], encode_value: Callable[[T], object]
 ) -> str:
-    """Return JSON; `encode_value` gives a value as JSON has it."""
-    told_groups: dict[str, dict[str, dict[str, object]]] = {}
+    """Return JSON; `encode_value` makes a JSON value."""
+    encoded: dict[str, dict[str, dict[str, object]]] = {}
     for group, partitions in sorted(groups.items()):
-        topics = told_groups.setdefault(group, {})
+        topics = encoded.setdefault(group, {})
         for (topic, partition), value in sorted(partitions.items()):
             topics.setdefault(topic, {})[str(partition)] = encode_value(value)
-    return json.dumps({"v": OFFSET_CODEC_VERSION, "groups": told_groups}, separators=(",", ":"))
+    return json.dumps({"v": OFFSET_CODEC_VERSION, "groups": encoded}, separators=(",", ":"))
 
 
 def decode_groups(
     text: str, decode_value: Callable[[Any], T]
 ) -> dict[str, dict[TopicPartition, T]]:
-    """Read JSON; `decode_value` takes a value as JSON has it. Raises ILLEGIBLE."""
+    """Parse JSON; `decode_value` reads a JSON value. Raises OFFSET_DECODE_ERRORS."""
     body = json.loads(text)
     if body["v"] != OFFSET_CODEC_VERSION:
         raise ValueError(f"version {body['v']!r}")

@@ -1,15 +1,15 @@
-"""Gaps: the offsets that a table lacks for good, because they were gone before they were read.
+"""Gaps: offsets that a table lacks permanently, because they expired before they were read.
 
-A gap is noted in the table's property `trimtab.gaps`, in the very commit that adds the first
-records behind it, per (group, topic, partition). The rules:
+The table property `trimtab.gaps` records them per (group, topic, partition), in the commit that
+adds the first records behind a gap. Rules:
 
-1. A hole in the log is no gap: what compaction has removed and the markers of transactions were
-   never to be read. Only what the consumer was refused and had to skip counts (`resets`).
-2. Gaps that touch are one. A table remembers the `MAX_TRACKED_RANGES` newest of each partition; of older ones it
-   keeps how many offsets they had, so that the sum stays right and the property small.
-3. Of several tables fed by one topic each has its own: what lies at or above its own mark.
+1. A hole of the log (compaction, transaction markers) is no gap; offsets that the consumer had to
+   skip are (`offset_reset`).
+2. Adjacent gaps are merged. A table keeps the `MAX_TRACKED_RANGES` newest ranges of a partition and
+   the offset count of older ones, so the sum stays exact and the property small.
+3. Each table of a topic has its own gaps: those at or above its own offset.
 
-A gap is counted in offsets: some of them may have had no record.
+Gaps are counted in offsets; some of them may have had no record.
 """
 
 from collections.abc import Iterable, Mapping
@@ -21,10 +21,10 @@ from trimtab.consumer_sdk.errors import CommittedOffsetsLostError
 from trimtab.consumer_sdk.lake.offsets import offset_codec
 
 GAPS_PROPERTY: Final = "trimtab.gaps"
-"""Key of the gaps among a table's properties."""
+"""Table property with the gaps."""
 
 MAX_TRACKED_RANGES: Final = 50
-"""Ranges that are remembered of each partition."""
+"""Ranges kept per partition."""
 
 
 class OffsetGap(NamedTuple):
@@ -35,15 +35,15 @@ class OffsetGap(NamedTuple):
 
     @property
     def offset_count(self) -> int:
-        """How many offsets are gone."""
+        """Number of offsets in the gap."""
         return self.next - self.first
 
 
 @dataclass(frozen=True, slots=True)
 class MissingOffsets:
-    """What a table lacks of one partition: ranges, rising and apart.
+    """Missing offsets of one partition: disjoint ascending ranges.
 
-    `untracked_count` is how many offsets lay in ranges that are no longer remembered.
+    `untracked_count` is the number of offsets in older ranges that are no longer kept.
     """
 
     ranges: tuple[OffsetGap, ...] = ()
@@ -51,16 +51,16 @@ class MissingOffsets:
 
     @property
     def offset_count(self) -> int:
-        """How many offsets are missing in all."""
+        """Number of missing offsets, untracked ones included."""
         return self.untracked_count + sum(gap.offset_count for gap in self.ranges)
 
     def with_gaps(self, gaps: Iterable[OffsetGap]) -> "MissingOffsets":
         """Return this with more gaps (rule 2)."""
-        every = merge_gaps((*self.ranges, *gaps))
-        forgotten = every[:-MAX_TRACKED_RANGES]
+        merged = merge_gaps((*self.ranges, *gaps))
+        dropped = merged[:-MAX_TRACKED_RANGES]
         return MissingOffsets(
-            every[-MAX_TRACKED_RANGES:],
-            self.untracked_count + sum(gap.offset_count for gap in forgotten),
+            merged[-MAX_TRACKED_RANGES:],
+            self.untracked_count + sum(gap.offset_count for gap in dropped),
         )
 
 
@@ -73,7 +73,7 @@ class TableGaps:
     )
 
     def missing_offsets(self, group: str, partition: TopicPartition) -> MissingOffsets:
-        """Return what is missing of a partition; nothing where no gap was noted."""
+        """Return the missing offsets of a partition; empty if no gap is recorded."""
         return self.groups.get(group, {}).get(partition, MissingOffsets())
 
     def with_group_gaps(
@@ -89,22 +89,22 @@ class TableGaps:
 
     @classmethod
     def decode(cls, text: str | None, where: str) -> "TableGaps":
-        """Read JSON; no text is no gaps. Raises CommittedOffsetsLostError, naming the table, for another text."""
+        """Parse JSON of table `where`; empty text is no gaps. Raises CommittedOffsetsLostError."""
         if not text:
             return cls()
         try:
             return cls(offset_codec.decode_groups(text, _decode_missing))
         except offset_codec.OFFSET_DECODE_ERRORS as error:
             raise CommittedOffsetsLostError(
-                f"table {where}: its property {GAPS_PROPERTY} is not legible ({error}): {text[:120]!r}; "
-                "it was written by a newer Trimtab (upgrade this one) or changed by hand (put it "
-                f"right, or forget the gaps: ALTER TABLE {where} UNSET TBLPROPERTIES "
+                f"table {where}: its property {GAPS_PROPERTY} is not legible ({error}): "
+                f"{text[:120]!r}; a newer Trimtab wrote it (upgrade this one) or it was changed by "
+                f"hand (correct it, or drop the gaps: ALTER TABLE {where} UNSET TBLPROPERTIES "
                 f"('{GAPS_PROPERTY}'))"
             ) from error
 
 
 def merge_gaps(gaps: Iterable[OffsetGap]) -> tuple[OffsetGap, ...]:
-    """Return gaps in rising order; those that overlap or touch become one."""
+    """Return gaps in ascending order, with overlapping and adjacent ones merged."""
     apart: list[OffsetGap] = []
     for gap in sorted(gaps):
         if apart and gap.first <= apart[-1].next:
@@ -115,7 +115,7 @@ def merge_gaps(gaps: Iterable[OffsetGap]) -> tuple[OffsetGap, ...]:
 
 
 def clip_gaps(gaps: Iterable[OffsetGap], committed: int | None) -> tuple[OffsetGap, ...]:
-    """Return what of these gaps lies at or above a mark (rule 3); all of it where there is none."""
+    """Return the parts of gaps at or above an offset (rule 3); all of them for None."""
     if committed is None:
         return tuple(gaps)
     return tuple(

@@ -1,18 +1,15 @@
-"""Offset marks: how far a table holds each partition, and who may add to it.
+"""Committed offsets of a table, and the fence built on them.
 
-A mark is the offset of the next record that a table does not hold yet, per (group, topic,
-partition). It is written in the very commit that adds the rows (DESIGN.md section 6), so a table
-can never hold a row without the mark above it. The rules of marks stand here and nowhere else:
+A table stores the next offset it lacks per (group, topic, partition), in the commit that adds the
+rows: no row is without its offset. Rules:
 
-1. A span of records [expected, next) may be committed only while the table's mark *is* `expected`
-   (the fence). A writer whose partition has moved on finds another mark there and is refused; so is
-   a second copy of itself.
-2. Marks only go forward, and a commit carries the marks of *all* groups and partitions forward, so
-   that expiring old snapshots cannot lose an idle partition.
-3. Of several tables fed by one topic, the topic's own table is committed last: its mark is the
-   least. A crash in between makes the next owner begin at the least mark, and each other table
-   trims the records that lie below its own mark. So every table gets every record once, whatever
-   the order of crashes.
+1. A span of records [expected, next) may be committed only while the table's offset *is* `expected`
+   (the fence). A stale owner and a second copy of a writer find another offset and are refused.
+2. Offsets only advance, and each commit carries the offsets of *all* groups and partitions forward,
+   so that expiring old snapshots loses no idle partition.
+3. Of several tables fed by one topic, the topic table is committed last: its offset is the least.
+   After a crash in between, the next owner starts there, and each side table trims the records
+   below its own offset. So every table gets every record once.
 """
 
 from collections.abc import Iterable, Mapping
@@ -25,21 +22,18 @@ from trimtab.consumer_sdk.lake.offsets import offset_codec
 from trimtab.consumer_sdk.lake.offsets.offset_gaps import OffsetGap, clip_gaps
 
 OFFSETS_PROPERTY: Final = "trimtab.offsets"
-"""Key of the marks in a snapshot's summary.
-
-Set by hand among a table's properties, it is the value to begin with.
-"""
+"""Key of the offsets in a snapshot's summary; as a table property, set by hand, the start value."""
 
 ATTEMPT_PROPERTY: Final = "trimtab.attempt"
-"""Key of the attempt's id in a snapshot's summary; tells whether a commit went through."""
+"""Key of the attempt's id in a snapshot's summary, to look up a commit of unknown outcome."""
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetSpan:
-    """The records of one partition in a batch: from `first` to before `next`.
+    """Records of one partition in a batch: from `first` to before `next`.
 
-    `expected` is the mark that the table must have for the span to be added; None: the table does
-    not know the partition. `gaps` are the offsets below `next` that could not be read any more.
+    `expected` is the offset that the table must have (rule 1), None if it does not know the
+    partition. `gaps` are the expired offsets below `next`.
     """
 
     expected: int | None
@@ -50,30 +44,27 @@ class OffsetSpan:
 
 @dataclass(frozen=True, slots=True)
 class OffsetConflict:
-    """A partition whose mark is not the expected one: somebody else has gone on with it."""
+    """A partition with another offset than expected: another writer has continued it."""
 
     partition: TopicPartition
     expected: int | None
     actual: int | None
 
     def __str__(self) -> str:
-        expected, found = _format_offset(self.expected), _format_offset(self.actual)
-        return f"{self.partition}: expected {expected}, the table has {found}"
+        expected, actual = _format_offset(self.expected), _format_offset(self.actual)
+        return f"{self.partition}: expected {expected}, the table has {actual}"
 
 
 @dataclass(frozen=True, slots=True)
 class CommittedOffsets:
-    """All marks of one table; immutable."""
+    """Offsets of one table: group → partition → next offset."""
 
     groups: Mapping[str, Mapping[TopicPartition, int]] = field(
         default_factory=dict[str, Mapping[TopicPartition, int]]
     )
 
     def next_offset(self, group: str, partition: TopicPartition) -> int | None:
-        """Return the next offset that the table lacks.
-
-        None where it does not know the partition.
-        """
+        """Return the next offset, None if the table does not know the partition."""
         return self.groups.get(group, {}).get(partition)
 
     def topics_of(self, group: str) -> frozenset[str]:
@@ -83,73 +74,66 @@ class CommittedOffsets:
     def find_conflicts(
         self, group: str, spans: Mapping[TopicPartition, OffsetSpan]
     ) -> tuple[OffsetConflict, ...]:
-        """Return every partition that may not be added (rule 1); empty: go ahead."""
-        found = (
-            (p, span.expected, self.next_offset(group, p)) for p, span in sorted(spans.items())
-        )
+        """Return the partitions whose spans must not be committed (rule 1)."""
         return tuple(
-            OffsetConflict(p, expected, mark) for p, expected, mark in found if expected != mark
+            OffsetConflict(p, span.expected, actual)
+            for p, span in sorted(spans.items())
+            if (actual := self.next_offset(group, p)) != span.expected
         )
 
     def advanced_by(
         self, group: str, spans: Mapping[TopicPartition, OffsetSpan]
     ) -> "CommittedOffsets":
-        """Return the marks after these spans; none goes back, none is dropped (rule 2)."""
+        """Return the offsets after these spans (rule 2)."""
         mine = dict(self.groups.get(group, {}))
         for partition, span in spans.items():
             mine[partition] = max(span.next, mine.get(partition, span.next))
         return CommittedOffsets({**self.groups, group: mine})
 
     def encode(self) -> str:
-        """Return JSON; equal marks give equal text."""
+        """Return JSON; equal offsets give equal text."""
         return offset_codec.encode_groups(self.groups, int)
 
     @classmethod
     def decode(cls, text: str, where: str) -> "CommittedOffsets":
-        """Read JSON.
-
-        Raises CommittedOffsetsLostError, naming the table, for text that is not marks of this version.
-        """
+        """Parse JSON of table `where`. Raises CommittedOffsetsLostError."""
         try:
             return cls(offset_codec.decode_groups(text, int))
         except offset_codec.OFFSET_DECODE_ERRORS as error:
             raise CommittedOffsetsLostError(
-                f"table {where}: {OFFSETS_PROPERTY} is not legible ({error}): {text[:120]!r}; it "
-                "was written by a newer "
-                "Trimtab (upgrade this one) or changed by hand (put it right)"
+                f"table {where}: {OFFSETS_PROPERTY} is not legible ({error}): {text[:120]!r}; "
+                "a newer Trimtab wrote it (upgrade this one) or it was changed by hand (correct it)"
             ) from error
 
 
 def trim_spans(
     group: str, offsets: CommittedOffsets, spans: Mapping[TopicPartition, OffsetSpan]
 ) -> dict[TopicPartition, OffsetSpan]:
-    """Return what of these spans another table still lacks (rule 3).
-
-    With its own marks as the expected ones.
-    """
-    left: dict[TopicPartition, OffsetSpan] = {}
+    """Return the parts of spans that a side table with these offsets lacks (rule 3)."""
+    trimmed: dict[TopicPartition, OffsetSpan] = {}
     for partition, span in spans.items():
-        mark = offsets.next_offset(group, partition)
-        first = span.first if mark is None else max(mark, span.first)
+        offset = offsets.next_offset(group, partition)
+        first = span.first if offset is None else max(offset, span.first)
         if first < span.next:
-            left[partition] = OffsetSpan(mark, first, span.next, clip_gaps(span.gaps, mark))
-    return left
+            gaps = clip_gaps(span.gaps, offset)
+            trimmed[partition] = OffsetSpan(offset, first, span.next, gaps)
+    return trimmed
 
 
 def gaps_before(
     spans: Mapping[TopicPartition, OffsetSpan],
 ) -> dict[TopicPartition, tuple[OffsetGap, ...]]:
-    """Return the gaps in front of these spans, of the partitions that have some."""
+    """Return the gaps of these spans by partition, without empty ones."""
     return {partition: span.gaps for partition, span in spans.items() if span.gaps}
 
 
 def next_offsets(spans: Mapping[TopicPartition, OffsetSpan]) -> dict[TopicPartition, int]:
-    """Return the marks that a table has once these spans are in."""
+    """Return a table's offsets after these spans."""
     return {partition: span.next for partition, span in spans.items()}
 
 
 def describe_conflicts(conflicts: Iterable[OffsetConflict]) -> str:
-    """Return what was found, for a log line."""
+    """Return conflicts as text for a log line."""
     return "; ".join(map(str, conflicts))
 
 

@@ -1,9 +1,8 @@
-"""Topic → table: a template such as "lake.{topic}", or a mapping that says it outright.
+"""Table names of topics: a template such as "lake.{topic}", or an explicit mapping.
 
-A topic's dots, dashes and other signs become "_" in the template, and a leading digit gets a "t_"
-before it, so that the name is plain in SQL. Two topics that come out alike are refused
-(TableNameCollisionError): their rows would mix unasked. In the mapping two topics may share a table, since
-somebody wrote it down.
+In the template, dots, dashes and other signs of a topic become "_", and a leading digit gets the
+prefix "t_", which makes a plain SQL identifier. Topics with equal results are refused
+(TableNameCollisionError), because their rows would mix; the mapping may share a table explicitly.
 """
 
 import re
@@ -20,31 +19,30 @@ _PLAIN_IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def to_sql_identifier(topic: str) -> str:
-    """Return a topic's name as a plain SQL identifier."""
+    """Return a topic name as a plain SQL identifier."""
     plain = re.sub(r"[^A-Za-z0-9_]", "_", topic)
     return f"t_{plain}" if plain[:1].isdigit() else plain
 
 
 def dead_letter_table(table: str) -> str:
-    """Return the table for what cannot be decoded."""
+    """Return the name of a table's dead-letter table."""
     return table + DEAD_LETTER_SUFFIX
 
 
 def check_table_name(name: str, setting: str) -> str:
-    """Return a table's name if it is namespace.name in plain identifiers. Raises SettingError."""
+    """Return a name of the form namespace.name. Raises SettingError for any other."""
     parts = name.split(".")
     if len(parts) < 2 or not all(_PLAIN_IDENTIFIER.fullmatch(part) for part in parts):  # noqa: PLR2004 - two parts
         raise SettingError(
             f"{setting}: {name!r} is not a table name; write namespace.name with letters, "
-            "digits and '_', "
-            'like "lake.orders"'
+            "digits and '_', like \"lake.orders\""
         )
     return name
 
 
 @dataclass(frozen=True, slots=True)
 class TableNames:
-    """The rule of a configuration."""
+    """Template and mapping of a configuration. Raises SettingError."""
 
     template: str = DEFAULT_TABLE_TEMPLATE
     mapping: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -52,26 +50,25 @@ class TableNames:
     def __post_init__(self) -> None:
         if "{topic}" not in self.template:
             raise SettingError(
-                f'lake.table: {self.template!r} lacks "{{topic}}"; to send several topics '
-                "to one table, name them "
-                "in lake.tables"
+                f'lake.table: {self.template!r} lacks "{{topic}}"; to write several topics to one '
+                "table, list them in lake.tables"
             )
         check_table_name(self.template.replace("{topic}", "t"), "lake.table")
         for topic, table in self.mapping.items():
             check_table_name(table, f"lake.tables[{topic}]")
 
     def table_for(self, topic: str) -> str:
-        """Return a topic's own table."""
+        """Return a topic's table."""
         return self.mapping.get(topic) or self.template.replace("{topic}", to_sql_identifier(topic))
 
     def check_collisions(self, topics: Iterable[str]) -> None:
-        """Raise TableNameCollisionError for two topics in a table that lake.tables does not name."""
+        """Raise TableNameCollisionError for topics that share a table outside lake.tables."""
         taken: dict[str, str] = {}
         for topic in sorted(set(topics)):
             table = self.table_for(topic)
             other = taken.setdefault(table.lower(), topic)
             if other != topic and not {topic, other} <= self.mapping.keys():
                 raise TableNameCollisionError(
-                    f"the topics {other!r} and {topic!r} would both go to table {table!r}: "
-                    "give each its own in lake.tables, or name both there if they shall share it"
+                    f"the topics {other!r} and {topic!r} both map to table {table!r}: give each "
+                    "its own in lake.tables, or list both there to share it"
                 )

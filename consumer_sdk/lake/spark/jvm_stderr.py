@@ -32,7 +32,7 @@ class JvmStderr:
             self._held = None
 
     def print_held(self) -> None:
-        """Print the held lines and all later ones. Waits up to 1 s for the last words of the JVM."""
+        """Print the held lines and all later ones; wait up to 1 s for the JVM's last output."""
         self._thread.join(DRAIN_TIMEOUT_S)
         with self._lock:
             held, self._held = self._held or [], None
