@@ -1,4 +1,4 @@
-"""Commands that never outlive this process, not even its SIGKILL: our side of `guard`."""
+"""Commands that never outlive this process, not even its SIGKILL. See `supervisor.py`."""
 
 import json
 import os
@@ -9,15 +9,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-SUPERVISOR_STOP_MARGIN_S: Final = 10.0  # for the guard itself, beyond the grace of what it guards
+SUPERVISOR_STOP_MARGIN_S: Final = 10.0  # beyond the grace of the command, for the supervisor
 
 
 class SupervisedProcess:
-    """Commands that run one after the other, under a guard, from the moment this is made.
+    """Runs commands one after the other under a supervisor; starts when constructed.
 
-    They write to the end of `log`. When they are stopped they have `grace` seconds to obey SIGTERM,
-    with 0 they are killed at once; then the folder `remove` is removed. `environ` is added to our
-    own environment.
+    Output is appended to `log`. On stop a command gets SIGTERM and `grace` seconds, then SIGKILL
+    (0: at once); then the folder `remove` is deleted. `environ` extends our environment.
     """
 
     def __init__(
@@ -28,9 +27,9 @@ class SupervisedProcess:
         remove: Path | None = None,
         environ: Mapping[str, str] | None = None,
     ) -> None:
-        self.pid = 0  # of the command that runs, once it is told
+        self.pid = 0  # of the running command, once known
         self.exit_code: int | None = None  # of the last command, once it has ended
-        self.supervisor_killed = False  # the guard itself is gone
+        self.supervisor_killed = False  # the supervisor is gone
         self._grace = grace
         task = {
             "commands": [list(command) for command in commands],
@@ -39,25 +38,25 @@ class SupervisedProcess:
             "parent": os.getpid(),
             "remove": str(remove or ""),
         }
-        # a group and no session: Linux shares the cores out by session (autogroup), and beside a
-        # busy one gave a broker with one of its own none at all for up to 38 s
-        guard = str(Path(__file__).with_name("supervisor.py"))
+        # A process group, not a session: Linux schedules by session (autogroup), and starved a
+        # broker in its own session for up to 38 s beside a busy one.
+        script = str(Path(__file__).with_name("supervisor.py"))
         self._supervisor = subprocess.Popen(  # noqa: S603 - our own program
-            [sys.executable, "-I", "-S", guard, json.dumps(task)],
+            [sys.executable, "-I", "-S", script, json.dumps(task)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             bufsize=0,
             env={**os.environ, **(environ or {})},
-            process_group=0,  # Ctrl-C is for us; we stop it in our own time
+            process_group=0,  # Ctrl-C reaches only us, and we stop it in order
         )
 
     @property
     def has_ended(self) -> bool:
-        """Whether the commands are over, or the guard is gone and took them along."""
+        """Whether the commands have ended, or the supervisor is gone and killed them."""
         return self.supervisor_killed or self.exit_code is not None
 
     def read_status(self, seconds: float) -> None:
-        """Wait for news for so long at most, and take them in."""
+        """Wait up to `seconds` for a status line and apply it."""
         assert self._supervisor.stdout is not None
         if (
             self.supervisor_killed
@@ -73,16 +72,16 @@ class SupervisedProcess:
                 self.supervisor_killed = True
 
     def stop(self) -> None:
-        """Stop what runs and wait for its end; may be called twice."""
-        guard = self._supervisor
-        assert guard.stdin is not None
-        assert guard.stdout is not None
-        guard.stdin.close()  # the guard takes it from here
+        """Stop the command and wait for its end. Idempotent."""
+        supervisor = self._supervisor
+        assert supervisor.stdin is not None
+        assert supervisor.stdout is not None
+        supervisor.stdin.close()  # its signal to stop the command
         try:
-            guard.wait(self._grace + SUPERVISOR_STOP_MARGIN_S)
+            supervisor.wait(self._grace + SUPERVISOR_STOP_MARGIN_S)
         except subprocess.TimeoutExpired:
-            guard.kill()
-            guard.wait()
-        while not (self.supervisor_killed or guard.stdout.closed):
+            supervisor.kill()
+            supervisor.wait()
+        while not (self.supervisor_killed or supervisor.stdout.closed):
             self.read_status(0.0)
-        guard.stdout.close()
+        supervisor.stdout.close()

@@ -1,11 +1,13 @@
-"""A small process between Trimtab and what it starts: whoever dies, nothing is left running.
+"""Supervisor process between Trimtab and its commands: neither outlives Trimtab.
 
-Run by path with one JSON argument, so that it needs the standard library alone (`guarded` is the
-other side). Rules: its standard input ends when its parent is gone, however that went; then the
-command is stopped and the folder to remove is removed. Should the guard itself be killed, the
-kernel kills the command (Linux). What happens is told on standard output: "pid N" when a command
-has started, "end CODE" when the last one is over; the folder stays until standard input ends, so
-that the parent can read the log in it.
+1. Standard input ends when the parent is gone; then the command is stopped and `remove` deleted.
+2. If the supervisor itself is killed, the kernel kills the command (Linux).
+3. Status lines on standard output: "pid N" when a command has started, "end CODE" when the last
+   one has ended.
+4. The folder stays until standard input ends, so that the parent can read the log in it.
+
+Run by path with one JSON argument; it imports the standard library only. `SupervisedProcess` is the
+parent's side.
 """
 
 import contextlib
@@ -23,7 +25,7 @@ from types import FrameType
 from typing import Any, Final
 
 PR_SET_PDEATHSIG: Final = 1
-PARENT_POLL_S: Final = 0.1  # seconds between two looks at the command
+PARENT_POLL_S: Final = 0.1  # between two checks of the command
 
 
 def main(task: dict[str, Any]) -> None:
@@ -44,11 +46,11 @@ def main(task: dict[str, Any]) -> None:
 
 
 def _exit_on_signal(_signal: int, _frame: FrameType | None) -> None:
-    sys.exit(0)  # by way of the `finally` blocks
+    sys.exit(0)  # runs the `finally` blocks
 
 
 def _run_command(command: list[str], task: dict[str, Any]) -> tuple[int, bool]:
-    """Return the command's exit code, and whether the parent went first."""
+    """Return the command's exit code, and whether the parent is gone."""
     with (
         Path(task["log"]).open("ab") as log,
         subprocess.Popen(  # noqa: S603 - the parent's command
@@ -70,7 +72,7 @@ def _run_command(command: list[str], task: dict[str, Any]) -> tuple[int, bool]:
 
 
 def _stop_child(child: "subprocess.Popen[bytes]", grace: float) -> None:
-    """End the child: politely with `grace` seconds to obey, at once with none."""
+    """Stop the child: SIGTERM and up to `grace` seconds, then SIGKILL."""
     if child.poll() is None and grace:
         child.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -80,14 +82,14 @@ def _stop_child(child: "subprocess.Popen[bytes]", grace: float) -> None:
 
 
 def _parent_gone(parent: int) -> bool:
-    """Wait a tick; true when standard input ends or the parent is another one."""
+    """Wait up to PARENT_POLL_S; return whether standard input ended or the parent changed."""
     readable, _, _ = select.select([sys.stdin], [], [], PARENT_POLL_S)
     ended = bool(readable) and not os.read(sys.stdin.fileno(), 4096)
     return ended or os.getppid() != parent
 
 
 def _kill_with_parent() -> Callable[[], None] | None:
-    """Return what makes the kernel kill a child when this process dies, where it can."""
+    """Return a preexec hook that lets the kernel kill the child with this process (Linux)."""
     if sys.platform != "linux":
         return None
     libc = ctypes.CDLL(None)
@@ -95,7 +97,7 @@ def _kill_with_parent() -> Callable[[], None] | None:
 
 
 def _write_status(line: str) -> None:
-    with contextlib.suppress(OSError):  # nobody listens any more
+    with contextlib.suppress(OSError):  # the parent is gone
         os.write(sys.stdout.fileno(), f"{line}\n".encode())
 
 

@@ -1,4 +1,4 @@
-"""The files that a single-node broker starts from: properties and logging, small and quick."""
+"""Configuration files of a single-node broker: properties and logging."""
 
 import base64
 import secrets
@@ -68,9 +68,9 @@ def build_properties(
 ) -> dict[str, str]:
     """Return the server's properties.
 
-    `ports` is listener → port and includes CONTROLLER; `protocols` is listener → security protocol;
-    `extra` wins over everything. With a `controller`, the port of another node's, it is a broker of
-    that one's cluster, and needs a node.id of its own.
+    `ports` maps listeners, CONTROLLER included, to ports; `protocols` maps them to security
+    protocols; `extra` overrides every property. With `controller`, the controller port of another
+    node, the broker joins that cluster and needs its own node.id.
     """
     listeners = {name: f"{name}://{BROKER_HOST}:{port}" for name, port in ports.items()}
     if controller:
@@ -101,7 +101,7 @@ def write_config_files(folder: Path, values: Mapping[str, str]) -> None:
 def build_commands(
     java: Path, jars: tuple[Path, ...], folder: Path, cluster: str
 ) -> list[list[str]]:
-    """Return what to run, in order: the formatting, unless it has been done, then the broker."""
+    """Return the commands in order: format the storage unless done, then run the broker."""
     start = [
         *(str(java), *BROKER_JVM_OPTIONS, "-cp", ":".join(map(str, jars))),
         f"-Dlog4j2.configurationFile={folder / 'log4j2.properties'}",
@@ -114,11 +114,12 @@ def build_commands(
 
 
 def generate_cluster_id() -> str:
-    """Return 16 bytes in base64 without a leading dash, which would look like an option."""
+    """Return 16 random bytes in base64."""
+    # the fixed first byte avoids a leading dash, which StorageTool reads as an option
     return base64.urlsafe_b64encode(b"T" + secrets.token_bytes(15)).decode().rstrip("=")
 
 
 def _escape_property(value: str) -> str:
-    """Return a value as java.util.Properties reads it."""
+    """Return a value escaped for java.util.Properties."""
     text = value.replace("\\", "\\\\").replace("\n", "\\n")
     return "".join(c if c.isascii() else f"\\u{ord(c):04x}" for c in text)

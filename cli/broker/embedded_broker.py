@@ -1,8 +1,9 @@
-"""A real single-node Kafka in KRaft mode, started from published jars.
+"""A single-node Kafka broker in KRaft mode, started from published jars.
 
-Rules: it listens on the loopback only. It is ready when an admin client gets an answer, not before.
-It never outlives this process (see `guarded`). Its folder is removed at the end unless the
-caller named one or asked to keep it.
+1. It listens on loopback only.
+2. It is ready once an admin client gets an answer.
+3. It never outlives this process (`SupervisedProcess`).
+4. Its folder is removed at the end unless the caller named one or asked to keep it.
 """
 
 import errno
@@ -31,11 +32,11 @@ NO_SETTINGS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class EmbeddedBroker:
-    """A broker for the length of a `with` block.
+    """A broker that runs for the length of a `with` block.
 
-    `port` 0 takes a free one; `data` is a folder that is kept and may be used again; `listeners`
-    adds listeners by name → security protocol, on free ports of their own; `properties` are
-    broker settings that win over the defaults.
+    `port` 0 takes a free one; `data` is a folder that is kept and may be reused; `listeners` maps
+    the names of further listeners, on free ports, to security protocols; `properties` override the
+    default broker settings.
     """
 
     def __init__(
@@ -63,9 +64,9 @@ class EmbeddedBroker:
         self._process: SupervisedProcess | None = None
 
     def create_peer(self, properties: Mapping[str, str]) -> "EmbeddedBroker":
-        """Return one more broker of this one's cluster, to be started after it and stopped before.
+        """Return another broker of this cluster; start it later and stop it earlier than this one.
 
-        `properties` give it a node.id above 1.
+        `properties` must set a node.id above 1.
         """
         other = EmbeddedBroker(properties=properties, clock=self._clock)
         other._cluster_id, other._joined_broker = self._cluster_id, self
@@ -78,7 +79,7 @@ class EmbeddedBroker:
 
     @property
     def log_file(self) -> Path:
-        """File that holds what the broker says."""
+        """The broker's log file."""
         return self.folder / "broker.log"
 
     def listener_address(self, listener: str) -> str:
@@ -98,10 +99,10 @@ class EmbeddedBroker:
         self.stop()
 
     def start(self, progress: ProgressCallback | None = None) -> None:
-        """Start and wait until it answers.
+        """Start and wait until the broker answers.
 
-        Raises PortInUseError, BrokerDataInUseError, SettingError, EmbeddedBrokerError; JavaNotFoundError, UnsupportedJavaError, MissingExtraError,
-        JarsUnavailableError.
+        Raises PortInUseError, BrokerDataInUseError, SettingError, EmbeddedBrokerError,
+        JavaNotFoundError, UnsupportedJavaError, MissingExtraError, JarsUnavailableError.
         """
         java = require_java()
         jars = fetch_jars(
@@ -120,16 +121,16 @@ class EmbeddedBroker:
                 return
 
     def stop(self) -> None:
-        """Stop the broker; with data to keep it may close its logs first. May be called twice."""
-        guarded, self._process = self._process, None
-        if guarded is None:
+        """Stop the broker; kept data is closed in order first. Idempotent."""
+        process, self._process = self._process, None
+        if process is None:
             return
-        guarded.stop()
+        process.stop()
         if not self._keeps_data:
-            shutil.rmtree(self.folder, ignore_errors=True)  # in case the guard was killed
+            shutil.rmtree(self.folder, ignore_errors=True)  # in case the supervisor was killed
 
     def wait(self) -> None:
-        """Return never, unless the broker ends by itself. Raises EmbeddedBrokerError."""
+        """Block until the broker ends by itself. Raises EmbeddedBrokerError."""
         while True:
             self._check_running(3600.0)
 
@@ -195,35 +196,38 @@ class EmbeddedBroker:
             return probe.connect_ex((config.BROKER_HOST, self.port)) == 0
 
     def _check_running(self, seconds: float) -> None:
-        """Hear the guard for so long. Raises PortInUseError, BrokerDataInUseError, EmbeddedBrokerError at an end."""
+        """Wait for a status change; raise if the broker has ended.
+
+        Raises PortInUseError, BrokerDataInUseError, EmbeddedBrokerError.
+        """
         assert self._process is not None
         self._process.read_status(seconds)
         self.pid = self._process.pid
         if self._process.supervisor_killed:
-            raise self._diagnose_failure("the broker's guard was killed")
+            raise self._diagnose_failure("the broker's supervisor was killed")
         if self._process.has_ended:
             raise self._diagnose_failure(f"the broker ended with code {self._process.exit_code}")
 
     def _diagnose_failure(
         self, what: str
     ) -> PortInUseError | BrokerDataInUseError | EmbeddedBrokerError:
-        said = (
+        lines = (
             self.log_file.read_text(errors="replace").splitlines() if self.log_file.exists() else []
         )
-        if any("BindException" in line or "Address already in use" in line for line in said):
+        if any("BindException" in line or "Address already in use" in line for line in lines):
             return PortInUseError(self.port)
-        if any("Failed to acquire lock on file .lock" in line for line in said):
+        if any("Failed to acquire lock on file .lock" in line for line in lines):
             return BrokerDataInUseError(self.folder)
-        return EmbeddedBrokerError(what, "\n".join(_log_tail(said)))
+        return EmbeddedBrokerError(what, "\n".join(_log_tail(lines)))
 
 
 def _log_tail(lines: list[str]) -> list[str]:
-    """Return the last lines without stack frames, which say little to a user."""
+    """Return the last lines without stack frames."""
     return [line for line in lines if not line.startswith(("\tat ", "\t..."))][-LOG_TAIL_LINES:]
 
 
 def _free_ports(requested: int, count: int) -> list[int]:
-    """Return `count` different ports, the first one as wanted (0: any). Raises PortInUseError."""
+    """Return `count` free ports, the first as requested (0: any). Raises PortInUseError."""
     sockets = [socket.socket() for _ in range(count)]
     try:
         for i, one in enumerate(sockets):

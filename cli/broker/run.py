@@ -1,4 +1,4 @@
-"""`trimtab broker`: a real Kafka on this machine, for trying things out."""
+"""`trimtab broker`: a Kafka broker on this machine for trying things out."""
 
 from pathlib import Path
 from typing import Annotated
@@ -20,15 +20,13 @@ def broker(
     port: Annotated[
         int, typer.Option(min=0, max=65535, help="Port on 127.0.0.1; 0 takes a free one.")
     ] = 9092,
-    data: Annotated[
-        Path | None, typer.Option(help="Folder of the data, kept and used again.")
-    ] = None,
+    data: Annotated[Path | None, typer.Option(help="Data folder; kept and reused.")] = None,
     keep: Annotated[bool, typer.Option("--keep", help="Keep the temporary folder.")] = False,
 ) -> None:
     """Run a real single-node Kafka 4.4 (KRaft) until Ctrl-C.
 
-    The jars are fetched once into the cache ($TRIMTAB_CACHE, else the user's). It listens on the
-    loopback only; topics are not made by themselves.
+    Jars are downloaded once into the cache ($TRIMTAB_CACHE, else the user's). The broker listens
+    on loopback only and does not create topics automatically.
 
     For example:
 
@@ -54,5 +52,6 @@ def _parse_properties(settings: list[str]) -> dict[str, str]:
     ]
     for name, equals, value in split:
         if not (name and equals):
-            raise SettingError(f"{name + equals + value!r} is no broker property; write KEY=VALUE")
+            given = name + equals + value
+            raise SettingError(f"{given!r} is not a broker property; write KEY=VALUE")
     return {name.strip(): value.strip() for name, _, value in split}

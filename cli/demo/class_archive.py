@@ -1,8 +1,7 @@
-"""A class archive for Spark's JVM, made once: a worker's session then starts in half the time.
+"""Class data sharing archive for Spark's JVM: halves the start of a worker's session.
 
-Loading some fifteen thousand classes is most of what a Spark JVM does before it is ready. Java's
-class data sharing keeps them ready to map; an archive that does not fit the Java or the jars at
-hand is ignored by the JVM, so a stale one costs time and nothing else.
+Loading about 15,000 classes dominates the start of a Spark JVM. The JVM ignores an archive that
+does not match its Java or jars, so a stale archive costs only time.
 """
 
 import hashlib
@@ -17,13 +16,13 @@ from trimtab.consumer_sdk.java.jars import cache_folder
 from trimtab.consumer_sdk.java.java_runtime import require_java
 
 SMALL_JVM_OPTIONS: Final = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData"
-"""Options of a small JVM that starts quickly; the archive is made and used with the same."""
+"""Options of a small JVM that starts fast; dumping and using an archive need the same ones."""
 
 ARCHIVE_TIMEOUT_S: Final = 180.0
 
 
 def jvm_options(archive: Path | None) -> str:
-    """Return the options of a worker's JVM."""
+    """Return the JVM options of a worker."""
     return (
         SMALL_JVM_OPTIONS
         if archive is None
@@ -32,13 +31,13 @@ def jvm_options(archive: Path | None) -> str:
 
 
 def find_archive(form: str) -> Path | None:
-    """Return the archive for a table format, this Java and this pyspark, if it has been made."""
+    """Return the existing archive for a table format, this Java and this pyspark."""
     place = _archive_path(form)
     return place if place.exists() else None
 
 
 def create_archive(form: str) -> Path | None:
-    """Make the archive (some 170 MB in the cache); None where this Java cannot."""
+    """Create the archive (about 170 MB in the cache); None if this Java does not support it."""
     place = _archive_path(form)
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -62,22 +61,29 @@ def _archive_path(form: str) -> Path:
     import pyspark  # noqa: PLC0415 - an optional extra
 
     java = require_java()
-    said = subprocess.run([java, "-version"], capture_output=True, check=False)  # noqa: S603 - found above
-    known = [said.stderr.decode(), version("pyspark"), pyspark.__file__, SMALL_JVM_OPTIONS, form]
+    java_version = subprocess.run([java, "-version"], capture_output=True, check=False)  # noqa: S603 - found above
+    known = [
+        java_version.stderr.decode(),
+        version("pyspark"),
+        pyspark.__file__,
+        SMALL_JVM_OPTIONS,
+        form,
+    ]
     digest = hashlib.sha256("\0".join(known).encode()).hexdigest()[:12]
     return cache_folder() / "cds" / f"spark-{digest}.jsa"
 
 
 def _dump_archive(archive: str, form: str) -> None:
-    """Run a session as a worker would, with the JVM told to archive what it has loaded."""
+    """Run a worker's session in a JVM that archives its loaded classes at exit."""
     from trimtab.consumer_sdk.lake.settings import SessionConfig  # noqa: PLC0415 - only the child
     from trimtab.consumer_sdk.lake.writer.writer import open_lake  # noqa: PLC0415 - only the child
 
+    archive_option = f'"-XX:ArchiveClassesAtExit={archive}"'  # quoted: the path may hold spaces
     with tempfile.TemporaryDirectory() as folder:
         spark = {
             "spark.master": "local[1]",
             "spark.driver.memory": "512m",
-            "spark.driver.extraJavaOptions": f'{SMALL_JVM_OPTIONS} "-XX:ArchiveClassesAtExit={archive}"',
+            "spark.driver.extraJavaOptions": f"{SMALL_JVM_OPTIONS} {archive_option}",
         }
         open_lake(SessionConfig(warehouse=folder, spark=spark, format=form), warm_up=True).close()
 

@@ -1,7 +1,6 @@
-"""What is seen of the show: group, control topics and the sidecar's web page, as one value a look.
+"""Observes the demo from outside, as an operator would: group, control topics, sidecar's web page.
 
-Everything comes from outside, as an operator would see it; what does not answer keeps its last
-value.
+A peer that does not answer keeps its last value.
 """
 
 import json
@@ -23,12 +22,12 @@ from trimtab.sidecar.measurement.observation import ObservedGroup
 
 SIDECAR_ANSWER_TIMEOUT_S: Final = 2.0
 QUIET_ACTIONS: Final = frozenset({"hold"})
-"""Verdicts that are no news."""
+"""Actions that are not shown as events."""
 
 
 @dataclass(frozen=True, slots=True)
 class ObservedDecision:
-    """A verdict of the sidecar; `at` is seconds since the start of the show."""
+    """A decision of the sidecar; `at` is seconds since the start of the demo."""
 
     at: float
     action: str
@@ -37,18 +36,21 @@ class ObservedDecision:
 
 @dataclass(frozen=True, slots=True)
 class ObservedNumbers:
-    """The sidecar's latest figures: bytes/s, bytes, counts; None where it does not know."""
+    """Latest metrics of the sidecar: bytes/s, bytes, counts; None where unknown."""
 
-    written: float | None = None
-    backlog: float | None = None
-    running: int | None = None
-    planned: int | None = None
-    wanted: int | None = None
+    write_rate: float | None = None
+    backlog_bytes: float | None = None
+    running_replicas: int | None = None
+    planned_replicas: int | None = None
+    desired_replicas: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class DemoSnapshot:
-    """One look; `at` is seconds since the start, `moved_bytes_per_s` bytes/s that changed their reader."""
+    """Observation at `at` seconds since the start.
+
+    `moved_bytes_per_s` is the write rate of partitions that changed their owner.
+    """
 
     at: float
     owned: Mapping[str, tuple[TopicPartition, ...]] = field(
@@ -64,17 +66,17 @@ class DemoSnapshot:
 
     @property
     def r_score(self) -> float:
-        """Consumers' worth of reading that stopped for moves since the last look (equation 10)."""
+        """R-score since the last snapshot: moved load over capacity (equation 10)."""
         return self.moved_bytes_per_s / DEMO_CONSUMER_CAPACITY
 
     @property
     def reader_count(self) -> int:
-        """Consumers that read something."""
+        """Number of consumers that own partitions."""
         return sum(bool(owned) for owned in self.owned.values())
 
 
 class GroupWatcher:
-    """Looks at the group `group`; `web_address` gives the address of the sidecar's page when it is up."""
+    """Observes a group; `web_address` returns the sidecar's web address once it is up."""
 
     def __init__(
         self,
@@ -98,24 +100,24 @@ class GroupWatcher:
 
     @property
     def brokers(self) -> BrokerClient:
-        """Return the connection, for those who ask something else."""
+        """Return the admin connection for other queries."""
         return self._brokers
 
     def start(self) -> None:
-        """Begin to follow the control topics; the show's time counts from here."""
+        """Start to follow the control topics; the clock of the demo starts here."""
         self._topics.start()
         self.reset_time()
 
     def reset_time(self) -> None:
-        """Let the show's time count from now."""
+        """Restart the clock of the demo."""
         self._started_wall, self._started_at = self._clock.wall(), self._clock.monotonic()
 
     def close(self) -> None:
-        """Stop following."""
+        """Stop following the control topics."""
         self._topics.stop()
 
     def take_snapshot(self) -> DemoSnapshot:
-        """Look at everything once; takes a few milliseconds where all answer."""
+        """Observe once; takes a few milliseconds if every peer answers."""
         group, trouble = self._brokers.describe_group()
         owned = self._last_snapshot.owned if trouble else _partitions_by_instance(group)
         view = self._topics.build_leader_view()
@@ -140,7 +142,7 @@ class GroupWatcher:
         owned: Mapping[str, tuple[TopicPartition, ...]],
         speeds: Mapping[TopicPartition, float],
     ) -> float:
-        """Return the speed of partitions that another consumer reads than the last one that did."""
+        """Return the write rate in bytes/s of partitions whose owner changed."""
         now = {p: name for name, partitions in owned.items() for p in partitions}
         moved = [p for p, name in now.items() if self._owners.get(p, name) != name]
         self._owners.update(now)
@@ -159,21 +161,21 @@ class GroupWatcher:
             for v in fresh
             if v["action"] not in QUIET_ACTIONS
         )
-        numbers = fresh[-1]["numbers"]
+        numbers = fresh[-1]["metrics"]
         return ObservedNumbers(**{name: numbers[name] for name in ObservedNumbers.__slots__}), news
 
     def _fetch_handovers(self) -> tuple[int, float]:
-        """Return count and seconds of the handovers that the sidecar has seen."""
-        wanted = "trimtab_handover_seconds"
+        """Return count and total seconds of the handovers that the sidecar has observed."""
+        metric = "trimtab_handover_seconds"
         samples = {
             sample.name: sample.value
             for family in text_string_to_metric_families(self._fetch_page("/metrics"))
-            if family.name == wanted
+            if family.name == metric
             for sample in family.samples
         }
         if not samples:
             return self._last_snapshot.handovers, self._last_snapshot.handover_seconds
-        return int(samples[f"{wanted}_count"]), samples[f"{wanted}_sum"]
+        return int(samples[f"{metric}_count"]), samples[f"{metric}_sum"]
 
     def _fetch_page(self, path: str) -> str:
         address = self._web_address()
@@ -195,6 +197,6 @@ def _partitions_by_instance(group: ObservedGroup) -> dict[str, tuple[TopicPartit
 
 
 def _instance_sort_key(instance: str) -> tuple[int, str]:
-    """Sort worker-10 behind worker-9."""
+    """Return a sort key that puts worker-10 after worker-9."""
     digits = instance.rpartition("-")[2]
     return (int(digits) if digits.isdecimal() else 0, instance)

@@ -1,7 +1,7 @@
-"""Records that can be checked long after: each says who it is and carries its own checksum.
+"""Self-checking records: each holds its own position and checksum.
 
-A value is "topic partition sequence " + random bytes + 8 hex digits: the CRC-32 of all that is
-before them. The sequence counts from 0 in each partition, so that it equals the record's offset.
+A value is "topic partition sequence " + random bytes + 8 hex digits, the CRC-32 of the bytes before
+them. The sequence starts at 0 in each partition and equals the record's offset.
 """
 
 import random
@@ -16,7 +16,7 @@ CHECK_DIGITS: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class DemoRecord:
-    """Key, value, and the CRC-32 of the whole value."""
+    """Key, value and the CRC-32 of the whole value."""
 
     key: bytes
     value: bytes
@@ -24,7 +24,7 @@ class DemoRecord:
 
 
 def make_record(where: TopicPartition, sequence: int, size: int, rng: random.Random) -> DemoRecord:
-    """Return the record of `size` bytes, key and value together."""
+    """Return the record; key and value together have `size` bytes."""
     head = f"{where.topic} {where.partition} {sequence} ".encode()
     key = f"{where}-{sequence}".encode()
     filler = rng.randbytes(max(0, size - len(key) - len(head) - CHECK_DIGITS))

@@ -1,4 +1,4 @@
-"""The picture of a show: replicas, load and capacity, backlog and R-score over one time axis."""
+"""Plot of a demo run: replicas, load and capacity, backlog and R-score over time."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,11 +9,11 @@ from trimtab.cli.demo.scenario import DEMO_CONSUMER_CAPACITY
 from trimtab.cli.demo.view import DemoHistory
 
 EVENT_COLOURS: Final = {"killed": "tab:red", "restart": "tab:purple"}
-"""Events that are marked, and their colours."""
+"""Marked events and their colours."""
 
 
 def save_picture(story: DemoHistory, title: str, file: Path) -> None:
-    """Draw the story into a PNG. Raises ModuleNotFoundError without matplotlib."""
+    """Save the plot as PNG. Raises ModuleNotFoundError without matplotlib."""
     import matplotlib as mpl  # noqa: PLC0415 - an optional extra, and slow to load
 
     mpl.use("Agg")
@@ -39,8 +39,8 @@ def save_picture(story: DemoHistory, title: str, file: Path) -> None:
 
 
 def _plot_replicas(ax: Any, times: Sequence[float], moments: Sequence[DemoSnapshot]) -> None:
-    wanted = [m.numbers.wanted or 0 for m in moments]
-    ax.step(times, wanted, where="post", color="tab:gray", linestyle="--", label="wanted")
+    desired = [m.numbers.desired_replicas or 0 for m in moments]
+    ax.step(times, desired, where="post", color="tab:gray", linestyle="--", label="desired")
     readers = [m.reader_count for m in moments]
     ax.step(times, readers, where="post", color="tab:blue", linewidth=2, label="reading")
     ax.set_ylabel("consumers")
@@ -52,7 +52,7 @@ def _plot_replicas(ax: Any, times: Sequence[float], moments: Sequence[DemoSnapsh
 def _plot_load(ax: Any, times: Sequence[float], moments: Sequence[DemoSnapshot]) -> None:
     capacity = [m.reader_count * DEMO_CONSUMER_CAPACITY / 1e6 for m in moments]
     ax.fill_between(times, capacity, step="post", color="tab:blue", alpha=0.15, label="capacity")
-    written = [(m.numbers.written or 0.0) / 1e6 for m in moments]
+    written = [(m.numbers.write_rate or 0.0) / 1e6 for m in moments]
     ax.plot(times, written, color="tab:orange", linewidth=2, label="write speed")
     ax.set_ylabel("MB/s")
     ax.set_ylim(bottom=0)
@@ -60,7 +60,7 @@ def _plot_load(ax: Any, times: Sequence[float], moments: Sequence[DemoSnapshot])
 
 
 def _plot_backlog(ax: Any, times: Sequence[float], moments: Sequence[DemoSnapshot]) -> None:
-    backlog = [(m.numbers.backlog or 0.0) / 1e6 for m in moments]
+    backlog = [(m.numbers.backlog_bytes or 0.0) / 1e6 for m in moments]
     ax.fill_between(times, backlog, color="tab:green", alpha=0.4)
     ax.set_ylabel("backlog, MB")
     ax.set_ylim(bottom=0)

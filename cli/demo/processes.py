@@ -1,9 +1,10 @@
-"""The processes of the demo: a real `trimtab sidecar`, and the `trimtab ingest` workers it starts.
+"""Processes of the demo: a real `trimtab sidecar` and the `trimtab ingest` workers that it starts.
 
-Rules: at the end nothing of them is left. A good end is the sidecar's own: on SIGTERM it stops its
-workers, and they flush and leave; so it does when the demo itself is killed, by its guard. On any
-other end all are killed, found by the sidecar's state folder, so that one that was just being
-started is found too.
+1. No process outlives the demo.
+2. Normal end: SIGTERM to the sidecar, which stops its workers; they flush and leave the group. The
+   supervisor does the same if the demo itself is killed.
+3. Any other end: SIGKILL to all workers recorded in the sidecar's state folder, which includes a
+   worker that is just starting.
 """
 
 import json
@@ -32,8 +33,8 @@ FETCH_QUEUE_SETTINGS: Final = {
     "queued.min.messages": 50,
     "fetch.queue.backoff.ms": 20,
 }
-"""A short queue before the throttle: a partition that comes late must not wait behind seconds of
-others that were fetched before it."""
+"""Short prefetch queue: a newly assigned partition must not wait behind seconds of prefetched
+records."""
 
 SIDECAR_STOP_TIMEOUT_S: Final = 90.0
 KILL_TIMEOUT_S: Final = 10.0
@@ -42,7 +43,7 @@ KILL_TIMEOUT_S: Final = 10.0
 def ingest_settings(
     script: DemoScenario, client: Mapping[str, Any], group: str, out: Path, java_options: str
 ) -> dict[str, Any]:
-    """Return the configuration of the workers: small JVMs, throttled to one consumer's capacity."""
+    """Return the workers' configuration: small JVMs, throttled to the capacity of one consumer."""
     rate = f"{DEMO_CONSUMER_CAPACITY:.0f} B/s"
     return {
         **client,
@@ -65,14 +66,14 @@ def ingest_settings(
 
 
 def table_name(script: DemoScenario, topic: str) -> str:
-    """Return the table that a topic lands in."""
+    """Return the table of a topic."""
     return f"demo.{topic.removeprefix(script.prefix)}"
 
 
 def sidecar_settings(
     script: DemoScenario, client: Mapping[str, Any], group: str, out: Path
 ) -> dict[str, Any]:
-    """Return the configuration of the sidecar: quick to decide, since the show is short."""
+    """Return the sidecar's configuration, with short windows for a short demo."""
     return {
         "bootstrap": client["bootstrap.servers"],
         "kafka": {n: value for n, value in client.items() if n != "bootstrap.servers"},
@@ -100,7 +101,7 @@ def sidecar_settings(
 
 
 class DemoProcesses:
-    """The sidecar and its workers, with configuration and state in the folder `out`."""
+    """The sidecar and its workers; configuration and state are in the folder `out`."""
 
     def __init__(self, out: Path, clock: Clock) -> None:
         self._out = out
@@ -109,7 +110,7 @@ class DemoProcesses:
         self._sidecar: SupervisedProcess | None = None
 
     def write_configs(self, ingest: Mapping[str, Any], sidecar: Mapping[str, Any]) -> None:
-        """Write both configurations."""
+        """Write both configuration files."""
         for name, settings in (("ingest", ingest), ("sidecar", sidecar)):
             file = self._out / f"{name}.yaml"
             file.write_text(yaml.safe_dump(dict(settings), sort_keys=False))
@@ -127,14 +128,14 @@ class DemoProcesses:
 
     @property
     def web_address(self) -> str | None:
-        """Address of the sidecar's web page, once there is one."""
+        """Address of the sidecar's web page, once it is up."""
         with suppress(OSError):
             return (self._state / "web").read_text().strip() or None
         return None
 
     @property
     def failure(self) -> str | None:
-        """What to say if the sidecar has ended by itself."""
+        """Error text if the sidecar has ended by itself."""
         if self._sidecar is not None:
             self._sidecar.read_status(0.0)
         return (
@@ -144,27 +145,27 @@ class DemoProcesses:
         )
 
     def kill_worker(self, worker: str) -> bool:
-        """SIGKILL a worker and its JVM, as a machine would that loses power."""
+        """SIGKILL a worker and its JVM, like a power failure."""
         return _kill_worker(self._state, worker)
 
     def restart_workers(self) -> tuple[str, ...]:
-        """Ask for all workers to be replaced, one after the other, as `sidecar restart` does."""
+        """Request a rolling restart of the workers, as `sidecar restart` does."""
         return request_restart(self._state)
 
     @property
     def is_restarting(self) -> bool:
-        """Whether some of them have not been replaced yet."""
+        """Whether the rolling restart is still in progress."""
         return (self._state / RESTART_FILE).exists()
 
     def stop_gracefully(self) -> str | None:
-        """End in good order: workers flush and leave. Returns what went wrong, if anything did."""
+        """Stop in order: workers flush and leave the group. Return the failure, if any."""
         if self._sidecar is None:
             return None
         self._sidecar.stop()
         return self._describe_failure()
 
     def kill_all(self) -> None:
-        """Kill whatever still runs, and remove the temporary files; after a good end only those."""
+        """Kill remaining processes and remove temporary files."""
         if self._sidecar is None:
             return
         with suppress(ProcessLookupError):
@@ -185,7 +186,10 @@ class DemoProcesses:
 
 
 def kill_workers(state: Path, clock: Clock) -> None:
-    """Kill the workers on file that still run. Raises StateDirInUseError where a sidecar still does."""
+    """Kill workers recorded in the state folder that still run.
+
+    Raises StateDirInUseError if a sidecar still runs.
+    """
     target = ProcessTarget((), state, clock, stop_timeout=0.0)
     deadline = clock.monotonic() + KILL_TIMEOUT_S
     try:

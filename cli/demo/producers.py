@@ -1,7 +1,7 @@
-"""The demo's producers: one a topic, each partition at the speed of its walk; they keep a tally.
+"""Producers of the demo: one per topic, each partition at its own write rate; they keep a tally.
 
-Rules: a record counts when the broker has acknowledged it. Its sequence number must be the offset
-that the broker gave it; anything else is a fault of the show and is told, never hidden.
+1. A record counts once the broker has acknowledged it.
+2. Its sequence number must equal its offset; any difference is reported as a fault of the demo.
 """
 
 import random
@@ -23,7 +23,7 @@ FLUSH_TIMEOUT_S: Final = 30.0
 
 @dataclass(slots=True)
 class PartitionTally:
-    """What the broker has acknowledged of a partition."""
+    """Records of a partition that the broker has acknowledged."""
 
     records: int = 0
     checksums: int = 0  # sum of the values' CRC-32
@@ -31,7 +31,7 @@ class PartitionTally:
 
 @dataclass(slots=True)
 class DemoProducers:
-    """Write along the script from `start` to `stop`."""
+    """Produces along the scenario from `start` to `stop`."""
 
     client: Mapping[str, Any]
     script: DemoScenario
@@ -44,13 +44,13 @@ class DemoProducers:
     _thread: Thread | None = None
 
     def start(self) -> None:
-        """Begin to write, on a thread of its own."""
+        """Start to produce on a separate thread."""
         self.tally = {p: PartitionTally() for p in self.script.partitions}
         self._thread = Thread(target=self._run_thread, name="demo-producers", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop writing and wait until everything is acknowledged, or told to have failed."""
+        """Stop and wait until every record is acknowledged or has failed."""
         self._stopping.set()
         if self._thread is not None:
             self._thread.join(FLUSH_TIMEOUT_S + 5)
@@ -59,7 +59,7 @@ class DemoProducers:
 
     @property
     def records(self) -> int:
-        """Records acknowledged so far."""
+        """Number of records acknowledged so far."""
         return sum(tally.records for tally in self.tally.values())
 
     def _run_thread(self) -> None:
@@ -115,7 +115,7 @@ class DemoProducers:
 
 
 class RecordPacer:
-    """How many records of each partition are due, from speeds (ticks, partitions) in bytes/s."""
+    """Computes the records due per partition from write rates (ticks, partitions) in bytes/s."""
 
     def __init__(self, speeds: FloatArray, now: float) -> None:
         self._speeds = speeds
@@ -123,7 +123,7 @@ class RecordPacer:
         self._credit = [0.0] * speeds.shape[1]
 
     def due_records(self, now: float) -> list[int]:
-        """Return the records that have become due since the last call."""
+        """Return the number of records due since the last call, per partition."""
         tick = min(int((now - self._started_at) / WALK_TICK_S), len(self._speeds) - 1)
         passed, self._last_call_at = now - self._last_call_at, now
         counts: list[int] = []

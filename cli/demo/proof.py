@@ -1,7 +1,7 @@
-"""The proof: every record that was written stands in its table once, unharmed, and nothing else.
+"""Proof of exactly-once delivery: each table holds every produced record once, intact, no others.
 
-Spark counts what the tables hold; it is held against the broker's end offsets and against what the
-producers were told. The three are found in three ways, so none can hide another's mistake.
+Compares three independent sources: Spark's counts of the tables, the broker's end offsets, and the
+producers' tally of acknowledged records.
 """
 
 import json
@@ -31,12 +31,12 @@ PROOF_COLUMNS: Final = """
         AND startswith(value, encode(concat_ws(' ', topic, partition, offset, ''), 'UTF-8'))
         AND key = encode(concat_ws('-', topic, partition, offset), 'UTF-8'), false)) AS corrupt
 """
-"""Of one partition; corrupt: checksum, or what the record says of itself, does not fit."""
+"""Columns per partition; corrupt: the checksum or the embedded position does not match."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredPartition:
-    """What a table holds of one partition."""
+    """Rows of one partition in a table."""
 
     rows: int = 0
     distinct: int = 0  # offsets
@@ -47,7 +47,7 @@ class StoredPartition:
 
 @dataclass(frozen=True, slots=True)
 class DeliveryProof:
-    """The verdict; `records` is what the broker holds, `faults` say what else is wrong."""
+    """Result of the comparison; `records` is the broker's count, `faults` lists other failures."""
 
     records: int
     lost: int
@@ -57,11 +57,11 @@ class DeliveryProof:
 
     @property
     def is_exactly_once(self) -> bool:
-        """Whether every record arrived exactly once, and unharmed."""
+        """Whether every record arrived exactly once and intact."""
         return not (self.lost or self.duplicated or self.corrupt or self.faults or not self.records)
 
     def summary_line(self) -> str:
-        """Return the verdict in one line."""
+        """Return the result as one line."""
         if self.is_exactly_once:
             return f"exactly once: {self.records} records, 0 lost, 0 duplicated"
         return (
@@ -76,7 +76,10 @@ def prove_delivery(
     tally: Mapping[TopicPartition, PartitionTally],
     known_faults: Iterable[str] = (),
 ) -> DeliveryProof:
-    """Compare tables, end offsets and tally, partition by partition; `known_faults` are faults known."""
+    """Compare tables, end offsets and tally per partition.
+
+    `known_faults` are failures from earlier phases.
+    """
     lost = duplicated = corrupt = 0
     faults = list(known_faults)
     for where in sorted({*stored, *ends, *tally}):
@@ -103,7 +106,7 @@ def _find_faults(
 
 @dataclass(frozen=True, slots=True)
 class DemoLake:
-    """Where the tables are, of which format, and the options of a JVM that reads them."""
+    """Location and format of the tables, and the JVM options to read them."""
 
     warehouse: Path
     format: str
@@ -113,7 +116,7 @@ class DemoLake:
 def query_tables(
     lake: DemoLake, tables: Iterable[str], log: Path
 ) -> dict[TopicPartition, StoredPartition]:
-    """Return what Spark finds in the tables, in a process of its own. Raises DemoFailedError."""
+    """Query the tables with Spark in a separate process. Raises DemoFailedError."""
     task = json.dumps({**asdict(lake), "warehouse": str(lake.warehouse), "tables": list(tables)})
     with log.open("wb") as errors:
         asked = subprocess.run(  # noqa: S603 - our own module
@@ -124,7 +127,7 @@ def query_tables(
             check=False,
         )
     if asked.returncode:
-        raise DemoFailedError(f"Spark could not read the tables; {log} says why")
+        raise DemoFailedError(f"Spark could not read the tables; see {log}")
     rows = json.loads(asked.stdout.splitlines()[-1])
     return {
         TopicPartition(topic, number): StoredPartition(**facts) for topic, number, facts in rows
@@ -134,7 +137,7 @@ def query_tables(
 def read_stored_partitions(
     lake: "SparkLake", tables: Iterable[str]
 ) -> dict[TopicPartition, StoredPartition]:
-    """Ask Spark what the tables hold; a table that is missing holds nothing."""
+    """Query the tables with Spark; a missing table counts as empty."""
     found: dict[TopicPartition, StoredPartition] = {}
     for table in tables:
         if lake.open_table(table) is None:

@@ -1,8 +1,8 @@
-"""`trimtab demo --queue`: a queue under load, a worker that is killed, and the count at the end.
+"""`trimtab demo --queue`: a queue under load, a killed worker, and a final count.
 
-Messages are written at a steady rate; three worker processes handle them. Half way one of them is
-killed (SIGKILL) with whatever it has in work, and another one takes its place. At the end every
-message must have been handled, or given up on purpose.
+Messages are produced at a constant rate and handled by three worker processes. Half way one worker
+is killed (SIGKILL) with messages in flight, and another one replaces it. At the end every message
+must have been handled or rejected.
 """
 
 import json
@@ -39,35 +39,37 @@ MESSAGES_PER_S: Final = 200
 """Messages/s."""
 
 WRITE_DURATION_S: Final = 12
-"""How long they are written."""
+"""Seconds of producing."""
 
 DEMO_QUEUE_TIMEOUTS: Final[Mapping[str, str]] = {"kmq": "5 s", "share": "15 s"}
-"""Until a message of a dead worker comes back; a broker's locks take 15 s at least."""
+"""Time until redelivery of a dead worker's message; a broker's locks last at least 15 s."""
 
 SESSION_TIMEOUT_S: Final = 6
-"""Seconds for which the partitions of a dead worker wait; brokers allow no fewer."""
+"""Session timeout of a dead worker's partitions; the least that brokers allow."""
 
 RECOVERY_NOTES: Final[Mapping[str, str]] = {
-    "kmq": f"its partitions wait {SESSION_TIMEOUT_S} s for its session, its messages {DEMO_QUEUE_TIMEOUTS['kmq']} more",
-    "share": f"its messages wait for the broker to see it gone, or {DEMO_QUEUE_TIMEOUTS['share']} for locks",
+    "kmq": f"its partitions wait {SESSION_TIMEOUT_S} s for its session, its messages "
+    f"{DEMO_QUEUE_TIMEOUTS['kmq']} more",
+    "share": "its messages wait until the broker notices, or "
+    f"{DEMO_QUEUE_TIMEOUTS['share']} for locks",
 }
 
 FIRST_MESSAGE_TIMEOUT_S: Final = 90.0
-"""Seconds in which the first message must have been handled."""
+"""Deadline for the first handled message."""
 
 ALL_HANDLED_TIMEOUT_S: Final = 90.0
-"""Seconds after the last message in which all must have been handled."""
+"""Deadline for all messages, after the last one is produced."""
 
 CREATE_TOPIC_TIMEOUT_S: Final = 10.0
-"""Seconds in which the brokers must answer at first."""
+"""Deadline for the first answer of the brokers."""
 
 DEMO_POLL_INTERVAL_S: Final = 0.1
 PROGRESS_LINE_INTERVAL_S: Final = 2.0
-"""Seconds between two lines."""
+"""Seconds between two progress lines."""
 
 
 class QueueWorkers:
-    """The worker processes; they end with this one, since their standard input does."""
+    """Worker processes; they end with this one, as their standard input does."""
 
     def __init__(self, kind: str, topic: str, config: Mapping[str, Any], folder: Path) -> None:
         self._arguments = (kind, topic)
@@ -77,7 +79,7 @@ class QueueWorkers:
         self._started = 0
 
     def start_worker(self) -> None:
-        """Start one more worker."""
+        """Start another worker."""
         file = str(self._folder / f"worker-{self._started}")
         command = [sys.executable, "-m", "trimtab.cli.demo.queue_worker", *self._arguments, file]
         started = subprocess.Popen(  # noqa: S603 - our own program
@@ -90,18 +92,18 @@ class QueueWorkers:
         self._started += 1
 
     def kill_worker(self) -> None:
-        """Kill the worker that was started first."""
+        """Kill the oldest worker."""
         victim = self._processes.pop(0)
         victim.kill()
         victim.communicate()
 
     def stop(self) -> None:
-        """Let all end."""
+        """Stop all workers."""
         for worker in self._processes:
             worker.communicate()
 
     def read_handled(self) -> dict[int, int]:
-        """Return the messages that are over, each with the delivery at which it was."""
+        """Return handled messages with their delivery counts."""
         found: dict[int, int] = {}
         for file in self._folder.iterdir():
             for line in file.read_text().split("\n")[:-1]:
@@ -111,12 +113,14 @@ class QueueWorkers:
 
 
 def run_queue_demo(kind: str, broker_settings: Mapping[str, Any]) -> bool:
-    """Play it; tell whether every message was handled. Raises DemoFailedError, BrokerUnreachableError.
+    """Run the demo; return whether every message was handled.
 
-    `broker_settings` is how the brokers are reached; empty: an embedded one is started.
+    Raises DemoFailedError, BrokerUnreachableError.
+
+    `broker_settings` are connection settings; if empty, an embedded broker is started.
     """
     clock, topic = SystemClock(), f"demo-queue-{secrets.token_hex(3)}"
-    typer.echo(f"{kind}: {'the broker is asked' if broker_settings else 'a broker is started'}")
+    typer.echo(f"{kind}: {'checking' if broker_settings else 'starting'} the broker")
     with ExitStack() as stack:
         written = broker_settings or {
             "bootstrap.servers": stack.enter_context(EmbeddedBroker()).bootstrap
@@ -141,7 +145,8 @@ def run_queue_demo(kind: str, broker_settings: Mapping[str, Any]) -> bool:
         for _ in range(WORKER_COUNT):
             crew.start_worker()
         typer.echo(
-            f"{kind}: {WORKER_COUNT} workers start; then {MESSAGES_PER_S} messages/s for {WRITE_DURATION_S} s"
+            f"{kind}: {WORKER_COUNT} workers start; then {MESSAGES_PER_S} messages/s for "
+            f"{WRITE_DURATION_S} s"
         )
         return _report_handled(crew, _write_messages(client, topic, crew, clock), kind, clock)
 
@@ -156,11 +161,11 @@ def _create_topic(client: Mapping[str, Any], topic: str) -> None:
     except KafkaException as error:
         if error.args[0].code() in (-195, -185):
             raise BrokerUnreachableError(str(client["bootstrap.servers"])) from error
-        raise DemoFailedError(f"the topic cannot be made: {error.args[0].str()}") from error
+        raise DemoFailedError(f"the topic cannot be created: {error.args[0].str()}") from error
 
 
 def _run_tracker(topic: str, config: Mapping[str, Any], stack: ExitStack) -> None:
-    """Run the tracker that kmq needs, until the stack unwinds."""
+    """Run kmq's redelivery tracker until the stack unwinds."""
     stop, tracker = Event(), RedeliveryTracker(parse_queue_settings(topic, config))
     thread = Thread(target=tracker.run, args=(stop,), name="trimtab-redeliver")
     thread.start()
@@ -169,7 +174,7 @@ def _run_tracker(topic: str, config: Mapping[str, Any], stack: ExitStack) -> Non
 
 
 def _write_messages(client: Mapping[str, Any], topic: str, crew: QueueWorkers, clock: Clock) -> int:
-    """Write the messages, kill a worker on the way; return how many were written."""
+    """Produce messages and kill a worker meanwhile; return the number produced."""
     producer = Producer({**client, "log_level": QUIET_LOG_LEVEL})
     producer.produce(topic, b"0", partition=0)
     producer.flush(FIRST_MESSAGE_TIMEOUT_S)
@@ -185,19 +190,19 @@ def _write_messages(client: Mapping[str, Any], topic: str, crew: QueueWorkers, c
             killed = True
             crew.kill_worker()
             crew.start_worker()
-            typer.echo(f"[{at:4.0f} s] a worker is killed (SIGKILL), another takes its place")
+            typer.echo(f"[{at:4.0f} s] a worker is killed (SIGKILL) and replaced")
         if at > line:
             line += PROGRESS_LINE_INTERVAL_S
-            typer.echo(f"[{at:4.0f} s] {written} written, {len(crew.read_handled())} handled")
+            typer.echo(f"[{at:4.0f} s] {written} produced, {len(crew.read_handled())} handled")
         clock.sleep(DEMO_POLL_INTERVAL_S)
     if producer.flush(30):
-        raise DemoFailedError("the broker does not take the messages")
+        raise DemoFailedError("the broker did not acknowledge all messages")
     return written
 
 
 def _report_handled(crew: QueueWorkers, written: int, kind: str, clock: Clock) -> bool:
-    """Wait until all is handled, say what came of it, and whether it is all."""
-    typer.echo(f"all {written} are written; what the killed worker had: {RECOVERY_NOTES[kind]}")
+    """Wait for all messages, print the result and return whether all were handled."""
+    typer.echo(f"all {written} produced; after a kill {RECOVERY_NOTES[kind]}")
     _wait_until_handled(crew, written, ALL_HANDLED_TIMEOUT_S, clock)
     handled = crew.read_handled()
     again = sum(delivery > 1 for delivery in handled.values())
@@ -211,7 +216,7 @@ def _report_handled(crew: QueueWorkers, written: int, kind: str, clock: Clock) -
 
 
 def _wait_until_handled(crew: QueueWorkers, count: int, seconds: float, clock: Clock) -> None:
-    """Wait until so many messages are handled, or the time is over."""
+    """Wait until `count` messages are handled or the time is over."""
     begin = clock.monotonic()
     line = PROGRESS_LINE_INTERVAL_S
     while (done := len(crew.read_handled())) < count and (

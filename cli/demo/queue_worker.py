@@ -1,10 +1,10 @@
-"""One worker of `trimtab demo --queue`, in a process of its own.
+"""One worker process of `trimtab demo --queue`.
 
 python -m trimtab.cli.demo.queue_worker KIND TOPIC FILE
 
-A line of FILE for each message that is over: its number and the delivery at which it was. Every
-`RETRY_EVERY`th message fails once, every `REJECT_EVERY`th is rejected. The first line of its standard input is
-the configuration, as JSON; it ends when its standard input does.
+Appends a line to FILE for each settled message: its number and delivery count. Every
+`RETRY_EVERY`th message fails once, every `REJECT_EVERY`th is rejected. The first line of standard
+input is the configuration as JSON; the worker ends when standard input does.
 """
 
 import json
@@ -39,7 +39,7 @@ def main(kind: str, topic: str, file: str) -> None:
 
 
 def _stop_at_stdin_end(stop: Event) -> None:
-    """Stop when standard input ends: whoever started us is gone, or wants us to be."""
+    """Stop when standard input ends: the parent is gone or wants us to stop."""
     sys.stdin.read()
     stop.set()
 

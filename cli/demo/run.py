@@ -1,4 +1,4 @@
-"""`trimtab demo`: the whole path on real parts, and the proof at its end."""
+"""`trimtab demo`: the whole path on real components, with a final proof."""
 
 from enum import StrEnum
 from pathlib import Path
@@ -7,20 +7,20 @@ from typing import Annotated
 import typer
 
 from trimtab.cli.demo.scenario import DEFAULT_DURATION_S, MIN_DURATION_S
-from trimtab.cli.sidecar.options import Kafka
+from trimtab.cli.settings_options import KafkaPairs
 
 __all__ = ["demo"]
 
 
 class DemoTableFormat(StrEnum):
-    """What the tables are."""
+    """Table formats."""
 
     ICEBERG = "iceberg"
     DELTA = "delta"
 
 
 class DemoQueueKind(StrEnum):
-    """Kinds of queue that can be shown."""
+    """Queue kinds of the demo."""
 
     KMQ = "kmq"
     SHARE = "share"
@@ -40,7 +40,7 @@ def demo(  # noqa: PLR0913 - one option each
     bootstrap: Annotated[
         str | None, typer.Option(help="Use this broker instead of an embedded one.")
     ] = None,
-    kafka: Kafka = None,
+    kafka: KafkaPairs = None,
     seed: Annotated[int, typer.Option(help="Of the random walk.")] = 11,
     form: Annotated[
         DemoTableFormat, typer.Option("--format", help="Of the tables.")
@@ -50,7 +50,7 @@ def demo(  # noqa: PLR0913 - one option each
         typer.Option(help="Show a queue of this kind instead; about a minute."),
     ] = None,
 ) -> None:
-    """Show it all: producers, a group steered by load, lake tables, and the proof.
+    """Run the whole path: producers, a group scaled by load, lake tables and a proof.
 
     Four topics are written faster and faster, then slower again; a sidecar starts and stops real
     consumers to keep up. One of them is killed and all are restarted on the way. At the end Spark
@@ -73,7 +73,7 @@ def demo(  # noqa: PLR0913 - one option each
         --kafka 'sasl.password=${file:/run/secrets/kafka}'
     """
     from trimtab.cli.demo.runner import run_demo  # noqa: PLC0415 - as above
-    from trimtab.cli.sidecar.run import parse_pairs  # noqa: PLC0415 - as above
+    from trimtab.cli.setting_pairs import parse_pairs  # noqa: PLC0415 - as above
     from trimtab.common.errors import SettingError  # noqa: PLC0415 - keeps --help fast
 
     if kafka and bootstrap is None:

@@ -1,12 +1,12 @@
-"""The show: sets the stage, plays the script, and proves the end.
+"""Runs the demo: prepare, play, settle, clear, prove.
 
-Phases, in this order; any failure, Ctrl-C or SIGTERM goes straight to the clearing away:
+Phases, in this order; any failure, Ctrl-C or SIGTERM skips to the cleanup:
 
-    prepare    broker, topics, class archive, sidecar; until the first consumer reads everything
-    play       producers follow the script; one consumer is killed, later all are restarted
-    settle     no more is written; until the restart is over and nothing is left to read
-    clear      the sidecar stops its workers: they flush and leave
-    prove      Spark counts the tables, the broker and the producers are asked too
+    prepare    broker, topics, class archive, sidecar; until the first consumer owns everything
+    play       producers follow the scenario; one consumer is killed, later all are restarted
+    settle     producers stop; until the restart is over and the lag is 0
+    clear      the sidecar stops its workers: they flush and leave the group
+    prove      compare Spark's row counts, the broker's end offsets and the producers' tally
 """
 
 import os
@@ -52,7 +52,7 @@ CATCH_UP_TIMEOUT_S: Final = 180.0  # seconds in which all must be read after the
 RESTART_MAX_CONSUMERS: Final = 3  # consumers: a restart of so many takes half a minute
 LATEST_RESTART: Final = 0.95  # of the show: then the restart begins however many there are
 DEMO_MARKER_FILE: Final = ".trimtab-demo"
-"""File that says: this folder is a show's, and may be emptied."""
+"""Marker file of a demo folder, which may be emptied."""
 
 DEMO_FILES: Final = (
     "lake",
@@ -63,14 +63,15 @@ DEMO_FILES: Final = (
     "demo.png",
     "sidecar.log",
 )
-"""What a show leaves in its folder, and the next one takes away."""
+"""Files of a demo run that the next run removes."""
 
 
 def run_demo(seconds: float, out: Path, client: Mapping[str, Any], seed: int, form: str) -> bool:
-    """Play the whole show with tables of a format; tells whether every record arrived exactly once.
+    """Run the demo; return whether every record arrived exactly once.
 
-    `client` says how a broker is reached, secrets as references; empty: one is started. Raises
-    DemoFailedError, SaslAuthenticationError, TlsHandshakeError, and what the broker and the cache of jars raise.
+    `client` holds connection settings with secret references; if empty, a broker is started.
+    Raises DemoFailedError, SaslAuthenticationError, TlsHandshakeError and the errors of the
+    embedded broker and the jar cache.
     """
     token = "" if not client else f"demo-{secrets.token_hex(3)}-"
     script = DemoScenario(seconds, prefix=token, seed=seed, format=form)
@@ -84,7 +85,7 @@ def run_demo(seconds: float, out: Path, client: Mapping[str, Any], seed: int, fo
 
 
 class DemoRunner:
-    """One performance."""
+    """State of one demo run."""
 
     def __init__(
         self, script: DemoScenario, story: DemoHistory, screen: DemoScreen, out: Path, clock: Clock
@@ -98,7 +99,7 @@ class DemoRunner:
         self._killed = self._restarted = False
 
     def run(self, broker_settings: Mapping[str, Any], stack: ExitStack) -> proof.DeliveryProof:
-        """Play all phases. What is begun is ended by `stack`, whatever happens."""
+        """Run all phases; `stack` ends every started process, also on errors."""
         say, script = self._screen.print_line, self._script
         clear_output_folder(self._out, self._clock)
         require_java()
@@ -144,7 +145,7 @@ class DemoRunner:
         return self._prove_delivery(watcher, producers, java)
 
     def print_report(self, delivery_proof: proof.DeliveryProof) -> None:
-        """Say what was proved, and save the picture."""
+        """Print the proof and save the plot."""
         say, story = self._screen.print_line, self._story
         last = story.snapshots[-1]
         most = max(moment.reader_count for moment in story.snapshots)
@@ -164,7 +165,7 @@ class DemoRunner:
         say(delivery_proof.summary_line())
 
     def _prepare_java(self, say: Callable[[str], None]) -> str:
-        """Fetch the lake's jars and make the class archive, once; return the workers' options."""
+        """Fetch jars and create the class archive if missing; return the workers' JVM options."""
         from trimtab.consumer_sdk.lake.formats.table_format import resolve_requirements  # noqa: PLC0415 - pyspark
         from trimtab.consumer_sdk.lake.settings import SessionConfig  # noqa: PLC0415 - pyspark
 
@@ -187,7 +188,10 @@ class DemoRunner:
         seconds: float,
         over: Callable[[DemoSnapshot], bool],
     ) -> None:
-        """Look and show until `over`. Raises DemoFailedError past the time, or without the sidecar."""
+        """Observe and display until `over`.
+
+        Raises DemoFailedError on timeout or if the sidecar has ended.
+        """
         self._story.phase = phase
         deadline = self._clock.monotonic() + seconds
         while True:
@@ -212,7 +216,7 @@ class DemoRunner:
         return read == set(self._script.partitions)
 
     def _apply_scenario(self, moment: DemoSnapshot) -> bool:
-        """Let happen what the script says for now; tell whether all of it is over."""
+        """Trigger due scenario events; return whether all are over."""
         ended = moment.at >= self._script.duration_s
         if not self._killed and (ended or self._is_time_to_kill(moment)):
             self._kill_busiest_consumer(moment)
@@ -228,14 +232,13 @@ class DemoRunner:
         return moment.at >= self._script.kill_at and moment.reader_count > 1
 
     def _is_time_to_restart(self, moment: DemoSnapshot) -> bool:
-        few = (moment.numbers.running or 0) <= RESTART_MAX_CONSUMERS and self._all_partitions_owned(
-            moment
-        )
+        running = moment.numbers.running_replicas or 0
+        few = running <= RESTART_MAX_CONSUMERS and self._all_partitions_owned(moment)
         late = moment.at >= LATEST_RESTART * self._script.duration_s
         return moment.at >= self._script.restart_at and (few or late)
 
     def _kill_busiest_consumer(self, moment: DemoSnapshot) -> None:
-        """Kill the consumer that reads most."""
+        """Kill the consumer with the highest load."""
         candidates = [name for name in moment.owned if name not in moment.draining]
         rates = {
             n: sum(moment.write_rates.get(p, 0.0) for p in moment.owned[n]) for n in candidates
@@ -267,7 +270,7 @@ class DemoRunner:
         self._screen.refresh()
         ends = watcher.brokers.fetch_end_offsets(self._script.partitions)
         if ends.trouble:
-            raise DemoFailedError(f"the broker does not tell its end offsets: {ends.trouble[0]}")
+            raise DemoFailedError(f"the broker returned no end offsets: {ends.trouble[0]}")
         tables = [table_name(self._script, topic) for topic in self._script.topics]
         lake = proof.DemoLake(self._out / "lake", self._script.format, java)
         stored = proof.query_tables(lake, tables, self._out / "proof.log")
@@ -276,15 +279,15 @@ class DemoRunner:
 
 @contextmanager
 def _interrupt_once() -> Generator[None, None, None]:
-    """Let Ctrl-C, SIGTERM and a closed terminal interrupt once; the clearing away is not broken."""
-    wanted = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    """Interrupt once on SIGINT, SIGTERM or SIGHUP; ignore them during cleanup."""
+    signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
     def interrupt(_signal: int, _frame: FrameType | None) -> None:
-        for number in wanted:
+        for number in signals:
             signal.signal(number, signal.SIG_IGN)
         raise KeyboardInterrupt
 
-    before = {number: signal.signal(number, interrupt) for number in wanted}
+    before = {number: signal.signal(number, interrupt) for number in signals}
     try:
         yield
     finally:
@@ -293,7 +296,7 @@ def _interrupt_once() -> Generator[None, None, None]:
 
 
 def clear_output_folder(out: Path, clock: Clock) -> None:
-    """Make the folder, without what an earlier show has left, running workers included.
+    """Create the folder and remove leftovers of earlier runs, running workers included.
 
     Raises SettingError, StateDirInUseError, StateDirError.
     """
@@ -319,7 +322,10 @@ def clear_output_folder(out: Path, clock: Clock) -> None:
 def _create_topics(
     client: Mapping[str, Any], script: DemoScenario, stack: ExitStack | None
 ) -> None:
-    """Make the topics; `stack` deletes them at the end. Raises DemoFailedError, BrokerUnreachableError."""
+    """Create the topics; `stack` deletes them at the end.
+
+    Raises DemoFailedError, BrokerUnreachableError.
+    """
     admin = AdminClient({**client, "log_level": 2})
     try:
         replicas = min(3, len(admin.list_topics(timeout=10).brokers))
@@ -329,7 +335,7 @@ def _create_topics(
     except KafkaException as error:
         if error.args[0].code() in (-195, -185):
             raise BrokerUnreachableError(client["bootstrap.servers"]) from error
-        raise DemoFailedError(f"the topics cannot be made: {error.args[0].str()}") from error
+        raise DemoFailedError(f"the topics cannot be created: {error.args[0].str()}") from error
     if stack is not None:
         stack.callback(lambda: _delete_topics(admin, script))
 

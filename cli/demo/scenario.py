@@ -1,7 +1,6 @@
-"""What the demo plays: topics, the load over time, and when something goes wrong. Pure.
+"""Scenario of the demo: topics, load over time and times of the failures. Pure.
 
-Everything scales with the length of the show, so that a short one tells the same story with fewer
-consumers.
+The scenario scales with its duration: a short demo takes the same steps with fewer consumers.
 """
 
 import math
@@ -14,7 +13,7 @@ from trimtab.assignor.analysis.streams.generators import RandomWalk
 from trimtab.assignor.model import FloatArray, TopicPartition
 
 TOPIC_SHARES: Final = {"orders": 4.0, "clicks": 2.0, "payments": 1.0, "audit": 0.5}
-"""How much faster one topic is written than another."""
+"""Shares of the load by topic."""
 
 PARTITIONS_PER_TOPIC: Final = 8  # of each topic
 RECORD_BYTES: Final = 1000  # bytes of key and value
@@ -37,7 +36,7 @@ RESTART_AT: Final = 0.75
 
 @dataclass(frozen=True, slots=True)
 class DemoScenario:
-    """One show; times in seconds from its start, rates in bytes/s."""
+    """Timeline of a demo: seconds from its start, rates in bytes/s."""
 
     duration_s: float = DEFAULT_DURATION_S
     prefix: str = ""
@@ -51,28 +50,28 @@ class DemoScenario:
 
     @property
     def partitions(self) -> tuple[TopicPartition, ...]:
-        """Every partition, sorted."""
+        """All partitions, sorted."""
         return tuple(
             sorted(TopicPartition(t, p) for t in self.topics for p in range(PARTITIONS_PER_TOPIC))
         )
 
     @property
     def peak_load(self) -> float:
-        """Load at the top, in consumers' worth."""
+        """Peak load in consumer capacities."""
         return max(1.5, min(PEAK_LOAD, self.duration_s / SECONDS_PER_CONSUMER))
 
     @property
     def kill_at(self) -> float:
-        """When a consumer is killed."""
+        """Time at which a consumer is killed."""
         return KILL_AT * self.duration_s
 
     @property
     def restart_at(self) -> float:
-        """When all consumers are restarted, one after the other."""
+        """Time of the rolling restart."""
         return RESTART_AT * self.duration_s
 
     def load_at(self, at: float) -> float:
-        """Return the load of all topics together: up, along, and down again."""
+        """Return the total load of all topics: ramp up, plateau, ramp down."""
         share = max(0.0, min(1.0, at / self.duration_s))
         if share < RAMP_UP_END:
             height = _ease_in_out(share / RAMP_UP_END)
@@ -104,5 +103,5 @@ class DemoScenario:
 
 
 def _ease_in_out(x: float) -> float:
-    """Return 0..1 for 0..1, slow at both ends."""
+    """Ease in and out: map 0..1 to 0..1."""
     return (1.0 - math.cos(math.pi * x)) / 2.0

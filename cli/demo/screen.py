@@ -1,4 +1,4 @@
-"""Where the show is seen: a live picture on a terminal, plain lines elsewhere."""
+"""Output of the demo: a live view on a terminal, plain lines elsewhere."""
 
 from types import TracebackType
 from typing import Final, Self
@@ -13,7 +13,7 @@ PLAIN_LINE_INTERVAL_S: Final = 5.0  # seconds between two plain lines
 
 
 class DemoScreen:
-    """Shows a story as it grows, for the length of a `with` block."""
+    """Displays the demo for the length of a `with` block."""
 
     def __init__(self, script: DemoScenario, story: DemoHistory) -> None:
         self.console = Console()
@@ -38,17 +38,17 @@ class DemoScreen:
         self.stop()
 
     def stop(self) -> None:
-        """Leave the last picture standing; what follows is printed below it."""
+        """Keep the last view; further output is printed below it."""
         live, self._live = self._live, None
         if live is not None:
             live.stop()
 
     def print_line(self, text: str) -> None:
-        """Print a line, above the live picture if there is one."""
+        """Print a line, above the live view if shown."""
         self.console.print(text, soft_wrap=True, highlight=False)
 
     def refresh(self) -> None:
-        """Show the story as it is now."""
+        """Update the display."""
         if self._live is not None:
             self._live.update(render_frame(self._story, self._script, self.console.width))
             return

@@ -1,7 +1,7 @@
-"""The show on a terminal, or as plain lines where there is none.
+"""Renders the demo as a terminal view or as plain lines. Pure.
 
-A consumer is a bar: its full width is one consumer's capacity, each partition on it is as wide as
-the rate it needs, in the colour of its topic. Everything here turns values into text.
+A consumer is a bar as wide as its capacity; each partition takes the width of its required rate, in
+the colour of its topic.
 """
 
 from collections.abc import Sequence
@@ -25,29 +25,28 @@ TOPIC_COLOURS: Final = (
     ("green4", "dark_sea_green4"),
     ("dark_goldenrod", "gold3"),
 )
-"""Two shades of each topic, in turn, so that neighbours can be told apart."""
+"""Two alternating shades per topic separate neighbouring partitions."""
 
 SPARK_CHARACTERS: Final = "▁▂▃▄▅▆▇█"
 SPARK_WIDTH: Final = 48
 MAX_EVENTS_SHOWN: Final = 7
-REASONS: Final = 3
 
 
 @dataclass(slots=True)
 class DemoHistory:
-    """What has happened so far: each look, and each event as (seconds, what, words)."""
+    """Snapshots and events (seconds, kind, text) so far."""
 
     snapshots: list[DemoSnapshot] = field(default_factory=list[DemoSnapshot])
     events: list[tuple[float, str, str]] = field(default_factory=list[tuple[float, str, str]])
     phase: str = ""
 
     def add_event(self, at: float, what: str, text: str) -> None:
-        """Take an event down."""
+        """Record an event."""
         self.events.append((at, what, text))
 
 
 def render_frame(story: DemoHistory, script: DemoScenario, width: int) -> RenderableType:
-    """Return the whole picture of the last look, for a terminal of `width` columns."""
+    """Render the last snapshot for a terminal of `width` columns."""
     moment = story.snapshots[-1] if story.snapshots else DemoSnapshot(0.0)
     return Group(
         _render_headline(story, script, moment),
@@ -62,13 +61,15 @@ def render_frame(story: DemoHistory, script: DemoScenario, width: int) -> Render
 
 
 def format_line(story: DemoHistory) -> str:
-    """Return the last look as one line."""
+    """Format the last snapshot as one line."""
     moment = story.snapshots[-1]
     numbers = moment.numbers
     return (
         f"[{moment.at:4.0f} s] {moment.reader_count} consumers read, "
-        f"{format_count(numbers.running)} run, {format_count(numbers.wanted)} wanted; "
-        f"writing {format_rate(numbers.written)}, backlog {format_bytes(numbers.backlog)}, "
+        f"{format_count(numbers.running_replicas)} run, "
+        f"{format_count(numbers.desired_replicas)} desired; "
+        f"writing {format_rate(numbers.write_rate)}, "
+        f"backlog {format_bytes(numbers.backlog_bytes)}, "
         f"{moment.handovers} handovers"
     )
 
@@ -79,7 +80,7 @@ def render_consumer_bar(
     script: DemoScenario,
     width: int,
 ) -> Text:
-    """Return a consumer's partitions as coloured stretches; `width` columns are its capacity."""
+    """Render a consumer's partitions as coloured bars; `width` columns are its capacity."""
     ends = [round(total / DEMO_CONSUMER_CAPACITY * width) for total in accumulate(rates)]
     text = Text(no_wrap=True, overflow="crop")
     for where, start, end in zip(owned, [0, *ends], ends, strict=False):
@@ -92,7 +93,7 @@ def render_consumer_bar(
 
 
 def format_sparkline(values: Sequence[float]) -> str:
-    """Return values as small columns, the largest one full."""
+    """Render values as a sparkline scaled to the maximum."""
     top = max(values, default=0.0) or 1.0
     return "".join(
         SPARK_CHARACTERS[min(len(SPARK_CHARACTERS) - 1, int(v / top * len(SPARK_CHARACTERS)))]
@@ -120,7 +121,7 @@ def _render_consumers(moment: DemoSnapshot, script: DemoScenario, width: int) ->
             f"{sum(rates) / DEMO_CONSUMER_CAPACITY:4.0%}",
             _render_state(name, moment),
         )
-    waiting = (moment.numbers.running or 0) + len(moment.draining) - len(moment.owned)
+    waiting = (moment.numbers.running_replicas or 0) + len(moment.draining) - len(moment.owned)
     for _ in range(max(0, waiting)):
         table.add_row(Text("…", style="dim"), Text("its Spark session starts", style="dim"), "", "")
     return table
@@ -136,10 +137,12 @@ def _render_state(name: str, moment: DemoSnapshot) -> Text:
 def _render_load(story: DemoHistory, moment: DemoSnapshot) -> RenderableType:
     numbers = moment.numbers
     table = Table.grid(padding=(0, 1))
-    table.add_row("writing", format_rate(numbers.written), _render_history(story, "written"))
-    table.add_row("backlog", format_bytes(numbers.backlog), _render_history(story, "backlog"))
-    replicas = f"{format_count(numbers.running)} run, {format_count(numbers.wanted)} wanted"
-    table.add_row("replicas", replicas, _render_history(story, "running"))
+    table.add_row("writing", format_rate(numbers.write_rate), _render_history(story, "write_rate"))
+    backlog = format_bytes(numbers.backlog_bytes)
+    table.add_row("backlog", backlog, _render_history(story, "backlog_bytes"))
+    running, desired = numbers.running_replicas, numbers.desired_replicas
+    replicas = f"{format_count(running)} run, {format_count(desired)} desired"
+    table.add_row("replicas", replicas, _render_history(story, "running_replicas"))
     mean = moment.handover_seconds / moment.handovers if moment.handovers else 0.0
     words = f"{moment.handovers}, {1000 * mean:.0f} ms in the mean" if moment.handovers else "none"
     table.add_row("handovers", words, "")

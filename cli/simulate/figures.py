@@ -1,4 +1,4 @@
-"""The plots of a report, as SVG that takes its colours from the page: one drawing, light or dark.
+"""Plots of a report as SVG that inherits its colours from the page, for light and dark mode.
 
 matplotlib draws with stand-in colours, which become CSS variables afterwards. Text stays text.
 """
@@ -27,7 +27,7 @@ CSS_VARIABLES: Final[Mapping[str, str]] = {
     **{colour: f"var(--series-{n})" for n, colour in enumerate(SERIES_COLOURS, start=1)},
 }
 SERIES_DASHES: Final = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
-"""So that series are told apart without colours, too."""
+"""Markers tell series apart without colours."""
 
 MATPLOTLIB_STYLE: Final[Mapping[str, Any]] = {
     "svg.fonttype": "none",
@@ -59,11 +59,11 @@ MOVING_MEAN_TICKS: Final = 10  # ticks of a moving mean
 LABEL_OFFSETS: Final = tuple(
     (across, up) for up in (0, 9, -9, 18, -18, 27, -27) for across in (7, -7, 0) if across or up
 )
-"""Where a label may stand beside its point, in points; the first that is free is taken."""
+"""Candidate label offsets in points; the first free one is used."""
 
 
 class CostPoint(NamedTuple):
-    """A heuristic in a plane of two costs."""
+    """A heuristic as a point of two costs."""
 
     name: str
     x: float
@@ -71,7 +71,7 @@ class CostPoint(NamedTuple):
 
 
 def select_highlights(found: SimulationFindings) -> list[str]:
-    """Return whom to draw in colour: the recommended one, the front, the best that is not ours."""
+    """Return the highlighted heuristics: recommended, Pareto front, best of the others."""
     dots = [CostPoint(n, s.consumer_hours, s.late_percent) for n, s in found.mean_summaries.items()]
     packers = [d for d in dots if found.mean_summaries[d.name].cbs_percent is not None]
     theirs = sorted(
@@ -85,7 +85,7 @@ def select_highlights(found: SimulationFindings) -> list[str]:
 
 
 def pareto_front(dots: Sequence[CostPoint]) -> list[CostPoint]:
-    """Return those than which no other is better in one cost and no worse in the other."""
+    """Return the Pareto front of two costs."""
     best: list[CostPoint] = []
     for dot in sorted(dots, key=lambda d: (d.x, d.y)):
         if not best or dot.y < best[-1].y:
@@ -94,7 +94,7 @@ def pareto_front(dots: Sequence[CostPoint]) -> list[CostPoint]:
 
 
 def draw_trade_off(found: SimulationFindings, shown: Sequence[str]) -> str:
-    """Draw what less moving and less lateness cost in consumers."""
+    """Plot consumers against moved load and late traffic."""
     with closing(_SvgFigure(1, 2, (11, 4.6))) as sheet:
         left, right = sheet.axes
         packers = {n: s for n, s in found.mean_summaries.items() if s.cbs_percent is not None}
@@ -119,7 +119,7 @@ def draw_trade_off(found: SimulationFindings, shown: Sequence[str]) -> str:
 
 
 def draw_late_traffic(found: SimulationFindings, shown: Sequence[str]) -> str:
-    """Draw late traffic as bars, the least on top."""
+    """Plot late traffic as bars, ascending."""
     rows = sorted(found.mean_summaries.items(), key=lambda item: -item[1].late_percent)
     with closing(_SvgFigure(1, 1, (11, 1.2 + 0.27 * len(rows)))) as sheet:
         (ax,) = sheet.axes
@@ -138,7 +138,7 @@ def draw_late_traffic(found: SimulationFindings, shown: Sequence[str]) -> str:
 
 
 def draw_timeline(found: SimulationFindings, shown: Sequence[str]) -> str:
-    """Draw consumers, moved load and lag of the first stream over time."""
+    """Plot consumers, moved load and lag of the first stream over time."""
     runs: Mapping[str, SimulationRun] = found.runs[0]
     load = np.nansum(found.streams[0].rates, axis=1) / found.setup.capacity
     hours = np.arange(len(load)) * found.setup.tick / 3600
@@ -170,7 +170,7 @@ def draw_timeline(found: SimulationFindings, shown: Sequence[str]) -> str:
 
 
 def moving_mean(values: FloatArray) -> FloatArray:
-    """Return the mean of each value and those before it, `MOVING_MEAN_TICKS` at most."""
+    """Return the moving mean over up to `MOVING_MEAN_TICKS` values."""
     total = np.concatenate([[0.0], np.cumsum(values)])
     begin = np.maximum(np.arange(len(values)) + 1 - MOVING_MEAN_TICKS, 0)
     end = np.arange(1, len(values) + 1)
@@ -179,7 +179,7 @@ def moving_mean(values: FloatArray) -> FloatArray:
 
 
 class _SvgFigure:
-    """A figure while it is drawn. Raises ModuleNotFoundError without matplotlib."""
+    """A matplotlib figure under construction. Raises ModuleNotFoundError without matplotlib."""
 
     def __init__(self, rows: int, columns: int, size: tuple[float, float]) -> None:
         import matplotlib as mpl  # noqa: PLC0415 - an optional extra, and slow to load
@@ -196,7 +196,7 @@ class _SvgFigure:
         self.axes: list[Any] = list(axes.flat)
 
     def to_svg(self) -> str:
-        """Return the figure as an SVG element that takes its colours from the page."""
+        """Return the figure as an SVG element that inherits the page's colours."""
         text = StringIO()
         self.figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
         drawn = text.getvalue()
@@ -206,13 +206,13 @@ class _SvgFigure:
         return drawn
 
     def close(self) -> None:
-        """Let the figure go."""
+        """Close the figure."""
         self._close(self.figure)
         self._style.__exit__(None, None, None)
 
 
 def _draw_points(ax: Any, dots: Sequence[CostPoint], shown: Sequence[str]) -> None:
-    """Draw heuristics as points with names, and a line through those on the front."""
+    """Plot labelled heuristics and a line along the Pareto front."""
     best = pareto_front(dots)
     ax.plot([d.x for d in best], [d.y for d in best], color=GRID, linewidth=2, zorder=1)
     for dot in dots:
@@ -225,7 +225,7 @@ def _draw_points(ax: Any, dots: Sequence[CostPoint], shown: Sequence[str]) -> No
 
 
 def _draw_headrooms(ax: Any, found: SimulationFindings, shown: Sequence[str]) -> None:
-    """Draw what other headrooms gave for those in colour."""
+    """Plot the highlighted heuristics at other headrooms."""
     for name in shown:
         tried = [c.summary for c in found.candidates if c.name == name]
         if len(tried) > 1:
@@ -235,7 +235,7 @@ def _draw_headrooms(ax: Any, found: SimulationFindings, shown: Sequence[str]) ->
 
 
 def _label_points(ax: Any, dots: Sequence[CostPoint]) -> None:
-    """Write the names beside their points, where no other name or point stands."""
+    """Place each label beside its point without overlaps."""
     ax.figure.canvas.draw()
     renderer = ax.figure.canvas.get_renderer()
     taken = [_box_around(ax.transData.transform((d.x, d.y)), 4) for d in dots]
@@ -262,7 +262,7 @@ def _place_label(text: Any, side: tuple[int, int]) -> Any:
 
 
 def _count_overlaps(box: Any, taken: Sequence[Any], frame: Any) -> int:
-    """Return with how many others a label would collide; leaving the frame is as bad as three."""
+    """Return the number of collisions of a label; leaving the frame counts as three."""
     outside = bool(box.x0 < frame.x0 or box.x1 > frame.x1)
     return sum(bool(box.overlaps(other)) for other in taken) + 3 * outside
 
@@ -275,7 +275,7 @@ def _box_around(point: Any, radius: float) -> Any:
 
 
 def _set_axis_ticks(axis: Any, ticks: Sequence[float]) -> None:
-    """Mark these values, written as people do."""
+    """Set ticks with readable labels."""
     from matplotlib.ticker import FixedLocator, NullLocator, StrMethodFormatter  # noqa: PLC0415 - late
 
     axis.set_major_locator(FixedLocator(list(ticks)))
@@ -288,7 +288,7 @@ def _series_colour(name: str, shown: Sequence[str]) -> str:
 
 
 def describe_timeline(found: SimulationFindings, shown: Sequence[str]) -> str:
-    """Return in words what the timelines show, for who cannot see them."""
+    """Return the alternative text of the timelines."""
 
     def says(name: str, summary: RunSummary) -> str:
         return (

@@ -1,4 +1,4 @@
-"""What a call of `trimtab simulate` found, for whoever prints it."""
+"""Results of one `trimtab simulate` call, for all output formats."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,15 +24,15 @@ from trimtab.assignor.analysis.streams.stream import WriteRateStream
 from trimtab.cli.simulate.worker_pool import SimulationJob
 
 DEFAULT_BASELINES: Final = ("mwf", "mbf", "mbfp")
-"""Whom to compare with over several streams, unless told otherwise."""
+"""Default baseline for comparisons over several streams."""
 
 MIN_LATE_LIMITS: Final = 10
-"""Times the limit of lateness that a stream must last to say anything about lateness."""
+"""Least duration of a stream for statements on lateness, in multiples of the late limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class OversizedPartitions:
-    """Partitions that write more than a consumer sustains; `peak` is the highest, in bytes/s."""
+    """Partitions above the capacity of a consumer; `peak` is the highest rate in bytes/s."""
 
     count: int
     peak: float
@@ -40,7 +40,7 @@ class OversizedPartitions:
 
 @dataclass(frozen=True, slots=True)
 class SimulationFindings:
-    """Everything there is to say; `runs` and `summaries` have an entry for each stream.
+    """All results; `runs` and `summaries` have one entry per stream.
 
     `no_recommendation_reason` says why nothing can be recommended; "" where something can.
     """
@@ -67,7 +67,7 @@ def build_findings(
     against: Sequence[str],
     limit: float,
 ) -> SimulationFindings:
-    """Turn runs into findings; those at the setup's headroom are compared, all are candidates."""
+    """Build findings: runs at the setup's headroom are compared, all are candidates."""
     numbers = range(len(streams))
     runs = [_select_runs(found, n, setup.headroom) for n in numbers]
     bounds = [lower_bounds(stream, setup.capacity) for stream in streams]
@@ -120,7 +120,7 @@ def _explain_no_recommendation(
     setup: SimulationSetup,
     candidates: Sequence[SettingCandidate],
 ) -> str:
-    """Say why these streams tell nothing about what to set."""
+    """Explain why these streams support no recommendation."""
     if not candidates:
         return "none of those simulated is a setting of Trimtab"
     lasts = min(len(stream.rates) - 1 for stream in streams) * setup.tick

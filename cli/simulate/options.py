@@ -1,4 +1,4 @@
-"""The options of `trimtab simulate`."""
+"""Options of `trimtab simulate`."""
 
 from pathlib import Path
 from typing import Annotated, TypeAlias

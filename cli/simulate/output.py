@@ -1,4 +1,4 @@
-"""Findings as tables with one last line for machines, or as JSON."""
+"""Findings as tables with a final RESULT line, or as JSON."""
 
 import json
 from typing import Any, Final
@@ -29,19 +29,22 @@ OPERATOR_COLUMNS: Final = (
     ("starts + stops /h", "starts_stops_per_hour", 0),
 )
 NO_VALUE: Final = "\N{EN DASH}"
-"""Of a figure that there is not."""
+"""Placeholder for a missing value."""
 
 PIPED_TABLE_WIDTH: Final = 100
-"""Columns of a table that goes into a file or a pipe."""
+"""Table width for files and pipes."""
 
 JSON_DECIMALS: Final = 4
-"""Decimals of a figure in JSON."""
+"""Decimals of numbers in JSON."""
 
 
 def print_findings(
     found: SimulationFindings, form: PrintFormat, capacity: str | None, *, headrooms_tried: bool
 ) -> None:
-    """Print the findings; `capacity` as it was given, `headrooms_tried` if several headrooms were."""
+    """Print the findings; `capacity` is the option's text.
+
+    `headrooms_tried` tells whether several headrooms were simulated.
+    """
     if form is PrintFormat.JSON:
         typer.echo(json.dumps(_build_json(found, capacity)))
         return
@@ -65,7 +68,7 @@ def _create_console() -> Console:
 def format_recommendation(
     found: SimulationFindings, capacity: str | None, *, headrooms_tried: bool
 ) -> list[str]:
-    """Return the recommendation as lines of text: reason, then settings to write."""
+    """Return the recommendation as lines: reason, then settings."""
     lines = _format_oversized(found)
     if found.recommendation is None:
         return [*lines, f"No recommendation: {found.no_recommendation_reason}."]
@@ -84,7 +87,7 @@ def format_recommendation(
 
 
 def operator_columns(found: SimulationFindings) -> tuple[tuple[str, str, int], ...]:
-    """Return the columns of what is felt; few consumer-hours have more decimals."""
+    """Return the columns of consumer-hours, lag and lateness; small values get more decimals."""
     least = min(s.consumer_hours for s in found.mean_summaries.values())
     return tuple(
         (t, f, consumer_hour_decimals(least) if f == "consumer_hours" else d)
@@ -106,12 +109,12 @@ def _format_oversized(found: SimulationFindings) -> list[str]:
 
 
 def format_capacity(found: SimulationFindings, capacity: str | None) -> str:
-    """Return the capacity of a consumer as it was given."""
+    """Return the capacity of a consumer in the unit of the option."""
     return capacity or format_rate(found.setup.capacity)
 
 
 def format_figure(value: float | None, decimals: int) -> str:
-    """Return a figure for a table; a dash where there is none."""
+    """Format a number for a table; a dash for None."""
     return NO_VALUE if value is None else f"{value:.{decimals}f}"
 
 
@@ -185,7 +188,7 @@ def _build_json(found: SimulationFindings, capacity: str | None) -> dict[str, An
 
 
 def _tick_series(run: SimulationRun) -> dict[str, list[Any]]:
-    """Return what happened tick by tick."""
+    """Return the results per tick."""
     return {
         "consumers": run.consumers.tolist(),
         "rscore": run.r_score.tolist(),

@@ -1,4 +1,4 @@
-"""The report: one HTML file that needs nothing else, light or dark as the reader's system is."""
+"""Report as one self-contained HTML file with light and dark mode."""
 
 from html import escape
 from pathlib import Path
@@ -95,8 +95,8 @@ def _describe_setup(found: SimulationFindings, capacity: str | None) -> str:
     several = f"{len(found.streams)} streams of " if len(found.streams) > 1 else ""
     return (
         f"{several}{partitions} partitions and {ticks} ticks of {setup.tick:g} s; a consumer "
-        f"sustains {format_capacity(found, capacity)} and is filled to {setup.headroom:.0%}; a moved "
-        f"partition pauses {setup.pause:g} s; a byte is late behind one that has waited "
+        f"sustains {format_capacity(found, capacity)} and is filled to {setup.headroom:.0%}; a "
+        f"moved partition pauses {setup.pause:g} s; a byte is late behind one that has waited "
         f"{setup.late:g} s."
     )
 

@@ -1,4 +1,4 @@
-"""`trimtab simulate`: a stream of write speeds through heuristics, side by side, with queues."""
+"""`trimtab simulate`: replays streams of write rates through heuristics, with queues."""
 
 from collections.abc import Sequence
 from importlib import import_module
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import typer
 
 from trimtab.cli.output_formats import PrintFormat
-from trimtab.cli.sidecar.run import parse_pairs
+from trimtab.cli.setting_pairs import parse_pairs
 from trimtab.cli.simulate import options
 from trimtab.cli.simulate.stream_source import StreamSource
 from trimtab.common.errors import SettingError
@@ -23,7 +23,7 @@ DEFAULT_SEED: Final = 11
 
 
 GENERATOR_OPTIONS: Final = ("partitions", "ticks", "seed", "seeds", "unclamped", "shape")
-"""Options that only a made-up stream has."""
+"""Options that apply to generated streams only."""
 
 
 def simulate(  # noqa: PLR0913 - typer: one parameter an option
@@ -56,7 +56,7 @@ def simulate(  # noqa: PLR0913 - typer: one parameter an option
     html: options.HtmlReport = None,
     jobs: options.CoreCount = None,
 ) -> None:
-    """Replay a stream of write speeds through heuristics, and say what their readers would feel.
+    """Replay a stream of write rates through heuristics and compare cost, lag and lateness.
 
     For example:
 
@@ -89,7 +89,7 @@ def simulate(  # noqa: PLR0913 - typer: one parameter an option
 
 
 def split_names(given: Sequence[str] | None) -> list[str]:
-    """Return names that may be listed with commas. Raises SettingError for an empty one."""
+    """Return comma-separated names. Raises SettingError for an empty one."""
     names = [name.strip() for text in given or () for name in text.split(",")]
     if "" in names:
         raise SettingError("a name in a list of heuristics is empty; leave out the comma")
@@ -97,7 +97,7 @@ def split_names(given: Sequence[str] | None) -> list[str]:
 
 
 def _reject_generator_options(ctx: typer.Context, stream: Path | None) -> None:
-    """Raise SettingError if anything is said that a stream from a file does not have."""
+    """Raise SettingError for options that do not apply to a stream from a file."""
     if stream is None:
         return
     sources = {name: ctx.get_parameter_source(name) for name in GENERATOR_OPTIONS}
@@ -107,7 +107,7 @@ def _reject_generator_options(ctx: typer.Context, stream: Path | None) -> None:
 
 
 def _build_setup(capacity: float, headroom: float, times: dict[str, str]) -> "SimulationSetup":
-    """Return the setup. Raises SettingError for a time or a share that makes no sense."""
+    """Return the setup. Raises SettingError for an invalid duration or fraction."""
     from trimtab.assignor.analysis.simulation import SimulationSetup  # noqa: PLC0415 - numpy is slow to load
 
     seconds = {n: parse_seconds(t, _option_name(n)) for n, t in times.items()}
@@ -124,7 +124,7 @@ def _option_name(name: str) -> str:
 
 
 def _contender_names(requested: Sequence[str], against: Sequence[str]) -> list[str]:
-    """Return whom to simulate. Raises UnknownHeuristicError."""
+    """Return the contenders. Raises UnknownHeuristicError."""
     from trimtab.assignor.analysis.simulation import parse_contenders  # noqa: PLC0415 - numpy is slow to load
 
     asked = parse_contenders(split_names(requested))
@@ -134,7 +134,7 @@ def _contender_names(requested: Sequence[str], against: Sequence[str]) -> list[s
 
 
 def _check_report_writable(file: Path | None) -> None:
-    """Raise SettingError if a report could not be written, before the long work and not after.
+    """Raise SettingError if the report cannot be written, before the long simulation.
 
     Without matplotlib it is ModuleNotFoundError, which the command turns into what to install.
     """
@@ -166,7 +166,7 @@ def _simulate_with_progress(
     recommend: bool,
     cores: int | None,
 ) -> "dict[SimulationJob, SimulationRun]":
-    """Run everybody, showing progress on a terminal."""
+    """Run all contenders; show progress on a terminal."""
     from rich.console import Console  # noqa: PLC0415 - keeps --help fast
     from rich.progress import Progress  # noqa: PLC0415 - keeps --help fast
 

@@ -1,4 +1,4 @@
-"""Where the streams of a simulation come from: a file, or a generator and its seeds."""
+"""Source of a simulation's streams: a file, or a generator with seeds."""
 
 import math
 import sys
@@ -15,21 +15,21 @@ if TYPE_CHECKING:
     from trimtab.assignor.analysis.streams.stream import WriteRateStream
 
 GENERATED_STREAM_CAPACITY: Final = "100"
-"""Of a consumer where a generator makes the stream: speeds are then percents of it."""
+"""Capacity of a consumer for generated streams: rates are percentages of it."""
 
 MIN_CAPACITY_BYTES_PER_S: Final = 1e-3
-"""Bytes/s that any consumer sustains."""
+"""Least accepted capacity in bytes/s."""
 
 STDIN_PATH: Final = Path("-")
-"""The file that stands for standard input."""
+"""File name of standard input."""
 
 COMMON_GENERATOR_FIELDS: Final = frozenset({"partitions", "ticks", "capacity", "clamped", "delta"})
-"""Fields of a generator that have an option of their own; an oversize walk's δ is a shape."""
+"""Generator fields with their own option; δ of an oversize walk is a shape."""
 
 
 @dataclass(frozen=True, slots=True)
 class StreamSource:
-    """What the command line says of the stream; exactly one of the first five is given."""
+    """Stream options of the command line; exactly one of the first five is set."""
 
     file: Path | None = None
     delta: float | None = None
@@ -45,7 +45,7 @@ class StreamSource:
 
     @property
     def title(self) -> str:
-        """Return what it is, for people."""
+        """Return a readable description."""
         if self.file is not None:
             return f"stream {'from standard input' if self.file == STDIN_PATH else self.file.name}"
         if self.delta is not None:
@@ -54,7 +54,7 @@ class StreamSource:
         return "oversize partitions" if self.oversize else kind
 
     def parse_capacity(self, text: str | None) -> float:
-        """Return bytes/s of a consumer, once it is clear that there is one source of speeds."""
+        """Return the capacity in bytes/s; checks that there is exactly one source."""
         sources = {
             "--stream": self.file is not None,
             "--random-walk": self.delta is not None,
@@ -74,7 +74,7 @@ class StreamSource:
         return _parse_capacity(text or GENERATED_STREAM_CAPACITY)
 
     def load_streams(self, capacity: float) -> list["WriteRateStream"]:
-        """Return the streams, one a seed. Raises InvalidStreamError, SettingError."""
+        """Return the streams, one per seed. Raises InvalidStreamError, SettingError."""
         if self.file is not None:
             return [_load_stream(self.file)]
         import numpy as np  # noqa: PLC0415 - slow to load
@@ -106,7 +106,7 @@ class StreamSource:
 
 
 def _parse_capacity(text: str) -> float:
-    """Return bytes/s of a consumer. Raises SettingError."""
+    """Return the capacity in bytes/s. Raises SettingError."""
     from trimtab.assignor.analysis.streams.stream import MAX_BYTES_PER_S  # noqa: PLC0415 - numpy is slow to load
 
     rate = parse_rate(text, "--capacity")
@@ -114,13 +114,14 @@ def _parse_capacity(text: str) -> float:
         raise SettingError(f"--capacity {text!r} must be above 0")
     if not MIN_CAPACITY_BYTES_PER_S <= rate <= MAX_BYTES_PER_S:
         raise SettingError(
-            f"--capacity {text!r} must be {MIN_CAPACITY_BYTES_PER_S:g} to {MAX_BYTES_PER_S:g} bytes/s"
+            f"--capacity {text!r} must be {MIN_CAPACITY_BYTES_PER_S:g} to {MAX_BYTES_PER_S:g} "
+            "bytes/s"
         )
     return rate
 
 
 def read_stream_file(file: Path) -> bytes:
-    """Return what is in a stream's file. Raises SettingError."""
+    """Return the content of a stream file. Raises SettingError."""
     if file == STDIN_PATH:
         return sys.stdin.buffer.read()
     try:

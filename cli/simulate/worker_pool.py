@@ -24,7 +24,7 @@ from trimtab.assignor.analysis.streams.stream import WriteRateStream
 from trimtab.cli.errors import SimulationWorkerLostError
 
 MIN_PARALLEL_EFFORT: Final = 1_000_000
-"""Speeds to go through (ticks x partitions x jobs) that take longer than starting a worker."""
+"""Work (ticks x partitions x jobs) above which worker processes pay off."""
 
 
 class SimulationJob(NamedTuple):
@@ -42,9 +42,10 @@ def run_jobs(
     cores: int | None,
     on_done: Callable[[SimulationJob], None],
 ) -> dict[SimulationJob, SimulationRun]:
-    """Return what each job gave; `on_done` is told of each when it is.
+    """Return the result of each job; `on_done` is called after each.
 
-    `cores` None takes all, if that is worth it. Raises what a simulation raises, and SimulationWorkerLostError.
+    `cores` None uses all cores if that pays off. Raises SimulationWorkerLostError and the errors
+    of a simulation.
     """
     effort = sum(streams[job.stream].rates.size for job in jobs)
     if cores is None:
@@ -91,7 +92,7 @@ def _run_in_pool(
 
 @contextmanager
 def _block_interrupts() -> Generator[None]:
-    """Keep Ctrl-C from the workers begun inside: they inherit it, and the parent ends them."""
+    """Start workers with SIGINT ignored: the parent stops them on Ctrl-C."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -100,7 +101,7 @@ def _block_interrupts() -> Generator[None]:
 
 
 class _WorkerInputs:
-    """What a worker was given at its start."""
+    """Initial state of a worker process."""
 
     streams: Sequence[WriteRateStream] = ()
     setup: SimulationSetup = SimulationSetup()

@@ -85,7 +85,7 @@ def test_same_seed_same_load() -> None:
 
 
 def test_record_says_who_it_is_and_checks_itself() -> None:
-    """A record has the wanted size, names its place, and ends in the checksum of the rest."""
+    """A record has the requested size, names its position and ends in the checksum of the rest."""
     record = payload.make_record(ORDERS, 41, RECORD_BYTES, random.Random(1))  # noqa: S311 - filler
     assert len(record.key) + len(record.value) == RECORD_BYTES
     assert record.value.startswith(b"orders 0 41 ")
@@ -188,7 +188,13 @@ def test_spark_shows_the_shape() -> None:
 @pytest.fixture
 def story() -> DemoHistory:
     """Two looks and two events."""
-    numbers = ObservedNumbers(written=150e3, backlog=2e6, running=3, planned=3, wanted=3)
+    numbers = ObservedNumbers(
+        write_rate=150e3,
+        backlog_bytes=2e6,
+        running_replicas=3,
+        planned_replicas=3,
+        desired_replicas=3,
+    )
     owned = {"worker-1": (ORDERS,), "worker-2": (CLICKS,)}
     speeds = {ORDERS: 60e3, CLICKS: 90e3}
     moments = [
@@ -197,7 +203,7 @@ def story() -> DemoHistory:
             2.0, owned, speeds, ("worker-2",), numbers, 90e3, handovers=2, handover_seconds=0.4
         ),
     ]
-    events = [(1.5, "scale-out", "1 -> 3: why"), (1.8, "killed", "worker-9 (SIGKILL)")]
+    events = [(1.5, "scale-up", "1 -> 3: why"), (1.8, "killed", "worker-9 (SIGKILL)")]
     return DemoHistory(moments, events, "the load follows its script")
 
 
@@ -216,7 +222,7 @@ def test_frame_shows_consumers_load_and_decisions(story: DemoHistory) -> None:
 def test_line_is_one_line(story: DemoHistory) -> None:
     """Without a terminal a look is one plain line."""
     assert format_line(story) == (
-        "[   2 s] 2 consumers read, 3 run, 3 wanted; writing 150.0 kB/s, backlog 2.0 MB, "
+        "[   2 s] 2 consumers read, 3 run, 3 desired; writing 150.0 kB/s, backlog 2.0 MB, "
         "2 handovers"
     )
 
