@@ -1,8 +1,8 @@
-"""The lake sink: records of a consumer become rows of lake tables, each exactly once.
+"""Writes a consumer's records into lake tables, each exactly once; applications use `LakeWriter`.
 
-`LakeWriter` is what an application uses. Inside: values and rules (`progress`, `positions`,
-`batches`, `names`, `config`), ports (`ports`), the flush (`fence`, `flush`, `stager`), Spark
-(`session`, `decode`, `shape`, `jvm`), and the table formats (`iceberg`, `delta`).
+`ports` has the protocols, `writer` batches and flushes, `offsets` the fence, `schema` columns and
+table names, `decoding` the decoders, `formats` Iceberg and Delta, `spark` the session, `verify` the
+comparison of tables with the broker.
 """
 
 from trimtab.consumer_sdk.lake.settings import LakeConfig

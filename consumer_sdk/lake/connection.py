@@ -1,7 +1,7 @@
-"""How a client reaches the brokers: those settings of an ingest that hold for any other client.
+"""Connection settings (addresses, TLS, SASL, sockets) of an ingest, for its other clients.
 
-A replay's producer and verify's reader connect as the ingest does, so whatever it needs for that
-(addresses, TLS, SASL, sockets) is theirs too; what it says of groups and fetching is not.
+The producer of a replay and the reader of a verification connect as the ingest does; settings of
+groups and fetching do not apply to them.
 """
 
 from collections.abc import Mapping
@@ -12,10 +12,10 @@ from trimtab.common.kafka_security import connection
 
 
 def extract_connection_settings(config: Mapping[str, Any], alternative: str) -> dict[str, Any]:
-    """Return what a flat configuration says of the connection.
+    """Return the connection settings of a flat configuration, in librdkafka's names.
 
-    Raises SettingError where it names no broker (`alternative` is what else can be done then), or
-    what is wrong with TLS or SASL.
+    Raises SettingError if bootstrap servers are missing (`alternative` completes the advice), or if
+    TLS or SASL settings are invalid.
     """
     found = connection.extract_connection_settings(config)
     if not found.get("bootstrap.servers") and not found.get("metadata.broker.list"):

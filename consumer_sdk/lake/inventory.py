@@ -1,4 +1,4 @@
-"""What is in a lake: each table's size, and up to which offset it holds each partition."""
+"""Inventory of a lake: size and committed offsets of each table."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from trimtab.consumer_sdk.lake.settings import DELTA_FORMAT, ICEBERG_FORMAT, Ses
 
 @dataclass(frozen=True, slots=True)
 class TableInventory:
-    """One table; `committed_offsets` is group → topic → partition → next offset, `note` says what is wrong."""
+    """One table; `committed_offsets`: group → topic → partition → next offset; `note`: a problem."""
 
     name: str
     rows: int
@@ -25,19 +25,19 @@ class TableInventory:
 
 
 def list_table_inventory(lake: SparkLake) -> list[TableInventory]:
-    """Return the facts of every table, sorted by name. Raises LakeUnavailableError."""
-    found = ((name, lake.open_table(name)) for name in lake.list_tables())
-    return [_describe_table(name, table) for name, table in found if table is not None]
+    """Return the inventory of every table, sorted by name. Raises LakeUnavailableError."""
+    opened = ((name, lake.open_table(name)) for name in lake.list_tables())
+    return [_describe_table(name, table) for name, table in opened if table is not None]
 
 
 def list_written_tables(lake: SparkLake) -> list[str]:
-    """Return the names of the tables that have offsets, sorted: those that the sink writes."""
-    found = ((name, lake.open_table(name)) for name in lake.list_tables())
-    return [name for name, table in found if table is not None and _has_offsets(table)]
+    """Return the names of the tables with offsets, sorted: those that Trimtab writes."""
+    opened = ((name, lake.open_table(name)) for name in lake.list_tables())
+    return [name for name, table in opened if table is not None and _has_offsets(table)]
 
 
 def check_lake_exists(config: SessionConfig) -> None:
-    """Raise SettingError where an embedded lake is asked for that nobody has made."""
+    """Raise SettingError for an embedded lake that does not exist."""
     if config.catalog or config.warehouse is None or ":" in config.warehouse:
         return
     folder = Path(config.warehouse)
@@ -49,7 +49,7 @@ def check_lake_exists(config: SessionConfig) -> None:
 
 
 def detect_lake_format(folder: Path) -> str:
-    """Return the format of an embedded lake by what is in its folder."""
+    """Return the format of an embedded lake, detected from the files in its folder."""
     return (
         DELTA_FORMAT
         if _has_delta_tables(folder) and not (folder / "catalog.db").exists()

@@ -1,4 +1,4 @@
-"""What the lakes of all table formats have in common: a Spark session, and ways to look around."""
+"""Base of the lakes of all table formats: a Spark session, table inspection."""
 
 from abc import ABC, abstractmethod
 from typing import Protocol
@@ -12,10 +12,10 @@ from trimtab.consumer_sdk.lake.spark.session import stop_session
 
 
 class StoredTable(LakeTable, Protocol):
-    """A table as the inventory sees it."""
+    """A table with the totals that the inventory shows."""
 
     def count_snapshots(self) -> int:
-        """Return how many versions of the table can still be read."""
+        """Return the number of readable versions."""
         ...
 
     def read_totals(self) -> dict[str, int]:
@@ -24,11 +24,10 @@ class StoredTable(LakeTable, Protocol):
 
 
 class SparkLake(ABC):
-    """A lake that is written by a Spark session of this process.
+    """A lake on a Spark session of this process.
 
-    `owns_session`: the session was started for this lake, and ends with it.
-
-    `arrow`: data files are written from the records' Arrow table, and Spark's JVM only commits.
+    `owns_session`: close() stops the session. `arrow`: this process writes the data files from
+    Arrow tables, and Spark's JVM only commits.
     """
 
     def __init__(
@@ -50,7 +49,7 @@ class SparkLake(ABC):
 
     @abstractmethod
     def create_scratch_table(self, folder: str, frame: Frame) -> StoredTable:
-        """Return a table with the frame's columns in a local folder, which no one else sees."""
+        """Return a table with the frame's columns in a local folder, outside the catalog."""
 
     @abstractmethod
     def list_tables(self) -> list[str]:
@@ -61,22 +60,26 @@ class SparkLake(ABC):
         return records if self._writes_arrow else self.to_spark_frame(records)
 
     def to_spark_frame(self, records: Records) -> DataFrame:
-        """Return a frame with these rows in one partition: one flush makes one file."""
+        """Return a Spark frame of these records in one partition."""
+        # One partition, because a flush shall write one file.
         try:
             return self.spark.createDataFrame(records).coalesce(1)
         except jvm_errors.JVM_ERRORS as error:
-            raise jvm_errors.to_trimtab_error(error, "a batch on its way into Spark") from error
+            raise jvm_errors.to_trimtab_error(error, "passing a batch to Spark") from error
 
     def is_empty(self, frame: Frame) -> bool:
-        """Whether a frame has no rows. Raises TransformError, SparkSessionError, LakeUnavailableError."""
+        """Return whether a frame has no rows.
+
+        Raises TransformError, SparkSessionError, LakeUnavailableError.
+        """
         if not isinstance(frame, DataFrame):
             return bool(frame.num_rows == 0)
         try:
             return frame.isEmpty()
         except jvm_errors.JVM_ERRORS as error:
-            raise jvm_errors.to_trimtab_error(error, "a batch in Spark") from error
+            raise jvm_errors.to_trimtab_error(error, "evaluating a batch in Spark") from error
 
     def close(self) -> None:
-        """Stop the session if it was started for this lake."""
+        """Stop the session if this lake owns it."""
         if self._owns_session:
             stop_session(self.spark)

@@ -1,17 +1,14 @@
-"""Table care: small files become large ones, old versions and orphan files go, beside writers.
+"""Table maintenance beside running writers: compaction, expiry, removal of orphan files.
 
-The work itself is the table format's own (Iceberg's `rewrite_data_files`, `expire_snapshots`,
-`remove_orphan_files`; Delta's OPTIMIZE and VACUUM), in `care_iceberg` and `care_delta`. What the
-sink's promise adds to it stands here:
+The formats do the work (Iceberg: `rewrite_data_files`, `expire_snapshots`, `remove_orphan_files`;
+Delta: OPTIMIZE, VACUUM). Rules that keep the exactly-once promise:
 
-1. *Marks are never written from memory.* Those that were read when a compaction began are old when
-   it commits. So its commit has none; whoever asks finds those of the commit before it, and they
-   are committed once more, fenced, as any writer would.
-2. *A race is no failure.* What a writer has overtaken is tried again, at most `MAX_LOST_RACES` times, with
-   jitter. Writers try theirs again by themselves.
-3. *Young things stay.* Versions younger than an hour are kept, whatever is asked for: a commit of
-   unknown outcome is looked up among them. Files that no version names are kept for a day at least:
-   an attempt that is under way has staged them.
+1. *Offsets are never written from memory.* The offsets read when a compaction began are stale when
+   it commits. Its commit carries none; readers take those of the commit before it, and they are
+   committed again behind it, fenced like any write.
+2. *A lost race is retried* with jitter, at most `MAX_LOST_RACES` times. Writers retry on their own.
+3. *Young data stays.* Versions younger than an hour are kept: writers look up commits of unknown
+   outcome in them. Orphan files are kept for a day: an attempt in progress has staged them.
 """
 
 import logging
@@ -29,10 +26,10 @@ log = logging.getLogger("trimtab.lake")
 T = TypeVar("T")
 
 MAX_LOST_RACES: Final = 10
-"""Times that one step may lose the race against writers."""
+"""Lost races against writers after which a step fails."""
 
 MAX_FILES_PER_ROUND: Final = 1000
-"""Files that a round rewrites at most, where the format can be told: a lost race costs no more."""
+"""Limit of files per round, if the format supports one: it bounds the cost of a lost race."""
 
 SECONDS_PER_HOUR: Final = 3600.0
 MIN_VERSION_AGE_S: Final = SECONDS_PER_HOUR
@@ -41,7 +38,7 @@ MIN_ORPHAN_AGE_S: Final = 24 * SECONDS_PER_HOUR
 
 @dataclass(frozen=True, slots=True)
 class FileTotals:
-    """So many files and bytes."""
+    """Number and total size of files."""
 
     files: int = 0
     bytes: int = 0
@@ -49,7 +46,7 @@ class FileTotals:
 
 @dataclass(frozen=True, slots=True)
 class RewriteRound:
-    """What one round of a compaction did."""
+    """Result of one round of a compaction."""
 
     old_files: FileTotals
     new_files: int
@@ -57,7 +54,7 @@ class RewriteRound:
 
 @dataclass(frozen=True, slots=True)
 class CompactionResult:
-    """What a compaction did to a table; `lost_races`: how often a writer was faster."""
+    """Result of a compaction; `lost_races` counts commits that a writer overtook."""
 
     table: str
     old_files: int = 0
@@ -68,9 +65,9 @@ class CompactionResult:
 
 @dataclass(frozen=True, slots=True)
 class ExpiryPolicy:
-    """What may go: versions and orphan files older than so many seconds.
+    """Minimum ages in seconds of expirable versions and orphan files.
 
-    `min_versions`: so many of the newest versions stay, however old they are; None: by age alone.
+    `min_versions` of the newest versions stay at any age; None: age alone decides.
     """
 
     version_age_s: float
@@ -78,22 +75,22 @@ class ExpiryPolicy:
     min_versions: int | None = None
 
     def check_ages(self) -> None:
-        """Raise SettingError for ages that would take away what writers still need."""
+        """Raise SettingError for ages that would delete data in use by writers (rule 3)."""
         if self.version_age_s < MIN_VERSION_AGE_S:
             raise SettingError(
-                "--older-than must be 1 h or more: a writer whose commit was not answered looks "
-                "for it among the versions"
+                "--older-than must be 1 h or more: a writer looks up commits of unknown outcome "
+                "among the versions"
             )
         if self.orphan_age_s < MIN_ORPHAN_AGE_S:
             raise SettingError(
-                "--orphans-older-than must be 1 d or more: files that a writer has staged are "
-                "orphans until they are committed"
+                "--orphans-older-than must be 1 d or more: staged files are orphans until a "
+                "writer commits them"
             )
 
 
 @dataclass(frozen=True, slots=True)
 class ExpiryResult:
-    """What went: versions, files that only they named, files that none named (None: among them)."""
+    """Number of expired versions, their deleted files, deleted orphans (None: within `files`)."""
 
     table: str
     versions: int
@@ -102,40 +99,38 @@ class ExpiryResult:
 
 
 class TableMaintenance(Protocol):
-    """Takes care of the tables of one format.
+    """Maintenance of the tables of one format.
 
-    Every method raises CommitConflictError where a writer was faster, LakeUnavailableError and DiskFullError.
+    Every method raises CommitConflictError if a writer was faster, LakeUnavailableError and
+    DiskFullError.
     """
 
     def plan_compaction(self, table: str, target: int | None) -> FileTotals:
-        """Return what a compaction to files of `target` bytes (None: the table's) would rewrite."""
+        """Return the files to rewrite for a target size in bytes (None: the table's setting)."""
         ...
 
     def rewrite_small_files(self, table: str, target: int | None) -> RewriteRound:
-        """Rewrite small files, at most `MAX_FILES_PER_ROUND` where the format can be told."""
+        """Rewrite small files, at most `MAX_FILES_PER_ROUND` if the format supports a limit."""
         ...
 
     def preserve_offsets(self, table: str, since: float | None = None) -> None:
-        """See to it that the marks stand in a version that no expiry takes away.
-
-        `since`: in one that is younger than this time; None: in the newest one.
-        """
+        """Ensure that a version younger than `since` (None: the newest version) has the offsets."""
         ...
 
     def expire_versions(self, table: str, policy: ExpiryPolicy, now: float) -> ExpiryResult:
-        """Let old versions, their files, and orphan files go; `now` is seconds since the epoch."""
+        """Delete old versions, their files, and orphan files; `now` is in seconds since 1970."""
         ...
 
 
 @dataclass(slots=True)
 class RaceRetry:
-    """Tries again what a writer has overtaken, and counts it."""
+    """Retries steps that lost a race, and counts the races."""
 
     backoff: RetryBackoff
     lost_races: int = 0
 
     def retry_on_race(self, what: str, step: Callable[[], T]) -> T:
-        """Return the step's result. Raises CommitConflictError when it was overtaken `MAX_LOST_RACES` times."""
+        """Return the step's result. Raises CommitConflictError after `MAX_LOST_RACES` races."""
         for attempt in range(1, MAX_LOST_RACES + 1):
             try:
                 return step()
@@ -143,11 +138,11 @@ class RaceRetry:
                 self.lost_races += 1
                 if attempt == MAX_LOST_RACES:
                     raise CommitConflictError(
-                        f"{what}: writers were faster {MAX_LOST_RACES} times; nothing is harmed. Try again "
-                        f"when they flush less often ({error})"
+                        f"{what}: writers were faster {MAX_LOST_RACES} times; the table is intact. "
+                        f"Try again when they flush less often ({error})"
                     ) from error
                 log.info(
-                    "%s: a writer was faster, trying again (%d of %d)",
+                    "%s: a writer was faster, retrying (%d of %d)",
                     what,
                     attempt,
                     MAX_LOST_RACES,
@@ -159,7 +154,10 @@ class RaceRetry:
 def compact_table(
     maintenance: TableMaintenance, table: str, target: int | None, backoff: RetryBackoff
 ) -> CompactionResult:
-    """Rewrite a table's small files, round by round. Raises CommitConflictError, LakeUnavailableError."""
+    """Rewrite a table's small files in rounds.
+
+    Raises CommitConflictError, LakeUnavailableError.
+    """
     races = RaceRetry(backoff)
     old = new = size = 0
     while True:
@@ -185,7 +183,7 @@ def expire_table(
     now: float,
     backoff: RetryBackoff,
 ) -> ExpiryResult:
-    """Let what is old go; the marks of every partition stay.
+    """Expire versions and orphans; the offsets of every partition stay.
 
     Raises CommitConflictError, LakeUnavailableError.
     """
@@ -198,14 +196,17 @@ def expire_table(
 
 
 def require_table(table: T | None, name: str) -> T:
-    """Return a table that was opened. Raises SettingError if there is none."""
+    """Return an opened table. Raises SettingError for None."""
     if table is None:
         raise SettingError(f"there is no table {name!r} in this lake")
     return table
 
 
 def recommit_offsets(table: LakeTable) -> None:
-    """Commit the marks that a table has once more. Raises CommitConflictError, CommittedOffsetsLostError."""
-    seen = table.read_offsets()
-    if seen.version:
-        table.commit(StagedFiles(new_attempt_id()), seen.offsets, seen)
+    """Commit a table's current offsets again.
+
+    Raises CommitConflictError, CommittedOffsetsLostError.
+    """
+    current = table.read_offsets()
+    if current.version:
+        table.commit(StagedFiles(new_attempt_id()), current.offsets, current)

@@ -1,4 +1,4 @@
-"""Who takes care of the tables of a lake, by its format."""
+"""Creates the maintenance of a lake's table format."""
 
 from trimtab.consumer_sdk.lake.formats.delta.maintenance import DeltaMaintenance
 from trimtab.consumer_sdk.lake.formats.delta.table import DeltaLake
@@ -9,7 +9,7 @@ from trimtab.consumer_sdk.lake.maintenance import TableMaintenance
 
 
 def create_maintenance(lake: SparkLake) -> TableMaintenance:
-    """Return the keeper of a lake's tables."""
+    """Return the maintenance of a lake's tables."""
     if isinstance(lake, DeltaLake):
         return DeltaMaintenance(lake)
     assert isinstance(lake, IcebergLake)

@@ -1,12 +1,11 @@
-"""What the sink tells of itself, for Prometheus: rows, bytes, flushes, and how fresh tables are.
+"""Prometheus metrics of the lake writer: rows, bytes, flushes, freshness of tables.
 
-*Freshness* is the time from a record's timestamp to the moment when its row can be seen: when the
-commit that holds it has returned. It is counted for every record, by vectors: a batch of 100,000
-records costs a millisecond. A record that comes from the future (its producer's clock is ahead)
-counts as 0; one without a timestamp is not counted.
+*Freshness* is the time from a record's timestamp to the return of the commit with its row. Every
+record counts, vectorized: a batch of 100,000 records costs a millisecond. A timestamp in the future
+(the producer's clock is ahead) counts as 0; a record without a timestamp does not count.
 
-A registry of its own, so that an application that embeds the sink decides what it shows. All of it
-may be called by any thread.
+`LakeMetrics.registry` is separate from the default one: an embedding application decides what it
+exposes. All methods are thread-safe.
 """
 
 from collections.abc import Generator, Iterator
@@ -37,13 +36,13 @@ FRESHNESS_BUCKETS_S: Final = (
     *(0.25, 0.5, 1.0, 2.0, 3.0, 5.0, 7.5, 10.0, 15.0, 20.0, 30.0, 45.0),
     *(60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0, 21_600.0, 86_400.0),
 )
-"""Upper bounds in seconds; a backlog that is caught up with is hours old."""
+"""Upper bounds in seconds, up to a day: the records of a backlog are hours old."""
 
 FLUSH_BUCKETS_S: Final = (0.1, 0.25, 0.5, 1.0, 2.0, 3.0, 5.0, 7.5, 10.0, 20.0, 30.0, 60.0)
 
 
 class VectorHistogram(Collector):
-    """A histogram by table that takes many values at once."""
+    """Histogram by table that observes many values at once."""
 
     def __init__(self, name: str, text: str, bounds: tuple[float, ...]) -> None:
         self._name = name
@@ -54,7 +53,7 @@ class VectorHistogram(Collector):
         self._lock = Lock()
 
     def observe(self, table: str, values: NDArray[np.float64]) -> None:
-        """Count values; what is below 0 counts as 0."""
+        """Count values; negative ones count as 0."""
         whole = np.maximum(values, 0.0)
         places = np.searchsorted(self._bounds, whole)
         counts = np.bincount(places, minlength=len(self._bounds) + 1)
@@ -74,7 +73,7 @@ class VectorHistogram(Collector):
 
 
 class LakeMetrics:
-    """The counters of one process."""
+    """Metrics of one process."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -82,39 +81,39 @@ class LakeMetrics:
         self._bytes = self._create_counter("trimtab_written_bytes", "Bytes of the data files added")
         self._lost_records = Counter(
             "trimtab_lost_offsets",
-            "Offsets that no table has, since they were gone before they were read",
+            "Offsets that expired before they were read, so that tables lack them",
             ["topic", "partition"],
             registry=self.registry,
         )
         self._flush_seconds = Histogram(
             "trimtab_flush_seconds",
-            "From the begin of a flush to the commit of its own table",
+            "From the start of a flush to the commit of the topic table",
             ["table"],
             buckets=FLUSH_BUCKETS_S,
             registry=self.registry,
         )
         self._freshness = VectorHistogram(
             "trimtab_freshness_seconds",
-            "From a record's timestamp to the moment when its row can be seen",
+            "From a record's timestamp to the commit that makes its row visible",
             FRESHNESS_BUCKETS_S,
         )
         self.registry.register(self._freshness)
 
     def count_written(self, table: str, rows: int, size: int) -> None:
-        """Count what a table got: rows, and bytes of data files."""
+        """Count rows and bytes of data files added to a table."""
         self._rows.labels(table).inc(rows)
         self._bytes.labels(table).inc(size)
 
     def count_lost(self, partition: TopicPartition, offsets: int) -> None:
-        """Count what was gone before it was read, when the table has been told of it."""
+        """Count expired offsets that a table has recorded as a gap."""
         self._lost_records.labels(partition.topic, partition.partition).inc(offsets)
 
     def observe_flush(self, table: str, duration_s: float) -> None:
-        """Note how long a flush took."""
+        """Observe the duration of a flush."""
         self._flush_seconds.labels(table).observe(duration_s)
 
     def observe_freshness(self, table: str, ages_s: NDArray[np.float64]) -> None:
-        """Note how old, in seconds, the records of a batch were when they could be seen."""
+        """Observe the ages of a batch's records at the commit."""
         self._freshness.observe(table, ages_s)
 
     def _create_counter(self, name: str, text: str) -> Counter:
@@ -128,10 +127,9 @@ def serve_metrics(
     port: int,
     access: AccessPolicy = NO_AUTH,
 ) -> Generator[str, None, None]:
-    """Serve /metrics on an address (port 0: a free one) while the block runs; give its URL.
+    """Serve /metrics and /healthz (port 0: a free one) while the block runs; yield the URL.
 
-    /healthz beside it tells that the process serves; it asks for no token, as probes have none.
-    Raises SettingError where the address cannot be had.
+    /healthz requires no token: probes have none. Raises SettingError if the address is in use.
     """
     endpoint = HttpEndpoint(
         {

@@ -1,12 +1,11 @@
-"""What a table format needs of the Spark session: jars, settings, and a class to know it by.
+"""Requirements of a table format on the Spark session: jars, settings, a class to probe.
 
-Iceberg, the default, lives in a catalog. With no `lake.catalog.*` that is the embedded one:
-Iceberg's JDBC catalog in an SQLite file inside the warehouse folder, in WAL mode and with a busy
-timeout, so that several processes can share it.
+Iceberg tables live in a catalog. Without `lake.catalog.*` it is the embedded one: Iceberg's JDBC
+catalog in an SQLite file of the warehouse folder, in WAL mode with a busy timeout, so that several
+processes can share it.
 
-Delta tables are folders, and their log is the only truth about them, so there is no catalog to
-share: "shop.orders" is the folder shop/orders of the warehouse. Spark's own session catalog, in
-memory, gives a table its name in SQL when the sink opens it.
+Delta tables are folders without a catalog: "shop.orders" is the folder shop/orders of the warehouse.
+Spark's session catalog, in memory, gives an opened table its name in SQL.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -23,7 +22,7 @@ ICEBERG_JAR: Final = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.11.0"
 SQLITE_JAR: Final = "org.xerial:sqlite-jdbc:3.50.3.0"
 DELTA_JAR: Final = "io.delta:delta-spark_4.1_2.13:4.4.0"
 STAGING_CATALOG: Final = "trimtab_staging"
-"""Spark's name for the catalog that writes files without committing them (see `iceberg`)."""
+"""Catalog in Spark that writes files without committing them (`iceberg.table`)."""
 
 _SQLITE_BUSY_TIMEOUT_MS: Final = 15_000
 _PROVIDED_BY_SPARK: Final = (
@@ -42,20 +41,20 @@ _PROVIDED_BY_SPARK: Final = (
     "org.slf4j:*",
     "org.xerial.snappy:*",
 )
-"""What Delta asks for and Spark brings along: 80 MB, and another version of it would do harm."""
+"""Dependencies of Delta that Spark provides: 80 MB, and other versions would conflict."""
 
 _DELTA_SETTINGS: Final = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     "spark.databricks.delta.snapshotPartitions": "2",  # a log of small commits is a small job
-    # the marks of so many partitions stand in each version's checksum file, ready to be read
+    # with fewer partitions than this, a version's checksum file has the offsets: no Spark job reads
     "spark.databricks.delta.setTransactionsInCrc.maxAllowed": "100000",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class SessionRequirements:
-    """What a session must have; `probe_class` is a class that only this format brings."""
+    """Jars and settings of a session; `probe_class` exists in this format's jars only."""
 
     name: str
     coordinates: tuple[str, ...]
@@ -64,12 +63,12 @@ class SessionRequirements:
     excludes: Sequence[str] = ()
 
     def fetch_jars(self, progress: Callable[[str], None] | None = None) -> tuple[Path, ...]:
-        """Return the jars, downloaded the first time. Raises JarsUnavailableError."""
+        """Return the jars, from the cache or downloaded. Raises JarsUnavailableError."""
         return fetch_jars(self.name, self.coordinates, excludes=self.excludes, progress=progress)
 
 
 def resolve_requirements(config: SessionConfig) -> SessionRequirements:
-    """Return what the session needs for the tables of a configuration. Raises SettingError."""
+    """Return the requirements of a configuration's table format. Raises SettingError."""
     return (
         _delta_requirements(config)
         if config.format == DELTA_FORMAT
@@ -78,14 +77,14 @@ def resolve_requirements(config: SessionConfig) -> SessionRequirements:
 
 
 def local_folder(warehouse: str) -> Path | None:
-    """Return the local folder that a warehouse names, None if it is elsewhere."""
+    """Return the local folder of a warehouse, None for another storage."""
     if warehouse.startswith("file:"):
         return Path(unquote(urlparse(warehouse).path))
     return None if ":" in warehouse.split("/", 1)[0] else Path(warehouse)
 
 
 def hadoop_path(warehouse: str) -> str:
-    """Return a warehouse as Hadoop writes it: with its scheme, and nothing escaped."""
+    """Return a warehouse in Hadoop's form: with its scheme, without escapes."""
     folder = local_folder(warehouse)
     return warehouse if folder is None else f"file:{folder.absolute()}"
 
@@ -100,7 +99,7 @@ def _iceberg_requirements(config: SessionConfig) -> SessionRequirements:
     catalog = dict(config.catalog) or _embedded_catalog(str(config.warehouse))
     if config.warehouse is not None:
         catalog.setdefault("warehouse", _warehouse_uri(config.warehouse))
-    catalog.setdefault("cache-enabled", "false")  # marks must be read afresh
+    catalog.setdefault("cache-enabled", "false")  # offsets must be current
     prefix = f"spark.sql.catalog.{config.catalog_name}"
     settings = {
         prefix: "org.apache.iceberg.spark.SparkCatalog",
@@ -116,8 +115,7 @@ def _embedded_catalog(warehouse: str) -> dict[str, str]:
     folder = local_folder(warehouse)
     if folder is None:
         raise SettingError(
-            f"lake.warehouse={warehouse} is not a folder of this machine, so the embedded "
-            "catalog cannot live in it; "
+            f"lake.warehouse={warehouse} is not a local folder, which the embedded catalog needs; "
             "describe a catalog with lake.catalog.type, lake.catalog.uri and so on"
         )
     options = f"busy_timeout={_SQLITE_BUSY_TIMEOUT_MS}&journal_mode=WAL&synchronous=FULL"

@@ -1,7 +1,6 @@
-"""Rows into a table's columns: what is missing is null, what cannot be is a named error.
+"""Maps rows to a table's columns, equally for every table format.
 
-The same for every table format, so that a table does not take from one what it refuses from the
-other.
+Missing optional columns become null; any other mismatch is TableSchemaMismatchError.
 """
 
 from collections.abc import Collection
@@ -21,10 +20,10 @@ from trimtab.consumer_sdk.lake.spark.session import java_packages as java
 def fill_missing_columns(
     table: str, frame: DataFrame, table_columns: StructType, generated: Collection[str] = ()
 ) -> DataFrame:
-    """Return the frame with the table's optional columns that it lacks, as nulls.
+    """Return the frame with nulls for the table's optional columns that it lacks.
 
-    `table_columns` are the table's columns; those of `generated` (lower case) are filled by the table.
-    Raises TableSchemaMismatchError for a column that the table lacks, or one that it requires.
+    The table itself fills the columns in `generated` (lower case). Raises TableSchemaMismatchError
+    for a column missing in the table, or a required one missing in the frame.
     """
     missing = find_missing_columns(table, frame.schema, table_columns, generated)
     return frame.withColumns({c.name: sql.lit(None).cast(c.dataType) for c in missing})
@@ -33,7 +32,7 @@ def fill_missing_columns(
 def find_missing_columns(
     table: str, rows: StructType, table_columns: StructType, generated: Collection[str] = ()
 ) -> list[StructField]:
-    """Return the table's optional columns that rows lack. Raises TableSchemaMismatchError, as `fill_missing_columns`."""
+    """Return the table's optional columns that rows lack; raises like `fill_missing_columns`."""
     have = {column.name.lower() for column in rows}
     known = {column.name.lower() for column in table_columns}
     extra = [column for column in rows if column.name.lower() not in known]
@@ -50,23 +49,23 @@ def spark_schema_of(rows: Frame) -> StructType:
 
 
 def explain_mismatch(error: TrimtabError) -> TrimtabError:
-    """Return a mismatch with what can be done about it; any other error as it is."""
+    """Return a mismatch with advice, any other error unchanged."""
     if not isinstance(error, TableSchemaMismatchError):
         return error
     return TableSchemaMismatchError(
-        f"{error}. Change the column's type in the table or in a transform "
-        "(lake.transform), or let the topic go to another "
-        "table (lake.tables). Nothing was written and no offset moved"
+        f"{error}. Change the column's type in the table or in a transform (lake.transform), or "
+        "write the topic to another table (lake.tables). Nothing was written and no offset moved"
     )
 
 
 def to_nullable_schema(spark: SparkSession, schema: StructType) -> Any:
-    """Return the schema for the JVM with every column optional: a later batch may lack a value."""
+    """Return the schema as a JVM object with every column optional."""
+    # A later batch may lack a value of any column.
     return java(spark).org.apache.spark.sql.types.DataType.fromJson(make_optional(schema).json())
 
 
 def make_optional(kind: DataType) -> DataType:
-    """Return the type with everything in it optional: fields, elements of arrays, map values."""
+    """Return the type with optional fields, array elements and map values."""
     if isinstance(kind, StructType):
         return StructType(
             [StructField(f.name, make_optional(f.dataType), nullable=True) for f in kind]
@@ -84,8 +83,8 @@ def _build_mismatch(
     add = ", ".join(f"{column.name} {column.dataType.simpleString()}" for column in extra)
     told = [
         f"it has no column for {add} "
-        f"(lake.schema.evolution=add lets the sink add it; or ALTER TABLE {table} ADD COLUMNS ({add}), "
-        "or leave it out in a transform)"
+        f"(lake.schema.evolution=add lets the sink add it; or ALTER TABLE {table} "
+        f"ADD COLUMNS ({add}), or leave it out in a transform)"
         if extra
         else "",
         f"its columns {', '.join(required)} are required and the rows do not have them "

@@ -1,9 +1,8 @@
-"""How the tables that the sink makes are partitioned: `day(timestamp), country`.
+"""Partitioning of new tables: `day(timestamp), country`.
 
-The words are Iceberg's transforms: a column alone, year, month, day or hour of a time, bucket(n,
-column), truncate(n, column). Written once, the rule is for every topic's own table; written as a
-mapping of table to rule, it is for the tables that are named, fan-out tables too. It counts when a
-table is made: one that is there already keeps the partitioning that it has.
+Fields are Iceberg's transforms: a column; year, month, day or hour of a time; bucket(n, column);
+truncate(n, column). A single spec applies to every topic table; a mapping of table to spec applies
+to the listed tables, fan-out tables included. Existing tables keep their partitioning.
 """
 
 import re
@@ -48,18 +47,18 @@ PartitionSpec: TypeAlias = tuple[PartitionField, ...]
 
 @dataclass(frozen=True, slots=True)
 class PartitioningRules:
-    """The rule of a configuration: `topic_tables` for every topic's own table, `by_table` by table."""
+    """Specs of a configuration: one for every topic table, and specs of single tables."""
 
     topic_tables: PartitionSpec = ()
     by_table: Mapping[str, PartitionSpec] = field(default_factory=dict[str, PartitionSpec])
 
     def spec_for(self, table: str, *, is_topic_table: bool) -> PartitionSpec:
-        """Return how a table is partitioned when it is made; empty: not at all."""
+        """Return the spec of a new table; empty for no partitioning."""
         return self.by_table.get(table) or (self.topic_tables if is_topic_table else ())
 
 
 def parse_partitioning(setting: Any) -> PartitioningRules:
-    """Read the setting: nothing, a rule, or a mapping of table to rule. Raises SettingError."""
+    """Parse the setting: None, a spec, or a mapping of table to spec. Raises SettingError."""
     if setting is None:
         return PartitioningRules()
     if isinstance(setting, Mapping):
@@ -72,14 +71,14 @@ def parse_partitioning(setting: Any) -> PartitioningRules:
 
 
 def check_partition_columns(table: str, spec: PartitionSpec, columns: Iterable[str]) -> None:
-    """Raise SettingError if a table is to be partitioned by a column that its rows lack."""
+    """Raise SettingError if the rows lack a column of the spec."""
     have = sorted(columns)
     known = {name.lower() for name in have}
     for part in spec:
         if part.column.partition(".")[0].lower() not in known:
             raise SettingError(
-                f"{PARTITION_SETTING}: table {table} cannot be partitioned by {part}: its rows have no "
-                f"column {part.column}, but {', '.join(have)}"
+                f"{PARTITION_SETTING}: table {table} cannot be partitioned by {part}: its rows "
+                f"have no column {part.column}, but {', '.join(have)}"
             )
 
 
@@ -91,7 +90,8 @@ def _parse_spec(rule: Any) -> PartitionSpec:
         found = _PARTITION_FIELD.match(text, at)
         if found is None:
             raise SettingError(
-                f"{PARTITION_SETTING}: {text!r} is not a list of partition fields; {_PARTITION_ADVICE}"
+                f"{PARTITION_SETTING}: {text!r} is not a list of partition fields; "
+                f"{_PARTITION_ADVICE}"
             )
         parts.append(_parse_field(found, text))
         at = found.end()
@@ -107,6 +107,7 @@ def _parse_field(match: "re.Match[str]", text: str) -> PartitionField:
     fits = transform in (TIME_TRANSFORMS if width is None else WIDTH_TRANSFORMS) and width != "0"
     if not fits:
         raise SettingError(
-            f"{PARTITION_SETTING}: {match[0].strip(' ,')!r} in {text!r} is no rule; {_PARTITION_ADVICE}"
+            f"{PARTITION_SETTING}: {match[0].strip(' ,')!r} in {text!r} is no rule; "
+            f"{_PARTITION_ADVICE}"
         )
     return PartitionField(transform, match["of"], None if width is None else int(width))

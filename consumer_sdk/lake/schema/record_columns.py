@@ -1,9 +1,8 @@
-"""Messages to Arrow: the record columns of a table, one record batch a run.
+"""Converts messages to Arrow record batches with the record columns of a table.
 
 Columns: topic string, partition int32, offset int64, timestamp (µs, UTC), key binary, value binary,
-headers map<string, binary>. A message without a timestamp, key, value or headers has null there; a
-timestamp that microseconds cannot say (after the year 294247: a producer took nanoseconds for
-milliseconds) is null too. Of headers with the same name the last one counts, as a map needs.
+headers map<string, binary>. A missing timestamp, key, value or headers is null, and so is a
+timestamp beyond the range of microseconds (year 294247). Of headers with one name the last is kept.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -31,23 +30,23 @@ RECORD_SCHEMA: Final = pa.schema(
     ]
 )
 _MAX_TIMESTAMP_MS: Final = (2**63 - 1) // 1000
-"""The latest milliseconds that microseconds can say, and the earliest with a minus."""
+"""Largest timestamp that fits into microseconds; its negative is the smallest."""
 
 _MAX_BINARY_BYTES: Final = 2**31 - 1
-"""Bytes that one binary array can hold."""
+"""Capacity of one binary array: its offsets are 32 bits wide."""
 
 RECORD_COLUMNS: Final[tuple[str, ...]] = tuple(RECORD_SCHEMA.names)
 
 
 def column_name(field: str) -> str:
-    """Return the column of a decoded field: one with the name of a record column is renamed."""
+    """Return the column of a decoded field; the name of a record column gets a prefix."""
     return f"value_{field}" if field.lower() in RECORD_COLUMNS else field
 
 
 def group_by_partition(
     messages: Iterable[ConsumedMessage],
 ) -> dict[TopicPartition, list[ConsumedMessage]]:
-    """Sort messages into their partitions, keeping their order; error events are not among them."""
+    """Return records by partition, in their order."""
     runs: dict[tuple[Any, Any], list[ConsumedMessage]] = {}
     for message in messages:
         runs.setdefault((message.topic(), message.partition()), []).append(message)
@@ -62,7 +61,7 @@ def message_offsets(messages: Sequence[ConsumedMessage]) -> list[int]:
 def build_record_batch(
     partition: TopicPartition, messages: Sequence[ConsumedMessage]
 ) -> RecordBatch:
-    """Return the record columns of messages of one partition."""
+    """Return the record columns of one partition's messages."""
     count = len(messages)
     columns = [
         pa.repeat(pa.scalar(partition.topic, pa.string()), count),
@@ -94,14 +93,12 @@ def select_from_offsets(records: Records, first_offsets: Mapping[TopicPartition,
 
 
 def _build_timestamps(stamps: Sequence[tuple[int, int]]) -> Any:
-    """Return the timestamps, given as (kind, ms); kind 0 says that there is none.
-
-    The range is looked at only where Arrow has found a time beyond it.
-    """
+    """Return timestamps given as (kind, ms); kind 0 means none."""
     kind = RECORD_SCHEMA.field("timestamp").type
     try:
         return pa.array([ms * 1000 if known else None for known, ms in stamps], kind)
     except OverflowError:
+        # A producer wrote nanoseconds as milliseconds. Rare, so the range is checked only here.
         fits = [
             ms * 1000 if known and abs(ms) <= _MAX_TIMESTAMP_MS else None for known, ms in stamps
         ]
@@ -109,11 +106,8 @@ def _build_timestamps(stamps: Sequence[tuple[int, int]]) -> Any:
 
 
 def _build_binary(values: list[bytes | None]) -> Any:
-    """Return a binary column.
-
-    Arrow's own conversion grows its buffer by doubling it, which copies and touches several times
-    the memory: joining takes a third of its time at 1 kB a value.
-    """
+    """Return a binary column."""
+    # Arrow's conversion doubles its buffer repeatedly; joining takes a third of its time at 1 kB.
     known = [value for value in values if value is not None]
     ends = np.zeros(len(known) + 1, np.int64)
     np.cumsum(np.fromiter(map(len, known), np.int64, len(known)), out=ends[1:])

@@ -1,12 +1,12 @@
-"""What a table must become so that rows fit: columns added, types widened, nothing else.
+"""Schema evolution: column changes that make rows fit a table.
 
-The rules, the same for every table format:
+Rules, equal for every table format:
 
-1. A column that the rows have and the table lacks is added, optional, also inside structs, in the
-   elements of arrays and in the values of maps.
-2. A number's type is widened where every old value stays what it is: to a longer integer, to
-   double, to a decimal of more digits and the same scale.
-3. Nothing is dropped, narrowed, renamed or made required. What does not fit after that is
+1. A column missing in the table is added as optional, also inside structs, array elements and map
+   values.
+2. A number's type is widened if that changes no value: to a longer integer, to double, to a decimal
+   of more digits and equal scale.
+3. Nothing is dropped, narrowed, renamed or made required. Any remaining mismatch is
    TableSchemaMismatchError when the rows are staged.
 """
 
@@ -38,7 +38,7 @@ _FLOAT_TYPES: Final = (FloatType, DoubleType)
 
 @dataclass(frozen=True, slots=True)
 class ColumnChange:
-    """A column to add, or (`widens`) one whose type is to become `type`."""
+    """A column to add, or to change to `type` (`widens`)."""
 
     path: ColumnPath
     type: DataType
@@ -54,7 +54,7 @@ class ColumnChange:
 
 
 def find_column_changes(table: StructType, rows: StructType) -> tuple[ColumnChange, ...]:
-    """Return what a table with these columns needs for these rows, in the rows' order."""
+    """Return the changes that a table needs for these rows, in the rows' order."""
     return tuple(_compare_structs((), table, rows))
 
 
@@ -82,7 +82,7 @@ def _compare_types(path: ColumnPath, table: DataType, rows: DataType) -> Iterato
 
 
 def _is_wider(table: DataType, rows: DataType) -> bool:
-    """Whether every value of the table's type is one of the rows' type, which has more."""
+    """Return whether the rows' type is a proper superset of the table's type."""
     for family in (_INTEGER_TYPES, _FLOAT_TYPES):
         if isinstance(table, family) and isinstance(rows, family):
             return family.index(type(table)) < family.index(type(rows))

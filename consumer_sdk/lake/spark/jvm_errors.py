@@ -1,7 +1,6 @@
-"""Spark's JVM as seen from Python: what went wrong over there, as one of our errors.
+"""Translates exceptions of Spark's JVM into Trimtab's errors.
 
-An exception comes as py4j's or as one of pyspark's; both hide a Java throwable whose chain of
-causes says what happened. `_ERROR_RULES` sorts such chains.
+py4j and pyspark wrap a Java throwable; `_ERROR_RULES` classifies its chain of causes.
 """
 
 import re
@@ -23,7 +22,7 @@ from trimtab.consumer_sdk.errors import (
 )
 
 JVM_ERRORS: Final = (Py4JError, PySparkException, ConnectionError, EOFError)
-"""What a call into the JVM may raise."""
+"""Exceptions of calls into the JVM."""
 
 _DISK_FULL: Final = re.compile(
     r"No space left on device|[Dd]isk quota exceeded|File too large|database or disk is full"
@@ -59,12 +58,12 @@ _ERROR_RULES: Final[tuple[tuple[Callable[[str, str], Any], type[TrimtabError], s
     (
         lambda _, message: _DISK_FULL.search(message),
         DiskFullError,
-        "the storage is full, make room",
+        "the storage is full; free some space",
     ),
     (
         lambda name, _: _OUTCOME_UNKNOWN.search(name),
         LakeUnavailableError,
-        "the outcome is not known",
+        "the outcome is unknown",
     ),
     (lambda name, _: _COMMIT_RACED.search(name), CommitConflictError, "another writer was faster"),
     (
@@ -75,7 +74,7 @@ _ERROR_RULES: Final[tuple[tuple[Callable[[str, str], Any], type[TrimtabError], s
     (
         lambda _, message: _CONSTRAINT_VIOLATED.search(message),
         TableSchemaMismatchError,
-        "a row lacks a value that the table requires, or has one that it does not take",
+        "a row lacks a required value, or violates a constraint of the table",
     ),
     (
         lambda name, _: _TABLE_MISSING.search(name),
@@ -85,10 +84,10 @@ _ERROR_RULES: Final[tuple[tuple[Callable[[str, str], Any], type[TrimtabError], s
     (
         lambda name, _: _STORAGE_UNAVAILABLE.search(name),
         LakeUnavailableError,
-        "catalog or storage do not answer",
+        "catalog or storage do not respond",
     ),
 )
-"""How a chain of causes is sorted: the first line that fits any of them decides."""
+"""(predicate of class name and message, error, text): the first rule that matches any cause wins."""
 
 
 def java_causes(error: BaseException) -> list[tuple[str, str]]:
@@ -100,27 +99,28 @@ def java_causes(error: BaseException) -> list[tuple[str, str]]:
 
 
 def is_table_missing(error: BaseException) -> bool:
-    """Whether the error says that a table or its namespace does not exist."""
+    """Return whether the error means that a table or its namespace does not exist."""
     return any(_TABLE_MISSING.search(name) for name, _ in java_causes(error))
 
 
 def to_trimtab_error(error: BaseException, where: str) -> TrimtabError:
-    """Return our error for one that came out of the JVM; `where` begins its message."""
+    """Return our error for an exception of the JVM; `where` starts its message."""
     chain = java_causes(error)
-    told = _innermost_message(chain, error)
-    if not chain and not isinstance(error, PySparkException):  # it did not come from Java
-        return SparkSessionError(f"{where}: {_JVM_GONE} ({told})")
-    for fits, kind, what in _ERROR_RULES:
-        if any(fits(name, message) for name, message in chain):
-            return kind(f"{where}: {what}: {told}")
+    detail = _innermost_message(chain, error)
+    # Without a Java throwable, the connection to the JVM failed.
+    if not chain and not isinstance(error, PySparkException):
+        return SparkSessionError(f"{where}: {_JVM_GONE} ({detail})")
+    for matches, kind, text in _ERROR_RULES:
+        if any(matches(name, message) for name, message in chain):
+            return kind(f"{where}: {text}: {detail}")
     if isinstance(error, AnalysisException):
-        return TableSchemaMismatchError(f"{where}: the rows do not fit: {told}")
-    return TransformError(f"{where}: {told}")
+        return TableSchemaMismatchError(f"{where}: the rows do not fit: {detail}")
+    return TransformError(f"{where}: {detail}")
 
 
 @contextmanager
 def translate_errors(where: str) -> Generator[None, None, None]:
-    """Turn what the block raises out of the JVM into our error (see `to_trimtab_error`)."""
+    """Translate the block's exceptions of the JVM (see `to_trimtab_error`)."""
     try:
         yield
     except JVM_ERRORS as error:
@@ -142,7 +142,7 @@ def _walk_causes(throwable: Any) -> Iterator[tuple[str, str]]:
 
 
 def _innermost_message(chain: list[tuple[str, str]], error: BaseException) -> str:
-    """Return the most telling line: of the innermost cause that has a message."""
+    """Return the first line of the innermost cause with a message."""
     messages = [message for _, message in chain if message] or [str(error)]
     line = next(iter(messages[-1].strip().splitlines()), "")
     return line[:400]

@@ -1,7 +1,7 @@
-"""The Spark session of the sink: one classic session in this process, for one table format.
+"""Spark session of the lake writer: one classic session per process, for one table format.
 
-`local[*]` unless `spark.master` names a cluster; any `spark.*` setting wins over the defaults here
-and over what the format asks for (`formats`).
+The master is `local[*]` unless `spark.master` names a cluster. `spark.*` settings take precedence
+over the defaults here and over the format's requirements (`formats.table_format`).
 """
 
 import atexit
@@ -33,7 +33,7 @@ from trimtab.consumer_sdk.lake.spark.jvm_stderr import JvmStderr
 
 JAVA_OPTIONS_SETTING: Final = "spark.driver.extraJavaOptions"
 SUBMIT_ARGS_VARIABLE: Final = "PYSPARK_SUBMIT_ARGS"
-"""Variable with arguments of the program that starts the JVM."""
+"""Environment variable with arguments of spark-submit, which starts the JVM."""
 
 _SESSION_DEFAULTS: Final = {
     "spark.master": "local[*]",
@@ -41,7 +41,7 @@ _SESSION_DEFAULTS: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
-    "spark.sql.shuffle.partitions": "1",  # one flush is one small job
+    "spark.sql.shuffle.partitions": "1",  # a flush is one small job
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
     "spark.sql.storeAssignmentPolicy": "STRICT",  # a value is never rounded to fit its column
@@ -63,7 +63,7 @@ _LOCAL_DRIVER_SETTINGS: Final = {
 
 
 def build_session_settings(config: SessionConfig, jars: Sequence[Path]) -> dict[str, str]:
-    """Return every Spark setting of a session; pure, but for the folder names in it."""
+    """Return all Spark settings of a session."""
     local = config.spark.get("spark.master", "local[*]").startswith("local")
     given = [path for path in config.spark.get("spark.jars", "").split(",") if path]
     return {
@@ -78,10 +78,10 @@ def build_session_settings(config: SessionConfig, jars: Sequence[Path]) -> dict[
 def start_session(
     config: SessionConfig, progress: Callable[[str], None] | None = None
 ) -> SparkSession:
-    """Return a session, with its callback server running.
+    """Start a session and its callback server.
 
-    Raises JavaNotFoundError and UnsupportedJavaError, SparkSessionError when the JVM does not start or is of another
-    application without the table format, SettingError for a warehouse folder that cannot be made.
+    Raises JavaNotFoundError, UnsupportedJavaError, SparkSessionError if the JVM does not start or a
+    running session lacks the table format, SettingError if the warehouse folder cannot be created.
     """
     require_java()
     _create_warehouse_folder(config)
@@ -96,15 +96,14 @@ def start_session(
         _private_attribute(java_gateway, "ensure_callback_server_started")(py4j_gateway(spark))
     except (PySparkException, Py4JError, RuntimeError, OSError) as error:
         raise SparkSessionError(
-            f"the Spark session did not start: {str(error).splitlines()[0]}; what Java "
-            "printed above says why "
-            f"(spark.master={wanted['spark.master']})"
+            f"the Spark session did not start: {str(error).splitlines()[0]}; see Java's output "
+            f"above (spark.master={wanted['spark.master']})"
         ) from error
     return spark
 
 
 def _create_session(settings: Mapping[str, str]) -> SparkSession:
-    """Return a session with these settings; secrets are not in the command line of its JVM."""
+    """Return a session with these settings, without secrets in the JVM's command line."""
     running = _private_attribute(SparkContext, "_gateway") is not None
     secret = {} if running else {n: v for n, v in settings.items() if is_secret(n)}
     public = {n: v for n, v in settings.items() if n not in secret}
@@ -127,10 +126,8 @@ def _launch_jvm(settings: Mapping[str, str], stderr: int) -> None:
 
 @contextmanager
 def _hold_startup_output() -> Generator[int]:
-    """Give a descriptor for the JVM's standard error; print what it wrote if the block fails.
-
-    A JVM greets with notes on incubator modules and log4j, which nobody can act on.
-    """
+    """Yield a descriptor for the JVM's standard error; print its output if the block fails."""
+    # On success the output is notes on incubator modules and log4j, which need no action.
     stderr = JvmStderr()
     try:
         yield stderr.write_fd
@@ -144,7 +141,7 @@ def _hold_startup_output() -> Generator[int]:
 
 @contextmanager
 def _pass_secrets_by_file(secrets: Mapping[str, str]) -> Generator[None]:
-    """Have a JVM that starts read these settings from a file that only we may read."""
+    """Pass these settings to a starting JVM in a file that only this user can read."""
     if not secrets:
         yield
         return
@@ -164,7 +161,7 @@ def _pass_secrets_by_file(secrets: Mapping[str, str]) -> Generator[None]:
 
 
 def _escape_property(value: str) -> str:
-    """Return a value as a file of Java properties has it."""
+    """Return a value escaped for a Java properties file."""
     return str(value).replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
 
 
@@ -184,7 +181,7 @@ def java_frame(frame: DataFrame) -> Any:
 
 
 def _private_attribute(owner: object, name: str) -> Any:
-    """Return what pyspark has no public name for."""
+    """Return an attribute that pyspark does not publish."""
     return getattr(owner, name)
 
 
@@ -194,7 +191,7 @@ def java_packages(spark: SparkSession) -> Any:
 
 
 def _build_java_options() -> str:
-    """Return options for the JVM: one small heap with few threads, and errors only on its log."""
+    """Return options for the JVM: few threads, errors only in its log."""
     handle, path = tempfile.mkstemp(prefix="trimtab-", suffix="-log4j2.properties")
     with os.fdopen(handle, "w") as file:
         file.write(_LOG4J_CONFIG)
@@ -210,12 +207,12 @@ def _create_warehouse_folder(config: SessionConfig) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise SettingError(
-            f"lake.warehouse: the folder {folder} cannot be made: {error}"
+            f"lake.warehouse: the folder {folder} cannot be created: {error}"
         ) from error
 
 
 def _check_probe_class(spark: SparkSession, requirements: SessionRequirements) -> None:
-    """Raise SparkSessionError if a session that was already there cannot see the format's classes."""
+    """Raise SparkSessionError if a running session lacks the classes of the format."""
     try:
         java_packages(spark).py4j.reflection.ReflectionUtil.classForName(requirements.probe_class)
     except Py4JError as error:
@@ -224,14 +221,14 @@ def _check_probe_class(spark: SparkSession, requirements: SessionRequirements) -
             for name, value in requirements.settings.items()
         )
         raise SparkSessionError(
-            f"the Spark session of this process does not have {requirements.probe_class}: stop it before the "
-            f"sink starts, or start it with spark.jars.packages={','.join(requirements.coordinates)} "
-            f"and with {settings}"
+            f"the Spark session of this process does not have {requirements.probe_class}: stop it "
+            "before the sink starts, or start it with "
+            f"spark.jars.packages={','.join(requirements.coordinates)} and with {settings}"
         ) from error
 
 
 def stop_session(spark: SparkSession) -> None:
-    """Stop a session; a JVM that is already gone is no error."""
+    """Stop a session; report a JVM that is gone on standard error."""
     try:
         spark.stop()
     except (Py4JError, OSError) as error:
@@ -239,6 +236,6 @@ def stop_session(spark: SparkSession) -> None:
 
 
 def describe_catalog(config: Mapping[str, str]) -> str:
-    """Return the catalog's settings for a log line, without what may be a secret."""
+    """Return the catalog's public settings for a log line."""
     plain = {k: v for k, v in config.items() if k in ("type", "uri", "warehouse", "catalog-impl")}
     return ", ".join(f"{k}={v}" for k, v in sorted(plain.items()))

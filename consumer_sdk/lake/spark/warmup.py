@@ -1,8 +1,7 @@
-"""A rehearsal of one flush before the group is joined, in a table that is thrown away.
+"""Rehearses one flush before the group is joined, in a temporary table outside the catalog.
 
 The first flush of a JVM loads some thousand classes and takes several times as long as the second.
-Done here, it delays nobody: the partitions are still with their old owners. Nothing of it is seen
-in the catalog.
+Before the join it delays no partition: they are still with their old owners.
 """
 
 import logging
@@ -27,13 +26,14 @@ _REHEARSAL_ROWS: Final = [
 
 
 def rehearse_flush(lake: SparkLake) -> None:
-    """Stage and commit two rows; a failure is only logged, since the real flush will name it."""
+    """Stage and commit two rows; failures are logged only."""
     if not str(lake.spark.sparkContext.master).startswith("local"):
-        return  # the executors do not share this machine's folders
+        # Executors of a cluster do not share this machine's folders.
+        return
     with tempfile.TemporaryDirectory(prefix="trimtab-", ignore_cleanup_errors=True) as folder:
         try:
             rows = lake.to_frame(pa.Table.from_pylist(_REHEARSAL_ROWS, schema=RECORD_SCHEMA))
-            in_spark = isinstance(rows, DataFrame)  # nothing else decodes in Spark
+            in_spark = isinstance(rows, DataFrame)  # the arrow writer decodes no JSON
             decoded = decode_values(rows, "id BIGINT" if in_spark else None)
             table = lake.create_scratch_table(folder, decoded.rows)
             staged = table.stage_rows(decoded.rows, "trimtab-rehearsal")
@@ -41,4 +41,5 @@ def rehearse_flush(lake: SparkLake) -> None:
             if decoded.dead_letters is not None:
                 decoded.dead_letters.isEmpty()
         except TrimtabError as error:
+            # The first real flush will fail with the same error, and raise it.
             log.debug("the rehearsal failed: %s", error)

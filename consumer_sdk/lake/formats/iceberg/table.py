@@ -1,17 +1,14 @@
-"""Iceberg tables: staged by Iceberg's own Spark writer, committed by its public API with our fence.
+"""Iceberg tables: staged by Iceberg's Spark writer, committed by its public API with our fence.
 
-*Stage.* A Spark job writes data files through the catalog that Iceberg keeps for rewriting tables
-(`SparkRewriteTableCatalog`): the same writer as for an INSERT (partitioning, sort order, file
-sizes, field ids, column metrics, the table's own properties), but the files end up with a
-coordinator in the driver instead of in a snapshot. That catalog is not public API; it is touched in
-`_StagingWriter` only, and a test fails loudly when a release changes it. The public way, plain Parquet
-files listed by `TableMigrationUtil`, cannot fill a partitioned table, reads every footer again, and
-needs a name mapping on the user's table. With `lake.file.writer: arrow` no job runs (`iceberg_arrow`).
+*Stage.* A Spark job writes data files through Iceberg's catalog for rewriting tables
+(`SparkRewriteTableCatalog`): the writer of an INSERT (partitioning, sort order, file sizes, field
+ids, column metrics, table properties), but a coordinator in the driver collects the files instead
+of a snapshot. With `lake.file.writer: arrow` no job runs (`arrow_files`).
 
-*Commit.* `newAppend().appendFile(…).set(marks).validateWith(validator)`. Iceberg calls the
-validator with the ancestors of the snapshot that the commit would follow; it refuses unless the
-newest marks there are, to the letter, those that the new marks were made from. So it holds even
-where a table's own `commit.retry.num-retries` makes Iceberg try again.
+*Commit.* `newAppend().appendFile(…).set(offsets).validateWith(validator)`. Iceberg calls the
+validator with the ancestors of the snapshot that the commit would follow. It refuses unless the
+newest offsets there equal the expected ones, byte for byte, also when a table's
+`commit.retry.num-retries` makes Iceberg retry.
 """
 
 import json
@@ -55,18 +52,18 @@ from trimtab.consumer_sdk.lake.spark.session import java_session, py4j_gateway
 log = logging.getLogger("trimtab.lake")
 
 ICEBERG_TABLE_DEFAULTS: Final = {
-    "commit.retry.num-retries": "0",  # we try again ourselves, with fresh marks
+    "commit.retry.num-retries": "0",  # the fenced commit retries, with current offsets
     # a commit every few seconds leaves many metadata files behind
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "50",
-    # zstd's third level, Parquet's own choice, takes three times the CPU of the first and gains
-    # little on JSON: compaction may press harder
+    # zstd's level 3, Parquet's default, takes three times the CPU of level 1 and gains little on
+    # JSON; compaction may compress further
     "write.parquet.compression-level": "1",
 }
 
 
 class IcebergLake(SparkLake):
-    """The tables of one Iceberg catalog of a Spark session."""
+    """Tables of one Iceberg catalog of a Spark session."""
 
     def __init__(
         self,
@@ -108,13 +105,13 @@ class IcebergLake(SparkLake):
             return found
         try:
             self._create_in_catalog(name, spark_schema_of(frame), partition_spec)
-            log.info("%s: made, with %s", name, spark_schema_of(frame).simpleString())
+            log.info("%s: created with %s", name, spark_schema_of(frame).simpleString())
         except jvm_errors.JVM_ERRORS as error:
             if not any("AlreadyExists" in cause for cause, _ in jvm_errors.java_causes(error)):
-                raise jvm_errors.to_trimtab_error(error, f"table {name} cannot be made") from error
+                raise jvm_errors.to_trimtab_error(error, f"creating table {name}") from error
         made = self.open_table(name)
         if made is None:
-            raise LakeUnavailableError(f"table {name} was made and is gone again: who drops it?")
+            raise LakeUnavailableError(f"table {name} was created and dropped again; find out why")
         return made
 
     def list_tables(self) -> list[str]:
@@ -181,7 +178,7 @@ class IcebergLake(SparkLake):
 
 
 class IcebergTable:
-    """One Iceberg table; see the module's text for how it is written."""
+    """One Iceberg table; the module's docstring describes how it is written."""
 
     def __init__(self, name: str, table: Any, staging: "_StagingWriter") -> None:
         self.name = name
@@ -189,7 +186,7 @@ class IcebergTable:
         self._staging_writer = staging
 
     def read_offsets(self) -> VersionedOffsets:
-        """Read the marks of the newest snapshot that has some.
+        """Return the offsets of the newest snapshot with offsets.
 
         Raises CommittedOffsetsLostError, LakeUnavailableError.
         """
@@ -197,7 +194,7 @@ class IcebergTable:
             self.java_table.refresh()
             text = self._newest_offsets()
         except jvm_errors.JVM_ERRORS as error:
-            if jvm_errors.is_table_missing(error):  # dropped meanwhile: it holds nothing
+            if jvm_errors.is_table_missing(error):  # dropped meanwhile: it has no offsets
                 return VersionedOffsets(CommittedOffsets(), "")
             raise jvm_errors.to_trimtab_error(error, f"table {self.name}") from error
         return VersionedOffsets(
@@ -205,7 +202,10 @@ class IcebergTable:
         )
 
     def read_gaps(self) -> TableGaps:
-        """Return the gaps as of the last look. Raises CommittedOffsetsLostError, LakeUnavailableError."""
+        """Return the gaps as of the last refresh.
+
+        Raises CommittedOffsetsLostError, LakeUnavailableError.
+        """
         try:
             text = self.java_table.properties().get(GAPS_PROPERTY)
         except jvm_errors.JVM_ERRORS as error:
@@ -213,7 +213,7 @@ class IcebergTable:
         return TableGaps.decode(text, self.name)
 
     def has_committed(self, attempt: str) -> bool:
-        """Whether an attempt's commit is among the snapshots."""
+        """Return whether an attempt's commit is among the snapshots."""
         try:
             return any(
                 _summary_value(s, ATTEMPT_PROPERTY) == attempt for s in self.walk_ancestors()
@@ -222,7 +222,7 @@ class IcebergTable:
             raise jvm_errors.to_trimtab_error(error, f"table {self.name}") from error
 
     def evolve_schema(self, frame: Frame) -> None:
-        """Add the columns that a frame has and the table lacks, in one commit.
+        """Add a frame's missing columns to the table in one commit.
 
         Raises CommitConflictError, LakeUnavailableError.
         """
@@ -259,7 +259,7 @@ class IcebergTable:
         expected: VersionedOffsets,
         gaps: TableGaps | None = None,
     ) -> None:
-        """Add files and marks in one snapshot, and in the same commit the gaps.
+        """Add files, offsets and gaps in one commit.
 
         Raises CommitConflictError, LakeUnavailableError (outcome unknown).
         """
@@ -278,22 +278,22 @@ class IcebergTable:
             raise jvm_errors.to_trimtab_error(error, f"table {self.name}: commit") from error
 
     def delete_staged_files(self, staged: StagedFiles) -> None:
-        """Delete data files that will never be committed."""
+        """Delete data files that will not be committed; failures are logged only."""
         try:
             for file in staged.files:
                 self.java_table.io().deleteFile(file.location())
         except jvm_errors.JVM_ERRORS as error:
             told = jvm_errors.to_trimtab_error(
-                error, f"table {self.name}: files of a dropped attempt stay behind"
+                error, f"table {self.name}: files of a dropped attempt are left behind"
             )
-            log.warning("%s; trimtab tables expire takes them away", told)
+            log.warning("%s; trimtab tables expire removes them", told)
 
     def count_snapshots(self) -> int:
-        """Return how many snapshots the table keeps."""
+        """Return the number of snapshots."""
         return sum(1 for _ in self.java_table.snapshots())
 
     def read_totals(self) -> dict[str, int]:
-        """Return rows, files and bytes as the current snapshot states them."""
+        """Return rows, files and bytes of the current snapshot's summary."""
         current = self.java_table.currentSnapshot()
         keys = {"rows": "total-records", "files": "total-data-files", "bytes": "total-files-size"}
         found = {
@@ -311,14 +311,14 @@ class IcebergTable:
         given = self.java_table.properties().get(OFFSETS_PROPERTY)
         if given is None and oldest is not None and oldest.parentId() is not None:
             raise CommittedOffsetsLostError(
-                f"table {self.name}: the snapshots that kept {OFFSETS_PROPERTY} have expired, so it is "
-                "not known up to which offsets the table is filled; set them by hand as table "
-                f"property {OFFSETS_PROPERTY} (docs/lake.md), or write into a new table"
+                f"table {self.name}: the snapshots with {OFFSETS_PROPERTY} have expired, so its "
+                "offsets are unknown; set them by hand as table property "
+                f"{OFFSETS_PROPERTY} (docs/lake.md), or write into a new table"
             )
         return str(given or "")
 
     def walk_ancestors(self) -> Iterator[Any]:
-        """Walk from the newest snapshot to the oldest that is kept; a dropped table has none."""
+        """Yield snapshots from the newest to the oldest kept one; a dropped table has none."""
         known = self.java_table.operations().current()
         snapshot = None if known is None else self.java_table.currentSnapshot()
         while snapshot is not None:
