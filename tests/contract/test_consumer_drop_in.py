@@ -1,4 +1,4 @@
-"""Our consumer behaves as confluent-kafka's does: every test here runs on both."""
+"""Our consumer behaves like confluent-kafka's: each test runs on both."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -25,7 +25,7 @@ NAMES = {
 def make(
     request: pytest.FixtureRequest, bootstrap: str, group: str
 ) -> Iterator[Callable[..., Any]]:
-    """Make consumers of one kind; all are closed at the end."""
+    """Create consumers of one kind; close all at the end."""
     made: list[Any] = []
 
     def make(**settings: Any) -> Any:
@@ -72,8 +72,8 @@ def values(messages: list[Message]) -> list[int]:
     return [int(m.value()) for m in messages]
 
 
-def test_records_come_whole_and_in_order(make: Any, filled: str) -> None:
-    """Key, value, headers, offset and timestamp are there; poll and consume share one position."""
+def test_records_are_complete_and_in_order(make: Any, filled: str) -> None:
+    """Records have key, value, headers, offset, timestamp; poll and consume share a position."""
     consumer = make()
     consumer.subscribe([filled])
     first = read(consumer, 5)
@@ -99,8 +99,8 @@ def test_callbacks_see_the_partitions(make: Any, filled: str) -> None:
     assert seen == [(True, "assign", [0]), (True, "revoke", [0])]
 
 
-def test_assign_in_the_callback_begins_where_it_says(make: Any, filled: str) -> None:
-    """An application that keeps its own offsets starts there."""
+def test_assign_in_the_callback_sets_the_start(make: Any, filled: str) -> None:
+    """An application with offsets of its own starts at them."""
 
     def begin(consumer: Any, partitions: list[TopicPartition]) -> None:
         for partition in partitions:
@@ -132,7 +132,7 @@ def test_commits_of_every_kind_are_seen_by_the_next_consumer(make: Any, filled: 
 
 
 def test_auto_commit_leaves_the_position_behind(make: Any, filled: str) -> None:
-    """What was handed out before close() is not read again."""
+    """Records returned before close() are not read again."""
     consumer = make()
     consumer.subscribe([filled])
     assert len(read(consumer, 8)) == 8
@@ -160,7 +160,7 @@ def test_an_asynchronous_commit_calls_back(make: Any, filled: str) -> None:
     assert told == [(None, [2])]
 
 
-def test_stored_offsets_are_what_is_committed(make: Any, filled: str) -> None:
+def test_only_stored_offsets_are_committed(make: Any, filled: str) -> None:
     """With enable.auto.offset.store=false only stored offsets are committed."""
     consumer = make(enable_auto_offset_store=False)
     consumer.subscribe([filled])
@@ -173,7 +173,7 @@ def test_stored_offsets_are_what_is_committed(make: Any, filled: str) -> None:
 
 
 def test_a_commit_of_nothing_is_an_error(make: Any, filled: str) -> None:
-    """There is no offset to commit before anything was read."""
+    """Before the first record there is no offset to commit."""
     consumer = make(enable_auto_commit=False)
     consumer.subscribe([filled])
     with pytest.raises(KafkaException) as nothing:
@@ -182,7 +182,7 @@ def test_a_commit_of_nothing_is_an_error(make: Any, filled: str) -> None:
 
 
 def test_seek_goes_back_and_forth(make: Any, filled: str) -> None:
-    """After seek() the next record is the one that was asked for."""
+    """After seek() the next record is the one at the requested offset."""
     consumer = make()
     consumer.subscribe([filled])
     read(consumer, 10)
@@ -192,7 +192,7 @@ def test_seek_goes_back_and_forth(make: Any, filled: str) -> None:
 
 
 def test_pause_and_resume(make: Any, filled: str) -> None:
-    """A paused partition gives nothing, and goes on where it was."""
+    """A paused partition returns no records, and resumes at its position."""
     consumer = make()
     consumer.subscribe([filled])
     read(consumer, 5)
@@ -205,7 +205,7 @@ def test_pause_and_resume(make: Any, filled: str) -> None:
 
 
 def test_end_of_partition_events(make: Any, filled: str) -> None:
-    """With enable.partition.eof the end is told as an event with that error."""
+    """With enable.partition.eof the end is an event with that error."""
     consumer = make(enable_partition_eof=True)
     consumer.subscribe([filled])
     events: list[Message] = []
@@ -217,7 +217,7 @@ def test_end_of_partition_events(make: Any, filled: str) -> None:
 
 
 def test_watermarks_times_and_metadata(make: Any, filled: str) -> None:
-    """What can be asked of the cluster can be asked of the consumer."""
+    """Queries to the cluster give the same results."""
     consumer = make()
     assert consumer.get_watermark_offsets(TopicPartition(filled, 0), timeout=10) == (0, COUNT)
     found = consumer.offsets_for_times([TopicPartition(filled, 0, 1)], timeout=10)
@@ -225,7 +225,7 @@ def test_watermarks_times_and_metadata(make: Any, filled: str) -> None:
     assert filled in consumer.list_topics(timeout=10).topics
 
 
-def test_a_closed_consumer_says_so(make: Any) -> None:
+def test_a_closed_consumer_raises(make: Any) -> None:
     """Using a closed consumer is an error, closing it twice is not."""
     consumer = make()
     consumer.close()

@@ -33,7 +33,7 @@ def exactly_once(log: Any, feed: Any) -> None:
 def test_members_come_and_go_and_every_record_is_read_once(
     topic: Any, start: Any, feed: Any, log: Any, eventually: Eventually
 ) -> None:
-    """Joining and leaving moves partitions without losing or doubling a record."""
+    """Joins and departures move partitions without lost or duplicated records."""
     name = topic(partitions=6)
     first = start("first", [name])
     eventually(lambda: len(first.owned) == 6)
@@ -54,17 +54,17 @@ def test_members_come_and_go_and_every_record_is_read_once(
 def test_a_forced_rebalance_moves_nothing(
     topic: Any, start: Any, feed: Any, log: Any, eventually: Eventually
 ) -> None:
-    """Rebalances without a cause leave every partition where it is."""
+    """A rebalance without a cause moves no partition."""
     name = topic(partitions=7)
     workers = [start(n, [name]) for n in ("a", "b", "c")]
     eventually(lambda: sum(len(w.owned) for w in workers) == 7 and all(w.owned for w in workers))
     before = [set(w.owned) for w in workers]
     tenures = len(log.tenures)
-    generation = workers[0].consumer.generation()
+    generation = workers[0].consumer.generation_id()
     for worker in workers:
-        worker.consumer._member.rejoin()
-        eventually(lambda g=generation: workers[0].consumer.generation() > g)
-        generation = workers[0].consumer.generation()
+        worker.consumer._member.request_rejoin()
+        eventually(lambda g=generation: workers[0].consumer.generation_id() > g)
+        generation = workers[0].consumer.generation_id()
     feed.write(name, 7, 70)
     eventually(lambda: read_all(log, feed))
     assert [w.owned for w in workers] == before
@@ -74,7 +74,7 @@ def test_a_forced_rebalance_moves_nothing(
 def test_a_draining_member_ends_with_nothing(
     topic: Any, start: Any, feed: Any, log: Any, eventually: Eventually
 ) -> None:
-    """drain() hands everything to the others; the member stays, idle."""
+    """drain() moves all partitions to other members; the member stays, idle."""
     name = topic(partitions=4)
     one, two = start("one", [name]), start("two", [name])
     eventually(lambda: len(one.owned) == len(two.owned) == 2)
@@ -89,7 +89,7 @@ def test_a_draining_member_ends_with_nothing(
 def test_a_commit_from_an_old_generation_is_refused(
     topic: Any, config: dict[str, Any], group: str, feed: Any
 ) -> None:
-    """A member that the group threw out cannot commit any more."""
+    """A member that the group removed cannot commit."""
     name = topic(partitions=1)
     feed.write(name, 1, 10)
     consumer = Consumer({**config, "enable.auto.commit": False})
@@ -113,10 +113,10 @@ def test_a_commit_from_an_old_generation_is_refused(
     assert committed[0].offset < 0
 
 
-def test_a_rejoin_that_nobody_noticed_does_not_renew_what_was_lost(
+def test_a_rejoin_before_the_next_poll_does_not_restore_lost_partitions(
     topic: Any, config: dict[str, Any], group: str, feed: Any, eventually: Eventually
 ) -> None:
-    """A commit of the time before the loss is refused, though the member is in the group again."""
+    """A commit from before the loss is refused, although the member has joined again."""
     name = topic(partitions=1)
     feed.write(name, 1, 10)
     consumer = Consumer({**config, "enable.auto.commit": False})
@@ -142,10 +142,10 @@ def test_a_rejoin_that_nobody_noticed_does_not_renew_what_was_lost(
         consumer.close()
 
 
-def test_a_callback_that_fails_leaves_no_member_behind(
+def test_a_failed_callback_does_not_keep_the_member_in_the_group(
     topic: Any, config: dict[str, Any], feed: Any
 ) -> None:
-    """The error reaches the application, and close() leaves the group all the same."""
+    """The application gets the error, and close() still leaves the group."""
     name = topic(partitions=1)
     feed.write(name, 1, 1)
 
@@ -166,10 +166,10 @@ def test_a_callback_that_fails_leaves_no_member_behind(
     heir.close()
 
 
-def test_a_member_thrown_out_loses_its_partitions_and_comes_back(
+def test_a_removed_member_loses_its_partitions_and_rejoins(
     topic: Any, start: Any, config: dict[str, Any], group: str, eventually: Eventually
 ) -> None:
-    """on_lost is told, and the next join brings the partitions back."""
+    """on_lost runs, and the next join assigns the partitions again."""
     name = topic(partitions=2)
     worker = start("only", [name])
     eventually(lambda: len(worker.owned) == 2)
@@ -182,7 +182,7 @@ def test_a_member_thrown_out_loses_its_partitions_and_comes_back(
 def test_a_pattern_finds_new_topics_and_new_partitions(
     start: Any, bootstrap: str, group: str, eventually: Eventually
 ) -> None:
-    """What appears after the subscription is assigned; what is deleted is let go."""
+    """Later topics and partitions are assigned; deleted ones are released."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     worker = start("only", [f"^{group}-.*"])
     for name, partitions in ((f"{group}-x", 1), (f"{group}-y", 2)):
@@ -198,19 +198,19 @@ def test_a_pattern_finds_new_topics_and_new_partitions(
 def test_a_missing_topic_is_waited_for(
     start: Any, bootstrap: str, group: str, feed: Any, log: Any, eventually: Eventually
 ) -> None:
-    """A topic that does not exist yet is named in the log and read as soon as it does."""
+    """A missing topic is logged, and read once it exists."""
     worker = start("only", [f"{group}-late"])
-    eventually(lambda: worker.consumer.generation() > 0)
+    eventually(lambda: worker.consumer.generation_id() > 0)
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.create_topics([NewTopic(f"{group}-late", 2, 1)])[f"{group}-late"].result()
     feed.write(f"{group}-late", 2, 20)
     eventually(lambda: read_all(log, feed))
 
 
-def test_an_application_that_does_not_poll_is_left_behind(
+def test_an_application_that_does_not_poll_loses_its_partitions(
     topic: Any, config: dict[str, Any], start: Any, feed: Any, log: Any, eventually: Eventually
 ) -> None:
-    """After max.poll.interval.ms the others take over, and the late one loses its partitions."""
+    """After max.poll.interval.ms the other members get its partitions."""
     name = topic(partitions=2)
     late = Consumer({**config, "max.poll.interval.ms": 6000, "trimtab.instance": "late"})
     lost: list[Any] = []
@@ -229,7 +229,7 @@ def test_an_application_that_does_not_poll_is_left_behind(
 def test_a_dead_control_plane_stops_the_data_plane(
     topic: Any, config: dict[str, Any], feed: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """When the member's thread dies, its partitions are lost and the application hears why."""
+    """If the member's thread dies, the partitions are lost and the application gets the error."""
     name = topic(partitions=1)
     lost: list[Any] = []
     consumer = Consumer(config)
@@ -251,10 +251,10 @@ def test_a_dead_control_plane_stops_the_data_plane(
         consumer.close()
 
 
-def test_a_silent_coordinator_holds_back_all_records(
+def test_a_silent_coordinator_stops_records(
     topic: Any, config: dict[str, Any], feed: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without an answered heartbeat nothing is handed out; with one it goes on."""
+    """Without an answered heartbeat no record is returned; with one, reading continues."""
     name = topic(partitions=1)
     consumer = Consumer(config)
     try:
@@ -276,10 +276,10 @@ def test_a_silent_coordinator_holds_back_all_records(
         consumer.close()
 
 
-def test_records_are_handed_out_before_their_partition_goes(
+def test_records_are_returned_before_their_partition_is_revoked(
     topic: Any, config: dict[str, Any], feed: Any
 ) -> None:
-    """A revocation that comes while consume() collects waits until the records are handed out."""
+    """A revocation during consume() waits until the collected records are returned."""
     name = topic(partitions=1)
     feed.write(name, 1, 1)
     gone: list[Any] = []
@@ -306,7 +306,7 @@ def test_records_are_handed_out_before_their_partition_goes(
 
 
 def test_an_unreachable_broker_is_named() -> None:
-    """The address that was tried is in the message."""
+    """The error contains the address."""
     consumer = Consumer({"bootstrap.servers": "127.0.0.1:9", "group.id": "g", "log_level": 0})
     with pytest.raises(BrokerUnreachableError, match=r"127\.0\.0\.1:9"):
         consumer.subscribe(["t"])

@@ -1,4 +1,4 @@
-"""Consumers that are killed or frozen: others take over, nothing is lost or read by two."""
+"""Killed or frozen consumers: others take over, and no record is lost or read twice."""
 
 import signal
 import subprocess
@@ -20,7 +20,7 @@ Eventually = Callable[..., None]
 
 @dataclass
 class Reader:
-    """A consumer process and what it has handed out so far."""
+    """Consumer process, and the records that it has returned."""
 
     process: "subprocess.Popen[bytes]"
     file: Path
@@ -40,7 +40,7 @@ def name(topic: Callable[..., str]) -> str:
 def read(
     bootstrap: str, group: str, name: str, tmp_path: Path
 ) -> Iterator[Callable[[str], Reader]]:
-    """Start reader processes; all are killed at the end."""
+    """Start reader processes; kill all at the end."""
     readers: list[Reader] = []
 
     def read(who: str) -> Reader:
@@ -58,7 +58,7 @@ def read(
 
 @pytest.fixture
 def traffic(feed: Any, name: str) -> Iterator[Any]:
-    """Records all the time, on a thread of its own."""
+    """Write records continuously from a thread."""
     stop = Event()
 
     def write() -> None:
@@ -88,7 +88,7 @@ def caught_up(feed: Any, *readers: Reader) -> bool:
 def test_a_killed_consumer_is_replaced_and_nothing_is_lost(
     read: Callable[[str], Reader], traffic: Any, eventually: Eventually
 ) -> None:
-    """After SIGKILL the other goes on with its partitions, from what was committed."""
+    """After SIGKILL the other consumer resumes its partitions at the committed offsets."""
     one = read("one")
     eventually(lambda: len({p for p, _, _ in one.records()}) == PARTITIONS)
     two = read("two")
@@ -100,10 +100,10 @@ def test_a_killed_consumer_is_replaced_and_nothing_is_lost(
         assert offsets == set(range(max(offsets) + 1))
 
 
-def test_a_frozen_consumer_wakes_up_and_reads_nothing_that_it_lost(
+def test_a_frozen_consumer_returns_no_record_that_it_lost(
     read: Callable[[str], Reader], traffic: Any, eventually: Eventually
 ) -> None:
-    """After SIGSTOP beyond the session timeout and SIGCONT no record is handed out by two."""
+    """After SIGSTOP beyond the session timeout, then SIGCONT, no record is returned twice."""
     one = read("one")
     eventually(lambda: len({p for p, _, _ in one.records()}) == PARTITIONS)
     two = read("two")

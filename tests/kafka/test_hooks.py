@@ -1,4 +1,4 @@
-"""The private parts of kafka-python that we use are still what they were."""
+"""Pins the private parts of kafka-python that the SDK uses."""
 
 from collections.abc import Callable
 from time import monotonic
@@ -15,8 +15,8 @@ pytestmark = pytest.mark.broker
 Eventually = Callable[..., None]
 
 
-def test_every_hook_does_what_its_name_says(topic: Any, start: Any, eventually: Eventually) -> None:
-    """Join, know the generation, the leader and the last contact, commit, rejoin, leave."""
+def test_each_private_part_works_as_assumed(topic: Any, start: Any, eventually: Eventually) -> None:
+    """Joining, generation, leader, last contact, commit, rejoin and leave."""
     name = topic(partitions=1)
     worker = start("only", [name])
     eventually(lambda: len(worker.owned) == 1)
@@ -53,10 +53,10 @@ def test_every_hook_does_what_its_name_says(topic: Any, start: Any, eventually: 
     eventually(lambda: worker.assigns == 2)
 
 
-def test_a_membership_that_ends_during_a_join_is_told(
+def test_a_membership_lost_during_a_join_is_reported(
     topic: Any, start: Any, eventually: Eventually
 ) -> None:
-    """What was owned counts as lost, and is not kept into the new membership."""
+    """The owned partitions count as lost and are not carried into the new membership."""
     worker = start("only", [topic(partitions=1)])
     eventually(lambda: len(worker.owned) == 1)
     client = worker.consumer._member.client

@@ -1,4 +1,4 @@
-"""The control topics steer the group: plan and write speeds, written as the sidecar writes them."""
+"""The control topics steer the group: plans and write rates in the sidecar's encoding."""
 
 from collections.abc import Callable
 from threading import Event
@@ -9,7 +9,8 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from trimtab.common.control_topics.values import GroupPlan, PartitionLoad, TopicWriteRates
+from trimtab.common.control_topics.plan import GroupPlan
+from trimtab.common.control_topics.write_rates import PartitionLoad, TopicWriteRates
 from trimtab.consumer_sdk.membership import coordinator
 
 pytestmark = pytest.mark.broker
@@ -18,7 +19,7 @@ Eventually = Callable[..., None]
 
 
 class Control:
-    """Writes to control topics of its own."""
+    """Writes to its own control topics."""
 
     def __init__(self, bootstrap: str, group: str) -> None:
         self.group = group
@@ -61,13 +62,13 @@ def control(bootstrap: str, group: str) -> Control:
 
 @pytest.fixture
 def config(config: dict[str, Any], control: Control) -> dict[str, Any]:
-    """The consumers of these tests follow these control topics."""
+    """Configure the consumers with these control topics."""
     return {**config, **control.topics}
 
 
 @pytest.fixture
 def pair(topic: Any, start: Any, control: Control, eventually: Eventually) -> tuple[Any, Any]:
-    """Two consumers that read two of four equal partitions each."""
+    """Return two consumers with two of four equal partitions each."""
     name = topic(partitions=4)
     control.speeds(name, 100.0, 100.0, 100.0, 100.0)
     one, two = start("one", [name]), start("two", [name])
@@ -79,7 +80,7 @@ def load(worker: Any, rates: tuple[float, ...]) -> float:
     return sum(rates[p.partition] for p in worker.owned)
 
 
-def test_load_is_balanced_not_the_count(
+def test_load_is_balanced_instead_of_count(
     topic: Any, start: Any, control: Control, eventually: Eventually
 ) -> None:
     """One heavy partition weighs as much as three light ones."""
@@ -95,7 +96,7 @@ def test_load_is_balanced_not_the_count(
 def test_a_new_epoch_makes_the_leader_rebalance(
     pair: tuple[Any, Any], control: Control, eventually: Eventually
 ) -> None:
-    """A plan consolidates what fits onto one consumer, and the next plan spreads it again."""
+    """A plan consolidates partitions onto one consumer, and the next plan spreads them again."""
     one, two = pair
     control.plan(1, replicas=1, capacity=1000.0)
     eventually(lambda: sorted(len(w.owned) for w in (one, two)) == [0, 4])
@@ -103,41 +104,41 @@ def test_a_new_epoch_makes_the_leader_rebalance(
     eventually(lambda: len(one.owned) == len(two.owned) == 2)
 
 
-def test_a_plan_for_more_members_is_followed_once_they_are_given_up(
+def test_a_plan_for_more_members_is_followed_once_it_needs_no_more(
     pair: tuple[Any, Any], control: Control, eventually: Eventually
 ) -> None:
-    """It waits for the one on its way; the same epoch for those that are there ends the wait."""
+    """It waits for the missing member, until the same epoch needs only the present ones."""
     one, two = pair
-    before = one.consumer.generation()
+    before = one.consumer.generation_id()
     control.plan(1, replicas=3)
     eventually(lambda: all(w.consumer._member.plan for w in (one, two)))
     Event().wait(1.0)  # a leader looks at the plan twenty times in it
-    assert one.consumer.generation() == before
+    assert one.consumer.generation_id() == before
     control.plan(1, replicas=2)
     eventually(lambda: sorted(len(w.owned) for w in (one, two)) == [0, 4], 20)  # before PATIENCE
 
 
-def test_the_length_of_batches_is_followed_without_a_rebalance(
+def test_the_maximum_batch_age_is_followed_without_a_rebalance(
     topic: Any, start: Any, control: Control, eventually: Eventually
 ) -> None:
-    """A plan of the same epoch that says it reaches every sink, and moves nothing."""
+    """A plan of the same epoch with another batch age reaches each sink and moves nothing."""
     name = topic(partitions=1)
     control.plan(1)
     worker = start("one", [name])
     eventually(lambda: worker.owned)
-    assert worker.consumer.longest_batch() is None
-    before = worker.consumer.generation()
-    control.plan(1, batch=4.5)
-    eventually(lambda: worker.consumer.longest_batch() == 4.5)
+    assert worker.consumer.batch_max_age_s() is None
+    before = worker.consumer.generation_id()
+    control.plan(1, batch_max_age_s=4.5)
+    eventually(lambda: worker.consumer.batch_max_age_s() == 4.5)
     control.plan(1)
-    eventually(lambda: worker.consumer.longest_batch() is None)
-    assert worker.consumer.generation() == before
+    eventually(lambda: worker.consumer.batch_max_age_s() is None)
+    assert worker.consumer.generation_id() == before
 
 
-def test_a_static_leader_that_came_back_acts_on_the_next_plan(
+def test_a_static_leader_that_returned_acts_on_the_next_plan(
     topic: Any, start: Any, control: Control, eventually: Eventually
 ) -> None:
-    """It is not told that it leads still; a plan that was in force before is no news to it."""
+    """Although it does not learn that it still leads (KIP-814); a plan in force is not new."""
     name = topic(partitions=4)
     control.speeds(name, 100.0, 100.0, 100.0, 100.0)
     control.plan(1, replicas=2, capacity=200.0)
@@ -148,17 +149,17 @@ def test_a_static_leader_that_came_back_acts_on_the_next_plan(
     one.stop()
     back = start("one", [name], group_instance_id="one")
     eventually(lambda: len(back.owned) == 2)
-    generation = back.consumer.generation()
+    generation = back.consumer.generation_id()
     assert not coordinator.is_leader(back.consumer._member.client)
     control.plan(2, replicas=1, capacity=1000.0)
     eventually(lambda: sorted(len(w.owned) for w in (back, two)) == [0, 4])
-    assert back.consumer.generation() == generation + 2
+    assert back.consumer.generation_id() == generation + 2
 
 
 def test_the_plan_drains_by_instance_name(
     topic: Any, start: Any, feed: Any, log: Any, control: Control, eventually: Eventually
 ) -> None:
-    """A member that the plan names ends with nothing, and nothing is lost or doubled on the way."""
+    """A member that the plan drains loses its partitions, without lost or repeated records."""
     name = topic(partitions=4)
     workers = {n: start(n, [name]) for n in ("one", "two", "three")}
     eventually(lambda: all(w.owned for w in workers.values()))
@@ -174,7 +175,7 @@ def test_the_plan_drains_by_instance_name(
 def test_members_agree_on_the_handover_in_the_commit_metadata(
     topic: Any, start: Any, feed: Any, log: Any, eventually: Eventually
 ) -> None:
-    """The committed offsets tell how long a moved partition was not read."""
+    """Commit metadata carries the seconds during which a moved partition was not read."""
     name = topic(partitions=2)
     settings = {"auto_commit_interval_ms": 200}
     one = start("one", [name], **settings)

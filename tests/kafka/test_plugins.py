@@ -1,4 +1,4 @@
-"""The assignor as a plugin of other clients' consumers, on a real broker."""
+"""The assignor as a plugin of plain consumers, on a real broker."""
 
 import asyncio
 from collections import defaultdict
@@ -22,7 +22,7 @@ Eventually = Callable[..., None]
 
 
 class Holdings(ConsumerRebalanceListener):
-    """Which partitions who holds; a partition held by two is kept as evidence."""
+    """Records the owners of each partition, and every moment with two owners."""
 
     def __init__(
         self, name: str, held: "defaultdict[TopicPartition, set[str]]", wrong: list[Any]
@@ -44,7 +44,7 @@ class Holdings(ConsumerRebalanceListener):
 
 
 class Plain:
-    """A plain KafkaConsumer on a thread of its own."""
+    """KafkaConsumer with its own thread."""
 
     def __init__(self, consumer: KafkaConsumer, topic: str, listener: Holdings) -> None:
         self.consumer = consumer
@@ -55,7 +55,7 @@ class Plain:
 
     def _run(self) -> None:
         while not self._stop.is_set():
-            # kafka-python forgets a join that outlasts a poll (see hooks.drive): poll longer
+            # kafka-python forgets a join that outlasts a poll (see poll_coordinator): poll longer
             self.consumer.poll(timeout_ms=1000)
         self.consumer.close()
 
@@ -72,7 +72,7 @@ def held() -> "defaultdict[TopicPartition, set[str]]":
 
 @pytest.fixture
 def plain(bootstrap: str, group: str, held: Any) -> Iterator[Callable[..., Plain]]:
-    """Start plain consumers; at the end no partition may ever have had two holders."""
+    """Start plain consumers; assert at the end that no partition ever had two owners."""
     started: list[Plain] = []
     wrong: list[Any] = []
 
@@ -106,7 +106,7 @@ def counts(held: Any) -> list[int]:
 def test_the_plugin_works_alone_in_a_plain_consumer(
     topic: Any, plain: Any, held: Any, eventually: Eventually
 ) -> None:
-    """Given as a class or as an instance, it assigns, sticks and moves in two rounds."""
+    """As a class or as an instance, it assigns, is sticky, and moves in two rounds."""
     name = topic(partitions=6)
     plain("one", name, [TrimtabAssignor])
     eventually(lambda: counts(held) == [6])
@@ -119,7 +119,7 @@ def test_the_plugin_works_alone_in_a_plain_consumer(
 def test_a_rolling_upgrade_from_cooperative_sticky(
     topic: Any, plain: Any, held: Any, eventually: Eventually
 ) -> None:
-    """Both protocols listed, then ours alone, one member at a time: no partition has two owners."""
+    """Both protocols, then ours alone, one member at a time: no partition has two owners."""
     name = topic(partitions=9)
     both = [TrimtabAssignor, CooperativeStickyAssignor]
     members = [plain(f"old-{n}", name, [CooperativeStickyAssignor]) for n in range(3)]
@@ -134,7 +134,7 @@ def test_a_rolling_upgrade_from_cooperative_sticky(
 
 
 def test_the_eager_plugin_works_in_aiokafka(topic: Any, bootstrap: str, group: str) -> None:
-    """Two aiokafka consumers share a topic, and a join does not shuffle what stays."""
+    """Two aiokafka consumers share a topic, and a join moves only what it must."""
     name = topic(partitions=6)
 
     async def consumer(instance: str) -> AIOKafkaConsumer:

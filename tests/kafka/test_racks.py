@@ -1,4 +1,4 @@
-"""Three brokers in three racks, for real: what crosses racks falls to the least there can be."""
+"""Three brokers in three racks: traffic across racks falls to the minimum."""
 
 import asyncio
 import json
@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.timeout(240)]
 
 BENCH = Path(__file__).parents[2] / "benchmarks" / "bench_fetch_racks.py"
 PROTOCOL = 0.05
-"""What answers without records may add to the share of the bytes that crosses racks."""
+"""Fraction of the cross-rack bytes allowed for answers without records."""
 
 SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 POLLS = 200
@@ -40,7 +40,7 @@ def properties(node: int) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def racks() -> Iterator[str]:
-    """Brokers 1, 2 and 3 in the racks a, b and c."""
+    """Start brokers 1, 2 and 3 in racks a, b and c."""
     with ExitStack() as stack:
         first = stack.enter_context(EmbeddedBroker(properties=properties(1)))
         for node in (2, 3):
@@ -49,7 +49,7 @@ def racks() -> Iterator[str]:
 
 
 def topic(bootstrap: str, *replicas: list[int]) -> str:
-    """A topic with a record in each partition, on these brokers, the leader first."""
+    """Create a topic on these brokers, leader first, with a record in each partition."""
     name = f"racks-{uuid4().hex[:8]}"
     new = NewTopic(name, len(replicas), replica_assignment=list(replicas))
     admin = AdminClient({"bootstrap.servers": bootstrap})
@@ -65,7 +65,7 @@ def topic(bootstrap: str, *replicas: list[int]) -> str:
 
 
 def test_bytes_across_racks_fall_to_the_optimum(racks: str) -> None:
-    """Without racks over a tenth crosses; with rack-aware only what is no record."""
+    """Without racks over a tenth crosses; with rack-aware only bytes that are not records."""
     ways = ("--ways", "before", "rack_aware", "--mb", "3", "--bootstrap", racks)
     done = subprocess.run(
         [sys.executable, BENCH, *ways], capture_output=True, text=True, check=False
@@ -79,7 +79,7 @@ def test_bytes_across_racks_fall_to_the_optimum(racks: str) -> None:
 
 
 def test_kafka_python_reads_from_the_follower_in_its_rack(racks: str) -> None:
-    """With client_rack its fetches go to broker 2, though broker 1 leads."""
+    """With client_rack it fetches from broker 2, although broker 1 leads."""
     name = topic(racks, [1, 2])
     consumer: Any = KafkaConsumer(
         name,
@@ -101,7 +101,7 @@ def test_kafka_python_reads_from_the_follower_in_its_rack(racks: str) -> None:
 
 
 def test_aiokafka_reads_from_the_follower_in_its_rack(racks: str) -> None:
-    """So does aiokafka, whose assignor is configured with the rack."""
+    """As does aiokafka, whose assignor has the rack in its settings."""
     name = topic(racks, [1, 2])
 
     async def preferred() -> int:
@@ -128,8 +128,10 @@ def test_aiokafka_reads_from_the_follower_in_its_rack(racks: str) -> None:
     assert asyncio.run(preferred()) == 2
 
 
-def test_the_commands_tell_what_crosses(racks: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """A consumer in rack a: of two partitions one has no replica there; nobody is in b and c."""
+def test_the_commands_show_cross_rack_traffic(
+    racks: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With one consumer, in rack a: one of two partitions has no replica there."""
     name = topic(racks, [1, 2], [3, 2])
     config = {
         "bootstrap.servers": racks,

@@ -1,4 +1,4 @@
-"""Offsets that are gone, on a real broker: where the consumer goes on, and what it tells of it."""
+"""Offset resets on a real broker: where the consumer resumes, and what it logs."""
 
 from collections.abc import Callable
 from contextlib import closing
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.broker
 
 @pytest.fixture
 def expired(topic: Callable[..., str], admin: Any, config: dict[str, Any], feed: Any) -> str:
-    """A topic of one partition whose group stands at 5, with the records of 30 to 39."""
+    """Return a topic with records 30 to 39, of which the group has committed offset 5."""
     name = topic(partitions=1)
     feed.write(name, 1, 10)
     with closing(Consumer({**config, "enable.auto.commit": False})) as reader:
@@ -29,10 +29,10 @@ def expired(topic: Callable[..., str], admin: Any, config: dict[str, Any], feed:
     return name
 
 
-def test_earliest_goes_on_at_the_beginning_of_the_log(
+def test_earliest_resumes_at_the_start_of_the_log(
     expired: str, config: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What is left is read; one line says how many records are gone, which, and what to do."""
+    """The remaining records are read; one line has the lost offsets, their number, a remedy."""
     with closing(Consumer(config)) as reader:
         reader.subscribe([expired])
         assert [m.offset() for m in reader.consume(10, timeout=20)] == list(range(30, 40))
@@ -46,10 +46,10 @@ def test_earliest_goes_on_at_the_beginning_of_the_log(
     assert "retention.ms" in line
 
 
-def test_latest_goes_on_at_the_end_of_the_log(
+def test_latest_resumes_at_the_end_of_the_log(
     expired: str, config: dict[str, Any], feed: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What is left is skipped, and the line counts it apart from what was deleted."""
+    """The remaining records are skipped; the line counts them apart from the deleted ones."""
     with closing(Consumer({**config, "auto.offset.reset": "latest"})) as reader:
         reader.subscribe([expired])
         while not (found := reader.pop_offset_resets()):
@@ -61,7 +61,7 @@ def test_latest_goes_on_at_the_end_of_the_log(
 
 
 def test_error_gives_the_event_to_the_application(expired: str, config: dict[str, Any]) -> None:
-    """As librdkafka does, with the offset that was asked for; nothing is read."""
+    """Like librdkafka, with the requested offset; no record is read."""
     with closing(Consumer({**config, "auto.offset.reset": "error"})) as reader:
         reader.subscribe([expired])
         (event,) = reader.consume(1, timeout=20)
@@ -73,10 +73,10 @@ def test_error_gives_the_event_to_the_application(expired: str, config: dict[str
 
 
 @pytest.mark.parametrize(("policy", "first"), [("earliest", 30), ("latest", 40)])
-def test_a_group_that_has_no_offset_yet_skips_nothing(
+def test_a_group_without_an_offset_skips_nothing(
     expired: str, config: dict[str, Any], feed: Any, policy: str, first: int
 ) -> None:
-    """Where it begins is no reset, and nothing is told."""
+    """Its start is not a reset, and nothing is logged."""
     new = {**config, "group.id": f"{config['group.id']}-new", "auto.offset.reset": policy}
     with closing(Consumer(new)) as reader:
         started: list[int] = []
@@ -91,10 +91,10 @@ def test_a_group_that_has_no_offset_yet_skips_nothing(
         assert reader.pop_offset_resets() == []
 
 
-def test_a_log_that_ends_below_the_offset_is_told_apart(
+def test_a_log_that_ends_below_the_offset_is_a_regression(
     topic: Callable[..., str], config: dict[str, Any], feed: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A topic that was made anew is read from its beginning, and the line says what happened."""
+    """A topic that was created again is read from its start; the line explains why."""
     name = topic(partitions=1)
     feed.write(name, 1, 3)
     with closing(Consumer(config)) as reader:

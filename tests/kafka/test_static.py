@@ -1,4 +1,4 @@
-"""Static membership (KIP-345) on a real broker: a restart moves nothing, a name has one owner."""
+"""Static membership (KIP-345) on a real broker: a restart moves nothing, an id has one owner."""
 
 from collections.abc import Callable
 from typing import Any
@@ -16,27 +16,27 @@ ONE, TWO = {"group_instance_id": "one"}, {"group_instance_id": "two"}
 def test_a_restart_within_the_session_moves_nothing(
     topic: Any, start: Any, feed: Any, log: Any, eventually: Eventually
 ) -> None:
-    """A static member comes back to what it had, at once, in the same generation."""
+    """A static member gets its partitions back at once, in the same generation."""
     name = topic(partitions=4)
     one, two = start("one", [name], **ONE), start("two", [name], **TWO)
     eventually(lambda: len(one.owned) == len(two.owned) == 2)
     feed.write(name, 4, 400)
     eventually(lambda: len(log.records) == 400)
-    had, others, generation = set(one.owned), set(two.owned), two.consumer.generation()
+    had, others, generation = set(one.owned), set(two.owned), two.consumer.generation_id()
     one.stop()
     feed.write(name, 4, 400)
     back = start("one", [name], **ONE)
     eventually(lambda: back.owned == had)
     eventually(lambda: len(log.records) == 800)
     assert (two.owned, two.assigns) == (others, 1)
-    assert back.consumer.generation() == two.consumer.generation() == generation
+    assert back.consumer.generation_id() == two.consumer.generation_id() == generation
     assert all(sorted(found) == list(range(200)) for found in log.offsets().values())
 
 
-def test_a_static_member_that_drains_hands_over(
+def test_a_draining_static_member_hands_over(
     topic: Any, start: Any, eventually: Eventually
 ) -> None:
-    """drain() works as for any member."""
+    """drain() works as for dynamic members."""
     name = topic(partitions=4)
     one, two = start("one", [name], **ONE), start("two", [name], **TWO)
     eventually(lambda: len(one.owned) == len(two.owned) == 2)
@@ -44,10 +44,10 @@ def test_a_static_member_that_drains_hands_over(
     eventually(lambda: len(two.owned) == 4)
 
 
-def test_a_name_that_another_consumer_takes_ends_the_first(
+def test_a_second_consumer_with_the_same_id_fences_the_first(
     topic: Any, config: dict[str, Any], feed: Any
 ) -> None:
-    """The first consumer stops with an error that says why, loses all, and takes nothing back."""
+    """The first consumer ends with a clear error, loses its partitions and does not rejoin."""
     name = topic(partitions=1)
     feed.write(name, 1, 5)
     lost: list[Any] = []
@@ -59,7 +59,7 @@ def test_a_name_that_another_consumer_takes_ends_the_first(
         second.subscribe([name])
         assert len(second.consume(5, timeout=60)) == 5
         with pytest.raises(
-            GroupMembershipError, match=r"same group\.instance\.id: give each its own"
+            GroupMembershipError, match=r"same group\.instance\.id: give each consumer its own"
         ):
             first.consume(1, timeout=60)
         assert [p.partition for p in lost] == [0]

@@ -1,4 +1,4 @@
-"""Heartbeats between two rounds, and what librdkafka is told before a partition is begun."""
+"""Heartbeats between two rounds, and librdkafka's metadata before a partition starts."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ from trimtab.consumer_sdk.membership.coordinator import AdaptiveHeartbeat
 
 
 def beats(usual_ms: int, count: int) -> list[float]:
-    """Return the intervals, in ms, that follow a round after which there is another."""
+    """Return the heartbeat intervals (ms) after a round that another one follows."""
     heartbeat = AdaptiveHeartbeat(
         Heartbeat(heartbeat_interval_ms=usual_ms, session_timeout_ms=45_000)
     )
@@ -26,8 +26,8 @@ def beats(usual_ms: int, count: int) -> list[float]:
     return intervals
 
 
-def test_heartbeats_follow_closely_and_then_ever_less() -> None:
-    """The second round of a move is noticed after a third of what the revocation took, at most."""
+def test_heartbeats_start_close_together_and_spread_out() -> None:
+    """The second round is noticed after at most a third of the revocation's duration."""
     intervals = beats(250, 20)
     assert intervals[0] == 10
     assert intervals[-1] == 250
@@ -37,13 +37,13 @@ def test_heartbeats_follow_closely_and_then_ever_less() -> None:
     assert sum(i < 250 for i in intervals) == 13
 
 
-def test_a_shorter_heartbeat_is_left_alone() -> None:
-    """No interval is ever longer than the setting."""
+def test_a_shorter_heartbeat_interval_is_kept() -> None:
+    """No interval is longer than the setting."""
     assert beats(8, 3) == [8, 8, 8]
 
 
 class Data:
-    """Stands in for librdkafka's consumer; notes which metadata it was made to ask for."""
+    """Fake of librdkafka's consumer; records the requested metadata."""
 
     def __init__(self, *reads: str, silent: bool = False) -> None:
         self.reads, self.silent = reads, silent
@@ -73,24 +73,24 @@ class Data:
         ((), ("a", "b"), [None]),
     ],
 )
-def test_the_leaders_of_a_new_topic_are_known_before_it_is_begun(
+def test_the_leaders_of_a_new_topic_are_known_before_it_starts(
     reads: tuple[str, ...], begun: tuple[str, ...], asked: list[str | None]
 ) -> None:
-    """librdkafka would look for them up to a second later; what it reads already it knows."""
+    """librdkafka would look them up to a second later; topics that it reads need no lookup."""
     data: Any = Data(*reads)
     resolve_start_offsets(data, PartitionState(), [TopicPartition(topic, 1) for topic in begun])
     assert data.asked == asked
 
 
-def test_the_data_plane_connects_while_the_group_is_joined() -> None:
-    """It asks for metadata, and for an offset, which finds the coordinator."""
+def test_the_data_plane_connects_during_the_join() -> None:
+    """It requests metadata, and an offset, which looks up the coordinator."""
     data: Any = Data()
     warm_up_connections(data, ["^pattern.*", "b", "a"])
     assert (data.asked, data.offsets) == ([None], [("a", 0)])
 
 
-def test_partitions_begin_without_metadata_too() -> None:
-    """Brokers that do not answer hold nothing up."""
+def test_partitions_start_without_metadata() -> None:
+    """Silent brokers delay nothing."""
     data: Any = Data(silent=True)
     warm_up_connections(data, ["a"])
     assert [

@@ -1,4 +1,4 @@
-"""The reader of control topics without a broker."""
+"""Control topic reader without a broker."""
 
 from threading import Event
 from typing import Any
@@ -11,13 +11,13 @@ from trimtab.consumer_sdk.membership import control_topic_reader
 from trimtab.consumer_sdk.membership.control_topic_reader import ControlTopicReader
 
 
-def test_a_client_that_does_not_let_go_holds_no_end_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A close that never returns is left behind after a while, and the process may end."""
+def test_a_client_that_does_not_close_is_abandoned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A close that never returns does not keep the process from ending."""
     closing, released = Event(), Event()
 
     class Stuck:
         def __init__(self, _: Any) -> None:
-            """Take any settings."""
+            """Accept any settings."""
 
         def assignment(self) -> list[Any]:
             return []

@@ -1,4 +1,4 @@
-"""Signals end an ingest without touching what they interrupt."""
+"""Signals stop an ingest without deadlocking the thread that they interrupt."""
 
 import signal
 import threading
@@ -6,12 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from trimtab.cli.ingest.run import stop_on_signals
-from trimtab.cli.signals import STOP_SIGNALS
+from trimtab.cli.signals import STOP_SIGNALS, stop_on_signals
 
 
 class Stop(threading.Event):
-    """Remembers which thread has set it."""
+    """Event that records the thread that sets it."""
 
     by: threading.Thread | None = None
 
@@ -22,7 +21,7 @@ class Stop(threading.Event):
 
 @pytest.fixture
 def handlers() -> Iterator[None]:
-    """Put this process's own handlers back afterwards."""
+    """Restore the signal handlers of this process."""
     before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
     yield
     for number, handler in before.items():
@@ -42,7 +41,7 @@ def test_the_event_is_set_outside_the_handler(number: signal.Signals) -> None:
 
 @pytest.mark.usefixtures("handlers")
 def test_a_signal_before_the_second_call_counts() -> None:
-    """The handlers are put in place again after Spark's start; nothing is forgotten by that."""
+    """Installing the handlers again after Spark's start keeps an earlier signal."""
     stop = Stop()
     stop_on_signals(stop)
     signal.raise_signal(signal.SIGTERM)

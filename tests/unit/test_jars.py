@@ -69,14 +69,14 @@ def ivy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ivy:
 
 
 def left(cache: Path) -> list[str]:
-    """Everything in the cache but locks."""
+    """Return the cache's entries, without locks."""
     return sorted(p.name for p in (cache / "jars").iterdir() if p.suffix != ".lock")
 
 
 def test_second_time_needs_neither_network_nor_java(
     ivy: Ivy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What has been fetched is returned again without starting anything."""
+    """Downloaded JARs are returned without starting a process."""
     first = jars.fetch_jars("example", COORDINATES)
     monkeypatch.setenv("JAVA_HOME", "/nowhere")
     monkeypatch.setitem(sys.modules, "pyspark", None)
@@ -86,7 +86,7 @@ def test_second_time_needs_neither_network_nor_java(
 
 
 def test_other_coordinates_are_another_folder(ivy: Ivy) -> None:
-    """Jars of one version are never mixed with those of another."""
+    """Each set of coordinates has its own folder."""
     first = jars.fetch_jars("example", COORDINATES)
     second = jars.fetch_jars("example", ["org.example:one:1.1"])
     assert first[0].parent != second[0].parent
@@ -101,8 +101,8 @@ def test_asks_ivy_for_runtime_without_the_excluded(ivy: Ivy) -> None:
 
 
 @pytest.mark.parametrize("damage", ["short jar", "no jar", "no marker", "torn marker", "empty"])
-def test_damaged_cache_is_fetched_anew(ivy: Ivy, damage: str) -> None:
-    """A folder that is not whole is never used."""
+def test_damaged_cache_is_downloaded_again(ivy: Ivy, damage: str) -> None:
+    """An incomplete folder is never used."""
     (jar,) = jars.fetch_jars("example", COORDINATES)
     marker = jar.parent / jars.COMPLETION_MARKER
     match damage:
@@ -129,8 +129,8 @@ def test_failure_leaves_nothing(ivy: Ivy, tmp_path: Path) -> None:
     assert left(tmp_path / "cache") == []
 
 
-def test_a_hiccup_is_tried_again(ivy: Ivy) -> None:
-    """One failed attempt is not the end."""
+def test_a_failed_attempt_is_retried(ivy: Ivy) -> None:
+    """The second attempt succeeds."""
     ivy.mode("fail once")
     assert len(jars.fetch_jars("example", COORDINATES)) == 1
     assert ivy.calls == 2
@@ -148,15 +148,15 @@ def test_without_pyspark(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("ivy")
 def test_folder_that_cannot_be_written(tmp_path: Path) -> None:
-    """A cache folder that cannot be made is named, with the way out."""
+    """A cache folder that cannot be created is named, with a remedy."""
     (tmp_path / "cache").write_text("a file, not a folder")
     with pytest.raises(JarsUnavailableError, match="set TRIMTAB_CACHE to a writable folder"):
         jars.fetch_jars("example", COORDINATES)
 
 
 @pytest.mark.usefixtures("ivy")
-def test_progress_is_told_jar_by_jar() -> None:
-    """A caller's progress function hears what was found and what was fetched."""
+def test_progress_is_reported_per_jar() -> None:
+    """A progress function gets the numbers of found and downloaded JARs."""
     heard: list[str] = []
     jars.fetch_jars("example", COORDINATES, progress=heard.append)
     assert heard == ["example: 1 found", "example: 1 of 1 fetched"]
@@ -164,7 +164,7 @@ def test_progress_is_told_jar_by_jar() -> None:
 
 @pytest.mark.usefixtures("ivy")
 def test_quiet_without_a_terminal(capfd: pytest.CaptureFixture[str]) -> None:
-    """Into a file goes one line, and nothing at all when the cache is warm."""
+    """Without a terminal one line is printed, and none if the cache is complete."""
     jars.fetch_jars("example", COORDINATES)
     cold = capfd.readouterr()
     jars.fetch_jars("example", COORDINATES)
@@ -188,7 +188,7 @@ def start_child() -> subprocess.Popen[str]:
 
 
 def test_two_processes_fetch_once(ivy: Ivy) -> None:
-    """Of two processes that need the same jars, one fetches and the other waits for it."""
+    """Of two processes that need the same JARs, one downloads and the other waits."""
     ivy.mode("wait")
     with start_child() as one:
         assert one.stdout
@@ -202,7 +202,7 @@ def test_two_processes_fetch_once(ivy: Ivy) -> None:
 
 
 def test_killed_in_the_middle(ivy: Ivy, tmp_path: Path) -> None:
-    """A process killed while fetching leaves nothing that is used; the next one starts afresh."""
+    """A process killed during a download leaves no usable folder; the next one starts again."""
     ivy.mode("wait")
     with start_child() as one:
         assert one.stdout

@@ -1,4 +1,4 @@
-"""Finding Java: each way it can be missing or wrong has a name and a remedy."""
+"""Each way in which Java can be missing or unsupported has an error and a remedy."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ def fake_java(folder: Path, says: str) -> Path:
 
 @pytest.fixture
 def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPatch:
-    """No JAVA_HOME; PATH holds the shell's tools and tmp_path/bin only."""
+    """Unset JAVA_HOME and reduce PATH to the shell's tools and tmp_path/bin."""
     tools = tmp_path / "tools"
     tools.mkdir()
     for tool in ("/bin/sh", "/bin/cat"):
@@ -30,13 +30,13 @@ def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPatch
 
 @pytest.mark.usefixtures("alone")
 def test_no_java_is_named() -> None:
-    """Without any Java the error says where was looked and which versions will do."""
+    """Without Java the error names the searched places and the supported versions."""
     with pytest.raises(JavaNotFoundError, match=r"JAVA_HOME is not set.*Java 17 to 24"):
         require_java()
 
 
 def test_java_home_without_java(alone: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A JAVA_HOME that holds no java is named, and PATH does not hide the mistake."""
+    """A JAVA_HOME without java is an error even if PATH has one."""
     fake_java(tmp_path, 'openjdk version "17.0.1"')
     alone.setenv("JAVA_HOME", "/nowhere/jdk")
     with pytest.raises(JavaNotFoundError, match="JAVA_HOME is /nowhere/jdk"):
@@ -54,7 +54,7 @@ def test_java_home_without_java(alone: pytest.MonkeyPatch, tmp_path: Path) -> No
     ],
 )
 def test_wrong_version(tmp_path: Path, says: str, version: int) -> None:
-    """Java that Spark or Kafka does not run on is refused, with its path and version."""
+    """A Java version that Spark or Kafka does not support is an error with path and version."""
     java = fake_java(tmp_path, says)
     with pytest.raises(UnsupportedJavaError, match=f"is Java {version}; Trimtab needs") as caught:
         require_java()
@@ -63,7 +63,7 @@ def test_wrong_version(tmp_path: Path, says: str, version: int) -> None:
 
 @pytest.mark.parametrize("version", ["17.0.15", "21", "24.0.1"])
 def test_right_version(alone: pytest.MonkeyPatch, tmp_path: Path, version: str) -> None:
-    """Java 17 to 24 is taken, also when it talks about its options first."""
+    """Java 17 to 24 is accepted, also if it prints its options first."""
     says = f'Picked up JAVA_TOOL_OPTIONS: -Xmx1g\nopenjdk version "{version}"'
     assert require_java_in(alone, tmp_path, says) == tmp_path / "bin" / "java"
 
@@ -75,8 +75,8 @@ def require_java_in(patch: pytest.MonkeyPatch, home: Path, says: str) -> Path:
 
 
 @pytest.mark.usefixtures("alone")
-def test_a_stub_that_is_no_java(tmp_path: Path) -> None:
-    """A java that only advertises where to get one counts as none."""
+def test_a_stub_is_not_java(tmp_path: Path) -> None:
+    """A java that only prints where to download one counts as missing."""
     fake_java(tmp_path, "Unable to locate a Java Runtime.")
     with pytest.raises(JavaNotFoundError, match="Unable to locate a Java Runtime"):
         require_java()

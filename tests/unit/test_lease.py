@@ -1,4 +1,4 @@
-"""The lease: reading goes on only while the coordinator surely knows this member."""
+"""Lease: records are returned only while the coordinator surely knows this member."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,14 +9,14 @@ times = st.floats(0, 1000)
 
 
 def test_an_answered_heartbeat_renews_the_lease_from_when_it_was_sent() -> None:
-    """The broker's timer began no earlier than that."""
+    """The broker's timer started no earlier than that."""
     lease = Lease(timeout=10.0, last_contact=0.0).renew_by_heartbeat(sent_at=5.0, received_at=5.2)
     assert lease.is_valid(13.9)
     assert not lease.is_valid(14.1)
 
 
 def test_an_unanswered_heartbeat_renews_nothing() -> None:
-    """Sending alone proves nothing."""
+    """A sent request alone proves nothing."""
     lease = Lease(timeout=10.0, last_contact=0.0)
     assert lease.renew_by_heartbeat(sent_at=8.0, received_at=7.0) == lease
 
@@ -25,7 +25,7 @@ def test_an_unanswered_heartbeat_renews_nothing() -> None:
 def test_a_lease_never_outlives_the_session(
     contact: float, sent: float, received: float, now: float
 ) -> None:
-    """Whatever is heard, a valid lease has a contact within the session timeout."""
+    """A valid lease always has a contact within the session timeout."""
     lease = Lease(10.0, contact).renew_by_heartbeat(sent, received)
     newest = max(contact, sent if received >= sent else contact)
     assert lease.last_contact == newest

@@ -1,4 +1,4 @@
-"""What is told of the membership, and when: the lease hangs on the order."""
+"""Order of the membership callbacks, on which the lease depends."""
 
 import asyncio
 from typing import Any
@@ -15,7 +15,7 @@ class RecordingCoordinator(ConsumerCoordinator):  # type: ignore[misc] # kafka-p
     """Records the calls; the names are kafka-python's."""
 
     def __init__(self) -> None:
-        self.said: list[str] = []
+        self.calls: list[str] = []
         self.heartbeat = Heartbeat()
         self.rejoining = True
         self.refuses = False
@@ -25,11 +25,11 @@ class RecordingCoordinator(ConsumerCoordinator):  # type: ignore[misc] # kafka-p
             raise RebalanceInProgressError
 
     async def maybe_leave_group_async(self, reason: str = "") -> None:
-        self.said.append(f"leave: {reason}")
+        self.calls.append(f"leave: {reason}")
         self.reset_generation()
 
     def reset_generation(self, member_id: str = "") -> None:
-        self.said.append(f"reset {member_id}".rstrip())
+        self.calls.append(f"reset {member_id}".rstrip())
 
 
 class WatchedCoordinator(MemberCoordinator, RecordingCoordinator):
@@ -38,37 +38,37 @@ class WatchedCoordinator(MemberCoordinator, RecordingCoordinator):
 
 @pytest.fixture
 def watched() -> Any:
-    said: list[str] = []
+    calls: list[str] = []
     listener = MembershipListener(
-        on_stable_heartbeat=lambda sent: said.append(f"calm {sent}"),
-        on_leaving=lambda: said.append("leaving"),
-        on_lost=lambda: said.append("lost"),
+        on_stable_heartbeat=lambda sent: calls.append(f"stable {sent}"),
+        on_leaving=lambda: calls.append("leaving"),
+        on_lost=lambda: calls.append("lost"),
         on_rejoin_needed=lambda: None,
         on_fenced=lambda: None,
     )
     coordinator = WatchedCoordinator(listener, "trimtab")
-    coordinator.said = said
+    coordinator.calls = calls
     coordinator.heartbeat.last_send = 7.0
     return coordinator
 
 
-def test_leaving_is_told_before_the_group_hears_of_it(watched: Any) -> None:
-    """Once the group knows, others read: the lease must be over by then."""
+def test_leaving_is_reported_before_the_request(watched: Any) -> None:
+    """Once the group knows, other members read: the lease must be over by then."""
     asyncio.run(watched.maybe_leave_group_async("why"))
-    assert watched.said == ["leaving", "leave: why", "lost", "reset"]
+    assert watched.calls == ["leaving", "leave: why", "lost", "reset"]
 
 
-def test_a_loss_during_a_join_makes_the_next_try_prepare_anew(watched: Any) -> None:
-    """So that the listener is asked to give up what the old membership owned."""
+def test_a_loss_during_a_join_makes_the_next_attempt_prepare_again(watched: Any) -> None:
+    """So that the rebalance listener gets the partitions of the old membership as lost."""
     watched.reset_generation("given-id")
-    assert watched.said == ["lost", "reset given-id"]
+    assert watched.calls == ["lost", "reset given-id"]
     assert not watched.rejoining
 
 
-def test_only_a_heartbeat_without_a_rebalance_counts_as_calm(watched: Any) -> None:
-    """The rebalance timeout runs from the last one on."""
+def test_only_a_heartbeat_without_a_rebalance_is_stable(watched: Any) -> None:
+    """The rebalance timeout starts at the last stable heartbeat."""
     asyncio.run(watched._send_heartbeat_request())
     watched.refuses = True
     with pytest.raises(RebalanceInProgressError):
         asyncio.run(watched._send_heartbeat_request())
-    assert watched.said == ["calm 7.0"]
+    assert watched.calls == ["stable 7.0"]

@@ -1,4 +1,4 @@
-"""Offsets that are gone, by the words of librdkafka's events: truncation is no missing commit.
+"""Offset resets by the text of librdkafka's events: a truncation is not a missing commit.
 
 A truncation takes a leader that lacks records, so the events are made by hand here, with the texts
 of librdkafka 2.16 (rdkafka_offset.c); tests/kafka/test_resets.py has those that a broker can make.
@@ -30,7 +30,7 @@ NO_COMMIT = "no previously committed offset available: Local: No offset stored"
 
 
 class Data:
-    """librdkafka's consumer: one partition, of which records up to `position` were handed out."""
+    """Fake of librdkafka's consumer with one partition, read up to `position`."""
 
     def __init__(self, high: int, position: int = 100) -> None:
         self.log: tuple[int, int] = (40, high)
@@ -59,7 +59,7 @@ class Data:
 
 
 def event(text: str, offset: int = OFFSET_INVALID) -> Message:
-    """Make librdkafka's event of an offset that is not there."""
+    """Return librdkafka's event of an offset out of range."""
     error = KafkaError(KafkaError._AUTO_OFFSET_RESET, text)
     return Message(topic=P.topic, partition=P.partition, offset=offset, error=error)
 
@@ -71,7 +71,7 @@ def resets(data: Data, policy: str) -> OffsetResetHandler:
 @pytest.mark.parametrize("high", [90, 250])
 @pytest.mark.parametrize(("text", "offset"), [(CUT, OFFSET_INVALID), (NO_EPOCH, 100)])
 @pytest.mark.parametrize(("policy", "first"), [("earliest", 40), ("latest", None)])
-def test_a_truncated_log_went_back_whatever_it_holds_now(
+def test_a_truncated_log_is_a_regression_whatever_its_watermarks(
     high: int,
     text: str,
     offset: int,
@@ -79,7 +79,7 @@ def test_a_truncated_log_went_back_whatever_it_holds_now(
     first: int | None,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """With an offset in the event or without, shorter or grown again: told, and in one line."""
+    """With or without an offset in the event, shorter or grown again: logged in one line."""
     data = Data(high)
     asked = resets(data, policy)
     to = high if first is None else first
@@ -93,10 +93,10 @@ def test_a_truncated_log_went_back_whatever_it_holds_now(
     assert "retention" not in line
 
 
-def test_a_group_without_an_offset_begins_and_nothing_is_told(
+def test_a_group_without_an_offset_starts_silently(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """The same code and no offset either: only the text tells the two apart."""
+    """Code and missing offset are those of a truncation; only the text differs."""
     data = Data(250, OFFSET_INVALID)
     begins = resets(data, "earliest")
     assert begins.handle_reset_events([event(NO_COMMIT)]) == []
@@ -106,10 +106,10 @@ def test_a_group_without_an_offset_begins_and_nothing_is_told(
     assert caplog.messages == []
 
 
-def test_a_truncation_is_told_even_where_nothing_was_handed_out(
+def test_a_truncation_is_logged_before_any_record_was_returned(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """No offset is known then, and still it is not taken for a group that has none."""
+    """Without an offset it is still not mistaken for a group without a commit."""
     cut = resets(Data(250, OFFSET_INVALID), "latest")
     cut.handle_reset_events([event(CUT)])
     (reset,) = cut.pop_resets()
@@ -118,7 +118,7 @@ def test_a_truncation_is_told_even_where_nothing_was_handed_out(
 
 
 def test_error_gives_a_truncation_to_the_application() -> None:
-    """The event is handed on, the reset is kept, and the partition is let be."""
+    """The event is returned, the reset is kept, and the partition is not resumed."""
     data = Data(250)
     stops = resets(data, "error")
     happened = event(CUT)
@@ -128,8 +128,8 @@ def test_error_gives_a_truncation_to_the_application() -> None:
     assert data.begun == []
 
 
-def test_a_truncation_outlives_a_silent_leader() -> None:
-    """The partition is not read on as if nothing had happened: the log is asked at each fetch."""
+def test_a_truncation_is_retried_until_the_leader_answers() -> None:
+    """The partition is not resumed; the watermarks are queried again at each fetch."""
     data = Data(250)
     waits = resets(data, "earliest")
     data.silent = True
@@ -143,8 +143,8 @@ def test_a_truncation_outlives_a_silent_leader() -> None:
     assert (waits.handle_reset_events([]), waits.pop_resets()) == ([], [])
 
 
-def test_a_truncation_of_a_partition_that_went_away_is_forgotten() -> None:
-    """It is its next owner's, who begins at the committed offset."""
+def test_a_truncation_of_a_released_partition_is_dropped() -> None:
+    """The next owner starts at the committed offset and detects it itself."""
     data = Data(250)
     waits = resets(data, "earliest")
     data.silent = True
@@ -157,10 +157,10 @@ def test_a_truncation_of_a_partition_that_went_away_is_forgotten() -> None:
     ("policy", "words"),
     [("earliest", "Nothing of the new log is skipped"), ("latest", "skips up to 50 records")],
 )
-def test_a_shorter_log_is_no_matter_of_retention(
+def test_a_shorter_log_does_not_suggest_a_longer_retention(
     policy: str, words: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The line says what is skipped of the new log, and advises no longer retention."""
+    """The line names what is skipped of the new log and does not mention retention."""
     data = Data(90)
     shorter = resets(data, policy)
     with caplog.at_level(logging.WARNING):

@@ -1,4 +1,4 @@
-"""Settings are checked before anything connects; each mistake is answered with its cure."""
+"""Settings are validated before any connection; each error has a remedy."""
 
 from typing import Any
 
@@ -29,7 +29,7 @@ GOOD = {"bootstrap.servers": "localhost:9092,other:9092", "group.id": "g"}
         ({"group.id": ""}, "'group.id' is missing"),
     ],
 )
-def test_a_wrong_setting_is_named_with_its_cure(wrong: dict[str, Any], said: str) -> None:
+def test_an_invalid_setting_is_named_with_a_remedy(wrong: dict[str, Any], said: str) -> None:
     """Unknown, malformed and contradictory settings are SettingErrors with exit code 2."""
     with pytest.raises(SettingError, match=said) as raised:
         parse_consumer_settings({**GOOD, **wrong})
@@ -37,19 +37,19 @@ def test_a_wrong_setting_is_named_with_its_cure(wrong: dict[str, Any], said: str
 
 
 def test_an_unknown_heuristic_is_its_own_error() -> None:
-    """A program can tell a wrong heuristic from other mistakes."""
+    """A program can distinguish an unknown heuristic from other errors."""
     with pytest.raises(UnknownHeuristicError):
         parse_consumer_settings({**GOOD, "trimtab.heuristic": "besst"})
 
 
-def test_what_only_librdkafka_knows_it_checks() -> None:
-    """A value out of librdkafka's range is a SettingError too, without a traceback of its own."""
+def test_librdkafka_checks_its_own_values() -> None:
+    """A value that librdkafka rejects is a SettingError, too."""
     with pytest.raises(SettingError, match=r"auto\.offset\.reset"):
         Consumer({**GOOD, "auto.offset.reset": "sometimes"})
 
 
-def test_the_pace_of_reconnecting_reaches_both_planes() -> None:
-    """A member that comes back long after its broker is thrown out."""
+def test_reconnect_backoff_reaches_both_planes() -> None:
+    """A member that reconnects long after its broker returned is removed from the group."""
     settings = parse_consumer_settings(
         {**GOOD, "reconnect.backoff.ms": 50, "reconnect.backoff.max.ms": 500}
     )
@@ -59,7 +59,7 @@ def test_the_pace_of_reconnecting_reaches_both_planes() -> None:
 
 
 def test_security_reaches_both_planes() -> None:
-    """TLS and SASL settings go to librdkafka as they are, to kafka-python translated."""
+    """TLS and SASL settings go to librdkafka unchanged, and translated to kafka-python."""
     settings = parse_consumer_settings(
         {
             **GOOD,
@@ -81,7 +81,7 @@ def test_security_reaches_both_planes() -> None:
 
 
 def test_tokens_reach_both_planes() -> None:
-    """The application's oauth_cb is asked by librdkafka and by kafka-python."""
+    """librdkafka and kafka-python both call the application's oauth_cb."""
 
     def tokens(config: str) -> tuple[str, float]:
         return f"token for {config}", 1e12
@@ -94,7 +94,7 @@ def test_tokens_reach_both_planes() -> None:
     assert provider.extensions() == {}
 
 
-def test_the_data_plane_never_joins_nor_commits() -> None:
+def test_the_data_plane_never_joins_or_commits() -> None:
     """librdkafka gets no setting that would let it act for the group."""
     settings = parse_consumer_settings(
         {**GOOD, "enable.auto.commit": True, "group.instance.id": "static-1"}
@@ -114,10 +114,10 @@ def test_the_data_plane_never_joins_nor_commits() -> None:
         ({}, {}, None),
     ],
 )
-def test_the_rack_is_for_both_planes(
+def test_the_rack_reaches_both_planes(
     config: dict[str, str], environ: dict[str, str], rack: str | None
 ) -> None:
-    """The setting wins over the environment; librdkafka fetches by it, the group hears it."""
+    """The setting precedes the environment; librdkafka fetches by it, the group gets it."""
     settings = parse_consumer_settings({**GOOD, **config}, environ)
     assert settings.rack == rack
     assert (
@@ -135,10 +135,10 @@ def test_the_rack_is_for_both_planes(
         ({}, {"TRIMTAB_INSTANCE": "c"}, "c"),
     ],
 )
-def test_the_instance_name_is_found(
+def test_the_instance_name_has_an_order_of_sources(
     config: dict[str, str], environ: dict[str, str], instance: str
 ) -> None:
-    """The setting wins over the client id, which wins over the environment."""
+    """The setting precedes the client id, which precedes the environment."""
     assert parse_consumer_settings({**GOOD, **config}, environ).instance == instance
     assert (
         parse_consumer_settings({**GOOD, **config}, environ).kafka_python_config["client_id"]

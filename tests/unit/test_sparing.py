@@ -1,4 +1,4 @@
-"""librdkafka's lines: each kind once in a while, however often it says it."""
+"""Rate limit of librdkafka's log: a line of each kind per interval."""
 
 import logging
 
@@ -15,8 +15,8 @@ def line(text: str) -> logging.LogRecord:
     return logging.LogRecord("x", logging.ERROR, "", 0, text, None, None)
 
 
-def test_what_differs_in_numbers_alone_is_one_line() -> None:
-    """Forty lines a second of a broker that is away are one; another kind comes through."""
+def test_lines_that_differ_in_numbers_only_are_one() -> None:
+    """Forty lines about an unreachable broker are one; a line of another kind passes."""
     clock = Ticking()
     sparing = RateLimitFilter(clock)
     lines = [f"FAIL: Connect to 127.0.0.1:9092 failed (after {n} ms)" for n in range(40)]
@@ -27,7 +27,7 @@ def test_what_differs_in_numbers_alone_is_one_line() -> None:
 
 
 def test_it_remembers_a_bounded_number_of_lines() -> None:
-    """Whoever says something new each time costs no memory."""
+    """Ever new lines do not use ever more memory."""
     sparing = RateLimitFilter(Ticking())
     for n in range(10 * MAX_REMEMBERED_LINES):
         sparing.filter(line(f"{'x' * n}"))

@@ -1,4 +1,4 @@
-"""The throttle: a rate on average, and fetches small enough to keep it smooth."""
+"""Fetch throttle: an average rate, and fetches small enough to keep it smooth."""
 
 from dataclasses import dataclass
 
@@ -23,8 +23,8 @@ class HandClock:
 
 
 @given(st.floats(1e3, 1e8), st.lists(st.integers(0, 10**6), min_size=1, max_size=50))
-def test_whoever_waits_as_told_keeps_the_rate(rate: float, sizes: list[int]) -> None:
-    """All bytes take as long as the rate says, whatever the sizes of the fetches."""
+def test_waiting_keeps_the_rate(rate: float, sizes: list[int]) -> None:
+    """The total time is bytes ÷ rate, whatever the sizes of the fetches."""
     clock = HandClock()
     throttle = FetchThrottle(clock, 1e6, rate)
     for size in sizes:
@@ -33,8 +33,8 @@ def test_whoever_waits_as_told_keeps_the_rate(rate: float, sizes: list[int]) -> 
     assert abs(clock.now - sum(sizes) / rate) < 1e-6 * max(1.0, clock.now)
 
 
-def test_idle_time_is_not_saved_up() -> None:
-    """After a pause the rate holds at once."""
+def test_idle_time_does_not_accumulate() -> None:
+    """After a pause the rate applies at once."""
     clock = HandClock(100.0)
     throttle = FetchThrottle(clock, 1e6, 1000.0)
     throttle.record_fetch(500, 5)
@@ -50,7 +50,7 @@ def test_a_fetch_takes_a_tenth_of_a_second_of_capacity() -> None:
 
 
 def test_without_a_rate_a_fetch_is_bounded_by_its_bytes() -> None:
-    """Large records are fetched few at a time, small ones many; nobody waits."""
+    """Few large or many small records are fetched at once, without a wait."""
     throttle = FetchThrottle(HandClock(), 1e6)
     throttle.record_fetch(500_000, 1)
     assert throttle.limit_records(5000) == 2
