@@ -44,6 +44,7 @@ RESET_TO_END_VALUES: Final = ("latest", "largest", "end")
 
 ICEBERG_FORMAT: Final = "iceberg"
 DELTA_FORMAT: Final = "delta"
+TABLE_FORMATS: Final = (ICEBERG_FORMAT, DELTA_FORMAT)
 SPARK_FILE_WRITER: Final = "spark"
 ARROW_FILE_WRITER: Final = "arrow"
 REGISTRY_DECODERS: Final = ("avro", "protobuf")
@@ -76,7 +77,7 @@ def _parse_text_mapping(value: Any) -> dict[str, str]:
 class LakeOptions(SettingsModel, owner="the lake writer", separator="."):
     """Settings that the lake writer reads, under the names that people write."""
 
-    lake_format: Annotated[str, _choice(ICEBERG_FORMAT, DELTA_FORMAT)] = setting(
+    lake_format: Annotated[str, _choice(*TABLE_FORMATS)] = setting(
         "Table format: `iceberg` or [`delta`](#delta).", default=ICEBERG_FORMAT
     )
     lake_warehouse: Annotated[str, Parsed(str)] = setting(

@@ -228,7 +228,7 @@ def test_a_folder_that_is_somebody_elses_is_named(
     folder = Path(urlparse(delta.namespace_path(namespace)).path) / "taken"
     folder.mkdir(parents=True)
     (folder / "notes.txt").write_text("mine")
-    with pytest.raises(TableSchemaMismatchError, match="cannot be made"):
+    with pytest.raises(TableSchemaMismatchError, match="cannot be created"):
         delta.create_table(f"{namespace}.taken", frame(0))
 
 

@@ -58,7 +58,7 @@ _ERROR_RULES: Final[tuple[tuple[Callable[[str, str], Any], type[TrimtabError], s
     (
         lambda _, message: _DISK_FULL.search(message),
         DiskFullError,
-        "the storage is full; free some space",
+        "the storage is full, make room",
     ),
     (
         lambda name, _: _OUTCOME_UNKNOWN.search(name),

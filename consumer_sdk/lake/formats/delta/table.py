@@ -119,7 +119,7 @@ class DeltaLake(SparkLake):
             self._create_at_path(self._table_path(name), rows, partition_spec)
             log.info("%s: made, with %s", name, rows.simpleString())
         except jvm_errors.JVM_ERRORS as error:
-            told = jvm_errors.to_trimtab_error(error, f"table {name} cannot be made")
+            told = jvm_errors.to_trimtab_error(error, f"table {name} cannot be created")
             raced = isinstance(told, CommitConflictError)  # another writer has just made it
             if not raced and not (_is_folder_occupied(error) and self._holds_only_log(name)):
                 raise told from error
