@@ -1,10 +1,9 @@
-"""The two who steer in bench_autoscale, with their default times divided by one factor.
+"""The two autoscalers of bench_autoscale, with their default times divided by one factor.
 
-Divided are the times that follow the load: how often somebody looks, windows, cool-downs, and how
-soon a backlog is to be gone. Not divided is what takes its real time here, as starting a process
-does, so the sidecar's `startup-timeout` and `drain-retry` stay as they are. KEDA's polling interval and
-the periods of the HPA's policies are whole seconds, of which one is the least: they are rounded
-down, which favours KEDA.
+The factor divides the times that follow the load: polling intervals, windows, cooldowns and
+catch-up time. Starting a process takes its real time, so the sidecar's `startup-timeout` and
+`drain-retry` are not divided. KEDA's polling interval and the periods of the HPA's policies are
+whole seconds, at least one: they are rounded down, which favours KEDA.
 """
 
 import subprocess

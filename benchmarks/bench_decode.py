@@ -1,6 +1,6 @@
-"""Decoding values of a schema registry into Arrow: MB and records per second of CPU, one thread.
+"""Decoding of schema-registry values into Arrow: MB and records per second of CPU, one thread.
 
-The registry is a value in memory, so this is what every later batch of a schema costs.
+The registry is in memory, so the figures hold for every batch of a schema but its first.
 
     python benchmarks/bench_decode.py
 """
@@ -40,13 +40,13 @@ ORDER: Final = {
 }
 
 
-class Memory:
-    """A registry that has one schema, whatever the id."""
+class MemoryRegistry:
+    """Registry with one schema for every id."""
 
     def __init__(self, kind: str, text: str) -> None:
         self._schema = RegisteredSchema(kind, text)
 
-    def schema(self, number: int, form: str | None = None) -> RegisteredSchema:  # noqa: ARG002 - the interface
+    def fetch_schema(self, schema_id: int, form: str | None = None) -> RegisteredSchema:  # noqa: ARG002 - the interface
         return self._schema
 
 
@@ -63,7 +63,7 @@ def row(n: int, pad: int) -> dict[str, Any]:
     }
 
 
-def avro() -> tuple[Memory, Callable[[dict[str, Any]], bytes]]:
+def avro() -> tuple[MemoryRegistry, Callable[[dict[str, Any]], bytes]]:
     parsed = fastavro.parse_schema(ORDER)
 
     def write(values: dict[str, Any]) -> bytes:
@@ -71,10 +71,10 @@ def avro() -> tuple[Memory, Callable[[dict[str, Any]], bytes]]:
         fastavro.schemaless_writer(data, parsed, values)
         return b"\0\0\0\0\1" + data.getvalue()
 
-    return Memory("AVRO", json.dumps(ORDER)), write
+    return MemoryRegistry("AVRO", json.dumps(ORDER)), write
 
 
-def protobuf() -> tuple[Memory, Callable[[dict[str, Any]], bytes]]:
+def protobuf() -> tuple[MemoryRegistry, Callable[[dict[str, Any]], bytes]]:
     file = FileDescriptorProto(name="order.proto", package="shop", syntax="proto3")
     order = file.message_type.add(name="Order")
     kinds = {"id": Field.TYPE_INT64, "amount": Field.TYPE_DOUBLE, "at": Field.TYPE_INT64}
@@ -89,7 +89,7 @@ def protobuf() -> tuple[Memory, Callable[[dict[str, Any]], bytes]]:
         data: bytes = message(**values).SerializeToString()
         return b"\0\0\0\0\1\0" + data
 
-    return Memory("PROTOBUF", b64encode(file.SerializeToString()).decode()), write
+    return MemoryRegistry("PROTOBUF", b64encode(file.SerializeToString()).decode()), write
 
 
 def batch(values: list[bytes]) -> Any:

@@ -1,8 +1,8 @@
-"""How long a flush takes, by table format and batch size: `BatchFlusher.flush_batch`, as the sink calls it.
+"""Duration of a flush (`BatchFlusher.flush_batch`) by table format and batch size.
 
-Raw records of 204 bytes (key + value) of one partition, one Spark session a format, a rehearsal
-first, as in `trimtab ingest`. "stage" is from the start to the staged files, "commit" from there to
-the marks in the table; medians. `--table N` commits into a table that has N commits already.
+Raw records of 204 bytes (key + value) of one partition, one Spark session per format, after a
+warm-up as in `trimtab ingest`. "stage" is from the start to the staged files, "commit" from there
+to the offsets in the table; medians. `--table N` commits into a table with N earlier commits.
 """
 
 import json
@@ -26,12 +26,13 @@ from trimtab.consumer_sdk.lake.decoding.topic_decoders import create_json_decode
 from trimtab.consumer_sdk.lake.offsets.table_offsets import OffsetSpan
 from trimtab.consumer_sdk.lake.retry import RetryBackoff
 from trimtab.consumer_sdk.lake.schema.record_columns import RECORD_SCHEMA
-from trimtab.consumer_sdk.lake.settings import TABLE_FORMATS, SessionConfig
+from trimtab.consumer_sdk.lake.settings import DELTA_FORMAT, ICEBERG_FORMAT, SessionConfig
 from trimtab.consumer_sdk.lake.writer.flush import BatchCommitted, BatchFlusher, FlushBatch
 from trimtab.consumer_sdk.lake.writer.projection import TableProjection
 from trimtab.consumer_sdk.lake.writer.writer import open_lake
 
 RECORD = 204
+FORMATS = (ICEBERG_FORMAT, DELTA_FORMAT)
 WHERE = TopicPartition("t", 0)
 NAME = "bench.flush"
 
@@ -53,7 +54,7 @@ def main() -> None:
 
 def _arguments() -> Namespace:
     parser = ArgumentParser(description=__doc__)
-    parser.add_argument("--formats", nargs="+", default=list(TABLE_FORMATS), choices=TABLE_FORMATS)
+    parser.add_argument("--formats", nargs="+", default=list(FORMATS), choices=FORMATS)
     parser.add_argument("--mb", nargs="+", type=float, default=[0.1, 1.0, 16.0, 64.0])
     parser.add_argument("--repeat", type=int, default=7)
     parser.add_argument("--table", type=int, default=0)
@@ -61,7 +62,7 @@ def _arguments() -> Namespace:
 
 
 def _apart(arguments: Namespace, form: str) -> dict[str, dict[str, float]]:
-    """Measure in a process of its own: one JVM serves one format."""
+    """Measure in a separate process: one JVM serves one format."""
     sizes = [str(size) for size in arguments.mb]
     options = ["--repeat", str(arguments.repeat), "--table", str(arguments.table)]
     command = [sys.executable, __file__, "--formats", form, "--mb", *sizes, *options]

@@ -1,18 +1,18 @@
-"""Ingest: from a filled Kafka topic into a table, one process, beside what else could do it.
+"""Ingest from a filled Kafka topic into a table, one process, compared with other tools.
 
 - `trimtab_iceberg`, `trimtab_delta`: our consumer and sink with their defaults; Spark stages.
-- `trimtab_arrow`, `trimtab_arrow_delta`: the same with `lake.file.writer: arrow`, Iceberg and Delta.
-- `plain_loop`: confluent-kafka's consumer, which looks at each value and writes nothing.
+- `trimtab_arrow`, `trimtab_arrow_delta`: the same with `lake.file.writer: arrow`.
+- `plain_loop`: confluent-kafka's consumer, which reads each value and writes nothing.
 - `plain_loop_tuned`: the same with `fetch.queue.backoff.ms=20`, as in our consumer; librdkafka's
-  default, a second, holds the plain loop back whenever it falls behind.
+  default, a second, slows the plain loop down whenever it falls behind.
 - `structured_streaming`: Spark Structured Streaming, `availableNow`, into an Iceberg table.
-- `delta_rs`: the tuned loop, and deltalake appends batches of the size of ours.
+- `delta_rs`: the tuned loop, and deltalake appends batches of the same size.
 
-Each case is a process of its own. Starting (the JVM, Spark) and a rehearsal on another topic are
-not counted; their time is stated. The clock runs from the first record in hand (Structured
-Streaming: from the start of the query) to the last one in the table. CPU and resident memory are
-those of the process and all below it, the JVM too; not the broker's. Afterwards every table is
-counted: rows, and different records.
+Each case is a separate process. Its start (the JVM, Spark) and a warm-up on another topic are
+timed separately. The clock runs from the first record received (Structured Streaming: from the
+start of the query) to the last one in the table. CPU and resident memory are those of the process
+and its children, the JVM too, without the broker. Afterwards the rows and distinct records of every
+table are counted.
 
 Records are JSON text with random hexadecimal digits, which compress to about half.
 """

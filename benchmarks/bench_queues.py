@@ -1,16 +1,15 @@
-"""The three kinds of queue beside a plain group: throughput, latency, time to redelivery.
+"""Throughput, latency and redelivery time of the three queue kinds and of a plain group.
 
-Throughput: a topic is filled, then so many worker processes empty it in batches; counted is from
-the 10th to the 90th percentile of the handled messages. Every kind calls the same function for each
-message, which reads a JSON document; `idle` runs call one that does nothing but note the time, and
-show the bare cost of a kind. Latency: then messages come at a steady rate to the same workers, and
-each is timed from being written to being handled for good, 1 % of them failing once (not of a plain
-group, which has no way to say so). Redelivery: a worker that holds a message is killed (SIGKILL);
-timed is until another worker has it. What brings it back is kmq's timeout (3 s), ordered's session
-(3 s), and for share the broker's seeing the connection end, or the lock (15 s, the shortest).
+Throughput: worker processes empty a filled topic in batches, measured from the 10th to the 90th
+percentile of the handled messages. Every kind calls the same function for each message, which
+parses a JSON document; in `idle` runs it only records the time, which shows the bare cost of a
+kind. Latency: messages arrive at a steady rate, each timed from its write to its final handling;
+1 % of them fail once (not of a plain group, which cannot retry). Redelivery: the time from a
+SIGKILL of a worker with a message to another worker having it. Its cause is kmq's timeout (3 s),
+ordered's session (3 s), and for share the closed connection or the lock (15 s, the shortest).
 
-For kmq a tracker runs beside the workers, on the same cores; it has begun before they do. `plain`
-is Trimtab's own consumer, whose group and fetching kmq and ordered use.
+For kmq a tracker runs beside the workers, on the same cores, started before them. `plain` is
+Trimtab's own consumer, whose group and fetching kmq and ordered use.
 """
 
 import json
@@ -41,23 +40,23 @@ HOST = Path(__file__).parent / "queue_host.py"
 KINDS = ("plain", "kmq", "ordered", "share")
 PARTITIONS = 16
 FAILING = 1
-"""Messages in a hundred that fail once, at the steady rate."""
+"""Messages in a hundred that fail once in the latency run."""
 TIMEOUT = 3.0
-"""Seconds of kmq's timeout where a worker is killed, and of the session."""
+"""Seconds of kmq's timeout in the redelivery run, and of the session."""
 LOG = 600_000_000
-"""Bytes of messages that a topic is filled with at most."""
+"""Maximum of bytes of messages in a topic."""
 READY = 60.0
-"""Seconds in which workers must have begun, or ended."""
+"""Seconds for workers to start, or to end."""
 
 Cell: TypeAlias = tuple[int, int, bool, str]
-"""Workers, bytes of a message, whether the handler does nothing, kind."""
+"""Workers, bytes of a message, whether the handler is idle, kind."""
 
 Rows: TypeAlias = np.ndarray[tuple[int, int], np.dtype[np.float64]]
-"""When handled, when written (s since the epoch), which delivery."""
+"""Times of handling and writing (s since the epoch), delivery number."""
 
 
 class Workers:
-    """Worker processes of one kind on one topic, and what they have handled."""
+    """Worker processes of one kind on one topic, and their handled messages."""
 
     def __init__(self, kind: str, topic: str, bootstrap: str, folder: Path) -> None:
         self._kind, self._topic, self._bootstrap, self._folder = kind, topic, bootstrap, folder
@@ -78,11 +77,11 @@ class Workers:
         self._running.append(subprocess.Popen(command, stdin=subprocess.PIPE))
 
     def handled(self) -> int:
-        """Return how many messages have been handled."""
+        """Return the number of handled messages."""
         return sum(file.stat().st_size for file in self._folder.iterdir()) // (3 * 8)
 
     def rows(self) -> Rows:
-        """Return what has been handled, in the order of time."""
+        """Return the rows of handled messages, by time."""
         rows = np.concatenate([np.fromfile(f).reshape(-1, 3) for f in self._folder.iterdir()])
         return rows[np.argsort(rows[:, 0], kind="stable")]
 
@@ -126,7 +125,7 @@ def main() -> None:
 
 
 def _cells(given: Namespace) -> list[Cell]:
-    """Return what is measured: the first cell of plain and kmq in turn several times, and idle."""
+    """Return the cells: alternating rounds of plain and kmq, idle and not, then the others."""
     first = (given.workers[0], given.sizes[0])
     pair = [kind for kind in ("plain", "kmq") if kind in given.kinds]
     rounds = [
@@ -145,12 +144,12 @@ def _arguments() -> Namespace:
         "--messages",
         type=int,
         default=1_500_000,
-        help="to empty a topic of, as far as 600 MB hold them",
+        help="messages in a topic, up to 600 MB",
     )
-    arguments.add_argument("--rounds", type=int, default=3, help="of the first cell, in turn")
-    arguments.add_argument("--batch", type=int, default=20_000, help="messages of one receive")
-    arguments.add_argument("--rate", type=float, default=200, help="messages/s, for the latency")
-    arguments.add_argument("--seconds", type=float, default=5, help="of the steady rate")
+    arguments.add_argument("--rounds", type=int, default=3, help="rounds of the first cell")
+    arguments.add_argument("--batch", type=int, default=20_000, help="messages per receive")
+    arguments.add_argument("--rate", type=float, default=200, help="messages/s of the latency run")
+    arguments.add_argument("--seconds", type=float, default=5, help="duration of the latency run")
     arguments.add_argument("--plot", type=Path, help="write the picture to this file")
     return arguments.parse_args()
 
@@ -165,7 +164,7 @@ def _measure(
         crew.start(workers, given.batch, idle=idle)
         _until(lambda: crew.handled() >= count, 5 * READY)
         handled = crew.rows()[:, 0]
-        sleep(1)  # what was said of the last ones is kept
+        sleep(1)  # until the last settlements are stored
         began = time()
         steady = _produce(bootstrap, topic, given, size, 0 if kind == "plain" else FAILING)
         _until(lambda: crew.handled() >= count + steady, READY)
@@ -186,13 +185,13 @@ def _measure(
 
 
 def _document(size: int) -> bytes:
-    """Return a JSON document of so many bytes."""
+    """Return a JSON document of `size` bytes."""
     empty = json.dumps({"order": 1, "customer": "c-17", "amount": 12.5, "note": ""})
     return empty.replace('""', f'"{"x" * (size - len(empty))}"').encode()
 
 
 def _produce(bootstrap: str, topic: str, given: Namespace, size: int, failing: int) -> int:
-    """Write messages at the steady rate, `failing` in a hundred of them; return how many."""
+    """Write messages at the given rate, of which `failing` % fail once; return their number."""
     producer = harness.Producer({"bootstrap.servers": bootstrap, "linger.ms": 1})
     turn, burst = monotonic(), max(1, round(given.rate * harness.BURST))
     whole = _document(size)
@@ -209,7 +208,7 @@ def _produce(bootstrap: str, topic: str, given: Namespace, size: int, failing: i
 
 
 def _redelivery(bootstrap: str, kind: str) -> float | None:
-    """Return seconds from a worker's death to another one having its message; None for plain."""
+    """Return the seconds from a worker's death to the redelivery; None for plain."""
     if kind == "plain":
         return None
     topic = harness.new_topic(bootstrap, 1, "-held")
@@ -218,7 +217,7 @@ def _redelivery(bootstrap: str, kind: str) -> float | None:
         harness.fill(bootstrap, topic, 1, 1, [_document(100)])
         _until(lambda: crew.handled() == 1, READY)
         crew.start(1, 100)
-        sleep(2)  # the group is at rest
+        sleep(2)  # until the group is stable
         died = time()
         crew.kill_first()
         _until(lambda: crew.handled() == 2, READY)
@@ -227,7 +226,7 @@ def _redelivery(bootstrap: str, kind: str) -> float | None:
 
 @contextmanager
 def _crew(bootstrap: str, kind: str, topic: str) -> Iterator[Workers]:
-    """Workers that are stopped in the end, and the tracker that kmq needs."""
+    """Yield workers, with a tracker for kmq; stop all of them at the end."""
     command = list[str]()
     if kind == "kmq":
         words = {n: v for n, v in settings(bootstrap, topic).items() if n != "bootstrap.servers"}
@@ -236,7 +235,7 @@ def _crew(bootstrap: str, kind: str, topic: str) -> Iterator[Workers]:
         command += ["--bootstrap", bootstrap]
     tracker = subprocess.Popen(command, stderr=subprocess.DEVNULL) if command else None
     try:
-        if tracker is not None:  # it is at work already where workers are started
+        if tracker is not None:  # workers start after it
             _until(lambda: _members(bootstrap, f"{topic}-redeliver") == 1, READY)
         with TemporaryDirectory() as folder:
             crew = Workers(kind, topic, bootstrap, Path(folder))
@@ -251,25 +250,25 @@ def _crew(bootstrap: str, kind: str, topic: str) -> Iterator[Workers]:
 
 
 def _members(bootstrap: str, group: str) -> int:
-    """Return how many members of a group have been assigned something."""
+    """Return the number of a group's members with partitions."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     try:
-        told = admin.describe_consumer_groups([group])[group].result(READY)
-    except KafkaException:  # the broker has just begun
+        description = admin.describe_consumer_groups([group])[group].result(READY)
+    except KafkaException:  # the broker has just started
         return 0
-    return sum(bool(member.assignment.topic_partitions) for member in told.members)
+    return sum(bool(member.assignment.topic_partitions) for member in description.members)
 
 
 def _until(condition: Callable[[], bool], seconds: float) -> None:
     deadline = monotonic() + seconds
     while not condition():
         if monotonic() > deadline:
-            sys.exit("the workers do not handle what there is")
+            sys.exit(f"the workers did not finish within {seconds:.0f} s")
         sleep(0.1)
 
 
 def _medians(found: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return one line for each cell."""
+    """Return the medians of each cell's runs."""
     what, figures = ("kind", "workers", "size", "idle"), ("messages_s", "p50_ms", "p99_ms")
     cells: dict[Any, list[dict[str, Any]]] = {}
     for one in found:
@@ -281,7 +280,7 @@ def _medians(found: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _shares(found: Sequence[dict[str, Any]]) -> dict[str, list[float]]:
-    """Return kmq's throughput as shares of the plain group's, of each pair of runs."""
+    """Return kmq's throughput as a share of the plain group's, by pair of runs."""
     rates: defaultdict[tuple[Any, ...], dict[str, list[float]]] = defaultdict(dict)
     for one in found:
         cell = rates[one["workers"], one["size"], one["idle"]]
@@ -305,7 +304,7 @@ def _show(found: Sequence[dict[str, Any]], again: dict[str, float | None]) -> No
     console.print(table)
     for kind, seconds in again.items():
         if seconds is not None:
-            console.print(f"{kind}: handled by another {seconds} s after a worker was killed")
+            console.print(f"{kind}: redelivered {seconds} s after a worker was killed")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""One case of bench_ingest, in a process of its own: ingest_host.py CASE PLAN, a plan in JSON.
+"""Process of one case of bench_ingest: ingest_host.py CASE PLAN.
 
-PLAN: `bootstrap`, `folder`, `warm_up` and `timed`, each [topic, records]. It gets ready, reads the
-topic `warm_up` as a rehearsal, says `ready`, waits for a line, reads `timed`, and says `begin` at the
-first record and `end {seconds}` when the last is where it belongs. Then it counts what is there:
+PLAN is JSON: `bootstrap`, `folder`, and `warm_up` and `timed`, each [topic, records]. The process
+starts, reads the topic `warm_up`, prints `ready`, waits for a line, reads `timed`, and prints `begin` at the
+first record and `end {seconds}` when the last is in the table. Then it counts the table:
 `found {rows, distinct}`.
 """
 

@@ -1,15 +1,14 @@
-"""Workers of `bench_queues.py`, each in a process of its own.
+"""Worker processes of `bench_queues.py`.
 
 python queue_host.py KIND TOPIC CONFIG FILE...
 
-Each handles messages until its standard input ends, and appends to its FILE, after each batch, a
-row of three numbers for each message that it is done with: when it was handled (s since the epoch),
-when it was first written, which delivery it was. With a batch of 0 it takes one message at a time
-and never settles it.
+Each handles messages until its standard input ends, and after each batch appends to its FILE a row
+of three numbers for each finished message: the times of handling and of the first write (s since
+the epoch), and the delivery number. With a batch of 0 it takes one message at a time and never
+settles it.
 
-All kinds call the same function for each message (`handle`). What a queue does besides is said of
-each message by itself (`ack`, or `retry` where the function asks for it); the plain group commits
-its offsets every five seconds, which is all that such a group does.
+All kinds call the same function for each message (`handle`). A queue settles each message (`ack`,
+or `retry` if the function fails); the plain group commits its offsets every five seconds.
 """
 
 import json
@@ -28,24 +27,24 @@ from trimtab.consumer_sdk import Consumer
 from trimtab.consumer_sdk.queues import open_queue
 
 FAILING = b"!"
-"""How the value of a message begins that fails once."""
+"""Prefix of the value of a message that fails once."""
 
 
 class Handler:
-    """What is done with a message: its JSON document is read, unless `idle`, and the time noted."""
+    """Parses a message's JSON document, unless `idle`, and records the time."""
 
     def __init__(self, *, idle: bool) -> None:
         self.rows = array("d")
         self._idle = idle
 
     def __call__(self, raw: Message, delivery: int) -> bool:
-        """Handle a message; False if it failed."""
+        """Handle a message; return False if it failed."""
         value = raw.value() or b""
         if not self._idle:
             json.loads(value.lstrip(FAILING))
         if delivery == 1 and value.startswith(FAILING):
             return False
-        written = raw.timestamp()[1] if delivery == 1 else _first_written(raw)
+        written = raw.timestamp()[1] if delivery == 1 else _read_first_write(raw)
         self.rows.extend((time(), written / 1000, delivery))
         return True
 
@@ -58,7 +57,7 @@ def main(kind: str, topic: str, config: str, *files: str) -> None:
 
 
 def _fork(kind: str, topic: str, config: str, file: str) -> int:
-    """Start a worker that has imported everything; nothing of Kafka runs yet."""
+    """Fork a worker after all imports, before any Kafka client starts its threads."""
     pid = os.fork()
     if not pid:
         _work(kind, topic, json.loads(config), file)
@@ -72,41 +71,41 @@ def _work(kind: str, topic: str, settings: dict[str, Any], file: str) -> None:
     Thread(target=lambda: (os.read(0, 1), stop.set()), daemon=True).start()
     with Path(file).open("ab", buffering=0) as out:
 
-        def note() -> None:
+        def write_rows() -> None:
             if handle.rows:
                 out.write(handle.rows.tobytes())
                 del handle.rows[:]
 
         if kind == "plain":
-            _plain(topic, settings, stop, batch, handle, note)
+            _run_plain(topic, settings, stop, batch, handle, write_rows)
         else:
-            _queue((kind, topic, settings), stop, batch, handle, note)
+            _run_queue((kind, topic, settings), stop, batch, handle, write_rows)
 
 
-def _plain(
+def _run_plain(
     topic: str,
     settings: dict[str, Any],
     stop: Event,
     batch: int,
     handle: Handler,
-    note: Callable[[], None],
+    write_rows: Callable[[], None],
 ) -> None:
     with Consumer(settings) as consumer:
         consumer.subscribe([topic])
         while not stop.is_set():
-            messages = consumer.consume(1, 0.2)  # as soon as there is one, for the latency
+            messages = consumer.consume(1, 0.2)  # one at once, for the latency
             for message in messages and [*messages, *consumer.consume(batch, 0)]:
                 if message.error() is None:
                     handle(message, 1)
-            note()
+            write_rows()
 
 
-def _queue(
+def _run_queue(
     which: tuple[str, str, dict[str, Any]],
     stop: Event,
     batch: int,
     handle: Handler,
-    note: Callable[[], None],
+    write_rows: Callable[[], None],
 ) -> None:
     with open_queue(*which) as queue:
         while not stop.is_set():
@@ -114,11 +113,11 @@ def _queue(
                 done = handle(message.raw, message.delivery)
                 if batch:
                     message.ack() if done else message.retry()
-            note()
+            write_rows()
 
 
-def _first_written(raw: Message) -> int:
-    """Return when a message that is delivered again was first written, in ms."""
+def _read_first_write(raw: Message) -> int:
+    """Return the time of a redelivered message's first write, in ms."""
     headers: Any = raw.headers() or ()
     return int(dict(headers).get("trimtab.written") or raw.timestamp()[1])
 

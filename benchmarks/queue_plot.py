@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any, Final
 
 TICKS: Final = (5, 10, 20, 50, 100, 200)
-"""Milliseconds that the axis of latency names."""
+"""Tick labels of the latency axis, in ms."""
 
 
 def draw(found: Sequence[Mapping[str, Any]], path: Path) -> None:
-    """Write the picture: a column for each size of message, messages/s above, latency below."""
+    """Plot messages/s (top) and latency (bottom), a column per message size."""
     import matplotlib as mpl  # noqa: PLC0415 - only where a picture is wanted
 
     mpl.use("Agg")

@@ -1,9 +1,9 @@
-"""One worker of a queue that the sidecar scales: it handles orders until it is told to end.
+"""A worker of a queue that the sidecar scales; handles orders until SIGTERM.
 
 python examples/queue_worker.py worker-1 localhost:9092 orders billing kmq
 
-The sidecar starts it with the name to use, and ends it by SIGTERM: then it takes nothing more,
-finishes what it has and leaves (docs/queues.md).
+The sidecar starts it with its instance name and stops it by SIGTERM: it takes no more messages,
+finishes those it has and leaves the group (docs/queues.md).
 """
 
 import signal
@@ -17,7 +17,7 @@ from trimtab.consumer_sdk.queues import QueueMessage, open_queue, queue_worker
 def main(
     instance: str, bootstrap: str, topic: str, group: str, kind: str, seconds: float = 0.5
 ) -> None:
-    """Handle orders, each of which takes so many seconds, four at a time."""
+    """Handle orders, four at a time, each in `seconds`."""
     stop = Event()
 
     def end(*_: object) -> None:
@@ -47,6 +47,6 @@ if __name__ == "__main__":
     try:
         main(*sys.argv[1:])
     except KeyboardInterrupt:
-        pass  # Ctrl-C ends it
+        pass  # Ctrl-C is the normal way to stop it
     except TrimtabError as error:
         sys.exit(str(error))

@@ -1,10 +1,10 @@
-"""A queue on Kafka: each message acknowledged, delivered again or given up by itself.
+"""A work queue on Kafka: each message is acknowledged, retried or rejected on its own.
 
 python examples/produce.py localhost:9092 orders
 python examples/work_queue.py localhost:9092 orders kmq
 
-The kind is kmq, ordered or share (docs/queues.md). For kmq the redelivery tracker runs in here;
-usually it is a process of its own, `trimtab redeliver`.
+The kind is kmq, ordered or share (docs/queues.md). For kmq this process runs the redelivery tracker
+too, which is usually a separate one (`trimtab redeliver`).
 """
 
 import sys
@@ -24,28 +24,28 @@ from trimtab.consumer_sdk.queues.settings import parse_queue_settings
 
 
 def main(bootstrap: str, topic: str, kind: str = "kmq", orders: int = 100) -> None:
-    """Handle so many orders: the open ones fail once, and one is refused."""
+    """Handle `orders` messages: open ones fail once, one is rejected."""
     config = {
         "bootstrap.servers": bootstrap,
         "group.id": f"example-{kind}",
         "auto.offset.reset": "earliest",
         "trimtab.queue.timeout": "20 s",
     }
-    stop, over = Event(), set[bytes]()
+    stop, finished = Event(), set[bytes]()
 
     @queue_worker(concurrency=4)
     def handle(message: QueueMessage) -> None:
         value = message.value or b""
         if value.startswith(b"open") and message.delivery == 1:
             raise Retry
-        over.add(value)
-        if len(over) == orders:
+        finished.add(value)
+        if len(finished) == orders:
             stop.set()
         if value == b"paid order 3":
             raise Reject("no such customer")
         sys.stdout.write(f"handled {value.decode()} at delivery {message.delivery}\n")
 
-    sys.stderr.write(f"until {orders} orders are over; Ctrl-C ends it\n")
+    sys.stderr.write(f"handling {orders} orders; Ctrl-C stops it\n")
     tracker = None
     if kind == "kmq":
         tracker = Thread(
@@ -67,6 +67,6 @@ if __name__ == "__main__":
     try:
         main(*sys.argv[1:4], *map(int, sys.argv[4:]))
     except KeyboardInterrupt:
-        pass  # Ctrl-C ends it
+        pass  # Ctrl-C is the normal way to stop it
     except TrimtabError as error:
         sys.exit(str(error))

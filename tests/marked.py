@@ -1,4 +1,4 @@
-"""Offsets that markers speak of, one by one, for tests to compare."""
+"""Single offsets of markers, for tests to compare."""
 
 from collections.abc import Iterator
 

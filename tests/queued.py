@@ -1,4 +1,4 @@
-"""A queue whose workers a sidecar scales, for tests on processes and on pods."""
+"""Fixtures for tests that scale a queue's workers, as processes or pods."""
 
 import signal
 import subprocess
@@ -29,13 +29,13 @@ def fill(bootstrap: str, topic: str, count: int, partitions: int) -> set[str]:
 
 
 def handled(text: str) -> set[str]:
-    """Return the messages that workers told of in what they printed."""
+    """Return the messages in the output of workers."""
     return {line.strip() for line in text.splitlines() if line.startswith("order ")}
 
 
 @contextmanager
 def tracked(topic: str, config: Mapping[str, Any]) -> Iterator[None]:
-    """Run a tracker on a thread of its own."""
+    """Run a redelivery tracker in a thread."""
     stop = Event()
     thread = Thread(target=RedeliveryTracker(parse_queue_settings(topic, config)).run, args=(stop,))
     thread.start()
@@ -47,7 +47,7 @@ def tracked(topic: str, config: Mapping[str, Any]) -> Iterator[None]:
 
 
 class Sidecar:
-    """A sidecar that takes a queue's workers from none to three and back."""
+    """A sidecar process that scales a queue's workers between 0 and 3."""
 
     def __init__(self, folder: Path, bootstrap: str, group: str, topic: str, kind: str) -> None:
         self._folder, self._process = folder, None
@@ -55,12 +55,13 @@ class Sidecar:
         self._body = {
             "bootstrap": bootstrap, "group": group, "topics": topic, "queue": kind,
             "capacity": "800 B/s", "min": 0, "max": 3, "offset-reset": "earliest",
-            "interval": "500 ms", "window": "3 s", "cooldown": "1 s", "scale-down-stabilization-window": "2 s",
-            "idle-after": "3 s", "catch-up-time": "5 s", "backlog-grace": "1 s",
+            "interval": "500 ms", "window": "3 s", "cooldown": "1 s",
+            "scale-down-stabilization-window": "2 s", "idle-after": "3 s",
+            "catch-up-time": "5 s", "backlog-grace": "1 s",
         }  # fmt: skip
 
     def worker(self, instance: str) -> list[str]:
-        """Return a worker's command."""
+        """Return the command line of a worker."""
         return [sys.executable, str(WORKER), instance, *self._names]
 
     def start(self, **settings: Any) -> None:
