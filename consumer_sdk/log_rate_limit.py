@@ -35,7 +35,7 @@ class RateLimitFilter(logging.Filter):
         if now - self._last_logged_at.get(text, -LOG_REPEAT_INTERVAL_S) < LOG_REPEAT_INTERVAL_S:
             return False
         if len(self._last_logged_at) >= MAX_REMEMBERED_LINES:
-            self._last_logged_at.clear()
+            self._last_logged_at.clear()  # a few repeated lines are cheaper than an LRU
         self._last_logged_at[text] = now
         return True
 

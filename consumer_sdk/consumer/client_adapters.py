@@ -20,8 +20,10 @@ def to_confluent_error(error: Exception) -> KafkaError:
     if isinstance(cause, KafkaPythonError) and not isinstance(cause, CommitFailedError):
         if isinstance(cause, KafkaTimeoutError):
             return KafkaError(KafkaError._TIMED_OUT, str(error))  # noqa: SLF001 - its public name
+        # Both clients use the protocol's error codes.
         code = int(getattr(cause, "errno", -1))
         return KafkaError(code, str(error), retriable=bool(cause.retriable))
+    # CommitFailedError without a cause: the member is outside the group.
     return KafkaError(KafkaError.ILLEGAL_GENERATION, str(error))
 
 

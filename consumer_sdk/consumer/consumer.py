@@ -115,6 +115,7 @@ class Consumer(ClusterQueries):
         self._check_not_closed()
         self._callbacks = {"assign": on_assign, "revoke": on_revoke, "lost": on_lost or on_revoke}
         if self._member is None:
+            # Not in the constructor: assign() without a subscription needs no membership.
             self._member = GroupMember(self._settings, self._clock)
         self._member.start(topics)
         warm_up_connections(self._data_plane, topics)
@@ -138,6 +139,7 @@ class Consumer(ClusterQueries):
         deadline = self._clock.monotonic() + (inf if timeout < 0 else timeout)
         messages = self._collect_messages(num_messages, deadline)
         if messages and not self._recheck_lease():
+            # The next owner may have read them already; fetch them again if we still own them.
             seek_back(self._data_plane, messages)
             return []
         return messages
@@ -201,6 +203,7 @@ class Consumer(ClusterQueries):
 
     def seek(self, partition: RawPartition) -> None:
         """Continue at another offset and drop the stored one."""
+        # A stored offset from before the seek would commit past records still to be read.
         self._partition_state.stored_offsets.pop(to_partition(partition), None)
         self._data_plane.seek(partition)
 
@@ -243,7 +246,7 @@ class Consumer(ClusterQueries):
     def resume(self, partitions: Sequence[RawPartition]) -> None:
         """Return records of these partitions again."""
         self._partition_state.paused -= {to_partition(p) for p in partitions}
-        if not self._suspended:
+        if not self._suspended:  # else the renewed lease resumes them
             self._data_plane.resume(list(partitions))
 
     def memberid(self) -> str | None:
@@ -275,6 +278,7 @@ class Consumer(ClusterQueries):
             affected = [
                 RawPartition(*p) for p in self._partition_state.owned - self._partition_state.paused
             ]
+            # The end of a lease without partitions, as before the first join, is no news.
             if affected and self._lease_changes_logged:
                 log.warning(
                     "the group's coordinator %s", "answers again" if holds else _COORDINATOR_SILENT
@@ -316,7 +320,7 @@ class Consumer(ClusterQueries):
         messages = self._offset_resets.handle_reset_events(
             self._data_plane.consume(max_messages, timeout=timeout)
         )
-        if self._partition_state.released_at:
+        if self._partition_state.released_at:  # a handover is open; else skip the loop
             wall = self._clock.wall()
             for message in (m for m in messages if m.error() is None):
                 self._partition_state.record_first_read(partition_of(message), wall)
@@ -326,9 +330,10 @@ class Consumer(ClusterQueries):
         """Handle all events of the member in order; commit if an automatic commit is due."""
         if self._member is None:
             return
-        self._member.record_poll()
+        self._member.record_poll()  # before the events, whose callbacks may take long
         while self._member.inbox:
             self._handle_event(self._member.inbox.popleft())
+        # After the events, so that callbacks run for lost partitions before the error is raised.
         if self._failure is not None:
             raise self._failure
         now = self._clock.monotonic()
@@ -345,7 +350,7 @@ class Consumer(ClusterQueries):
             case PartitionsRevoked(partitions, released):
                 try:
                     self._on_revoked(partitions)
-                finally:
+                finally:  # a failed callback must not block the rebalance of the whole group
                     released.set()
             case PartitionsLost(partitions):
                 self._on_lost(partitions)
@@ -377,7 +382,7 @@ class Consumer(ClusterQueries):
         offsets = {p: o for p, o in self._committable_offsets().items() if p in partitions}
         # Kept for commits inside on_revoke: librdkafka drops positions when fetching stops.
         self._partition_state.revoking_offsets = dict(offsets)
-        stop_fetching(self._data_plane, partitions)
+        stop_fetching(self._data_plane, partitions)  # first: the callback sees a fixed position
         try:
             self._run_callback("revoke", partitions)
         finally:
@@ -386,6 +391,7 @@ class Consumer(ClusterQueries):
                 p: o for p, o in self._partition_state.committed_offsets.items() if p in partitions
             }
             self._partition_state.remove_partitions(partitions)
+            # Committed offsets, too: their metadata must carry the release time.
             self._commit_released({**committed, **last})
 
     def _commit_released(self, offsets: Mapping[TopicPartition, int]) -> None:
@@ -464,6 +470,7 @@ class Consumer(ClusterQueries):
             [RawPartition(*p) for p in self._partition_state.owned]
         )
         offsets = {to_partition(p): p.offset for p in positions if p.offset >= 0}
+        # Inside on_revoke librdkafka has no position any more; use the one from before.
         return {**self._partition_state.revoking_offsets, **offsets}
 
     def _leave_group(self) -> None:
@@ -471,6 +478,7 @@ class Consumer(ClusterQueries):
         if member is None:
             return
         member.stop()
+        # The listener waits for our acknowledgement of the revocation, so keep serving the inbox.
         failures: list[Exception] = []
         while not member.is_stopped or member.inbox:
             while member.inbox:

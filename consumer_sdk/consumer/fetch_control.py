@@ -74,7 +74,7 @@ def _prefetch_leaders(data_plane: DataConsumer, topics: set[str]) -> None:
 
 def seek_back(data_plane: DataConsumer, messages: Iterable[Message]) -> None:
     """Seek to the first of these messages in each partition, as if they had not been fetched."""
-    first: dict[TopicPartition, int] = {}
+    first: dict[TopicPartition, int] = {}  # messages of a partition are in order
     for message in messages:
         if message.error() is None:
             first.setdefault(partition_of(message), int(message.offset() or 0))
@@ -84,6 +84,7 @@ def seek_back(data_plane: DataConsumer, messages: Iterable[Message]) -> None:
 
 def stop_fetching(data_plane: DataConsumer, partitions: Iterable[TopicPartition]) -> None:
     """Stop fetching the partitions; ignore those that are not being fetched."""
+    # librdkafka raises on partitions that it does not have, such as those of a failed callback.
     reading = {to_partition(p) for p in data_plane.assignment()}
     gone = [RawPartition(*p) for p in partitions if p in reading]
     if gone:

@@ -59,7 +59,7 @@ class PartitionState:
         """Store the previous owner's release time, from the metadata of its last commit."""
         try:
             released = json.loads((metadata or "{}").rstrip("\0")).get("released")
-        except (ValueError, AttributeError):
+        except (ValueError, AttributeError):  # the application may commit metadata of its own
             return
         if isinstance(released, int | float):
             self.released_at[partition] = float(released)
@@ -68,6 +68,7 @@ class PartitionState:
         """End a handover; from now on each commit carries its duration in seconds."""
         released = self.released_at.pop(partition, None)
         if released is not None:
+            # The two times are from two machines, whose clocks may differ.
             handover = round(max(0.0, wall_time - released), 3)
             self.commit_metadata[partition] = _encode_commit_metadata(
                 handover=handover, at=round(wall_time, 3)
@@ -90,6 +91,7 @@ class PartitionState:
     def on_committed(self, positions: Mapping[TopicPartition, CommitPosition]) -> None:
         """Store the offsets that the broker has committed."""
         for partition, position in positions.items():
+            # The answer may arrive after the partition was revoked.
             if partition in self.owned:
                 self.committed_offsets[partition] = position.offset
 

@@ -191,6 +191,7 @@ def _parse_resolved(config: ConsumerConfig, environ: Mapping[str, str]) -> Consu
     options = validate_settings(
         ConsumerOptions, {name: value for name, value in config.items() if name in fields}
     )
+    # Here instead of in find_problems, since it has an error class of its own.
     registry.get_installed_heuristic(options.trimtab_heuristic)
     typed = {name: getattr(options, field) for name, field in fields.items()}
     complete = {**config, **{name: value for name, value in typed.items() if value is not None}}
@@ -258,6 +259,7 @@ def _build_kafka_python_config(config: ConsumerConfig, instance: str) -> dict[st
         (SHARED_SETTINGS.get(name), value) for name, value in config.items() if value is not None
     )
     translated = {name: value for name, value in renamed if name is not None}
+    # librdkafka accepts "1000"; kafka-python compares numbers.
     for name in [n for n in translated if n.endswith("_ms")]:
         translated[name] = int(float(translated[name]))
     return {

@@ -19,6 +19,7 @@ class DownloadCounter:
 
     def parse_output(self, text: str) -> None:
         """Parse the next piece of Ivy's output, which may end within a line."""
+        # Only complete lines are matched; the rest waits for its end.
         *lines, self._rest = (self._rest + text).split("\n")
         for line in lines:
             if line.startswith("\tfound "):

@@ -131,6 +131,7 @@ def _lock_folder(
 def _download_jars(
     request: _JarRequest, lock: IO[bytes], progress: ProgressCallback | None
 ) -> None:
+    # The lock is ours, so these belong to processes that were killed.
     for leftover in request.jars_folder.glob(f".{request.target_folder.name}-*"):
         shutil.rmtree(leftover, ignore_errors=True)
     work = Path(tempfile.mkdtemp(prefix=f".{request.target_folder.name}-", dir=request.jars_folder))
@@ -138,6 +139,7 @@ def _download_jars(
         _run_ivy_retrieve(request, work, lock, progress)
         downloaded = work / "lib"
         sizes = {jar.name: jar.stat().st_size for jar in sorted(downloaded.glob("*.jar"))}
+        # Written before the rename: a folder without it never appears (rule 1).
         (downloaded / COMPLETION_MARKER).write_text(json.dumps(sizes, indent=1))
         shutil.rmtree(request.target_folder, ignore_errors=True)
         downloaded.rename(request.target_folder)
@@ -182,7 +184,7 @@ def _run_ivy(command: Sequence[str], lock: IO[bytes], counter: DownloadCounter) 
             for text in _read_output(ivy.stdout.fileno()):
                 output.append(text)
                 counter.parse_output(text)
-        except BaseException:
+        except BaseException:  # also Ctrl-C: the lock is free once Ivy is gone
             ivy.kill()
             raise
     return ivy.returncode, "".join(output)

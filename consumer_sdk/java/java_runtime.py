@@ -32,6 +32,7 @@ def _find_java() -> Path:
     home = os.environ.get("JAVA_HOME", "")
     if home:
         java = Path(home, "bin", "java")
+        # A wrong JAVA_HOME is an error: Spark would use it although PATH has a Java.
         if not os.access(java, os.X_OK):
             raise JavaNotFoundError(f"JAVA_HOME is {home}, but there is no {java}")
         return java
@@ -53,7 +54,7 @@ def _read_java_version(java: Path) -> int:
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise JavaNotFoundError(f"{java} does not run ({error})") from error
-    text = result.stderr + result.stdout
+    text = result.stderr + result.stdout  # java -version prints to standard error
     match = _JAVA_VERSION_PATTERN.search(text)
     if match is None:
         raise JavaNotFoundError(f"{java} printed no version, but: {text.strip()[:200]!r}")

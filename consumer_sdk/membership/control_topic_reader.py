@@ -63,7 +63,7 @@ class ControlTopicReader:
         self._lag_topics: Sequence[str] = ()
         self._lags: dict[TopicPartition, int] = {}
         self._unread_partitions: set[tuple[str | None, int | None]] = set()
-        self._initial_read_done = Event()
+        self._initial_read_done = Event()  # also set if there is nothing to read
         self._denied_topics: set[str] = set()
         self._thread = Thread(target=self._read_topics, name="trimtab-control-topics", daemon=True)
 
@@ -89,6 +89,7 @@ class ControlTopicReader:
     def build_leader_view(self) -> LeaderView:
         """Return the plan, and the load without rates older than `trimtab.write.rate.max.age`."""
         horizon = self._clock.wall() - self._settings.write_rate_max_age
+        # A tuple, since the reader's thread may add a topic meanwhile.
         newest = {t: s for t, s in tuple(self._write_rates.items()) if s.time >= horizon}
         write_rates = PartitionMeasurements({topic: s.write_rate for topic, s in newest.items()})
         lags = PartitionMeasurements({topic: s.lag for topic, s in newest.items()})
@@ -100,7 +101,7 @@ class ControlTopicReader:
     def apply_record(self, message: Message) -> None:
         """Apply one record of a control topic."""
         value = message.value()
-        if value is None:
+        if value is None:  # a tombstone: the previous value stays in force
             return
         try:
             if message.topic() == self._settings.plan_topic:
@@ -130,7 +131,7 @@ class ControlTopicReader:
         try:
             while not self._closing.is_set():
                 self._try_iteration(consumer)
-        finally:
+        finally:  # may hang in librdkafka, which is why stop() waits for a limited time
             consumer.close()
 
     def _try_iteration(self, consumer: DataConsumer) -> None:
@@ -157,6 +158,7 @@ class ControlTopicReader:
             elif error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
                 self._log_denied_topics({str(message.topic())})
                 self._unread_partitions.discard((message.topic(), message.partition()))
+        # Each partition has reported its end (enable.partition.eof).
         if not self._unread_partitions:
             self._initial_read_done.set()
 
@@ -229,6 +231,7 @@ def _list_control_partitions(
     """Return the topics' partitions, and the topics that this client has no permission to read."""
     found: list[RawPartition] = []
     denied: set[str] = set()
+    # One by one: without a name list_topics returns the metadata of the whole cluster.
     for topic in topics:
         try:
             metadata = consumer.list_topics(topic, timeout=5).topics[topic]

@@ -32,6 +32,7 @@ def measure_lags(
     beginnings = _list_offsets(admin, partitions, _LAG_ADMIN_API.OffsetSpec.earliest())
     requested = [RawPartition(*p) for p in partitions]
     committed = {
+        # librdkafka marks a partition without a commit by a negative offset.
         TopicPartition(p.topic, p.partition): p.offset if p.offset >= 0 else None
         for p in consumer.committed(requested, timeout=LAG_QUERY_TIMEOUT_S)
     }

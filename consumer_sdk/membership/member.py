@@ -96,6 +96,7 @@ class GroupMember:
     """One membership in a consumer group; created and used by `Consumer`."""
 
     def __init__(self, settings: ConsumerSettings, clock: Clock) -> None:
+        # A deque, since append and popleft are atomic: the I/O thread appends without a lock.
         self.inbox: deque[MembershipEvent] = deque()
         # Written on the client's I/O thread only, where commits compare it as well.
         self.membership_epoch = 0
@@ -152,6 +153,7 @@ class GroupMember:
             self.client.subscribe(topics=list(topics), listener=listener)
         else:
             self.client.subscribe(pattern=pattern, listener=listener)
+        # A second subscribe() changes the topics of the running member.
         if not self._thread.is_alive():
             self._control_topics.start(topics)
             self._thread.start()
@@ -217,7 +219,7 @@ class GroupMember:
         self, offsets: Mapping[TopicPartition, CommitPosition], membership_epoch: int
     ) -> None:
         """Commit in the background; `CommitCompleted` arrives in the inbox."""
-        taken = dict(offsets)
+        taken = dict(offsets)  # the caller may change its own before the answer
         coordinator.commit_offsets_async(
             self.client,
             taken,
@@ -239,6 +241,7 @@ class GroupMember:
 
     def _run_member_loop(self) -> None:
         try:
+            # A first round without the plan would be undone by the next.
             self._control_topics.wait_until_read(CONTROL_TOPICS_READ_TIMEOUT_S)
             while not self._closing.is_set():
                 self._try_iteration()
@@ -257,7 +260,7 @@ class GroupMember:
             self._closing.wait(RECONNECT_DELAY_S)
 
     def _run_iteration(self) -> None:
-        if self._fenced.is_set():
+        if self._fenced.is_set():  # rule 5: joining would fence the other consumer in turn
             raise FencedInstanceIdError
         overdue = self._clock.monotonic() - self._last_poll_at > self._settings.max_poll_interval
         if overdue and not self._poll_overdue:
@@ -271,10 +274,12 @@ class GroupMember:
         if not overdue:
             self._follow_plan()
             self._log_missing_topics()
+            # The end of a join discards a request to rejoin, so keep it until then.
             if self._rejoin_requested.is_set() and not coordinator.is_joining(self.client):
                 self._rejoin_requested.clear()
                 coordinator.request_rejoin(self.client)
             coordinator.poll_coordinator(self.client, JOIN_STEP_TIMEOUT_S)
+        # Joins take two rounds; between them the next step must not wait for a whole iteration.
         due = not overdue and (
             self._rejoin_requested.is_set() or coordinator.must_join(self.client)
         )
@@ -290,6 +295,7 @@ class GroupMember:
         plan = self._control_topics.plan
         if plan is None:
             return
+        # The plan in force at the first join is part of that round's decision.
         if not self._assignor.assignment_count:
             self._plan_follower.adopt_existing_plan(plan)
         elif self._is_leading() and self._plan_follower.follow_if_due(
@@ -311,7 +317,7 @@ class GroupMember:
             return
         self._next_topic_lookup_at = now + MISSING_TOPIC_LOOKUP_INTERVAL_S
         missing = coordinator.find_missing_topics(self.client, self._topic_names)
-        for topic in sorted(missing - self._missing_topics):
+        for topic in sorted(missing - self._missing_topics):  # each topic once
             log.warning(
                 "topic %r does not exist at %s; waiting for it", topic, self._settings.bootstrap
             )
@@ -369,6 +375,7 @@ class _TimedAssignor(TrimtabAssignor):
         self.joined_at = self._join_sent_at
         self.assigned_at = self._clock.monotonic()
         self.assignment_count += 1
+        # Until the second round the moved partitions have no reader (KIP-429).
         if decode_assignment_data(assignment.user_data).round_follows:
             self.shorten_heartbeats()
         super().on_assignment(assignment, generation)
@@ -394,12 +401,13 @@ class _RebalanceListener(AsyncConsumerRebalanceListener):  # type: ignore[misc] 
         event = PartitionsRevoked(_to_partitions(revoked))
         if not event.partitions:
             return
-        self._member.inbox.append(event)
+        self._member.inbox.append(event)  # served by poll(), consume() or close()
         # A coroutine, not a blocking wait: heartbeats continue on this thread (rule 2).
         while not event.released.is_set():
             await coordinator.sleep_on_event_loop(self._member.client, RELEASE_POLL_INTERVAL_S)
 
     async def on_partitions_lost(self, lost: Any) -> None:
+        # Before the event: commits in flight compare it and are refused from now on.
         self._member.membership_epoch += 1
         self._member.inbox.append(PartitionsLost(_to_partitions(lost)))
 
@@ -421,12 +429,14 @@ def _connect_member(
 
     Raises BrokerUnreachableError, SaslAuthenticationError, TlsHandshakeError.
     """
+    # The group elects a protocol that all members list, so both are listed during an upgrade.
     older = [CooperativeStickyAssignor()] if settings.upgrading else []
     config = {
         **settings.kafka_python_config,
         "enable_auto_commit": False,
         "bootstrap_timeout_ms": BOOTSTRAP_TIMEOUT_MS,
     }
+    # kafka-python retries a rejected login until its timeout, without a reason.
     check_connection(settings.librdkafka_config)
     try:
         return coordinator.create_member_client(config, [assignor, *older], listener)

@@ -48,8 +48,9 @@ class PlanFollower:
         return True
 
     def _waits_for_members(self, plan: GroupPlan, now: float) -> bool:
+        # The group's size is unknown to a static leader that returned: do not wait then.
         if not self.group_size or plan.replicas <= self.group_size:
             return False
-        if self.awaited_epoch != plan.epoch:
+        if self.awaited_epoch != plan.epoch:  # each epoch has a wait of its own
             self.awaited_epoch, self.awaited_since = plan.epoch, now
         return now - self.awaited_since < MEMBER_WAIT_TIMEOUT_S
