@@ -1,1 +1,1 @@
-"""The process beside the group: observe, decide, check again, act, report."""
+"""The sidecar: measures a consumer group, decides its replica count, and scales it."""

@@ -1,4 +1,4 @@
-"""Puts a sidecar together from its settings, and takes it apart again."""
+"""Builds the control loop from the settings, and closes its parts."""
 
 import logging
 from collections.abc import Generator
@@ -31,17 +31,18 @@ if TYPE_CHECKING:
 log = logging.getLogger("trimtab.sidecar")
 
 LOOP_HANG_TIMEOUT_S: Final = 30.0
-"""Seconds without a turn, beyond three intervals, after which a loop counts as stuck."""
+"""Seconds without an iteration, beyond three intervals, after which a loop counts as hung."""
 
 WEB_ADDRESS_FILE: Final = "web"
-"""File in the state folder that holds the address of the web page."""
+"""File in the state folder with the address of the web server."""
 
 
 @contextmanager
 def open_control_loop(settings: SidecarSettings, clock: Clock) -> Generator[ControlLoop]:
-    """Give a loop that is ready to run, its web page being served.
+    """Yield a control loop ready to run, with its web server started.
 
-    Raises SidecarSettingError, StartupError, KubernetesRejectedError, StateDirInUseError, StateDirError, GroupTypeMismatchError.
+    Raises SettingError, StartupError, KubernetesRejectedError, StateDirInUseError, StateDirError,
+    GroupTypeMismatchError.
     """
     with ExitStack() as stack:
         steering = _connect_target(settings, clock, stack)
@@ -54,12 +55,12 @@ def open_control_loop(settings: SidecarSettings, clock: Clock) -> Generator[Cont
         guarded = settings.access_policy
         port = page.start(settings.host, settings.port, guarded)
         address = f"{guarded.scheme}://{settings.host}:{port}"
-        if (warning := guarded.exposure_warning("the web page", settings.host)) is not None:
+        if (warning := guarded.exposure_warning("the web server", settings.host)) is not None:
             log.warning("%s (tls-certificate and tls-key, token-file)", warning)
-        log.info("health, metrics and verdicts at %s", address)
-        log.info("capacity: one consumer is to sustain %s", format_rate(settings.capacity))
+        log.info("health, metrics and decisions at %s", address)
+        log.info("capacity: %s per consumer", format_rate(settings.capacity))
         if settings.dry_run:
-            log.info("dry run: what follows is only said, nothing is published or started")
+            log.info("dry run: decisions are logged, nothing is published or started")
         if settings.state_dir is not None:
             with translate_state_dir_errors(settings.state_dir):
                 settings.state_dir.mkdir(parents=True, exist_ok=True)
@@ -80,21 +81,19 @@ def _build_leadership(
     steering: ConnectedTarget,
     stack: ExitStack,
 ) -> tuple[Leadership, tuple[Reporter, ...]]:
-    """Return who leads, and who keeps the verdicts by which others hear of us.
-
-    A dry run publishes nothing, so it stands in nobody's way and leaves no verdict.
-    """
+    """Return the leadership, and the reporters that publish decisions for peers."""
+    # A dry run publishes nothing, so peers need not know of it.
     if settings.dry_run:
         return steering.leadership, ()
-    me = build_author(settings, clock, steering.lease_id)
+    author = build_author(settings, clock, steering.lease_id)
     board = ControlTopicStore(settings, monitor.brokers.admin)
-    hearing = PeerAwareLeadership(
-        me, board, clock, steering.leadership, take_over=settings.take_over
+    leadership = PeerAwareLeadership(
+        author, board, clock, steering.leadership, take_over=settings.take_over
     )
-    archive = ControlTopicStore(settings, monitor.brokers.admin)  # its thread has its own
-    recorder = DecisionRecorder(settings, archive, hearing.get_author)
+    archive = ControlTopicStore(settings, monitor.brokers.admin)  # used by the recorder's thread
+    recorder = DecisionRecorder(settings, archive, leadership.get_author)
     stack.callback(recorder.close)
-    return hearing, (recorder,)
+    return leadership, (recorder,)
 
 
 def _build_certifier(
@@ -110,9 +109,9 @@ def _build_certifier(
 
 
 def _connect_target(settings: SidecarSettings, clock: Clock, stack: ExitStack) -> ConnectedTarget:
-    """Return what replicas are started and stopped with.
+    """Return the target that starts and stops replicas.
 
-    Raises SidecarSettingError, StartupError, KubernetesRejectedError, StateDirInUseError.
+    Raises SettingError, StartupError, KubernetesRejectedError, StateDirInUseError.
     """
     if settings.target == "none" or settings.dry_run:
         return ConnectedTarget(AdvisoryTarget())

@@ -1,9 +1,8 @@
-"""The loop: observe, decide, check again, act, report. Everything it knows can be rebuilt.
+"""The control loop: observe, decide, check again, act, report. Its state can be rebuilt.
 
-Before it acts it looks at group and replicas once more and decides again; where the answer
-differs, the premise has changed and nothing is done until the next turn. A plan is published
-before replicas are started or stopped for it: whatever a crash leaves undone, the next sidecar
-finds in the plan.
+Before acting it observes group and replicas again and repeats the decision; if the result differs,
+it does nothing until the next iteration. A plan is published before its replicas are started or
+stopped: the next sidecar completes from the plan what a crash interrupted.
 """
 
 import logging
@@ -50,17 +49,17 @@ REPLICA_ACTIONS: Final = frozenset(
         ScalingAction.STOP,
     }
 )
-"""What is only said where replicas are not ours to change."""
+"""Actions that advisory mode reports only."""
 
 STANDBY_INTERVAL_S: Final = 2.0
-"""Seconds between two turns of a sidecar that stands by, at most: it is to take over quickly."""
+"""Maximum seconds between two iterations in standby, to take over quickly."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoopCollaborators:
-    """Whom the loop works with.
+    """Collaborators of the control loop.
 
-    `read_external_scaling` tells what others had asked of the target when it was looked at last.
+    `read_external_scaling` returns requests of others, as of the last listing of replicas.
     """
 
     monitor: GroupObserver
@@ -73,7 +72,7 @@ class LoopCollaborators:
 
 
 class ControlLoop:
-    """One sidecar at work on one group."""
+    """Manages one group; see `run`."""
 
     def __init__(
         self, settings: SidecarSettings, collaborators: LoopCollaborators, clock: Clock
@@ -89,7 +88,7 @@ class ControlLoop:
         self._handover_tracker = HandoverTracker(clock.wall())
 
     def run(self, wait: Callable[[float], bool]) -> None:
-        """Turn until `wait(seconds)` says to stop; it waits so long, or until it is to end."""
+        """Iterate until `wait(seconds)` returns True."""
         seconds = 0.0
         while not wait(seconds):
             begun = self._clock.monotonic()
@@ -102,36 +101,42 @@ class ControlLoop:
     def run_iteration(self) -> ScalingDecision:
         """Observe, decide, check again, act and report, once."""
         begun = self._clock.monotonic()
-        measured = self._collaborators.monitor.measure()
+        measurement = self._collaborators.monitor.measure()
         self._was_leader = self._collaborators.leadership.is_leader()
         if not self._was_leader:
-            return self._stand_by(measured, begun)
-        trouble = [*measured.trouble, *self._load_plan(), *self._publish_write_rates(measured)]
-        seen = self._build_observation(measured, measured.group, trouble)
+            return self._stand_by(measurement, begun)
+        trouble = [
+            *measurement.trouble,
+            *self._load_plan(),
+            *self._publish_write_rates(measurement),
+        ]
+        observation = self._build_observation(measurement, measurement.group, trouble)
         now, before = self._clock.wall(), self._memory
         started = self._clock.monotonic()
-        verdict, self._memory = make_decision(seen, self._policy, before, now, self._settings.group)
+        decision, self._memory = make_decision(
+            observation, self._policy, before, now, self._settings.group
+        )
         decided_in = self._clock.monotonic() - started
-        verdict = self._recheck_decision(verdict, seen, before, now)
-        verdict = self._execute_decision(verdict, seen, now)
+        decision = self._recheck_decision(decision, observation, before, now)
+        decision = self._execute_decision(decision, observation, now)
         report = IterationReport(
             time=now,
-            decision=verdict,
-            write_rates=measured.write_rates,
+            decision=decision,
+            write_rates=measurement.write_rates,
             epoch=0 if self._plan is None else self._plan.epoch,
-            is_group_known=measured.group.state is not GroupState.UNKNOWN and self._plan_known,
+            is_group_known=measurement.group.state is not GroupState.UNKNOWN and self._plan_known,
             decision_seconds=decided_in,
             iteration_seconds=self._clock.monotonic() - begun,
-            trouble=seen.trouble,
+            trouble=observation.trouble,
             learned_capacities=self._memory.learned_capacities,
             scale_up_suspended=self._memory.scale_up_suspension is not None,
-            certificate=self._certify_observation(seen),
+            certificate=self._certify_observation(observation),
         )
-        self._report_iteration(report, measured)
-        return verdict
+        self._report_iteration(report, measurement)
+        return decision
 
     def stop_workers(self, wait: Callable[[float], bool]) -> bool:
-        """Ask every replica to end and wait for it; tells whether all have."""
+        """Stop every replica and wait; return whether all have stopped."""
         deadline = self._clock.monotonic() + 2 * self._settings.worker_stop_timeout
         while self._clock.monotonic() < deadline:
             alive = [i.name for i in self._collaborators.target.list_replicas() if i.alive]
@@ -143,16 +148,16 @@ class ControlLoop:
         return False
 
     def _stand_by(self, measurement: GroupMeasurement, begun: float) -> ScalingDecision:
-        """Only measure, so that windows are full when we lead; the plan is then read anew."""
-        self._plan_known = False
+        """Measure only, to keep the windows full, and report the leader."""
+        self._plan_known = False  # the leader may publish another plan
         leader = self._collaborators.leadership.get_leader()
-        reason = f"standing by: {leader or 'nobody yet'} leads"
-        verdict = ScalingDecision(
+        reason = f"standing by: {leader or 'no sidecar yet'} leads"
+        decision = ScalingDecision(
             ScalingAction.HOLD, (reason,), DecisionMetrics(partitions=len(measurement.write_rates))
         )
         report = IterationReport(
             time=self._clock.wall(),
-            decision=verdict,
+            decision=decision,
             write_rates=measurement.write_rates,
             epoch=0,
             is_group_known=measurement.group.state is not GroupState.UNKNOWN,
@@ -162,10 +167,10 @@ class ControlLoop:
             is_leader=False,
         )
         self._report_iteration(report, measurement)
-        return verdict
+        return decision
 
     def _load_plan(self) -> tuple[str, ...]:
-        """Read the plan in force, once; while it leads the sidecar is its only writer."""
+        """Read the plan in force, once: the leader is its only writer."""
         if self._plan_known:
             return ()
         try:
@@ -182,8 +187,8 @@ class ControlLoop:
         if self._settings.dry_run or measurement.group.state is GroupState.UNKNOWN:
             return ()
         by_topic: dict[str, dict[int, PartitionLoad]] = {}
-        for (topic, number), speed in measurement.write_rates.items():
-            by_topic.setdefault(topic, {})[number] = speed
+        for (topic, number), load in measurement.write_rates.items():
+            by_topic.setdefault(topic, {})[number] = load
         s, now = self._settings, self._clock.wall()
         values = [
             TopicWriteRates(s.group, topic, now, s.window, s.source, speeds)
@@ -199,9 +204,9 @@ class ControlLoop:
         self, measurement: GroupMeasurement | Observation, group: ObservedGroup, trouble: list[str]
     ) -> Observation:
         replicas = self._list_replicas(group, trouble)
-        ours = () if self._policy.advisory else replicas or ()
-        alive = [i.name for i in ours if i.alive]
-        outside = self._collaborators.read_external_scaling()
+        managed = () if self._policy.advisory else replicas or ()
+        alive = [i.name for i in managed if i.alive]
+        external = self._collaborators.read_external_scaling()
         return Observation(
             write_rates=measurement.write_rates,
             consumption_rates=measurement.consumption_rates,
@@ -213,8 +218,8 @@ class ControlLoop:
             plan=self._plan,
             plan_known=self._plan_known,
             pending_restarts=self._list_pending_restarts(alive, trouble),
-            external_scaling=outside,
-            trouble=(*trouble, *outside.trouble),
+            external_scaling=external,
+            trouble=(*trouble, *external.trouble),
         )
 
     def _list_replicas(
@@ -243,16 +248,16 @@ class ControlLoop:
         before: DecisionMemory,
         now: float,
     ) -> ScalingDecision:
-        """Look at group and replicas again; hold where the verdict would not be the same."""
+        """Decide again on fresh group and replicas; hold if the result differs."""
         if decision.action is ScalingAction.HOLD or self._policy.advisory:
             return decision
-        fresh = self._build_observation(
+        current = self._build_observation(
             observation, self._collaborators.monitor.describe_group(), []
         )
-        again, _ = make_decision(fresh, self._policy, before, now, self._settings.group)
+        again, _ = make_decision(current, self._policy, before, now, self._settings.group)
         if again.agrees_with(decision):
             return decision
-        reason = f"{decision.action} is put off: the group changed while it was decided"
+        reason = f"{decision.action} postponed: the group changed during the decision"
         return ScalingDecision(ScalingAction.HOLD, (reason, *again.reasons), decision.metrics)
 
     def _execute_decision(
@@ -264,13 +269,12 @@ class ControlLoop:
             require_leadership(self._collaborators.leadership)
             started = self._apply_decision(decision, observation)
         except TrimtabError as error:
-            log.error("%s failed: %s", decision.action, error)  # noqa: TRY400 - it says all itself
+            log.error("%s failed: %s", decision.action, error)  # noqa: TRY400 - the text is complete
             if isinstance(error, NotLeaderError):
-                self._plan_known = False  # whoever leads may have published another
+                self._plan_known = False  # the leader may have published another
             elif decision.action in (ScalingAction.REPLACE, ScalingAction.SURGE):
-                self._memory = record_execution(
-                    decision, observation, self._memory, now
-                )  # counts: no hot loop
+                # A failed start counts for the backoff, or the loop would retry at once.
+                self._memory = record_execution(decision, observation, self._memory, now)
             return replace(decision, failure=str(error))
         self._memory = record_execution(decision, observation, self._memory, now)
         if started:
@@ -282,16 +286,15 @@ class ControlLoop:
     def _apply_decision(
         self, decision: ScalingDecision, observation: Observation
     ) -> tuple[str, ...]:
-        """Publish, stop and start; return who was started. Raises TrimtabError.
-
-        The plan comes first, but of none: `make_decision` says why (rule 10).
-        """
-        from_none = observation.plan is not None and not observation.plan.replicas
-        started = self._start_replicas(decision.replicas_to_start) if from_none else ()
+        """Publish, stop and start; return the started replicas. Raises TrimtabError."""
+        # From zero, start before publishing: after a crash between the two, zero replicas beside a
+        # plan for more would look like an external pause. Surplus replicas are adopted (rule 9).
+        from_zero = observation.plan is not None and not observation.plan.replicas
+        started = self._start_replicas(decision.replicas_to_start) if from_zero else ()
         self._publish_plan(decision.plan)
         for name in decision.replicas_to_stop:
             self._collaborators.target.stop_replica(name)
-        return started if from_none else self._start_replicas(decision.replicas_to_start)
+        return started if from_zero else self._start_replicas(decision.replicas_to_start)
 
     def _start_replicas(self, count: int) -> tuple[str, ...]:
         return self._collaborators.target.add_replicas(count) if count else ()
@@ -300,7 +303,7 @@ class ControlLoop:
         return self._policy.advisory and decision.action in REPLICA_ACTIONS
 
     def _publish_plan(self, plan: GroupPlan | None) -> None:
-        """Publish and take for granted; after a failure the plan is read back before all else."""
+        """Publish a plan; after a failure it is read back first."""
         if plan is None:
             return
         if not self._settings.dry_run:
@@ -310,7 +313,7 @@ class ControlLoop:
         self._plan = plan
 
     def _certify_observation(self, observation: Observation) -> "TimedCertificate | None":
-        """Have this turn certified in the background; return the newest certificate there is."""
+        """Offer the observation to the certifier; return the newest certificate."""
         certifier = self._collaborators.certifier
         if certifier is None:
             return None
@@ -321,18 +324,16 @@ class ControlLoop:
         handovers, self._handover_tracker = self._handover_tracker.collect_handovers(
             measurement.commit_metadata
         )
-        readers = measurement.group.members
-        changed, self._handover_tracker = self._handover_tracker.collect_moves(readers)
-        report = replace(
-            report, handover_seconds=handovers, members=readers, observed_moves=changed
-        )
+        members = measurement.group.members
+        moves, self._handover_tracker = self._handover_tracker.collect_moves(members)
+        report = replace(report, handover_seconds=handovers, members=members, observed_moves=moves)
         for reporter in self._collaborators.reporters:
             reporter(report)
 
 
 def distinguish_members(group: ObservedGroup) -> ObservedGroup:
-    """Return the group with members that share a client id going by their own ids."""
-    names = [r.instance for r in group.members]
+    """Replace shared or empty client ids by member ids."""
+    names = [m.instance for m in group.members]
     shared = {name for name in names if names.count(name) > 1 or not name}
-    readers = tuple(replace(r, instance=r.id) if r.instance in shared else r for r in group.members)
-    return replace(group, members=readers)
+    members = tuple(replace(m, instance=m.id) if m.instance in shared else m for m in group.members)
+    return replace(group, members=members)

@@ -3,19 +3,19 @@
 CallerError
 ├── SettingError
 │   ├── SidecarSettingError          a setting is unknown, malformed or contradictory (exit code 2)
-│   ├── StateDirInUseError           another sidecar works with this state folder (exit code 2)
-│   ├── TriggerMismatchError         KEDA's trigger means another group, or nothing (exit code 2)
-│   └── GroupTypeMismatchError       the group is of another kind than the queue (exit code 2)
-└── StartupError                     a worker, the web page or KEDA's service cannot be started
+│   ├── StateDirInUseError           another sidecar uses this state folder (exit code 2)
+│   ├── TriggerMismatchError         KEDA's trigger names another group or key (exit code 2)
+│   └── GroupTypeMismatchError       the group's type does not match the queue (exit code 2)
+└── StartupError                     a worker, the web server or the KEDA service cannot start
 PeerError
-├── BrokerTimeoutError               no answer from a broker in time, or a refusal (retryable)
-│   └── NoBrokersAvailableError      nobody answers at all (retryable)
+├── BrokerTimeoutError               a broker did not answer in time, or refused (retryable)
+│   └── NoBrokersAvailableError      no broker answers (retryable)
 ├── StateDirError                    the state folder cannot be read or written (retryable)
-├── ReplicaCountUnavailableError     KEDA cannot be told a count now (retryable)
-├── KubernetesUnavailableError       the API server does not answer, or is overloaded (retryable)
-├── KubernetesRejectedError          a right, a workload or a valid value is missing (retryable)
-├── NotLeaderError                   another sidecar may be at work by now (retryable)
-└── ScalingPostponedError            another pod than the one meant might go (retryable)
+├── ReplicaCountUnavailableError     no replica count for KEDA now (retryable)
+├── KubernetesUnavailableError       the API server is unavailable or overloaded (retryable)
+├── KubernetesRejectedError          a permission, workload or valid value is missing (retryable)
+├── NotLeaderError                   another sidecar may be active (retryable)
+└── ScalingPostponedError            Kubernetes might remove another pod than requested (retryable)
 """
 
 from typing import ClassVar
@@ -28,53 +28,53 @@ class SidecarSettingError(SettingError):
 
 
 class StateDirInUseError(SettingError):
-    """Another sidecar works with this state folder."""
+    """Another sidecar uses this state folder."""
 
 
 class TriggerMismatchError(SettingError):
-    """KEDA's trigger names another group than the one that is steered, or what is not known."""
+    """KEDA's trigger names another group than the managed one, or unknown keys."""
 
 
 class GroupTypeMismatchError(SettingError):
-    """The group is of another kind than the queue that is to be scaled."""
+    """The group's type does not match the queue."""
 
 
 class StartupError(CallerError):
-    """A worker, the web page or KEDA's service cannot be started."""
+    """A worker, the web server or the KEDA service cannot start."""
 
 
 class BrokerTimeoutError(PeerError):
-    """No answer from a broker in time, or a refusal; the loop goes on and asks again."""
+    """A broker did not answer in time, or refused; the next iteration retries."""
 
     retryable: ClassVar[bool] = True
 
 
 class NoBrokersAvailableError(BrokerTimeoutError):
-    """No broker answers at all: whatever else is asked will not be answered either."""
+    """No broker answers; further requests in this iteration would fail, too."""
 
 
 class StateDirError(PeerError):
-    """The state folder cannot be read or written; the loop goes on and tries again."""
+    """The state folder cannot be read or written; the next iteration retries."""
 
     retryable: ClassVar[bool] = True
 
 
 class ReplicaCountUnavailableError(PeerError):
-    """KEDA cannot be told a count now; it asks again, or falls back as it was told."""
+    """No replica count for KEDA now; KEDA retries or applies its fallback."""
 
     retryable: ClassVar[bool] = True
 
 
 class KubernetesUnavailableError(PeerError):
-    """The API server does not answer, or is overloaded; the loop goes on and asks again."""
+    """The API server is unavailable or overloaded; the next iteration retries."""
 
     retryable: ClassVar[bool] = True
 
 
 class KubernetesRejectedError(PeerError):
-    """A right, a workload or a valid value is missing; the loop goes on, it may be mended.
+    """A permission, workload or valid value is missing; every iteration retries.
 
-    `status` is that of the answer (HTTP).
+    `status` is the HTTP status.
     """
 
     retryable: ClassVar[bool] = True
@@ -85,12 +85,12 @@ class KubernetesRejectedError(PeerError):
 
 
 class ScalingPostponedError(PeerError):
-    """Another pod than the one meant might go; the loop goes on and tries again."""
+    """Kubernetes might remove another pod than requested; the next iteration retries."""
 
     retryable: ClassVar[bool] = True
 
 
 class NotLeaderError(PeerError):
-    """Another sidecar may be at work by now; nothing is begun, and it goes on."""
+    """Another sidecar may be active; this one changes nothing and continues."""
 
     retryable: ClassVar[bool] = True

@@ -1,1 +1,1 @@
-"""Which of several sidecars steers the group."""
+"""Selects the one of several sidecars that manages the group."""

@@ -1,16 +1,15 @@
-"""Which of several sidecars leads: a lease that is renewed, as a state machine. Pure.
+"""Leader election by a renewed lease, as a state machine. Pure.
 
-1. A lease is held by whoever its record names, for `LEASE_DURATION_S` seconds from its last renewal.
-2. Nobody compares clocks: a candidate counts the seconds since it has *seen* the record change, by
-   its own clock, and takes the lease when that is as long as the record says. Times in the record
-   are for people.
-3. A leader acts until `LEASE_RENEW_DEADLINE_S` seconds after it *sent* its last successful renewal: well before
-   anybody else may take the lease, so that what it had begun is over.
-4. A record is replaced only in the version that was read: of two that take it at once one is told
-   that it came too late.
-5. A lease that its holder gave up, or never took, is free at once.
-6. A process that renews and does nothing else is no leader: whose loop has not asked whether it
-   leads for too long gives its lease up, and is no candidate until the loop asks again.
+1. The holder of a lease holds it for `LEASE_DURATION_S` seconds from its last renewal.
+2. Clocks are not compared: a candidate counts the seconds since it *observed* a change of the
+   record, by its own clock, and may acquire the lease once they reach the record's duration. Times
+   in the record are informational.
+3. A leader acts until `LEASE_RENEW_DEADLINE_S` seconds after it *sent* its last successful renewal:
+   its actions end well before another candidate may acquire the lease.
+4. A record is replaced only in the version that was read: of two concurrent acquisitions one fails.
+5. A released lease, or one never acquired, is free at once.
+6. A process whose control loop has not called `is_leader` for too long releases its lease, and is
+   no candidate until the loop calls again.
 
 The rules are those of client-go's leader election; rule 3 leaves more room.
 """
@@ -24,48 +23,46 @@ from trimtab.sidecar.errors import NotLeaderError
 LEASE_DURATION_S: Final = 12.0
 LEASE_RENEW_DEADLINE_S: Final = 6.0
 LEASE_RETRY_PERIOD_S: Final = 1.5
-"""Seconds: how long a lease lasts, how long a leader acts on it, how often it is looked at."""
+"""Seconds: duration of a lease, of acting on it, and between two renewals."""
 
 
 class Leadership(Protocol):
-    """Whether this sidecar is the one that acts; asked before each step that changes something.
+    """Leadership of this sidecar, checked before each change.
 
-    By asking the loop shows that it goes on, so nobody else is to ask.
+    Only the control loop may call: a call proves that the loop is alive.
     """
 
     def is_leader(self) -> bool:
-        """Tell whether we may act, now."""
+        """Return whether this sidecar may act now."""
         ...
 
     def get_leader(self) -> str:
-        """Return who leads, as far as is known; empty where nobody does."""
+        """Return the known leader; empty without one."""
         ...
 
 
 def require_leadership(leadership: Leadership) -> None:
-    """Raise NotLeaderError if another sidecar may be at work by now."""
+    """Raise NotLeaderError if another sidecar may be active."""
     if not leadership.is_leader():
-        leader = leadership.get_leader() or "whoever takes it"
-        raise NotLeaderError(
-            f"another sidecar was heard, or the lease is not ours by now; leading: {leader}"
-        )
+        leader = leadership.get_leader() or "unknown"
+        raise NotLeaderError(f"another sidecar is active, or the lease was lost; leader: {leader}")
 
 
 class SoleLeader:
-    """There is no other sidecar."""
+    """Leadership without other sidecars."""
 
     def is_leader(self) -> bool:
-        """Tell that we may act."""
+        """Return True."""
         return True
 
     def get_leader(self) -> str:
-        """Return that it is us."""
+        """Return this sidecar."""
         return "this sidecar"
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseRecord:
-    """A lease as it was read; `resource_version` changes with every renewal, `duration_s` is its length."""
+    """A lease as read; `resource_version` changes with every renewal."""
 
     holder_identity: str
     resource_version: str
@@ -74,9 +71,9 @@ class LeaseRecord:
 
 @dataclass(frozen=True, slots=True)
 class LeaseCandidate:
-    """What one sidecar knows; times by its own monotonic clock, in seconds.
+    """State of one candidate; times are of its own monotonic clock, in seconds.
 
-    `observed_at` is when `record` was seen to change, `leads_until` how long we may act.
+    `observed_at` is the time of the last observed change of `record`.
     """
 
     identity: str
@@ -85,30 +82,30 @@ class LeaseCandidate:
     leads_until: float = -inf
 
     def observe_record(self, record: LeaseRecord | None, now: float) -> "LeaseCandidate":
-        """Take in the record as it is."""
+        """Update the observed record."""
         return self if record == self.record else replace(self, record=record, observed_at=now)
 
     def can_acquire(self, now: float) -> bool:
-        """Tell whether the lease is ours to renew, or free."""
+        """Return whether the lease is ours to renew, or free."""
         record = self.record
         if record is None or record.holder_identity in ("", self.identity):
             return True
         return now - self.observed_at >= record.duration_s
 
     def record_renewal(self, record: LeaseRecord, sent_at: float) -> "LeaseCandidate":
-        """Take in that a renewal sent at `sent_at` was accepted."""
+        """Record a renewal sent at `sent_at` and accepted."""
         return replace(
             self, record=record, observed_at=sent_at, leads_until=sent_at + LEASE_RENEW_DEADLINE_S
         )
 
     def step_down(self) -> "LeaseCandidate":
-        """Take in that we no longer lead."""
+        """Stop leading at once."""
         return replace(self, leads_until=-inf)
 
     def is_leader(self, now: float) -> bool:
-        """Tell whether we may act."""
+        """Return whether this candidate leads at `now`."""
         return now < self.leads_until
 
     def get_leader(self) -> str:
-        """Return who leads, as far as is known; empty where nobody does."""
+        """Return the known leader; empty without one."""
         return "" if self.record is None else self.record.holder_identity

@@ -1,8 +1,7 @@
-"""Listens for other sidecars that steer our group; the rules stand in `sidecar.claims`.
+"""Detects other sidecars of the group by their decisions (rules: `leadership.group_ownership`).
 
-Verdicts are left with each turn, so whoever leaves one is at work. What is new of them is read
-before each step that changes something. Where they may not be read nobody can be heard: that is
-said once, and holds nothing up.
+Every iteration publishes a decision, so its author is active. New decisions are read before each
+change. If the decision topic is unreadable, log once and continue without peer detection.
 """
 
 import logging
@@ -25,15 +24,15 @@ BOOT_ID_FILE: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
 class DecisionFeed(Protocol):
-    """Where verdicts are heard."""
+    """Source of published decisions."""
 
     def read_new_decisions(self) -> tuple[DecisionRecord, ...]:
-        """Return those of the group that came since the last look. Raises BrokerTimeoutError."""
+        """Return the group's decisions since the last call. Raises BrokerTimeoutError."""
         ...
 
 
 class PeerAwareLeadership:
-    """A leadership: that of the target (`target_leadership`), as long as no sidecar elsewhere steers."""
+    """Leads if the target's leadership does and no peer owns the group."""
 
     def __init__(
         self,
@@ -52,11 +51,11 @@ class PeerAwareLeadership:
         self._last_logged = ""
 
     def get_author(self) -> SidecarIdentity:
-        """Return us, with the generation that we have now."""
+        """Return our identity with the current generation."""
         return self._ownership.own_author
 
     def is_leader(self) -> bool:
-        """Tell whether we may act, now; reads what others left."""
+        """Return whether this sidecar may act now; reads new decisions of peers."""
         self._observe_peers()
         if not self._target_leadership.is_leader():
             return False
@@ -65,13 +64,13 @@ class PeerAwareLeadership:
         return self._ownership.is_owner()
 
     def get_leader(self) -> str:
-        """Return who leads, as far as is known; empty where nobody does."""
+        """Return the known leader; empty without one."""
         if not self._target_leadership.is_leader():
             return self._target_leadership.get_leader()
         if self._ownership.own_author.generation:
             return f"{self._ownership.own_author} (this one)"
-        other = self._ownership.find_leading_peer(self._clock.monotonic())
-        return self._outage if other is None else str(other.author)
+        peer = self._ownership.find_leading_peer(self._clock.monotonic())
+        return self._outage if peer is None else str(peer.author)
 
     def _observe_peers(self) -> None:
         now, wall = self._clock.monotonic(), self._clock.wall()
@@ -81,40 +80,36 @@ class PeerAwareLeadership:
             )
         except BrokerTimeoutError as error:
             self._ownership = self._ownership.observe_outage(now)
-            self._outage = f"it is not known ({error}) whether another sidecar"
+            self._outage = f"an unknown sidecar ({error})"
         else:
             self._outage = ""
 
     def _log_peer_change(self) -> None:
-        other, mine = (
-            self._ownership.find_leading_peer(self._clock.monotonic()),
-            self._ownership.own_author.generation > 0,
-        )
-        said = "" if other is None else f"{other.author.id} {mine}"
-        if other is None and self._last_logged:
-            log.info("no other sidecar steers this group any more")
-        elif other is not None and said != self._last_logged and mine:
+        peer = self._ownership.find_leading_peer(self._clock.monotonic())
+        is_owner = self._ownership.own_author.generation > 0
+        state = "" if peer is None else f"{peer.author.id} {is_owner}"
+        if peer is None and self._last_logged:
+            log.info("no other sidecar manages this group any more")
+        elif peer is not None and state != self._last_logged and is_owner:
             log.warning(
-                "%s steers this group, too: nothing is changed here until it stands by. If it does "
-                "not, end it: it is of an older version, or may not read verdicts",
-                other.author,
+                "%s manages this group, too: no changes until it stands by. If it does not, stop "
+                "it: it is an older version, or may not read decisions",
+                peer.author,
             )
-        elif other is not None and said != self._last_logged:
+        elif peer is not None and state != self._last_logged:
             log.warning(
-                "%s steers this group: this sidecar stands by, changes nothing, and takes over "
-                "when that one has ended or was silent for %.0f s (--take-over: at once)",
-                other.author,
-                other.silence_timeout,
+                "%s manages this group: this sidecar stands by and takes over when that one has "
+                "stopped or was silent for %.0f s (--take-over: at once)",
+                peer.author,
+                peer.silence_timeout,
             )
-        self._last_logged = said
+        self._last_logged = state
 
 
 def build_author(settings: SidecarSettings, clock: Clock, lease: str) -> SidecarIdentity:
-    """Return who we are; `lease` names what keeps us apart from others, empty where nothing does.
-
-    The lock of a state folder holds on this machine only, and of containers each may have its own
-    folder at the same path.
-    """
+    """Return our identity; `lease` identifies the lock that excludes others, if any."""
+    # The lock of a state folder holds on this machine only, and each container may have its own
+    # folder at the same path: the identity has machine, device and inode.
     host, pid, since = platform.node(), os.getpid(), clock.wall()
     machine = host
     with suppress(OSError):
@@ -126,7 +121,7 @@ def build_author(settings: SidecarSettings, clock: Clock, lease: str) -> Sidecar
 
 def _identify_state_dir(state_dir: Path) -> str:
     try:
-        found = state_dir.stat()
+        stat = state_dir.stat()
     except OSError:
         return str(state_dir.resolve())
-    return f"{found.st_dev}:{found.st_ino}"
+    return f"{stat.st_dev}:{stat.st_ino}"

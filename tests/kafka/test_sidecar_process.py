@@ -137,7 +137,7 @@ class Bench:
 
     def held(self) -> int:
         """Return how many verdicts were to do nothing, since the sidecar started."""
-        found = re.search(r'verdicts_total{action="hold"[^}]*} (\d+)', self.page("/metrics"))
+        found = re.search(r'decisions_total{action="hold"[^}]*} (\d+)', self.page("/metrics"))
         return int(found[1]) if found else 0
 
     def learned(self) -> float | None:

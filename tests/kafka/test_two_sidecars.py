@@ -53,7 +53,7 @@ def start(bootstrap: str, group: str, topic: Any, tmp_path: Path) -> Iterator[Ca
         "topics": topic(partitions=2),
         "interval": "500 ms",
         "window": "2 s",
-        **{f"{name}-topic": f"{group}.{name}" for name in ("plan", "speed", "verdict")},
+        **{f"{name}-topic": f"{group}.{name}" for name in ("plan", "write-rate", "decision")},
     }
     running: list[Sidecar] = []
 

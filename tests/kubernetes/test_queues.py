@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.kubernetes, pytest.mark.broker, pytest.mark.timeout(60
 
 MESSAGES: Final = 120
 PATIENCE: Final = 90.0
-RESTS: Final = re.compile("hold: nothing is to be read .*, 0 messages wait")
+RESTS: Final = re.compile("hold: nothing to read .*, 0 messages waiting")
 
 
 @pytest.mark.parametrize(("kind", "partitions"), [("kmq", 3), ("share", 1)])

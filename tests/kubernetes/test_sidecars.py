@@ -17,7 +17,7 @@ from cluster.control_plane import ControlPlane
 from cluster.workloads import POD_NAME, Cluster
 from trimtab.assignor.model import TopicPartition
 from trimtab.common.clock import SystemClock
-from trimtab.common.control_topics.values import GroupPlan
+from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.sidecar.kafka.control_topic_store import ControlTopicStore
 from trimtab.sidecar.measurement.group_monitor import GroupMonitor
 from trimtab.sidecar.measurement.observation import GroupState
@@ -137,9 +137,9 @@ def test_the_second_takes_over(
     eventually(lambda: bench.log("two").count("2 is right") > 4, 60)
     assert (bench.plan(), bench.owners()) == (plan, owners)
     cluster.scale("deployment", name, 3)
-    eventually(lambda: "follow: a-person set 3 replicas, respected" in bench.log("two"), 60)
+    eventually(lambda: "adopt-external: a-person set 3 replicas, adopted" in bench.log("two"), 60)
     eventually(lambda: bench.plan().replicas == 3, 60)
-    assert "scale-out" not in bench.log("one") + bench.log("two")
+    assert "scale-up" not in bench.log("one") + bench.log("two")
 
 
 def test_a_wrong_workload_ends_it(bench: Bench, plane: ControlPlane) -> None:

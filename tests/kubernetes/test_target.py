@@ -86,7 +86,7 @@ def test_a_cost_of_the_operators_is_put_back(
 ) -> None:
     """A pod that was marked and is needed after all has the deletion cost that it had before."""
     name = ready("deployment", 2)
-    target = steered("deployment", name=name, patience=0.5)
+    target = steered("deployment", name=name, controller_timeout=0.5)
     kept = alive(target)[0]
     body = {"metadata": {"annotations": {DELETION_COST_ANNOTATION: "7"}}}
     cluster.core.patch_namespaced_pod(kept, NAMESPACE, body)
@@ -109,14 +109,14 @@ def test_asked_twice_one_goes(
 ) -> None:
     """While the controllers are away a pod may be stopped again and again: one goes, that one."""
     name = ready("deployment", 3)
-    target = steered("deployment", name=name, patience=0.5)
+    target = steered("deployment", name=name, controller_timeout=0.5)
     pods = alive(target)
     plane.stop_managers()
     try:
         for _ in range(3):
             target.stop_replica(pods[1])
         assert alive(target) == [pods[0], pods[2]]
-        again = steered("deployment", name=name, patience=0.5)
+        again = steered("deployment", name=name, controller_timeout=0.5)
         again.stop_replica(pods[1])
     finally:
         plane.start_managers()
@@ -360,7 +360,8 @@ def test_annotations_pause(cluster: Cluster, ready: Make, steered: Open) -> None
     """The annotation on the workload is handed over; one that is not understood pauses all."""
     name = ready("deployment", 1)
     target = steered("deployment", name=name)
-    for given, meant in (("in", "in"), ("Out", "out"), ("true", "all"), ("nonsense", "all")):
+    for given, meant in (
+        ("scale-down", "scale-down"), ("Scale-Up", "scale-up"), ("true", "all"), ("nonsense", "all")):
         cluster.annotate("deployment", name, {PAUSE_ANNOTATION: given})
         target.list_replicas()
         assert target.read_external_scaling().paused_direction == meant

@@ -20,7 +20,7 @@ from trimtab.cli.doctor.run import (
     format_summary,
 )
 from trimtab.cli.main import main
-from trimtab.common.control_topics.values import GroupPlan
+from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.sidecar.decision.decision import DecisionMetrics, ScalingAction
 from trimtab.sidecar.diagnostics.doctor.checks import (
     ASSIGNOR_NAME,
@@ -274,9 +274,9 @@ def test_the_same_as_json(doctor: Any) -> None:
 
 def test_a_pause_is_a_warning() -> None:
     """Somebody wanted it, so the doctor does not fail; but it does not say that all is well."""
-    found = check_pause("the annotation trimtab.io/pause", ["out", "in"], "take it away")
+    found = check_pause("the annotation trimtab.io/pause", ["scale-up", "scale-down"], "take it away")
     assert [f.level for f in found] == [FindingLevel.WARNING]
-    assert "scaling in and out is paused by the annotation" in found[0].says
+    assert "scale-down and scale-up is paused by the annotation" in found[0].says
     assert not has_failed_checks(found)
     assert format_summary(found) == "nothing is wrong, but 1 warning"
     assert check_pause("the settings", [], "") == ()
@@ -311,9 +311,9 @@ def test_a_workload_at_zero_is_a_warning(asked: RequestedReplicas, least: int, t
 
 def test_a_pause_by_the_settings_is_found() -> None:
     """What the sidecar's own settings or the schedule pause is told, too."""
-    entry = {"start": "0 0 1 1 *", "end": "* * * * *", "pause": "out"}
-    given = {"bootstrap": "b:1", "group": "g", "capacity": 1, "pause": "in", "schedule": [entry]}
+    entry = {"start": "0 0 1 1 *", "end": "* * * * *", "pause": "scale-up"}
+    given = {"bootstrap": "b:1", "group": "g", "capacity": 1, "pause": "scale-down", "schedule": [entry]}
     found = [f.says for f in check_paused_scaling(load_settings(None, given), NOW)]
     assert found == [
-        "scaling in is paused by the settings", "scaling out is paused by the schedule",
+        "scale-down is paused by the settings", "scale-up is paused by the schedule",
     ]  # fmt: skip

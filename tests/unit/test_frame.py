@@ -14,7 +14,8 @@ from trimtab.assignor.model import TopicPartition
 from trimtab.cli.main import main
 from trimtab.cli.signals import SIGNAL_POLL_INTERVAL_S, run_interruptible
 from trimtab.cli.top import run
-from trimtab.common.control_topics.values import GroupPlan, PartitionLoad
+from trimtab.common.control_topics.plan import GroupPlan
+from trimtab.common.control_topics.write_rates import PartitionLoad
 from trimtab.sidecar.decision.decision import DecisionMetrics, ScalingAction
 from trimtab.sidecar.diagnostics.group_status import (
     SILENCE_GRACE_S,
@@ -38,7 +39,7 @@ def record(until: float = NOW, **given: Any) -> DecisionRecord:
     body: dict[str, Any] = {
         "group": "g", "number": 1, "time": 900.0, "until": until, "turns": 1, "interval": 10.0,
         "epoch": 3, "action": ScalingAction.HOLD, "reasons": ("2 is right",),
-        "numbers": DecisionMetrics(wanted=2), "capacity": 100.0, "headroom": 0.9,
+        "metrics": DecisionMetrics(desired_replicas=2), "capacity": 100.0, "headroom": 0.9,
         "consumers": {"a": 2, "b": 1, "c": 0},
     }  # fmt: skip
     return DecisionRecord(**{**body, **given})
@@ -51,7 +52,7 @@ def seen(**given: Any) -> LiveGroupSnapshot:
         ObservedMember("2", "b", frozenset(P[2:3])),
     )
     speeds = {
-        P[0]: PartitionLoad(10.0, backlog_bytes=100.0, needed_bytes_per_s=30.0),
+        P[0]: PartitionLoad(10.0, backlog_bytes=100.0, required_bytes_per_s=30.0),
         P[1]: PartitionLoad(),
         P[2]: PartitionLoad(20.0, backlog_bytes=0.0),
         P[3]: PartitionLoad(5.0),
@@ -154,7 +155,7 @@ def test_the_unknown_is_a_question_mark() -> None:
 def test_the_heading_has_the_figures() -> None:
     """Counts, partitions and rates, and where they come from."""
     said = run.format_heading(build_group_status(seen()), "g")
-    assert "group g (stable): 1 running, 2 planned, 2 wanted; 4 partitions, 1 of them" in said
+    assert "group g (stable): 1 running, 2 planned, 2 desired; 4 partitions, 1 of them" in said
     assert "writing 35 B/s, needed 55 B/s, backlog 100 B (given)" in said
 
 
@@ -185,8 +186,8 @@ def shown(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -
 
             def close(self) -> None: ...
 
-        monkeypatch.setattr("trimtab.sidecar.diagnostics.group_snapshot.LiveGroupReader", Given)
-        monkeypatch.setattr("trimtab.cli.signals.install_signal_waiter", lambda: _ended)
+        monkeypatch.setattr("trimtab.cli.top.run.LiveGroupReader", Given)
+        monkeypatch.setattr("trimtab.cli.top.run.install_signal_waiter", lambda: _ended)
         monkeypatch.setenv("COLUMNS", "160")
         code = main(["top", "--bootstrap", "nowhere:1", "--group", "g", *words])
         said = capsys.readouterr()
@@ -258,7 +259,7 @@ def test_times_that_cannot_be_are_refused(shown: Any, words: tuple[str, ...]) ->
 def test_eighty_columns_hold_names_and_figures() -> None:
     """Long names fold; neither they nor the states are cut."""
     pod = "lake-consumer-6b60d8c84ffcb6d-b2x8v"
-    speeds = {P[0]: PartitionLoad(9e8, backlog_bytes=9.9e11, needed_bytes_per_s=9e8)}
+    speeds = {P[0]: PartitionLoad(9e8, backlog_bytes=9.9e11, required_bytes_per_s=9e8)}
     group = ObservedGroup(GroupState.STABLE, (ObservedMember("1", pod, frozenset(P[:1])),))
     plan = replace(PLAN, draining=(pod,), capacities={pod: 9e8})
     made = build_group_status(seen(group=group, write_rates=speeds, plan=plan))

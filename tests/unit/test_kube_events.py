@@ -8,7 +8,7 @@ import pytest
 
 from trimtab.sidecar.decision.decision import DecisionMetrics, ScalingAction, ScalingDecision
 from trimtab.sidecar.errors import KubernetesRejectedError
-from trimtab.sidecar.reporting.iteration_report import NOT_DONE_PREFIX, IterationReport
+from trimtab.sidecar.reporting.iteration_report import IterationReport
 from trimtab.sidecar.targets.kubernetes.api_client import KubernetesApi
 from trimtab.sidecar.targets.kubernetes.scaling_events import KubernetesEventReporter
 
@@ -32,8 +32,10 @@ class Told:
         self.events.append((reason, message, is_warning))
 
 
-def turn(events: KubernetesEventReporter, action: ScalingAction, *reasons: str) -> None:
-    verdict = ScalingDecision(action, reasons, DecisionMetrics())
+def turn(
+    events: KubernetesEventReporter, action: ScalingAction, *reasons: str, failure: str = ""
+) -> None:
+    verdict = ScalingDecision(action, reasons, DecisionMetrics(), failure=failure)
     events(
         IterationReport(
             1.7e9, verdict, {}, 1, is_group_known=True, decision_seconds=0.0, iteration_seconds=0.0
@@ -47,7 +49,7 @@ def test_scalings_are_told() -> None:
     events = KubernetesEventReporter(cast("KubernetesApi", api))
     turn(events, ScalingAction.HOLD, "2 is right")
     turn(events, ScalingAction.SCALE_UP, "1 -> 2", "started a")
-    assert api.events == [("ScaledOut", "1 -> 2; started a", False)]
+    assert api.events == [("ScaledUp", "1 -> 2; started a", False)]
 
 
 def test_a_failure_is_told_once() -> None:
@@ -55,8 +57,8 @@ def test_a_failure_is_told_once() -> None:
     api = Told()
     events = KubernetesEventReporter(cast("KubernetesApi", api))
     for needed in ("needed 1 B/s", "needed 2 B/s"):
-        turn(events, ScalingAction.SCALE_UP, needed, f"{NOT_DONE_PREFIX}no right")
-    turn(events, ScalingAction.SCALE_UP, "needed 3 B/s", f"{NOT_DONE_PREFIX}no answer")
+        turn(events, ScalingAction.SCALE_UP, needed, failure="no right")
+    turn(events, ScalingAction.SCALE_UP, "needed 3 B/s", failure="no answer")
     turn(events, ScalingAction.SCALE_UP, "needed 3 B/s")
     assert [wrong for _, _, wrong in api.events] == [True, True, False]
 

@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 import pytest
 
 from trimtab.assignor.model import PlacementPolicy, TopicPartition
-from trimtab.common.control_topics.values import GroupPlan, PartitionLoad
+from trimtab.common.control_topics.plan import GroupPlan
+from trimtab.common.control_topics.write_rates import PartitionLoad
 from trimtab.sidecar.decision.decide import make_decision, record_execution
 from trimtab.sidecar.decision.decision import ScalingAction, ScalingDecision
 from trimtab.sidecar.decision.hpa_behavior import ScalingPolicy, ScalingRules
@@ -106,7 +107,7 @@ def test_unknown_speeds_change_no_count(world: World) -> None:
     blind = replace(world, reads={n: dict.fromkeys(r) for n, r in world.reads.items()})
     verdict = judge(blind, memory=replace(SETTLED, recommendations=()))
     assert verdict.action is ScalingAction.HOLD
-    assert verdict.numbers.wanted == 2
+    assert verdict.metrics.desired_replicas == 2
 
 
 def test_unknown_partitions_forbid_shrinking_and_weigh_nothing() -> None:
@@ -122,7 +123,7 @@ def test_unknown_partitions_forbid_shrinking_and_weigh_nothing() -> None:
 def test_first_plan_is_epoch_one() -> None:
     """A group without a plan gets one, within the limits, and nothing is started by it."""
     verdict = judge(World({}, plan=None, unread={0: None}))
-    assert (verdict.action, verdict.add) == (ScalingAction.ANNOUNCE, 0)
+    assert (verdict.action, verdict.replicas_to_start) == (ScalingAction.ANNOUNCE, 0)
     assert verdict.plan is not None
     assert (verdict.plan.epoch, verdict.plan.replicas, verdict.plan.group) == (1, 1, "g")
 
@@ -145,16 +146,16 @@ def test_nothing_happens_when_nothing_changed() -> None:
 def test_scale_out_keeps_the_epoch() -> None:
     """More load than fits raises the count at once; the join, not a new epoch, rebalances."""
     verdict = judge(BUSY)
-    assert (verdict.action, verdict.add) == (ScalingAction.SCALE_UP, 3)
+    assert (verdict.action, verdict.replicas_to_start) == (ScalingAction.SCALE_UP, 3)
     assert verdict.plan is not None
     assert (verdict.plan.epoch, verdict.plan.replicas) == (7, 5)
-    assert verdict.numbers.moves > 0
+    assert verdict.metrics.moves > 0
 
 
 def test_scale_out_is_bounded_by_step_and_limit() -> None:
     """Neither the step nor the upper limit is exceeded."""
-    assert judge(BUSY, replace(POLICY, scale_up=ScalingRules((ScalingPolicy(1),)))).add == 1
-    assert judge(BUSY, replace(POLICY, max_replicas=3)).add == 1
+    assert judge(BUSY, replace(POLICY, scale_up=ScalingRules((ScalingPolicy(1),)))).replicas_to_start == 1
+    assert judge(BUSY, replace(POLICY, max_replicas=3)).replicas_to_start == 1
     assert judge(BUSY, replace(POLICY, max_replicas=2)).action is not ScalingAction.SCALE_UP
 
 
@@ -179,7 +180,7 @@ def test_scale_out_takes_the_lowest_wish_of_its_window() -> None:
             DecisionMemory(
                 (TimestampedRecommendation(NOW - 40, 2), TimestampedRecommendation(NOW - 20, 5))
             ),
-        ).add
+        ).replicas_to_start
         == 3
     )
 
@@ -238,7 +239,7 @@ def test_scale_in_drains_what_costs_least_to_move() -> None:
     """Not the newest goes, but the one whose load is least, and it is drained, not stopped."""
     cheap = World({"z": {0: 40}, "b": {1: 5}}, plan=PLAN)
     verdict = judge(cheap)
-    assert (verdict.action, verdict.stop) == (ScalingAction.DRAIN, ())
+    assert (verdict.action, verdict.replicas_to_stop) == (ScalingAction.DRAIN, ())
     assert verdict.plan is not None
     assert verdict.plan.draining == ("b",)
     assert (verdict.plan.epoch, verdict.plan.replicas) == (8, 1)
@@ -271,9 +272,9 @@ def test_scale_in_never_overfills_the_others() -> None:
     policy = replace(POLICY, placement=replace(POLICY.placement, heuristic="sticky"))
     world = World({"a": {0: 55}, "b": {1: 55}, "c": {2: 55}}, plan=plan)
     verdict = judge(world, policy, DecisionMemory((TimestampedRecommendation(NOW - 50, 2),)))
-    assert verdict.numbers.wanted == 2
+    assert verdict.metrics.desired_replicas == 2
     assert verdict.action is ScalingAction.HOLD
-    assert "could not hold" in verdict.format_line()
+    assert "cannot take over" in verdict.format_line()
 
 
 def test_above_the_limit_is_brought_down() -> None:
@@ -286,12 +287,12 @@ def test_above_the_limit_is_brought_down() -> None:
 def test_a_draining_owner_is_never_stopped() -> None:
     """As long as it owns something it is waited for."""
     verdict = judge(DRAINING, memory=replace(SETTLED, last_change=NOW - 10))
-    assert (verdict.action, verdict.stop) == (ScalingAction.HOLD, ())
+    assert (verdict.action, verdict.replicas_to_stop) == (ScalingAction.HOLD, ())
 
 
 def test_a_drained_replica_is_stopped_when_the_group_is_at_rest() -> None:
     """Owning nothing is enough only in a stable group whose partitions all have owners."""
-    assert judge(DRAINED).stop == ("c",)
+    assert judge(DRAINED).replicas_to_stop == ("c",)
     for world in (
         replace(DRAINED, state=GroupState.REBALANCING),
         replace(DRAINED, reads={**DRAINED.reads, "a": {0: 10}}, unread={2: 10}),
@@ -319,7 +320,7 @@ def test_rising_load_undrains() -> None:
     """While one drains, wanting more keeps it instead of starting another, cooldown or not."""
     rising = replace(DRAINING, reads={"a": {0: 90}, "b": {1: 90}, "c": {2: 90}})
     verdict = judge(rising, memory=replace(SETTLED, last_change=NOW - 1))
-    assert (verdict.action, verdict.add) == (ScalingAction.CANCEL_DRAIN, 0)
+    assert (verdict.action, verdict.replicas_to_start) == (ScalingAction.CANCEL_DRAIN, 0)
     assert verdict.plan is not None
     assert (verdict.plan.draining, verdict.plan.replicas, verdict.plan.epoch) == ((), 3, 8)
 
@@ -327,7 +328,7 @@ def test_rising_load_undrains() -> None:
 def test_a_death_while_draining_undrains() -> None:
     """Where one that should stay died, the draining one stays: nothing needs to be started."""
     verdict = judge(replace(DRAINING, reads={"b": {1: 10}, "c": {2: 10}}, unread={0: 10}))
-    assert (verdict.action, verdict.add) == (ScalingAction.CANCEL_DRAIN, 0)
+    assert (verdict.action, verdict.replicas_to_start) == (ScalingAction.CANCEL_DRAIN, 0)
     assert verdict.plan is not None
     assert (verdict.plan.draining, verdict.plan.replicas) == ((), 2)
 
@@ -336,7 +337,7 @@ def test_the_dead_are_replaced_at_once() -> None:
     """A missing replica is started without windows or cooldown, in blindness too."""
     dead = World({"a": {0: None}}, unread={1: None})
     verdict = judge(dead, memory=DecisionMemory(last_change=NOW - 1))
-    assert (verdict.action, verdict.add, verdict.plan) == (ScalingAction.REPLACE, 1, None)
+    assert (verdict.action, verdict.replicas_to_start, verdict.plan) == (ScalingAction.REPLACE, 1, None)
 
 
 def test_those_that_keep_dying_are_replaced_ever_more_slowly() -> None:
@@ -365,7 +366,7 @@ def test_restart_replaces_by_surge() -> None:
     """One more is started, waited for, and then the old one is drained; the count stays."""
     asked = replace(EVEN, restart=("a", "b"))
     surge = judge(asked)
-    assert (surge.action, surge.add, surge.plan) == (ScalingAction.SURGE, 1, None)
+    assert (surge.action, surge.replicas_to_start, surge.plan) == (ScalingAction.SURGE, 1, None)
     assert judge(replace(asked, starting=("c",))).action is ScalingAction.HOLD
     drain = judge(replace(asked, reads={**EVEN.reads, "c": {}}))
     assert drain.action is ScalingAction.DRAIN
@@ -382,7 +383,7 @@ def test_a_surge_that_keeps_dying_is_started_ever_more_slowly() -> None:
         memory = record_execution(verdict, seen, memory, NOW + second)
         verdicts.append(verdict)
     assert [n for n, v in enumerate(verdicts) if v.action is ScalingAction.SURGE] == [0, 5]
-    assert "look into the logs" in verdicts[1].format_line()
+    assert "check the logs" in verdicts[1].format_line()
 
 
 def test_a_restart_that_works_is_not_slowed() -> None:
@@ -401,7 +402,7 @@ OVERFULL = World({"a": {0: 50, 1: 50, 2: 20}, "b": {3: 30}})
 def test_an_overfull_consumer_gets_a_better_placement() -> None:
     """The count is right but the placement is not: a new epoch, after the cooldown."""
     verdict = judge(OVERFULL)
-    assert (verdict.action, verdict.add) == (ScalingAction.PLACE, 0)
+    assert (verdict.action, verdict.replicas_to_start) == (ScalingAction.PLACE, 0)
     assert verdict.plan is not None
     assert (verdict.plan.epoch, verdict.plan.replicas) == (8, 2)
     assert (
@@ -447,5 +448,5 @@ def test_the_line_tells_numbers_and_reasons() -> None:
     """One line holds the action, the reason, counts, load and epoch."""
     line = judge(BUSY).format_line()
     assert "\n" not in line
-    for part in ("scale-out: 2 -> 5", "needed 300 B/s", "2 running", "epoch 7", "R "):
+    for part in ("scale-up: 2 -> 5", "needed 300 B/s", "2 running", "epoch 7", "R "):
         assert part in line

@@ -1,11 +1,12 @@
-"""Counts that somebody else set at the target: respected or contested, and replicas in an order."""
+"""Counts that somebody else set at the target: adopted, and replicas in an order."""
 
 from dataclasses import replace
 
 import pytest
 
 from trimtab.assignor.model import PlacementPolicy, TopicPartition
-from trimtab.common.control_topics.values import GroupPlan, PartitionLoad
+from trimtab.common.control_topics.plan import GroupPlan
+from trimtab.common.control_topics.write_rates import PartitionLoad
 from trimtab.sidecar.decision.decide import make_decision, record_execution
 from trimtab.sidecar.decision.decision import ScalingAction, ScalingDecision
 from trimtab.sidecar.decision.hpa_behavior import ScalingPolicy, ScalingRules
@@ -63,8 +64,8 @@ def plan(replicas: int, draining: tuple[str, ...] = ()) -> GroupPlan:
     return GroupPlan("g", 1, NOW - 100, replicas, MBF, 100.0, 1.0, draining)
 
 
-def by_others(count: int, *, contest: bool = False, at: float = NOW - 5) -> ExternalScaling:
-    return ExternalScaling(RequestedReplicas(count, "kubectl", at, is_ours=False), contest)
+def by_others(count: int, *, at: float = NOW - 5) -> ExternalScaling:
+    return ExternalScaling(RequestedReplicas(count, "kubectl", at, is_ours=False))
 
 
 def test_a_foreign_count_is_followed() -> None:
@@ -125,28 +126,11 @@ def test_a_zero_that_nobody_is_known_to_have_set_is_ours_where_it_is_planned(
     assert ("somebody set 0 replicas" in verdict.reasons[0]) is bool(planned)
 
 
-def test_contested_below_is_filled_up() -> None:
-    """What somebody else took away is started again, and it is said."""
-    seen = observed("a", plan=plan(3), outside=by_others(1, contest=True))
-    verdict, _ = make_decision(seen, policy(), DecisionMemory(), NOW)
-    assert (verdict.action, verdict.add) == (ScalingAction.REPLACE, 2)
-    assert "contested: 3 are planned" in verdict.reasons[0]
-
-
-def test_contested_above_is_drained() -> None:
-    """What somebody else started is drained before it goes, without windows."""
-    seen = observed("a", "b", "c", plan=plan(2), outside=by_others(3, contest=True), idle=("b",))
-    verdict, _ = make_decision(seen, policy(), DecisionMemory(), NOW)
-    assert verdict.action is ScalingAction.DRAIN
-    assert verdict.plan is not None
-    assert (verdict.plan.replicas, verdict.plan.draining) == (2, ("b",))
-
-
 def test_what_is_older_than_the_plan_is_not_foreign() -> None:
     """A plan that was published and not yet carried out is carried out."""
     seen = observed("a", plan=plan(3), outside=by_others(1, at=NOW - 200))
     verdict, _ = make_decision(seen, policy(), DecisionMemory(), NOW)
-    assert (verdict.action, verdict.add) == (ScalingAction.REPLACE, 2)
+    assert (verdict.action, verdict.replicas_to_start) == (ScalingAction.REPLACE, 2)
 
 
 def test_what_the_target_mends_is_not_mended_twice() -> None:
@@ -156,7 +140,7 @@ def test_what_the_target_mends_is_not_mended_twice() -> None:
         observed("a", "b", plan=plan(3), outside=ours), policy(), DecisionMemory(), NOW
     )
     assert verdict.action is ScalingAction.HOLD
-    assert "the target starts the others" in verdict.reasons
+    assert "the target is starting the others" in verdict.reasons
 
 
 def withheld(planned: int, speed: float, after: float) -> tuple[ScalingDecision, DecisionMemory]:
@@ -170,11 +154,11 @@ def withheld(planned: int, speed: float, after: float) -> tuple[ScalingDecision,
 def test_what_the_target_withholds_is_not_waited_for() -> None:
     """Beyond the grace of a start it is said whose limit it may be, and other rules go on."""
     before, _ = withheld(5, 240.0, 119)
-    assert (before.action, before.reasons[0]) == (ScalingAction.HOLD, "2 of 5 run")
+    assert (before.action, before.reasons[0]) == (ScalingAction.HOLD, "2 of 5 running")
     verdict, _ = withheld(5, 240.0, 121)
-    assert "the target starts the others" not in verdict.reasons
+    assert "the target is starting the others" not in verdict.reasons
     (said,) = [r for r in verdict.reasons if "maxReplicaCount" in r]
-    assert said.startswith("2 of 5 run, the target has not started the others within 120 s")
+    assert said.startswith("2 of 5 running, the target has not started the others within 120 s")
 
 
 def test_a_count_that_is_withheld_is_given_up_when_it_is_wanted_no_more() -> None:
@@ -188,7 +172,7 @@ def test_a_count_that_is_withheld_is_given_up_when_it_is_wanted_no_more() -> Non
     verdict, _ = make_decision(seen, quick, memory, NOW + 121)
     assert verdict.action is ScalingAction.ADOPT
     assert verdict.plan is not None
-    assert (verdict.plan.replicas, verdict.plan.draining, verdict.stop) == (2, (), ())
+    assert (verdict.plan.replicas, verdict.plan.draining, verdict.replicas_to_stop) == (2, (), ())
 
 
 def test_the_wait_for_a_start_begins_anew_with_each_count() -> None:
@@ -229,4 +213,4 @@ def test_of_two_drained_the_last_goes_first() -> None:
     assert verdict.action is not ScalingAction.STOP
     seen = observed("a", "b", "c", plan=drains, idle=("c", "b"), ordered=True)
     verdict, _ = make_decision(seen, policy(), DecisionMemory(), NOW)
-    assert verdict.stop == ("c", "b")
+    assert verdict.replicas_to_stop == ("c", "b")

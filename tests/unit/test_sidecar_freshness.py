@@ -68,8 +68,8 @@ def test_what_is_not_known_or_not_written_has_no_age(speed: PartitionLoad) -> No
     [
         (FreshnessEstimate(29.0, 5.0, 24.0), None),
         (FreshnessEstimate(40.0, 5.0, 35.0), "batches take 35 s and may take 22 s (batch.max.age)"),
-        (FreshnessEstimate(40.0, 25.0, 2.0), "p99 freshness is 40 s, the goal 30 s"),
-        (FreshnessEstimate(60.0, 28.0, 32.0), "a flush alone takes 28 s, look at the sink"),
+        (FreshnessEstimate(40.0, 25.0, 2.0), "p99 freshness is 40 s, the SLO 30 s"),
+        (FreshnessEstimate(60.0, 28.0, 32.0), "a flush alone takes 28 s, check the sink"),
     ],
 )
 def test_a_goal_that_is_missed_is_told_with_what_to_do(

@@ -352,7 +352,7 @@ def test_what_changed_since_is_checked_again(world: Simulated) -> None:
         world.tick()
     del looks
     said = [" ".join(r.decision.reasons) for r in reports]
-    assert any("drain is put off" in text for text in said)
+    assert any("drain postponed" in text for text in said)
     assert not any(r.decision.action is ScalingAction.DRAIN for r in reports)
 
 

@@ -9,6 +9,7 @@ from trimtab.assignor.model import PlacementPolicy, TopicPartition
 from trimtab.common.choices import QueueKind
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.write_rates import PartitionLoad
+from trimtab.common.errors import SettingError
 from trimtab.common.kmq_offset_metadata import OpenMessages, decode_open_messages
 from trimtab.sidecar.decision.decide import make_decision
 from trimtab.sidecar.decision.decision import ScalingAction, ScalingDecision, compute_totals
@@ -25,7 +26,6 @@ from trimtab.sidecar.diagnostics.explanation import (
     explain_placement,
 )
 from trimtab.sidecar.diagnostics.group_status import LiveGroupSnapshot, build_group_status
-from trimtab.sidecar.errors import SidecarSettingError
 from trimtab.sidecar.measurement.observation import (
     GroupState,
     Observation,
@@ -260,7 +260,7 @@ def test_every_worker_of_a_share_group_is_shown_with_its_part() -> None:
 )
 def test_settings_of_queues_that_cannot_be(given: dict[str, Any], says: str) -> None:
     """Each is named, with what to write instead."""
-    with pytest.raises(SidecarSettingError, match=says):
+    with pytest.raises(SettingError, match=says):
         load_settings(None, {**GIVEN, **given})
 
 

@@ -118,7 +118,7 @@ def test_a_heuristic_that_weighs_racks_says_what_cannot_be_helped() -> None:
     assert "no member is in a rack with a replica of t-1, t-4, t-7" in said
     said = judged("rack-aware", readers("a", None, "q")).reasons
     assert "unknown rack of w1 (client.rack): their reads do not count as cross-rack" in said
-    assert any(s.startswith("no replica is in the rack of w2 (q): all that they") for s in said)
+    assert any(s.startswith("no replica is in the rack of w2 (q): all they") for s in said)
 
 
 def test_where_nobody_says_a_rack_nothing_is_told() -> None:

@@ -7,10 +7,12 @@ import pytest
 from ticking import Ticking
 
 from trimtab.assignor.model import TopicPartition
-from trimtab.common.control_topics.values import GroupPlan, PartitionLoad, TopicWriteRates
+from trimtab.common.control_topics.plan import GroupPlan
+from trimtab.common.control_topics.write_rates import PartitionLoad, TopicWriteRates
+from trimtab.common.errors import SettingError
 from trimtab.sidecar.control_loop import ControlLoop, LoopCollaborators
 from trimtab.sidecar.decision.decision import ScalingAction
-from trimtab.sidecar.errors import ScalingPostponedError, SidecarSettingError
+from trimtab.sidecar.errors import ScalingPostponedError
 from trimtab.sidecar.measurement.group_monitor import GroupMeasurement
 from trimtab.sidecar.measurement.observation import (
     ExternalScaling,
@@ -19,7 +21,7 @@ from trimtab.sidecar.measurement.observation import (
     ObservedMember,
     RequestedReplicas,
 )
-from trimtab.sidecar.reporting.iteration_report import NOT_DONE_PREFIX, IterationReport
+from trimtab.sidecar.reporting.iteration_report import IterationReport
 from trimtab.sidecar.settings.settings import SidecarSettings, load_settings
 from trimtab.sidecar.targets.in_memory import InMemoryTarget
 
@@ -115,8 +117,7 @@ def test_who_stops_leading_on_the_way_stops_there() -> None:
     world, target = World(), InMemoryTarget()
     verdict = loop(world, Elected(1), target).run_iteration()
     assert verdict.action is ScalingAction.ANNOUNCE
-    assert verdict.reasons[-1].startswith(NOT_DONE_PREFIX)
-    assert "lease" in verdict.reasons[-1]
+    assert "lease" in verdict.failure
     assert world.published == []
 
 
@@ -144,7 +145,7 @@ def test_what_the_target_refuses_is_said() -> None:
     one.run_iteration()
     verdict = one.run_iteration()
     assert verdict.action is ScalingAction.REPLACE
-    assert verdict.reasons[-1] == f"{NOT_DONE_PREFIX}1 must wait"
+    assert verdict.failure == "1 must wait"
 
 
 def test_what_others_asked_is_seen() -> None:
@@ -165,10 +166,9 @@ def test_what_others_asked_is_seen() -> None:
         ({"workload": "lake"}, "workload"),
         ({"workload": "daemonset/lake"}, "workload"),
         ({"target": "none"}, "a workload is given, but target=none"),
-        ({"external-scaling": "fight"}, "external-scaling"),
     ],
 )
 def test_contradictions_are_named(given: dict[str, object], said: str) -> None:
     """A workload that is missing, malformed or of no use is refused."""
-    with pytest.raises(SidecarSettingError, match=said):
+    with pytest.raises(SettingError, match=said):
         settings(**given)

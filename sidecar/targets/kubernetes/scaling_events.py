@@ -13,12 +13,12 @@ from trimtab.sidecar.targets.kubernetes.api_client import KubernetesApi, Resourc
 log = logging.getLogger("trimtab.sidecar")
 
 EVENT_REASON_BY_ACTION: Final[Mapping[ScalingAction, str]] = {
-    ScalingAction.SCALE_UP: "ScaledOut",
+    ScalingAction.SCALE_UP: "ScaledUp",
     ScalingAction.REPLACE: "Replaced",
     ScalingAction.SURGE: "Replaced",
     ScalingAction.DRAIN: "Draining",
     ScalingAction.CANCEL_DRAIN: "Undrained",
-    ScalingAction.STOP: "ScaledIn",
+    ScalingAction.STOP: "ScaledDown",
     ScalingAction.ADOPT_EXTERNAL: "AdoptedExternalScaling",
     ScalingAction.PLACE: "Rebalanced",
 }
