@@ -120,7 +120,7 @@ def _create_session(settings: Mapping[str, str]) -> SparkSession:
 def _launch_jvm(settings: Mapping[str, str], stderr: int) -> None:
     """Start the JVM of this process as SparkContext does, with its standard error at `stderr`."""
     conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
-    gateway = java_gateway.launch_gateway(conf, {"stderr": stderr})
+    gateway = _private_attribute(java_gateway, "launch_gateway")(conf, {"stderr": stderr})
     _private_attribute(SparkContext, "_ensure_initialized")(gateway=gateway)
 
 
