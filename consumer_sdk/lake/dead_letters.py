@@ -1,15 +1,14 @@
-"""Dead letters back to Kafka: read from their table, sent again, taken out of the table.
+"""Replay of dead letters: reads them from their table, sends them to Kafka, deletes them.
 
-The order makes it at least once: a piece of the table is sent, Kafka confirms every record of it
-(acks=all, idempotent), and only then are these rows deleted. A crash in between leaves rows that
-have been sent; the next replay sends them again. Each copy says in its headers where it comes from,
-so that a reader can tell: trimtab.replay.topic, .partition, .offset, .timestamp (ms) and .error.
+At least once: rows are deleted after Kafka has confirmed their records (acks=all, idempotent). A
+crash in between leaves sent rows, which the next replay sends again. Headers name the origin:
+trimtab.replay.topic, .partition, .offset, .timestamp (ms) and .error.
 
-Back in its own topic a record goes to its own partition, where that still exists. Its time is that
-of the replay: a log of many old times would be deleted by retention before it is read.
+A record keeps its topic and partition if they exist. Its timestamp is the time of the replay:
+retention would delete old timestamps before they are read.
 
-Deleting is a MERGE of the table format, so it is safe beside the writers that add dead letters; it
-makes a version of the table without marks of its own, and the marks are then carried forward.
+Rows are deleted by a MERGE, which is safe beside writers. Its version of the table has no offsets,
+so they are committed again behind it.
 """
 
 import logging
@@ -39,7 +38,7 @@ REPLAY_HEADER_PREFIX: Final = "trimtab.replay."
 REPLAY_CHUNK_ROWS: Final = 10_000
 REPLAY_CHUNK_BYTES: Final = 64_000_000
 MAX_DELETE_ATTEMPTS: Final = 20
-"""Times that a deletion may lose against writers that add dead letters meanwhile."""
+"""Limit of a deletion's attempts when writers add dead letters meanwhile."""
 
 REPLAY_PRODUCER_SETTINGS: Final[Mapping[str, Any]] = {
     "acks": "all",
@@ -58,9 +57,9 @@ DeadLetterRow: TypeAlias = Any
 
 
 class ReplayProducer(Protocol):
-    """The part of confluent-kafka's producer that is used."""
+    """Used methods of confluent-kafka's Producer."""
 
-    # The names are confluent-kafka's, and so is what they promise.
+    # confluent-kafka documents them.
     def produce(self, topic: str, value: Any, key: Any, **options: Any) -> Any: ...  # noqa: D102
     def poll(self, timeout: float = -1) -> Any: ...  # noqa: D102
     def flush(self, timeout: float = -1) -> Any: ...  # noqa: D102
@@ -69,7 +68,7 @@ class ReplayProducer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterSelection:
-    """Which dead letters: `error` is a part of the reason, `since` ≤ record's time < `until`."""
+    """Filter of dead letters: `error` is a part of the reason, `since` ≤ timestamp < `until`."""
 
     topic: str | None = None
     error: str | None = None
@@ -78,7 +77,7 @@ class DeadLetterSelection:
     limit: int | None = None
 
     def select_rows(self, letters: DataFrame) -> DataFrame:
-        """Return the rows that are wanted."""
+        """Return the selected rows."""
         if self.topic is not None:
             letters = letters.where(sql.col("topic") == self.topic)
         if self.error is not None:
@@ -92,7 +91,7 @@ class DeadLetterSelection:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterSummary:
-    """Dead letters of one table, topic and reason; times are of the records."""
+    """Dead letters of one table, topic and reason; `first` and `last` are record timestamps."""
 
     table: str
     topic: str
@@ -111,9 +110,9 @@ def build_producer_settings(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def list_dead_letter_tables(lake: SparkLake, name: str | None = None) -> list[str]:
-    """Return the dead-letter tables: all, or the one of that name or of that own table.
+    """Return all dead-letter tables, or the one named directly or by its topic table.
 
-    Raises SettingError where there is none of that name.
+    Raises SettingError if it does not exist.
     """
     found = [table for table in lake.list_tables() if table.endswith(DEAD_LETTER_SUFFIX)]
     if name is None:
@@ -128,7 +127,7 @@ def list_dead_letter_tables(lake: SparkLake, name: str | None = None) -> list[st
 def summarize_dead_letters(
     lake: SparkLake, table: str, selection: DeadLetterSelection
 ) -> list[DeadLetterSummary]:
-    """Return what is in a dead-letter table, by topic and reason, the largest first."""
+    """Return a summary per topic and reason, the largest first."""
     time = sql.col("timestamp")
     with jvm_errors.translate_errors(f"table {table}"):
         rows = (
@@ -138,12 +137,12 @@ def summarize_dead_letters(
             .collect()
         )
     found = [DeadLetterSummary(table, *row) for row in rows]
-    return sorted(found, key=lambda heap: (-heap.records, heap.topic, heap.error))
+    return sorted(found, key=lambda summary: (-summary.records, summary.topic, summary.error))
 
 
 @dataclass(slots=True)
 class DeadLetterReplay:
-    """Sends the dead letters of one table again; `target_topic` is the topic, None: each to its own."""
+    """Replays one table's dead letters to `target_topic`, None: each to its original topic."""
 
     lake: SparkLake
     table: str
@@ -153,9 +152,9 @@ class DeadLetterReplay:
     _failed: list[str] = field(default_factory=list[str])
 
     def run(self, selection: DeadLetterSelection) -> int:
-        """Return how many were sent and taken out.
+        """Send and delete the selected rows; return their number.
 
-        Raises DeadLetterReplayError where Kafka did not take one: it and what follows stay in the table.
+        Raises DeadLetterReplayError if Kafka rejects a record: it and the rest stay in the table.
         """
         total = 0
         most, size = self._plan_chunks(selection)
@@ -174,10 +173,8 @@ class DeadLetterReplay:
         return total
 
     def _plan_chunks(self, selection: DeadLetterSelection) -> tuple[int, int]:
-        """Return how many records there are, and how many are taken at once (bounded memory).
-
-        No more than these are sent: what fails again meanwhile is not sent round and round.
-        """
+        """Return the number of records and the rows per chunk, which bounds memory."""
+        # Counted once: a record that fails again meanwhile is not replayed in a loop.
         asked = sql.count("*"), sql.max(sql.length("value"))
         with jvm_errors.translate_errors(f"table {self.table}"):
             (found,) = (
@@ -193,7 +190,7 @@ class DeadLetterReplay:
             return selection.select_rows(_read_dead_letters(self.lake, self.table)).collect()
 
     def _send_chunk(self, piece: Sequence[DeadLetterRow]) -> list[DeadLetterRow]:
-        """Send rows; return those that Kafka has confirmed."""
+        """Send rows; return the ones that Kafka confirmed."""
         delivered: list[DeadLetterRow] = []
         for row in piece:
             self._produce_row(row, self._delivery_callback(row, delivered))
@@ -231,18 +228,18 @@ class DeadLetterReplay:
                 return
 
     def _count_partitions(self, topic: str) -> int:
-        """Return how many partitions a topic has. Raises SettingError where there is none."""
+        """Return a topic's number of partitions. Raises SettingError if it does not exist."""
         if topic not in self._partitions:
             found = self.producer.list_topics(topic, timeout=30.0).topics[topic]
             if found.error is not None:
                 raise SettingError(
-                    f"topic {topic!r}: {found.error.str()}; make it, or name another with --to-topic"
+                    f"topic {topic!r}: {found.error.str()}; create it, or set --to-topic"
                 )
             self._partitions[topic] = len(found.partitions)
         return self._partitions[topic]
 
     def _delete_rows(self, rows: Sequence[DeadLetterRow]) -> None:
-        """Take rows out of the table, and carry its marks forward."""
+        """Delete rows from the table and commit its offsets again."""
         if not rows:
             return
         places = sorted({tuple(row[key] for key in _COORDINATE_NAMES) for row in rows})
@@ -255,21 +252,21 @@ class DeadLetterReplay:
         merge = (
             f"MERGE INTO {self.table} t USING {_REPLAYED_VIEW} r ON {on} WHEN MATCHED THEN DELETE"
         )
-        pace = RetryBackoff(random.Random())  # noqa: S311 - jitter
-        _retry_on_race(pace, lambda: self.lake.spark.sql(merge))
-        _retry_on_race(pace, lambda: recommit_offsets(self._open_table()))
+        backoff = RetryBackoff(random.Random())  # noqa: S311 - jitter
+        _retry_on_race(backoff, lambda: self.lake.spark.sql(merge))
+        _retry_on_race(backoff, lambda: recommit_offsets(self._open_table()))
 
     def _open_table(self) -> LakeTable:
         found = self.lake.open_table(self.table)
         if found is None:
-            raise SettingError(f"the table {self.table!r} is gone: who drops it?")
+            raise SettingError(f"the table {self.table!r} was dropped during the replay")
         return found
 
 
 def _read_dead_letters(lake: SparkLake, table: str) -> DataFrame:
-    lake.open_table(table)  # gives it its name in SQL
+    lake.open_table(table)  # registers its name in SQL
     letters = lake.spark.table(table)
-    if "headers" not in letters.columns:  # made before dead letters kept them
+    if "headers" not in letters.columns:  # created before dead letters had headers
         letters = letters.withColumn("headers", sql.lit(None).cast("map<string, binary>"))
     return letters
 
@@ -293,10 +290,10 @@ def _build_replay_headers(row: DeadLetterRow) -> list[tuple[str, bytes | None]]:
 
 
 def _retry_on_race(backoff: RetryBackoff, operation: Callable[[], Any]) -> None:
-    """Do it again where another writer was faster."""
+    """Retry while another writer is faster, up to MAX_DELETE_ATTEMPTS."""
     for attempt in range(MAX_DELETE_ATTEMPTS):
         try:
-            with jvm_errors.translate_errors("taking replayed records out"):
+            with jvm_errors.translate_errors("deleting replayed records"):
                 operation()
         except CommitConflictError:
             if attempt + 1 == MAX_DELETE_ATTEMPTS:

@@ -1,9 +1,8 @@
-"""The schema registry, asked through confluent-kafka's client; settings are that client's own.
+"""Schema registry access through confluent-kafka's client, with that client's settings.
 
-An id means the same schema for ever, so an answer is kept. What a registry says in an answer (there
-is no such schema) is the record's fault, and goes with it to the dead letters; everything else (no
-answer, a refusal, an answer that is none) may be different later: SchemaRegistryUnavailableError, which the
-flush waits out. The client does not try again by itself, unless it is told to: one place waits.
+A schema that does not exist makes its record a dead letter. Every other failure (no response, a
+refusal, an invalid response) is SchemaRegistryUnavailableError, which the flush retries. The client
+itself does not retry by default.
 """
 
 import importlib
@@ -20,7 +19,7 @@ SCHEMA_REGISTRY_PREFIX: Final = "schema.registry."
 REGISTRY_USER_INFO: Final = "basic.auth.user.info"
 _REGISTRY_CLIENT_DEFAULTS: Final[Mapping[str, Any]] = {"timeout": 10, "max.retries": 0}
 _REGISTRY_PACKAGES: Final = ("fastavro", "google.protobuf")
-"""What the decoders need besides the client: missed at the start, not at the first flush."""
+"""Packages of the decoders, imported at the start so that the first flush does not fail."""
 
 _NOT_FOUND_CODES: Final = frozenset({40401, 40402, 40403})
 """Error codes of the registry's interface: subject, version, schema not found."""
@@ -97,7 +96,7 @@ class SchemaRegistry:
             told = str(error) or type(error).__name__
             raise SchemaRegistryUnavailableError(
                 f"the schema registry at {self._address} gives no answer that can be used: {told}; "
-                "is it running, and are schema.registry.url and the credentials right?"
+                "check that it runs, schema.registry.url and the credentials"
             ) from error
 
 
@@ -106,7 +105,7 @@ def parse_registry_address(config: Mapping[str, Any]) -> str:
     parts = [urlsplit(one.strip()) for one in str(config.get("url") or "").split(",")]
     if not all(part.scheme in ("http", "https") and part.hostname for part in parts):
         raise SettingError(
-            f"{SCHEMA_REGISTRY_PREFIX}url must be the registry's address, like http://localhost:8081; "
-            "lake.decoder=avro and protobuf need it"
+            f"{SCHEMA_REGISTRY_PREFIX}url must be the registry's address, like "
+            "http://localhost:8081; lake.decoder=avro and protobuf need it"
         )
     return ",".join(f"{part.scheme}://{part.netloc.rpartition('@')[2]}" for part in parts)

@@ -1,4 +1,4 @@
-"""Which decoder a topic's values go through: a batch of records becomes frames, good and bad."""
+"""Selects the decoder of a topic's values, which splits a batch into rows and dead letters."""
 
 from collections.abc import Callable
 from typing import TypeAlias
@@ -16,7 +16,10 @@ from trimtab.consumer_sdk.lake.settings import LakeConfig
 FrameFactory: TypeAlias = Callable[[Records], Frame]
 
 BatchDecoder: TypeAlias = Callable[[Records, FrameFactory], DecodedFrames]
-"""Takes a batch and what brings it into Spark. Raises SchemaRegistryUnavailableError, TableSchemaMismatchError."""
+"""Decodes a batch; the factory makes a frame of Arrow records.
+
+Raises SchemaRegistryUnavailableError, TableSchemaMismatchError.
+"""
 
 
 class TopicDecoders:

@@ -59,17 +59,18 @@ class ParquetCodec:
 
 
 def refuse_table(table: str, reasons: Iterable[tuple[object, str]]) -> None:
-    """Raise TableSchemaMismatchError for the first reason that holds: such files would not do for a table."""
+    """Raise TableSchemaMismatchError for the first reason that holds."""
     for holds, what in reasons:
         if holds:
             raise TableSchemaMismatchError(
-                f"table {table} {what}, and lake.file.writer=arrow writes plain Parquet files of tables "
-                f"without partitions: {SPARK_WRITER_ADVICE}. Nothing was written and no offset moved"
+                f"table {table} {what}, and lake.file.writer=arrow writes plain Parquet files of "
+                f"tables without partitions: {SPARK_WRITER_ADVICE}. Nothing was written and no "
+                "offset moved"
             )
 
 
 def fit_to_schema(table: str, rows: Records, schema: ArrowSchema) -> Records:
-    """Return the rows with the table's columns in the table's types. Raises TableSchemaMismatchError."""
+    """Return the rows with the table's columns and types. Raises TableSchemaMismatchError."""
     find_missing_columns(table, spark_schema_of(rows), from_arrow_schema(schema))
     have = {name.lower(): name for name in rows.column_names}
     arrays = [
@@ -82,7 +83,10 @@ def fit_to_schema(table: str, rows: Records, schema: ArrowSchema) -> Records:
 
 
 def write_parquet(table: str, rows: Records, target: "ParquetTarget", codec: ParquetCodec) -> None:
-    """Write the rows as one Parquet file. Raises TableSchemaMismatchError, DiskFullError, LakeUnavailableError."""
+    """Write the rows as one Parquet file.
+
+    Raises TableSchemaMismatchError, DiskFullError, LakeUnavailableError.
+    """
     options: dict[str, Any] = {
         "compression": codec.name,
         "compression_level": codec.level,
@@ -136,9 +140,8 @@ class ParquetTarget:
 
     def _upload_file(self, local: str) -> None:
         stream = self.open_stream()
-        with (
-            self.delete_on_failure()
-        ):  # to close is to complete, for an object store: what is short has to go
+        # Closing completes the object in an object store, even a truncated one: delete it then.
+        with self.delete_on_failure():
             try:
                 self.root.java.nio.file.Files.copy(self.root.java.io.File(local).toPath(), stream)
             finally:
@@ -224,5 +227,6 @@ def _build_mismatch(
 ) -> TableSchemaMismatchError:
     return TableSchemaMismatchError(
         f"table {table} does not fit the rows: {'.'.join(path)} is {have} in the rows and {want} "
-        f"in the table, and lake.file.writer=arrow only widens numbers and times: {SPARK_WRITER_ADVICE}"
+        "in the table, and lake.file.writer=arrow only widens numbers and times: "
+        f"{SPARK_WRITER_ADVICE}"
     )

@@ -1,9 +1,8 @@
-"""A Delta table's data files written from Arrow: the file, and the `add` action that names it.
+"""Writes data files of a Delta table from Arrow, and the `add` action of each.
 
-The action's statistics are those that Delta skips files by, of top-level columns: least and
-greatest of whole numbers, dates, times and short texts, and how many nulls. What is left out
-(reals, which may be NaN; long texts; years beyond 1 to 9999; what is nested) only lets readers skip
-less.
+The action has the statistics that Delta skips files by, of top-level columns: minimum and maximum
+of integers, dates, timestamps and short texts, and null counts. Omitted statistics (floats, which
+may be NaN; long texts; years outside 1 to 9999; nested columns) only make readers skip less.
 """
 
 import json
@@ -51,8 +50,8 @@ def write_data_file(
 ) -> tuple[str, ...]:
     """Write rows as a data file; return its `add` action in JSON, nothing where there are no rows.
 
-    `log` is Delta's own object, `root` the JVM's packages. Raises TableSchemaMismatchError, DiskFullError,
-    LakeUnavailableError, and what comes out of the JVM.
+    `log` is Delta's own object, `root` the JVM's packages. Raises TableSchemaMismatchError,
+    DiskFullError, LakeUnavailableError, and exceptions of the JVM.
     """
     whole = parquet_writer.fit_to_schema(name, rows, _arrow_schema(name, schema))
     if whole.num_rows == 0:
@@ -160,5 +159,6 @@ def _arrow_schema(name: str, schema: DeltaSchema) -> Any:
     except PySparkException as error:
         told = str(error).strip().splitlines()[0]
         raise TableSchemaMismatchError(
-            f"table {name} has a column that lake.file.writer=arrow does not write: {told}: {SPARK_WRITER_ADVICE}"
+            f"table {name} has a column that lake.file.writer=arrow does not write: {told}: "
+            f"{SPARK_WRITER_ADVICE}"
         ) from error

@@ -1,11 +1,11 @@
-"""A Delta table's columns: what it is made with, what it becomes, and rows in its types.
+"""Columns of a Delta table: creation, evolution, and casts of rows to its types.
 
-Delta's transaction writes what it is given, in the types that it is given. So the rules that an
-INSERT would go by stand here: a value takes the column's type if that never changes it (Spark's
-STRICT store assignment), fields of structs are found by name, and all else is TableSchemaMismatchError.
+Delta's transaction writes values in the types of the frame, so the rules of an INSERT are applied
+here: a value takes the column's type if that never changes it (Spark's STRICT store assignment),
+struct fields match by name, and everything else is TableSchemaMismatchError.
 
-Delta partitions by columns only. A time of the partitioning rule becomes a generated column, which
-Delta fills, and which filters on the time itself make use of.
+Delta partitions by columns only. A time transform becomes a generated column, which Delta fills and
+uses to prune filters on the time itself.
 """
 
 import json
@@ -190,8 +190,8 @@ def _generated_column(part: PartitionField) -> StructField:
     found = _TIME_COLUMNS.get(part.transform)
     if found is None:
         raise SettingError(
-            f"{PARTITION_SETTING}: Delta tables are not partitioned by {part}; write a column, or year, "
-            "month, day, hour(column)"
+            f"{PARTITION_SETTING}: Delta tables are not partitioned by {part}; write a column, or "
+            "year, month, day, hour(column)"
         )
     kind, expression = found
     return StructField(

@@ -1,19 +1,17 @@
-"""Delta tables: staged by Delta's own writer, committed by its transaction with our fence.
+"""Delta tables: staged by Delta's writer, committed by its transaction with our fence.
 
 *Stage.* A transaction that is never committed writes the data files (`writeFiles`: partitioning,
-generated columns, constraints, column mapping, statistics). They come back as `add` actions of the
-Delta protocol, and so they are kept in `StagedFiles.files`, as JSON: whoever writes the files in another
-way needs only to write the same actions, as `delta_arrow` does with `lake.file.writer: arrow`.
+generated columns, constraints, column mapping, statistics). `StagedFiles.files` holds their `add`
+actions of the Delta protocol in JSON; `arrow_files` makes the same actions.
 
-*Commit.* A second transaction begins from the newest version. If its marks are not those that were
-seen, the race is lost. Else it gets the `add` actions and one `txn` action (SetTransaction) for
-each partition that moves: its app id is `trimtab/group/topic/partition`, its version the next
-offset. The app ids are noted as read, so Delta refuses the commit if another one changes them
-meanwhile; any other commit that comes in between (of other partitions, OPTIMIZE, an INSERT) is
-looked at by Delta, which then tries the next version.
+*Commit.* A second transaction starts from the newest version. If its offsets are not the expected
+ones, the race is lost. Otherwise it gets the `add` actions and a `txn` action (SetTransaction) per
+advanced partition: app id `trimtab/group/topic/partition`, version = next offset. The app ids are
+recorded as read, so Delta refuses the commit if another one changes them. After any other commit
+(other partitions, OPTIMIZE, an INSERT) Delta retries with the next version.
 
-The transaction is not public API of Delta. It is touched in this module only, the version is
-pinned, and tests fail loudly when a release changes it.
+The transaction is not public API of Delta. Only this module uses it, the version is pinned, and
+tests fail when a release changes it.
 """
 
 import json
@@ -220,7 +218,10 @@ class DeltaTable:
         return self._opened_version >= 0
 
     def read_offsets(self) -> VersionedOffsets:
-        """Read the marks of the newest version. Raises CommittedOffsetsLostError, LakeUnavailableError."""
+        """Return the offsets of the newest version.
+
+        Raises CommittedOffsetsLostError, LakeUnavailableError.
+        """
         try:
             text = self._read_snapshot_offsets(self._update_snapshot())
         except jvm_errors.JVM_ERRORS as error:
@@ -232,7 +233,10 @@ class DeltaTable:
         )
 
     def read_gaps(self) -> TableGaps:
-        """Return the gaps of the newest version. Raises CommittedOffsetsLostError, LakeUnavailableError."""
+        """Return the gaps of the newest version.
+
+        Raises CommittedOffsetsLostError, LakeUnavailableError.
+        """
         try:
             found = self._update_snapshot().metadata().configuration().get(GAPS_PROPERTY)
             text = str(found.get()) if found.isDefined() else None
@@ -294,10 +298,10 @@ class DeltaTable:
         expected: VersionedOffsets,
         gaps: TableGaps | None = None,
     ) -> None:
-        """Add files and marks in one version, and in the same one the gaps.
+        """Add files, offsets and gaps in one version.
 
-        Raises CommitConflictError, TableSchemaMismatchError if the table has become another one since the files were
-        staged, LakeUnavailableError (outcome unknown).
+        Raises CommitConflictError, TableSchemaMismatchError if the table's schema has changed since
+        staging, LakeUnavailableError (outcome unknown).
         """
         try:
             change = self._log.startTransaction(self._scala_none, self._scala_none)
@@ -373,8 +377,8 @@ class DeltaTable:
         """
         if snapshot.metadata().configuration().contains(TXN_RETENTION_PROPERTY):
             raise CommittedOffsetsLostError(
-                f"table {self.name}: its property {TXN_RETENTION_PROPERTY} lets Delta drop the offsets of "
-                "partitions that are idle, so that their records would come again: "
+                f"table {self.name}: its property {TXN_RETENTION_PROPERTY} lets Delta drop the "
+                "offsets of idle partitions, so that their records would be written again: "
                 f"ALTER TABLE {self.name} UNSET TBLPROPERTIES ('{TXN_RETENTION_PROPERTY}')"
             )
         checksum = snapshot.checksumOpt()

@@ -49,8 +49,8 @@ def write_data_file(
 ) -> tuple[Any, ...]:
     """Write rows as a data file; return Iceberg's `DataFile` of it, nothing where there are none.
 
-    `table` is Iceberg's own object, `root` the JVM's packages. Raises TableSchemaMismatchError, DiskFullError,
-    LakeUnavailableError, and what comes out of the JVM.
+    `table` is Iceberg's own object, `root` the JVM's packages. Raises TableSchemaMismatchError,
+    DiskFullError, LakeUnavailableError, and exceptions of the JVM.
     """
     properties = {str(key): str(value) for key, value in table.properties().items()}
     _check_writable(name, table, properties)
@@ -84,8 +84,8 @@ def build_arrow_schema(name: str, text: Any) -> ArrowSchema:
         return pa.schema(list(map(_parse_field, json.loads(str(text))["fields"])))
     except _UnsupportedTypeError as error:
         raise TableSchemaMismatchError(
-            f"table {name} has a column of type {error}, which lake.file.writer=arrow does not write: "
-            f"{SPARK_WRITER_ADVICE}"
+            f"table {name} has a column of type {error}, which lake.file.writer=arrow does not "
+            f"write: {SPARK_WRITER_ADVICE}"
         ) from error
 
 
@@ -104,7 +104,7 @@ def _check_writable(name: str, table: Any, properties: dict[str, str]) -> None:
 
 
 def _resolve_codec(name: str, properties: dict[str, str]) -> ParquetCodec:
-    """Return how the table wants to be compressed. Raises TableSchemaMismatchError for what cannot be here."""
+    """Return the table's codec. Raises TableSchemaMismatchError for an unsupported one."""
     found = properties.get(_CODEC_PROPERTY, "zstd").lower()
     if found == "uncompressed":
         return ParquetCodec("none")
@@ -117,7 +117,8 @@ def _resolve_codec(name: str, properties: dict[str, str]) -> ParquetCodec:
     told = f"{_CODEC_PROPERTY}={found}" + (f" and {_LEVEL_PROPERTY}={level}" if level else "")
     raise TableSchemaMismatchError(
         f"table {name} has {told}, which lake.file.writer=arrow does not write: choose another of "
-        f"{', '.join(_SUPPORTED_CODECS)}, or {SPARK_WRITER_ADVICE}. Nothing was written and no offset moved"
+        f"{', '.join(_SUPPORTED_CODECS)}, or {SPARK_WRITER_ADVICE}. "
+        "Nothing was written and no offset moved"
     )
 
 

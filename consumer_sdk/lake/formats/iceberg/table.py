@@ -108,7 +108,9 @@ class IcebergLake(SparkLake):
             log.info("%s: created with %s", name, spark_schema_of(frame).simpleString())
         except jvm_errors.JVM_ERRORS as error:
             if not any("AlreadyExists" in cause for cause, _ in jvm_errors.java_causes(error)):
-                raise jvm_errors.to_trimtab_error(error, f"table {name} cannot be created") from error
+                raise jvm_errors.to_trimtab_error(
+                    error, f"table {name} cannot be created"
+                ) from error
         made = self.open_table(name)
         if made is None:
             raise LakeUnavailableError(f"table {name} was created and dropped again; find out why")
