@@ -1,4 +1,4 @@
-"""The drop-in consumer: confluent-kafka's interface, partitions placed by load.
+"""Drop-in consumer: confluent-kafka's interface, partitions placed by load.
 
 python examples/consume.py localhost:9092 orders
 """
@@ -22,7 +22,7 @@ def main(bootstrap: str, topic: str, limit: int = 10) -> None:
         consumer.subscribe(
             [topic],
             on_assign=lambda _, partitions: print("got", [p.partition for p in partitions]),
-            on_revoke=lambda _, partitions: print("gave up", [p.partition for p in partitions]),
+            on_revoke=lambda _, partitions: print("released", [p.partition for p in partitions]),
         )
         read = 0
         while read < limit:
@@ -37,6 +37,6 @@ if __name__ == "__main__":
     try:
         main(*sys.argv[1:])
     except KeyboardInterrupt:
-        pass  # Ctrl-C ends it
+        pass  # Ctrl-C ends the example
     except TrimtabError as error:
         sys.exit(str(error))

@@ -57,7 +57,7 @@ def test_latest_resumes_at_the_end_of_the_log(
         assert found == [OffsetReset(TopicPartition(expired, 0), 5, 30, 40, 40)]
         feed.write(expired, 1, 2)
         assert [m.offset() for m in reader.consume(2, timeout=20)] == [40, 41]
-    assert "skips up to 10 more that are still there" in caplog.text
+    assert "skips up to 10 more that still exist" in caplog.text
 
 
 def test_error_gives_the_event_to_the_application(expired: str, config: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Rules of our code, broken on purpose: the simulation is worth what it finds of them."""
+"""Rules of the product, broken on purpose: the simulation must find each of them."""
 
 # pyright: reportPrivateUsage=false
 # what is broken here are private parts
@@ -22,7 +22,7 @@ from trimtab.sidecar.decision.decision import ScalingAction
 
 
 def nothing_withheld() -> AbstractContextManager[Any]:
-    """Hand a partition to its new owner although the old one has not revoked it."""
+    """Assign a partition to its new owner before the old one has revoked it."""
 
     def stage(target: IntArray, _settled: Ownership) -> BoolArray:
         now: BoolArray = np.asarray(target != UNASSIGNED)
@@ -32,7 +32,7 @@ def nothing_withheld() -> AbstractContextManager[Any]:
 
 
 def commits_without_a_generation() -> AbstractContextManager[Any]:
-    """Commit as a consumer without a group does: the coordinator takes it from anybody."""
+    """Commit like a consumer without a group, which the coordinator accepts from any client."""
 
     async def commit(consumer: Any, offsets: Any, _ours: Any) -> None:
         coordinator = consumer._coordinator
@@ -48,18 +48,18 @@ def commits_without_a_generation() -> AbstractContextManager[Any]:
 
 
 def lease_for_ever() -> AbstractContextManager[Any]:
-    """Believe in the membership however long the coordinator has been silent."""
+    """Keep the lease however long the coordinator is silent."""
     return mock.patch.object(lease.Lease, "is_valid", return_value=True)
 
 
-def marks_not_compared() -> AbstractContextManager[Any]:
-    """Add a batch whatever the table's marks are."""
+def table_offsets_not_compared() -> AbstractContextManager[Any]:
+    """Append a batch whatever the table's committed offsets are."""
     return mock.patch.object(CommittedOffsets, "find_conflicts", return_value=())
 
 
 @contextmanager
 def kafka_before_the_table() -> Generator[None]:
-    """Tell Kafka of a batch before the table has it, and start from what Kafka was told."""
+    """Commit a batch to Kafka before the table, and start at Kafka's offsets."""
     submit, assign = writer.LakeWriter._submit_batch, writer.LakeWriter.on_assign
 
     def early(self: Any, table: str) -> None:
@@ -83,7 +83,7 @@ def kafka_before_the_table() -> Generator[None]:
 
 
 def stopped_before_drained() -> AbstractContextManager[Any]:
-    """Stop a draining replica whatever it still owns."""
+    """Stop a draining replica although it owns partitions."""
 
     def stop(turn: Any) -> decide.DecisionStep | None:
         names = turn.model.draining
@@ -99,8 +99,8 @@ def stopped_before_drained() -> AbstractContextManager[Any]:
     return mock.patch.object(decide, "DECISION_RULES", rules)
 
 
-def losses_told_before_a_join_only() -> AbstractContextManager[Any]:
-    """Hear of a membership that is lost during a join as little as kafka-python tells."""
+def losses_reported_before_a_join_only() -> AbstractContextManager[Any]:
+    """Miss a membership lost during a join, as plain kafka-python does."""
     usual = coordinator.MemberCoordinator.reset_generation
 
     def reset(self: Any, *member: Any) -> None:
@@ -111,13 +111,13 @@ def losses_told_before_a_join_only() -> AbstractContextManager[Any]:
     return mock.patch.object(coordinator.MemberCoordinator, "reset_generation", reset)
 
 
-def gaps_not_told() -> AbstractContextManager[Any]:
-    """Go on behind deleted records without a word to the tables."""
+def gaps_not_recorded() -> AbstractContextManager[Any]:
+    """Skip deleted records without recording the gap in the tables."""
     return mock.patch.object(PositionTracker, "record_reset", return_value=None)
 
 
 def read_on_after_leaving() -> AbstractContextManager[Any]:
-    """Read on after the group was left, for as long as the lease of before would have lasted."""
+    """Keep the old lease after leaving the group."""
 
     def may_read(self: Any) -> bool:
         known = self._lease.renew_by_heartbeat(
@@ -134,11 +134,11 @@ BROKEN: dict[str, Callable[[], AbstractContextManager[Any]]] = {
         nothing_withheld,
         commits_without_a_generation,
         lease_for_ever,
-        marks_not_compared,
+        table_offsets_not_compared,
         kafka_before_the_table,
         stopped_before_drained,
-        losses_told_before_a_join_only,
-        gaps_not_told,
+        losses_reported_before_a_join_only,
+        gaps_not_recorded,
         read_on_after_leaving,
     )
 }

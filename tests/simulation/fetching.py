@@ -1,8 +1,8 @@
-"""Stands in for librdkafka's consumer: what our consumer's data plane touches of it.
+"""Stand-in for librdkafka's consumer: the parts that the data plane uses.
 
-It reads what was assigned to it and is not paused, at its positions; a partition without one begins
-at the group's committed offset. An offset that is not there is reported, once, and the partition is
-read no more until it is assigned again (`auto.offset.reset=error`). It never joins or commits.
+Reads assigned partitions that are not paused, at their positions, initially the group's committed
+offsets. An offset out of range is reported once; the partition is then not read until it is
+assigned again (`auto.offset.reset=error`). It never joins or commits.
 """
 
 from bisect import bisect_left
@@ -19,7 +19,7 @@ from simulation.network import Unreachable
 from trimtab.assignor.model import TopicPartition
 
 MOST: Final = 40
-"""Records that one partition gives at once, so that they come in several pieces."""
+"""Records per fetch and partition, so that records arrive in several pieces."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,14 +57,14 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Gone(Message):
-    """The event of an offset that is not there."""
+    """Event of an offset out of range."""
 
     def error(self) -> KafkaError:
         return KafkaError(KafkaError._AUTO_OFFSET_RESET, "simulated: out of range")
 
 
 STOPPED: Final = -1
-"""The position of a partition that is read no more."""
+"""Position of a partition that is not read any longer."""
 
 
 class Fetcher:
@@ -79,7 +79,7 @@ class Fetcher:
         return [RawPartition(*p) for p in self._positions]
 
     def list_topics(self, topic: str = "", timeout: float = 0) -> None:
-        """Nothing to learn: the leaders are known here."""
+        """Do nothing: leaders are known here."""
 
     def incremental_assign(self, partitions: Sequence[Any]) -> None:
         for raw in partitions:
@@ -109,7 +109,7 @@ class Fetcher:
         ]
 
     def get_watermark_offsets(self, raw: Any, timeout: float = 0) -> tuple[int, int]:  # noqa: ARG002 - the interface
-        """Return a log's beginning and end. Raises KafkaException."""
+        """Return a log's watermarks. Raises KafkaException."""
         log = self._at.log
         try:
             found: tuple[int, int] = self._at.network.call(
@@ -120,7 +120,7 @@ class Fetcher:
         return found
 
     def committed(self, partitions: Sequence[Any], timeout: float = 0) -> list[Any]:  # noqa: ARG002 - the interface
-        """Return the group's offsets. Raises KafkaException."""
+        """Return the group's committed offsets. Raises KafkaException."""
         try:
             known = self._at.network.call(lambda respond: respond(dict(self._at.group.offsets)))
         except Unreachable:
@@ -132,7 +132,7 @@ class Fetcher:
         ]
 
     def consume(self, count: int, timeout: float = 0) -> list[Message]:
-        """Wait a while, then return what there is."""
+        """Wait, then return the available records."""
         hub = self._at.hub
         hub.sleep(hub.lazily(timeout))
         if count == 0 or self._at.network.away(green.process().name):

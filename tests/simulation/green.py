@@ -22,17 +22,17 @@ from typing import Any, Final
 from greenlet import getcurrent, greenlet
 
 LAZY: Final = (0.1, 0.5)
-"""Seconds that a wait which ends by time lasts at least."""
+"""Minimum seconds of a wait that ends by timeout."""
 
 EPOCH: Final = 1.7e9
 
 
 class Killed(BaseException):
-    """The simulated process ends here, whatever it was doing."""
+    """Ends the simulated process at any point."""
 
 
 class Hub:
-    """The simulated clock, and what is to happen when."""
+    """Simulated clock and its scheduled actions."""
 
     def __init__(self, seed: int) -> None:
         self.now = 0.0
@@ -45,13 +45,13 @@ class Hub:
         self.main = getcurrent()
 
     def at(self, seconds: float, action: Callable[[], object]) -> None:
-        """Do something so many seconds from now."""
+        """Schedule an action in `seconds`."""
         self._count += 1
         entry = (self.now + seconds, self.rng.random(), self._count, action)
         heapq.heappush(self._heap, entry)
 
     def run(self, until: float) -> bool:
-        """Go on to a time; return False if it was stopped on the way."""
+        """Run until a time; return False if stopped before."""
         heap = self._heap
         while heap and heap[0][0] <= until and not self._stopped:
             self.now, _, _, action = heapq.heappop(heap)
@@ -61,18 +61,18 @@ class Hub:
         return not self._stopped
 
     def stop(self) -> None:
-        """Do nothing more after what is being done now."""
+        """Stop after the current action."""
         self._stopped = True
 
     def unwind(self) -> None:
-        """Let every thread of a dead process end; nothing else happens any more."""
+        """End the threads of dead processes, without further actions."""
         self._stopped = True
         self._heap.clear()
         for ended in self.processes:
             ended.clean()
 
     def park(self) -> Any:
-        """Give control back until somebody resumes this thread; return what it is resumed with."""
+        """Suspend this thread until it is resumed; return the value given to `resume`."""
         me = getcurrent()
         assert isinstance(me, _Green), "only a simulated thread can wait"
         if not me.process.alive:
@@ -83,7 +83,7 @@ class Hub:
         return value
 
     def resume(self, ticket: "Ticket", value: object = None) -> None:
-        """Let a parked thread go on; once only, later when its process is frozen."""
+        """Resume a parked thread, once; later if its process is frozen."""
         if ticket.used:
             return
         ticket.used = True
@@ -99,13 +99,13 @@ class Hub:
         green.switch(value)
 
     def sleep(self, seconds: float) -> None:
-        """Wait in the current thread, exactly so long."""
+        """Suspend the current thread for exactly `seconds`."""
         ticket = Ticket()
         self.at(seconds, lambda: self.resume(ticket))
         self.park()
 
     def lazily(self, seconds: float) -> float:
-        """Return how long a wait of so many seconds takes on this machine."""
+        """Return the duration of a wait of `seconds` on a machine with delays."""
         return max(seconds, self.rng.uniform(*LAZY))
 
 
@@ -114,7 +114,7 @@ class _Green(greenlet):
 
 
 class Ticket:
-    """One wait of the current thread."""
+    """A wait of the current thread."""
 
     __slots__ = ("green", "used")
 
@@ -139,7 +139,7 @@ class Process:
         hub.processes.append(self)
 
     def start(self, target: Callable[[], object], *, main: bool = False) -> "_Green":
-        """Begin a thread; the process ends with its main thread, and with an error in any."""
+        """Start a thread; the process ends with its main thread, or with an error in any thread."""
 
         def body(_resumed: object) -> None:
             try:
@@ -159,14 +159,14 @@ class Process:
         return green
 
     def end(self, error: BaseException | None = None) -> None:
-        """End the process; nothing of it runs any more."""
+        """End the process with all its threads."""
         if self.alive:
             self.alive = False
             self.hub.at(0.0, self.clean)
             self.on_death(error)
 
     def clean(self) -> None:
-        """Unwind what is left of the threads of a dead process; to be called by the hub."""
+        """Unwind the threads of a dead process; called by the hub."""
         while self._greens:
             green = self._greens.pop()
             if green is not getcurrent() and green and not green.dead:
@@ -174,25 +174,25 @@ class Process:
                     green.throw(Killed)
 
     def freeze(self, seconds: float) -> None:
-        """Stop the process for a while, as SIGSTOP and SIGCONT do."""
+        """Stop the process for `seconds`, like SIGSTOP and SIGCONT."""
         self.thaws = max(self.thaws, self.hub.now + seconds)
 
 
 def process() -> Process:
-    """Return the process whose thread runs now."""
+    """Return the process of the current thread."""
     me = getcurrent()
     assert isinstance(me, _Green), "this is no simulated thread"
     return me.process
 
 
 def current_name() -> str:
-    """Return the name of the process whose thread runs now, for the trace."""
+    """Return the name of the current process, for the trace."""
     me = getcurrent()
     return me.process.name if isinstance(me, _Green) else "world"
 
 
 class Clock:
-    """The clock of our code: `trimtab.common.clock.Clock`."""
+    """Implements `trimtab.common.clock.Clock`."""
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
@@ -241,7 +241,7 @@ class Event:
 
 
 class Thread:
-    """`threading.Thread`, a thread of the process that makes it."""
+    """`threading.Thread`, in the process that creates it."""
 
     def __init__(
         self,
@@ -318,7 +318,7 @@ class Future:
         return self._value
 
     def ended(self, timeout: float | None = None) -> bool:
-        """Wait for the end; return whether it came."""
+        """Wait for the end; return whether it ended in time."""
         return self._done.wait(timeout)
 
 

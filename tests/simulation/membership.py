@@ -1,4 +1,4 @@
-"""Stands in for kafka-python's consumer: what our member and its hooks touch of it.
+"""Stand-in for kafka-python's consumer: the parts that the member and its coordinator use.
 
 The coordinator follows `kafka.coordinator` 3.0, with what our code has learned to live with: one
 join task that outlasts a poll, heartbeats that are off while it is under way, `rejoining` that
@@ -47,14 +47,14 @@ ERRORS: Final[dict[str, type[KafkaError]]] = {
     broker.MEMBER_ID_REQUIRED: RebalanceInProgressError,  # is tried again at once, just so
 }
 METADATA: Final = 2.0
-"""Seconds between two looks at the topics."""
+"""Seconds between metadata updates."""
 
 BACKOFF: Final = 0.1
 
 
 @dataclass(slots=True)
 class Cluster:
-    """What one process can reach, and by which name it is known."""
+    """Parts of the simulation that a process can reach."""
 
     hub: green.Hub
     network: Network
@@ -63,7 +63,7 @@ class Cluster:
 
 
 class Metadata:
-    """The topics' partitions as they were looked at last."""
+    """Partitions of the topics, as of the last update."""
 
     def __init__(self) -> None:
         self.known: dict[str, set[int]] = {}
@@ -78,7 +78,7 @@ class Metadata:
 
 
 class Subscription:
-    """What is subscribed and assigned."""
+    """Subscribed topics and assigned partitions."""
 
     def __init__(self) -> None:
         self.subscription: set[str] | None = None
@@ -157,7 +157,7 @@ def run(coroutine: Coroutine[Any, Any, Any]) -> Any:
 
 @dataclass(slots=True)
 class JoinMember:
-    """One of those whom the leader assigns to."""
+    """Member of a round, as the leader gets it."""
 
     member_id: str
     metadata: bytes
@@ -174,7 +174,7 @@ class ClientSettings:
 
 
 class StandInCoordinator(ConsumerCoordinator):  # type: ignore[misc] # kafka-python has no types
-    """The client's side of the group; derived from the real one only to lie below ours."""
+    """Client side of the group; derives from the real one only to come after ours in the MRO."""
 
     def __init__(self, cluster: Cluster, settings: ClientSettings, assignor: Any) -> None:
         self.config = {"retry_backoff_ms": BACKOFF * 1000}
@@ -207,7 +207,7 @@ class StandInCoordinator(ConsumerCoordinator):  # type: ignore[misc] # kafka-pyt
         self.rejoin_needed = True
 
     def poll(self, timeout_ms: float) -> bool:
-        """Join where that is needed; as long as the listener takes, and at most so long."""
+        """Join if needed, for up to `timeout_ms` plus the duration of the listener."""
         if not self._begun:
             self._begun = True
             green.process().start(self._heartbeat_loop)
@@ -220,11 +220,11 @@ class StandInCoordinator(ConsumerCoordinator):  # type: ignore[misc] # kafka-pyt
         return True
 
     def maybe_leave_group(self, reason: str = "", timeout_ms: float = 0) -> None:
-        """Leave, from the member's own thread."""
+        """Leave, on the member's thread."""
         run(self.maybe_leave_group_async(reason, timeout_ms))
 
     async def maybe_leave_group_async(self, reason: str = "", timeout_ms: float = 0) -> None:  # noqa: ARG002 - the interface
-        """Leave, whether or not the coordinator hears it."""
+        """Leave, even if the coordinator is unreachable."""
         member = self._generation.member_id
         if self.state != UNJOINED and member:
             with suppress(Unreachable):
@@ -234,7 +234,7 @@ class StandInCoordinator(ConsumerCoordinator):  # type: ignore[misc] # kafka-pyt
         self.reset_generation()
 
     def close(self) -> None:
-        """Give up what is assigned, and leave."""
+        """Revoke the assignment and leave."""
         owned = set(self._subscription.assigned)
         if owned:
             listener = self._subscription.listener
@@ -324,8 +324,8 @@ class StandInCoordinator(ConsumerCoordinator):  # type: ignore[misc] # kafka-pyt
         return self._perform_assignment(answer.member, self._assignor.name, members)
 
     def _perform_assignment(self, _leader: str, _name: str, members: list[Any]) -> dict[str, bytes]:
-        found: dict[str, bytes] = self._assignor.assign(self._metadata, members)
-        return found
+        assignments: dict[str, bytes] = self._assignor.assign(self._metadata, members)
+        return assignments
 
     def _sync(self, joined: Answer, given: dict[str, bytes] | None) -> bytes:
         group = self._at.group
@@ -417,14 +417,14 @@ class StandInCoordinator(ConsumerCoordinator):  # type: ignore[misc] # kafka-pyt
             names = set(self._subscription.subscription or ())
             with suppress(Unreachable):
                 self._metadata.known = self._at.network.call(
-                    lambda respond, names=names: respond(self._looked_up(names))
+                    lambda respond, names=names: respond(self._list_partitions(names))
                 )
             self._metadata.stale.clear()
             self._metadata.stale.wait(METADATA)
 
-    def _looked_up(self, names: Iterable[str]) -> dict[str, set[int]]:
-        found = {name: self._at.log.partitions(name) for name in names}
-        return {name: numbers for name, numbers in found.items() if numbers}
+    def _list_partitions(self, names: Iterable[str]) -> dict[str, set[int]]:
+        topics = {name: self._at.log.partitions(name) for name in names}
+        return {name: numbers for name, numbers in topics.items() if numbers}
 
     # -- commits ----------------------------------------------------------------------------------
 
@@ -437,13 +437,13 @@ class StandInCoordinator(ConsumerCoordinator):  # type: ignore[misc] # kafka-pyt
         if self.state != STABLE:
             raise RebalanceInProgressError("the client rejoins")
         generation = self._generation
-        wanted = {
+        positions = {
             broker.TopicPartition(p.topic, p.partition): (at.offset, at.metadata)
             for p, at in offsets.items()
         }
         answer = self._ask(
             lambda respond: self._at.group.commit(
-                generation.member_id, generation.generation_id, wanted, respond
+                generation.member_id, generation.generation_id, positions, respond
             )
         )
         if answer.error is None:

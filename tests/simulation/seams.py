@@ -1,7 +1,7 @@
-"""Where the simulation enters our code: every name that is replaced, and nothing else is.
+"""Seams of the simulation: all names of the product that it replaces.
 
-Threads, waits and queues become those of `green`; the two Kafka clients become stand-ins; ids and
-jitter come from the history's seed. All of it is looked up in the process whose thread asks, so the
+Threads, waits and queues become those of `green`, the two Kafka clients become stand-ins, and ids
+and jitter come from the history's seed. Each is looked up in the current process, so that the
 replacements are made once for all histories.
 """
 
@@ -87,7 +87,7 @@ REPLACED: dict[Any, dict[str, Any]] = {
 
 @contextmanager
 def simulated() -> Generator[None]:
-    """Replace the names for as long as histories run."""
+    """Replace the names while histories run."""
     with ExitStack() as stack:
         for module, names in REPLACED.items():
             stack.enter_context(mock.patch.multiple(module, **names))

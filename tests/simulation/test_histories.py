@@ -17,11 +17,11 @@ FOUND_WITHIN = {
     "nothing_withheld": 20,
     "commits_without_a_generation": 60,
     "lease_for_ever": 20,
-    "marks_not_compared": 20,
+    "table_offsets_not_compared": 20,
     "kafka_before_the_table": 20,
     "stopped_before_drained": 60,
-    "losses_told_before_a_join_only": 120,
-    "gaps_not_told": 60,
+    "losses_reported_before_a_join_only": 120,
+    "gaps_not_recorded": 60,
     "read_on_after_leaving": 60,
 }
 """Seeds that it may take to find each broken rule."""

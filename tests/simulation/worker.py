@@ -1,4 +1,4 @@
-"""A worker: `trimtab ingest`'s own loop, with our consumer and lake writer, in one process."""
+"""Worker: the loop of `trimtab ingest`, with its consumer and lake writer, in one process."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -18,11 +18,11 @@ from trimtab.consumer_sdk.membership.events import MembershipEnded, PartitionsLo
 from trimtab.consumer_sdk.membership.member import GroupMember
 
 FOLLOW = 0.5
-"""Seconds between two looks at the control topics."""
+"""Seconds between reads of the control topics."""
 
 
 class Observer(Protocol):
-    """What the invariants want to know of a worker."""
+    """Observer of a worker, for the invariants."""
 
     def took(self, worker: "Worker", partitions: frozenset[TopicPartition]) -> None: ...
     def handed(self, worker: "Worker", messages: Sequence[Any]) -> None: ...
@@ -30,7 +30,7 @@ class Observer(Protocol):
 
 @dataclass(slots=True)
 class Host:
-    """What a process finds where it runs; `control` holds the records of the control topics."""
+    """Environment of a process; `control` has the records of the control topics."""
 
     cluster: Cluster
     control: list[Any]
@@ -57,7 +57,7 @@ class Host:
 
 
 class Following(ControlTopicReader):
-    """Our reader of the control topics, on simulated ones."""
+    """ControlTopicReader on simulated control topics."""
 
     def _read_topics(self) -> None:
         host: Host = green.process().host
@@ -78,7 +78,7 @@ class Following(ControlTopicReader):
 
 
 class Watched(Consumer):
-    """Our consumer, which tells what it takes over and hands out."""
+    """Consumer that reports the partitions it takes and the records it returns."""
 
     def __init__(self, config: Any, *, clock: Any = None) -> None:
         super().__init__(config, clock=clock)
@@ -92,11 +92,11 @@ class Watched(Consumer):
         return messages
 
     def owned(self) -> frozenset[TopicPartition]:
-        """Return what this consumer takes for its own."""
+        """Return the partitions that this consumer considers owned."""
         return frozenset(self._partition_state.owned)
 
     def reads(self) -> bool:
-        """Say whether records would be handed out now."""
+        """Return whether records would be returned now."""
         member: GroupMember | None = self._member
         if member is None or any(
             isinstance(event, PartitionsLost | MembershipEnded) for event in member.inbox
@@ -118,7 +118,7 @@ class Stepped(LakeWriter):
 
 @dataclass(slots=True)
 class Worker:
-    """One process; `crash_at` is the step at which it dies, `stall` how long it will not poll."""
+    """Process that crashes at step `crash_at` and does not poll for `stall` seconds."""
 
     name: str
     process: green.Process
@@ -134,15 +134,15 @@ class Worker:
         return self.process.alive
 
     def owned(self) -> frozenset[TopicPartition]:
-        """Return what it takes for its own."""
+        """Return the partitions that it considers owned."""
         return frozenset() if self.consumer is None else self.consumer.owned()
 
     def reads(self) -> bool:
-        """Say whether it would hand out records now."""
+        """Return whether it would return records now."""
         return self.consumer is not None and self.consumer.reads()
 
     def hiccup(self) -> None:
-        """Let the application be busy with something else, if that is to be."""
+        """Keep the application from polling for `stall` seconds, once."""
         seconds, self.stall = self.stall, 0.0
         if seconds:
             self.process.hub.sleep(seconds)
@@ -156,7 +156,7 @@ class Worker:
             raise green.Killed
 
     def run(self, config: ingest.IngestSettings, lake: Lake) -> None:
-        """Run the product's own loop."""
+        """Run the product's loop."""
         ingest.run_ingest(
             config,
             lake,
