@@ -1,4 +1,4 @@
-"""What decisions do to readers: streams through heuristics, with queues between the two. Pure."""
+"""Simulation of heuristics on streams of write rates, with backlogs and pauses. Pure."""
 
 from trimtab.assignor.analysis.simulation.closed_loop import SimulationRun, run_simulation
 from trimtab.assignor.analysis.simulation.comparison import (

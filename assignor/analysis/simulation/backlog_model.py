@@ -1,17 +1,14 @@
-"""Queues between writers and readers: a fluid model, one step a tick.
+"""Fluid model of the backlogs between producers and consumers, one step per tick.
 
-Rules of this file:
+1. A partition is written at a constant rate during a tick and read in order.
+2. A consumer reads `capacity` bytes/s while any of its partitions has a backlog, shared max-min
+   fairly among them, as by a client's fetches. A paused partition gets nothing.
+3. A byte is late if, on arrival, the oldest unread byte of its partition is older than the limit L.
+   With A(t) bytes written and S(t) bytes read up to t, that is S(t) < A(t - L).
+4. An absent partition is not written and loses its backlog.
 
-- A partition is written at the tick's speed throughout the tick, and read in order.
-- A consumer reads `capacity` bytes/s as long as any of its partitions holds something. It shares
-  them evenly among those (max-min: nobody gets more than it has, what is over goes to the others),
-  as a client's round of fetches does. A paused partition gets nothing.
-- A byte is late if, when it arrives, the oldest unread byte of its partition is older than the
-  limit L. With A(t) bytes written and S(t) bytes read up to t, that is S(t) < A(t - L).
-- A partition that is away is not written, and what it held is forgotten.
-
-A tick is cut into pieces, at the end of the pause, at L, and so that there are at least `_MIN_PIECES`
-of them; inside a piece S is taken to be a straight line.
+A tick is divided into at least `_MIN_PIECES` pieces, also at the end of the pause and at L. Within
+a piece S is linear.
 """
 
 from itertools import pairwise
@@ -27,7 +24,7 @@ _MIN_PIECES: Final = 6
 
 
 class PartitionBacklogs:
-    """What is unread of P partitions; `speeds` (N, P) as in a `Stream`."""
+    """Backlogs of P partitions; `speeds` (N, P) are the rates of a `WriteRateStream`."""
 
     def __init__(self, speeds: FloatArray, setup: SimulationSetup) -> None:
         self._setup = setup
@@ -42,19 +39,19 @@ class PartitionBacklogs:
 
     @property
     def written(self) -> FloatArray:
-        """What was written till now, (P,) bytes."""
+        """Bytes written until now, (P,)."""
         row: FloatArray = self._written[self._now]
         return row
 
     @property
     def backlog(self) -> FloatArray:
-        """What is unread now, (P,) bytes."""
+        """Bytes unread now, (P,)."""
         unread: FloatArray = np.maximum(self.written - self._read, 0.0)
         return unread
 
     @property
     def oldest_ages(self) -> FloatArray:
-        """How long the oldest unread byte has waited, (P,) seconds; 0 where nothing is unread."""
+        """Age of the oldest unread byte in seconds, (P,); 0 without backlog."""
         unread = self.backlog > CAPACITY_TOLERANCE * self._written[self._now]
         border = (self._written[: self._now + 1] <= self._read).sum(axis=0) - 1
         border = np.clip(border, 0, max(0, self._now - 1))
@@ -65,9 +62,9 @@ class PartitionBacklogs:
         return np.where(unread, (self._now - border) * self._setup.tick - inside, 0.0)
 
     def advance_tick(self, owner: IntArray, paused: BoolArray) -> FloatArray:
-        """Let the next tick pass and return the late bytes (P,) of it.
+        """Advance by one tick and return its late bytes (P,).
 
-        `owner` (P,) reads, NOBODY where nobody does; `paused` (P,) are not read at first.
+        `owner` (P,) are the consumers or UNASSIGNED; `paused` (P,) are not read during the pause.
         """
         self._now += 1
         away = self._away[self._now]
@@ -88,13 +85,15 @@ class PartitionBacklogs:
     def _read_partitions(
         self, owner: IntArray, open_: BoolArray, at: float, seconds: float
     ) -> None:
-        """Read from the open partitions for so long, up to what is written until `at`."""
+        """Read the open partitions for `seconds`, at most the bytes written until `at`."""
         if open_.any():
-            there = np.maximum(self._written_at(at)[open_] - self._read[open_], 0.0)
-            self._read[open_] += share_capacity(owner[open_], there, self._setup.capacity * seconds)
+            unread = np.maximum(self._written_at(at)[open_] - self._read[open_], 0.0)
+            self._read[open_] += share_capacity(
+                owner[open_], unread, self._setup.capacity * seconds
+            )
 
     def _written_at(self, at: float) -> FloatArray:
-        """Return A(at), (P,) bytes; nothing before time 0."""
+        """Return A(at) in bytes, (P,); 0 before time 0."""
         if at <= 0:
             return np.zeros_like(self._read)
         tick = min(int(at / self._setup.tick), len(self._written) - 1)
@@ -105,31 +104,31 @@ class PartitionBacklogs:
 
 
 def share_capacity(owner: IntArray, demand: FloatArray, capacity: float) -> FloatArray:
-    """Return what each item gets of its owner's `capacity`: max-min fair, none more than `demand`.
+    """Return each item's max-min fair share of its owner's capacity, at most its demand.
 
-    All in bytes; `owner` and `demand` (P,).
+    All are in bytes; `owner` and `demand` have shape (P,).
     """
     load = np.bincount(owner, demand)
     if load.max(initial=0.0) <= capacity:
         return demand
     order = np.lexsort((demand, owner))
-    sorted_owner, sorted_wanted = owner[order], demand[order]
+    sorted_owner, sorted_demand = owner[order], demand[order]
     count = np.bincount(owner)
     first = np.concatenate([[0], np.cumsum(count)[:-1]])[sorted_owner]  # of this owner's items
-    before = np.cumsum(sorted_wanted) - sorted_wanted
+    before = np.cumsum(sorted_demand) - sorted_demand
     before -= before[first]
     left = count[sorted_owner] - (np.arange(len(owner)) - first)
-    whole = sorted_wanted <= (capacity - before) / left  # all smaller ones are whole then, too
-    rest = capacity - np.bincount(sorted_owner[whole], sorted_wanted[whole], minlength=len(count))
+    whole = sorted_demand <= (capacity - before) / left  # then all smaller ones are whole, too
+    rest = capacity - np.bincount(sorted_owner[whole], sorted_demand[whole], minlength=len(count))
     sharing = np.bincount(sorted_owner[~whole], minlength=len(count))
     level = rest / np.maximum(sharing, 1)
-    given = np.empty_like(demand)
-    given[order] = np.where(whole, sorted_wanted, level[sorted_owner])
-    return given
+    share = np.empty_like(demand)
+    share[order] = np.where(whole, sorted_demand, level[sorted_owner])
+    return share
 
 
 def _fraction_below_zero(before: FloatArray, after: FloatArray, scale: FloatArray) -> FloatArray:
-    """Return the share of a piece in which a straight line from `before` to `after` is below 0."""
+    """Return the fraction of a piece in which the line from `before` to `after` is below 0."""
     before = np.where(np.abs(before) <= CAPACITY_TOLERANCE * scale, 0.0, before)
     after = np.where(np.abs(after) <= CAPACITY_TOLERANCE * scale, 0.0, after)
     low, high = np.minimum(before, after), np.maximum(before, after)
@@ -139,7 +138,7 @@ def _fraction_below_zero(before: FloatArray, after: FloatArray, scale: FloatArra
 
 
 def _split_tick(setup: SimulationSetup) -> tuple[tuple[float, float], ...]:
-    """Return the pieces of a tick, each its begin and end in seconds."""
+    """Return the start and end of each piece of a tick, in seconds."""
     borders = {setup.tick * n / _MIN_PIECES for n in range(_MIN_PIECES + 1)}
     borders |= {min(setup.pause, setup.tick), setup.late % setup.tick}
     ordered = sorted(borders)

@@ -1,8 +1,8 @@
-"""The closed loop: speeds are measured, a contender decides, the next speeds arrive, queues form.
+"""Closed-loop simulation: measure, decide, read during the next tick.
 
-A decision at tick t knows the speeds of t and what is unread at its end; it is in force while those
-of t + 1 arrive. What it moves pauses then. The group starts empty: the first decision moves nothing
-and nobody pauses for it.
+A decision at tick t sees the write rates of t and the backlog at its end. It applies during t + 1,
+in which moved partitions pause. The group starts empty: the first decision moves nothing and causes
+no pause.
 """
 
 from dataclasses import dataclass
@@ -21,11 +21,11 @@ from trimtab.assignor.score import find_moved
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SimulationRun:
-    """What happened at each of N ticks; all of shape (N,).
+    """Figures of each of N ticks, all of shape (N,).
 
-    What a decision does stands at its own tick, what follows from it at the next: `arrived`, `late`
-    (bytes), `overloaded` (consumers to which more arrives than they sustain), `mean_lag` (seconds,
-    over the bytes that arrive) and `worst_lag` (seconds) are of the time up to the tick.
+    A decision's own figures stand at its tick. Its effects stand at the next: `arrived` and `late`
+    (bytes), `overloaded` (consumers with more arriving than their capacity), `mean_lag` (seconds,
+    weighted by arriving bytes) and `worst_lag` (seconds) cover the time up to the tick.
     """
 
     name: str
@@ -44,7 +44,7 @@ class SimulationRun:
 
 
 class _DecisionEffects(NamedTuple):
-    """What a decision does."""
+    """Figures of a decision."""
 
     consumers: int
     r_score: float
@@ -55,7 +55,7 @@ class _DecisionEffects(NamedTuple):
 
 
 class _TickEffects(NamedTuple):
-    """What the time up to a tick brought."""
+    """Figures of the time up to a tick."""
 
     arrived: float = 0.0
     late: float = 0.0
@@ -67,7 +67,7 @@ class _TickEffects(NamedTuple):
 def run_simulation(
     contender: Contender, stream: WriteRateStream, setup: SimulationSetup
 ) -> SimulationRun:
-    """Run a stream through a contender. Raises BrokenHeuristicError where that gives nonsense."""
+    """Simulate a contender on a stream. Raises BrokenHeuristicError for a broken heuristic."""
     queues = PartitionBacklogs(stream.rates, setup)
     decided: list[_DecisionEffects] = []
     passed = [_TickEffects()]
@@ -104,7 +104,7 @@ def _measure_decision(
     *,
     first: bool,
 ) -> _DecisionEffects:
-    """Return what a decision does; `share` (P,) is each partition's speed in capacities."""
+    """Return the figures of a decision; `share` (P,) is the write rates in capacities."""
     started = 0 if first else len(np.setdiff1d(after.members, before.members, assume_unique=True))
     stopped = len(np.setdiff1d(before.members, after.members, assume_unique=True))
     moves = int(np.count_nonzero(changed))
@@ -125,7 +125,7 @@ def _advance_backlogs(
     speeds: FloatArray,
     setup: SimulationSetup,
 ) -> _TickEffects:
-    """Let the next tick pass; `speeds` (P,) arrive in it."""
+    """Advance by one tick with the write rates `speeds` (P,) and return its figures."""
     late = queues.advance_tick(decision.owner, paused)
     members = int(decision.members.max(initial=UNASSIGNED)) + 1
     load = sum_loads(decision.owner, speeds, members)

@@ -1,4 +1,4 @@
-"""Runs side by side: scores that need the whole set, and who beats whom over several streams."""
+"""Comparison of runs: scores relative to the set, and pairs over several streams."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,11 +16,11 @@ from trimtab.assignor.score import cardinal_bin_score
 
 @dataclass(frozen=True, slots=True)
 class PairComparison:
-    """How one fares against another on the same streams.
+    """One contender against a baseline on the same streams.
 
-    `r_ratio` is mean R over the other's; None where the other never moves anything. `better_streams`
-    counts the streams with less R at no higher CBS, `cbs_no_higher` those with no higher CBS; both
-    are None where one of the two has no CBS.
+    `r_ratio` is mean R ÷ the baseline's, None if the baseline moves nothing. `cbs_no_higher` counts
+    the streams with no higher CBS, `better_streams` those of them with less R; both are None if
+    either has no CBS.
     """
 
     name: str
@@ -34,9 +34,9 @@ class PairComparison:
 def summarize_runs(
     runs: Mapping[str, SimulationRun], setup: SimulationSetup, bounds: Sequence[int]
 ) -> dict[str, RunSummary]:
-    """Return each run of one stream in figures.
+    """Return the summary of each run on one stream.
 
-    CBS compares with the fewest bins among those that pack by capacity; `bounds` (N,) are L2's.
+    CBS is relative to the fewest bins of those that pack by capacity; `bounds` (N,) are L2's.
     """
     scores = cardinal_bin_score(
         {n: r.consumers.tolist() for n, r in runs.items() if r.packs_by_capacity}
@@ -47,7 +47,7 @@ def summarize_runs(
 def compare_pair(
     name: str, baseline: str, streams: Sequence[Mapping[str, RunSummary]]
 ) -> PairComparison:
-    """Compare two by R at equal or lower CBS."""
+    """Compare two contenders by R at no higher CBS."""
     pairs = [(s[name], s[baseline]) for s in streams]
     ours, theirs = (average_summaries(side).mean_r for side in zip(*pairs, strict=True))
     fits = [_is_no_higher(one.cbs_percent, two.cbs_percent) for one, two in pairs]

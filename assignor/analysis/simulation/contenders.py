@@ -1,12 +1,12 @@
-"""Who can be simulated: every heuristic of the registry, and what Kafka users have without us.
+"""Contenders of a simulation: every heuristic of the registry, and setups without Trimtab.
 
 | name | |
 |---|---|
 | `range` | Kafka's default assignor on as many consumers as the load needs |
-| `keda`, `keda:range` | a lag-threshold autoscaler, with Kafka's default assignor below it |
+| `keda`, `keda:range` | a lag-threshold autoscaler with Kafka's default assignor |
 | `keda:sticky` | the same autoscaler with a sticky assignor |
 
-A contender that assigns by range rebalances eagerly: whenever anything changes, all stop reading.
+The range assignor rebalances eagerly: all partitions pause whenever one moves.
 """
 
 import math
@@ -28,7 +28,7 @@ from trimtab.assignor.packing import CAPACITY_TOLERANCE
 from trimtab.common.errors import UnknownHeuristicError
 
 BacklogReader: TypeAlias = Callable[[], FloatArray]
-"""Returns what is unread now, (P,) bytes."""
+"""Returns the current backlog in bytes, (P,)."""
 
 KEDA_CONTENDER: Final = "keda"
 ALL_CONTENDERS: Final = "all"
@@ -36,7 +36,7 @@ ALL_CONTENDERS: Final = "all"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SimulatedDecision:
-    """Who reads what from now on, (P,), and who is there, idle or not, (K,) sorted."""
+    """Owner of each partition (P,), and the members (K,), sorted, idle ones included."""
 
     owner: IntArray
     members: IntArray
@@ -44,7 +44,7 @@ class SimulatedDecision:
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """Someone who decides; `packs_by_capacity` as in `Heuristic`, `is_trimtab_setting` is one that Trimtab can be set to."""
+    """A heuristic, alone or below a lag-threshold autoscaler."""
 
     name: str
     heuristic: Heuristic
@@ -52,12 +52,12 @@ class Contender:
 
     @property
     def packs_by_capacity(self) -> bool:
-        """Whether it packs by capacity, so that its bins can be compared with other packings."""
+        """Whether it decides the number of consumers by capacity, so that CBS applies."""
         return self.heuristic.packs_by_capacity and not self.autoscaled
 
     @property
     def is_trimtab_setting(self) -> bool:
-        """Whether it is a setting of Trimtab."""
+        """Whether Trimtab can be set to it."""
         return not self.autoscaled and self.heuristic is not RANGE_ASSIGNOR
 
     @property
@@ -68,7 +68,7 @@ class Contender:
     def iter_decisions(
         self, stream: WriteRateStream, setup: SimulationSetup, lags: BacklogReader
     ) -> Iterator[SimulatedDecision]:
-        """Yield a decision for every tick; `lags` is asked when it is made."""
+        """Yield the decision of every tick; `lags` is called before each."""
         if self.autoscaled:
             yield from _iter_autoscaled_decisions(self.heuristic, stream, setup, lags)
             return
@@ -77,7 +77,7 @@ class Contender:
 
 
 def parse_contender(name: str) -> Contender:
-    """Return the one of this name. Raises UnknownHeuristicError."""
+    """Return the contender of this name. Raises UnknownHeuristicError."""
     base, _, below = name.partition(":")
     if name == RANGE_ASSIGNOR.name:
         return Contender(name, RANGE_ASSIGNOR)
@@ -96,52 +96,52 @@ def parse_contender(name: str) -> Contender:
 
 
 def _lookup_heuristic(name: str) -> Heuristic:
-    """Return a heuristic; the error for an unknown one names everybody who can take part."""
+    """Return a heuristic. Raises UnknownHeuristicError with the names of all contenders."""
     try:
         return get_heuristic(name)
     except UnknownHeuristicError as error:
         if name.partition(":")[0] in list_heuristics():
             raise
-        others = f"{RANGE_ASSIGNOR.name}, {KEDA_CONTENDER}, {KEDA_CONTENDER}:sticky, {ALL_CONTENDERS} (everybody)"
-        raise UnknownHeuristicError(f"{error}, {others}") from None
+        others = (RANGE_ASSIGNOR.name, KEDA_CONTENDER, f"{KEDA_CONTENDER}:sticky", ALL_CONTENDERS)
+        raise UnknownHeuristicError(f"{error}, {', '.join(others)}") from None
 
 
 def default_contender_names() -> tuple[str, ...]:
-    """Return the heuristics that count, each preset by itself."""
-    found: list[str] = []
+    """Return the heuristics that pack by capacity, with a name for each preset."""
+    names: list[str] = []
     for name in list_heuristics():
         entry = get_heuristic(name)
         if entry.packs_by_capacity:
-            found += [f"{name}:{preset}" for preset in entry.presets] or [name]
-    return tuple(found)
+            names += [f"{name}:{preset}" for preset in entry.presets] or [name]
+    return tuple(names)
 
 
 def parse_contenders(requested: Iterable[str]) -> tuple[Contender, ...]:
-    """Return those of these names, each once; "all" is everybody, nothing those that count.
+    """Return the contenders of these names without repeats; "all" means all, () the default ones.
 
     Raises UnknownHeuristicError.
     """
-    asked = tuple(requested) or default_contender_names()
-    if ALL_CONTENDERS in asked:
+    names = tuple(requested) or default_contender_names()
+    if ALL_CONTENDERS in names:
         others = tuple(
             n
             for n in list_heuristics()
             if not get_heuristic(n).packs_by_capacity and is_installed(get_heuristic(n))
         )
-        asked = (
+        names = (
             *default_contender_names(),
             *others,
             RANGE_ASSIGNOR.name,
             "keda:range",
             "keda:sticky",
         )
-    return tuple(parse_contender(name) for name in dict.fromkeys(asked))
+    return tuple(parse_contender(name) for name in dict.fromkeys(names))
 
 
 def _iter_autoscaled_decisions(
     heuristic: Heuristic, stream: WriteRateStream, setup: SimulationSetup, lags: BacklogReader
 ) -> Iterator[SimulatedDecision]:
-    """Yield what the autoscaler does; it assigns anew only when members or partitions change."""
+    """Yield the autoscaler's decisions; it reassigns only if members or partitions change."""
     topics = {name: n for n, name in enumerate(sorted({p.topic for p in stream.partitions}))}
     topic = np.array([topics[p.topic] for p in stream.partitions], dtype=np.int32)
     owner: IntArray = np.full(len(topic), UNASSIGNED, dtype=np.int32)
@@ -165,7 +165,7 @@ def _iter_autoscaled_decisions(
 def _assign_partitions(
     heuristic: Heuristic, owner: IntArray, topic: IntArray, there: BoolArray, replicas: int
 ) -> IntArray:
-    """Return the owners among members 0 to `replicas` - 1; the last ones are those that went."""
+    """Return the owners among members 0 to `replicas` - 1; a scale-in removes the last ones."""
     before = np.where(owner[there] < replicas, owner[there], UNASSIGNED)
     weight = np.ones(int(there.sum()))
     topics = int(topic.max(initial=-1)) + 1

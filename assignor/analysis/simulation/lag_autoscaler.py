@@ -1,18 +1,18 @@
-"""A lag-threshold autoscaler, as KEDA's Kafka scaler and Kubernetes' HPA act together.
+"""Lag-threshold autoscaler: KEDA's Kafka scaler with Kubernetes' HPA.
 
-Every `SYNC_PERIOD_S` seconds, but at most once a tick, from the committed lag of the group:
+Every `SYNC_PERIOD_S` seconds, at most once per tick, from the committed lag of the group:
 
-1. ratio = lag / (replicas x threshold); within the tolerance of 10 % nothing changes;
-2. else desired = ceil(replicas x ratio), between 1 and the number of partitions (KEDA allows no
-   idle consumers);
-3. growing is limited to the greater of twice the replicas and 4 more, per 15 s;
-4. shrinking goes to the highest of the recommendations of the last 300 s.
+1. ratio = lag / (replicas x threshold); within the tolerance of 10 % nothing changes.
+2. Otherwise desired = ceil(replicas x ratio), between 1 and the number of partitions (KEDA allows
+   no idle consumers).
+3. Scale-up is limited to the greater of twice the replicas and 4 more, per 15 s.
+4. Scale-down goes to the highest recommendation of the last 300 s.
 
-The values are the defaults of KEDA 2 and of autoscaling/v2. From one replica on it is the HPA that
-asks for the lag, at its own sync period; KEDA's pollingInterval (30 s) only wakes a group from none
-(kedacore/keda-docs#1482), unless metrics are cached. In a tick that is longer than a sync period
-the HPA would look several times: here it looks once, and may then grow as often as it could have.
-It begins with as many replicas as the first speeds need.
+Values are the defaults of KEDA 2 and autoscaling/v2. From one replica on the HPA reads the lag at
+its own sync period; KEDA's pollingInterval (30 s) only activates a group from zero
+(kedacore/keda-docs#1482), unless metrics are cached. In a tick longer than a sync period the HPA
+would sync several times: here it syncs once, with the scale-up limit of all of them. It starts with
+the replicas that the first write rates need.
 """
 
 import math
@@ -31,7 +31,7 @@ SCALE_UP_PODS: Final = 4
 
 @dataclass(slots=True)
 class LagAutoscaler:
-    """Replicas over time; `lag_threshold` is the lag in bytes that one replica may have."""
+    """Replicas over time; `lag_threshold` is the target lag per replica in bytes."""
 
     lag_threshold: float
     replicas: int
@@ -40,17 +40,17 @@ class LagAutoscaler:
     _last_sync: float = -math.inf
 
     def decide_replicas(self, now: float, lag: float) -> int:
-        """Return the replicas from `now` (seconds) on; `lag` in bytes is the group's."""
+        """Return the replicas from `now` (seconds) on; `lag` is the group's, in bytes."""
         if now - self._last_sync < SYNC_PERIOD_S * (1 - CAPACITY_TOLERANCE):
             return self.replicas
         grown_since = SYNC_PERIOD_S if math.isinf(self._last_sync) else now - self._last_sync
         self._last_sync = now
-        wish = self._recommend_replicas(lag)
+        recommended = self._recommend_replicas(lag)
         self._recommendations = [
             (at, n) for at, n in self._recommendations if at > now - STABILIZATION_WINDOW_S
-        ] + [(now, wish)]
-        if wish > self.replicas:
-            self.replicas = min(wish, self._scale_up_limit(grown_since))
+        ] + [(now, recommended)]
+        if recommended > self.replicas:
+            self.replicas = min(recommended, self._scale_up_limit(grown_since))
         else:
             self.replicas = min(self.replicas, max(n for _, n in self._recommendations))
         return self.replicas

@@ -1,4 +1,4 @@
-"""One run in figures, as in section 5 of the heuristics' goals: what an operator feels."""
+"""Summary of a run in figures that matter to an operator."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -16,10 +16,9 @@ SIMULATED_HOUR_S: Final = 3600.0
 class RunSummary:
     """Figures of a run, or means of several.
 
-    `cbs_percent` and `over_l2_percent` are None for whoever does not pack by capacity: having fewer
-    bins than a packing needs is no merit there. Rates per hour count from the second tick on, as
-    the first finds the group empty. `overload_percent` is the share of the consumers to which more
-    arrives at the next tick than they sustain; lags are in seconds.
+    `cbs_percent` and `over_l2_percent` are None for contenders that do not pack by capacity. Rates
+    per hour count from the second tick on, since the group starts empty. `overload_percent` is the
+    share of consumers with more arriving at the next tick than their capacity; lags are in seconds.
     """
 
     cbs_percent: float | None
@@ -37,14 +36,14 @@ class RunSummary:
     worst_lag_s: float
 
     def to_dict(self) -> dict[str, float | None]:
-        """Return the figures by name, for JSON."""
+        """Return the figures by name."""
         return {f.name: getattr(self, f.name) for f in fields(self)}
 
 
 def summarize_run(
     run: SimulationRun, setup: SimulationSetup, bounds: Sequence[int], cbs: float | None
 ) -> RunSummary:
-    """Return a run in figures; `bounds` (N,) are L2's, `cbs` is the cardinal bin score, a share."""
+    """Return a run's summary; `bounds` (N,) are L2's, `cbs` is the cardinal bin score, a share."""
     ticks = len(run.consumers)
     hours = (ticks - 1) * setup.tick / SIMULATED_HOUR_S
     return RunSummary(
@@ -65,7 +64,7 @@ def summarize_run(
 
 
 def average_summaries(summaries: Sequence[RunSummary]) -> RunSummary:
-    """Return the mean of each figure; of `worst_lag_s` the worst."""
+    """Return the mean of each figure, and the maximum of `worst_lag_s`."""
     means: dict[str, float | None] = {}
     for field in fields(RunSummary):
         values = [getattr(s, field.name) for s in summaries]

@@ -1,4 +1,4 @@
-"""Kafka's range assignor: topic by topic, consecutive partitions to the members in order."""
+"""Kafka's range assignor: per topic, consecutive partitions to the members in order."""
 
 from typing import Final
 
@@ -9,7 +9,7 @@ from trimtab.assignor.model import UNASSIGNED, IntArray, PackingProblem
 
 
 def place_ranges(problem: PackingProblem) -> IntArray:
-    """Cut each topic into as many ranges as it has subscribers; the first ones are one longer."""
+    """Return the member of each partition (P,); a topic's first ranges are one longer."""
     placed = np.full(len(problem.weight), UNASSIGNED, dtype=np.int32)
     for topic, readers in enumerate(problem.subscribed):
         members = np.flatnonzero(readers)

@@ -1,4 +1,4 @@
-"""What to set: the cheapest of the simulated settings whose late traffic is under a limit."""
+"""Recommendation: the cheapest simulated setting whose late traffic is within a limit."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,15 +9,15 @@ from trimtab.common.choices import DEFAULT_HEURISTIC
 
 CANDIDATE_HEADROOMS: Final = (1.0, 0.95, 0.9, 0.85, 0.8, 0.75, 0.7)
 COST_TIE_TOLERANCE: Final = 0.01
-"""Consumer-hours that differ by less than this share cost the same: then what is late decides."""
+"""Relative difference below which consumer-hours tie; then late traffic decides."""
 
 DEFAULT_SETTING_NAMES: Final = (DEFAULT_HEURISTIC, f"{DEFAULT_HEURISTIC}:balanced")
-"""What is set unless somebody changes it; a full tie is no reason to."""
+"""The default setting, which wins a full tie."""
 
 
 @dataclass(frozen=True, slots=True)
 class SettingCandidate:
-    """A setting that was simulated, and what came of it."""
+    """A simulated setting and its summary."""
 
     name: str
     headroom: float
@@ -26,7 +26,7 @@ class SettingCandidate:
 
 @dataclass(frozen=True, slots=True)
 class SettingRecommendation:
-    """The candidate to take; `within_limit` tells whether it keeps the limit, `reason` why it is it."""
+    """The recommended candidate, whether it keeps the limit, and the reason."""
 
     chosen: SettingCandidate
     within_limit: bool
@@ -36,9 +36,9 @@ class SettingRecommendation:
 def recommend_setting(
     candidates: Sequence[SettingCandidate], limit: float
 ) -> SettingRecommendation | None:
-    """Choose among candidates; `limit` is late traffic in percent. None if there are none.
+    """Return the cheapest candidate within `limit` (late traffic in percent), None without any.
 
-    Where none keeps the limit, it is the one with the least late traffic.
+    If none keeps the limit, it is the one with the least late traffic.
     """
     if not candidates:
         return None
@@ -54,7 +54,7 @@ def recommend_setting(
 
 
 def consumer_hour_decimals(hours: float) -> int:
-    """Return how many decimals tell so few consumer-hours apart."""
+    """Return the number of decimals to print consumer-hours with."""
     return 1 if hours >= 10 else 2 if hours >= 1 else 3  # noqa: PLR2004 - digits
 
 
@@ -92,23 +92,23 @@ def _explain_choice(
 ) -> str:
     kept = f"late traffic at {limit:g} % or less"
     if len(candidates) == 1:
-        said = f"the one simulated setting keeps {kept}"
+        reason = f"the one simulated setting keeps {kept}"
     elif len(fit) == 1:
-        said = f"it alone of {len(candidates)} simulated settings keeps {kept}"
+        reason = f"it alone of {len(candidates)} simulated settings keeps {kept}"
     else:
-        said = (
+        reason = (
             f"it costs least, give or take {100 * COST_TIE_TOLERANCE:g} %, of the {len(fit)} of "
             f"{len(candidates)} simulated settings that keep {kept}"
         )
-    said += f": {_format_consumer_hours(chosen)}, {chosen.summary.late_percent:.2f} % late"
+    reason += f": {_format_consumer_hours(chosen)}, {chosen.summary.late_percent:.2f} % late"
     cheaper = [c for c in candidates if c.summary.consumer_hours < chosen.summary.consumer_hours]
     missed = [c for c in cheaper if c not in fit]
     if not missed:
-        return said
-    next_ = max(missed, key=lambda c: c.summary.consumer_hours)
+        return reason
+    runner_up = max(missed, key=lambda c: c.summary.consumer_hours)
     return (
-        f"{said}; the next cheaper, {next_.name} at headroom {next_.headroom:g}, takes "
-        f"{_format_consumer_hours(next_)}, but {next_.summary.late_percent:.2f} % is late"
+        f"{reason}; the next cheaper, {runner_up.name} at headroom {runner_up.headroom:g}, takes "
+        f"{_format_consumer_hours(runner_up)}, but {runner_up.summary.late_percent:.2f} % is late"
     )
 
 

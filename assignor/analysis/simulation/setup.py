@@ -1,4 +1,4 @@
-"""What a simulation takes for granted: consumers, time, and what counts as late."""
+"""Settings of a simulation: consumers, times, and the limit of late traffic."""
 
 import math
 from dataclasses import dataclass
@@ -8,16 +8,16 @@ from trimtab.common.errors import InvalidProblemError
 
 @dataclass(frozen=True, slots=True)
 class SimulationSetup:
-    """Of one simulation; every consumer is alike.
+    """Settings of one simulation; all consumers are alike.
 
-    `capacity` is what a consumer sustains, in bytes/s; a heuristic fills it up to the share
-    `headroom`, in (0, 1]. A tick of the stream lasts `tick` seconds. A moved partition is not read
-    for `pause` seconds (at most one tick). A byte is late if it arrives while the oldest unread one
-    of its partition has waited longer than `late` seconds.
+    `capacity` is a consumer's in bytes/s; a heuristic fills the fraction `headroom` of it, in
+    (0, 1]. A tick lasts `tick` seconds. A moved partition is not read for `pause` seconds, at most
+    one tick. A byte is late if it arrives while the oldest unread byte of its partition has waited
+    longer than `late` seconds.
 
-    The rest is of the lag-threshold autoscaler: the lag that one replica may have, as `threshold`
-    seconds of its capacity; what it sees is the committed lag, which trails the real one by half of
-    `commit` seconds (the client's auto-commit interval).
+    For the lag-threshold autoscaler, `threshold` is the target lag of a replica in seconds of its
+    capacity, and `commit` the client's auto-commit interval in seconds: the committed lag trails
+    the real one by half of it.
     """
 
     capacity: float = 100.0
@@ -29,7 +29,7 @@ class SimulationSetup:
     commit: float = 5.0
 
     def __post_init__(self) -> None:
-        """Raise InvalidProblemError for figures that make no sense."""
+        """Raise InvalidProblemError for invalid figures."""
         for name in ("capacity", "tick", "late", "threshold"):
             value = getattr(self, name)
             if not (math.isfinite(value) and value > 0):

@@ -1,10 +1,11 @@
-"""Streams made up: the paper's random walk, and loads that packing finds harder.
+"""Generators of streams: the paper's random walk, and loads that are harder to pack.
 
-Each generator is a frozen record of its shape with one method, `generate_stream(rng)`; the same seed gives
-the same stream. Speeds are in bytes/s and scale with the capacity. Rules of this file:
-- all but the printed walk keep every speed within what the record says is possible;
-- `clamped=False` lets a load grow as its formula says; nothing is ever below 0;
-- shapes that make no sense raise InvalidStreamError, which names the field.
+Each generator is a frozen record of its shape; equal seeds give equal streams. Write rates are in
+bytes/s and scale with the capacity.
+
+1. Write rates stay within the limits of the shape and are never below 0.
+2. `clamped=False` removes the upper limit.
+3. An invalid shape raises InvalidStreamError, which names the field.
 """
 
 import math
@@ -18,14 +19,14 @@ from trimtab.assignor.model import FloatArray, TopicPartition
 from trimtab.common.errors import InvalidStreamError
 
 _NOISE_AUTOCORRELATION: Final = 0.9
-"""Of a noise, from one tick to the next: it wanders, it does not jump."""
+"""Autocorrelation of the noise from one tick to the next."""
 
 
 class StreamGenerator(Protocol):
-    """What makes a stream."""
+    """A source of streams."""
 
     def generate_stream(self, rng: np.random.Generator) -> WriteRateStream:
-        """Return a stream. Raises InvalidStreamError for a shape that makes no sense."""
+        """Return a stream. Raises InvalidStreamError for an invalid shape."""
         ...
 
 
@@ -42,8 +43,8 @@ class RandomWalk:
     def generate_stream(self, rng: np.random.Generator) -> WriteRateStream:
         """Return equation 11: starts uniform in [0, C], steps in ±δ % of C.
 
-        Speeds stay in [0, C]. `clamped=False` is the printed formula, which has no upper limit; the
-        published results need one. Raises InvalidStreamError for a walk that makes no sense.
+        Write rates stay in [0, C]. `clamped=False` is the printed formula, which has no upper
+        limit; the published results need one. Raises InvalidStreamError for an invalid shape.
         """
         _check_shape("random walk", self, at_least_0=("delta",))
         top = np.full(self.partitions, self.capacity)
@@ -56,12 +57,12 @@ class RandomWalk:
 
 @dataclass(frozen=True, slots=True)
 class ZipfLoad:
-    """A few partitions write most, and all rise and fall with the day.
+    """Zipf-distributed write rates with a daily wave.
 
-    The mean speed of the r-th busiest is proportional to r^-`exponent`; which partition that is,
-    is chance. The wave goes up and down by the share `wave` once in `day` ticks, each partition up
-    to `phase` of a day early or late. `noise` is the relative change of a tick (its standard
-    deviation), `load` the mean of a partition in capacities, before the hottest are clamped to one.
+    The mean write rate of the r-th busiest partition is proportional to r^-`exponent`; ranks are
+    random. The wave has the relative amplitude `wave` and a period of `day` ticks; each partition
+    is up to `phase` of a day early or late. `noise` is the standard deviation of a tick's relative
+    change, `load` the mean of a partition in capacities before clamping.
     """
 
     partitions: int = 200
@@ -76,7 +77,7 @@ class ZipfLoad:
     load: float = 0.3
 
     def generate_stream(self, rng: np.random.Generator) -> WriteRateStream:
-        """Return the stream. Raises InvalidStreamError for a shape that makes no sense."""
+        """Return the stream. Raises InvalidStreamError for an invalid shape."""
         _check_shape("Zipf load", self, at_least_0=("exponent", "wave", "phase", "noise"))
         share = np.arange(1, self.partitions + 1, dtype=np.float64) ** -self.exponent
         mean = rng.permutation(share / share.mean() * self.load * self.capacity)
@@ -88,9 +89,9 @@ class ZipfLoad:
 
 @dataclass(frozen=True, slots=True)
 class FlashCrowd:
-    """A quiet load on which crowds fall: a share of the partitions writes `factor` times as much.
+    """A quiet load with flash crowds, during which some partitions write `factor` times as much.
 
-    A crowd comes every `every` ticks on average, falls on a `share` of the partitions and stays
+    A crowd comes every `every` ticks on average, affects a `share` of the partitions and lasts
     `length` ticks. Without crowds a partition writes up to `quiet` of a capacity.
     """
 
@@ -106,7 +107,7 @@ class FlashCrowd:
     noise: float = 0.05
 
     def generate_stream(self, rng: np.random.Generator) -> WriteRateStream:
-        """Return the stream. Raises InvalidStreamError for a shape that makes no sense."""
+        """Return the stream. Raises InvalidStreamError for an invalid shape."""
         _check_shape("flash crowd", self, at_least_0=("share", "noise"))
         calm = rng.uniform(0, self.quiet * self.capacity, self.partitions) * _noise_factors(
             rng, self
@@ -122,8 +123,8 @@ class FlashCrowd:
 class OversizeLoad:
     """A random walk in which a `share` of the partitions may write up to `largest` capacities.
 
-    The others stay within the share `small` of one; a step is at most `delta` percent of what the
-    partition may write.
+    The others stay below the share `small` of one; a step is at most `delta` percent of the
+    partition's limit.
     """
 
     partitions: int = 200
@@ -136,7 +137,7 @@ class OversizeLoad:
     delta: float = 10.0
 
     def generate_stream(self, rng: np.random.Generator) -> WriteRateStream:
-        """Return the stream. Raises InvalidStreamError for a shape that makes no sense."""
+        """Return the stream. Raises InvalidStreamError for an invalid shape."""
         _check_shape("oversize load", self, at_least_0=("share", "delta"))
         top = np.full(self.partitions, self.small * self.capacity)
         large = rng.permutation(self.partitions)[: round(self.share * self.partitions)]
@@ -160,13 +161,13 @@ def _walk_at_random(
 
 
 def _noise_factors(rng: np.random.Generator, shape: "ZipfLoad | FlashCrowd") -> FloatArray:
-    """Return factors (N, P) around 1 that change by about `shape.noise` from tick to tick."""
+    """Return factors (N, P) around 1 that change by about `shape.noise` per tick."""
     shocks = rng.normal(0.0, shape.noise, (shape.ticks, shape.partitions))
-    wander = np.empty_like(shocks)
-    wander[0] = shocks[0] / math.sqrt(1 - _NOISE_AUTOCORRELATION**2)  # as spread out as later ones
+    noise = np.empty_like(shocks)
+    noise[0] = shocks[0] / math.sqrt(1 - _NOISE_AUTOCORRELATION**2)  # same variance as later ticks
     for tick in range(1, shape.ticks):
-        wander[tick] = _NOISE_AUTOCORRELATION * wander[tick - 1] + shocks[tick]
-    return np.exp(wander)
+        noise[tick] = _NOISE_AUTOCORRELATION * noise[tick - 1] + shocks[tick]
+    return np.exp(noise)
 
 
 def _build_stream(topic: str, speeds: FloatArray) -> WriteRateStream:

@@ -1,4 +1,4 @@
-"""Replay of a stream: each heuristic decides tick by tick, on its own trajectory, in open mode."""
+"""Replay of a stream: a heuristic decides tick by tick in open mode."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -13,14 +13,14 @@ from trimtab.assignor.open_mode import pack_open_mode
 from trimtab.assignor.score import find_moved, lower_bound, r_score
 
 
-@dataclass(frozen=True, slots=True, eq=False)  # arrays have no one truth of equality
+@dataclass(frozen=True, slots=True, eq=False)  # == of arrays is an array
 class ReplayTick:
-    """What one decision of a replay gave, and what it cost."""
+    """Result and cost of one decision of a replay."""
 
     consumers: int
     r_score: float
     moved: int  # partitions that changed their owner
-    owner: IntArray  # (P,) who reads from now on; NOBODY where a partition is away
+    owner: IntArray  # (P,) UNASSIGNED for an absent partition
 
 
 def replay_stream(
@@ -29,47 +29,46 @@ def replay_stream(
     capacity: float,
     lags: Callable[[], FloatArray] | None = None,
 ) -> Iterator[ReplayTick]:
-    """Yield what every tick decides and costs; `capacity` in bytes/s is that of every consumer.
+    """Yield the decision of every tick; `capacity` in bytes/s is that of every consumer.
 
-    Heuristics see how much the speeds changed in earlier ticks (`trimtab.assignor.forecast`). The
-    group starts empty, so the first tick moves nothing and scores 0. `lags` is asked before
-    each decision for the backlogs (P,) in bytes that whoever takes the ticks has simulated;
-    without it the bytes of one second stand for them.
+    Heuristics get a forecast from earlier ticks (`trimtab.assignor.forecast`). The group starts
+    empty, so the first tick moves nothing and scores 0. `lags` is called before each decision and
+    returns simulated backlogs (P,) in bytes; the default is one second of writes.
     """
     owner: IntArray = np.full(len(stream.partitions), UNASSIGNED, dtype=np.int32)
     topics = sorted({p.topic for p in stream.partitions})
     topic = np.array([topics.index(p.topic) for p in stream.partitions], dtype=np.int32)
     changes = RateChangeStats.empty(len(stream.partitions))
-    for speeds in stream.rates:
-        there = ~np.isnan(speeds)
-        changes = changes.with_measurement(speeds)
-        before, speed = owner[there], speeds[there]
-        lag = speed if lags is None else lags()[there]
-        problem = _build_tick_problem(speed, before, topic[there], lag, capacity)
-        outlook = select_forecast(changes.forecast_next(speeds), there)
-        after = pack_open_mode(entry, replace(problem, forecast=outlook))
+    for rates in stream.rates:
+        present = ~np.isnan(rates)
+        changes = changes.with_measurement(rates)
+        before, rate = owner[present], rates[present]
+        lag = rate if lags is None else lags()[present]
+        problem = _build_tick_problem(rate, before, topic[present], lag, capacity)
+        forecast = select_forecast(changes.forecast_next(rates), present)
+        after = pack_open_mode(entry, replace(problem, forecast=forecast))
         owner = np.full_like(owner, UNASSIGNED)
-        owner[there] = after
+        owner[present] = after
         yield ReplayTick(
             consumers=len(np.unique(after)),
-            r_score=r_score(speed, before, after, capacity),
+            r_score=r_score(rate, before, after, capacity),
             moved=int(np.count_nonzero(find_moved(before, after))),
             owner=owner,
         )
 
 
 def lower_bounds(stream: WriteRateStream, capacity: float) -> list[int]:
-    """Return for every tick the L2 bound on the number of consumers."""
-    return [lower_bound(speeds[~np.isnan(speeds)], capacity) for speeds in stream.rates]
+    """Return the L2 bound on the number of consumers at every tick."""
+    return [lower_bound(rates[~np.isnan(rates)], capacity) for rates in stream.rates]
 
 
 def _build_tick_problem(
-    speed: FloatArray, owner: IntArray, topic: IntArray, lag: FloatArray, capacity: float
+    rate: FloatArray, owner: IntArray, topic: IntArray, lag: FloatArray, capacity: float
 ) -> PackingProblem:
     members = int(owner.max(initial=UNASSIGNED)) + 1
     topics = int(topic.max(initial=-1)) + 1
     return PackingProblem(
-        weight=speed,
+        weight=rate,
         owner=owner,
         topic=topic,
         lag=lag,

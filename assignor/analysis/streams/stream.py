@@ -1,7 +1,7 @@
-"""Streams of write speeds, and the file format that simulations and recordings share.
+"""Streams of write rates, and the file format of simulations and recordings.
 
 The format is a JSON list of ticks, each `{"topic": {"partition": bytes_per_s}}`. A partition may
-come and go.
+be absent from a tick.
 """
 
 import json
@@ -15,22 +15,22 @@ from trimtab.assignor.model import FloatArray, TopicPartition
 from trimtab.common.errors import InvalidStreamError
 
 MAX_BYTES_PER_S: Final = 1e15
-"""Bytes/s that no partition writes; sums of anything below are far from overflowing."""
+"""Upper limit of a write rate; sums of such rates are far from overflowing."""
 
 MAX_PARTITION: Final = 2**31 - 1
-"""Number that Kafka gives to a partition at most."""
+"""Highest partition number in Kafka."""
 
 
 @dataclass(frozen=True, slots=True)
 class WriteRateStream:
-    """Write speeds of N ticks; `rates` (N, P) in bytes/s, NaN where a partition is away."""
+    """Write rates of N ticks; `rates` (N, P) is in bytes/s, NaN for an absent partition."""
 
     partitions: tuple[TopicPartition, ...]  # (P,) sorted
     rates: FloatArray
 
 
 def parse_stream(text: str | bytes) -> WriteRateStream:
-    """Read a stream file's text. Raises InvalidStreamError, saying where it is wrong."""
+    """Parse the text of a stream file. Raises InvalidStreamError with the place of the error."""
     try:
         ticks: object = json.loads(text, object_pairs_hook=_reject_duplicate_keys)
     except RecursionError:
@@ -50,7 +50,7 @@ def parse_stream(text: str | bytes) -> WriteRateStream:
 
 
 def format_stream(stream: WriteRateStream) -> str:
-    """Return a stream as the text of a file; one tick a line."""
+    """Return the stream as file text, one tick per line."""
     lines: list[str] = []
     for row in stream.rates.tolist():
         tick: dict[str, dict[str, float]] = {}
@@ -62,15 +62,16 @@ def format_stream(stream: WriteRateStream) -> str:
 
 
 def _reject_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return an object of JSON, which keeps the last of two equal names and tells nobody."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    """Return a JSON object. Raises InvalidStreamError for a duplicate key."""
+    # json.loads would silently keep the last of two equal keys.
+    body = dict(pairs)
+    if len(body) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
         raise InvalidStreamError(
             f"a topic or partition is twice in one tick: {twice!r}; leave one out"
         )
-    return found
+    return body
 
 
 def _parse_tick(number: int, tick: Any) -> dict[TopicPartition, float]:
@@ -79,18 +80,19 @@ def _parse_tick(number: int, tick: Any) -> dict[TopicPartition, float]:
         raise InvalidStreamError(
             f'{where}: {_shorten_json(tick)} must be {{"topic": {{"partition": bytes/s}}}}'
         )
-    found: dict[TopicPartition, float] = {}
+    rates: dict[TopicPartition, float] = {}
     for topic, partitions in tick.items():
         if not isinstance(partitions, dict):
             raise InvalidStreamError(
-                f'{where}, topic {topic!r}: {_shorten_json(partitions)} must be {{"partition": bytes/s}}'
+                f"{where}, topic {topic!r}: {_shorten_json(partitions)} must be "
+                '{"partition": bytes/s}'
             )
         for partition, speed in partitions.items():
             name = TopicPartition(topic, _parse_partition(f"{where}, topic {topic!r}", partition))
-            if name in found:
+            if name in rates:
                 raise InvalidStreamError(f"{where}: {name} is there twice; leave one out")
-            found[name] = _parse_write_rate(f"{where}, {name}", speed)
-    return found
+            rates[name] = _parse_write_rate(f"{where}, {name}", speed)
+    return rates
 
 
 def _parse_partition(where: str, text: str) -> int:
@@ -112,7 +114,8 @@ def _parse_write_rate(where: str, speed: Any) -> float:
         )
     if speed > MAX_BYTES_PER_S:
         raise InvalidStreamError(
-            f"{where}: speed {_shorten_json(speed)} is above {MAX_BYTES_PER_S:g} bytes/s; mend it"
+            f"{where}: speed {_shorten_json(speed)} is above {MAX_BYTES_PER_S:g} bytes/s; "
+            "correct it"
         )
     return float(speed)
 

@@ -1,16 +1,16 @@
-"""Level: closed mode without a plan. Every member carries its share of the load, within 5 %.
+"""Balance: closed mode without a plan. Every member gets its fair share of the load, within 5 %.
 
-Capacities are scaled by the members' shares (`shares.py`), so that a fill of 1 is the share.
+Capacities are scaled by the fair shares (`fair_shares.py`), so that a fill of 1 is the share.
 
-1. A member above the band hands on the least load that brings it back into it; one larger than the
-   band keeps its member for itself.
-2. What is loose goes to the emptiest, the largest first; or stays at home, unless it would make its
-   reader more than 5 % emptier than home.
-3. A member below the band is handed partitions by the fullest, until it is inside: the largest that
-   leave the giver inside too, if there are such; else what makes the fuller of the two more than
-   5 % emptier.
-So a member that joins takes its share from those above the band, and who is inside it gives only
-to fill up somebody below. Nothing moves for less than 5 %.
+1. A member above the band gives up the least load that brings it back into the band; a partition
+   larger than the band stays alone on its member.
+2. A loose partition goes to the emptiest member, largest first, or stays at home if the emptiest
+   would not be more than 5 % emptier than home.
+3. A member below the band gets partitions of the fullest members until it is inside: the largest
+   that leave the giver inside, else one that makes the fuller of the two more than 5 % emptier.
+
+So a joining member takes its share from members above the band, and a member inside it gives only
+to one below. Nothing moves for less than 5 %.
 """
 
 import numpy as np
@@ -19,11 +19,11 @@ from trimtab.assignor.heuristics.steady.bins cimport Bins
 
 cdef double BALANCE_BAND = 0.05  # of a share, to either side; also the least gain of a move
 cdef enum:
-    MAX_BALANCE_ROUNDS = 8  # what is seated or handed over may lift its member above the band again
+    MAX_BALANCE_ROUNDS = 8  # a placed partition may lift its member above the band again
 
 
 def balance_members(Bins bins, int[::1] order):
-    """Place what is loose, in the order given, and even out; a fill of 1 is a member's share."""
+    """Place the loose items in the order given and balance; a fill of 1 is the fair share."""
     before = None
     for _ in range(MAX_BALANCE_ROUNDS):
         _trim_overfull(bins)
@@ -45,7 +45,7 @@ cdef void _trim_overfull(Bins bins):
 cdef void _fill_underfull(Bins bins):
     cdef unsigned char[::1] sated = np.zeros(bins.members, dtype=np.uint8)
     cdef int member
-    for _ in range(4 * bins.items + bins.members):  # each narrows a gap; the bound is for safety
+    for _ in range(4 * bins.items + bins.members):  # each step narrows a gap; the bound is for safety
         member = _find_emptiest_member(bins, sated)
         if member < 0 or _member_fill(bins, member) >= 1.0 - BALANCE_BAND:
             break
@@ -58,12 +58,12 @@ cdef inline double _member_fill(Bins bins, int member) noexcept nogil:
 
 
 cdef inline double _fill_with_item(Bins bins, int item, int member) noexcept nogil:
-    """Return the fill of a member if it got the item."""
+    """Return the fill of a member with the item added."""
     return _member_fill(bins, member) + bins.weight[item] / bins.capacity[member]
 
 
 cdef void _remove_excess(Bins bins, int member):
-    """Take the largest that are not too much, one by one, then the smallest that is enough."""
+    """Remove the largest items within the excess, one by one, then the smallest that covers it."""
     cdef double over
     cdef int item, i, enough = -1
     cdef list held = []
@@ -86,7 +86,7 @@ cdef void _remove_excess(Bins bins, int member):
 
 
 cdef void _place_loose_items(Bins bins, int[::1] order):
-    """Give each loose item to the emptiest of its readers, or back to its home (rule 2)."""
+    """Place each loose item with its emptiest reader, or at home (rule 2)."""
     cdef int[::1] heap = np.arange(bins.members, dtype=np.int32)
     cdef int[::1] place = np.arange(bins.members, dtype=np.int32)
     cdef int i, item, best, home
@@ -106,7 +106,7 @@ cdef void _place_loose_items(Bins bins, int[::1] order):
 
 
 cdef void _sift_down(Bins bins, int[::1] heap, int[::1] place, int at) noexcept:
-    """Restore the order of a heap of members by fill, then number, from this place down."""
+    """Restore the heap of members by fill, then number, from this place down."""
     cdef int size = bins.members, child, member
     while 2 * at + 1 < size:
         child = 2 * at + 1
@@ -135,7 +135,7 @@ cdef int _find_emptiest_reader(Bins bins, int item) noexcept:
 
 
 cdef int _find_emptiest_member(Bins bins, unsigned char[::1] sated) noexcept:
-    """Return the emptiest member that is not sated; -1: all are."""
+    """Return the emptiest member that is not sated, or -1."""
     cdef int member, best = -1
     for member in range(bins.members):
         if not sated[member] and (best < 0 or _is_emptier(bins, member, best)):
@@ -144,7 +144,7 @@ cdef int _find_emptiest_member(Bins bins, unsigned char[::1] sated) noexcept:
 
 
 cdef bint _give_from_fullest(Bins bins, int taker, bint inside) noexcept:
-    """Hand the taker one partition of the fullest that can (see `_select_partition_to_give`); False if nobody can."""
+    """Give the taker one partition of the fullest possible member; return False without one."""
     cdef int giver, item, best = -1
     cdef double fill, fullest = -1.0
     for giver in range(bins.members):
@@ -161,9 +161,9 @@ cdef bint _give_from_fullest(Bins bins, int taker, bint inside) noexcept:
 
 
 cdef int _select_partition_to_give(Bins bins, int giver, int taker, bint inside) noexcept:
-    """Return the largest partition that leaves both in the band; -1: none does.
+    """Return the largest partition that leaves both in the band, or -1.
 
-    Where they need not stay `inside`: the one that leaves the two most even, if that helps enough.
+    Unless `inside`: the partition that leaves the two most even, if that gains enough.
     """
     cdef int item = bins.head[giver], best = -1
     cdef double rest, after, worst, least = _member_fill(bins, giver) - (0.0 if inside else BALANCE_BAND)

@@ -1,10 +1,9 @@
-"""The bins of one decision, with the objective (`objective.pxd`) kept up to date at every change.
+"""The bins of one decision, with an incrementally updated objective (`objective.pxd`).
 
-Rules of this file:
-1. Bins 0..members-1 are the members, those from there on may be added and read every topic.
-2. A bin holds what fits, or one partition of any size: one larger than every capacity has a home.
+1. Bins 0..members-1 are the members; later ones may be added and read every topic.
+2. A bin holds what fits, or one partition of any size.
 3. Every change goes through `place_item` and `remove_item`. Between `begin_change` and
-   `keep_change` they are recorded, and `undo_change` reverts them.
+   `keep_change` changes are recorded, and `undo_change` reverts them.
 """
 
 cimport cython
@@ -15,22 +14,22 @@ import numpy as np
 from trimtab.assignor.heuristics.steady.objective cimport mean_evicted, mean_overflow
 
 CAPACITY_TOLERANCE = 1e-9  # sums of floats are not exact
-cdef double MIN_GAIN = 1e-9  # consumers; less is noise of the sums
+cdef double MIN_GAIN = 1e-9  # consumers; smaller gains are rounding errors
 cdef double SAFE_DEVIATIONS = 4.0  # deviations of slack beyond which a bin is safe
 cdef enum:
-    MEAN_OVERFLOW_COUNT = 24  # partitions from which on some subset makes up for any overflow
+    MEAN_OVERFLOW_COUNT = 24  # partitions from which on some subset matches any overflow
 
 
 @cython.final
 cdef class Bins:
-    """Who reads what, while it is decided; starts with everything loose."""
+    """Placement of items during a decision; starts with all items loose."""
 
     def __init__(
         self, problem, forecast, bin_cost, move_cost, eviction_cost, cross_rack=None
     ):
-        """Take a problem, a forecast, and costs: of a bin, of moving each item, of a byte/s at risk.
+        """Build from a problem, a forecast, and the costs of a bin, of each move, per evicted byte/s.
 
-        With `cross_rack` it also counts what crosses racks.
+        With `cross_rack` the objective includes cross-rack costs.
         """
         cdef int added = 0 if problem.new_member_capacity is None else len(problem.weight)
         self.items, self.members = len(problem.weight), len(problem.capacity)
@@ -59,11 +58,11 @@ cdef class Bins:
         self.journal_item, self.journal_bin = np.zeros((2, 4096), dtype=np.int32)
 
     def copy_placement(self):
-        """Return a copy of each item's bin, shape (P,); -1 where it is loose."""
+        """Return a copy of each item's bin, shape (P,); -1 for a loose item."""
         return np.array(self.bin, dtype=np.int32)
 
     def reset_placement(self, const int[::1] placed):
-        """Put every item where `copy_placement` (P,) says; -1 leaves it loose."""
+        """Place every item as in `placed` (P,); -1 leaves it loose."""
         cdef int item
         for item in range(self.items):
             if self.bin[item] >= 0:
@@ -77,25 +76,25 @@ cdef class Bins:
         return self.all_read or number >= self.members or self.readers[self.topic[item], number]
 
     cdef bint has_room(self, int item, int number) noexcept nogil:
-        """Tell whether the bin reads the item and its load leaves room for it."""
+        """Return whether the bin reads the item and has room for it."""
         cdef double after = self.load[number] + self.weight[item]
         return after <= self.capacity[number] and self.can_read(item, number)
 
     cdef bint is_moved(self, int item, int number) noexcept nogil:
-        """Tell whether the item would be moved if it went there."""
+        """Return whether the item would be moved in this bin."""
         return self.home[item] >= 0 and self.home[item] != number
 
     cdef double item_cost(self, int item, int number) noexcept nogil:
-        """Return what the item alone costs in a bin: its move, and its way across racks."""
-        cdef double bill = self.move_cost[item] if self.is_moved(item, number) else 0.0
+        """Return the move and cross-rack cost of the item in a bin."""
+        cdef double cost = self.move_cost[item] if self.is_moved(item, number) else 0.0
         if self.has_rack_costs:
-            bill += self.cross_rack_cost[item, self.rack_of_bin[number]]
-        return bill
+            cost += self.cross_rack_cost[item, self.rack_of_bin[number]]
+        return cost
 
     cdef double expected_eviction(self, int number, int joins, int leaves) noexcept nogil:
-        """Return the price of what the bin will evict next, as it is expected to.
+        """Return the cost of the load that the bin is expected to evict at the next tick.
 
-        `joins` and `leaves` are items to be thought in or away, -1 for none.
+        `joins` and `leaves` are items to add or remove for this, -1 for none.
         """
         cdef double load = self.load[number] + self.load_drift[number]
         cdef double variance = self.load_variance[number]
@@ -126,10 +125,8 @@ cdef class Bins:
     cdef int _sort_overflow_sizes(
         self, int number, int joins, int leaves, double share, double *sizes
     ) noexcept nogil:
-        """Sort what the partitions will weigh if the bin overflows, and return their number.
-
-        Whatever made the bin overflow has grown itself: by its share of the variance.
-        """
+        """Sort the partitions' weights in case of an overflow, and return their number."""
+        # Overflow means growth: each partition has grown by its share of the variance.
         cdef int count = 0
         cdef int item = self.head[number] if joins < 0 else joins
         cdef int at
@@ -148,14 +145,14 @@ cdef class Bins:
         return count
 
     cdef double insertion_cost(self, int item, int number) noexcept nogil:
-        """Return what the objective would rise by if the loose item went there."""
+        """Return the increase of the objective if the loose item is placed in the bin."""
         cdef double price = self.item_cost(item, number)
         if self.count[number] == 0:
             return price + self.bin_cost
         return price + self.expected_eviction(number, item, -1) - self.risk[number]
 
     cdef double removal_gain(self, int item) noexcept nogil:
-        """Return what the objective would fall by if the item was loose."""
+        """Return the decrease of the objective if the item is removed."""
         cdef int number = self.bin[item]
         cdef double relief = self.item_cost(item, number)
         if self.count[number] == 1:
@@ -190,7 +187,7 @@ cdef class Bins:
         self._append_journal(item, number)
 
     cdef bint swap_if_better(self, int item, int other) noexcept nogil:
-        """Exchange two items; take it back, and return False, if it does not pay."""
+        """Swap two items if that lowers the objective; return whether it does."""
         cdef int source = self.bin[item], target = self.bin[other]
         cdef double before = self.objective
         self.begin_change()
@@ -210,10 +207,7 @@ cdef class Bins:
             self.remove_item(self.head[number])
 
     cdef int find_closed_bin(self, int item) noexcept nogil:
-        """Return the closed bin to open: home, else the lowest; -1 if there is none.
-
-        One that holds the item comes before one that is too small for it.
-        """
+        """Return the closed bin to open, home or the lowest, or -1; one that holds the item first."""
         cdef int home = self.home[item]
         cdef int number, small = -1
         if home >= 0 and self.count[home] == 0 and self.can_read(item, home):
@@ -229,7 +223,7 @@ cdef class Bins:
         return small
 
     cdef void begin_change(self) noexcept nogil:
-        """Begin a change that may be undone."""
+        """Begin recording changes."""
         self.journalling = True
         self.journal_length = 0
 
@@ -238,7 +232,7 @@ cdef class Bins:
         self.journalling = False
 
     cdef void undo_change(self) noexcept nogil:
-        """Take back the changes since `begin_change`."""
+        """Revert the changes since `begin_change`."""
         cdef int step
         self.journalling = False
         for step in range(self.journal_length - 1, -1, -1):
@@ -268,7 +262,7 @@ cdef class Bins:
         self.count[number] -= 1
 
     cdef void _update_risk(self, int number) noexcept nogil:
-        """Bring the bin's risk up to date."""
+        """Update the bin's expected eviction cost."""
         cdef double risk = self.expected_eviction(number, -1, -1)
         self.objective += risk - self.risk[number]
         self.risk[number] = risk

@@ -1,7 +1,7 @@
-"""Step 2, candidates: free the roomier consumers, and insert what is loose, largest first.
+"""Step 2, candidates: empty the underfilled consumers and insert loose partitions, largest first.
 
-A loose partition goes home if that is open, has room and would be nearly as full as the best fit,
-else to the best fit, else to a new bin, home first. `fill` caps what receives moved partitions.
+A loose partition goes home if home is open, has room and would be nearly as full as the best fit,
+else to the best fit, else to a new bin, home first. `fill` limits bins that get moved partitions.
 """
 
 from trimtab.assignor.heuristics.steady.bins cimport Bins
@@ -10,7 +10,7 @@ cdef double HOME_PREFERENCE = 0.02  # of a capacity
 
 
 def release_underfilled(Bins bins, double theta):
-    """Make loose what consumers hold whose load is below `theta` of their capacity."""
+    """Remove all items of consumers loaded below `theta` of their capacity."""
     cdef int number
     for number in range(bins.open_end):
         if bins.count[number] and bins.load[number] < theta * bins.capacity[number]:
@@ -18,7 +18,7 @@ def release_underfilled(Bins bins, double theta):
 
 
 def insert_best_fit(Bins bins, int[::1] order, double fill):
-    """Place what is loose, in the order given (open mode, where there is always a bin)."""
+    """Place the loose items in the order given (open mode, which always has a bin)."""
     cdef int i, item
     for i in range(order.shape[0]):
         item = order[i]
@@ -44,7 +44,7 @@ cdef int _find_insertion_bin(Bins bins, int item, double fill) noexcept:
 
 
 def insert_emptiest(Bins bins, int[::1] order):
-    """Place what is loose with the emptiest members; False if something found no room."""
+    """Place the loose items with the emptiest members; return False if one has no room."""
     cdef int i, number
     cdef bint done = True
     for i in range(order.shape[0]):
@@ -59,7 +59,7 @@ def insert_emptiest(Bins bins, int[::1] order):
 
 
 cdef int _find_emptiest_member(Bins bins, int item) noexcept:
-    """Return the emptiest member with room, the lowest of two; -1 if none has."""
+    """Return the emptiest member with room, the lowest of ties, or -1."""
     cdef int number, best = -1
     cdef double fill, least = 1e300
     for number in range(bins.members):

@@ -1,8 +1,8 @@
-"""Step 4, close: empty consumers, the cheapest first, by ejection chains.
+"""Step 4, close: empty consumers by ejection chains, the cheapest first.
 
-Each partition of the consumer goes where the objective rises least; where nothing has room it
-displaces a smaller one, which goes on in the same way, up to `MAX_CHAIN_LENGTH` times. Taken back unless the
-objective has fallen in the end.
+Each partition of the consumer goes where the objective rises least. Without room it displaces a
+smaller one, which is placed likewise, up to `MAX_CHAIN_LENGTH` times. The change is reverted unless
+the objective falls.
 """
 
 import numpy as np
@@ -10,10 +10,10 @@ import numpy as np
 from trimtab.assignor.heuristics.steady.bins cimport Bins
 
 cdef double MIN_GAIN = 1e-9
-cdef double FULLNESS_BONUS = 1e-3  # consumers: what a whole consumer of room left over counts
-cdef double MOVED_LOAD_WEIGHT = 0.3  # load that is away from home already counts this much
+cdef double FULLNESS_BONUS = 1e-3  # consumers, per whole consumer of room left
+cdef double MOVED_LOAD_WEIGHT = 0.3  # weight of load that has moved already
 cdef double DISPLACEMENT_WEIGHT[3]
-DISPLACEMENT_WEIGHT[:] = [0.0, 1.0, 2.0]  # to displace what would return home, is away, or is at home
+DISPLACEMENT_WEIGHT[:] = [0.0, 1.0, 2.0]  # of a victim that can return home, is moved, or is at home
 cdef enum:
     MAX_CHAIN_LENGTH = 4
 
@@ -34,7 +34,7 @@ def close_bins(Bins bins, int tries):
 
 
 cdef double _sum_open_room(Bins bins) noexcept:
-    """Return the room in the open bins, less the room of the emptiest: what a closing may use."""
+    """Return the total room in the open bins."""
     cdef double room = 0.0
     cdef int number
     for number in range(bins.open_end):
@@ -44,7 +44,7 @@ cdef double _sum_open_room(Bins bins) noexcept:
 
 
 cdef object _order_by_move_cost(Bins bins):
-    """Return the open bins by the load that closing them would move."""
+    """Return the open bins, sorted by the load that closing them moves."""
     cdef double[::1] cost = np.full(bins.open_end, np.inf)
     cdef int item, number
     for number in range(bins.open_end):
@@ -59,7 +59,7 @@ cdef object _order_by_move_cost(Bins bins):
 
 
 cdef bint _close_bin(Bins bins, int number, unsigned char[::1] shut) noexcept:
-    """Empty the bin; take it back, and return False, if that fails or does not pay."""
+    """Empty the bin if that lowers the objective; return whether it does."""
     cdef double before = bins.objective
     cdef bint fits = True
     bins.begin_change()
@@ -85,7 +85,7 @@ cdef int _remove_largest(Bins bins, int number) noexcept:
 
 
 cdef bint _place_by_ejection(Bins bins, int item, unsigned char[::1] shut) noexcept:
-    """Place a loose item in bins that are not shut, displacing others; False if it fails."""
+    """Place a loose item in bins that are not shut, displacing others; return False on failure."""
     cdef int link, number, victim
     for link in range(MAX_CHAIN_LENGTH + 1):
         number = _find_cheapest_bin(bins, item, shut)
@@ -103,7 +103,7 @@ cdef bint _place_by_ejection(Bins bins, int item, unsigned char[::1] shut) noexc
 
 
 cdef int _find_cheapest_bin(Bins bins, int item, unsigned char[::1] shut) noexcept:
-    """Return the open bin with room where the objective rises least; of two, the fuller."""
+    """Return the open bin with room of the least cost, of ties the fuller, or -1."""
     cdef int number, best = -1
     cdef double price, least = 1e300
     for number in range(bins.open_end):
@@ -116,7 +116,7 @@ cdef int _find_cheapest_bin(Bins bins, int item, unsigned char[::1] shut) noexce
 
 
 cdef int _find_ejection_victim(Bins bins, int item, unsigned char[::1] shut) noexcept:
-    """Return the smaller item whose place would do, the cheapest to displace; -1 if none."""
+    """Return the cheapest smaller item to displace, or -1."""
     cdef int number, other, kind, best = -1
     cdef double over, cost, least = 1e300, w = bins.weight[item]
     for number in range(bins.open_end):

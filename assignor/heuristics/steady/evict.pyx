@@ -1,7 +1,7 @@
-"""Step 1, evict: from each overloaded consumer the least load whose removal makes it fit.
+"""Step 1, evict: remove from each overloaded consumer the least load that makes it fit.
 
-A partition larger than the consumer keeps it for itself. Up to `MAX_ENUMERATED_ITEMS` partitions every subset is
-tried; with more, the smallest that is enough by itself goes, else the largest, and so on.
+A partition larger than its consumer stays there alone. With up to `MAX_ENUMERATED_ITEMS` partitions
+all subsets are tried; with more, the smallest sufficient partition goes, else the largest, repeatedly.
 """
 
 from trimtab.assignor.heuristics.steady.bins cimport Bins
@@ -11,7 +11,7 @@ cdef enum:
 
 
 def evict_overload(Bins bins):
-    """Make loose what the overloaded bins cannot hold."""
+    """Remove the excess of the overloaded bins."""
     cdef int number
     for number in range(bins.open_end):
         if bins.count[number] > 1 and bins.load[number] > bins.capacity[number]:
@@ -38,7 +38,7 @@ cdef int _find_oversized_item(Bins bins, int number) noexcept:
 
 
 cdef void _remove_least_subset(Bins bins, int number) noexcept:
-    """Take the subset of least load that is enough."""
+    """Remove the sufficient subset of least load."""
     cdef double over = bins.load[number] - bins.capacity[number]
     cdef double least = bins.load[number] + 1.0, load
     cdef int held[MAX_ENUMERATED_ITEMS]
@@ -61,7 +61,7 @@ cdef void _remove_least_subset(Bins bins, int number) noexcept:
 
 
 cdef int _find_next_eviction(Bins bins, int number) noexcept:
-    """Return the smallest that is enough by itself, else the largest."""
+    """Return the smallest item that is sufficient alone, else the largest."""
     cdef double over = bins.load[number] - bins.capacity[number]
     cdef int item = bins.head[number], enough = -1, largest = item
     while item >= 0:

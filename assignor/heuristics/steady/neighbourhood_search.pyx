@@ -1,8 +1,8 @@
-"""Step 5, large neighbourhood search: take a few consumers apart, put them together again.
+"""Step 5, large neighbourhood search: empty a few consumers and fill them again.
 
-The few are around a moved partition, or roomy. What they held is inserted again, by falling weight
-with some seeded noise, where the objective rises least. The outcome is kept if it is no worse. Bins
-of more than `MAX_LOOSE_ITEMS` / 2 items on average are left alone: what fits there is fine-grained enough.
+They are the two consumers of a moved partition, and roomy ones. Their partitions are inserted again,
+by falling weight with seeded noise, where the objective rises least. The result is kept if it is no
+worse.
 """
 
 from trimtab.assignor.heuristics.steady.bins cimport Bins
@@ -10,14 +10,14 @@ from trimtab.assignor.heuristics.steady.bins cimport Bins
 cdef enum:
     MIN_BINS = 3
     MAX_BINS = 8
-    MAX_LOOSE_ITEMS = 512  # partitions in hand at once
+    MAX_LOOSE_ITEMS = 512  # partitions removed at once
     MAX_BIN_DRAWS = 64
-    INSERTION_BUDGET = 60000  # partitions inserted; more do not pay within a rebalance
+    INSERTION_BUDGET = 60000  # partitions inserted; more is not worth a rebalance's time
 cdef double MIN_GAIN = 1e-9
 cdef double ORDER_NOISE = 0.3  # of a weight, in the order of insertion
-cdef double PRICE_NOISE = 0.06  # consumers, in the price of a place
-cdef double FULLNESS_BONUS = 0.05  # consumers: what a whole consumer of room left over counts
-cdef double FULL_BIN_CHANCE = 0.3  # how likely a full bin is chosen, beside a roomy one
+cdef double PRICE_NOISE = 0.06  # consumers, in the cost of an insertion
+cdef double FULLNESS_BONUS = 0.05  # consumers, per whole consumer of room left
+cdef double FULL_BIN_CHANCE = 0.3  # chance to choose a full bin
 
 
 cdef struct Neighbourhood:
@@ -30,11 +30,12 @@ cdef struct Neighbourhood:
 
 
 def search_neighbourhoods(Bins bins, int tries, unsigned long long seed):
-    """Try `tries` times; deterministic in the seed."""
+    """Run `tries` searches; deterministic in the seed."""
     cdef Neighbourhood hand
     cdef double before
     cdef int work = 0
     hand.state = 88172645463325252ULL + seed * 2654435761ULL
+    # Bins of many small items are packed finely enough already.
     if bins.items == 0 or 2 * bins.items > MAX_LOOSE_ITEMS * bins.open_end:
         return
     for _ in range(tries):
@@ -65,7 +66,7 @@ cdef inline double _draw_unit(Neighbourhood *hand) noexcept nogil:
 
 
 cdef void _choose_bins(Bins bins, Neighbourhood *hand) noexcept nogil:
-    """Choose the bins: those of a moved item, if one is found, then roomy ones."""
+    """Choose the two bins of a moved item, if one is drawn, then roomy ones."""
     cdef int size = MIN_BINS + _draw_random(hand) % (MAX_BINS - MIN_BINS + 1)
     cdef int item, number
     cdef double room
@@ -99,7 +100,7 @@ cdef void _add_bin(Bins bins, Neighbourhood *hand, int number) noexcept nogil:
 
 
 cdef void _remove_items(Bins bins, Neighbourhood *hand) noexcept nogil:
-    """Make the chosen bins' items loose, and sort them by falling noisy weight."""
+    """Remove the items of the chosen bins, sorted by falling noisy weight."""
     cdef int i, item, at
     cdef double key
     hand.items = 0
@@ -117,7 +118,7 @@ cdef void _remove_items(Bins bins, Neighbourhood *hand) noexcept nogil:
 
 
 cdef bint _reinsert_items(Bins bins, Neighbourhood *hand) noexcept nogil:
-    """Insert what is in hand; False if something found no place."""
+    """Insert the removed items; return False if one fits nowhere."""
     cdef int i, number
     for i in range(hand.items):
         number = _find_reinsertion_bin(bins, hand, hand.item[i])
@@ -128,7 +129,7 @@ cdef bint _reinsert_items(Bins bins, Neighbourhood *hand) noexcept nogil:
 
 
 cdef int _find_reinsertion_bin(Bins bins, Neighbourhood *hand, int item) noexcept nogil:
-    """Return the chosen bin with room where the objective rises least, or a closed one."""
+    """Return the chosen bin with room of the least cost, or a closed one, or -1."""
     cdef int i, number, best = -1
     cdef double price, least = 1e300
     for i in range(hand.bins):
@@ -147,7 +148,7 @@ cdef int _find_reinsertion_bin(Bins bins, Neighbourhood *hand, int item) noexcep
 
 
 cdef int _find_closed_bin(Bins bins, Neighbourhood *hand, int item, bint any_bin) noexcept nogil:
-    """Return home if it is closed, else a chosen bin that is, else, if `any_bin`, any; -1: none."""
+    """Return a closed bin: home, else a chosen one, else, if `any_bin`, any; or -1."""
     cdef int i, number
     cdef int home = bins.home[item]
     if home >= 0 and bins.count[home] == 0 and bins.can_read(item, home):

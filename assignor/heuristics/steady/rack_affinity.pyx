@@ -1,19 +1,19 @@
-"""Step 3a, nearer: what crosses racks goes where it does not, or changes places with what is there.
+"""Step 3a, rack affinity: move or swap cross-rack partitions into racks with a replica.
 
-Each such partition, in the order given, takes the first of these that lets the objective fall: the
-member with room where it falls most; else an exchange with a partition of another member, by which
-neither gets above `ceiling` or, where it was above `floor`, below that (shares of its capacity). An
-exchange is looked for among `MAX_SWAP_CANDIDATES` partitions at most, as long as `SEARCH_BUDGET` lasts.
+Each such partition, in the order given, takes the first of these that lowers the objective: the
+member with room of the largest gain; else a swap with a partition of another member. Neither member
+may rise above `ceiling` or, from above `floor`, fall below it (fractions of its capacity). A swap is
+sought among at most `MAX_SWAP_CANDIDATES` partitions, within `SEARCH_BUDGET` in all.
 """
 
 from trimtab.assignor.heuristics.steady.bins cimport Bins
 
-cdef double MIN_GAIN = 1e-9  # consumers; less is noise of the sums
+cdef double MIN_GAIN = 1e-9  # consumers; smaller gains are rounding errors
 cdef enum:
     MAX_AFFINITY_ROUNDS = 4
     MAX_SWAP_CANDIDATES = 2000
-    SEARCH_BUDGET = 600000  # looks in all
-    SWAP_TRIAL_COST = 20  # looks that an exchange counts which is tried
+    SEARCH_BUDGET = 600000  # candidates in all
+    SWAP_TRIAL_COST = 20  # candidates that one tried swap counts as
 
 
 cdef struct SearchLimits:
@@ -23,7 +23,7 @@ cdef struct SearchLimits:
 
 
 def improve_rack_affinity(Bins bins, int[::1] order, double floor=0.0, double ceiling=1.0):
-    """Bring items to their racks while the objective falls."""
+    """Bring items to racks of their replicas while the objective falls."""
     cdef SearchLimits band
     cdef int i
     cdef bint changed
@@ -45,10 +45,10 @@ cdef inline double _cross_rack_cost(Bins bins, int item, int number) noexcept no
 
 cdef bint _bring_item_nearer(Bins bins, int item, SearchLimits *band) noexcept:
     cdef int source = bins.bin[item], number, best = -1
-    cdef double toll = _cross_rack_cost(bins, item, source), relief = bins.removal_gain(item)
+    cdef double rack_cost = _cross_rack_cost(bins, item, source), relief = bins.removal_gain(item)
     cdef double price, least = relief - MIN_GAIN
     for number in range(bins.open_end):
-        if number == source or bins.count[number] == 0 or _cross_rack_cost(bins, item, number) >= toll:
+        if number == source or bins.count[number] == 0 or _cross_rack_cost(bins, item, number) >= rack_cost:
             continue
         if bins.can_read(item, number) and _stays_in_band(bins, source, number, bins.weight[item], band):
             price = bins.insertion_cost(item, number)
@@ -58,11 +58,11 @@ cdef bint _bring_item_nearer(Bins bins, int item, SearchLimits *band) noexcept:
         bins.remove_item(item)
         bins.place_item(item, best)
         return True
-    return _swap_with_other(bins, item, toll, band)
+    return _swap_with_other(bins, item, rack_cost, band)
 
 
 cdef bint _stays_in_band(Bins bins, int source, int target, double load, SearchLimits *band) noexcept nogil:
-    """Tell whether both stay in the band if so much goes from the one to the other."""
+    """Return whether both members stay in the band if `load` moves from source to target."""
     cdef double rest = bins.load[source] - load, after = bins.load[target] + load
     if after > max(band.ceiling * bins.capacity[target], bins.load[target]):
         return False
@@ -73,14 +73,14 @@ cdef bint _stays_in_band(Bins bins, int source, int target, double load, SearchL
     return after >= min(band.floor * bins.capacity[target], bins.load[target])
 
 
-cdef bint _swap_with_other(Bins bins, int item, double toll, SearchLimits *band) noexcept:
-    """Exchange the item with the first of another member that makes it pay."""
+cdef bint _swap_with_other(Bins bins, int item, double rack_cost, SearchLimits *band) noexcept:
+    """Swap the item with the first one of another member that lowers the objective."""
     cdef int source = bins.bin[item], number, other, following, looks = 0
     cdef double more, gain
     for number in range(bins.open_end):
         if number == source or bins.count[number] == 0 or not bins.can_read(item, number):
             continue
-        if _cross_rack_cost(bins, item, number) >= toll:
+        if _cross_rack_cost(bins, item, number) >= rack_cost:
             continue
         gain = bins.item_cost(item, source) - bins.item_cost(item, number)
         other = bins.head[number]

@@ -1,6 +1,6 @@
-"""Step 3, homeward: a moved partition returns, or swaps with one at its home, where that pays.
+"""Step 3, return home: a moved partition returns, or swaps with one at its home, at a gain.
 
-After it no single move can be taken back at a gain: every move has a reason.
+Afterwards no single move can be reverted at a gain: every move has a reason.
 """
 
 from trimtab.assignor.heuristics.steady.bins cimport Bins
@@ -11,7 +11,7 @@ cdef enum:
 
 
 def return_items_home(Bins bins, int[::1] order):
-    """Bring moved items home, in the order given, while the objective falls."""
+    """Return moved items home, in the order given, while the objective falls."""
     cdef int i
     cdef bint changed
     for _ in range(MAX_RETURN_ROUNDS):
@@ -36,7 +36,7 @@ cdef bint _return_item(Bins bins, int item) noexcept:
 
 
 cdef bint _swap_with_home_item(Bins bins, int item, int home) noexcept:
-    """Exchange the item with the first at its home that makes it pay."""
+    """Swap the item with the first one at its home that lowers the objective."""
     cdef int source = bins.bin[item], other = bins.head[home], following
     cdef double w = bins.weight[item], more
     while other >= 0:
