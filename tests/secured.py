@@ -1,4 +1,4 @@
-"""A real broker with TLS, every SASL mechanism that Trimtab speaks, and ACLs."""
+"""A real broker with TLS, every SASL mechanism that Trimtab supports, and ACLs."""
 
 import base64
 import json
@@ -26,7 +26,7 @@ from confluent_kafka.admin import (
 from cluster import keys
 from trimtab.cli.broker.run import EmbeddedBroker
 
-PASSWORD = "hunter2-and-a-half"  # noqa: S105 - it is nobody's
+PASSWORD = "hunter2-and-a-half"  # noqa: S105 - a test value
 USERS = ("limited", "admin")
 LISTENERS = {"SECURE": "SASL_SSL", "TLS": "SSL", "STRANGE": "SASL_SSL", "OLD": "SASL_SSL"}
 """STRANGE has a certificate for another host, OLD one that has expired."""
@@ -48,11 +48,11 @@ class Secured:
 
     @property
     def authority(self) -> str:
-        """The file with the certificate that vouches for the broker's."""
+        """File with the CA certificate of the broker."""
         return str(self.folder / "ca.crt")
 
     def client(self, mechanism: str = "SCRAM-SHA-512", listener: str = "SECURE") -> dict[str, Any]:
-        """Return a client's settings; the mechanism "TLS" is a certificate of our own."""
+        """Return client settings; the mechanism "TLS" is a client certificate."""
         if mechanism == "TLS":
             return {
                 "bootstrap.servers": self.broker.listener_address("TLS"),
@@ -72,31 +72,31 @@ class Secured:
         return shared | {"sasl.username": "limited", "sasl.password": PASSWORD}
 
     def make_topic(self, name: str, partitions: int = 2) -> None:
-        """Make a topic."""
+        """Create a topic."""
         for made in self.admin.create_topics([NewTopic(name, partitions, 1)]).values():
             made.result(30)
 
     def make_topics(self, names: Iterable[str]) -> None:
-        """Make those that are not there."""
+        """Create missing topics."""
         there = self.admin.list_topics(timeout=10).topics
         for name in names:
             if name not in there:
                 self.make_topic(name, 1)
 
     def delete_topics(self, names: Iterable[str]) -> None:
-        """Delete those that are there."""
+        """Delete existing topics."""
         there = self.admin.list_topics(timeout=10).topics
-        wanted = [name for name in names if name in there]
-        for deleted in (self.admin.delete_topics(wanted) if wanted else {}).values():
+        existing = [name for name in names if name in there]
+        for deleted in (self.admin.delete_topics(existing) if existing else {}).values():
             deleted.result(30)
 
     def grant(self, rights: Iterable[Right]) -> None:
-        """Allow the user."""
+        """Grant ACLs to the user."""
         for made in self.admin.create_acls([_binding(right) for right in rights]).values():
             made.result(30)
 
     def take(self, right: Right) -> None:
-        """Take a right away again."""
+        """Revoke an ACL."""
         binding = _binding(right)
         same = AclBindingFilter(
             binding.restype, binding.name, binding.resource_pattern_type, binding.principal,
@@ -108,7 +108,7 @@ class Secured:
 
 @contextmanager
 def secured(folder: Path) -> Iterator[Secured]:
-    """Run the broker; its users are in place when it is given."""
+    """Run the broker; its users exist when the block starts."""
     keys.signed(folder, "broker", "ca", "broker", ["localhost", "127.0.0.1"])
     keys.signed(folder, "strange", "ca-strange", "broker", ["elsewhere.example"])
     keys.signed(folder, "old", "ca-old", "broker", ["127.0.0.1"], days=-1)
@@ -120,7 +120,7 @@ def secured(folder: Path) -> Iterator[Secured]:
 
 
 def token(_: str) -> tuple[str, float]:
-    """Return a token that nobody signed (the broker is told to take it), and when it ends."""
+    """Return an unsigned token, which the broker is configured to accept, and its expiry."""
     now, seconds = time.time(), 3600.0
     parts = ({"alg": "none"}, {"sub": "limited", "iat": now - 1, "exp": now + seconds})
     coded = [base64.urlsafe_b64encode(json.dumps(p).encode()).decode().rstrip("=") for p in parts]

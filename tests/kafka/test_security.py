@@ -1,4 +1,4 @@
-"""TLS and SASL on a real broker: both clients log in each way, and what is refused is named."""
+"""TLS and SASL on a real broker: both clients log in by each mechanism; refusals are named."""
 
 import json
 import logging
@@ -48,7 +48,7 @@ CONTROL: tuple[Right, ...] = tuple(
 
 @pytest.fixture(scope="module")
 def broker(guarded_broker: Secured) -> Iterator[Secured]:
-    """A broker with one topic that its user may do everything with."""
+    """A broker with one topic on which its user has all rights."""
     guarded_broker.make_topic("seen")
     guarded_broker.grant(ALL)
     yield guarded_broker
@@ -58,7 +58,7 @@ def broker(guarded_broker: Secured) -> Iterator[Secured]:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_both_clients_log_in(broker: Secured, way: str, eventually: Any) -> None:
-    """A consumer's two planes, the sidecar's two clients and a producer, each way."""
+    """A consumer's two clients, the sidecar's two clients and a producer, by each mechanism."""
     client = broker.client(way)
     bootstrap = client.pop("bootstrap.servers")
     given = {"bootstrap": bootstrap, "group": "seen", "capacity": "1 MB/s", "kafka": client}
@@ -86,7 +86,7 @@ def test_both_clients_log_in(broker: Secured, way: str, eventually: Any) -> None
 
 
 def test_the_demo_s_producers_write(broker: Secured, eventually: Any) -> None:
-    """With Write on their topics and nothing else; the broker acknowledges every record."""
+    """With Write on their topics only, the broker acknowledges every record."""
     script = DemoScenario(20.0, prefix="demo-")
     rights: list[Right] = [("topic", name, "write") for name in script.topics]
     for name in script.topics:
@@ -154,7 +154,7 @@ CASES = (
 def test_what_is_refused_is_named_soon(
     broker: Secured, what: str, kind: type[Exception], said: str
 ) -> None:
-    """The consumer and the sidecar say what is wrong, before they try for ever."""
+    """Consumer and sidecar name the refusal instead of retrying for ever."""
     client, begun = wrong(broker, what), monotonic()
     with pytest.raises(kind, match=said) as caught:
         BrokerClient({**client, "client.id": "x"}, "seen", 5.0)
@@ -169,7 +169,7 @@ def test_what_is_refused_is_named_soon(
 
 
 def test_plain_text_to_tls_is_named(broker: Secured) -> None:
-    """Who speaks plain text to a listener with TLS is told so by the doctor and by a consumer."""
+    """The doctor and a consumer name plain text that is sent to a TLS listener."""
     bootstrap = broker.broker.listener_address("SECURE")
     given = {"bootstrap": bootstrap, "group": "seen", "capacity": "1 MB/s", "timeout": "1 s"}
     found = run_broker_checks(load_settings(None, given), SystemClock())
@@ -182,7 +182,7 @@ def test_plain_text_to_tls_is_named(broker: Secured) -> None:
 def test_a_check_that_is_off_is_off_on_both_planes(
     broker: Secured, off: str, eventually: Any
 ) -> None:
-    """Another host's certificate, and one nobody vouches for, where that was asked for."""
+    """Another host's certificate and an untrusted one are accepted if so configured."""
     client = wrong(broker, "host" if off.startswith("ssl") else "authority")
     client[off] = "none" if off.startswith("ssl") else False
     consumer = Consumer({**client, "group.id": "seen", "auto.offset.reset": "earliest"})
@@ -249,7 +249,7 @@ def test_debugging_shows_no_password(broker: Secured, caplog: pytest.LogCaptureF
 
 
 def test_a_traceback_shows_no_secret(broker: Secured) -> None:
-    """Whoever lets an error out of a program shows its whole story; no password is in it."""
+    """A full traceback of an uncaught error holds no password."""
     client = {**broker.client(), "sasl.password": "hunter3", "group.id": "seen"}
     with Consumer(client) as consumer, pytest.raises(SaslAuthenticationError) as caught:
         consumer.subscribe(["seen"])
@@ -305,7 +305,7 @@ def test_a_process_says_one_line_of_a_wrong_password(config: Path) -> None:
 def test_the_doctor_finds_a_wrong_password(
     config: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It says what is wrong, and what to mend."""
+    """It names the failure and the remedy."""
     assert main(["doctor", "--config", str(config)]) == 1
     said = capsys.readouterr().out
     assert "WRONG    brokers: 127.0.0.1" in said

@@ -1,4 +1,4 @@
-"""Values of the control topics: what makes no sense is refused where it comes in, by name."""
+"""Codec of control-topic values: round trips, versions, and rejection of invalid values by name."""
 
 import json
 from dataclasses import replace
@@ -20,16 +20,16 @@ def changed(value: bytes, **fields: Any) -> bytes:
     return json.dumps({**json.loads(value), **fields}).encode()
 
 
-def test_what_is_written_is_read() -> None:
-    """Speeds and plans come back as they were."""
+def test_values_round_trip() -> None:
+    """Write rates and plans are decoded as they were encoded."""
     assert TopicWriteRates.decode(RATES.encode()) == RATES
     assert GroupPlan.decode(PLAN.encode()) == PLAN
 
 
 @pytest.mark.parametrize("speed", NONSENSE)
 @pytest.mark.parametrize("field", ["bytes_per_s", "required_bytes_per_s", "backlog_records"])
-def test_a_speed_that_is_none_is_refused(field: str, speed: object) -> None:
-    """Negative, NaN, infinite or no number: the error names topic, partition and figure."""
+def test_invalid_rates_are_refused(field: str, speed: object) -> None:
+    """Negative, NaN, infinite or non-numeric values are named with topic, partition and field."""
     body = changed(RATES.encode(), partitions={"7": {field: speed}})
     with pytest.raises(
         InvalidPayloadError, match=f"{field} of t-7 is .*; it must be a finite number"
@@ -39,45 +39,45 @@ def test_a_speed_that_is_none_is_refused(field: str, speed: object) -> None:
 
 @pytest.mark.parametrize("number", NONSENSE)
 @pytest.mark.parametrize("field", ["capacity", "headroom", "replicas", "epoch"])
-def test_a_plan_that_cannot_be_is_refused(field: str, number: object) -> None:
-    """A plan whose figures make no sense steers nobody."""
+def test_invalid_plan_figures_are_refused(field: str, number: object) -> None:
+    """A plan with an invalid figure is not applied."""
     with pytest.raises(InvalidPayloadError, match=f"{field} of the plan for g is"):
         GroupPlan.decode(changed(PLAN.encode(), **{field: number}))
 
 
 @pytest.mark.parametrize("fields", [{"capacity": 0.0}, {"headroom": 0.0}, {"headroom": 1.5}])
-def test_a_plan_without_room_is_refused(fields: dict[str, float]) -> None:
-    """Neither a capacity nor a headroom of 0 can be packed by."""
+def test_a_plan_without_capacity_is_refused(fields: dict[str, float]) -> None:
+    """Capacity and headroom must be above 0, the headroom at most 1."""
     with pytest.raises(InvalidPayloadError, match="headroom at most 1"):
         GroupPlan.decode(changed(PLAN.encode(), **fields))
 
 
-def test_capacities_of_instances_travel_only_where_there_are_some() -> None:
-    """Without them a plan is what earlier readers know; with them it comes back as it was."""
+def test_instance_capacities_are_encoded_only_if_set() -> None:
+    """An empty mapping is left out; a filled one round-trips."""
     assert "capacities" not in json.loads(PLAN.encode())
     learned = replace(PLAN, capacities={"a": 900.0, "b": 1200.0})
     assert GroupPlan.decode(learned.encode()) == learned
 
 
-def test_the_length_of_batches_travels_only_where_it_is_said() -> None:
-    """Plans without one are what older readers know; one that cannot be is refused."""
+def test_batch_max_age_is_encoded_only_if_set() -> None:
+    """None is left out, a value round-trips, a negative one is refused."""
     assert "batch_max_age_s" not in json.loads(PLAN.encode())
-    paced = replace(PLAN, batch_max_age_s=4.5)
-    assert GroupPlan.decode(paced.encode()) == paced
+    limited = replace(PLAN, batch_max_age_s=4.5)
+    assert GroupPlan.decode(limited.encode()) == limited
     with pytest.raises(InvalidPayloadError, match="batch_max_age_s of the plan"):
         GroupPlan.decode(replace(PLAN, batch_max_age_s=-1.0).encode())
 
 
 @pytest.mark.parametrize("capacities", [{"a": 0.0}, {"a": -1.0}, {"a": "1"}, [1]])
-def test_capacities_that_cannot_be_are_refused(capacities: object) -> None:
-    """A plan with one of them steers nobody."""
+def test_invalid_instance_capacities_are_refused(capacities: object) -> None:
+    """A plan with an invalid instance capacity is not applied."""
     with pytest.raises(InvalidPayloadError):
         GroupPlan.decode(changed(PLAN.encode(), capacities=capacities))
 
 
 @pytest.mark.parametrize("value", [RATES, PLAN])
 def test_unknown_fields_are_ignored(value: TopicWriteRates | GroupPlan) -> None:
-    """A later version may add fields, in the value and in its parts: this reader loses nothing."""
+    """Fields added by a later version, in the value and in its parts, do not affect this reader."""
     later = {"added": {"any": [1]}}
     body = json.loads(value.encode())
     for load in body.get("partitions", {}).values():
@@ -111,7 +111,7 @@ def test_a_value_without_a_version_is_refused(fields: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("value", [b"", b"{", b"\xff", b"[]", b"1", b"null", b"[" * 100_000])
 def test_other_bytes_are_refused(value: bytes) -> None:
-    """Whatever a record holds, its readers get InvalidPayloadError and skip it alone."""
+    """Any other bytes raise InvalidPayloadError, so that readers skip that record alone."""
     for decode in (GroupPlan.decode, TopicWriteRates.decode):
         with pytest.raises(InvalidPayloadError):
             decode(value)
@@ -119,13 +119,13 @@ def test_other_bytes_are_refused(value: bytes) -> None:
 
 @pytest.mark.parametrize("field", ["group", "topic", "source"])
 def test_names_of_write_rates_are_text(field: str) -> None:
-    """A name that is no text fails only at the look-up, together with the records after it."""
+    """A name of another type would fail later, at the look-up, and take further records with it."""
     with pytest.raises(InvalidPayloadError, match="must be text"):
         TopicWriteRates.decode(changed(RATES.encode(), **{field: ["t"]}))
 
 
 @pytest.mark.parametrize("fields", [{"group": 1}, {"heuristic": None}, {"draining": [[]]}])
 def test_names_of_a_plan_are_text(fields: dict[str, Any]) -> None:
-    """A group, a heuristic or an instance that is no text is refused."""
+    """A group, a heuristic or an instance of another type is refused."""
     with pytest.raises(InvalidPayloadError, match="must be text"):
         GroupPlan.decode(changed(PLAN.encode(), **fields))

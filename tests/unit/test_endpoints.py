@@ -1,4 +1,4 @@
-"""Our own endpoints: on the loopback unless told, with TLS and a token where that is wanted."""
+"""HTTP and gRPC endpoints: loopback by default, optional TLS and token."""
 
 import json
 import os
@@ -35,7 +35,7 @@ from trimtab.sidecar.targets.keda.scaler_service import (
 )
 from trimtab.sidecar.targets.keda.trigger_metadata import ScaledGroup
 
-TOKEN = "hunter2"  # noqa: S105 - it is nobody's
+TOKEN = "hunter2"  # noqa: S105 - a test value
 GOOD = {"bootstrap": "b:1", "group": "g", "capacity": "1 MB/s"}
 KEDA = {**GOOD, "target": "keda", "workload": "deployment/x"}
 IMAGES = (Path(__file__).parents[2] / "deploy" / "Dockerfile").read_text()
@@ -68,8 +68,8 @@ def asked(port: int, path: str, token: str | None = None, authority: Path | None
         connection.close()
 
 
-def test_the_page_asks_for_its_token_but_not_of_probes(pem: Path) -> None:
-    """Health and readiness are free, all else is 401 without the token."""
+def test_the_web_page_requires_its_token_except_for_probes(pem: Path) -> None:
+    """Health and readiness are public, other paths return 401 without the token."""
     page = SidecarWebServer("g", SystemClock(), 30.0)
     port = page.start("127.0.0.1", 0, load_access_policy(None, None, pem / "token"))
     try:
@@ -83,8 +83,8 @@ def test_the_page_asks_for_its_token_but_not_of_probes(pem: Path) -> None:
         page.stop()
 
 
-def test_the_page_speaks_tls(pem: Path) -> None:
-    """With a certificate plain text has no answer, and a silent client holds nobody up."""
+def test_the_web_page_serves_tls(pem: Path) -> None:
+    """With a certificate plain text gets no answer, and a silent client blocks no other."""
     page = SidecarWebServer("g", SystemClock(), 30.0)
     port = page.start(
         "127.0.0.1", 0, load_access_policy(pem / "server.crt", pem / "server.key", None)
@@ -100,8 +100,8 @@ def test_the_page_speaks_tls(pem: Path) -> None:
         page.stop()
 
 
-def test_consumers_metrics_ask_for_tls_and_token(pem: Path) -> None:
-    """By the names of ingest's own settings."""
+def test_consumer_metrics_require_tls_and_token(pem: Path) -> None:
+    """Configured by the settings of ingest."""
     config = ingest.parse_ingest_settings(
         {
             "group.id": "g", "lake.warehouse": "lake", "topics": ["t"], "bootstrap.servers": "x:1",
@@ -129,8 +129,8 @@ def test_consumers_metrics_ask_for_tls_and_token(pem: Path) -> None:
         (f"Bearer {TOKEN} {TOKEN}", False), ("", False), (None, False),
     ],
 )  # fmt: skip
-def test_a_token_is_shown_as_a_bearers(pem: Path, header: str | None, may: bool) -> None:  # noqa: FBT001 - a case
-    """The scheme is a part of it: the token alone, or as somebody's password, is none."""
+def test_a_token_needs_the_bearer_scheme(pem: Path, header: str | None, may: bool) -> None:  # noqa: FBT001 - a case
+    """The token alone, or with another scheme, is not accepted."""
     assert load_access_policy(None, None, pem / "token").is_authorized(header) is may
 
 
@@ -144,7 +144,7 @@ def test_a_token_is_shown_as_a_bearers(pem: Path, header: str | None, may: bool)
         ((None, None, "empty"), "is empty"),
     ],
 )
-def test_files_that_cannot_guard_are_refused(
+def test_invalid_access_files_are_refused(
     pem: Path, files: tuple[str | None, ...], said: str
 ) -> None:
     """Before anything is served."""
@@ -161,16 +161,16 @@ def test_files_that_cannot_guard_are_refused(
         ("192.0.2.1", True, False),
     ],
 )  # fmt: skip
-def test_an_open_address_is_warned_of(pem: Path, host: str, token: bool, warns: bool) -> None:  # noqa: FBT001 - a case
-    """Whoever lets others in without TLS and token is told; by default only this machine may."""
+def test_an_exposed_endpoint_is_warned_of(pem: Path, host: str, token: bool, warns: bool) -> None:  # noqa: FBT001 - a case
+    """An address beyond loopback without TLS and token gives a warning; loopback is the default."""
     guarded = load_access_policy(None, None, pem / "token" if token else None)
     assert (guarded.exposure_warning("the page", host) is not None) is warns
     settings = load_settings(None, GOOD)
     assert (settings.host, settings.grpc_host) == ("127.0.0.1", "127.0.0.1")
 
 
-def test_both_families_of_addresses_are_served() -> None:
-    """The IPv6 loopback works like the other one."""
+def test_ipv6_is_served() -> None:
+    """The IPv6 loopback works like the IPv4 one."""
     server = create_http_server(
         ("::1", 0), lambda path: (200, "text/plain", path.encode()), load_access_policy(*[None] * 3)
     )
@@ -202,7 +202,7 @@ def scaler(given: Any) -> Iterator[int]:
 
 
 def said(port: int, channel_credentials: grpc.ChannelCredentials) -> str:
-    """Return what a call of KEDA's is answered with, or how it fails."""
+    """Return the error details of a call by KEDA."""
     with grpc.secure_channel(f"127.0.0.1:{port}", channel_credentials) as channel:
         call = channel.unary_unary(
             f"/{SCALER_SERVICE_NAME}/IsActive", proto.ScaledObjectRef.SerializeToString,
@@ -213,8 +213,8 @@ def said(port: int, channel_credentials: grpc.ChannelCredentials) -> str:
         return str(caught.value.details())
 
 
-def test_keda_is_answered_by_tls_and_may_have_to_show_a_certificate(pem: Path) -> None:
-    """With a client authority, who has no certificate of it never reaches the service."""
+def test_keda_connects_by_tls_and_client_certificate(pem: Path) -> None:
+    """With a client CA, a client without its certificate does not reach the service."""
     ca, crt, key = ((pem / n).read_bytes() for n in ("ca.crt", "client.crt", "client.key"))
     anybody = grpc.ssl_channel_credentials(ca)
     keda = grpc.ssl_channel_credentials(ca, key, crt)
@@ -235,13 +235,13 @@ def test_keda_is_answered_by_tls_and_may_have_to_show_a_certificate(pem: Path) -
     ],
 )
 def test_half_of_tls_for_keda_is_refused(pem: Path, given: dict[str, str], said: str) -> None:
-    """Who vouches for KEDA matters to nobody without TLS, a key alone makes none."""
+    """A client CA without TLS, or a key without a certificate, is refused."""
     with pytest.raises(SettingError, match=said):
         load_settings(None, {**KEDA, **{name: pem / file for name, file in given.items()}})
 
 
-def test_tls_for_keda_is_not_that_of_the_page(pem: Path) -> None:
-    """So KEDA can have to show a certificate while probes ask in plain text, and the reverse."""
+def test_keda_and_web_page_have_separate_tls(pem: Path) -> None:
+    """KEDA can need a certificate while probes use plain text, and vice versa."""
     files = (str(pem / "server.crt"), str(pem / "server.key"))
     page = dict(zip(("tls-certificate", "tls-key"), files, strict=True))
     grpcs = {f"grpc-{name}": file for name, file in page.items()}
@@ -252,8 +252,8 @@ def test_tls_for_keda_is_not_that_of_the_page(pem: Path) -> None:
 
 @pytest.mark.parametrize("name", ["sidecar", "consumer"])
 @pytest.mark.parametrize("encrypted", [False, True])
-def test_the_images_own_check_needs_no_token(pem: Path, name: str, *, encrypted: bool) -> None:
-    """The command in the Dockerfile passes with TLS and a token too, and fails where nobody is."""
+def test_the_images_health_check_needs_no_token(pem: Path, name: str, *, encrypted: bool) -> None:
+    """The command in the Dockerfile passes with TLS and a token, and fails without a server."""
     (command,) = re.findall(rf" AS {name}\n(?:(?!FROM).*\n)*HEALTHCHECK .* CMD (.*)", IMAGES)
     files = (pem / "server.crt", pem / "server.key") if encrypted else (None, None)
     with serve_metrics(

@@ -1,4 +1,4 @@
-"""Settings of TLS and SASL: refused by name, translated in full; secrets stay."""
+"""TLS and SASL settings: rejection by name, translation, and secrecy of secrets."""
 
 import socket
 import ssl
@@ -13,8 +13,7 @@ from ticking import Ticking
 from cluster import keys
 from trimtab.cli.main import main
 from trimtab.common.errors import SaslAuthenticationError, SettingError, TlsHandshakeError
-from trimtab.common.kafka_security import connection, tls
-from trimtab.common.kafka_security import preflight as knocking
+from trimtab.common.kafka_security import connection, preflight, tls
 from trimtab.common.kafka_security.secrets import resolve_secrets
 from trimtab.common.kafka_security.tokens import CachedTokenProvider
 
@@ -62,15 +61,15 @@ def pem(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ),
     ],
 )
-def test_what_would_not_be_noticed_is_refused(wrong: dict[str, Any], said: str) -> None:
-    """Each setting that one of the clients would drop is named, with what to write instead."""
+def test_ignored_settings_are_refused(wrong: dict[str, Any], said: str) -> None:
+    """Each setting that a client would ignore is named with its replacement."""
     with pytest.raises(SettingError, match=said.replace("(", "[(]")) as caught:
         connection.check_settings(wrong)
     assert "hunter2" not in str(caught.value)
 
 
-def test_a_reference_is_replaced_wherever_it_stands(tmp_path: Path) -> None:
-    """Files without their last newline, the environment, parts of a text, nested mappings."""
+def test_references_are_resolved_everywhere(tmp_path: Path) -> None:
+    """In files (without the last newline), the environment, parts of texts and nested mappings."""
     file = tmp_path / "password"
     file.write_text("hunter2\n")
     given = {
@@ -94,8 +93,8 @@ def test_a_reference_is_replaced_wherever_it_stands(tmp_path: Path) -> None:
         ("${file:/no/such}", "sasl.password: /no/such cannot be read: No such file"),
     ],
 )
-def test_a_secret_that_is_not_there_is_named(reference: str, said: str) -> None:
-    """The setting and the reference are told."""
+def test_a_missing_secret_is_named(reference: str, said: str) -> None:
+    """The error shows the setting and the reference."""
     with pytest.raises(SettingError, match=said):
         resolve_secrets({"sasl.password": reference}, {})
 
@@ -113,7 +112,7 @@ def test_a_secret_that_is_not_there_is_named(reference: str, said: str) -> None:
 def test_no_secret_on_a_command_line(
     words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A literal secret ends with 2 and what to write; it is not shown again."""
+    """A literal secret exits with 2 and a remedy, without showing the secret."""
     config = tmp_path / "ingest.yaml"
     config.write_text("group.id: g\n")
     assert main([str(config) if word == "CONFIG" else word for word in words]) == 2
@@ -123,7 +122,7 @@ def test_no_secret_on_a_command_line(
 
 
 def test_pem_texts_become_a_context(pem: Path) -> None:
-    """Both clients take PEM as text; the key is never a file on a disk."""
+    """Both clients accept PEM text; the key is never written to disk."""
     text = {name: (pem / name).read_text() for name in ("ca.crt", "client.crt", "client.key")}
     config = {
         "security.protocol": "SSL",
@@ -139,8 +138,8 @@ def test_pem_texts_become_a_context(pem: Path) -> None:
     assert "BEGIN" not in str(caught.value)
 
 
-def test_checks_can_be_switched_off_by_name() -> None:
-    """Of the certificate, or of its host name alone; by default both are looked at."""
+def test_verification_can_be_disabled() -> None:
+    """For the certificate, or for the host name alone; by default both are verified."""
     host = {"ssl.endpoint.identification.algorithm": "none"}
     assert tls.create_client_context({}).check_hostname
     assert not tls.create_client_context(host).check_hostname
@@ -149,8 +148,8 @@ def test_checks_can_be_switched_off_by_name() -> None:
     assert (off.check_hostname, off.verify_mode) == (False, ssl.CERT_NONE)
 
 
-def test_a_token_is_kept_while_it_is_good() -> None:
-    """A callback asks somebody far away; it is asked again shortly before a token's end."""
+def test_a_token_is_cached_until_shortly_before_expiry() -> None:
+    """The callback may be slow; it is called again shortly before the token expires."""
     clock = Ticking()
     asked: list[str] = []
 
@@ -170,8 +169,8 @@ def test_a_token_is_kept_while_it_is_good() -> None:
     ("answer", "said"),
     [(ValueError("hunter2"), "gives no token .ValueError"), (("t", 5.0), "ended 995 s ago")],
 )
-def test_a_callback_without_a_token_is_told(answer: Any, said: str) -> None:
-    """What it raised is named by its kind: its text may hold what was sent."""
+def test_a_failed_callback_is_named(answer: Any, said: str) -> None:
+    """The error names the exception type only: its text may hold credentials."""
 
     def ask(_: str) -> tuple[str, float]:
         if isinstance(answer, Exception):
@@ -183,27 +182,27 @@ def test_a_callback_without_a_token_is_told(answer: Any, said: str) -> None:
     assert "hunter2" not in str(caught.value)
 
 
-def test_one_broker_with_a_bad_certificate_keeps_nobody_from_the_others(
+def test_one_bad_certificate_does_not_block_other_brokers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Only where TLS can be agreed on with nobody who is there is it an error, the first one's."""
+    """The first broker's error is raised only if every reachable broker fails the handshake."""
     there: set[str] = {"good"}
 
-    def shake(_: object, address: tuple[str, int], *__: object) -> bool:
+    def connect(_: object, address: tuple[str, int], *__: object) -> bool:
         if address[0] not in there:
             raise TlsHandshakeError(f"{address[0]} is not trusted")
         return True
 
-    monkeypatch.setattr(knocking, "_connect_with_retries", shake)
+    monkeypatch.setattr(preflight, "_connect_with_retries", connect)
     config = {"bootstrap.servers": "bad:1,good:1,worse:1", "security.protocol": "SSL"}
-    knocking.check_connection(config)
+    preflight.check_connection(config)
     there.clear()
     with pytest.raises(TlsHandshakeError, match="bad"):
-        knocking.check_connection(config)
+        preflight.check_connection(config)
 
 
 class Broker:
-    """Speaks TLS and answers whatever it is asked, but hangs up on the first ones that come."""
+    """TLS server that echoes requests, but closes the first connections."""
 
     def __init__(self, folder: Path, hangs_up: int) -> None:
         keys.signed(folder, "broker", "ca", "broker", ["127.0.0.1"])
@@ -238,8 +237,8 @@ class Broker:
 
 
 @pytest.mark.parametrize("hangs_up", [0, 2, 3])
-def test_a_broker_that_hangs_up_is_asked_again(tmp_path: Path, hangs_up: int) -> None:
-    """It may only be starting; what always hangs up is said to, and may be a port without TLS."""
+def test_a_closed_connection_is_retried(tmp_path: Path, hangs_up: int) -> None:
+    """The broker may be starting; if it always closes, the error suggests a port without TLS."""
     broker, clock = Broker(tmp_path, hangs_up), Ticking()
     config = {
         "bootstrap.servers": broker.address,
@@ -250,8 +249,8 @@ def test_a_broker_that_hangs_up_is_asked_again(tmp_path: Path, hangs_up: int) ->
         TlsHandshakeError, match=r"closed the connection 3 times.*write PLAINTEXT"
     )
     try:
-        with refusal if hangs_up == knocking.HANDSHAKE_ATTEMPTS else nullcontext():
-            knocking.check_connection(config, clock=clock)
+        with refusal if hangs_up == preflight.HANDSHAKE_ATTEMPTS else nullcontext():
+            preflight.check_connection(config, clock=clock)
     finally:
         broker.close()
-    assert broker.met == min(hangs_up + 1, knocking.HANDSHAKE_ATTEMPTS)
+    assert broker.met == min(hangs_up + 1, preflight.HANDSHAKE_ATTEMPTS)
