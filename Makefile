@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: demo test test-containers test-kubernetes kubernetes check bench bench-month bench-assign bench-autoscale bench-bounce bench-ingest bench-latency bench-racks bench-queues faults faults-queues simulate-faults proto clean help
+.PHONY: demo test test-containers test-kubernetes kubernetes check bench bench-month bench-assign bench-autoscale bench-bounce bench-ingest bench-latency bench-racks bench-queues faults faults-queues simulate-faults docs proto clean help
 
 help: ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort
@@ -51,6 +51,9 @@ check: .venv/.dev ## format, lint, types, import contracts
 	$(BIN)/pyright
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/cython-lint --max-line-length 100 assignor/heuristics/steady consumer_sdk/queues
 	$(BIN)/lint-imports
+
+docs: .venv/.dev ## the settings tables of the docs, from the settings models
+	@PYTHONPATH=tests $(BIN)/python -m settings_docs
 
 proto: .venv/.dev ## the Python code of the protocol that KEDA speaks; it is committed
 	@$(BIN)/python -m grpc_tools.protoc -I . --python_out=. --pyi_out=. \

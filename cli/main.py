@@ -9,6 +9,7 @@ import importlib.metadata
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
 from types import MappingProxyType
 from typing import Annotated, Any, Final
 
@@ -140,10 +141,16 @@ def _find_subcommand(words: Sequence[str]) -> str | None:
 
 
 def _load_subcommand(name: str) -> Callable[..., Any] | typer.Typer:
-    """Return a subcommand: a function, or an app that has subcommands of its own."""
-    function = name.replace("-", "_")
-    module = importlib.import_module(f"trimtab.cli.{function}.run")
-    command: Callable[..., Any] = getattr(module, function)
+    """Return a subcommand: a function, or an app with subcommands of its own."""
+    package = name.replace("-", "_")
+    # options.py is light; run.py then loads when the command runs, not for its --help
+    if find_spec(f"trimtab.cli.{package}.options") is not None:
+        options = importlib.import_module(f"trimtab.cli.{package}.options")
+        if hasattr(options, "COMMAND"):
+            return options.COMMAND  # type: ignore[no-any-return]
+    command: Callable[..., Any] = getattr(
+        importlib.import_module(f"trimtab.cli.{package}.run"), package
+    )
     return command
 
 

@@ -4,11 +4,12 @@ import os
 import select
 import signal
 from collections.abc import Callable
-from threading import Thread
+from threading import Event, Thread
 from typing import Final, TypeVar
 
 T = TypeVar("T")
 
+SIGNAL_WAIT_S: Final = 3600.0
 SIGNAL_POLL_INTERVAL_S: Final = 0.05
 """Seconds between two looks whether a question is answered."""
 
@@ -36,6 +37,20 @@ def install_signal_waiter() -> Callable[[float], bool]:
     return wait
 
 
+def stop_on_signals(stop: Event) -> None:
+    """Set the event on SIGTERM or SIGINT."""
+    # on a thread: a handler could wait for ever for the event's lock, which the code that it
+    # interrupts may hold
+    wait = install_signal_waiter()
+    Thread(target=_set_after_signal, args=(stop, wait), name="trimtab-signals", daemon=True).start()
+
+
+def _set_after_signal(stop: Event, wait: Callable[[float], bool]) -> None:
+    while not wait(SIGNAL_WAIT_S):
+        pass
+    stop.set()
+
+
 def run_interruptible(request: Callable[[], T], wait: Callable[[float], bool]) -> T:
     """Ask on a thread of its own and return the answer; a signal ends the command before it comes.
 
@@ -51,7 +66,7 @@ def run_interruptible(request: Callable[[], T], wait: Callable[[float], bool]) -
         except BaseException as error:  # noqa: BLE001 - it is raised where it was asked for
             errors.append(error)
 
-    thread = Thread(target=work, name="trimtab-asking", daemon=True)
+    thread = Thread(target=work, name="trimtab-request", daemon=True)
     thread.start()
     while thread.is_alive():
         if wait(SIGNAL_POLL_INTERVAL_S):

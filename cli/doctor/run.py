@@ -1,24 +1,33 @@
 """`trimtab doctor`: looks for what is wrong around a group, and says what to do."""
 
 import json
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
-from trimtab.cli.group_options import load_group_settings
-from trimtab.cli.output_formats import FormatOption, PrintFormat
-from trimtab.cli.plan import options
+from trimtab.cli.doctor.options import DoctorOptions
+from trimtab.cli.group_settings import load_group_settings
+from trimtab.cli.lake_session import load_lake_settings, open_lake_session
+from trimtab.cli.output_formats import PrintFormat
+from trimtab.common.clock import SystemClock
+from trimtab.common.config_file import load_config_file
+from trimtab.common.control_topics.topics import PLAN_TOPIC, WRITE_RATE_TOPIC
 from trimtab.common.errors import TrimtabError
+from trimtab.sidecar.diagnostics.doctor.broker_checks import run_broker_checks
+from trimtab.sidecar.diagnostics.doctor.checks import (
+    Finding,
+    FindingLevel,
+    check_pause,
+    has_failed_checks,
+)
+from trimtab.sidecar.settings.settings import SidecarSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
     from trimtab.consumer_sdk.lake.lake import SparkLake
-    from trimtab.sidecar.diagnostics.doctor.checks import Finding
-    from trimtab.sidecar.settings.settings import SidecarSettings
 
 LEVEL_LABELS: Final = {
     "ok": "ok     ",
@@ -34,57 +43,37 @@ LEVEL_COLOURS: Final = {
 }
 
 
-def doctor(  # noqa: PLR0913 - typer: one parameter an option
-    *,
-    bootstrap: options.Bootstrap = None,
-    group: options.Group = None,
-    topics: options.Topics = None,
-    ingest: Annotated[
-        Path | None, typer.Option(help="The configuration of trimtab ingest: looks at its tables.")
-    ] = None,
-    output: FormatOption = PrintFormat.TEXT,
-    config: options.Config = None,
-    kafka: options.Kafka = None,
-) -> None:
-    """Look for what is wrong: brokers, rights, topics, clocks, sidecar, tables, Kubernetes.
-
-    Give it the sidecar's settings and run it where the sidecar runs, so that it has its rights.
-    Nothing is changed. It ends with 1 if something is wrong. For example:
-
-        trimtab doctor --bootstrap localhost:9092 --group lake
-
-        trimtab doctor --config sidecar.yaml --ingest ingest.yaml --format json
-    """
-    from trimtab.common.clock import SystemClock  # noqa: PLC0415 - keeps --help fast
-    from trimtab.sidecar.diagnostics.doctor.broker_checks import run_broker_checks  # noqa: PLC0415 - as above
-    from trimtab.sidecar.diagnostics.doctor.checks import has_failed_checks  # noqa: PLC0415 - as above
-
-    flags = {"bootstrap": bootstrap, "group": group, "topics": topics}
-    settings, _ = load_group_settings(config, flags, kafka)
+def doctor(options: DoctorOptions) -> None:
+    """Run the checks and print their findings. Raises SettingError; exits with 1 on a failure."""
+    settings, _ = load_group_settings(options)
     clock = SystemClock()
-    found = [
+    findings = [
         *run_broker_checks(settings, clock),
         *_check_kubernetes(settings),
         *check_paused_scaling(settings, clock.wall()),
     ]
-    if ingest is not None:
-        found += [*_check_consumer_file(ingest, settings), *_check_tables(ingest)]
-    if output is PrintFormat.JSON:
-        body = {"group": settings.group, "wrong": has_failed_checks(found), "findings": found}
+    if options.ingest is not None:
+        findings += [
+            *_check_consumer_file(options.ingest, settings),
+            *_check_tables(options.ingest),
+        ]
+    has_failed = has_failed_checks(findings)
+    if options.output is PrintFormat.JSON:
+        body = {"group": settings.group, "wrong": has_failed, "findings": findings}
         typer.echo(json.dumps(body, default=asdict, indent=2))
     else:
-        _print_findings(found)
-    if has_failed_checks(found):
+        _print_findings(findings)
+    if has_failed:
         raise typer.Exit(1)
 
 
-def format_finding(finding: "Finding") -> list[str]:
+def format_finding(finding: Finding) -> list[str]:
     """Return a finding as it is printed: what was found and, below it, what to do."""
     said = [f"{LEVEL_LABELS[finding.level.value]}  {finding.part}: {finding.says}"]
     return [*said, f"         -> {finding.do}"] if finding.do else said
 
 
-def _print_findings(findings: "Sequence[Finding]") -> None:
+def _print_findings(findings: Sequence[Finding]) -> None:
     for found in findings:
         colour = LEVEL_COLOURS.get(found.level.value)
         for line in format_finding(found):
@@ -92,7 +81,7 @@ def _print_findings(findings: "Sequence[Finding]") -> None:
     typer.echo(format_summary(findings))
 
 
-def format_summary(findings: "Sequence[Finding]") -> str:
+def format_summary(findings: Sequence[Finding]) -> str:
     """Return the last line: how much is wrong, and what else is to be known."""
     count = sum(found.level.value == "wrong" for found in findings)
     warnings = sum(found.level.value == "warning" for found in findings)
@@ -103,8 +92,7 @@ def format_summary(findings: "Sequence[Finding]") -> str:
     return f"nothing is wrong, but {more}" if more else "all well"
 
 
-def _check_kubernetes(settings: "SidecarSettings") -> "Iterable[Finding]":
-    from trimtab.sidecar.diagnostics.doctor.checks import Finding, FindingLevel  # noqa: PLC0415 - numpy is slow to load
+def _check_kubernetes(settings: SidecarSettings) -> Iterable[Finding]:
 
     if settings.target not in ("kubernetes", "keda"):
         return ()
@@ -117,7 +105,11 @@ def _check_kubernetes(settings: "SidecarSettings") -> "Iterable[Finding]":
                 "pip install 'trimtab[kubernetes]'",
             ),
         )
-    from trimtab.sidecar.diagnostics.doctor.kubernetes_checks import run_kubernetes_checks  # noqa: PLC0415 - it needs an extra
+
+    # the API client is an extra
+    from trimtab.sidecar.diagnostics.doctor.kubernetes_checks import (  # noqa: PLC0415
+        run_kubernetes_checks,
+    )
 
     try:
         return tuple(run_kubernetes_checks(settings))
@@ -125,10 +117,8 @@ def _check_kubernetes(settings: "SidecarSettings") -> "Iterable[Finding]":
         return (Finding("Kubernetes", FindingLevel.WRONG, str(error), "mend what it names"),)
 
 
-def check_paused_scaling(settings: "SidecarSettings", now: float) -> "Iterable[Finding]":
+def check_paused_scaling(settings: SidecarSettings, now: float) -> Iterable[Finding]:
     """Tell what the sidecar's own settings pause; `now` is seconds since the epoch."""
-    from trimtab.sidecar.diagnostics.doctor.checks import check_pause  # noqa: PLC0415 - numpy is slow to load
-
     always, today = (
         settings.autoscaling_policy.paused_directions,
         settings.autoscaling_policy.apply_schedule(now).paused_directions,
@@ -137,10 +127,8 @@ def check_paused_scaling(settings: "SidecarSettings", now: float) -> "Iterable[F
     yield from check_pause("the schedule", today - always, "wait for the end of its period")
 
 
-def _check_consumer_file(ingest: Path, settings: "SidecarSettings") -> "Iterable[Finding]":
+def _check_consumer_file(ingest: Path, settings: SidecarSettings) -> Iterable[Finding]:
     """Compare the settings of consumers and sidecar where they must be the same."""
-    from trimtab.common.config_file import load_config_file  # noqa: PLC0415 - keeps --help fast
-
     theirs = load_config_file(ingest)
     return check_consumer_settings(
         theirs,
@@ -153,12 +141,9 @@ def _check_consumer_file(ingest: Path, settings: "SidecarSettings") -> "Iterable
 
 
 def check_consumer_settings(
-    consumer_settings: "Mapping[str, Any]", sidecar_settings: "Mapping[str, str]"
-) -> "list[Finding]":
+    consumer_settings: Mapping[str, Any], sidecar_settings: Mapping[str, str]
+) -> list[Finding]:
     """Judge settings of consumers by those of the sidecar; what is not given is as by default."""
-    from trimtab.common.control_topics.topics import PLAN_TOPIC, WRITE_RATE_TOPIC  # noqa: PLC0415 - as above
-    from trimtab.sidecar.diagnostics.doctor.checks import Finding, FindingLevel  # noqa: PLC0415 - as above
-
     defaults = {"trimtab.plan.topic": PLAN_TOPIC, "trimtab.write.rate.topic": WRITE_RATE_TOPIC}
     given = {**defaults, **consumer_settings}
     differ = [name for name, value in sidecar_settings.items() if given.get(name) != value]
@@ -175,11 +160,8 @@ def check_consumer_settings(
     ]
 
 
-def _check_tables(ingest: Path) -> "Iterable[Finding]":
+def _check_tables(ingest: Path) -> Iterable[Finding]:
     """Open the lake and read each table's marks."""
-    from trimtab.cli.lake_session import load_lake_settings, open_lake_session  # noqa: PLC0415 - pyspark is slow to load
-    from trimtab.sidecar.diagnostics.doctor.checks import Finding, FindingLevel  # noqa: PLC0415 - as above
-
     found: list[Finding] = []
     try:
         with open_lake_session(load_lake_settings(ingest, None)) as lake:
@@ -191,10 +173,8 @@ def _check_tables(ingest: Path) -> "Iterable[Finding]":
     return found
 
 
-def _check_table(lake: "SparkLake", name: str) -> "Finding":
+def _check_table(lake: "SparkLake", name: str) -> Finding:
     """Read a table's marks; what is wrong with it is no reason to look at no other."""
-    from trimtab.sidecar.diagnostics.doctor.checks import Finding, FindingLevel  # noqa: PLC0415 - loaded by now
-
     part = f"table {name}"
     try:
         table = lake.open_table(name)

@@ -1,63 +1,38 @@
 """`trimtab heuristics`: the names that `trimtab.heuristic` and `--heuristic` take."""
 
-from typing import Annotated
-
 import typer
 
+from trimtab.assignor.heuristics.registry import get_heuristic, list_heuristics
+from trimtab.cli.heuristics.options import HeuristicsOptions
+from trimtab.cli.output_formats import print_table
+from trimtab.common.errors import TrimtabError
 
-def heuristics(
-    *,
-    verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Say what each one does, and its source.")
-    ] = False,
-) -> None:
-    """List the heuristics, one name a line.
-
-    For example:
-
-        trimtab heuristics
-
-        trimtab heuristics --verbose
-    """
-    from trimtab.assignor.heuristics.registry import list_heuristics  # noqa: PLC0415 - numpy is slow to load
-
-    if verbose:
-        _print_table(list_heuristics())
-    else:
-        typer.echo("\n".join(list_heuristics()))
+_HEADINGS = ("name", "summary", "presets", "counts", "idempotent")
 
 
-def _print_table(names: tuple[str, ...]) -> None:
-    """Print what there is to say of each; one that cannot be loaded says so in its own row."""
-    from rich.console import Console  # noqa: PLC0415 - keeps --help fast
-    from rich.table import Table  # noqa: PLC0415 - keeps --help fast
-
-    table = Table("name", "what it does", "presets", "counts", "settles", "source")
-    for name in names:
-        table.add_row(name, *_describe_heuristic(name))
-    console = Console()
-    console.print(table)
-    console.print(
-        "presets: chosen as name:preset, with settings as name:preset:setting=0.5; "
-        "counts: decides how many consumers; "
-        "settles: moves nothing when nothing changed"
+def heuristics(options: HeuristicsOptions) -> None:
+    """Print a table of the heuristics; one that cannot be loaded shows its error."""
+    headings = (*_HEADINGS, "source") if options.verbose else _HEADINGS
+    rows = [(name, *_describe_heuristic(name))[: len(headings)] for name in list_heuristics()]
+    print_table(headings, rows)
+    typer.echo(
+        "presets: written name:preset, with settings name:preset:setting=0.5\n"
+        "counts: recommends a replica count, too\n"
+        "idempotent: moves nothing if nothing has changed"
     )
 
 
 def _describe_heuristic(name: str) -> tuple[str, ...]:
-    from trimtab.assignor.heuristics.registry import get_heuristic  # noqa: PLC0415 - numpy is slow to load
-    from trimtab.common.errors import TrimtabError  # noqa: PLC0415 - keeps --help fast
-
     try:
-        entry = get_heuristic(name)
+        heuristic = get_heuristic(name)
     except TrimtabError as error:
         return (str(error),)
-    number = ["or a number"] if entry.make_tuned else []
-    settings = [f"{name}={default:g}" for name, default in entry.settings.items()]
+    number = ["or a number"] if heuristic.make_tuned else []
+    settings = [f"{name}={default:g}" for name, default in heuristic.settings.items()]
     return (
-        entry.summary,
-        ", ".join([*entry.presets, *number, *settings]),
-        "yes" if entry.packs_by_capacity else "no",
-        "yes" if entry.idempotent else "no",
-        entry.source,
+        heuristic.summary,
+        ", ".join([*heuristic.presets, *number, *settings]),
+        "yes" if heuristic.packs_by_capacity else "no",
+        "yes" if heuristic.idempotent else "no",
+        heuristic.source,
     )

@@ -1,45 +1,50 @@
 """The options of `trimtab plan`."""
 
-from pathlib import Path
-from typing import Annotated, TypeAlias
+from typing import Annotated
 
 import typer
 
-from trimtab.cli.sidecar import options
+from trimtab.cli.output_formats import FormatOption, PrintFormat
+from trimtab.cli.settings_options import GroupOptions, build_command
 
-ExtraHeuristics: TypeAlias = Annotated[
-    list[str] | None, typer.Argument(help="More heuristics, after --heuristic.", metavar="NAME")
-]
-Bootstrap: TypeAlias = options.Bootstrap
-Group: TypeAlias = Annotated[str | None, typer.Option(help="The consumer group.")]
-Topics: TypeAlias = options.Topics
-Capacity: TypeAlias = Annotated[
-    str | None, typer.Option(help='Of one consumer: "2.3 MB/s"; by default the plan\'s.')
-]
-Headroom: TypeAlias = options.Headroom
-Heuristic: TypeAlias = Annotated[
-    list[str] | None,
-    typer.Option(metavar="NAME", help='Repeat it, or list names; by default "all".'),
-]
-Seconds: TypeAlias = Annotated[str, typer.Option(help="To measure, if no sidecar did.")]
-Source: TypeAlias = Annotated[str | None, typer.Option(help="offsets (default) or log-dirs.")]
-Config: TypeAlias = Annotated[
-    Path | None, typer.Option("--config", "-c", help="YAML file of a sidecar's settings.")
-]
-Kafka: TypeAlias = Annotated[
-    list[str] | None,
-    typer.Option(help="librdkafka's name=value; a secret as ${file:…} or ${env:…}."),
-]
-Certify: TypeAlias = Annotated[
-    bool, typer.Option("--certify", help="Tell how far each is from the optimum, at most.")
-]
-TimeLimit: TypeAlias = Annotated[
-    str | None, typer.Option(help='For --certify; "10 s"; a bound holds anyway.')
-]
-MoveCost: TypeAlias = Annotated[
-    str | None,
-    typer.Option(
-        help="Tunes steady: how long you would keep one consumer more rather than move one "
-        'consumer\'s load; "15 s" is what balanced does.'
-    ),
-]
+
+class PlanOptions(
+    GroupOptions,
+    run="trimtab.cli.plan.run:plan",
+    settings=("topics", "capacity", "headroom", "source", "move-cost"),
+    notes={"capacity": 'Throughput of one consumer, like "2.3 MB/s" (default: the plan\'s).'},
+):
+    """Show what each heuristic would do with a live group now, and change nothing.
+
+    For example:
+
+        trimtab plan --bootstrap localhost:9092 --group lake --capacity "2.3 MB/s"
+
+        trimtab plan --bootstrap localhost:9092 --group lake --heuristic mbf mwf --format json
+
+        trimtab plan --bootstrap localhost:9092 --group lake --certify --time-limit 5s
+    """
+
+    more: Annotated[
+        list[str] | None, typer.Argument(help="More heuristics, after --heuristic.", metavar="NAME")
+    ] = None
+    heuristic: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help='Heuristic; repeat it, or list names (default "all").'),
+    ] = None
+    seconds: Annotated[
+        str, typer.Option(help="Time to measure for if no sidecar publishes write rates.")
+    ] = "10 s"
+    certify: Annotated[
+        bool, typer.Option("--certify", help="Bound each result's distance from the optimum.")
+    ] = False
+    time_limit: Annotated[
+        str | None,
+        typer.Option(
+            help="Longest computation of --certify (default 10 s); any bound it finds holds."
+        ),
+    ] = None
+    output: FormatOption = PrintFormat.TEXT
+
+
+COMMAND = build_command(PlanOptions)

@@ -2,30 +2,47 @@
 
 import json
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import typer
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
 
-from trimtab.cli import output_formats
-from trimtab.cli.plan import options
-from trimtab.cli.sidecar.run import parse_pairs, require_group
+from trimtab.assignor.heuristics.registry import (
+    get_heuristic,
+    is_installed,
+    list_heuristics,
+)
+from trimtab.cli.group_settings import load_group_settings
+from trimtab.cli.output_formats import PrintFormat
+from trimtab.cli.plan.options import PlanOptions
 from trimtab.cli.simulate.run import split_names
+from trimtab.common.clock import SystemClock
 from trimtab.common.errors import SettingError
+from trimtab.common.units import format_bytes, format_rate, parse_seconds
+from trimtab.sidecar.diagnostics.what_if import (
+    GroupBaseline,
+    HeuristicOutcome,
+    build_sizing_input,
+    describe_oversized_partitions,
+    evaluate_heuristics,
+    measure_baseline,
+)
+from trimtab.sidecar.measurement.cross_rack import compute_cross_rack_traffic
+from trimtab.sidecar.settings.settings import SidecarSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from trimtab.assignor.analysis.certificate import Certificate
-    from trimtab.sidecar.diagnostics.what_if import GroupBaseline, HeuristicOutcome
-    from trimtab.sidecar.settings.settings import SidecarSettings
 
-REASONS_PER_HEURISTIC: Final = 3  # reasons of a heuristic
-WIDE_CONSOLE_COLUMNS: Final = (
-    110  # columns in which more than the usual figures leave room for reasons
-)
+READINGS_PER_MEASUREMENT: Final = 5
+REASONS_PER_HEURISTIC: Final = 3
+WIDE_CONSOLE_COLUMNS: Final = 110
+"""Width from which reasons fit beside optional columns."""
+
 DEFAULT_CERTIFY_TIME_LIMIT: Final = "10 s"
 
 
@@ -38,76 +55,38 @@ class _OutcomeCertificates:
     seconds: float
 
 
-def plan(  # noqa: PLR0913 - typer: one parameter an option
-    more: options.ExtraHeuristics = None,
-    *,
-    bootstrap: options.Bootstrap = None,
-    group: options.Group = None,
-    topics: options.Topics = None,
-    capacity: options.Capacity = None,
-    headroom: options.Headroom = None,
-    heuristic: options.Heuristic = None,
-    seconds: options.Seconds = "10 s",
-    source: options.Source = None,
-    certify: options.Certify = False,
-    time_limit: options.TimeLimit = None,
-    move_cost: options.MoveCost = None,
-    config: options.Config = None,
-    kafka: options.Kafka = None,
-    output: output_formats.FormatOption = output_formats.PrintFormat.TEXT,
-) -> None:
-    """Show what each heuristic would do with a live group now, and change nothing.
-
-    For example:
-
-        trimtab plan --bootstrap localhost:9092 --group lake --capacity "2.3 MB/s"
-
-        trimtab plan --bootstrap localhost:9092 --group lake --heuristic mbf mwf --format json
-
-        trimtab plan --bootstrap localhost:9092 --group lake --certify --time-limit 5s
-    """
-    from trimtab.sidecar.diagnostics.what_if import evaluate_heuristics  # noqa: PLC0415 - numpy is slow to load
-
-    wanted = _select_heuristics([*(heuristic or ()), *(more or ())])
-    _check_options(wanted, certify=certify, time_limit=time_limit, move_cost=move_cost)
-    limit = _parse_time_limit(time_limit or DEFAULT_CERTIFY_TIME_LIMIT) if certify else 0.0
-    require_group(config, bootstrap, group)
-    flags: dict[str, Any] = {
-        "bootstrap": bootstrap,
-        "group": group,
-        "topics": topics,
-        "headroom": headroom,
-        "source": source,
-        "move_cost": move_cost,
-        "kafka": parse_pairs("--kafka", kafka) or None,
-    }
-    settings, known = _load_plan_settings(config, flags, capacity, seconds)
-    found = _measure_baseline(settings, capacity_known=known)
-    settings = _adopt_plan_capacity(settings, found) if not known else settings
-    made = evaluate_heuristics(
-        found,
-        _apply_move_cost(settings, wanted),
+def plan(options: PlanOptions) -> None:
+    """Evaluate the heuristics on a live group and print the results. Raises SettingError."""
+    heuristics = _select_heuristics([*(options.heuristic or ()), *(options.more or ())])
+    _check_options(heuristics, options)
+    limit = _parse_time_limit(options) if options.certify else 0.0
+    window = parse_seconds(options.seconds, "--seconds")
+    if window <= 0:
+        raise SettingError(f"--seconds {options.seconds!r} must be above 0")
+    settings, is_known = load_group_settings(
+        options, {"window": window, "interval": window / READINGS_PER_MEASUREMENT}
+    )
+    baseline = _measure_baseline(settings, capacity_known=is_known)
+    settings = settings if is_known else _adopt_plan_capacity(settings, baseline)
+    outcomes = evaluate_heuristics(
+        baseline,
+        _apply_move_cost(settings, heuristics),
         settings.autoscaling_policy.placement,
         REASONS_PER_HEURISTIC,
     )
-    certified = _certify_outcomes(found, settings, made, limit) if certify else None
-    if output is output_formats.PrintFormat.JSON:
-        typer.echo(json.dumps(_build_plan_body(found, settings, made, certified), indent=2))
+    certified = _certify_outcomes(baseline, settings, outcomes, limit) if options.certify else None
+    if options.output is PrintFormat.JSON:
+        body = _build_plan_body(baseline, settings, outcomes, certified)
+        typer.echo(json.dumps(body, indent=2))
     else:
-        _print_outcomes(found, settings, made, certified)
+        _print_outcomes(baseline, settings, outcomes, certified)
 
 
-def _select_heuristics(given: "Sequence[str]") -> tuple[str, ...]:
+def _select_heuristics(given: Sequence[str]) -> tuple[str, ...]:
     """Return whom to ask, each once; all that can be where nobody is named.
 
     Raises UnknownHeuristicError.
     """
-    from trimtab.assignor.heuristics.registry import (  # noqa: PLC0415 - numpy is slow to load
-        get_heuristic,
-        is_installed,
-        list_heuristics,
-    )
-
     wanted = split_names(given)
     if not wanted or "all" in wanted:
         return tuple(name for name in list_heuristics() if is_installed(get_heuristic(name)))
@@ -116,31 +95,27 @@ def _select_heuristics(given: "Sequence[str]") -> tuple[str, ...]:
     return tuple(dict.fromkeys(wanted))
 
 
-def _check_options(
-    heuristics: "Sequence[str]", *, certify: bool, time_limit: str | None, move_cost: str | None
-) -> None:
-    """Raise SettingError for an option that would change nothing."""
-    if time_limit is not None and not certify:
+def _check_options(heuristics: Sequence[str], options: PlanOptions) -> None:
+    """Raise SettingError for an option without effect."""
+    if options.time_limit is not None and not options.certify:
         raise SettingError("--time-limit is of --certify; leave it out, or add --certify")
-    if move_cost is not None and not certify and "steady" not in heuristics:
+    if "move-cost" in options.flags and not options.certify and "steady" not in heuristics:
         raise SettingError(
-            f"--move-cost tunes steady, which is not among {', '.join(heuristics)}; leave it out, or "
-            "add steady"
+            f"--move-cost tunes steady, which is not among {', '.join(heuristics)}; leave it out, "
+            "or add steady"
         )
 
 
-def _apply_move_cost(settings: "SidecarSettings", names: "Sequence[str]") -> list[str]:
+def _apply_move_cost(settings: SidecarSettings, names: Sequence[str]) -> list[str]:
     """Return the heuristics, with steady as it is tuned."""
     return [settings.effective_heuristic if name == "steady" else name for name in names]
 
 
-def _parse_time_limit(text: str) -> float:
-    """Return the time limit in seconds, once it is clear that the solver is there."""
-    from trimtab.common.units import parse_seconds  # noqa: PLC0415 - keeps --help fast
-
-    import_module(
-        "trimtab.assignor.analysis.certificate"
-    )  # an extra; better missed before measuring
+def _parse_time_limit(options: PlanOptions) -> float:
+    """Return the time limit in seconds. Raises ModuleNotFoundError without the solver."""
+    # the solver is an extra: report its absence before the measurement, not after
+    import_module("trimtab.assignor.analysis.certificate")
+    text = options.time_limit or DEFAULT_CERTIFY_TIME_LIMIT
     limit = parse_seconds(text, "--time-limit")
     if limit <= 0:
         raise SettingError(f"--time-limit {text!r} must be above 0")
@@ -148,16 +123,14 @@ def _parse_time_limit(text: str) -> float:
 
 
 def _certify_outcomes(
-    baseline: "GroupBaseline",
-    settings: "SidecarSettings",
-    outcomes: "Sequence[HeuristicOutcome]",
+    baseline: GroupBaseline,
+    settings: SidecarSettings,
+    outcomes: Sequence[HeuristicOutcome],
     limit: float,
 ) -> _OutcomeCertificates:
-    from rich.console import Console  # noqa: PLC0415 - keeps --help fast
 
-    from trimtab.assignor.analysis.certificate import certify_sizes, start_countdown  # noqa: PLC0415 - as above
-    from trimtab.common.clock import SystemClock  # noqa: PLC0415 - as above
-    from trimtab.sidecar.diagnostics.what_if import build_sizing_input  # noqa: PLC0415 - as above
+    # the solver is an extra
+    from trimtab.assignor.analysis.certificate import certify_sizes, start_countdown  # noqa: PLC0415
 
     clock = SystemClock()
     begun = clock.monotonic()
@@ -171,36 +144,14 @@ def _certify_outcomes(
     return _OutcomeCertificates(by_name, settings.move_cost_weight, clock.monotonic() - begun)
 
 
-def _load_plan_settings(
-    config: Path | None, flags: dict[str, Any], capacity: str | None, seconds: str
-) -> tuple["SidecarSettings", bool]:
-    """Return the settings, and whether they say what a consumer sustains."""
-    from trimtab.common.units import parse_seconds  # noqa: PLC0415 - keeps --help fast
-    from trimtab.sidecar.settings.settings import load_settings, read_settings_file  # noqa: PLC0415 - as above
-
-    window = parse_seconds(seconds, "--seconds")
-    if window <= 0:
-        raise SettingError(f"--seconds {seconds!r} must be above 0")
-    known = capacity is not None or "capacity" in read_settings_file(config)
-    flags = {**flags, "window": window, "interval": window / 5, "capacity": capacity}
-    return load_settings(config, flags if known else {**flags, "capacity": "1 MB/s"}), known
-
-
-def _adopt_plan_capacity(
-    settings: "SidecarSettings", baseline: "GroupBaseline"
-) -> "SidecarSettings":
+def _adopt_plan_capacity(settings: SidecarSettings, baseline: GroupBaseline) -> SidecarSettings:
     """Return the settings with the capacity of the plan in force; the survey insists on one."""
     if baseline.plan is None:
         return settings
     return replace(settings, capacity=baseline.plan.capacity, headroom=baseline.plan.headroom)
 
 
-def _measure_baseline(settings: "SidecarSettings", *, capacity_known: bool) -> "GroupBaseline":
-    from rich.console import Console  # noqa: PLC0415 - keeps --help fast
-    from rich.progress import Progress  # noqa: PLC0415 - as above
-
-    from trimtab.common.clock import SystemClock  # noqa: PLC0415 - as above
-    from trimtab.sidecar.diagnostics.what_if import measure_baseline  # noqa: PLC0415 - as above
+def _measure_baseline(settings: SidecarSettings, *, capacity_known: bool) -> GroupBaseline:
 
     console = Console(stderr=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
@@ -214,13 +165,11 @@ def _measure_baseline(settings: "SidecarSettings", *, capacity_known: bool) -> "
 
 
 def _build_plan_body(
-    baseline: "GroupBaseline",
-    settings: "SidecarSettings",
-    outcomes: "Sequence[HeuristicOutcome]",
+    baseline: GroupBaseline,
+    settings: SidecarSettings,
+    outcomes: Sequence[HeuristicOutcome],
     certified: _OutcomeCertificates | None,
 ) -> dict[str, Any]:
-    from trimtab.sidecar.diagnostics.what_if import describe_oversized_partitions  # noqa: PLC0415 - as above
-    from trimtab.sidecar.measurement.cross_rack import compute_cross_rack_traffic  # noqa: PLC0415 - loaded by now
 
     now = compute_cross_rack_traffic(
         baseline.group.members, baseline.write_rates, baseline.replica_racks
@@ -254,15 +203,11 @@ def _build_plan_body(
 
 
 def _print_outcomes(
-    baseline: "GroupBaseline",
-    settings: "SidecarSettings",
-    outcomes: "Sequence[HeuristicOutcome]",
+    baseline: GroupBaseline,
+    settings: SidecarSettings,
+    outcomes: Sequence[HeuristicOutcome],
     certified: _OutcomeCertificates | None,
 ) -> None:
-    from rich.console import Console  # noqa: PLC0415 - keeps --help fast
-    from rich.table import Table  # noqa: PLC0415 - as above
-
-    from trimtab.common.units import format_rate  # noqa: PLC0415 - loaded by now
 
     console, body = Console(), _build_plan_body(baseline, settings, outcomes, None)
     console.print(_format_heading(body), highlight=False)
@@ -295,8 +240,7 @@ def _print_outcomes(
         console.print(_format_bound(certified, settings), highlight=False)
 
 
-def _format_heading(body: "Mapping[str, Any]") -> str:
-    from trimtab.common.units import format_bytes, format_rate  # noqa: PLC0415 - as above
+def _format_heading(body: Mapping[str, Any]) -> str:
 
     crossing = body["crossing_bytes_per_s"]
     racks = "" if crossing is None else f", {format_rate(crossing)} across racks"
@@ -316,7 +260,7 @@ def _format_gap(certificate: "Certificate") -> str:
     return "unknown" if math.isinf(gap) else f"at most {math.ceil(gap * 1000) / 10:.1f} %"
 
 
-def _format_bound(certified: _OutcomeCertificates, settings: "SidecarSettings") -> str:
+def _format_bound(certified: _OutcomeCertificates, settings: SidecarSettings) -> str:
     """Say what all certificates have in common."""
     one = next(iter(certified.by_name.values()))
     best = "?" if math.isinf(one.best_known) else f"{one.best_known:.2f}"

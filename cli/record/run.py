@@ -8,21 +8,26 @@ can be used (`trimtab.cli.record.stream_file`, which also tells what becomes of 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import typer
+from rich.console import Console
+from rich.progress import Progress
 
+from trimtab.assignor.model import TopicPartition
+from trimtab.cli.group_settings import load_group_settings
+from trimtab.cli.record.options import RecordOptions
 from trimtab.cli.record.stream_file import StreamFile, WriteRates
-from trimtab.cli.sidecar.run import parse_pairs, require_group
-from trimtab.common.errors import SettingError
-
-if TYPE_CHECKING:
-    from trimtab.common.clock import Clock
-    from trimtab.common.control_topics.write_rates import PartitionLoad, TopicWriteRates
-    from trimtab.sidecar.kafka.control_topic_store import ControlTopicStore
-    from trimtab.sidecar.measurement.group_monitor import GroupMonitor
-    from trimtab.sidecar.settings.settings import SidecarSettings
+from trimtab.cli.signals import install_signal_waiter
+from trimtab.common.clock import Clock, SystemClock
+from trimtab.common.control_topics.write_rates import PartitionLoad, TopicWriteRates
+from trimtab.common.errors import PeerError, SettingError
+from trimtab.common.units import format_rate, parse_seconds
+from trimtab.sidecar.diagnostics.what_if import PUBLISHED_RATES_MAX_AGE_S, SOURCE_PUBLISHED
+from trimtab.sidecar.errors import BrokerTimeoutError, SidecarSettingError
+from trimtab.sidecar.kafka.control_topic_store import ControlTopicStore
+from trimtab.sidecar.measurement.group_monitor import GroupMonitor, match_topics
+from trimtab.sidecar.settings.settings import SidecarSettings
 
 READINGS_PER_TICK: Final = 5
 """Looks at the group, or at what is published, in one window."""
@@ -31,59 +36,29 @@ MIN_TICK_FRACTION: Final = 0.9
 """Share of a window after which newer speeds are a new tick: turns are not to the millisecond."""
 
 
-def record(  # noqa: PLR0913 - typer: one parameter an option
-    *,
-    bootstrap: Annotated[str | None, typer.Option(help="host:port of brokers.")] = None,
-    group: Annotated[str | None, typer.Option(help="The consumer group.")] = None,
-    out: Annotated[Path, typer.Option(help="The stream file; must not exist yet.")],
-    duration: Annotated[str, typer.Option(help="For how long.")] = "10 m",
-    topics: Annotated[
-        str | None,
-        typer.Option(help='Names with commas, or "^pattern"; by default what the group reads.'),
-    ] = None,
-    window: Annotated[str, typer.Option(help="Of a tick, if no sidecar publishes.")] = "30 s",
-    source: Annotated[str | None, typer.Option(help="offsets (default) or log-dirs.")] = None,
-    config: Annotated[
-        Path | None, typer.Option("--config", "-c", help="YAML file of a sidecar's settings.")
-    ] = None,
-    kafka: Annotated[
-        list[str] | None,
-        typer.Option(help="librdkafka's name=value; a secret as ${file:…} or ${env:…}."),
-    ] = None,
-) -> None:
-    """Record the write speeds of a live group, and change nothing. Ctrl-C keeps what there is.
-
-    For example:
-
-        trimtab record --bootstrap localhost:9092 --group lake --duration 1h --out stream.json
-
-        trimtab simulate --stream stream.json --tick "30 s" --capacity "2.3 MB/s" --recommend
-    """
-    require_group(config, bootstrap, group)
-    flags = {"bootstrap": bootstrap, "group": group, "topics": topics, "source": source}
-    settings, seconds = _load_record_settings(
-        config, flags, parse_pairs("--kafka", kafka), (window, duration)
-    )
-    from trimtab.cli.signals import install_signal_waiter  # noqa: PLC0415 - as above
-    from trimtab.common.clock import SystemClock  # noqa: PLC0415 - keeps --help fast
-    from trimtab.sidecar.kafka.control_topic_store import ControlTopicStore  # noqa: PLC0415 - as above
-    from trimtab.sidecar.measurement.group_monitor import GroupMonitor  # noqa: PLC0415 - Kafka's clients load slowly
-
+def record(options: RecordOptions) -> None:
+    """Record write rates into a stream file. Raises SettingError, PeerError."""
+    window = parse_seconds(options.window, "--window")
+    duration = parse_seconds(options.duration, "--duration")
+    if window <= 0 or duration <= 0:
+        raise SettingError("--window and --duration must be above 0")
+    measure = {"window": window, "interval": window / READINGS_PER_TICK}
+    settings, _ = load_group_settings(options, measure)
     clock = SystemClock()
     with closing(GroupMonitor(settings, clock)) as monitor:
-        board = ControlTopicStore(settings, monitor.brokers.admin)
-        origin = _select_tick_source(settings, monitor, board, clock)
-        if seconds < origin.window:
+        control_topics = ControlTopicStore(settings, monitor.brokers.admin)
+        source = _select_tick_source(settings, monitor, control_topics, clock)
+        if duration < source.window:
             raise SettingError(
-                f"--duration {duration!r} is less than one tick ({origin.window:g} s, "
-                f"{origin.label}); record for longer, or with a smaller --window"
+                f"--duration {options.duration!r} is less than one tick ({source.window:g} s, "
+                f"{source.label}); record for longer, or with a smaller --window"
             )
-        file = StreamFile(out, origin.window)
+        file = StreamFile(options.out, source.window)
         try:
-            record_ticks(origin, file, seconds, clock, install_signal_waiter())
+            record_ticks(source, file, duration, clock, install_signal_waiter())
         finally:
             file.close()
-    _print_recording_summary(file, origin)
+    _print_recording_summary(file, source)
 
 
 class RecordedTick(NamedTuple):
@@ -108,11 +83,11 @@ class TickSource(Protocol):
 class _PublishedTicks:
     """Ticks that a sidecar publishes; those whose topic was left out lately do not count."""
 
-    control_topics: "ControlTopicStore"
+    control_topics: ControlTopicStore
     select_topics: Callable[[Iterable[str]], frozenset[str]]
     window: float
     last_tick_at: float  # seconds since the epoch, of the last tick
-    label: str = "published by a sidecar"
+    label: str = SOURCE_PUBLISHED
 
     def poll_tick(self) -> RecordedTick | None:
         """Return what was published since the last tick, once a window has passed."""
@@ -135,9 +110,9 @@ class _PublishedTicks:
 class _MeasuredTicks:
     """Ticks that this process measures."""
 
-    monitor: "GroupMonitor"
+    monitor: GroupMonitor
     window: float
-    clock: "Clock"
+    clock: Clock
     label: str = "measured"
     last_tick_at: float | None = None  # monotonic seconds, of the last tick, or of the first look
 
@@ -146,8 +121,6 @@ class _MeasuredTicks:
 
         Raises BrokerTimeoutError if nobody answers, SidecarSettingError if at first there is nothing to measure.
         """
-        from trimtab.sidecar.errors import BrokerTimeoutError, SidecarSettingError  # noqa: PLC0415 - loaded by now
-
         seen, now = self.monitor.measure(), self.clock.monotonic()
         if not seen.write_rates and seen.trouble:
             raise BrokerTimeoutError("; ".join(seen.trouble))
@@ -165,39 +138,13 @@ class _MeasuredTicks:
         return None if first else RecordedTick(now, _get_write_rates(seen.write_rates))
 
 
-def _load_record_settings(
-    config: Path | None,
-    flags: Mapping[str, Any],
-    kafka: Mapping[str, Any],
-    times: tuple[str, str],
-) -> tuple["SidecarSettings", float]:
-    """Return the settings and the duration in seconds."""
-    from trimtab.common.units import parse_seconds  # noqa: PLC0415 - keeps --help fast
-    from trimtab.sidecar.settings.settings import load_settings, read_settings_file  # noqa: PLC0415 - as above
-
-    window, duration = parse_seconds(times[0], "--window"), parse_seconds(times[1], "--duration")
-    if window <= 0 or duration <= 0:
-        raise SettingError("--window and --duration must be above 0")
-    given = {
-        **flags,
-        "kafka": dict(kafka) or None,
-        "window": window,
-        "interval": window / READINGS_PER_TICK,
-    }
-    if "capacity" not in read_settings_file(config):
-        given["capacity"] = "1 MB/s"  # a sidecar's settings want one; nothing here depends on it
-    return load_settings(config, given), duration
-
-
 def _select_tick_source(
-    settings: "SidecarSettings",
-    monitor: "GroupMonitor",
-    control_topics: "ControlTopicStore",
-    clock: "Clock",
+    settings: SidecarSettings,
+    monitor: GroupMonitor,
+    control_topics: ControlTopicStore,
+    clock: Clock,
 ) -> TickSource:
     """Return the sidecar's speeds if it published some lately, else our own."""
-    from trimtab.sidecar.diagnostics.what_if import PUBLISHED_RATES_MAX_AGE_S  # noqa: PLC0415 - as above
-    from trimtab.sidecar.measurement.group_monitor import match_topics  # noqa: PLC0415 - loaded by now
 
     def meant(there: Iterable[str]) -> frozenset[str]:
         return match_topics(settings.topics, there)[0] if settings.topics else frozenset(there)
@@ -213,7 +160,7 @@ def record_ticks(
     source: TickSource,
     file: StreamFile,
     seconds: float,
-    clock: "Clock",
+    clock: Clock,
     wait: Callable[[float], bool],
 ) -> None:
     """Add ticks until the time is up or a signal comes (`wait` tells), and show how far it is.
@@ -222,11 +169,6 @@ def record_ticks(
     that never answers is an error. The time counts from the first answer: the first look also
     connects, and how long that takes is no part of a recording.
     """
-    from rich.console import Console  # noqa: PLC0415 - keeps --help fast
-    from rich.progress import Progress  # noqa: PLC0415 - as above
-
-    from trimtab.common.errors import PeerError  # noqa: PLC0415 - as above
-
     console = Console(stderr=True)
     begun, pause, answered = clock.monotonic(), source.window / READINGS_PER_TICK, False
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
@@ -256,14 +198,12 @@ def _format_lost_ticks(count: int) -> str:
     return "1 tick was lost and is" if count == 1 else f"{count} ticks were lost and are"
 
 
-def _get_write_rates(speeds: "Mapping[Any, PartitionLoad]") -> WriteRates:
-    from trimtab.assignor.model import TopicPartition  # noqa: PLC0415 - numpy is slow to load
+def _get_write_rates(speeds: Mapping[Any, PartitionLoad]) -> WriteRates:
 
     return {TopicPartition(*name): speed.bytes_per_s for name, speed in speeds.items()}
 
 
 def _print_recording_summary(file: StreamFile, source: TickSource) -> None:
-    from trimtab.common.units import format_rate  # noqa: PLC0415 - keeps --help fast
 
     if not file.tick_count:
         typer.secho(

@@ -33,14 +33,16 @@ def redeliver(
     """
     from threading import Event  # noqa: PLC0415 - keeps --help fast
 
-    from trimtab.cli.ingest.run import log_to_stderr, parse_set_options, stop_on_signals  # noqa: PLC0415 - as above
+    from trimtab.cli.logs import log_to_stderr  # noqa: PLC0415 - as above
+    from trimtab.cli.setting_pairs import parse_pairs  # noqa: PLC0415 - as above
+    from trimtab.cli.signals import stop_on_signals  # noqa: PLC0415 - as above
     from trimtab.common.config_file import read_config_file  # noqa: PLC0415 - as above
     from trimtab.consumer_sdk.queues.kmq.redelivery_tracker import RedeliveryTracker  # noqa: PLC0415 - as above
     from trimtab.consumer_sdk.queues.settings import parse_queue_settings as checked  # noqa: PLC0415 - as above
 
     whole: dict[str, Any] = {
         **(read_config_file(config) if config else {}),
-        **parse_set_options(settings or []),
+        **parse_pairs("--set", settings),
     }
     whole |= {
         name: value

@@ -4,27 +4,37 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from functools import partial
+from typing import Any, Final, TypeAlias
 
 import typer
+from rich.console import Console, RenderableType
+from rich.console import Group as Together
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
 
 from trimtab.cli.errors import GroupNotFoundError
-from trimtab.cli.group_options import load_group_settings
+from trimtab.cli.group_settings import load_group_settings
 from trimtab.cli.output_formats import PrintFormat
-from trimtab.cli.plan import options
+from trimtab.cli.signals import install_signal_waiter, run_interruptible
+from trimtab.cli.top.options import TopOptions
+from trimtab.common.clock import SystemClock
 from trimtab.common.errors import SettingError
 from trimtab.common.units import format_bytes, format_count, format_rate, parse_seconds
+from trimtab.sidecar.diagnostics.group_snapshot import LiveGroupReader
+from trimtab.sidecar.diagnostics.group_status import (
+    ConsumerStatus,
+    GroupStatus,
+    LiveGroupSnapshot,
+    build_group_status,
+    keep_last_status,
+)
+from trimtab.sidecar.diagnostics.what_if import SOURCE_MEASURED
+from trimtab.sidecar.errors import BrokerTimeoutError
+from trimtab.sidecar.measurement.observation import GroupState
 
-if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
-
-    from trimtab.sidecar.diagnostics.group_status import (
-        ConsumerStatus,
-        GroupStatus,
-        LiveGroupSnapshot,
-    )
-
-    Look = Callable[[], LiveGroupSnapshot]
+SnapshotReader: TypeAlias = Callable[[], LiveGroupSnapshot]
 
 TOP_READINGS_PER_WINDOW: Final = 5
 """Looks in one window, where speeds are to be measured."""
@@ -36,67 +46,36 @@ STATE_COLOURS: Final = {"running": "green", "draining": "yellow", "dead": "red"}
 FIGURE_COLUMNS: Final = ("partitions", "writing", "needed", "capacity", "fill", "backlog")
 
 
-def top(  # noqa: PLR0913 - typer: one parameter an option
-    *,
-    bootstrap: options.Bootstrap = None,
-    group: options.Group = None,
-    topics: options.Topics = None,
-    capacity: options.Capacity = None,
-    interval: Annotated[str, typer.Option(help="Between two looks.")] = "2 s",
-    window: Annotated[str, typer.Option(help="To measure, if no sidecar does.")] = "10 s",
-    once: Annotated[bool, typer.Option("--once", help="Print one table and end.")] = False,
-    output: Annotated[
-        PrintFormat, typer.Option("--format", help="How to print it; json: one line a look.")
-    ] = PrintFormat.TEXT,
-    config: options.Config = None,
-    kafka: options.Kafka = None,
-) -> None:
-    """Show a live group: what each consumer reads, how full it is, and who steers. Ctrl-C ends it.
-
-    It reads the control topics, and measures itself where no sidecar does; it changes nothing. For
-    example:
-
-        trimtab top --bootstrap localhost:9092 --group lake
-
-        trimtab top --bootstrap localhost:9092 --group lake --once --format json
-    """
-    from trimtab.cli.signals import install_signal_waiter, run_interruptible  # noqa: PLC0415 - as above
-    from trimtab.common.clock import SystemClock  # noqa: PLC0415 - keeps --help fast
-    from trimtab.sidecar.diagnostics.group_snapshot import LiveGroupReader  # noqa: PLC0415 - Kafka's clients load slowly
-
-    pause, seconds = parse_seconds(interval, "--interval"), parse_seconds(window, "--window")
-    if pause <= 0 or seconds <= 0:
+def top(options: TopOptions) -> None:
+    """Print a group's status, once or until a signal. Raises SettingError, BrokerTimeoutError."""
+    interval = parse_seconds(options.interval, "--interval")
+    window = parse_seconds(options.window, "--window")
+    if interval <= 0 or window <= 0:
         raise SettingError("--interval and --window must be above 0")
-    flags = {"bootstrap": bootstrap, "group": group, "topics": topics, "capacity": capacity}
-    measure = {"window": seconds, "interval": seconds / TOP_READINGS_PER_WINDOW}
-    settings, known = load_group_settings(config, {**flags, **measure}, kafka)
+    measure = {"window": window, "interval": window / TOP_READINGS_PER_WINDOW}
+    settings, is_known = load_group_settings(options, measure)
     wait = install_signal_waiter()
-    looker = run_interruptible(
-        lambda: LiveGroupReader(settings, SystemClock(), capacity_known=known), wait
+    reader = run_interruptible(
+        lambda: LiveGroupReader(settings, SystemClock(), capacity_known=is_known), wait
     )
-
-    def look() -> "LiveGroupSnapshot":
-        return run_interruptible(looker.read_snapshot, wait)
-
-    if once:
-        _print_status(_read_settled_status(look, seconds, wait), settings.group, output)
-    elif output is PrintFormat.JSON:
-        _print_json_lines(look, settings.group, pause, wait)
+    read_snapshot = partial(run_interruptible, reader.read_snapshot, wait)
+    if options.once:
+        status = _read_settled_status(read_snapshot, window, wait)
+        _print_status(status, settings.group, options.output)
+    elif options.output is PrintFormat.JSON:
+        _print_json_lines(read_snapshot, settings.group, interval, wait)
     else:
-        _show_live_table(look, settings.group, pause, wait)
-    looker.close()
+        _show_live_table(read_snapshot, settings.group, interval, wait)
+    reader.close()
 
 
 def _read_settled_status(
-    read_snapshot: "Look", seconds: float, wait: Callable[[float], bool]
-) -> "GroupStatus":
+    read_snapshot: SnapshotReader, seconds: float, wait: Callable[[float], bool]
+) -> GroupStatus:
     """Return a frame whose speeds are known, if that is a matter of a window.
 
     Raises BrokerTimeoutError where nobody answers.
     """
-    from trimtab.sidecar.diagnostics.group_snapshot import SOURCE_MEASURED  # noqa: PLC0415 - loaded by now
-    from trimtab.sidecar.diagnostics.group_status import build_group_status  # noqa: PLC0415 - numpy is slow to load
-
     seen = _require_answer(read_snapshot())
     if seen.rate_source == SOURCE_MEASURED and seen.write_rates:
         for _ in range(TOP_READINGS_PER_WINDOW):
@@ -106,9 +85,7 @@ def _read_settled_status(
     return build_group_status(_require_answer(seen))
 
 
-def _require_answer(snapshot: "LiveGroupSnapshot") -> "LiveGroupSnapshot":
-    from trimtab.sidecar.errors import BrokerTimeoutError  # noqa: PLC0415 - loaded by now
-    from trimtab.sidecar.measurement.observation import GroupState  # noqa: PLC0415 - as above
+def _require_answer(snapshot: LiveGroupSnapshot) -> LiveGroupSnapshot:
 
     if snapshot.group.state is GroupState.UNKNOWN and snapshot.trouble:
         raise BrokerTimeoutError("; ".join(snapshot.trouble))
@@ -116,36 +93,33 @@ def _require_answer(snapshot: "LiveGroupSnapshot") -> "LiveGroupSnapshot":
 
 
 def _iterate_statuses(
-    read_snapshot: "Look", pause: float, wait: Callable[[float], bool]
-) -> "Iterator[GroupStatus]":
+    read_snapshot: SnapshotReader, interval: float, wait: Callable[[float], bool]
+) -> Iterator[GroupStatus]:
     """Yield what there is to see, look after look, until a signal comes."""
-    from trimtab.sidecar.diagnostics.group_status import build_group_status, keep_last_status  # noqa: PLC0415 - numpy is slow to load
-
     last, stopped = None, False
     while not stopped:
         last = keep_last_status(last, build_group_status(read_snapshot()))
         yield last
-        stopped = wait(pause)
+        stopped = wait(interval)
 
 
 def _print_json_lines(
-    read_snapshot: "Look", group: str, pause: float, wait: Callable[[float], bool]
+    read_snapshot: SnapshotReader, group: str, interval: float, wait: Callable[[float], bool]
 ) -> None:
-    for made in _iterate_statuses(read_snapshot, pause, wait):
+    for made in _iterate_statuses(read_snapshot, interval, wait):
         typer.echo(json.dumps(build_status_body(made, group)))
 
 
 def _show_live_table(
-    read_snapshot: "Look", group: str, pause: float, wait: Callable[[float], bool]
+    read_snapshot: SnapshotReader, group: str, interval: float, wait: Callable[[float], bool]
 ) -> None:
-    from rich.live import Live  # noqa: PLC0415 - keeps --help fast
 
     with Live(console=_create_console(), auto_refresh=False, screen=False) as live:
-        for made in _iterate_statuses(read_snapshot, pause, wait):
+        for made in _iterate_statuses(read_snapshot, interval, wait):
             live.update(build_status_table(made, group), refresh=True)
 
 
-def _print_status(status: "GroupStatus", group: str, output: PrintFormat) -> None:
+def _print_status(status: GroupStatus, group: str, output: PrintFormat) -> None:
     if status.is_absent:
         raise GroupNotFoundError(group, status.trouble)
     if output is PrintFormat.JSON:
@@ -154,23 +128,18 @@ def _print_status(status: "GroupStatus", group: str, output: PrintFormat) -> Non
         _create_console().print(build_status_table(status, group))
 
 
-def _create_console() -> "Console":
-    from rich.console import Console  # noqa: PLC0415 - keeps --help fast
+def _create_console() -> Console:
 
     return Console(highlight=False)
 
 
-def build_status_body(status: "GroupStatus", group: str) -> dict[str, Any]:
+def build_status_body(status: GroupStatus, group: str) -> dict[str, Any]:
     """Return a frame as JSON has it: rates in bytes/s, None where unknown."""
     return {"group": group, **asdict(status), "steering": status.steering_summary}
 
 
-def build_status_table(status: "GroupStatus", group: str) -> "RenderableType":
+def build_status_table(status: GroupStatus, group: str) -> RenderableType:
     """Return a frame as the terminal has it."""
-    from rich.console import Group as Together  # noqa: PLC0415 - keeps --help fast
-    from rich.table import Table  # noqa: PLC0415 - as above
-    from rich.text import Text  # noqa: PLC0415 - as above
-
     # names fold rather than vanish: a terminal of 80 columns holds all figures beside them
     shown = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
     shown.add_column("consumer", overflow="fold", min_width=MIN_NAME_WIDTH)
@@ -192,7 +161,7 @@ def build_status_table(status: "GroupStatus", group: str) -> "RenderableType":
     )
 
 
-def explain_absence(status: "GroupStatus", group: str) -> tuple[str, ...]:
+def explain_absence(status: GroupStatus, group: str) -> tuple[str, ...]:
     """Tell that nobody answers, and of when the figures are; or that there is no such group."""
     if status.is_absent:
         return (str(GroupNotFoundError(group)),)
@@ -210,7 +179,7 @@ def _format_local_clock(seconds: float) -> str:
     return f"{datetime.fromtimestamp(seconds, UTC).astimezone():%H:%M:%S}"
 
 
-def format_figures(consumer: "ConsumerStatus") -> tuple[str, ...]:
+def format_figures(consumer: ConsumerStatus) -> tuple[str, ...]:
     """Return a consumer's figures as they are shown; "?" for what is not known."""
     if consumer.state.value == "dead":
         return ("-",) * len(FIGURE_COLUMNS)
@@ -225,10 +194,10 @@ def format_figures(consumer: "ConsumerStatus") -> tuple[str, ...]:
     )
 
 
-def format_heading(status: "GroupStatus", group: str) -> str:
+def format_heading(status: GroupStatus, group: str) -> str:
     """Return the line that sums a group up."""
     planned, wanted = format_count(status.planned), format_count(status.wanted)
-    counts = f"{status.running} running, {planned} planned, {wanted} wanted"
+    counts = f"{status.running} running, {planned} planned, {wanted} desired"
     unread = f", {status.unread} of them unread" if status.unread else ""
     unknown = f", {status.load.unknown} unknown" if status.load.unknown else ""
     racks = "" if status.crossing is None else f", {format_rate(status.crossing.load)} across racks"

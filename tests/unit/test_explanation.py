@@ -10,7 +10,8 @@ import pytest
 from trimtab.assignor.model import TopicPartition
 from trimtab.cli.explain.run import parse_local_time
 from trimtab.cli.main import main
-from trimtab.common.control_topics.values import GroupPlan, PartitionLoad
+from trimtab.common.control_topics.plan import GroupPlan
+from trimtab.common.control_topics.write_rates import PartitionLoad
 from trimtab.common.errors import SettingError
 from trimtab.sidecar.decision.decision import DecisionMetrics, ScalingAction
 from trimtab.sidecar.diagnostics.alternatives import compute_alternatives
@@ -21,23 +22,22 @@ from trimtab.sidecar.diagnostics.explanation import (
     explain_count,
     explain_placement,
 )
-from trimtab.sidecar.diagnostics.group_snapshot import SOURCE_PUBLISHED
 from trimtab.sidecar.diagnostics.group_status import LiveGroupSnapshot
-from trimtab.sidecar.diagnostics.what_if import GroupBaseline
+from trimtab.sidecar.diagnostics.what_if import SOURCE_PUBLISHED, GroupBaseline
 from trimtab.sidecar.measurement.observation import GroupState, ObservedGroup, ObservedMember
 from trimtab.sidecar.reporting.decision_record import DecisionRecord, RecordedMove
 
 NOW = 1_000_000.0
 NUMBERS = DecisionMetrics(
-    written=200.0, needed=250.0, backlog=6000.0, partitions=6, running=3, planned=3, wished=3,
-    wanted=3, fill=0.88,
+    write_rate=200.0, needed_rate=250.0, backlog_bytes=6000.0, partitions=6, running_replicas=3, planned_replicas=3, recommended_replicas=3,
+    desired_replicas=3, max_fill=0.88,
 )  # fmt: skip
 
 
 def record(number: int, time: float, **given: Any) -> DecisionRecord:
     body: dict[str, Any] = {
         "group": "g", "number": number, "time": time, "until": time, "turns": 1, "interval": 10.0,
-        "epoch": 4, "action": ScalingAction.HOLD, "reasons": ("3 is right",), "numbers": NUMBERS,
+        "epoch": 4, "action": ScalingAction.HOLD, "reasons": ("3 is right",), "metrics": NUMBERS,
         "capacity": 100.0, "headroom": 0.9,
     }  # fmt: skip
     return DecisionRecord(**{**body, **given})
@@ -92,7 +92,7 @@ def test_the_count_is_explained_with_its_figures() -> None:
 
 def test_what_holds_a_change_back_is_named() -> None:
     """Wishes, what windows leave of them, and why nothing is done yet."""
-    numbers = replace(NUMBERS, wished=5, wanted=4)
+    numbers = replace(NUMBERS, recommended_replicas=5, desired_replicas=4)
     waits = ("4 are wanted", "cooldown for another 12 s")
     said = count(record(3, NOW, numbers=numbers, reasons=waits))
     assert "The load alone asks for 5; limits, dead band and windows leave 4." in said
@@ -102,13 +102,13 @@ def test_what_holds_a_change_back_is_named() -> None:
 def test_more_than_the_sum_is_said_to_be_so() -> None:
     """Partitions are not cut, so more consumers may be needed than the sum of the load tells."""
     assert "4 are asked for by the load: partitions" in count(
-        record(1, NOW, numbers=replace(NUMBERS, wished=4, wanted=4, planned=4))
+        record(1, NOW, numbers=replace(NUMBERS, recommended_replicas=4, desired_replicas=4, planned_replicas=4))
     )
 
 
 def test_what_is_not_known_is_said() -> None:
     """Without a write speed there is no sum; an old verdict does not pass for a new one."""
-    blind = replace(NUMBERS, needed=None, written=None, running=None, fill=None)
+    blind = replace(NUMBERS, needed_rate=None, write_rate=None, running_replicas=None, max_fill=None)
     said = count(record(1, NOW - 600, numbers=blind))
     assert "The load is not known" in said
     assert "? replicas run" in said
@@ -230,7 +230,7 @@ def test_the_command_tells_it_all(said: Any) -> None:
     """Count, placement, other counts and, with -n, the last verdicts."""
     code, out, _ = said(KEPT, "-n", "2")
     assert code == 0
-    for words in ("Why this count", "Why this placement", "Other counts", "The last verdicts"):
+    for words in ("Why this count", "Why this placement", "Other counts", "The last decisions"):
         assert words in out
 
 
@@ -239,7 +239,7 @@ def test_the_command_as_json(said: Any) -> None:
     code, out, _ = said(KEPT, "--format", "json")
     body = json.loads(out)
     assert code == 0
-    assert (body["verdict"]["action"], body["acted"]["action"]) == ("hold", "scale-out")
+    assert (body["verdict"]["action"], body["acted"]["action"]) == ("hold", "scale-up")
     assert [other["count"] for other in body["others"]] == [1, 3]
     at = datetime.fromtimestamp(NOW - 55, UTC).isoformat()
     assert json.loads(said(KEPT, "--format", "json", "--at", at)[1])["others"] == []
@@ -249,7 +249,7 @@ def test_nothing_kept_is_an_error_that_helps(said: Any) -> None:
     """Without verdicts it says why that may be; before the first one, when that was."""
     code, out, err = said(())
     assert (code, out) == (1, "")
-    assert "no verdict of group 'g' is kept" in err
+    assert "no decision of group 'g' is kept" in err
     code, _, err = said(KEPT, "--at", "1970-01-02T00:00")
     assert code == 1
-    assert "the oldest verdict that is kept" in err
+    assert "the oldest decision kept" in err

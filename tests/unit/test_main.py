@@ -29,7 +29,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def raising(error: BaseException) -> Any:
-    def heuristics() -> None:
+    def heuristics(_: object) -> None:
         raise error
 
     return heuristics

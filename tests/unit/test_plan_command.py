@@ -31,9 +31,7 @@ def plan(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
     """Call the command on a group; gives exit code, output and error output."""
 
     def call(group: GroupBaseline, *words: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(
-            "trimtab.sidecar.diagnostics.what_if.measure_baseline", lambda *_, **__: group
-        )
+        monkeypatch.setattr("trimtab.cli.plan.run.measure_baseline", lambda *_, **__: group)
         monkeypatch.setenv("COLUMNS", "200")
         code = main([*WORDS, *words])
         said = capsys.readouterr()
@@ -75,7 +73,7 @@ def test_all_are_asked_once(plan: Any) -> None:
 
 def test_a_partition_beyond_a_consumer_is_told(plan: Any) -> None:
     """No heuristic can help it: the table and the JSON say what can."""
-    said = "t-1 writes 250 B/s, more than a consumer may take (100 B/s): split the key or raise"
+    said = "t-1 receives 250 B/s, above the usable capacity of a consumer (100 B/s): split the key"
     _, out, _ = plan(found(60.0, 250.0, 40.0), "--heuristic", "mbf")
     assert said in out
     _, body, _ = plan(found(60.0, 250.0, 40.0), "--heuristic", "mbf", "--format", "json")

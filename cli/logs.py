@@ -1,0 +1,16 @@
+"""Logging of commands that run until they are stopped."""
+
+import logging
+import sys
+
+
+def log_to_stderr() -> None:
+    """Log to standard error: Trimtab's loggers from INFO on, all others from WARNING on."""
+    form = "%(asctime)s %(levelname).1s %(name)s: %(message)s"
+    handler = logging.StreamHandler(sys.stderr)
+    # py4j logs a stack trace for a lost JVM, which Trimtab reports in one line
+    handler.addFilter(lambda record: record.module != "java_gateway")
+    logging.basicConfig(handlers=[handler], level=logging.WARNING, format=form, datefmt="%H:%M:%S")
+    logging.getLogger("trimtab").setLevel(logging.INFO)
+    # kafka-python logs a missing topic as an error at each refresh; Trimtab logs it once
+    logging.getLogger("kafka.cluster").setLevel(logging.CRITICAL)

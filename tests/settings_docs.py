@@ -1,0 +1,30 @@
+"""Writes the settings tables of the docs, from the models: `python -m settings_docs` in tests/.
+
+A block of a page stands between `<!-- settings:begin MODULE:CLASS -->` and `<!-- settings:end -->`.
+"""
+
+import re
+from importlib import import_module
+from pathlib import Path
+
+from trimtab.common.settings_model import render_settings_table
+
+DOCS = Path(__file__).parents[1] / "docs"
+BLOCK = re.compile(
+    r"(<!-- settings:begin (?P<module>[\w.]+):(?P<name>\w+) -->\n).*?(<!-- settings:end -->)",
+    re.DOTALL,
+)
+
+
+def fill_tables(page: str) -> str:
+    """Return the page with each block's table made anew."""
+    return BLOCK.sub(lambda block: f"{block[1]}\n{_render(block)}\n\n{block[4]}", page)
+
+
+def _render(block: re.Match[str]) -> str:
+    return render_settings_table(getattr(import_module(block["module"]), block["name"]))
+
+
+if __name__ == "__main__":
+    for path in sorted(DOCS.glob("*.md")):
+        path.write_text(fill_tables(path.read_text()))
