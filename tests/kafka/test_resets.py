@@ -103,5 +103,5 @@ def test_a_log_that_ends_below_the_offset_is_a_regression(
         (reset,) = reader.pop_offset_resets()
     assert reset == OffsetReset(TopicPartition(name, 0), 10, 0, 3, 0)
     assert (reset.is_regression, reset.skipped_offsets) == (True, 0)
-    assert "the topic was deleted and created anew" in caplog.text
+    assert "the topic was deleted and created again" in caplog.text
     assert "retention" not in caplog.text
