@@ -1,4 +1,4 @@
-"""The lake that a command works on: found by --config or --warehouse, opened, and closed again."""
+"""Lake of a command: --config or --warehouse, and a Spark session while the command runs."""
 
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
@@ -13,15 +13,15 @@ if TYPE_CHECKING:
     from trimtab.consumer_sdk.lake.lake import SparkLake
 
 INGEST_CONFIG_OPTION = Annotated[
-    Path | None, typer.Option("--config", "-c", help="The configuration of trimtab ingest.")
+    Path | None, typer.Option("--config", "-c", help="Configuration of trimtab ingest.")
 ]
 WAREHOUSE_OPTION = Annotated[
-    Path | None, typer.Option(help="The folder of an embedded lake, instead of --config.")
+    Path | None, typer.Option(help="Folder of an embedded lake, instead of --config.")
 ]
 
 
 def load_lake_settings(config: Path | None, warehouse: Path | None) -> dict[str, Any]:
-    """Return the flat configuration; the format of a bare warehouse is seen in its folder.
+    """Return the flat configuration; the format of a bare warehouse is detected from its files.
 
     Raises SettingError.
     """
@@ -33,15 +33,15 @@ def load_lake_settings(config: Path | None, warehouse: Path | None) -> dict[str,
             {} if warehouse is None else {"lake.warehouse": str(warehouse)}
         )
     if warehouse is None:
-        raise SettingError("say where the lake is: --config FILE or --warehouse DIR")
+        raise SettingError("the lake is missing; write --config FILE or --warehouse DIR")
     return {"lake.warehouse": str(warehouse), "lake.format": detect_lake_format(warehouse)}
 
 
 @contextmanager
 def open_lake_session(config: Mapping[str, Any]) -> "Generator[SparkLake, None, None]":
-    """Give the lake of a configuration, in a Spark session of its own.
+    """Open the lake of a configuration in a new Spark session; close both afterwards.
 
-    Raises SettingError where nobody has made it.
+    Raises SettingError if the lake does not exist.
     """
     from trimtab.consumer_sdk.lake.inventory import check_lake_exists  # noqa: PLC0415 - as above
     from trimtab.consumer_sdk.lake.settings import parse_session_config  # noqa: PLC0415 - as above
@@ -57,7 +57,7 @@ def open_lake_session(config: Mapping[str, Any]) -> "Generator[SparkLake, None, 
 
 
 def select_tables(lake: "SparkLake", names: list[str] | None) -> list[str]:
-    """Return the tables that are meant: those named, else all. Raises SettingError."""
+    """Return the named tables, or all. Raises SettingError for an unknown name."""
     have = lake.list_tables()
     for name in names or []:
         if name not in have:

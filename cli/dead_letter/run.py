@@ -1,4 +1,4 @@
-"""`trimtab dead-letter`: what could not be decoded, and the way back to Kafka."""
+"""`trimtab dead-letter`: list undecodable records, send them to Kafka again."""
 
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,16 +20,18 @@ if TYPE_CHECKING:
 dead_letter = typer.Typer(no_args_is_help=True)
 
 TABLE_ARGUMENT = Annotated[
-    str | None, typer.Argument(help="A dead-letter table, or the table beside it; default: all.")
+    str | None, typer.Argument(help="Dead-letter table or its topic table; default: all.")
 ]
 TOPIC_OPTION = Annotated[str | None, typer.Option(help="Only records of this topic.")]
 ERROR_OPTION = Annotated[
-    str | None, typer.Option(help="Only records whose reason contains this text.")
+    str | None, typer.Option(help="Only records with this text in their reason.")
 ]
 SINCE_OPTION = Annotated[
-    datetime | None, typer.Option(help="Only records with this time (UTC) or a later one.")
+    datetime | None, typer.Option(help="Only records with this timestamp (UTC) or a later one.")
 ]
-UNTIL_OPTION = Annotated[datetime | None, typer.Option(help="Only records before this time (UTC).")]
+UNTIL_OPTION = Annotated[
+    datetime | None, typer.Option(help="Only records before this timestamp (UTC).")
+]
 
 
 @dead_letter.callback()
@@ -55,7 +57,7 @@ def list_dead_letters(  # noqa: PLR0913 - one argument an option
     since: SINCE_OPTION = None,
     until: UNTIL_OPTION = None,
 ) -> None:
-    """Show how many dead letters there are, by table, topic and reason.
+    """Count dead letters by table, topic and reason.
 
     For example:
 
@@ -70,30 +72,30 @@ def list_dead_letters(  # noqa: PLR0913 - one argument an option
 
 @dead_letter.command()
 def replay(  # noqa: PLR0913 - one argument an option
-    table: Annotated[str, typer.Argument(help="A dead-letter table, or the table beside it.")],
+    table: Annotated[str, typer.Argument(help="Dead-letter table or its topic table.")],
     *,
     config: INGEST_CONFIG_OPTION = None,
     warehouse: WAREHOUSE_OPTION = None,
     bootstrap: Annotated[
-        str | None, typer.Option("--bootstrap", "-b", help="Kafka; default: that of --config.")
+        str | None, typer.Option("--bootstrap", "-b", help="Brokers; default: those of --config.")
     ] = None,
     to_topic: Annotated[
-        str | None, typer.Option(help="Send to this topic, instead of each record's own.")
+        str | None, typer.Option(help="Target topic; default: each record's original topic.")
     ] = None,
     topic: TOPIC_OPTION = None,
     error: ERROR_OPTION = None,
     since: SINCE_OPTION = None,
     until: UNTIL_OPTION = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="At most so many records.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Limit of records to send.")] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only show what would be sent.")
+        bool, typer.Option("--dry-run", help="Count the records without sending them.")
     ] = False,
 ) -> None:
-    """Send dead letters to Kafka again, and take them out of their table.
+    """Send dead letters to Kafka again and delete them from their table.
 
-    At least once: a row is deleted when Kafka has confirmed its record, so a replay that is
-    killed may send its last records (up to 10,000) again the next time. Headers of each record,
-    trimtab.replay.topic, .partition, .offset, .timestamp and .error, say where it comes from.
+    At least once: a row is deleted after Kafka has confirmed its record, so the replay after a
+    killed one may send up to 10,000 records again. The headers trimtab.replay.topic, .partition,
+    .offset, .timestamp and .error name the origin of a record.
 
     For example:
 
@@ -101,7 +103,7 @@ def replay(  # noqa: PLR0913 - one argument an option
 
         trimtab dead-letter replay lake.orders --config ingest.yaml --error "does not fit"
 
-        trimtab dead-letter replay lake.orders --warehouse ./lake -b localhost:9092 --to-topic mended
+        trimtab dead-letter replay lake.orders --warehouse ./lake -b localhost:9092 --to-topic new
     """
     from trimtab.consumer_sdk.lake import dead_letters  # noqa: PLC0415 - pyspark is slow to load
 
@@ -117,7 +119,7 @@ def replay(  # noqa: PLR0913 - one argument an option
             sent = dead_letters.DeadLetterReplay(
                 lake, name, _connect_producer(sending), to_topic
             ).run(wanted)
-            typer.echo(f"{name}: {sent:,} records sent again and taken out")
+            typer.echo(f"{name}: {sent:,} records sent and deleted")
 
 
 def _connect_producer(config: dict[str, Any]) -> Any:

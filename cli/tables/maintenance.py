@@ -1,4 +1,4 @@
-"""`trimtab tables compact` and `expire`: small files into large ones, old versions away."""
+"""`trimtab tables compact` and `expire`."""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 TABLES_ARGUMENT = Annotated[
     list[str] | None,
-    typer.Argument(help="Tables, like lake.orders; default: all that Trimtab writes."),
+    typer.Argument(help="Tables, like lake.orders; default: all written by Trimtab."),
 ]
 
 
@@ -32,17 +32,16 @@ def compact(
     warehouse: WAREHOUSE_OPTION = None,
     target_size: Annotated[
         str | None,
-        typer.Option(help='Size of the new files, like "128 MB"; default: what the table says.'),
+        typer.Option(help='Size of new files, like "128 MB"; default: the table\'s setting.'),
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only show what would be rewritten.")
+        bool, typer.Option("--dry-run", help="Show the files to rewrite without rewriting them.")
     ] = False,
 ) -> None:
-    """Rewrite small files into large ones, through Spark; writers may go on meanwhile.
+    """Rewrite small files into large ones with Spark; writers may run meanwhile.
 
-    Rows and offsets stay what they are. What a writer overtakes is tried again, ten times at most.
-    The small files themselves go with `expire`, when no version that is kept needs them. For
-    example:
+    Rows and offsets stay unchanged. A lost race against a writer is retried, ten times at most.
+    `expire` deletes the small files once no kept version references them. For example:
 
         trimtab tables compact --config ingest.yaml --dry-run
 
@@ -57,7 +56,7 @@ def compact(
         names, keeper = _select_written_tables(lake, tables), _create_maintenance(lake)
         if dry_run:
             small, code = _run_for_each_table(
-                names, lambda name: (name, keeper.small(name, target))
+                names, lambda name: (name, keeper.plan_compaction(name, target))
             )
             lines = [(name, *_format_amount(found.files, found.bytes)) for name, found in small]
             print_table(["table", "would rewrite", "size"], lines)
@@ -79,7 +78,7 @@ def expire(
     config: INGEST_CONFIG_OPTION = None,
     warehouse: WAREHOUSE_OPTION = None,
     older_than: Annotated[
-        str, typer.Option(help="Versions older than this may go; 1 h at least.")
+        str, typer.Option(help="Minimum age of expired versions; at least 1 h.")
     ] = "7 d",
     min_versions: Annotated[
         int | None,
@@ -87,14 +86,13 @@ def expire(
     ] = None,
     orphans_older_than: Annotated[
         str,
-        typer.Option(help="Files that no version ever named may go at this age; 1 d at least."),
+        typer.Option(help="Minimum age of deleted files without a version; at least 1 d."),
     ] = "3 d",
 ) -> None:
-    """Let old versions and their files go, and files that crashes have left behind.
+    """Delete old versions and their files, and files left behind by crashes.
 
-    The offset of every partition stays, however long it has been idle. Nothing that is younger
-    than the ages goes: neither what writers have staged, nor a commit that they still look for.
-    For example:
+    The offsets of all partitions stay, idle ones too. Younger data stays: staged files of writers,
+    and commits whose outcome they look up. For example:
 
         trimtab tables expire --config ingest.yaml
 
@@ -130,7 +128,7 @@ def expire(
 
 
 def _run_for_each_table(names: Sequence[str], work: Callable[[str], T]) -> tuple[list[T], int]:
-    """Do the work for each table; what failed is told, and is the exit code, behind the others."""
+    """Run `work` for each table; print errors and return the highest exit code."""
     from trimtab.common.errors import TrimtabError  # noqa: PLC0415 - its package loads numpy
 
     done: list[T] = []

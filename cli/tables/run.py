@@ -1,4 +1,4 @@
-"""`trimtab tables`: what is in the lake, up to which offsets, and the care of it."""
+"""`trimtab tables`: list the lake's tables and their committed offsets."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
@@ -34,9 +34,9 @@ def list_tables(
     warehouse: WAREHOUSE_OPTION = None,
     form: FormatOption = PrintFormat.TEXT,
 ) -> None:
-    """List the lake's tables: rows, files, snapshots, and the next offset of every partition.
+    """List the lake's tables: rows, files, snapshots, and the next offsets of partitions.
 
-    The commands take care of them, beside writers that go on. For example:
+    The subcommands maintain and verify tables while writers run. For example:
 
         trimtab tables --config ingest.yaml
 
@@ -50,7 +50,7 @@ def list_tables(
     """
     if context.invoked_subcommand is not None:
         if config is not None or warehouse is not None:
-            raise SettingError(f"write the options behind {context.invoked_subcommand!r}")
+            raise SettingError(f"write the options after {context.invoked_subcommand!r}")
         return
     from trimtab.consumer_sdk.lake.inventory import list_table_inventory  # noqa: PLC0415 - pyspark is slow
 

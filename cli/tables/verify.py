@@ -1,4 +1,4 @@
-"""`trimtab tables verify`: whether every record is in its table once, as the broker holds it."""
+"""`trimtab tables verify`: check that each record is in its table once, as on the broker."""
 
 import sys
 from collections.abc import Callable, Generator, Mapping
@@ -27,7 +27,7 @@ SAMPLE_WINDOW_OFFSETS: Final = 500
 
 
 class BrokerComparison(StrEnum):
-    """How much is compared with the broker."""
+    """Extent of the comparison with the broker."""
 
     NO = "no"
     SAMPLE = "sample"
@@ -45,20 +45,20 @@ def verify(
     against_broker: Annotated[
         BrokerComparison,
         typer.Option(
-            help="Compare timestamp and key with the records that Kafka still has: of every row, "
-            "of a sample, or do not ask Kafka at all."
+            help="Compare timestamp and key with the records on the broker: of all rows, of a "
+            "sample, or not at all."
         ),
     ] = BrokerComparison.SAMPLE,
     strict: Annotated[
-        bool, typer.Option("--strict", help="What nobody can explain is a fault too.")
+        bool, typer.Option("--strict", help="Count unknown offsets as faults.")
     ] = False,
     output: FormatOption = PrintFormat.TEXT,
 ) -> None:
-    """Look at every row: duplicates, missing records, rows that should not be there.
+    """Check every row for duplicates, missing records and unexpected rows.
 
-    A hole in the offsets is a fault if Kafka still has a record there; dead letters count as
-    rows, and what retention deleted before it was read is known to the table. Writers may go on
-    meanwhile. Exits with 1 if something is wrong. For example:
+    A hole in the offsets is a fault if Kafka has a record there. Dead letters count as rows, and
+    tables record what retention deleted before it was read. Writers may run meanwhile. Exits with
+    1 if it finds faults. For example:
 
         trimtab tables verify --config ingest.yaml
 
@@ -103,7 +103,7 @@ def _create_range_sampler(comparison: BrokerComparison) -> "RangeSampler | None"
 
 
 def _use_all_cores(spark: Any, config: Mapping[str, Any]) -> None:
-    """Let all cores sort rows, unless the configuration says how many partitions there shall be."""
+    """Sort rows on all cores unless the configuration sets the number of shuffle partitions."""
     name = "spark.sql.shuffle.partitions"
     if name not in config:
         spark.conf.set(name, spark.sparkContext.defaultParallelism)
@@ -127,7 +127,7 @@ def _open_broker_log(
 
 @contextmanager
 def _show_progress() -> Generator[Callable[[str, int, int], None], None, None]:
-    """Show on a terminal what is being compared."""
+    """Show a progress bar on a terminal."""
     from rich.console import Console  # noqa: PLC0415 - keeps --help fast
     from rich.progress import Progress  # noqa: PLC0415 - keeps --help fast
 

@@ -13,7 +13,7 @@ from trimtab.consumer_sdk.lake.settings import DELTA_FORMAT, ICEBERG_FORMAT, Ses
 
 @dataclass(frozen=True, slots=True)
 class TableInventory:
-    """One table; `committed_offsets`: group → topic → partition → next offset; `note`: a problem."""
+    """One table; `committed_offsets`: group → topic → partition → next offset; `note`: problem."""
 
     name: str
     rows: int

@@ -1,4 +1,4 @@
-"""Data files written from Arrow (`lake.file.writer: arrow`): as Spark's, as far as a reader can tell."""
+"""Data files written from Arrow (`lake.file.writer: arrow`) read like Spark's."""
 
 import json
 import subprocess

@@ -238,6 +238,6 @@ def test_the_command_lists_tries_and_sends(  # noqa: PLR0913, PLR0917 - fixtures
     assert main([*words, "--until", "2023-11-01"]) == 0
     assert f"{table}: 0 records" in capsys.readouterr().out
     assert main(words) == 0
-    assert f"{table}: 4 records sent again and taken out" in capsys.readouterr().out
+    assert f"{table}: 4 records sent and deleted" in capsys.readouterr().out
     assert main(["dead-letter", "list"]) == 2
     assert run.dead_letter.info.no_args_is_help

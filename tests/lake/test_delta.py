@@ -183,7 +183,8 @@ def test_marks_outlive_checkpoint_and_log_cleanup(
 def test_a_table_that_forgets_marks_is_refused(delta: DeltaLake, table: DeltaTable) -> None:
     """Where Delta may drop the marks of idle partitions, the error says how to stop that."""
     delta.spark.sql(
-        f"ALTER TABLE {table.name} SET TBLPROPERTIES ('{TXN_RETENTION_PROPERTY}' = 'interval 1 day')"
+        f"ALTER TABLE {table.name} SET TBLPROPERTIES "
+        f"('{TXN_RETENTION_PROPERTY}' = 'interval 1 day')"
     )
     with pytest.raises(CommittedOffsetsLostError, match="UNSET TBLPROPERTIES"):
         table.read_offsets()

@@ -119,7 +119,7 @@ def test_a_table_changed_by_hand_between_flushes_is_noticed(
 def test_a_column_made_required_by_hand_is_named(
     writers: Make, lake: IcebergLake, spark: Any, namespace: str
 ) -> None:
-    """Rows that have it land; one that lacks it stops the writer, whatever lake.schema.evolution says."""
+    """Rows with a value are written; a row without one stops the writer, with add and with fail."""
     table = f"{namespace}.orders"
     consumer, writer = writers(
         {P0: [b'{"n": 1}', b'{"n": 2}', b"{}"]}, **json("n INT", lake_schema_evolution="add")

@@ -166,7 +166,7 @@ class Record:
 
 
 def test_stop_ends_a_write_that_waits_for_the_lake(caplog: pytest.LogCaptureFixture) -> None:
-    """The end takes lake.flush.timeout while flushes are retried; the log names what it gives up."""
+    """Ending takes lake.flush.timeout while flushes are retried, and logs the lost offsets."""
     stop = threading.Event()
     settings = CONFIG | {"batch.bytes": "1 kB", "lake.flush.timeout": "100 ms"}
     lake = Lake()
@@ -185,7 +185,7 @@ def test_stop_ends_a_write_that_waits_for_the_lake(caplog: pytest.LogCaptureFixt
 
 
 def test_a_hanging_flush_is_waited_for_once(caplog: pytest.LogCaptureFixture) -> None:
-    """close() takes lake.flush.timeout twice, for the flush and for its cancellation, not thrice."""
+    """close() waits lake.flush.timeout twice: for the flush, and for its cancellation."""
     released = threading.Event()
     lake = Lake()
     timeout_s = 0.4

@@ -1,17 +1,16 @@
-"""Values that were written with a schema registry, to typed columns: decoders avro and protobuf.
+"""Decodes values of a schema registry into typed columns: decoders avro and protobuf.
 
-The rules:
+Rules:
 
-1. Every record is read with the schema that it was written with. The columns of a batch are those
-   of all its schemas, the oldest first: a column that a schema does not have is null in its
-   records, also inside structs; numbers that differ in length become the longer one.
-2. Schemas that do not fit together so are TableSchemaMismatchError: no choice between them would keep all
-   values.
-3. What cannot be read (no wire format, no such schema, broken data) is a dead letter with the
-   reason. A registry that does not answer is not the record's fault: SchemaRegistryUnavailableError.
+1. Each record is read with the schema it was written with. A batch has the columns of all its
+   schemas, oldest first; a column missing in a schema is null, also inside structs, and numbers of
+   different length become the longer one.
+2. Schemas that cannot be merged so are TableSchemaMismatchError: no choice would keep all values.
+3. An unreadable value (no wire format, unknown schema, corrupt data) is a dead letter with the
+   reason. An unresponsive registry is SchemaRegistryUnavailableError.
 4. A record without a value has null in every decoded column.
 
-Decoded in pieces, so that the Python values of a large batch are never all there at once.
+Batches are decoded in pieces, which bounds the number of Python values in memory.
 """
 
 from collections.abc import Callable, Iterator

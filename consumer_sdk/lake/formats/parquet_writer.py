@@ -117,7 +117,7 @@ def write_parquet(table: str, rows: Records, target: "ParquetTarget", codec: Par
 class ParquetTarget:
     """Where a file goes.
 
-    `path` is Hadoop's, `open_stream` opens a stream to it in the JVM, whose packages are `root`, and
+    `path` is Hadoop's, `open_stream` opens a stream in the JVM, whose packages are `root`, and
     `delete_file` deletes it.
     """
 

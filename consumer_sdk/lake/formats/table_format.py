@@ -4,7 +4,7 @@ Iceberg tables live in a catalog. Without `lake.catalog.*` it is the embedded on
 catalog in an SQLite file of the warehouse folder, in WAL mode with a busy timeout, so that several
 processes can share it.
 
-Delta tables are folders without a catalog: "shop.orders" is the folder shop/orders of the warehouse.
+Delta tables are folders without a catalog: "shop.orders" is folder shop/orders of the warehouse.
 Spark's session catalog, in memory, gives an opened table its name in SQL.
 """
 

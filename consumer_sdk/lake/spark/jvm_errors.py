@@ -87,7 +87,7 @@ _ERROR_RULES: Final[tuple[tuple[Callable[[str, str], Any], type[TrimtabError], s
         "catalog or storage do not respond",
     ),
 )
-"""(predicate of class name and message, error, text): the first rule that matches any cause wins."""
+"""(predicate of class name and message, error, text): the first rule that matches a cause wins."""
 
 
 def java_causes(error: BaseException) -> list[tuple[str, str]]:

@@ -1,21 +1,19 @@
-"""Is a table sound? Row by row, against its own marks and against the broker.
+"""Verifies a table's rows against its committed offsets and the broker, per partition.
 
-Everything is judged by partition of a topic, and of a table that may be written meanwhile. So the
-order is: marks, rows, marks again. Below the first marks nothing may be missing, at or above the
-second ones nothing may be: a writer that goes on in between moves neither bound the wrong way. The
-rules:
+Writers may run meanwhile, so the order is offsets, rows, offsets: no row may be missing below the
+first offsets, none may exist at or above the second ones. Rules:
 
-1. A record is known by topic, partition and offset. Twice is *duplicated*. With several groups in
-   one table each brings every record, and only more than that is too many.
-2. A *hole* is a run of offsets below the mark that has no row, between two rows or before the mark.
-   Dead letters count as rows. Recorded gaps (`gaps`) are no holes. What the broker still holds of
-   the rest is *missing*; what it does not hold either is the log's own (compaction, markers of
-   transactions). What retention has deleted since nobody can tell: it is *unknown*, no fault.
-3. A row at or above the mark is *beyond the mark*: the sink did not write it. One at or above the
-   broker's end is *beyond the end*: the topic is not the one that was read.
-4. A row whose timestamp or key is not the record's is *different*. Values are not compared.
-5. A transform may drop, multiply and change rows, so behind one only rule 3 holds; so in the tables
-   that it fans out to. Of a dead-letter table nothing can be missing.
+1. A record is identified by topic, partition and offset; a second row is *duplicated*. With several
+   groups in a table, one row per group is allowed.
+2. A *hole* is a run of offsets without rows below the committed offset. Dead letters count as rows;
+   recorded gaps are no holes. A record of a hole that the broker holds is *missing*; if the broker
+   has none either, the hole is the log's own (compaction, transaction markers). Offsets deleted by
+   retention since are *unknown*, which is no fault.
+3. A row at or above the committed offset is *beyond committed*: Trimtab did not write it. A row at
+   or above the broker's end is *beyond the end*: the topic is not the one that was read.
+4. A row with another timestamp or key than the record is *different*. Values are not compared.
+5. A transform may drop, multiply and change rows, so derived tables are checked by rule 3 only. A
+   dead-letter table cannot miss rows.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -32,26 +30,26 @@ from trimtab.consumer_sdk.lake.offsets.table_offsets import CommittedOffsets
 from trimtab.consumer_sdk.lake.ports import Records
 
 RangeSampler: TypeAlias = Callable[[OffsetGap], Iterator[tuple[OffsetGap, ...]]]
-"""What of a log is compared: lots of ranges, each read at once (see `sample_everything` and `sample_windows`)."""
+"""Selects the ranges of a log to compare; each yielded tuple is read at once."""
 
 VerificationProgress: TypeAlias = Callable[[str, int, int], None]
-"""Called with a table, offsets compared and offsets to compare."""
+"""Called with the table, the number of compared offsets and their total."""
 
 MAX_FAULT_EXAMPLES: Final = 5
-"""Of each sort and partition."""
+"""Limit per fault and partition."""
 
 MAX_CLUSTER_DISTANCE: Final = 10_000
-"""Holes so many offsets apart are looked up by one read of the log: a seek costs as much."""
+"""Holes within this distance are looked up by one read of the log: a seek costs as much."""
 
 MAX_READ_OFFSETS: Final = 200_000
-"""Offsets that one read of the log spans at most: what it finds is held in memory."""
+"""Limit of offsets per read of the log, whose records are held in memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionRowStats:
-    """What a table holds of a partition: rows, different offsets, the first and the last of them.
+    """A partition's rows in a table: count, distinct offsets, first and last offset.
 
-    `last_own` is the last one that is not a dead letter; -1: there is none.
+    `last_own` is the last offset that is not a dead letter, -1 for none.
     """
 
     rows: int
@@ -62,10 +60,10 @@ class PartitionRowStats:
 
 
 class TableRows(Protocol):
-    """The rows of one table and its dead letters, as they were when it was opened."""
+    """Rows of one table and its dead letters, as of opening."""
 
     def read_partition_stats(self) -> dict[TopicPartition, PartitionRowStats]:
-        """Return the facts of every partition that has rows."""
+        """Return the statistics of every partition with rows."""
         ...
 
     def find_holes(self, where: TopicPartition) -> list[OffsetGap]:
@@ -73,11 +71,11 @@ class TableRows(Protocol):
         ...
 
     def count_surplus(self, where: TopicPartition, copies: int) -> tuple[int, list[int]]:
-        """Return how many rows are more than so many of one offset, and some of the offsets."""
+        """Return the number of rows beyond `copies` per offset, and example offsets."""
         ...
 
     def count_beyond(self, where: TopicPartition, offset: int) -> tuple[int, list[int]]:
-        """Return how many rows, dead letters aside, are at or above an offset, and some offsets."""
+        """Return the number of rows at or above an offset, without dead letters, and examples."""
         ...
 
     def read_rows(self, where: TopicPartition, ranges: Iterable[OffsetGap]) -> Records:
@@ -93,7 +91,7 @@ class TopicLog(Protocol):
     """The broker's side."""
 
     def read_bounds(self, where: TopicPartition) -> OffsetGap | None:
-        """Return the first offset that is there and the end; None: there is no such partition."""
+        """Return the log start and end offset, None if the partition does not exist."""
         ...
 
     def read_records(self, where: TopicPartition, offsets: OffsetGap) -> Records:
@@ -103,9 +101,9 @@ class TopicLog(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TableKind:
-    """What can be said of a table's rows (rule 5).
+    """Applicable checks of a table (rule 5).
 
-    `unchanged`: each is a record as it was; `complete`: each record has one.
+    `unchanged`: each row is an unmodified record; `complete`: each record has a row.
     """
 
     name: str
@@ -120,7 +118,7 @@ DERIVED_TABLE: Final = TableKind("derived", unchanged=False, complete=False)
 
 @dataclass(slots=True)
 class PartitionVerification:
-    """The verdict on a partition; counts of rows or offsets, and examples of what is wrong."""
+    """Result for one partition: counts of rows or offsets, and example offsets of faults."""
 
     topic: str
     partition: int
@@ -141,11 +139,11 @@ class PartitionVerification:
 
     @property
     def faults(self) -> tuple[str, ...]:
-        """The sorts of faults, by the names of `FAULT_ADVICE`."""
+        """Names of the faults, as in `FAULT_ADVICE`."""
         return tuple(name for name in FAULT_ADVICE if getattr(self, name))
 
     def add_fault(self, sort: str, count: int, offsets: Sequence[int]) -> None:
-        """Add to a sort of fault."""
+        """Add occurrences of a fault."""
         setattr(self, sort, getattr(self, sort) + count)
         if offsets:
             known = self.examples.setdefault(sort, [])
@@ -153,32 +151,28 @@ class PartitionVerification:
 
 
 FAULT_ADVICE: Final[Mapping[str, str]] = {
-    "duplicated": "rows that stand there twice: something else than the sink has added them (an "
-    "INSERT, a restored table). Keep one row of each (topic, partition, offset)",
-    "missing": "records that the broker still holds have no row: they were deleted by hand, or "
-    "replayed to another topic. Read them with another group.id into another table, and INSERT "
-    "those",
-    "beyond_committed": "rows that the sink has not written: it will write them once more when it gets "
-    "there. DELETE them, with the writers stopped",
-    "beyond_end": "rows that the topic does not reach: it was deleted and created anew, or its log "
-    "was truncated. Let the new topic go to a table of its own",
-    "different": "rows whose timestamp or key is not the record's: they were changed by hand, or "
-    "the topic was created anew",
+    "duplicated": "more than one row of a record, added by something else than Trimtab (an INSERT, "
+    "a restored table). Keep one row of each (topic, partition, offset)",
+    "missing": "records on the broker without a row: deleted by hand, or replayed to another "
+    "topic. Read them with another group.id into another table, and INSERT those",
+    "beyond_committed": "rows that Trimtab has not written: it will write them again when it "
+    "reaches their offsets. DELETE them, with the writers stopped",
+    "beyond_end": "rows above the end of the topic, which was deleted and created anew, or its log "
+    "truncated. Give the new topic a table of its own",
+    "different": "rows with another timestamp or key than the record: changed by hand, or the "
+    "topic was created anew",
 }
-"""What each sort of fault means, and what to do."""
+"""Meaning of each fault, and what to do."""
 
 UNKNOWN_ADVICE: Final = (
-    "offsets without a row that the broker no longer holds: compaction, markers of transactions or "
-    "a loss, nobody can tell. Verify more often than retention deletes"
+    "offsets without a row that the broker no longer holds: compaction, transaction markers or a "
+    "loss cannot be told apart. Verify more often than retention deletes"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class TableVerification:
-    """The verdict on a table.
-
-    `failed`: none could be reached, though there ought to be one; the notes say why.
-    """
+    """Result for one table; `failed`: it could not be verified, and the notes say why."""
 
     table: str
     kind: str
@@ -188,22 +182,22 @@ class TableVerification:
 
     @property
     def faults(self) -> tuple[str, ...]:
-        """The sorts of faults that were found, in the order of `FAULT_ADVICE`."""
+        """Names of the faults, in the order of `FAULT_ADVICE`."""
         return tuple(
             name for name in FAULT_ADVICE if any(name in p.faults for p in self.partitions)
         )
 
     def is_bad(self, *, strict: bool) -> bool:
-        """Whether something is wrong; `strict`: what nobody can explain is so too."""
+        """Return whether the table has faults; `strict` includes unknown offsets."""
         unknown = strict and any(p.unknown for p in self.partitions)
         return self.failed or bool(self.faults) or unknown
 
 
 @dataclass(frozen=True, slots=True)
 class VerificationRequest:
-    """One table to be verified: its kind, marks before the rows were read, marks read by `reread_offsets`.
+    """A table to verify: `offsets` before and `reread_offsets` after reading the rows.
 
-    `recorded_gaps` are the gaps that it knows of.
+    `recorded_gaps` returns the gaps that the table has recorded for a partition.
     """
 
     name: str
@@ -243,7 +237,7 @@ def verify_table(
     sampler: RangeSampler | None,
     report_progress: VerificationProgress,
 ) -> TableVerification:
-    """Judge a table; without a `log` nothing is compared with the broker, without `sampler` no rows.
+    """Verify a table; `log` None skips the broker, `sampler` None the comparison of rows.
 
     Raises LakeUnavailableError, BrokerUnreachableError.
     """

@@ -1,4 +1,4 @@
-"""The broker's side of `verify`: what a topic holds, read without a group and without a commit."""
+"""The broker's side of `verify`: reads ranges of topics without group membership or commits."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -50,7 +50,7 @@ def build_reader_settings(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class BrokerTopicLog:
-    """Reads ranges of topics; close it. Making it raises SaslAuthenticationError, TlsHandshakeError."""
+    """Reads ranges of topics until closed. Raises SaslAuthenticationError, TlsHandshakeError."""
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         check_connection(config)
@@ -79,7 +79,7 @@ class BrokerTopicLog:
         return OffsetGap(*found)
 
     def read_records(self, where: TopicPartition, offsets: OffsetGap) -> Records:
-        """Return offset, timestamp and key of the records in a range. Raises BrokerUnreachableError."""
+        """Return offset, timestamp and key of a range's records. Raises BrokerUnreachableError."""
         self._consumer.assign([RawPartition(*where, offsets.first)])
         batches: list[Any] = []
         silent = 0
@@ -103,7 +103,7 @@ class BrokerTopicLog:
 
 
 def _has_reached(messages: list[Any], following: int) -> bool:
-    """Whether the end of the range, or of the log, has come. Raises KafkaException, MissingAclError."""
+    """Return whether the range or the log has ended. Raises KafkaException, MissingAclError."""
     for message in messages:
         error = message.error()
         if error is None:
