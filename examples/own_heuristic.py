@@ -1,6 +1,6 @@
-"""A heuristic of your own: a function from a problem in arrays to the member of each partition.
+"""A custom heuristic: a function from a problem in arrays to the member of each partition.
 
-Give it a name with an entry point, and every setting that takes a heuristic takes yours:
+An entry point gives it a name that every `heuristic` setting accepts:
 
     [project.entry-points."trimtab.heuristics"]
     round-robin = "my_package:ROUND_ROBIN"
@@ -20,7 +20,7 @@ from trimtab.assignor.model import IntArray
 
 
 def round_robin(problem: PackingProblem) -> IntArray:
-    """Deal each topic's partitions out in turn to its subscribers; shape (P,)."""
+    """Return the member of each partition (P,): each topic's subscribers in turn."""
     bins = np.full(len(problem.weight), UNASSIGNED, dtype=np.int32)
     for topic, subscribed in enumerate(problem.subscribed):
         readers, items = np.flatnonzero(subscribed), np.flatnonzero(problem.topic == topic)
@@ -29,14 +29,14 @@ def round_robin(problem: PackingProblem) -> IntArray:
     return bins
 
 
-# Whatever they weigh: it cannot tell how many members there should be, and is never asked to.
+# It ignores weights, so it cannot decide the number of members.
 ROUND_ROBIN = Heuristic(
     "round-robin", round_robin, "in turn", "this example", packs_by_capacity=False
 )
 
 
 def main() -> None:
-    """Show where ten partitions of one topic would go."""
+    """Print the placement of ten partitions of one topic."""
     topics = frozenset({"orders"})
     group = ConsumerGroup(
         members=(Member("a", topics), Member("b", topics)),
