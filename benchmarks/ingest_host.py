@@ -1,8 +1,8 @@
 """Process of one case of bench_ingest: ingest_host.py CASE PLAN.
 
 PLAN is JSON: `bootstrap`, `folder`, and `warm_up` and `timed`, each [topic, records]. The process
-starts, reads the topic `warm_up`, prints `ready`, waits for a line, reads `timed`, and prints `begin` at the
-first record and `end {seconds}` when the last is in the table. Then it counts the table:
+reads the topic `warm_up`, prints `ready`, waits for a line, reads `timed`, and prints `begin` at
+the first record and `end {seconds}` when the last is in the table. Then it counts the table:
 `found {rows, distinct}`.
 """
 

@@ -1,4 +1,4 @@
-"""What `ordered` hands out and commits holds for every order in which messages are finished."""
+"""`ordered` keeps the order of keys and its commits for every order of finishing."""
 
 import pytest
 from hypothesis import given
@@ -14,28 +14,35 @@ KEYS = (None, b"a", b"b", b"c")
 def test_keys_keep_their_order_and_no_commit_is_ahead(
     *, keys: list[bytes | None], strict: bool, data: st.DataObject
 ) -> None:
-    """Each message comes once, one of a key at a time; commits stop at the first unfinished one."""
-    lanes, working, done, order = KeyOrdering[int](strict), list[int](), set[int](), list[int]()
+    """Each message is delivered once, one per key at a time; no commit is ahead."""
+    ordering, in_flight, done, order = (
+        KeyOrdering[int](strict),
+        list[int](),
+        set[int](),
+        list[int](),
+    )
     left = list(enumerate(keys))
-    while left or len(lanes):
+    while left or len(ordering):
         step = data.draw(st.sampled_from(["add", "take", "finish"]))
         if step == "add" and left:
             offset, key = left.pop(0)
-            lanes.add_message(offset, key, offset)
+            ordering.add_message(offset, key, offset)
         elif step == "take":
-            taken = lanes.release_ready(data.draw(st.integers(1, 3)))
-            working += taken
+            taken = ordering.release_ready(data.draw(st.integers(1, 3)))
+            in_flight += taken
             order += taken
-        elif step == "finish" and working:
-            offset = working.pop(data.draw(st.integers(0, len(working) - 1)))
-            lanes.finish_message(offset)
+        elif step == "finish" and in_flight:
+            offset = in_flight.pop(data.draw(st.integers(0, len(in_flight) - 1)))
+            ordering.finish_message(offset)
             done.add(offset)
-        busy = [keys[offset] for offset in working if keys[offset] is not None]
+        busy = [keys[offset] for offset in in_flight if keys[offset] is not None]
         assert len(busy) == len(set(busy))
-        over = set(order) if strict else done
+        finished = set(order) if strict else done
         read = len(keys) - len(left)
-        assert lanes.committable_offset == min(set(range(read)) - over, default=lanes.end_offset)
-        assert lanes.in_flight_count == len(working)
+        assert ordering.committable_offset == min(
+            set(range(read)) - finished, default=ordering.end_offset
+        )
+        assert ordering.in_flight_count == len(in_flight)
     assert sorted(order) == list(range(len(keys)))
     for key in KEYS[1:]:
         assert [o for o in order if keys[o] == key] == [o for o, k in enumerate(keys) if k == key]

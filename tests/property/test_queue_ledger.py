@@ -1,4 +1,4 @@
-"""What a tracker knows of open messages holds for every order of markers, and every takeover."""
+"""The redelivery state is right for every order of markers and every takeover."""
 
 import json
 from collections.abc import Sequence
@@ -19,8 +19,8 @@ MOVES = (MarkerKind.EXTEND, MarkerKind.RETRY, MarkerKind.REJECT)
 
 
 @dataclass
-class Plain:
-    """The rules once more, as plainly as possible: by message, deadline and what comes then."""
+class ModelMessage:
+    """Reference model: one open message."""
 
     start: int
     deadline: int
@@ -28,9 +28,9 @@ class Plain:
     kind: MarkerKind
 
 
-def plain(log: Sequence[tuple[int, int, Marker]]) -> dict[int, Plain]:
-    """Return what is open after a log of markers."""
-    found: dict[int, Plain] = {}
+def build_model(log: Sequence[tuple[int, int, Marker]]) -> dict[int, ModelMessage]:
+    """Return the open messages after a log of markers."""
+    found: dict[int, ModelMessage] = {}
     now = 0
     for at, appended, marker in log:
         now = max(now, appended)
@@ -38,7 +38,7 @@ def plain(log: Sequence[tuple[int, int, Marker]]) -> dict[int, Plain]:
         for message in offsets(marker.ranges):
             known = found.get(message)
             if marker.kind is MarkerKind.START:
-                found[message] = Plain(at, deadline, marker.delivery, MarkerKind.START)
+                found[message] = ModelMessage(at, deadline, marker.delivery, MarkerKind.START)
             elif marker.kind is MarkerKind.END:
                 found.pop(message, None)
             elif known and marker.kind is MarkerKind.EXTEND and known.kind is MarkerKind.START:
@@ -65,113 +65,111 @@ def logs(draw: st.DrawFn) -> list[tuple[int, int, Marker]]:
 
 
 def read(log: Sequence[tuple[int, int, Marker]]) -> RedeliveryState:
-    ledger = RedeliveryState()
+    state = RedeliveryState()
     for entry in log:
-        ledger.apply_marker(*entry)
-    return ledger
+        state.apply_marker(*entry)
+    return state
 
 
 @given(logs())
-def test_what_is_open_and_due_is_what_the_plain_rules_say(
+def test_open_and_due_messages_equal_the_model(
     log: list[tuple[int, int, Marker]],
 ) -> None:
-    """Due are exactly the open messages whose deadline has come, with their count and cause."""
-    ledger, model = read(log), plain(log)
-    assert len(ledger) == len(model)
-    assert ledger.returned_count == sum(p.kind is not MarkerKind.START for p in model.values())
-    due = {(d.offset, d.delivery, d.kind, d.deadline_ms) for d in ledger.pop_due(1000)}
+    """Exactly the open messages past their deadline are due, with delivery number and kind."""
+    state, model = read(log), build_model(log)
+    assert len(state) == len(model)
+    assert state.returned_count == sum(p.kind is not MarkerKind.START for p in model.values())
+    due = {(d.offset, d.delivery, d.kind, d.deadline_ms) for d in state.pop_due(1000)}
     assert due == {
         (message, p.delivery, p.kind, p.deadline)
         for message, p in model.items()
-        if p.deadline <= ledger.broker_time_ms
+        if p.deadline <= state.broker_time_ms
     }
-    assert ledger.pop_due(1000) == []
-    later = [p.deadline for p in model.values() if p.deadline > ledger.broker_time_ms]
-    assert ledger.next_deadline_ms == min(later, default=None)
+    assert state.pop_due(1000) == []
+    later = [p.deadline for p in model.values() if p.deadline > state.broker_time_ms]
+    assert state.next_deadline_ms == min(later, default=None)
 
 
 @given(logs(), st.data())
-def test_whoever_takes_over_at_the_safe_offset_knows_all_that_is_open(
+def test_a_takeover_at_the_safe_offset_has_all_open_messages(
     log: list[tuple[int, int, Marker]], data: st.DataObject
 ) -> None:
-    """Markers below the committed offset may be deleted: no open message needs them."""
+    """No open message needs a marker below the committed offset."""
     committed = read(log[: data.draw(st.integers(0, len(log)))]).safe_offset
-    heir, model = read(log[committed:]), plain(log)
-    assert len(heir) == len(model)
-    heir.apply_marker(len(log), 10_000, Marker(MarkerKind.TICK))
-    assert {(d.offset, d.delivery, d.kind) for d in heir.pop_due(1000)} == {
+    successor, model = read(log[committed:]), build_model(log)
+    assert len(successor) == len(model)
+    successor.apply_marker(len(log), 10_000, Marker(MarkerKind.TICK))
+    assert {(d.offset, d.delivery, d.kind) for d in successor.pop_due(1000)} == {
         (message, p.delivery, p.kind) for message, p in model.items()
     }
-    assert heir.safe_offset <= min((p.start for p in model.values()), default=len(log) + 1)
+    assert successor.safe_offset <= min((p.start for p in model.values()), default=len(log) + 1)
 
 
 @given(logs(), st.integers(1, 40), st.integers(-500, 500))
-def test_nothing_is_due_as_soon_as_it_is_handed_out(
+def test_no_message_is_due_before_its_timeout(
     log: list[tuple[int, int, Marker]], ms: int, moved: int
 ) -> None:
-    """However wrong the clock of a partition's next leader is, a message has its time."""
-    ledger = read(log)
+    """A message has its full timeout, however wrong the next leader's clock is."""
+    state = read(log)
     appended = (log[-1][1] if log else 1000) + moved
-    ledger.apply_marker(len(log), appended, Marker(MarkerKind.START, ((99, 99),), ms, 1))
-    assert 99 not in {due.offset for due in ledger.pop_due(1000)}
-    ledger.apply_marker(len(log) + 1, ledger.broker_time_ms + ms, Marker(MarkerKind.TICK))
-    assert 99 in {due.offset for due in ledger.pop_due(1000)}
+    state.apply_marker(len(log), appended, Marker(MarkerKind.START, ((99, 99),), ms, 1))
+    assert 99 not in {due.offset for due in state.pop_due(1000)}
+    state.apply_marker(len(log) + 1, state.broker_time_ms + ms, Marker(MarkerKind.TICK))
+    assert 99 in {due.offset for due in state.pop_due(1000)}
 
 
 @given(logs(), st.data())
-def test_whoever_takes_over_has_no_later_deadlines(
+def test_a_takeover_has_no_later_deadlines(
     log: list[tuple[int, int, Marker]], data: st.DataObject
 ) -> None:
-    """A restart delays nothing: the same message is due at the same time, or sooner."""
-    ledger = read(log)
+    """After a restart a message is due at the same time or sooner."""
+    state = read(log)
     committed = read(log[: data.draw(st.integers(0, len(log)))]).safe_offset
-    heir = read(log[committed:])
-    for one in (ledger, heir):
+    successor = read(log[committed:])
+    for one in (state, successor):
         one.apply_marker(len(log), 10_000, Marker(MarkerKind.TICK))
-    before = {due.offset: due.deadline_ms for due in ledger.pop_due(1000)}
-    after = {due.offset: due.deadline_ms for due in heir.pop_due(1000)}
+    before = {due.offset: due.deadline_ms for due in state.pop_due(1000)}
+    after = {due.offset: due.deadline_ms for due in successor.pop_due(1000)}
     assert before.keys() == after.keys()
     assert all(after[offset] <= before[offset] for offset in before)
 
 
 @given(logs())
-def test_what_could_not_be_written_is_due_again(log: list[tuple[int, int, Marker]]) -> None:
-    """Postponed messages come back after their pause, and not before."""
-    ledger = read(log)
-    due = ledger.pop_due(1000)
-    ledger.postpone_due(due, 100)
-    assert ledger.pop_due(1000) == []
-    ledger.apply_marker(len(log), ledger.broker_time_ms + 100, Marker(MarkerKind.TICK))
-    assert {d.offset for d in due} <= {d.offset for d in ledger.pop_due(1000)}
+def test_a_postponed_message_is_due_again(log: list[tuple[int, int, Marker]]) -> None:
+    """Postponed messages are due again after the delay, not before."""
+    state = read(log)
+    due = state.pop_due(1000)
+    state.postpone_due(due, 100)
+    assert state.pop_due(1000) == []
+    state.apply_marker(len(log), state.broker_time_ms + 100, Marker(MarkerKind.TICK))
+    assert {d.offset for d in due} <= {d.offset for d in state.pop_due(1000)}
 
 
 @given(logs())
-def test_when_all_is_over_the_whole_log_may_go(log: list[tuple[int, int, Marker]]) -> None:
-    """After end markers for everything the safe offset is the end."""
-    ledger = read(log)
-    ledger.apply_marker(len(log), 2000, Marker(MarkerKind.END, ((0, MESSAGES),)))
-    assert (len(ledger), ledger.safe_offset, ledger.next_deadline_ms) == (0, len(log) + 1, None)
+def test_without_open_messages_the_whole_log_is_safe(log: list[tuple[int, int, Marker]]) -> None:
+    """After end markers for all messages the safe offset is the end."""
+    state = read(log)
+    state.apply_marker(len(log), 2000, Marker(MarkerKind.END, ((0, MESSAGES),)))
+    assert (len(state), state.safe_offset, state.next_deadline_ms) == (0, len(log) + 1, None)
 
 
 @given(st.sets(st.integers(0, 300)), st.sampled_from(MarkerKind), st.integers(0, 10**9), st.text())
-def test_a_marker_reads_as_it_was_written(
-    of: set[int], kind: MarkerKind, ms: int, reason: str
-) -> None:
-    """Any marker comes back from its bytes, and its ranges name exactly its messages."""
+def test_a_marker_survives_encoding(of: set[int], kind: MarkerKind, ms: int, reason: str) -> None:
+    """Any marker survives encoding, and its ranges cover exactly its messages."""
     marker = Marker(kind, to_ranges(of), ms, 3, reason, "me")
     assert decode_marker(marker.encode()) == marker
     assert list(offsets(marker.ranges)) == sorted(of)
 
 
 @pytest.mark.parametrize("ranges", [[[5, 3]], [[-2, 4]], [[3]], [3, 4]])
-def test_a_marker_whose_ranges_are_none_is_refused(ranges: list[list[int]]) -> None:
-    """It tells nothing, and is no more than a sign of the time."""
+def test_a_marker_with_invalid_ranges_is_refused(ranges: list[list[int]]) -> None:
+    """Such a marker only advances the time."""
     with pytest.raises(InvalidPayloadError):
         decode_marker(json.dumps({"v": 1, "k": "start", "r": ranges}).encode())
 
 
 def test_ranges_may_overlap_and_come_in_any_order() -> None:
-    """An offset named twice counts once, else its marker would be kept for ever."""
+    """A repeated offset counts once; otherwise its marker would never be deleted."""
     told = json.dumps({"v": 1, "k": "end", "r": [[7, 8], [3, 5], [5, 6], [20, 20], [3, 3]]})
     assert decode_marker(told.encode()).ranges == ((3, 8), (20, 20))
 
@@ -180,20 +178,20 @@ STEPS = st.tuples(st.sampled_from(["put", "cut"]), st.integers(0, 30), st.intege
 
 
 @given(st.lists(STEPS))
-def test_stretches_are_had_by_whom_they_were_given_to_last(
+def test_a_range_belongs_to_its_last_owner(
     steps: list[tuple[str, int, int]],
 ) -> None:
-    """As a dictionary from each offset to its owner says."""
-    spans, plainly = OffsetRangeMap[int](), dict[int, int]()
+    """The map equals a dictionary from offsets to owners."""
+    ranges, expected = OffsetRangeMap[int](), dict[int, int]()
     for owner, (what, first, length) in enumerate(steps):
         last = first + length
-        had = {at: plainly.pop(at) for at in range(first, last + 1) if at in plainly}
-        told = spans.find_owned(first, last)
+        had = {at: expected.pop(at) for at in range(first, last + 1) if at in expected}
+        told = ranges.find_owned(first, last)
         assert {at: of for begin, end, of in told for at in range(begin, end + 1)} == had
         if what == "put":
-            spans.assign_range(first, last, owner)
-            plainly.update(dict.fromkeys(range(first, last + 1), owner))
+            ranges.assign_range(first, last, owner)
+            expected.update(dict.fromkeys(range(first, last + 1), owner))
         else:
-            assert spans.remove_range(first, last) == told
-            assert spans.find_owned(first, last) == []
-        assert len(spans) == len(plainly)
+            assert ranges.remove_range(first, last) == told
+            assert ranges.find_owned(first, last) == []
+        assert len(ranges) == len(expected)

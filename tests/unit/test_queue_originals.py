@@ -1,4 +1,4 @@
-"""What a tracker reads once more: a message is given up only when the log shows that it is gone."""
+"""Message lookup: a message counts as deleted only if the log proves it."""
 
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ OUT_OF_RANGE = KafkaError(KafkaError._AUTO_OFFSET_RESET)
 
 
 class Event:
-    """A message of a partition, or an error, as a consumer hands it out."""
+    """A message or an error event of a consumer."""
 
     def __init__(self, offset: int, error: KafkaError | None = None) -> None:
         self._offset, self._error = offset, error
@@ -29,7 +29,7 @@ class Event:
 
 
 class Broker:
-    """Answers with these events, one list for each place where reading begins."""
+    """Consumer with these events, one list per start offset."""
 
     def __init__(self, ends: tuple[int, int], events: Mapping[int, Sequence[Event]]) -> None:
         self._ends, self._events = ends, events
@@ -53,36 +53,36 @@ class Broker:
         return [self._next.popleft()] if self._next else []
 
 
-def reader(broker: Broker, monkeypatch: pytest.MonkeyPatch, **config: str) -> MessageLookup:
+def open_lookup(broker: Broker, monkeypatch: pytest.MonkeyPatch, **config: str) -> MessageLookup:
     monkeypatch.setattr(message_lookup, "DataConsumer", broker)
     monkeypatch.setattr(message_lookup, "LOOKUP_TIMEOUT_S", 0.2)
     return MessageLookup("orders", config, SystemClock())
 
 
-def test_what_lies_behind_the_end_that_a_broker_knows_is_not_given_up(
+def test_an_offset_beyond_the_known_end_is_not_deleted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """At the end only what was passed is gone; the rest is asked for again."""
+    """At the end only passed offsets are deleted; the others stay unknown."""
     broker = Broker((3, 10), {5: [Event(5), Event(8, EOF)]})
-    found = reader(broker, monkeypatch).read_messages(0, [1, 5, 6, 8, 9])
-    assert (set(found.messages), found.deleted) == ({5}, {1, 6})
+    result = open_lookup(broker, monkeypatch).read_messages(0, [1, 5, 6, 8, 9])
+    assert (set(result.messages), result.deleted) == ({5}, {1, 6})
 
 
-def test_a_message_that_a_later_one_shows_to_be_deleted_is_gone(
+def test_a_passed_offset_is_deleted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """What compaction took is passed by the next message, or by the end."""
+    """The next message, or the end, shows what compaction deleted."""
     broker = Broker((0, 9), {1: [Event(4), Event(5)]})
-    found = reader(broker, monkeypatch).read_messages(0, [1, 2, 5])
-    assert (set(found.messages), found.deleted) == ({5}, {1, 2})
+    result = open_lookup(broker, monkeypatch).read_messages(0, [1, 2, 5])
+    assert (set(result.messages), result.deleted) == ({5}, {1, 2})
 
 
-def test_followers_are_not_asked_for_what_is_delivered_again(
+def test_lookups_read_from_leaders_only(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A follower's end may be behind: the rack of the tracker stays out."""
+    """A follower's end may lag: the tracker's rack is left out."""
     broker = Broker((0, 0), {})
-    reader(broker, monkeypatch, **{"client.rack": "a", "client.id": "me"})
+    open_lookup(broker, monkeypatch, **{"client.rack": "a", "client.id": "me"})
     assert broker.config.get("client.id") == "me"
     assert "client.rack" not in broker.config
 
@@ -99,27 +99,27 @@ def test_followers_are_not_asked_for_what_is_delivered_again(
 def test_an_offset_is_below_the_log_in_it_or_beyond(
     low: int, high: int, parts: tuple[list[int], ...]
 ) -> None:
-    """The log begins with its first offset and ends before the next one."""
+    """The log includes its start offset and excludes its end offset."""
     assert split_by_log_range([2, 4, 9], low, high) == parts
 
 
-def test_an_offset_beyond_the_end_holds_up_no_other_and_is_told_once(
+def test_an_offset_beyond_the_end_blocks_no_other_and_is_logged_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """After a topic was made anew what is there is read, and what is not waits and is named."""
+    """In a recreated topic present messages are read, missing ones wait and are logged."""
     broker = Broker((3, 7), {4: [Event(4)], 9000: [Event(9000, OUT_OF_RANGE)]})
-    originals_ = reader(broker, monkeypatch)
+    lookup = open_lookup(broker, monkeypatch)
     for _ in range(2):
-        found = originals_.read_messages(0, [1, 4, 9000])
-        assert (set(found.messages), found.deleted) == ({4}, {1})
+        result = lookup.read_messages(0, [1, 4, 9000])
+        assert (set(result.messages), result.deleted) == ({4}, {1})
     assert caplog.text.count("beyond the log's end (7)") == 1
 
 
-def test_a_run_that_is_out_of_range_holds_up_no_other(
+def test_a_run_out_of_range_blocks_no_other(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Where retention was faster only that run is asked for again, and the log says which."""
+    """If retention is faster, only that run stays unknown, and the log names it."""
     broker = Broker((0, 9001), {4: [Event(4, OUT_OF_RANGE)], 9000: [Event(9000)]})
-    found = reader(broker, monkeypatch).read_messages(0, [4, 5, 9000])
-    assert (set(found.messages), found.deleted) == ({9000}, set())
+    result = open_lookup(broker, monkeypatch).read_messages(0, [4, 5, 9000])
+    assert (set(result.messages), result.deleted) == ({9000}, set())
     assert "orders-0, offsets 4 to 5" in caplog.text

@@ -1,4 +1,4 @@
-"""What is said of `kmq`'s messages becomes markers, whatever else is said, and soon."""
+"""Settlements of `kmq` become markers, in the background, in any order and number."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping
@@ -25,8 +25,8 @@ from trimtab.consumer_sdk.queues.settlement import SettlementAction, SettlementR
 Eventually = Callable[..., None]
 
 
-class Kept(DurableProducer):
-    """A writer that keeps markers in a list; those of partition 1 it cannot write."""
+class MarkerCollector(DurableProducer):
+    """Producer that collects markers in a list and fails for partition 1."""
 
     def __init__(self) -> None:
         self.markers: list[Marker] = []
@@ -39,15 +39,15 @@ class Kept(DurableProducer):
         self.markers.append(decode_marker(record.value or b""))
 
     def poll(self) -> None:
-        """Do nothing: every receipt has been given."""
+        """Do nothing: `send_async` has called every callback."""
 
     def flush(self, timeout: float) -> bool:
         del timeout
         return True
 
 
-class Interrupted(DeliveredBatch):
-    """A batch one of whose messages is given back just before the settler looks at its board."""
+class InterruptedBatch(DeliveredBatch):
+    """Batch with a retry just before the writer collects its acknowledgements."""
 
     def pop_acknowledged(self) -> Mapping[int, OffsetRanges]:
         self[1].retry()
@@ -55,22 +55,22 @@ class Interrupted(DeliveredBatch):
 
 
 @pytest.fixture
-def kept() -> Kept:
-    """Return where markers land."""
-    return Kept()
+def collector() -> MarkerCollector:
+    """Return the producer of markers."""
+    return MarkerCollector()
 
 
 @pytest.fixture
-def settler(kept: Kept) -> Iterator[MarkerWriter]:
-    """Return a settler, and close it."""
-    made = MarkerWriter("t.g.markers", kept, SystemClock())
+def writer(collector: MarkerCollector) -> Iterator[MarkerWriter]:
+    """Return a marker writer, and close it."""
+    made = MarkerWriter("t.g.markers", collector, SystemClock())
     yield made
     made.close()
 
 
-def batch(settler: MarkerWriter, partition: int = 0) -> DeliveredBatch:
-    """Return three messages in work."""
-    return DeliveredBatch(raws(partition), [1] * 3, settler.now() + 60, settler)
+def batch(writer: MarkerWriter, partition: int = 0) -> DeliveredBatch:
+    """Return three messages in flight."""
+    return DeliveredBatch(raws(partition), [1] * 3, writer.now() + 60, writer)
 
 
 def raws(partition: int = 0) -> list[Message]:
@@ -78,20 +78,22 @@ def raws(partition: int = 0) -> list[Message]:
     return [Message(topic="t", partition=partition, offset=at, value=b"x") for at in range(3)]
 
 
-def test_flush_tells_once_of_a_marker_that_was_refused(settler: MarkerWriter, kept: Kept) -> None:
-    """What the broker did not take is not kept, however long one waits."""
-    kept.refusing = "not allowed"
-    batch(settler)[0].reject("no")
-    assert not settler.flush(1)
-    assert settler.flush(1)
+def test_flush_reports_a_refused_marker_once(
+    writer: MarkerWriter, collector: MarkerCollector
+) -> None:
+    """A refused marker makes one flush return False."""
+    collector.refusing = "not allowed"
+    batch(writer)[0].reject("no")
+    assert not writer.flush(1)
+    assert writer.flush(1)
 
 
 @pytest.mark.parametrize("seconds", [math.nan, math.inf, -math.inf, -1, 1e306])
-def test_what_is_no_time_is_refused_where_it_is_said(
-    seconds: float, settler: MarkerWriter, kept: Kept
+def test_an_invalid_delay_is_refused_by_the_call(
+    seconds: float, writer: MarkerWriter, collector: MarkerCollector
 ) -> None:
-    """The caller hears of it, the message stays open, and nothing is written."""
-    message = batch(settler)[0]
+    """The caller gets an error, the message stays unsettled, and no marker is written."""
+    message = batch(writer)[0]
     with pytest.raises(InvalidDelayError, match="no time to wait"):
         message.retry(seconds)
     with pytest.raises(InvalidDelayError):
@@ -101,57 +103,60 @@ def test_what_is_no_time_is_refused_where_it_is_said(
     with pytest.raises(InvalidDelayError):
         queue_worker(retry_delay=seconds)
     assert not message.settled
-    settler.flush(1)
-    assert kept.markers == []
+    writer.flush(1)
+    assert collector.markers == []
 
 
 @pytest.mark.parametrize(
     ("reason", "written"),
     [(ValueError("oops"), "oops"), (Path("a/b"), "a/b"), ("file \udcff", "file ?"), (7, "7")],
 )
-def test_any_reason_is_kept_as_text(
-    reason: object, written: str, settler: MarkerWriter, kept: Kept
+def test_any_reason_is_stored_as_text(
+    reason: object, written: str, writer: MarkerWriter, collector: MarkerCollector
 ) -> None:
-    """An exception is the reason that people have in hand; what cannot be encoded is replaced."""
-    batch(settler)[0].reject(reason)
-    settler.flush(1)
-    assert [(m.kind, m.reason) for m in kept.markers] == [(MarkerKind.REJECT, written)]
+    """Exceptions are stored as text; characters that cannot be encoded are replaced."""
+    batch(writer)[0].reject(reason)
+    writer.flush(1)
+    assert [(m.kind, m.reason) for m in collector.markers] == [(MarkerKind.REJECT, written)]
 
 
 def test_a_marker_that_cannot_be_written_stops_no_other(
-    settler: MarkerWriter, kept: Kept, eventually: Eventually, caplog: pytest.LogCaptureFixture
+    writer: MarkerWriter,
+    collector: MarkerCollector,
+    eventually: Eventually,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """It is told in the log; the thread goes on, with those of the same turn and of later ones."""
-    batch(settler, partition=1)[0].retry()
-    batch(settler)[0].ack()
-    eventually(lambda: len(kept.markers) == 1)
-    batch(settler)[1].ack()
-    eventually(lambda: len(kept.markers) == 2)
+    """It is logged, and the thread writes the other markers, now and later."""
+    batch(writer, partition=1)[0].retry()
+    batch(writer)[0].ack()
+    eventually(lambda: len(collector.markers) == 1)
+    batch(writer)[1].ack()
+    eventually(lambda: len(collector.markers) == 2)
     assert "a marker for partition 1 of t.g.markers is lost" in caplog.text
 
 
-def test_what_is_said_while_the_settler_looks_is_written_too(
-    settler: MarkerWriter, kept: Kept, eventually: Eventually
+def test_a_settlement_while_acknowledgements_are_collected_is_written(
+    writer: MarkerWriter, collector: MarkerCollector, eventually: Eventually
 ) -> None:
-    """A batch that has woken the settler does not wake it twice; its queue is quiet afterwards."""
-    Interrupted(raws(), [1] * 3, settler.now() + 60, settler)[0].ack()
-    eventually(lambda: [m.kind for m in kept.markers] == [MarkerKind.RETRY, MarkerKind.END])
+    """A batch wakes the writer once; a settlement meanwhile is not lost."""
+    InterruptedBatch(raws(), [1] * 3, writer.now() + 60, writer)[0].ack()
+    eventually(lambda: [m.kind for m in collector.markers] == [MarkerKind.RETRY, MarkerKind.END])
 
 
-def test_batches_that_are_acknowledged_in_any_order_are_one_marker() -> None:
-    """A later batch may wake the settler first, and one offset be in two of them."""
+def test_batches_acknowledged_in_any_order_are_one_marker() -> None:
+    """A later batch may wake the writer first, and two batches share an offset."""
     later, sooner = {0: ((100, 150),)}, {0: ((5, 5), (7, 9), (100, 101))}
-    ((_, told),) = build_markers([], [later, sooner, {0: ((6, 6),)}])
-    assert decode_marker(told.encode()).ranges == ((5, 9), (100, 150))
+    ((_, marker),) = build_markers([], [later, sooner, {0: ((6, 6),)}])
+    assert decode_marker(marker.encode()).ranges == ((5, 9), (100, 150))
 
 
-def test_an_offset_that_is_told_twice_claims_no_other() -> None:
-    """Extended twice, next to another one: what lies between them is nobody's."""
-    heard: Any = None
-    said = SettlementRequest(SettlementAction.EXTEND, 30.0)
+def test_an_offset_settled_twice_covers_no_other() -> None:
+    """Two extensions of one message leave the offsets next to it alone."""
+    unused_settler: Any = None
+    request = SettlementRequest(SettlementAction.EXTEND, 30.0)
 
     def message(offset: int) -> QueueMessage:
-        return QueueMessage(Message(topic="t", partition=0, offset=offset), 1, None, heard)
+        return QueueMessage(Message(topic="t", partition=0, offset=offset), 1, None, unused_settler)
 
-    ((_, told),) = build_markers([(message(n), said, False) for n in (5, 5, 7)], [])
-    assert told.ranges == ((5, 5), (7, 7))
+    ((_, marker),) = build_markers([(message(n), request, False) for n in (5, 5, 7)], [])
+    assert marker.ranges == ((5, 5), (7, 7))

@@ -1,4 +1,4 @@
-"""A queue's topics are checked before anything is read."""
+"""A queue's topics are checked at the start."""
 
 from types import SimpleNamespace
 from typing import Any, cast
@@ -15,7 +15,7 @@ QUEUE = parse_queue_settings("orders", {"bootstrap.servers": "localhost:1", "gro
 
 
 def cluster(**partitions: int) -> AdminClient:
-    """Return a client that tells of the messages and the dead letters, and makes nothing."""
+    """Return a client with metadata of the messages' and dead-letter topics."""
     names = {"messages": QUEUE.topic, "dead": QUEUE.dead_letter_topic}
 
     def list_topics(topic: str, **_: Any) -> Any:
@@ -27,7 +27,7 @@ def cluster(**partitions: int) -> AdminClient:
 
 
 def test_dead_letters_with_fewer_partitions_are_named() -> None:
-    """A dead letter to a partition that is not there could never be kept: said at the start."""
+    """Dead letters of the missing partitions could never be stored."""
     with pytest.raises(
         QueueTopicMismatchError, match=r"'orders.g.dead' has 1 partitions .* has 2.*--alter"
     ):
@@ -36,7 +36,7 @@ def test_dead_letters_with_fewer_partitions_are_named() -> None:
 
 @pytest.mark.parametrize("dead", [2, 3])
 def test_dead_letters_may_have_more_partitions(dead: int) -> None:
-    """A topic that several queues share has those of the widest."""
+    """A topic shared by several queues has the partitions of the largest."""
     assert (
         prepare_queue_topics(
             cluster(messages=2, dead=dead), QUEUE, SystemClock(), with_markers=False
