@@ -61,7 +61,7 @@ def _archive_path(form: str) -> Path:
     import pyspark  # noqa: PLC0415 - an optional extra
 
     java = require_java()
-    java_version = subprocess.run([java, "-version"], capture_output=True, check=False)  # noqa: S603 - found above
+    java_version = subprocess.run([java, "-version"], capture_output=True, check=False)  # noqa: S603 - from require_java
     known = [
         java_version.stderr.decode(),
         version("pyspark"),

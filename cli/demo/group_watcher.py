@@ -149,10 +149,10 @@ class GroupWatcher:
         return sum(speeds.get(p, 0.0) for p in moved)
 
     def _fetch_decisions(self) -> tuple[ObservedNumbers, tuple[ObservedDecision, ...]]:
-        found: list[dict[str, Any]] = []
+        decisions: list[dict[str, Any]] = []
         with suppress(ValueError):
-            found = json.loads(self._fetch_page("/decisions") or "[]")
-        fresh = [v for v in found if v["time"] > self._last_decision_time]
+            decisions = json.loads(self._fetch_page("/decisions") or "[]")
+        fresh = [v for v in decisions if v["time"] > self._last_decision_time]
         if not fresh:
             return self._last_snapshot.numbers, ()
         self._last_decision_time = fresh[-1]["time"]

@@ -182,7 +182,7 @@ class DemoProcesses:
 
     def _last_log_line(self) -> str:
         lines = (self._out / "sidecar.log").read_text(errors="replace").splitlines()
-        return lines[-1] if lines else "(it said nothing)"
+        return lines[-1] if lines else "(no output)"
 
 
 def kill_workers(state: Path, clock: Clock) -> None:

@@ -65,7 +65,7 @@ class DemoProducers:
     def _run_thread(self) -> None:
         try:
             self._produce_load()
-        except Exception as error:  # noqa: BLE001 - told at the end, with the verdict
+        except Exception as error:  # noqa: BLE001 - reported with the proof
             self.faults.append(f"the producers failed: {error}")
 
     def _produce_load(self) -> None:
@@ -90,13 +90,13 @@ class DemoProducers:
     def _send_record(
         self, producer: Producer, where: TopicPartition, sequence: int, record: payload.DemoRecord
     ) -> None:
-        def told(error: KafkaError | None, message: Message) -> None:
+        def on_delivery(error: KafkaError | None, message: Message) -> None:
             self._count_delivery(where, sequence, record.checksum, error or message.offset())
 
         while True:
             try:
                 producer.produce(
-                    where.topic, record.value, record.key, where.partition, on_delivery=told
+                    where.topic, record.value, record.key, where.partition, on_delivery=on_delivery
                 )
             except BufferError:  # the broker is slower than the script: wait for room
                 producer.poll(PRODUCE_INTERVAL_S)

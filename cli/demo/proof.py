@@ -119,16 +119,16 @@ def query_tables(
     """Query the tables with Spark in a separate process. Raises DemoFailedError."""
     task = json.dumps({**asdict(lake), "warehouse": str(lake.warehouse), "tables": list(tables)})
     with log.open("wb") as errors:
-        asked = subprocess.run(  # noqa: S603 - our own module
+        process = subprocess.run(  # noqa: S603 - our own module
             [sys.executable, "-m", __name__, task],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=errors,
             check=False,
         )
-    if asked.returncode:
+    if process.returncode:
         raise DemoFailedError(f"Spark could not read the tables; see {log}")
-    rows = json.loads(asked.stdout.splitlines()[-1])
+    rows = json.loads(process.stdout.splitlines()[-1])
     return {
         TopicPartition(topic, number): StoredPartition(**facts) for topic, number, facts in rows
     }
@@ -138,7 +138,7 @@ def read_stored_partitions(
     lake: "SparkLake", tables: Iterable[str]
 ) -> dict[TopicPartition, StoredPartition]:
     """Query the tables with Spark; a missing table counts as empty."""
-    found: dict[TopicPartition, StoredPartition] = {}
+    stored: dict[TopicPartition, StoredPartition] = {}
     for table in tables:
         if lake.open_table(table) is None:
             continue
@@ -146,8 +146,8 @@ def read_stored_partitions(
         for row in lake.spark.sql(query).collect():
             facts: dict[str, Any] = row.asDict()
             where = TopicPartition(facts.pop("topic"), facts.pop("partition"))
-            found[where] = StoredPartition(**facts)
-    return found
+            stored[where] = StoredPartition(**facts)
+    return stored
 
 
 def _run_query(task: dict[str, Any]) -> None:
@@ -157,9 +157,9 @@ def _run_query(task: dict[str, Any]) -> None:
     spark = {"spark.master": "local[2]", "spark.driver.extraJavaOptions": task["java"]}
     config = SessionConfig(warehouse=task["warehouse"], spark=spark, format=task["format"])
     lake = open_lake(config)
-    found = read_stored_partitions(lake, task["tables"])
+    stored = read_stored_partitions(lake, task["tables"])
     lake.close()
-    rows = [(where.topic, where.partition, asdict(facts)) for where, facts in found.items()]
+    rows = [(where.topic, where.partition, asdict(facts)) for where, facts in stored.items()]
     sys.stdout.write(json.dumps(rows) + "\n")
 
 

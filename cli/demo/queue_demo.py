@@ -104,12 +104,12 @@ class QueueWorkers:
 
     def read_handled(self) -> dict[int, int]:
         """Return handled messages with their delivery counts."""
-        found: dict[int, int] = {}
+        handled: dict[int, int] = {}
         for file in self._folder.iterdir():
             for line in file.read_text().split("\n")[:-1]:
                 number, delivery = line.split()
-                found[int(number)] = max(int(delivery), found.get(int(number), 0))
-        return found
+                handled[int(number)] = max(int(delivery), handled.get(int(number), 0))
+        return handled
 
 
 def run_queue_demo(kind: str, broker_settings: Mapping[str, Any]) -> bool:
@@ -140,15 +140,15 @@ def run_queue_demo(kind: str, broker_settings: Mapping[str, Any]) -> bool:
         if kind == "kmq":
             _run_tracker(topic, config, stack)
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="trimtab-queue-")))
-        crew = QueueWorkers(kind, topic, config, folder)
-        stack.callback(crew.stop)
+        workers = QueueWorkers(kind, topic, config, folder)
+        stack.callback(workers.stop)
         for _ in range(WORKER_COUNT):
-            crew.start_worker()
+            workers.start_worker()
         typer.echo(
             f"{kind}: {WORKER_COUNT} workers start; then {MESSAGES_PER_S} messages/s for "
             f"{WRITE_DURATION_S} s"
         )
-        return _report_handled(crew, _write_messages(client, topic, crew, clock), kind, clock)
+        return _report_handled(workers, _write_messages(client, topic, workers, clock), kind, clock)
 
 
 def _create_topic(client: Mapping[str, Any], topic: str) -> None:
@@ -173,12 +173,14 @@ def _run_tracker(topic: str, config: Mapping[str, Any], stack: ExitStack) -> Non
     stack.callback(stop.set)
 
 
-def _write_messages(client: Mapping[str, Any], topic: str, crew: QueueWorkers, clock: Clock) -> int:
+def _write_messages(
+    client: Mapping[str, Any], topic: str, workers: QueueWorkers, clock: Clock
+) -> int:
     """Produce messages and kill a worker meanwhile; return the number produced."""
     producer = Producer({**client, "log_level": QUIET_LOG_LEVEL})
     producer.produce(topic, b"0", partition=0)
     producer.flush(FIRST_MESSAGE_TIMEOUT_S)
-    _wait_until_handled(crew, 1, FIRST_MESSAGE_TIMEOUT_S, clock)
+    _wait_until_handled(workers, 1, FIRST_MESSAGE_TIMEOUT_S, clock)
     written, killed, begin = 1, False, clock.monotonic()
     line = PROGRESS_LINE_INTERVAL_S
     while (at := clock.monotonic() - begin) < WRITE_DURATION_S:
@@ -188,23 +190,23 @@ def _write_messages(client: Mapping[str, Any], topic: str, crew: QueueWorkers, c
         producer.poll(0)
         if at > WRITE_DURATION_S / 2 and not killed:
             killed = True
-            crew.kill_worker()
-            crew.start_worker()
+            workers.kill_worker()
+            workers.start_worker()
             typer.echo(f"[{at:4.0f} s] a worker is killed (SIGKILL) and replaced")
         if at > line:
             line += PROGRESS_LINE_INTERVAL_S
-            typer.echo(f"[{at:4.0f} s] {written} produced, {len(crew.read_handled())} handled")
+            typer.echo(f"[{at:4.0f} s] {written} produced, {len(workers.read_handled())} handled")
         clock.sleep(DEMO_POLL_INTERVAL_S)
     if producer.flush(30):
         raise DemoFailedError("the broker did not acknowledge all messages")
     return written
 
 
-def _report_handled(crew: QueueWorkers, written: int, kind: str, clock: Clock) -> bool:
+def _report_handled(workers: QueueWorkers, written: int, kind: str, clock: Clock) -> bool:
     """Wait for all messages, print the result and return whether all were handled."""
     typer.echo(f"all {written} produced; after a kill {RECOVERY_NOTES[kind]}")
-    _wait_until_handled(crew, written, ALL_HANDLED_TIMEOUT_S, clock)
-    handled = crew.read_handled()
+    _wait_until_handled(workers, written, ALL_HANDLED_TIMEOUT_S, clock)
+    handled = workers.read_handled()
     again = sum(delivery > 1 for delivery in handled.values())
     lost = written - len(handled)
     word = "proved" if not lost else "FAILED"
@@ -215,11 +217,11 @@ def _report_handled(crew: QueueWorkers, written: int, kind: str, clock: Clock) -
     return not lost
 
 
-def _wait_until_handled(crew: QueueWorkers, count: int, seconds: float, clock: Clock) -> None:
+def _wait_until_handled(workers: QueueWorkers, count: int, seconds: float, clock: Clock) -> None:
     """Wait until `count` messages are handled or the time is over."""
     begin = clock.monotonic()
     line = PROGRESS_LINE_INTERVAL_S
-    while (done := len(crew.read_handled())) < count and (
+    while (done := len(workers.read_handled())) < count and (
         at := clock.monotonic() - begin
     ) < seconds:
         if at > line:

@@ -308,7 +308,7 @@ def clear_output_folder(out: Path, clock: Clock) -> None:
             )
         (out / DEMO_MARKER_FILE).touch()
         if (out / "state").is_dir():
-            kill_workers(out / "state", clock)  # without their files nobody would find them
+            kill_workers(out / "state", clock)  # their files are the only way to find them
         for name in DEMO_FILES:
             path = out / name
             if path.is_dir():

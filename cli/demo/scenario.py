@@ -96,7 +96,7 @@ class DemoScenario:
             .rates
         )
         shares = [TOPIC_SHARES[p.topic.removeprefix(self.prefix)] for p in partitions]
-        weights = (20.0 + walk) * np.array(shares)  # nobody is silent for long
+        weights = (20.0 + walk) * np.array(shares)  # no partition is idle for long
         levels = np.array([self.load_at(tick * WALK_TICK_S) for tick in range(ticks)])
         speeds: FloatArray = weights / weights.sum(axis=1, keepdims=True) * levels[:, None]
         return speeds

@@ -70,14 +70,16 @@ class CostPoint(NamedTuple):
     y: float
 
 
-def select_highlights(found: SimulationFindings) -> list[str]:
+def select_highlights(findings: SimulationFindings) -> list[str]:
     """Return the highlighted heuristics: recommended, Pareto front, best of the others."""
-    dots = [CostPoint(n, s.consumer_hours, s.late_percent) for n, s in found.mean_summaries.items()]
-    packers = [d for d in dots if found.mean_summaries[d.name].cbs_percent is not None]
+    dots = [
+        CostPoint(n, s.consumer_hours, s.late_percent) for n, s in findings.mean_summaries.items()
+    ]
+    packers = [d for d in dots if findings.mean_summaries[d.name].cbs_percent is not None]
     theirs = sorted(
         (d for d in dots if not parse_contender(d.name).is_trimtab_setting), key=lambda d: d.y
     )
-    first = [found.recommendation.chosen.name] if found.recommendation else []
+    first = [findings.recommendation.chosen.name] if findings.recommendation else []
     ours = [d for d in pareto_front(packers) if d.name not in first]
     room = len(SERIES_COLOURS) - len(first) - bool(theirs)
     spread = np.unique(np.linspace(0, len(ours) - 1, max(room, 1)).astype(int)).tolist()
@@ -93,11 +95,11 @@ def pareto_front(dots: Sequence[CostPoint]) -> list[CostPoint]:
     return best
 
 
-def draw_trade_off(found: SimulationFindings, shown: Sequence[str]) -> str:
+def draw_trade_off(findings: SimulationFindings, shown: Sequence[str]) -> str:
     """Plot consumers against moved load and late traffic."""
     with closing(_SvgFigure(1, 2, (11, 4.6))) as sheet:
         left, right = sheet.axes
-        packers = {n: s for n, s in found.mean_summaries.items() if s.cbs_percent is not None}
+        packers = {n: s for n, s in findings.mean_summaries.items() if s.cbs_percent is not None}
         left.set_title("Moved load against consumers")
         left.set_ylabel("mean R (consumers' worth moved a tick)")
         _draw_points(
@@ -109,39 +111,40 @@ def draw_trade_off(found: SimulationFindings, shown: Sequence[str]) -> str:
         right.set_ylabel("late traffic, %")
         _set_axis_ticks(right.yaxis, PERCENT_TICKS)
         hours = [
-            CostPoint(n, s.consumer_hours, s.late_percent) for n, s in found.mean_summaries.items()
+            CostPoint(n, s.consumer_hours, s.late_percent)
+            for n, s in findings.mean_summaries.items()
         ]
-        _draw_headrooms(right, found, shown)
+        _draw_headrooms(right, findings, shown)
         _draw_points(right, hours, shown)
         right.set_xlabel("consumer-hours")
-        right.axhline(found.late_limit_percent, color=INK, linestyle=":", linewidth=1)
+        right.axhline(findings.late_limit_percent, color=INK, linestyle=":", linewidth=1)
         return sheet.to_svg()
 
 
-def draw_late_traffic(found: SimulationFindings, shown: Sequence[str]) -> str:
+def draw_late_traffic(findings: SimulationFindings, shown: Sequence[str]) -> str:
     """Plot late traffic as bars, ascending."""
-    rows = sorted(found.mean_summaries.items(), key=lambda item: -item[1].late_percent)
+    rows = sorted(findings.mean_summaries.items(), key=lambda item: -item[1].late_percent)
     with closing(_SvgFigure(1, 1, (11, 1.2 + 0.27 * len(rows)))) as sheet:
         (ax,) = sheet.axes
         shares = [s.late_percent for _, s in rows]
         colours = [_series_colour(name, shown) for name, _ in rows]
         bars = ax.barh([n for n, _ in rows], shares, color=colours, height=0.72)
         ax.bar_label(bars, [f"{share:.2f} %" for share in shares], padding=4)
-        ax.axvline(found.late_limit_percent, color=INK, linestyle=":", linewidth=1)
+        ax.axvline(findings.late_limit_percent, color=INK, linestyle=":", linewidth=1)
         ax.set_xlabel(
-            f"late traffic, % of bytes (dotted: the limit of {found.late_limit_percent:g} %)"
+            f"late traffic, % of bytes (dotted: the limit of {findings.late_limit_percent:g} %)"
         )
         ax.grid(axis="y", visible=False)
-        ax.set_xlim(0, max(*shares, found.late_limit_percent, 0.1) * 1.1)
+        ax.set_xlim(0, max(*shares, findings.late_limit_percent, 0.1) * 1.1)
         ax.margins(y=0.02)
         return sheet.to_svg()
 
 
-def draw_timeline(found: SimulationFindings, shown: Sequence[str]) -> str:
+def draw_timeline(findings: SimulationFindings, shown: Sequence[str]) -> str:
     """Plot consumers, moved load and lag of the first stream over time."""
-    runs: Mapping[str, SimulationRun] = found.runs[0]
-    load = np.nansum(found.streams[0].rates, axis=1) / found.setup.capacity
-    hours = np.arange(len(load)) * found.setup.tick / 3600
+    runs: Mapping[str, SimulationRun] = findings.runs[0]
+    load = np.nansum(findings.streams[0].rates, axis=1) / findings.setup.capacity
+    hours = np.arange(len(load)) * findings.setup.tick / 3600
     with closing(_SvgFigure(3, 1, (11, 8.2))) as sheet:
         top, middle, bottom = sheet.axes
         top.fill_between(hours, load, color=AREA, linewidth=0, label="load ÷ capacity")
@@ -160,7 +163,7 @@ def draw_timeline(found: SimulationFindings, shown: Sequence[str]) -> str:
         bottom.set_yscale("symlog", linthresh=1)
         _set_axis_ticks(bottom.yaxis, LAG_TICKS_S)
         bottom.set_ylabel("lag, seconds")
-        bottom.axhline(found.setup.late, color=INK, linestyle=":", linewidth=1)
+        bottom.axhline(findings.setup.late, color=INK, linestyle=":", linewidth=1)
         bottom.set_xlabel("hours")
         for ax in sheet.axes:
             ax.set_ylim(bottom=0)
@@ -224,10 +227,10 @@ def _draw_points(ax: Any, dots: Sequence[CostPoint], shown: Sequence[str]) -> No
     _label_points(ax, dots)
 
 
-def _draw_headrooms(ax: Any, found: SimulationFindings, shown: Sequence[str]) -> None:
+def _draw_headrooms(ax: Any, findings: SimulationFindings, shown: Sequence[str]) -> None:
     """Plot the highlighted heuristics at other headrooms."""
     for name in shown:
-        tried = [c.summary for c in found.candidates if c.name == name]
+        tried = [c.summary for c in findings.candidates if c.name == name]
         if len(tried) > 1:
             xs, ys = [s.consumer_hours for s in tried], [s.late_percent for s in tried]
             look = {"color": _series_colour(name, shown), "linewidth": 0.9, "alpha": 0.8}
@@ -287,13 +290,13 @@ def _series_colour(name: str, shown: Sequence[str]) -> str:
     return SERIES_COLOURS[shown.index(name)] if name in shown else MUTED
 
 
-def describe_timeline(found: SimulationFindings, shown: Sequence[str]) -> str:
+def describe_timeline(findings: SimulationFindings, shown: Sequence[str]) -> str:
     """Return the alternative text of the timelines."""
 
-    def says(name: str, summary: RunSummary) -> str:
+    def describe_run(name: str, summary: RunSummary) -> str:
         return (
             f"{name}: {summary.mean_consumers:.0f} consumers on average, "
             f"R {summary.mean_r:.1f} a tick, mean lag {summary.mean_lag_s:.1f} s"
         )
 
-    return "; ".join(says(name, found.mean_summaries[name]) for name in shown)
+    return "; ".join(describe_run(name, findings.mean_summaries[name]) for name in shown)

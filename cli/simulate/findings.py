@@ -63,20 +63,20 @@ def build_findings(
     title: str,
     streams: Sequence[WriteRateStream],
     setup: SimulationSetup,
-    found: Mapping[SimulationJob, SimulationRun],
+    results: Mapping[SimulationJob, SimulationRun],
     against: Sequence[str],
     limit: float,
 ) -> SimulationFindings:
     """Build findings: runs at the setup's headroom are compared, all are candidates."""
     numbers = range(len(streams))
-    runs = [_select_runs(found, n, setup.headroom) for n in numbers]
+    runs = [_select_runs(results, n, setup.headroom) for n in numbers]
     bounds = [lower_bounds(stream, setup.capacity) for stream in streams]
     single = [summarize_runs(r, setup, b) for r, b in zip(runs, bounds, strict=True)]
     means = {name: average_summaries([s[name] for s in single]) for name in single[0]}
     candidates: list[SettingCandidate] = []
-    for headroom in sorted({job.headroom for job in found}, reverse=True):
+    for headroom in sorted({job.headroom for job in results}, reverse=True):
         at = [
-            summarize_runs(_select_runs(found, n, headroom), setup, b)
+            summarize_runs(_select_runs(results, n, headroom), setup, b)
             for n, b in zip(numbers, bounds, strict=True)
         ]
         candidates += [
@@ -106,11 +106,11 @@ def build_findings(
 
 
 def _select_runs(
-    found: Mapping[SimulationJob, SimulationRun], stream: int, headroom: float
+    results: Mapping[SimulationJob, SimulationRun], stream: int, headroom: float
 ) -> dict[str, SimulationRun]:
     return {
         job.name: run
-        for job, run in found.items()
+        for job, run in results.items()
         if job.stream == stream and job.headroom == headroom
     }
 

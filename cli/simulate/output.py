@@ -39,25 +39,25 @@ JSON_DECIMALS: Final = 4
 
 
 def print_findings(
-    found: SimulationFindings, form: PrintFormat, capacity: str | None, *, headrooms_tried: bool
+    findings: SimulationFindings, form: PrintFormat, capacity: str | None, *, headrooms_tried: bool
 ) -> None:
     """Print the findings; `capacity` is the option's text.
 
     `headrooms_tried` tells whether several headrooms were simulated.
     """
     if form is PrintFormat.JSON:
-        typer.echo(json.dumps(_build_json(found, capacity)))
+        typer.echo(json.dumps(_build_json(findings, capacity)))
         return
     console = _create_console()
-    for shown in (PACKING_COLUMNS, operator_columns(found)):
-        console.print(_summary_table(found, shown))
-    if any(s.cbs_percent is None for s in found.mean_summaries.values()):
+    for shown in (PACKING_COLUMNS, operator_columns(findings)):
+        console.print(_summary_table(findings, shown))
+    if any(s.cbs_percent is None for s in findings.mean_summaries.values()):
         console.print(f"{NO_VALUE}: does not pack by capacity, so that its bins cannot be compared")
-    if found.comparisons:
-        console.print(_comparison_table(found))
-    for line in format_recommendation(found, capacity, headrooms_tried=headrooms_tried):
+    if findings.comparisons:
+        console.print(_comparison_table(findings))
+    for line in format_recommendation(findings, capacity, headrooms_tried=headrooms_tried):
         typer.echo(line)
-    typer.echo(f"RESULT {json.dumps(_build_result(found))}")
+    typer.echo(f"RESULT {json.dumps(_build_result(findings))}")
 
 
 def _create_console() -> Console:
@@ -66,51 +66,53 @@ def _create_console() -> Console:
 
 
 def format_recommendation(
-    found: SimulationFindings, capacity: str | None, *, headrooms_tried: bool
+    findings: SimulationFindings, capacity: str | None, *, headrooms_tried: bool
 ) -> list[str]:
     """Return the recommendation as lines: reason, then settings."""
-    lines = _format_oversized(found)
-    if found.recommendation is None:
-        return [*lines, f"No recommendation: {found.no_recommendation_reason}."]
-    chosen = found.recommendation.chosen
+    lines = _format_oversized(findings)
+    if findings.recommendation is None:
+        return [*lines, f"No recommendation: {findings.no_recommendation_reason}."]
+    chosen = findings.recommendation.chosen
     hint = "" if headrooms_tried else " (--recommend tries headrooms from 0.7 to 1)"
-    head = "Recommended" if found.recommendation.within_limit else "Nearest to the limit"
-    lines += [f"{head}: {found.recommendation.reason}{hint}.", f"    heuristic: {chosen.name}"]
+    head = "Recommended" if findings.recommendation.within_limit else "Nearest to the limit"
+    lines += [f"{head}: {findings.recommendation.reason}{hint}.", f"    heuristic: {chosen.name}"]
     lines += [
-        f"    capacity: {format_capacity(found, capacity)}",
+        f"    capacity: {format_capacity(findings, capacity)}",
         f"    headroom: {chosen.headroom:g}",
     ]
-    others = [name for name in found.mean_summaries if not parse_contender(name).is_trimtab_setting]
+    others = [
+        name for name in findings.mean_summaries if not parse_contender(name).is_trimtab_setting
+    ]
     if others:
         lines.append(f"Not to be set in Trimtab, so not considered: {', '.join(others)}.")
     return lines
 
 
-def operator_columns(found: SimulationFindings) -> tuple[tuple[str, str, int], ...]:
+def operator_columns(findings: SimulationFindings) -> tuple[tuple[str, str, int], ...]:
     """Return the columns of consumer-hours, lag and lateness; small values get more decimals."""
-    least = min(s.consumer_hours for s in found.mean_summaries.values())
+    least = min(s.consumer_hours for s in findings.mean_summaries.values())
     return tuple(
         (t, f, consumer_hour_decimals(least) if f == "consumer_hours" else d)
         for t, f, d in OPERATOR_COLUMNS
     )
 
 
-def _format_oversized(found: SimulationFindings) -> list[str]:
-    over, capacity = found.oversized, found.setup.capacity
+def _format_oversized(findings: SimulationFindings) -> list[str]:
+    over, capacity = findings.oversized, findings.setup.capacity
     if not over.count:
         return []
-    who = "1 partition writes" if over.count == 1 else f"{over.count} partitions write"
-    said = (
-        f"{who} more than one consumer sustains (up to "
+    subject = "1 partition writes" if over.count == 1 else f"{over.count} partitions write"
+    text = (
+        f"{subject} more than one consumer sustains (up to "
         f"{over.peak / capacity:.1f} times as much): no placement cures that. Split their keys or "
         f"the partitions, or give a consumer {format_rate(over.peak)}."
     )
-    return [said]
+    return [text]
 
 
-def format_capacity(found: SimulationFindings, capacity: str | None) -> str:
+def format_capacity(findings: SimulationFindings, capacity: str | None) -> str:
     """Return the capacity of a consumer in the unit of the option."""
-    return capacity or format_rate(found.setup.capacity)
+    return capacity or format_rate(findings.setup.capacity)
 
 
 def format_figure(value: float | None, decimals: int) -> str:
@@ -118,23 +120,23 @@ def format_figure(value: float | None, decimals: int) -> str:
     return NO_VALUE if value is None else f"{value:.{decimals}f}"
 
 
-def _summary_table(found: SimulationFindings, shown: tuple[tuple[str, str, int], ...]) -> Table:
+def _summary_table(findings: SimulationFindings, shown: tuple[tuple[str, str, int], ...]) -> Table:
     table = Table()
     table.add_column("heuristic", no_wrap=True)
     for title, _, _ in shown:
         table.add_column(title, justify="right", overflow="fold")
-    for name, summary in found.mean_summaries.items():
+    for name, summary in findings.mean_summaries.items():
         figures = summary.to_dict()
         table.add_row(name, *(format_figure(figures[field], digits) for _, field, digits in shown))
     return table
 
 
-def _comparison_table(found: SimulationFindings) -> Table:
-    streams = len(found.streams)
+def _comparison_table(findings: SimulationFindings) -> Table:
+    streams = len(findings.streams)
     table = Table("heuristic", "against")
     for title in ("R ÷ its R", "CBS no higher in", "better in"):
         table.add_column(title, justify="right")
-    for d in found.comparisons:
+    for d in findings.comparisons:
         counts = (
             NO_VALUE if n is None else f"{n} of {streams}"
             for n in (d.cbs_no_higher, d.better_streams)
@@ -150,12 +152,12 @@ def _round_figures(summary: RunSummary) -> dict[str, float | None]:
     }
 
 
-def _build_result(found: SimulationFindings) -> dict[str, Any]:
-    advised = found.recommendation and found.recommendation.chosen
+def _build_result(findings: SimulationFindings) -> dict[str, Any]:
+    advised = findings.recommendation and findings.recommendation.chosen
     return {
-        "stream": found.title,
-        "streams": len(found.streams),
-        "heuristics": {name: _round_figures(s) for name, s in found.mean_summaries.items()},
+        "stream": findings.title,
+        "streams": len(findings.streams),
+        "heuristics": {name: _round_figures(s) for name, s in findings.mean_summaries.items()},
         "against": [
             {
                 "heuristic": d.name,
@@ -164,7 +166,7 @@ def _build_result(found: SimulationFindings) -> dict[str, Any]:
                 "cbs_no_higher": d.cbs_no_higher,
                 "better": d.better_streams,
             }
-            for d in found.comparisons
+            for d in findings.comparisons
         ],
         "recommended": advised
         and {
@@ -175,15 +177,15 @@ def _build_result(found: SimulationFindings) -> dict[str, Any]:
     }
 
 
-def _build_json(found: SimulationFindings, capacity: str | None) -> dict[str, Any]:
-    body = _build_result(found)
-    several = len(found.streams) > 1
+def _build_json(findings: SimulationFindings, capacity: str | None) -> dict[str, Any]:
+    body = _build_result(findings)
+    several = len(findings.streams) > 1
     for name, figures in body["heuristics"].items():
-        lists = [_tick_series(runs[name]) for runs in found.runs]
+        lists = [_tick_series(runs[name]) for runs in findings.runs]
         more = {"streams": lists} if several else lists[0]
         body["heuristics"][name] = {**more, "summary": figures}
-    body["capacity"] = format_capacity(found, capacity)
-    body["advice"] = format_recommendation(found, capacity, headrooms_tried=True)
+    body["capacity"] = format_capacity(findings, capacity)
+    body["advice"] = format_recommendation(findings, capacity, headrooms_tried=True)
     return body
 
 

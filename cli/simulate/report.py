@@ -57,26 +57,26 @@ TERMS: Final = {
 }
 
 
-def write_report(file: Path, found: SimulationFindings, capacity: str | None) -> None:
+def write_report(file: Path, findings: SimulationFindings, capacity: str | None) -> None:
     """Write the report. Raises SettingError, and ModuleNotFoundError without matplotlib."""
-    text = render_page(found, capacity)
+    text = render_page(findings, capacity)
     try:
         file.write_text(text, encoding="utf-8")
     except OSError as error:
         raise SettingError(f"--html: {file} cannot be written: {error.strerror}") from error
 
 
-def render_page(found: SimulationFindings, capacity: str | None) -> str:
+def render_page(findings: SimulationFindings, capacity: str | None) -> str:
     """Return the report as HTML."""
-    title = f"Trimtab simulation: {found.title}"
-    shown = figures.select_highlights(found)
+    title = f"Trimtab simulation: {findings.title}"
+    shown = figures.select_highlights(findings)
     body = [
         f"<h1>{escape(title)}</h1>",
-        f'<p class="lead">{escape(_describe_setup(found, capacity))}</p>',
-        _render_recommendation(found, capacity),
-        *_render_plots(found, shown),
+        f'<p class="lead">{escape(_describe_setup(findings, capacity))}</p>',
+        _render_recommendation(findings, capacity),
+        *_render_plots(findings, shown),
         "<h2>All figures</h2>",
-        _render_table(found),
+        _render_table(findings),
         "<h2>What the figures mean</h2>",
         "<dl>" + "".join(f"<dt>{t}</dt><dd>{escape(d)}</dd>" for t, d in TERMS.items()) + "</dl>",
     ]
@@ -89,40 +89,40 @@ def render_page(found: SimulationFindings, capacity: str | None) -> str:
     )
 
 
-def _describe_setup(found: SimulationFindings, capacity: str | None) -> str:
-    setup, first = found.setup, found.streams[0]
+def _describe_setup(findings: SimulationFindings, capacity: str | None) -> str:
+    setup, first = findings.setup, findings.streams[0]
     ticks, partitions = first.rates.shape
-    several = f"{len(found.streams)} streams of " if len(found.streams) > 1 else ""
+    several = f"{len(findings.streams)} streams of " if len(findings.streams) > 1 else ""
     return (
         f"{several}{partitions} partitions and {ticks} ticks of {setup.tick:g} s; a consumer "
-        f"sustains {format_capacity(found, capacity)} and is filled to {setup.headroom:.0%}; a "
+        f"sustains {format_capacity(findings, capacity)} and is filled to {setup.headroom:.0%}; a "
         f"moved partition pauses {setup.pause:g} s; a byte is late behind one that has waited "
         f"{setup.late:g} s."
     )
 
 
-def _render_recommendation(found: SimulationFindings, capacity: str | None) -> str:
+def _render_recommendation(findings: SimulationFindings, capacity: str | None) -> str:
     lines = format_recommendation(
-        found, capacity, headrooms_tried=len({c.headroom for c in found.candidates}) > 1
+        findings, capacity, headrooms_tried=len({c.headroom for c in findings.candidates}) > 1
     )
-    said = "".join(f"<p>{escape(line)}</p>" for line in lines if not line.startswith(" "))
+    paragraphs = "".join(f"<p>{escape(line)}</p>" for line in lines if not line.startswith(" "))
     settings = "\n".join(line.strip() for line in lines if line.startswith(" "))
     pre = f"<pre>{escape(settings)}</pre>" if settings else ""
-    return f'<section class="advice" aria-label="Recommendation">{said}{pre}</section>'
+    return f'<section class="advice" aria-label="Recommendation">{paragraphs}{pre}</section>'
 
 
-def _render_plots(found: SimulationFindings, shown: list[str]) -> list[str]:
-    least = min(found.mean_summaries.items(), key=lambda item: item[1].late_percent)
-    most = max(found.mean_summaries.items(), key=lambda item: item[1].late_percent)
+def _render_plots(findings: SimulationFindings, shown: list[str]) -> list[str]:
+    least = min(findings.mean_summaries.items(), key=lambda item: item[1].late_percent)
+    most = max(findings.mean_summaries.items(), key=lambda item: item[1].late_percent)
     spread = (
         f"Late traffic reaches from {least[1].late_percent:.2f} % ({least[0]}) to "
         f"{most[1].late_percent:.2f} % ({most[0]})"
     )
-    first = " (first stream)" if len(found.streams) > 1 else ""
+    first = " (first stream)" if len(findings.streams) > 1 else ""
     return [
         _render_figure(
             "What it costs to move less, and to be late less",
-            figures.draw_trade_off(found, shown),
+            figures.draw_trade_off(findings, shown),
             "Left: the fewer consumers, the more is moved. Right: the price of little late "
             "traffic. The line joins those that none beats in both; small points are other "
             "headrooms; dotted is the limit.",
@@ -130,15 +130,15 @@ def _render_plots(found: SimulationFindings, shown: list[str]) -> list[str]:
         ),
         _render_figure(
             "Late traffic",
-            figures.draw_late_traffic(found, shown),
+            figures.draw_late_traffic(findings, shown),
             f"{spread}.",
             f"Bar chart. {spread}.",
         ),
         _render_figure(
             f"Over time{first}",
-            figures.draw_timeline(found, shown),
-            f"Dotted: a lag of {found.setup.late:g} s.",
-            f"Three time lines. {figures.describe_timeline(found, shown)}.",
+            figures.draw_timeline(findings, shown),
+            f"Dotted: a lag of {findings.setup.late:g} s.",
+            f"Three time lines. {figures.describe_timeline(findings, shown)}.",
         ),
     ]
 
@@ -151,12 +151,12 @@ def _render_figure(title: str, svg: str, caption: str, alt: str) -> str:
     )
 
 
-def _render_table(found: SimulationFindings) -> str:
-    shown = (*PACKING_COLUMNS, *operator_columns(found))
-    chosen = found.recommendation.chosen.name if found.recommendation else None
+def _render_table(findings: SimulationFindings) -> str:
+    shown = (*PACKING_COLUMNS, *operator_columns(findings))
+    chosen = findings.recommendation.chosen.name if findings.recommendation else None
     head = "".join(f'<th scope="col">{escape(title)}</th>' for title, _, _ in shown)
     rows: list[str] = []
-    for name, summary in found.mean_summaries.items():
+    for name, summary in findings.mean_summaries.items():
         values = summary.to_dict()
         cells = "".join(
             f"<td>{format_figure(values[field], digits)}</td>" for _, field, digits in shown

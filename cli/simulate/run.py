@@ -80,12 +80,12 @@ def simulate(  # noqa: PLR0913 - typer: one parameter an option
     from trimtab.cli.simulate.findings import build_findings  # noqa: PLC0415 - numpy is slow to load
     from trimtab.cli.simulate.output import print_findings  # noqa: PLC0415 - keeps --help fast
 
-    found = build_findings(source.title, streams, setup, runs, split_names(against), late_limit)
+    findings = build_findings(source.title, streams, setup, runs, split_names(against), late_limit)
     if html is not None:
         from trimtab.cli.simulate.report import write_report  # noqa: PLC0415 - matplotlib is slow to load
 
-        write_report(html, found, capacity)
-    print_findings(found, output, capacity, headrooms_tried=recommend)
+        write_report(html, findings, capacity)
+    print_findings(findings, output, capacity, headrooms_tried=recommend)
 
 
 def split_names(given: Sequence[str] | None) -> list[str]:
@@ -101,9 +101,9 @@ def _reject_generator_options(ctx: typer.Context, stream: Path | None) -> None:
     if stream is None:
         return
     sources = {name: ctx.get_parameter_source(name) for name in GENERATOR_OPTIONS}
-    said = [f"--{n}" for n, source in sources.items() if source and source.name == "COMMANDLINE"]
-    if said:
-        raise SettingError(f"only a made-up stream has {', '.join(said)}; leave out --stream")
+    given = [f"--{n}" for n, source in sources.items() if source and source.name == "COMMANDLINE"]
+    if given:
+        raise SettingError(f"only a made-up stream has {', '.join(given)}; leave out --stream")
 
 
 def _build_setup(capacity: float, headroom: float, times: dict[str, str]) -> "SimulationSetup":
@@ -127,9 +127,9 @@ def _contender_names(requested: Sequence[str], against: Sequence[str]) -> list[s
     """Return the contenders. Raises UnknownHeuristicError."""
     from trimtab.assignor.analysis.simulation import parse_contenders  # noqa: PLC0415 - numpy is slow to load
 
-    asked = parse_contenders(split_names(requested))
+    chosen = parse_contenders(split_names(requested))
     return list(
-        dict.fromkeys(c.name for c in (*asked, *(parse_contenders(against) if against else ())))
+        dict.fromkeys(c.name for c in (*chosen, *(parse_contenders(against) if against else ())))
     )
 
 

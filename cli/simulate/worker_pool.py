@@ -56,11 +56,11 @@ def run_jobs(
         if cores <= 1
         else _run_in_pool(jobs, streams, setup, cores)
     )
-    found: dict[SimulationJob, SimulationRun] = {}
+    results: dict[SimulationJob, SimulationRun] = {}
     for job, run in made:
-        found[job] = run
+        results[job] = run
         on_done(job)
-    return {job: found[job] for job in jobs}
+    return {job: results[job] for job in jobs}
 
 
 def _run_inline(
@@ -81,9 +81,9 @@ def _run_in_pool(
     )
     try:
         with _block_interrupts():
-            asked = {pool.submit(_run_pooled_job, job): job for job in jobs}
-        for answer in as_completed(asked):
-            yield asked[answer], answer.result()
+            futures = {pool.submit(_run_pooled_job, job): job for job in jobs}
+        for answer in as_completed(futures):
+            yield futures[answer], answer.result()
     except BrokenProcessPool as error:
         raise SimulationWorkerLostError(cores) from error
     finally:

@@ -1,4 +1,4 @@
-"""The embedded broker: a real Kafka, quickly there, clear when it cannot, never left behind."""
+"""The embedded broker: starts, names its failures, and leaves nothing behind."""
 
 import os
 import signal
@@ -36,7 +36,7 @@ def alive(pid: int) -> bool:
 
 @pytest.fixture
 def taken() -> Iterator[int]:
-    """A port on which somebody listens."""
+    """A port in use."""
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
@@ -143,7 +143,7 @@ def test_bad_property_shows_the_broker_s_reason() -> None:
 
 
 def test_more_listeners() -> None:
-    """A listener more gets a port of its own and serves clients."""
+    """An additional listener gets its own port and serves clients."""
     with EmbeddedBroker(listeners={"SECOND": "PLAINTEXT"}) as broker:
         admin = AdminClient({"bootstrap.servers": broker.listener_address("SECOND")})
         (found,) = admin.list_topics(timeout=10).brokers.values()
@@ -151,7 +151,7 @@ def test_more_listeners() -> None:
 
 
 def test_gone_when_the_parent_is_killed(eventually: Callable[..., None]) -> None:
-    """SIGKILL of the parent takes the JVM and the temporary folder along."""
+    """SIGKILL of the parent ends the JVM and removes the temporary folder."""
     with subprocess.Popen([sys.executable, "-c", PARENT], stdout=-1, stdin=-1, text=True) as parent:
         assert parent.stdout
         pid, _, folder = parent.stdout.readline().split()
@@ -160,13 +160,13 @@ def test_gone_when_the_parent_is_killed(eventually: Callable[..., None]) -> None
         eventually(lambda: not alive(int(pid)) and not Path(folder).exists(), timeout=10)
 
 
-def test_gone_when_the_guard_is_killed(eventually: Callable[..., None]) -> None:
-    """SIGKILL of the guard takes the JVM along, and the one who waits is told."""
+def test_gone_when_the_supervisor_is_killed(eventually: Callable[..., None]) -> None:
+    """SIGKILL of the supervisor kills the JVM, and wait() raises."""
     broker = EmbeddedBroker()
     broker.start()
-    guard = int(Path(f"/proc/{broker.pid}/stat").read_text().rpartition(")")[2].split()[1])
-    os.kill(guard, signal.SIGKILL)
-    with pytest.raises(EmbeddedBrokerError, match="guard was killed"):
+    supervisor = int(Path(f"/proc/{broker.pid}/stat").read_text().rpartition(")")[2].split()[1])
+    os.kill(supervisor, signal.SIGKILL)
+    with pytest.raises(EmbeddedBrokerError, match="supervisor was killed"):
         broker.wait()
     eventually(lambda: not alive(broker.pid), timeout=10)
     broker.stop()
@@ -174,7 +174,7 @@ def test_gone_when_the_guard_is_killed(eventually: Callable[..., None]) -> None:
 
 
 def test_a_broker_that_dies_is_noticed() -> None:
-    """When the JVM ends by itself, the one who waits is told its exit code."""
+    """When the JVM ends by itself, wait() raises with its exit code."""
     with EmbeddedBroker() as broker:
         os.kill(broker.pid, signal.SIGKILL)
         with pytest.raises(EmbeddedBrokerError, match="ended with code -9"):
