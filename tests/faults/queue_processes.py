@@ -1,4 +1,4 @@
-"""What runs in the processes that `faults.queues` kills: one worker, or one tracker, for ever."""
+"""Endless worker and tracker processes for `faults.queues` to kill."""
 
 import os
 import random
@@ -11,11 +11,11 @@ from trimtab.consumer_sdk.queues.message import QueueMessage
 from trimtab.consumer_sdk.queues.settings import parse_queue_settings
 
 DROPPED, GIVEN_BACK, SLOW = 0.01, 0.02, 0.05
-"""Shares of the messages; the rest is handled at once."""
+"""Cumulative shares of the messages; the others are handled at once."""
 
 
 def work(topic: str, config: dict[str, Any], file: str) -> None:
-    """Handle messages; each that is handled is a line of the file before it is acknowledged."""
+    """Handle messages; write a line to the file before each acknowledgement."""
     dice = random.Random(os.getpid())  # noqa: S311 - chance, not secrecy
     lines = os.open(file, os.O_CREAT | os.O_APPEND | os.O_WRONLY)
     with KmqQueue(topic, config) as queue:
@@ -39,6 +39,6 @@ def _handle(message: QueueMessage, lines: int, chance: float) -> None:
 
 
 def track(topic: str, config: dict[str, Any], file: str) -> None:
-    """Bring back what nobody settles; one that is started again has its old place in the group."""
+    """Run a tracker as a static member, so that a restart keeps its partitions."""
     named = {**config, "group.instance.id": Path(file).name}
     RedeliveryTracker(parse_queue_settings(topic, named)).run(Event())

@@ -1,12 +1,11 @@
-"""Kills of a queue's workers and trackers under load; every message is accounted for.
+"""Kills a queue's workers and trackers under load and accounts for every message.
 
     python -m faults.queues --kills 200 --seed 1
 
-A producer writes numbered messages all the time. Three workers handle them: some fast, some slow,
-some are given back, some are dropped without a word. Two trackers bring back what nobody settles.
-One process after the other is killed (SIGKILL) wherever it is, and started again. In the end every
-message must have been handled by somebody, and every redelivery written at most 2 s after it was
-due. Ends with one line RESULT {json}, and with 1 if anything is wrong.
+A producer writes numbered messages continuously. Three workers handle them: fast, slowly, with a
+retry, or drop them unsettled. Two trackers redeliver unsettled messages. Random processes are
+killed (SIGKILL) and restarted. At the end every message must have been handled, and every
+redelivery written at most 2 s after it was due. Prints RESULT {json}; exits with 1 on a violation.
 """
 
 import json
@@ -40,15 +39,15 @@ PARTITIONS = 6
 WORKERS = ("worker-1", "worker-2", "worker-3")
 TRACKERS = ("tracker-1", "tracker-2")
 ALLOWED_MS = 2000
-"""How late a redelivery may be written."""
+"""Maximum milliseconds from a deadline to the redelivery."""
 
 QUIET = 60.0
-"""Seconds without anything being handled after which what is missing counts as lost."""
+"""Seconds without a handled message after which missing ones count as lost."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A run: how many kills, seconds between two, messages/s."""
+    """A run: number of kills, mean seconds between two, messages/s."""
 
     kills: int
     seed: int = 1
@@ -57,7 +56,7 @@ class Wanted:
 
 
 class Crew:
-    """The processes by name; whoever is killed is started again."""
+    """The worker and tracker processes by name."""
 
     def __init__(self, config: dict[str, Any], folder: Path) -> None:
         self._config = config
@@ -81,7 +80,7 @@ class Crew:
         process.close()
 
     def died(self) -> list[str]:
-        """Return who ended without having been killed."""
+        """Return the processes that ended without a kill."""
         return [name for name, process in self._running.items() if not process.is_alive()]
 
     def close(self) -> None:
@@ -90,7 +89,7 @@ class Crew:
 
 
 class Traffic:
-    """Numbered messages at a steady rate, from a thread."""
+    """Producer thread of numbered messages at a steady rate."""
 
     def __init__(self, bootstrap: str, rate: float) -> None:
         self.written = 0
@@ -116,7 +115,7 @@ class Traffic:
 
 
 def run(wanted: Wanted, say: Any = lambda _: None) -> dict[str, Any]:
-    """Play it all; return the figures of the closing line."""
+    """Run the scenario; return the figures of the RESULT line."""
     dice = random.Random(wanted.seed)  # noqa: S311 - the same seed, the same kills
     with EmbeddedBroker() as broker, TemporaryDirectory() as found, _crew(broker, found) as crew:
         folder, traffic = Path(found), Traffic(broker.bootstrap, wanted.rate)
@@ -144,10 +143,10 @@ def _crew(broker: EmbeddedBroker, folder: str) -> Iterator[Crew]:
     config = {
         "bootstrap.servers": broker.bootstrap,
         "group.id": "workers",
-        "session.timeout.ms": 1000,  # a dead tracker's partitions wait so long
+        "session.timeout.ms": 1000,  # a dead tracker keeps its partitions that long
         "heartbeat.interval.ms": 100,
         "trimtab.queue.timeout": "3 s",
-        "trimtab.queue.max.deliveries": 1000,  # nothing shall end in the dead letters
+        "trimtab.queue.max.deliveries": 1000,  # no dead letters
     }
     crew = Crew(config, Path(folder))
     try:
@@ -159,13 +158,13 @@ def _crew(broker: EmbeddedBroker, folder: str) -> Iterator[Crew]:
 
 
 def handled(folder: Path) -> set[int]:
-    """Return the messages that somebody has handled."""
+    """Return the handled messages."""
     lines = (p.read_bytes().split(b"\n") for p in folder.iterdir() if p.name in WORKERS)
     return {int(line) for found in lines for line in found[:-1]}
 
 
 def _settle(folder: Path, written: int) -> set[int]:
-    """Wait until all is handled, or nothing has been for a while; return what is missing."""
+    """Wait until all messages are handled, or none for `QUIET`; return the missing ones."""
     left, since = set(range(written)), monotonic()
     while left and monotonic() - since < QUIET:
         Event().wait(0.2)
@@ -176,7 +175,7 @@ def _settle(folder: Path, written: int) -> set[int]:
 
 
 def redeliveries(bootstrap: str) -> list[int]:
-    """Return by how many ms each message that was written again came after it was due."""
+    """Return the delay of each redelivery after its deadline, in ms."""
     found: list[int] = []
     consumer = Plain({"bootstrap.servers": bootstrap, "group.id": "looks-only"})
     for number in range(PARTITIONS):
@@ -193,7 +192,7 @@ def redeliveries(bootstrap: str) -> list[int]:
 
 
 def figures(wanted: Wanted, written: int, missing: set[int], lateness: list[int]) -> dict[str, Any]:
-    """Return what the closing line says; `late_ms` by share of the redeliveries."""
+    """Return the figures of the RESULT line; `late_ms` has percentiles of the delays."""
     shares = quantiles(lateness, n=100, method="inclusive") if len(lateness) > 1 else [0] * 99
     late = {"p50": round(shares[49]), "p99": round(shares[98]), "max": max(lateness, default=0)}
     return {
@@ -210,7 +209,7 @@ def figures(wanted: Wanted, written: int, missing: set[int], lateness: list[int]
 def _wait(condition: Any, seconds: float) -> None:
     deadline = monotonic() + seconds
     while not condition():
-        assert monotonic() < deadline, "the crew does not begin to work"
+        assert monotonic() < deadline, "the workers did not start in time"
         Event().wait(0.1)
 
 

@@ -1,4 +1,4 @@
-"""A short run of `make faults-queues`, and what its closing line counts."""
+"""A short run of `make faults-queues`, and the figures of its RESULT line."""
 
 import pytest
 
@@ -7,19 +7,19 @@ from faults.queues import Wanted, figures, run
 
 @pytest.mark.broker
 def test_no_message_is_lost_when_workers_and_trackers_are_killed() -> None:
-    """After a dozen kills under load every message has been handled by somebody."""
+    """After a dozen kills under load every message has been handled."""
     found = run(Wanted(kills=12, seed=3, rate=100))
     assert found["lost"] == 0
     assert found["redelivered"] > 0
 
 
-def test_what_is_missing_and_what_is_late_is_counted() -> None:
-    """Messages that nobody has handled are lost; redeliveries count as late beyond two seconds."""
+def test_missing_and_late_messages_are_counted() -> None:
+    """Unhandled messages are lost; redeliveries are late beyond two seconds."""
     found = figures(Wanted(5), 10, {3, 4}, [0, 10, 2000, 2001])
     assert (found["lost"], found["beyond_2s"], found["late_ms"]["max"]) == (2, 1, 2001)
 
 
 def test_a_run_without_a_redelivery_has_figures_too() -> None:
-    """Where nothing came back the closing line says so, with zeros."""
+    """Without a redelivery the figures are zeros."""
     found = figures(Wanted(0), 10, set(), [])
     assert (found["redelivered"], found["late_ms"]) == (0, {"p50": 0, "p99": 0, "max": 0})

@@ -1,4 +1,4 @@
-"""The least ACLs of queues: with exactly these all is done, and each one taken away is noticed."""
+"""The least ACLs of queues: they suffice, and each missing one is reported."""
 
 import logging
 import re
@@ -57,7 +57,7 @@ SHARE: tuple[Right, ...] = (
     ("cluster", "kafka-cluster", "describe_configs"),
 )
 AS_IT_IS: tuple[Right, ...] = (*SHARE[:2], ("group", "shared", "describe_configs"))
-"""Of a share group whose settings are made."""
+"""Rights for a share group that an administrator has configured."""
 
 WORKERS = {"kmq": WORKER, "ordered": ORDERED, "share": SHARE}
 LACKING = re.compile("(?i)allowed|authoriz|grant|cannot be created|not exist|has 0 partitions")
@@ -74,7 +74,7 @@ def broker(guarded_broker: Secured) -> Secured:
 
 @pytest.fixture
 def granted(broker: Secured) -> Iterator[Any]:
-    """Grant rights instead of those that were granted before."""
+    """Replace the granted rights."""
     given: list[Right] = []
 
     def grant(rights: tuple[Right, ...], without: Right | None = None) -> None:
@@ -90,7 +90,7 @@ def granted(broker: Secured) -> Iterator[Any]:
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    """Trim all the time, and do not wait long for a topic that may not be seen."""
+    """Shorten the intervals of marker deletion and of waiting for topics."""
     monkeypatch.setattr(marker_retention, "MARKER_DELETION_INTERVAL_S", 0.2)
     monkeypatch.setattr(topics, "TOPIC_ADMIN_TIMEOUT_S", 5.0)
     caplog.set_level(logging.WARNING)
@@ -163,13 +163,13 @@ def tracked(broker: Secured, until: Callable[[RedeliveryTracker], object]) -> Re
 
 
 def trimmed(broker: Secured) -> int:
-    """Return where the markers begin."""
+    """Return the first offset of the markers."""
     (asked,) = broker.admin.list_offsets({RawPartition(MARKERS, 0): OffsetSpec.earliest()}).values()
     return int(asked.result(20).offset)
 
 
 def test_a_kmq_queue_needs_these_rights(broker: Secured, granted: Any, caplog: Any) -> None:
-    """A worker dies with a message, a tracker brings it back, gives one up, and trims."""
+    """A tracker redelivers an unsettled message, dead-letters one and deletes markers."""
     broker.delete_topics((MARKERS, DEAD))
     written(broker, b"good", b"bad")
     granted(WORKER)
@@ -202,7 +202,7 @@ def test_an_ordered_queue_needs_these_rights(broker: Secured, granted: Any, capl
 
 
 def test_a_share_group_needs_these_rights(broker: Secured, granted: Any, caplog: Any) -> None:
-    """With settings of its own AlterConfigs; who leaves them to the administrator reads them."""
+    """AlterConfigs to set the group's settings, else DescribeConfigs."""
     written(broker, b"fine", b"bad")
     granted(SHARE)
     assert {b"fine", b"bad"} <= worked("share", config(broker, "share"), both).keys()
@@ -214,7 +214,7 @@ def test_a_share_group_needs_these_rights(broker: Secured, granted: Any, caplog:
 
 
 def test_a_share_group_that_may_not_be_read_is_named(broker: Secured, granted: Any) -> None:
-    """At once, and not as a broker that is away."""
+    """At once, and not as an unreachable broker."""
     granted(SHARE, ("group", "shared", "read"))
     with (
         pytest.raises(MissingAclError, match="grant Read on group shared"),
@@ -224,7 +224,7 @@ def test_a_share_group_that_may_not_be_read_is_named(broker: Secured, granted: A
 
 
 def lacking(caplog: pytest.LogCaptureFixture, work: Callable[[Told], object]) -> str:
-    """Work until something is said to be missing; return what was said, raised or in the log."""
+    """Work until a missing right is reported; return the error or the log."""
     try:
         work(lambda: LACKING.search(caplog.text))
     except (TrimtabError, KafkaException) as error:
@@ -248,7 +248,7 @@ def prepared(broker: Secured, without: Right) -> None:
 def test_a_worker_needs_each(
     broker: Secured, granted: Any, caplog: Any, kind: str, without: Right
 ) -> None:
-    """Without one of its rights a worker says that something is not allowed."""
+    """Without one of its rights a worker reports it."""
     rights, given = WORKERS[kind], config(broker, kind)
     if kind == "share":  # a group that has been set up needs less: each case has its own
         own = f"shared-{uuid4().hex[:6]}"
@@ -266,7 +266,7 @@ def test_a_worker_needs_each(
 
 @pytest.mark.parametrize("without", TRACKER, ids=lambda right: f"{right[2]} {right[1]}")
 def test_a_tracker_needs_each(broker: Secured, granted: Any, caplog: Any, without: Right) -> None:
-    """Without one of its rights a tracker says that something is not allowed."""
+    """Without one of its rights a tracker reports it."""
     prepared(broker, without)
     if without[2] != "create":
         written(broker, b"again", b"dead")

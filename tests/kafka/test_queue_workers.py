@@ -1,4 +1,4 @@
-"""`@worker` on queues in memory and on a real broker: limits, failures, a graceful end."""
+"""`@queue_worker` on queues in memory and on a real broker: limits, failures, a graceful end."""
 
 import asyncio
 import sys
@@ -26,7 +26,7 @@ Eventually = Callable[..., None]
 
 
 class Memory:
-    """A queue of `count` messages that notes what is said of them; nothing comes back."""
+    """In-memory queue of `count` messages that records settlements, without redelivery."""
 
     notify_on_ack = True
 
@@ -82,7 +82,7 @@ def run(handler: Any, queue: Any, until: Callable[[], bool], eventually: Eventua
 
 
 def test_what_a_handler_raises_decides(eventually: Eventually) -> None:
-    """Returning acknowledges, Retry and Reject say so, anything else is tried again later."""
+    """Returning acknowledges, Retry and Reject settle, other exceptions retry with a delay."""
     outcomes = [None, Retry(7), Reject("no"), ValueError("oops")]
 
     @queue_worker(retry_delay=3)
@@ -103,7 +103,7 @@ def test_what_a_handler_raises_decides(eventually: Eventually) -> None:
 
 
 def test_a_queue_without_delays_is_given_the_message_back_at_once(eventually: Eventually) -> None:
-    """Where a kind cannot delay, a failed message is retried without a delay."""
+    """If the kind does not support delays, a failed message is retried at once."""
 
     @queue_worker()
     def handle(message: QueueMessage) -> None:
@@ -134,7 +134,7 @@ def test_as_many_run_at_once_as_are_allowed(eventually: Eventually) -> None:
 
 
 def test_stopping_lets_what_was_taken_end() -> None:
-    """A handler in work when the worker is told to stop is waited for, and acknowledged."""
+    """A running handler finishes after `stop`, and its message is acknowledged."""
     begun, go, stop = Event(), Event(), Event()
 
     @queue_worker(concurrency=1, prefetch=0)
@@ -154,7 +154,7 @@ def test_stopping_lets_what_was_taken_end() -> None:
 
 
 def test_a_broker_that_is_away_does_not_end_the_drain() -> None:
-    """What was in work is waited for and flushed, whatever the group's side says meanwhile."""
+    """The drain waits for handlers and flushes, although `receive` fails meanwhile."""
     stop, go = Event(), Event()
 
     @queue_worker()
@@ -176,7 +176,7 @@ def test_a_broker_that_is_away_does_not_end_the_drain() -> None:
 
 
 def test_a_handler_that_never_ends_is_left_behind() -> None:
-    """Past `stop_timeout` the worker returns; the message is not settled and will come back."""
+    """After `stop_timeout` the worker returns; the message stays unsettled."""
     begun, go, stop = Event(), Event(), Event()
 
     @queue_worker()
@@ -215,7 +215,7 @@ def test_coroutines_are_handled_side_by_side(eventually: Eventually) -> None:
 def test_sys_exit_in_a_handler_is_a_failure_as_any_other(
     eventually: Eventually, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The message is given back and it is logged; the worker goes on, functions and coroutines."""
+    """The message is retried and the failure logged; the worker continues."""
 
     def exits(message: QueueMessage) -> None:
         if not message.offset:
@@ -238,7 +238,7 @@ def test_sys_exit_in_a_handler_is_a_failure_as_any_other(
 def test_awaiting_what_was_cancelled_gives_the_message_back(
     eventually: Eventually, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Somebody else's cancel, or the handler's own of its task, is a failure as any other."""
+    """A CancelledError of an awaited call, or of its own task, is a failure as any other."""
 
     @queue_worker(retry_delay=3)
     async def handle(message: QueueMessage) -> None:
@@ -265,7 +265,7 @@ def test_awaiting_what_was_cancelled_gives_the_message_back(
 def test_a_coroutine_that_never_ends_is_cancelled_and_not_settled(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Past `stop_timeout` the cancel is the worker's own: no failure, and nothing is said of it."""
+    """After `stop_timeout` the worker cancels it: no failure is logged, nothing settled."""
     stop, ended = Event(), list[str]()
 
     @queue_worker()
@@ -329,7 +329,7 @@ def test_a_worker_empties_a_real_queue(
 
 @pytest.mark.broker
 def test_coroutines_receive_too(topic: Any, config: dict[str, Any], bootstrap: str) -> None:
-    """`AsyncQueue` awaits what the queue waits for; messages are settled without waiting."""
+    """`receive` and `flush` are awaitable; settlements do not wait."""
     name = topic(partitions=1)
     producer = Producer({"bootstrap.servers": bootstrap})
     producer.produce(name, b"one")
@@ -352,7 +352,7 @@ def test_coroutines_receive_too(topic: Any, config: dict[str, Any], bootstrap: s
 
 
 class Gated(Memory):
-    """A queue that hands out nothing until its gate is open."""
+    """Queue without messages until its gate opens."""
 
     def __init__(self, count: int) -> None:
         super().__init__(count)
@@ -364,7 +364,7 @@ class Gated(Memory):
 
 
 def test_a_receive_that_is_cancelled_loses_nothing() -> None:
-    """What its thread gets is handed to those after it, never more than they ask for."""
+    """Later calls return its messages, never more than their `max`."""
     queue = Gated(4)
 
     async def main() -> list[list[int]]:

@@ -1,4 +1,4 @@
-"""A real broker whose share groups are switched off: said by name, with what to do."""
+"""A real broker with share groups switched off: the error says what to do."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ _ADMIN: Any = KafkaAdminClient  # its methods come from mix-ins that checkers do
 
 
 def test_a_broker_with_share_groups_switched_off_is_named() -> None:
-    """The setting stands in the message, and the kind of queue that needs no share groups."""
+    """The error names the feature and the queue kind without share groups."""
     with EmbeddedBroker() as broker:
         config = {"bootstrap.servers": broker.bootstrap, "group.id": "workers"}
         made = AdminClient({"bootstrap.servers": broker.bootstrap})
