@@ -304,7 +304,7 @@ def test_a_topic_made_anew_is_not_dropped_in_silence(
     consumer.positions[P0] = 0  # as a consumer would that goes on without a word
     writer.write(consumer.consume(10))
     assert consumer.positions == {P1: 2}
-    with pytest.raises(OffsetRegressionError, match="created again"):
+    with pytest.raises(OffsetRegressionError, match="created anew"):
         writer.close()
     assert rows(f"{namespace}.orders") == [
         *(("orders", 0, n) for n in range(10)),
