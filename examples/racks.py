@@ -1,6 +1,7 @@
-"""A consumer in a rack: what has a replica there comes to it, and is read from there.
+"""A consumer in a rack, which is assigned and fetches partitions with a replica there.
 
-Start one in each rack; the brokers have broker.rack and replica.selector.class (docs/rack-awareness.md):
+Start one in each rack. Brokers need broker.rack and replica.selector.class
+(docs/rack-awareness.md):
 
     python examples/racks.py localhost:9092 orders a
 """

@@ -63,7 +63,7 @@ def test_a_group_is_read_as_its_members_one_by_one(sent: list[Any]) -> None:
 
 @given(subscriptions(), st.data())
 def test_a_subscription_that_is_cut_off_is_named(sent: Any, data: st.DataObject) -> None:
-    """No cut gives a shorter value: it raises InvalidPayloadError, or nothing that matters was cut."""
+    """A truncated subscription raises InvalidPayloadError and never decodes to a shorter value."""
     whole = sent.encode()
     cut = whole[: data.draw(st.integers(0, len(whole) - 1))]
     with pytest.raises(InvalidPayloadError):

@@ -1,4 +1,4 @@
-"""What a leader does around a decision: which partitions there are, and what the log says."""
+"""The plugins' shared leader code: the partition index of a round, and its log."""
 
 import logging
 from dataclasses import replace
@@ -28,7 +28,7 @@ def led(policy: PlacementPolicy = STICKY, data: bytes | None = None) -> Rebalanc
 
 
 def test_a_large_decision_logs_its_largest_moves(caplog: pytest.LogCaptureFixture) -> None:
-    """The largest come one by one with their reasons, the rest as a number and their load."""
+    """The largest are logged one by one with reasons, the rest as a count and their load."""
     with caplog.at_level(logging.INFO, "trimtab.assignor"):
         log_round(led())
     lines = [r.getMessage() for r in caplog.records]
@@ -39,7 +39,7 @@ def test_a_large_decision_logs_its_largest_moves(caplog: pytest.LogCaptureFixtur
     assert lines[-1] == f"and {COUNT - MAX_LOGGED_MOVES} smaller moves, {rest:.0f} B/s together"
 
 
-def test_all_moves_are_logged_to_who_asks(caplog: pytest.LogCaptureFixture) -> None:
+def test_all_moves_are_logged_at_debug(caplog: pytest.LogCaptureFixture) -> None:
     """At DEBUG no move is left out."""
     with caplog.at_level(logging.DEBUG, "trimtab.assignor"):
         log_round(led())
@@ -47,15 +47,15 @@ def test_all_moves_are_logged_to_who_asks(caplog: pytest.LogCaptureFixture) -> N
 
 
 def test_a_completed_decision_logs_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    """A round that only completes says nothing: nothing was decided."""
+    """A round that completes an earlier decision logs nothing."""
     done = replace(led(), placement_decision=None)
     with caplog.at_level(logging.DEBUG, "trimtab.assignor"):
         log_round(done)
     assert not caplog.records
 
 
-def test_a_topic_that_is_not_known_yet_stays_with_its_owners() -> None:
-    """What members own of it is kept, unless the leader reads the topic: then it is gone."""
+def test_a_topic_missing_in_the_metadata_stays_with_its_owners() -> None:
+    """Its owned partitions are kept, unless the leader subscribes to it: then it is deleted."""
     owned = OwnedPartitions.from_grouped([("new", [4, 2]), ("old", [0])])
     members = {
         "a": MemberSubscription(("new", "old"), owned=owned),
@@ -68,10 +68,8 @@ def test_a_topic_that_is_not_known_yet_stays_with_its_owners() -> None:
 
 
 @pytest.mark.parametrize("data", [b"\xff", b'{"v": 1, "capacity": "x"}'])
-def test_a_member_with_strange_user_data_says_nothing(
-    data: bytes, caplog: pytest.LogCaptureFixture
-) -> None:
-    """It is read from like any other, and the log names it."""
+def test_malformed_user_data_is_ignored(data: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    """The member gets partitions like any other, and the log names it."""
     outcome = led(data=data)
     assert sorted(map(len, (s.assigned for s in outcome.member_assignments.values()))) == [25, 25]
     assert "member a: " in caplog.text

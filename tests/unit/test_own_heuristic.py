@@ -1,4 +1,4 @@
-"""The heuristic of examples/, brought by an entry point as a package brings it."""
+"""The heuristic of examples/, registered by an entry point as from a package."""
 
 import json
 from importlib.metadata import EntryPoint, EntryPoints
@@ -25,7 +25,7 @@ WALK = ("simulate", "--random-walk", "5", "--ticks", "9", "--partitions", "9", "
 
 @pytest.fixture(autouse=True)
 def example(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Bring the example as "round-robin"."""
+    """Register the example as "round-robin"."""
     monkeypatch.syspath_prepend(str(EXAMPLES))
     found = EntryPoints(
         [EntryPoint("round-robin", "own_heuristic:ROUND_ROBIN", registry.ENTRY_POINT_GROUP)],
@@ -39,7 +39,7 @@ def simulated(capsys: pytest.CaptureFixture[str], *names: str) -> Any:
 
 
 def test_it_is_simulated_beside_the_others(capsys: pytest.CaptureFixture[str]) -> None:
-    """It gets as many members as the load needs, and spoils nobody's score."""
+    """It gets as many members as the load needs and leaves other scores unchanged."""
     both = simulated(capsys, "mbf", "bfd", "round-robin")
     without = simulated(capsys, "mbf", "bfd")
     assert both.pop("round-robin")["summary"]["cbs_percent"] is None
@@ -47,7 +47,7 @@ def test_it_is_simulated_beside_the_others(capsys: pytest.CaptureFixture[str]) -
 
 
 def test_it_places_and_is_sized() -> None:
-    """With members it deals among those that subscribe; without any they are added for it."""
+    """It places partitions on subscribers; without members, members are added."""
     here, other = frozenset({"t"}), frozenset({"u"})
     names = tuple(TopicPartition("t", n) for n in range(4))
     members = (Member("a", here), Member("b", here), Member("c", other))
