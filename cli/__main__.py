@@ -1,4 +1,4 @@
-"""The trimtab command, also as `python -m trimtab.cli`: Ctrl-C is quiet while it loads, too."""
+"""The trimtab command, also as `python -m trimtab.cli`."""
 
 import sys
 
@@ -6,7 +6,7 @@ import sys
 def run() -> int:
     """Run the command; return its exit code."""
     try:
-        from trimtab.cli.main import main  # noqa: PLC0415 - inside, as loading takes a moment
+        from trimtab.cli.main import main  # noqa: PLC0415 - Ctrl-C may come while it loads
 
         return main()
     except KeyboardInterrupt:

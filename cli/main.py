@@ -1,7 +1,7 @@
-"""The `trimtab` command: finds the subcommand, and turns every failure into one clear message.
+"""The `trimtab` command: runs a subcommand and turns foreseen failures into one message.
 
-A subcommand's module is imported only when that subcommand is asked for, so that `trimtab --help`
-is quick and a missing optional package breaks nobody else.
+Only the chosen subcommand's module is imported, so that `trimtab --help` is quick and a missing
+optional package breaks no other subcommand.
 """
 
 import importlib
@@ -17,19 +17,19 @@ import typer
 
 COMMANDS: Final[Mapping[str, str]] = MappingProxyType(
     {
-        "demo": "Show it all: producers, a steered group, Iceberg tables, and the proof.",
+        "demo": "Run producers, a scaled group and Iceberg tables, and prove exactly once.",
         "broker": "Run a real single-node Kafka on this machine.",
-        "sidecar": "Steer a consumer group: measure, decide, scale.",
+        "sidecar": "Scale a consumer group by load: measure, decide, scale.",
         "ingest": "Run one consumer that writes topics into lake tables, exactly once.",
-        "redeliver": "Put messages of a queue back that nobody has settled in time.",
-        "plan": "Print what each heuristic would do with a live group now; changes nothing.",
-        "top": "Show a live group: what each consumer reads, how full it is, who steers.",
-        "explain": "Tell why a group has this count and this placement.",
-        "doctor": "Look for what is wrong around a group, and say what to do.",
-        "record": "Record a live group's write speeds into a file for simulate.",
-        "simulate": "Replay a stream of write speeds through heuristics.",
+        "redeliver": "Redeliver messages of a queue that were not settled in time.",
+        "plan": "Show what each heuristic would do with a live group now; changes nothing.",
+        "top": "Show a live group: each consumer's partitions, load and state.",
+        "explain": "Explain a group's replica count and placement.",
+        "doctor": "Check everything around a group, and suggest remedies.",
+        "record": "Record a live group's write rates into a file for simulate.",
+        "simulate": "Replay a stream of write rates through heuristics.",
         "heuristics": "List the heuristics.",
-        "dead-letter": "List records that could not be decoded, and send them again.",
+        "dead-letter": "List records that could not be decoded, and resend them.",
         "tables": "Show lake tables and their offsets; compact, expire, verify them.",
     }
 )
@@ -45,7 +45,7 @@ EXTRA_BY_PACKAGE: Final[Mapping[str, str]] = MappingProxyType(
         "pyspark": "lake",
     }
 )
-"""Optional packages, and the extra that brings each."""
+"""The extra that installs each optional package."""
 
 EXIT_INTERRUPTED: Final = 130
 HELP_EPILOG: Final = "`trimtab COMMAND --help` shows the options of a command, with examples."
@@ -69,19 +69,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _explain_error(error: Exception, words: Sequence[str]) -> tuple[str, int] | None:
-    """Return message and exit code of a failure that was foreseen."""
+    """Return message and exit code of a foreseen failure, None for a bug."""
     from trimtab.common.errors import TrimtabError  # noqa: PLC0415 - its package loads numpy
 
     if isinstance(error, TrimtabError):
         return str(error), error.exit_code
     if isinstance(error, ModuleNotFoundError):
         return _explain_missing_package(error)
-    said = _explain_kafka_error(error, words)
-    return None if said is None else (said, 1)
+    message = _explain_kafka_error(error, words)
+    return None if message is None else (message, 1)
 
 
 def _build_app(subcommand: str | None) -> typer.Typer:
-    """Return the command with `subcommand` as it is and all other subcommands in outline."""
+    """Return the command with `subcommand` loaded and a placeholder for each other one."""
     app = typer.Typer(
         rich_markup_mode="markdown",
         no_args_is_help=True,
@@ -117,7 +117,7 @@ def _root_command(
         ),
     ] = False,
 ) -> None:
-    """Steer Kafka consumer groups by load, and land every record in the lake exactly once.
+    """Scale Kafka consumer groups by load, and write every record into the lake exactly once.
 
     For example:
 
@@ -130,11 +130,11 @@ def _root_command(
 
 
 def _placeholder_command() -> None:
-    """Stand in the list of commands for one that is not asked for."""
+    """Stand in the list of commands for one that was not chosen."""
 
 
 def _find_subcommand(words: Sequence[str]) -> str | None:
-    """Return the subcommand that is asked for; while completing, the shell's words count."""
+    """Return the chosen subcommand; during completion from the shell's words."""
     typed = os.environ.get("_TYPER_COMPLETE_ARGS") or os.environ.get("COMP_WORDS") or ""
     first = next((word for word in [*words, *typed.split()[1:]] if not word.startswith("-")), None)
     return first if first in COMMANDS else None
@@ -155,17 +155,17 @@ def _load_subcommand(name: str) -> Callable[..., Any] | typer.Typer:
 
 
 def _explain_missing_package(error: ModuleNotFoundError) -> tuple[str, int] | None:
-    """Return what to say of an optional package that is not installed."""
+    """Return the error of an optional package that is not installed."""
     package = (error.name or "").partition(".")[0]
     extra = EXTRA_BY_PACKAGE.get(package)
     if extra is None:
         return None
-    said = f"this needs {package}, which is not installed: pip install 'trimtab[{extra}]'"
-    return said, 1
+    message = f"this needs {package}, which is not installed: pip install 'trimtab[{extra}]'"
+    return message, 1
 
 
 def _explain_kafka_error(error: Exception, words: Sequence[str]) -> str | None:
-    """Return a message for what a Kafka client raised, None for anything else."""
+    """Return a message for an error of a Kafka client, None for any other."""
     kind = type(error).__module__.partition(".")[0]
     if kind not in {"cimpl", "confluent_kafka", "kafka", "aiokafka"}:
         return None

@@ -5,6 +5,9 @@ from enum import StrEnum
 from typing import Annotated, TypeAlias
 
 import typer
+from rich.console import Console
+from rich.measure import Measurement
+from rich.table import Table
 
 
 class PrintFormat(StrEnum):
@@ -19,10 +22,6 @@ FormatOption: TypeAlias = Annotated[PrintFormat, typer.Option("--format", help="
 
 def print_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Print a table at its natural width: names stay whole in a narrow terminal and in a pipe."""
-    from rich.console import Console  # noqa: PLC0415 - keeps --help fast
-    from rich.measure import Measurement  # noqa: PLC0415 - as above
-    from rich.table import Table  # noqa: PLC0415 - as above
-
     table = Table(*headings)
     for row in rows:
         table.add_row(*row)

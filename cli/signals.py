@@ -1,4 +1,4 @@
-"""Waiting, and asking, that a signal ends at once."""
+"""Waits and requests that a signal ends at once."""
 
 import os
 import select
@@ -17,10 +17,8 @@ STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
 def install_signal_waiter() -> Callable[[float], bool]:
-    """Return `wait(seconds)`: waits so long, and tells whether SIGTERM or SIGINT has come, ever.
-
-    The handler only writes to a pipe: nothing that a signal interrupts can be held by it.
-    """
+    """Return `wait(seconds)`, which returns True once SIGTERM or SIGINT has arrived."""
+    # the handler only writes to a pipe: it takes no lock that the interrupted code may hold
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
 
@@ -52,11 +50,12 @@ def _set_after_signal(stop: Event, wait: Callable[[float], bool]) -> None:
 
 
 def run_interruptible(request: Callable[[], T], wait: Callable[[float], bool]) -> T:
-    """Ask on a thread of its own and return the answer; a signal ends the command before it comes.
+    """Return the result of `request`, which runs on its own thread; a signal ends the wait.
 
-    A client library that waits for a broker cannot be interrupted. Raises what `request` raises, and
-    SystemExit after a signal; whoever is being asked then must be left alone.
+    Raises the errors of `request`, and SystemExit after a signal; the request may still be
+    running then.
     """
+    # a client library that waits for a broker cannot be interrupted
     answers: list[T] = []
     errors: list[BaseException] = []
 

@@ -1,8 +1,8 @@
-"""`trimtab record`: the write speeds of a live group into a stream file, for `trimtab simulate`.
+"""`trimtab record`: records the write rates of a live group into a file for `trimtab simulate`.
 
-Speeds are those that a sidecar publishes; where none does, they are measured. A tick is one window
-of theirs. The file is a whole stream after every tick, so however the recording ends, what there is
-can be used (`trimtab.cli.record.stream_file`, which also tells what becomes of unknown speeds).
+A tick is one window of the write rates that a sidecar publishes, or of measured ones if none does.
+The file is a complete stream after every tick; `cli.record.stream_file` has the rules for unknown
+write rates and lost ticks.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -30,10 +30,10 @@ from trimtab.sidecar.measurement.group_monitor import GroupMonitor, match_topics
 from trimtab.sidecar.settings.settings import SidecarSettings
 
 READINGS_PER_TICK: Final = 5
-"""Looks at the group, or at what is published, in one window."""
+"""Readings of the group, or of the control topic, in one window."""
 
 MIN_TICK_FRACTION: Final = 0.9
-"""Share of a window after which newer speeds are a new tick: turns are not to the millisecond."""
+"""Fraction of a window after which newer write rates are a new tick; iterations jitter."""
 
 
 def record(options: RecordOptions) -> None:
@@ -62,26 +62,26 @@ def record(options: RecordOptions) -> None:
 
 
 class RecordedTick(NamedTuple):
-    """Speeds as of `at` seconds."""
+    """Write rates as of `at` seconds."""
 
     at: float
     write_rates: WriteRates
 
 
 class TickSource(Protocol):
-    """Where ticks come from; `window` seconds is what one lasts."""
+    """Source of ticks of `window` seconds."""
 
     window: float
     label: str
 
     def poll_tick(self) -> RecordedTick | None:
-        """Look again: return a tick if one is complete. Raises PeerError."""
+        """Return a tick if one is complete. Raises PeerError."""
         ...
 
 
 @dataclass(slots=True)
 class _PublishedTicks:
-    """Ticks that a sidecar publishes; those whose topic was left out lately do not count."""
+    """Ticks published by a sidecar, without topics that it no longer publishes."""
 
     control_topics: ControlTopicStore
     select_topics: Callable[[Iterable[str]], frozenset[str]]
@@ -90,7 +90,7 @@ class _PublishedTicks:
     label: str = SOURCE_PUBLISHED
 
     def poll_tick(self) -> RecordedTick | None:
-        """Return what was published since the last tick, once a window has passed."""
+        """Return the write rates published since the last tick, once a window has passed."""
         found = self.control_topics.read_write_rates()
         newest = max((s.time for s in found.values()), default=self.last_tick_at)
         if newest < self.last_tick_at + MIN_TICK_FRACTION * self.window:
@@ -108,7 +108,7 @@ class _PublishedTicks:
 
 @dataclass(slots=True)
 class _MeasuredTicks:
-    """Ticks that this process measures."""
+    """Ticks measured by this process."""
 
     monitor: GroupMonitor
     window: float
@@ -117,9 +117,10 @@ class _MeasuredTicks:
     last_tick_at: float | None = None  # monotonic seconds, of the last tick, or of the first look
 
     def poll_tick(self) -> RecordedTick | None:
-        """Measure, and return what was found once a window has passed.
+        """Measure, and return a tick once a window has passed.
 
-        Raises BrokerTimeoutError if nobody answers, SidecarSettingError if at first there is nothing to measure.
+        Raises BrokerTimeoutError without an answer, SidecarSettingError if the first reading is
+        empty.
         """
         seen, now = self.monitor.measure(), self.clock.monotonic()
         if not seen.write_rates and seen.trouble:
@@ -163,11 +164,10 @@ def record_ticks(
     clock: Clock,
     wait: Callable[[float], bool],
 ) -> None:
-    """Add ticks until the time is up or a signal comes (`wait` tells), and show how far it is.
+    """Append ticks for `seconds` or until `wait` reports a signal, and show the progress.
 
-    A broker that is away costs the ticks of that time, which are filled in, and it is said; one
-    that never answers is an error. The time counts from the first answer: the first look also
-    connects, and how long that takes is no part of a recording.
+    Ticks lost while a broker is unreachable are filled in with a warning. Raises PeerError if the
+    first reading fails.
     """
     console = Console(stderr=True)
     begun, pause, answered = clock.monotonic(), source.window / READINGS_PER_TICK, False
@@ -177,6 +177,7 @@ def record_ticks(
             try:
                 tick = source.poll_tick()
                 if not answered:
+                    # the first reading also connects, which is no part of the recording
                     begun, answered = clock.monotonic(), True
             except PeerError as error:
                 if not answered:

@@ -1,12 +1,11 @@
-"""The stream file that a recording grows; a whole stream after every tick.
+"""The stream file of a recording; it is a complete stream after every tick.
 
-Rules of what a tick holds:
+Rules for the content of a tick:
 
-1. A partition whose speed is unknown has its last known one: it is still there, and a simulation
-   takes a partition without a speed for one that is gone. Before any was known it is not there yet.
-2. A partition that is not looked at any more is gone, and away from then on.
-3. Ticks that were lost (nobody answered) repeat the one before them, so that ticks stay as far
-   apart as they were.
+1. A partition with an unknown write rate keeps its last known one, since a simulation treats a
+   partition without a rate as deleted. Before the first known rate it is absent.
+2. A partition that is no longer reported is absent from then on.
+3. Lost ticks (no broker answered) repeat the previous one, so that ticks stay equally spaced.
 """
 
 import json
@@ -27,10 +26,11 @@ STREAM_TRAILER: Final = b"\n]\n"
 
 
 class StreamFile:
-    """A file that does not exist yet. Raises SettingError where it does, or cannot be written.
+    """A new stream file, with ticks `window` seconds apart.
 
-    `window` seconds is how far ticks are apart. `partitions` are all that were ever recorded,
-    `total_rate` is bytes/s over all ticks, `filled_count` counts the speeds taken from an earlier tick.
+    `partitions` are all that were ever recorded, `total_rate` is bytes/s summed over all ticks,
+    `filled_count` counts write rates taken from an earlier tick. Raises SettingError if the file
+    exists or cannot be written.
     """
 
     def __init__(self, path: Path, window: float) -> None:
@@ -46,9 +46,9 @@ class StreamFile:
         self._file: Any = _create_stream_file(path)
 
     def append_tick(self, at: float, write_rates: WriteRates) -> int:
-        """Append a tick as of `at` seconds and make it safe; nothing while no speed was ever known.
+        """Append a tick as of `at` seconds and flush it; skip it before the first known rate.
 
-        Returns how many lost ones were filled in before it.
+        Returns the number of lost ticks filled in before it.
         """
         rates = {
             p: self._last_known_rates.get(p) if s is None else s for p, s in write_rates.items()

@@ -205,6 +205,7 @@ def format_heading(status: GroupStatus, group: str) -> str:
     return (
         f"{_format_local_clock(status.time)} group {group} ({status.state}): {counts}; "
         f"{status.load.partitions} partitions{unread}{unknown}; "
-        f"writing {format_rate(status.load.written)}, needed {format_rate(status.load.needed)}{racks}, "
+        f"writing {format_rate(status.load.written)}, "
+        f"needed {format_rate(status.load.needed)}{racks}, "
         f"backlog {format_bytes(status.load.backlog)}{queued} ({status.source})"
     )
