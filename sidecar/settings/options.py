@@ -211,7 +211,7 @@ class SidecarOptions(SettingsModel, owner="the sidecar"):
     dry_run: bool = setting("Log the decisions; publish and change nothing.", default=False)
     take_over: bool = setting(
         "Take over from another sidecar of the group at once instead of "
-        "[standing by](#one-steers).",
+        "[standing by](#one-leader).",
         default=False,
     )
 

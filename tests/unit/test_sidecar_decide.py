@@ -154,7 +154,10 @@ def test_scale_out_keeps_the_epoch() -> None:
 
 def test_scale_out_is_bounded_by_step_and_limit() -> None:
     """Neither the step nor the upper limit is exceeded."""
-    assert judge(BUSY, replace(POLICY, scale_up=ScalingRules((ScalingPolicy(1),)))).replicas_to_start == 1
+    assert (
+        judge(BUSY, replace(POLICY, scale_up=ScalingRules((ScalingPolicy(1),)))).replicas_to_start
+        == 1
+    )
     assert judge(BUSY, replace(POLICY, max_replicas=3)).replicas_to_start == 1
     assert judge(BUSY, replace(POLICY, max_replicas=2)).action is not ScalingAction.SCALE_UP
 
@@ -337,7 +340,11 @@ def test_the_dead_are_replaced_at_once() -> None:
     """A missing replica is started without windows or cooldown, in blindness too."""
     dead = World({"a": {0: None}}, unread={1: None})
     verdict = judge(dead, memory=DecisionMemory(last_change=NOW - 1))
-    assert (verdict.action, verdict.replicas_to_start, verdict.plan) == (ScalingAction.REPLACE, 1, None)
+    assert (verdict.action, verdict.replicas_to_start, verdict.plan) == (
+        ScalingAction.REPLACE,
+        1,
+        None,
+    )
 
 
 def test_those_that_keep_dying_are_replaced_ever_more_slowly() -> None:

@@ -437,7 +437,7 @@ def test_a_bad_name_file_does_not_end_the_loop(
     (tmp_path / "state" / "last").write_text("seven")
     actions = [r.decision.action for r in survive(world, processes)]
     assert 1 < actions.count(ScalingAction.REPLACE) < 8
-    assert "state/last does not hold a number" in caplog.text
+    assert "state/last does not contain a number" in caplog.text
 
 
 def test_a_folder_that_cannot_be_written_does_not_end_the_loop(

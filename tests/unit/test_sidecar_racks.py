@@ -106,7 +106,10 @@ def test_what_crosses_is_a_figure_of_the_verdict() -> None:
     verdict = judged("steady", readers("a", "a", "a"))
     crossing = sum(SPEEDS[p].weight or 0.0 for p in P if "a" not in NEAR[p])
     assert verdict.metrics.cross_rack_rate == pytest.approx(crossing)
-    assert (verdict.metrics.partitions_without_local_replica, verdict.metrics.racks_without_consumer) == (3, 2)
+    assert (
+        verdict.metrics.partitions_without_local_replica,
+        verdict.metrics.racks_without_consumer,
+    ) == (3, 2)
     assert f"{crossing:.0f} B/s across racks" in verdict.format_line()
     assert not any("rack" in reason for reason in verdict.reasons)
 
@@ -124,7 +127,10 @@ def test_a_heuristic_that_weighs_racks_says_what_cannot_be_helped() -> None:
 def test_where_nobody_says_a_rack_nothing_is_told() -> None:
     """No figure, rather than none that crosses."""
     verdict = judged("steady", readers(None, None, None))
-    assert (verdict.metrics.cross_rack_rate, verdict.metrics.partitions_without_local_replica) == (None, None)
+    assert (verdict.metrics.cross_rack_rate, verdict.metrics.partitions_without_local_replica) == (
+        None,
+        None,
+    )
     assert "across racks" not in verdict.format_line()
     assert compute_cross_rack_traffic(readers(None), SPEEDS, NEAR) is None
 
