@@ -191,8 +191,8 @@ class ControlLoop:
             by_topic.setdefault(topic, {})[number] = load
         s, now = self._settings, self._clock.wall()
         values = [
-            TopicWriteRates(s.group, topic, now, s.window, s.source, speeds)
-            for topic, speeds in sorted(by_topic.items())
+            TopicWriteRates(s.group, topic, now, s.window, s.source, loads)
+            for topic, loads in sorted(by_topic.items())
         ]
         try:
             self._collaborators.control_topics.publish(values)

@@ -100,7 +100,7 @@ def scale_down(context: DecisionContext) -> DecisionStep | None:
 
 
 def _drain_last_replicas(context: DecisionContext) -> DecisionStep:
-    """Drain the last replicas in the same epoch: nobody takes over their partitions."""
+    """Drain the last replicas in the same epoch: their partitions get no new owner."""
     since = context.memory.idle_since
     idle = 0.0 if since is None else context.now - since
     why = f"{context.plan.replicas} -> 0: nothing written or waiting for {idle:.0f} s"

@@ -10,13 +10,10 @@ from simulation import broker, green
 from simulation.membership import Cluster
 from simulation.network import Unreachable
 from trimtab.assignor.model import TopicPartition
-from trimtab.common.control_topics.values import (
-    PLAN_TOPIC,
-    WRITE_RATE_TOPIC,
-    GroupPlan,
-    PartitionLoad,
-)
-from trimtab.common.control_topics.values import TopicWriteRates as Speeds
+from trimtab.common.control_topics.plan import GroupPlan
+from trimtab.common.control_topics.topics import PLAN_TOPIC, WRITE_RATE_TOPIC
+from trimtab.common.control_topics.write_rates import PartitionLoad
+from trimtab.common.control_topics.write_rates import TopicWriteRates as Speeds
 from trimtab.sidecar.control_loop import ControlLoop, LoopCollaborators
 from trimtab.sidecar.errors import BrokerTimeoutError
 from trimtab.sidecar.measurement.group_monitor import GroupMeasurement
