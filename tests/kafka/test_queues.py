@@ -154,12 +154,13 @@ def test_a_poison_message_ends_in_the_dead_letters_with_the_reason(
         for m in records(parse_queue_settings(name, queue_config(queue)).dead_letter_topic)
     }
     assert dead[b"refused"]["trimtab.reason"] == "no such customer"
-    assert dead[b"poison"]["trimtab.reason"] == "delivered 2 times, the last delivery ended by timeout"
+    reason = "delivered 2 times, the last delivery ended by timeout"
+    assert dead[b"poison"]["trimtab.reason"] == reason
     assert dead[b"poison"]["trimtab.origin"] == f"{name}/0/0"
 
 
 def queue_config(queue: Any) -> dict[str, Any]:
-    return dict(queue._settings.consumer)
+    return dict(queue._settings.consumer_config)
 
 
 def test_a_retry_waits_and_an_extension_holds(
