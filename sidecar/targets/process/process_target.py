@@ -1,10 +1,7 @@
-"""Replicas as local processes that outlive the sidecar: the embedded default.
+"""Target `process`: replicas as local processes that outlive the sidecar.
 
-A state folder holds, for each worker, `workers/NAME.json` (pid, start time) and `logs/NAME.log`,
-and the last number given. A worker runs in a session of its own, so no signal meant for the
-sidecar reaches it, and a sidecar that starts again finds it by pid and start time. The file is
-written before the worker is started and completed after, so a crash in between leaves a file
-without a pid; then the worker is looked for by the mark in its environment.
+The state directory holds `workers/NAME.json` (pid, start time) and `logs/NAME.log` of each worker,
+and the last worker number. A restarted sidecar finds its workers by pid and start time.
 """
 
 import fcntl
@@ -27,14 +24,14 @@ from trimtab.sidecar.targets.process.state_dir import translate_state_dir_errors
 WORKER_ENV_VARIABLE: Final = "TRIMTAB_WORKER"
 
 EXIT_REPORT_PERIOD_S: Final = 300.0
-"""Seconds for which a worker's end is told."""
+"""Seconds for which an unexpected worker exit is reported."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerRecord:
-    """What is on file of a worker; times are seconds since the epoch, `ticks` as in `proc`.
+    """State file of a worker; times are seconds since the epoch, `ticks` clock ticks since boot.
 
-    With a pid and no ticks it died at once: it was gone before its start time could be read.
+    A pid without ticks belongs to a worker that exited before its start time could be read.
     """
 
     name: str
@@ -45,17 +42,17 @@ class WorkerRecord:
 
     @property
     def is_alive(self) -> bool:
-        """Whether this very process still runs."""
+        """Whether the process is still running."""
         if self.pid is None or self.ticks is None:
-            return False  # else "gone" would equal "gone" for ever
+            return False  # None would equal the None that read_start_ticks returns for no process
         return read_start_ticks(self.pid) == self.ticks
 
 
 class ProcessTarget:
     """Starts `command` with each "{instance}" replaced by the worker's name.
 
-    `stop_timeout` is how long a worker may take to end, in seconds, before it is killed. Raises
-    StateDirInUseError where another sidecar holds the folder.
+    A worker that does not exit within `stop_timeout` seconds of SIGTERM is killed. Raises
+    StateDirInUseError if another sidecar uses the state directory.
     """
 
     advisory = False
@@ -68,42 +65,40 @@ class ProcessTarget:
         self._clock = clock
         self._stop_timeout = stop_timeout
         self._children: dict[int, subprocess.Popen[bytes]] = {}
-        self._exit_codes: dict[int, int] = {}  # of children that ended, till their files are gone
-        self._last_unexpected_exit: tuple[float, str] | None = (
-            None  # when one was seen to have ended, and how
-        )
+        self._exit_codes: dict[int, int] = {}  # of exited children whose state file still exists
+        self._last_unexpected_exit: tuple[float, str] | None = None  # time, description
         self._lock = _lock_state_dir(self._state_dir)
 
     def list_replicas(self) -> tuple[ReplicaInstance, ...]:
-        """Return the live workers, and take the files of dead ones away. Raises StateDirError."""
+        """Return live workers and delete the state files of dead ones. Raises StateDirError."""
         self._reap_children()
-        found: list[ReplicaInstance] = []
+        replicas: list[ReplicaInstance] = []
         with translate_state_dir_errors(self._state_dir):
             for worker in self._load_workers():
                 if worker.is_alive:
-                    found.append(
+                    replicas.append(
                         ReplicaInstance(worker.name, alive=True, started_at=worker.started)
                     )
                 else:
                     self._note_worker_exit(worker)
                     self._get_worker_file(worker.name).unlink(missing_ok=True)
-        return tuple(found)
+        return tuple(replicas)
 
     def add_replicas(self, count: int) -> tuple[str, ...]:
-        """Start so many workers. Raises StartupError, StateDirError."""
+        """Start `count` workers and return their names. Raises StartupError, StateDirError."""
         with translate_state_dir_errors(self._state_dir):
             return tuple(self._start_worker() for _ in range(count))
 
     def stop_replica(self, name: str) -> None:
-        """Send SIGTERM once; when the patience is over, SIGKILL. Raises StateDirError."""
+        """Send SIGTERM once, and SIGKILL after the stop timeout. Raises StateDirError."""
         with translate_state_dir_errors(self._state_dir):
             self._terminate_worker(name)
 
     def close(self) -> None:
-        """Let go of the state folder; workers go on."""
+        """Release the state directory; workers keep running."""
         self._reap_children()
         for child in self._children.values():
-            child.returncode = 0  # not ours to wait for any more; else Popen warns when collected
+            child.returncode = 0  # without it Popen warns about a running child when collected
         self._children.clear()
         self._lock.close()
 
@@ -115,7 +110,7 @@ class ProcessTarget:
         if worker.stopping is None:
             with suppress(ProcessLookupError):
                 os.kill(worker.pid, signal.SIGTERM)
-            # afterwards: whoever dies in between has it asked twice, but never killed unasked
+            # saved after the signal: a crash in between repeats SIGTERM, but never skips it
             self._save_worker(
                 WorkerRecord(worker.name, worker.started, worker.pid, worker.ticks, now)
             )
@@ -125,6 +120,8 @@ class ProcessTarget:
 
     def _start_worker(self) -> str:
         name = self._allocate_worker_name()
+        # saved before the start and completed after it: a crash in between leaves a file without a
+        # pid, and the next sidecar finds the worker by the mark in its environment
         self._save_worker(WorkerRecord(name, self._clock.wall()))
         command = [part.replace("{instance}", name) for part in self._command]
         with (self._ensure_subfolder("logs") / f"{name}.log").open("ab") as log:
@@ -144,19 +141,16 @@ class ProcessTarget:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 env={**os.environ, WORKER_ENV_VARIABLE: self._format_worker_mark(name)},
-                start_new_session=True,
+                start_new_session=True,  # signals to the sidecar's group do not reach the worker
             )
         except OSError as error:
             self._get_worker_file(name).unlink(missing_ok=True)
             raise StartupError(
-                f"{command[0]}: {error.strerror}; mend the worker command"
+                f"{command[0]}: {error.strerror}; correct the worker command"
             ) from error
 
     def read_external_scaling(self) -> ExternalScaling:
-        """Tell of the worker that ended last without being asked to.
-
-        For `EXIT_REPORT_PERIOD_S` seconds.
-        """
+        """Report the last unexpected worker exit for `EXIT_REPORT_PERIOD_S` seconds."""
         if (
             self._last_unexpected_exit is None
             or self._clock.wall() - self._last_unexpected_exit[0] > EXIT_REPORT_PERIOD_S
@@ -171,7 +165,7 @@ class ProcessTarget:
                 self._exit_codes[pid] = child.returncode
 
     def _note_worker_exit(self, worker: WorkerRecord) -> None:
-        """Take note of a worker that ended; its exit code is known if we started it."""
+        """Record an unexpected exit; only children of this process have an exit code."""
         self._reap_children()
         code = None if worker.pid is None else self._exit_codes.pop(worker.pid, None)
         if worker.stopping is not None:
@@ -180,7 +174,7 @@ class ProcessTarget:
         log = self._ensure_subfolder("logs") / f"{worker.name}.log"
         self._last_unexpected_exit = (
             self._clock.wall(),
-            f"{worker.name} ended by itself{how}; its log is {log}",
+            f"{worker.name} exited unexpectedly{how}; see its log {log}",
         )
 
     def _load_workers(self) -> list[WorkerRecord]:
@@ -190,7 +184,7 @@ class ProcessTarget:
     def _load_worker(self, file: Path) -> WorkerRecord | None:
         try:
             worker = WorkerRecord(**json.loads(file.read_text()))
-        except (ValueError, TypeError):  # cut short by a crash; its name is in the file's
+        except (ValueError, TypeError):  # truncated by a crash; the file name has the worker's name
             worker = WorkerRecord(file.stem, self._clock.wall())
         if worker.pid is None:
             pid = find_marked_process(
@@ -207,14 +201,14 @@ class ProcessTarget:
     def _allocate_worker_name(self) -> str:
         last = self._state_dir / "last"
         try:
-            given = int(last.read_text()) if last.exists() else 0
+            number = int(last.read_text()) if last.exists() else 0
         except ValueError:
             raise StateDirError(
-                f"{last} does not hold a number; write that of the newest worker in "
+                f"{last} does not contain a number; write the number of the newest worker in "
                 f"{self._state_dir / 'logs'} into it"
             ) from None
-        _write_atomically(last, str(given + 1))
-        return f"worker-{given + 1}"
+        _write_atomically(last, str(number + 1))
+        return f"worker-{number + 1}"
 
     def _format_worker_mark(self, name: str) -> str:
         return f"{self._state_dir}/{name}"
@@ -242,22 +236,21 @@ def _lock_state_dir(state_dir: Path) -> IO[str]:
         lock = (state_dir / "lock").open("w")
     except OSError as error:
         raise StartupError(
-            f"state folder {state_dir}: {error.strerror}; choose one that can be written (--state)"
+            f"state directory {state_dir}: {error.strerror}; choose a writable one (--state-dir)"
         ) from error
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         lock.close()
         raise StateDirInUseError(
-            f"state folder {state_dir} is in use by another sidecar; stop that one, or choose "
-            "another "
-            "folder (--state)"
+            f"state directory {state_dir} is in use by another sidecar; stop that sidecar, or "
+            "choose another directory (--state-dir)"
         ) from None
     return lock
 
 
 def _write_atomically(file: Path, text: str) -> None:
-    """Write a file so that a crash leaves the old one or the new one."""
+    """Write a file; a crash leaves either the old or the new content."""
     draft = file.with_suffix(".tmp")
     draft.write_text(text)
     draft.replace(file)
