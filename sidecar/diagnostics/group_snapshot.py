@@ -14,7 +14,11 @@ from trimtab.common.clock import Clock
 from trimtab.common.errors import PeerError
 from trimtab.sidecar.control_loop import distinguish_members
 from trimtab.sidecar.diagnostics.group_status import LiveGroupSnapshot
-from trimtab.sidecar.diagnostics.what_if import PUBLISHED_RATES_MAX_AGE_S
+from trimtab.sidecar.diagnostics.what_if import (
+    PUBLISHED_RATES_MAX_AGE_S,
+    SOURCE_MEASURED,
+    SOURCE_PUBLISHED,
+)
 from trimtab.sidecar.errors import NoBrokersAvailableError
 from trimtab.sidecar.kafka.control_topic_store import ControlTopicStore
 from trimtab.sidecar.measurement.group_monitor import GroupMonitor
@@ -23,10 +27,7 @@ from trimtab.sidecar.reporting.decision_record import DecisionRecord
 from trimtab.sidecar.settings.settings import SidecarSettings
 
 DEPARTED_CONSUMER_SHOWN_S: Final = 60.0
-"""Seconds for which a consumer that has left is shown."""
-
-SOURCE_PUBLISHED: Final = "published by a sidecar"
-SOURCE_MEASURED: Final = "measured here"
+"""Seconds for which a departed consumer is still shown."""
 
 
 class LiveGroupReader:

@@ -42,6 +42,8 @@ from trimtab.sidecar.settings.settings import SidecarSettings
 PUBLISHED_RATES_MAX_AGE_S: Final = 60.0
 """Seconds after which published speeds are old news."""
 
+SOURCE_PUBLISHED: Final = "published by a sidecar"
+SOURCE_MEASURED: Final = "measured here"
 READINGS_PER_WINDOW: Final = 5  # of one window, when there is nothing to read
 
 
@@ -115,7 +117,7 @@ def measure_baseline(
                 for t, s in lately.items()
                 for number, speed in s.partitions.items()
             }
-            source = "published by a sidecar"
+            source = SOURCE_PUBLISHED
         else:
             group, speeds, trouble = _measure_window(monitor, settings, clock, report_progress)
             source = f"measured for {settings.window:g} s"

@@ -46,7 +46,7 @@ DECISION_TOPIC_CONFIG: Final = {
 broker's own times tell `trimtab doctor` how far apart clocks are."""
 
 CONTROL_TOPIC_PARTITIONS: Final = 1
-CONTROL_READER_GROUP_ID: Final = "trimtab-sidecar-board"
+CONTROL_READER_GROUP_ID: Final = "trimtab-sidecar-control-topics"
 """Group of the reader of the control topics, which needs no right."""
 
 READ_BATCH_RECORDS: Final = 500  # records read at once

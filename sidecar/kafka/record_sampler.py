@@ -14,7 +14,7 @@ MAX_SAMPLED_PARTITIONS: Final = 64  # partitions of one turn
 SAMPLE_TIMEOUT_S: Final = 0.5  # seconds of one turn
 RESAMPLE_INTERVAL_S: Final = 30.0  # seconds after which a partition is sampled anew
 
-SAMPLER_GROUP_ID: Final = "trimtab-sidecar-sizes"
+SAMPLER_GROUP_ID: Final = "trimtab-sidecar-record-sampler"
 """Group of the reader of sizes, which needs no right."""
 
 

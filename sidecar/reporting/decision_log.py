@@ -71,7 +71,7 @@ class DecisionRecorder:
         self._last_warning = ""
         self._wakeup, self._stop = Event(), Event()
         self._thread = Thread(
-            target=self._write_queued_records, name="trimtab-verdicts", daemon=True
+            target=self._write_queued_records, name="trimtab-decisions", daemon=True
         )
         self._thread.start()
 

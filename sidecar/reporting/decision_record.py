@@ -18,15 +18,22 @@ from datetime import UTC, datetime
 from typing import Final
 
 from trimtab.assignor.model import TopicPartition
-from trimtab.common.control_topics.values import decode_control_value, encode_control_value
+from trimtab.common.control_topics.codec import (
+    build_dataclass,
+    check_non_negative,
+    check_text,
+    decode_control_value,
+    encode_control_value,
+)
 from trimtab.common.errors import InvalidPayloadError
 from trimtab.sidecar.decision.decision import MAX_LISTED_MOVES, DecisionMetrics, ScalingAction
 from trimtab.sidecar.reporting.iteration_report import IterationReport
 
-DECISION_TOPIC: Final = "trimtab.decisions"
 RECORD_SLOTS: Final = 128
 FIGURE_PATTERN: Final = re.compile(r"\d[\d.]*( ?[kMGT]?B(/s)?\b)?")
 MAX_RECORDED_TROUBLE: Final = 3
+CHECKED_FIGURES: Final = ("number", "time", "until", "turns", "interval", "epoch")
+"""Fields that readers compute with; a record with any other value in them is skipped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,14 +88,14 @@ class DecisionRecord:
     epoch: int
     action: ScalingAction
     reasons: tuple[str, ...]
-    numbers: DecisionMetrics
+    metrics: DecisionMetrics
     capacity: float
     headroom: float
     replicas: int | None = None
     draining: tuple[str, ...] = ()
-    add: int = 0
-    stop: tuple[str, ...] = ()
-    expected: tuple[RecordedMove, ...] = ()
+    replicas_to_start: int = 0
+    replicas_to_stop: tuple[str, ...] = ()
+    expected_moves: tuple[RecordedMove, ...] = ()
     seen: tuple[RecordedMove, ...] = ()
     seen_count: int = 0
     seen_rate: float = 0.0
@@ -96,6 +103,7 @@ class DecisionRecord:
     trouble: tuple[str, ...] = ()
     by: SidecarIdentity | None = None
     ended: bool = False
+    failure: str = ""
 
     @property
     def key(self) -> str:
@@ -114,18 +122,22 @@ class DecisionRecord:
     @classmethod
     def decode(cls, value: bytes) -> "DecisionRecord":
         """Read a record's value. Raises InvalidPayloadError."""
-        body = decode_control_value(value, "verdict")
+        body = decode_control_value(value, "decision")
         try:
             body["action"] = ScalingAction(body["action"])
-            body["numbers"] = DecisionMetrics(**body["numbers"])
-            body["by"] = SidecarIdentity(**body["by"]) if body.get("by") else None
-            for name in ("expected", "seen"):
-                body[name] = tuple(RecordedMove(**move) for move in body[name])
-            for name in ("reasons", "draining", "stop", "trouble"):
+            body["metrics"] = build_dataclass(DecisionMetrics, body["metrics"])
+            body["by"] = build_dataclass(SidecarIdentity, body["by"]) if body.get("by") else None
+            for name in ("expected_moves", "seen"):
+                body[name] = tuple(build_dataclass(RecordedMove, move) for move in body[name])
+            for name in ("reasons", "draining", "replicas_to_stop", "trouble"):
                 body[name] = tuple(body[name])
-            return cls(**body)
+            record = build_dataclass(cls, body)
         except (TypeError, ValueError, KeyError, AttributeError) as error:
-            raise InvalidPayloadError(f"verdict is malformed: {error!r}") from error
+            raise InvalidPayloadError(f"decision is malformed: {error!r}") from error
+        check_text("group of a decision", record.group)
+        for name in CHECKED_FIGURES:
+            check_non_negative(f"{name} of a decision for {record.group}", getattr(record, name))
+        return record
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,14 +168,14 @@ def build_decision_record(
         epoch=report.epoch,
         action=verdict.action,
         reasons=verdict.reasons,
-        numbers=verdict.numbers,
+        metrics=verdict.metrics,
         replicas=None if plan is None else plan.replicas,
         draining=() if plan is None else plan.draining,
-        add=verdict.add,
-        stop=verdict.stop,
-        expected=tuple(
+        replicas_to_start=verdict.replicas_to_start,
+        replicas_to_stop=verdict.replicas_to_stop,
+        expected_moves=tuple(
             RecordedMove(*m.partition, m.source, m.target, m.write_rate, m.reason)
-            for m in verdict.expected
+            for m in verdict.expected_moves
         ),
         seen=seen[:MAX_LISTED_MOVES],
         seen_count=len(seen),
@@ -171,6 +183,7 @@ def build_decision_record(
         consumers={r.instance or r.id: len(r.owned_partitions) for r in report.members},
         trouble=report.trouble[:MAX_RECORDED_TROUBLE],
         by=author,
+        failure=verdict.failure,
     )
 
 
@@ -185,7 +198,7 @@ def merge_decision_record(previous: DecisionRecord | None, new: DecisionRecord) 
         number=previous.number,
         time=previous.time,
         turns=previous.turns + 1,
-        expected=new.expected or previous.expected,
+        expected_moves=new.expected_moves or previous.expected_moves,
         seen=(*previous.seen, *new.seen)[:MAX_LISTED_MOVES],
         seen_count=previous.seen_count + new.seen_count,
         seen_rate=previous.seen_rate + new.seen_rate,
@@ -198,7 +211,21 @@ def _get_partition_weight(report: IterationReport, partition: TopicPartition) ->
 
 
 def _get_comparison_key(record: DecisionRecord) -> tuple[object, ...]:
-    n = record.numbers
-    asked = (record.action, record.replicas, record.draining, record.add, record.stop)
-    words = tuple(FIGURE_PATTERN.sub("#", reason) for reason in record.reasons)
-    return asked, n.planned, n.wanted, record.capacity, record.headroom, words, record.by
+    n = record.metrics
+    asked = (
+        record.action,
+        record.replicas,
+        record.draining,
+        record.replicas_to_start,
+        record.replicas_to_stop,
+    )
+    words = tuple(FIGURE_PATTERN.sub("#", reason) for reason in (*record.reasons, record.failure))
+    return (
+        asked,
+        n.planned_replicas,
+        n.desired_replicas,
+        record.capacity,
+        record.headroom,
+        words,
+        record.by,
+    )

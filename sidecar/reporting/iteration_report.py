@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from trimtab.assignor.model import TopicPartition
-from trimtab.common.control_topics.values import PartitionLoad
+from trimtab.common.control_topics.write_rates import PartitionLoad
 from trimtab.sidecar.decision.decision import ScalingDecision
 from trimtab.sidecar.measurement.handover_time import PartitionMove
 from trimtab.sidecar.measurement.observation import ObservedMember
@@ -16,17 +16,15 @@ if TYPE_CHECKING:  # it needs an extra
 
 log = logging.getLogger("trimtab.sidecar")
 
-NOT_DONE_PREFIX = "not done: "
-"""How a reason begins that tells why a verdict could not be carried out."""
-
 
 @dataclass(frozen=True, slots=True)
 class IterationReport:
     """One turn: its verdict, what it was made from, and how long it took (seconds).
 
     `time` is seconds since the epoch; `epoch` is that of the plan in force; `is_group_known` tells
-    whether the group could be described; `is_leader` whether it is us who acts; `learned_capacities` are
-    capacities in bytes/s by instance; `observed_moves` the moves that were seen since the turn before.
+    whether the group could be described; `is_leader` whether it is us who acts;
+    `learned_capacities` are capacities in bytes/s by instance; `observed_moves` the moves that were
+    seen since the turn before.
     """
 
     time: float

@@ -7,12 +7,9 @@ With a token all but /healthz and /readyz ask for it: probes have none, and lear
 Healthy is a loop that turned lately; ready is one that reached the group in its last turn.
 """
 
-import json
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import asdict
-from http.server import ThreadingHTTPServer
-from threading import Thread
 from typing import Any, Final
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
@@ -21,49 +18,82 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 
 from trimtab.common.clock import Clock
-from trimtab.common.http_server import NO_AUTH, AccessPolicy, HttpResponse, create_http_server
+from trimtab.common.http_server import (
+    HEALTH_PATH,
+    HTTP_OK,
+    HTTP_SERVICE_UNAVAILABLE,
+    METRICS_PATH,
+    NO_AUTH,
+    READINESS_PATH,
+    AccessPolicy,
+    HttpEndpoint,
+    HttpResponse,
+    build_json_response,
+    build_text_response,
+)
 from trimtab.sidecar.decision.decision import DecisionMetrics
 from trimtab.sidecar.errors import StartupError
 from trimtab.sidecar.reporting.iteration_report import IterationReport
 
 MAX_KEPT_DECISIONS: Final = 100  # verdicts
-PUBLIC_PATHS: Final = frozenset({"/healthz", "/readyz"})
-HTTP_OK: Final = 200
-HTTP_SERVICE_UNAVAILABLE: Final = 503
 HANDOVER_BUCKETS: Final = (0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 DECISION_BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 GROUP_GAUGES: Final = (
-    ("running", "trimtab_replicas", "Live replicas that are not draining"),
-    ("planned", "trimtab_replicas_planned", "Replicas of the plan in force"),
-    ("wanted", "trimtab_replicas_desired", "Replicas wanted, after limits and windows"),
-    ("wished", "trimtab_replicas_recommended", "Replicas that the load alone asks for"),
-    ("unknown", "trimtab_partitions_unknown", "Partitions whose write speed is not known"),
-    ("partitions", "trimtab_partitions", "Partitions of the group's topics"),
-    ("needed", "trimtab_needed_bytes_per_second", "What all consumers together must sustain"),
-    ("consumed", "trimtab_consumed_bytes_per_second", "What all consumers together consume"),
-    ("waiting", "trimtab_queue_waiting_messages", "Messages of a queue that wait"),
-    ("working", "trimtab_queue_in_flight_messages", "Messages of a queue that are in work"),
+    ("running_replicas", "trimtab_replicas", "Live replicas that are not draining"),
+    ("planned_replicas", "trimtab_replicas_planned", "Replicas of the plan in force"),
+    ("desired_replicas", "trimtab_replicas_desired", "Replicas wanted, after limits and windows"),
     (
-        "returned",
+        "recommended_replicas",
+        "trimtab_replicas_recommended",
+        "Replicas that the load alone asks for",
+    ),
+    (
+        "unknown_partitions",
+        "trimtab_partitions_unknown",
+        "Partitions whose write speed is not known",
+    ),
+    ("partitions", "trimtab_partitions", "Partitions of the group's topics"),
+    ("needed_rate", "trimtab_needed_bytes_per_second", "What all consumers together must sustain"),
+    (
+        "consumption_rate",
+        "trimtab_consumed_bytes_per_second",
+        "What all consumers together consume",
+    ),
+    ("queue_waiting", "trimtab_queue_waiting_messages", "Messages of a queue that wait"),
+    ("queue_in_flight", "trimtab_queue_in_flight_messages", "Messages of a queue that are in work"),
+    (
+        "queue_awaiting_redelivery",
         "trimtab_queue_awaiting_redelivery_messages",
         "Messages given back, to be delivered later",
     ),
     (
-        "late",
+        "overdue_backlog_bytes",
         "trimtab_overdue_backlog_bytes",
         "Backlog that has waited for longer than the allowance",
     ),
-    ("freshness", "trimtab_estimated_freshness_seconds", "p99 of produced to committed, estimated"),
-    ("batch", "trimtab_max_batch_seconds", "How long a batch may be for the goal"),
-    ("fill", "trimtab_fullest_consumer_ratio", "Needed rate / capacity of the fullest consumer"),
-    ("r_score", "trimtab_r_score", "R-score that the last decision is expected to cost"),
-    ("crossing", "trimtab_cross_rack_bytes_per_second", "What is read from other racks"),
     (
-        "stranded",
+        "p99_freshness_s",
+        "trimtab_estimated_freshness_seconds",
+        "p99 of produced to committed, estimated",
+    ),
+    ("max_batch_s", "trimtab_max_batch_seconds", "How long a batch may be for the goal"),
+    (
+        "max_fill",
+        "trimtab_fullest_consumer_ratio",
+        "Needed rate / capacity of the fullest consumer",
+    ),
+    ("r_score", "trimtab_r_score", "R-score that the last decision is expected to cost"),
+    ("cross_rack_rate", "trimtab_cross_rack_bytes_per_second", "What is read from other racks"),
+    (
+        "partitions_without_local_replica",
         "trimtab_partitions_without_local_replica",
         "Partitions with no replica in a consumer's rack",
     ),
-    ("unmanned", "trimtab_racks_without_consumer", "Racks with replicas and without a consumer"),
+    (
+        "racks_without_consumer",
+        "trimtab_racks_without_consumer",
+        "Racks with replicas and without a consumer",
+    ),
 )
 """Attribute of `DecisionMetrics`, metric, help."""
 
@@ -148,7 +178,7 @@ class SidecarMetrics(Collector):
         yield leading
         if not report.is_leader:
             return
-        yield from self._collect_group_gauges(report.decision.numbers)
+        yield from self._collect_group_gauges(report.decision.metrics)
         yield from self._collect_certificate_gauges(report)
         epoch = GaugeMetricFamily("trimtab_plan_epoch", "Epoch of the plan", labels=["group"])
         epoch.add_metric([self._group], report.epoch)
@@ -210,7 +240,15 @@ class SidecarWebServer:
         self._last_iteration_at = clock.monotonic()
         self._last_report: IterationReport | None = None
         self._decisions: deque[dict[str, Any]] = deque(maxlen=MAX_KEPT_DECISIONS)
-        self._server: ThreadingHTTPServer | None = None
+        self._endpoint = HttpEndpoint(
+            {
+                HEALTH_PATH: self._check_health,
+                READINESS_PATH: lambda: build_text_response(*self._check_readiness()),
+                METRICS_PATH: self._respond_metrics,
+                "/decisions": lambda: build_json_response(list(self._decisions)),
+                "/certificate": lambda: build_json_response(self._build_certificate_body()),
+            }
+        )
 
     def __call__(self, report: IterationReport) -> None:
         """Take in a turn."""
@@ -221,48 +259,29 @@ class SidecarWebServer:
         self._decisions.append({"time": report.time, "epoch": report.epoch, **verdict})
 
     def start(self, host: str, port: int, access_policy: AccessPolicy = NO_AUTH) -> int:
-        """Begin to serve and return the port. Raises StartupError."""
+        """Start to serve and return the port. Raises StartupError."""
         try:
-            self._server = create_http_server(
-                (host, port), self.handle_path, access_policy, PUBLIC_PATHS
-            )
+            return self._endpoint.start(host, port, access_policy, "trimtab-http")
         except OSError as error:
             raise StartupError(
                 f"web page {host}:{port}: {error.strerror}; choose another port (0: a free one)"
             ) from error
-        Thread(target=self._server.serve_forever, name="trimtab-web", daemon=True).start()
-        return int(self._server.server_address[1])
 
     def stop(self) -> None:
         """Stop serving."""
-        if self._server is not None:
-            self._server.shutdown()
-            self._server.server_close()
+        self._endpoint.stop()
 
     def handle_path(self, path: str) -> HttpResponse:
-        """Return status, content type and body for a path."""
-        match path:
-            case "/metrics":
-                return HTTP_OK, CONTENT_TYPE_LATEST, generate_latest(self._metrics.registry)
-            case "/decisions":
-                body = json.dumps(list(self._decisions), default=str)
-                return HTTP_OK, "application/json", body.encode()
-            case "/certificate":
-                return (
-                    HTTP_OK,
-                    "application/json",
-                    json.dumps(self._build_certificate_body()).encode(),
-                )
-            case "/healthz":
-                silent = self._clock.monotonic() - self._last_iteration_at
-                status = HTTP_OK if silent <= self._max_silence else HTTP_SERVICE_UNAVAILABLE
-                return _build_text_response(status, f"last turn {silent:.0f} s ago")
-            case "/readyz":
-                return _build_text_response(*self._check_readiness())
-            case _:
-                return _build_text_response(
-                    404, "there is /healthz /readyz /metrics /decisions /certificate"
-                )
+        """Return the response for a path."""
+        return self._endpoint.handle_path(path)
+
+    def _respond_metrics(self) -> HttpResponse:
+        return HTTP_OK, CONTENT_TYPE_LATEST, generate_latest(self._metrics.registry)
+
+    def _check_health(self) -> HttpResponse:
+        silent = self._clock.monotonic() - self._last_iteration_at
+        status = HTTP_OK if silent <= self._max_silence else HTTP_SERVICE_UNAVAILABLE
+        return build_text_response(status, f"last turn {silent:.0f} s ago")
 
     def _build_certificate_body(self) -> dict[str, Any] | None:
         made = None if self._last_report is None else self._last_report.certificate
@@ -280,7 +299,3 @@ class SidecarWebServer:
         return HTTP_SERVICE_UNAVAILABLE, "; ".join(
             self._last_report.trouble
         ) or "the group could not be described"
-
-
-def _build_text_response(status: int, text: str) -> HttpResponse:
-    return status, "text/plain; charset=utf-8", f"{text}\n".encode()

@@ -1,19 +1,19 @@
-"""The target that only gives advice: the group's members are somebody else's to start and stop."""
+"""Target `advisory`: the sidecar recommends a replica count and something else scales the group."""
 
 from trimtab.sidecar.measurement.observation import ReplicaInstance
 
 
 class AdvisoryTarget:
-    """Shows nothing, starts nothing, stops nothing; the loop counts the group's members instead."""
+    """Lists, starts and stops no replicas; the loop counts the group's members instead."""
 
     advisory = True
 
     def list_replicas(self) -> tuple[ReplicaInstance, ...]:
-        """Return nothing: there are no replicas that we know of."""
+        """Return no replicas."""
         return ()
 
     def add_replicas(self, count: int) -> tuple[str, ...]:
-        """Start nothing, whatever the count."""
+        """Start nothing."""
         del count
         return ()
 

@@ -1,4 +1,4 @@
-"""Replicas that exist only in memory: for tests and simulations, ours and users'."""
+"""Target that keeps replicas in memory, for tests and simulations."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -7,7 +7,10 @@ from trimtab.sidecar.measurement.observation import ReplicaInstance
 
 
 class InMemoryTarget:
-    """Keeps replicas in a dictionary; a stopped one is gone at once. `now` gives start times."""
+    """Keeps replicas in a dictionary; stopped replicas disappear at once.
+
+    `now` returns the start time of new replicas, in seconds.
+    """
 
     advisory = False
 
@@ -18,11 +21,11 @@ class InMemoryTarget:
         self.stopped_names: list[str] = []
 
     def list_replicas(self) -> tuple[ReplicaInstance, ...]:
-        """Return the replicas there are."""
+        """Return all replicas, sorted by name."""
         return tuple(sorted(self._replicas.values(), key=lambda i: i.name))
 
     def add_replicas(self, count: int) -> tuple[str, ...]:
-        """Add so many replicas."""
+        """Add `count` replicas and return their names."""
         names = tuple(f"worker-{self._last_number + n + 1}" for n in range(count))
         self._last_number += count
         for name in names:
@@ -30,10 +33,10 @@ class InMemoryTarget:
         return names
 
     def stop_replica(self, name: str) -> None:
-        """Take a replica away."""
+        """Remove a replica."""
         if self._replicas.pop(name, None) is not None:
             self.stopped_names.append(name)
 
     def kill_replica(self, name: str) -> None:
-        """Let a replica die without being asked to."""
+        """Mark a replica as dead, as after a crash."""
         self._replicas[name] = replace(self._replicas[name], alive=False)

@@ -1,4 +1,4 @@
-"""What the sidecar needs of the place where replicas run."""
+"""Interface between the control loop and the platform that runs the replicas."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -10,44 +10,43 @@ from trimtab.sidecar.reporting.iteration_report import Reporter
 
 
 class ReplicaTarget(Protocol):
-    """Starts and stops replicas; every answer is about now, nothing is remembered by the caller.
+    """Starts and stops replicas; each call reports the current state and callers cache nothing.
 
-    The contract, held by tests/contract/test_replica_target.py:
-    - a name is given once: no later replica gets the name of an earlier one, unless replicas have
-      places that they come back to (`ordinal`);
-    - `add_replicas` counts from what `list_replicas` showed last, so that deaths which the target
-      mends itself are not mended twice; it returns when the replicas are on their way, and
-      `list_replicas` shows them from then on;
-    - `stop_replica` asks a replica to end and may be repeated; one that is not there is no error;
-      where another one might go instead it raises, and does it when asked again later;
-    - `advisory` targets do neither, and show no replicas.
+    Contract, verified by tests/contract/test_replica_target.py:
+    - A replica name is never reused, except where replicas keep their place (`ordinal`).
+    - `add_replicas` counts from the last `list_replicas` result, so a target that replaces dead
+      replicas itself does not replace them twice. It returns once the replicas are starting;
+      `list_replicas` includes them from then on.
+    - `stop_replica` is idempotent and ignores unknown names. It raises if the platform might stop
+      another replica instead, and succeeds on a later call.
+    - `advisory` targets do neither and list no replicas.
     """
 
     @property
     def advisory(self) -> bool:
-        """Whether this target only gives advice: nothing can be started or stopped."""
+        """Whether this target cannot start or stop replicas."""
         ...
 
     def list_replicas(self) -> tuple[ReplicaInstance, ...]:
-        """Return the replicas there are, sorted by name. Raises PeerError where it is not known."""
+        """Return all replicas, sorted by name. Raises PeerError if they are unknown."""
         ...
 
     def add_replicas(self, count: int) -> tuple[str, ...]:
-        """Start so many replicas and return their names. Raises StartupError, PeerError."""
+        """Start `count` replicas and return their names. Raises StartupError, PeerError."""
         ...
 
     def stop_replica(self, name: str) -> None:
-        """Ask a replica to finish what it holds, and to end. Raises PeerError."""
+        """Ask a replica to finish its work and exit. Raises PeerError."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectedTarget:
-    """A target and what comes with it.
+    """A target with its external scaling state, leadership and reporters.
 
-    `read_external_scaling` tells what others had asked of it when it was looked at last,
-    `leadership` whether this sidecar is the one that acts on it; `lease_id` names what that is by,
-    empty where nothing is.
+    `read_external_scaling` returns the replica count requested by others as of the last
+    `list_replicas` call. `leadership` tells whether this sidecar may scale the target. `lease_id`
+    identifies the lease behind the leadership; empty without leader election.
     """
 
     target: ReplicaTarget

@@ -15,7 +15,7 @@ import pytest
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.common.clock import SystemClock
-from trimtab.common.control_topics.values import PartitionLoad
+from trimtab.common.control_topics.write_rates import PartitionLoad
 from trimtab.sidecar.decision.decision import DecisionMetrics, ScalingAction, ScalingDecision
 from trimtab.sidecar.errors import StartupError
 from trimtab.sidecar.reporting.iteration_report import IterationReport
@@ -70,7 +70,7 @@ def generated(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
 def turn(awake: int = 1, *, running: int | None = 1) -> IterationReport:
     """A turn that saw something to read, or nothing (0); `running` of None: it was blind."""
     verdict = ScalingDecision(
-        ScalingAction.HOLD, ("all is well",), DecisionMetrics(running=running)
+        ScalingAction.HOLD, ("all is well",), DecisionMetrics(running_replicas=running)
     )
     return IterationReport(
         time=0.0, decision=verdict, write_rates={TopicPartition("t", 0): SPEEDS[awake]}, epoch=1,
@@ -168,7 +168,7 @@ def test_an_unknown_metric_is_named(client: Any, desk: KedaReplicaCount) -> None
     """There is one; others are refused."""
     desk.get_or_adopt(3)
     desk(turn())
-    with pytest.raises(grpc.RpcError, match="'lag' is not known") as caught:
+    with pytest.raises(grpc.RpcError, match="unknown metric 'lag'") as caught:
         metrics(client, "lag")
     assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
 

@@ -280,7 +280,7 @@ def test_the_end_of_a_worker_is_told(
     eventually(lambda: target.list_replicas() == ())
     log = tmp_path / "state" / "logs" / f"{name}.log"
     assert target.read_external_scaling().trouble == (
-        f"{name} ended by itself {how}; its log is {log}",
+        f"{name} exited unexpectedly {how}; see its log {log}",
     )
     clock.ahead = 301.0
     assert target.read_external_scaling().trouble == ()

@@ -385,9 +385,9 @@ def test_a_sidecar_works_by_it(  # noqa: PLR0913 - fixtures
     log = tmp_path / "log"
     with log.open("wb") as sink, subprocess.Popen(command, stdout=sink, stderr=sink) as process:
         try:
-            eventually(lambda: "we lead" in log.read_text(), 60)
+            eventually(lambda: ": acquired" in log.read_text(), 60)
             eventually(lambda: len(ready(cluster, "consumer")) == 2, 120)
-            eventually(lambda: {"Replaced", "ScaledOut"} & reasons(cluster), 60)
+            eventually(lambda: {"Replaced", "ScaledUp"} & reasons(cluster), 60)
             eventually(lambda: "2 is right" in log.read_text(), 120)
         finally:
             process.terminate()

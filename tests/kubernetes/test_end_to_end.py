@@ -215,7 +215,7 @@ def test_load_comes_and_goes(  # noqa: PLR0913 - fixtures
     assert scene.owning == []
     assert len(scene.deleted) >= 2
     calm(result)
-    assert {"Draining", "ScaledIn", "ScaledOut"} <= set(result["events"])
+    assert {"Draining", "ScaledDown", "ScaledUp"} <= set(result["events"])
 
 
 def calm(result: dict[str, Any]) -> None:

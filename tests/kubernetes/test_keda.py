@@ -213,7 +213,7 @@ def test_keda_brings_about_what_the_plan_needs(  # noqa: PLR0913 - fixtures
     eventually(lambda: "KEDA is answered" in scene.log(), PATIENCE)
     keda.scale(scaled_object(name, scene.trigger()))
     try:
-        eventually(lambda: "nothing is to be read" in scene.log(), PATIENCE)
+        eventually(lambda: "nothing to read" in scene.log(), PATIENCE)
         assert cluster.replicas("deployment", name) == 0
         scene.load(0.4)
         eventually(lambda: scene.settled(cluster.ready(name)), PATIENCE)
@@ -257,7 +257,7 @@ def test_keda_brings_workers_of_a_share_group(  # noqa: PLR0913 - fixtures
     where = {"workload": f"deployment/{name}", "kubeconfig": str(plane.kubeconfig)}
     with closing(sidecar):
         sidecar.start(target="keda", grpc_port=port, **where)
-        eventually(lambda: "nothing is to be read" in sidecar.said(), PATIENCE)
+        eventually(lambda: "nothing to read" in sidecar.said(), PATIENCE)
         keda.scale(scaled_object(name, trigger(port, bootstrap, group, messages)))
         try:
             wanted = fill(bootstrap, messages, 160, 1)
@@ -288,7 +288,7 @@ def test_the_count_is_told_and_the_pod_is_marked(
         "deployment",
         name=name,
         kubeconfig=config,
-        patience=0.0,
+        controller_timeout=0.0,
         api=lambda place, timeout: KedaWorkloadApi(place, timeout, desk),
     )
     pods = [i.name for i in target.list_replicas() if i.alive]
@@ -316,7 +316,7 @@ def test_pods_that_others_made_are_not_told_away(
     eventually(lambda: len(cluster.ready(name)) == 1)
     desk = KedaReplicaCount(StalenessLimits(3, 60.0), SystemClock())
     target = steered(
-        "deployment", name=name, patience=0.0, api=lambda place, t: KedaWorkloadApi(place, t, desk)
+        "deployment", name=name, controller_timeout=0.0, api=lambda place, t: KedaWorkloadApi(place, t, desk)
     )
     target.list_replicas()
     assert desk.get_or_adopt(99) == 1
@@ -354,7 +354,7 @@ def test_a_client_of_the_published_contract(source: Path, tmp_path: Path) -> Non
 
 def _turn() -> IterationReport:
     """A turn that knew everything."""
-    verdict = ScalingDecision(ScalingAction.HOLD, ("7 is right",), DecisionMetrics(running=7))
+    verdict = ScalingDecision(ScalingAction.HOLD, ("7 is right",), DecisionMetrics(running_replicas=7))
     return IterationReport(
         time=0.0,
         decision=verdict,

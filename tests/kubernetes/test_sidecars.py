@@ -124,7 +124,7 @@ def test_the_second_takes_over(
     name = workload("deployment", 2, **bench.container())
     more = {"workload": f"deployment/{name}", "kubeconfig": str(plane.kubeconfig)}
     bench.start("one", **more)
-    eventually(lambda: "we lead" in bench.log("one"), 60)
+    eventually(lambda: ": acquired" in bench.log("one"), 60)
     bench.start("two", **more)
     eventually(lambda: "standing by" in bench.log("two"), 60)
     eventually(lambda: bench.settled(cluster.ready(name)), 90)

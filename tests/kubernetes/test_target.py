@@ -152,7 +152,7 @@ def test_a_rollout_holds_scaling_in_back(
         body = {"spec": {"template": {"metadata": {"labels": {"version": "2"}}}}}
         cluster.apps.patch_namespaced_deployment(name, NAMESPACE, body)
         eventually(lambda: len(alive(target)) == 3)
-        with pytest.raises(ScalingPostponedError, match="a rollout is under way"):
+        with pytest.raises(ScalingPostponedError, match="a rollout is in progress"):
             target.stop_replica(first)
     finally:
         kubelet.asleep.clear()
@@ -285,7 +285,7 @@ def test_the_api_server_goes_and_comes(
     finally:
         plane.start_api()
     assert cluster.replicas("deployment", name) == 3
-    with pytest.raises(ScalingPostponedError, match="may not see yet which pod is to go"):
+    with pytest.raises(ScalingPostponedError, match="may not know yet which pod to delete"):
         target.stop_replica(pods[0])
 
     def stopped() -> bool:
@@ -455,7 +455,7 @@ def test_the_last_of_a_statefulset_goes_first(
     name = ready("statefulset", 3)
     target = steered("statefulset", name=name)
     assert [i.ordinal for i in target.list_replicas()] == [0, 1, 2]
-    with pytest.raises(PeerError, match=f"{name}-0 cannot go before {name}-2"):
+    with pytest.raises(PeerError, match=f"{name}-0 can only be stopped after {name}-2"):
         target.stop_replica(f"{name}-0")
     target.stop_replica(f"{name}-2")
     eventually(lambda: cluster.pods(name, ending=True) == [f"{name}-0", f"{name}-1"])

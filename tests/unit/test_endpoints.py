@@ -219,7 +219,7 @@ def test_keda_connects_by_tls_and_client_certificate(pem: Path) -> None:
     anybody = grpc.ssl_channel_credentials(ca)
     keda = grpc.ssl_channel_credentials(ca, key, crt)
     files = (pem / "server.crt", pem / "server.key")
-    answered = "the sidecar has made no turn yet"
+    answered = "the sidecar has not completed an iteration yet"
     with scaler(make_server_credentials(*files, None)) as port:
         assert said(port, anybody) == answered
     with scaler(make_server_credentials(*files, pem / "ca-clients.crt")) as port:

@@ -48,8 +48,8 @@ STARTED = record(
     NOW - 60,
     action=ScalingAction.SCALE_UP,
     reasons=("2 -> 3: needed 250 B/s at 90 B/s a consumer", "started w3"),
-    numbers=replace(NUMBERS, r_score=0.4, moves=1),
-    expected=(RecordedMove("t", 1, "w1", "+1", 40.0, "w1 would be at 120% of its capacity"),),
+    metrics=replace(NUMBERS, r_score=0.4, moves=1),
+    expected_moves=(RecordedMove("t", 1, "w1", "+1", 40.0, "w1 would be at 120% of its capacity"),),
 )
 MOVED = record(
     2,
@@ -94,7 +94,7 @@ def test_what_holds_a_change_back_is_named() -> None:
     """Wishes, what windows leave of them, and why nothing is done yet."""
     numbers = replace(NUMBERS, recommended_replicas=5, desired_replicas=4)
     waits = ("4 are wanted", "cooldown for another 12 s")
-    said = count(record(3, NOW, numbers=numbers, reasons=waits))
+    said = count(record(3, NOW, metrics=numbers, reasons=waits))
     assert "The load alone asks for 5; limits, dead band and windows leave 4." in said
     assert "Held back by: cooldown for another 12 s." in said
 
@@ -102,14 +102,14 @@ def test_what_holds_a_change_back_is_named() -> None:
 def test_more_than_the_sum_is_said_to_be_so() -> None:
     """Partitions are not cut, so more consumers may be needed than the sum of the load tells."""
     assert "4 are asked for by the load: partitions" in count(
-        record(1, NOW, numbers=replace(NUMBERS, recommended_replicas=4, desired_replicas=4, planned_replicas=4))
+        record(1, NOW, metrics=replace(NUMBERS, recommended_replicas=4, desired_replicas=4, planned_replicas=4))
     )
 
 
 def test_what_is_not_known_is_said() -> None:
     """Without a write speed there is no sum; an old verdict does not pass for a new one."""
     blind = replace(NUMBERS, needed_rate=None, write_rate=None, running_replicas=None, max_fill=None)
-    said = count(record(1, NOW - 600, numbers=blind))
+    said = count(record(1, NOW - 600, metrics=blind))
     assert "The load is not known" in said
     assert "? replicas run" in said
     assert "No verdict came for 10 min: no sidecar is at work then." in said

@@ -95,7 +95,7 @@ def test_who_left_without_being_asked_is_dead() -> None:
         states(build_group_status(seen(decisions=(), known_consumers=frozenset({"d"}))))["d"]
         is ConsumerState.DEAD
     )
-    stopped = record(action=ScalingAction.STOP, stop=("c",))
+    stopped = record(action=ScalingAction.STOP, replicas_to_stop=("c",))
     assert "c" not in states(build_group_status(seen(decisions=(stopped, record()))))
     gone = replace(PLAN, draining=("b", "c"))
     assert "c" not in states(build_group_status(seen(plan=gone)))

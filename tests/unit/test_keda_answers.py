@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from trimtab.assignor.model import TopicPartition
-from trimtab.common.control_topics.values import PartitionLoad
+from trimtab.common.control_topics.write_rates import PartitionLoad
 from trimtab.sidecar.decision.decision import DecisionMetrics, ScalingAction, ScalingDecision
 from trimtab.sidecar.errors import ReplicaCountUnavailableError, TriggerMismatchError
 from trimtab.sidecar.measurement.observation import RequestedReplicas
@@ -37,7 +37,7 @@ def report(
     speed: PartitionLoad = BUSY, *, running: int | None = 2, leading: bool = True
 ) -> IterationReport:
     """A turn; `running` of None is one that was blind."""
-    verdict = ScalingDecision(ScalingAction.HOLD, ("so it is",), DecisionMetrics(running=running))
+    verdict = ScalingDecision(ScalingAction.HOLD, ("so it is",), DecisionMetrics(running_replicas=running))
     return IterationReport(
         time=0.0, decision=verdict, write_rates={TopicPartition("t", 0): speed}, epoch=1,
         is_group_known=running is not None, decision_seconds=0.0, iteration_seconds=0.0, is_leader=leading,
@@ -65,7 +65,7 @@ def test_the_count_is_what_the_target_was_asked_for() -> None:
 )
 def test_nothing_is_answered_at_first(standing: ScalerState) -> None:
     """Before a turn has known everything there is no answer, whatever count was found."""
-    with pytest.raises(ReplicaCountUnavailableError, match="knows no count yet"):
+    with pytest.raises(ReplicaCountUnavailableError, match="has no replica count yet"):
         require_replica_count(standing, PATIENCE, 1.0)
 
 
@@ -86,7 +86,7 @@ def test_zero_is_answered_only_where_idleness_is_known() -> None:
     for speed in (UNKNOWN, BUSY, PartitionLoad(bytes_per_s=0.0)):
         standing = replace(turned(report(speed)), replicas=0)
         with pytest.raises(
-            ReplicaCountUnavailableError, match="not known that nothing is to be read"
+            ReplicaCountUnavailableError, match="may have records to read"
         ):
             require_replica_count(standing, PATIENCE, 1.0)
 
@@ -95,7 +95,7 @@ def test_a_loop_that_stands_still_is_no_answer() -> None:
     """A count grows old: without a turn for longer than the patience it is not told."""
     standing = turned(report())
     assert require_replica_count(standing, PATIENCE, 60.0) == 2
-    with pytest.raises(ReplicaCountUnavailableError, match="no turn for 61 s"):
+    with pytest.raises(ReplicaCountUnavailableError, match="no iteration for 61 s"):
         require_replica_count(standing, PATIENCE, 61.0)
 
 
@@ -142,10 +142,10 @@ def test_triggers_that_mean_this_group(metadata: dict[str, str]) -> None:
         ({"topic": "orders"}, "topic is 'orders'"),
         ({"bootstrapServers": "c:9092"}, "bootstrapServers is 'c:9092'"),
         ({"offsetResetPolicy": "latest"}, "offsetResetPolicy is 'latest'"),
-        ({"lagThreshold": "10"}, "lagThreshold means nothing here"),
-        ({"sasl": "plaintext"}, "sasl means nothing here"),
+        ({"lagThreshold": "10"}, "lagThreshold has no effect"),
+        ({"sasl": "plaintext"}, "sasl has no effect"),
         ({"consumergroup": "lake"}, "did you mean 'consumerGroup'"),
-        ({"xyz": "1"}, "there is: bootstrapServers"),
+        ({"xyz": "1"}, "known keys: bootstrapServers"),
         ({"topic": "a", "consumerGroup": "b"}, "consumerGroup is 'b'.*; topic is 'a'"),
     ],
 )

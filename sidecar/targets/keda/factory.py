@@ -1,13 +1,8 @@
-"""Puts together the target that KEDA scales: pods as Kubernetes shows them, a count told to KEDA.
+"""Factory of target `keda`: pods are read from Kubernetes, and KEDA sets the replica count.
 
-The rules of taking pods away are those of the target `kubernetes`, with one difference: the count
-that it asks for is laid on KEDA's desk instead of being set, and what it looks at shows that count
-as the one asked for. So it is lowered only for a pod that is marked as the one to go, and while
-the others are ready; KEDA and the HPA bring it about in their own time.
-
-Others can make more pods than we told: KEDA's fallback or its minReplicaCount, a person. KEDA would
-take them away as Kubernetes likes, perhaps while they read. So the count told is raised to them,
-and they are drained like all others (`compute_reported_replicas`).
+The target follows the scale-down rules of target `kubernetes`, but reports the count to KEDA
+instead of setting it. So the reported count falls only for a marked pod while all others are ready;
+KEDA and the HPA apply it with their own delay.
 """
 
 import logging
@@ -36,11 +31,11 @@ from trimtab.sidecar.targets.replica_target import ConnectedTarget
 log = logging.getLogger("trimtab.sidecar")
 
 ITERATION_DELAY_LIMIT_S: Final = 30.0
-"""Seconds without a turn, beyond three intervals, after which KEDA gets no answer."""
+"""Seconds without an iteration, beyond three intervals, until requests are UNAVAILABLE."""
 
 
 class KedaWorkloadApi(KubernetesApi):
-    """A workload whose count KEDA sets: ours is laid on its desk."""
+    """Workload API that reports replica counts to KEDA instead of writing them."""
 
     def __init__(
         self, scale_target: ScaleTargetRef, timeout: float, replica_count: KedaReplicaCount
@@ -49,30 +44,34 @@ class KedaWorkloadApi(KubernetesApi):
         self._replica_count = replica_count
 
     def fetch_snapshot(self) -> WorkloadSnapshot:
-        """Return workload and pods, with the count that KEDA is told as the one asked for.
+        """Return workload and pods, with the reported count as the requested one.
 
         Raises KubernetesUnavailableError, KubernetesRejectedError.
         """
-        found = super().fetch_snapshot()
-        told = compute_reported_replicas(
-            found, self._replica_count.get_or_adopt(found.workload.replicas)
+        snapshot = super().fetch_snapshot()
+        workload = snapshot.workload
+        count = compute_reported_replicas(
+            snapshot, self._replica_count.get_or_adopt(workload.replicas)
         )
-        self._replica_count.set_replicas(told)
-        asked = RequestedReplicas(told, "KEDA", found.workload.requested.requested_at, is_ours=True)
-        return replace(found, workload=replace(found.workload, replicas=told, requested=asked))
+        self._replica_count.set_replicas(count)
+        at = workload.requested.requested_at
+        requested = RequestedReplicas(count, "KEDA", at, is_ours=True)
+        return replace(snapshot, workload=replace(workload, replicas=count, requested=requested))
 
     def set_replicas(self, replicas: int, resource_version: str) -> None:
-        """Tell KEDA this count."""
-        del resource_version  # nothing is written
+        """Report this count to KEDA."""
+        del resource_version  # nothing is written to Kubernetes
         self._replica_count.set_replicas(replicas)
 
 
 def compute_reported_replicas(snapshot: WorkloadSnapshot, reported: int) -> int:
-    """Return the count to tell: no less than the pods that are there to stay.
+    """Return the count to report: at least the unmarked pods of a Deployment.
 
-    Those are the pods without our mark, as far as the workload asks for them (a rollout has more
-    for a while). Pods of a StatefulSet have no marks, so nothing is known of them.
+    Capped at the workload's replicas, since a rollout has surplus pods. StatefulSet pods have no
+    marks: `reported` is returned.
     """
+    # KEDA's fallback, minReplicaCount or a person may add pods. A lower count would let Kubernetes
+    # delete any of them while it reads; the sidecar adopts and drains them instead.
     if snapshot.workload.kind is WorkloadKind.STATEFULSET:
         return reported
     unmarked = sum(not pod.is_marked for pod in snapshot.alive_pods)
@@ -80,14 +79,14 @@ def compute_reported_replicas(snapshot: WorkloadSnapshot, reported: int) -> int:
 
 
 def load_tls_credentials(settings: SidecarSettings) -> ServerCredentials | None:
-    """Return what KEDA is answered in; None for plain text. Raises SettingError."""
+    """Return the gRPC service's TLS credentials; None for plain text. Raises SettingError."""
     certificate, key = settings.grpc_tls_certificate, settings.grpc_tls_key
     if certificate is not None and key is not None:
         return make_server_credentials(certificate, key, settings.grpc_client_ca)
     if not is_loopback(settings.grpc_host):
         log.warning(
-            "KEDA's service at %s answers everybody who reaches it: give it TLS "
-            "(grpc-tls-certificate and grpc-tls-key, grpc-client-ca)",
+            "the KEDA service at %s accepts any client: configure TLS "
+            "(grpc-tls-certificate, grpc-tls-key, grpc-client-ca)",
             settings.grpc_host,
         )
     return None
@@ -96,21 +95,22 @@ def load_tls_credentials(settings: SidecarSettings) -> ServerCredentials | None:
 def connect_keda_target(
     settings: SidecarSettings, clock: Clock, stack: ExitStack
 ) -> ConnectedTarget:
-    """Connect to Kubernetes and begin to answer KEDA; `stack` takes both apart.
+    """Connect to Kubernetes and start the KEDA service; register cleanup of both on `stack`.
 
     Raises SidecarSettingError, StartupError, KubernetesRejectedError.
     """
-    desk = KedaReplicaCount(
+    replica_count = KedaReplicaCount(
         StalenessLimits(settings.fallback_after, ITERATION_DELAY_LIMIT_S + 3 * settings.interval),
         clock,
     )
 
-    def opened_api(place: ScaleTargetRef, timeout: float) -> KubernetesApi:
-        return KedaWorkloadApi(place, timeout, desk)
+    def open_keda_api(scale_target: ScaleTargetRef, timeout: float) -> KubernetesApi:
+        return KedaWorkloadApi(scale_target, timeout, replica_count)
 
-    steering = connect_workload_target(settings, clock, stack, opened_api, controller_timeout=0.0)
-    service = ExternalScalerService(desk, ScaledGroup.from_settings(settings))
+    # no controller timeout: KEDA and the HPA act seconds later, a later iteration sees the pods
+    target = connect_workload_target(settings, clock, stack, open_keda_api, controller_timeout=0.0)
+    service = ExternalScalerService(replica_count, ScaledGroup.from_settings(settings))
     stack.callback(service.stop)
     port = service.start(settings.grpc_host, settings.grpc_port, load_tls_credentials(settings))
-    log.info("KEDA is answered at %s:%d", settings.grpc_host, port)
-    return replace(steering, reporters=(*steering.reporters, desk))
+    log.info("KEDA service listens on %s:%d", settings.grpc_host, port)
+    return replace(target, reporters=(*target.reporters, replica_count))

@@ -1,4 +1,4 @@
-"""Where the loop lays down the count, and KEDA's calls pick it up: one value under one lock."""
+"""Replica count shared by the control loop and KEDA's gRPC calls: one value under one lock."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -16,7 +16,7 @@ from trimtab.sidecar.targets.keda.scaler_responses import (
 
 
 class KedaReplicaCount:
-    """The count that KEDA is told, and whether it may be told; safe for any thread."""
+    """The replica count reported to KEDA, and its availability. Thread-safe."""
 
     def __init__(self, limits: StalenessLimits, clock: Clock) -> None:
         self._limits = limits
@@ -25,39 +25,39 @@ class KedaReplicaCount:
         self._changed = Condition()
 
     def get_or_adopt(self, current: int) -> int:
-        """Return the count that was told last; where there is none, go on from the one found."""
+        """Return the last reported count; without one, adopt `current`."""
         with self._changed:
             if self._state.replicas is None:
                 self._state = replace(self._state, replicas=current)
             return self._state.replicas or 0
 
     def set_replicas(self, replicas: int) -> None:
-        """Tell this count from now on."""
+        """Report this count from now on."""
         with self._changed:
             self._state = replace(self._state, replicas=replicas)
             self._changed.notify_all()
 
     def __call__(self, report: IterationReport) -> None:
-        """Take note of a turn."""
+        """Update the availability from a control-loop iteration."""
         with self._changed:
             self._state = apply_report(self._state, report, self._limits, self._clock.monotonic())
             self._changed.notify_all()
 
     def get_replicas(self) -> int:
-        """Return how many replicas there are to be. Raises ReplicaCountUnavailableError."""
+        """Return the desired replica count. Raises ReplicaCountUnavailableError."""
         with self._changed:
             return require_replica_count(self._state, self._limits, self._clock.monotonic())
 
     def wake_watchers(self) -> None:
-        """Have everybody who waits look whether to go on."""
+        """Wake all watchers so that they check `keep_watching` again."""
         with self._changed:
             self._changed.notify_all()
 
     def watch_activity(self, keep_watching: Callable[[], bool]) -> Iterator[bool]:
-        """Yield whether any replica is to run, as soon as that is known and at each change.
+        """Yield whether the count is above 0, once it is known and at each change.
 
-        Ends when `keep_watching` no longer holds; `wake_watchers` has it looked at. While it is not
-        known nothing is yielded: what was said last stands.
+        Yields nothing while the count is unavailable. Ends when `keep_watching` returns False,
+        which `wake_watchers` makes it check.
         """
         shown: bool | None = None
         while (shown := self._wait_for_change(keep_watching, shown=shown)) is not None:
@@ -66,7 +66,7 @@ class KedaReplicaCount:
     def _wait_for_change(
         self, keep_watching: Callable[[], bool], *, shown: bool | None
     ) -> bool | None:
-        """Wait for something else than was shown; None where it is over."""
+        """Wait for a value other than `shown`; return None when watching ends."""
         with self._changed:
             while keep_watching():
                 now = self._is_active()

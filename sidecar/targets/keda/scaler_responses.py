@@ -1,16 +1,16 @@
-"""What KEDA is answered, from what the turns left. Pure.
+"""Replica counts reported to KEDA, derived from control-loop iterations. Pure.
 
-1. The count is the one that the target was asked for last: it rises when the plan grows, and falls
-   only when a drained pod owns nothing, is marked as the one to go, and the group is at rest.
-2. Before the first turn that knew plan, pods and group there is no answer.
-3. A blind turn, which did not know one of them, leaves the count; after so many in a row there is
-   no answer. Unknown write speeds alone are not blind: the policy's `fallback` makes the count.
-4. Zero is answered only where it is known that nothing is to be read.
-5. Without a turn for too long, and from a sidecar that stands by, there is no answer.
-6. Where there was no answer KEDA may have set a count by its own `fallback`, or another sidecar may
-   have answered. So the count is forgotten, and the next turn goes on from the one that it finds.
+1. The count is the last one requested from the target. It rises with the plan and falls only when a
+   drained pod owns nothing, is marked for deletion, and the group is stable.
+2. Before the first iteration with known plan, pods and group, the count is UNAVAILABLE.
+3. A blind iteration (one of them unknown) keeps the count; too many in a row make it UNAVAILABLE.
+   Unknown write rates alone do not make an iteration blind: the policy's `fallback` sets the count.
+4. Zero is reported only if the group is known to have nothing to read.
+5. Without an iteration for too long, or on a standby sidecar, the count is UNAVAILABLE.
+6. While the count was UNAVAILABLE, KEDA's own `fallback` or another sidecar may have set one. So
+   the count is dropped, and the next iteration adopts the current one.
 
-No answer is UNAVAILABLE: KEDA then leaves the count, or does what its own `fallback` says.
+On UNAVAILABLE, KEDA keeps the count or applies the ScaledObject's `fallback`.
 """
 
 from dataclasses import dataclass, replace
@@ -21,15 +21,15 @@ from trimtab.sidecar.errors import ReplicaCountUnavailableError
 from trimtab.sidecar.reporting.iteration_report import IterationReport
 
 KEDA_METRIC_NAME: Final = "trimtab-replicas"
-"""Name of the one metric: replicas."""
+"""Name of the only metric, the desired number of replicas."""
 
 METRIC_PER_REPLICA: Final = 1
-"""One replica's share of it."""
+"""Target value of the metric per replica."""
 
 
 @dataclass(frozen=True, slots=True)
 class StalenessLimits:
-    """How many blind turns in a row are borne, and how many seconds without any turn."""
+    """Maximum blind iterations in a row, and maximum seconds without an iteration."""
 
     blind_iterations: int
     silent_seconds: float
@@ -37,13 +37,12 @@ class StalenessLimits:
 
 @dataclass(frozen=True, slots=True)
 class ScalerState:
-    """What the turns left.
+    """State after the last iteration.
 
-    `replicas` is what the target was asked for last, None where it was forgotten, and
-    `unknown_reason` it was; `last_iteration_at` when the last turn ended (monotonic seconds);
-    `has_sight` whether one has known all it must; `blind_iterations` how many since then have not;
-    `is_idle` whether it is known that nothing is to be read; `last_reasons` why the last one did
-    what it did.
+    `replicas` is the last requested count, or None with its `unknown_reason`. `last_iteration_at`
+    is in monotonic seconds. `has_sight` is true after the first iteration with known plan, pods and
+    group; `blind_iterations` counts those without since. `is_idle` is true if the group has nothing
+    to read. `last_reasons` are the reasons of the last decision.
     """
 
     replicas: int | None = None
@@ -51,14 +50,14 @@ class ScalerState:
     has_sight: bool = False
     blind_iterations: int = 0
     is_idle: bool = False
-    last_reasons: str = "no turn yet"
-    unknown_reason: str = "the sidecar has made no turn yet"
+    last_reasons: str = "no iteration yet"
+    unknown_reason: str = "the sidecar has not completed an iteration yet"
 
 
 def apply_report(
     state: ScalerState, report: IterationReport, limits: StalenessLimits, now: float
 ) -> ScalerState:
-    """Return what is left after another turn; `now` is monotonic seconds."""
+    """Return the state after another iteration; `now` is monotonic seconds."""
     sighted = report.decision.metrics.running_replicas is not None
     new = replace(
         state,
@@ -69,30 +68,35 @@ def apply_report(
         last_reasons="; ".join(report.decision.reasons),
     )
     late = now - state.last_iteration_at > limits.silent_seconds
-    why = "the sidecar made no turn for long" if late else explain_unavailability(new, limits, now)
-    return replace(new, replicas=None, unknown_reason=why) if why else new
+    reason = (
+        f"the sidecar completed no iteration for more than {limits.silent_seconds:g} s"
+        if late
+        else explain_unavailability(new, limits, now)
+    )
+    return replace(new, replicas=None, unknown_reason=reason) if reason else new
 
 
 def explain_unavailability(state: ScalerState, limits: StalenessLimits, now: float) -> str:
-    """Say why there is no answer; empty where there is one."""
+    """Return why the count is unavailable; empty if it is available."""
     silent = now - state.last_iteration_at
     if state.replicas is None:
         return state.unknown_reason
     if not state.has_sight:
-        return f"the sidecar knows no count yet: {state.last_reasons}"
+        return f"the sidecar has no replica count yet: {state.last_reasons}"
     if silent > limits.silent_seconds:
-        return f"the sidecar has made no turn for {silent:.0f} s; look into its log"
+        return f"the sidecar has completed no iteration for {silent:.0f} s; see its log"
     if state.blind_iterations >= limits.blind_iterations:
         return (
-            f"the sidecar has been blind for {state.blind_iterations} turns: {state.last_reasons}"
+            f"plan, pods or group were unknown for {state.blind_iterations} iterations: "
+            f"{state.last_reasons}"
         )
     if not state.replicas and not state.is_idle:
-        return f"it is not known that nothing is to be read: {state.last_reasons}"
+        return f"0 replicas are not safe, the group may have records to read: {state.last_reasons}"
     return ""
 
 
 def require_replica_count(state: ScalerState, limits: StalenessLimits, now: float) -> int:
-    """Return how many replicas there are to be. Raises ReplicaCountUnavailableError, saying why."""
+    """Return the desired replica count. Raises ReplicaCountUnavailableError with the reason."""
     reason = explain_unavailability(state, limits, now)
     if reason or state.replicas is None:
         raise ReplicaCountUnavailableError(reason)

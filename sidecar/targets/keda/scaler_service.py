@@ -1,13 +1,7 @@
-"""The gRPC service that KEDA asks: service externalscaler.ExternalScaler of `externalscaler.proto`.
+"""KEDA's external scaler: gRPC service externalscaler.ExternalScaler of `externalscaler.proto`.
 
-A trigger that means another group is INVALID_ARGUMENT and says which name differs; a count that is
-not known is UNAVAILABLE and says why. A stream holds a thread for as long as KEDA listens, so only
-so many are open at once, and as many threads again answer single calls.
-
-Streams are silent for days, so both sides may look by pings whether the other is there: KEDA's are
-borne (gRPC's default ends the connection of who pings more often than every 5 minutes), and one
-that answers none of ours, as after its node died, is let go with its streams. Connections have no
-greatest age: KEDA would only open the same stream again.
+A trigger for another group gets INVALID_ARGUMENT with the differing keys. An unknown replica count
+gets UNAVAILABLE with the reason.
 """
 
 from collections.abc import Callable, Generator, Iterator
@@ -35,18 +29,20 @@ from trimtab.sidecar.targets.keda.trigger_metadata import ScaledGroup, check_tri
 SCALER_SERVICE_NAME: Final = "externalscaler.ExternalScaler"
 
 MAX_OPEN_STREAMS: Final = 16
-"""Open at once: KEDA has two of a ScaledObject, and opens new ones where it lost the old."""
+"""Maximum concurrent streams. KEDA opens two per ScaledObject and replaces lost ones; each stream
+occupies a thread for as long as KEDA listens, and as many threads serve unary calls."""
 
 STOP_GRACE_PERIOD_S: Final = 1.0
-"""Seconds that calls have to end when the service does."""
+"""Seconds that open calls may take to end when the service stops."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeepaliveSettings:
-    """Seconds: between a client's pings at least, until ours, and until one counts as unanswered.
+    """gRPC keepalive in seconds: minimum client ping interval, own ping interval, ping timeout."""
 
-    Clients written in Go, as KEDA is, do not ping more often than every 10 s.
-    """
+    # Streams are silent for days, and only pings detect a dead peer. gRPC's default would close
+    # connections of clients that ping more often than every 5 minutes; Go clients such as KEDA
+    # ping at most every 10 s. There is no maximum connection age: KEDA would reopen the stream.
 
     min_client_ping_interval: float = 9.0
     ping_interval: float = 30.0
@@ -54,7 +50,7 @@ class KeepaliveSettings:
 
     @property
     def grpc_options(self) -> tuple[tuple[str, int], ...]:
-        """Return gRPC's options for this."""
+        """Return the gRPC channel options."""
         return (
             (
                 "grpc.http2.min_ping_interval_without_data_ms",
@@ -62,14 +58,14 @@ class KeepaliveSettings:
             ),
             ("grpc.keepalive_time_ms", int(self.ping_interval * 1000)),
             ("grpc.keepalive_timeout_ms", int(self.ping_timeout * 1000)),
-            ("grpc.http2.ping_timeout_ms", int(self.ping_timeout * 1000)),  # the longer one holds
+            ("grpc.http2.ping_timeout_ms", int(self.ping_timeout * 1000)),  # the longer wins
             ("grpc.keepalive_permit_without_calls", 1),
-            ("grpc.http2.max_pings_without_data", 0),  # of ours: as many as it takes
+            ("grpc.http2.max_pings_without_data", 0),  # no limit on own pings
         )
 
 
 class ExternalScalerService:
-    """Answers KEDA from what lies on the desk, for triggers that mean what is steered."""
+    """Serves the replica count to triggers whose metadata match the scaled group."""
 
     def __init__(
         self,
@@ -84,7 +80,7 @@ class ExternalScalerService:
         self._server = grpc.server(
             ThreadPoolExecutor(2 * MAX_OPEN_STREAMS, thread_name_prefix="trimtab-keda"),
             options=(
-                ("grpc.so_reuseport", 0),  # else a second one on the port is not noticed
+                ("grpc.so_reuseport", 0),  # fail if another process listens on the port
                 *(keepalive or KeepaliveSettings()).grpc_options,
             ),
         )
@@ -93,7 +89,7 @@ class ExternalScalerService:
         )
 
     def start(self, host: str, port: int, credentials: grpc.ServerCredentials | None = None) -> int:
-        """Begin to serve, without credentials in plain text; return the port.
+        """Start serving and return the port; plain text without credentials.
 
         Raises StartupError.
         """
@@ -105,14 +101,14 @@ class ExternalScalerService:
                 bound = self._server.add_secure_port(address, credentials)
         except RuntimeError as error:
             raise StartupError(
-                f"gRPC {host}:{port} cannot be listened on; choose another grpc-port (0: a free "
-                "one) or grpc-host"
+                f"gRPC service cannot listen on {host}:{port}; choose another grpc-port (0: any "
+                "free port) or grpc-host"
             ) from error
         self._server.start()
         return bound
 
     def stop(self) -> None:
-        """Stop serving; streams end."""
+        """Stop serving and end all streams."""
         self._stopped.set()
         self._replica_count.wake_watchers()
         self._server.stop(STOP_GRACE_PERIOD_S).wait()
@@ -137,8 +133,8 @@ class ExternalScalerService:
         self, scaled_object: proto.ScaledObjectRef, context: grpc.ServicerContext
     ) -> Iterator[proto.IsActiveResponse]:
         self._check_trigger(scaled_object, context)
-        with self._hold_stream_slot(context) as going:
-            for active in self._replica_count.watch_activity(going):
+        with self._hold_stream_slot(context) as keep_watching:
+            for active in self._replica_count.watch_activity(keep_watching):
                 yield proto.IsActiveResponse(result=active)
 
     def _get_metric_spec(
@@ -150,20 +146,20 @@ class ExternalScalerService:
     def _stream_metric_spec(
         self, scaled_object: proto.ScaledObjectRef, context: grpc.ServicerContext
     ) -> Iterator[proto.GetMetricSpecResponse]:
-        """Say it once and listen on: it never changes, and KEDA would ask again at an end."""
+        """Send the constant metric spec once and keep the stream open."""
         self._check_trigger(scaled_object, context)
-        with self._hold_stream_slot(context) as going:
+        with self._hold_stream_slot(context) as keep_watching:
             yield _build_metric_spec()
-            for _ in self._replica_count.watch_activity(going):
-                pass
+            for _ in self._replica_count.watch_activity(keep_watching):
+                pass  # KEDA reopens a stream that ends
 
     def _get_metrics(
         self, request: proto.GetMetricsRequest, context: grpc.ServicerContext
     ) -> proto.GetMetricsResponse:
         self._check_trigger(request.scaledObjectRef, context)
         if request.metricName != KEDA_METRIC_NAME:
-            what = f"metric {request.metricName!r} is not known; there is {KEDA_METRIC_NAME!r}"
-            context.abort(grpc.StatusCode.INVALID_ARGUMENT, what)
+            message = f"unknown metric {request.metricName!r}; use {KEDA_METRIC_NAME!r}"
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, message)
         count = self._get_replicas(context)
         value = proto.MetricValue(
             metricName=KEDA_METRIC_NAME, metricValue=count, metricValueFloat=count
@@ -176,8 +172,8 @@ class ExternalScalerService:
         try:
             check_trigger_metadata(scaled_object.scalerMetadata, self._scaled_group)
         except TriggerMismatchError as error:
-            said = f"ScaledObject {scaled_object.namespace}/{scaled_object.name}: {error}"
-            context.abort(grpc.StatusCode.INVALID_ARGUMENT, said)
+            message = f"ScaledObject {scaled_object.namespace}/{scaled_object.name}: {error}"
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, message)
 
     def _get_replicas(self, context: grpc.ServicerContext) -> int:
         try:
@@ -187,10 +183,10 @@ class ExternalScalerService:
 
     @contextmanager
     def _hold_stream_slot(self, context: grpc.ServicerContext) -> Generator[Callable[[], bool]]:
-        """Hold a place of a stream; gives whether it is to go on."""
+        """Reserve a stream slot; yield a function that tells whether to keep the stream open."""
         if not self._stream_slots.acquire(blocking=False):
-            said = f"{MAX_OPEN_STREAMS} streams are open already"
-            context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, said)
+            message = f"all {MAX_OPEN_STREAMS} streams are in use"
+            context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, message)
         try:
             context.add_callback(self._replica_count.wake_watchers)
             yield lambda: context.is_active() and not self._stopped.is_set()
@@ -201,13 +197,12 @@ class ExternalScalerService:
 def make_server_credentials(
     certificate: Path, key: Path, client_ca: Path | None
 ) -> grpc.ServerCredentials:
-    """Return what the service speaks TLS with; with a `client_ca` KEDA must show a certificate.
+    """Return TLS credentials; with a `client_ca` KEDA must present a client certificate.
 
     Raises SettingError.
     """
-    create_server_context(
-        certificate, key
-    )  # gRPC would only find out, and say little, at the first call
+    # checked here: gRPC reports an invalid pair at the first call only, without details
+    create_server_context(certificate, key)
     try:
         authority = None if client_ca is None else client_ca.read_bytes()
     except OSError as error:
@@ -229,8 +224,8 @@ def _make_stream_handler(
 
 
 def _serialize_message(message: Any) -> bytes:
-    written: bytes = message.SerializeToString()
-    return written
+    value: bytes = message.SerializeToString()
+    return value
 
 
 def _build_metric_spec() -> proto.GetMetricSpecResponse:

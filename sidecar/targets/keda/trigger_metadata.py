@@ -1,8 +1,8 @@
-"""Whether a trigger's metadata mean the group that this sidecar steers. Pure.
+"""Comparison of a KEDA trigger's metadata with the sidecar's settings. Pure.
 
-Names are those of KEDA's `kafka` and `apache-kafka` scalers where they mean the same; those that
-mean nothing here, and those that nobody knows, are refused rather than ignored. What the sidecar
-itself was not told (topics, where it takes those that the group reads) is not compared.
+Keys have the names of KEDA's `kafka` and `apache-kafka` scalers. Keys without a meaning here and
+unknown keys are rejected, not ignored. Settings the sidecar does not have (topics, if it takes
+those the group reads) are not compared.
 """
 
 from collections.abc import Callable, Mapping
@@ -14,7 +14,7 @@ from trimtab.sidecar.errors import TriggerMismatchError
 from trimtab.sidecar.settings.settings import SidecarSettings
 
 KEDA_KEYS: Final = frozenset({"scalerAddress", "enableTLS", "unsafeSsl"})
-"""What KEDA itself reads: how to reach us."""
+"""Keys that KEDA itself reads: the connection to this service."""
 
 LAG_SCALING_KEYS: Final = frozenset(
     {
@@ -28,20 +28,20 @@ LAG_SCALING_KEYS: Final = frozenset(
         "scaleToZeroOnInvalidOffset",
     }
 )
-"""How the kafka scaler makes a count of lag."""
+"""Keys by which the kafka scaler derives a count from lag."""
 
 BROKER_CONNECTION_KEYS: Final = frozenset(
     {"awsRegion", "sasl", "saslTokenProvider", "tls", "version"}
 )
-"""How the kafka scaler reaches the brokers."""
+"""Keys by which the kafka scaler connects to the brokers."""
 
 FROM_ENV_SUFFIX: Final = "FromEnv"
-"""What a name ends with whose value KEDA takes from the workload's environment."""
+"""Suffix of keys whose value KEDA takes from the workload's environment."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScaledGroup:
-    """What this sidecar steers; no topics: whatever the group reads."""
+    """The group this sidecar scales; empty `topics` mean all topics the group reads."""
 
     bootstrap: str
     group: str
@@ -50,13 +50,13 @@ class ScaledGroup:
 
     @classmethod
     def from_settings(cls, settings: SidecarSettings) -> "ScaledGroup":
-        """Return what the settings say."""
+        """Return the group of the settings."""
         reset = settings.offset_reset or "latest"
         return cls(settings.bootstrap, settings.group, settings.topics, reset)
 
 
 def check_trigger_metadata(metadata: Mapping[str, str], scaled_group: ScaledGroup) -> None:
-    """Raise TriggerMismatchError with everything that is wrong."""
+    """Raise TriggerMismatchError with all mismatches."""
     given = {name.removesuffix(FROM_ENV_SUFFIX): value for name, value in metadata.items()}
     problems = [
         text
@@ -75,12 +75,12 @@ def _explain_mismatch(name: str, value: str, scaled_group: ScaledGroup) -> str:
         same = not ours or _split_comma_list(value) == _split_comma_list(ours)
         return "" if same else f"{name} is {value!r}, but this sidecar has {ours!r}"
     if name in LAG_SCALING_KEYS:
-        return f"{name} means nothing here: the count follows write speed and backlog; leave it out"
+        return f"{name} has no effect: the count follows write rate and backlog; remove it"
     if name in BROKER_CONNECTION_KEYS:
-        return f"{name} means nothing here: the sidecar has a connection of its own; leave it out"
+        return f"{name} has no effect: the sidecar has its own broker connection; remove it"
     hint = suggest_name(name, [*GETTER_BY_COMPARED_KEY, *KEDA_KEYS], cutoff=0.5)
-    hint = hint or f"; there is: {', '.join(GETTER_BY_COMPARED_KEY)}"
-    return f"{name!r} is not known{hint}"
+    hint = hint or f"; known keys: {', '.join(GETTER_BY_COMPARED_KEY)}"
+    return f"unknown key {name!r}{hint}"
 
 
 GETTER_BY_COMPARED_KEY: Final[Mapping[str, Callable[[ScaledGroup], str]]] = {
@@ -92,5 +92,5 @@ GETTER_BY_COMPARED_KEY: Final[Mapping[str, Callable[[ScaledGroup], str]]] = {
 
 
 def _split_comma_list(text: str) -> set[str]:
-    """Return the parts of a list with commas: their order does not matter."""
+    """Return the set of items in a comma-separated list."""
     return {part.strip() for part in text.split(",")}

@@ -1,9 +1,8 @@
-"""The Kubernetes API as the sidecar needs it: few calls, plain values, errors by name.
+"""Client for the few Kubernetes API calls of the sidecar, with plain values and typed errors.
 
-Every call has a time limit and is made once: whoever asks decides whether to ask again. A 409 is
-`ResourceConflictError`; what cannot be reached or is overloaded is KubernetesUnavailableError; what
-is not allowed, not there or not valid is KubernetesRejectedError, and says which verb on which
-resource it was about.
+Every call has a timeout and no retries; callers decide whether to retry. Status 409 raises
+ResourceConflictError. An unreachable or overloaded server raises KubernetesUnavailableError. A
+forbidden, missing or invalid request raises KubernetesRejectedError with verb and resource.
 """
 
 import hashlib
@@ -33,23 +32,23 @@ from trimtab.sidecar.targets.kubernetes.workload import (
     parse_workload,
 )
 
-_KUBE_CONFIG: Final[Any] = config  # it has no types
+_KUBE_CONFIG: Final[Any] = config  # the package has no type hints
 SERVICE_ACCOUNT_DIR: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 HTTP_CONFLICT: Final = 409
 HTTP_NOT_FOUND: Final = 404
 HTTP_TOO_MANY_REQUESTS: Final = 429
 HTTP_SERVER_ERROR: Final = 500
 MAX_EVENT_MESSAGE_CHARS: Final = 1000
-"""Characters of an event's message; the API takes 1,024."""
+"""Maximum length of an event message; the API accepts 1,024 characters."""
 
 
 class ResourceConflictError(Exception):
-    """Somebody else was quicker (409), or it is not there any more (404 on a pod or lease)."""
+    """The resource was changed concurrently (409), or deleted (404 on a pod or lease)."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScaleTargetRef:
-    """What is steered, and where: a `kubeconfig` file, or none within a pod."""
+    """The scaled workload and its cluster; `kubeconfig` is None inside a pod."""
 
     kind: WorkloadKind
     name: str
@@ -57,19 +56,19 @@ class ScaleTargetRef:
     kubeconfig: Path | None = None
 
     def __str__(self) -> str:
-        """Return how operators call it."""
+        """Return the kind and name as shown to operators."""
         return f"{self.kind} {self.name}"
 
     @property
     def lease_name(self) -> str:
-        """Return the name of the lease by which sidecars elect who leads."""
+        """Return the name of the Lease for leader election."""
         return f"{FIELD_MANAGER}-{self.kind}-{self.name}"
 
 
 class KubernetesApi:
-    """A connection.
+    """Connection to one API server; `timeout` is seconds per call.
 
-    `timeout` is seconds of one call. Raises SidecarSettingError where it has no address.
+    Raises SidecarSettingError if no server address is configured.
     """
 
     def __init__(self, scale_target: ScaleTargetRef, timeout: float) -> None:
@@ -86,43 +85,40 @@ class KubernetesApi:
 
     @property
     def cluster_id(self) -> str:
-        """Return what no other cluster has: a digest of its authority, else its address.
-
-        Within pods the address is often the same in two clusters.
-        """
+        """Return a cluster identifier: a digest of its CA certificate, else the server address."""
+        # inside pods the server address is often the same in two clusters
         authority = self._client.configuration.ssl_ca_cert
         if not authority or not Path(authority).is_file():
             return str(self._client.configuration.host)
         return hashlib.sha256(Path(authority).read_bytes().strip()).hexdigest()[:16]
 
     def fetch_snapshot(self) -> WorkloadSnapshot:
-        """Return the workload and its pods as they are.
+        """Return the workload and its pods.
 
         Raises KubernetesUnavailableError, KubernetesRejectedError.
-
-        The lists are asked of the store, not of a cache, so that they hold all that was done.
         """
+        # no resourceVersion: lists come from etcd, not from a cache, and include all past writes
         kind = self.scale_target.kind
         body = self._call_workload_api("get", "", self._get_workload_method("read"))
         labels = body["spec"]["selector"].get("matchLabels") or {}
-        asked = {"label_selector": ",".join(f"{k}={v}" for k, v in sorted(labels.items()))}
+        selector = {"label_selector": ",".join(f"{k}={v}" for k, v in sorted(labels.items()))}
         owners, versions = [body["metadata"]["uid"]], 1
         if kind is WorkloadKind.DEPLOYMENT:
             sets = self._list_resources(
-                "replicasets", self._apps.list_namespaced_replica_set, asked
+                "replicasets", self._apps.list_namespaced_replica_set, selector
             )
             ours = [s for s in sets if get_controller_uid(s) == body["metadata"]["uid"]]
             owners = [s["metadata"]["uid"] for s in ours]
             versions = sum(1 for s in ours if s["spec"].get("replicas"))
-        found = self._list_resources("pods", self._core.list_namespaced_pod, asked)
+        pods = self._list_resources("pods", self._core.list_namespaced_pod, selector)
         return WorkloadSnapshot(
-            parse_workload(kind, body, active_versions=versions), parse_pods(found, owners)
+            parse_workload(kind, body, active_versions=versions), parse_pods(pods, owners)
         )
 
     def set_replicas(self, replicas: int, resource_version: str) -> None:
-        """Ask for a count, if the workload is still of this version.
+        """Set the replica count if the workload still has this resource version.
 
-        Raises ResourceConflictError as well.
+        Raises ResourceConflictError, KubernetesUnavailableError, KubernetesRejectedError.
         """
         body = {
             "apiVersion": "autoscaling/v1",
@@ -138,10 +134,7 @@ class KubernetesApi:
         self._call_workload_api("update", "/scale", method, body=body, field_manager=FIELD_MANAGER)
 
     def annotate_pod(self, pod: str, annotations: Mapping[str, str | None]) -> None:
-        """Set annotations of a pod.
-
-        None takes one away. Raises ResourceConflictError if it is gone.
-        """
+        """Set pod annotations; None removes one. Raises ResourceConflictError for a gone pod."""
         body = {"metadata": {"annotations": dict(annotations)}}
         try:
             self._call_api("patch", "pods", self._core.patch_namespaced_pod, name=pod, body=body)
@@ -153,7 +146,7 @@ class KubernetesApi:
     def create_event(
         self, uid: str, reason: str, message: str, timestamp: str, *, is_warning: bool = False
     ) -> None:
-        """Record an event on the workload; `timestamp` is a timestamp of the API."""
+        """Create an event on the workload; `timestamp` has the format of the API."""
         kinds = {WorkloadKind.DEPLOYMENT: "Deployment", WorkloadKind.STATEFULSET: "StatefulSet"}
         body = {
             "metadata": {"generateName": f"{self.scale_target.name}."},
@@ -176,7 +169,7 @@ class KubernetesApi:
         self._call_api("create", "events", self._core.create_namespaced_event, body=body)
 
     def read_lease(self, name: str) -> dict[str, Any] | None:
-        """Return a lease; None where there is none."""
+        """Return a lease, or None if it does not exist."""
         try:
             return self._call_api("get", "leases", self._leases.read_namespaced_lease, name=name)
         except KubernetesRejectedError as error:
@@ -185,40 +178,42 @@ class KubernetesApi:
             raise
 
     def create_lease(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Make a lease. Raises ResourceConflictError if there is one."""
+        """Create a lease. Raises ResourceConflictError if it exists."""
         method = self._leases.create_namespaced_lease
         return self._call_api("create", "leases", method, body=body)
 
     def replace_lease(self, name: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Replace the lease of the version that `body` names.
-
-        Raises ResourceConflictError if it is another.
-        """
+        """Replace a lease. Raises ResourceConflictError if its resource version changed."""
         method = self._leases.replace_namespaced_lease
         return self._call_api("update", "leases", method, name=name, body=body)
 
     def is_allowed(self, verb: str, group: str, resource: str, name: str = "") -> bool:
-        """Tell whether we have a right in the namespace, on "pods" or "deployments/scale".
+        """Tell whether the role grants `verb` on a resource such as "pods" or "deployments/scale".
 
-        With a `name` on that object, else on all: a role may name what it is about. Asked by a
-        SelfSubjectAccessReview, which everybody may. Raises KubernetesUnavailableError,
-        KubernetesRejectedError.
+        A `name` restricts the check to that object. Uses a SelfSubjectAccessReview, which every
+        account may create. Raises KubernetesUnavailableError, KubernetesRejectedError.
         """
         whole, _, part = resource.partition("/")
-        asked = {"verb": verb, "group": group, "resource": whole, "subresource": part, "name": name}
+        access = {
+            "verb": verb,
+            "group": group,
+            "resource": whole,
+            "subresource": part,
+            "name": name,
+        }
         body = {
             "apiVersion": "authorization.k8s.io/v1",
             "kind": "SelfSubjectAccessReview",
-            "spec": {"resourceAttributes": {**asked, "namespace": self.scale_target.namespace}},
+            "spec": {"resourceAttributes": {**access, "namespace": self.scale_target.namespace}},
         }
         reviews = client.AuthorizationV1Api(self._client)
 
-        def review(*, namespace: str, **named: Any) -> Any:
-            del namespace  # a review is in none; what it asks about is
+        def create_review(*, namespace: str, **named: Any) -> Any:
+            del namespace  # the review itself is cluster-scoped
             return reviews.create_self_subject_access_review(**named)
 
-        answer = self._call_api("create", "selfsubjectaccessreviews", review, body=body)
-        return bool(answer["status"].get("allowed"))
+        response = self._call_api("create", "selfsubjectaccessreviews", create_review, body=body)
+        return bool(response["status"].get("allowed"))
 
     def _get_workload_method(self, verb: str, tail: str = "") -> Callable[..., Any]:
         noun = "deployment" if self.scale_target.kind is WorkloadKind.DEPLOYMENT else "stateful_set"
@@ -236,17 +231,16 @@ class KubernetesApi:
             if error.status == HTTP_NOT_FOUND:
                 raise KubernetesRejectedError(
                     f"{self.scale_target} is not in namespace {self.scale_target.namespace}; "
-                    "make it, or mend "
-                    "workload and namespace",
+                    "create it, or correct the settings workload and namespace",
                     HTTP_NOT_FOUND,
                 ) from error
             raise
 
     def _list_resources(
-        self, resource: str, method: Callable[..., Any], asked: Mapping[str, Any]
+        self, resource: str, method: Callable[..., Any], selector: Mapping[str, Any]
     ) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self._call_api("list", resource, method, **asked)["items"]
-        return found
+        items: list[dict[str, Any]] = self._call_api("list", resource, method, **selector)["items"]
+        return items
 
     def _call_api(
         self, verb: str, resource: str, method: Callable[..., Any], *args: Any, **named: Any
@@ -254,8 +248,8 @@ class KubernetesApi:
         limits = {"_request_timeout": self._timeout, "_preload_content": False}
         what = f"{verb} {resource} in namespace {self.scale_target.namespace}"
         try:
-            answer = method(*args, namespace=self.scale_target.namespace, **named, **limits)
-            body: dict[str, Any] = json.loads(answer.data)
+            response = method(*args, namespace=self.scale_target.namespace, **named, **limits)
+            body: dict[str, Any] = json.loads(response.data)
         except ApiException as error:
             raise _translate_api_error(error, what) from error
         except (HTTPError, OSError, ssl.SSLError, ValueError) as error:
@@ -266,7 +260,7 @@ class KubernetesApi:
 
 
 def resolve_namespace(kubeconfig: Path | None) -> str:
-    """Return the namespace of the pod that we are, or of the kubeconfig's context."""
+    """Return the namespace of this pod, else of the kubeconfig's context, else "default"."""
     own = SERVICE_ACCOUNT_DIR / "namespace"
     if kubeconfig is None and own.is_file():
         return own.read_text().strip()
@@ -279,7 +273,7 @@ def resolve_namespace(kubeconfig: Path | None) -> str:
 
 def _connect_client(kubeconfig: Path | None) -> Any:
     made = client.Configuration()
-    made.retries = False
+    made.retries = False  # urllib3 would multiply the timeout; the control loop retries
     try:
         if kubeconfig is None and SERVICE_ACCOUNT_DIR.is_dir():
             _KUBE_CONFIG.load_incluster_config(client_configuration=made)
@@ -289,9 +283,8 @@ def _connect_client(kubeconfig: Path | None) -> Any:
             )
     except (ConfigException, OSError) as error:
         raise SidecarSettingError(
-            f"no way to a Kubernetes API server: {_shorten_error(error)}; run in a pod with a "
-            "service "
-            "account, or give a kubeconfig"
+            f"no Kubernetes API server is configured: {_shorten_error(error)}; run in a pod with "
+            "a service account, or set kubeconfig"
         ) from error
     return client.ApiClient(made)
 
@@ -301,18 +294,18 @@ def _format_kubeconfig_path(kubeconfig: Path | None) -> str | None:
 
 
 def _translate_api_error(error: ApiException, what: str) -> Exception:
-    status, said = int(error.status or 0), _extract_api_message(error)
+    status, message = int(error.status or 0), _extract_api_message(error)
     if status == HTTP_CONFLICT:
         return ResourceConflictError(what)
     if not status or status == HTTP_TOO_MANY_REQUESTS or status >= HTTP_SERVER_ERROR:
         return KubernetesUnavailableError(
-            f"the Kubernetes API server could not {what}: {status} {said}"
+            f"the Kubernetes API server could not {what}: {status} {message}"
         )
     if status in (401, 403):
         return KubernetesRejectedError(
-            f"not allowed to {what}: {said}; give the sidecar's role this verb", status
+            f"not allowed to {what}: {message}; add this verb to the sidecar's role", status
         )
-    return KubernetesRejectedError(f"Kubernetes refuses to {what}: {status} {said}", status)
+    return KubernetesRejectedError(f"Kubernetes refused to {what}: {status} {message}", status)
 
 
 def _extract_api_message(error: ApiException) -> str:

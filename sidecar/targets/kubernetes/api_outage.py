@@ -1,14 +1,13 @@
-"""For how long controllers may not see what the API server has, after it was away. Pure.
+"""Resync time of Kubernetes controllers after an API server outage. Pure.
 
-1. A controller reads by streams, one for pods and another for counts. When they break it asks
-   again after pauses that double, from 0.8 s to 30 s, each up to twice as long by chance
-   (client-go).
-2. After T seconds the pause under way is at most T + 0.8 s, and twice that by chance. So all
-   streams are back 2 T + 2 s after the server is, or a minute.
-3. The server was away from its last answer, at the earliest, to its next. Away again before the
-   streams are back is one outage: a pause that is not over has not become shorter.
+1. A controller watches pods and replica counts by separate streams. After a disconnect it retries
+   with exponential backoff from 0.8 s to 30 s, with jitter of up to 100 % (client-go).
+2. After an outage of T seconds the current backoff is at most T + 0.8 s, doubled by jitter. So all
+   watches are re-established within min(2 T + 2 s, 60 s) of the server's return.
+3. An outage lasts at most from the last successful response to the next one. A second outage
+   before all watches are re-established extends the first: a pending backoff does not shrink.
 
-Known is only what we asked meanwhile: an outage between two turns, or before a start, is not.
+Only outages during our own calls are observed, not those between two iterations or before a start.
 """
 
 from dataclasses import dataclass
@@ -19,19 +18,19 @@ MAX_RESYNC_S: Final = 60.0
 
 @dataclass(slots=True)
 class ApiOutage:
-    """What is known of the last one; times are seconds of the monotonic clock."""
+    """State of the last observed outage; times are monotonic seconds."""
 
-    answered_at: float  # before the last outage, while streams may be broken
+    answered_at: float  # last response before the outage, until all watches are re-established
     is_away: bool = False
     resynced_at: float = 0.0
-    """When all streams are back."""
+    """When all watches are re-established."""
 
     def note_failure(self) -> None:
-        """Hear that the server did not answer."""
+        """Record that the server did not respond."""
         self.is_away = True
 
     def note_answer(self, now: float) -> None:
-        """Hear that the server answered."""
+        """Record that the server responded at `now`."""
         if self.is_away:
             self.resynced_at = now + min(MAX_RESYNC_S, 2 * (now - self.answered_at) + 2)
         if now >= self.resynced_at:
@@ -39,5 +38,5 @@ class ApiOutage:
         self.is_away = False
 
     def compute_resync_left(self, now: float) -> float:
-        """Return for how many seconds some stream may still be broken."""
+        """Return the seconds for which a watch may still be disconnected."""
         return max(0.0, self.resynced_at - now)

@@ -1,4 +1,4 @@
-"""Puts together what steers a workload: the connection, the target, the lease, the events."""
+"""Factory of target `kubernetes`: API client, target, leader election and event reporter."""
 
 import logging
 import os
@@ -25,13 +25,13 @@ from trimtab.sidecar.targets.replica_target import ConnectedTarget
 log = logging.getLogger("trimtab.sidecar")
 
 UNAUTHORIZED_STATUSES: Final = frozenset({401, 403})
-"""Statuses of an API server that does not know us, or has not given us the right."""
+"""HTTP statuses of missing authentication or authorization."""
 
 CONTROLLER_TIMEOUT_S: Final = 5.0
-"""Seconds for which the work of Kubernetes' controllers is waited for."""
+"""Seconds to wait for the Kubernetes controllers to act on a new replica count."""
 
 HANG_INTERVALS: Final = 2
-"""So many intervals, each with two questions that time out, without a step: then a loop hangs."""
+"""Intervals without an iteration, each with two timed-out calls, after which a loop hangs."""
 
 
 def connect_workload_target(
@@ -41,12 +41,9 @@ def connect_workload_target(
     open_api: Callable[[ScaleTargetRef, float], KubernetesApi] = KubernetesApi,
     controller_timeout: float = CONTROLLER_TIMEOUT_S,
 ) -> ConnectedTarget:
-    """Connect, by `open_api`; `stack` takes it apart.
+    """Connect with `open_api` and register cleanup on `stack`.
 
-    Raises SidecarSettingError, KubernetesRejectedError.
-
-    A workload that is not there is told at once; a server that is away, or a right that is missing,
-    may be mended: the loop says what is missing, holds, and asks again.
+    Raises SidecarSettingError, and KubernetesRejectedError if the workload does not exist.
     """
     assert settings.workload is not None, "settings check that these targets have a workload"
     kind, _, name = settings.workload.partition("/")
@@ -57,12 +54,13 @@ def connect_workload_target(
     stack.callback(api.close)
     try:
         api.fetch_snapshot()
+    # an outage or a missing right can be fixed while the sidecar runs: the loop holds and retries
     except KubernetesUnavailableError as error:
         log.warning("%s", error)
     except KubernetesRejectedError as error:
         if error.status not in UNAUTHORIZED_STATUSES:
             raise
-        log.warning("%s; nothing is scaled until then", error)
+        log.warning("%s; scaling is suspended until then", error)
     leadership = _start_election(settings, api, clock, stack)
     target = KubernetesTarget(
         api,
@@ -86,8 +84,8 @@ def _start_election(
     if not settings.leader_election:
         return SoleLeader()
     me = f"{socket.gethostname()}_{os.getpid()}"
-    patience = HANG_INTERVALS * (2 * settings.timeout + settings.interval)
-    election = LeaseElection(api, api.scale_target.lease_name, me, clock, patience)
+    hang_timeout = HANG_INTERVALS * (2 * settings.timeout + settings.interval)
+    election = LeaseElection(api, api.scale_target.lease_name, me, clock, hang_timeout)
     election.start()
     stack.callback(election.close)
     return election

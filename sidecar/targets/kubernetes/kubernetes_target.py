@@ -1,16 +1,10 @@
-"""Replicas as the pods of a Deployment or StatefulSet, through its scale subresource.
+"""Target `kubernetes`: the pods of a Deployment or StatefulSet, through the scale subresource.
 
-Kubernetes mends deaths by itself, so a count is asked for, never a pod: `add_replicas` asks for as
-many as `list_replicas` showed last and so many more, and nothing if that many are asked for
-already. A count is asked for only of the version of the workload that was looked at; where somebody
-else was quicker (409) everything is looked at again. Names are those of the pods, and must be the
-client ids of the members: tell them by the downward API.
-
-`stop_replica` follows the rules of `kube_values`: the pod is marked as the cheapest to delete, the
-count is lowered by one, and then it is waited for. Between the two the controller needs a moment to
-see the mark: it reads pods and counts by two streams, and nothing tells when both have arrived.
-After an outage of the API server that may take a minute (`outage`), and for as long no pod is
-taken.
+- `add_replicas` sets the replica count to the last listed pods plus `count`; it never creates pods.
+- `stop_replica` follows the rules of `workload`: it marks the pod as the cheapest to delete, lowers
+  the count by one, and waits for the pod to go.
+- Every write names the resource version that was read; a conflict (409) restarts from a new read.
+- Replica names are pod names and must equal the members' client ids (downward API).
 """
 
 from collections.abc import Callable, Mapping
@@ -39,24 +33,23 @@ from trimtab.sidecar.targets.kubernetes.workload import (
 T = TypeVar("T")
 
 MAX_CONFLICT_RETRIES: Final = 5
-"""How often something is done anew where somebody else was quicker."""
+"""Attempts of a read-modify-write before a concurrent change postpones the scaling."""
 
 DELETION_COST_DELAY_S: Final = 1.0
-"""From a mark to the lower count."""
+"""Seconds from setting the deletion cost to lowering the count."""
 
 API_TIMESTAMP_RESOLUTION_S: Final = 1.0
-"""Seconds by which the server's times may be too early: they are whole, and its clock is another.
-"""
+"""Seconds by which API timestamps may be too early: they are truncated to whole seconds."""
 
 WORKLOAD_POLL_INTERVAL_S: Final = 0.2
-"""Between two looks at what becomes of a request."""
+"""Seconds between two reads while waiting for the controller."""
 
 
 class KubernetesTarget:
     """The pods of one workload.
 
-    `controller_timeout` is for how many seconds the controller's work is waited for; what takes
-    longer is seen by a later turn. `leadership` is asked right before a count is asked for.
+    The target waits up to `controller_timeout` seconds for the controller to act; a later iteration
+    sees slower changes. It checks `leadership` right before it sets a count.
     """
 
     advisory = False
@@ -79,44 +72,47 @@ class KubernetesTarget:
         self._outage = ApiOutage(clock.monotonic())
 
     def read_external_scaling(self) -> ExternalScaling:
-        """Return what others asked of the workload when `list_replicas` looked last."""
+        """Return the replica count and pause set by others, as of the last `list_replicas`."""
         return self._external_scaling
 
     def list_replicas(self) -> tuple[ReplicaInstance, ...]:
         """Return the pods. Raises KubernetesUnavailableError, KubernetesRejectedError."""
-        found = self._fetch_snapshot()
-        staying = {p.name for p in found.staying_pods}
+        snapshot = self._fetch_snapshot()
+        staying = {p.name for p in snapshot.staying_pods}
         self._listed_pods = frozenset(staying)
-        w = found.workload
+        w = snapshot.workload
         self._requested = self._date_requested_replicas(w.requested)
-        self._external_scaling = ExternalScaling(self._requested, w.paused_direction, found.trouble)
+        self._external_scaling = ExternalScaling(
+            self._requested, w.paused_direction, snapshot.trouble
+        )
         ordered = w.kind is WorkloadKind.STATEFULSET
         return tuple(
             ReplicaInstance(p.name, p.name in staying, p.started_at, p.ordinal if ordered else 0)
-            for p in found.pods
+            for p in snapshot.pods
         )
 
     def add_replicas(self, count: int) -> tuple[str, ...]:
-        """Ask for so many more than were shown, and return the names of those that came.
+        """Request `count` pods more than last listed and return the names of the new pods.
 
         Raises KubernetesUnavailableError, KubernetesRejectedError, NotLeaderError,
         ScalingPostponedError.
         """
-        wanted = len(self._listed_pods) + count
-        self._retry_on_conflict(lambda: self._scale_up_to(wanted))
-        found = self._wait_until(lambda f: len(_list_new_pods(f, self._listed_pods)) >= count)
-        if any(pod.is_marked for pod in found.staying_pods):  # it was about to go, and stays now
+        # Kubernetes replaces dead pods itself: counting from the last list does not add them twice
+        desired = len(self._listed_pods) + count
+        self._retry_on_conflict(lambda: self._scale_up_to(desired))
+        snapshot = self._wait_until(lambda s: len(_list_new_pods(s, self._listed_pods)) >= count)
+        if any(pod.is_marked for pod in snapshot.staying_pods):  # the higher count keeps this pod
             self._retry_on_conflict(lambda: self._restore_deletion_costs(self._fetch_snapshot()))
-        return _list_new_pods(found, self._listed_pods)
+        return _list_new_pods(snapshot, self._listed_pods)
 
     def stop_replica(self, name: str) -> None:
-        """Have this pod taken away, and no other.
+        """Scale down by exactly this pod.
 
         Raises KubernetesUnavailableError, KubernetesRejectedError, NotLeaderError, and
-        ScalingPostponedError where another one might go.
+        ScalingPostponedError if the controller might delete another pod.
         """
         self._retry_on_conflict(lambda: self._remove_pod(name))
-        self._wait_until(lambda f: all(p.name != name for p in f.alive_pods))
+        self._wait_until(lambda s: all(p.name != name for p in s.alive_pods))
 
     def _fetch_snapshot(self) -> WorkloadSnapshot:
         """Return the workload and its pods.
@@ -126,19 +122,19 @@ class KubernetesTarget:
         return self._call_noting_outage(self._api.fetch_snapshot)
 
     def _call_noting_outage(self, call: Callable[[], T]) -> T:
-        """Return what the API server answers, and note whether it does."""
+        """Return the result of an API call and record an outage of the server."""
         try:
-            answer = call()
+            result = call()
         except KubernetesUnavailableError:
             self._outage.note_failure()
             raise
         self._outage.note_answer(self._clock.monotonic())
-        return answer
+        return result
 
     def _date_requested_replicas(self, requested: RequestedReplicas) -> RequestedReplicas:
-        """Return the count with when it was set; of some the server does not tell (`kube_values`).
+        """Return the requested count with the time of the request.
 
-        Such a one that was there at the first look counts as set now.
+        A request without a timestamp (see `workload`) counts as made when first seen.
         """
         before = self._requested
         if before is not None and (before.count, before.requested_by) == (
@@ -147,42 +143,45 @@ class KubernetesTarget:
         ):
             return before
         now = self._clock.wall()
-        told = before is None and requested.requested_at + API_TIMESTAMP_RESOLUTION_S < now
+        is_dated = before is None and requested.requested_at + API_TIMESTAMP_RESOLUTION_S < now
         return replace(
             requested,
-            requested_at=requested.requested_at + API_TIMESTAMP_RESOLUTION_S if told else now,
+            requested_at=requested.requested_at + API_TIMESTAMP_RESOLUTION_S if is_dated else now,
         )
 
     def _scale_up_to(self, desired: int) -> None:
-        found = self._fetch_snapshot()
-        self._restore_deletion_costs(found)
-        if found.workload.replicas < desired:
-            self._set_replicas(found, desired)
+        snapshot = self._fetch_snapshot()
+        self._restore_deletion_costs(snapshot)
+        if snapshot.workload.replicas < desired:
+            self._set_replicas(snapshot, desired)
 
     def _remove_pod(self, name: str) -> None:
-        found = self._fetch_snapshot()
-        count = compute_count_without(found, name)
+        snapshot = self._fetch_snapshot()
+        count = compute_count_without(snapshot, name)
         if count is None:
             return
-        self._restore_deletion_costs(found, except_pod=name)
-        if found.workload.kind is WorkloadKind.DEPLOYMENT and self._mark_for_deletion(found, name):
+        self._restore_deletion_costs(snapshot, except_pod=name)
+        is_deployment = snapshot.workload.kind is WorkloadKind.DEPLOYMENT
+        if is_deployment and self._mark_for_deletion(snapshot, name):
+            # the controller watches pods and counts by two streams: the mark must arrive first,
+            # and no API tells when it has
             self._clock.sleep(DELETION_COST_DELAY_S)
-            found = self._fetch_snapshot()
-            count = compute_count_without(found, name)
+            snapshot = self._fetch_snapshot()
+            count = compute_count_without(snapshot, name)
             if count is None:
                 return
-        if found.workload.replicas > count:
-            if found.workload.kind is WorkloadKind.DEPLOYMENT:
+        if snapshot.workload.replicas > count:
+            if is_deployment:
                 self._require_synced_controllers()
-            self._set_replicas(found, count)
+            self._set_replicas(snapshot, count)
 
     def _require_synced_controllers(self) -> None:
-        """Raise ScalingPostponedError while the controller may not see which pod is marked."""
+        """Raise ScalingPostponedError while the controller may not see the marked pod."""
         left = self._outage.compute_resync_left(self._clock.monotonic())
         if left > 0:
             raise ScalingPostponedError(
-                "the Kubernetes API server was away, and its controllers may not see yet which pod "
-                f"is to go: in {left:.0f} s they do"
+                "the Kubernetes API server was unavailable, and its controllers may not know yet "
+                f"which pod to delete; scale-down continues in {left:.0f} s"
             )
 
     def _set_replicas(self, snapshot: WorkloadSnapshot, count: int) -> None:
@@ -192,7 +191,7 @@ class KubernetesTarget:
         )
 
     def _mark_for_deletion(self, snapshot: WorkloadSnapshot, name: str) -> bool:
-        """Make a pod the cheapest to delete; say whether it was not yet."""
+        """Make a pod the cheapest to delete; return False if it already was."""
         pod = next(p for p in snapshot.staying_pods if p.name == name)
         if pod.is_marked:
             return False
@@ -206,7 +205,7 @@ class KubernetesTarget:
         return True
 
     def _restore_deletion_costs(self, snapshot: WorkloadSnapshot, except_pod: str = "") -> None:
-        """Take our mark from pods that stay."""
+        """Remove our mark from staying pods and restore their previous deletion cost."""
         for pod in snapshot.staying_pods:
             if pod.is_marked and pod.name != except_pod:
                 self._annotate_pod(
@@ -229,17 +228,17 @@ class KubernetesTarget:
             else:
                 return
         raise ScalingPostponedError(
-            f"{self._api.scale_target} was changed by others {MAX_CONFLICT_RETRIES} times "
-            "while it was to be scaled"
+            f"{self._api.scale_target} was changed concurrently {MAX_CONFLICT_RETRIES} times "
+            "during the scaling; the next iteration retries"
         )
 
     def _wait_until(self, condition: Callable[[WorkloadSnapshot], bool]) -> WorkloadSnapshot:
         deadline = self._clock.monotonic() + self._controller_timeout
-        found = self._fetch_snapshot()
-        while not condition(found) and self._clock.monotonic() < deadline:
+        snapshot = self._fetch_snapshot()
+        while not condition(snapshot) and self._clock.monotonic() < deadline:
             self._clock.sleep(WORKLOAD_POLL_INTERVAL_S)
-            found = self._fetch_snapshot()
-        return found
+            snapshot = self._fetch_snapshot()
+        return snapshot
 
 
 def _list_new_pods(snapshot: WorkloadSnapshot, listed_pods: frozenset[str]) -> tuple[str, ...]:

@@ -1,9 +1,9 @@
-"""Leader election by a Lease (coordination.k8s.io); the rules stand in `sidecar.election`.
+"""Leader election by a Lease (coordination.k8s.io); `leader_election` has the rules.
 
-A thread looks at the lease every `LEASE_RETRY_PERIOD_S` seconds, so that a long turn of the loop
-does not cost it. A server that does not answer costs the lead when the last renewal is old enough,
-not before. What nobody expected costs it at once and is logged with its trace; the thread goes on
-and tries again, and whoever is free of it leads meanwhile.
+- A thread renews the lease every `LEASE_RETRY_PERIOD_S` seconds, independent of the loop's pace.
+- An unresponsive API server costs the lead only when the last renewal has expired.
+- An unexpected error costs the lead at once and is logged with its traceback; the thread retries,
+  and another sidecar may lead meanwhile.
 """
 
 import logging
@@ -27,9 +27,9 @@ LEASE_TIME_FORMAT: Final = "%Y-%m-%dT%H:%M:%S.%fZ"
 
 
 class LeaseElection:
-    """One candidate, `identity`, for the lease of that name.
+    """Candidate `identity` for the lease `lease_name`.
 
-    It is one for as long as its loop has asked `is_leader` within `hang_timeout` seconds.
+    It gives up the lease if its loop did not call `is_leader` for `hang_timeout` seconds.
     """
 
     def __init__(
@@ -48,11 +48,11 @@ class LeaseElection:
         self._thread = Thread(target=self._renew_periodically, name="trimtab-election", daemon=True)
 
     def start(self) -> None:
-        """Begin to look at the lease."""
+        """Start the renewal thread."""
         self._thread.start()
 
     def close(self) -> None:
-        """End; a lease that is ours is given up, so that the next one need not wait."""
+        """Stop renewing and release an own lease, so another sidecar can lead at once."""
         self._stop.set()
         self._thread.join()
         if self._candidate.is_leader(self._clock.monotonic()):
@@ -60,15 +60,15 @@ class LeaseElection:
             try:
                 self._write_lease("")
             except (PeerError, ResourceConflictError) as error:
-                log.warning("the lease %s was not given up: %s", self._lease_name, error)
+                log.warning("lease %s could not be released: %s", self._lease_name, error)
 
     def is_leader(self) -> bool:
-        """Tell whether this sidecar may act, now."""
+        """Tell whether this sidecar is the leader now."""
         self._leads_called_at = now = self._clock.monotonic()
         return self._candidate.is_leader(now)
 
     def get_leader(self) -> str:
-        """Return who leads, as far as is known; empty where nobody does."""
+        """Return the identity of the known leader; empty without one."""
         return self._candidate.get_leader()
 
     def _renew_periodically(self) -> None:
@@ -79,7 +79,7 @@ class LeaseElection:
                 return
 
     def _try_renew(self) -> str:
-        """Look at the lease; return what kept us from it, which is logged when it is new."""
+        """Acquire or renew the lease; return the error text, logged when it is new."""
         try:
             self._acquire_or_renew()
         except ResourceConflictError:
@@ -91,7 +91,7 @@ class LeaseElection:
         except Exception as error:
             self._candidate = self._candidate.step_down()
             if repr(error) != self._last_error:
-                log.exception("lease %s: unexpected; it is tried again", self._lease_name)
+                log.exception("lease %s: unexpected error; retrying", self._lease_name)
             return repr(error)
         return ""
 
@@ -105,7 +105,9 @@ class LeaseElection:
             self._candidate = self._candidate.step_down()
             if record is not None and record.holder_identity == self._candidate.identity:
                 log.error(
-                    "lease %s: given up: the loop hangs since %.0f s", self._lease_name, silent
+                    "lease %s: released: the control loop hangs for %.0f s",
+                    self._lease_name,
+                    silent,
                 )
                 self._write_lease("")
             return
@@ -118,7 +120,7 @@ class LeaseElection:
         )
 
     def _write_lease(self, holder: str) -> dict[str, Any]:
-        """Write the lease over what was read.
+        """Create the lease, or replace the version that was read.
 
         Raises ResourceConflictError, KubernetesUnavailableError, KubernetesRejectedError.
         """
@@ -128,7 +130,7 @@ class LeaseElection:
         )
         changes = int(before.get("leaseTransitions") or 0)
         spec: dict[str, Any] = {
-            "holderIdentity": holder or None,  # an empty one is refused
+            "holderIdentity": holder or None,  # the API rejects an empty string
             "leaseDurationSeconds": int(LEASE_DURATION_S),
             "renewTime": now,
             "acquireTime": before.get("acquireTime", now),
@@ -144,12 +146,10 @@ class LeaseElection:
         return made
 
     def _log_leadership_change(self) -> None:
-        leads = self._candidate.is_leader(self._clock.monotonic())
-        if leads != self._was_leading:
-            log.info(
-                "lease %s: %s", self._lease_name, "we lead" if leads else "we do not lead any more"
-            )
-        self._was_leading = leads
+        is_leader = self._candidate.is_leader(self._clock.monotonic())
+        if is_leader != self._was_leading:
+            log.info("lease %s: %s", self._lease_name, "acquired" if is_leader else "lost")
+        self._was_leading = is_leader
 
 
 def _parse_lease(body: dict[str, Any]) -> LeaseRecord:

@@ -1,4 +1,4 @@
-"""Each scaling as an Event on the workload, with its reasons: `kubectl describe` shows them."""
+"""Kubernetes Events on the workload for each scaling, with reasons, as `kubectl describe` shows."""
 
 import logging
 from collections.abc import Mapping
@@ -22,14 +22,11 @@ EVENT_REASON_BY_ACTION: Final[Mapping[ScalingAction, str]] = {
     ScalingAction.ADOPT_EXTERNAL: "AdoptedExternalScaling",
     ScalingAction.PLACE: "Rebalanced",
 }
-"""What is worth an event."""
+"""Event reason of each reported action; other actions create no event."""
 
 
 class KubernetesEventReporter:
-    """Tells of scalings; one that cannot be told is logged.
-
-    What fails in every turn for the same reason is told once.
-    """
+    """Creates an event for each scaling; a repeated identical failure creates one event."""
 
     def __init__(self, api: KubernetesApi) -> None:
         self._api = api
@@ -37,7 +34,7 @@ class KubernetesEventReporter:
         self._last_failure: tuple[ScalingAction, str] | None = None
 
     def __call__(self, report: IterationReport) -> None:
-        """Record an event of a scaling."""
+        """Create an event if the decision scaled the workload; log a failure to create it."""
         reason = EVENT_REASON_BY_ACTION.get(report.decision.action)
         failure, before = report.decision.failure, self._last_failure
         self._last_failure = (report.decision.action, failure) if failure else None
@@ -52,4 +49,4 @@ class KubernetesEventReporter:
                 self._workload_uid, reason, message, at, is_warning=bool(failure)
             )
         except (PeerError, ResourceConflictError) as error:
-            log.warning("no event %s: %s", reason, error)
+            log.warning("event %s could not be created: %s", reason, error)

@@ -1,14 +1,12 @@
-"""A workload and its pods as values, and what may be done to them. Pure.
+"""A workload and its pods as values, and the rules of removing a pod. Pure.
 
-Rules of taking a pod away:
-
-1. Of a Deployment the controller takes pods that are not ready before ready ones, and of ready ones
-   the one with the least `controller.kubernetes.io/pod-deletion-cost`. So one pod goes for certain
-   if it is marked and all others are ready.
-2. While two versions of a Deployment run side by side, scaling in takes from both: it waits.
-3. Of a StatefulSet the highest ordinal goes, whatever the load says.
-4. The count asked for is that of the live pods less one: asked again, nothing more is taken.
-5. A marked pod that the controller will take when it comes to it is not counted on any more.
+1. The Deployment controller deletes unready pods before ready ones, and among ready pods the one
+   with the lowest `controller.kubernetes.io/pod-deletion-cost`. So a marked pod is certain to go
+   only if all other pods are ready.
+2. During a rollout a Deployment scales down both versions: scale-down waits.
+3. A StatefulSet deletes the highest ordinal, independent of the load.
+4. The new count is the number of live pods minus one, so a repeated request removes no second pod.
+5. A marked pod that the controller is about to delete no longer counts as staying.
 """
 
 from collections.abc import Iterable, Mapping
@@ -22,7 +20,7 @@ from trimtab.sidecar.errors import ScalingPostponedError
 from trimtab.sidecar.measurement.observation import RequestedReplicas
 
 FIELD_MANAGER: Final = "trimtab"
-"""Our name among the managers of a workload's fields."""
+"""Field manager of our writes in `managedFields`."""
 
 DELETION_COST_ANNOTATION: Final = "controller.kubernetes.io/pod-deletion-cost"
 PREVIOUS_COST_ANNOTATION: Final = "trimtab.io/pod-deletion-cost-before"
@@ -34,7 +32,7 @@ PAUSE_VALUES: Final[Mapping[str, str]] = {
     "true": "all",
 }
 LOWEST_DELETION_COST: Final = -(2**31)
-"""The least deletion cost that there is."""
+"""Lowest deletion cost: costs are 32-bit integers."""
 
 FAILED_WAITING_REASONS: Final = frozenset(
     {"CrashLoopBackOff", "CreateContainerConfigError", "ErrImagePull", "ImagePullBackOff"}
@@ -42,7 +40,7 @@ FAILED_WAITING_REASONS: Final = frozenset(
 
 
 class WorkloadKind(StrEnum):
-    """What can be scaled."""
+    """Kinds of scalable workloads."""
 
     DEPLOYMENT = "deployment"
     STATEFULSET = "statefulset"
@@ -50,11 +48,9 @@ class WorkloadKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """A pod; `deletion_cost` and `previous_cost` are annotations: the deletion cost now.
+    """A pod; `deletion_cost` and `previous_cost` are its annotations, now and before our mark.
 
-    And before our mark.
-
-    `alive` means that it runs, or is on its way, and nobody has deleted it.
+    `alive` means running or starting, and not being deleted.
     """
 
     name: str
@@ -67,22 +63,21 @@ class Pod:
 
     @property
     def is_marked(self) -> bool:
-        """Whether we have made it the cheapest to delete."""
+        """Whether we marked it as the cheapest to delete."""
         return self.previous_cost is not None
 
     @property
     def ordinal(self) -> int:
-        """Return the number at the end of its name, as a StatefulSet gives it."""
+        """Return the StatefulSet ordinal at the end of its name."""
         return int(self.name.rpartition("-")[2])
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """A Deployment or StatefulSet; `first_ordinal` is the lowest ordinal.
+    """A Deployment or StatefulSet.
 
-    `resource_version` the resource's.
-
-    `is_rolling_out` says that two versions of it run side by side.
+    `first_ordinal` is the lowest ordinal of a StatefulSet. `is_rolling_out` is true while pods of
+    two versions run. `paused_direction` is "", "scale-up", "scale-down" or "all".
     """
 
     kind: WorkloadKind
@@ -99,19 +94,19 @@ class Workload:
 
 @dataclass(frozen=True, slots=True)
 class WorkloadSnapshot:
-    """One look: the workload and its pods, sorted by name."""
+    """The workload and its pods at one moment; pods are sorted by name."""
 
     workload: Workload
     pods: tuple[Pod, ...]
 
     @property
     def alive_pods(self) -> tuple[Pod, ...]:
-        """Pods that nobody has deleted yet."""
+        """Pods that are not being deleted."""
         return tuple(pod for pod in self.pods if pod.alive)
 
     @property
     def staying_pods(self) -> tuple[Pod, ...]:
-        """Pods that are alive and that the controller will not take (rule 5)."""
+        """Live pods that the controller will not delete (rule 5)."""
         w, alive = self.workload, self.alive_pods
         if w.kind is WorkloadKind.STATEFULSET:
             return tuple(p for p in alive if p.ordinal < w.first_ordinal + w.replicas)
@@ -121,14 +116,14 @@ class WorkloadSnapshot:
 
     @property
     def trouble(self) -> tuple[str, ...]:
-        """What is wrong with the workload and its pods, in words."""
+        """Problems of the workload and its pods."""
         return (*self.workload.trouble, *(p.trouble for p in self.alive_pods if p.trouble))
 
 
 def compute_count_without(snapshot: WorkloadSnapshot, name: str) -> int | None:
-    """Return the count that takes this pod away and no other; None where it is gone or going.
+    """Return the replica count that removes exactly this pod; None if it is gone or going.
 
-    Raises ScalingPostponedError.
+    Raises ScalingPostponedError if the controller might delete another pod.
     """
     workload, staying = snapshot.workload, snapshot.staying_pods
     pod = next((p for p in staying if p.name == name), None)
@@ -138,17 +133,18 @@ def compute_count_without(snapshot: WorkloadSnapshot, name: str) -> int | None:
         later = [p.name for p in staying if p.ordinal > pod.ordinal]
         if later:
             raise ScalingPostponedError(
-                f"statefulset {workload.name}: {name} cannot go before {later[-1]}, the last one"
+                f"statefulset {workload.name}: {name} can only be stopped after {later[-1]}, "
+                "the highest ordinal"
             )
         return pod.ordinal - workload.first_ordinal
     if workload.is_rolling_out:
         raise ScalingPostponedError(
-            f"deployment {workload.name}: a rollout is under way; {name} goes when it is over"
+            f"deployment {workload.name}: a rollout is in progress; {name} is stopped after it"
         )
     unready = [p.name for p in staying if not p.ready and p.name != name]
     if unready:
         raise ScalingPostponedError(
-            f"deployment {workload.name}: {unready[0]} is not ready, so that Kubernetes would take "
+            f"deployment {workload.name}: {unready[0]} is not ready, and Kubernetes would delete "
             f"it instead of {name}"
         )
     return len(staying) - 1
@@ -157,7 +153,7 @@ def compute_count_without(snapshot: WorkloadSnapshot, name: str) -> int | None:
 def parse_workload(
     kind: WorkloadKind, body: Mapping[str, Any], *, active_versions: int = 1
 ) -> Workload:
-    """Read a workload; `active_versions` is the number of its versions that have replicas."""
+    """Parse a workload; `active_versions` is the number of its versions with replicas."""
     metadata, spec = body["metadata"], body["spec"]
     annotation = (metadata.get("annotations") or {}).get(PAUSE_ANNOTATION)
     pause = "" if annotation is None else PAUSE_VALUES.get(annotation.lower(), "all")
@@ -165,7 +161,7 @@ def parse_workload(
     if annotation is not None and annotation.lower() not in PAUSE_VALUES:
         known = ", ".join(PAUSE_VALUES)
         trouble.append(
-            f"annotation {PAUSE_ANNOTATION}={annotation!r} is none of {known}: taken as all"
+            f"annotation {PAUSE_ANNOTATION}={annotation!r} is none of {known}; treated as all"
         )
     return Workload(
         kind=kind,
@@ -182,42 +178,40 @@ def parse_workload(
 
 
 def parse_pods(bodies: Iterable[Mapping[str, Any]], owners: Iterable[str]) -> tuple[Pod, ...]:
-    """Read those pods that one of these owners (uids) controls, sorted by name."""
-    known = set(owners)
-    mine = (body for body in bodies if get_controller_uid(body) in known)
-    return tuple(sorted((_parse_pod(body) for body in mine), key=lambda p: p.name))
+    """Parse the pods controlled by one of `owners` (uids), sorted by name."""
+    uids = set(owners)
+    controlled = (body for body in bodies if get_controller_uid(body) in uids)
+    return tuple(sorted((_parse_pod(body) for body in controlled), key=lambda p: p.name))
 
 
 def get_controller_uid(body: Mapping[str, Any]) -> str | None:
-    """Return the uid of whoever controls an object."""
+    """Return the uid of an object's controller; None without one."""
     references = body["metadata"].get("ownerReferences") or ()
     return next((r["uid"] for r in references if r.get("controller")), None)
 
 
 def parse_timestamp(text: str) -> float:
-    """Return a timestamp of the API as seconds since the epoch."""
+    """Convert an API timestamp to seconds since the epoch."""
     return datetime.fromisoformat(text).timestamp()
 
 
 def _parse_requested_replicas(metadata: Mapping[str, Any], replicas: int) -> RequestedReplicas:
-    """Say who set the count: the manager of that field, the newest of several.
-
-    Whoever sets it takes it from the others. What is set through the scale subresource has no time
-    (`at` is infinite then), and a zero that is set through it has no manager either: a Scale leaves
-    out the replicas that are zero. From then on the server notes nobody there.
-    """
-    held = [
+    """Return the replica count and its requester: the newest field manager of `spec.replicas`."""
+    # A write through the scale subresource has no time (infinite here). A zero written through it
+    # has no manager either, since a Scale omits zero replicas, and later scale writes have none.
+    managers = [
         (parse_timestamp(entry["time"]) if entry.get("time") else inf, str(entry.get("manager")))
         for entry in metadata.get("managedFields") or ()
         if "f:replicas" in (entry.get("fieldsV1") or {}).get("f:spec", {})
     ]
-    at, by = max(held, default=(parse_timestamp(metadata["creationTimestamp"]), "somebody"))
+    created_at = parse_timestamp(metadata["creationTimestamp"])
+    at, by = max(managers, default=(created_at, "an unknown client"))
     return RequestedReplicas(
         replicas,
         by,
         at,
-        is_ours=FIELD_MANAGER in {name for _, name in held},
-        is_requester_known=bool(held),
+        is_ours=FIELD_MANAGER in {name for _, name in managers},
+        is_requester_known=bool(managers),
     )
 
 
@@ -253,6 +247,6 @@ def _explain_stuck_pod(
     for container in status.get("containerStatuses") or ():
         waiting = (container.get("state") or {}).get("waiting") or {}
         if waiting.get("reason") in FAILED_WAITING_REASONS:
-            said = waiting.get("message") or "look into its log"
-            return f"pod {name}: {waiting['reason']}: {said}"
+            message = waiting.get("message") or "see its log"
+            return f"pod {name}: {waiting['reason']}: {message}"
     return None

@@ -1,4 +1,4 @@
-"""What Linux says of a process: whether this very one still lives, and which one carries a mark."""
+"""Process identity on Linux: start times and environment marks from /proc."""
 
 import os
 from contextlib import suppress
@@ -9,27 +9,28 @@ PROC_DIR: Final = Path("/proc")
 
 
 def read_start_ticks(pid: int) -> int | None:
-    """Return when the process started, in clock ticks since boot; None if it is gone or a zombie.
-
-    Together with the pid this names a process for good: pids come back, start times do not.
-    """
+    """Return the process start time in clock ticks since boot; None if it is gone or a zombie."""
+    # pids are reused; the pair of pid and start time is unique until the next boot
     with suppress(OSError, ValueError, IndexError):
         text = (PROC_DIR / str(pid) / "stat").read_text(encoding="utf-8", errors="replace")
-        fields = text.rpartition(")")[2].split()  # the name before it may hold anything
+        fields = text.rpartition(")")[
+            2
+        ].split()  # the command name before ")" may contain spaces and parentheses
         return None if fields[0] in "ZX" else int(fields[19])
     return None
 
 
 def find_marked_process(mark: str) -> int | None:
-    """Return the session leader whose environment holds `mark` ("NAME=value"), if there is one.
+    """Return the pid of the session leader with `mark` ("NAME=value") in its environment.
 
-    A worker leads its session; its own children inherit the mark but do not.
+    Return None if there is none.
     """
-    wanted = mark.encode()
+    mark_bytes = mark.encode()
     for folder in PROC_DIR.iterdir():
         with suppress(OSError, ValueError):
             pid = int(folder.name)
-            carries = wanted in (folder / "environ").read_bytes().split(b"\0")
-            if carries and os.getsid(pid) == pid and read_start_ticks(pid) is not None:
+            has_mark = mark_bytes in (folder / "environ").read_bytes().split(b"\0")
+            # children of a worker inherit its environment, but only the worker leads the session
+            if has_mark and os.getsid(pid) == pid and read_start_ticks(pid) is not None:
                 return pid
     return None

@@ -1,7 +1,7 @@
-"""Requests to replace workers one by one: a file in the state folder, kept through a crash.
+"""Rolling restart requests: a file in the state directory, so a request survives a crash.
 
-`trimtab sidecar restart` writes the names of the workers there are. The sidecar replaces them and,
-when none of them lives any more, takes the file away.
+`trimtab sidecar restart` writes the names of all current workers. The sidecar replaces them one by
+one and deletes the file when none of them is alive.
 """
 
 import json
@@ -15,7 +15,7 @@ RESTART_REQUEST_FILE: Final = "restart.json"
 
 
 def request_restart(state_dir: Path) -> tuple[str, ...]:
-    """Ask for every worker on file to be replaced, and return their names."""
+    """Request the replacement of all known workers and return their names."""
     names = tuple(sorted(file.stem for file in (state_dir / "workers").glob("*.json")))
     if names:
         draft = state_dir / f"{RESTART_REQUEST_FILE}.tmp"
@@ -25,7 +25,7 @@ def request_restart(state_dir: Path) -> tuple[str, ...]:
 
 
 def list_pending_restarts(state_dir: Path | None, alive: Iterable[str]) -> tuple[str, ...]:
-    """Return the names still to be replaced; takes the request away when there are none left.
+    """Return the names of workers to replace; delete the request when none is left.
 
     Raises StateDirError.
     """
@@ -39,11 +39,11 @@ def _read_pending_restarts(state_dir: Path, alive: Iterable[str]) -> tuple[str, 
     if not (state_dir / RESTART_REQUEST_FILE).exists():
         return ()
     try:
-        asked = [str(name) for name in json.loads((state_dir / RESTART_REQUEST_FILE).read_text())]
+        names = [str(name) for name in json.loads((state_dir / RESTART_REQUEST_FILE).read_text())]
     except (ValueError, TypeError):
-        asked = []
-    living = set(alive)
-    left = tuple(name for name in asked if name in living)
-    if not left:
+        names = []  # an unreadable request is dropped: the operator can repeat it
+    alive_names = set(alive)
+    pending = tuple(name for name in names if name in alive_names)
+    if not pending:
         (state_dir / RESTART_REQUEST_FILE).unlink(missing_ok=True)
-    return left
+    return pending

@@ -1,4 +1,4 @@
-"""What goes wrong with the state folder, by name: a full disk must not end the loop."""
+"""Translation of file system errors in the state directory."""
 
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -9,13 +9,13 @@ from trimtab.sidecar.errors import StateDirError
 
 @contextmanager
 def translate_state_dir_errors(state_dir: Path) -> Generator[None]:
-    """Work with the folder. Raises StateDirError where the system refuses."""
+    """Run the block; translate an OSError to StateDirError."""
+    # a StateDirError is a PeerError: the loop survives a full disk and retries
     try:
         yield
     except OSError as error:
         where = error.filename or state_dir
         raise StateDirError(
-            f"state folder {state_dir}: {where}: {error.strerror}; make room on the disk, or "
-            "let the "
-            "sidecar read and write there"
+            f"state directory {state_dir}: {where}: {error.strerror}; free disk space, or grant "
+            "the sidecar read and write access"
         ) from error
