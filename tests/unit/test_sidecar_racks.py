@@ -208,9 +208,7 @@ def plan(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
     """Call `trimtab plan` on a group in racks; gives what it prints."""
 
     def call(group: GroupBaseline, *words: str) -> str:
-        monkeypatch.setattr(
-            "trimtab.sidecar.diagnostics.what_if.measure_baseline", lambda *_, **__: group
-        )
+        monkeypatch.setattr("trimtab.cli.plan.run.measure_baseline", lambda *_, **__: group)
         monkeypatch.setenv("COLUMNS", "200")
         given = ("plan", "--bootstrap", "nowhere:1", "--group", "g", "--capacity", "100")
         assert main([*given, *words]) == 0
