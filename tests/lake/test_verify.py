@@ -203,6 +203,6 @@ def test_the_commands_verify_compact_and_expire(
     assert name in said("expire", "--older-than", "1 h")
     told = said("verify")
     assert f"1 duplicated at 3; 1 missing at 5; 1 beyond committed at {COUNT + 1}" in told
-    assert "missing: records that the broker still holds have no row" in told
+    assert "missing: records on the broker without a row" in told
     answer = json.loads(said("verify", "--against-broker", "all", "--format", "json"))
     assert (answer["ok"], answer["tables"][0]["partitions"][0]["different"]) == (False, 1)
