@@ -24,7 +24,7 @@ Asked = Callable[..., Any]
 @pytest.fixture
 def config(config: dict[str, Any], bootstrap: str, group: str, tmp_path: Path) -> dict[str, Any]:
     """Settings of consumers, which follow the topics of a sidecar of this test alone."""
-    names = {name: f"{group}.{name}" for name in ("plan", "speed", "verdict")}
+    names = {name: f"{group}.{name}" for name in ("plan", "write-rate", "decision")}
     body = {
         "bootstrap": bootstrap,
         "group": group,
@@ -35,7 +35,7 @@ def config(config: dict[str, Any], bootstrap: str, group: str, tmp_path: Path) -
         **{f"{name}-topic": topic for name, topic in names.items()},
     }
     (tmp_path / "sidecar.yaml").write_text(json.dumps(body))
-    topics = {"trimtab.plan.topic": names["plan"], "trimtab.write.rate.topic": names["speed"]}
+    topics = {"trimtab.plan.topic": names["plan"], "trimtab.write.rate.topic": names["write-rate"]}
     return {**config, **topics}
 
 
