@@ -1,4 +1,4 @@
-"""What one consumer fewer and one more would cost a group now. Pure."""
+"""Cost of running one consumer fewer and one more in a group now. Pure."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -13,22 +13,22 @@ from trimtab.sidecar.diagnostics.what_if import GroupBaseline, model_baseline
 from trimtab.sidecar.measurement.observation import GroupState
 
 ADDED_CONSUMER_NAME: Final = "+1"
-"""Name of the consumer that would be added."""
+"""Name of the hypothetical additional consumer."""
 
 MAX_COMPARED_PARTITIONS: Final = 2000
-"""Partitions of a group for which this is cheap: it takes up to nine placements."""
+"""Maximum group size: the comparison computes up to nine placements."""
 
 
 def compute_alternatives(baseline: GroupBaseline) -> tuple[AlternativeCount, ...]:
-    """Return what the counts beside the present one would cost.
+    """Return the cost of the counts next to the current one.
 
-    None of a group that has no plan or no placement, is not at rest, drains or is too large.
+    Empty for a group that has no plan or no placement, rebalances, drains or is too large.
     """
     plan = baseline.plan
-    quiet = baseline.group.state is GroupState.STABLE and plan is not None and not plan.draining
+    stable = baseline.group.state is GroupState.STABLE and plan is not None and not plan.draining
     if (
         plan is None
-        or not quiet
+        or not stable
         or not 0 < len(baseline.write_rates) <= MAX_COMPARED_PARTITIONS
         or baseline.group.is_share_group
     ):
@@ -40,9 +40,9 @@ def compute_alternatives(baseline: GroupBaseline) -> tuple[AlternativeCount, ...
 
 
 def _evaluate_one_fewer(at: GroupModel) -> Iterable[AlternativeCount]:
-    gone = select_victims(at, 1, forced=True)
-    if gone:
-        yield _evaluate_plan(at, at.plan_without(gone), len(at.active) - 1)
+    victims = select_victims(at, 1, forced=True)
+    if victims:
+        yield _evaluate_plan(at, at.plan_without(victims), len(at.active) - 1)
 
 
 def _evaluate_one_more(at: GroupModel) -> AlternativeCount:

@@ -1,7 +1,7 @@
-"""Why a group has the count and the placement it has: sentences with figures, from verdicts. Pure.
+"""Explains a group's replica count and placement in sentences, from decision records. Pure.
 
-The verdict at a time is the last that had begun by then. Beside it stand the last one that changed
-the count or published a plan, and the last one with moves: what they say is still in force.
+The decision at a time is the last one that began before it. The last decision that changed the
+count or published a plan, and the last one with moves, are still in effect and explained as well.
 """
 
 import math
@@ -16,33 +16,33 @@ from trimtab.sidecar.diagnostics.group_status import format_age, is_fresh
 from trimtab.sidecar.reporting.decision_record import DecisionRecord, RecordedMove
 
 MAX_EXPLAINED_MOVES: Final = 10
-"""Moves that are told one by one."""
+"""Moves that are listed one by one."""
 
 OVERLOAD_TOLERANCE: Final = 1e-6
-"""Relative overload that counts as none: sums of floats are not exact."""
+"""Relative overload treated as none: sums of floats are inexact."""
 
 SENTENCE_BY_ACTION: Final = {
-    ScalingAction.HOLD: "nothing is done",
+    ScalingAction.HOLD: "no change",
     ScalingAction.ANNOUNCE: "a plan is published",
-    ScalingAction.ADOPT: "the plan takes over what was found",
-    ScalingAction.ADOPT_EXTERNAL: "the plan takes over the count that somebody else set",
+    ScalingAction.ADOPT: "the plan adopts the existing consumers",
+    ScalingAction.ADOPT_EXTERNAL: "the plan adopts an externally set count",
     ScalingAction.SCALE_UP: "replicas are started",
-    ScalingAction.REPLACE: "replicas that are missing are started",
-    ScalingAction.SURGE: "one more is started, so that another can be replaced",
+    ScalingAction.REPLACE: "missing replicas are started",
+    ScalingAction.SURGE: "one more replica is started before another is replaced",
     ScalingAction.DRAIN: "replicas are drained",
-    ScalingAction.RETRY_DRAIN: "the drain is asked for again",
-    ScalingAction.CANCEL_DRAIN: "replicas that drained stay",
-    ScalingAction.STOP: "replicas that own nothing are stopped",
-    ScalingAction.PLACE: "another placement is asked for",
+    ScalingAction.RETRY_DRAIN: "the drain is requested again",
+    ScalingAction.CANCEL_DRAIN: "draining replicas stay",
+    ScalingAction.STOP: "drained replicas are stopped",
+    ScalingAction.PLACE: "a new placement is requested",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """The verdict at a time, and the last that acted, that asked for moves, that saw moves.
+    """The decision at a time, and the last ones that acted, expected moves and observed moves.
 
-    Those three are None where none is kept. `history` holds the last verdicts, the newest last, as
-    many as were asked for.
+    The latter three are None if the topic holds none. `history` has the last decisions, the newest
+    last.
     """
 
     verdict: DecisionRecord
@@ -54,7 +54,7 @@ class Explanation:
 
 @dataclass(frozen=True, slots=True)
 class AlternativeCount:
-    """What another count would cost now: bytes/s that change their reader are `moved`."""
+    """Cost of another replica count now; `moved` is the moved load in bytes/s."""
 
     count: int
     moves: int
@@ -67,9 +67,9 @@ class AlternativeCount:
 def build_explanation(
     records: Sequence[DecisionRecord], as_of: float | None, number: int
 ) -> Explanation | None:
-    """Return what explains the group at a time (seconds since the epoch; None: now).
+    """Return the explanation at `as_of` (seconds since the epoch; None: now).
 
-    None where no verdict is kept that had begun by then.
+    None if the topic holds no decision from before that time. `number` limits the history.
     """
     begun = [r for r in records if as_of is None or r.time <= as_of]
     if not begun:
@@ -89,98 +89,95 @@ def build_explanation(
 def build_explanation_body(
     explanation: Explanation, alternatives: Iterable[AlternativeCount]
 ) -> dict[str, Any]:
-    """Return an explanation as JSON has it: seconds, bytes and bytes/s, None where unknown."""
+    """Return the JSON form of an explanation: seconds, bytes and bytes/s, None if unknown."""
     return {**asdict(explanation), "others": [asdict(other) for other in alternatives]}
 
 
 def explain_count(explanation: Explanation, now: float) -> tuple[str, ...]:
-    """Tell why there are so many."""
+    """Explain the replica count, one sentence per item."""
     last, acted = explanation.verdict, explanation.acted
-    said = [_describe_replicas(last, now), *_describe_load(last), *_describe_constraints(last)]
+    lines = [_describe_replicas(last, now), *_describe_load(last), *_describe_constraints(last)]
     if last.action is ScalingAction.HOLD:
-        said.append(f"Last verdict: nothing is done: {join_reasons(last.reasons, last.failure)}.")
+        lines.append(f"Last decision: no change: {join_reasons(last.reasons, last.failure)}.")
     if acted is not None:
         when = f"{format_age(now - acted.time)} ago" if acted is not last else "Now"
-        said.append(
+        lines.append(
             f"{when} {SENTENCE_BY_ACTION[acted.action]}: "
             f"{join_reasons(acted.reasons, acted.failure)}."
         )
-    who = "a sidecar" if last.by is None else str(last.by)
+    author = "a sidecar" if last.by is None else str(last.by)
     if is_fresh(last, now):
-        said.append(f"At work: {who}.")
+        lines.append(f"Active sidecar: {author}.")
     else:
-        ended = f", {who} has ended" if last.ended else ""
-        said.append(
-            f"No verdict came for {format_age(now - last.until)}: no sidecar is at work "
-            f"then{ended}."
+        ended = f"; {author} has ended" if last.ended else ""
+        lines.append(
+            f"No decision for {format_age(now - last.until)}: no sidecar is active{ended}."
         )
-    return tuple(said)
+    return tuple(lines)
 
 
 def explain_placement(explanation: Explanation, now: float) -> tuple[str, ...]:
-    """Tell why the partitions are where they are: what moved, why, and what it cost."""
+    """Explain the placement: the moves, their reasons and their cost."""
     if explanation.verdict.metrics.queue_kind == QueueKind.SHARE:
-        return ("The broker hands every worker messages of every partition: nothing is placed.",)
-    asked, moved, said = explanation.asked, explanation.moved, list[str]()
+        return ("The broker delivers messages of every partition to every worker: no placement.",)
+    asked, moved, lines = explanation.asked, explanation.moved, list[str]()
     if asked is not None:
         n = asked.metrics
-        said.append(
+        lines.append(
             f"{format_age(now - asked.time)} ago ({asked.action}) "
-            f"{_format_partition_count(n.moves)} had to change "
-            f"hands, R {n.r_score:.2f}: so many consumers' work is interrupted for a moment."
+            f"{_format_partition_count(n.moves)} had to move, R {n.r_score:.2f}: "
+            "the moved load in consumer capacities."
         )
-        said += _format_moves(asked.expected_moves, n.moves)
+        lines += _format_moves(asked.expected_moves, n.moves)
     if moved is not None:
         cost = f", R {moved.seen_rate / moved.capacity:.2f}" if moved.capacity else ""
-        whose = "its reader" if moved.seen_count == 1 else "their readers"
-        said.append(
-            f"{_format_partition_count(moved.seen_count)} changed {whose} since "
+        lines.append(
+            f"{_format_partition_count(moved.seen_count)} moved since "
             f"{format_age(now - moved.time)} ago: "
-            f"{format_rate(moved.seen_rate)} in all{cost}."
+            f"{format_rate(moved.seen_rate)} in total{cost}."
         )
-        said += _format_moves(moved.seen, moved.seen_count)
-    said += _describe_racks(explanation.verdict)
-    return tuple(said) or ("No verdict that is kept moved a partition: they are where they were.",)
+        lines += _format_moves(moved.seen, moved.seen_count)
+    lines += _describe_racks(explanation.verdict)
+    return tuple(lines) or ("No recorded decision moved a partition.",)
 
 
 def explain_alternatives(alternatives: Iterable[AlternativeCount], current: int) -> tuple[str, ...]:
-    """Tell what other counts would cost; `current` is the present one."""
+    """Describe the cost of other counts; `current` is the present count."""
     return tuple(
         f"{other.count} ({'one fewer' if other.count < current else 'one more'}): "
         f"{_format_partition_count(other.moves)} would move, {format_rate(other.moved)}, "
         f"R {other.r_score:.2f}; "
-        f"the fullest would be at {other.fill:.0%}{'' if other.fits else ', which is too full'}."
+        f"maximum fill {other.fill:.0%}{'' if other.fits else ', which is too high'}."
         for other in alternatives
     )
 
 
 def format_decision_line(record: DecisionRecord) -> str:
-    """Return a verdict of the history in one line, without its time."""
+    """Return a decision of the history in one line, without its time."""
     n = record.metrics
-    turns = f", {record.turns} turns" if record.turns > 1 else ""
+    iterations = f", {record.turns} iterations" if record.turns > 1 else ""
     moves = f", {_format_partition_count(record.seen_count)} moved" if record.seen_count else ""
     return (
         f"{record.action}: {join_reasons(record.reasons, record.failure)} ({n.replica_summary}; "
-        f"needed {format_rate(n.needed_rate)}{moves}{turns})"
+        f"needed {format_rate(n.needed_rate)}{moves}{iterations})"
     )
 
 
 def _describe_replicas(last: DecisionRecord, now: float) -> str:
     n, epoch = last.metrics, last.epoch
     return (
-        f"{format_count(n.running_replicas)} replicas run, {format_count(n.planned_replicas)} "
-        "are planned "
-        f"(epoch {epoch}), {format_count(n.desired_replicas)} are wanted, as of "
-        f"{format_age(now - last.until)} ago."
+        f"{format_count(n.running_replicas)} replicas running, "
+        f"{format_count(n.planned_replicas)} planned (epoch {epoch}), "
+        f"{format_count(n.desired_replicas)} desired, as of {format_age(now - last.until)} ago."
     )
 
 
 def _describe_load(last: DecisionRecord) -> Iterable[str]:
     n = last.metrics
     if n.queue_summary is not None:
-        yield f"It is a queue of kind {n.queue_kind}: {n.queue_summary}."
+        yield f"Queue of kind {n.queue_kind}: {n.queue_summary}."
     if n.needed_rate is None:
-        yield "The load is not known: no write speed is."
+        yield "The load is unknown: no write rate is known."
         return
     least = (
         math.ceil(n.needed_rate / last.usable_capacity - OVERLOAD_TOLERANCE)
@@ -188,23 +185,22 @@ def _describe_load(last: DecisionRecord) -> Iterable[str]:
         else 0
     )
     yield (
-        f"{format_rate(n.write_rate)} are written and {format_bytes(n.backlog_bytes)} wait, "
-        "for which the "
-        f"consumers must sustain {format_rate(n.needed_rate)} together; "
-        f"at {format_rate(last.usable_capacity)} a consumer "
-        f"({last.headroom:.0%} of {format_rate(last.capacity)}) the sum alone needs {least}."
+        f"Write rate {format_rate(n.write_rate)} and backlog {format_bytes(n.backlog_bytes)} "
+        f"need {format_rate(n.needed_rate)} in total; at {format_rate(last.usable_capacity)} per "
+        f"consumer ({last.headroom:.0%} of {format_rate(last.capacity)}) at least {least} "
+        f"consumer{'' if least == 1 else 's'}."
     )
     if n.max_fill is not None:
-        yield f"The fullest consumer has {n.max_fill:.0%} of its capacity to do."
+        yield f"The fullest consumer needs {n.max_fill:.0%} of its capacity."
     if n.recommended_replicas is not None and n.recommended_replicas > max(1, least):
         yield (
-            f"{n.recommended_replicas} are asked for by the load: partitions cannot be cut "
-            "to fill each one up."
+            f"The load needs {n.recommended_replicas}: partitions cannot be split to fill every "
+            "consumer."
         )
     if n.unknown_partitions:
         yield (
-            f"Of {n.unknown_partitions} of {_format_partition_count(n.partitions)} the "
-            "write speed is not known."
+            f"The write rate of {n.unknown_partitions} of {_format_partition_count(n.partitions)} "
+            "is unknown."
         )
 
 
@@ -212,15 +208,15 @@ def _describe_racks(last: DecisionRecord) -> Iterable[str]:
     n = last.metrics
     if n.cross_rack_rate is None:
         return
-    share = f", {n.cross_rack_rate / n.needed_rate:.0%} of what is needed" if n.needed_rate else ""
-    yield f"{format_rate(n.cross_rack_rate)} are read from other racks{share}."
+    share = f", {n.cross_rack_rate / n.needed_rate:.0%} of the needed rate" if n.needed_rate else ""
+    yield f"Cross-rack traffic: {format_rate(n.cross_rack_rate)}{share}."
     if n.partitions_without_local_replica:
         yield (
-            f"{_format_partition_count(n.partitions_without_local_replica)} cannot be near: "
-            "no replica is in a consumer's rack."
+            f"{_format_partition_count(n.partitions_without_local_replica)} without a replica in "
+            "any consumer's rack."
         )
     if n.racks_without_consumer:
-        yield f"Racks with replicas and without a consumer: {n.racks_without_consumer}."
+        yield f"Racks with replicas but without a consumer: {n.racks_without_consumer}."
 
 
 def _describe_constraints(last: DecisionRecord) -> Iterable[str]:
@@ -230,18 +226,18 @@ def _describe_constraints(last: DecisionRecord) -> Iterable[str]:
         and n.recommended_replicas != n.desired_replicas
     ):
         yield (
-            f"The load alone asks for {n.recommended_replicas}; limits, dead band and windows "
-            f"leave {n.desired_replicas}."
+            f"The load recommends {n.recommended_replicas}; limits, tolerance and windows make it "
+            f"{n.desired_replicas}."
         )
     if last.action is ScalingAction.HOLD and n.desired_replicas != n.planned_replicas:
-        yield f"Held back by: {'; '.join(last.reasons[1:]) or last.reasons[0]}."
+        yield f"Limited by: {'; '.join(last.reasons[1:]) or last.reasons[0]}."
 
 
 def _format_moves(moves: Sequence[RecordedMove], count: int) -> Iterable[str]:
     for move in moves[:MAX_EXPLAINED_MOVES]:
         why = f": {move.reason}" if move.reason else ""
         yield (
-            f"  {move.topic}-{move.partition} {move.source or 'nobody'} -> {move.target} "
+            f"  {move.topic}-{move.partition} {move.source or 'unassigned'} -> {move.target} "
             f"({format_rate(move.speed)}){why}"
         )
     if count > MAX_EXPLAINED_MOVES:

@@ -1,7 +1,7 @@
-"""Looks at a live group again and again, as `trimtab top` does, and changes nothing.
+"""Reads a live group repeatedly for `trimtab top`, without changing it.
 
-Speeds are those that a sidecar published lately; where none did they are measured here, and are
-unknown until half a window has passed.
+Write rates are the recently published ones; without them they are measured here, and unknown until
+half a window has passed.
 """
 
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ DEPARTED_CONSUMER_SHOWN_S: Final = 60.0
 
 
 class LiveGroupReader:
-    """A connection to look through."""
+    """Reads snapshots of one group."""
 
     def __init__(self, settings: SidecarSettings, clock: Clock, *, capacity_known: bool) -> None:
         self._clock = clock
@@ -42,11 +42,11 @@ class LiveGroupReader:
         self._last_seen: dict[str, float] = {}  # consumer -> when it was there last
 
     def close(self) -> None:
-        """Let the connections go."""
+        """Close the connections."""
         self._monitor.close()
 
     def read_snapshot(self) -> LiveGroupSnapshot:
-        """Look; a broker that is away is told in `trouble`."""
+        """Read a snapshot; an unreachable broker is reported in `trouble`."""
         now = self._clock.wall()
         try:
             plan, published = (
@@ -99,7 +99,8 @@ class LiveGroupReader:
         )
 
     def _build_blind_snapshot(self, now: float, trouble: str) -> LiveGroupSnapshot:
-        """Return a look at nothing; to ask for more would only take longer."""
+        """Return an empty snapshot."""
+        # without a broker every further request would wait for its timeout
         known = self._list_known_consumers(now)
         return LiveGroupSnapshot(
             now,
@@ -112,7 +113,7 @@ class LiveGroupReader:
         )
 
     def _detect_share_group(self, records: Sequence[DecisionRecord]) -> None:
-        """Look at a share group as one, where a sidecar says that it is, and nobody told us."""
+        """Switch to a share group if the last decision names one and `queue` is not set."""
         share = bool(records) and records[-1].metrics.queue_kind == QueueKind.SHARE
         if share and self._settings.queue is None:
             self._settings = replace(self._settings, queue=QueueKind.SHARE)

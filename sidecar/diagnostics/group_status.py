@@ -1,12 +1,11 @@
-"""What an operator sees of a group at one moment: a row for each consumer, and the group. Pure.
+"""Status of a group at one moment: totals and one row per consumer. Pure.
 
-Rules:
-- What is not known is None, never 0. A sum is over what is known, and None where nothing is.
-- A consumer is "draining" if the plan in force says so, "running" if it is in the group, "dead" if
-  the last fresh verdict or a look before knew it and nobody was to drain it. A broker tells of a
-  death when the session is over.
-- While nobody answers the last frame stands, with the time since when (`keep_last_status`).
-- A verdict is fresh for three intervals and `SILENCE_GRACE_S`; after that nobody is said to steer.
+- An unknown value is None, never 0. A sum covers the known values and is None without any.
+- A consumer is "draining" if the current plan drains it, "running" if it is a group member, "dead"
+  if the last fresh decision or an earlier snapshot had it and no plan drained it. The broker
+  reports a death after the session timeout.
+- While no broker responds the last status stays, with the start of the outage (`keep_last_status`).
+- A decision is fresh for three intervals plus `SILENCE_GRACE_S`; then no sidecar is active.
 """
 
 from collections.abc import Iterable, Mapping
@@ -27,11 +26,11 @@ SILENCE_GRACE_S: Final = 15.0
 
 
 RECENT_DECISION_COUNT: Final = 8
-"""Verdicts among which those that sent a consumer away are looked for."""
+"""Recent decisions that are searched for drained and stopped consumers."""
 
 
 class ConsumerState(StrEnum):
-    """How a consumer is."""
+    """State of a consumer."""
 
     RUNNING = "running"
     DRAINING = "draining"
@@ -40,10 +39,10 @@ class ConsumerState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LiveGroupSnapshot:
-    """One look at a group; `time` is seconds since the epoch, `decisions` end with the newest.
+    """A group at `time` (seconds since the epoch); `decisions` end with the newest.
 
-    `known_consumers` are consumers that looks before saw. `capacity` (bytes/s) is what to count
-    with where there is no plan, None where nobody said.
+    `known_consumers` are the consumers of earlier snapshots. `capacity` (bytes/s) is used without a
+    plan; None if it is not set.
     """
 
     time: float
@@ -62,7 +61,7 @@ class LiveGroupSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class LoadSummary:
-    """Bytes/s written and needed, bytes of backlog, and of how many partitions nothing is known."""
+    """Written and needed bytes/s, backlog bytes, and the number of partitions of unknown load."""
 
     partitions: int
     unknown: int
@@ -71,7 +70,7 @@ class LoadSummary:
     backlog: float | None
 
     def divide_by(self, number: int) -> "LoadSummary":
-        """Return the part of each of so many consumers, none of which owns a partition."""
+        """Return the equal share of each of `number` consumers of a share group."""
         whole = (self.written, self.needed, self.backlog)
         return LoadSummary(
             0, 0, *(None if rate is None else rate / max(1, number) for rate in whole)
@@ -91,12 +90,11 @@ class ConsumerStatus:
 
 @dataclass(frozen=True, slots=True)
 class GroupStatus:
-    """The group; `unread` partitions have no owner, `age` is that of the verdict in seconds.
+    """The group; `unread` partitions have no owner, `age` is the decision's age in seconds.
 
-    `crossing` is None where no consumer says its rack; `queued` says what there is to do in
-    messages, of a queue. `by` is who left the last verdict, `ended` whether it said that it ends.
-    `away` is since when nobody answers (seconds since the epoch): what else is told is as of
-    `time`.
+    `crossing` is None if no consumer reports its rack. `queued` summarizes the messages of a queue.
+    `by` is the author of the last decision, `ended` is true if it has shut down. `away` is the
+    start of a broker outage (seconds since the epoch); all other values are as of `time`.
     """
 
     time: float
@@ -121,18 +119,18 @@ class GroupStatus:
 
     @property
     def is_unreachable(self) -> bool:
-        """Whether nobody answered."""
+        """Whether no broker responded."""
         return self.state is GroupState.UNKNOWN and not self.load.partitions and bool(self.trouble)
 
     @property
     def is_absent(self) -> bool:
-        """Whether there is no trace of a group: no member, commit, plan or verdict."""
+        """Whether the group has no member, commit, plan or decision."""
         there = self.rows or self.load.partitions or self.state is not GroupState.EMPTY
         return not there and self.planned is None and self.age is None
 
     @property
     def steering_summary(self) -> str:
-        """Say in a sentence who steers."""
+        """The active sidecar and its last decision, in one sentence."""
         if self.age is None and self.planned is None:
             return "nothing steers this group: no plan and no verdict; `trimtab sidecar` would"
         plan = "" if self.epoch is None else f"; the plan of epoch {self.epoch} stays in force"
@@ -147,17 +145,17 @@ class GroupStatus:
 
 
 def is_fresh(record: DecisionRecord, now: float) -> bool:
-    """Tell whether the sidecar that left this verdict may be taken to be at work."""
+    """Tell whether the author of this decision counts as active."""
     return not record.ended and now - record.until <= compute_silence_timeout(record.interval)
 
 
 def compute_silence_timeout(interval: float) -> float:
-    """Return the seconds after which a sidecar that speaks every `interval` counts as silent."""
+    """Return the seconds after which a sidecar with this interval counts as silent."""
     return 3 * interval + SILENCE_GRACE_S
 
 
 def format_age(seconds: float) -> str:
-    """Return "25 s", "3 min", "2.5 h", "4 days" of seconds; less than none is none."""
+    """Format seconds as "25 s", "3 min", "2.5 h" or "4 days"; negative values count as 0."""
     seconds = max(0.0, seconds)
     if seconds < 100:  # noqa: PLR2004 - these are the bounds of the words
         return f"{seconds:.0f} s"
@@ -167,7 +165,7 @@ def format_age(seconds: float) -> str:
 
 
 def keep_last_status(previous: GroupStatus | None, new: GroupStatus) -> GroupStatus:
-    """Return the new frame; while nobody answers, the last one, with when that began."""
+    """Return the new status; during a broker outage the previous one with the outage's start."""
     if not new.is_unreachable:
         return new
     if previous is None:
@@ -177,7 +175,7 @@ def keep_last_status(previous: GroupStatus | None, new: GroupStatus) -> GroupSta
 
 
 def build_group_status(snapshot: LiveGroupSnapshot) -> GroupStatus:
-    """Return what there is to see."""
+    """Return the status of a snapshot."""
     plan, last = snapshot.plan, next(reversed(snapshot.decisions), None)
     steered = last is not None and is_fresh(last, snapshot.time)
     rows = tuple(_list_consumer_statuses(snapshot, last if steered else None))
@@ -225,7 +223,7 @@ def _list_consumer_statuses(
         }
         gone |= last_decision.consumers.keys() - sent
     if snapshot.group.state is GroupState.UNKNOWN:
-        gone = set()  # nobody told who is there
+        gone = set()  # without a member list no consumer can be declared dead
     share = (
         _summarize_load(snapshot.write_rates, snapshot).divide_by(len(held))
         if snapshot.group.is_share_group
@@ -273,5 +271,5 @@ def _summarize_load(
 
 
 def _sum_known(known: list[float], rates: list[PartitionLoad]) -> float | None:
-    """Return the sum of what is known; 0 of no partition, None where nothing is known of any."""
+    """Return the sum of the known values; 0 without partitions, None if all are unknown."""
     return sum(known) if known or not rates else None

@@ -1,6 +1,6 @@
-"""A read-only look at a live group: what each heuristic would do with it now.
+"""Evaluates heuristics on a live group without changing it.
 
-Speeds are those a sidecar published lately; where there are none they are measured for one window.
+Write rates are the recently published ones; without them they are measured for one window.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -40,7 +40,7 @@ from trimtab.sidecar.measurement.observation import (
 from trimtab.sidecar.settings.settings import SidecarSettings
 
 PUBLISHED_RATES_MAX_AGE_S: Final = 60.0
-"""Seconds after which published speeds are old news."""
+"""Seconds after which published write rates are outdated."""
 
 SOURCE_PUBLISHED: Final = "published by a sidecar"
 SOURCE_MEASURED: Final = "measured here"
@@ -49,7 +49,7 @@ READINGS_PER_WINDOW: Final = 5  # of one window, when there is nothing to read
 
 @dataclass(frozen=True, slots=True)
 class GroupBaseline:
-    """What was found: the group, its speeds, where they come from, the plan, replicas' racks."""
+    """Measured state of a group: members, write rates and their source, plan, replica racks."""
 
     group: ObservedGroup
     write_rates: Mapping[TopicPartition, PartitionLoad]
@@ -62,10 +62,10 @@ class GroupBaseline:
 
 @dataclass(frozen=True, slots=True)
 class HeuristicOutcome:
-    """What one heuristic would do; rates and `notes` as in `PlacementPlan`.
+    """Result of one heuristic; rates and `notes` as in `PlacementPlan`.
 
-    `crossing` is what would be read from other racks, bytes/s, whether the heuristic weighs that or
-    not; None where no member says its rack. `reasons` are those of the first moves.
+    `crossing` is the cross-rack traffic in bytes/s, for rack-aware and other heuristics alike; None
+    if no member reports its rack. `reasons` are the reasons of the first moves.
     """
 
     heuristic: str
@@ -85,11 +85,10 @@ def measure_baseline(
     *,
     capacity_known: bool = True,
 ) -> GroupBaseline:
-    """Look at the group; `report_progress` is told the share done. Publishes nothing.
+    """Read or measure the group; call `report_progress` with the fraction done.
 
-    Before anything is measured it raises SidecarSettingError for a group that reads nothing, for a
-    topic that does not exist and, if the settings do not know the capacity, for a group without a
-    plan. Raises BrokerTimeoutError, GroupTypeMismatchError.
+    Raises SidecarSettingError for a group that reads nothing, for a missing topic and, without a
+    capacity, for a group without a plan. Raises BrokerTimeoutError, GroupTypeMismatchError.
     """
     if settings.queue is QueueKind.SHARE:
         raise SidecarSettingError(
@@ -133,10 +132,7 @@ def measure_baseline(
 
 
 def _check_topics_exist(settings: SidecarSettings, monitor: GroupMonitor) -> None:
-    """Raise SidecarSettingError if a topic that was named does not exist.
-
-    BrokerTimeoutError if nobody answers.
-    """
+    """Raise SidecarSettingError for a missing topic, BrokerTimeoutError without a response."""
     if not settings.topics:
         return
     layout = monitor.brokers.fetch_cluster_metadata()
@@ -184,7 +180,7 @@ def evaluate_heuristics(
 def _compute_cross_rack(
     baseline: GroupBaseline, at: GroupModel, plan: PlacementPlan
 ) -> CrossRackTraffic | None:
-    """Tell what would cross racks; a member to be added has none yet."""
+    """Return the cross-rack traffic of a plan; additional members have no rack."""
     rack = {name: reader.rack for name, reader in at.members.items()}
     held = plan.assignment.items()
     readers = (ObservedMember(name, name, frozenset(mine), rack.get(name)) for name, mine in held)
@@ -194,7 +190,7 @@ def _compute_cross_rack(
 def build_sizing_input(
     baseline: GroupBaseline, policy: PlacementPolicy
 ) -> tuple[ConsumerGroup, Load, PlacementPolicy]:
-    """Return what `size_group` is asked about the group that was found."""
+    """Return the arguments of `size_group` for the measured group."""
     at = model_baseline(baseline, policy)
     return at.build_group(), at.build_load(), policy
 
@@ -202,12 +198,12 @@ def build_sizing_input(
 def describe_oversized_partitions(
     baseline: GroupBaseline, policy: PlacementPolicy
 ) -> tuple[str, ...]:
-    """Say which partitions write more than a consumer may take; whatever decides, they stay."""
+    """Describe the partitions that exceed a consumer's usable capacity."""
     return model_baseline(baseline, policy).describe_oversized_partitions()
 
 
 def model_baseline(baseline: GroupBaseline, policy: PlacementPolicy) -> GroupModel:
-    """Return the group that was found as decisions see it; all who read count as replicas."""
+    """Return the decision model of the measured group; all members count as replicas."""
     replicas = tuple(
         ReplicaInstance(r.instance, alive=True, started_at=0.0) for r in baseline.group.members
     )

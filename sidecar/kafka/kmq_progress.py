@@ -1,8 +1,7 @@
-"""What is in work in a `kmq` queue, as its trackers tell it: one question about offsets a turn.
+"""In-flight messages of a `kmq` queue, read from the trackers' committed offsets.
 
-A tracker that is at work reads a marker as soon as it is written, and says so within a second.
-Where nothing was read for `TRACKER_SILENCE_TIMEOUT_S` seconds, nobody tracks, and nothing that a
-worker drops comes back.
+An active tracker reads each marker at once and commits within a second. If markers stay unread for
+`TRACKER_SILENCE_TIMEOUT_S` seconds, no tracker runs and dropped messages are not redelivered.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -21,12 +20,12 @@ from trimtab.sidecar.measurement.queue_backlog import (
 from trimtab.sidecar.settings.settings import SidecarSettings
 
 TRACKER_SILENCE_TIMEOUT_S: Final = 15.0
-"""Seconds without a word of a tracker, while markers are unread."""
+"""Seconds without a tracker commit while markers are unread."""
 
 
 @dataclass(frozen=True, slots=True)
 class KmqProgress:
-    """The open messages by partition of the messages, and what was wrong."""
+    """In-flight messages by message partition, and problems."""
 
     in_flight: Mapping[TopicPartition, InFlightMessages]
     trouble: tuple[str, ...] = ()
@@ -34,7 +33,7 @@ class KmqProgress:
 
 @dataclass(slots=True)
 class _TrackerCommit:
-    """What a tracker said last of a partition, and since when (seconds) nothing else."""
+    """Last commit metadata of a partition, and the time of its last change (seconds)."""
 
     metadata: str | None
     unchanged_since: float
@@ -42,7 +41,7 @@ class _TrackerCommit:
 
 @dataclass(slots=True)
 class KmqProgressReader:
-    """Asks the trackers' group; never raises because a broker is away."""
+    """Reads the trackers' group; an unreachable broker raises no error."""
 
     marker_topic: str
     tracker_client: BrokerClient
@@ -87,7 +86,7 @@ class KmqProgressReader:
         return KmqProgress(found, trouble or self._format_silence_warning(silent))
 
     def close(self) -> None:
-        """Let the connection go."""
+        """Close the connection."""
         self.tracker_client.close()
 
     def _read_without_markers(self, partitions: Sequence[TopicPartition]) -> KmqProgress:
@@ -102,7 +101,7 @@ class KmqProgressReader:
         in_flight: Mapping[TopicPartition, InFlightMessages],
         commit_metadata: Mapping[TopicPartition, str | None],
     ) -> list[TopicPartition]:
-        """Return the partitions of which nothing is known and nothing was heard for long."""
+        """Return the partitions of unknown state without a tracker commit for too long."""
         now = self.clock.monotonic()
         for partition, note in commit_metadata.items():
             heard = self._last_commits.setdefault(partition, _TrackerCommit(note, now))

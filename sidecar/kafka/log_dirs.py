@@ -44,7 +44,7 @@ class LogDirsClient:
         )
 
     def close(self) -> None:
-        """Let the connection go; the next question opens another."""
+        """Close the connection; the next request opens another."""
         if self._admin is not None:
             self._admin.close()
             self._admin = None
@@ -75,7 +75,7 @@ class LogDirsClient:
 
 
 def translate_to_kafka_python(client: Mapping[str, Any], timeout: float) -> dict[str, Any]:
-    """Return librdkafka's configuration in kafka-python's names."""
+    """Translate librdkafka's configuration to kafka-python's names."""
     return {
         **connection.to_kafka_python_config(client),
         "bootstrap_servers": str(client["bootstrap.servers"]).split(","),

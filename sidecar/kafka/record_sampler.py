@@ -1,4 +1,4 @@
-"""Sizes of the newest records, read with a consumer that joins no group and commits nothing."""
+"""Samples sizes of the newest records with a consumer that neither joins a group nor commits."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -15,11 +15,11 @@ SAMPLE_TIMEOUT_S: Final = 0.5  # seconds of one turn
 RESAMPLE_INTERVAL_S: Final = 30.0  # seconds after which a partition is sampled anew
 
 SAMPLER_GROUP_ID: Final = "trimtab-sidecar-record-sampler"
-"""Group of the reader of sizes, which needs no right."""
+"""Group id of the sampling consumer; it needs no ACL."""
 
 
 class RecordSampler:
-    """Reads a few records of those partitions that were not looked at for longest."""
+    """Samples a few records of the least recently sampled partitions."""
 
     def __init__(self, client: Mapping[str, Any]) -> None:
         self._consumer = Consumer(
@@ -37,7 +37,7 @@ class RecordSampler:
         self._attempted_at: dict[TopicPartition, float] = {}
         self._sampled_at: dict[TopicPartition, float] = {}
         self.denied_topics: frozenset[str] = frozenset()
-        """Topics that the last turn was not allowed to read."""
+        """Topics that denied the last read."""
 
     def sample_record_sizes(
         self,
@@ -54,7 +54,7 @@ class RecordSampler:
         chosen = due[:MAX_SAMPLED_PARTITIONS]
         self._attempted_at.update(
             dict.fromkeys(chosen, now)
-        )  # else the silent ones starve the others
+        )  # else unresponsive partitions starve the others
         if not chosen:
             return {}
         starts = {p: max(begins[p], ends[p] - RECORDS_PER_PARTITION) for p in chosen}
@@ -68,7 +68,7 @@ class RecordSampler:
         return sizes
 
     def close(self) -> None:
-        """Let the consumer go."""
+        """Close the consumer."""
         self._consumer.close()
 
     def _read_newest_records(

@@ -1,11 +1,10 @@
-"""Certificates beside the decisions: how far what the heuristic wants is from the optimum, at most.
+"""Optimality certificates: an upper bound of a decision's distance from the optimum.
 
-Rules of this file:
-- Nothing here delays a turn. An offer is taken when the thread is idle and dropped when it is not;
-  the thread ends with its certificate. The solver runs outside the interpreter's lock.
-- It certifies what `size` decides from the present owners with the configured heuristic: consumers
-  and moves only. Groups beyond `MAX_CERTIFIED_PARTITIONS` partitions are left alone.
-- What fails is logged once and costs nothing but the certificate.
+- Certification never delays an iteration: an observation is dropped while the thread is busy. The
+  solver runs without the GIL.
+- A certificate covers the result of `size` for the present owners with the configured heuristic:
+  consumers and moves only. Groups over `MAX_CERTIFIED_PARTITIONS` partitions are skipped.
+- A failure is logged once and affects nothing else.
 """
 
 import logging
@@ -23,15 +22,15 @@ from trimtab.sidecar.settings.settings import SidecarSettings
 log = logging.getLogger("trimtab.sidecar")
 
 MAX_CERTIFIED_PARTITIONS: Final = 250
-"""Partitions of a group that is certified; beyond it the bound would seldom be complete."""
+"""Maximum partitions of a certified group; for larger groups the bound is seldom complete."""
 
 CERTIFIER_CLOSE_TIMEOUT_S: Final = 2.0
-"""Seconds to wait for the thread at the end."""
+"""Seconds to wait for the thread at shutdown."""
 
 
 @dataclass(frozen=True, slots=True)
 class TimedCertificate:
-    """A certificate, when it was made (seconds since the epoch), and how long that took."""
+    """A certificate with its time (seconds since the epoch) and duration (`seconds`)."""
 
     time: float
     heuristic: str
@@ -41,7 +40,7 @@ class TimedCertificate:
 
 
 class DecisionCertifier:
-    """Makes one certificate at a time, on a thread of its own."""
+    """Computes one certificate at a time, on a separate thread."""
 
     def __init__(self, settings: SidecarSettings, clock: Clock) -> None:
         self._settings = settings
@@ -57,7 +56,7 @@ class DecisionCertifier:
         return self._last_certificate
 
     def offer_observation(self, observation: Observation) -> bool:
-        """Certify what was seen, if there is something to and the thread is idle; tell if so."""
+        """Start certifying an observation; return False if it is skipped or the thread is busy."""
         busy = self._thread is not None and self._thread.is_alive()
         known = any(speed.weight is not None for speed in observation.write_rates.values())
         if (
@@ -77,12 +76,12 @@ class DecisionCertifier:
         return True
 
     def wait_for_certificate(self, seconds: float) -> None:
-        """Wait for the certificate that is being made."""
+        """Wait up to `seconds` for the certificate in progress."""
         if self._thread is not None:
             self._thread.join(seconds)
 
     def close(self) -> None:
-        """Cut short what is being made."""
+        """Cancel the certificate in progress."""
         self._stop.set()
         self.wait_for_certificate(CERTIFIER_CLOSE_TIMEOUT_S)
 

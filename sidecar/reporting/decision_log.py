@@ -1,11 +1,9 @@
-"""Keeps each turn's verdict in the verdict topic, on a thread of its own.
+"""Writes the decision of each iteration to the decision topic, on a separate thread.
 
-Rules of this file:
-- A turn only leaves its record here, and never waits. What cannot be written soon is dropped, the
-  oldest first; why is logged once.
-- Only a sidecar that leads keeps verdicts. Whoever begins to lead reads what is kept, and goes on
-  with the next number.
-- One that led and is told to end says so, that nobody waits for it.
+- An iteration queues its record and never waits. A full queue drops the oldest record; a failure is
+  logged once.
+- Only the leader writes decisions. A new leader reads the topic and continues with the next number.
+- A leader that shuts down marks its last record as ended, so its successor does not wait.
 """
 
 import logging
@@ -31,26 +29,26 @@ from trimtab.sidecar.settings.settings import SidecarSettings
 log = logging.getLogger("trimtab.sidecar")
 
 MAX_QUEUED_RECORDS: Final = 16
-"""Records that may wait to be written."""
+"""Maximum records in the queue."""
 
 RECORDER_CLOSE_TIMEOUT_S: Final = 2.0
-"""Seconds to wait for the thread at the end."""
+"""Seconds to wait for the thread at shutdown."""
 
 
 class DecisionStore(Protocol):
-    """Where verdicts are kept."""
+    """Storage of decision records."""
 
     def read_decisions(self) -> tuple[DecisionRecord, ...]:
-        """Return those that are kept, the newest last. Raises BrokerTimeoutError."""
+        """Return the stored records, the newest last. Raises BrokerTimeoutError."""
         ...
 
     def write_decision(self, record: DecisionRecord) -> None:
-        """Write one and wait until it is safe. Raises BrokerTimeoutError."""
+        """Write a record and wait for the acknowledgement. Raises BrokerTimeoutError."""
         ...
 
 
 class DecisionRecorder:
-    """A reporter that keeps verdicts."""
+    """Reporter that writes decision records."""
 
     def __init__(
         self,
@@ -76,7 +74,7 @@ class DecisionRecorder:
         self._thread.start()
 
     def __call__(self, report: IterationReport) -> None:
-        """Leave the turn's verdict to be written."""
+        """Queue the iteration's decision."""
         self._queue.append(
             build_decision_record(report, self._terms, self._get_author())
             if report.is_leader
@@ -85,7 +83,7 @@ class DecisionRecorder:
         self._wakeup.set()
 
     def close(self) -> None:
-        """Give what waits a moment to be written."""
+        """Stop the thread; wait up to `RECORDER_CLOSE_TIMEOUT_S` seconds for queued records."""
         self._stop.set()
         self._wakeup.set()
         self._thread.join(RECORDER_CLOSE_TIMEOUT_S)
@@ -101,7 +99,7 @@ class DecisionRecorder:
 
     def _process_record(self, record: DecisionRecord | None) -> None:
         if record is None:
-            self._last_is_known = False  # whoever leads goes on with the numbers
+            self._last_is_known = False  # the new leader continues the numbers
             return
         try:
             if not self._last_is_known:
@@ -123,7 +121,7 @@ class DecisionRecorder:
         return True
 
     def _log_failure(self, error: Exception) -> None:
-        self._log_if_new(f"verdicts are not kept, which holds nothing else up: {error}")
+        self._log_if_new(f"decisions are not recorded; scaling continues: {error}")
 
     def _log_if_new(self, text: str) -> None:
         if text != self._last_warning:

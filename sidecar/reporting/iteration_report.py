@@ -1,4 +1,4 @@
-"""What one turn of the loop tells the outside."""
+"""Result of one control-loop iteration, and its reporters."""
 
 import logging
 from collections.abc import Mapping
@@ -19,12 +19,12 @@ log = logging.getLogger("trimtab.sidecar")
 
 @dataclass(frozen=True, slots=True)
 class IterationReport:
-    """One turn: its verdict, what it was made from, and how long it took (seconds).
+    """One iteration: its decision, the input of the decision, and durations in seconds.
 
-    `time` is seconds since the epoch; `epoch` is that of the plan in force; `is_group_known` tells
-    whether the group could be described; `is_leader` whether it is us who acts;
-    `learned_capacities` are capacities in bytes/s by instance; `observed_moves` the moves that were
-    seen since the turn before.
+    `time` is seconds since the epoch; `epoch` is the epoch of the current plan; `is_group_known` is
+    true if the group could be described; `is_leader` is true if this sidecar acts;
+    `learned_capacities` are bytes/s by instance; `observed_moves` are the moves since the previous
+    iteration.
     """
 
     time: float
@@ -41,25 +41,25 @@ class IterationReport:
     learned_capacities: Mapping[str, float] = field(default_factory=dict[str, float])
     scale_up_suspended: bool = False
     is_leader: bool = True
-    certificate: "TimedCertificate | None" = None  # the newest, of an earlier turn
+    certificate: "TimedCertificate | None" = None  # the newest one, of an earlier iteration
 
 
 class Reporter(Protocol):
-    """Somebody who wants to know."""
+    """Consumer of iteration reports."""
 
     def __call__(self, report: IterationReport) -> None:
-        """Take note of a turn."""
+        """Handle the report of one iteration."""
         ...
 
 
 class LogReporter:
-    """One line for each verdict, and one for each trouble that is new."""
+    """Logs one line per decision, and one line per new trouble."""
 
     def __init__(self) -> None:
         self._last_trouble: tuple[str, ...] = ()
 
     def __call__(self, report: IterationReport) -> None:
-        """Log the turn."""
+        """Log the iteration."""
         for text in report.trouble:
             if text not in self._last_trouble:
                 log.warning("%s", text)

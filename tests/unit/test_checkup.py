@@ -243,7 +243,7 @@ def doctor(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) 
 
     def call(found: list[Finding], *words: str) -> tuple[int, str]:
         monkeypatch.setattr(
-            "trimtab.sidecar.diagnostics.doctor.broker_checks.run_broker_checks", lambda *_: found
+            "trimtab.cli.doctor.run.run_broker_checks", lambda *_: found
         )
         code = main(["doctor", "--bootstrap", "nowhere:1", "--group", "g", *words])
         return code, capsys.readouterr().out

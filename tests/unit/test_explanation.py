@@ -79,14 +79,14 @@ def test_the_count_is_explained_with_its_figures() -> None:
     """Counts, load, what one consumer takes, and what the last change was made for."""
     said = count(*KEPT)
     for words in (
-        "3 replicas run, 3 are planned (epoch 4), 3 are wanted, as of 5 s ago.",
-        "200 B/s are written and 6.0 kB wait",
-        "sustain 250 B/s together; at 90 B/s a consumer (90% of 100 B/s) the sum alone needs 3.",
-        "The fullest consumer has 88% of its capacity to do.",
+        "3 replicas running, 3 planned (epoch 4), 3 desired, as of 5 s ago.",
+        "Write rate 200 B/s and backlog 6.0 kB need 250 B/s in total",
+        "at 90 B/s per consumer (90% of 100 B/s) at least 3 consumers.",
+        "The fullest consumer needs 88% of its capacity.",
         "60 s ago replicas are started: 2 -> 3: needed 250 B/s at 90 B/s a consumer; started w3.",
     ):
         assert words in said
-    assert "Held back" not in said
+    assert "Limited by" not in said
     assert "no sidecar" not in said
 
 
@@ -95,13 +95,13 @@ def test_what_holds_a_change_back_is_named() -> None:
     numbers = replace(NUMBERS, recommended_replicas=5, desired_replicas=4)
     waits = ("4 are wanted", "cooldown for another 12 s")
     said = count(record(3, NOW, metrics=numbers, reasons=waits))
-    assert "The load alone asks for 5; limits, dead band and windows leave 4." in said
-    assert "Held back by: cooldown for another 12 s." in said
+    assert "The load recommends 5; limits, tolerance and windows make it 4." in said
+    assert "Limited by: cooldown for another 12 s." in said
 
 
 def test_more_than_the_sum_is_said_to_be_so() -> None:
     """Partitions are not cut, so more consumers may be needed than the sum of the load tells."""
-    assert "4 are asked for by the load: partitions" in count(
+    assert "The load needs 4: partitions" in count(
         record(1, NOW, metrics=replace(NUMBERS, recommended_replicas=4, desired_replicas=4, planned_replicas=4))
     )
 
@@ -110,25 +110,25 @@ def test_what_is_not_known_is_said() -> None:
     """Without a write speed there is no sum; an old verdict does not pass for a new one."""
     blind = replace(NUMBERS, needed_rate=None, write_rate=None, running_replicas=None, max_fill=None)
     said = count(record(1, NOW - 600, metrics=blind))
-    assert "The load is not known" in said
-    assert "? replicas run" in said
-    assert "No verdict came for 10 min: no sidecar is at work then." in said
+    assert "The load is unknown" in said
+    assert "? replicas running" in said
+    assert "No decision for 10 min: no sidecar is active." in said
 
 
 def test_the_placement_is_explained_by_its_moves() -> None:
     """Of moves that were seen: from whom to whom, how much, and what that cost."""
     said = placement(*KEPT)
-    assert "1 partition changed its reader" in said
-    assert "40 B/s in all, R 0.40" in said
+    assert "1 partition moved since" in said
+    assert "40 B/s in total, R 0.40" in said
     assert "t-1 w1 -> w3 (40 B/s)" in said
 
 
 def test_expected_moves_come_with_their_reason() -> None:
     """Until moves are seen, those that are expected stand there, each with why it is made."""
     said = placement(STARTED)
-    assert "1 partition had to change hands, R 0.40" in said
+    assert "1 partition had to move, R 0.40" in said
     assert "t-1 w1 -> +1 (40 B/s): w1 would be at 120% of its capacity" in said
-    assert "are where they were" in placement(HELD)
+    assert "No recorded decision moved a partition." in placement(HELD)
 
 
 def test_a_time_picks_the_verdict_of_then() -> None:
@@ -154,8 +154,8 @@ def test_other_counts_in_words() -> None:
     less = AlternativeCount(2, 2, 80.0, 0.8, 1.25, fits=False)
     fewer, more = explain_alternatives((less, AlternativeCount(4, 1, 9.0, 0.1, 0.5, fits=True)), 3)
     assert fewer.startswith("2 (one fewer): 2 partitions would move, 80 B/s, R 0.80")
-    assert fewer.endswith("at 125%, which is too full.")
-    assert more.endswith("the fullest would be at 50%.")
+    assert fewer.endswith("maximum fill 125%, which is too high.")
+    assert more.endswith("maximum fill 50%.")
 
 
 P = tuple(TopicPartition("t", n) for n in range(4))

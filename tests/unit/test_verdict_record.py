@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from trimtab.assignor.model import Move, TopicPartition
-from trimtab.common.control_topics.values import GroupPlan, PartitionLoad
+from trimtab.common.control_topics.plan import GroupPlan
+from trimtab.common.control_topics.write_rates import PartitionLoad
 from trimtab.common.errors import InvalidPayloadError
 from trimtab.sidecar.decision.decision import (
     MAX_LISTED_MOVES,
@@ -40,7 +41,7 @@ A = TopicPartition("t", 0)
 def report(time: float = 100.0, reason: str = "3 is right", *, moved: int = 0) -> IterationReport:
     """A turn that holds, after so many moves."""
     verdict = ScalingDecision(
-        ScalingAction.HOLD, (reason,), DecisionMetrics(needed=50.0, planned=3, wanted=3)
+        ScalingAction.HOLD, (reason,), DecisionMetrics(needed_rate=50.0, planned_replicas=3, desired_replicas=3)
     )
     changed = tuple(PartitionMove(TopicPartition("t", n), "a", "b") for n in range(moved))
     speeds = {c.partition: PartitionLoad(10.0) for c in changed}
@@ -59,9 +60,9 @@ def scaled_out() -> IterationReport:
     """A turn that starts two replicas, from which a move is expected."""
     plan = GroupPlan("g", 8, 100.0, 5, "steady", 100.0, draining=("x",))
     moves = (Move(A, "a", "+1", 40.0, "a is too full"),)
-    numbers = DecisionMetrics(needed=200.0, planned=3, wanted=5, r_score=0.4, moves=1)
+    numbers = DecisionMetrics(needed_rate=200.0, planned_replicas=3, desired_replicas=5, r_score=0.4, moves=1)
     verdict = ScalingDecision(
-        ScalingAction.SCALE_UP, ("3 -> 5: needed",), numbers, plan, 2, expected=moves
+        ScalingAction.SCALE_UP, ("3 -> 5: needed",), numbers, plan, 2, expected_moves=moves
     )
     return replace(report(), decision=verdict)
 
@@ -77,13 +78,13 @@ def test_a_record_comes_back_as_it_was() -> None:
 def test_a_record_holds_what_was_asked_and_seen() -> None:
     """The plan's count, the moves expected of it, and who reads how much."""
     made = build_decision_record(scaled_out(), TERMS)
-    assert (made.action, made.replicas, made.draining, made.add) == (
+    assert (made.action, made.replicas, made.draining, made.replicas_to_start) == (
         ScalingAction.SCALE_UP,
         5,
         ("x",),
         2,
     )
-    assert [(m.source, m.target, m.speed) for m in made.expected] == [("a", "+1", 40.0)]
+    assert [(m.source, m.target, m.speed) for m in made.expected_moves] == [("a", "+1", 40.0)]
     assert made.consumers == {"a": 1, "b": 0}
     assert made.usable_capacity == pytest.approx(90.0)
 
@@ -113,7 +114,7 @@ def test_turns_that_say_the_same_are_one_record() -> None:
     [
         record(110.0, "the group is rebalancing"),
         replace(record(110.0), action=ScalingAction.ADOPT),
-        replace(record(110.0), numbers=DecisionMetrics(planned=3, wanted=4)),
+        replace(record(110.0), metrics=DecisionMetrics(planned_replicas=3, desired_replicas=4)),
         replace(record(110.0), draining=("a",)),
         replace(record(110.0), replicas=4),
         replace(record(110.0), by=ME),
@@ -137,19 +138,30 @@ def test_moves_add_up_and_only_the_first_are_named() -> None:
 @pytest.mark.parametrize(
     "spoil",
     [
-        lambda body: body.pop("numbers"),
+        lambda body: body.pop("metrics"),
         lambda body: body.update(action="dance"),
         lambda body: body.update(v=99),
         lambda body: body.update(seen=[{"x": 1}]),
-        lambda body: body.update(more=1),
+        lambda body: body.update(number="1"),
+        lambda body: body.update(group=["g"]),
     ],
 )
 def test_what_is_no_record_is_named(spoil: Callable[[dict[str, Any]], object]) -> None:
     """A value of another version or shape is a InvalidPayloadError, which readers skip."""
     body = json.loads(record().encode())
     spoil(body)
-    with pytest.raises(InvalidPayloadError, match="verdict"):
+    with pytest.raises(InvalidPayloadError, match="decision"):
         DecisionRecord.decode(json.dumps(body).encode())
+
+
+def test_unknown_fields_of_a_record_are_ignored() -> None:
+    """A record of a later sidecar, with fields added in it and in its parts, is read."""
+    made = build_decision_record(scaled_out(), TERMS, ME)
+    body = json.loads(made.encode())
+    for part in (body, body["metrics"], body["by"], *body["expected_moves"]):
+        part["added"] = 1
+    assert made.expected_moves
+    assert DecisionRecord.decode(json.dumps(body).encode()) == made
 
 
 class Archive:
@@ -220,7 +232,7 @@ def test_what_is_wrong_is_said_once(
     recorder(report(3.0))
     eventually(lambda: archive.kept)
     said = [r.getMessage() for r in caplog.records]
-    assert said == ["verdicts are not kept, which holds nothing else up: not allowed"]
+    assert said == ["decisions are not recorded; scaling continues: not allowed"]
 
 
 def test_who_stands_by_keeps_nothing(
