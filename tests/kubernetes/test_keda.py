@@ -316,7 +316,10 @@ def test_pods_that_others_made_are_not_told_away(
     eventually(lambda: len(cluster.ready(name)) == 1)
     desk = KedaReplicaCount(StalenessLimits(3, 60.0), SystemClock())
     target = steered(
-        "deployment", name=name, controller_timeout=0.0, api=lambda place, t: KedaWorkloadApi(place, t, desk)
+        "deployment",
+        name=name,
+        controller_timeout=0.0,
+        api=lambda place, t: KedaWorkloadApi(place, t, desk),
     )
     target.list_replicas()
     assert desk.get_or_adopt(99) == 1
@@ -354,7 +357,9 @@ def test_a_client_of_the_published_contract(source: Path, tmp_path: Path) -> Non
 
 def _turn() -> IterationReport:
     """A turn that knew everything."""
-    verdict = ScalingDecision(ScalingAction.HOLD, ("7 is right",), DecisionMetrics(running_replicas=7))
+    verdict = ScalingDecision(
+        ScalingAction.HOLD, ("7 is right",), DecisionMetrics(running_replicas=7)
+    )
     return IterationReport(
         time=0.0,
         decision=verdict,

@@ -215,7 +215,9 @@ def test_the_chart_says_all_that_is_wrong_at_once() -> None:
 def test_the_chart_knows_the_sidecars_settings() -> None:
     """Its list has the names that the sidecar has; what the chart sets itself is not among them."""
     body = yaml.safe_load((CHART / "files" / "settings.yaml").read_text())
-    assert sorted([*body["known"], *body["sidecar"]]) == sorted(s.name for s in list_settings(SidecarSettings))
+    assert sorted([*body["known"], *body["sidecar"]]) == sorted(
+        s.name for s in list_settings(SidecarSettings)
+    )
 
 
 def test_the_brokers_ports_are_asked_for_once() -> None:

@@ -361,7 +361,11 @@ def test_annotations_pause(cluster: Cluster, ready: Make, steered: Open) -> None
     name = ready("deployment", 1)
     target = steered("deployment", name=name)
     for given, meant in (
-        ("scale-down", "scale-down"), ("Scale-Up", "scale-up"), ("true", "all"), ("nonsense", "all")):
+        ("scale-down", "scale-down"),
+        ("Scale-Up", "scale-up"),
+        ("true", "all"),
+        ("nonsense", "all"),
+    ):
         cluster.annotate("deployment", name, {PAUSE_ANNOTATION: given})
         target.list_replicas()
         assert target.read_external_scaling().paused_direction == meant

@@ -29,7 +29,8 @@ from trimtab.sidecar.reporting.decision_record import DecisionRecord, RecordedMo
 
 NOW = 1_000_000.0
 NUMBERS = DecisionMetrics(
-    write_rate=200.0, needed_rate=250.0, backlog_bytes=6000.0, partitions=6, running_replicas=3, planned_replicas=3, recommended_replicas=3,
+    write_rate=200.0, needed_rate=250.0, backlog_bytes=6000.0, partitions=6, running_replicas=3,
+    planned_replicas=3, recommended_replicas=3,
     desired_replicas=3, max_fill=0.88,
 )  # fmt: skip
 
@@ -102,13 +103,21 @@ def test_what_holds_a_change_back_is_named() -> None:
 def test_more_than_the_sum_is_said_to_be_so() -> None:
     """Partitions are not cut, so more consumers may be needed than the sum of the load tells."""
     assert "The load needs 4: partitions" in count(
-        record(1, NOW, metrics=replace(NUMBERS, recommended_replicas=4, desired_replicas=4, planned_replicas=4))
+        record(
+            1,
+            NOW,
+            metrics=replace(
+                NUMBERS, recommended_replicas=4, desired_replicas=4, planned_replicas=4
+            ),
+        )
     )
 
 
 def test_what_is_not_known_is_said() -> None:
     """Without a write speed there is no sum; an old verdict does not pass for a new one."""
-    blind = replace(NUMBERS, needed_rate=None, write_rate=None, running_replicas=None, max_fill=None)
+    blind = replace(
+        NUMBERS, needed_rate=None, write_rate=None, running_replicas=None, max_fill=None
+    )
     said = count(record(1, NOW - 600, metrics=blind))
     assert "The load is unknown" in said
     assert "? replicas running" in said

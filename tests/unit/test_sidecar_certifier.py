@@ -12,9 +12,8 @@ from trimtab.assignor.model import TopicPartition
 from trimtab.common.clock import SystemClock
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.write_rates import PartitionLoad
-from trimtab.common.errors import InvalidProblemError
+from trimtab.common.errors import InvalidProblemError, SettingError
 from trimtab.sidecar.decision.decision import DecisionMetrics, ScalingAction, ScalingDecision
-from trimtab.sidecar.errors import SidecarSettingError
 from trimtab.sidecar.measurement.observation import (
     GroupState,
     Observation,
@@ -139,5 +138,5 @@ def test_the_page_shows_it() -> None:
 @pytest.mark.parametrize(("name", "value"), [("certify_timeout", 0), ("move_cost", "0 s")])
 def test_limits_that_cannot_be_are_refused(name: str, value: object) -> None:
     """The time limit and the price of a move must be above 0."""
-    with pytest.raises(SidecarSettingError, match=name.replace("_", "-")):
+    with pytest.raises(SettingError, match=name.replace("_", "-")):
         settings(**{name: value})

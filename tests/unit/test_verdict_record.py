@@ -41,13 +41,16 @@ A = TopicPartition("t", 0)
 def report(time: float = 100.0, reason: str = "3 is right", *, moved: int = 0) -> IterationReport:
     """A turn that holds, after so many moves."""
     verdict = ScalingDecision(
-        ScalingAction.HOLD, (reason,), DecisionMetrics(needed_rate=50.0, planned_replicas=3, desired_replicas=3)
+        ScalingAction.HOLD,
+        (reason,),
+        DecisionMetrics(needed_rate=50.0, planned_replicas=3, desired_replicas=3),
     )
     changed = tuple(PartitionMove(TopicPartition("t", n), "a", "b") for n in range(moved))
     speeds = {c.partition: PartitionLoad(10.0) for c in changed}
     readers = (ObservedMember("id", "a", frozenset({A})), ObservedMember("id2", "b"))
     return IterationReport(
-        time, verdict, speeds, 7, is_group_known=True, decision_seconds=0, iteration_seconds=0, members=readers,
+        time, verdict, speeds, 7,
+        is_group_known=True, decision_seconds=0, iteration_seconds=0, members=readers,
         observed_moves=changed,
     )  # fmt: skip
 
@@ -60,7 +63,9 @@ def scaled_out() -> IterationReport:
     """A turn that starts two replicas, from which a move is expected."""
     plan = GroupPlan("g", 8, 100.0, 5, "steady", 100.0, draining=("x",))
     moves = (Move(A, "a", "+1", 40.0, "a is too full"),)
-    numbers = DecisionMetrics(needed_rate=200.0, planned_replicas=3, desired_replicas=5, r_score=0.4, moves=1)
+    numbers = DecisionMetrics(
+        needed_rate=200.0, planned_replicas=3, desired_replicas=5, r_score=0.4, moves=1
+    )
     verdict = ScalingDecision(
         ScalingAction.SCALE_UP, ("3 -> 5: needed",), numbers, plan, 2, expected_moves=moves
     )
