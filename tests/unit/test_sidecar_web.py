@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from ticking import Ticking
 
 from trimtab.assignor.model import TopicPartition
-from trimtab.common.control_topics.values import PartitionLoad
+from trimtab.common.control_topics.write_rates import PartitionLoad
 from trimtab.sidecar.decision.decision import DecisionMetrics, ScalingAction, ScalingDecision
 from trimtab.sidecar.errors import StartupError
 from trimtab.sidecar.measurement.handover_time import PartitionMove
@@ -51,12 +51,14 @@ def served() -> Iterator[Served]:
 
 def report(*, reachable: bool = True, handovers: tuple[float, ...] = ()) -> IterationReport:
     numbers = DecisionMetrics(
-        written=50.0, needed=60.0, unknown=1, partitions=2, running=2, planned=3, wanted=3,
-        wished=4, fill=0.5, r_score=0.25, moves=2, consumed=45.0, late=7.0, freshness=9.0,
+        write_rate=50.0, needed_rate=60.0, unknown_partitions=1, partitions=2,
+        running_replicas=2, planned_replicas=3, desired_replicas=3,
+        recommended_replicas=4, max_fill=0.5, r_score=0.25, moves=2, consumption_rate=45.0,
+        overdue_backlog_bytes=7.0, p99_freshness_s=9.0,
     )  # fmt: skip
     return IterationReport(
         time=100.0,
-        decision=ScalingDecision(ScalingAction.SCALE_UP, ("2 -> 3",), numbers, add=1),
+        decision=ScalingDecision(ScalingAction.SCALE_UP, ("2 -> 3",), numbers, replicas_to_start=1),
         write_rates={
             TopicPartition("t", 0): PartitionLoad(50.0, 5.0, 500.0, 50),
             TopicPartition("t", 1): PartitionLoad(),
@@ -93,7 +95,7 @@ def test_metrics(served: Served) -> None:
         "trimtab_r_score": 0.25,
         "trimtab_plan_epoch": 7.0,
         "trimtab_moves_total": 4.0,
-        "trimtab_decisions_total|scale-out": 2.0,
+        "trimtab_decisions_total|scale-up": 2.0,
         "trimtab_handover_seconds_count": 2.0,
         "trimtab_handover_seconds_sum": 0.55,
         "trimtab_decision_seconds_count": 2.0,
@@ -136,10 +138,10 @@ def test_verdicts_are_kept(served: Served) -> None:
     """The last verdicts are there with numbers, reasons and their line."""
     served.page(report())
     (kept,) = json.loads(served.get("/decisions")[1])
-    assert kept["action"] == "scale-out"
+    assert kept["action"] == "scale-up"
     assert kept["reasons"] == ["2 -> 3"]
-    assert kept["numbers"]["wanted"] == 3
-    assert kept["line"].startswith("scale-out: 2 -> 3")
+    assert kept["metrics"]["desired_replicas"] == 3
+    assert kept["line"].startswith("scale-up: 2 -> 3")
 
 
 def test_other_paths_are_told_what_there_is(served: Served) -> None:
