@@ -69,7 +69,7 @@ def reader(lake: SparkLake, namespace: str, group: str, topic: Any) -> Reader:
 @pytest.fixture
 def names(group: str) -> dict[str, str]:
     """Control topics of this test alone."""
-    return {name: f"{group}.{name}" for name in ("plan", "speed", "verdict")}
+    return {name: f"{group}.{name}" for name in ("plan", "write-rate", "decision")}
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ def reading(
         "group.id": group,
         "topics": [reader.topic],
         "trimtab.plan.topic": names["plan"],
-        "trimtab.write.rate.topic": names["speed"],
+        "trimtab.write.rate.topic": names["write-rate"],
         "lake.warehouse": str(warehouse),
         "lake.tables": {reader.topic: reader.table},
         "batch.max.age": f"{BATCH:g} s",
