@@ -1,13 +1,12 @@
-"""What the verdict topic holds: the last verdicts of each group, as versioned JSON.
+"""Records of the decision topic: the last decisions of each group, as versioned JSON.
 
-- A group has `RECORD_SLOTS` keys, written round and round: a compacted topic stays bounded.
-- Turns one after the other that ask for the same, for the same reasons but for their figures, are
-  one record with the newest figures, from `time` until `until`: quiet days do not push out what was
-  done.
-- A move that was seen counts for the verdict of the turn that saw it, which may be some turns after
-  the verdict that asked for it. The first `MAX_LISTED_MOVES` are named, the others only counted.
-- A record names who left it, so that no second sidecar steers the group unnoticed (`claims`). A
-  sidecar that is told to end leaves its last record once more, marked as ended.
+- A group has `RECORD_SLOTS` keys used as a ring, so the compacted topic stays bounded.
+- Consecutive iterations with the same decision and reasons (ignoring figures) are one record with
+  the newest figures, from `time` until `until`. So idle days do not evict past changes.
+- An observed move belongs to the iteration that saw it, possibly later than the decision that
+  expected it. The first `MAX_LISTED_MOVES` are listed, the others only counted.
+- A record names its author, so a second active sidecar is detected (`group_ownership`). A sidecar
+  that shuts down rewrites its last record with `ended`.
 """
 
 import json
@@ -38,10 +37,10 @@ CHECKED_FIGURES: Final = ("number", "time", "until", "turns", "interval", "epoch
 
 @dataclass(frozen=True, slots=True)
 class SidecarIdentity:
-    """The sidecar that left a verdict; `since` is when it was started, in seconds since the epoch.
+    """The author of a decision; `since` is its start time in seconds since the epoch.
 
-    Sidecars that something else keeps apart (a lease, the lock of a state folder) share an `id`.
-    `generation` grows with each sidecar that begins to steer the group; 0: it does not steer.
+    Sidecars excluded from each other by a lease or a state directory lock share an `id`.
+    `generation` increases with each sidecar that takes over the group; 0 means inactive.
     """
 
     id: str
@@ -51,14 +50,14 @@ class SidecarIdentity:
     generation: int = 0
 
     def __str__(self) -> str:
-        """Return how people find it."""
+        """Return host, pid and start time."""
         since = datetime.fromtimestamp(self.since, UTC)
         return f"{self.host} (pid {self.pid}, since {since:%F %T} UTC)"
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedMove:
-    """A partition that went, or is to go, from one instance to another; `speed` is in bytes/s."""
+    """An observed or expected move of a partition; `speed` is its load in bytes/s."""
 
     topic: str
     partition: int
@@ -153,7 +152,7 @@ class RecordTerms:
 def build_decision_record(
     report: IterationReport, terms: RecordTerms, author: SidecarIdentity | None = None
 ) -> DecisionRecord:
-    """Return the record of one turn, not numbered yet."""
+    """Return the record of one iteration, without a number."""
     verdict, plan = report.decision, report.decision.plan
     seen = tuple(
         RecordedMove(*c.partition, c.source, c.target, _get_partition_weight(report, c.partition))
@@ -188,7 +187,7 @@ def build_decision_record(
 
 
 def merge_decision_record(previous: DecisionRecord | None, new: DecisionRecord) -> DecisionRecord:
-    """Return the new record numbered, and with what it goes on from the last one."""
+    """Return the new record with its number, merged with an equal previous decision."""
     if previous is None:
         return new
     if _get_comparison_key(previous) != _get_comparison_key(new):

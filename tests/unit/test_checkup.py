@@ -242,9 +242,7 @@ def doctor(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) 
     """Run `trimtab doctor` where this is found."""
 
     def call(found: list[Finding], *words: str) -> tuple[int, str]:
-        monkeypatch.setattr(
-            "trimtab.cli.doctor.run.run_broker_checks", lambda *_: found
-        )
+        monkeypatch.setattr("trimtab.cli.doctor.run.run_broker_checks", lambda *_: found)
         code = main(["doctor", "--bootstrap", "nowhere:1", "--group", "g", *words])
         return code, capsys.readouterr().out
 
@@ -274,7 +272,9 @@ def test_the_same_as_json(doctor: Any) -> None:
 
 def test_a_pause_is_a_warning() -> None:
     """Somebody wanted it, so the doctor does not fail; but it does not say that all is well."""
-    found = check_pause("the annotation trimtab.io/pause", ["scale-up", "scale-down"], "take it away")
+    found = check_pause(
+        "the annotation trimtab.io/pause", ["scale-up", "scale-down"], "take it away"
+    )
     assert [f.level for f in found] == [FindingLevel.WARNING]
     assert "scale-down and scale-up is paused by the annotation" in found[0].says
     assert not has_failed_checks(found)
@@ -312,7 +312,13 @@ def test_a_workload_at_zero_is_a_warning(asked: RequestedReplicas, least: int, t
 def test_a_pause_by_the_settings_is_found() -> None:
     """What the sidecar's own settings or the schedule pause is told, too."""
     entry = {"start": "0 0 1 1 *", "end": "* * * * *", "pause": "scale-up"}
-    given = {"bootstrap": "b:1", "group": "g", "capacity": 1, "pause": "scale-down", "schedule": [entry]}
+    given = {
+        "bootstrap": "b:1",
+        "group": "g",
+        "capacity": 1,
+        "pause": "scale-down",
+        "schedule": [entry],
+    }
     found = [f.says for f in check_paused_scaling(load_settings(None, given), NOW)]
     assert found == [
         "scale-down is paused by the settings", "scale-up is paused by the schedule",

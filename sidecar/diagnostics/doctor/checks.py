@@ -1,8 +1,8 @@
-"""What `trimtab doctor` finds, and how it judges what it was told. Pure.
+"""Findings of `trimtab doctor` and the checks that produce them. Pure.
 
-A finding is `ok`, a `note` (fine for now, or not ours to judge), a `warning` (as somebody wanted
-it, but the group is not steered as usual), `wrong` (with what to do), or `skipped` where something
-before it is wrong. Only what is wrong makes the doctor fail.
+Levels: `ok`; `note` (acceptable for now, or undecidable); `warning` (intended by an operator, but
+scaling is restricted); `wrong` (with a remedy); `skipped` (an earlier check failed). Only `wrong`
+makes the command fail.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -40,7 +40,7 @@ MAX_CLOCK_SKEW_S: Final = 5.0
 
 
 class FindingLevel(StrEnum):
-    """How a finding is."""
+    """Severity of a finding."""
 
     OK = "ok"
     NOTE = "note"
@@ -51,7 +51,7 @@ class FindingLevel(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What was found of a part, and what to do about it where something is to be done."""
+    """Result of checking `part`, with the remedy in `do` if one is needed."""
 
     part: str
     level: FindingLevel
@@ -61,14 +61,14 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class MemberMetadata:
-    """A member as the coordinator tells of it: what it sent, and what it was given."""
+    """A group member's subscription and assignment bytes, as reported by the coordinator."""
 
     subscription: bytes
     assignment: bytes
 
 
 def has_failed_checks(findings: Iterable[Finding]) -> bool:
-    """Tell whether anything is wrong."""
+    """Tell whether any check failed."""
     return any(finding.level is FindingLevel.WRONG for finding in findings)
 
 
