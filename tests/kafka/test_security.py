@@ -235,7 +235,7 @@ def test_a_sidecar_at_work_shows_no_secret(
     shown = capsys.readouterr()
     assert "group seen" in shown.out
     kept = "".join(p.read_text(errors="replace") for p in at_work.rglob("*") if p.is_file())
-    assert "health, metrics and verdicts" in kept
+    assert "health, metrics and decisions" in kept
     assert PASSWORD not in said + shown.out + shown.err + kept + repr(load_settings(file, {}))
 
 
