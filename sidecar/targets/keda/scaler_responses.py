@@ -87,8 +87,8 @@ def explain_unavailability(state: ScalerState, limits: StalenessLimits, now: flo
         return f"the sidecar has completed no iteration for {silent:.0f} s; see its log"
     if state.blind_iterations >= limits.blind_iterations:
         return (
-            f"plan, pods or group were unknown for {state.blind_iterations} iterations: "
-            f"{state.last_reasons}"
+            f"the sidecar did not know plan, pods or group for {state.blind_iterations} "
+            f"iterations: {state.last_reasons}"
         )
     if not state.replicas and not state.is_idle:
         return f"0 replicas are not safe, the group may have records to read: {state.last_reasons}"
