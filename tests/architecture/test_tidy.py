@@ -64,9 +64,9 @@ def test_most_functions_are_short() -> None:
 
 
 def test_files_stay_readable() -> None:
-    """No module has 460 lines or more, no test file 700."""
+    """No module has 550 lines or more, no test file 700."""
     sizes = {p.relative_to(ROOT): len(p.read_text().splitlines()) for p in sources(*ALL)}
-    limits = {path: 700 if path.parts[0] == "tests" else 460 for path in sizes}
+    limits = {path: 700 if path.parts[0] == "tests" else 550 for path in sizes}
     assert [(path, size) for path, size in sizes.items() if size >= limits[path]] == []
 
 

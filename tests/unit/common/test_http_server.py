@@ -38,7 +38,7 @@ from trimtab.sidecar.targets.keda.trigger_metadata import ScaledGroup
 TOKEN = "hunter2"  # noqa: S105 - a test value
 GOOD = {"bootstrap": "b:1", "group": "g", "capacity": "1 MB/s"}
 KEDA = {**GOOD, "target": "keda", "workload": "deployment/x"}
-IMAGES = (Path(__file__).parents[2] / "deploy" / "Dockerfile").read_text()
+IMAGES = (Path(__file__).parents[3] / "deploy" / "Dockerfile").read_text()
 
 
 @pytest.fixture(scope="module")

@@ -28,7 +28,9 @@ class Refusing:
 
 def start(error: Exception) -> Any:
     given = {"bootstrap": "b:1", "group": "g", "capacity": 1, "target": "kubernetes"}
-    settings = load_settings(None, {**given, "workload": "deployment/lake", "leader-election": False})
+    settings = load_settings(
+        None, {**given, "workload": "deployment/lake", "leader-election": False}
+    )
 
     def opened(place: ScaleTargetRef, _: float) -> Any:
         return Refusing(place, error)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-BENCH = Path(__file__).parents[2] / "benchmarks" / "bench_assign.py"
+BENCH = Path(__file__).parents[3] / "benchmarks" / "bench_assign.py"
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,7 @@ from trimtab.assignor import (
 from trimtab.assignor.heuristics import registry
 from trimtab.cli.main import main
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+EXAMPLES = Path(__file__).parents[4] / "examples"
 WALK = ("simulate", "--random-walk", "5", "--ticks", "9", "--partitions", "9", "--format", "json")
 
 

@@ -202,7 +202,7 @@ def test_settings_of_consumers_and_sidecar_must_agree() -> None:
 
 def test_kubernetes_rights_are_those_of_the_documented_role() -> None:
     """The doctor asks for exactly what docs/kubernetes.md shows as the least role."""
-    page = (Path(__file__).parents[2] / "docs" / "kubernetes.md").read_text()
+    page = (Path(__file__).parents[4] / "docs" / "kubernetes.md").read_text()
     shown = re.search(r"```yaml\n(apiVersion: rbac.*?)```", page, re.DOTALL)
     assert shown is not None
     rules: list[dict[str, Any]] = yaml.safe_load(shown[1])["rules"]

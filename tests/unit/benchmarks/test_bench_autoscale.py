@@ -12,7 +12,7 @@ import pytest
 
 from cluster.generations import generation, group_of
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from trimtab.sidecar.decision.decision import DecisionMetrics, ScalingAction, Sc
 from trimtab.sidecar.reporting.iteration_report import IterationReport
 from trimtab.sidecar.reporting.web_server import SidecarMetrics
 
-DEPLOY: Final = Path(__file__).parents[2] / "deploy"
+DEPLOY: Final = Path(__file__).parents[4] / "deploy"
 DASHBOARD: Final = DEPLOY / "kustomize" / "components" / "monitoring" / "dashboard.json"
 GRAFANA: Final = {"$__rate_interval": "5m", "$group": "lake"}
 """What Grafana puts in before it asks."""

@@ -37,7 +37,9 @@ def report(
     speed: PartitionLoad = BUSY, *, running: int | None = 2, leading: bool = True
 ) -> IterationReport:
     """A turn; `running` of None is one that was blind."""
-    verdict = ScalingDecision(ScalingAction.HOLD, ("so it is",), DecisionMetrics(running_replicas=running))
+    verdict = ScalingDecision(
+        ScalingAction.HOLD, ("so it is",), DecisionMetrics(running_replicas=running)
+    )
     return IterationReport(
         time=0.0, decision=verdict, write_rates={TopicPartition("t", 0): speed}, epoch=1,
         is_group_known=running is not None, decision_seconds=0.0, iteration_seconds=0.0, is_leader=leading,
@@ -85,9 +87,7 @@ def test_zero_is_answered_only_where_idleness_is_known() -> None:
     assert require_replica_count(turned(report(QUIET), told=0), PATIENCE, 1.0) == 0
     for speed in (UNKNOWN, BUSY, PartitionLoad(bytes_per_s=0.0)):
         standing = replace(turned(report(speed)), replicas=0)
-        with pytest.raises(
-            ReplicaCountUnavailableError, match="may have records to read"
-        ):
+        with pytest.raises(ReplicaCountUnavailableError, match="may have records to read"):
             require_replica_count(standing, PATIENCE, 1.0)
 
 
