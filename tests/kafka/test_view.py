@@ -87,8 +87,9 @@ def test_a_group_is_shown_with_and_without_a_sidecar(
     alone = asked("top", "--once", "--window", "2 s")
     assert alone["steering"].startswith("nothing steers this group")
     assert {row["name"]: row["state"] for row in alone["rows"]} == {
-        "one": "running", "two": "running",
-    }  # fmt: skip
+        "one": "running",
+        "two": "running",
+    }
     assert sum(row["load"]["partitions"] for row in alone["rows"]) == PARTITIONS
     assert asked("explain") is None
 
@@ -139,9 +140,19 @@ def test_verdicts_are_kept_round_and_round(
     assert board.read_decisions() == ()
     for number in range(RECORD_SLOTS + 5):
         made = DecisionRecord(
-            group, number, number, number, 1, 10.0, 1, ScalingAction.HOLD, ("is right",), DecisionMetrics(),
-            1e6, 0.9,
-        )  # fmt: skip
+            group,
+            number,
+            number,
+            number,
+            1,
+            10.0,
+            1,
+            ScalingAction.HOLD,
+            ("is right",),
+            DecisionMetrics(),
+            1e6,
+            0.9,
+        )
         board.write_decision(made)
     board.write_decision(
         DecisionRecord(

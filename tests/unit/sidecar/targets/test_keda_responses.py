@@ -41,9 +41,15 @@ def report(
         ScalingAction.HOLD, ("so it is",), DecisionMetrics(running_replicas=running)
     )
     return IterationReport(
-        time=0.0, decision=verdict, write_rates={TopicPartition("t", 0): speed}, epoch=1,
-        is_group_known=running is not None, decision_seconds=0.0, iteration_seconds=0.0, is_leader=leading,
-    )  # fmt: skip
+        time=0.0,
+        decision=verdict,
+        write_rates={TopicPartition("t", 0): speed},
+        epoch=1,
+        is_group_known=running is not None,
+        decision_seconds=0.0,
+        iteration_seconds=0.0,
+        is_leader=leading,
+    )
 
 
 def turned(*reports: IterationReport, told: int | None = 2, at: float = 0.0) -> ScalerState:
@@ -170,10 +176,17 @@ def found(kind: WorkloadKind, replicas: int, marks: str) -> WorkloadSnapshot:
     asked = RequestedReplicas(replicas, "KEDA", 0.0, is_ours=False)
     workload = Workload(kind, "w", "u", "1", replicas, asked)
     pods = tuple(
-        Pod(f"w-{n}", 0.0, alive=True, ready=True, deletion_cost=None, previous_cost="" if mark == "x" else None,
-            trouble=None)
+        Pod(
+            f"w-{n}",
+            0.0,
+            alive=True,
+            ready=True,
+            deletion_cost=None,
+            previous_cost="" if mark == "x" else None,
+            trouble=None,
+        )
         for n, mark in enumerate(marks)
-    )  # fmt: skip
+    )
     return WorkloadSnapshot(workload, pods)
 
 
