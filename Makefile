@@ -12,7 +12,7 @@ EXTRAS := lake,plot,aiokafka,certify,registry,kubernetes,keda,racks
 
 # uv installs in a third of pip's time and shows sizes and progress; pip is the fallback, for example
 # where only pip is configured with the address of a mirror.
-UV := $(BIN)/uv pip install --native-tls --python $(BIN)/python -c constraints.txt
+UV := $(BIN)/uv pip install --system-certs --python $(BIN)/python -c constraints.txt
 
 .venv/.run: pyproject.toml constraints.txt setup.py $(wildcard assignor/heuristics/steady/*.p[yx][xd] consumer_sdk/queues/*.p[yx][xd])
 	@$(PYTHON) -c 'import sys; sys.exit("trimtab needs Python 3.11 or newer, this is " + sys.version.split()[0] + "; run: make PYTHON=python3.12 ...") if sys.version_info < (3, 11) else None'

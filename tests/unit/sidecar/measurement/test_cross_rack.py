@@ -181,8 +181,8 @@ def test_explain_tells_what_crosses() -> None:
     found = build_explanation([DecisionRecord.decode(record.encode())], None, 0)
     assert found is not None
     assert explain_placement(found, NOW) == (
-        "42 B/s are read from other racks, 33% of what is needed.",
-        "3 partitions cannot be near: no replica is in a consumer's rack.",
+        "Cross-rack traffic: 42 B/s, 33% of the needed rate.",
+        "3 partitions without a replica in any consumer's rack.",
         "Racks with replicas and without a consumer: 2.",
     )
 
