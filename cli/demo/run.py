@@ -30,9 +30,7 @@ def demo(  # noqa: PLR0913 - one option each
     *,
     seconds: Annotated[
         float,
-        typer.Option(
-            min=MIN_DURATION_S, envvar="DEMO_SECONDS", help="How long the producers write."
-        ),
+        typer.Option(min=MIN_DURATION_S, envvar="DEMO_SECONDS", help="Seconds of producing."),
     ] = DEFAULT_DURATION_S,
     out: Annotated[
         Path, typer.Option(help="Folder for tables, logs and the picture; emptied first.")
@@ -52,9 +50,8 @@ def demo(  # noqa: PLR0913 - one option each
 ) -> None:
     """Run the whole path: producers, a group scaled by load, lake tables and a proof.
 
-    Four topics are written faster and faster, then slower again; a sidecar starts and stops real
-    consumers to keep up. One of them is killed and all are restarted on the way. At the end Spark
-    checks every record in the tables. Exit code 0 means: exactly once.
+    A sidecar starts and stops real consumers as the write rates of four topics rise and fall. One
+    consumer is killed, then all are restarted. Exit code 0: Spark found every record exactly once.
 
     For example:
 

@@ -313,10 +313,11 @@ from trimtab.consumer_sdk.lake.formats import parquet_writer
 
 resource.setrlimit(resource.RLIMIT_FSIZE, (4096, resource.RLIM_INFINITY))
 uri = SimpleNamespace(getScheme=lambda: "file", getPath=lambda: sys.argv[1])
-target = parquet.Target(SimpleNamespace(toUri=lambda: uri), print, print, None)
+target = parquet_writer.ParquetTarget(SimpleNamespace(toUri=lambda: uri), print, print, None)
 try:
-    parquet.write("t", pa.table({"n": range(100_000)}), target, parquet.Codec("none"))
-except DiskFull as error:
+    codec = parquet_writer.ParquetCodec("none")
+    parquet_writer.write_parquet("t", pa.table({"n": range(100_000)}), target, codec)
+except DiskFullError as error:
     print("DiskFull", error)
 """
 

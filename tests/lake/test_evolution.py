@@ -133,7 +133,7 @@ def test_a_column_made_required_by_hand_is_named(
     writer.write(consumer.consume(1))
     writer.flush()
     writer.write(consumer.consume(1))
-    with pytest.raises(TableSchemaMismatchError, match="lacks a value that the table requires"):
+    with pytest.raises(TableSchemaMismatchError, match="lacks a required value"):
         writer.flush()
     assert spark.table(table).count() == 2
 

@@ -447,7 +447,7 @@ def test_a_folder_that_cannot_be_written_does_not_end_the_loop(
     (tmp_path / "state" / "last.tmp").mkdir(parents=True)
     actions = [r.decision.action for r in survive(world, processes)]
     assert 1 < actions.count(ScalingAction.REPLACE) < 8
-    assert "last.tmp: Is a directory; make room" in caplog.text
+    assert "last.tmp: Is a directory; free disk space" in caplog.text
 
 
 def test_a_folder_that_cannot_be_read_is_trouble(
@@ -457,7 +457,7 @@ def test_a_folder_that_cannot_be_read_is_trouble(
     (tmp_path / "state" / "workers").touch()
     reports = survive(world, processes)
     assert {r.decision.action for r in reports} == {ScalingAction.HOLD}
-    assert "make room" in reports[-1].trouble[0]
+    assert "free disk space" in reports[-1].trouble[0]
 
 
 def test_a_restart_file_that_cannot_be_read_is_trouble(world: Simulated, tmp_path: Path) -> None:

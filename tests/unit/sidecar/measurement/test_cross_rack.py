@@ -183,7 +183,7 @@ def test_explain_tells_what_crosses() -> None:
     assert explain_placement(found, NOW) == (
         "Cross-rack traffic: 42 B/s, 33% of the needed rate.",
         "3 partitions without a replica in any consumer's rack.",
-        "Racks with replicas and without a consumer: 2.",
+        "Racks with replicas but without a consumer: 2.",
     )
 
 
