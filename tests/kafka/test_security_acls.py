@@ -119,7 +119,7 @@ def test_describe_alone_reads_nothing_and_says_so(broker: Secured, granted: Any)
     """A sink that may see a topic but not read it ends, instead of waiting for ever."""
     granted((("topic", "data", "describe"), *CONSUMER[1:]))
     with pytest.raises(
-        MissingAclError, match="topic data may not be read; grant Read on topic data"
+        MissingAclError, match="no read access to topic data; grant Read on topic data"
     ):
         consumed(broker)
 
@@ -217,7 +217,7 @@ def test_log_dirs_need_the_cluster(broker: Secured, granted: Any) -> None:
     """Describe on the topics and the cluster; without the latter it is named."""
     granted(LOG_DIRS[:1])
     settings = sidecar(broker, source="log-dirs")
-    monitor, sizes = GroupMonitor(settings, SystemClock()), LogDirsClient(settings.client, 5.0)
+    monitor, sizes = GroupMonitor(settings, SystemClock()), LogDirsClient(settings.client_config, 5.0)
     try:
         leaders = monitor.brokers.fetch_cluster_metadata().leaders
         sizes.fetch_replica_sizes(leaders)
