@@ -388,7 +388,7 @@ def test_a_sidecar_works_by_it(  # noqa: PLR0913 - fixtures
             eventually(lambda: ": acquired" in log.read_text(), 60)
             eventually(lambda: len(ready(cluster, "consumer")) == 2, 120)
             eventually(lambda: {"Replaced", "ScaledUp"} & reasons(cluster), 60)
-            eventually(lambda: "2 is right" in log.read_text(), 120)
+            eventually(lambda: "2 is the desired count" in log.read_text(), 120)
         finally:
             process.terminate()
     assert process.returncode == 0, log.read_text()

@@ -210,7 +210,7 @@ def test_keda_brings_about_what_the_plan_needs(  # noqa: PLR0913 - fixtures
     name = workload("deployment", 0, **scene.container())
     kubelet.deleting = lambda pod: scene.noted(pod, kubelet.alive(name))
     scene.steer(f"deployment/{name}", plane.kubeconfig)
-    eventually(lambda: "KEDA is answered" in scene.log(), PATIENCE)
+    eventually(lambda: "KEDA service listens on" in scene.log(), PATIENCE)
     keda.scale(scaled_object(name, scene.trigger()))
     try:
         eventually(lambda: "nothing to read" in scene.log(), PATIENCE)
