@@ -49,7 +49,7 @@ check: .venv/.dev ## format, lint, types, import contracts
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/pyright
-	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/cython-lint --max-line-length 100 assignor/heuristics/steady consumer_sdk/queues
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/cython-lint --max-line-length 120 assignor/heuristics/steady consumer_sdk/queues
 	$(BIN)/lint-imports
 
 docs: .venv/.dev ## the settings tables of the docs, from the settings models

@@ -126,7 +126,7 @@ class MemberCoordinator(ConsumerCoordinator):  # type: ignore[misc] # kafka-pyth
         # that partitions count as lost and no commit is tried.
         sent_at = self.heartbeat.last_send
         try:
-            await super()._send_heartbeat_request()
+            await super()._send_heartbeat_request()  # pyright: ignore[]
         except FencedInstanceIdError:
             self.reset_generation()
             self._membership_listener.on_fenced()
@@ -141,7 +141,7 @@ class MemberCoordinator(ConsumerCoordinator):  # type: ignore[misc] # kafka-pyth
         """Report the departure, then leave."""
         # Before the request: once the group knows, other members read, so the lease must be over.
         self._membership_listener.on_leaving()
-        await super().maybe_leave_group_async(*positional, **named)
+        await super().maybe_leave_group_async(*positional, **named)  # pyright: ignore[]
 
     def reset_generation(self, *positional: Any, **named: Any) -> None:
         """Report the loss and make the next attempt to join prepare again."""
@@ -156,13 +156,13 @@ class MemberCoordinator(ConsumerCoordinator):  # type: ignore[misc] # kafka-pyth
         # kafka-python decodes each owned partition into an integer object, but needs the topics
         # only. One stand-in that subscribes to all topics keeps the subscriptions in bytes.
         if protocol != self._raw_protocol:
-            return super()._perform_assignment(leader_id, protocol, members)
+            return super()._perform_assignment(leader_id, protocol, members)  # pyright: ignore[]
         subscriptions = decode_subscriptions({m.member_id: bytes(m.metadata) for m in members})
         topics = ConsumerProtocolSubscription(
             version=0, topics=sorted(subscribed_topics(subscriptions)), user_data=b""
         )
         everyone = RawSubscriptions(subscriptions, topics.encode())
-        return super()._perform_assignment(leader_id, protocol, [everyone])
+        return super()._perform_assignment(leader_id, protocol, [everyone])  # pyright: ignore[]
 
 
 def create_member_client(
@@ -173,7 +173,7 @@ def create_member_client(
     Raises KafkaTimeoutError and KafkaConnectionError when no broker answers.
     """
     client = KafkaConsumer(**config, partition_assignment_strategy=list(assignors))
-    client._net.run(_replace_coordinator, client, assignors[0].name, listener)
+    client._net.run(_replace_coordinator, client, assignors[0].name, listener)  # pyright: ignore[]
     return client
 
 
@@ -303,7 +303,7 @@ def commit_offsets_async(
 ) -> None:
     """Commit with the member's generation; `on_done` runs on the I/O thread."""
     future = consumer._manager.call_soon(_send_commit, consumer, offsets, still_owned)
-    future.add_callback(lambda _response: on_done(None))
+    future.add_callback(lambda _response: on_done(None))  # pyright: ignore[reportUnknownLambdaType]
     future.add_errback(on_done)
 
 

@@ -217,7 +217,10 @@ def test_log_dirs_need_the_cluster(broker: Secured, granted: Any) -> None:
     """Describe on the topics and the cluster; without the latter it is named."""
     granted(LOG_DIRS[:1])
     settings = sidecar(broker, source="log-dirs")
-    monitor, sizes = GroupMonitor(settings, SystemClock()), LogDirsClient(settings.client_config, 5.0)
+    monitor, sizes = (
+        GroupMonitor(settings, SystemClock()),
+        LogDirsClient(settings.client_config, 5.0),
+    )
     try:
         leaders = monitor.brokers.fetch_cluster_metadata().leaders
         sizes.fetch_replica_sizes(leaders)

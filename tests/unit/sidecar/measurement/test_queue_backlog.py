@@ -234,7 +234,9 @@ def test_a_share_group_has_no_placement_to_explain() -> None:
     found = build_explanation([DecisionRecord.decode(record.encode())], None, 0)
     assert found is not None
     assert "kind share: 5 messages waiting or in flight" in " ".join(explain_count(found, NOW))
-    assert explain_placement(found, NOW)[0].startswith("The broker delivers messages of every partition to every worker")
+    assert explain_placement(found, NOW)[0].startswith(
+        "The broker delivers messages of every partition to every worker"
+    )
 
 
 def test_every_worker_of_a_share_group_is_shown_with_its_part() -> None:
