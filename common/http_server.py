@@ -160,7 +160,7 @@ class _EndpointServer(ThreadingHTTPServer):
 
 
 class _RequestHandler(BaseHTTPRequestHandler):
-    server: _EndpointServer  # pyright: ignore[]
+    server: _EndpointServer  # pyright: ignore[reportIncompatibleVariableOverride]
     timeout = HTTP_REQUEST_TIMEOUT_S
 
     def do_GET(self) -> None:

@@ -126,7 +126,7 @@ class MemberCoordinator(ConsumerCoordinator):  # type: ignore[misc] # kafka-pyth
         # that partitions count as lost and no commit is tried.
         sent_at = self.heartbeat.last_send
         try:
-            await super()._send_heartbeat_request()  # pyright: ignore[]
+            await super()._send_heartbeat_request()  # pyright: ignore[reportAttributeAccessIssue]
         except FencedInstanceIdError:
             self.reset_generation()
             self._membership_listener.on_fenced()
@@ -141,7 +141,7 @@ class MemberCoordinator(ConsumerCoordinator):  # type: ignore[misc] # kafka-pyth
         """Report the departure, then leave."""
         # Before the request: once the group knows, other members read, so the lease must be over.
         self._membership_listener.on_leaving()
-        await super().maybe_leave_group_async(*positional, **named)  # pyright: ignore[]
+        await super().maybe_leave_group_async(*positional, **named)  # pyright: ignore[reportAttributeAccessIssue]
 
     def reset_generation(self, *positional: Any, **named: Any) -> None:
         """Report the loss and make the next attempt to join prepare again."""
@@ -156,13 +156,13 @@ class MemberCoordinator(ConsumerCoordinator):  # type: ignore[misc] # kafka-pyth
         # kafka-python decodes each owned partition into an integer object, but needs the topics
         # only. One stand-in that subscribes to all topics keeps the subscriptions in bytes.
         if protocol != self._raw_protocol:
-            return super()._perform_assignment(leader_id, protocol, members)  # pyright: ignore[]
+            return super()._perform_assignment(leader_id, protocol, members)  # pyright: ignore[reportAttributeAccessIssue]
         subscriptions = decode_subscriptions({m.member_id: bytes(m.metadata) for m in members})
         topics = ConsumerProtocolSubscription(
             version=0, topics=sorted(subscribed_topics(subscriptions)), user_data=b""
         )
         everyone = RawSubscriptions(subscriptions, topics.encode())
-        return super()._perform_assignment(leader_id, protocol, [everyone])  # pyright: ignore[]
+        return super()._perform_assignment(leader_id, protocol, [everyone])  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def create_member_client(
@@ -173,7 +173,7 @@ def create_member_client(
     Raises KafkaTimeoutError and KafkaConnectionError when no broker answers.
     """
     client = KafkaConsumer(**config, partition_assignment_strategy=list(assignors))
-    client._net.run(_replace_coordinator, client, assignors[0].name, listener)  # pyright: ignore[]
+    client._net.run(_replace_coordinator, client, assignors[0].name, listener)  # pyright: ignore[reportAttributeAccessIssue]
     return client
 
 

@@ -147,5 +147,5 @@ def test_a_wrong_workload_ends_it(bench: Bench, plane: ControlPlane) -> None:
     bench.start("one", workload="deployment/nobody", kubeconfig=str(plane.kubeconfig))
     assert bench.ended("one") == 1
     said = bench.log("one")
-    assert re.search("deployment nobody is not in namespace default; make it", said)
+    assert re.search("deployment nobody is not in namespace default; create it", said)
     assert "Traceback" not in said

@@ -206,7 +206,7 @@ class StandInCoordinator(ConsumerCoordinator):  # type: ignore[misc] # kafka-pyt
     def request_rejoin(self) -> None:
         self.rejoin_needed = True
 
-    def poll(self, timeout_ms: float) -> bool:  # pyright: ignore[]
+    def poll(self, timeout_ms: float) -> bool:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Join if needed, for up to `timeout_ms` plus the duration of the listener."""
         if not self._begun:
             self._begun = True
@@ -219,7 +219,7 @@ class StandInCoordinator(ConsumerCoordinator):  # type: ignore[misc] # kafka-pyt
         self.heartbeat.poll()
         return True
 
-    def maybe_leave_group(self, reason: str = "", timeout_ms: float = 0) -> None:  # pyright: ignore[]
+    def maybe_leave_group(self, reason: str = "", timeout_ms: float = 0) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Leave, on the member's thread."""
         run(self.maybe_leave_group_async(reason, timeout_ms))
 
@@ -233,7 +233,7 @@ class StandInCoordinator(ConsumerCoordinator):  # type: ignore[misc] # kafka-pyt
                 )
         self.reset_generation()
 
-    def close(self) -> None:  # pyright: ignore[]
+    def close(self) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Revoke the assignment and leave."""
         owned = set(self._subscription.assigned)
         if owned:
@@ -358,7 +358,7 @@ class StandInCoordinator(ConsumerCoordinator):  # type: ignore[misc] # kafka-pyt
         if owned - fresh:
             self.request_rejoin()
 
-    def reset_generation(self, member: str = "") -> None:  # pyright: ignore[]
+    def reset_generation(self, member: str = "") -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
         self._generation = Generation(-1, member, None)
         self.rejoin_needed = True
         self.state = UNJOINED
