@@ -8,7 +8,7 @@ import typer
 from trimtab.cli.settings_options import CommandOptions, build_command
 
 
-class IngestOptions(CommandOptions, run="trimtab.cli.ingest.run:ingest"):
+class IngestCommandOptions(CommandOptions, run="trimtab.cli.ingest.run:ingest"):
     """Write the records of Kafka topics into lake tables, each exactly once.
 
     On SIGTERM or SIGINT it flushes, leaves the group and exits with 0. For example:
@@ -36,4 +36,4 @@ class IngestOptions(CommandOptions, run="trimtab.cli.ingest.run:ingest"):
     ] = None
 
 
-COMMAND = build_command(IngestOptions)
+COMMAND = build_command(IngestCommandOptions)

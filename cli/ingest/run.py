@@ -4,7 +4,7 @@ import os
 from importlib.util import find_spec
 from threading import Event
 
-from trimtab.cli.ingest.options import IngestOptions
+from trimtab.cli.ingest.options import IngestCommandOptions
 from trimtab.cli.logs import log_to_stderr
 from trimtab.cli.setting_pairs import parse_pairs
 from trimtab.cli.signals import stop_on_signals
@@ -13,7 +13,7 @@ from trimtab.common.kafka_security.secrets import mask_secrets_in_errors, resolv
 from trimtab.consumer_sdk.errors import MissingExtraError
 
 
-def ingest(options: IngestOptions) -> None:
+def ingest(options: IngestCommandOptions) -> None:
     """Run one consumer until SIGTERM or SIGINT. Raises SettingError, MissingExtraError."""
     if find_spec("pyspark") is None:
         raise MissingExtraError("pyspark", "lake")
