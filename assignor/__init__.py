@@ -1,11 +1,6 @@
 """Pure decisions: placement of partitions on consumers, and the number of consumers."""
 
-from trimtab.assignor.analysis.streams.generators import (
-    FlashCrowd,
-    OversizeLoad,
-    RandomWalk,
-    ZipfLoad,
-)
+from trimtab.assignor.analysis.streams.generators import FlashCrowd, OversizeLoad, RandomWalk, ZipfLoad
 from trimtab.assignor.analysis.streams.replay import ReplayTick, replay_stream
 from trimtab.assignor.analysis.streams.stream import WriteRateStream
 from trimtab.assignor.decisions import place_partitions, size_group

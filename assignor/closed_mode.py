@@ -107,9 +107,7 @@ def _feed_underfilled(problem: PackingProblem, bins: IntArray) -> IntArray:
     return bins
 
 
-def _select_partition_to_give(
-    problem: PackingProblem, bins: IntArray, fill: FloatArray, member: int
-) -> int:
+def _select_partition_to_give(problem: PackingProblem, bins: IntArray, fill: FloatArray, member: int) -> int:
     """Return the partition that helps the member most; UNASSIGNED if none does.
 
     Ranked by the fullest giver, then the most even pair, then partitions that have moved already.

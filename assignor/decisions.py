@@ -25,12 +25,7 @@ from trimtab.assignor.model import (
 from trimtab.assignor.move_reasons import DecidedMoves, list_plan_notes
 from trimtab.assignor.open_mode import pack_open_mode
 from trimtab.assignor.partition_index import PartitionIndex
-from trimtab.assignor.problem import (
-    IndexedGroup,
-    IndexedProblem,
-    build_problem,
-    index_group,
-)
+from trimtab.assignor.problem import IndexedGroup, IndexedProblem, build_problem, index_group
 from trimtab.assignor.racks.replica_racks import ReplicaRacks
 
 

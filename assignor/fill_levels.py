@@ -57,9 +57,7 @@ class PlacementDecision:
     def target(self) -> IntArray:
         """New owner of each item (P,), in the same numbers; ADDED_MEMBER for added members."""
         added = len(self.names) - len(self.indexed.eligible)
-        return np.append(self.indexed.eligible, np.full(added, ADDED_MEMBER, dtype=np.int32))[
-            self.bins
-        ]
+        return np.append(self.indexed.eligible, np.full(added, ADDED_MEMBER, dtype=np.int32))[self.bins]
 
     @property
     def cross_rack_load(self) -> float | None:

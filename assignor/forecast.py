@@ -36,9 +36,7 @@ class RateChangeStats:
         """Return the statistics with one more measurement (P,); NaN for an absent partition."""
         square = (write_rates - self.last_rate) ** 2
         known = square[~np.isnan(square)]
-        before = np.where(
-            np.isnan(self.variance), known.mean() if known.size else np.nan, self.variance
-        )
+        before = np.where(np.isnan(self.variance), known.mean() if known.size else np.nan, self.variance)
         after = VARIANCE_DECAY * before + (1 - VARIANCE_DECAY) * square
         return RateChangeStats(
             last_rate=np.where(np.isnan(write_rates), self.last_rate, write_rates),
@@ -52,9 +50,7 @@ class RateChangeStats:
             return constant_forecast(write_rates)
         pooled = float(known.mean())  # one partition has too few samples for its own variance
         own = np.where(np.isnan(self.variance), pooled, self.variance)
-        return RateForecast(
-            np.zeros_like(write_rates), (1 - POOLED_SHARE) * own + POOLED_SHARE * pooled
-        )
+        return RateForecast(np.zeros_like(write_rates), (1 - POOLED_SHARE) * own + POOLED_SHARE * pooled)
 
 
 def constant_forecast(write_rates: FloatArray) -> RateForecast:

@@ -94,9 +94,7 @@ def align_write_rates(
     return column
 
 
-def align_lags(
-    lags: Mapping[TopicPartition, float | None], partition_index: PartitionIndex
-) -> FloatArray:
+def align_lags(lags: Mapping[TopicPartition, float | None], partition_index: PartitionIndex) -> FloatArray:
     """Return the lag of each partition in records; 0 if unknown or negative."""
     if not lags:
         return np.zeros(len(partition_index))

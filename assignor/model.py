@@ -75,9 +75,7 @@ class Load:
     write_rates: Mapping[TopicPartition, float | None] = field(
         default_factory=dict[TopicPartition, float | None]
     )
-    lags: Mapping[TopicPartition, float | None] = field(
-        default_factory=dict[TopicPartition, float | None]
-    )
+    lags: Mapping[TopicPartition, float | None] = field(default_factory=dict[TopicPartition, float | None])
     deviations: Mapping[TopicPartition, float | None] = field(
         default_factory=dict[TopicPartition, float | None]
     )

@@ -62,9 +62,7 @@ def _describe_move(decision: PlacementDecision, item: int) -> Move:
         target=decision.names[decision.bins[item]],
         write_rate=float(decision.indexed.problem.weight[item]),
         reason=_explain_move(
-            decision,
-            item,
-            _explain_forced_move(partition.topic, _find_owner_name(group, owner), member),
+            decision, item, _explain_forced_move(partition.topic, _find_owner_name(group, owner), member)
         ),
     )
 
@@ -73,11 +71,7 @@ def _find_owner_name(indexed_group: IndexedGroup, owner: int) -> str | None:
     if owner == UNASSIGNED:
         return None
     count = len(indexed_group.members)
-    return (
-        indexed_group.members[owner].id
-        if owner < count
-        else indexed_group.departed_owners[owner - count]
-    )
+    return indexed_group.members[owner].id if owner < count else indexed_group.departed_owners[owner - count]
 
 
 def _explain_move(decision: PlacementDecision, item: int, forced: str) -> str:
@@ -174,9 +168,7 @@ def _note_overload(decision: PlacementDecision) -> Iterable[str]:
         total = format_rate(float(decision.indexed.problem.weight.sum()))
         room = format_rate(float(decision.capacity.sum()) * decision.policy.headroom)
         numbers = np.flatnonzero(over).tolist()
-        shown = [
-            f"{decision.display_name(n)} at {fill[n]:.0%}" for n in numbers[:MAX_NAMES_IN_NOTE]
-        ]
+        shown = [f"{decision.display_name(n)} at {fill[n]:.0%}" for n in numbers[:MAX_NAMES_IN_NOTE]]
         how = "spread in proportion" if decision.is_spread else "placed regardless"
         named = format_name_list(shown, len(numbers))
         yield f"overload: {total} for members that may take {room}; {how}: {named}"

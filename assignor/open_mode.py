@@ -41,10 +41,7 @@ def _select_members(problem: PackingProblem) -> tuple[IntArray, int]:
     missing = total - room * (1 + CAPACITY_TOLERANCE)
     if missing > 0 or not kept:
         added = max(
-            1,
-            math.ceil(
-                missing / ((problem.new_member_capacity or math.inf) * (1 + CAPACITY_TOLERANCE))
-            ),
+            1, math.ceil(missing / ((problem.new_member_capacity or math.inf) * (1 + CAPACITY_TOLERANCE)))
         )
         added = min(added, len(problem.weight))  # more would have nothing to read
     else:
@@ -72,9 +69,7 @@ def _build_closed_problem(problem: PackingProblem, kept: IntArray, added: int) -
     return replace(
         problem,
         owner=renumber[problem.owner],
-        capacity=np.append(
-            problem.capacity[kept], np.full(added, problem.new_member_capacity or 0.0)
-        ),
+        capacity=np.append(problem.capacity[kept], np.full(added, problem.new_member_capacity or 0.0)),
         subscribed=np.concatenate([problem.subscribed[:, kept], everything], axis=1),
         new_member_capacity=None,
         racks=problem.racks and problem.racks.select_members(kept, added),

@@ -110,9 +110,7 @@ def find_worst_fit(packing: Packing, item: int) -> int:
     """Return the emptiest bin if it holds the item."""
     room = packing.room_for_item(item)
     number = int(room.argmax()) if room.size else UNASSIGNED
-    return (
-        number if number != UNASSIGNED and room[number] >= packing.item_weight(item) else UNASSIGNED
-    )
+    return number if number != UNASSIGNED and room[number] >= packing.item_weight(item) else UNASSIGNED
 
 
 def find_next_fit(packing: Packing, item: int) -> int:

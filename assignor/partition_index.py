@@ -71,9 +71,7 @@ class PartitionIndex:
         numbers: dict[str, list[int]] = {}
         for topic, number in partitions:
             numbers.setdefault(topic, []).append(number)
-        return cls.from_numbers(
-            {topic: np.array(found, dtype=np.int32) for topic, found in numbers.items()}
-        )
+        return cls.from_numbers({topic: np.array(found, dtype=np.int32) for topic, found in numbers.items()})
 
     def __len__(self) -> int:
         return len(self.number)
@@ -106,9 +104,7 @@ class PartitionIndex:
         topic = [index.get(t, NOT_INDEXED) for owned in owned_by_member for t in owned.topics]
         counts = [count for owned in owned_by_member for count in owned.counts]
         sizes = [len(owned.number) for owned in owned_by_member]
-        number = np.concatenate(
-            [np.empty(0, dtype=np.int32), *(owned.number for owned in owned_by_member)]
-        )
+        number = np.concatenate([np.empty(0, dtype=np.int32), *(owned.number for owned in owned_by_member)])
         found = self.find_indexes(np.repeat(np.array(topic, dtype=np.int32), counts), number)
         here = found != NOT_INDEXED
         return np.repeat(np.arange(len(owned_by_member), dtype=np.int32), sizes)[here], found[here]
@@ -134,7 +130,5 @@ def _sort_unique(numbers: IntArray) -> IntArray:
     return numbers if (np.diff(numbers) > 0).all() else np.unique(numbers)
 
 
-def _build_sort_key(
-    topic: IntArray, number: IntArray
-) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+def _build_sort_key(topic: IntArray, number: IntArray) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     return (topic.astype(np.int64) << 32) + number

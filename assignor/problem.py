@@ -81,19 +81,13 @@ def index_group(group: ConsumerGroup) -> IndexedGroup:
     number = {m.id: i for i, m in enumerate(members)}
     departed = tuple(sorted(set(group.owners.values()) - set(number)))
     number |= {name: len(members) + i for i, name in enumerate(departed)}
-    owners = (
-        (group.owners.get(name) for name in partition_index.list_partitions())
-        if group.owners
-        else ()
-    )
+    owners = (group.owners.get(name) for name in partition_index.list_partitions()) if group.owners else ()
     owner = np.full(len(partition_index), UNASSIGNED, dtype=np.int32)
     for item, name in enumerate(owners):
         if name is not None:
             owner[item] = number[name]
     replicas = (
-        ReplicaRacks.from_partitions(partition_index, group.replica_racks)
-        if group.replica_racks
-        else None
+        ReplicaRacks.from_partitions(partition_index, group.replica_racks) if group.replica_racks else None
     )
     return IndexedGroup(members, partition_index, owner, departed, replicas)
 
@@ -115,9 +109,7 @@ def build_problem(
     _check_members_and_policy(indexed_group.members, policy)
     partition_index = indexed_group.partition_index
     if weigh_racks and indexed_group.replica_racks is None and not open_mode:
-        indexed_group = replace(
-            indexed_group, replica_racks=ReplicaRacks.from_topics(partition_index, {})
-        )
+        indexed_group = replace(indexed_group, replica_racks=ReplicaRacks.from_topics(partition_index, {}))
     eligible = _select_eligible(indexed_group.members, open_mode=open_mode)
     members = [indexed_group.members[m] for m in eligible.tolist()]
     reads = subscription_matrix(partition_index.topics, [m.topics for m in members])
@@ -184,17 +176,11 @@ def _select_eligible(members: Sequence[Member], *, open_mode: bool) -> IntArray:
 
 
 def _index_owners(
-    indexed_group: IndexedGroup,
-    eligible: IntArray,
-    item: IntArray,
-    subscription: BoolArray,
-    topic: IntArray,
+    indexed_group: IndexedGroup, eligible: IntArray, item: IntArray, subscription: BoolArray, topic: IntArray
 ) -> IntArray:
     """Return each partition's owner; UNASSIGNED if it left, drains or no longer subscribes."""
     number = np.full(
-        len(indexed_group.members) + len(indexed_group.departed_owners) + 1,
-        UNASSIGNED,
-        dtype=np.int32,
+        len(indexed_group.members) + len(indexed_group.departed_owners) + 1, UNASSIGNED, dtype=np.int32
     )
     number[eligible] = np.arange(len(eligible), dtype=np.int32)
     owner = number[indexed_group.owner[item]]  # UNASSIGNED (-1) picks the last entry
@@ -203,9 +189,7 @@ def _index_owners(
     return np.where(reads, owner, UNASSIGNED).astype(np.int32)
 
 
-def subscription_matrix(
-    topics: Sequence[str], subscriptions: Sequence[frozenset[str]]
-) -> BoolArray:
+def subscription_matrix(topics: Sequence[str], subscriptions: Sequence[frozenset[str]]) -> BoolArray:
     """Return which member subscribes to which topic, (T, M)."""
     # Members mostly subscribe alike: one look-up per distinct subscription, not per member.
     kinds = {kind: i for i, kind in enumerate(dict.fromkeys(subscriptions))}

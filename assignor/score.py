@@ -66,7 +66,5 @@ def _compute_l2_bounds(rest: FloatArray, capacity: float) -> FloatArray:
     first = np.searchsorted(rest, alpha, side="left")
     room = middle * capacity - (upto[huge] - upto[small])
     beside = (upto[small] - upto[first] - room) / capacity  # J3 that fits beside none of J2
-    least: FloatArray = (
-        len(rest) - huge + middle + np.maximum(0, np.ceil(beside - CAPACITY_TOLERANCE))
-    )
+    least: FloatArray = len(rest) - huge + middle + np.maximum(0, np.ceil(beside - CAPACITY_TOLERANCE))
     return least

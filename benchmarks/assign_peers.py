@@ -25,17 +25,10 @@ from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitio
 from aiokafka.coordinator.protocol import ConsumerProtocolMemberMetadata
 from assign_problem import Problem, Sent
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
-from kafka.protocol.consumer.metadata import (
-    ConsumerProtocolAssignment,
-    ConsumerProtocolSubscription,
-)
+from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 
 from trimtab.assignor.clients.kafka_python import TrimtabAssignor
-from trimtab.assignor.clients.leader_plugin import (
-    decode_member_data,
-    decode_subscriptions,
-    lead_group,
-)
+from trimtab.assignor.clients.leader_plugin import decode_member_data, decode_subscriptions, lead_group
 from trimtab.assignor.load_arrays import PartitionMeasurements, TopicMeasurements
 from trimtab.assignor.model import UNASSIGNED, IntArray, Load, PlacementPolicy
 from trimtab.assignor.rebalance.group_snapshot import GroupSnapshot, snapshot_from_subscriptions
@@ -64,9 +57,7 @@ class Cluster:
 
     def __init__(self, given: Problem) -> None:
         sizes = np.diff(given.universe.start).tolist()
-        self._numbers = {
-            t: set(range(n)) for t, n in zip(given.universe.topics, sizes, strict=True)
-        }
+        self._numbers = {t: set(range(n)) for t, n in zip(given.universe.topics, sizes, strict=True)}
 
     def partitions_for_topic(self, topic: str) -> set[int] | None:
         return self._numbers.get(topic)
@@ -77,11 +68,7 @@ class Cluster:
 
 def trimtab(given: Problem, heuristic: str) -> Peer:
     """Our core, as the SDK calls it: bytes, arrays, bytes."""
-    cluster, view, own = (
-        Cluster(given),
-        LeaderView(_load(given)),
-        PlacementPolicy(heuristic=heuristic),
-    )
+    cluster, view, own = (Cluster(given), LeaderView(_load(given)), PlacementPolicy(heuristic=heuristic))
     counts = {t: cluster.partitions_for_topic(t) for t in given.universe.topics}
 
     def ready(raw: Mapping[str, bytes]) -> GroupSnapshot:
@@ -92,9 +79,7 @@ def trimtab(given: Problem, heuristic: str) -> Peer:
     def wire(raw: Mapping[str, bytes]) -> Mapping[str, bytes]:
         return lead_group(decode_subscriptions(raw), counts, counts, view, own).encode()
 
-    return Peer(
-        ready, lambda roll: assign_round(roll, view, own), wire, lambda out: _again(given, out)
-    )
+    return Peer(ready, lambda roll: assign_round(roll, view, own), wire, lambda out: _again(given, out))
 
 
 def plugin(given: Problem, heuristic: str) -> Peer:
@@ -135,8 +120,7 @@ def aiokafka(given: Problem) -> Peer:
     def ready(raw: Mapping[str, bytes]) -> dict[str, Any]:
         read = {m: ConsumerProtocolSubscription.decode(d) for m, d in raw.items()}
         return {
-            m: ConsumerProtocolMemberMetadata(0, list(s.topics), s.user_data or b"")
-            for m, s in read.items()
+            m: ConsumerProtocolMemberMetadata(0, list(s.topics), s.user_data or b"") for m, s in read.items()
         }
 
     def assign(members: dict[str, Any]) -> dict[str, Any]:
@@ -157,9 +141,7 @@ def _load(given: Problem) -> Load:
 
 def _ours(told: bytes) -> bytes:
     placed = AssignmentUserData.decode(told)
-    return MemberUserData(
-        decision_fingerprint=placed.decision_fingerprint, promised=placed.promised
-    ).encode()
+    return MemberUserData(decision_fingerprint=placed.decision_fingerprint, promised=placed.promised).encode()
 
 
 def _again(

@@ -75,9 +75,7 @@ def sent(given: Problem) -> Sent:
     trimtab: dict[str, bytes] = {}
     for name, holds, new in zip(given.ids, owned, newcomer.tolist(), strict=True):
         generation = -1 if new else GENERATION
-        said = MemberUserData(
-            instance=name[:14], decision_fingerprint="" if new else DECISION
-        ).encode()
+        said = MemberUserData(instance=name[:14], decision_fingerprint="" if new else DECISION).encode()
         previous = holds + pack(">i", generation)
         cooperative[name] = subscription(given, b"", holds, generation)
         eager[name] = subscription(given, b"" if new else previous, pack(">i", 0), -1)

@@ -31,8 +31,7 @@ def main(client: str, name: str, file: str, capacity: str, config: str) -> None:
         try:
             for batch in handled(consumer, float(capacity), stop, TIMEOUT):
                 log.writelines(
-                    f"{h.partition} {h.offset} {h.produced:.3f} {h.took:.3f} {h.size}\n"
-                    for h in batch
+                    f"{h.partition} {h.offset} {h.produced:.3f} {h.took:.3f} {h.size}\n" for h in batch
                 )
         finally:
             consumer.close()

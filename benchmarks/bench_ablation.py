@@ -37,9 +37,7 @@ def run(job: tuple[int, str, int], ticks: int) -> tuple[float, float]:
     """Return the mean consumers and the mean R of one stream."""
     delta, variant, seed = job
     stream = RandomWalk(delta, 200, ticks, CAPACITY).generate_stream(np.random.default_rng(seed))
-    heuristic = replace(
-        get_heuristic("steady"), pack=partial(pack_steady, params=VARIANTS[variant])
-    )
+    heuristic = replace(get_heuristic("steady"), pack=partial(pack_steady, params=VARIANTS[variant]))
     done = [(tick.consumers, tick.r_score) for tick in replay_stream(heuristic, stream, CAPACITY)]
     consumers, scores = zip(*done, strict=True)
     return float(np.mean(consumers)), float(np.mean(scores))

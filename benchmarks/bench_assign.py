@@ -101,9 +101,7 @@ def run(peer: str, problem: Path, given: Namespace) -> Figures:
     more = ["--memory"] if peer.startswith("trimtab/") else []
     more += ["--seconds", "0"] if given.quick else []
     try:
-        done = subprocess.run(
-            [*command, *more], capture_output=True, timeout=given.limit, check=True
-        )
+        done = subprocess.run([*command, *more], capture_output=True, timeout=given.limit, check=True)
     except subprocess.TimeoutExpired:
         return {}
     except subprocess.CalledProcessError as error:
@@ -112,9 +110,7 @@ def run(peer: str, problem: Path, given: Namespace) -> Figures:
     return dict(json.loads(done.stdout))
 
 
-def java(
-    folder: Path, problems: dict[str, Path], given: Namespace
-) -> Iterator[tuple[str, str, Figures]]:
+def java(folder: Path, problems: dict[str, Path], given: Namespace) -> Iterator[tuple[str, str, Figures]]:
     """Yield (scene, name, figures) of Kafka's own assignors, all in one warm JVM."""
     first, _ = assign_problem.read(problems["fresh"])
     warm, runs = (25, 9) if len(first.universe) >= 100_000 else (200, 51)

@@ -51,16 +51,7 @@ import numpy as np
 from autoscale_figures import Figures, Seen
 from autoscale_load import load, needed
 from autoscale_rig import Rig, Watch, pods, rig
-from autoscale_steer import (
-    COMMITS,
-    HPA_LOOKS,
-    HPA_SCALE_IN,
-    POLLING,
-    SCALE_IN,
-    Times,
-    keda,
-    trimtab,
-)
+from autoscale_steer import COMMITS, HPA_LOOKS, HPA_SCALE_IN, POLLING, SCALE_IN, Times, keda, trimtab
 from rich.console import Console
 from rich.table import Table
 from stream import TICK, Speeds, produce
@@ -128,9 +119,7 @@ def _arguments() -> Namespace:
     arguments.add_argument(
         "--scale-in", type=float, default=SCALE_IN, help="the sidecar's window for it, seconds"
     )
-    arguments.add_argument(
-        "--hpa-scale-in", type=float, default=HPA_SCALE_IN, help="the HPA's, seconds"
-    )
+    arguments.add_argument("--hpa-scale-in", type=float, default=HPA_SCALE_IN, help="the HPA's, seconds")
     arguments.add_argument("--partitions", type=int, default=32)
     arguments.add_argument("--capacity", type=float, default=40_000, help="bytes/s of a consumer")
     arguments.add_argument("--size", type=int, default=400, help="bytes of a record")
@@ -224,9 +213,7 @@ def show(found: Sequence[Figures], given: Namespace) -> None:
     Console(width=100).print(table)
 
 
-def _result(
-    ours: Figures, best: Figures, theirs: Sequence[Figures], given: Namespace
-) -> dict[str, Any]:
+def _result(ours: Figures, best: Figures, theirs: Sequence[Figures], given: Namespace) -> dict[str, Any]:
     return {
         "trimtab": ours.told,
         "keda": best.told,

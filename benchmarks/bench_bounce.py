@@ -149,15 +149,10 @@ class Instances:
 
 
 @contextmanager
-def instances(
-    bootstrap: str, topic: str, side: Side, count: int, folder: Path
-) -> Iterator[Instances]:
+def instances(bootstrap: str, topic: str, side: Side, count: int, folder: Path) -> Iterator[Instances]:
     """Yield the instances, not started yet; at the end all have written their logs."""
     commands = list(_commands(_settings(bootstrap, topic, side), topic, side, count, folder))
-    hosts = [
-        subprocess.Popen(c, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        for c in commands
-    ]
+    hosts = [subprocess.Popen(c, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for c in commands]
     group = Instances(hosts * (count // len(hosts)), SimpleQueue())
     for host in hosts:
         Thread(target=_listen, args=(host.stdout, group.answers), daemon=True).start()

@@ -72,9 +72,7 @@ def samples(given: Namespace, delta: float, seed: int) -> list[Sample]:
         if number and number % given.every == 0:
             begun = clock.monotonic()
             left = start_countdown(clock, given.time_limit)
-            made = certify_moves(
-                one_topic(stream.rates[number], before, CAPACITY), tick.owner, left=left
-            )
+            made = certify_moves(one_topic(stream.rates[number], before, CAPACITY), tick.owner, left=left)
             found.append(Sample(made, clock.monotonic() - begun))
         before = tick.owner
     return found

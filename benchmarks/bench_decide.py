@@ -65,9 +65,7 @@ def main() -> None:
     parser.add_argument("--ticks", type=int, default=5)
     parser.add_argument("--sizes", type=int, default=len(SIZES), help="the first so many sizes")
     given = parser.parse_args()
-    table = Table(
-        "partitions x consumers", "heuristic", "first, ms", "further, ms", "R", "consumers"
-    )
+    table = Table("partitions x consumers", "heuristic", "first, ms", "further, ms", "R", "consumers")
     figures: dict[str, dict[str, dict[str, float]]] = {}
     for partitions, consumers in SIZES[: given.sizes]:
         walk = speeds(partitions, consumers, given.ticks)

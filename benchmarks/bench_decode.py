@@ -53,14 +53,7 @@ class MemoryRegistry:
 def row(n: int, pad: int) -> dict[str, Any]:
     note = None if n % 2 else "gift"
     customer, at = f"customer-{n % 1000}", 1_700_000_000_000 + n
-    return {
-        "id": n,
-        "customer": customer,
-        "amount": n * 1.5,
-        "at": at,
-        "note": note,
-        "pad": "x" * pad,
-    }
+    return {"id": n, "customer": customer, "amount": n * 1.5, "at": at, "note": note, "pad": "x" * pad}
 
 
 def avro() -> tuple[MemoryRegistry, Callable[[dict[str, Any]], bytes]]:
@@ -94,9 +87,7 @@ def protobuf() -> tuple[MemoryRegistry, Callable[[dict[str, Any]], bytes]]:
 
 def batch(values: list[bytes]) -> Any:
     columns = {"offset": pa.array(range(len(values)), pa.int64()), "value": values}
-    nothing = {
-        name: pa.nulls(len(values), RECORD_SCHEMA.field(name).type) for name in RECORD_SCHEMA.names
-    }
+    nothing = {name: pa.nulls(len(values), RECORD_SCHEMA.field(name).type) for name in RECORD_SCHEMA.names}
     return pa.table(nothing | columns, schema=RECORD_SCHEMA)
 
 

@@ -45,11 +45,7 @@ def compare(bootstrap: str, size: int, count: int) -> dict[str, float]:
     ratio = speed["trimtab"] / speed["plain"]
     plain, ours = speed["plain"], speed["trimtab"]
     print(f"{size:6d} B: plain {plain:.1f} MB/s, trimtab {ours:.1f} MB/s, ratio {ratio:.2f}")
-    return {
-        "plain_mb_per_s": round(plain, 1),
-        "trimtab_mb_per_s": round(ours, 1),
-        "ratio": round(ratio, 2),
-    }
+    return {"plain_mb_per_s": round(plain, 1), "trimtab_mb_per_s": round(ours, 1), "ratio": round(ratio, 2)}
 
 
 def read(make: Callable[..., Any], bootstrap: str, topic: str, count: int, group: str) -> float:

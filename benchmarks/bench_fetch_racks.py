@@ -25,14 +25,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from rich.console import Console
 from rich.table import Table
 
-from trimtab.assignor import (
-    ConsumerGroup,
-    Load,
-    Member,
-    PlacementPolicy,
-    TopicPartition,
-    place_partitions,
-)
+from trimtab.assignor import ConsumerGroup, Load, Member, PlacementPolicy, TopicPartition, place_partitions
 from trimtab.cli.broker.run import EmbeddedBroker
 from trimtab.consumer_sdk import Consumer
 
@@ -115,11 +108,7 @@ def cluster() -> Iterator[str]:
 
 
 def _properties(node: int) -> dict[str, str]:
-    return {
-        "node.id": str(node),
-        "broker.rack": RACKS[node - 1],
-        "replica.selector.class": SELECTOR,
-    }
+    return {"node.id": str(node), "broker.rack": RACKS[node - 1], "replica.selector.class": SELECTOR}
 
 
 def measure(bootstrap: str, way: str, partitions: int, mb: float) -> dict[str, float]:
@@ -143,10 +132,7 @@ def measure(bootstrap: str, way: str, partitions: int, mb: float) -> dict[str, f
             thread.join()
     fetched = sum(sum(reader.received.values()) for reader in readers)
     crossing = sum(
-        size
-        for reader in readers
-        for node, size in reader.received.items()
-        if RACKS[node - 1] != reader.rack
+        size for reader in readers for node, size in reader.received.items() if RACKS[node - 1] != reader.rack
     )
     return {
         "fetched_mb": round(fetched / 1e6, 3),

@@ -67,9 +67,7 @@ def _apart(arguments: Namespace, form: str) -> dict[str, dict[str, float]]:
     options = ["--repeat", str(arguments.repeat), "--table", str(arguments.table)]
     command = [sys.executable, __file__, "--formats", form, "--mb", *sizes, *options]
     done = subprocess.run(command, stdout=subprocess.PIPE, check=True)
-    found: dict[str, dict[str, float]] = json.loads(
-        done.stdout.splitlines()[-1].removeprefix(b"RESULT ")
-    )
+    found: dict[str, dict[str, float]] = json.loads(done.stdout.splitlines()[-1].removeprefix(b"RESULT "))
     return found
 
 
@@ -83,21 +81,14 @@ def _measure(arguments: Namespace, form: str) -> dict[str, dict[str, float]]:
             steps[step] = perf_counter()
 
         flush = BatchFlusher(
-            lake,
-            "g",
-            lambda t: TableProjection(t, create_json_decoder(None)),
-            lambda: uuid.uuid4().hex,
-            note,
+            lake, "g", lambda t: TableProjection(t, create_json_decoder(None)), lambda: uuid.uuid4().hex, note
         )
         at: int | None = None
         found: dict[str, dict[str, float]] = {}
         small = _records(1)
         for size, records, times in (
             *((None, small, 1) for _ in range(arguments.table + 1)),
-            *(
-                (size, _records(int(size * 1e6 / RECORD)), arguments.repeat)
-                for size in arguments.mb
-            ),
+            *((size, _records(int(size * 1e6 / RECORD)), arguments.repeat) for size in arguments.mb),
         ):
             runs = []
             for _ in range(times):

@@ -28,9 +28,7 @@ RATE = 100
 
 def main() -> None:
     arguments = harness.parser(__doc__ or "")
-    arguments.add_argument(
-        "--moves", type=int, default=20, help="epochs, each moving 12 partitions"
-    )
+    arguments.add_argument("--moves", type=int, default=20, help="epochs, each moving 12 partitions")
     arguments.add_argument("--heartbeat-ms", type=int, default=250)
     arguments.add_argument("--consumer", nargs=5, help="(the benchmark starts itself with this)")
     given = arguments.parse_args()

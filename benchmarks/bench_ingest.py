@@ -148,17 +148,10 @@ def _body(rng: random.Random, number: int, size: int) -> bytes:
 def measured(bootstrap: str, name: str, topics: Topics) -> Figures:
     """Run a case in a process of its own. Ends the benchmark if a row is lost or doubled."""
     with tempfile.TemporaryDirectory() as folder:
-        plan = {
-            "bootstrap": bootstrap,
-            "folder": folder,
-            "warm": topics.warm,
-            "timed": topics.timed,
-        }
+        plan = {"bootstrap": bootstrap, "folder": folder, "warm": topics.warm, "timed": topics.timed}
         command = [sys.executable, str(HOST), name, json.dumps(plan)]
         began = perf_counter()
-        with subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        ) as host:
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as host:
             try:
                 figures = _watched(host, topics, began)
             except BaseException:

@@ -102,9 +102,7 @@ def load(given: Namespace) -> Speeds:
     return np.minimum(scaled, 0.9 * given.capacity)
 
 
-def run(
-    bootstrap: str, heuristic: str, consumers: int, speeds: Speeds, given: Namespace
-) -> Figures:
+def run(bootstrap: str, heuristic: str, consumers: int, speeds: Speeds, given: Namespace) -> Figures:
     """Measure one heuristic."""
     topic = harness.new_topic(bootstrap, given.partitions)
     with tempfile.TemporaryDirectory() as folder:
@@ -140,10 +138,7 @@ def _consumers(
     client = "plain" if heuristic == "range" else "trimtab"
     words = (client, str(count), str(capacity), str(file), json.dumps(settings))
     with subprocess.Popen(
-        [sys.executable, str(HOST), *words],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
+        [sys.executable, str(HOST), *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as host:
         assert host.stdout is not None
         host.stdout.readline()
@@ -189,9 +184,7 @@ def _figures(
     return Figures(heuristic, consumers, latency, size, missing)
 
 
-def match(
-    bootstrap: str, found: list[Figures], speeds: Speeds, given: Namespace
-) -> dict[str, int | None]:
+def match(bootstrap: str, found: list[Figures], speeds: Speeds, given: Namespace) -> dict[str, int | None]:
     """Return how many consumers a count-based one needs; None where the most is not enough.
 
     The runs are added to `found`.
@@ -232,9 +225,7 @@ def show(found: Sequence[Figures], given: Namespace) -> None:
     Console(width=120).print(table)
 
 
-def _result(
-    found: Sequence[Figures], matched: Mapping[str, int | None], given: Namespace
-) -> dict[str, Any]:
+def _result(found: Sequence[Figures], matched: Mapping[str, int | None], given: Namespace) -> dict[str, Any]:
     equal = [f for f in found if f.consumers == given.consumers]
     return {
         "p50_s": {f.heuristic: round(f.percentile(50), 3) for f in equal},

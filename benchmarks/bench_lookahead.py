@@ -21,12 +21,7 @@ from one_topic import one_topic
 from rich.console import Console
 from rich.table import Table
 
-from trimtab.assignor.analysis.streams.generators import (
-    FlashCrowd,
-    RandomWalk,
-    StreamGenerator,
-    ZipfLoad,
-)
+from trimtab.assignor.analysis.streams.generators import FlashCrowd, RandomWalk, StreamGenerator, ZipfLoad
 from trimtab.assignor.forecast import RateChangeStats
 from trimtab.assignor.heuristics.steady.pack import pack_steady
 from trimtab.assignor.heuristics.steady.params import STEADY_PRESETS

@@ -172,12 +172,7 @@ def main() -> None:
     needed = float(written.need.sum()) * given.tick / HOUR
     figures: dict[str, Any] = {name: of.figures() for name, of in runs.items()}
     result(
-        {
-            "days": given.days,
-            "needed_consumer_hours": round(needed, 1),
-            **figures,
-            "consumers_around": faults,
-        }
+        {"days": given.days, "needed_consumer_hours": round(needed, 1), **figures, "consumers_around": faults}
     )
 
 

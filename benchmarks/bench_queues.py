@@ -128,9 +128,7 @@ def _cells(given: Namespace) -> list[Cell]:
     """Return the cells: alternating rounds of plain and kmq, idle and not, then the others."""
     first = (given.workers[0], given.sizes[0])
     pair = [kind for kind in ("plain", "kmq") if kind in given.kinds]
-    rounds = [
-        (*first, idle, k) for _ in range(given.rounds) for idle in (True, False) for k in pair
-    ]
+    rounds = [(*first, idle, k) for _ in range(given.rounds) for idle in (True, False) for k in pair]
     whole = product(given.workers, given.sizes, [False], given.kinds)
     return [*rounds, *(cell for cell in whole if cell not in rounds)]
 
@@ -141,10 +139,7 @@ def _arguments() -> Namespace:
     arguments.add_argument("--workers", nargs="+", type=int, default=[1])
     arguments.add_argument("--sizes", nargs="+", type=int, default=[100])
     arguments.add_argument(
-        "--messages",
-        type=int,
-        default=1_500_000,
-        help="messages in a topic, up to 600 MB",
+        "--messages", type=int, default=1_500_000, help="messages in a topic, up to 600 MB"
     )
     arguments.add_argument("--rounds", type=int, default=3, help="rounds of the first cell")
     arguments.add_argument("--batch", type=int, default=20_000, help="messages per receive")
@@ -154,9 +149,7 @@ def _arguments() -> Namespace:
     return arguments.parse_args()
 
 
-def _measure(
-    bootstrap: str, kind: str, what: tuple[int, int, bool], given: Namespace
-) -> dict[str, Any]:
+def _measure(bootstrap: str, kind: str, what: tuple[int, int, bool], given: Namespace) -> dict[str, Any]:
     workers, size, idle = what
     topic, count = harness.new_topic(bootstrap, PARTITIONS), min(given.messages, LOG // size)
     harness.fill(bootstrap, topic, PARTITIONS, count, [_document(size)])

@@ -29,26 +29,13 @@ from rich.table import Table
 
 from trimtab.assignor import RandomWalk, get_heuristic, r_score
 from trimtab.assignor.forecast import RateChangeStats
-from trimtab.assignor.model import (
-    UNASSIGNED,
-    BoolArray,
-    FloatArray,
-    IntArray,
-    PackingProblem,
-    RackTopology,
-)
+from trimtab.assignor.model import UNASSIGNED, BoolArray, FloatArray, IntArray, PackingProblem, RackTopology
 from trimtab.assignor.open_mode import pack_open_mode
 
 RACKS = 3
 CAPACITY = 100.0
 SIZES = ("1000x10", "10000x100", "100000x1000")
-TIMED = (
-    "rack-aware",
-    "rack-aware:balance_subtopology",
-    "steady",
-    "steady:rack_cost=0.5",
-    "sticky",
-)
+TIMED = ("rack-aware", "rack-aware:balance_subtopology", "steady", "steady:rack_cost=0.5", "sticky")
 TOPICS = 10
 RUNS = 5
 

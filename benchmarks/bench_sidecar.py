@@ -43,10 +43,7 @@ def make_topics(bootstrap: str, partitions: int) -> list[str]:
     names = [f"many-{n:03}" for n in range(-(-partitions // A_TOPIC))]
     few = {"segment.index.bytes": "4096"}
     for first in range(0, len(names), AT_ONCE):
-        new = [
-            NewTopic(n, min(A_TOPIC, partitions), 1, config=few)
-            for n in names[first : first + AT_ONCE]
-        ]
+        new = [NewTopic(n, min(A_TOPIC, partitions), 1, config=few) for n in names[first : first + AT_ONCE]]
         for made in admin.create_topics(new, operation_timeout=60, request_timeout=90).values():
             made.result()
     return names
@@ -173,10 +170,7 @@ def memory(pid: int) -> dict[str, float]:
         for n, _, v in (x.partition(":") for x in lines)
         if "VmRSS" in n or "VmHWM" in n
     }
-    return {
-        "resident_mb": round(kib["VmRSS"] * 1.024e-3, 1),
-        "peak_mb": round(kib["VmHWM"] * 1.024e-3, 1),
-    }
+    return {"resident_mb": round(kib["VmRSS"] * 1.024e-3, 1), "peak_mb": round(kib["VmHWM"] * 1.024e-3, 1)}
 
 
 def cost(bootstrap: str, group: str, folder: Path, count: int) -> dict[str, Any]:
@@ -204,12 +198,7 @@ def cost(bootstrap: str, group: str, folder: Path, count: int) -> dict[str, Any]
 
 def asked(bootstrap: str, group: str, folder: Path) -> dict[str, Any]:
     """Return how many requests a turn makes, by name, and their bytes."""
-    with sidecar(
-        bootstrap, group, folder, "--kafka", "debug=protocol", "--kafka", "log_level=7"
-    ) as (
-        _,
-        log,
-    ):
+    with sidecar(bootstrap, group, folder, "--kafka", "debug=protocol", "--kafka", "log_level=7") as (_, log):
         turns(log, 4)
         begin = log.stat().st_size
         turns(log, 8)

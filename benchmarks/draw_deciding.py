@@ -75,8 +75,7 @@ def point(job: tuple[int, str, int], ticks: int) -> tuple[float, float]:
     delta, heuristic, seed = job
     stream = RandomWalk(delta, 200, ticks, CAPACITY).generate_stream(np.random.default_rng(seed))
     done = [
-        (tick.consumers, tick.r_score)
-        for tick in replay_stream(get_heuristic(heuristic), stream, CAPACITY)
+        (tick.consumers, tick.r_score) for tick in replay_stream(get_heuristic(heuristic), stream, CAPACITY)
     ]
     consumers, scores = zip(*done, strict=True)
     bound = sum(lower_bounds(stream, CAPACITY))
@@ -129,8 +128,7 @@ def main() -> None:
     draw_fronts(given.folder / "placement-fronts.png", found)
     rounded = {
         delta: {
-            name: {"over_l2_percent": round(x, 2), "mean_r": round(y, 2)}
-            for name, (x, y) in points.items()
+            name: {"over_l2_percent": round(x, 2), "mean_r": round(y, 2)} for name, (x, y) in points.items()
         }
         for delta, points in found.items()
     }

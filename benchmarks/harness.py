@@ -56,9 +56,7 @@ def delete_topic(bootstrap: str, name: str) -> None:
     admin.delete_topics([name])[name].result()
 
 
-def fill(
-    bootstrap: str, topic: str, partitions: int, count: int, bodies: int | Sequence[bytes]
-) -> None:
+def fill(bootstrap: str, topic: str, partitions: int, count: int, bodies: int | Sequence[bytes]) -> None:
     """Write `count` records evenly: of so many bytes, or these one after the other."""
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 50, "acks": 1})
     turn = [b"x" * bodies] if isinstance(bodies, int) else bodies
@@ -102,9 +100,7 @@ def _produce(bootstrap: str, topic: str, partitions: int, rate: float, stop: Eve
 
 def java(program: str, *options: str) -> Sequence[str]:
     """Return the command of a Java program of ours, with Kafka's own classes."""
-    jars = fetch_jars(
-        "kafka", broker_config.KAFKA_COORDINATES, excludes=broker_config.EXCLUDED_COORDINATES
-    )
+    jars = fetch_jars("kafka", broker_config.KAFKA_COORDINATES, excludes=broker_config.EXCLUDED_COORDINATES)
     source = Path(__file__).parent / "java" / program
     return (str(require_java()), *options, "-cp", ":".join(map(str, jars)), str(source))
 

@@ -190,8 +190,7 @@ class StructuredStreaming(Case):
             f"TBLPROPERTIES ({made})"  # the codec's level, as the sink's tables have it
         )
         source = spark.readStream.format("kafka").options(
-            **{"kafka.bootstrap.servers": self.bootstrap, "subscribe": topic},
-            startingOffsets="earliest",
+            **{"kafka.bootstrap.servers": self.bootstrap, "subscribe": topic}, startingOffsets="earliest"
         )
         rows = source.load().select("topic", "partition", "offset", "timestamp", "key", "value")
         sink = rows.writeStream.format("iceberg").trigger(availableNow=True)

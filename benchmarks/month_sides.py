@@ -75,9 +75,7 @@ class Steered:
 
     def _placed(self, plan: GroupPlan) -> dict[str, tuple[TopicPartition, ...]]:
         policy = PlacementPolicy(plan.heuristic, plan.capacity, plan.headroom, consolidate=True)
-        return dict(
-            place_partitions(self._world.group(plan.draining), self._load, policy).assignment
-        )
+        return dict(place_partitions(self._world.group(plan.draining), self._load, policy).assignment)
 
     def _heard(self, report: IterationReport) -> None:
         self.side.said[self._world.tick] = report.decision.reasons
@@ -201,9 +199,7 @@ class Scaled:
 
     def _placed(self) -> dict[str, tuple[TopicPartition, ...]]:
         return dict(
-            place_partitions(
-                self._world.group(), self._load, PlacementPolicy("sticky", 1e9)
-            ).assignment
+            place_partitions(self._world.group(), self._load, PlacementPolicy("sticky", 1e9)).assignment
         )
 
     def _lag(self) -> float | None:

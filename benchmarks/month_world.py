@@ -22,14 +22,7 @@ from trimtab.assignor.analysis.simulation import SimulationSetup
 from trimtab.assignor.analysis.simulation.backlog_model import PartitionBacklogs
 from trimtab.assignor.analysis.streams.generators import ZipfLoad
 from trimtab.assignor.analysis.streams.stream import WriteRateStream
-from trimtab.assignor.model import (
-    UNASSIGNED,
-    BoolArray,
-    ConsumerGroup,
-    FloatArray,
-    Member,
-    TopicPartition,
-)
+from trimtab.assignor.model import UNASSIGNED, BoolArray, ConsumerGroup, FloatArray, Member, TopicPartition
 
 RECORD = 1_000  # bytes
 DAY = 86_400.0
@@ -229,9 +222,7 @@ class World:
     def _read(self, before: Mapping[TopicPartition, str], replicas: int) -> None:
         number = {name: n for n, name in enumerate(self.members)}
         names = self.month.stream.partitions
-        owner = np.array(
-            [number.get(self.owners.get(p, ""), UNASSIGNED) for p in names], dtype=np.int32
-        )
+        owner = np.array([number.get(self.owners.get(p, ""), UNASSIGNED) for p in names], dtype=np.int32)
         changed = np.array([self.owners.get(p) != before.get(p) for p in names])
         stuck = self.month.hit(Kind.POISON, self.tick) | self.leaderless()
         self.tick += 1

@@ -31,9 +31,7 @@ def draw(found: Sequence[Mapping[str, Any]], path: Path) -> None:
             below.plot(counts, [f["p50_ms"] for f in runs], "o-", color=line.get_color())
             below.plot(counts, [f["p99_ms"] for f in runs], "o--", color=line.get_color())
         axes[0][column].set(title=f"messages of {size} bytes", ylabel="1,000 messages/s", ylim=0)
-        axes[1][column].set(
-            xlabel="workers", ylabel="latency, ms: p50 (line), p99 (dashes)", yscale="log"
-        )
+        axes[1][column].set(xlabel="workers", ylabel="latency, ms: p50 (line), p99 (dashes)", yscale="log")
         axes[1][column].set_yticks(TICKS, [str(tick) for tick in TICKS])
         axes[1][column].minorticks_off()
         for row in (0, 1):

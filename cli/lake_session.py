@@ -29,9 +29,7 @@ def load_lake_settings(config: Path | None, warehouse: Path | None) -> dict[str,
     from trimtab.consumer_sdk.lake.inventory import detect_lake_format  # noqa: PLC0415 - as above
 
     if config is not None:
-        return load_config_file(config) | (
-            {} if warehouse is None else {"lake.warehouse": str(warehouse)}
-        )
+        return load_config_file(config) | ({} if warehouse is None else {"lake.warehouse": str(warehouse)})
     if warehouse is None:
         raise SettingError("the lake is missing; write --config FILE or --warehouse DIR")
     return {"lake.warehouse": str(warehouse), "lake.format": detect_lake_format(warehouse)}
@@ -61,7 +59,5 @@ def select_tables(lake: "SparkLake", names: list[str] | None) -> list[str]:
     have = lake.list_tables()
     for name in names or []:
         if name not in have:
-            raise SettingError(
-                f"there is no table {name!r}; there are: {', '.join(have) or 'none'}"
-            )
+            raise SettingError(f"there is no table {name!r}; there are: {', '.join(have) or 'none'}")
     return sorted(set(names)) if names else have

@@ -108,13 +108,7 @@ def _print_version(asked: bool) -> None:  # noqa: FBT001 - typer gives it by pla
 def _root_command(
     *,
     version: Annotated[
-        bool,
-        typer.Option(
-            "--version",
-            callback=_print_version,
-            is_eager=True,
-            help="Print the version.",
-        ),
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
     """Scale Kafka consumer groups by load, and write every record into the lake exactly once.
@@ -148,9 +142,7 @@ def _load_subcommand(name: str) -> Callable[..., Any] | typer.Typer:
         options = importlib.import_module(f"trimtab.cli.{package}.options")
         if hasattr(options, "COMMAND"):
             return options.COMMAND  # type: ignore[no-any-return]
-    command: Callable[..., Any] = getattr(
-        importlib.import_module(f"trimtab.cli.{package}.run"), package
-    )
+    command: Callable[..., Any] = getattr(importlib.import_module(f"trimtab.cli.{package}.run"), package)
     return command
 
 

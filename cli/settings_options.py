@@ -41,21 +41,13 @@ from trimtab.common.settings_model import ByteRate, Duration, Setting, list_sett
 from trimtab.sidecar.settings.options import SidecarOptions
 
 KafkaPairs: TypeAlias = Annotated[
-    list[str] | None,
-    typer.Option(help="librdkafka's name=value; a secret as ${file:…} or ${env:…}."),
+    list[str] | None, typer.Option(help="librdkafka's name=value; a secret as ${file:…} or ${env:…}.")
 ]
 
-_METAVARS: Final[Mapping[Any, str]] = {
-    Duration: "TIME",
-    ByteRate: "RATE",
-    int: "NUMBER",
-    float: "NUMBER",
-}
+_METAVARS: Final[Mapping[Any, str]] = {Duration: "TIME", ByteRate: "RATE", int: "NUMBER", float: "NUMBER"}
 
 
-@dataclass_transform(
-    frozen_default=True, kw_only_default=True, field_specifiers=(dataclasses.field,)
-)
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(dataclasses.field,))
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CommandOptions:
     """Base of the options of one command; a subclass becomes a frozen dataclass."""
@@ -80,8 +72,7 @@ class GroupOptions(CommandOptions, settings=("bootstrap", "group")):
     """Options that name a consumer group, by flags or a sidecar's settings file."""
 
     config: Annotated[
-        Path | None,
-        typer.Option("--config", "-c", help="YAML file of the sidecar's settings; flags win."),
+        Path | None, typer.Option("--config", "-c", help="YAML file of the sidecar's settings; flags win.")
     ] = None
     kafka: KafkaPairs = None
 
@@ -89,10 +80,7 @@ class GroupOptions(CommandOptions, settings=("bootstrap", "group")):
 def build_command(options: type[CommandOptions]) -> Callable[..., None]:
     """Return the function that typer makes a command of."""
     settings = {one.name: one for one in list_settings(SidecarOptions)}
-    flags = [
-        _build_flag(settings[name], options.setting_notes.get(name))
-        for name in options.setting_names
-    ]
+    flags = [_build_flag(settings[name], options.setting_notes.get(name)) for name in options.setting_names]
     parameters = [*flags, *_list_own_parameters(options)]
     command: Any = partial(_run_command, options)
     command.__name__ = options.run_target.partition(":")[2]

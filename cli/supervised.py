@@ -58,10 +58,7 @@ class SupervisedProcess:
     def read_status(self, seconds: float) -> None:
         """Wait up to `seconds` for a status line and apply it."""
         assert self._supervisor.stdout is not None
-        if (
-            self.supervisor_killed
-            or not select.select([self._supervisor.stdout], [], [], seconds)[0]
-        ):
+        if self.supervisor_killed or not select.select([self._supervisor.stdout], [], [], seconds)[0]:
             return
         match self._supervisor.stdout.readline().split():
             case [b"pid", pid]:

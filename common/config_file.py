@@ -26,7 +26,5 @@ def read_config_file(path: Path) -> dict[str, Any]:
         line = f" at line {mark.line + 1}" if mark else ""
         raise SettingError(f"the configuration {path} is not YAML{line}") from None
     if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):
-        raise SettingError(
-            f'the configuration {path} must be one flat mapping, like "group.id: lake"'
-        )
+        raise SettingError(f'the configuration {path} must be one flat mapping, like "group.id: lake"')
     return {str(key): value for key, value in content.items()}

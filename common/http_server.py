@@ -69,15 +69,11 @@ class AccessPolicy:
 NO_AUTH: Final = AccessPolicy()
 
 
-def load_access_policy(
-    certificate: Path | None, key: Path | None, token_file: Path | None
-) -> AccessPolicy:
+def load_access_policy(certificate: Path | None, key: Path | None, token_file: Path | None) -> AccessPolicy:
     """Return the access policy that these files define. Raises SettingError."""
     if (certificate is None) != (key is None):
         raise SettingError("a tls certificate and its key belong together; give both, or none")
-    context = (
-        None if certificate is None or key is None else create_server_context(certificate, key)
-    )
+    context = None if certificate is None or key is None else create_server_context(certificate, key)
     return AccessPolicy(context, None if token_file is None else _read_token_file(token_file))
 
 
@@ -140,10 +136,7 @@ class _EndpointServer(ThreadingHTTPServer):
     daemon_threads = True
 
     def __init__(
-        self,
-        address: tuple[str, int],
-        respond: Callable[[str], HttpResponse],
-        access_policy: AccessPolicy,
+        self, address: tuple[str, int], respond: Callable[[str], HttpResponse], access_policy: AccessPolicy
     ) -> None:
         self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         self.respond = respond

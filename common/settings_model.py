@@ -95,9 +95,7 @@ def setting(  # noqa: PLR0913 - a declaration, all but one by keyword
         "secret": secret,
     }
     if default_factory is not dataclasses.MISSING:
-        return dataclasses.field(
-            default_factory=default_factory, metadata=metadata, repr=not secret
-        )
+        return dataclasses.field(default_factory=default_factory, metadata=metadata, repr=not secret)
     return dataclasses.field(default=default, metadata=metadata, repr=not secret)
 
 
@@ -149,9 +147,7 @@ class Parsed:
     parse: Callable[[Any], Any]
     render: Callable[[Any], str] = str
 
-    def __get_pydantic_core_schema__(
-        self, source: Any, handler: "GetCoreSchemaHandler"
-    ) -> "CoreSchema":
+    def __get_pydantic_core_schema__(self, source: Any, handler: "GetCoreSchemaHandler") -> "CoreSchema":
         """Parse before pydantic checks the type."""
         from pydantic_core import core_schema  # noqa: PLC0415 - --help does without
 
@@ -171,9 +167,7 @@ def parse_topic_list(value: Any) -> Any:
         return value
     names = (value,) if value.startswith("^") else re.split(r"\s*,\s*", value.strip())
     if not all(names):
-        raise ValueError(
-            f'a name is empty in {value!r}; write names with commas, like "orders,clicks"'
-        )
+        raise ValueError(f'a name is empty in {value!r}; write names with commas, like "orders,clicks"')
     return tuple(names)
 
 
@@ -233,8 +227,7 @@ def list_settings(model: type[SettingsModel]) -> tuple[Setting, ...]:
             field_name=field.name,
             annotation=hints[field.name],
             default=(text := _render_default(field, hints[field.name])),
-            default_is_value=text
-            not in (None, NO_DEFAULT_TEXT, field.metadata.get("default_text")),
+            default_is_value=text not in (None, NO_DEFAULT_TEXT, field.metadata.get("default_text")),
             description=field.metadata.get("description", ""),
             example=field.metadata.get("example"),
             secret=field.metadata.get("secret", False),

@@ -6,9 +6,7 @@ from typing import Any, Final
 SHARE_VERSION_FEATURE: Final = "share.version"
 
 
-def explain_missing_share_groups(
-    features: Mapping[str, Mapping[str, Any]], where: str
-) -> str | None:
+def explain_missing_share_groups(features: Mapping[str, Mapping[str, Any]], where: str) -> str | None:
     """Explain why the brokers at `where` lack share groups, with a remedy; None if they have them.
 
     Each feature may have `supported` and `finalized`, both (min version, max version).

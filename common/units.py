@@ -11,9 +11,7 @@ from typing import Final
 from trimtab.common.errors import SettingError
 
 UNKNOWN: Final = "?"
-_QUANTITY_PATTERN: Final = re.compile(
-    r"\s*([0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)\s*([A-Za-z/]*)\s*"
-)
+_QUANTITY_PATTERN: Final = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)\s*([A-Za-z/]*)\s*")
 _BYTES_PER_UNIT: Final = {
     "": 1.0,
     "b": 1.0,
@@ -25,15 +23,7 @@ _BYTES_PER_UNIT: Final = {
     "mib": 1024.0**2,
     "gib": 1024.0**3,
 }
-_SECONDS_PER_UNIT: Final = {
-    "": 1.0,
-    "s": 1.0,
-    "ms": 1e-3,
-    "m": 60.0,
-    "min": 60.0,
-    "h": 3600.0,
-    "d": 86400.0,
-}
+_SECONDS_PER_UNIT: Final = {"": 1.0, "s": 1.0, "ms": 1e-3, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 def parse_bytes(text: str | float, name: str = "size") -> int:
@@ -43,9 +33,7 @@ def parse_bytes(text: str | float, name: str = "size") -> int:
 
 def parse_rate(text: str | float, name: str = "rate") -> float:
     """Return bytes/s for "2.3 MB/s". Raises SettingError with the name of the setting."""
-    return _parse_quantity(
-        re.sub(r"/\s*s(ec)?\s*$", "", str(text)), _BYTES_PER_UNIT, name, '"2.3 MB/s"'
-    )
+    return _parse_quantity(re.sub(r"/\s*s(ec)?\s*$", "", str(text)), _BYTES_PER_UNIT, name, '"2.3 MB/s"')
 
 
 def parse_seconds(text: str | float, name: str = "duration") -> float:

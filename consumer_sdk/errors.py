@@ -67,9 +67,7 @@ class MissingExtraError(CallerError):
     """An optional package is not installed; the text has the pip command that installs it."""
 
     def __init__(self, package: str, extra: str) -> None:
-        super().__init__(
-            f"{package} is not installed and this needs it: pip install 'trimtab[{extra}]'"
-        )
+        super().__init__(f"{package} is not installed and this needs it: pip install 'trimtab[{extra}]'")
         self.package = package
         self.extra = extra
 

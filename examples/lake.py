@@ -33,9 +33,7 @@ def main(bootstrap: str, topic: str, warehouse: str, limit: int = 10) -> None:
         "batch.max.age": "5 s",
     }
     with Consumer(config) as consumer, LakeWriter(consumer, lake_config) as lake:
-        consumer.subscribe(
-            [topic], on_assign=lake.on_assign, on_revoke=lake.on_revoke, on_lost=lake.on_lost
-        )
+        consumer.subscribe([topic], on_assign=lake.on_assign, on_revoke=lake.on_revoke, on_lost=lake.on_lost)
         read = 0
         while read < limit:
             messages = consumer.consume(limit - read, timeout=0.5)

@@ -8,14 +8,7 @@ An entry point gives it a name that every `heuristic` setting accepts:
 
 import numpy as np
 
-from trimtab.assignor import (
-    UNASSIGNED,
-    ConsumerGroup,
-    Heuristic,
-    Member,
-    PackingProblem,
-    TopicPartition,
-)
+from trimtab.assignor import UNASSIGNED, ConsumerGroup, Heuristic, Member, PackingProblem, TopicPartition
 from trimtab.assignor.model import IntArray
 
 
@@ -30,9 +23,7 @@ def round_robin(problem: PackingProblem) -> IntArray:
 
 
 # It ignores weights, so it cannot decide the number of members.
-ROUND_ROBIN = Heuristic(
-    "round-robin", round_robin, "in turn", "this example", packs_by_capacity=False
-)
+ROUND_ROBIN = Heuristic("round-robin", round_robin, "in turn", "this example", packs_by_capacity=False)
 
 
 def main() -> None:

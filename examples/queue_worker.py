@@ -14,9 +14,7 @@ from trimtab.common.errors import TrimtabError
 from trimtab.consumer_sdk.queues import QueueMessage, open_queue, queue_worker
 
 
-def main(
-    instance: str, bootstrap: str, topic: str, group: str, kind: str, seconds: float = 0.5
-) -> None:
+def main(instance: str, bootstrap: str, topic: str, group: str, kind: str, seconds: float = 0.5) -> None:
     """Handle orders, four at a time, each in `seconds`."""
     stop = Event()
 

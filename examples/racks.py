@@ -23,8 +23,7 @@ def main(bootstrap: str, topic: str, rack: str, limit: int = 10) -> None:
     }
     with Consumer(config) as consumer:
         consumer.subscribe(
-            [topic],
-            on_assign=lambda _, got: print(f"rack {rack} reads", [p.partition for p in got]),
+            [topic], on_assign=lambda _, got: print(f"rack {rack} reads", [p.partition for p in got])
         )
         read = 0
         while read < limit:

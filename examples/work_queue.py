@@ -48,9 +48,7 @@ def main(bootstrap: str, topic: str, kind: str = "kmq", orders: int = 100) -> No
     sys.stderr.write(f"handling {orders} orders; Ctrl-C stops it\n")
     tracker = None
     if kind == "kmq":
-        tracker = Thread(
-            target=RedeliveryTracker(parse_queue_settings(topic, config)).run, args=(stop,)
-        )
+        tracker = Thread(target=RedeliveryTracker(parse_queue_settings(topic, config)).run, args=(stop,))
         tracker.start()
     try:
         with open_queue(kind, topic, config) as queue:

@@ -87,18 +87,14 @@ def _build_leadership(
         return steering.leadership, ()
     author = build_author(settings, clock, steering.lease_id)
     board = ControlTopicStore(settings, monitor.brokers.admin)
-    leadership = PeerAwareLeadership(
-        author, board, clock, steering.leadership, take_over=settings.take_over
-    )
+    leadership = PeerAwareLeadership(author, board, clock, steering.leadership, take_over=settings.take_over)
     archive = ControlTopicStore(settings, monitor.brokers.admin)  # used by the recorder's thread
     recorder = DecisionRecorder(settings, archive, leadership.get_author)
     stack.callback(recorder.close)
     return leadership, (recorder,)
 
 
-def _build_certifier(
-    settings: SidecarSettings, clock: Clock, stack: ExitStack
-) -> "DecisionCertifier | None":
+def _build_certifier(settings: SidecarSettings, clock: Clock, stack: ExitStack) -> "DecisionCertifier | None":
     if not settings.certify:
         return None
     from trimtab.sidecar.reporting.certifier import DecisionCertifier  # noqa: PLC0415 - it needs an extra
@@ -126,9 +122,7 @@ def _connect_target(settings: SidecarSettings, clock: Clock, stack: ExitStack) -
     return ConnectedTarget(processes, processes.read_external_scaling)
 
 
-def _connect_kubernetes(
-    settings: SidecarSettings, clock: Clock, stack: ExitStack
-) -> ConnectedTarget:
+def _connect_kubernetes(settings: SidecarSettings, clock: Clock, stack: ExitStack) -> ConnectedTarget:
     if find_spec("kubernetes") is None:
         raise StartupError("target=kubernetes needs an extra: pip install 'trimtab[kubernetes]'")
     from trimtab.sidecar.targets.kubernetes.factory import connect_workload_target  # noqa: PLC0415 - it needs an extra

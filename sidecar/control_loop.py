@@ -74,9 +74,7 @@ class LoopCollaborators:
 class ControlLoop:
     """Manages one group; see `run`."""
 
-    def __init__(
-        self, settings: SidecarSettings, collaborators: LoopCollaborators, clock: Clock
-    ) -> None:
+    def __init__(self, settings: SidecarSettings, collaborators: LoopCollaborators, clock: Clock) -> None:
         self._settings = settings
         self._policy = settings.autoscaling_policy
         self._collaborators = collaborators
@@ -105,17 +103,11 @@ class ControlLoop:
         self._was_leader = self._collaborators.leadership.is_leader()
         if not self._was_leader:
             return self._stand_by(measurement, begun)
-        trouble = [
-            *measurement.trouble,
-            *self._load_plan(),
-            *self._publish_write_rates(measurement),
-        ]
+        trouble = [*measurement.trouble, *self._load_plan(), *self._publish_write_rates(measurement)]
         observation = self._build_observation(measurement, measurement.group, trouble)
         now, before = self._clock.wall(), self._memory
         started = self._clock.monotonic()
-        decision, self._memory = make_decision(
-            observation, self._policy, before, now, self._settings.group
-        )
+        decision, self._memory = make_decision(observation, self._policy, before, now, self._settings.group)
         decided_in = self._clock.monotonic() - started
         decision = self._recheck_decision(decision, observation, before, now)
         decision = self._execute_decision(decision, observation, now)
@@ -222,9 +214,7 @@ class ControlLoop:
             trouble=(*trouble, *external.trouble),
         )
 
-    def _list_replicas(
-        self, group: ObservedGroup, trouble: list[str]
-    ) -> tuple[ReplicaInstance, ...] | None:
+    def _list_replicas(self, group: ObservedGroup, trouble: list[str]) -> tuple[ReplicaInstance, ...] | None:
         if self._policy.advisory:
             names = sorted(r.instance for r in distinguish_members(group).members)
             return tuple(ReplicaInstance(name, alive=True, started_at=0.0) for name in names)
@@ -242,18 +232,12 @@ class ControlLoop:
             return ()
 
     def _recheck_decision(
-        self,
-        decision: ScalingDecision,
-        observation: Observation,
-        before: DecisionMemory,
-        now: float,
+        self, decision: ScalingDecision, observation: Observation, before: DecisionMemory, now: float
     ) -> ScalingDecision:
         """Decide again on fresh group and replicas; hold if the result differs."""
         if decision.action is ScalingAction.HOLD or self._policy.advisory:
             return decision
-        current = self._build_observation(
-            observation, self._collaborators.monitor.describe_group(), []
-        )
+        current = self._build_observation(observation, self._collaborators.monitor.describe_group(), [])
         again, _ = make_decision(current, self._policy, before, now, self._settings.group)
         if again.agrees_with(decision):
             return decision
@@ -278,14 +262,10 @@ class ControlLoop:
             return replace(decision, failure=str(error))
         self._memory = record_execution(decision, observation, self._memory, now)
         if started:
-            return replace(
-                decision, reasons=(*decision.reasons, f"started {' and '.join(started)}")
-            )
+            return replace(decision, reasons=(*decision.reasons, f"started {' and '.join(started)}"))
         return decision
 
-    def _apply_decision(
-        self, decision: ScalingDecision, observation: Observation
-    ) -> tuple[str, ...]:
+    def _apply_decision(self, decision: ScalingDecision, observation: Observation) -> tuple[str, ...]:
         """Publish, stop and start; return the started replicas. Raises TrimtabError."""
         # From zero, start before publishing: after a crash between the two, zero replicas beside a
         # plan for more would look like an external pause. Surplus replicas are adopted (rule 9).

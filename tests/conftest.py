@@ -220,17 +220,10 @@ def steered(
     opened: list[KubernetesApi] = []
 
     def open_one(
-        kind: str,
-        replicas: int = 0,
-        *,
-        name: str = "",
-        api: type[KubernetesApi] = KubernetesApi,
-        **more: Any,
+        kind: str, replicas: int = 0, *, name: str = "", api: type[KubernetesApi] = KubernetesApi, **more: Any
     ) -> KubernetesTarget:
         config = more.pop("kubeconfig", plane.kubeconfig)
-        place = ScaleTargetRef(
-            WorkloadKind(kind), name or workload(kind, replicas), "default", config
-        )
+        place = ScaleTargetRef(WorkloadKind(kind), name or workload(kind, replicas), "default", config)
         opened.append(api(place, 5.0))
         return KubernetesTarget(opened[-1], SystemClock(), **more)
 
@@ -282,9 +275,7 @@ def _container() -> Generator[str, None, None]:
     with socket.socket() as probe:
         probe.bind(("", 0))
         port = probe.getsockname()[1]
-    container = DockerContainer(f"apache/kafka:{broker_config.KAFKA_VERSION}").with_bind_ports(
-        port, port
-    )
+    container = DockerContainer(f"apache/kafka:{broker_config.KAFKA_VERSION}").with_bind_ports(port, port)
     address = f"{container.get_docker_client().host()}:{port}"
     settings = {
         **broker_config.DEFAULT_PROPERTIES,

@@ -129,9 +129,7 @@ def token(_: str) -> tuple[str, float]:
 
 def _properties(folder: Path) -> dict[str, str]:
     users = " ".join(f'user_{name}="{PASSWORD}"' for name in USERS)
-    oauth = (
-        f"{MODULES}.oauthbearer.internals.unsecured.OAuthBearerUnsecuredValidatorCallbackHandler"
-    )
+    oauth = f"{MODULES}.oauthbearer.internals.unsecured.OAuthBearerUnsecuredValidatorCallbackHandler"
     found = {
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "super.users": "User:ANONYMOUS;User:admin",  # whoever comes by the plain listener
@@ -153,15 +151,9 @@ def _properties(folder: Path) -> dict[str, str]:
     for listener in ("secure", "strange", "old"):
         key = f"listener.name.{listener}"
         found |= {
-            f"{key}.plain.sasl.jaas.config": (
-                f"{MODULES}.plain.PlainLoginModule required {users};"
-            ),
-            f"{key}.scram-sha-256.sasl.jaas.config": (
-                f"{MODULES}.scram.ScramLoginModule required;"
-            ),
-            f"{key}.scram-sha-512.sasl.jaas.config": (
-                f"{MODULES}.scram.ScramLoginModule required;"
-            ),
+            f"{key}.plain.sasl.jaas.config": (f"{MODULES}.plain.PlainLoginModule required {users};"),
+            f"{key}.scram-sha-256.sasl.jaas.config": (f"{MODULES}.scram.ScramLoginModule required;"),
+            f"{key}.scram-sha-512.sasl.jaas.config": (f"{MODULES}.scram.ScramLoginModule required;"),
             f"{key}.oauthbearer.sasl.jaas.config": (
                 f"{MODULES}.oauthbearer.OAuthBearerLoginModule required "
                 'unsecuredLoginStringClaim_sub="broker";'

@@ -11,8 +11,7 @@ from trimtab.common.settings_model import render_settings_table
 
 DOCS = Path(__file__).parents[1] / "docs"
 BLOCK = re.compile(
-    r"(<!-- settings:begin (?P<module>[\w.]+):(?P<name>\w+) -->\n).*?(<!-- settings:end -->)",
-    re.DOTALL,
+    r"(<!-- settings:begin (?P<module>[\w.]+):(?P<name>\w+) -->\n).*?(<!-- settings:end -->)", re.DOTALL
 )
 
 

@@ -21,10 +21,7 @@ from typing import Any, ClassVar, Self, cast
 
 from aiokafka.cluster import ClusterMetadata
 from aiokafka.coordinator.assignors.abstract import AbstractPartitionAssignor
-from aiokafka.coordinator.protocol import (
-    ConsumerProtocolMemberAssignment,
-    ConsumerProtocolMemberMetadata,
-)
+from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment, ConsumerProtocolMemberMetadata
 
 from trimtab.assignor.clients.leader_plugin import (
     build_replica_racks,
@@ -86,9 +83,7 @@ class EagerTrimtabAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # a
     @classmethod
     def on_assignment(cls, assignment: ConsumerProtocolMemberAssignment) -> None:
         """Store the assigned partitions for the next rebalance."""
-        owned = group_by_topic(
-            TopicPartition(tp.topic, tp.partition) for tp in assignment.partitions()
-        )
+        owned = group_by_topic(TopicPartition(tp.topic, tp.partition) for tp in assignment.partitions())
         decision = decode_assignment_data(assignment.user_data).decision_fingerprint
         cls._data = replace(cls._data, owned=owned, decision_fingerprint=decision)
 
@@ -99,9 +94,7 @@ class EagerTrimtabAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # a
         """Lead a rebalance and return each member's encoded assignment, the whole target."""
         subscriptions = {m: _convert_subscription(m, metadata) for m, metadata in members.items()}
         counts = {t: cluster.partitions_for_topic(t) for t in subscribed_topics(subscriptions)}
-        view = replace(
-            cls._view_provider[0](), load_replica_racks=partial(_load_replica_racks, cluster)
-        )
+        view = replace(cls._view_provider[0](), load_replica_racks=partial(_load_replica_racks, cluster))
         outcome = lead_group(subscriptions, counts, frozenset(counts), view, cls._policy)
         log_round(outcome)
         return outcome.encode(eager=True)

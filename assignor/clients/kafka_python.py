@@ -123,20 +123,14 @@ class TrimtabAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # kafka-
         self._last_assigned = ConsumerSubscription(owned, generation)
         placement = decode_assignment_data(assignment.user_data)
         self._data = replace(
-            self._data,
-            decision_fingerprint=placement.decision_fingerprint,
-            promised=placement.promised,
+            self._data, decision_fingerprint=placement.decision_fingerprint, promised=placement.promised
         )
 
     def assign(self, cluster: Any, members: Sequence[Any]) -> dict[str, bytes]:
         """Lead a rebalance and return each member's encoded assignment."""
-        return self.assign_decoded(
-            cluster, {m.member_id: _convert_subscription(m.metadata) for m in members}
-        )
+        return self.assign_decoded(cluster, {m.member_id: _convert_subscription(m.metadata) for m in members})
 
-    def assign_decoded(
-        self, cluster: Any, members: Mapping[str, MemberSubscription]
-    ) -> dict[str, bytes]:
+    def assign_decoded(self, cluster: Any, members: Mapping[str, MemberSubscription]) -> dict[str, bytes]:
         """Lead a rebalance as `assign` does, on subscriptions that are decoded already."""
         counts = {t: cluster.partitions_for_topic(t) for t in subscribed_topics(members)}
         subscription = self.read_subscription()
@@ -152,9 +146,7 @@ def _convert_subscription(metadata: Any) -> MemberSubscription:
     return MemberSubscription(
         topics=tuple(metadata.topics),
         user_data=metadata.user_data,
-        owned=OwnedPartitions.from_grouped(
-            (e.topic, e.partitions) for e in metadata.owned_partitions or ()
-        ),
+        owned=OwnedPartitions.from_grouped((e.topic, e.partitions) for e in metadata.owned_partitions or ()),
         generation=metadata.generation_id,
         rack=metadata.rack_id,
     )

@@ -25,9 +25,7 @@ MAX_LOGGED_MOVES: Final = 20
 """Largest moves of a decision logged one by one at INFO."""
 
 
-def parse_own_policy(
-    heuristic: str, capacity: str | float | None
-) -> tuple[PlacementPolicy, float | None]:
+def parse_own_policy(heuristic: str, capacity: str | float | None) -> tuple[PlacementPolicy, float | None]:
     """Return the leader's policy and the member's capacity in bytes/s.
 
     Raises UnknownHeuristicError, BrokenHeuristicError, SettingError.
@@ -90,18 +88,12 @@ def index_partitions(
     its owners keep their partitions.
     """
     known = {
-        topic: _to_int_array(numbers)
-        for topic, numbers in partition_numbers.items()
-        if numbers is not None
+        topic: _to_int_array(numbers) for topic, numbers in partition_numbers.items() if numbers is not None
     }
     # The leader requests metadata of all subscribed topics; their arrival starts a rebalance.
-    pending = {
-        t for t, numbers in partition_numbers.items() if numbers is None and t not in own_topics
-    }
+    pending = {t for t, numbers in partition_numbers.items() if numbers is None and t not in own_topics}
     for topic in pending:
-        known[topic] = np.concatenate(
-            [s.owned.numbers_of_topic(topic) for s in subscriptions.values()]
-        )
+        known[topic] = np.concatenate([s.owned.numbers_of_topic(topic) for s in subscriptions.values()])
     return PartitionIndex.from_numbers(known)
 
 
@@ -121,9 +113,7 @@ def build_replica_racks(
     `replica_nodes` returns the brokers of one partition.
     """
     topics = {
-        topic: {
-            n: [rack.get(node) for node in replica_nodes(p)] for n, p in metadata[topic].items()
-        }
+        topic: {n: [rack.get(node) for node in replica_nodes(p)] for n, p in metadata[topic].items()}
         for topic in partition_index.topics
         if topic in metadata
     }
@@ -165,9 +155,7 @@ def log_round(outcome: RebalanceRound) -> None:
         log.warning("%s", note)
     if not log.isEnabledFor(logging.INFO):
         return
-    shown = moves.select_largest(
-        len(moves) if log.isEnabledFor(logging.DEBUG) else MAX_LOGGED_MOVES
-    )
+    shown = moves.select_largest(len(moves) if log.isEnabledFor(logging.DEBUG) else MAX_LOGGED_MOVES)
     for move in shown:
         log.info(
             "%s (%s): %s → %s: %s",

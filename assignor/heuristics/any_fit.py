@@ -24,9 +24,7 @@ from trimtab.assignor.packing import (
 
 
 def pack_any_fit(
-    problem: PackingProblem,
-    find_bin: FitRule,
-    order_items: Callable[[PackingProblem], Iterable[int]],
+    problem: PackingProblem, find_bin: FitRule, order_items: Callable[[PackingProblem], Iterable[int]]
 ) -> IntArray:
     """Return the bin of each partition, shape (P,): one that fits, else a new one."""
     packing = Packing(problem)

@@ -73,9 +73,7 @@ def run_heuristic(entry: Heuristic, problem: PackingProblem) -> IntArray:
         ) from error
     fault = _find_fault(bins, problem)
     if fault:
-        raise BrokenHeuristicError(
-            f"heuristic {entry.name!r} ({entry.source}) {fault}; choose another one"
-        )
+        raise BrokenHeuristicError(f"heuristic {entry.name!r} ({entry.source}) {fault}; choose another one")
     return bins
 
 
@@ -86,9 +84,7 @@ def _find_fault(bins: IntArray, problem: PackingProblem) -> str:
         return f"gave {bins.shape} bins for {items} partitions"
     if not items:
         return ""
-    low, high = (
-        (UNASSIGNED, members) if problem.new_member_capacity is None else (0, members + items)
-    )
+    low, high = (UNASSIGNED, members) if problem.new_member_capacity is None else (0, members + items)
     if bins.min() < low or bins.max() >= high:
         return f"gave a bin outside {low}..{high - 1}"
     member = (bins != UNASSIGNED) & (bins < members)

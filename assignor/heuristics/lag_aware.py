@@ -21,9 +21,7 @@ def place_by_lag(problem: PackingProblem) -> IntArray:
         queue = [(0, 0.0, int(member)) for member in np.flatnonzero(readers)]
         items = np.flatnonzero(problem.topic == topic)
         if queue:
-            _deal_topic(
-                placed, items[np.argsort(-problem.lag[items], kind="stable")], queue, problem
-            )
+            _deal_topic(placed, items[np.argsort(-problem.lag[items], kind="stable")], queue, problem)
     return placed
 
 

@@ -56,23 +56,17 @@ def pack_modified_any_fit(
         home = packing.home[item]
         (aside if home == UNASSIGNED else held[home]).append(item)
     homes = np.asarray(packing.home, dtype=np.int32)
-    for consumer in np.argsort(
-        -rank_consumers(homes, problem.weight, len(held)), kind="stable"
-    ).tolist():
+    for consumer in np.argsort(-rank_consumers(homes, problem.weight, len(held)), kind="stable").tolist():
         aside += _place_consumer_items(packing, find_bin, consumer, held[consumer])
     left = set(aside)
     place_items(packing, find_bin, [item for item in order if item in left])
     return packing.bin
 
 
-def _place_consumer_items(
-    packing: Packing, find_bin: FitRule, consumer: int, items: list[int]
-) -> list[int]:
+def _place_consumer_items(packing: Packing, find_bin: FitRule, consumer: int, items: list[int]) -> list[int]:
     """Place one consumer's items, sorted largest first, and return those set aside (rule 2)."""
     rest = _insert_smallest(packing, find_bin, items)
-    too_large = [
-        i for i in rest if not packing.fits_in_bin(i, consumer) and packing.fits_closed_bin(i)
-    ]
+    too_large = [i for i in rest if not packing.fits_in_bin(i, consumer) and packing.fits_closed_bin(i)]
     if too_large:
         rest = [i for i in rest if i not in too_large]
     for position, item in enumerate(rest):

@@ -25,14 +25,7 @@ ENTRY_POINT_GROUP: Final = "trimtab.heuristics"
 
 _BUILT_IN_HEURISTICS: Final = {
     built_in.name: built_in
-    for built_in in (
-        STEADY,
-        *ANY_FIT_HEURISTICS,
-        *MODIFIED_ANY_FIT_HEURISTICS,
-        LAG_AWARE,
-        STICKY,
-        RACK_AWARE,
-    )
+    for built_in in (STEADY, *ANY_FIT_HEURISTICS, *MODIFIED_ANY_FIT_HEURISTICS, LAG_AWARE, STICKY, RACK_AWARE)
 }
 
 
@@ -50,9 +43,7 @@ def get_heuristic(name: str) -> Heuristic:
     spec = parse_heuristic_spec(name)
     entry = _BUILT_IN_HEURISTICS.get(spec.base) or _load_entry_point(spec.base)
     if entry is None:
-        raise UnknownHeuristicError(
-            _explain_unknown(f"heuristic {name!r}", spec.base, list_heuristics())
-        )
+        raise UnknownHeuristicError(_explain_unknown(f"heuristic {name!r}", spec.base, list_heuristics()))
     for setting in spec.settings:
         if setting not in entry.settings:
             what = f"setting {setting!r} of {spec.base}"
@@ -96,11 +87,7 @@ def _explain_unknown(label: str, given: str, known: Iterable[str]) -> str:
 
 
 def _find_entry_points() -> dict[str, EntryPoint]:
-    return {
-        e.name: e
-        for e in entry_points(group=ENTRY_POINT_GROUP)
-        if e.name not in _BUILT_IN_HEURISTICS
-    }
+    return {e.name: e for e in entry_points(group=ENTRY_POINT_GROUP) if e.name not in _BUILT_IN_HEURISTICS}
 
 
 def _load_entry_point(name: str) -> Heuristic | None:

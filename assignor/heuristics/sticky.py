@@ -93,9 +93,7 @@ class _CountBalancer:
                 reached += self._expand_member(member, arrived_by)
             below = [m for m in reached if self.count[m] <= self.count[giver] - 2]
             if below:
-                return self._trace_chain(
-                    giver, min(below, key=lambda m: (self.count[m], m)), arrived_by
-                )
+                return self._trace_chain(giver, min(below, key=lambda m: (self.count[m], m)), arrived_by)
             level = reached
         return []
 
@@ -110,9 +108,7 @@ class _CountBalancer:
             reached += new
         return reached
 
-    def _trace_chain(
-        self, giver: int, end: int, arrived_by: dict[int, _ChainHop]
-    ) -> list[_ChainHop]:
+    def _trace_chain(self, giver: int, end: int, arrived_by: dict[int, _ChainHop]) -> list[_ChainHop]:
         """Return the hops of the chain, from its end back to the giver."""
         chain: list[_ChainHop] = []
         while end != giver:

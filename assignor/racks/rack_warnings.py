@@ -69,10 +69,7 @@ def _warn_unmatched_racks(indexed: IndexedProblem, replica_racks: ReplicaRacks) 
 
 def _join_partition_names(indexed: IndexedProblem, items: NDArray[np.intp]) -> str:
     partition_index = indexed.indexed_group.partition_index
-    shown = [
-        str(partition_index.partition_at(int(indexed.item[i])))
-        for i in items[:MAX_NAMES_IN_WARNING]
-    ]
+    shown = [str(partition_index.partition_at(int(indexed.item[i]))) for i in items[:MAX_NAMES_IN_WARNING]]
     return format_name_list(shown, len(items))
 
 
@@ -82,10 +79,7 @@ def explain_rack_move(decision: PlacementDecision, item: int) -> str:
     source, target = int(indexed.problem.owner[item]), int(decision.bins[item])
     if racks is None or max(source, target) >= len(racks.member_rack):
         return ""
-    if (
-        not racks.remote[item, racks.member_rack[source]]
-        or racks.remote[item, racks.member_rack[target]]
-    ):
+    if not racks.remote[item, racks.member_rack[source]] or racks.remote[item, racks.member_rack[target]]:
         return ""
     before, after = (indexed.members[member].rack for member in (source, target))
     giver, taker = decision.display_name(source), decision.display_name(target)

@@ -55,9 +55,7 @@ class ReplicaRacks:
         return cls.from_topics(partition_index, topics)
 
     @classmethod
-    def _from_rack_sets(
-        cls, rack_sets: Sequence[tuple[str | None, ...]], kind: IntArray
-    ) -> "ReplicaRacks":
+    def _from_rack_sets(cls, rack_sets: Sequence[tuple[str | None, ...]], kind: IntArray) -> "ReplicaRacks":
         racks = tuple(sorted({rack for racks in rack_sets for rack in racks if rack}))
         holds = [[rack in rack_set for rack in racks] for rack_set in rack_sets]
         known = [bool(rack_set) and all(rack_set) for rack_set in rack_sets]

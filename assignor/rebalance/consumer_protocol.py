@@ -66,9 +66,7 @@ class SubscriptionDecoder:
         try:
             return self._decode_fields(data)
         except (error, ValueError) as fault:
-            raise InvalidPayloadError(
-                f"subscription is malformed: {fault}: {data[:80]!r}"
-            ) from fault
+            raise InvalidPayloadError(f"subscription is malformed: {fault}: {data[:80]!r}") from fault
 
     def _decode_fields(self, data: bytes) -> MemberSubscription:
         (version,) = _INT16.unpack_from(data)
@@ -169,9 +167,7 @@ def encode_assignments(
     entries: list[list[bytes]] = [[] for _ in user_data]
     names = [_encode_string(name) for name in partition_index.topics]
     at = 0
-    for m, t, end in zip(
-        member[ends - 1].tolist(), topic[ends - 1].tolist(), ends.tolist(), strict=True
-    ):
+    for m, t, end in zip(member[ends - 1].tolist(), topic[ends - 1].tolist(), ends.tolist(), strict=True):
         entries[m] += (names[t], _INT32.pack(end - at), numbers[4 * at : 4 * end])
         at = end
     begin = _INT16.pack(version)

@@ -50,7 +50,5 @@ def resolve_ownership(claims: OwnershipClaims, partition_count: int) -> Ownershi
 
 def withhold_moving_partitions(target: IntArray, ownership: Ownership) -> BoolArray:
     """Return which partitions (P,) of the target to assign now; the rest is promised (rule 2)."""
-    assigned: BoolArray = (target != UNASSIGNED) & (
-        (ownership.owner == target) | ~ownership.claimed
-    )
+    assigned: BoolArray = (target != UNASSIGNED) & ((ownership.owner == target) | ~ownership.claimed)
     return assigned

@@ -75,9 +75,7 @@ def snapshot_from_subscriptions(
             replace(user_data[name], rack=s.rack) if s.rack else user_data[name]
             for name, s in zip(ids, joined, strict=True)
         ),
-        claims=OwnershipClaims(
-            member, partition, np.array([s.generation for s in joined], dtype=np.int32)
-        ),
+        claims=OwnershipClaims(member, partition, np.array([s.generation for s in joined], dtype=np.int32)),
         partition_index=partition_index,
     )
 

@@ -32,11 +32,7 @@ from trimtab.assignor.partition_index import OwnedPartitions, PartitionIndex
 from trimtab.assignor.problem import IndexedGroup
 from trimtab.assignor.racks.replica_racks import ReplicaRacks
 from trimtab.assignor.rebalance.consumer_protocol import MemberSubscription, encode_assignments
-from trimtab.assignor.rebalance.cooperative import (
-    Ownership,
-    resolve_ownership,
-    withhold_moving_partitions,
-)
+from trimtab.assignor.rebalance.cooperative import Ownership, resolve_ownership, withhold_moving_partitions
 from trimtab.assignor.rebalance.group_snapshot import (
     GroupSnapshot,
     compute_decision_fingerprint,
@@ -209,16 +205,12 @@ def assign_round(
     if all(data.decision_fingerprint == decision for data in snapshot.user_data):
         target = _complete_decision(snapshot, ownership)
         if target is not None:
-            return RebalanceRound(
-                snapshot, target, withhold_moving_partitions(target, ownership), decision
-            )
+            return RebalanceRound(snapshot, target, withhold_moving_partitions(target, ownership), decision)
     group = IndexedGroup(members, snapshot.partition_index, ownership.owner)
     decided = decide_placement(group, view.load, policy, view.load_replica_racks)
     target = np.full(len(snapshot.partition_index), UNASSIGNED, dtype=np.int32)
     target[decided.indexed.item] = decided.target
-    return RebalanceRound(
-        snapshot, target, withhold_moving_partitions(target, ownership), decision, decided
-    )
+    return RebalanceRound(snapshot, target, withhold_moving_partitions(target, ownership), decision, decided)
 
 
 def _select_policy(plan: GroupPlan | None, default_policy: PlacementPolicy) -> PlacementPolicy:

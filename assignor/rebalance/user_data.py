@@ -84,9 +84,7 @@ class AssignmentUserData:
     def encode(self) -> bytes:
         """Return the encoded user data."""
         return _dump_versioned(
-            decision=self.decision_fingerprint,
-            promised=dict(self.promised),
-            more=self.round_follows,
+            decision=self.decision_fingerprint, promised=dict(self.promised), more=self.round_follows
         )
 
     @classmethod
@@ -126,9 +124,7 @@ def _parse_partition_number(value: Any) -> int:
 
 
 def _dump_versioned(**body: Any) -> bytes:
-    return json.dumps(
-        {"v": USER_DATA_VERSION, **body}, sort_keys=True, separators=(",", ":")
-    ).encode()
+    return json.dumps({"v": USER_DATA_VERSION, **body}, sort_keys=True, separators=(",", ":")).encode()
 
 
 def _load_versioned(data: bytes | None) -> dict[str, Any]:

@@ -15,9 +15,7 @@ KAFKA_COORDINATES: Final = (
     f"org.apache.kafka:kafka_2.13:{KAFKA_VERSION}",
     "org.apache.logging.log4j:log4j-slf4j-impl:2.25.5",  # else the broker is silent
 )
-EXCLUDED_COORDINATES: Final = (
-    "org.apache.kafka:kafka-tools-api",
-)  # named by kafka_2.13, never published
+EXCLUDED_COORDINATES: Final = ("org.apache.kafka:kafka-tools-api",)  # named by kafka_2.13, never published
 
 BROKER_JVM_OPTIONS: Final = (
     "-Xmx512m",
@@ -84,9 +82,7 @@ def build_properties(
         "inter.broker.listener.name": PLAINTEXT_LISTENER,
         "listener.security.protocol.map": ",".join(f"{n}:{p}" for n, p in protocols.items()),
         "listeners": ",".join(listeners.values()),
-        "advertised.listeners": ",".join(
-            u for n, u in listeners.items() if n != CONTROLLER_LISTENER
-        ),
+        "advertised.listeners": ",".join(u for n, u in listeners.items() if n != CONTROLLER_LISTENER),
         **extra,
     }
 
@@ -98,9 +94,7 @@ def write_config_files(folder: Path, values: Mapping[str, str]) -> None:
     (folder / "log4j2.properties").write_text(LOG4J_PROPERTIES)
 
 
-def build_commands(
-    java: Path, jars: tuple[Path, ...], folder: Path, cluster: str
-) -> list[list[str]]:
+def build_commands(java: Path, jars: tuple[Path, ...], folder: Path, cluster: str) -> list[list[str]]:
     """Return the commands in order: format the storage unless done, then run the broker."""
     start = [
         *(str(java), *BROKER_JVM_OPTIONS, "-cp", ":".join(map(str, jars))),

@@ -91,10 +91,7 @@ class EmbeddedBroker:
         return self
 
     def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
 
@@ -106,10 +103,7 @@ class EmbeddedBroker:
         """
         java = require_java()
         jars = fetch_jars(
-            "kafka",
-            config.KAFKA_COORDINATES,
-            excludes=config.EXCLUDED_COORDINATES,
-            progress=progress,
+            "kafka", config.KAFKA_COORDINATES, excludes=config.EXCLUDED_COORDINATES, progress=progress
         )
         for attempt in range(1, FREE_PORT_ATTEMPTS + 1):
             try:
@@ -187,9 +181,7 @@ class EmbeddedBroker:
                 if client.list_topics(timeout=1.0).brokers:
                     return
             self._check_running(0.0)
-        raise self._diagnose_failure(
-            f"the broker does not answer after {BROKER_START_TIMEOUT_S:.0f} s"
-        )
+        raise self._diagnose_failure(f"the broker does not answer after {BROKER_START_TIMEOUT_S:.0f} s")
 
     def _is_listening(self) -> bool:
         with socket.socket() as probe:
@@ -208,12 +200,8 @@ class EmbeddedBroker:
         if self._process.has_ended:
             raise self._diagnose_failure(f"the broker ended with code {self._process.exit_code}")
 
-    def _diagnose_failure(
-        self, what: str
-    ) -> PortInUseError | BrokerDataInUseError | EmbeddedBrokerError:
-        lines = (
-            self.log_file.read_text(errors="replace").splitlines() if self.log_file.exists() else []
-        )
+    def _diagnose_failure(self, what: str) -> PortInUseError | BrokerDataInUseError | EmbeddedBrokerError:
+        lines = self.log_file.read_text(errors="replace").splitlines() if self.log_file.exists() else []
         if any("BindException" in line or "Address already in use" in line for line in lines):
             return PortInUseError(self.port)
         if any("Failed to acquire lock on file .lock" in line for line in lines):

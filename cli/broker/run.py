@@ -13,8 +13,7 @@ __all__ = ["EmbeddedBroker", "broker"]
 
 def broker(
     settings: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[-- KEY=VALUE...]", help="Broker properties, after `--`."),
+        list[str] | None, typer.Argument(metavar="[-- KEY=VALUE...]", help="Broker properties, after `--`.")
     ] = None,
     *,
     port: Annotated[
@@ -36,9 +35,7 @@ def broker(
 
         trimtab broker -- log.retention.ms=60000 message.max.bytes=2000000
     """
-    server = EmbeddedBroker(
-        port, data=data, keep=keep, properties=_parse_properties(settings or [])
-    )
+    server = EmbeddedBroker(port, data=data, keep=keep, properties=_parse_properties(settings or []))
     with server:
         typer.echo(f"bootstrap.servers={server.bootstrap}")
         kept = "kept" if keep or data else "removed at the end"
@@ -47,9 +44,7 @@ def broker(
 
 
 def _parse_properties(settings: list[str]) -> dict[str, str]:
-    split = [
-        setting.removeprefix("set ").partition("=") for setting in settings if setting != "set"
-    ]
+    split = [setting.removeprefix("set ").partition("=") for setting in settings if setting != "set"]
     for name, equals, value in split:
         if not (name and equals):
             given = name + equals + value

@@ -23,15 +23,11 @@ TABLE_ARGUMENT = Annotated[
     str | None, typer.Argument(help="Dead-letter table or its topic table; default: all.")
 ]
 TOPIC_OPTION = Annotated[str | None, typer.Option(help="Only records of this topic.")]
-ERROR_OPTION = Annotated[
-    str | None, typer.Option(help="Only records with this text in their reason.")
-]
+ERROR_OPTION = Annotated[str | None, typer.Option(help="Only records with this text in their reason.")]
 SINCE_OPTION = Annotated[
     datetime | None, typer.Option(help="Only records with this timestamp (UTC) or a later one.")
 ]
-UNTIL_OPTION = Annotated[
-    datetime | None, typer.Option(help="Only records before this timestamp (UTC).")
-]
+UNTIL_OPTION = Annotated[datetime | None, typer.Option(help="Only records before this timestamp (UTC).")]
 
 
 @dead_letter.callback()
@@ -116,9 +112,7 @@ def replay(  # noqa: PLR0913 - one argument an option
             _print_summary(_summarize_dead_letters(lake, table, wanted))
         else:
             (name,) = dead_letters.list_dead_letter_tables(lake, table)
-            sent = dead_letters.DeadLetterReplay(
-                lake, name, _connect_producer(sending), to_topic
-            ).run(wanted)
+            sent = dead_letters.DeadLetterReplay(lake, name, _connect_producer(sending), to_topic).run(wanted)
             typer.echo(f"{name}: {sent:,} records sent and deleted")
 
 
@@ -153,11 +147,7 @@ def _summarize_dead_letters(
     from trimtab.consumer_sdk.lake import dead_letters  # noqa: PLC0415 - pyspark is slow to load
 
     found = dead_letters.list_dead_letter_tables(lake, table)
-    return [
-        heap
-        for name in found
-        for heap in dead_letters.summarize_dead_letters(lake, name, selection)
-    ]
+    return [heap for name in found for heap in dead_letters.summarize_dead_letters(lake, name, selection)]
 
 
 def _print_summary(summaries: "list[DeadLetterSummary]") -> None:

@@ -62,13 +62,7 @@ def _archive_path(form: str) -> Path:
 
     java = require_java()
     java_version = subprocess.run([java, "-version"], capture_output=True, check=False)  # noqa: S603 - from require_java
-    known = [
-        java_version.stderr.decode(),
-        version("pyspark"),
-        pyspark.__file__,
-        SMALL_JVM_OPTIONS,
-        form,
-    ]
+    known = [java_version.stderr.decode(), version("pyspark"), pyspark.__file__, SMALL_JVM_OPTIONS, form]
     digest = hashlib.sha256("\0".join(known).encode()).hexdigest()[:12]
     return cache_folder() / "cds" / f"spark-{digest}.jsa"
 

@@ -79,17 +79,11 @@ class GroupWatcher:
     """Observes a group; `web_address` returns the sidecar's web address once it is up."""
 
     def __init__(
-        self,
-        client: Mapping[str, Any],
-        group: str,
-        web_address: Callable[[], str | None],
-        clock: Clock,
+        self, client: Mapping[str, Any], group: str, web_address: Callable[[], str | None], clock: Clock
     ) -> None:
         quiet = {**client, "log_level": 2}
         self._brokers = BrokerClient(quiet, group, SIDECAR_ANSWER_TIMEOUT_S)
-        self._topics = ControlTopicReader(
-            parse_consumer_settings({**quiet, "group.id": group}), clock
-        )
+        self._topics = ControlTopicReader(parse_consumer_settings({**quiet, "group.id": group}), clock)
         self._web_address = web_address
         self._clock = clock
         self._started_wall = clock.wall()
@@ -138,9 +132,7 @@ class GroupWatcher:
         return self._last_snapshot
 
     def _moved_rate(
-        self,
-        owned: Mapping[str, tuple[TopicPartition, ...]],
-        speeds: Mapping[TopicPartition, float],
+        self, owned: Mapping[str, tuple[TopicPartition, ...]], speeds: Mapping[TopicPartition, float]
     ) -> float:
         """Return the write rate in bytes/s of partitions whose owner changed."""
         now = {p: name for name, partitions in owned.items() for p in partitions}

@@ -36,9 +36,7 @@ class DemoProducers:
     client: Mapping[str, Any]
     script: DemoScenario
     clock: Clock
-    tally: dict[TopicPartition, PartitionTally] = field(
-        default_factory=dict[TopicPartition, PartitionTally]
-    )
+    tally: dict[TopicPartition, PartitionTally] = field(default_factory=dict[TopicPartition, PartitionTally])
     faults: list[str] = field(default_factory=list[str])
     _stopping: Event = field(default_factory=Event)
     _thread: Thread | None = None

@@ -113,9 +113,7 @@ class DemoLake:
     java: str
 
 
-def query_tables(
-    lake: DemoLake, tables: Iterable[str], log: Path
-) -> dict[TopicPartition, StoredPartition]:
+def query_tables(lake: DemoLake, tables: Iterable[str], log: Path) -> dict[TopicPartition, StoredPartition]:
     """Query the tables with Spark in a separate process. Raises DemoFailedError."""
     task = json.dumps({**asdict(lake), "warehouse": str(lake.warehouse), "tables": list(tables)})
     with log.open("wb") as errors:
@@ -129,14 +127,10 @@ def query_tables(
     if process.returncode:
         raise DemoFailedError(f"Spark could not read the tables; see {log}")
     rows = json.loads(process.stdout.splitlines()[-1])
-    return {
-        TopicPartition(topic, number): StoredPartition(**facts) for topic, number, facts in rows
-    }
+    return {TopicPartition(topic, number): StoredPartition(**facts) for topic, number, facts in rows}
 
 
-def read_stored_partitions(
-    lake: "SparkLake", tables: Iterable[str]
-) -> dict[TopicPartition, StoredPartition]:
+def read_stored_partitions(lake: "SparkLake", tables: Iterable[str]) -> dict[TopicPartition, StoredPartition]:
     """Query the tables with Spark; a missing table counts as empty."""
     stored: dict[TopicPartition, StoredPartition] = {}
     for table in tables:

@@ -50,8 +50,7 @@ SESSION_TIMEOUT_S: Final = 6
 RECOVERY_NOTES: Final[Mapping[str, str]] = {
     "kmq": f"its partitions wait {SESSION_TIMEOUT_S} s for its session, its messages "
     f"{DEMO_QUEUE_TIMEOUTS['kmq']} more",
-    "share": "its messages wait until the broker notices, or "
-    f"{DEMO_QUEUE_TIMEOUTS['share']} for locks",
+    "share": f"its messages wait until the broker notices, or {DEMO_QUEUE_TIMEOUTS['share']} for locks",
 }
 
 FIRST_MESSAGE_TIMEOUT_S: Final = 90.0
@@ -122,9 +121,7 @@ def run_queue_demo(kind: str, broker_settings: Mapping[str, Any]) -> bool:
     clock, topic = SystemClock(), f"demo-queue-{secrets.token_hex(3)}"
     typer.echo(f"{kind}: {'checking' if broker_settings else 'starting'} the broker")
     with ExitStack() as stack:
-        written = broker_settings or {
-            "bootstrap.servers": stack.enter_context(EmbeddedBroker()).bootstrap
-        }
+        written = broker_settings or {"bootstrap.servers": stack.enter_context(EmbeddedBroker()).bootstrap}
         client = connection.to_librdkafka_config(resolve_secrets(written, os.environ))
         connection.check_settings(client)
         check_connection(client)
@@ -145,8 +142,7 @@ def run_queue_demo(kind: str, broker_settings: Mapping[str, Any]) -> bool:
         for _ in range(WORKER_COUNT):
             workers.start_worker()
         typer.echo(
-            f"{kind}: {WORKER_COUNT} workers start; then {MESSAGES_PER_S} messages/s for "
-            f"{WRITE_DURATION_S} s"
+            f"{kind}: {WORKER_COUNT} workers start; then {MESSAGES_PER_S} messages/s for {WRITE_DURATION_S} s"
         )
         return _report_handled(workers, _write_messages(client, topic, workers, clock), kind, clock)
 
@@ -173,9 +169,7 @@ def _run_tracker(topic: str, config: Mapping[str, Any], stack: ExitStack) -> Non
     stack.callback(stop.set)
 
 
-def _write_messages(
-    client: Mapping[str, Any], topic: str, workers: QueueWorkers, clock: Clock
-) -> int:
+def _write_messages(client: Mapping[str, Any], topic: str, workers: QueueWorkers, clock: Clock) -> int:
     """Produce messages and kill a worker meanwhile; return the number produced."""
     producer = Producer({**client, "log_level": QUIET_LOG_LEVEL})
     producer.produce(topic, b"0", partition=0)
@@ -221,9 +215,7 @@ def _wait_until_handled(workers: QueueWorkers, count: int, seconds: float, clock
     """Wait until `count` messages are handled or the time is over."""
     begin = clock.monotonic()
     line = PROGRESS_LINE_INTERVAL_S
-    while (done := len(workers.read_handled())) < count and (
-        at := clock.monotonic() - begin
-    ) < seconds:
+    while (done := len(workers.read_handled())) < count and (at := clock.monotonic() - begin) < seconds:
         if at > line:
             line += PROGRESS_LINE_INTERVAL_S
             typer.echo(f"[{at:4.0f} s] {done} of {count} handled")

@@ -29,23 +29,19 @@ class DemoQueueKind(StrEnum):
 def demo(  # noqa: PLR0913 - one option each
     *,
     seconds: Annotated[
-        float,
-        typer.Option(min=MIN_DURATION_S, envvar="DEMO_SECONDS", help="Seconds of producing."),
+        float, typer.Option(min=MIN_DURATION_S, envvar="DEMO_SECONDS", help="Seconds of producing.")
     ] = DEFAULT_DURATION_S,
-    out: Annotated[
-        Path, typer.Option(help="Folder for tables, logs and the picture; emptied first.")
-    ] = Path("demo-out"),
-    bootstrap: Annotated[
-        str | None, typer.Option(help="Use this broker instead of an embedded one.")
-    ] = None,
+    out: Annotated[Path, typer.Option(help="Folder for tables, logs and the picture; emptied first.")] = Path(
+        "demo-out"
+    ),
+    bootstrap: Annotated[str | None, typer.Option(help="Use this broker instead of an embedded one.")] = None,
     kafka: KafkaPairs = None,
     seed: Annotated[int, typer.Option(help="Of the random walk.")] = 11,
     form: Annotated[
         DemoTableFormat, typer.Option("--format", help="Of the tables.")
     ] = DemoTableFormat.ICEBERG,
     queue: Annotated[
-        DemoQueueKind | None,
-        typer.Option(help="Show a queue of this kind instead; about a minute."),
+        DemoQueueKind | None, typer.Option(help="Show a queue of this kind instead; about a minute.")
     ] = None,
 ) -> None:
     """Run the whole path: producers, a group scaled by load, lake tables and a proof.

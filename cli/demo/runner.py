@@ -54,15 +54,7 @@ LATEST_RESTART: Final = 0.95  # of the show: then the restart begins however man
 DEMO_MARKER_FILE: Final = ".trimtab-demo"
 """Marker file of a demo folder, which may be emptied."""
 
-DEMO_FILES: Final = (
-    "lake",
-    "state",
-    "tmp",
-    "sidecar.yaml",
-    "ingest.yaml",
-    "demo.png",
-    "sidecar.log",
-)
+DEMO_FILES: Final = ("lake", "state", "tmp", "sidecar.yaml", "ingest.yaml", "demo.png", "sidecar.log")
 """Files of a demo run that the next run removes."""
 
 
@@ -104,9 +96,7 @@ class DemoRunner:
         clear_output_folder(self._out, self._clock)
         require_java()
         java = self._prepare_java(say)
-        written = broker_settings or {
-            "bootstrap.servers": stack.enter_context(EmbeddedBroker()).bootstrap
-        }
+        written = broker_settings or {"bootstrap.servers": stack.enter_context(EmbeddedBroker()).bootstrap}
         client = connection.to_librdkafka_config(resolve_secrets(written, os.environ))
         connection.check_settings(client)
         check_connection(client)
@@ -124,10 +114,7 @@ class DemoRunner:
         self._processes.start()
         watcher.start()
         self._wait_until(
-            watcher,
-            "the first consumer starts",
-            FIRST_CONSUMER_TIMEOUT_S,
-            self._all_partitions_owned,
+            watcher, "the first consumer starts", FIRST_CONSUMER_TIMEOUT_S, self._all_partitions_owned
         )
         watcher.reset_time()
         self._story.snapshots.clear()
@@ -137,10 +124,7 @@ class DemoRunner:
         )
         producers.stop()
         self._wait_until(
-            watcher,
-            "reading what is left",
-            CATCH_UP_TIMEOUT_S,
-            lambda _: self._is_caught_up(watcher),
+            watcher, "reading what is left", CATCH_UP_TIMEOUT_S, lambda _: self._is_caught_up(watcher)
         )
         return self._prove_delivery(watcher, producers, java)
 
@@ -171,9 +155,7 @@ class DemoRunner:
 
         form = self._script.format
         self._screen.stop()
-        resolve_requirements(
-            SessionConfig(warehouse=str(self._out / "lake"), format=form)
-        ).fetch_jars()
+        resolve_requirements(SessionConfig(warehouse=str(self._out / "lake"), format=form)).fetch_jars()
         found = class_archive.find_archive(form)
         if found is None:
             say("making a class archive, so that consumers start in half the time (once)")
@@ -182,11 +164,7 @@ class DemoRunner:
         return class_archive.jvm_options(found)
 
     def _wait_until(
-        self,
-        watcher: GroupWatcher,
-        phase: str,
-        seconds: float,
-        over: Callable[[DemoSnapshot], bool],
+        self, watcher: GroupWatcher, phase: str, seconds: float, over: Callable[[DemoSnapshot], bool]
     ) -> None:
         """Observe and display until `over`.
 
@@ -223,9 +201,7 @@ class DemoRunner:
         elif self._killed and not self._restarted and (ended or self._is_time_to_restart(moment)):
             names = self._processes.restart_workers()
             self._restarted = True
-            self._story.add_event(
-                moment.at, "restart", f"{', '.join(names)} are replaced one by one"
-            )
+            self._story.add_event(moment.at, "restart", f"{', '.join(names)} are replaced one by one")
         return ended and self._restarted
 
     def _is_time_to_kill(self, moment: DemoSnapshot) -> bool:
@@ -240,16 +216,12 @@ class DemoRunner:
     def _kill_busiest_consumer(self, moment: DemoSnapshot) -> None:
         """Kill the consumer with the highest load."""
         candidates = [name for name in moment.owned if name not in moment.draining]
-        rates = {
-            n: sum(moment.write_rates.get(p, 0.0) for p in moment.owned[n]) for n in candidates
-        }
+        rates = {n: sum(moment.write_rates.get(p, 0.0) for p in moment.owned[n]) for n in candidates}
         victim = max(candidates, key=lambda n: (rates[n], n), default=None)
         if victim is not None and self._processes.kill_worker(victim):
             self._killed = True
             count = len(moment.owned[victim])
-            self._story.add_event(
-                moment.at, "killed", f"{victim} with {count} partitions (SIGKILL)"
-            )
+            self._story.add_event(moment.at, "killed", f"{victim} with {count} partitions (SIGKILL)")
 
     def _is_caught_up(self, watcher: GroupWatcher) -> bool:
         if self._processes.is_restarting:
@@ -319,9 +291,7 @@ def clear_output_folder(out: Path, clock: Clock) -> None:
         raise SettingError(f"--out: {out} cannot be used: {error}") from error
 
 
-def _create_topics(
-    client: Mapping[str, Any], script: DemoScenario, stack: ExitStack | None
-) -> None:
+def _create_topics(client: Mapping[str, Any], script: DemoScenario, stack: ExitStack | None) -> None:
     """Create the topics; `stack` deletes them at the end.
 
     Raises DemoFailedError, BrokerUnreachableError.

@@ -17,9 +17,7 @@ TOPIC_SHARES: Final = {"orders": 4.0, "clicks": 2.0, "payments": 1.0, "audit": 0
 
 PARTITIONS_PER_TOPIC: Final = 8  # of each topic
 RECORD_BYTES: Final = 1000  # bytes of key and value
-DEMO_CONSUMER_CAPACITY: Final = (
-    300e3  # bytes/s of one consumer, throttled: two cores can show six of them
-)
+DEMO_CONSUMER_CAPACITY: Final = 300e3  # bytes/s of one consumer, throttled: two cores can show six of them
 DEFAULT_DURATION_S: Final = 150.0
 MIN_DURATION_S: Final = 20.0
 WALK_STEP_PERCENT: Final = 10.0  # of the random walk, in percent of a partition's largest share
@@ -51,9 +49,7 @@ class DemoScenario:
     @property
     def partitions(self) -> tuple[TopicPartition, ...]:
         """All partitions, sorted."""
-        return tuple(
-            sorted(TopicPartition(t, p) for t in self.topics for p in range(PARTITIONS_PER_TOPIC))
-        )
+        return tuple(sorted(TopicPartition(t, p) for t in self.topics for p in range(PARTITIONS_PER_TOPIC)))
 
     @property
     def peak_load(self) -> float:
@@ -91,9 +87,7 @@ class DemoScenario:
         rng = np.random.default_rng(self.seed)
         partitions = self.partitions
         walk = (
-            RandomWalk(WALK_STEP_PERCENT, len(partitions), ticks, capacity=100.0)
-            .generate_stream(rng)
-            .rates
+            RandomWalk(WALK_STEP_PERCENT, len(partitions), ticks, capacity=100.0).generate_stream(rng).rates
         )
         shares = [TOPIC_SHARES[p.topic.removeprefix(self.prefix)] for p in partitions]
         weights = (20.0 + walk) * np.array(shares)  # no partition is idle for long

@@ -50,11 +50,7 @@ def render_frame(story: DemoHistory, script: DemoScenario, width: int) -> Render
     moment = story.snapshots[-1] if story.snapshots else DemoSnapshot(0.0)
     return Group(
         _render_headline(story, script, moment),
-        Panel(
-            _render_consumers(moment, script, max(20, width - 40)),
-            title="consumers",
-            title_align="left",
-        ),
+        Panel(_render_consumers(moment, script, max(20, width - 40)), title="consumers", title_align="left"),
         Panel(_render_load(story, moment), title="load", title_align="left"),
         Panel(_render_events(story), title="decisions and events", title_align="left"),
     )
@@ -75,10 +71,7 @@ def format_line(story: DemoHistory) -> str:
 
 
 def render_consumer_bar(
-    owned: Sequence[TopicPartition],
-    rates: Sequence[float],
-    script: DemoScenario,
-    width: int,
+    owned: Sequence[TopicPartition], rates: Sequence[float], script: DemoScenario, width: int
 ) -> Text:
     """Render a consumer's partitions as coloured bars; `width` columns are its capacity."""
     ends = [round(total / DEMO_CONSUMER_CAPACITY * width) for total in accumulate(rates)]
@@ -96,8 +89,7 @@ def format_sparkline(values: Sequence[float]) -> str:
     """Render values as a sparkline scaled to the maximum."""
     top = max(values, default=0.0) or 1.0
     return "".join(
-        SPARK_CHARACTERS[min(len(SPARK_CHARACTERS) - 1, int(v / top * len(SPARK_CHARACTERS)))]
-        for v in values
+        SPARK_CHARACTERS[min(len(SPARK_CHARACTERS) - 1, int(v / top * len(SPARK_CHARACTERS)))] for v in values
     )
 
 

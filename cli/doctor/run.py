@@ -18,12 +18,7 @@ from trimtab.common.config_file import load_config_file
 from trimtab.common.control_topics.topics import PLAN_TOPIC, WRITE_RATE_TOPIC
 from trimtab.common.errors import TrimtabError
 from trimtab.sidecar.diagnostics.doctor.broker_checks import run_broker_checks
-from trimtab.sidecar.diagnostics.doctor.checks import (
-    Finding,
-    FindingLevel,
-    check_pause,
-    has_failed_checks,
-)
+from trimtab.sidecar.diagnostics.doctor.checks import Finding, FindingLevel, check_pause, has_failed_checks
 from trimtab.sidecar.settings.settings import SidecarSettings
 
 if TYPE_CHECKING:
@@ -53,10 +48,7 @@ def doctor(options: DoctorOptions) -> None:
         *check_paused_scaling(settings, clock.wall()),
     ]
     if options.ingest is not None:
-        findings += [
-            *_check_consumer_file(options.ingest, settings),
-            *_check_tables(options.ingest),
-        ]
+        findings += [*_check_consumer_file(options.ingest, settings), *_check_tables(options.ingest)]
     has_failed = has_failed_checks(findings)
     if options.output is PrintFormat.JSON:
         body = {"group": settings.group, "wrong": has_failed, "findings": findings}

@@ -21,12 +21,9 @@ class ExplainOptions(GroupOptions, run="trimtab.cli.explain.run:explain"):
     """
 
     at: Annotated[
-        str | None,
-        typer.Option(help='Time to explain, local: "14:32", "2026-03-01T14:32" (default now).'),
+        str | None, typer.Option(help='Time to explain, local: "14:32", "2026-03-01T14:32" (default now).')
     ] = None
-    number: Annotated[
-        int, typer.Option("-n", min=0, help="Decisions to list besides the explanation.")
-    ] = 0
+    number: Annotated[int, typer.Option("-n", min=0, help="Decisions to list besides the explanation.")] = 0
     output: FormatOption = PrintFormat.TEXT
 
 

@@ -37,9 +37,7 @@ DAY_S: Final = 86400.0
 def explain(options: ExplainOptions) -> None:
     """Print the explanation. Raises SettingError, BrokerTimeoutError, NoDecisionsError."""
     is_now = options.at is None
-    at = (
-        None if options.at is None else parse_local_time(options.at, datetime.now(UTC).astimezone())
-    )
+    at = None if options.at is None else parse_local_time(options.at, datetime.now(UTC).astimezone())
     settings, _ = load_group_settings(options)
     snapshot = _read_snapshot(settings)
     explanation = build_explanation(snapshot.decisions, at, options.number)
@@ -75,12 +73,7 @@ def format_explanation(
     explanation: Explanation, alternatives: Sequence[AlternativeCount], now: float
 ) -> list[str]:
     """Return the lines that a person reads; `now` is seconds since the epoch."""
-    lines = [
-        f"group {explanation.verdict.group}, {_format_local_time(now)}",
-        "",
-        "Why this count",
-        "",
-    ]
+    lines = [f"group {explanation.verdict.group}, {_format_local_time(now)}", "", "Why this count", ""]
     lines += [f"  {text}" for text in explain_count(explanation, now)]
     lines += ["", "Why this placement", ""]
     lines += [f"  {text}" for text in explain_placement(explanation, now)]

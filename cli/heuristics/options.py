@@ -17,9 +17,7 @@ class HeuristicsOptions(CommandOptions, run="trimtab.cli.heuristics.run:heuristi
         trimtab heuristics --verbose
     """
 
-    verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Add each heuristic's source.")
-    ] = False
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Add each heuristic's source.")] = False
 
 
 COMMAND = build_command(HeuristicsOptions)

@@ -21,18 +21,13 @@ class IngestCommandOptions(CommandOptions, run="trimtab.cli.ingest.run:ingest"):
     """
 
     config: Annotated[Path, typer.Option("--config", "-c", help="A flat YAML mapping of settings.")]
-    instance: Annotated[
-        str | None, typer.Option(help="Name of this worker; it survives restarts.")
-    ] = None
+    instance: Annotated[str | None, typer.Option(help="Name of this worker; it survives restarts.")] = None
     metrics_port: Annotated[
         int | None,
-        typer.Option(
-            min=0, max=65535, help="Port that serves /metrics (Prometheus); 0 takes a free one."
-        ),
+        typer.Option(min=0, max=65535, help="Port that serves /metrics (Prometheus); 0 takes a free one."),
     ] = None
     settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", help="A setting as name=value; wins over the file."),
+        list[str] | None, typer.Option("--set", help="A setting as name=value; wins over the file.")
     ] = None
 
 

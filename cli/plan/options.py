@@ -32,17 +32,15 @@ class PlanOptions(
         list[str] | None,
         typer.Option(metavar="NAME", help='Heuristic; repeat it, or list names (default "all").'),
     ] = None
-    seconds: Annotated[
-        str, typer.Option(help="Time to measure for if no sidecar publishes write rates.")
-    ] = "10 s"
+    seconds: Annotated[str, typer.Option(help="Time to measure for if no sidecar publishes write rates.")] = (
+        "10 s"
+    )
     certify: Annotated[
         bool, typer.Option("--certify", help="Bound each result's distance from the optimum.")
     ] = False
     time_limit: Annotated[
         str | None,
-        typer.Option(
-            help="Longest computation of --certify (default 10 s); any bound it finds holds."
-        ),
+        typer.Option(help="Longest computation of --certify (default 10 s); any bound it finds holds."),
     ] = None
     output: FormatOption = PrintFormat.TEXT
 

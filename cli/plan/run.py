@@ -12,11 +12,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from trimtab.assignor.heuristics.registry import (
-    get_heuristic,
-    is_installed,
-    list_heuristics,
-)
+from trimtab.assignor.heuristics.registry import get_heuristic, is_installed, list_heuristics
 from trimtab.cli.group_settings import load_group_settings
 from trimtab.cli.output_formats import PrintFormat
 from trimtab.cli.plan.options import PlanOptions
@@ -123,10 +119,7 @@ def _parse_time_limit(options: PlanOptions) -> float:
 
 
 def _certify_outcomes(
-    baseline: GroupBaseline,
-    settings: SidecarSettings,
-    outcomes: Sequence[HeuristicOutcome],
-    limit: float,
+    baseline: GroupBaseline, settings: SidecarSettings, outcomes: Sequence[HeuristicOutcome], limit: float
 ) -> _OutcomeCertificates:
 
     # the solver is an extra
@@ -171,9 +164,7 @@ def _build_plan_body(
     certified: _OutcomeCertificates | None,
 ) -> dict[str, Any]:
 
-    now = compute_cross_rack_traffic(
-        baseline.group.members, baseline.write_rates, baseline.replica_racks
-    )
+    now = compute_cross_rack_traffic(baseline.group.members, baseline.write_rates, baseline.replica_racks)
     speeds = baseline.write_rates.values()
     heuristics: dict[str, dict[str, Any]] = {row.heuristic: asdict(row) for row in outcomes}
     body: dict[str, Any] = {
@@ -213,10 +204,7 @@ def _print_outcomes(
     console.print(_format_heading(body), highlight=False)
     table = Table("heuristic")
     racked = body["crossing_bytes_per_s"] is not None
-    optional = [
-        *(["across racks"] if racked else ()),
-        *(["above the optimum"] if certified else ()),
-    ]
+    optional = [*(["across racks"] if racked else ()), *(["above the optimum"] if certified else ())]
     for column in ("consumers", "moves", "R-score", "fullest", *optional):
         table.add_column(column, justify="right", no_wrap=True)
     beside = not optional or console.width >= WIDE_CONSOLE_COLUMNS
@@ -231,9 +219,7 @@ def _print_outcomes(
         reason = "\n".join(row.reasons[:1])
         table.add_row(row.heuristic, *figures, *([reason] if beside else []))
     console.print(table)
-    below = (
-        [] if beside else [f"{row.heuristic}: {row.reasons[0]}" for row in outcomes if row.reasons]
-    )
+    below = [] if beside else [f"{row.heuristic}: {row.reasons[0]}" for row in outcomes if row.reasons]
     for note in (*below, *body["notes"]):
         console.print(note, highlight=False)
     if certified:

@@ -8,9 +8,7 @@ import typer
 from trimtab.cli.settings_options import GroupOptions, build_command
 
 
-class RecordOptions(
-    GroupOptions, run="trimtab.cli.record.run:record", settings=("topics", "source")
-):
+class RecordOptions(GroupOptions, run="trimtab.cli.record.run:record", settings=("topics", "source")):
     """Record the write rates of a live group, and change nothing. Ctrl-C keeps the file.
 
     For example:
@@ -22,9 +20,9 @@ class RecordOptions(
 
     out: Annotated[Path, typer.Option(help="The stream file; must not exist yet.")]
     duration: Annotated[str, typer.Option(help="Length of the recording.")] = "10 m"
-    window: Annotated[
-        str, typer.Option(help="Length of a tick if no sidecar publishes write rates.")
-    ] = "30 s"
+    window: Annotated[str, typer.Option(help="Length of a tick if no sidecar publishes write rates.")] = (
+        "30 s"
+    )
 
 
 COMMAND = build_command(RecordOptions)

@@ -130,20 +130,14 @@ class _MeasuredTicks:
                 "the group reads nothing and never committed; is its name right? "
                 "Name its topics (--topics) if it is new"
             )
-        if (
-            self.last_tick_at is not None
-            and now < self.last_tick_at + MIN_TICK_FRACTION * self.window
-        ):
+        if self.last_tick_at is not None and now < self.last_tick_at + MIN_TICK_FRACTION * self.window:
             return None
         first, self.last_tick_at = self.last_tick_at is None, now
         return None if first else RecordedTick(now, _get_write_rates(seen.write_rates))
 
 
 def _select_tick_source(
-    settings: SidecarSettings,
-    monitor: GroupMonitor,
-    control_topics: ControlTopicStore,
-    clock: Clock,
+    settings: SidecarSettings, monitor: GroupMonitor, control_topics: ControlTopicStore, clock: Clock
 ) -> TickSource:
     """Return the sidecar's speeds if it published some lately, else our own."""
 
@@ -158,11 +152,7 @@ def _select_tick_source(
 
 
 def record_ticks(
-    source: TickSource,
-    file: StreamFile,
-    seconds: float,
-    clock: Clock,
-    wait: Callable[[float], bool],
+    source: TickSource, file: StreamFile, seconds: float, clock: Clock, wait: Callable[[float], bool]
 ) -> None:
     """Append ticks for `seconds` or until `wait` reports a signal, and show the progress.
 
@@ -186,9 +176,7 @@ def record_ticks(
                 tick = None
             lost = 0 if tick is None else file.append_tick(tick.at, tick.write_rates)
             if lost:
-                console.print(
-                    f"trimtab: {_format_lost_ticks(lost)} recorded as before", style="yellow"
-                )
+                console.print(f"trimtab: {_format_lost_ticks(lost)} recorded as before", style="yellow")
             now = clock.monotonic() - begun
             bar.update(task, completed=now, description=f"{file.tick_count} ticks, {source.label}")
             if now >= seconds - pause / 2 or wait(pause - now % pause):
@@ -215,9 +203,7 @@ def _print_recording_summary(file: StreamFile, source: TickSource) -> None:
         )
         raise typer.Exit(1)
     if file.filled_count:
-        typer.echo(
-            f"{file.filled_count} speeds were unknown: recorded as the last known ones", err=True
-        )
+        typer.echo(f"{file.filled_count} speeds were unknown: recorded as the last known ones", err=True)
     typer.echo(
         f"{_format_count(file.tick_count, 'tick')} of {source.window:g} s ({source.label}), "
         f"{_format_count(len(file.partitions), 'partition')}, "

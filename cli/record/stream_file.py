@@ -50,18 +50,14 @@ class StreamFile:
 
         Returns the number of lost ticks filled in before it.
         """
-        rates = {
-            p: self._last_known_rates.get(p) if s is None else s for p, s in write_rates.items()
-        }
+        rates = {p: self._last_known_rates.get(p) if s is None else s for p, s in write_rates.items()}
         found = {p: rate for p, rate in rates.items() if rate is not None}
         if not self.tick_count and not found:
             return 0
         lost = max(0, round((at - self._last_tick_at) / self._window) - 1) if self.tick_count else 0
         for _ in range(lost):
             self._write_tick(self._last_tick_rates)
-        self.filled_count += sum(write_rates[p] is None for p in found) + lost * len(
-            self._last_tick_rates
-        )
+        self.filled_count += sum(write_rates[p] is None for p in found) + lost * len(self._last_tick_rates)
         self._last_known_rates |= found
         self._last_tick_rates, self._last_tick_at = found, at
         self._write_tick(found)
@@ -91,8 +87,6 @@ def _create_stream_file(path: Path) -> Any:
     try:
         return path.open("xb")
     except FileExistsError:
-        raise SettingError(
-            f"--out: {path} is there already; remove it or choose another name"
-        ) from None
+        raise SettingError(f"--out: {path} is there already; remove it or choose another name") from None
     except OSError as error:
         raise SettingError(f"--out: {path} cannot be written: {error.strerror}") from error

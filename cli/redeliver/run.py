@@ -40,10 +40,7 @@ def redeliver(
     from trimtab.consumer_sdk.queues.kmq.redelivery_tracker import RedeliveryTracker  # noqa: PLC0415 - as above
     from trimtab.consumer_sdk.queues.settings import parse_queue_settings as checked  # noqa: PLC0415 - as above
 
-    whole: dict[str, Any] = {
-        **(read_config_file(config) if config else {}),
-        **parse_pairs("--set", settings),
-    }
+    whole: dict[str, Any] = {**(read_config_file(config) if config else {}), **parse_pairs("--set", settings)}
     whole |= {
         name: value
         for name, value in {"bootstrap.servers": bootstrap, "group.id": group}.items()

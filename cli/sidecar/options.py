@@ -57,14 +57,12 @@ class SidecarCommandOptions(
     """
 
     action: Annotated[
-        SidecarAction,
-        typer.Argument(help="run, or restart --state-dir …: replace the workers one by one."),
+        SidecarAction, typer.Argument(help="run, or restart --state-dir …: replace the workers one by one.")
     ] = SidecarAction.RUN
     more: Annotated[
         list[str] | None,
         typer.Option(
-            "--set",
-            help="Any other setting as name=value, like scale-up-policies=2; docs/sidecar.md.",
+            "--set", help="Any other setting as name=value, like scale-up-policies=2; docs/sidecar.md."
         ),
     ] = None
 

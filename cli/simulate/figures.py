@@ -72,13 +72,9 @@ class CostPoint(NamedTuple):
 
 def select_highlights(findings: SimulationFindings) -> list[str]:
     """Return the highlighted heuristics: recommended, Pareto front, best of the others."""
-    dots = [
-        CostPoint(n, s.consumer_hours, s.late_percent) for n, s in findings.mean_summaries.items()
-    ]
+    dots = [CostPoint(n, s.consumer_hours, s.late_percent) for n, s in findings.mean_summaries.items()]
     packers = [d for d in dots if findings.mean_summaries[d.name].cbs_percent is not None]
-    theirs = sorted(
-        (d for d in dots if not parse_contender(d.name).is_trimtab_setting), key=lambda d: d.y
-    )
+    theirs = sorted((d for d in dots if not parse_contender(d.name).is_trimtab_setting), key=lambda d: d.y)
     first = [findings.recommendation.chosen.name] if findings.recommendation else []
     ours = [d for d in pareto_front(packers) if d.name not in first]
     room = len(SERIES_COLOURS) - len(first) - bool(theirs)
@@ -102,18 +98,13 @@ def draw_trade_off(findings: SimulationFindings, shown: Sequence[str]) -> str:
         packers = {n: s for n, s in findings.mean_summaries.items() if s.cbs_percent is not None}
         left.set_title("Moved load against consumers")
         left.set_ylabel("mean R (consumers' worth moved a tick)")
-        _draw_points(
-            left, [CostPoint(n, s.mean_consumers, s.mean_r) for n, s in packers.items()], shown
-        )
+        _draw_points(left, [CostPoint(n, s.mean_consumers, s.mean_r) for n, s in packers.items()], shown)
         left.set_xlabel("mean consumers")
         right.set_title("Late traffic against consumer-hours")
         right.set_yscale("symlog", linthresh=0.1)
         right.set_ylabel("late traffic, %")
         _set_axis_ticks(right.yaxis, PERCENT_TICKS)
-        hours = [
-            CostPoint(n, s.consumer_hours, s.late_percent)
-            for n, s in findings.mean_summaries.items()
-        ]
+        hours = [CostPoint(n, s.consumer_hours, s.late_percent) for n, s in findings.mean_summaries.items()]
         _draw_headrooms(right, findings, shown)
         _draw_points(right, hours, shown)
         right.set_xlabel("consumer-hours")
@@ -131,9 +122,7 @@ def draw_late_traffic(findings: SimulationFindings, shown: Sequence[str]) -> str
         bars = ax.barh([n for n, _ in rows], shares, color=colours, height=0.72)
         ax.bar_label(bars, [f"{share:.2f} %" for share in shares], padding=4)
         ax.axvline(findings.late_limit_percent, color=INK, linestyle=":", linewidth=1)
-        ax.set_xlabel(
-            f"late traffic, % of bytes (dotted: the limit of {findings.late_limit_percent:g} %)"
-        )
+        ax.set_xlabel(f"late traffic, % of bytes (dotted: the limit of {findings.late_limit_percent:g} %)")
         ax.grid(axis="y", visible=False)
         ax.set_xlim(0, max(*shares, findings.late_limit_percent, 0.1) * 1.1)
         ax.margins(y=0.02)
@@ -220,9 +209,7 @@ def _draw_points(ax: Any, dots: Sequence[CostPoint], shown: Sequence[str]) -> No
     ax.plot([d.x for d in best], [d.y for d in best], color=GRID, linewidth=2, zorder=1)
     for dot in dots:
         marker = "o" if parse_contender(dot.name).is_trimtab_setting else "X"
-        ax.scatter(
-            dot.x, dot.y, s=42, color=_series_colour(dot.name, shown), marker=marker, zorder=3
-        )
+        ax.scatter(dot.x, dot.y, s=42, color=_series_colour(dot.name, shown), marker=marker, zorder=3)
     ax.margins(0.12)
     _label_points(ax, dots)
 
@@ -244,15 +231,9 @@ def _label_points(ax: Any, dots: Sequence[CostPoint]) -> None:
     taken = [_box_around(ax.transData.transform((d.x, d.y)), 4) for d in dots]
     for dot in sorted(dots, key=lambda d: (d.x, d.y)):
         text = ax.annotate(
-            dot.name,
-            (dot.x, dot.y),
-            xytext=LABEL_OFFSETS[0],
-            textcoords="offset points",
-            fontsize=8.5,
+            dot.name, (dot.x, dot.y), xytext=LABEL_OFFSETS[0], textcoords="offset points", fontsize=8.5
         )
-        boxes = {
-            side: _place_label(text, side).get_window_extent(renderer) for side in LABEL_OFFSETS
-        }
+        boxes = {side: _place_label(text, side).get_window_extent(renderer) for side in LABEL_OFFSETS}
         side = min(LABEL_OFFSETS, key=lambda s: _count_overlaps(boxes[s], taken, ax.bbox))
         _place_label(text, side)
         taken.append(boxes[side])

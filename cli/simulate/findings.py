@@ -94,9 +94,7 @@ def build_findings(
         runs=runs,
         summaries=single,
         mean_summaries=means,
-        comparisons=[
-            compare_pair(n, rival, single) for n in ours for rival in rivals if n != rival
-        ],
+        comparisons=[compare_pair(n, rival, single) for n in ours for rival in rivals if n != rival],
         candidates=candidates,
         recommendation=None if doubt else recommend_setting(candidates, limit),
         no_recommendation_reason=doubt,
@@ -109,16 +107,12 @@ def _select_runs(
     results: Mapping[SimulationJob, SimulationRun], stream: int, headroom: float
 ) -> dict[str, SimulationRun]:
     return {
-        job.name: run
-        for job, run in results.items()
-        if job.stream == stream and job.headroom == headroom
+        job.name: run for job, run in results.items() if job.stream == stream and job.headroom == headroom
     }
 
 
 def _explain_no_recommendation(
-    streams: Sequence[WriteRateStream],
-    setup: SimulationSetup,
-    candidates: Sequence[SettingCandidate],
+    streams: Sequence[WriteRateStream], setup: SimulationSetup, candidates: Sequence[SettingCandidate]
 ) -> str:
     """Explain why these streams support no recommendation."""
     if not candidates:
@@ -134,9 +128,7 @@ def _explain_no_recommendation(
     return ""
 
 
-def _count_oversized_partitions(
-    streams: Sequence[WriteRateStream], capacity: float
-) -> OversizedPartitions:
+def _count_oversized_partitions(streams: Sequence[WriteRateStream], capacity: float) -> OversizedPartitions:
     peaks = [np.nanmax(np.append(s.rates, np.zeros((1, s.rates.shape[1])), 0), 0) for s in streams]
     over = [int(np.count_nonzero(p > capacity)) for p in peaks]
     return OversizedPartitions(max(over), float(max(p.max(initial=0.0) for p in peaks)))

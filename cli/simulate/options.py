@@ -17,9 +17,7 @@ MoreHeuristicNames: TypeAlias = Annotated[
 ]
 StreamPath: TypeAlias = Annotated[
     Path | None,
-    typer.Option(
-        help='JSON list of ticks, each {"topic": {"partition": bytes/s}}; "-" is standard input.'
-    ),
+    typer.Option(help='JSON list of ticks, each {"topic": {"partition": bytes/s}}; "-" is standard input.'),
 ]
 HeuristicNames: TypeAlias = Annotated[
     list[str] | None,
@@ -38,8 +36,7 @@ RandomWalkStep: TypeAlias = Annotated[
     ),
 ]
 ZipfFlag: TypeAlias = Annotated[
-    bool,
-    typer.Option("--zipf", help="Skewed, with a daily wave.", rich_help_panel=GENERATED_PANEL),
+    bool, typer.Option("--zipf", help="Skewed, with a daily wave.", rich_help_panel=GENERATED_PANEL)
 ]
 FlashCrowdFlag: TypeAlias = Annotated[
     bool,
@@ -51,9 +48,7 @@ FlashCrowdFlag: TypeAlias = Annotated[
 ]
 OversizeFlag: TypeAlias = Annotated[
     bool,
-    typer.Option(
-        "--oversize", help="Partitions of up to 2.5 capacities.", rich_help_panel=GENERATED_PANEL
-    ),
+    typer.Option("--oversize", help="Partitions of up to 2.5 capacities.", rich_help_panel=GENERATED_PANEL),
 ]
 ShapeValues: TypeAlias = Annotated[
     list[str] | None,
@@ -65,27 +60,21 @@ ShapeValues: TypeAlias = Annotated[
 ]
 PartitionCount: TypeAlias = Annotated[int, typer.Option(min=1, rich_help_panel=GENERATED_PANEL)]
 TickCount: TypeAlias = Annotated[int, typer.Option(min=1, rich_help_panel=GENERATED_PANEL)]
-Seed: TypeAlias = Annotated[
-    int, typer.Option(min=0, help="The first one.", rich_help_panel=GENERATED_PANEL)
-]
+Seed: TypeAlias = Annotated[int, typer.Option(min=0, help="The first one.", rich_help_panel=GENERATED_PANEL)]
 Seeds: TypeAlias = Annotated[
     int, typer.Option(min=1, help="So many streams.", rich_help_panel=GENERATED_PANEL)
 ]
 Unclamped: TypeAlias = Annotated[
     bool,
-    typer.Option(
-        "--unclamped", help="Let speeds grow beyond the capacity.", rich_help_panel=GENERATED_PANEL
-    ),
+    typer.Option("--unclamped", help="Let speeds grow beyond the capacity.", rich_help_panel=GENERATED_PANEL),
 ]
 Save: TypeAlias = Annotated[
-    Path | None,
-    typer.Option(help="Write the (first) stream to this file.", rich_help_panel=GENERATED_PANEL),
+    Path | None, typer.Option(help="Write the (first) stream to this file.", rich_help_panel=GENERATED_PANEL)
 ]
 SimulatedCapacity: TypeAlias = Annotated[
     str | None,
     typer.Option(
-        help='Of one consumer: "2.3 MB/s"; 100 for a made-up stream.',
-        rich_help_panel=CONSUMERS_PANEL,
+        help='Of one consumer: "2.3 MB/s"; 100 for a made-up stream.', rich_help_panel=CONSUMERS_PANEL
     ),
 ]
 HeadroomShare: TypeAlias = Annotated[
@@ -95,16 +84,11 @@ TickLength: TypeAlias = Annotated[
     str, typer.Option(help="What a tick of the stream lasts.", rich_help_panel=CONSUMERS_PANEL)
 ]
 Pause: TypeAlias = Annotated[
-    str,
-    typer.Option(
-        help="A moved partition is not read for so long.", rich_help_panel=CONSUMERS_PANEL
-    ),
+    str, typer.Option(help="A moved partition is not read for so long.", rich_help_panel=CONSUMERS_PANEL)
 ]
 LateAfter: TypeAlias = Annotated[
     str,
-    typer.Option(
-        help="Bytes are late behind ones that have waited longer.", rich_help_panel=CONSUMERS_PANEL
-    ),
+    typer.Option(help="Bytes are late behind ones that have waited longer.", rich_help_panel=CONSUMERS_PANEL),
 ]
 LagThreshold: TypeAlias = Annotated[
     str,
@@ -133,10 +117,7 @@ Recommend: TypeAlias = Annotated[
 LateLimit: TypeAlias = Annotated[
     float,
     typer.Option(
-        min=0,
-        max=100,
-        help="Percent of late traffic that is all right.",
-        rich_help_panel=RESULT_PANEL,
+        min=0, max=100, help="Percent of late traffic that is all right.", rich_help_panel=RESULT_PANEL
     ),
 ]
 FindingsFormat: TypeAlias = Annotated[

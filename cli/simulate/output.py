@@ -76,13 +76,8 @@ def format_recommendation(
     hint = "" if headrooms_tried else " (--recommend tries headrooms from 0.7 to 1)"
     head = "Recommended" if findings.recommendation.within_limit else "Nearest to the limit"
     lines += [f"{head}: {findings.recommendation.reason}{hint}.", f"    heuristic: {chosen.name}"]
-    lines += [
-        f"    capacity: {format_capacity(findings, capacity)}",
-        f"    headroom: {chosen.headroom:g}",
-    ]
-    others = [
-        name for name in findings.mean_summaries if not parse_contender(name).is_trimtab_setting
-    ]
+    lines += [f"    capacity: {format_capacity(findings, capacity)}", f"    headroom: {chosen.headroom:g}"]
+    others = [name for name in findings.mean_summaries if not parse_contender(name).is_trimtab_setting]
     if others:
         lines.append(f"Not to be set in Trimtab, so not considered: {', '.join(others)}.")
     return lines
@@ -92,8 +87,7 @@ def operator_columns(findings: SimulationFindings) -> tuple[tuple[str, str, int]
     """Return the columns of consumer-hours, lag and lateness; small values get more decimals."""
     least = min(s.consumer_hours for s in findings.mean_summaries.values())
     return tuple(
-        (t, f, consumer_hour_decimals(least) if f == "consumer_hours" else d)
-        for t, f, d in OPERATOR_COLUMNS
+        (t, f, consumer_hour_decimals(least) if f == "consumer_hours" else d) for t, f, d in OPERATOR_COLUMNS
     )
 
 
@@ -137,10 +131,7 @@ def _comparison_table(findings: SimulationFindings) -> Table:
     for title in ("R ÷ its R", "CBS no higher in", "better in"):
         table.add_column(title, justify="right")
     for d in findings.comparisons:
-        counts = (
-            NO_VALUE if n is None else f"{n} of {streams}"
-            for n in (d.cbs_no_higher, d.better_streams)
-        )
+        counts = (NO_VALUE if n is None else f"{n} of {streams}" for n in (d.cbs_no_higher, d.better_streams))
         table.add_row(d.name, d.baseline, format_figure(d.r_ratio, 3), *counts)
     return table
 
@@ -169,11 +160,7 @@ def _build_result(findings: SimulationFindings) -> dict[str, Any]:
             for d in findings.comparisons
         ],
         "recommended": advised
-        and {
-            "heuristic": advised.name,
-            "headroom": advised.headroom,
-            **_round_figures(advised.summary),
-        },
+        and {"heuristic": advised.name, "headroom": advised.headroom, **_round_figures(advised.summary)},
     }
 
 

@@ -129,10 +129,7 @@ def _render_plots(findings: SimulationFindings, shown: list[str]) -> list[str]:
             f"Two scatter plots of every heuristic. {spread}.",
         ),
         _render_figure(
-            "Late traffic",
-            figures.draw_late_traffic(findings, shown),
-            f"{spread}.",
-            f"Bar chart. {spread}.",
+            "Late traffic", figures.draw_late_traffic(findings, shown), f"{spread}.", f"Bar chart. {spread}."
         ),
         _render_figure(
             f"Over time{first}",
@@ -145,10 +142,7 @@ def _render_plots(findings: SimulationFindings, shown: list[str]) -> list[str]:
 
 def _render_figure(title: str, svg: str, caption: str, alt: str) -> str:
     labelled = svg.replace("<svg", f'<svg role="img" aria-label="{escape(alt)}"', 1)
-    return (
-        f"<h2>{escape(title)}</h2>\n<figure>{labelled}"
-        f"<figcaption>{escape(caption)}</figcaption></figure>"
-    )
+    return f"<h2>{escape(title)}</h2>\n<figure>{labelled}<figcaption>{escape(caption)}</figcaption></figure>"
 
 
 def _render_table(findings: SimulationFindings) -> str:
@@ -158,9 +152,7 @@ def _render_table(findings: SimulationFindings) -> str:
     rows: list[str] = []
     for name, summary in findings.mean_summaries.items():
         values = summary.to_dict()
-        cells = "".join(
-            f"<td>{format_figure(values[field], digits)}</td>" for _, field, digits in shown
-        )
+        cells = "".join(f"<td>{format_figure(values[field], digits)}</td>" for _, field, digits in shown)
         mark = ' class="chosen"' if name == chosen else ""
         label = escape(name) + ("" if parse_contender(name).is_trimtab_setting else " ✕")
         rows.append(f'<tr{mark}><th scope="row">{label}</th>{cells}</tr>')

@@ -128,9 +128,7 @@ def _contender_names(requested: Sequence[str], against: Sequence[str]) -> list[s
     from trimtab.assignor.analysis.simulation import parse_contenders  # noqa: PLC0415 - numpy is slow to load
 
     chosen = parse_contenders(split_names(requested))
-    return list(
-        dict.fromkeys(c.name for c in (*chosen, *(parse_contenders(against) if against else ())))
-    )
+    return list(dict.fromkeys(c.name for c in (*chosen, *(parse_contenders(against) if against else ()))))
 
 
 def _check_report_writable(file: Path | None) -> None:

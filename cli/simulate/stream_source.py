@@ -99,9 +99,7 @@ class StreamSource:
         known = {f.name: f.type for f in fields(kind) if f.name not in COMMON_GENERATOR_FIELDS}
         if kind is OversizeLoad:
             known["delta"] = float
-        shape: dict[str, Any] = {
-            n: _parse_shape_value(n, v, known) for n, v in (self.shape or {}).items()
-        }
+        shape: dict[str, Any] = {n: _parse_shape_value(n, v, known) for n, v in (self.shape or {}).items()}
         return kind(*common, **shape)
 
 
@@ -114,8 +112,7 @@ def _parse_capacity(text: str) -> float:
         raise SettingError(f"--capacity {text!r} must be above 0")
     if not MIN_CAPACITY_BYTES_PER_S <= rate <= MAX_BYTES_PER_S:
         raise SettingError(
-            f"--capacity {text!r} must be {MIN_CAPACITY_BYTES_PER_S:g} to {MAX_BYTES_PER_S:g} "
-            "bytes/s"
+            f"--capacity {text!r} must be {MIN_CAPACITY_BYTES_PER_S:g} to {MAX_BYTES_PER_S:g} bytes/s"
         )
     return rate
 
@@ -135,9 +132,7 @@ def _load_stream(file: Path) -> "WriteRateStream":
 
     stream = parse_stream(read_stream_file(file))
     if not stream.partitions:
-        raise InvalidStreamError(
-            f"--stream: {file} names no partition in any tick; nothing to simulate"
-        )
+        raise InvalidStreamError(f"--stream: {file} names no partition in any tick; nothing to simulate")
     return stream
 
 

@@ -51,11 +51,7 @@ def run_jobs(
     if cores is None:
         cores = len(os.sched_getaffinity(0)) if effort > MIN_PARALLEL_EFFORT else 1
     cores = min(cores, len(jobs))
-    made = (
-        _run_inline(jobs, streams, setup)
-        if cores <= 1
-        else _run_in_pool(jobs, streams, setup, cores)
-    )
+    made = _run_inline(jobs, streams, setup) if cores <= 1 else _run_in_pool(jobs, streams, setup, cores)
     results: dict[SimulationJob, SimulationRun] = {}
     for job, run in made:
         results[job] = run
@@ -71,10 +67,7 @@ def _run_inline(
 
 
 def _run_in_pool(
-    jobs: Sequence[SimulationJob],
-    streams: Sequence[WriteRateStream],
-    setup: SimulationSetup,
-    cores: int,
+    jobs: Sequence[SimulationJob], streams: Sequence[WriteRateStream], setup: SimulationSetup, cores: int
 ) -> Iterator[tuple[SimulationJob, SimulationRun]]:
     pool = ProcessPoolExecutor(
         cores, get_context("spawn"), initializer=_init_worker, initargs=(tuple(streams), setup)

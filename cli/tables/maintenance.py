@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 TABLES_ARGUMENT = Annotated[
-    list[str] | None,
-    typer.Argument(help="Tables, like lake.orders; default: all written by Trimtab."),
+    list[str] | None, typer.Argument(help="Tables, like lake.orders; default: all written by Trimtab.")
 ]
 
 
@@ -31,8 +30,7 @@ def compact(
     config: INGEST_CONFIG_OPTION = None,
     warehouse: WAREHOUSE_OPTION = None,
     target_size: Annotated[
-        str | None,
-        typer.Option(help='Size of new files, like "128 MB"; default: the table\'s setting.'),
+        str | None, typer.Option(help='Size of new files, like "128 MB"; default: the table\'s setting.')
     ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show the files to rewrite without rewriting them.")
@@ -77,16 +75,12 @@ def expire(
     *,
     config: INGEST_CONFIG_OPTION = None,
     warehouse: WAREHOUSE_OPTION = None,
-    older_than: Annotated[
-        str, typer.Option(help="Minimum age of expired versions; at least 1 h.")
-    ] = "7 d",
+    older_than: Annotated[str, typer.Option(help="Minimum age of expired versions; at least 1 h.")] = "7 d",
     min_versions: Annotated[
-        int | None,
-        typer.Option(min=1, help="Keep at least this many of the newest versions (Iceberg)."),
+        int | None, typer.Option(min=1, help="Keep at least this many of the newest versions (Iceberg).")
     ] = None,
     orphans_older_than: Annotated[
-        str,
-        typer.Option(help="Minimum age of deleted files without a version; at least 1 d."),
+        str, typer.Option(help="Minimum age of deleted files without a version; at least 1 d.")
     ] = "3 d",
 ) -> None:
     """Delete old versions and their files, and files left behind by crashes.
@@ -115,12 +109,7 @@ def expire(
             names, lambda name: maintenance.expire_table(keeper, name, ages, now, _create_backoff())
         )
     rows = [
-        (
-            d.table,
-            f"{d.versions:,}",
-            f"{d.files:,}",
-            "among them" if d.orphans is None else f"{d.orphans:,}",
-        )
+        (d.table, f"{d.versions:,}", f"{d.files:,}", "among them" if d.orphans is None else f"{d.orphans:,}")
         for d in done
     ]
     print_table(["table", "versions expired", "files deleted", "orphans deleted"], rows)

@@ -39,9 +39,7 @@ def verify(
         list[str] | None, typer.Argument(help="Tables, like lake.orders; default: all.")
     ] = None,
     *,
-    config: Annotated[
-        Path, typer.Option("--config", "-c", help="The configuration of trimtab ingest.")
-    ],
+    config: Annotated[Path, typer.Option("--config", "-c", help="The configuration of trimtab ingest.")],
     against_broker: Annotated[
         BrokerComparison,
         typer.Option(
@@ -49,9 +47,7 @@ def verify(
             "sample, or not at all."
         ),
     ] = BrokerComparison.SAMPLE,
-    strict: Annotated[
-        bool, typer.Option("--strict", help="Count unknown offsets as faults.")
-    ] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Count unknown offsets as faults.")] = False,
     output: FormatOption = PrintFormat.TEXT,
 ) -> None:
     """Check every row for duplicates, missing records and unexpected rows.

@@ -25,9 +25,9 @@ class TopOptions(
     """
 
     interval: Annotated[str, typer.Option(help="Time between two readings.")] = "2 s"
-    window: Annotated[
-        str, typer.Option(help="Measurement window if no sidecar publishes write rates.")
-    ] = "10 s"
+    window: Annotated[str, typer.Option(help="Measurement window if no sidecar publishes write rates.")] = (
+        "10 s"
+    )
     once: Annotated[bool, typer.Option("--once", help="Print one table and end.")] = False
     output: Annotated[
         PrintFormat, typer.Option("--format", help="Output format; json: one line per reading.")

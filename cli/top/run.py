@@ -150,15 +150,11 @@ def build_status_table(status: GroupStatus, group: str) -> RenderableType:
         state = Text(row.state.value, style=STATE_COLOURS[row.state.value])
         shown.add_row(Text(row.name), *map(Text, format_figures(row)), state)
     notes = () if status.crossing is None else status.crossing.notes
-    trouble = [
-        Text(text, style="red") for text in (*explain_absence(status, group), *status.trouble)
-    ]
+    trouble = [Text(text, style="red") for text in (*explain_absence(status, group), *status.trouble)]
     if status.is_unreachable or status.is_absent:
         return Together(*trouble)
     below = [*map(Text, notes), *trouble]
-    return Together(
-        Text(format_heading(status, group)), Text(status.steering_summary), shown, *below
-    )
+    return Together(Text(format_heading(status, group)), Text(status.steering_summary), shown, *below)
 
 
 def explain_absence(status: GroupStatus, group: str) -> tuple[str, ...]:

@@ -56,9 +56,7 @@ SECURITY_SETTINGS: Final = frozenset(
 _PEM_HINT: Final = "give PEM: ssl.certificate.location and ssl.key.location (or .pem)"
 _CA_HINT: Final = "give PEM: ssl.ca.location (or ssl.ca.pem)"
 _LOGIN_HINT: Final = "give sasl.mechanism, sasl.username and sasl.password"
-_OAUTH_HINT: Final = (
-    'one of the two clients cannot; give oauth_cb: "module:function" (docs/security.md)'
-)
+_OAUTH_HINT: Final = 'one of the two clients cannot; give oauth_cb: "module:function" (docs/security.md)'
 UNSUPPORTED_SETTINGS: Final[Mapping[str, str]] = {
     "sasl.jaas.config": f"that is Java's; {_LOGIN_HINT}",
     "sasl.login.callback.handler.class": "that is Java's; give oauth_cb",
@@ -104,18 +102,14 @@ def check_settings(config: Mapping[str, Any]) -> None:
             raise SettingError(f"{name} cannot be used: {instead}")
     protocol = security_protocol(config)
     if protocol not in SECURITY_PROTOCOLS:
-        raise SettingError(
-            f"security.protocol={protocol!r} is none of {', '.join(SECURITY_PROTOCOLS)}"
-        )
+        raise SettingError(f"security.protocol={protocol!r} is none of {', '.join(SECURITY_PROTOCOLS)}")
     sasl = sorted(n for n in config if n.startswith("sasl.") or n == tokens.OAUTH_CALLBACK_SETTING)
     if sasl and not protocol.startswith("SASL_"):
         raise SettingError(
             f"{' and '.join(sasl)} given, but security.protocol={protocol}: no client would log "
             "in; write security.protocol=SASL_SSL"
         )
-    encrypted = sorted(
-        n for n in config if n.startswith("ssl.") and n not in _HARMLESS_TLS_SETTINGS
-    )
+    encrypted = sorted(n for n in config if n.startswith("ssl.") and n not in _HARMLESS_TLS_SETTINGS)
     if encrypted and not protocol.endswith("SSL"):
         raise SettingError(
             f"{' and '.join(encrypted)} given, but security.protocol={protocol}: nothing would be "
@@ -132,9 +126,7 @@ def _check_pem_settings(config: Mapping[str, Any]) -> None:
     """Raise SettingError for PEM settings without effect, or on which the clients differ."""
     for what in ("ssl.ca", "ssl.certificate", "ssl.key"):
         if config.get(f"{what}.pem") and config.get(f"{what}.location"):
-            raise SettingError(
-                f"{what}.pem and {what}.location are both given; leave one of the two out"
-            )
+            raise SettingError(f"{what}.pem and {what}.location are both given; leave one of the two out")
     unused = sorted(name for name in config if name.startswith("ssl.key."))
     if unused and not tls.has_client_certificate(config):
         raise SettingError(
@@ -151,9 +143,7 @@ def _check_sasl_settings(config: Mapping[str, Any]) -> None:
         )
     if mechanism == "OAUTHBEARER":
         if not config.get(tokens.OAUTH_CALLBACK_SETTING):
-            raise SettingError(
-                f"sasl.mechanism=OAUTHBEARER needs {_OAUTH_HINT.partition('; give ')[2]}"
-            )
+            raise SettingError(f"sasl.mechanism=OAUTHBEARER needs {_OAUTH_HINT.partition('; give ')[2]}")
         tokens.load_token_callback(config[tokens.OAUTH_CALLBACK_SETTING])
     elif mechanism == "PLAIN" or mechanism.startswith("SCRAM-"):
         missing = [n for n in ("sasl.username", "sasl.password") if not config.get(n)]

@@ -20,6 +20,4 @@ _SASL_LOG_FILTER: Final = _SaslLogFilter()
 def redact_sasl_logs() -> None:
     """Install the filter for this process. Idempotent."""
     for name in KAFKA_PYTHON_LOGGERS:
-        logging.getLogger(name).addFilter(
-            _SASL_LOG_FILTER
-        )  # one instance: addFilter skips duplicates
+        logging.getLogger(name).addFilter(_SASL_LOG_FILTER)  # one instance: addFilter skips duplicates

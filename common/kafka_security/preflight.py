@@ -75,15 +75,11 @@ def _parse_bootstrap_addresses(config: Mapping[str, Any]) -> list[tuple[str, int
     for server in servers.split(","):
         host, _, port = server.strip().rpartition("://")[2].rpartition(":")
         has_port = bool(host) and port.isdecimal()
-        addresses.append(
-            (host.strip("[]"), int(port)) if has_port else (server, DEFAULT_KAFKA_PORT)
-        )
+        addresses.append((host.strip("[]"), int(port)) if has_port else (server, DEFAULT_KAFKA_PORT))
     return addresses
 
 
-def _find_reachable_broker(
-    config: Mapping[str, Any], timeout: float, clock: Clock
-) -> tuple[str, int] | None:
+def _find_reachable_broker(config: Mapping[str, Any], timeout: float, clock: Clock) -> tuple[str, int] | None:
     """Return the first broker that accepts the connection; None if none is reachable.
 
     Raises the first broker's TlsHandshakeError if none accepts.
@@ -150,9 +146,7 @@ def _perform_tls_handshake(
                 raise ConnectionResetError
 
 
-def _reject_tls_listener(
-    config: Mapping[str, Any], address: tuple[str, int], timeout: float
-) -> None:
+def _reject_tls_listener(config: Mapping[str, Any], address: tuple[str, int], timeout: float) -> None:
     """Raise TlsHandshakeError if a listener that is configured without TLS speaks it."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
@@ -168,9 +162,7 @@ def _reject_tls_listener(
     )
 
 
-def _describe_tls_error(
-    error: ssl.SSLError, address: tuple[str, int], config: Mapping[str, Any]
-) -> str:
+def _describe_tls_error(error: ssl.SSLError, address: tuple[str, int], config: Mapping[str, Any]) -> str:
     broker = _format_address(address)
     if isinstance(error, ssl.SSLCertVerificationError):
         reason = error.verify_message.rstrip(".")
@@ -203,9 +195,7 @@ def _suggest_plaintext(config: Mapping[str, Any]) -> str:
     return f" (security.protocol={protocol}); is it a port without TLS? Then write {plain}"
 
 
-def _attempt_login(
-    config: Mapping[str, Any], address: tuple[str, int], timeout: float, clock: Clock
-) -> None:
+def _attempt_login(config: Mapping[str, Any], address: tuple[str, int], timeout: float, clock: Clock) -> None:
     callback = config.get(tokens.OAUTH_CALLBACK_SETTING)
     if callback is not None:
         oauth_config = str(config.get("sasl.oauthbearer.config", ""))
@@ -233,15 +223,11 @@ def _attempt_login(
                 raise SaslAuthenticationError(_describe_login_error(config, address, error))
 
 
-def _describe_login_error(
-    config: Mapping[str, Any], address: tuple[str, int], error: KafkaError
-) -> str:
+def _describe_login_error(config: Mapping[str, Any], address: tuple[str, int], error: KafkaError) -> str:
     reason = error.str().partition(": ")[2].partition(" (after ")[0]
     user = f" as {config['sasl.username']!r}" if "sasl.username" in config else ""
     uses_callback = connection.sasl_mechanism(config) == "OAUTHBEARER"
-    credentials = (
-        tokens.OAUTH_CALLBACK_SETTING if uses_callback else "sasl.username and sasl.password"
-    )
+    credentials = tokens.OAUTH_CALLBACK_SETTING if uses_callback else "sasl.username and sasl.password"
     return (
         f"{_format_address(address)} refuses to log us in{user}: {reason}; mend {credentials}, "
         "or sasl.mechanism"

@@ -30,9 +30,7 @@ def resolve_secrets(config: Mapping[str, Any], environ: Mapping[str, str]) -> di
 
 
 @contextmanager
-def mask_secrets_in_errors(
-    config: Mapping[str, Any], environ: Mapping[str, str]
-) -> Generator[None]:
+def mask_secrets_in_errors(config: Mapping[str, Any], environ: Mapping[str, str]) -> Generator[None]:
     """Replace secrets by their references in each SettingError raised within the block.
 
     `config` is the configuration before `resolve_secrets`.

@@ -80,9 +80,7 @@ def _load_trusted_cas(context: ssl.SSLContext, config: Mapping[str, Any]) -> Non
             context.load_verify_locations(cafile=str(crl))
             context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
     except (OSError, ValueError) as error:
-        named = next(
-            n for n in ("ssl.ca.pem", "ssl.ca.location", "ssl.crl.location") if n in config
-        )
+        named = next(n for n in ("ssl.ca.pem", "ssl.ca.location", "ssl.crl.location") if n in config)
         shown = "" if named.endswith(".pem") else f" {config[named]}"
         raise SettingError(
             f"{named}{shown} cannot be used: {_describe_ssl_error(error)}; give certificates in PEM"

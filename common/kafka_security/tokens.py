@@ -64,9 +64,7 @@ def fetch_token(token_callback: TokenCallback, config: str, now: float) -> tuple
 class CachedTokenProvider(AbstractTokenProvider):  # type: ignore[misc] # kafka-python has no types
     """Token provider for kafka-python; caches the token until shortly before its expiry."""
 
-    def __init__(
-        self, token_callback: TokenCallback, config: str, clock: Clock | None = None
-    ) -> None:
+    def __init__(self, token_callback: TokenCallback, config: str, clock: Clock | None = None) -> None:
         super().__init__()
         self._token_callback = token_callback
         self._config = config

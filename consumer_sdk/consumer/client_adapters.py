@@ -32,9 +32,7 @@ def create_data_plane(config: dict[str, Any]) -> DataConsumer:
     try:
         return DataConsumer({"logger": LIBRDKAFKA_LOGGER, **config})
     except KafkaException as error:
-        raise InvalidSettingError(
-            f"librdkafka rejects the configuration: {error.args[0].str()}"
-        ) from None
+        raise InvalidSettingError(f"librdkafka rejects the configuration: {error.args[0].str()}") from None
 
 
 def offsets_to_commit(

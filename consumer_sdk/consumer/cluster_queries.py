@@ -17,9 +17,7 @@ class ClusterQueries:
     _offset_resets: OffsetResetHandler
     _member: GroupMember | None
 
-    def committed(
-        self, partitions: Sequence[RawPartition], timeout: float = 10
-    ) -> list[RawPartition]:
+    def committed(self, partitions: Sequence[RawPartition], timeout: float = 10) -> list[RawPartition]:
         """Return the group's committed offsets."""
         return list(self._data_plane.committed(list(partitions), timeout=timeout))
 
@@ -35,9 +33,7 @@ class ClusterQueries:
             else self._data_plane.list_topics(timeout=timeout)
         )
 
-    def get_watermark_offsets(
-        self, partition: RawPartition, timeout: float = 10
-    ) -> tuple[int, int]:
+    def get_watermark_offsets(self, partition: RawPartition, timeout: float = 10) -> tuple[int, int]:
         """Return the low and high watermark of a partition."""
         low, high = self._data_plane.get_watermark_offsets(partition, timeout=timeout)
         return low, high

@@ -81,9 +81,7 @@ class Consumer(ClusterQueries):
     def __init__(self, config: Mapping[str, Any], *, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
         self._settings = parse_consumer_settings(config)
-        self._data_plane = create_data_plane(
-            {**self._settings.librdkafka_config, **REPORTING_CONFIG}
-        )
+        self._data_plane = create_data_plane({**self._settings.librdkafka_config, **REPORTING_CONFIG})
         self._offset_resets = OffsetResetHandler(self._data_plane, self._settings.librdkafka_config)
         self._partition_state = PartitionState()
         self._member: GroupMember | None = None
@@ -180,9 +178,7 @@ class Consumer(ClusterQueries):
         _NO_OFFSET if there is nothing to commit.
         """
         self._check_not_closed()
-        positions = self._partition_state.build_positions(
-            self._resolve_offsets(message, offsets), offsets
-        )
+        positions = self._partition_state.build_positions(self._resolve_offsets(message, offsets), offsets)
         if not positions:
             raise KafkaException(KafkaError(KafkaError._NO_OFFSET))  # noqa: SLF001 - its public name
         if asynchronous:
@@ -197,9 +193,7 @@ class Consumer(ClusterQueries):
         """Store offsets for the next commit; needs enable.auto.offset.store=false."""
         if self._settings.auto_offset_store:
             raise KafkaException(KafkaError(KafkaError._INVALID_ARG, _STORE_HINT))  # noqa: SLF001
-        self._partition_state.stored_offsets.update(
-            self._require_owned(offsets_to_commit(message, offsets))
-        )
+        self._partition_state.stored_offsets.update(self._require_owned(offsets_to_commit(message, offsets)))
 
     def seek(self, partition: RawPartition) -> None:
         """Continue at another offset and drop the stored one."""
@@ -275,14 +269,10 @@ class Consumer(ClusterQueries):
         holds = self._member.holds_lease()
         if holds == self._suspended:
             self._suspended = not holds
-            affected = [
-                RawPartition(*p) for p in self._partition_state.owned - self._partition_state.paused
-            ]
+            affected = [RawPartition(*p) for p in self._partition_state.owned - self._partition_state.paused]
             # The end of a lease without partitions, as before the first join, is no news.
             if affected and self._lease_changes_logged:
-                log.warning(
-                    "the group's coordinator %s", "answers again" if holds else _COORDINATOR_SILENT
-                )
+                log.warning("the group's coordinator %s", "answers again" if holds else _COORDINATOR_SILENT)
             self._lease_changes_logged &= bool(affected)
             (self._data_plane.resume if holds else self._data_plane.pause)(affected)
         self._lease_changes_logged |= holds
@@ -372,9 +362,7 @@ class Consumer(ClusterQueries):
         finally:  # a failed callback must not leave owned partitions unread
             started = {to_partition(p) for p in self._assigned_in_callback}
             self._assigned_in_callback = None
-            self._data_plane.incremental_assign(
-                [p for p in starts if to_partition(p) not in started]
-            )
+            self._data_plane.incremental_assign([p for p in starts if to_partition(p) not in started])
             # librdkafka keeps a pause beyond the end of an assignment, a new owner must not.
             (self._data_plane.pause if self._suspended else self._data_plane.resume)(starts)
 
@@ -387,9 +375,7 @@ class Consumer(ClusterQueries):
             self._run_callback("revoke", partitions)
         finally:
             last = offsets if self._settings.auto_commit else {}
-            committed = {
-                p: o for p, o in self._partition_state.committed_offsets.items() if p in partitions
-            }
+            committed = {p: o for p, o in self._partition_state.committed_offsets.items() if p in partitions}
             self._partition_state.remove_partitions(partitions)
             # Committed offsets, too: their metadata must carry the release time.
             self._commit_released({**committed, **last})
@@ -430,9 +416,7 @@ class Consumer(ClusterQueries):
             )
         if self._settings.on_commit is not None:
             raw_error = None if error is None else to_confluent_error(error)
-            self._settings.on_commit(
-                raw_error, [RawPartition(*p, at.offset) for p, at in positions.items()]
-            )
+            self._settings.on_commit(raw_error, [RawPartition(*p, at.offset) for p, at in positions.items()])
 
     def _run_callback(self, name: str, partitions: Iterable[TopicPartition]) -> None:
         callback = self._callbacks.get(name)
@@ -441,9 +425,7 @@ class Consumer(ClusterQueries):
 
     def _commit_sync(self, positions: Mapping[TopicPartition, CommitPosition]) -> None:
         try:
-            self._require_member().commit(
-                positions, self._partition_state.membership_epoch, timeout=30
-            )
+            self._require_member().commit(positions, self._partition_state.membership_epoch, timeout=30)
         except KafkaPythonError as error:
             raise KafkaException(to_confluent_error(error)) from error
         self._partition_state.on_committed(positions)
@@ -466,9 +448,7 @@ class Consumer(ClusterQueries):
         """Return the offsets of a commit without arguments: the stored ones, or the positions."""
         if not self._settings.auto_offset_store:
             return dict(self._partition_state.stored_offsets)
-        positions = self._data_plane.position(
-            [RawPartition(*p) for p in self._partition_state.owned]
-        )
+        positions = self._data_plane.position([RawPartition(*p) for p in self._partition_state.owned])
         offsets = {to_partition(p): p.offset for p in positions if p.offset >= 0}
         # Inside on_revoke librdkafka has no position any more; use the one from before.
         return {**self._partition_state.revoking_offsets, **offsets}
@@ -492,7 +472,5 @@ class Consumer(ClusterQueries):
             raise failures[0]
 
 
-_COORDINATOR_SILENT: Final = (
-    "has not answered for a session timeout: returning no records until it answers"
-)
+_COORDINATOR_SILENT: Final = "has not answered for a session timeout: returning no records until it answers"
 _STORE_HINT: Final = "store_offsets() needs enable.auto.offset.store=false"

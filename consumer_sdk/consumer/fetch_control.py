@@ -41,10 +41,7 @@ def resolve_start_offsets(
     committed = {p: offset for p, offset in offsets.items() if offset >= 0}
     partition_state.committed_offsets.update(committed)
     starts = {**dict.fromkeys(offsets, default_offset), **committed}
-    return [
-        RawPartition(*to_partition(p), starts.get(to_partition(p), OFFSET_INVALID))
-        for p in requested
-    ]
+    return [RawPartition(*to_partition(p), starts.get(to_partition(p), OFFSET_INVALID)) for p in requested]
 
 
 def warm_up_connections(data_plane: DataConsumer, topics: Iterable[str]) -> None:

@@ -22,14 +22,7 @@ from dataclasses import dataclass
 from operator import methodcaller
 from typing import Any, Final
 
-from confluent_kafka import (
-    OFFSET_BEGINNING,
-    OFFSET_END,
-    OFFSET_INVALID,
-    KafkaError,
-    KafkaException,
-    Message,
-)
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, OFFSET_INVALID, KafkaError, KafkaException, Message
 from confluent_kafka import Consumer as DataConsumer
 from confluent_kafka import TopicPartition as RawPartition
 
@@ -98,11 +91,7 @@ class OffsetReset:
 
     def __str__(self) -> str:
         if self.truncated:
-            read = (
-                "what was read"
-                if self.requested_offset is None
-                else f"offset {self.requested_offset}"
-            )
+            read = "what was read" if self.requested_offset is None else f"offset {self.requested_offset}"
             return (
                 f"{self.partition}: its log was truncated below {read}, and holds "
                 f"{self.log_start_offset} to {self.log_end_offset - 1} now: records that were read "
@@ -133,9 +122,7 @@ class OffsetResetHandler:
     def __init__(self, data_plane: DataConsumer, settings: Mapping[str, Any]) -> None:
         policy = str(settings.get(OFFSET_RESET_SETTING, "latest"))
         if policy not in _POLICY_OFFSETS:
-            raise InvalidSettingError(
-                f"{OFFSET_RESET_SETTING}={policy!r}: write earliest, latest or error"
-            )
+            raise InvalidSettingError(f"{OFFSET_RESET_SETTING}={policy!r}: write earliest, latest or error")
         self.default_offset = _POLICY_OFFSETS[policy]
         self._data_plane = data_plane
         self._unreported: deque[OffsetReset] = deque(maxlen=MAX_KEPT_RESETS)
@@ -226,9 +213,7 @@ def _is_truncation(event: Message) -> bool:
 
 def _log_reset(reset: OffsetReset) -> None:
     if reset.is_regression:
-        log.warning(
-            "%s; going on at offset %d. %s", reset, reset.resume_offset, _describe_skipped(reset)
-        )
+        log.warning("%s; going on at offset %d. %s", reset, reset.resume_offset, _describe_skipped(reset))
     elif reset.requested_offset is not None:
         skipped = reset.skipped_offsets - (reset.log_start_offset - reset.requested_offset)
         log.warning(

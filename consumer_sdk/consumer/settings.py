@@ -45,18 +45,14 @@ class ConsumerOptions(SettingsModel, owner="this consumer", separator="."):
         default=DEFAULT_HEURISTIC,
     )
     trimtab_capacity: ByteRate | None = setting(
-        "Throughput that this consumer sustains, like `2.3 MB/s`.",
-        default=None,
-        default_text="the plan's",
+        "Throughput that this consumer sustains, like `2.3 MB/s`.", default=None, default_text="the plan's"
     )
     trimtab_instance: Text | None = setting(
         "Name of this consumer: the plan drains it by this name, and it becomes the client id.",
         default=None,
         default_text="`group.instance.id`, `client.id`, `$TRIMTAB_INSTANCE`, host and process id",
     )
-    trimtab_plan_topic: Text = setting(
-        'Control topic of the plans; `""` ignores plans.', default=PLAN_TOPIC
-    )
+    trimtab_plan_topic: Text = setting('Control topic of the plans; `""` ignores plans.', default=PLAN_TOPIC)
     trimtab_write_rate_topic: Text = setting(
         'Control topic of the write rates; `""` ignores them.', default=WRITE_RATE_TOPIC
     )
@@ -75,9 +71,7 @@ class ConsumerOptions(SettingsModel, owner="this consumer", separator="."):
         "error at its next heartbeat; until then both may read.",
         default=None,
     )
-    session_timeout_ms: int = setting(
-        "Silence after which the broker removes this consumer.", default=45_000
-    )
+    session_timeout_ms: int = setting("Silence after which the broker removes this consumer.", default=45_000)
     heartbeat_interval_ms: int = setting(
         "Interval of heartbeats. Members learn of a rebalance by a heartbeat, so a short interval "
         "makes handovers short.",
@@ -102,8 +96,7 @@ class ConsumerOptions(SettingsModel, owner="this consumer", separator="."):
         default=20,
     )
     partition_assignment_strategy: Text = setting(
-        "`trimtab,cooperative-sticky` while a group is upgraded; else leave it out.",
-        default="trimtab",
+        "`trimtab,cooperative-sticky` while a group is upgraded; else leave it out.", default="trimtab"
     )
     group_protocol: Text = setting(
         "`classic`; KIP-848's `consumer` has assignors in the broker only.", default="classic"
@@ -112,10 +105,7 @@ class ConsumerOptions(SettingsModel, owner="this consumer", separator="."):
     def find_problems(self, given: Collection[str]) -> Iterable[str]:
         """Yield contradictions between settings."""
         del given
-        for name, value in (
-            ("bootstrap.servers", self.bootstrap_servers),
-            ("group.id", self.group_id),
-        ):
+        for name, value in (("bootstrap.servers", self.bootstrap_servers), ("group.id", self.group_id)):
             if not value:
                 yield f"{name!r} is missing; every consumer needs it"
         if self.trimtab_capacity is not None and self.trimtab_capacity <= 0:
@@ -240,9 +230,7 @@ def _build_librdkafka_config(config: ConsumerConfig, instance: str) -> dict[str,
     ours = {"partition.assignment.strategy", "heartbeat.interval.ms", "group.protocol", "on_commit"}
     ours |= {"group.instance.id", "enable.auto.commit", "enable.auto.offset.store"}
     kept = {
-        name: value
-        for name, value in config.items()
-        if not name.startswith("trimtab.") and name not in ours
+        name: value for name, value in config.items() if not name.startswith("trimtab.") and name not in ours
     }
     return {
         "client.id": instance,
@@ -255,9 +243,7 @@ def _build_librdkafka_config(config: ConsumerConfig, instance: str) -> dict[str,
 
 def _build_kafka_python_config(config: ConsumerConfig, instance: str) -> dict[str, Any]:
     """Return kafka-python's part of the configuration, under its own names."""
-    renamed = (
-        (SHARED_SETTINGS.get(name), value) for name, value in config.items() if value is not None
-    )
+    renamed = ((SHARED_SETTINGS.get(name), value) for name, value in config.items() if value is not None)
     translated = {name: value for name, value in renamed if name is not None}
     # librdkafka accepts "1000"; kafka-python compares numbers.
     for name in [n for n in translated if n.endswith("_ms")]:

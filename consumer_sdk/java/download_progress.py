@@ -39,23 +39,17 @@ def show_download_progress(
     console = Console(stderr=True)
     if progress is not None:
         show_line = progress
-        yield DownloadCounter(
-            lambda found, fetched: show_line(f"{name}: {_format_counts(found, fetched)}")
-        )
+        yield DownloadCounter(lambda found, fetched: show_line(f"{name}: {_format_counts(found, fetched)}"))
     elif console.is_terminal:
         with _show_progress_bar(console, name) as report:
             yield DownloadCounter(report)
     else:
-        console.print(
-            f"trimtab: downloading the JARs of {name} into {folder} (once)", soft_wrap=True
-        )
+        console.print(f"trimtab: downloading the JARs of {name} into {folder} (once)", soft_wrap=True)
         yield DownloadCounter(lambda _found, _fetched: None)
 
 
 @contextmanager
-def _show_progress_bar(
-    console: Console, name: str
-) -> Generator[Callable[[int, int], None], None, None]:
+def _show_progress_bar(console: Console, name: str) -> Generator[Callable[[int, int], None], None, None]:
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task(f"downloading the JARs of {name} (once)", total=None)

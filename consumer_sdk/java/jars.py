@@ -108,9 +108,7 @@ def _fetch_missing(request: _JarRequest, progress: ProgressCallback | None) -> t
             _download_jars(request, lock, progress)
             jars = _find_complete_jars(request.target_folder)
     if jars is None:
-        raise JarsUnavailableError(
-            f"{request.target_folder} was changed during the download; try again"
-        )
+        raise JarsUnavailableError(f"{request.target_folder} was changed during the download; try again")
     return jars
 
 
@@ -128,9 +126,7 @@ def _lock_folder(
         yield lock
 
 
-def _download_jars(
-    request: _JarRequest, lock: IO[bytes], progress: ProgressCallback | None
-) -> None:
+def _download_jars(request: _JarRequest, lock: IO[bytes], progress: ProgressCallback | None) -> None:
     # The lock is ours, so these belong to processes that were killed.
     for leftover in request.jars_folder.glob(f".{request.target_folder.name}-*"):
         shutil.rmtree(leftover, ignore_errors=True)
@@ -198,9 +194,7 @@ def _read_output(pipe: int) -> Iterator[str]:
         if not data:
             return
         yield data.decode(errors="replace")
-    raise JarsUnavailableError(
-        f"Ivy printed nothing for {IVY_SILENCE_TIMEOUT_S:.0f} s: is the network up?"
-    )
+    raise JarsUnavailableError(f"Ivy printed nothing for {IVY_SILENCE_TIMEOUT_S:.0f} s: is the network up?")
 
 
 def _summarize_failure(output: str) -> str:

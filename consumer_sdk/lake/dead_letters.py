@@ -103,10 +103,7 @@ class DeadLetterSummary:
 
 def build_producer_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the producer's settings of a flat configuration. Raises SettingError."""
-    return {
-        **REPLAY_PRODUCER_SETTINGS,
-        **connection.extract_connection_settings(config, "give --bootstrap"),
-    }
+    return {**REPLAY_PRODUCER_SETTINGS, **connection.extract_connection_settings(config, "give --bootstrap")}
 
 
 def list_dead_letter_tables(lake: SparkLake, name: str | None = None) -> list[str]:
@@ -177,11 +174,7 @@ class DeadLetterReplay:
         # Counted once: a record that fails again meanwhile is not replayed in a loop.
         asked = sql.count("*"), sql.max(sql.length("value"))
         with jvm_errors.translate_errors(f"table {self.table}"):
-            (found,) = (
-                selection.select_rows(_read_dead_letters(self.lake, self.table))
-                .agg(*asked)
-                .collect()
-            )
+            (found,) = selection.select_rows(_read_dead_letters(self.lake, self.table)).agg(*asked).collect()
         most, longest = found
         return most, max(1, min(REPLAY_CHUNK_ROWS, REPLAY_CHUNK_BYTES // max(1, longest or 0)))
 
@@ -211,10 +204,7 @@ class DeadLetterReplay:
 
     def _produce_row(self, row: DeadLetterRow, on_delivery: Callable[[Any, Any], None]) -> None:
         topic = self.target_topic or row.topic
-        options: dict[str, Any] = {
-            "headers": _build_replay_headers(row),
-            "on_delivery": on_delivery,
-        }
+        options: dict[str, Any] = {"headers": _build_replay_headers(row), "on_delivery": on_delivery}
         if topic == row.topic and row.partition < self._count_partitions(topic):
             options["partition"] = row.partition
         else:
@@ -232,9 +222,7 @@ class DeadLetterReplay:
         if topic not in self._partitions:
             found = self.producer.list_topics(topic, timeout=30.0).topics[topic]
             if found.error is not None:
-                raise SettingError(
-                    f"topic {topic!r}: {found.error.str()}; create it, or set --to-topic"
-                )
+                raise SettingError(f"topic {topic!r}: {found.error.str()}; create it, or set --to-topic")
             self._partitions[topic] = len(found.partitions)
         return self._partitions[topic]
 
@@ -244,14 +232,10 @@ class DeadLetterReplay:
             return
         places = sorted({tuple(row[key] for key in _COORDINATE_NAMES) for row in rows})
         columns = list(zip(*places, strict=True))
-        gone = pa.table(
-            dict(zip(_COORDINATE_NAMES, columns, strict=True)), schema=_COORDINATE_SCHEMA
-        )
+        gone = pa.table(dict(zip(_COORDINATE_NAMES, columns, strict=True)), schema=_COORDINATE_SCHEMA)
         self.lake.to_spark_frame(gone).createOrReplaceTempView(_REPLAYED_VIEW)
         on = " AND ".join(f"t.`{key}` = r.`{key}`" for key in _COORDINATE_NAMES)
-        merge = (
-            f"MERGE INTO {self.table} t USING {_REPLAYED_VIEW} r ON {on} WHEN MATCHED THEN DELETE"
-        )
+        merge = f"MERGE INTO {self.table} t USING {_REPLAYED_VIEW} r ON {on} WHEN MATCHED THEN DELETE"
         backoff = RetryBackoff(random.Random())  # noqa: S311 - jitter
         _retry_on_race(backoff, lambda: self.lake.spark.sql(merge))
         _retry_on_race(backoff, lambda: recommit_offsets(self._open_table()))
@@ -272,9 +256,7 @@ def _read_dead_letters(lake: SparkLake, table: str) -> DataFrame:
 
 
 def _build_replay_headers(row: DeadLetterRow) -> list[tuple[str, bytes | None]]:
-    kept = [
-        (k, v) for k, v in (row.headers or {}).items() if not k.startswith(REPLAY_HEADER_PREFIX)
-    ]
+    kept = [(k, v) for k, v in (row.headers or {}).items() if not k.startswith(REPLAY_HEADER_PREFIX)]
     time = "" if row.timestamp is None else str(int(row.timestamp.timestamp() * 1000))
     ours = {
         "topic": row.topic,
@@ -283,10 +265,7 @@ def _build_replay_headers(row: DeadLetterRow) -> list[tuple[str, bytes | None]]:
         "timestamp": time,
         "error": row.error,
     }
-    return [
-        *kept,
-        *((REPLAY_HEADER_PREFIX + name, str(value).encode()) for name, value in ours.items()),
-    ]
+    return [*kept, *((REPLAY_HEADER_PREFIX + name, str(value).encode()) for name, value in ours.items())]
 
 
 def _retry_on_race(backoff: RetryBackoff, operation: Callable[[], Any]) -> None:

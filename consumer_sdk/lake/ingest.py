@@ -115,9 +115,7 @@ def parse_ingest_settings(config: Mapping[str, Any]) -> IngestSettings:
     """
     whole = {**_INGEST_DEFAULTS, **config}
     own = {n: v for n, v in whole.items() if n in INGEST_SETTINGS and v is not None}
-    consumer = {
-        n: v for n, v in whole.items() if n not in INGEST_SETTINGS and not is_lake_setting(n)
-    }
+    consumer = {n: v for n, v in whole.items() if n not in INGEST_SETTINGS and not is_lake_setting(n)}
     _reject_misspelled_settings(consumer)
     options = validate_settings(IngestOptions, own)
     lake = parse_lake_config(whole)
@@ -138,11 +136,7 @@ def parse_ingest_settings(config: Mapping[str, Any]) -> IngestSettings:
 
 
 def run_ingest(
-    config: IngestSettings,
-    lake: Lake,
-    stop: threading.Event,
-    *,
-    clock: Clock | None = None,
+    config: IngestSettings, lake: Lake, stop: threading.Event, *, clock: Clock | None = None
 ) -> None:
     """Ingest into a started lake until `stop` is set; then flush and leave the group.
 
@@ -157,14 +151,10 @@ def run_ingest(
     ):
         if config.metrics_address is not None:
             if (
-                warning := config.metrics_access.exposure_warning(
-                    "/metrics", config.metrics_address[0]
-                )
+                warning := config.metrics_access.exposure_warning("/metrics", config.metrics_address[0])
             ) is not None:
                 log.warning("%s (%s)", warning, ", ".join(METRICS_ACCESS_SETTINGS))
-            url = stack.enter_context(
-                serve_metrics(meters, *config.metrics_address, config.metrics_access)
-            )
+            url = stack.enter_context(serve_metrics(meters, *config.metrics_address, config.metrics_access))
             log.info("serving metrics at %s", url)
         names = ", ".join(config.topics)
         # The lake is ready first: a member that cannot write would hold up the group's rebalance.

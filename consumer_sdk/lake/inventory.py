@@ -51,9 +51,7 @@ def check_lake_exists(config: SessionConfig) -> None:
 def detect_lake_format(folder: Path) -> str:
     """Return the format of an embedded lake, detected from the files in its folder."""
     return (
-        DELTA_FORMAT
-        if _has_delta_tables(folder) and not (folder / "catalog.db").exists()
-        else ICEBERG_FORMAT
+        DELTA_FORMAT if _has_delta_tables(folder) and not (folder / "catalog.db").exists() else ICEBERG_FORMAT
     )
 
 
@@ -68,13 +66,7 @@ def _describe_table(name: str, table: StoredTable) -> TableInventory:
     except CommittedOffsetsLostError as error:
         committed, note = CommittedOffsets(), str(error)
     return TableInventory(
-        name,
-        totals["rows"],
-        totals["files"],
-        totals["bytes"],
-        snapshots,
-        _nest_by_topic(committed),
-        note,
+        name, totals["rows"], totals["files"], totals["bytes"], snapshots, _nest_by_topic(committed), note
     )
 
 

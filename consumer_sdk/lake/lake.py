@@ -30,9 +30,7 @@ class SparkLake(ABC):
     Arrow tables, and Spark's JVM only commits.
     """
 
-    def __init__(
-        self, spark: SparkSession, *, owns_session: bool = False, arrow: bool = False
-    ) -> None:
+    def __init__(self, spark: SparkSession, *, owns_session: bool = False, arrow: bool = False) -> None:
         self.spark = spark
         self._owns_session = owns_session
         self._writes_arrow = arrow
@@ -42,9 +40,7 @@ class SparkLake(ABC):
         """Return a table, None where there is none of that name. Raises LakeUnavailableError."""
 
     @abstractmethod
-    def create_table(
-        self, name: str, frame: Frame, partition_spec: PartitionSpec = ()
-    ) -> StoredTable:
+    def create_table(self, name: str, frame: Frame, partition_spec: PartitionSpec = ()) -> StoredTable:
         """Return the table of that name, made with the frame's columns if it is missing."""
 
     @abstractmethod

@@ -141,12 +141,7 @@ class RaceRetry:
                         f"{what}: writers were faster {MAX_LOST_RACES} times; the table is intact. "
                         f"Try again when they flush less often ({error})"
                     ) from error
-                log.info(
-                    "%s: a writer was faster, retrying (%d of %d)",
-                    what,
-                    attempt,
-                    MAX_LOST_RACES,
-                )
+                log.info("%s: a writer was faster, retrying (%d of %d)", what, attempt, MAX_LOST_RACES)
                 self.backoff.wait_after_race(attempt)
         raise AssertionError("unreachable")
 
@@ -164,11 +159,7 @@ def compact_table(
         done = races.retry_on_race(
             f"{table}: compaction", lambda: maintenance.rewrite_small_files(table, target)
         )
-        old, new, size = (
-            old + done.old_files.files,
-            new + done.new_files,
-            size + done.old_files.bytes,
-        )
+        old, new, size = (old + done.old_files.files, new + done.new_files, size + done.old_files.bytes)
         if done.old_files.files < MAX_FILES_PER_ROUND or done.new_files >= done.old_files.files:
             break
     if old:
@@ -177,11 +168,7 @@ def compact_table(
 
 
 def expire_table(
-    maintenance: TableMaintenance,
-    table: str,
-    policy: ExpiryPolicy,
-    now: float,
-    backoff: RetryBackoff,
+    maintenance: TableMaintenance, table: str, policy: ExpiryPolicy, now: float, backoff: RetryBackoff
 ) -> ExpiryResult:
     """Expire versions and orphans; the offsets of every partition stay.
 
@@ -190,9 +177,7 @@ def expire_table(
     races = RaceRetry(backoff)
     since = now - policy.version_age_s
     races.retry_on_race(f"{table}: its offsets", lambda: maintenance.preserve_offsets(table, since))
-    return races.retry_on_race(
-        f"{table}: expiry", lambda: maintenance.expire_versions(table, policy, now)
-    )
+    return races.retry_on_race(f"{table}: expiry", lambda: maintenance.expire_versions(table, policy, now))
 
 
 def require_table(table: T | None, name: str) -> T:

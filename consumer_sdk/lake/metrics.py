@@ -122,10 +122,7 @@ class LakeMetrics:
 
 @contextmanager
 def serve_metrics(
-    metrics: LakeMetrics,
-    host: str,
-    port: int,
-    access: AccessPolicy = NO_AUTH,
+    metrics: LakeMetrics, host: str, port: int, access: AccessPolicy = NO_AUTH
 ) -> Generator[str, None, None]:
     """Serve /metrics and /healthz (port 0: a free one) while the block runs; yield the URL.
 
@@ -141,8 +138,7 @@ def serve_metrics(
         bound_port = endpoint.start(host, port, access, "trimtab-metrics")
     except OSError as error:
         raise SettingError(
-            f"trimtab.metrics.port: {host}:{port}: {error.strerror}; choose another one "
-            "(0: a free one)"
+            f"trimtab.metrics.port: {host}:{port}: {error.strerror}; choose another one (0: a free one)"
         ) from error
     try:
         yield f"{access.scheme}://{host}:{bound_port}{METRICS_PATH}"

@@ -155,9 +155,7 @@ class Lake(Protocol):
         """Return a table, None if it does not exist. Raises LakeUnavailableError."""
         ...
 
-    def create_table(
-        self, name: str, frame: Frame, partition_spec: PartitionSpec = ()
-    ) -> LakeTable:
+    def create_table(self, name: str, frame: Frame, partition_spec: PartitionSpec = ()) -> LakeTable:
         """Return a table; create it with the frame's columns if it does not exist.
 
         Raises SettingError for partitioning that the columns or the format do not support.

@@ -72,9 +72,7 @@ class RetryBackoff:
 
     def wait_after_race(self, attempt: int) -> None:
         """Wait after a lost race. Raises FlushAbandonedError."""
-        self.cancelled.wait(
-            backoff_seconds(RACE_BACKOFF_MIN_S, RACE_BACKOFF_MAX_S, attempt, self.rng)
-        )
+        self.cancelled.wait(backoff_seconds(RACE_BACKOFF_MIN_S, RACE_BACKOFF_MAX_S, attempt, self.rng))
         self.raise_if_cancelled()
 
     def wait_after_outage(self, attempt: int) -> float:

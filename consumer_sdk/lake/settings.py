@@ -25,10 +25,7 @@ from trimtab.common.settings_model import (
 )
 from trimtab.common.suggestions import suggest_name
 from trimtab.consumer_sdk.lake.decoding import schema_registry
-from trimtab.consumer_sdk.lake.decoding.schema_registry import (
-    REGISTRY_USER_INFO,
-    SCHEMA_REGISTRY_PREFIX,
-)
+from trimtab.consumer_sdk.lake.decoding.schema_registry import REGISTRY_USER_INFO, SCHEMA_REGISTRY_PREFIX
 from trimtab.consumer_sdk.lake.schema import partition_spec
 from trimtab.consumer_sdk.lake.schema.partition_spec import PartitioningRules
 from trimtab.consumer_sdk.lake.schema.table_names import DEFAULT_TABLE_TEMPLATE, TableNames
@@ -89,16 +86,13 @@ class LakeOptions(SettingsModel, owner="the lake writer", separator="."):
         "Name of the catalog in Spark SQL.", default=DEFAULT_CATALOG
     )
     lake_table: Annotated[str, Parsed(str)] = setting(
-        "Template of table names; dots and dashes of a topic become `_`.",
-        default=DEFAULT_TABLE_TEMPLATE,
+        "Template of table names; dots and dashes of a topic become `_`.", default=DEFAULT_TABLE_TEMPLATE
     )
     lake_tables: Annotated[dict[str, str], Parsed(_parse_text_mapping)] = setting(
-        "Mapping of topic to table, for topics that the template does not suit.",
-        default_factory=dict,
+        "Mapping of topic to table, for topics that the template does not suit.", default_factory=dict
     )
     lake_decoder: Annotated[str, _choice("raw", "json", *REGISTRY_DECODERS)] = setting(
-        "`raw`, `json`, or `avro` and `protobuf` with a "
-        "[schema registry](#values-of-a-schema-registry).",
+        "`raw`, `json`, or `avro` and `protobuf` with a [schema registry](#values-of-a-schema-registry).",
         default="raw",
     )
     lake_schema: Any = setting(
@@ -115,8 +109,7 @@ class LakeOptions(SettingsModel, owner="the lake writer", separator="."):
         "[Partitioning](#partitions) of new tables: `day(timestamp), country`.", default=None
     )
     lake_file_writer: Annotated[str, _choice(SPARK_FILE_WRITER, ARROW_FILE_WRITER)] = setting(
-        "Writer of the data files: `spark`, or [`arrow`](#files-written-from-arrow) in this "
-        "process.",
+        "Writer of the data files: `spark`, or [`arrow`](#files-written-from-arrow) in this process.",
         default=SPARK_FILE_WRITER,
     )
     lake_transform: Any = setting("`module:function`, see [Transform](#transform).", default=None)
@@ -127,8 +120,7 @@ class LakeOptions(SettingsModel, owner="the lake writer", separator="."):
         "Size (of the Arrow buffers) at which a table's batch is flushed.", default=64_000_000
     )
     batch_max_age: Duration = setting(
-        "Age of the oldest record at which a table's batch is flushed "
-        "([freshness](#freshness-and-metrics)).",
+        "Age of the oldest record at which a table's batch is flushed ([freshness](#freshness-and-metrics)).",
         default=10.0,
     )
     batch_memory: ByteSize = setting(
@@ -142,9 +134,7 @@ class LakeOptions(SettingsModel, owner="the lake writer", separator="."):
         if self.batch_bytes <= 0:
             yield "batch.bytes must be above 0"
         if "batch.memory" in given and self.batch_memory < self.batch_bytes:
-            yield (
-                f"batch.memory={self.batch_memory} must not be below batch.bytes={self.batch_bytes}"
-            )
+            yield (f"batch.memory={self.batch_memory} must not be below batch.bytes={self.batch_bytes}")
         if (self.lake_decoder == "json") != bool(self.lake_schema):
             yield (
                 "lake.decoder=json and lake.schema need each other; write the schema as columns of "
@@ -263,8 +253,7 @@ def parse_session_config(config: Mapping[str, Any]) -> SessionConfig:
 def is_lake_setting(name: str) -> bool:
     """Return whether a setting belongs to the lake writer, not to the consumer."""
     return (
-        name.startswith(("lake.", "batch.", "spark.", SCHEMA_REGISTRY_PREFIX))
-        or name == REGISTRY_USER_INFO
+        name.startswith(("lake.", "batch.", "spark.", SCHEMA_REGISTRY_PREFIX)) or name == REGISTRY_USER_INFO
     )
 
 
@@ -321,8 +310,7 @@ def _check_shared_schemas(names: TableNames, schemas: Mapping[str, str]) -> None
         schema = schemas.get(topic) or schemas.get("*")
         if schema_by_table.setdefault(table, schema) != schema:
             raise SettingError(
-                f"lake.schema: the topics of table {table!r} must have one schema, "
-                f"{topic!r} has another"
+                f"lake.schema: the topics of table {table!r} must have one schema, {topic!r} has another"
             )
 
 

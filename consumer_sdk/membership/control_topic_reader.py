@@ -125,9 +125,7 @@ class ControlTopicReader:
             for k, v in self._settings.librdkafka_config.items()
             if k not in APPLICATION_CALLBACK_SETTINGS
         }
-        consumer = DataConsumer(
-            {**config, "logger": LIBRDKAFKA_LOGGER, "enable.partition.eof": True}
-        )
+        consumer = DataConsumer({**config, "logger": LIBRDKAFKA_LOGGER, "enable.partition.eof": True})
         try:
             while not self._closing.is_set():
                 self._try_iteration(consumer)
@@ -142,9 +140,7 @@ class ControlTopicReader:
             self._closing.wait(CONTROL_TOPIC_POLL_S)
 
     def _run_iteration(self, consumer: DataConsumer) -> None:
-        if (
-            self._missing_topics or self._lag_topics
-        ) and self._clock.monotonic() >= self._next_lookup_at:
+        if (self._missing_topics or self._lag_topics) and self._clock.monotonic() >= self._next_lookup_at:
             self._look_up_topics(consumer)
         if not consumer.assignment():
             self._closing.wait(CONTROL_TOPIC_POLL_S)
@@ -225,9 +221,7 @@ def _build_topic_measurement(write_rates: TopicWriteRates) -> _TopicMeasurement:
     )
 
 
-def _list_control_partitions(
-    consumer: DataConsumer, topics: set[str]
-) -> tuple[list[RawPartition], set[str]]:
+def _list_control_partitions(consumer: DataConsumer, topics: set[str]) -> tuple[list[RawPartition], set[str]]:
     """Return the topics' partitions, and the topics that this client has no permission to read."""
     found: list[RawPartition] = []
     denied: set[str] = set()

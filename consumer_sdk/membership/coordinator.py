@@ -112,9 +112,7 @@ class RawSubscriptions:
 class MemberCoordinator(ConsumerCoordinator):  # type: ignore[misc] # kafka-python has no types
     """kafka-python's coordinator, reporting to `listener`; `protocol` is our assignor's name."""
 
-    def __init__(
-        self, listener: MembershipListener, protocol: str, *positional: Any, **config: Any
-    ) -> None:
+    def __init__(self, listener: MembershipListener, protocol: str, *positional: Any, **config: Any) -> None:
         super().__init__(*positional, **config)
         self._membership_listener = listener
         self._raw_protocol = protocol
@@ -322,7 +320,4 @@ async def _send_commit(
 def _to_kafka_python_offsets(
     offsets: Mapping[TopicPartition, CommitPosition],
 ) -> dict[KafkaPartition, OffsetAndMetadata]:
-    return {
-        KafkaPartition(*p): OffsetAndMetadata(at.offset, at.metadata, -1)
-        for p, at in offsets.items()
-    }
+    return {KafkaPartition(*p): OffsetAndMetadata(at.offset, at.metadata, -1) for p, at in offsets.items()}

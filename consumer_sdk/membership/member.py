@@ -46,11 +46,7 @@ from trimtab.common.clock import Clock
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.kafka_security.preflight import check_connection, diagnose_connection
 from trimtab.consumer_sdk.consumer.settings import ConsumerSettings
-from trimtab.consumer_sdk.errors import (
-    BrokerUnreachableError,
-    GroupMembershipError,
-    MissingAclError,
-)
+from trimtab.consumer_sdk.errors import BrokerUnreachableError, GroupMembershipError, MissingAclError
 from trimtab.consumer_sdk.membership import coordinator
 from trimtab.consumer_sdk.membership.control_topic_reader import ControlTopicReader
 from trimtab.consumer_sdk.membership.events import (
@@ -123,9 +119,7 @@ class GroupMember:
         )
         self.client = _connect_member(settings, self._assignor, listener)
         self._assignor.read_subscription = partial(coordinator.read_subscription, self.client)
-        self._assignor.shorten_heartbeats = partial(
-            coordinator.shorten_heartbeat_interval, self.client
-        )
+        self._assignor.shorten_heartbeats = partial(coordinator.shorten_heartbeat_interval, self.client)
         self._lease = Lease(settings.session_timeout, clock.monotonic())
         self._last_stable_at = clock.monotonic()
         self._lost_at = -inf  # answers from before this time renew no lease
@@ -138,9 +132,7 @@ class GroupMember:
         self._topic_names: frozenset[str] = frozenset()
         self._missing_topics: set[str] = set()
         self._next_topic_lookup_at = clock.monotonic() + MISSING_TOPIC_LOOKUP_INTERVAL_S
-        self._thread = Thread(
-            target=self._run_member_loop, name=f"trimtab-{settings.instance}", daemon=True
-        )
+        self._thread = Thread(target=self._run_member_loop, name=f"trimtab-{settings.instance}", daemon=True)
 
     # -- the application's thread -----------------------------------------------------------------
 
@@ -168,15 +160,9 @@ class GroupMember:
         # Two leases: by the session timeout, and by the rebalance timeout (see `lease`).
         lease = self._lease.renew_by_heartbeat(*coordinator.read_heartbeat_times(self.client))
         self._lease = lease.renew(self._assignor.joined_at)
-        round_ = Lease(
-            self._settings.max_poll_interval, max(self._last_stable_at, self._assignor.joined_at)
-        )
+        round_ = Lease(self._settings.max_poll_interval, max(self._last_stable_at, self._assignor.joined_at))
         now = self._clock.monotonic()
-        return (
-            self._lease.last_contact > self._lost_at
-            and self._lease.is_valid(now)
-            and round_.is_valid(now)
-        )
+        return self._lease.last_contact > self._lost_at and self._lease.is_valid(now) and round_.is_valid(now)
 
     @property
     def is_rebalancing(self) -> bool:
@@ -205,19 +191,14 @@ class GroupMember:
         self._wake_up.set()
 
     def commit(
-        self,
-        offsets: Mapping[TopicPartition, CommitPosition],
-        membership_epoch: int,
-        timeout: float,
+        self, offsets: Mapping[TopicPartition, CommitPosition], membership_epoch: int, timeout: float
     ) -> None:
         """Commit and wait up to `timeout` seconds. Raises kafka-python's errors."""
         coordinator.commit_offsets(
             self.client, offsets, timeout, lambda: membership_epoch == self.membership_epoch
         )
 
-    def commit_async(
-        self, offsets: Mapping[TopicPartition, CommitPosition], membership_epoch: int
-    ) -> None:
+    def commit_async(self, offsets: Mapping[TopicPartition, CommitPosition], membership_epoch: int) -> None:
         """Commit in the background; `CommitCompleted` arrives in the inbox."""
         taken = dict(offsets)  # the caller may change its own before the answer
         coordinator.commit_offsets_async(
@@ -280,9 +261,7 @@ class GroupMember:
                 coordinator.request_rejoin(self.client)
             coordinator.poll_coordinator(self.client, JOIN_STEP_TIMEOUT_S)
         # Joins take two rounds; between them the next step must not wait for a whole iteration.
-        due = not overdue and (
-            self._rejoin_requested.is_set() or coordinator.must_join(self.client)
-        )
+        due = not overdue and (self._rejoin_requested.is_set() or coordinator.must_join(self.client))
         self._wake_up.wait(JOIN_ITERATION_S if due else MEMBER_ITERATION_S)
         self._wake_up.clear()
 
@@ -298,9 +277,7 @@ class GroupMember:
         # The plan in force at the first join is part of that round's decision.
         if not self._assignor.assignment_count:
             self._plan_follower.adopt_existing_plan(plan)
-        elif self._is_leading() and self._plan_follower.follow_if_due(
-            plan, self._clock.monotonic()
-        ):
+        elif self._is_leading() and self._plan_follower.follow_if_due(plan, self._clock.monotonic()):
             log.info("plan %d of group %s: %s", plan.epoch, plan.group, "; ".join(plan.reasons))
             self._rejoin_requested.set()
 
@@ -318,9 +295,7 @@ class GroupMember:
         self._next_topic_lookup_at = now + MISSING_TOPIC_LOOKUP_INTERVAL_S
         missing = coordinator.find_missing_topics(self.client, self._topic_names)
         for topic in sorted(missing - self._missing_topics):  # each topic once
-            log.warning(
-                "topic %r does not exist at %s; waiting for it", topic, self._settings.bootstrap
-            )
+            log.warning("topic %r does not exist at %s; waiting for it", topic, self._settings.bootstrap)
         self._missing_topics = missing
 
     def _on_stable_heartbeat(self, sent_at: float) -> None:
@@ -393,9 +368,7 @@ class _RebalanceListener(AsyncConsumerRebalanceListener):  # type: ignore[misc] 
         self._member = member
 
     async def on_partitions_assigned(self, assigned: Any) -> None:
-        self._member.inbox.append(
-            PartitionsAssigned(_to_partitions(assigned), self._member.membership_epoch)
-        )
+        self._member.inbox.append(PartitionsAssigned(_to_partitions(assigned), self._member.membership_epoch))
 
     async def on_partitions_revoked(self, revoked: Any) -> None:
         event = PartitionsRevoked(_to_partitions(revoked))
@@ -421,9 +394,7 @@ def build_topic_pattern(topics: Sequence[str]) -> str | None:
 
 
 def _connect_member(
-    settings: ConsumerSettings,
-    assignor: TrimtabAssignor,
-    listener: coordinator.MembershipListener,
+    settings: ConsumerSettings, assignor: TrimtabAssignor, listener: coordinator.MembershipListener
 ) -> Any:
     """Return kafka-python's client of the member.
 
@@ -459,9 +430,7 @@ def _describe_error(error: Exception) -> str:
 def _to_membership_error(error: Exception, settings: ConsumerSettings) -> GroupMembershipError:
     member = f"group {settings.group}, instance {settings.instance}"
     if isinstance(error, GroupAuthorizationFailedError):
-        return MissingAclError(
-            f"{member}: no permission to join; grant Read on group {settings.group}"
-        )
+        return MissingAclError(f"{member}: no permission to join; grant Read on group {settings.group}")
     if isinstance(error, TopicAuthorizationFailedError):
         denied = ", ".join(sorted(map(str, error.args[0] if error.args else ())))
         return MissingAclError(
@@ -469,10 +438,7 @@ def _to_membership_error(error: Exception, settings: ConsumerSettings) -> GroupM
         )
     hint = ""
     if isinstance(error, FencedInstanceIdError):
-        hint = (
-            "; another consumer of this group uses the same group.instance.id: "
-            "give each consumer its own"
-        )
+        hint = "; another consumer of this group uses the same group.instance.id: give each consumer its own"
     if isinstance(error, InconsistentGroupProtocolError):
         hint = (
             "; its members use another assignor: stop them first, or upgrade one by one with "

@@ -41,8 +41,8 @@ __all__ = [
     "queue_worker",
 ]
 
-QUEUE_KINDS: Final[Mapping[str, Callable[[str, Mapping[str, Any]], MessageQueue]]] = (
-    MappingProxyType({"kmq": KmqQueue, "ordered": OrderedQueue, "share": ShareQueue})
+QUEUE_KINDS: Final[Mapping[str, Callable[[str, Mapping[str, Any]], MessageQueue]]] = MappingProxyType(
+    {"kmq": KmqQueue, "ordered": OrderedQueue, "share": ShareQueue}
 )
 
 

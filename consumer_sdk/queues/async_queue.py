@@ -49,9 +49,7 @@ class AsyncQueue:
 
     async def run_on_queue(self, function: Callable[[MessageQueue], ResultT]) -> ResultT:
         """Run a function with the queue on the queue's thread and return its result."""
-        return await asyncio.get_running_loop().run_in_executor(
-            self._executor, function, self._queue
-        )
+        return await asyncio.get_running_loop().run_in_executor(self._executor, function, self._queue)
 
     async def __aenter__(self) -> Self:
         return self

@@ -27,9 +27,7 @@ MAX_MESSAGE_BYTES: Final = 1_000_000_000
 TOO_LARGE_REASON: Final = "larger than the topic's max.message.bytes"
 """Failure of a record that the topic never accepts, and of every record in its batch."""
 
-_TOO_LARGE_CODES: Final = frozenset(
-    {KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE}
-)
+_TOO_LARGE_CODES: Final = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE})
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +51,7 @@ class DurableProducer:
     def __init__(self, client_config: Mapping[str, Any], clock: Clock) -> None:
         self._clock = clock
         fixed = {"enable.idempotence": True, "linger.ms": 1, "log_level": QUIET_LOG_LEVEL}
-        self._producer = Producer(
-            {**client_config, **fixed, "message.max.bytes": MAX_MESSAGE_BYTES}
-        )
+        self._producer = Producer({**client_config, **fixed, "message.max.bytes": MAX_MESSAGE_BYTES})
 
     def send_async(self, record: ProducerRecord, on_delivery: DeliveryCallback) -> None:
         """Write a record in the background; `poll` and `flush` call `on_delivery`."""
@@ -109,9 +105,7 @@ class DurableProducer:
                 return
 
 
-def _collect_report(
-    reports: list[tuple[int, str]], index: int, error: KafkaError | None, _: Message
-) -> None:
+def _collect_report(reports: list[tuple[int, str]], index: int, error: KafkaError | None, _: Message) -> None:
     reports.append((index, "" if error is None else _describe_failure(error)))
 
 

@@ -112,9 +112,7 @@ def rewind_messages(consumer: Consumer, raw_messages: Iterable[Message]) -> None
     first: dict[int, RawPartition] = {}
     for raw in raw_messages:
         if raw.error() is None:
-            position = RawPartition(
-                str(raw.topic()), int(raw.partition() or 0), int(raw.offset() or 0)
-            )
+            position = RawPartition(str(raw.topic()), int(raw.partition() or 0), int(raw.offset() or 0))
             first.setdefault(position.partition, position)
     assigned = _assigned_partitions(consumer)
     for partition, position in first.items():

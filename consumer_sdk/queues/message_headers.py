@@ -38,9 +38,7 @@ def read_trimtab_headers(raw: Message) -> dict[str, str]:
 
 def application_headers(raw: Message) -> MessageHeaders:
     """Return the headers of a message that Trimtab did not write."""
-    return [
-        (name, value) for name, value in _all_headers(raw) if not name.startswith(HEADER_PREFIX)
-    ]
+    return [(name, value) for name, value in _all_headers(raw) if not name.startswith(HEADER_PREFIX)]
 
 
 def _all_headers(raw: Message) -> MessageHeaders:
@@ -55,10 +53,7 @@ def parse_delivery_count(trimtab_headers: dict[str, str]) -> int:
 
 def message_origin(raw: Message) -> str:
     """Return topic/partition/offset of a message's first delivery."""
-    return (
-        read_trimtab_headers(raw).get(ORIGIN_HEADER)
-        or f"{raw.topic()}/{raw.partition()}/{raw.offset()}"
-    )
+    return read_trimtab_headers(raw).get(ORIGIN_HEADER) or f"{raw.topic()}/{raw.partition()}/{raw.offset()}"
 
 
 def build_forwarded_headers(raw: Message, more: dict[str, str | int]) -> MessageHeaders:

@@ -39,10 +39,7 @@ def build_redelivery(
     """Return the record for a due message: its next delivery, or its dead letter."""
     reason = dead_letter_reason(due, settings.max_deliveries)
     if reason is None:
-        more: dict[str, str | int] = {
-            DELIVERY_HEADER: due.delivery + 1,
-            DUE_AT_HEADER: due.deadline_ms,
-        }
+        more: dict[str, str | int] = {DELIVERY_HEADER: due.delivery + 1, DUE_AT_HEADER: due.deadline_ms}
         topic = settings.topic
     else:
         more = {DELIVERY_HEADER: due.delivery, REASON_HEADER: reason}
@@ -53,9 +50,7 @@ def build_redelivery(
 
 def strip_value(letter: ProducerRecord) -> ProducerRecord:
     """Return a dead letter with Trimtab's headers only; its origin header locates the value."""
-    headers = {
-        name: value or b"" for name, value in letter.headers if name.startswith(HEADER_PREFIX)
-    }
+    headers = {name: value or b"" for name, value in letter.headers if name.startswith(HEADER_PREFIX)}
     headers[REASON_HEADER] += f"; {WITHOUT_VALUE_REASON}".encode()
     return replace(letter, value=None, key=None, headers=list(headers.items()))
 

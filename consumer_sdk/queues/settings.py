@@ -10,13 +10,7 @@ from typing import Annotated, Any, Final, Literal
 from trimtab.common.errors import SettingError
 from trimtab.common.kafka_security import connection
 from trimtab.common.kmq_offset_metadata import markers_topic, tracker_group
-from trimtab.common.settings_model import (
-    Duration,
-    Parsed,
-    SettingsModel,
-    setting,
-    validate_settings,
-)
+from trimtab.common.settings_model import Duration, Parsed, SettingsModel, setting, validate_settings
 from trimtab.consumer_sdk.consumer.settings import parse_consumer_settings
 
 QUEUE_PREFIX: Final = "trimtab.queue."
@@ -50,9 +44,7 @@ class QueueOptions(SettingsModel, owner="a queue", prefix=QUEUE_PREFIX, separato
         "Markers topic of `kmq`.", default=None, default_text="`TOPIC.GROUP.markers`"
     )
     dead_letter: Annotated[str | None, Parsed(_parse_dead_letter)] = setting(
-        "Dead-letter topic. `share`: see [there](#share).",
-        default=None,
-        default_text="`TOPIC.GROUP.dead`",
+        "Dead-letter topic. `share`: see [there](#share).", default=None, default_text="`TOPIC.GROUP.dead`"
     )
     guarantee: Literal["at-least-once", "at-most-once"] = setting(
         "Delivery guarantee of `ordered`: or `at-most-once`.",

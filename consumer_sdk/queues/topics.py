@@ -15,11 +15,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from trimtab.common.clock import Clock
 from trimtab.common.kafka_security.preflight import check_connection, diagnose_connection
-from trimtab.consumer_sdk.errors import (
-    BrokerUnreachableError,
-    MissingAclError,
-    QueueTopicMismatchError,
-)
+from trimtab.consumer_sdk.errors import BrokerUnreachableError, MissingAclError, QueueTopicMismatchError
 from trimtab.consumer_sdk.queues.durable_producer import QUIET_LOG_LEVEL
 from trimtab.consumer_sdk.queues.settings import DEAD_LETTER_SETTING, QueueSettings
 
@@ -66,9 +62,7 @@ def prepare_queue_topics(
             f"{DEAD_LETTER_SETTING} is empty, which only queues of kind 'share' support: name a "
             "dead-letter topic or omit the setting"
         )
-    _create_missing_topic(
-        client, settings, NewTopic(settings.dead_letter_topic, partitions, replicas)
-    )
+    _create_missing_topic(client, settings, NewTopic(settings.dead_letter_topic, partitions, replicas))
     _check_dead_letters(client, settings, partitions)
     if with_markers:
         config = dict(MARKERS_TOPIC_CONFIG)
@@ -83,9 +77,9 @@ def prepare_queue_topics(
 def is_unknown_group(client: AdminClient, group: str) -> bool:
     """Return whether the brokers report that a group has neither members nor offsets."""
     try:
-        description: Any = client.describe_consumer_groups(
-            [group], request_timeout=TOPIC_ADMIN_TIMEOUT_S
-        )[group]
+        description: Any = client.describe_consumer_groups([group], request_timeout=TOPIC_ADMIN_TIMEOUT_S)[
+            group
+        ]
         return bool(description.result(TOPIC_ADMIN_TIMEOUT_S).state is ConsumerGroupState.DEAD)
     except KafkaException as error:  # without Describe on the group the answer is unknown
         return bool(error.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND)
@@ -109,10 +103,7 @@ def require_topic(client: AdminClient, settings: QueueSettings) -> tuple[int, in
 def _wait_for_markers_topic(client: AdminClient, settings: QueueSettings, clock: Clock) -> None:
     """Wait until the brokers list a newly created markers topic. Raises MissingAclError."""
     deadline = clock.monotonic() + TOPIC_ADMIN_TIMEOUT_S
-    while (
-        not _read_topic_shape(client, settings, settings.markers_topic)[0]
-        and clock.monotonic() < deadline
-    ):
+    while not _read_topic_shape(client, settings, settings.markers_topic)[0] and clock.monotonic() < deadline:
         _check_topic_visible(client, settings, settings.markers_topic, "Write")
         clock.sleep(TOPIC_POLL_INTERVAL_S)
 
@@ -149,9 +140,7 @@ def _check_dead_letters(client: AdminClient, settings: QueueSettings, partitions
         )
 
 
-def _check_topic_visible(
-    client: AdminClient, settings: QueueSettings, topic: str, right: str
-) -> None:
+def _check_topic_visible(client: AdminClient, settings: QueueSettings, topic: str, right: str) -> None:
     """Raise MissingAclError for a topic that this user may not describe."""
     error = _read_topic_metadata(client, settings, topic).error
     if error is not None and error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
@@ -175,9 +164,7 @@ def _read_topic_metadata(client: AdminClient, settings: QueueSettings, topic: st
             if error.args[0].code() not in NO_ANSWER_ERRORS:
                 raise
         log.warning(
-            "no broker answers at %s yet; waiting %.0f s more",
-            settings.bootstrap,
-            TOPIC_ADMIN_TIMEOUT_S,
+            "no broker answers at %s yet; waiting %.0f s more", settings.bootstrap, TOPIC_ADMIN_TIMEOUT_S
         )
         return client.list_topics(topic, timeout=TOPIC_ADMIN_TIMEOUT_S).topics[topic]
     except KafkaException as error:

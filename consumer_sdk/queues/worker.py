@@ -74,12 +74,7 @@ class QueueWorker:
     """A handler with its limits, made by `@queue_worker`; still callable as a function."""
 
     def __init__(
-        self,
-        handler: MessageHandler,
-        concurrency: int,
-        prefetch: int,
-        retry_delay: float,
-        clock: Clock,
+        self, handler: MessageHandler, concurrency: int, prefetch: int, retry_delay: float, clock: Clock
     ) -> None:
         self._handler = handler
         self._max_in_flight = concurrency + prefetch
@@ -110,9 +105,7 @@ class QueueWorker:
             pool.shutdown(wait=False, cancel_futures=True)
         queue.flush()
 
-    async def run_async(
-        self, queue: MessageQueue, stop: Event, *, stop_timeout: float = 30.0
-    ) -> None:
+    async def run_async(self, queue: MessageQueue, stop: Event, *, stop_timeout: float = 30.0) -> None:
         """Do the same as `run` in a running event loop, with a coroutine function as handler."""
         slots, expired = asyncio.Semaphore(self._concurrency), Event()
         running: set[asyncio.Task[None]] = set()
@@ -125,9 +118,7 @@ class QueueWorker:
                     _receive_messages, max_messages=free, wait=_receive_wait_s(free, len(running))
                 )
                 for message in await calls.run_on_queue(receive):
-                    running.add(
-                        asyncio.create_task(self._handle_message_async(message, slots, expired))
-                    )
+                    running.add(asyncio.create_task(self._handle_message_async(message, slots, expired)))
                 running = {task for task in running if not task.done()}
             deadline = self._clock.monotonic() + stop_timeout
             while running and self._clock.monotonic() < deadline:
@@ -214,9 +205,7 @@ def _receive_wait_s(free: int, running: int) -> float:
     return BUSY_WAIT_S if running else IDLE_WAIT_S
 
 
-def _receive_messages(
-    queue: MessageQueue, max_messages: int, wait: float
-) -> Sequence[QueueMessage]:
+def _receive_messages(queue: MessageQueue, max_messages: int, wait: float) -> Sequence[QueueMessage]:
     """Receive messages; log a transient failure and return none (rule 4)."""
     try:
         return queue.receive(max_messages, wait)

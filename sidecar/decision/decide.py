@@ -101,11 +101,7 @@ RESTART_BACKOFF_RESET_S: Final = 300.0
 
 
 def make_decision(
-    observation: Observation,
-    policy: AutoscalingPolicy,
-    memory: DecisionMemory,
-    now: float,
-    group: str = "",
+    observation: Observation, policy: AutoscalingPolicy, memory: DecisionMemory, now: float, group: str = ""
 ) -> tuple[ScalingDecision, DecisionMemory]:
     """Return the decision on an observation, and the memory updated with that observation.
 
@@ -151,9 +147,7 @@ def record_execution(
         case ScalingAction.REPLACE | ScalingAction.SURGE:
             recent = (t for t in memory.replacements if t >= now - RESTART_BACKOFF_RESET_S)
             return replace(memory, replacements=(*recent, now))
-        case ScalingAction.STOP if set(decision.replicas_to_stop) & set(
-            observation.pending_restarts
-        ):
+        case ScalingAction.STOP if set(decision.replicas_to_stop) & set(observation.pending_restarts):
             # The replacement reads already: do not slow a long rolling restart down.
             return replace(memory, replacements=())
         case ScalingAction.ADOPT_EXTERNAL if decision.plan is not None:
@@ -163,18 +157,14 @@ def record_execution(
                 recommendations=(TimestampedRecommendation(now, decision.plan.replicas),),
             )
         case ScalingAction.PLACE:
-            placed = frozenset(
-                (p, r.instance) for r in observation.group.members for p in r.owned_partitions
-            )
+            placed = frozenset((p, r.instance) for r in observation.group.members for p in r.owned_partitions)
             return replace(memory, last_change=now, last_placement=placed)
         case ScalingAction.HOLD | ScalingAction.ANNOUNCE | ScalingAction.ADOPT | ScalingAction.STOP:
             return memory
         case _:
             memory = memory.record_scaling(now, _count_replica_change(decision, observation))
             starts = decision.action is ScalingAction.SCALE_UP
-            return (
-                begin_scale_up_evaluation(decision, observation, memory, now) if starts else memory
-            )
+            return begin_scale_up_evaluation(decision, observation, memory, now) if starts else memory
 
 
 def _count_replica_change(decision: ScalingDecision, observation: Observation) -> int:
@@ -220,10 +210,7 @@ def _announce_first_plan(
     reasons = (f"first plan of this group, with {count} replicas ({running} running)",)
     plan = next_plan(base, policy, now, reasons)
     return ScalingDecision(
-        ScalingAction.ANNOUNCE,
-        reasons,
-        replace(compute_totals(observation), running_replicas=running),
-        plan,
+        ScalingAction.ANNOUNCE, reasons, replace(compute_totals(observation), running_replicas=running), plan
     )
 
 
@@ -305,9 +292,7 @@ def _forget_stopped_replicas(context: DecisionContext) -> DecisionStep | None:
     left = tuple(n for n in context.plan.draining if n in known)
     reasons = (f"{' and '.join(gone)} stopped",)
     return DecisionStep(
-        ScalingAction.ADOPT,
-        reasons,
-        replace(context.plan, draining=left, time=context.now, reasons=reasons),
+        ScalingAction.ADOPT, reasons, replace(context.plan, draining=left, time=context.now, reasons=reasons)
     )
 
 
@@ -318,14 +303,8 @@ def _handle_external_scaling(context: DecisionContext) -> DecisionStep | None:
     if request is None:
         return None
     reason = f"{request.requested_by} set {request.count} replicas, adopted"
-    base = replace(
-        context.plan, replicas=request.count, draining=(), time=context.now, reasons=(reason,)
-    )
-    plan = (
-        next_plan(base, context.model.policy, context.now, (reason,))
-        if context.model.draining
-        else base
-    )
+    base = replace(context.plan, replicas=request.count, draining=(), time=context.now, reasons=(reason,))
+    plan = next_plan(base, context.model.policy, context.now, (reason,)) if context.model.draining else base
     return DecisionStep(ScalingAction.ADOPT_EXTERNAL, (reason,), plan)
 
 
@@ -341,22 +320,18 @@ def _cancel_drain(context: DecisionContext) -> DecisionStep | None:
         return None
     ordinals = context.model.map_ordinals()
     order = sorted(
-        context.model.draining,
-        key=lambda n: (ordinals[n], -len(context.model.owned_partitions(n)), n),
+        context.model.draining, key=lambda n: (ordinals[n], -len(context.model.owned_partitions(n)), n)
     )
     keep = order[:count]
     why = f"{short} died" if short > 0 else f"{context.recommendation.desired} desired again"
     reasons = (f"{' and '.join(keep)} kept: {why} while draining",)
     left = tuple(n for n in context.plan.draining if n not in keep)
     replicas = min(
-        len(context.model.active) + count,
-        max(context.recommendation.desired, context.plan.replicas),
+        len(context.model.active) + count, max(context.recommendation.desired, context.plan.replicas)
     )
     base = replace(context.plan, draining=left, replicas=replicas)
     return DecisionStep(
-        ScalingAction.CANCEL_DRAIN,
-        reasons,
-        next_plan(base, context.model.policy, context.now, reasons),
+        ScalingAction.CANCEL_DRAIN, reasons, next_plan(base, context.model.policy, context.now, reasons)
     )
 
 
@@ -375,13 +350,9 @@ def _retry_drain(context: DecisionContext) -> DecisionStep | None:
         )
     if busy:
         left = sum(len(context.model.owned_partitions(n)) for n in busy)
-        return DecisionStep(
-            ScalingAction.HOLD, (f"{' and '.join(busy)} draining, {left} partitions left",)
-        )
+        return DecisionStep(ScalingAction.HOLD, (f"{' and '.join(busy)} draining, {left} partitions left",))
     reason = context.model.explain_instability() or "about to stop"
-    return DecisionStep(
-        ScalingAction.HOLD, (f"{' and '.join(context.model.draining)} drained; {reason}",)
-    )
+    return DecisionStep(ScalingAction.HOLD, (f"{' and '.join(context.model.draining)} drained; {reason}",))
 
 
 def _replace_missing_replicas(context: DecisionContext) -> DecisionStep | None:
@@ -407,9 +378,7 @@ def _await_target(context: DecisionContext, reason: str) -> DecisionStep | None:
         )
     enough = max(context.recommendation.desired, len(context.model.active))
     return (
-        adopt_count(context, enough, f"{enough} are sufficient")
-        if enough < context.plan.replicas
-        else None
+        adopt_count(context, enough, f"{enough} are sufficient") if enough < context.plan.replicas else None
     )
 
 
@@ -432,9 +401,7 @@ def _explain_missing_replicas(context: DecisionContext) -> str | None:
 def _back_off(context: DecisionContext, reason: str) -> DecisionStep | None:
     """Return a step that waits before the next start; None if the backoff is over."""
     recent = [
-        t
-        for t in context.memory.replacements
-        if context.now - RESTART_BACKOFF_RESET_S <= t <= context.now
+        t for t in context.memory.replacements if context.now - RESTART_BACKOFF_RESET_S <= t <= context.now
     ]
     if not recent:
         return None
@@ -443,8 +410,7 @@ def _back_off(context: DecisionContext, reason: str) -> DecisionStep | None:
     if left <= 0:
         return None
     again = (
-        f"{len(recent)} replacements in the last {RESTART_BACKOFF_RESET_S:.0f} s, "
-        f"the next in {left:.0f} s"
+        f"{len(recent)} replacements in the last {RESTART_BACKOFF_RESET_S:.0f} s, the next in {left:.0f} s"
     )
     return DecisionStep(ScalingAction.HOLD, (reason, again, "check the logs of the replicas"))
 
@@ -461,13 +427,9 @@ def _continue_restart(context: DecisionContext) -> DecisionStep | None:
     if not old:
         return None
     if len(context.model.active) <= context.plan.replicas:
-        step = DecisionStep(
-            ScalingAction.SURGE, (f"one extra replica to replace {old[0]}",), start_count=1
-        )
+        step = DecisionStep(ScalingAction.SURGE, (f"one extra replica to replace {old[0]}",), start_count=1)
         return _back_off(context, f"restart of {old[0]} waits") or step
-    absent = tuple(
-        n for n in context.model.active if n not in context.model.members and n not in old
-    )
+    absent = tuple(n for n in context.model.active if n not in context.model.members and n not in old)
     waits = f"{absent[0]} has not joined yet" if absent else context.model.explain_instability()
     if waits is not None:
         return DecisionStep(ScalingAction.HOLD, (f"restart of {old[0]} waits", waits))
@@ -482,8 +444,7 @@ def _hold_replicas(context: DecisionContext) -> DecisionStep:
         )
     if sizing.bounded != sizing.desired:
         return DecisionStep(
-            ScalingAction.HOLD,
-            (f"{sizing.bounded} recommended, but not for the whole stabilization window",),
+            ScalingAction.HOLD, (f"{sizing.bounded} recommended, but not for the whole stabilization window",)
         )
     return DecisionStep(ScalingAction.HOLD, (f"{context.plan.replicas} is the desired count",))
 
@@ -523,9 +484,7 @@ def _build_metrics(
         overdue_backlog_bytes=sum_overdue_backlog(observation, catch_up),
         consumption_rate=sum_consumption_rates(observation, catch_up),
         p99_freshness_s=None if estimate is None else estimate.p99,
-        max_batch_s=None
-        if estimate is None or slo is None
-        else estimate.compute_max_batch_age(slo),
+        max_batch_s=None if estimate is None or slo is None else estimate.compute_max_batch_age(slo),
         running_replicas=len(context.model.active),
         planned_replicas=context.plan.replicas,
         recommended_replicas=context.recommendation.recommended,
@@ -534,8 +493,6 @@ def _build_metrics(
         r_score=0.0 if step.expected_plan is None else step.expected_plan.r_score,
         moves=0 if step.expected_plan is None else len(step.expected_plan.moves),
         cross_rack_rate=None if crossing is None else crossing.load,
-        partitions_without_local_replica=None
-        if crossing is None
-        else crossing.without_local_replica,
+        partitions_without_local_replica=None if crossing is None else crossing.without_local_replica,
         racks_without_consumer=None if crossing is None else len(crossing.racks_without_members),
     )

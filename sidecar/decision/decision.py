@@ -90,9 +90,7 @@ class DecisionMetrics:
     def replica_summary(self) -> str:
         """Return "2 running, 2 planned, 3 desired"."""
         running, planned = format_count(self.running_replicas), format_count(self.planned_replicas)
-        return (
-            f"{running} running, {planned} planned, {format_count(self.desired_replicas)} desired"
-        )
+        return f"{running} running, {planned} planned, {format_count(self.desired_replicas)} desired"
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,16 +123,10 @@ class ScalingDecision:
             f"fullest {'?' if n.max_fill is None else f'{n.max_fill:.0%}'}"
         )
         load += f", {n.queue_summary}" if n.queue_summary else ""
-        reading = (
-            "" if n.consumption_rate is None else f", consuming {format_rate(n.consumption_rate)}"
-        )
-        crossing = (
-            "" if n.cross_rack_rate is None else f", {format_rate(n.cross_rack_rate)} across racks"
-        )
+        reading = "" if n.consumption_rate is None else f", consuming {format_rate(n.consumption_rate)}"
+        crossing = "" if n.cross_rack_rate is None else f", {format_rate(n.cross_rack_rate)} across racks"
         unknown = (
-            f", {n.unknown_partitions} of {n.partitions} partitions unknown"
-            if n.unknown_partitions
-            else ""
+            f", {n.unknown_partitions} of {n.partitions} partitions unknown" if n.unknown_partitions else ""
         )
         cost = f", R {n.r_score:.2f}, {n.moves} moves" if n.moves else ""
         epoch = f", epoch {self.plan.epoch}" if self.plan else ""

@@ -43,9 +43,7 @@ class DecisionStep:
     expected_plan: PlacementPlan | None = None
 
 
-def next_plan(
-    plan: GroupPlan, policy: AutoscalingPolicy, now: float, reasons: tuple[str, ...]
-) -> GroupPlan:
+def next_plan(plan: GroupPlan, policy: AutoscalingPolicy, now: float, reasons: tuple[str, ...]) -> GroupPlan:
     """Return the plan in the next epoch, with the settings in force."""
     return replace(
         plan,

@@ -67,9 +67,7 @@ class GroupModel:
         if unowned:
             return f"{len(unowned)} partitions have no owner ({unowned[0]} first)"
         foreign = sorted(
-            r.instance or r.id
-            for r in group.members
-            if r.owned_partitions and r.instance not in self.members
+            r.instance or r.id for r in group.members if r.owned_partitions and r.instance not in self.members
         )
         return f"{foreign[0]} owns partitions and is not ours" if foreign else None
 
@@ -85,9 +83,7 @@ class GroupModel:
         deviations = {p: s.stddev_bytes_per_s for p, s in self.observation.write_rates.items()}
         return Load({p: default if w is None else w for p, w in rates.items()}, lags, deviations)
 
-    def build_group(
-        self, draining: Iterable[str] = (), *, with_draining: bool = True
-    ) -> ConsumerGroup:
+    def build_group(self, draining: Iterable[str] = (), *, with_draining: bool = True) -> ConsumerGroup:
         """Return our members, joined or not; `draining` adds to the plan's draining ones."""
         leaving = {*self.draining, *draining}
         names = self.running if with_draining else self.active
@@ -105,10 +101,7 @@ class GroupModel:
         )
         owners = {p: name for name in names for p in self.owned_partitions(name)}
         return ConsumerGroup(
-            members,
-            tuple(sorted(self.observation.write_rates)),
-            owners,
-            self.observation.replica_racks,
+            members, tuple(sorted(self.observation.write_rates)), owners, self.observation.replica_racks
         )
 
     def map_ordinals(self) -> dict[str, int]:
@@ -127,9 +120,7 @@ class GroupModel:
         if self.observation.group.is_share_group:
             room = sum(map(self.capacity_of, self.active))
             return self.compute_total_rate() / room if room else None
-        return max(
-            (load / self.capacity_of(n) for n, load in self.compute_loads().items()), default=None
-        )
+        return max((load / self.capacity_of(n) for n, load in self.compute_loads().items()), default=None)
 
     def compute_total_rate(self) -> float:
         """Return the known needed rate of all partitions, in bytes/s."""
@@ -150,9 +141,7 @@ class GroupModel:
         if self.observation.external_scaling.paused_direction in (direction, "all"):
             return f"{direction} is paused at the target"
         return (
-            f"{direction} is paused by the settings"
-            if direction in self.policy.paused_directions
-            else None
+            f"{direction} is paused by the settings" if direction in self.policy.paused_directions else None
         )
 
     def describe_oversized_partitions(self) -> tuple[str, ...]:
@@ -190,15 +179,13 @@ class GroupModel:
     def describe_stuck_partitions(self) -> tuple[str, ...]:
         """Name the stuck partition with the largest backlog, and what to check."""
         backlogs = {
-            p: self.observation.write_rates[p].backlog_bytes or 0.0
-            for p in self.observation.stuck_partitions
+            p: self.observation.write_rates[p].backlog_bytes or 0.0 for p in self.observation.stuck_partitions
         }
         if not backlogs:
             return ()
         first = min(backlogs, key=lambda p: (-backlogs[p], p))
         owner = next(
-            (m.instance for m in self.observation.group.members if first in m.owned_partitions),
-            "no consumer",
+            (m.instance for m in self.observation.group.members if first in m.owned_partitions), "no consumer"
         )
         more = f" (and {len(backlogs) - 1} more)" if len(backlogs) > 1 else ""
         stuck = f"{first}{more} is stuck: {owner} has committed nothing of it for "
@@ -212,9 +199,7 @@ class GroupModel:
     def compute_cross_rack_traffic(self) -> CrossRackTraffic | None:
         """Return the cross-rack traffic of the current placement; None if no member has a rack."""
         return compute_cross_rack_traffic(
-            self.observation.group.members,
-            self.observation.write_rates,
-            self.observation.replica_racks,
+            self.observation.group.members, self.observation.write_rates, self.observation.replica_racks
         )
 
     def weighs_racks(self) -> bool:
@@ -230,18 +215,14 @@ class GroupModel:
         return place_partitions(self.build_group(names), self.build_load(), self.policy.placement)
 
 
-def build_group_model(
-    observation: Observation, policy: AutoscalingPolicy, plan: GroupPlan
-) -> GroupModel:
+def build_group_model(observation: Observation, policy: AutoscalingPolicy, plan: GroupPlan) -> GroupModel:
     """Build the model of an observation with known replicas and group."""
     running = tuple(sorted(i.name for i in observation.replicas or () if i.alive))
     members: dict[str, ObservedMember] = {}
     for member in observation.group.members:
         if member.instance in running:
             owned = members.get(member.instance, member).owned_partitions
-            members[member.instance] = replace(
-                member, owned_partitions=owned | member.owned_partitions
-            )
+            members[member.instance] = replace(member, owned_partitions=owned | member.owned_partitions)
     return GroupModel(observation, policy, plan, running, members)
 
 
@@ -251,13 +232,9 @@ def sum_rates(partitions: Iterable[TopicPartition], load: Load) -> float:
 
 
 def compute_overflow(
-    assignment: Mapping[str, tuple[TopicPartition, ...]],
-    load: Load,
-    capacity: Callable[[str], float],
+    assignment: Mapping[str, tuple[TopicPartition, ...]], load: Load, capacity: Callable[[str], float]
 ) -> float:
     """Return the bytes/s above capacity of consumers with more than one partition."""
     # A partition larger than a consumer overflows in every placement, so it does not count.
-    excess = (
-        sum_rates(items, load) - capacity(n) for n, items in assignment.items() if len(items) > 1
-    )
+    excess = (sum_rates(items, load) - capacity(n) for n, items in assignment.items() if len(items) > 1)
     return sum(max(0.0, rate) for rate in excess)

@@ -15,9 +15,7 @@ from trimtab.sidecar.decision.scaling_policy import DecisionMemory, SaturatedCon
 from trimtab.sidecar.measurement.write_rate import compute_overdue_bytes
 
 
-def update_learned_capacities(
-    model: GroupModel, memory: DecisionMemory, now: float
-) -> DecisionMemory:
+def update_learned_capacities(model: GroupModel, memory: DecisionMemory, now: float) -> DecisionMemory:
     """Return the memory with the capacities learned in this iteration."""
     if model.policy.learned_capacity_bounds is None:
         return memory
@@ -29,22 +27,16 @@ def update_learned_capacities(
             continue
         last = memory.saturated.get(name)
         saturated[name] = (
-            last
-            if last is not None and last.owned_partitions == owned
-            else SaturatedConsumer(now, owned)
+            last if last is not None and last.owned_partitions == owned else SaturatedConsumer(now, owned)
         )
         if now - saturated[name].since >= model.policy.scale_up_evaluation_window:
-            learned[name] = _clamp_capacity(
-                model, sum(model.observation.consumption_rates[p] for p in owned)
-            )
+            learned[name] = _clamp_capacity(model, sum(model.observation.consumption_rates[p] for p in owned))
     return replace(memory, saturated=saturated, learned_capacities=learned)
 
 
 def _is_saturated(model: GroupModel, owned: frozenset[TopicPartition]) -> bool:
     """Return whether the owner of these partitions is saturated (rule 1)."""
-    loads = {
-        p: model.observation.write_rates[p] for p in owned if p in model.observation.write_rates
-    }
+    loads = {p: model.observation.write_rates[p] for p in owned if p in model.observation.write_rates}
     if len(loads) < len(owned) or any(p not in model.observation.consumption_rates for p in owned):
         return False
     if model.observation.stuck_partitions & owned:

@@ -100,24 +100,16 @@ def _record_iteration(
     short = now if memory.short_since is None or memory.short_since > now else memory.short_since
     lacking = len(model.active) < model.plan.replicas
     memory = replace(
-        memory,
-        age_samples=_append_age_sample(model, memory, now),
-        short_since=short if lacking else None,
+        memory, age_samples=_append_age_sample(model, memory, now), short_since=short if lacking else None
     )
     return update_learned_capacities(model, evaluate_scale_up(model, memory, now), now)
 
 
-def _append_age_sample(
-    model: GroupModel, memory: DecisionMemory, now: float
-) -> tuple[AgeSample, ...]:
+def _append_age_sample(model: GroupModel, memory: DecisionMemory, now: float) -> tuple[AgeSample, ...]:
     """Append the ages of the waiting records; drop samples outside the evaluation window."""
     since = now - model.policy.scale_up_evaluation_window
     kept = tuple(seen for seen in memory.age_samples if since < seen.time <= now)
-    new = (
-        sample_ages(now, model.observation.write_rates)
-        if model.policy.scale_up_evaluation_window
-        else None
-    )
+    new = sample_ages(now, model.observation.write_rates) if model.policy.scale_up_evaluation_window else None
     return kept if new is None else (*kept, new)
 
 
@@ -151,9 +143,7 @@ def _count_needed_replicas(model: GroupModel, share: float) -> int:
 def _size_group(model: GroupModel, share: float) -> PlacementPlan:
     policy = model.policy.placement
     policy = replace(policy, headroom=min(1.0, policy.headroom * share))
-    return size_group(
-        model.build_group(with_draining=False), model.build_load(unknown_as_zero=True), policy
-    )
+    return size_group(model.build_group(with_draining=False), model.build_load(unknown_as_zero=True), policy)
 
 
 def _apply_tolerance(
@@ -171,9 +161,7 @@ def _apply_tolerance(
         return current, (f"{len(model.unknown_partitions)} partitions are unknown: no scale-down",)
     if desired < current:
         tolerance = model.policy.scale_down.tolerance
-        careful = max(
-            desired, model.policy.clamp_replicas(_count_needed_replicas(model, 1 - tolerance))
-        )
+        careful = max(desired, model.policy.clamp_replicas(_count_needed_replicas(model, 1 - tolerance)))
         held = careful >= current
         return min(current, careful), (f"{desired} is within the tolerance",) if held else ()
     return current, ()
@@ -183,10 +171,7 @@ def _apply_fallback(
     policy: AutoscalingPolicy, current: int, unknown_iterations: int
 ) -> tuple[int, tuple[str, ...]]:
     fallback, reason = policy.fallback, "no write rate is known"
-    if (
-        unknown_iterations < fallback.failure_threshold
-        or fallback.behavior is FallbackBehavior.CURRENT
-    ):
+    if unknown_iterations < fallback.failure_threshold or fallback.behavior is FallbackBehavior.CURRENT:
         return current, (reason,)
     count = policy.clamp_replicas(fallback.resolve_replicas(current))
     reason += f" for {unknown_iterations} iterations"
@@ -208,10 +193,7 @@ def _apply_suspension(
     model: GroupModel, recommendation: ReplicaRecommendation, memory: DecisionMemory, now: float
 ) -> ReplicaRecommendation:
     """Cap the recommendation while scale-up is suspended (rule 6)."""
-    suspension, most = (
-        memory.scale_up_suspension,
-        max(model.plan.replicas, model.policy.min_replicas),
-    )
+    suspension, most = (memory.scale_up_suspension, max(model.plan.replicas, model.policy.min_replicas))
     if suspension is None or recommendation.desired <= most:
         return recommendation
     warning = f"{suspension.reason}; retried in {suspension.until - now:.0f} s"
@@ -225,9 +207,7 @@ def _add_slo_warning(
     slo, estimate = model.policy.freshness_slo, estimate_freshness(memory.age_samples)
     miss = None if slo is None or estimate is None else estimate.describe_slo_miss(slo)
     return (
-        recommendation
-        if miss is None
-        else replace(recommendation, warnings=(*recommendation.warnings, miss))
+        recommendation if miss is None else replace(recommendation, warnings=(*recommendation.warnings, miss))
     )
 
 
@@ -248,9 +228,7 @@ def _apply_scale_to_zero(
     return replace(recommendation, hold_reasons=(*recommendation.hold_reasons, note))
 
 
-def _scale_from_zero(
-    model: GroupModel, recommendation: ReplicaRecommendation
-) -> ReplicaRecommendation:
+def _scale_from_zero(model: GroupModel, recommendation: ReplicaRecommendation) -> ReplicaRecommendation:
     if is_active(model.observation.write_rates):
         count = max(1, recommendation.bounded)
         return replace(recommendation, bounded=count, desired=count)
@@ -258,8 +236,5 @@ def _scale_from_zero(
     if fallen_back:
         return recommendation
     return replace(
-        recommendation,
-        bounded=0,
-        desired=0,
-        hold_reasons=recommendation.hold_reasons or ("nothing to read",),
+        recommendation, bounded=0, desired=0, hold_reasons=recommendation.hold_reasons or ("nothing to read",)
     )

@@ -35,9 +35,7 @@ def select_victims(model: GroupModel, count: int, *, forced: bool = False) -> tu
         return _select_newest(model, min(count, len(model.active) - 1))
     victims: list[str] = []
     for _ in range(min(count, len(model.active) - 1)):
-        best = min(
-            _compute_drain_cost(model, victims, name) for name in _list_candidates(model, victims)
-        )
+        best = min(_compute_drain_cost(model, victims, name) for name in _list_candidates(model, victims))
         allowed = model.compute_overflow() + OVERLOAD_SLACK * model.policy.placement.capacity
         if best.overflow > allowed and not forced:
             break
@@ -56,9 +54,7 @@ def _list_candidates(model: GroupModel, selected: list[str]) -> list[str]:
     left = [n for n in model.active if n not in selected]
     last = max(ordinals[n] for n in left)
     free = (n for n in left if ordinals[n] == last)
-    return sorted(free, key=lambda n: (loads[n], len(model.owned_partitions(n)), n))[
-        :MAX_DRAIN_CANDIDATES
-    ]
+    return sorted(free, key=lambda n: (loads[n], len(model.owned_partitions(n)), n))[:MAX_DRAIN_CANDIDATES]
 
 
 def _compute_drain_cost(model: GroupModel, selected: list[str], name: str) -> DrainCost:

@@ -16,9 +16,7 @@ def is_active(write_rates: Mapping[TopicPartition, PartitionLoad]) -> bool:
 
 def is_idle(write_rates: Mapping[TopicPartition, PartitionLoad]) -> bool:
     """Return whether every partition is known to have no writes and no backlog."""
-    known = all(
-        s.bytes_per_s is not None and s.backlog_records is not None for s in write_rates.values()
-    )
+    known = all(s.bytes_per_s is not None and s.backlog_records is not None for s in write_rates.values())
     return bool(write_rates) and known and not is_active(write_rates)
 
 

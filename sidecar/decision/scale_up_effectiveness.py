@@ -17,11 +17,7 @@ from typing import Final
 from trimtab.common.units import format_rate
 from trimtab.sidecar.decision.decision import ScalingDecision
 from trimtab.sidecar.decision.group_model import GroupModel
-from trimtab.sidecar.decision.scaling_policy import (
-    DecisionMemory,
-    ScaleUpEvaluation,
-    ScaleUpSuspension,
-)
+from trimtab.sidecar.decision.scaling_policy import DecisionMemory, ScaleUpEvaluation, ScaleUpSuspension
 from trimtab.sidecar.measurement.observation import Observation
 from trimtab.sidecar.measurement.write_rate import CatchUpPolicy, compute_overdue_bytes
 
@@ -40,21 +36,15 @@ def sum_overdue_backlog(observation: Observation, catch_up: CatchUpPolicy) -> fl
 
     Stuck partitions do not count: more consumers would not catch up on them.
     """
-    counted = (
-        s for p, s in observation.write_rates.items() if p not in observation.stuck_partitions
-    )
+    counted = (s for p, s in observation.write_rates.items() if p not in observation.stuck_partitions)
     known = [w for s in counted if (w := compute_overdue_bytes(s, catch_up)) is not None]
     return sum(known) if known else None
 
 
 def sum_consumption_rates(observation: Observation, catch_up: CatchUpPolicy) -> float | None:
     """Return the group's consumption in bytes/s; None if unknown for an overdue partition."""
-    missing = (
-        s for p, s in observation.write_rates.items() if p not in observation.consumption_rates
-    )
-    if not observation.consumption_rates or any(
-        compute_overdue_bytes(s, catch_up) for s in missing
-    ):
+    missing = (s for p, s in observation.write_rates.items() if p not in observation.consumption_rates)
+    if not observation.consumption_rates or any(compute_overdue_bytes(s, catch_up) for s in missing):
         return None
     return sum(observation.consumption_rates.values())
 
@@ -69,8 +59,7 @@ def begin_scale_up_evaluation(
     if not metrics.consumption_rate or not metrics.overdue_backlog_bytes:
         return memory
     return replace(
-        memory,
-        scale_up_evaluation=ScaleUpEvaluation(now, before.replicas, metrics.consumption_rate),
+        memory, scale_up_evaluation=ScaleUpEvaluation(now, before.replicas, metrics.consumption_rate)
     )
 
 
@@ -81,17 +70,12 @@ def evaluate_scale_up(model: GroupModel, memory: DecisionMemory, now: float) -> 
     evaluation, window = memory.scale_up_evaluation, model.policy.scale_up_evaluation_window
     if evaluation is None:
         return memory
-    if (
-        not window
-        or now - evaluation.time > MAX_EVALUATION_WINDOWS * window + model.policy.startup_timeout
-    ):
+    if not window or now - evaluation.time > MAX_EVALUATION_WINDOWS * window + model.policy.startup_timeout:
         return replace(memory, scale_up_evaluation=None)
     if evaluation.joined_replicas < MIN_GROWTH_FACTOR * evaluation.replicas:
         joined = not model.find_unjoined_replicas(now) and model.explain_instability() is None
         count = min(model.plan.replicas, len(model.active)) if joined else 0
-        return replace(
-            memory, scale_up_evaluation=replace(evaluation, joined_at=now, joined_replicas=count)
-        )
+        return replace(memory, scale_up_evaluation=replace(evaluation, joined_at=now, joined_replicas=count))
     if (
         now - evaluation.joined_at < window
         or sum_consumption_rates(model.observation, model.policy.catch_up) is None
@@ -113,9 +97,7 @@ def _suspend_scale_up(
     )
     if after is None or not sum_overdue_backlog(model.observation, model.policy.catch_up):
         return None
-    if after > before * (
-        1 + MIN_GAIN_SHARE * (evaluation.joined_replicas / evaluation.replicas - 1)
-    ):
+    if after > before * (1 + MIN_GAIN_SHARE * (evaluation.joined_replicas / evaluation.replicas - 1)):
         return None
     reason = (
         f"{evaluation.joined_replicas} consumers read no more than {evaluation.replicas} "

@@ -5,12 +5,7 @@ from typing import Final
 
 from trimtab.common.units import format_rate
 from trimtab.sidecar.decision.decision import ScalingAction, compute_totals
-from trimtab.sidecar.decision.decision_context import (
-    DecisionContext,
-    DecisionStep,
-    drain_replicas,
-    next_plan,
-)
+from trimtab.sidecar.decision.decision_context import DecisionContext, DecisionStep, drain_replicas, next_plan
 from trimtab.sidecar.decision.group_model import compute_overflow
 from trimtab.sidecar.decision.hpa_behavior import (
     Direction,
@@ -38,9 +33,7 @@ def scale_up(context: DecisionContext) -> DecisionStep | None:
     if planned == 0 and rules.select_policy is not SelectPolicy.DISABLED:
         limit = max(1, limit)  # a percentage of 0 replicas is 0
     count = min(desired, limit)
-    blocker = context.model.explain_pause(Direction.UP) or (
-        context.explain_cooldown() if planned else None
-    )
+    blocker = context.model.explain_pause(Direction.UP) or (context.explain_cooldown() if planned else None)
     if blocker is None and count <= planned:
         blocker = _explain_policy_limit(rules.select_policy, "scale-up-policies")
     if blocker is not None:
@@ -70,10 +63,7 @@ def scale_down(context: DecisionContext) -> DecisionStep | None:
     if desired >= planned:
         return None
     rules = context.model.policy.scale_down
-    count = max(
-        desired,
-        calculate_scale_down_limit(rules, planned, context.memory.scale_events, context.now),
-    )
+    count = max(desired, calculate_scale_down_limit(rules, planned, context.memory.scale_events, context.now))
     blocker = (
         context.model.explain_pause(Direction.DOWN)
         or context.explain_cooldown()
@@ -90,8 +80,7 @@ def scale_down(context: DecisionContext) -> DecisionStep | None:
     )
     if not victims:
         return DecisionStep(
-            ScalingAction.HOLD,
-            (f"{desired} desired", "the others cannot take over the load of any replica"),
+            ScalingAction.HOLD, (f"{desired} desired", "the others cannot take over the load of any replica")
         )
     left = planned - len(victims)
     cheap = "newest" if context.model.observation.group.is_share_group else "cheapest to move"
@@ -117,22 +106,16 @@ def stop_last_replicas(context: DecisionContext) -> DecisionStep | None:
     if not is_idle(context.model.observation.write_rates):
         return DecisionStep(ScalingAction.HOLD, ("unknown whether there are records to read",))
     return DecisionStep(
-        ScalingAction.STOP,
-        (f"nothing to read, {' and '.join(last)} can stop",),
-        stop_names=last,
+        ScalingAction.STOP, (f"nothing to read, {' and '.join(last)} can stop",), stop_names=last
     )
 
 
 def publish_learned_capacities(context: DecisionContext) -> DecisionStep | None:
     """Publish learned capacities that differ enough from those in force."""
     default, published = context.model.policy.placement.capacity, context.plan.capacities
-    learned = {
-        n: c for n, c in context.memory.learned_capacities.items() if n in context.model.active
-    }
+    learned = {n: c for n, c in context.memory.learned_capacities.items() if n in context.model.active}
     changed = {
-        n: c
-        for n, c in learned.items()
-        if abs(c / published.get(n, default) - 1) >= CAPACITY_TOLERANCE
+        n: c for n, c in learned.items() if abs(c / published.get(n, default) - 1) >= CAPACITY_TOLERANCE
     }
     if (
         not changed
@@ -160,15 +143,11 @@ def request_placement(context: DecisionContext) -> DecisionStep | None:
     what = f"{format_rate(before)} above capacity in the current placement"
     if blocker is not None:
         return DecisionStep(ScalingAction.HOLD, (what, blocker))
-    requested_recently = (
-        context.memory.seconds_since_change(context.now) < context.model.policy.drain_retry
-    )
+    requested_recently = context.memory.seconds_since_change(context.now) < context.model.policy.drain_retry
     if requested_recently and context.model.capture_placement() == context.memory.last_placement:
         return DecisionStep(ScalingAction.HOLD, (what, "the leader kept it on request"))
     better = context.model.plan_without(())
-    after = compute_overflow(
-        better.assignment, context.model.build_load(), context.model.capacity_of
-    )
+    after = compute_overflow(better.assignment, context.model.build_load(), context.model.capacity_of)
     if before - after < MIN_OVERLOAD_GAIN * capacity:
         return DecisionStep(ScalingAction.HOLD, (what, "no better placement found"))
     reasons = (f"{what}, {format_rate(after)} in a better one",)

@@ -49,12 +49,8 @@ def resolve_scheduled_limits(periods: Iterable[CronPeriod], now: float) -> Sched
     """Return the limits at `now` (seconds since the epoch)."""
     active = [period for period in periods if period.is_active(now)]
     return ScheduledLimits(
-        min_replicas=max(
-            (p.min_replicas for p in active if p.min_replicas is not None), default=None
-        ),
-        max_replicas=min(
-            (p.max_replicas for p in active if p.max_replicas is not None), default=None
-        ),
+        min_replicas=max((p.min_replicas for p in active if p.min_replicas is not None), default=None),
+        max_replicas=min((p.max_replicas for p in active if p.max_replicas is not None), default=None),
         paused_directions=frozenset(d for p in active for d in p.paused_directions),
     )
 

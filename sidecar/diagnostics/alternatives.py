@@ -49,8 +49,7 @@ def _evaluate_one_more(at: GroupModel) -> AlternativeCount:
     group = at.build_group()
     topics = frozenset(p.topic for p in at.observation.write_rates)
     wider = replace(
-        group,
-        members=(*group.members, Member(ADDED_CONSUMER_NAME, topics, instance=ADDED_CONSUMER_NAME)),
+        group, members=(*group.members, Member(ADDED_CONSUMER_NAME, topics, instance=ADDED_CONSUMER_NAME))
     )
     return _evaluate_plan(
         at, place_partitions(wider, at.build_load(), at.policy.placement), len(at.active) + 1

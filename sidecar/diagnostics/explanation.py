@@ -102,17 +102,14 @@ def explain_count(explanation: Explanation, now: float) -> tuple[str, ...]:
     if acted is not None:
         when = f"{format_age(now - acted.time)} ago" if acted is not last else "Now"
         lines.append(
-            f"{when} {SENTENCE_BY_ACTION[acted.action]}: "
-            f"{join_reasons(acted.reasons, acted.failure)}."
+            f"{when} {SENTENCE_BY_ACTION[acted.action]}: {join_reasons(acted.reasons, acted.failure)}."
         )
     author = "a sidecar" if last.by is None else str(last.by)
     if is_fresh(last, now):
         lines.append(f"Active sidecar: {author}.")
     else:
         ended = f"; {author} has ended" if last.ended else ""
-        lines.append(
-            f"No decision for {format_age(now - last.until)}: no sidecar is active{ended}."
-        )
+        lines.append(f"No decision for {format_age(now - last.until)}: no sidecar is active{ended}.")
     return tuple(lines)
 
 
@@ -180,9 +177,7 @@ def _describe_load(last: DecisionRecord) -> Iterable[str]:
         yield "The load is unknown: no write rate is known."
         return
     least = (
-        math.ceil(n.needed_rate / last.usable_capacity - OVERLOAD_TOLERANCE)
-        if last.usable_capacity
-        else 0
+        math.ceil(n.needed_rate / last.usable_capacity - OVERLOAD_TOLERANCE) if last.usable_capacity else 0
     )
     yield (
         f"Write rate {format_rate(n.write_rate)} and backlog {format_bytes(n.backlog_bytes)} "
@@ -193,14 +188,10 @@ def _describe_load(last: DecisionRecord) -> Iterable[str]:
     if n.max_fill is not None:
         yield f"The fullest consumer needs {n.max_fill:.0%} of its capacity."
     if n.recommended_replicas is not None and n.recommended_replicas > max(1, least):
-        yield (
-            f"The load needs {n.recommended_replicas}: partitions cannot be split to fill every "
-            "consumer."
-        )
+        yield (f"The load needs {n.recommended_replicas}: partitions cannot be split to fill every consumer.")
     if n.unknown_partitions:
         yield (
-            f"The write rate of {n.unknown_partitions} of {_format_partition_count(n.partitions)} "
-            "is unknown."
+            f"The write rate of {n.unknown_partitions} of {_format_partition_count(n.partitions)} is unknown."
         )
 
 

@@ -14,11 +14,7 @@ from trimtab.common.clock import Clock
 from trimtab.common.errors import PeerError
 from trimtab.sidecar.control_loop import distinguish_members
 from trimtab.sidecar.diagnostics.group_status import LiveGroupSnapshot
-from trimtab.sidecar.diagnostics.what_if import (
-    PUBLISHED_RATES_MAX_AGE_S,
-    SOURCE_MEASURED,
-    SOURCE_PUBLISHED,
-)
+from trimtab.sidecar.diagnostics.what_if import PUBLISHED_RATES_MAX_AGE_S, SOURCE_MEASURED, SOURCE_PUBLISHED
 from trimtab.sidecar.errors import NoBrokersAvailableError
 from trimtab.sidecar.kafka.control_topic_store import ControlTopicStore
 from trimtab.sidecar.measurement.group_monitor import GroupMonitor
@@ -49,10 +45,7 @@ class LiveGroupReader:
         """Read a snapshot; an unreachable broker is reported in `trouble`."""
         now = self._clock.wall()
         try:
-            plan, published = (
-                self._control_topics.read_plan(),
-                self._control_topics.read_write_rates(),
-            )
+            plan, published = (self._control_topics.read_plan(), self._control_topics.read_write_rates())
             records, trouble = self._control_topics.read_decisions(), tuple[str, ...]()
             self._detect_share_group(records)
         except NoBrokersAvailableError as error:
@@ -63,11 +56,7 @@ class LiveGroupReader:
         if lately:
             source = SOURCE_PUBLISHED
             group, more = self._monitor.describe_group_with_trouble()
-            speeds = {
-                TopicPartition(s.topic, n): speed
-                for s in lately
-                for n, speed in s.partitions.items()
-            }
+            speeds = {TopicPartition(s.topic, n): speed for s in lately for n, speed in s.partitions.items()}
             racks, silent = self._monitor.fetch_replica_racks(group, speeds)
             more += silent
         else:
@@ -94,9 +83,7 @@ class LiveGroupReader:
         )
 
     def _list_known_consumers(self, now: float) -> frozenset[str]:
-        return frozenset(
-            n for n, at in self._last_seen.items() if now - at <= DEPARTED_CONSUMER_SHOWN_S
-        )
+        return frozenset(n for n, at in self._last_seen.items() if now - at <= DEPARTED_CONSUMER_SHOWN_S)
 
     def _build_blind_snapshot(self, now: float, trouble: str) -> LiveGroupSnapshot:
         """Return an empty snapshot."""

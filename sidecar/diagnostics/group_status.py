@@ -54,9 +54,7 @@ class LiveGroupSnapshot:
     trouble: tuple[str, ...] = ()
     known_consumers: frozenset[str] = frozenset()
     capacity: float | None = None
-    replica_racks: ReplicaRacks = field(
-        default_factory=dict[TopicPartition, tuple[str | None, ...]]
-    )
+    replica_racks: ReplicaRacks = field(default_factory=dict[TopicPartition, tuple[str | None, ...]])
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +70,7 @@ class LoadSummary:
     def divide_by(self, number: int) -> "LoadSummary":
         """Return the equal share of each of `number` consumers of a share group."""
         whole = (self.written, self.needed, self.backlog)
-        return LoadSummary(
-            0, 0, *(None if rate is None else rate / max(1, number) for rate in whole)
-        )
+        return LoadSummary(0, 0, *(None if rate is None else rate / max(1, number) for rate in whole))
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,9 +182,7 @@ def build_group_status(snapshot: LiveGroupSnapshot) -> GroupStatus:
         source=snapshot.rate_source,
         rows=rows,
         load=_summarize_load(snapshot.write_rates, snapshot),
-        unread=0
-        if snapshot.group.is_share_group
-        else sum(p not in read for p in snapshot.write_rates),
+        unread=0 if snapshot.group.is_share_group else sum(p not in read for p in snapshot.write_rates),
         running=sum(row.state is ConsumerState.RUNNING for row in rows),
         planned=None if plan is None else plan.replicas,
         wanted=last.metrics.desired_replicas if steered and last is not None else None,
@@ -232,18 +226,11 @@ def _list_consumer_statuses(
     for name in sorted(held.keys() | (gone - draining)):
         if name not in held:
             yield ConsumerStatus(
-                name,
-                ConsumerState.DEAD,
-                _summarize_load((), snapshot),
-                _get_capacity(snapshot, name),
-                None,
+                name, ConsumerState.DEAD, _summarize_load((), snapshot), _get_capacity(snapshot, name), None
             )
             continue
         state = ConsumerState.DRAINING if name in draining else ConsumerState.RUNNING
-        load, capacity = (
-            share or _summarize_load(held[name], snapshot),
-            _get_capacity(snapshot, name),
-        )
+        load, capacity = (share or _summarize_load(held[name], snapshot), _get_capacity(snapshot, name))
         fill = None if capacity is None or load.needed is None else load.needed / capacity
         yield ConsumerStatus(name, state, load, capacity, fill)
 
@@ -254,9 +241,7 @@ def _get_capacity(snapshot: LiveGroupSnapshot, name: str) -> float | None:
     return snapshot.plan.capacities.get(name, snapshot.plan.capacity)
 
 
-def _summarize_load(
-    partitions: Iterable[TopicPartition], snapshot: LiveGroupSnapshot
-) -> LoadSummary:
+def _summarize_load(partitions: Iterable[TopicPartition], snapshot: LiveGroupSnapshot) -> LoadSummary:
     speeds = [snapshot.write_rates.get(p, PartitionLoad()) for p in partitions]
     written = [s.bytes_per_s for s in speeds if s.bytes_per_s is not None]
     needed = [s.weight for s in speeds if s.weight is not None]

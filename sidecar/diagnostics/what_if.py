@@ -9,13 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from trimtab.assignor.decisions import size_group
-from trimtab.assignor.model import (
-    ConsumerGroup,
-    Load,
-    PlacementPlan,
-    PlacementPolicy,
-    TopicPartition,
-)
+from trimtab.assignor.model import ConsumerGroup, Load, PlacementPlan, PlacementPolicy, TopicPartition
 from trimtab.assignor.racks.cross_rack_traffic import CrossRackTraffic
 from trimtab.common.choices import QueueKind
 from trimtab.common.clock import Clock
@@ -55,9 +49,7 @@ class GroupBaseline:
     write_rates: Mapping[TopicPartition, PartitionLoad]
     rate_source: str
     plan: GroupPlan | None
-    replica_racks: ReplicaRacks = field(
-        default_factory=dict[TopicPartition, tuple[str | None, ...]]
-    )
+    replica_racks: ReplicaRacks = field(default_factory=dict[TopicPartition, tuple[str | None, ...]])
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,10 +137,7 @@ def _check_topics_exist(settings: SidecarSettings, monitor: GroupMonitor) -> Non
 
 
 def _measure_window(
-    monitor: GroupMonitor,
-    settings: SidecarSettings,
-    clock: Clock,
-    report_progress: Callable[[float], None],
+    monitor: GroupMonitor, settings: SidecarSettings, clock: Clock, report_progress: Callable[[float], None]
 ) -> tuple[ObservedGroup, Mapping[TopicPartition, PartitionLoad], tuple[str, ...]]:
     seen = monitor.measure()
     for reading in range(READINGS_PER_WINDOW if seen.write_rates else 0):
@@ -167,9 +156,7 @@ def evaluate_heuristics(
     made: list[HeuristicOutcome] = []
     for name in heuristics:
         plan = size_group(at.build_group(), at.build_load(), replace(policy, heuristic=name))
-        reasons = tuple(
-            f"{m.partition} -> {m.target}: {m.reason}" for m in plan.moves[:max_reasons]
-        )
+        reasons = tuple(f"{m.partition} -> {m.target}: {m.reason}" for m in plan.moves[:max_reasons])
         figures = (plan.consumers, len(plan.moves), plan.r_score, plan.fill)
         crossing = _compute_cross_rack(baseline, at, plan)
         load = None if crossing is None else crossing.load
@@ -195,24 +182,16 @@ def build_sizing_input(
     return at.build_group(), at.build_load(), policy
 
 
-def describe_oversized_partitions(
-    baseline: GroupBaseline, policy: PlacementPolicy
-) -> tuple[str, ...]:
+def describe_oversized_partitions(baseline: GroupBaseline, policy: PlacementPolicy) -> tuple[str, ...]:
     """Describe the partitions that exceed a consumer's usable capacity."""
     return model_baseline(baseline, policy).describe_oversized_partitions()
 
 
 def model_baseline(baseline: GroupBaseline, policy: PlacementPolicy) -> GroupModel:
     """Return the decision model of the measured group; all members count as replicas."""
-    replicas = tuple(
-        ReplicaInstance(r.instance, alive=True, started_at=0.0) for r in baseline.group.members
-    )
+    replicas = tuple(ReplicaInstance(r.instance, alive=True, started_at=0.0) for r in baseline.group.members)
     seen = Observation(
-        baseline.write_rates,
-        baseline.group,
-        replicas,
-        baseline.plan,
-        replica_racks=baseline.replica_racks,
+        baseline.write_rates, baseline.group, replicas, baseline.plan, replica_racks=baseline.replica_racks
     )
     plan = baseline.plan or GroupPlan("", 0, 0.0, len(replicas), "", 0.0)
     return build_group_model(seen, AutoscalingPolicy(policy), replace(plan, draining=()))

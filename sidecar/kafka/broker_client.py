@@ -39,12 +39,7 @@ from trimtab.common.kafka_security import connection
 from trimtab.common.kafka_security.preflight import check_connection
 from trimtab.common.suggestions import suggest_name
 from trimtab.sidecar.errors import SidecarSettingError
-from trimtab.sidecar.measurement.observation import (
-    GroupState,
-    ObservedGroup,
-    ObservedMember,
-    ReplicaRacks,
-)
+from trimtab.sidecar.measurement.observation import GroupState, ObservedGroup, ObservedMember, ReplicaRacks
 
 GROUP_STATE_BY_NAME: Final = {
     "Stable": GroupState.STABLE,
@@ -171,9 +166,7 @@ class BrokerClient:
             for number, partition in topic.partitions.items()
         }
         self._leaders = leaders
-        self._replica_brokers = {
-            p: tuple(topics[p.topic].partitions[p.partition].replicas) for p in leaders
-        }
+        self._replica_brokers = {p: tuple(topics[p.topic].partitions[p.partition].replicas) for p in leaders}
         return ClusterMetadata(leaders)
 
     def fetch_replica_racks(
@@ -216,18 +209,14 @@ class BrokerClient:
         readers = sorted((_parse_member(m, decoder) for m in described.members), key=lambda r: r.id)
         return ObservedGroup(state, tuple(readers)), ()
 
-    def fetch_group_commits(
-        self, partitions: Iterable[TopicPartition] | None = None
-    ) -> GroupCommits:
+    def fetch_group_commits(self, partitions: Iterable[TopicPartition] | None = None) -> GroupCommits:
         """Return what the group has committed of these, None for all that there are."""
         if partitions is None:
             partitions = self._leaders or self.fetch_cluster_metadata().leaders
         try:
             asked = [RawPartition(*partition) for partition in partitions]
             answered = (
-                self._retry_until_coordinator_ready(lambda: self._fetch_committed(asked))
-                if asked
-                else []
+                self._retry_until_coordinator_ready(lambda: self._fetch_committed(asked)) if asked else []
             )
         except KafkaException as error:
             said = (
@@ -317,8 +306,7 @@ class BrokerClient:
         failed = [f"{raw.topic}-{raw.partition}: no leader" for raw in asked.pop(NO_LEADER, ())]
         values: dict[TopicPartition, int] = {}
         answers = [
-            self._admin.list_offsets(a, request_timeout=LIST_OFFSETS_TIMEOUT_S)
-            for a in asked.values()
+            self._admin.list_offsets(a, request_timeout=LIST_OFFSETS_TIMEOUT_S) for a in asked.values()
         ]
         deadline = self._clock.monotonic() + self._timeout
         for raw, future in (item for answer in answers for item in answer.items()):
@@ -392,9 +380,7 @@ def _parse_member(member: Any, decoder: SubscriptionDecoder) -> ObservedMember:
     assigned = ConsumerProtocolAssignment.decode(member.assignment) if member.assignment else None
     topics = () if assigned is None else assigned.assigned_partitions
     owned = frozenset(TopicPartition(t.topic, p) for t in topics for p in t.partitions)
-    return ObservedMember(
-        member.id, member.client_id, owned, _parse_member_rack(member.metadata, decoder)
-    )
+    return ObservedMember(member.id, member.client_id, owned, _parse_member_rack(member.metadata, decoder))
 
 
 def _parse_member_rack(metadata: bytes | None, decoder: SubscriptionDecoder) -> str | None:

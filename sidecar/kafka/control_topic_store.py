@@ -10,14 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import Any, Final, Protocol
 
-from confluent_kafka import (
-    OFFSET_BEGINNING,
-    Consumer,
-    KafkaError,
-    KafkaException,
-    Message,
-    Producer,
-)
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, Producer
 from confluent_kafka import TopicPartition as RawPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
@@ -119,17 +112,15 @@ class ControlTopicStore:
             return ()
         found: list[DecisionRecord] = []
         try:
-            for message in self._read_messages(
-                self._settings.decision_topic, self._next_decision_offsets
-            ):
+            for message in self._read_messages(self._settings.decision_topic, self._next_decision_offsets):
                 self._next_decision_offsets[message.partition() or 0] = (message.offset() or 0) + 1
                 record = _decode_decision(message.value() or b"")
                 if record is not None and record.group == self._settings.group:
                     found.append(record)
         except BrokerTimeoutError as error:
-            self._decisions_denied = isinstance(
-                error.__cause__, KafkaException
-            ) and is_authorization_error(error.__cause__)
+            self._decisions_denied = isinstance(error.__cause__, KafkaException) and is_authorization_error(
+                error.__cause__
+            )
             if not self._decisions_denied:
                 raise
             log.warning("whether another sidecar steers this group cannot be known: %s", error)
@@ -142,9 +133,7 @@ class ControlTopicStore:
         plan is made.
         """
         self._create_missing_topics(self._settings.plan_topic, self._settings.write_rate_topic)
-        self._produce_records(
-            (self._select_topic(value), value.key, value.encode()) for value in values
-        )
+        self._produce_records((self._select_topic(value), value.key, value.encode()) for value in values)
 
     def write_decision(self, record: DecisionRecord) -> None:
         """Write a verdict, as `publish` writes. Raises BrokerTimeoutError."""
@@ -208,16 +197,13 @@ class ControlTopicStore:
             except (KafkaException, TimeoutError) as error:
                 if not _is_topic_exists_error(error):
                     raise BrokerTimeoutError(
-                        f"control topic {name} cannot be made: "
-                        f"{_explain_create_failure(error, name)}"
+                        f"control topic {name} cannot be made: {_explain_create_failure(error, name)}"
                     ) from error
         self._created_topics.update(names)
 
     def _get_topic_config(self, name: str) -> dict[str, str]:
         return dict(
-            DECISION_TOPIC_CONFIG
-            if name == self._settings.decision_topic
-            else COMPACTED_TOPIC_CONFIG
+            DECISION_TOPIC_CONFIG if name == self._settings.decision_topic else COMPACTED_TOPIC_CONFIG
         )
 
     def _read_values(self, topic: str) -> Iterator[bytes]:
@@ -256,17 +242,13 @@ class ControlTopicStore:
                 return
             raise KafkaException(metadata.error)
         open_partitions = set(metadata.partitions)
-        consumer.assign(
-            [RawPartition(topic, p, begin.get(p, OFFSET_BEGINNING)) for p in open_partitions]
-        )
+        consumer.assign([RawPartition(topic, p, begin.get(p, OFFSET_BEGINNING)) for p in open_partitions])
         silent = 0.0
         while open_partitions:
             messages = consumer.consume(READ_BATCH_RECORDS, timeout=READ_BATCH_TIMEOUT_S)
             silent = 0.0 if messages else silent + READ_BATCH_TIMEOUT_S
             if silent > self._settings.timeout:
-                raise BrokerTimeoutError(
-                    f"control topic {topic}: no answer in {self._settings.timeout:g} s"
-                )
+                raise BrokerTimeoutError(f"control topic {topic}: no answer in {self._settings.timeout:g} s")
             ended = {m.partition() for m in messages if _is_partition_end(m)}
             open_partitions -= ended
             yield from (m for m in messages if m.error() is None)

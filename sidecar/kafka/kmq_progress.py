@@ -79,9 +79,7 @@ class KmqProgressReader:
             p: decode_in_flight(commits.metadata.get(marker), ended.values.get(marker))
             for p, marker in ours.items()
         }
-        silent = self._find_silent_partitions(
-            found, {p: commits.metadata.get(m) for p, m in ours.items()}
-        )
+        silent = self._find_silent_partitions(found, {p: commits.metadata.get(m) for p, m in ours.items()})
         trouble = (*commits.trouble, *ended.trouble)
         return KmqProgress(found, trouble or self._format_silence_warning(silent))
 
@@ -108,9 +106,7 @@ class KmqProgressReader:
             if heard.metadata != note or in_flight[partition].is_exact:
                 heard.metadata, heard.unchanged_since = note, now
         return sorted(
-            p
-            for p in in_flight
-            if now - self._last_commits[p].unchanged_since >= TRACKER_SILENCE_TIMEOUT_S
+            p for p in in_flight if now - self._last_commits[p].unchanged_since >= TRACKER_SILENCE_TIMEOUT_S
         )
 
     def _format_silence_warning(self, silent: list[TopicPartition]) -> tuple[str, ...]:

@@ -36,12 +36,8 @@ class LogDirsClient:
             self.close()
             denied = isinstance(error, ClusterAuthorizationFailedError)
             cure = "; grant Describe on cluster" if denied else ""
-            return PartitionOffsets(
-                {}, (f"log directories: {type(error).__name__}: {error}{cure}",)
-            )
-        return PartitionOffsets(
-            {p: size for (p, broker), size in answered.items() if same[p] == broker}
-        )
+            return PartitionOffsets({}, (f"log directories: {type(error).__name__}: {error}{cure}",))
+        return PartitionOffsets({p: size for (p, broker), size in answered.items() if same[p] == broker})
 
     def close(self) -> None:
         """Close the connection; the next request opens another."""

@@ -40,16 +40,11 @@ class RecordSampler:
         """Topics that denied the last read."""
 
     def sample_record_sizes(
-        self,
-        ends: Mapping[TopicPartition, int],
-        begins: Mapping[TopicPartition, int],
-        now: float,
+        self, ends: Mapping[TopicPartition, int], begins: Mapping[TopicPartition, int], now: float
     ) -> dict[TopicPartition, Sequence[int]]:
         """Return sizes of newest records in bytes (key, value, headers) where they are due."""
         known = (p for p in ends if ends[p] > begins.get(p, ends[p]))
-        due = [
-            p for p in known if now - self._sampled_at.get(p, float("-inf")) >= RESAMPLE_INTERVAL_S
-        ]
+        due = [p for p in known if now - self._sampled_at.get(p, float("-inf")) >= RESAMPLE_INTERVAL_S]
         due.sort(key=lambda p: (self._attempted_at.get(p, float("-inf")), p))
         chosen = due[:MAX_SAMPLED_PARTITIONS]
         self._attempted_at.update(
@@ -71,9 +66,7 @@ class RecordSampler:
         """Close the consumer."""
         self._consumer.close()
 
-    def _read_newest_records(
-        self, starts: Mapping[TopicPartition, int], count: int
-    ) -> list[Message]:
+    def _read_newest_records(self, starts: Mapping[TopicPartition, int], count: int) -> list[Message]:
         self._consumer.assign([RawPartition(p.topic, p.partition, o) for p, o in starts.items()])
         try:
             return self._consumer.consume(count, timeout=SAMPLE_TIMEOUT_S)

@@ -56,15 +56,11 @@ class GroupOwnership:
             if author.id == self.own_author.id:
                 continue
             age = 0.0 if self.has_listened else max(0.0, wall - record.until)
-            peers[author.id] = PeerSidecar(
-                author, now - age, compute_silence_timeout(record.interval)
-            )
+            peers[author.id] = PeerSidecar(author, now - age, compute_silence_timeout(record.interval))
             heard = True
             if record.ended:
                 del peers[author.id]
-        return replace(
-            self, peers=peers, highest_generation=highest, has_listened=True, peer_heard=heard
-        )
+        return replace(self, peers=peers, highest_generation=highest, has_listened=True, peer_heard=heard)
 
     def observe_outage(self, now: float) -> "GroupOwnership":
         """Record that decisions could not be read; active peers stay active."""
@@ -79,9 +75,7 @@ class GroupOwnership:
         active = self._list_active_peers(now)
         if self.own_author.generation:
             lost = any(_rank_author(peer.author) > _rank_author(self.own_author) for peer in active)
-            return (
-                replace(self, own_author=replace(self.own_author, generation=0)) if lost else self
-            )
+            return replace(self, own_author=replace(self.own_author, generation=0)) if lost else self
         if active and not self.take_over:
             return self
         author = replace(self.own_author, generation=self.highest_generation + 1)
@@ -93,9 +87,7 @@ class GroupOwnership:
 
     def find_leading_peer(self, now: float) -> PeerSidecar | None:
         """Return the active peer of the highest rank; None without one."""
-        return max(
-            self._list_active_peers(now), key=lambda peer: _rank_author(peer.author), default=None
-        )
+        return max(self._list_active_peers(now), key=lambda peer: _rank_author(peer.author), default=None)
 
     def _list_active_peers(self, now: float) -> tuple[PeerSidecar, ...]:
         return tuple(p for p in self.peers.values() if now - p.heard_at <= p.silence_timeout)

@@ -94,9 +94,7 @@ class LeaseCandidate:
 
     def record_renewal(self, record: LeaseRecord, sent_at: float) -> "LeaseCandidate":
         """Record a renewal sent at `sent_at` and accepted."""
-        return replace(
-            self, record=record, observed_at=sent_at, leads_until=sent_at + LEASE_RENEW_DEADLINE_S
-        )
+        return replace(self, record=record, observed_at=sent_at, leads_until=sent_at + LEASE_RENEW_DEADLINE_S)
 
     def step_down(self) -> "LeaseCandidate":
         """Stop leading at once."""

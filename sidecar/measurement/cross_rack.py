@@ -24,6 +24,4 @@ def compute_cross_rack_traffic(
     members = tuple(Member(m.id, topics, instance=m.instance, rack=m.rack) for m in group_members)
     owners = {p: m.id for m in group_members for p in m.owned_partitions}
     group = ConsumerGroup(members, tuple(write_rates), owners, replica_racks)
-    return measure_cross_rack_traffic(
-        group, Load({p: s.weight or 0.0 for p, s in write_rates.items()})
-    )
+    return measure_cross_rack_traffic(group, Load({p: s.weight or 0.0 for p, s in write_rates.items()}))

@@ -64,10 +64,7 @@ class FreshnessEstimate:
             return f"{missed}: a flush alone takes {self.flush_time:.0f} s, check the sink"
         if self.batch_age <= longest:
             return missed
-        return (
-            f"{missed}: batches take {self.batch_age:.0f} s and may take {longest:.0f} s "
-            "(batch.max.age)"
-        )
+        return f"{missed}: batches take {self.batch_age:.0f} s and may take {longest:.0f} s (batch.max.age)"
 
 
 def update_batch_max_age(
@@ -85,9 +82,7 @@ def update_batch_max_age(
     return longest if abs(longest - current) > BATCH_AGE_TOLERANCE * current else current
 
 
-def sample_ages(
-    now: float, write_rates: Mapping[TopicPartition, PartitionLoad]
-) -> AgeSample | None:
+def sample_ages(now: float, write_rates: Mapping[TopicPartition, PartitionLoad]) -> AgeSample | None:
     """Return the ages of one iteration; None without known writes."""
     known = [
         (s.backlog_records / s.records_per_s, s.records_per_s)

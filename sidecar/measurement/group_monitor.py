@@ -10,12 +10,7 @@ from trimtab.assignor.model import TopicPartition
 from trimtab.common.choices import QueueKind
 from trimtab.common.clock import Clock
 from trimtab.common.control_topics.write_rates import PartitionLoad
-from trimtab.sidecar.kafka.broker_client import (
-    BrokerClient,
-    ClusterMetadata,
-    GroupCommits,
-    PartitionOffsets,
-)
+from trimtab.sidecar.kafka.broker_client import BrokerClient, ClusterMetadata, GroupCommits, PartitionOffsets
 from trimtab.sidecar.kafka.kmq_progress import KmqProgress, KmqProgressReader
 from trimtab.sidecar.kafka.log_dirs import LogDirsClient
 from trimtab.sidecar.kafka.record_sampler import RecordSampler
@@ -45,13 +40,9 @@ class GroupMeasurement:
     group: ObservedGroup
     commit_metadata: Mapping[TopicPartition, str]
     trouble: tuple[str, ...]
-    consumption_rates: Mapping[TopicPartition, float] = field(
-        default_factory=dict[TopicPartition, float]
-    )
+    consumption_rates: Mapping[TopicPartition, float] = field(default_factory=dict[TopicPartition, float])
     stuck_partitions: frozenset[TopicPartition] = frozenset()
-    replica_racks: ReplicaRacks = field(
-        default_factory=dict[TopicPartition, tuple[str | None, ...]]
-    )
+    replica_racks: ReplicaRacks = field(default_factory=dict[TopicPartition, tuple[str | None, ...]])
     queue: QueueBacklog | None = None
 
 
@@ -76,20 +67,14 @@ class GroupMonitor:
     def __init__(self, settings: SidecarSettings, clock: Clock) -> None:
         self._settings = settings
         self._clock = clock
-        self._brokers = BrokerClient(
-            settings.client_config, settings.group, settings.timeout, clock
-        )
+        self._brokers = BrokerClient(settings.client_config, settings.group, settings.timeout, clock)
         kind = settings.queue
         self._share_group = ShareGroupClient(settings, clock) if kind is QueueKind.SHARE else None
-        self._kmq_progress = (
-            KmqProgressReader.connect(settings, clock) if kind is QueueKind.KMQ else None
-        )
+        self._kmq_progress = KmqProgressReader.connect(settings, clock) if kind is QueueKind.KMQ else None
         by_size = settings.source == "log-dirs"
         self._load_estimator = LoadEstimator(settings)
         self._sampler = None if by_size else RecordSampler(settings.client_config)
-        self._log_dirs = (
-            LogDirsClient(settings.client_config, settings.timeout) if by_size else None
-        )
+        self._log_dirs = LogDirsClient(settings.client_config, settings.timeout) if by_size else None
         self._last_read: dict[str, float] = {}  # topic -> time of the last owner
         self._leaders: Mapping[TopicPartition, int] = {}
         self._weighs_racks = get_heuristic(settings.effective_heuristic).weighs_racks
@@ -140,9 +125,7 @@ class GroupMonitor:
             consumption_rates=load.consumption_rates,
             stuck_partitions=load.stuck_partitions,
             replica_racks=racks,
-            queue=None
-            if kind is None
-            else compute_queue_backlog(kind, load.write_rates, readings.in_flight),
+            queue=None if kind is None else compute_queue_backlog(kind, load.write_rates, readings.in_flight),
         )
 
     def fetch_replica_racks(
@@ -195,10 +178,7 @@ class GroupMonitor:
         )
 
     def _collect_readings(
-        self,
-        commits: GroupCommits,
-        kmq_progress: KmqProgress | None,
-        hidden: Collection[TopicPartition],
+        self, commits: GroupCommits, kmq_progress: KmqProgress | None, hidden: Collection[TopicPartition]
     ) -> tuple[float, OffsetReadings, tuple[str, ...]]:
         """Return the time of the readings, the readings, and errors.
 
@@ -213,9 +193,7 @@ class GroupMonitor:
             partitions=tuple(sorted({*partitions, *hidden})),
             end_offsets=ends.values,
             beginning_offsets=begins.values,
-            committed_offsets=_derive_committed_offsets(commits, ends)
-            if commits.is_known
-            else None,
+            committed_offsets=_derive_committed_offsets(commits, ends) if commits.is_known else None,
             reset_to_earliest=self._settings.offset_reset == "earliest",
             in_flight=None if kmq_progress is None else kmq_progress.in_flight,
         )
@@ -257,9 +235,7 @@ class GroupMonitor:
         return (frozenset(recent & existing) if recent else None), ()
 
 
-def _derive_committed_offsets(
-    commits: GroupCommits, ends: PartitionOffsets
-) -> Mapping[TopicPartition, int]:
+def _derive_committed_offsets(commits: GroupCommits, ends: PartitionOffsets) -> Mapping[TopicPartition, int]:
     """Return the committed offsets; those known as a lag are end offset - lag."""
     lags = commits.lags.items()
     return {**commits.offsets, **{p: ends.values[p] - n for p, n in lags if p in ends.values}}
@@ -270,9 +246,7 @@ def _select_leaders(layout: ClusterMetadata, topics: Collection[str]) -> dict[To
     return {p: broker for p, broker in layout.leaders.items() if p.topic in topics}
 
 
-def match_topics(
-    patterns: Sequence[str], existing: Iterable[str]
-) -> tuple[frozenset[str], tuple[str, ...]]:
+def match_topics(patterns: Sequence[str], existing: Iterable[str]) -> tuple[frozenset[str], tuple[str, ...]]:
     """Return the topics matching names and "^patterns", and the missing names.
 
     A pattern never matches Kafka's internal topics ("__...").

@@ -29,9 +29,7 @@ class HandoverTracker:
     """Handovers counted so far, as a time by partition, and the last owner of each partition."""
 
     since: float  # seconds since the epoch; older handovers do not count
-    counted_until: Mapping[TopicPartition, float] = field(
-        default_factory=dict[TopicPartition, float]
-    )
+    counted_until: Mapping[TopicPartition, float] = field(default_factory=dict[TopicPartition, float])
     owners: Mapping[TopicPartition, str] = field(default_factory=dict[TopicPartition, str])
 
     def collect_handovers(

@@ -57,42 +57,30 @@ class LoadEstimator:
         self._catch_up_policy = settings.catch_up
         # In a share group several consumers work on one partition: its backlog is not capped.
         is_share = settings.queue is QueueKind.SHARE
-        self._usable_capacity = (
-            math.inf if is_share else settings.autoscaling_policy.usable_capacity
-        )
+        self._usable_capacity = math.inf if is_share else settings.autoscaling_policy.usable_capacity
         self._overdue_since: dict[TopicPartition, tuple[str, float]] = {}
 
     def learn_record_sizes(self, sizes: Mapping[TopicPartition, Sequence[int]]) -> None:
         """Add sampled record sizes, in bytes."""
-        self._meter = replace(
-            self._meter, record_sizes=self._meter.record_sizes.update_means(sizes)
-        )
+        self._meter = replace(self._meter, record_sizes=self._meter.record_sizes.update_means(sizes))
 
-    def estimate_load(
-        self, now: float, readings: OffsetReadings, group: ObservedGroup
-    ) -> LoadEstimate:
+    def estimate_load(self, now: float, readings: OffsetReadings, group: ObservedGroup) -> LoadEstimate:
         """Add readings and estimate the load; `now` is monotonic, in seconds."""
         self._meter = self._meter.add_readings(now, readings)
         measured = self._meter.measure_partitions(readings)
         self._rate_variance = self._rate_variance.add_write_rates(now, measured)
         consumption = self._meter.compute_consumption_rates(readings)
         write_rates = add_needed_rates(
-            self._rate_variance.add_deviations(measured),
-            self._catch_up_policy,
-            self._usable_capacity,
+            self._rate_variance.add_deviations(measured), self._catch_up_policy, self._usable_capacity
         )
         # A message in flight for long is not stuck: look at the backlog without those.
         if readings.in_flight is not None:
             measured = self._meter.measure_partitions(replace(readings, in_flight=None))
         return LoadEstimate(
-            write_rates,
-            consumption,
-            self._find_stuck_partitions(now, group, measured, consumption),
+            write_rates, consumption, self._find_stuck_partitions(now, group, measured, consumption)
         )
 
-    def record_outage(
-        self, now: float, readings: OffsetReadings
-    ) -> Mapping[TopicPartition, PartitionLoad]:
+    def record_outage(self, now: float, readings: OffsetReadings) -> Mapping[TopicPartition, PartitionLoad]:
         """Record that no broker answered; write rates are unknown until a run is long enough."""
         self._meter = self._meter.add_readings(now, readings)
         return self._meter.measure_partitions(readings)
@@ -109,9 +97,7 @@ class LoadEstimator:
         # partitions light, and each move would make the moved ones heavy and ask for the next move.
         owners = {p: member.id for member in group.members for p in member.owned_partitions}
         overdue = [
-            p
-            for p in owners
-            if p in measured and compute_overdue_bytes(measured[p], self._catch_up_policy)
+            p for p in owners if p in measured and compute_overdue_bytes(measured[p], self._catch_up_policy)
         ]
         before, self._overdue_since = self._overdue_since, {}
         for partition in overdue:

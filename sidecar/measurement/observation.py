@@ -107,12 +107,8 @@ class Observation:
     plan_known: bool = True
     pending_restarts: tuple[str, ...] = ()
     external_scaling: ExternalScaling = ExternalScaling()
-    consumption_rates: Mapping[TopicPartition, float] = field(
-        default_factory=dict[TopicPartition, float]
-    )
+    consumption_rates: Mapping[TopicPartition, float] = field(default_factory=dict[TopicPartition, float])
     stuck_partitions: frozenset[TopicPartition] = frozenset()
-    replica_racks: ReplicaRacks = field(
-        default_factory=dict[TopicPartition, tuple[str | None, ...]]
-    )
+    replica_racks: ReplicaRacks = field(default_factory=dict[TopicPartition, tuple[str | None, ...]])
     queue: QueueBacklog | None = None
     trouble: tuple[str, ...] = field(default=())

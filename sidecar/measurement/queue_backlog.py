@@ -70,9 +70,7 @@ def decode_in_flight(metadata: str | None, markers_end: int | None) -> InFlightM
     open_messages = decode_open_messages(metadata or "")
     return InFlightMessages(
         open_messages,
-        is_exact=open_messages is not None
-        and markers_end is not None
-        and open_messages.read >= markers_end,
+        is_exact=open_messages is not None and markers_end is not None and open_messages.read >= markers_end,
     )
 
 
@@ -86,8 +84,7 @@ def compute_queue_backlog(
     if kind is not QueueKind.KMQ:
         return QueueBacklog(kind, backlog)
     open_by_partition = [
-        (in_flight or {}).get(partition, InFlightMessages()).open_messages
-        for partition in write_rates
+        (in_flight or {}).get(partition, InFlightMessages()).open_messages for partition in write_rates
     ]
     working = _sum_known(None if m is None else m.working for m in open_by_partition)
     returned = _sum_known(None if m is None else m.returned for m in open_by_partition)

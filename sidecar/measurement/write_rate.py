@@ -56,9 +56,7 @@ class SlidingWindow:
             kept.pop()
         return replace(self, samples=(*kept, sample))
 
-    def compute_rates(
-        self, partitions: Iterable[TopicPartition]
-    ) -> dict[TopicPartition, float | None]:
+    def compute_rates(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, float | None]:
         """Return units/s of each partition (rules 1 to 3)."""
         return {p: self._compute_rate(p) for p in partitions}
 
@@ -154,9 +152,7 @@ class WriteRateMeter:
         new = committed.keys() - self.ever_committed
         return replace(
             self,
-            end_offset_window=self.end_offset_window.add_sample(
-                CounterSample(time, readings.end_offsets)
-            ),
+            end_offset_window=self.end_offset_window.add_sample(CounterSample(time, readings.end_offsets)),
             log_size_window=self.log_size_window
             and self.log_size_window.add_sample(CounterSample(time, readings.log_sizes or {})),
             commit_window=self.commit_window
@@ -169,20 +165,14 @@ class WriteRateMeter:
         records = self.end_offset_window.compute_rates(readings.partitions)
         sizes = self._mean_record_sizes(readings)
         byte_rates = (
-            None
-            if self.log_size_window is None
-            else self.log_size_window.compute_rates(readings.partitions)
+            None if self.log_size_window is None else self.log_size_window.compute_rates(readings.partitions)
         )
         measured: dict[TopicPartition, PartitionLoad] = {}
         for partition in readings.partitions:
             rate, size = records[partition], sizes.get(partition)
-            backlog = _add_in_flight(
-                self._compute_backlog(readings, partition), readings, partition
-            )
+            backlog = _add_in_flight(self._compute_backlog(readings, partition), readings, partition)
             measured[partition] = PartitionLoad(
-                bytes_per_s=_convert_to_bytes(rate, size)
-                if byte_rates is None
-                else byte_rates[partition],
+                bytes_per_s=_convert_to_bytes(rate, size) if byte_rates is None else byte_rates[partition],
                 records_per_s=rate,
                 backlog_bytes=_convert_to_bytes(backlog, size),
                 backlog_records=backlog,
@@ -212,10 +202,7 @@ class WriteRateMeter:
             return self.record_sizes.estimate_sizes(readings.partitions)
         sizes: dict[TopicPartition, float] = {}
         for partition, size in readings.log_sizes.items():
-            end, begin = (
-                readings.end_offsets.get(partition),
-                readings.beginning_offsets.get(partition),
-            )
+            end, begin = (readings.end_offsets.get(partition), readings.beginning_offsets.get(partition))
             if end is not None and begin is not None and end > begin:
                 sizes[partition] = size / (end - begin)
         return sizes
@@ -250,9 +237,7 @@ class CatchUpPolicy:
 
 
 def add_needed_rates(
-    write_rates: Mapping[TopicPartition, PartitionLoad],
-    catch_up: CatchUpPolicy,
-    usable_capacity: float,
+    write_rates: Mapping[TopicPartition, PartitionLoad], catch_up: CatchUpPolicy, usable_capacity: float
 ) -> dict[TopicPartition, PartitionLoad]:
     """Set `required_bytes_per_s` = write rate + overdue backlog / catch-up time.
 

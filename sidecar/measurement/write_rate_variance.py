@@ -41,9 +41,7 @@ class WriteRateVariance:
     ) -> dict[TopicPartition, PartitionLoad]:
         """Set the known deviations."""
         names = tuple(write_rates)
-        variance = (
-            self._align_changes(names).forecast_next(_build_rate_array(names, write_rates)).variance
-        )
+        variance = self._align_changes(names).forecast_next(_build_rate_array(names, write_rates)).variance
         deviations = dict(zip(names, np.sqrt(variance).tolist(), strict=True))
         return {p: replace(s, stddev_bytes_per_s=deviations[p]) for p, s in write_rates.items()}
 
@@ -51,8 +49,7 @@ class WriteRateVariance:
         number = {name: i for i, name in enumerate(self.partitions)}
         index = np.array([number.get(name, len(number)) for name in names], dtype=np.intp)
         return RateChangeStats(
-            np.append(self.changes.last_rate, np.nan)[index],
-            np.append(self.changes.variance, np.nan)[index],
+            np.append(self.changes.last_rate, np.nan)[index], np.append(self.changes.variance, np.nan)[index]
         )
 
 

@@ -57,28 +57,20 @@ class DecisionRecorder:
         get_author: Callable[[], SidecarIdentity | None],
     ) -> None:
         self._get_author = get_author
-        self._terms = RecordTerms(
-            settings.group, settings.interval, settings.capacity, settings.headroom
-        )
+        self._terms = RecordTerms(settings.group, settings.interval, settings.capacity, settings.headroom)
         self._store = store
-        self._queue: deque[DecisionRecord | None] = deque(
-            maxlen=MAX_QUEUED_RECORDS
-        )  # None: not leading
+        self._queue: deque[DecisionRecord | None] = deque(maxlen=MAX_QUEUED_RECORDS)  # None: not leading
         self._last_record: DecisionRecord | None = None
         self._last_is_known = False
         self._last_warning = ""
         self._wakeup, self._stop = Event(), Event()
-        self._thread = Thread(
-            target=self._write_queued_records, name="trimtab-decisions", daemon=True
-        )
+        self._thread = Thread(target=self._write_queued_records, name="trimtab-decisions", daemon=True)
         self._thread.start()
 
     def __call__(self, report: IterationReport) -> None:
         """Queue the iteration's decision."""
         self._queue.append(
-            build_decision_record(report, self._terms, self._get_author())
-            if report.is_leader
-            else None
+            build_decision_record(report, self._terms, self._get_author()) if report.is_leader else None
         )
         self._wakeup.set()
 

@@ -219,12 +219,4 @@ def _get_comparison_key(record: DecisionRecord) -> tuple[object, ...]:
         record.replicas_to_stop,
     )
     words = tuple(FIGURE_PATTERN.sub("#", reason) for reason in (*record.reasons, record.failure))
-    return (
-        asked,
-        n.planned_replicas,
-        n.desired_replicas,
-        record.capacity,
-        record.headroom,
-        words,
-        record.by,
-    )
+    return (asked, n.planned_replicas, n.desired_replicas, record.capacity, record.headroom, words, record.by)

@@ -42,23 +42,11 @@ GROUP_GAUGES: Final = (
     ("running_replicas", "trimtab_replicas", "Live replicas that are not draining"),
     ("planned_replicas", "trimtab_replicas_planned", "Replicas of the plan in force"),
     ("desired_replicas", "trimtab_replicas_desired", "Replicas wanted, after limits and windows"),
-    (
-        "recommended_replicas",
-        "trimtab_replicas_recommended",
-        "Replicas that the load alone asks for",
-    ),
-    (
-        "unknown_partitions",
-        "trimtab_partitions_unknown",
-        "Partitions whose write speed is not known",
-    ),
+    ("recommended_replicas", "trimtab_replicas_recommended", "Replicas that the load alone asks for"),
+    ("unknown_partitions", "trimtab_partitions_unknown", "Partitions whose write speed is not known"),
     ("partitions", "trimtab_partitions", "Partitions of the group's topics"),
     ("needed_rate", "trimtab_needed_bytes_per_second", "What all consumers together must sustain"),
-    (
-        "consumption_rate",
-        "trimtab_consumed_bytes_per_second",
-        "What all consumers together consume",
-    ),
+    ("consumption_rate", "trimtab_consumed_bytes_per_second", "What all consumers together consume"),
     ("queue_waiting", "trimtab_queue_waiting_messages", "Messages of a queue that wait"),
     ("queue_in_flight", "trimtab_queue_in_flight_messages", "Messages of a queue that are in work"),
     (
@@ -71,17 +59,9 @@ GROUP_GAUGES: Final = (
         "trimtab_overdue_backlog_bytes",
         "Backlog that has waited for longer than the allowance",
     ),
-    (
-        "p99_freshness_s",
-        "trimtab_estimated_freshness_seconds",
-        "p99 of produced to committed, estimated",
-    ),
+    ("p99_freshness_s", "trimtab_estimated_freshness_seconds", "p99 of produced to committed, estimated"),
     ("max_batch_s", "trimtab_max_batch_seconds", "How long a batch may be for the goal"),
-    (
-        "max_fill",
-        "trimtab_fullest_consumer_ratio",
-        "Needed rate / capacity of the fullest consumer",
-    ),
+    ("max_fill", "trimtab_fullest_consumer_ratio", "Needed rate / capacity of the fullest consumer"),
     ("r_score", "trimtab_r_score", "R-score that the last decision is expected to cost"),
     ("cross_rack_rate", "trimtab_cross_rack_bytes_per_second", "What is read from other racks"),
     (
@@ -285,11 +265,7 @@ class SidecarWebServer:
 
     def _build_certificate_body(self) -> dict[str, Any] | None:
         made = None if self._last_report is None else self._last_report.certificate
-        return (
-            None
-            if made is None
-            else {**asdict(made), "certificate": made.certificate.to_json_dict()}
-        )
+        return None if made is None else {**asdict(made), "certificate": made.certificate.to_json_dict()}
 
     def _check_readiness(self) -> tuple[int, str]:
         if self._last_report is None:

@@ -12,11 +12,7 @@ from trimtab.common.choices import QueueKind
 from trimtab.sidecar.decision.fallback import FallbackBehavior
 from trimtab.sidecar.decision.hpa_behavior import MAX_POLICY_PERIOD_S, SelectPolicy
 from trimtab.sidecar.decision.schedule import explain_invalid_cron
-from trimtab.sidecar.settings.fields import (
-    ScalingRulesSetting,
-    SchedulePeriodSetting,
-    ToleranceSetting,
-)
+from trimtab.sidecar.settings.fields import ScalingRulesSetting, SchedulePeriodSetting, ToleranceSetting
 from trimtab.sidecar.settings.options import WORKER_COMMAND_EXAMPLE, SidecarOptions
 
 CheckResults: TypeAlias = Iterable[tuple[bool, str]]
@@ -77,8 +73,7 @@ def _check_limits(s: SidecarOptions) -> CheckResults:
     yield from _check_tolerances(s.tolerance)
     yield from _check_schedule(s.schedule, s.min, s.max)
     idle = (
-        f"idle-after={s.idle_after:g} s is less than window={s.window:g} s of the write rates; "
-        "make it longer"
+        f"idle-after={s.idle_after:g} s is less than window={s.window:g} s of the write rates; make it longer"
     )
     yield s.min == 0 and s.idle_after < s.window, idle
     # without members the group subscribes to nothing that could be measured

@@ -9,12 +9,7 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from trimtab.common.settings_model import Duration, Parsed, SettingsModel, format_duration, setting
 from trimtab.common.units import parse_seconds
-from trimtab.sidecar.decision.hpa_behavior import (
-    Direction,
-    ScalingPolicy,
-    ScalingRules,
-    SelectPolicy,
-)
+from trimtab.sidecar.decision.hpa_behavior import Direction, ScalingPolicy, ScalingRules, SelectPolicy
 from trimtab.sidecar.decision.schedule import CronPeriod
 
 PauseOption: TypeAlias = Literal["none", "scale-up", "scale-down", "all"]
@@ -120,8 +115,6 @@ def _check_workload_ref(value: Any) -> Any:
 
 
 FreshnessSlo = Annotated[float, Parsed(_parse_freshness_slo, _render_freshness_slo)]
-ScalingRulesOption = Annotated[
-    ScalingRulesSetting, Parsed(_expand_scaling_rules, _render_scaling_rules)
-]
+ScalingRulesOption = Annotated[ScalingRulesSetting, Parsed(_expand_scaling_rules, _render_scaling_rules)]
 ToleranceOption = Annotated[ToleranceSetting, Parsed(_expand_tolerances, _render_tolerances)]
 WorkloadRef = Annotated[str, Parsed(_check_workload_ref)]

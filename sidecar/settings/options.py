@@ -9,13 +9,7 @@ from typing import Final, Literal
 
 from trimtab.common.choices import DEFAULT_HEURISTIC, QueueKind
 from trimtab.common.control_topics.topics import DECISION_TOPIC, PLAN_TOPIC, WRITE_RATE_TOPIC
-from trimtab.common.settings_model import (
-    ByteRate,
-    Duration,
-    SettingsModel,
-    TopicList,
-    setting,
-)
+from trimtab.common.settings_model import ByteRate, Duration, SettingsModel, TopicList, setting
 from trimtab.sidecar.decision.fallback import FallbackBehavior
 from trimtab.sidecar.settings.fields import (
     FreshnessSlo,
@@ -29,8 +23,7 @@ from trimtab.sidecar.settings.fields import (
 )
 
 WORKER_COMMAND_EXAMPLE: Final = (
-    'a list of words, like ["python", "worker.py", "{instance}"]; {instance} becomes the '
-    "worker's name"
+    'a list of words, like ["python", "worker.py", "{instance}"]; {instance} becomes the worker\'s name'
 )
 
 
@@ -46,8 +39,7 @@ class SidecarOptions(SettingsModel, owner="the sidecar"):
         example='names with commas, like "orders,clicks", or one pattern, like "^lake-.*"',
     )
     queue: QueueKind | None = setting(
-        "Kind of queue that the topic is: kmq, ordered or share. See [queues](queues.md).",
-        default=None,
+        "Kind of queue that the topic is: kmq, ordered or share. See [queues](queues.md).", default=None
     )
     queue_markers: str | None = setting(
         "Markers topic of a kmq queue.", default=None, default_text="`TOPIC.GROUP.markers`"
@@ -73,8 +65,7 @@ class SidecarOptions(SettingsModel, owner="the sidecar"):
         default=None,
     )
     source: Literal["offsets", "log-dirs"] = setting(
-        "Source of write rates: end offsets, or log sizes on the brokers' disks.",
-        default="offsets",
+        "Source of write rates: end offsets, or log sizes on the brokers' disks.", default="offsets"
     )
     window: Duration = setting("Window over which write rates are measured.", default=30.0)
     interval: Duration = setting("Time between decisions.", default=10.0)
@@ -84,21 +75,17 @@ class SidecarOptions(SettingsModel, owner="the sidecar"):
         default_text="as in the worker's configuration, else `latest`",
     )
 
-    min: int = setting(
-        "Fewest replicas; 0 scales to zero while there is nothing to read.", default=1
-    )
+    min: int = setting("Fewest replicas; 0 scales to zero while there is nothing to read.", default=1)
     max: int = setting("Most replicas.", default=10)
     scale_up_policies: ScalingRulesOption = setting(
         "Most replicas to add per iteration, or [policies](#policy).",
         default=build_pod_rules(4),
-        example="a number of replicas, like 4, or policies, like "
-        "[{type: percent, value: 100, period: 60 s}]",
+        example="a number of replicas, like 4, or policies, like [{type: percent, value: 100, period: 60 s}]",
     )
     scale_down_policies: ScalingRulesOption = setting(
         "Most replicas to remove per iteration, or [policies](#policy).",
         default=build_pod_rules(1),
-        example="a number of replicas, like 1, or policies, like "
-        "[{type: percent, value: 10, period: 5 min}]",
+        example="a number of replicas, like 1, or policies, like [{type: percent, value: 10, period: 5 min}]",
     )
     scale_up_stabilization_window: Duration = setting(
         "Scale-up uses the lowest recommendation of this window.", default=0.0
@@ -111,8 +98,7 @@ class SidecarOptions(SettingsModel, owner="the sidecar"):
         "Fraction by which the load must differ from the replica count's before it changes; also "
         "`{scale-up: …, scale-down: …}`.",
         default=ToleranceSetting(),
-        example="a fraction, like 0.1, or one for each direction, like "
-        "{scale-up: 0.05, scale-down: 0.2}",
+        example="a fraction, like 0.1, or one for each direction, like {scale-up: 0.05, scale-down: 0.2}",
     )
     schedule: tuple[SchedulePeriodSetting, ...] = setting(
         "Periods with other [limits](#policy), by cron lines.",
@@ -146,13 +132,10 @@ class SidecarOptions(SettingsModel, owner="the sidecar"):
         "Upper bound of a learned capacity, as a multiple of `capacity`.", default=2.0
     )
     freshness_slo: FreshnessSlo | None = setting(
-        'Freshness objective, like "p99-freshness 30 s"; replaces `catch-up-time` and '
-        "`backlog-grace`.",
+        'Freshness objective, like "p99-freshness 30 s"; replaces `catch-up-time` and `backlog-grace`.',
         default=None,
     )
-    catch_up_time: Duration = setting(
-        "Time in which overdue backlog is to be consumed.", default=120.0
-    )
+    catch_up_time: Duration = setting("Time in which overdue backlog is to be consumed.", default=120.0)
     backlog_grace: Duration = setting("Backlog younger than this is not overdue.", default=15.0)
     drain_retry: Duration = setting("Time after which a drain is requested again.", default=60.0)
     startup_timeout: Duration = setting("Longest start of a replica.", default=120.0)
@@ -170,22 +153,15 @@ class SidecarOptions(SettingsModel, owner="the sidecar"):
         default="none",
     )
     workload: WorkloadRef | None = setting(
-        "Workload to scale, as deployment/NAME or statefulset/NAME.",
-        default=None,
+        "Workload to scale, as deployment/NAME or statefulset/NAME.", default=None
     )
     namespace: str | None = setting(
-        "Namespace of the workload.",
-        default=None,
-        default_text="the pod's, else the kubeconfig's",
+        "Namespace of the workload.", default=None, default_text="the pod's, else the kubeconfig's"
     )
     kubeconfig: Path | None = setting(
-        "Kubeconfig file.",
-        default=None,
-        default_text="the pod's service account, else the usual file",
+        "Kubeconfig file.", default=None, default_text="the pod's service account, else the usual file"
     )
-    leader_election: bool = setting(
-        "Elect one of several sidecars by a Kubernetes lease.", default=True
-    )
+    leader_election: bool = setting("Elect one of several sidecars by a Kubernetes lease.", default=True)
     grpc_host: str = setting("Address of the service that KEDA asks.", default="127.0.0.1")
     grpc_port: int = setting("Port of that service; 0 takes a free one and logs it.", default=6000)
     grpc_tls_certificate: Path | None = setting(
@@ -210,8 +186,7 @@ class SidecarOptions(SettingsModel, owner="the sidecar"):
     stop_workers: bool = setting("Stop the workers on SIGTERM, too.", default=False)
     dry_run: bool = setting("Log the decisions; publish and change nothing.", default=False)
     take_over: bool = setting(
-        "Take over from another sidecar of the group at once instead of "
-        "[standing by](#one-leader).",
+        "Take over from another sidecar of the group at once instead of [standing by](#one-leader).",
         default=False,
     )
 
@@ -223,8 +198,7 @@ class SidecarOptions(SettingsModel, owner="the sidecar"):
     )
     host: str = setting("Address of the web page.", default="127.0.0.1")
     port: int = setting(
-        "Port of the web page; 0 takes a free one, which is logged and written to `STATE-DIR/web`.",
-        default=0,
+        "Port of the web page; 0 takes a free one, which is logged and written to `STATE-DIR/web`.", default=0
     )
     tls_certificate: Path | None = setting(
         "PEM certificate of the web page. See [endpoints](security.md#endpoints).", default=None

@@ -45,9 +45,7 @@ class SidecarSettings(SidecarOptions):
 
     def find_problems(self, given: Collection[str]) -> Iterable[str]:
         """Yield what contradicts each other; reads no file."""
-        checks = cross_check_options(
-            self, given, self.consumption_window, self.catch_up.backlog_grace
-        )
+        checks = cross_check_options(self, given, self.consumption_window, self.catch_up.backlog_grace)
         return (text for is_broken, text in checks if is_broken)
 
     @property
@@ -101,9 +99,7 @@ class SidecarSettings(SidecarOptions):
             cooldown=self.cooldown,
             paused_directions=expand_paused_directions(self.pause),
             schedule=tuple(entry.cron_period for entry in self.schedule),
-            fallback=FallbackPolicy(
-                self.fallback, self.fallback_replicas or 0, self.fallback_after
-            ),
+            fallback=FallbackPolicy(self.fallback, self.fallback_replicas or 0, self.fallback_after),
             idle_after=self.idle_after,
             scale_up_evaluation_window=self.consumption_window,
             scale_up_evaluation_retry=self.scale_up_evaluation_retry,
@@ -166,15 +162,11 @@ def read_settings_file(file: Path | None) -> dict[str, Any]:
     try:
         body = yaml.safe_load(file.read_text())
     except OSError as error:
-        raise SidecarSettingError(
-            f"config {file}: {error.strerror}; give a readable file"
-        ) from error
+        raise SidecarSettingError(f"config {file}: {error.strerror}; give a readable file") from error
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f", line {mark.line + 1}" if mark else ""
-        raise SidecarSettingError(
-            f"config {file}{where}: not YAML; write 'name: value' lines"
-        ) from None
+        raise SidecarSettingError(f"config {file}{where}: not YAML; write 'name: value' lines") from None
     if body is None:
         return {}
     if not isinstance(body, dict):
@@ -201,9 +193,7 @@ def _check_files(settings: SidecarSettings) -> None:
     """Raise SidecarSettingError for a file that is missing or contradicts the settings."""
     kubeconfig, worker_config = settings.kubeconfig, settings.worker_config
     if kubeconfig is not None and not kubeconfig.is_file():
-        raise SidecarSettingError(
-            f"kubeconfig {kubeconfig} is no file; correct the path, or leave it out"
-        )
+        raise SidecarSettingError(f"kubeconfig {kubeconfig} is no file; correct the path, or leave it out")
     if worker_config is not None and not worker_config.is_file():
         raise SidecarSettingError(f"worker-config {worker_config} is no file; correct the path")
     if worker_config is None or settings.freshness_slo is None:

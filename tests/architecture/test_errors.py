@@ -39,9 +39,7 @@ def classes(module: str) -> dict[str, type[TrimtabError]]:
     return {
         name: value
         for name, value in vars(loaded).items()
-        if isinstance(value, type)
-        and issubclass(value, TrimtabError)
-        and value.__module__ == loaded.__name__
+        if isinstance(value, type) and issubclass(value, TrimtabError) and value.__module__ == loaded.__name__
     }
 
 

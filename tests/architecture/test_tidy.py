@@ -84,9 +84,7 @@ def test_no_machine_is_named() -> None:
 def public_modules() -> list[str]:
     """Names of modules that say what they offer."""
     return [
-        ".".join(("trimtab", *path.relative_to(ROOT).with_suffix("").parts)).removesuffix(
-            ".__init__"
-        )
+        ".".join(("trimtab", *path.relative_to(ROOT).with_suffix("").parts)).removesuffix(".__init__")
         for path in sources(*PARTS)
         if "__all__ = " in path.read_text()
     ]
@@ -112,9 +110,7 @@ def test_all_is_sorted_and_true(name: str) -> None:
 def test_package_offers_what_it_imports(part: str) -> None:
     """What the package's `__init__` imports is what it offers; nothing leaks by accident."""
     tree = ast.parse((ROOT / part / "__init__.py").read_text())
-    imported = {
-        a.asname or a.name for n in tree.body if isinstance(n, ast.ImportFrom) for a in n.names
-    }
+    imported = {a.asname or a.name for n in tree.body if isinstance(n, ast.ImportFrom) for a in n.names}
     assert imported == set(importlib.import_module(f"trimtab.{part}").__all__)
 
 
@@ -131,8 +127,6 @@ def test_every_test_states_its_promise() -> None:
         f"{path.name}:{node.name}"
         for path in sources("tests")
         for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.FunctionDef)
-        and node.name.startswith("test_")
-        and not ast.get_docstring(node)
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_") and not ast.get_docstring(node)
     ]
     assert silent == []

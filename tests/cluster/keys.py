@@ -31,9 +31,7 @@ def signed(
         )
     (folder / f"{name}.crt").write_bytes(_pem(leaf.sign(above, hashes.SHA256())))
     private = key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
     (folder / f"{name}.key").write_bytes(private)
 
@@ -46,9 +44,7 @@ def _name(text: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, text)])
 
 
-def _draft(
-    subject: x509.Name, issuer: x509.Name, key: Key, days: int = 1
-) -> x509.CertificateBuilder:
+def _draft(subject: x509.Name, issuer: x509.Name, key: Key, days: int = 1) -> x509.CertificateBuilder:
     now = dt.datetime.now(dt.UTC)
     end = now + dt.timedelta(days=days)
     return (

@@ -125,11 +125,7 @@ class Kubelet:
             "phase": "Running",
             "startTime": now,
             "conditions": [
-                {
-                    "type": kind,
-                    "status": said if kind.endswith("eady") else "True",
-                    "lastTransitionTime": now,
-                }
+                {"type": kind, "status": said if kind.endswith("eady") else "True", "lastTransitionTime": now}
                 for kind in CONDITIONS
             ],
             "containerStatuses": [

@@ -8,10 +8,7 @@ from kubernetes import client, config
 from kubernetes.client.rest import ApiException
 
 NAMESPACE: Final = "default"
-POD_NAME: Final = {
-    "name": "POD_NAME",
-    "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}},
-}
+POD_NAME: Final = {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}
 """Tells a container its pod's name, by the downward API."""
 
 
@@ -82,9 +79,7 @@ class Cluster:
 
     def events(self, name: str) -> list[tuple[str, str]]:
         """Return reason and message of the events on a workload."""
-        found = self.core.list_namespaced_event(
-            NAMESPACE, field_selector=f"involvedObject.name={name}"
-        )
+        found = self.core.list_namespaced_event(NAMESPACE, field_selector=f"involvedObject.name={name}")
         return [(str(event.reason), str(event.message)) for event in found.items]
 
     def account(self, name: str, rules: list[dict[str, Any]]) -> str:

@@ -113,9 +113,7 @@ def written(folder: Path, settings: dict[str, Any]) -> dict[str, dict[str, str]]
     return {str(file): {"bind": "/etc/trimtab/settings.yaml", "mode": "ro"}}
 
 
-def test_their_sizes(
-    docker: Any, images: dict[str, Any], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_their_sizes(docker: Any, images: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
     """The sidecar has neither Spark nor Java, and adds a fraction of what the consumer adds."""
     whole = {"base": docker.images.get(base(docker)), **images}
     sizes = {f"{name}_mb": round(image.attrs["Size"] / 1e6) for name, image in whole.items()}
@@ -159,9 +157,7 @@ def test_the_sidecar_runs(  # noqa: PLR0913 - fixtures
     page = f"http://{HOST}:{port}"
     words = ["sidecar", "--config", "/etc/trimtab/settings.yaml", "--port", str(port)]
     environment = {"TRIMTAB_HEALTH": f"{page}/healthz"}
-    with running(
-        docker, images["sidecar"], words, volumes=volumes, environment=environment
-    ) as container:
+    with running(docker, images["sidecar"], words, volumes=volumes, environment=environment) as container:
         eventually(lambda: "last turn" in text_of(f"{page}/healthz"), PATIENCE)
         eventually(lambda: "trimtab_write_speed" in text_of(f"{page}/metrics"), PATIENCE)
         eventually(lambda: healthy(container), PATIENCE)
@@ -199,9 +195,7 @@ def test_the_consumer_writes(  # noqa: PLR0913 - fixtures
     volumes = written(tmp_path, settings) | {str(lake): {"bind": str(lake), "mode": "rw"}}
     words = ["ingest", "--config", "/etc/trimtab/settings.yaml", "--metrics-port", str(port)]
     environment = {"TRIMTAB_HEALTH": f"http://{HOST}:{port}/healthz"}
-    with running(
-        docker, images["consumer"], words, volumes=volumes, environment=environment
-    ) as container:
+    with running(docker, images["consumer"], words, volumes=volumes, environment=environment) as container:
         eventually(lambda: healthy(container), PATIENCE)
         eventually(lambda: counted(lake, name) >= RECORDS, PATIENCE)
         container.stop(timeout=120)

@@ -19,12 +19,8 @@ NAMES = {
 }
 
 
-@pytest.fixture(
-    params=[confluent_kafka.Consumer, trimtab.consumer_sdk.Consumer], ids=["theirs", "ours"]
-)
-def make(
-    request: pytest.FixtureRequest, bootstrap: str, group: str
-) -> Iterator[Callable[..., Any]]:
+@pytest.fixture(params=[confluent_kafka.Consumer, trimtab.consumer_sdk.Consumer], ids=["theirs", "ours"])
+def make(request: pytest.FixtureRequest, bootstrap: str, group: str) -> Iterator[Callable[..., Any]]:
     """Create consumers of one kind; close all at the end."""
     made: list[Any] = []
 

@@ -69,9 +69,7 @@ def generated(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
 
 def turn(awake: int = 1, *, running: int | None = 1) -> IterationReport:
     """A turn that saw something to read, or nothing (0); `running` of None: it was blind."""
-    verdict = ScalingDecision(
-        ScalingAction.HOLD, ("all is well",), DecisionMetrics(running_replicas=running)
-    )
+    verdict = ScalingDecision(ScalingAction.HOLD, ("all is well",), DecisionMetrics(running_replicas=running))
     return IterationReport(
         time=0.0, decision=verdict, write_rates={TopicPartition("t", 0): SPEEDS[awake]}, epoch=1,
         is_group_known=True, decision_seconds=0.0, iteration_seconds=0.0,
@@ -109,9 +107,7 @@ def test_the_committed_code_is_of_this_protocol(tmp_path: Path) -> None:
     """`make proto` would change nothing."""
     made = compiled(tmp_path, "python_out", "pyi_out")
     for name in ("externalscaler_pb2.py", "externalscaler_pb2.pyi"):
-        assert (made / name).read_text() == (
-            ROOT / "sidecar" / "targets" / "keda" / name
-        ).read_text()
+        assert (made / name).read_text() == (ROOT / "sidecar" / "targets" / "keda" / name).read_text()
 
 
 def test_the_count_and_what_it_is_divided_by(client: Any, desk: KedaReplicaCount) -> None:
@@ -122,11 +118,7 @@ def test_the_count_and_what_it_is_divided_by(client: Any, desk: KedaReplicaCount
     (spec,) = client.GetMetricSpec(asked(consumerGroup="lake"), timeout=20).metricSpecs
     assert (spec.metricName, spec.targetSizeFloat, spec.targetSize) == (KEDA_METRIC_NAME, 1.0, 1)
     (value,) = metrics(client).metricValues
-    assert (value.metricName, value.metricValueFloat, value.metricValue) == (
-        KEDA_METRIC_NAME,
-        4.0,
-        4,
-    )
+    assert (value.metricName, value.metricValueFloat, value.metricValue) == (KEDA_METRIC_NAME, 4.0, 4)
     assert client.IsActive(asked(), timeout=20).result
 
 
@@ -301,9 +293,7 @@ def test_pings_are_as_keda_has_them() -> None:
     )
 
 
-def test_a_port_in_use_is_named(
-    service: tuple[ExternalScalerService, int], desk: KedaReplicaCount
-) -> None:
+def test_a_port_in_use_is_named(service: tuple[ExternalScalerService, int], desk: KedaReplicaCount) -> None:
     """A second service on the port does not start, and says what to do."""
     second = ExternalScalerService(desk, ScaledGroup("b:1", "lake", (), "latest"))
     with pytest.raises(StartupError, match="choose another grpc-port"):

@@ -106,11 +106,7 @@ def test_gaps_come_with_their_marks_or_not_at_all(
     )
     seen = table.read_offsets()
     table.commit(staged, seen.offsets.advanced_by("g", {P: OffsetSpan(None, 3, 5)}), seen, gaps)
-    assert (count(table), table.read_offsets().offsets.next_offset("g", P), table.read_gaps()) == (
-        2,
-        5,
-        gaps,
-    )
+    assert (count(table), table.read_offsets().offsets.next_offset("g", P), table.read_gaps()) == (2, 5, gaps)
     other.commit(
         StagedFiles("b"),
         other.read_offsets().offsets.advanced_by("g", {P: OffsetSpan(5, 5, 6)}),

@@ -92,9 +92,7 @@ def target(request: pytest.FixtureRequest, opened: Callable[[str], ReplicaTarget
 
 
 @pytest.fixture(params=["memory", "process", DEPLOYMENT])
-def naming_target(
-    request: pytest.FixtureRequest, opened: Callable[[str], ReplicaTarget]
-) -> ReplicaTarget:
+def naming_target(request: pytest.FixtureRequest, opened: Callable[[str], ReplicaTarget]) -> ReplicaTarget:
     """A target whose replicas have no places; those of a StatefulSet come back to theirs."""
     return opened(request.param)
 
@@ -195,9 +193,7 @@ def test_a_crash_while_starting_loses_no_worker(
     assert [pid_of(tmp_path, one), pid_of(tmp_path, two)] == pids
 
 
-def test_a_pid_that_came_back_is_not_ours(
-    open_target: Callable[..., ProcessTarget], tmp_path: Path
-) -> None:
+def test_a_pid_that_came_back_is_not_ours(open_target: Callable[..., ProcessTarget], tmp_path: Path) -> None:
     """A file whose pid now belongs to another process is no worker, and that process is spared."""
     target = open_target()
     target.close()
@@ -210,9 +206,7 @@ def test_a_pid_that_came_back_is_not_ours(
     assert alive(again) == []
 
 
-def test_one_that_died_at_once_is_dead(
-    open_target: Callable[..., ProcessTarget], tmp_path: Path
-) -> None:
+def test_one_that_died_at_once_is_dead(open_target: Callable[..., ProcessTarget], tmp_path: Path) -> None:
     """A worker that was gone before its start time could be read does not count as alive."""
     gone = WorkerRecord("worker-1", 0.0, pid=99_999_999, ticks=None)
     assert not gone.is_alive
@@ -225,10 +219,7 @@ def test_one_that_died_at_once_is_dead(
 
 
 def test_the_stubborn_are_killed(
-    open_target: Callable[..., ProcessTarget],
-    clock: Clock,
-    tmp_path: Path,
-    eventually: Eventually,
+    open_target: Callable[..., ProcessTarget], clock: Clock, tmp_path: Path, eventually: Eventually
 ) -> None:
     """One that ignores SIGTERM is killed when the patience is over, not before."""
     target = open_target(STUBBORN, patience=60)
@@ -263,8 +254,7 @@ def test_a_command_that_is_not_there(tmp_path: Path, clock: Clock) -> None:
 
 
 @pytest.mark.parametrize(
-    ("program", "how"),
-    [("raise SystemExit(3)", "with exit code 3"), ("import os; os.abort()", "by SIGABRT")],
+    ("program", "how"), [("raise SystemExit(3)", "with exit code 3"), ("import os; os.abort()", "by SIGABRT")]
 )
 def test_the_end_of_a_worker_is_told(
     program: str,
@@ -279,9 +269,7 @@ def test_the_end_of_a_worker_is_told(
     (name,) = target.add_replicas(1)
     eventually(lambda: target.list_replicas() == ())
     log = tmp_path / "state" / "logs" / f"{name}.log"
-    assert target.read_external_scaling().trouble == (
-        f"{name} exited unexpectedly {how}; see its log {log}",
-    )
+    assert target.read_external_scaling().trouble == (f"{name} exited unexpectedly {how}; see its log {log}",)
     clock.ahead = 301.0
     assert target.read_external_scaling().trouble == ()
 

@@ -61,14 +61,7 @@ def _wanted(given: Namespace) -> Wanted:
     size = given.round or max(1, min(ROUND, given.faults // 2))  # one with a sidecar, one without
     only = tuple(given.only or ())
     return Wanted(
-        given.faults,
-        given.seed,
-        size,
-        given.format,
-        given.stage,
-        only,
-        keep=given.keep,
-        first=given.first,
+        given.faults, given.seed, size, given.format, given.stage, only, keep=given.keep, first=given.first
     )
 
 

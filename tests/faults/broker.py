@@ -87,7 +87,4 @@ class Broker:
 
     def _advertised(self) -> Sequence[str]:
         links = zip(self._names, self.network.ports, strict=True)
-        return [
-            f"PLAINTEXT://{self.bootstrap}",
-            *(f"{name}://{HOST}:{port}" for name, port in links),
-        ]
+        return [f"PLAINTEXT://{self.bootstrap}", *(f"{name}://{HOST}:{port}" for name, port in links)]

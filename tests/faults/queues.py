@@ -107,9 +107,7 @@ class Traffic:
     def _run(self) -> None:
         while not self._stop.wait(0.05):
             for _ in range(round(self._rate * 0.05)):
-                self._producer.produce(
-                    TOPIC, str(self.written), partition=self.written % PARTITIONS
-                )
+                self._producer.produce(TOPIC, str(self.written), partition=self.written % PARTITIONS)
                 self.written += 1
             self._producer.poll(0)
 

@@ -129,12 +129,7 @@ class Run:
             self._crew = self._hired()
             stack.callback(self._crew.close)
             world = World(
-                self._broker,
-                self._crew,
-                self.folder / "lake",
-                disk,
-                settings.consumer(),
-                settings.TOPICS,
+                self._broker, self._crew, self.folder / "lake", disk, settings.consumer(), settings.TOPICS
             )
             self._injector = Injector(world)
             self._tables: Tables = reader(self._wanted.format, self.folder / "lake")

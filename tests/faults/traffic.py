@@ -73,9 +73,7 @@ class Traffic:
                 self.faults.append(f"partition {partition} number {number}: {error}")
 
         try:
-            self._producer.produce(
-                self._topic, value, key, partition=partition, on_delivery=delivered
-            )
+            self._producer.produce(self._topic, value, key, partition=partition, on_delivery=delivered)
         except BufferError:  # the broker has been away for long; this number comes again
             return
         except KafkaException as error:

@@ -25,9 +25,7 @@ def test_the_rolling_bounce_loses_nothing(bootstrap: str, tmp_path: Path) -> Non
     """Three instances of ours and of Java's come and go; nobody loses a record, we double none."""
     plot = tmp_path / "plot.png"
     sides = ("--sides", "trimtab", "java_cooperative")
-    found = result(
-        "bench_bounce.py", "--bootstrap", bootstrap, "--quick", *sides, "--plot", str(plot)
-    )
+    found = result("bench_bounce.py", "--bootstrap", bootstrap, "--quick", *sides, "--plot", str(plot))
     assert set(found["pause_ms"]) == {"trimtab", "java_cooperative"}
     assert found["lost"] == {"trimtab": 0, "java_cooperative": 0}
     assert found["doubled"]["trimtab"] == 0

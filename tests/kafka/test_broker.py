@@ -50,11 +50,7 @@ def write(broker: EmbeddedBroker, topic: str, value: bytes) -> None:
 
 
 def read(broker: EmbeddedBroker, topic: str) -> bytes | None:
-    settings = {
-        "bootstrap.servers": broker.bootstrap,
-        "group.id": "readers",
-        "auto.offset.reset": "earliest",
-    }
+    settings = {"bootstrap.servers": broker.bootstrap, "group.id": "readers", "auto.offset.reset": "earliest"}
     consumer = Consumer(settings)
     consumer.subscribe([topic])
     message = consumer.poll(20)

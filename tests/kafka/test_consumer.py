@@ -101,10 +101,7 @@ def test_a_commit_from_an_old_generation_is_refused(
         admin.close()
         with pytest.raises(KafkaException) as refused:
             consumer.commit(asynchronous=False)
-        assert refused.value.args[0].code() in {
-            KafkaError.ILLEGAL_GENERATION,
-            KafkaError.UNKNOWN_MEMBER_ID,
-        }
+        assert refused.value.args[0].code() in {KafkaError.ILLEGAL_GENERATION, KafkaError.UNKNOWN_MEMBER_ID}
     finally:
         consumer.close()
     other = Consumer(config)
@@ -128,9 +125,7 @@ def test_a_rejoin_before_the_next_poll_does_not_restore_lost_partitions(
         admin.remove_group_members(group, [_identity(consumer)])
         admin.close()
         client = consumer._member.client
-        eventually(
-            lambda: consumer.generation_id() > generation and not coordinator.is_joining(client)
-        )
+        eventually(lambda: consumer.generation_id() > generation and not coordinator.is_joining(client))
         with pytest.raises(KafkaException) as refused:
             consumer.commit(offsets=[_raw(name, 0, 3)], asynchronous=False)
         assert refused.value.args[0].code() == KafkaError.ILLEGAL_GENERATION

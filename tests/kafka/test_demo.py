@@ -56,9 +56,7 @@ def test_a_short_show(bootstrap: str, tmp_path: Path, admin: Any) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_interrupted(
-    bootstrap: str, tmp_path: Path, number: int, eventually: Callable[..., None]
-) -> None:
+def test_interrupted(bootstrap: str, tmp_path: Path, number: int, eventually: Callable[..., None]) -> None:
     """Ctrl-C and SIGTERM end it with 130 and without a trace, while a consumer is being started."""
     with start(bootstrap, tmp_path) as show:
         eventually(lambda: any("ingest" in words for words in left(tmp_path)), timeout=120)

@@ -87,9 +87,7 @@ def test_the_lake_example_writes_what_is_paid(bootstrap: str, orders: str, tmp_p
     assert '"rows": 5' in listed.stdout
 
 
-def test_the_consumer_ends_on_ctrl_c_without_a_traceback(
-    topic: Callable[..., str], bootstrap: str
-) -> None:
+def test_the_consumer_ends_on_ctrl_c_without_a_traceback(topic: Callable[..., str], bootstrap: str) -> None:
     """It leaves the group and says nothing more."""
     command = [sys.executable, "-u", str(EXAMPLES / "consume.py"), bootstrap, topic(partitions=1)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:

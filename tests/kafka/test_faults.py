@@ -37,9 +37,7 @@ def name(topic: Callable[..., str]) -> str:
 
 
 @pytest.fixture
-def read(
-    bootstrap: str, group: str, name: str, tmp_path: Path
-) -> Iterator[Callable[[str], Reader]]:
+def read(bootstrap: str, group: str, name: str, tmp_path: Path) -> Iterator[Callable[[str], Reader]]:
     """Start reader processes; kill all at the end."""
     readers: list[Reader] = []
 

@@ -36,26 +36,19 @@ def test_each_private_part_works_as_assumed(topic: Any, start: Any, eventually: 
     assert coordinator.find_missing_topics(client, [name, "no-such-topic"]) == {"no-such-topic"}
     coordinator.request_rejoin(client)
     eventually(
-        lambda: (
-            coordinator.generation_id(client) == generation + 1
-            and not coordinator.is_joining(client)
-        )
+        lambda: coordinator.generation_id(client) == generation + 1 and not coordinator.is_joining(client)
     )
     done: list[Any] = []
     partition = next(iter(worker.owned))
     coordinator.commit_offsets(client, {partition: CommitPosition(7, "note")}, 10, lambda: True)
-    coordinator.commit_offsets_async(
-        client, {partition: CommitPosition(8)}, lambda: True, done.append
-    )
+    coordinator.commit_offsets_async(client, {partition: CommitPosition(8)}, lambda: True, done.append)
     eventually(lambda: done == [None])
     assert client.committed(_kafka(partition), metadata=True).offset == 8
     coordinator.leave_group(client, "a test")
     eventually(lambda: worker.assigns == 2)
 
 
-def test_a_membership_lost_during_a_join_is_reported(
-    topic: Any, start: Any, eventually: Eventually
-) -> None:
+def test_a_membership_lost_during_a_join_is_reported(topic: Any, start: Any, eventually: Eventually) -> None:
     """The owned partitions count as lost and are not carried into the new membership."""
     worker = start("only", [topic(partitions=1)])
     eventually(lambda: len(worker.owned) == 1)

@@ -23,14 +23,9 @@ class Control:
 
     def __init__(self, bootstrap: str, group: str) -> None:
         self.group = group
-        self.topics = {
-            "trimtab.plan.topic": f"{group}.plan",
-            "trimtab.write.rate.topic": f"{group}.speed",
-        }
+        self.topics = {"trimtab.plan.topic": f"{group}.plan", "trimtab.write.rate.topic": f"{group}.speed"}
         admin = AdminClient({"bootstrap.servers": bootstrap})
-        new = [
-            NewTopic(t, 1, 1, config={"cleanup.policy": "compact"}) for t in self.topics.values()
-        ]
+        new = [NewTopic(t, 1, 1, config={"cleanup.policy": "compact"}) for t in self.topics.values()]
         for future in admin.create_topics(new).values():
             future.result()
         self._producer = Producer({"bootstrap.servers": bootstrap})
@@ -193,9 +188,7 @@ def test_members_agree_on_the_handover_in_the_commit_metadata(
     eventually(told)
 
 
-def test_lag_aware_needs_no_sidecar(
-    topic: Any, start: Any, feed: Any, eventually: Eventually
-) -> None:
+def test_lag_aware_needs_no_sidecar(topic: Any, start: Any, feed: Any, eventually: Eventually) -> None:
     """KAFKA-5337's own example: lags of 10, 6 and 5 on two consumers give 10 and 11."""
     name = topic(partitions=3)
     for partition, count in enumerate((1000, 600, 500)):

@@ -24,9 +24,7 @@ Eventually = Callable[..., None]
 class Holdings(ConsumerRebalanceListener):
     """Records the owners of each partition, and every moment with two owners."""
 
-    def __init__(
-        self, name: str, held: "defaultdict[TopicPartition, set[str]]", wrong: list[Any]
-    ) -> None:
+    def __init__(self, name: str, held: "defaultdict[TopicPartition, set[str]]", wrong: list[Any]) -> None:
         self._name, self._held, self._wrong = name, held, wrong
 
     def on_partitions_assigned(self, assigned: Any) -> None:

@@ -177,8 +177,7 @@ def test_a_kmq_queue_needs_these_rights(broker: Secured, granted: Any, caplog: A
     granted(TRACKER)
     begun = trimmed(broker)
     done = tracked(
-        broker,
-        lambda t: t.counts.redelivered and t.counts.dead_lettered and trimmed(broker) > begun,
+        broker, lambda t: t.counts.redelivered and t.counts.dead_lettered and trimmed(broker) > begun
     )
     assert (done.counts.redelivered, done.counts.dead_lettered) == (1, 1)
     assert trimmed(broker) > begun
@@ -245,9 +244,7 @@ def prepared(broker: Secured, without: Right) -> None:
     [(kind, right) for kind, rights in WORKERS.items() for right in rights],
     ids=lambda part: part if isinstance(part, str) else f"{part[2]} {part[1]}",
 )
-def test_a_worker_needs_each(
-    broker: Secured, granted: Any, caplog: Any, kind: str, without: Right
-) -> None:
+def test_a_worker_needs_each(broker: Secured, granted: Any, caplog: Any, kind: str, without: Right) -> None:
     """Without one of its rights a worker reports it."""
     rights, given = WORKERS[kind], config(broker, kind)
     if kind == "share":  # a group that has been set up needs less: each case has its own
@@ -270,9 +267,7 @@ def test_a_tracker_needs_each(broker: Secured, granted: Any, caplog: Any, withou
     prepared(broker, without)
     if without[2] != "create":
         written(broker, b"again", b"dead")
-        (asked,) = broker.admin.list_offsets(
-            {RawPartition("jobs", 0): OffsetSpec.latest()}
-        ).values()
+        (asked,) = broker.admin.list_offsets({RawPartition("jobs", 0): OffsetSpec.latest()}).values()
         end = asked.result(20).offset
         for back, delivery in ((2, 1), (1, 2)):  # the last one has been delivered often enough
             start = Marker(MarkerKind.START, ((end - back, end - back),), 1, delivery)

@@ -85,11 +85,7 @@ def test_the_demo_proves_itself(kind: str, bootstrap: str) -> None:
     """A worker is killed on the way, and every message is handled."""
     command = [sys.executable, "-m", "trimtab.cli", "demo", "--queue", kind]
     done = subprocess.run(
-        [*command, "--bootstrap", bootstrap],
-        capture_output=True,
-        text=True,
-        timeout=250,
-        check=False,
+        [*command, "--bootstrap", bootstrap], capture_output=True, text=True, timeout=250, check=False
     )
     assert "a worker is killed" in done.stdout
     assert ", 0 lost" in done.stdout.splitlines()[-1], done.stdout + done.stderr

@@ -179,9 +179,7 @@ def test_the_brokers_lag_counts_until_a_message_is_settled(
         eventually(lambda: taken.extend(queue.receive(5, 0.2)) or len(taken) == 5)
         view = monitor.describe_group()
         assert view.is_share_group
-        assert [(r.instance, r.owned_partitions) for r in view.members] == [
-            ("worker-7", frozenset())
-        ]
+        assert [(r.instance, r.owned_partitions) for r in view.members] == [("worker-7", frozenset())]
         assert monitor.measure().queue == QueueBacklog(QueueKind.SHARE, 5)
         taken[0].ack()
         taken[1].reject()

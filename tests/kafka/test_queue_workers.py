@@ -12,14 +12,7 @@ import pytest
 from confluent_kafka import Message, Producer
 
 from trimtab.consumer_sdk.errors import BrokerUnreachableError, UnsupportedQueueOperationError
-from trimtab.consumer_sdk.queues import (
-    AsyncQueue,
-    KmqQueue,
-    QueueMessage,
-    Reject,
-    Retry,
-    queue_worker,
-)
+from trimtab.consumer_sdk.queues import AsyncQueue, KmqQueue, QueueMessage, Reject, Retry, queue_worker
 from trimtab.consumer_sdk.queues.settlement import SettlementAction, SettlementRequest
 
 Eventually = Callable[..., None]
@@ -262,9 +255,7 @@ def test_awaiting_what_was_cancelled_gives_the_message_back(
     assert caplog.text.count("its handler failed: CancelledError()") == 2
 
 
-def test_a_coroutine_that_never_ends_is_cancelled_and_not_settled(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_a_coroutine_that_never_ends_is_cancelled_and_not_settled(caplog: pytest.LogCaptureFixture) -> None:
     """After `stop_timeout` the worker cancels it: no failure is logged, nothing settled."""
     stop, ended = Event(), list[str]()
 

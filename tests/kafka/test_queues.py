@@ -14,13 +14,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from trimtab.common.clock import Clock, SystemClock
 from trimtab.consumer_sdk.errors import QueueTopicMismatchError, UnsupportedQueueOperationError
-from trimtab.consumer_sdk.queues import (
-    KmqQueue,
-    MessageQueue,
-    OrderedQueue,
-    QueueMessage,
-    SettlementResult,
-)
+from trimtab.consumer_sdk.queues import KmqQueue, MessageQueue, OrderedQueue, QueueMessage, SettlementResult
 from trimtab.consumer_sdk.queues import open_queue as open_kind
 from trimtab.consumer_sdk.queues.kmq import marker_retention
 from trimtab.consumer_sdk.queues.kmq.marker_writer import MARKER_LINGER_S
@@ -150,8 +144,7 @@ def test_a_poison_message_ends_in_the_dead_letters_with_the_reason(
     assert [m.delivery for m in take(queue, 1)] == [2]
     eventually(lambda: tracker.counts.dead_lettered == 2)
     dead = {
-        m.value(): said(m)
-        for m in records(parse_queue_settings(name, queue_config(queue)).dead_letter_topic)
+        m.value(): said(m) for m in records(parse_queue_settings(name, queue_config(queue)).dead_letter_topic)
     }
     assert dead[b"refused"]["trimtab.reason"] == "no such customer"
     reason = "delivered 2 times, the last delivery ended by timeout"
@@ -163,9 +156,7 @@ def queue_config(queue: Any) -> dict[str, Any]:
     return dict(queue._settings.consumer_config)
 
 
-def test_a_retry_waits_and_an_extension_holds(
-    opened: Open, track: Any, topic: Any, write: Any
-) -> None:
+def test_a_retry_waits_and_an_extension_holds(opened: Open, track: Any, topic: Any, write: Any) -> None:
     """A message that is given back comes after its delay; an extended one does not come back."""
     name = topic(partitions=1)
     write(name, "later", "longer")
@@ -313,12 +304,7 @@ def test_what_another_worker_received_stays_its_own(
 
 
 def test_old_markers_are_deleted(
-    opened: Open,
-    track: Any,
-    topic: Any,
-    write: Any,
-    eventually: Eventually,
-    monkeypatch: pytest.MonkeyPatch,
+    opened: Open, track: Any, topic: Any, write: Any, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The log of markers begins at the oldest open message, and is empty when all is over."""
     monkeypatch.setattr(marker_retention, "MARKER_DELETION_INTERVAL_S", 0.2)
@@ -346,12 +332,7 @@ def test_old_markers_are_deleted(
 
 
 def test_a_message_that_retention_deleted_is_told_of(
-    opened: Open,
-    track: Any,
-    topic: Any,
-    write: Any,
-    records: Any,
-    eventually: Eventually,
+    opened: Open, track: Any, topic: Any, write: Any, records: Any, eventually: Eventually
 ) -> None:
     """What can no longer be delivered again leaves a dead letter without a value."""
     name = topic(partitions=1)
@@ -429,9 +410,7 @@ def test_a_group_skips_what_is_delivered_again_to_another(
         again.ack()
 
 
-def test_topics_that_do_not_fit_are_named(
-    opened: Open, topic: Any, admin: AdminClient, group: str
-) -> None:
+def test_topics_that_do_not_fit_are_named(opened: Open, topic: Any, admin: AdminClient, group: str) -> None:
     """No topic, markers with other partitions or with the writers' time: said before anything."""
     with pytest.raises(QueueTopicMismatchError, match="does not exist"):
         opened("kmq", f"{group}-none")
@@ -466,9 +445,7 @@ def test_ordered_goes_on_from_the_first_unfinished_message(
         assert take(queue, 1, seconds=3) == []
 
 
-def test_ordered_runs_keys_side_by_side_and_each_in_order(
-    opened: Open, topic: Any, write: Any
-) -> None:
+def test_ordered_runs_keys_side_by_side_and_each_in_order(opened: Open, topic: Any, write: Any) -> None:
     """The next message of a key is handed out when the one before is over, and not sooner."""
     name = topic(partitions=1)
     write(name, "a1", "a2", key="a")
@@ -484,9 +461,7 @@ def test_ordered_runs_keys_side_by_side_and_each_in_order(
     assert texts(take(queue, 1)) == ["a2"]
 
 
-def test_ordered_gives_up_into_the_dead_letters(
-    opened: Open, topic: Any, write: Any, records: Any
-) -> None:
+def test_ordered_gives_up_into_the_dead_letters(opened: Open, topic: Any, write: Any, records: Any) -> None:
     """A rejected message, and one that failed too often, are kept there and hold nothing up."""
     name = topic(partitions=1)
     write(name, "bad", "worse", "good", key="k")

@@ -67,9 +67,7 @@ def topic(bootstrap: str, *replicas: list[int]) -> str:
 def test_bytes_across_racks_fall_to_the_optimum(racks: str) -> None:
     """Without racks over a tenth crosses; with rack-aware only bytes that are not records."""
     ways = ("--ways", "before", "rack_aware", "--mb", "3", "--bootstrap", racks)
-    done = subprocess.run(
-        [sys.executable, BENCH, *ways], capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([sys.executable, BENCH, *ways], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.splitlines()[-1].removeprefix("RESULT "))
     assert found["optimum"] == 0
@@ -128,9 +126,7 @@ def test_aiokafka_reads_from_the_follower_in_its_rack(racks: str) -> None:
     assert asyncio.run(preferred()) == 2
 
 
-def test_the_commands_show_cross_rack_traffic(
-    racks: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_commands_show_cross_rack_traffic(racks: str, capsys: pytest.CaptureFixture[str]) -> None:
     """With one consumer, in rack a: one of two partitions has no replica there."""
     name = topic(racks, [1, 2], [3, 2])
     config = {
@@ -155,7 +151,11 @@ def test_the_commands_show_cross_rack_traffic(
         assert plan["notes"] == ["replicas are in b, c, but no member is", stranded]
         assert main(["top", *given, *measured, "--once", "--window", "1"]) == 0
         shown = json.loads(capsys.readouterr().out)["crossing"]
-        assert (shown["partitions"], shown["stranded"], shown["unmanned"]) == (1, 1, ["b", "c"])
+        assert (shown["partitions"], shown["without_local_replica"], shown["racks_without_members"]) == (
+            1,
+            1,
+            ["b", "c"],
+        )
         main(["doctor", *given, "--topics", name])  # no sidecar is at work, so something is wrong
         told = capsys.readouterr().out
         assert "partitions read from other racks: 1" in told

@@ -70,10 +70,7 @@ def published(bootstrap: str, topic: str, group: str) -> Callable[[float], None]
 
 
 def words(bootstrap: str, group: str, out: Path, *more: str) -> list[str]:
-    return [
-        *(*TRIMTAB, "record", "--bootstrap", bootstrap, "--group", group),
-        *("--out", str(out), *more),
-    ]
+    return [*(*TRIMTAB, "record", "--bootstrap", bootstrap, "--group", group), *("--out", str(out), *more)]
 
 
 def call(*arguments: Any) -> subprocess.CompletedProcess[str]:

@@ -36,9 +36,7 @@ def test_earliest_resumes_at_the_start_of_the_log(
     with closing(Consumer(config)) as reader:
         reader.subscribe([expired])
         assert [m.offset() for m in reader.consume(10, timeout=20)] == list(range(30, 40))
-        assert reader.pop_offset_resets() == [
-            OffsetReset(TopicPartition(expired, 0), 5, 30, 40, 30)
-        ]
+        assert reader.pop_offset_resets() == [OffsetReset(TopicPartition(expired, 0), 5, 30, 40, 30)]
         assert reader.pop_offset_resets() == []
     (line,) = [line for line in caplog.messages if "are gone" in line]
     assert "offsets 5 to 29 are gone" in line

@@ -133,27 +133,17 @@ CASES = (
     ("password", SaslAuthenticationError, "refuses to log us in as 'limited'.*invalid credentials"),
     ("plain password", SaslAuthenticationError, "Invalid username or password"),
     ("token", SaslAuthenticationError, "mend oauth_cb"),
-    (
-        "authority",
-        TlsHandshakeError,
-        "is not trusted: (self-signed|unable to get).*ssl.ca.location",
-    ),
+    ("authority", TlsHandshakeError, "is not trusted: (self-signed|unable to get).*ssl.ca.location"),
     ("expired", TlsHandshakeError, "certificate has expired"),
     ("host", TlsHandshakeError, "IP address mismatch.*connect by a name that it holds"),
-    (
-        "no TLS",
-        TlsHandshakeError,
-        "closed the connection 3 times.*a port without TLS.*SASL_PLAINTEXT",
-    ),
+    ("no TLS", TlsHandshakeError, "closed the connection 3 times.*a port without TLS.*SASL_PLAINTEXT"),
     ("no certificate", TlsHandshakeError, "asks for our certificate .*ssl.certificate.location"),
     ("nobody's certificate", TlsHandshakeError, "refuses our certificate .*of one that it trusts"),
 )
 
 
 @pytest.mark.parametrize(("what", "kind", "said"), CASES)
-def test_what_is_refused_is_named_soon(
-    broker: Secured, what: str, kind: type[Exception], said: str
-) -> None:
+def test_what_is_refused_is_named_soon(broker: Secured, what: str, kind: type[Exception], said: str) -> None:
     """Consumer and sidecar name the refusal instead of retrying for ever."""
     client, begun = wrong(broker, what), monotonic()
     with pytest.raises(kind, match=said) as caught:
@@ -179,9 +169,7 @@ def test_plain_text_to_tls_is_named(broker: Secured) -> None:
 
 @pytest.mark.parametrize("off", ["ssl.endpoint.identification.algorithm",
                                  "enable.ssl.certificate.verification"])  # fmt: skip
-def test_a_check_that_is_off_is_off_on_both_planes(
-    broker: Secured, off: str, eventually: Any
-) -> None:
+def test_a_check_that_is_off_is_off_on_both_planes(broker: Secured, off: str, eventually: Any) -> None:
     """Another host's certificate and an untrusted one are accepted if so configured."""
     client = wrong(broker, "host" if off.startswith("ssl") else "authority")
     client[off] = "none" if off.startswith("ssl") else False
@@ -302,9 +290,7 @@ def test_a_process_says_one_line_of_a_wrong_password(config: Path) -> None:
     assert "hunter3" not in ran.stdout + ran.stderr
 
 
-def test_the_doctor_finds_a_wrong_password(
-    config: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_doctor_finds_a_wrong_password(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """It names the failure and the remedy."""
     assert main(["doctor", "--config", str(config)]) == 1
     said = capsys.readouterr().out

@@ -39,10 +39,7 @@ SIDECAR: tuple[Right, ...] = (
     ("group", "g", "describe"),
     *((("topic", name, right)) for name in CONTROL for right in ("create", "read", "write")),
 )
-LOG_DIRS: tuple[Right, ...] = (
-    ("topic", "data", "describe"),
-    ("cluster", "kafka-cluster", "describe"),
-)
+LOG_DIRS: tuple[Right, ...] = (("topic", "data", "describe"), ("cluster", "kafka-cluster", "describe"))
 PRODUCER: tuple[Right, ...] = (("topic", "data", "write"),)
 
 
@@ -89,9 +86,7 @@ def consumed(broker: Secured, seconds: float = 20.0) -> list[Any]:
     return []
 
 
-def test_a_consumer_needs_read_only(
-    broker: Secured, granted: Any, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_consumer_needs_read_only(broker: Secured, granted: Any, caplog: pytest.LogCaptureFixture) -> None:
     """Read on its topics, its group and the two control topics; nothing is complained about."""
     broker.make_topics(CONTROL)
     granted(CONSUMER)
@@ -106,9 +101,7 @@ def test_a_consumer_needs_read_only(
         (CONSUMER[1], "no permission to join; grant Read on group g"),
     ],
 )
-def test_a_consumer_is_told_what_it_lacks(
-    broker: Secured, granted: Any, without: Right, said: str
-) -> None:
+def test_a_consumer_is_told_what_it_lacks(broker: Secured, granted: Any, without: Right, said: str) -> None:
     """An error that a program can catch, soon, with the right and the resource."""
     granted(CONSUMER, without)
     with pytest.raises(MissingAclError, match=said):
@@ -118,9 +111,7 @@ def test_a_consumer_is_told_what_it_lacks(
 def test_describe_alone_reads_nothing_and_says_so(broker: Secured, granted: Any) -> None:
     """A sink that may see a topic but not read it ends, instead of waiting for ever."""
     granted((("topic", "data", "describe"), *CONSUMER[1:]))
-    with pytest.raises(
-        MissingAclError, match="no read access to topic data; grant Read on topic data"
-    ):
+    with pytest.raises(MissingAclError, match="no read access to topic data; grant Read on topic data"):
         consumed(broker)
 
 
@@ -217,10 +208,7 @@ def test_log_dirs_need_the_cluster(broker: Secured, granted: Any) -> None:
     """Describe on the topics and the cluster; without the latter it is named."""
     granted(LOG_DIRS[:1])
     settings = sidecar(broker, source="log-dirs")
-    monitor, sizes = (
-        GroupMonitor(settings, SystemClock()),
-        LogDirsClient(settings.client_config, 5.0),
-    )
+    monitor, sizes = (GroupMonitor(settings, SystemClock()), LogDirsClient(settings.client_config, 5.0))
     try:
         leaders = monitor.brokers.fetch_cluster_metadata().leaders
         sizes.fetch_replica_sizes(leaders)

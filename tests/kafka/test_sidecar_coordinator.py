@@ -26,9 +26,7 @@ def test_the_group_is_seen_again_after_the_broker_was_killed(
         client = {"bootstrap.servers": broker.bootstrap, "socket.timeout.ms": 2000, "log_level": 0}
         brokers = BrokerClient(client, "g", timeout=2.0)
         brokers.admin.create_topics([NewTopic("t", 1, 1)])["t"].result(60)
-        eventually(
-            lambda: brokers.fetch_cluster_metadata().leaders and answers(brokers), timeout=60
-        )
+        eventually(lambda: brokers.fetch_cluster_metadata().leaders and answers(brokers), timeout=60)
         os.kill(broker.pid, signal.SIGKILL)
         assert brokers.fetch_cluster_metadata().trouble
         assert brokers.describe_group()[1] != ()

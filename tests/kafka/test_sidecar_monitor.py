@@ -67,9 +67,7 @@ def test_measures_what_a_producer_writes(
             last = monitor.measure()
     for number in range(3):
         true = 200 * (number + 1) * SIZE
-        assert last.write_rates[TopicPartition(name, number)].bytes_per_s == pytest.approx(
-            true, rel=0.15
-        )
+        assert last.write_rates[TopicPartition(name, number)].bytes_per_s == pytest.approx(true, rel=0.15)
     assert last.trouble == ()
 
 
@@ -87,9 +85,7 @@ def test_group_backlog_and_topics(
     for _ in range(10):
         producer.produce(name, b"x" * SIZE, partition=0)
     producer.flush(10)
-    consumer = Consumer(
-        {"bootstrap.servers": bootstrap, "group.id": group, "client.id": "worker-1"}
-    )
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "client.id": "worker-1"})
     consumer.subscribe([name])
     monitor, seen = watch(offset_reset="earliest"), list[GroupMeasurement]()
     try:
@@ -247,10 +243,7 @@ def test_control_topics_round_trip(
     assert board.read_plan() is None
     plans = [GroupPlan(group, n, 1.5, n, "mbf", 1e6, draining=("a",)) for n in (1, 2)]
     speeds = TopicWriteRates(group, topic(), 1.0, 30.0, "offsets", {0: PartitionLoad(1.0)})
-    other = [
-        GroupPlan("other", 9, 1.0, 9, "mbf", 1.0),
-        TopicWriteRates("other", "t", 1, 1, "s", {}),
-    ]
+    other = [GroupPlan("other", 9, 1.0, 9, "mbf", 1.0), TopicWriteRates("other", "t", 1, 1, "s", {})]
     board.publish([*plans, speeds, *other])
     again = ControlTopicStore(ours, admin)
     assert again.read_plan() == plans[-1]
@@ -302,9 +295,7 @@ def test_survey_looks_and_changes_nothing(bootstrap: str, group: str, topic: Top
     assert shares[-1] == 1.0
     made = {
         row.heuristic: row
-        for row in evaluate_heuristics(
-            found, ["mbf", "sticky"], ours.autoscaling_policy.placement, 3
-        )
+        for row in evaluate_heuristics(found, ["mbf", "sticky"], ours.autoscaling_policy.placement, 3)
     }
     assert made["mbf"].consumers == 3
     assert made["mbf"].moves == 4

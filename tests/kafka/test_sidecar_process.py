@@ -151,10 +151,7 @@ class Bench:
         if self.process is not None:
             self.end(signal.SIGKILL)
         for pid in self.pids().values():
-            if (
-                f"{WORKER_ENV_VARIABLE}={self.state}".encode()
-                in Path(f"/proc/{pid}/environ").read_bytes()
-            ):
+            if f"{WORKER_ENV_VARIABLE}={self.state}".encode() in Path(f"/proc/{pid}/environ").read_bytes():
                 os.kill(pid, signal.SIGKILL)
 
 
@@ -236,9 +233,7 @@ def test_to_zero_and_back_with_the_first_record(bench: Bench, eventually: Eventu
     eventually(lambda: bench.pids() and bench.settled(), 60)
 
 
-def test_a_capacity_is_learned_from_a_worker_that_is_behind(
-    bench: Bench, eventually: Eventually
-) -> None:
+def test_a_capacity_is_learned_from_a_worker_that_is_behind(bench: Bench, eventually: Eventually) -> None:
     """What a throttled worker sustains is found out, and published where it differs enough."""
     bench.flow.rate = 3 * CAPACITY
     flags = ("--max", "1", "--capacity", "160 kB/s", "--set", "learn-capacity=true")

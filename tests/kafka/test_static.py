@@ -33,9 +33,7 @@ def test_a_restart_within_the_session_moves_nothing(
     assert all(sorted(found) == list(range(200)) for found in log.offsets().values())
 
 
-def test_a_draining_static_member_hands_over(
-    topic: Any, start: Any, eventually: Eventually
-) -> None:
+def test_a_draining_static_member_hands_over(topic: Any, start: Any, eventually: Eventually) -> None:
     """drain() works as for dynamic members."""
     name = topic(partitions=4)
     one, two = start("one", [name], **ONE), start("two", [name], **TWO)

@@ -86,10 +86,7 @@ def test_a_group_is_shown_with_and_without_a_sidecar(
 
     alone = asked("top", "--once", "--window", "2 s")
     assert alone["steering"].startswith("nothing steers this group")
-    assert {row["name"]: row["state"] for row in alone["rows"]} == {
-        "one": "running",
-        "two": "running",
-    }
+    assert {row["name"]: row["state"] for row in alone["rows"]} == {"one": "running", "two": "running"}
     assert sum(row["load"]["partitions"] for row in alone["rows"]) == PARTITIONS
     assert asked("explain") is None
 
@@ -155,15 +152,11 @@ def test_verdicts_are_kept_round_and_round(
         )
         board.write_decision(made)
     board.write_decision(
-        DecisionRecord(
-            "other", 1, 1, 1, 1, 1, 1, ScalingAction.HOLD, (), DecisionMetrics(), 1.0, 1.0
-        )
+        DecisionRecord("other", 1, 1, 1, 1, 1, 1, ScalingAction.HOLD, (), DecisionMetrics(), 1.0, 1.0)
     )
     kept = ControlTopicStore(settings, admin).read_decisions()
     assert [record.number for record in kept] == list(range(5, RECORD_SLOTS + 5))
-    (asked,) = admin.describe_configs(
-        [ConfigResource(ResourceType.TOPIC, settings.decision_topic)]
-    ).values()
+    (asked,) = admin.describe_configs([ConfigResource(ResourceType.TOPIC, settings.decision_topic)]).values()
     assert asked.result(10)["cleanup.policy"].value == "compact"
 
 
@@ -173,6 +166,4 @@ def test_looking_publishes_nothing(file: str, asked: Asked, admin: AdminClient) 
     assert asked("explain") is None
     settings = load_settings(Path(file), {})
     there = admin.list_topics(timeout=10).topics
-    assert not {settings.plan_topic, settings.write_rate_topic, settings.decision_topic} & set(
-        there
-    )
+    assert not {settings.plan_topic, settings.write_rate_topic, settings.decision_topic} & set(there)

@@ -50,9 +50,7 @@ PLACE: Final = ScaleTargetRef(WorkloadKind.DEPLOYMENT, CONSUMER, NAMESPACE)
 FORBIDDEN: Final = 403
 LABEL: Final = "topology.kubernetes.io/zone"
 WORKER: Final = Path(__file__).parents[1] / "kafka" / "sidecar_worker.py"
-ROLE: Final[Object] = next(
-    yaml.safe_load_all((DEPLOY / "kustomize" / "base" / "role.yaml").read_text())
-)
+ROLE: Final[Object] = next(yaml.safe_load_all((DEPLOY / "kustomize" / "base" / "role.yaml").read_text()))
 RIGHTS: Final = [(n, verb) for n, rule in enumerate(ROLE["rules"]) for verb in rule["verbs"]]
 """Each right of the role: the rule's number, and the verb."""
 
@@ -188,9 +186,7 @@ def test_the_server_takes_it(applier: Applier, deployed: list[Object], name: str
                 applier.apply(probe(body), dry=True)
 
 
-def test_the_server_takes_monitors_with_tls(
-    applier: Applier, deployed: list[Object], tmp_path: Path
-) -> None:
+def test_the_server_takes_monitors_with_tls(applier: Applier, deployed: list[Object], tmp_path: Path) -> None:
     """What chart and component write into monitors are fields that the operator knows."""
     del deployed
     for objects in (encrypted(tmp_path), chart(TLS, release="another")):
@@ -221,9 +217,7 @@ def test_pods_come(cluster: Cluster, deployed: list[Object], eventually: Eventua
     eventually(lambda: len(ready(cluster, "sidecar")) == 2, 60)
 
 
-def test_a_pod_learns_its_zone(
-    cluster: Cluster, deployed: list[Object], eventually: Eventually
-) -> None:
+def test_a_pod_learns_its_zone(cluster: Cluster, deployed: list[Object], eventually: Eventually) -> None:
     """Bound to a node, the consumer's pod has the label that its rack is read from."""
     del deployed
     eventually(lambda: len(ready(cluster, "consumer")) == 1, 60)
@@ -237,11 +231,7 @@ def test_a_pod_learns_its_zone(
 
 @pytest.mark.parametrize(("number", "verb"), RIGHTS)
 def test_each_right_is_needed(
-    cluster: Cluster,
-    account: Callable[[list[Any]], Path],
-    eventually: Eventually,
-    number: int,
-    verb: str,
+    cluster: Cluster, account: Callable[[list[Any]], Path], eventually: Eventually, number: int, verb: str
 ) -> None:
     """Without one verb what needs it gets 403 and says which is missing; so does the doctor."""
     rules = deepcopy(ROLE["rules"])
@@ -249,9 +239,7 @@ def test_each_right_is_needed(
     rules[number]["verbs"].remove(verb)
     config = account([rule for rule in rules if rule["verbs"]])
     eventually(lambda: ready(cluster, "consumer"), 60)
-    with pytest.raises(
-        KubernetesRejectedError, match=f"not allowed to {verb} {resource}"
-    ) as refused:
+    with pytest.raises(KubernetesRejectedError, match=f"not allowed to {verb} {resource}") as refused:
         everything(cluster, config)
     assert refused.value.status == FORBIDDEN
     wrong = [f.says for f in doctored(config) if f.level is FindingLevel.WRONG]
@@ -267,9 +255,7 @@ def test_the_role_does(cluster: Cluster, own: Path, eventually: Eventually) -> N
 
 
 @pytest.mark.parametrize("target", ["kubernetes", "keda"])
-def test_the_doctor_asks_for_what_the_target_needs(
-    account: Callable[[list[Any]], Path], target: str
-) -> None:
+def test_the_doctor_asks_for_what_the_target_needs(account: Callable[[list[Any]], Path], target: str) -> None:
     """Who has KEDA scale needs one right less, and is not told that it is missing."""
     config = account(ROLE["rules"][1:])
     wrong = [f.says for f in doctored(config, target) if f.level is FindingLevel.WRONG]
@@ -293,9 +279,7 @@ def everything(cluster: Cluster, config: Path) -> None:
         assert api.read_lease(PLACE.lease_name) is None
         made = {"metadata": {"name": PLACE.lease_name}, "spec": {"holderIdentity": "one"}}
         api.replace_lease(PLACE.lease_name, api.create_lease(made))
-        api.create_event(
-            api.fetch_snapshot().workload.uid, "Tried", "all of it", "2026-01-01T00:00:00Z"
-        )
+        api.create_event(api.fetch_snapshot().workload.uid, "Tried", "all of it", "2026-01-01T00:00:00Z")
         target = KubernetesTarget(api, SystemClock())
         target.list_replicas()
         (added,) = target.add_replicas(1)
@@ -322,9 +306,7 @@ def test_nothing_else_is_allowed(own: Path, deployed: list[Object]) -> None:
     tried: dict[str, Callable[[], object]] = {
         "delete the workload": lambda: apps.delete_namespaced_deployment(CONSUMER, NAMESPACE),
         "change the workload": lambda: apps.patch_namespaced_deployment(CONSUMER, NAMESPACE, scale),
-        "patch the count": lambda: apps.patch_namespaced_deployment_scale(
-            CONSUMER, NAMESPACE, scale
-        ),
+        "patch the count": lambda: apps.patch_namespaced_deployment_scale(CONSUMER, NAMESPACE, scale),
         "scale another": lambda: apps.replace_namespaced_deployment_scale(
             SIDECAR, NAMESPACE, {"metadata": {"name": SIDECAR}, **scale}
         ),

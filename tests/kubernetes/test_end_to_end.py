@@ -61,9 +61,7 @@ class Scene:
         self.ingest.write_text(yaml.safe_dump({**body, "group.id": group, "topics": [topic]}))
         self.settings = {**fire.sidecar(bootstrap), "group": group, "min": 1, "max": 4}
         self.settings |= {"topics": topic, "catch-up-time": "120 s", "backlog-grace": "15 s"}
-        self.owners = GroupMonitor(
-            load_settings(None, {**self.settings, "target": "none"}), SystemClock()
-        )
+        self.owners = GroupMonitor(load_settings(None, {**self.settings, "target": "none"}), SystemClock())
         self.traffic = Traffic(bootstrap, topic, PARTITIONS, random.Random(1))  # noqa: S311 - repeatable
         self.deleted: list[str] = []
         self.owning: list[str] = []
@@ -76,10 +74,7 @@ class Scene:
     def container(self) -> dict[str, Any]:
         """A pod's container: it tells its own name to the group."""
         command = [sys.executable, "-m", "trimtab.cli", "ingest", "--config", str(self.ingest)]
-        return {
-            "env": [POD_NAME],
-            "command": [*command, "--instance", "$(POD_NAME)"],
-        }
+        return {"env": [POD_NAME], "command": [*command, "--instance", "$(POD_NAME)"]}
 
     def noted(self, pod: str) -> None:
         """Note whether a pod that was just deleted, and knows nothing of it yet, reads."""

@@ -316,10 +316,7 @@ def test_pods_that_others_made_are_not_told_away(
     eventually(lambda: len(cluster.ready(name)) == 1)
     desk = KedaReplicaCount(StalenessLimits(3, 60.0), SystemClock())
     target = steered(
-        "deployment",
-        name=name,
-        controller_timeout=0.0,
-        api=lambda place, t: KedaWorkloadApi(place, t, desk),
+        "deployment", name=name, controller_timeout=0.0, api=lambda place, t: KedaWorkloadApi(place, t, desk)
     )
     target.list_replicas()
     assert desk.get_or_adopt(99) == 1
@@ -350,16 +347,12 @@ def test_a_client_of_the_published_contract(source: Path, tmp_path: Path) -> Non
             ran = asked.result(60)
     finally:
         service.stop()
-    assert ran.stdout.split() == ["True", KEDA_METRIC_NAME, "1.0", KEDA_METRIC_NAME, "7.0"], (
-        ran.stderr
-    )
+    assert ran.stdout.split() == ["True", KEDA_METRIC_NAME, "1.0", KEDA_METRIC_NAME, "7.0"], ran.stderr
 
 
 def _turn() -> IterationReport:
     """A turn that knew everything."""
-    verdict = ScalingDecision(
-        ScalingAction.HOLD, ("7 is right",), DecisionMetrics(running_replicas=7)
-    )
+    verdict = ScalingDecision(ScalingAction.HOLD, ("7 is right",), DecisionMetrics(running_replicas=7))
     return IterationReport(
         time=0.0,
         decision=verdict,

@@ -35,9 +35,7 @@ def candidate(plane: ControlPlane) -> Iterator[Callable[..., Frozen]]:
     opened: list[tuple[KubernetesApi, Frozen]] = []
 
     def start(me: str, lease: str, patience: float = 60.0) -> Frozen:
-        api = KubernetesApi(
-            ScaleTargetRef(WorkloadKind.DEPLOYMENT, "any", NAMESPACE, plane.kubeconfig), 5.0
-        )
+        api = KubernetesApi(ScaleTargetRef(WorkloadKind.DEPLOYMENT, "any", NAMESPACE, plane.kubeconfig), 5.0)
         opened.append((api, Frozen(api, lease, me, SystemClock(), patience)))
         opened[-1][1].start()
         return opened[-1][1]
@@ -48,9 +46,7 @@ def candidate(plane: ControlPlane) -> Iterator[Callable[..., Frozen]]:
         api.close()
 
 
-def test_a_crashed_leader_is_followed(
-    candidate: Callable[..., Frozen], eventually: Eventually
-) -> None:
+def test_a_crashed_leader_is_followed(candidate: Callable[..., Frozen], eventually: Eventually) -> None:
     """The second one leads within 20 s, and not before the first one has stopped."""
     one = candidate("one", "crashed")
     eventually(one.is_leader)
@@ -66,9 +62,7 @@ def test_a_crashed_leader_is_followed(
     assert LEASE_DURATION_S - 4 <= monotonic() - begun < 20.0
 
 
-def test_a_leader_that_hangs_is_followed(
-    candidate: Callable[..., Frozen], eventually: Eventually
-) -> None:
+def test_a_leader_that_hangs_is_followed(candidate: Callable[..., Frozen], eventually: Eventually) -> None:
     """Its process renews no lease for a loop that asks for nothing; the second one leads soon."""
     one = candidate("one", "hanging", patience=3.0)
     eventually(one.is_leader)

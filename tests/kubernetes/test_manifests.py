@@ -86,9 +86,7 @@ def test_tls_and_tokens_are_asked_for_as_they_are_set(tmp_path: Path) -> None:
         (asked,) = spec.get("endpoints") or spec["podMetricsEndpoints"]
         assert asked["scheme"] == "https"
         assert asked["authorization"] == {"credentials": {"name": "trimtab-kafka", "key": "token"}}
-    assert sorted(map(str, probes(charted.values()))) == sorted(
-        map(str, probes(kustomized.values()))
-    )
+    assert sorted(map(str, probes(charted.values()))) == sorted(map(str, probes(kustomized.values())))
 
 
 def test_a_token_that_prometheus_does_not_have_is_refused() -> None:
@@ -166,9 +164,7 @@ def test_pods_have_no_more_than_they_need(name: str) -> None:
 def test_a_hanging_lake_is_waited_for(name: str) -> None:
     """A consumer that is told to end has the time that its own patience adds up to."""
     for objects in both(name):
-        patience = ingest.parse_ingest_settings(
-            settings_of(objects, "consumer")
-        ).lake.flush_timeout_s
+        patience = ingest.parse_ingest_settings(settings_of(objects, "consumer")).lake.flush_timeout_s
         pod = named(objects)["Deployment", "trimtab-consumer"]["spec"]["template"]["spec"]
         assert pod["terminationGracePeriodSeconds"] >= 3 * patience + 5 + 5
 
@@ -178,9 +174,7 @@ def test_the_role_names_the_lease() -> None:
     for objects in both("local-lake"):
         rules = named(objects)["Role", "trimtab-sidecar"]["rules"]
         names = [r["resourceNames"] for r in rules if r["resources"] == ["leases"] and len(r) == 4]
-        assert names == [
-            [ScaleTargetRef(WorkloadKind.DEPLOYMENT, "trimtab-consumer", "trimtab").lease_name]
-        ]
+        assert names == [[ScaleTargetRef(WorkloadKind.DEPLOYMENT, "trimtab-consumer", "trimtab").lease_name]]
 
 
 @pytest.mark.parametrize(

@@ -59,9 +59,7 @@ def playground(tmp_path: Path) -> Iterator[Playground]:
 
 
 @pytest.mark.parametrize("when", ["at work", "while it starts"])
-def test_nothing_is_left_after_sigterm(
-    playground: Playground, eventually: Eventually, when: str
-) -> None:
+def test_nothing_is_left_after_sigterm(playground: Playground, eventually: Eventually, when: str) -> None:
     """Told to end, it ends all of its programs, also those that are only being started."""
     if when == "at work":
         assert playground.process.stdout is not None

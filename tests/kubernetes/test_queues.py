@@ -46,9 +46,7 @@ def test_pods_go_from_none_to_several_and_back(  # noqa: PLR0913 - fixtures
         sidecar = Sidecar(tmp_path, bootstrap, group, messages, kind)
         running.enter_context(closing(sidecar))
         name = workload("deployment", 1, env=[POD_NAME], command=sidecar.worker("$(POD_NAME)"))
-        sidecar.start(
-            target="kubernetes", workload=f"deployment/{name}", kubeconfig=str(plane.kubeconfig)
-        )
+        sidecar.start(target="kubernetes", workload=f"deployment/{name}", kubeconfig=str(plane.kubeconfig))
         eventually(lambda: cluster.ready(name), PATIENCE)
         eventually(lambda: cluster.pods(name, ending=True) == [], PATIENCE)
         wanted = fill(bootstrap, messages, MESSAGES, partitions)

@@ -87,9 +87,7 @@ class Bench:
         return plan
 
     def owners(self) -> dict[TopicPartition, str]:
-        return {
-            p: r.instance for r in self.monitor.describe_group().members for p in r.owned_partitions
-        }
+        return {p: r.instance for r in self.monitor.describe_group().members for p in r.owned_partitions}
 
     def settled(self, pods: list[str]) -> bool:
         group = self.monitor.describe_group()
@@ -111,11 +109,7 @@ def bench(bootstrap: str, group: str, topic: Callable[..., str], tmp_path: Path)
 
 
 def test_the_second_takes_over(
-    bench: Bench,
-    cluster: Cluster,
-    plane: ControlPlane,
-    workload: Callable[..., str],
-    eventually: Eventually,
+    bench: Bench, cluster: Cluster, plane: ControlPlane, workload: Callable[..., str], eventually: Eventually
 ) -> None:
     """When the leader is killed the other one leads within 20 s, and nothing moves.
 

@@ -159,9 +159,7 @@ def test_a_rollout_holds_scaling_in_back(
     assert cluster.replicas("deployment", name) == 2
 
 
-def test_a_death_is_mended_once(
-    cluster: Cluster, ready: Make, steered: Open, eventually: Eventually
-) -> None:
+def test_a_death_is_mended_once(cluster: Cluster, ready: Make, steered: Open, eventually: Eventually) -> None:
     """Kubernetes replaces a pod that died; asked for it as well, the count stays."""
     name = ready("deployment", 2)
     target = steered("deployment", name=name)
@@ -172,9 +170,7 @@ def test_a_death_is_mended_once(
     assert cluster.replicas("deployment", name) == 2
 
 
-def test_somebody_was_quicker(
-    cluster: Cluster, ready: Make, steered: Open, eventually: Eventually
-) -> None:
+def test_somebody_was_quicker(cluster: Cluster, ready: Make, steered: Open, eventually: Eventually) -> None:
     """A change between look and scaling is answered with 409 and a fresh look; both are kept."""
     name = ready("deployment", 2)
 
@@ -197,8 +193,7 @@ def test_somebody_was_quicker(
 
 
 @pytest.mark.parametrize(
-    ("resource", "verb"),
-    [(r["resources"][0], verb) for r in RULES for verb in r["verbs"]],
+    ("resource", "verb"), [(r["resources"][0], verb) for r in RULES for verb in r["verbs"]]
 )
 def test_a_missing_right_is_named(  # noqa: PLR0913 - fixtures
     cluster: Cluster,
@@ -213,8 +208,7 @@ def test_a_missing_right_is_named(  # noqa: PLR0913 - fixtures
     """Each right is needed: without it the error says which verb on which resource is missing."""
     name = ready("deployment", 2)
     rules = [
-        {**r, "verbs": [v for v in r["verbs"] if (r["resources"][0], v) != (resource, verb)]}
-        for r in RULES
+        {**r, "verbs": [v for v in r["verbs"] if (r["resources"][0], v) != (resource, verb)]} for r in RULES
     ]
     account = f"{name}-{resource.replace('/', '-')}-{verb}"
     config = tmp_path / "kubeconfig"
@@ -222,9 +216,7 @@ def test_a_missing_right_is_named(  # noqa: PLR0913 - fixtures
     target = steered("deployment", name=name, kubeconfig=config)
     (group,) = {r["apiGroups"][0] for r in RULES if r["resources"][0] == resource}
     assert not target._api.is_allowed(verb, group, resource)
-    with pytest.raises(
-        KubernetesRejectedError, match=f"not allowed to {verb} {resource}"
-    ) as refused:
+    with pytest.raises(KubernetesRejectedError, match=f"not allowed to {verb} {resource}") as refused:
         everything(target, name)
     assert "role" in str(refused.value)
 
@@ -250,9 +242,7 @@ def everything(target: KubernetesTarget, name: str) -> None:
     assert api.read_lease(name) is None
     made = api.create_lease({"metadata": {"name": name}, "spec": {"holderIdentity": "one"}})
     api.replace_lease(name, made)
-    api.create_event(
-        api.fetch_snapshot().workload.uid, "Tried", "all of it", "2026-01-01T00:00:00Z"
-    )
+    api.create_event(api.fetch_snapshot().workload.uid, "Tried", "all of it", "2026-01-01T00:00:00Z")
     kept = alive(target)[0]
     target.add_replicas(1)
     _stopped(target, kept)
@@ -446,9 +436,7 @@ def is_refused(cluster: Cluster, name: str, replicas: int) -> bool:
 def test_a_missing_workload_is_named(steered: Open) -> None:
     """A workload that is not there is an error that names it and its namespace."""
     target = steered("deployment", name="nobody")
-    with pytest.raises(
-        KubernetesRejectedError, match="deployment nobody is not in namespace default"
-    ):
+    with pytest.raises(KubernetesRejectedError, match="deployment nobody is not in namespace default"):
         target.list_replicas()
 
 

@@ -147,9 +147,7 @@ def config(namespace: str, warehouse: Path) -> Callable[..., LakeConfig]:
             "batch.max.age": 0,
             "lake.flush.timeout": "120 s",  # on a machine that does other work too
         }
-        return parse_lake_config(
-            base | {name.replace("_", "."): value for name, value in changes.items()}
-        )
+        return parse_lake_config(base | {name.replace("_", "."): value for name, value in changes.items()})
 
     return make
 
@@ -249,10 +247,7 @@ class RegistryHandler(BaseHTTPRequestHandler):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         subject = self.path.split("/")[2]
         number = self.registry.add(
-            subject,
-            body["schema"],
-            body.get("schemaType", "AVRO"),
-            body.get("references", ()),
+            subject, body["schema"], body.get("schemaType", "AVRO"), body.get("references", ())
         )
         self._send(200, {"id": number})
 

@@ -12,12 +12,7 @@ from pathlib import Path
 from typing import ClassVar
 
 import pyspark
-from py4j.java_gateway import (
-    CallbackServerParameters,
-    GatewayParameters,
-    JavaGateway,
-    launch_gateway,
-)
+from py4j.java_gateway import CallbackServerParameters, GatewayParameters, JavaGateway, launch_gateway
 from py4j.protocol import Py4JJavaError
 
 from trimtab.consumer_sdk.lake.formats.delta import link_log_store

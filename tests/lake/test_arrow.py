@@ -79,9 +79,7 @@ def pair(request: pytest.FixtureRequest, lanes: tuple[str, str]) -> tuple[SparkL
 
 
 @pytest.fixture
-def one_table(
-    pair: tuple[SparkLake, SparkLake], namespace: str, warehouse: Path
-) -> Callable[[], Any]:
+def one_table(pair: tuple[SparkLake, SparkLake], namespace: str, warehouse: Path) -> Callable[[], Any]:
     """Let both write into one table in turn; return it, and the files of Spark and of Arrow."""
 
     def write() -> Any:
@@ -90,17 +88,13 @@ def one_table(
         frame = by_spark.to_spark_frame(rows(1, 2))
         first = by_spark.create_table(name, frame)
         first.commit(
-            first.stage_rows(frame, "by-spark"),
-            CommittedOffsets({"g": {P: 2}}),
-            first.read_offsets(),
+            first.stage_rows(frame, "by-spark"), CommittedOffsets({"g": {P: 2}}), first.read_offsets()
         )
         theirs = set(warehouse.glob(f"{namespace}/both/**/*.parquet"))
         second = by_arrow.open_table(name)
         assert second is not None
         second.commit(
-            second.stage_rows(rows(3, 4), "by-arrow"),
-            CommittedOffsets({"g": {P: 4}}),
-            second.read_offsets(),
+            second.stage_rows(rows(3, 4), "by-arrow"), CommittedOffsets({"g": {P: 4}}), second.read_offsets()
         )
         ours = set(warehouse.glob(f"{namespace}/both/**/*.parquet")) - theirs
         return name, theirs.pop(), ours.pop()
@@ -128,9 +122,7 @@ def test_spark_and_arrow_write_one_table_in_turn(
 
 
 @pytest.mark.parametrize("lanes", [("iceberg", "iceberg_arrow")])
-def test_iceberg_files_have_sparks_parquet_types_and_field_ids(
-    one_table: Callable[[], Any],
-) -> None:
+def test_iceberg_files_have_sparks_parquet_types_and_field_ids(one_table: Callable[[], Any]) -> None:
     """Name, id, physical and logical type of every column, nested ones too."""
     _, theirs, ours = one_table()
     assert _columns(ours) == _columns(theirs)
@@ -154,16 +146,12 @@ def test_iceberg_knows_the_files_metrics(
 
 
 @pytest.mark.parametrize("lanes", [("delta", "delta_arrow")])
-def test_delta_skips_files_by_their_statistics(
-    pair: tuple[SparkLake, SparkLake], namespace: str
-) -> None:
+def test_delta_skips_files_by_their_statistics(pair: tuple[SparkLake, SparkLake], namespace: str) -> None:
     """The statistics are Delta's own, less those that nobody needs."""
     by_spark, by_arrow = pair
     table = by_spark.create_table(f"{namespace}.t", by_spark.to_spark_frame(rows(1, 2)))
     theirs, ours = (
-        json.loads(
-            json.loads(table.stage_rows(lake.to_frame(rows(1, 2)), name).files[0])["add"]["stats"]
-        )
+        json.loads(json.loads(table.stage_rows(lake.to_frame(rows(1, 2)), name).files[0])["add"]["stats"])
         for name, lake in (("a", by_spark), ("b", by_arrow))
     )
     assert ours["numRecords"] == theirs["numRecords"] == 3
@@ -194,9 +182,7 @@ def test_numbers_and_times_widen_and_nothing_else_changes(
     table.commit(staged, CommittedOffsets({"g": {P: 1}}), table.read_offsets())
     (found,) = spark.table(table.name).collect()
     assert (found.a, found.r, found.s.x, found.s.y, found.n) == (7, 0.5, 2, "v", [3])
-    with pytest.raises(
-        TableSchemaMismatchError, match=r"n.element is string in the rows and int64"
-    ):
+    with pytest.raises(TableSchemaMismatchError, match=r"n.element is string in the rows and int64"):
         table.stage_rows(pa.table({"n": [["x"]]}), "b")
 
 
@@ -217,9 +203,7 @@ def test_a_required_column_wants_a_value(pair: tuple[SparkLake, SparkLake], name
 
 
 @LANES
-def test_a_partitioned_table_is_refused_by_name(
-    pair: tuple[SparkLake, SparkLake], namespace: str
-) -> None:
+def test_a_partitioned_table_is_refused_by_name(pair: tuple[SparkLake, SparkLake], namespace: str) -> None:
     """The error says which setting to change."""
     by_spark, by_arrow = pair
     name = f"{namespace}.t"
@@ -229,9 +213,7 @@ def test_a_partitioned_table_is_refused_by_name(
     by_spark.spark.sql(f"CREATE TABLE {name} {columns} USING {using} PARTITIONED BY (topic)")
     table = by_arrow.open_table(name)
     assert table is not None
-    with pytest.raises(
-        TableSchemaMismatchError, match=r"is partitioned.* set lake\.file\.writer=spark"
-    ):
+    with pytest.raises(TableSchemaMismatchError, match=r"is partitioned.* set lake\.file\.writer=spark"):
         table.stage_rows(pa.table({"topic": ["t"], "offset": [1]}), "a")
 
 
@@ -277,9 +259,7 @@ def test_the_tables_codec_is_used(
     }
 
 
-def test_a_file_of_another_storage_goes_by_the_tables_client(
-    iceberg: SparkLake, tmp_path: Path
-) -> None:
+def test_a_file_of_another_storage_goes_by_the_tables_client(iceberg: SparkLake, tmp_path: Path) -> None:
     """What is not on this machine is written here and copied over in the JVM."""
     root = iceberg.spark._jvm
     arrived = tmp_path / "arrived"

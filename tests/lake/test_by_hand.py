@@ -54,9 +54,7 @@ def test_rows_that_are_deleted_by_hand_stay_away(
     assert [offset for *_, offset in rows(table)] == [3, 4, 5, 6, 7]
 
 
-def test_a_column_that_is_renamed_by_hand_is_named(
-    writers: Make, spark: Any, namespace: str
-) -> None:
+def test_a_column_that_is_renamed_by_hand_is_named(writers: Make, spark: Any, namespace: str) -> None:
     """The rows have no column for it any more: nothing is written and no offset moves."""
     table = f"{namespace}.orders"
     consumer, writer = writers({P0: [b"v"] * 4}, **SLOW)

@@ -144,26 +144,17 @@ def test_the_fence_holds_behind_a_compaction(
     seen = table.read_offsets()
     compact_table(care, name, None, PACE)
     assert table.read_offsets().offsets == seen.offsets
-    table.commit(
-        StagedFiles("first"), CommittedOffsets({"g": {**seen.offsets.groups["g"], P0: 999}}), seen
-    )
+    table.commit(StagedFiles("first"), CommittedOffsets({"g": {**seen.offsets.groups["g"], P0: 999}}), seen)
     with pytest.raises(CommitConflictError):
         table.commit(
-            StagedFiles("late"),
-            CommittedOffsets({"g": {**seen.offsets.groups["g"], P0: 888}}),
-            seen,
+            StagedFiles("late"), CommittedOffsets({"g": {**seen.offsets.groups["g"], P0: 888}}), seen
         )
     assert marks(lake, name).next_offset("g", P0) == 999
 
 
 @FORMATS
 def test_an_idle_partition_keeps_its_offset_when_its_snapshot_expires(
-    lake: SparkLake,
-    care: TableMaintenance,
-    grown: Make,
-    writers: Make,
-    spark: Any,
-    namespace: str,
+    lake: SparkLake, care: TableMaintenance, grown: Make, writers: Make, spark: Any, namespace: str
 ) -> None:
     """Also where the newest versions are a compaction's and a stranger's: its owner goes on."""
     grown(4)
@@ -189,9 +180,7 @@ def test_marks_that_were_rolled_back_do_not_stand_for_those_that_expire(
     assert table is not None
     before, good = table.read_offsets().offsets, table.java_table.currentSnapshot().snapshotId()
     since = time.time()
-    table.commit(
-        StagedFiles("rolled-back"), CommittedOffsets({"g": {P0: 999}}), table.read_offsets()
-    )
+    table.commit(StagedFiles("rolled-back"), CommittedOffsets({"g": {P0: 999}}), table.read_offsets())
     spark.sql(f"CALL {lake.catalog_name}.system.rollback_to_snapshot('{name}', {good})")
     spark.sql(f"INSERT INTO {name} SELECT * FROM {name} WHERE false")  # noqa: S608 - this test's
     assert expire_table(care, name, ExpiryPolicy(0, 3 * DAY), since, PACE).versions > 0
@@ -215,12 +204,7 @@ def test_old_snapshots_and_their_files_go(
 
 @FORMATS
 def test_what_a_crash_left_goes_and_what_is_under_way_stays(
-    lake: SparkLake,
-    care: TableMaintenance,
-    grown: Make,
-    rows: Read,
-    warehouse: Path,
-    namespace: str,
+    lake: SparkLake, care: TableMaintenance, grown: Make, rows: Read, warehouse: Path, namespace: str
 ) -> None:
     """Files that were staged days ago and never committed are deleted; young ones are not."""
     grown(1)
@@ -228,9 +212,7 @@ def test_what_a_crash_left_goes_and_what_is_under_way_stays(
     table = lake.open_table(name)
     assert table is not None
     known = set(parquet(warehouse, namespace))
-    frame = lake.to_frame(
-        pa.Table.from_pylist([{**P0._asdict(), "offset": 99}], schema=RECORD_SCHEMA)
-    )
+    frame = lake.to_frame(pa.Table.from_pylist([{**P0._asdict(), "offset": 99}], schema=RECORD_SCHEMA))
     table.stage_rows(frame, "crashed")
     crashed = set(parquet(warehouse, namespace)) - known
     for file in crashed:
@@ -253,9 +235,7 @@ def test_a_young_commit_is_still_found_after_an_expiry(
     name = f"{namespace}.orders"
     table = lake.open_table(name)
     assert table is not None
-    table.commit(
-        StagedFiles("not-answered"), CommittedOffsets({"g": {P0: 500}}), table.read_offsets()
-    )
+    table.commit(StagedFiles("not-answered"), CommittedOffsets({"g": {P0: 500}}), table.read_offsets())
     table.commit(StagedFiles("later"), CommittedOffsets({"g": {P0: 501}}), table.read_offsets())
     expire_table(care, name, ExpiryPolicy(3600, 3 * DAY), time.time(), PACE)
     assert [table.has_committed(attempt) for attempt in ("not-answered", "never")] == [True, False]

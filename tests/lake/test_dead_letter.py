@@ -47,16 +47,12 @@ def letters(writers: Make, namespace: str, fakes: Any) -> Callable[[str], str]:
 
 
 def producer(bootstrap: str) -> Producer:
-    return Producer(
-        dead_letters.build_producer_settings({"bootstrap.servers": bootstrap, "group.id": "g"})
-    )
+    return Producer(dead_letters.build_producer_settings({"bootstrap.servers": bootstrap, "group.id": "g"}))
 
 
 def read(bootstrap: str, topic: str, count: int) -> list[Any]:
     """Return the records of a topic; there are so many."""
-    consumer = Consumer(
-        {"bootstrap.servers": bootstrap, "group.id": "r", "enable.auto.commit": False}
-    )
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "r", "enable.auto.commit": False})
     partitions = consumer.list_topics(topic).topics[topic].partitions
     consumer.assign([TopicPartition(topic, p, 0) for p in partitions])
     found: list[Any] = []
@@ -115,19 +111,12 @@ def test_only_what_is_wanted_goes_and_to_where_it_is_wanted(
     assert sent == 1
     assert read(bootstrap, other, 1)[0].value() in (b"bad", b"worse")
     assert spark.table(table).count() == 3
-    assert (
-        DeadLetterReplay(lake, table, producer(bootstrap)).run(DeadLetterSelection(topic="another"))
-        == 0
-    )
+    assert DeadLetterReplay(lake, table, producer(bootstrap)).run(DeadLetterSelection(topic="another")) == 0
     by_reason = {
         heap.error: heap.records
         for heap in summarize_dead_letters(lake, table, DeadLetterSelection(topic=name))
     }
-    assert by_reason == {
-        "not one JSON value": 1,
-        "does not fit the schema id INT": 1,
-        "not a JSON object": 1,
-    }
+    assert by_reason == {"not one JSON value": 1, "does not fit the schema id INT": 1, "not a JSON object": 1}
 
 
 def test_what_kafka_does_not_take_stays_in_the_table(
@@ -155,12 +144,7 @@ def test_what_kafka_does_not_take_stays_in_the_table(
 
 
 def test_a_replay_and_a_writer_do_not_hinder_each_other(
-    letters: Any,
-    lake: IcebergLake,
-    spark: Any,
-    bootstrap: str,
-    topic: Any,
-    monkeypatch: pytest.MonkeyPatch,
+    letters: Any, lake: IcebergLake, spark: Any, bootstrap: str, topic: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Dead letters that come while others are taken out stay, and none is sent twice."""
     name = topic(partitions=2)
@@ -208,10 +192,7 @@ def test_a_table_or_topic_that_is_not_there_is_a_bad_setting(
         DeadLetterReplay(lake, table, producer(bootstrap), target_topic="no-such-topic").run(
             DeadLetterSelection()
         )
-    assert (
-        sum(heap.records for heap in summarize_dead_letters(lake, table, DeadLetterSelection()))
-        == 4
-    )
+    assert sum(heap.records for heap in summarize_dead_letters(lake, table, DeadLetterSelection())) == 4
 
 
 def test_the_command_lists_tries_and_sends(  # noqa: PLR0913, PLR0917 - fixtures

@@ -42,8 +42,7 @@ pytestmark = pytest.mark.spark
 def frame(delta: DeltaLake) -> Callable[[int], Any]:
     def make(rows: int) -> Any:
         found = [
-            {"topic": "t", "partition": 0, "offset": n, "timestamp": 86_400_000_000 * n}
-            for n in range(rows)
+            {"topic": "t", "partition": 0, "offset": n, "timestamp": 86_400_000_000 * n} for n in range(rows)
         ]
         return delta.to_frame(pa.Table.from_pylist(found, schema=RECORD_SCHEMA))
 
@@ -68,9 +67,7 @@ def marks(offset: int, where: TopicPartition = P) -> CommittedOffsets:
     return CommittedOffsets({"g": {where: offset}})
 
 
-def interrupt(
-    monkeypatch: pytest.MonkeyPatch, table: DeltaTable, meanwhile: Callable[[], Any]
-) -> None:
+def interrupt(monkeypatch: pytest.MonkeyPatch, table: DeltaTable, meanwhile: Callable[[], Any]) -> None:
     """Let something happen between the check of a table's next commit and the commit."""
     real = table._build_actions
 
@@ -81,9 +78,7 @@ def interrupt(
     monkeypatch.setattr(table, "_build_actions", late)
 
 
-def test_of_several_processes_one_gets_a_commits_name(
-    tmp_path: Path, racers: list["Popen[str]"]
-) -> None:
+def test_of_several_processes_one_gets_a_commits_name(tmp_path: Path, racers: list["Popen[str]"]) -> None:
     """Real processes write each version at the same moment: always one wins, and its text stays."""
     board, log = tmp_path / "board", tmp_path / "log"
     board.write_bytes(bytes(RACERS))
@@ -93,9 +88,7 @@ def test_of_several_processes_one_gets_a_commits_name(
         arguments = [link_log_store.LOG_STORE_CLASS, str(log), str(ROUNDS), str(board), str(number)]
         racers.append(Popen([sys.executable, program, *arguments], stdout=PIPE, text=True))
     said = [process.communicate(timeout=LONG)[0] for process in racers]
-    won = {
-        turn: n for n, line in enumerate(said) for turn in map(int, line.strip("[]\n").split(", "))
-    }
+    won = {turn: n for n, line in enumerate(said) for turn in map(int, line.strip("[]\n").split(", "))}
     assert sum(len(line.split(",")) for line in said) == ROUNDS
     held = {int(file.stem): file.read_text() for file in log.glob("*.json")}
     assert held == {turn: f"racer {number}\n" for turn, number in won.items()}
@@ -113,20 +106,13 @@ def test_our_log_store_is_in_place(delta: DeltaLake, table: DeltaTable) -> None:
 
 
 def test_the_fence_holds_inside_of_a_commit(
-    delta: DeltaLake,
-    table: DeltaTable,
-    frame: Callable[[int], Any],
-    monkeypatch: pytest.MonkeyPatch,
+    delta: DeltaLake, table: DeltaTable, frame: Callable[[int], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another commit of the partition, after the check and before ours, refuses ours."""
     other = delta.open_table(table.name)
     assert other is not None
     staged = table.stage_rows(frame(2), "late")
-    interrupt(
-        monkeypatch,
-        table,
-        lambda: other.commit(StagedFiles("early"), marks(5), other.read_offsets()),
-    )
+    interrupt(monkeypatch, table, lambda: other.commit(StagedFiles("early"), marks(5), other.read_offsets()))
     with pytest.raises(CommitConflictError):
         table.commit(staged, marks(2), table.read_offsets())
     assert (table.read_offsets().offsets, table.read_totals()["rows"]) == (marks(5), 0)
@@ -134,10 +120,7 @@ def test_the_fence_holds_inside_of_a_commit(
 
 
 def test_others_do_not_fail_a_commit_that_they_overtake(
-    delta: DeltaLake,
-    table: DeltaTable,
-    frame: Callable[[int], Any],
-    monkeypatch: pytest.MonkeyPatch,
+    delta: DeltaLake, table: DeltaTable, frame: Callable[[int], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another partition's commit and OPTIMIZE come between check and commit: all of it is in."""
     for n in (1, 2):
@@ -147,9 +130,7 @@ def test_others_do_not_fail_a_commit_that_they_overtake(
 
     def meanwhile() -> None:
         other.commit(
-            other.stage_rows(frame(3), "other"),
-            CommittedOffsets({"g": {P: 2, Q: 9}}),
-            other.read_offsets(),
+            other.stage_rows(frame(3), "other"), CommittedOffsets({"g": {P: 2, Q: 9}}), other.read_offsets()
         )
         delta.spark.sql(f"OPTIMIZE {table.name}")
 
@@ -183,8 +164,7 @@ def test_marks_outlive_checkpoint_and_log_cleanup(
 def test_a_table_that_forgets_marks_is_refused(delta: DeltaLake, table: DeltaTable) -> None:
     """Where Delta may drop the marks of idle partitions, the error says how to stop that."""
     delta.spark.sql(
-        f"ALTER TABLE {table.name} SET TBLPROPERTIES "
-        f"('{TXN_RETENTION_PROPERTY}' = 'interval 1 day')"
+        f"ALTER TABLE {table.name} SET TBLPROPERTIES ('{TXN_RETENTION_PROPERTY}' = 'interval 1 day')"
     )
     with pytest.raises(CommittedOffsetsLostError, match="UNSET TBLPROPERTIES"):
         table.read_offsets()
@@ -258,33 +238,25 @@ def test_what_delta_cannot_do_is_a_bad_setting(
 def test_rows_are_brought_into_the_tables_types(delta: DeltaLake, namespace: str) -> None:
     """Numbers widen, fields of structs go by name, what is missing is null, a narrowing is not."""
     spark = delta.spark
-    wide = spark.sql(
-        "SELECT 1L AS a, named_struct('x', 1L, 'y', 'q', 'z', 1D) AS s, array(1L) AS n"
-    )
+    wide = spark.sql("SELECT 1L AS a, named_struct('x', 1L, 'y', 'q', 'z', 1D) AS s, array(1L) AS n")
     table = delta.create_table(f"{namespace}.wide", wide)
     rows = spark.sql("SELECT named_struct('Y', 'v', 'x', 2) AS S, 7 AS A, array(3) AS n")
     table.commit(table.stage_rows(rows, "a"), marks(1), table.read_offsets())
     (row,) = spark.table(table.name).collect()
     assert (row.a, tuple(row.s), row.n) == (7, (2, "v", None), [3])
     narrow = delta.create_table(f"{namespace}.narrow", spark.sql("SELECT 1 AS a"))
-    with pytest.raises(
-        TableSchemaMismatchError, match="a is bigint in the rows and int in the table"
-    ):
+    with pytest.raises(TableSchemaMismatchError, match="a is bigint in the rows and int in the table"):
         narrow.stage_rows(spark.sql("SELECT 1L AS a"), "b")
 
 
-def test_new_columns_are_added_and_types_widened_where_allowed(
-    delta: DeltaLake, namespace: str
-) -> None:
+def test_new_columns_are_added_and_types_widened_where_allowed(delta: DeltaLake, namespace: str) -> None:
     """Columns are added in structs too; a type is widened only if the table's property says so."""
     spark = delta.spark
     old = spark.sql("SELECT 1 AS a, named_struct('x', 1) AS s")
     new = spark.sql("SELECT 2L AS a, named_struct('x', 2, 'y', 'q') AS s, 'n' AS b")
     table = delta.create_table(f"{namespace}.grows", old)
     table.evolve_schema(new)
-    with pytest.raises(
-        TableSchemaMismatchError, match="a is bigint in the rows and int in the table"
-    ):
+    with pytest.raises(TableSchemaMismatchError, match="a is bigint in the rows and int in the table"):
         table.stage_rows(new, "a")
     widens = "('delta.enableTypeWidening' = 'true')"
     spark.sql(f"ALTER TABLE {table.name} SET TBLPROPERTIES {widens}")
@@ -303,9 +275,7 @@ def test_a_table_that_became_another_one_meanwhile_is_named(
     delta.spark.sql(f"ALTER TABLE {table.name} ADD COLUMNS (more INT)")
     table.commit(staged, marks(1), table.read_offsets())
     staged = table.stage_rows(frame(1), "b")
-    made_anew = (
-        "CREATE OR REPLACE TABLE {0} USING delta PARTITIONED BY (topic) AS SELECT * FROM {0}"
-    )
+    made_anew = "CREATE OR REPLACE TABLE {0} USING delta PARTITIONED BY (topic) AS SELECT * FROM {0}"
     delta.spark.sql(made_anew.format(table.name))
     with pytest.raises(TableSchemaMismatchError, match="partitioning were changed"):
         table.commit(staged, marks(2), table.read_offsets())

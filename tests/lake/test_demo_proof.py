@@ -49,9 +49,7 @@ def check(lake: Any, namespace: str) -> Callable[[list[dict[str, Any]]], Deliver
 @pytest.mark.parametrize("lake", ["iceberg", "delta"], indirect=True)
 def test_all_is_well(check: Callable[..., DeliveryProof], rows: list[dict[str, Any]]) -> None:
     """Every record once, in any order: a good end."""
-    assert (
-        check(rows[::-1]).summary_line() == f"exactly once: {COUNT} records, 0 lost, 0 duplicated"
-    )
+    assert check(rows[::-1]).summary_line() == f"exactly once: {COUNT} records, 0 lost, 0 duplicated"
 
 
 def test_lost_and_doubled(check: Callable[..., DeliveryProof], rows: list[dict[str, Any]]) -> None:

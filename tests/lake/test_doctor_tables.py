@@ -77,10 +77,7 @@ def test_a_lake_that_is_not_there_is_a_finding(
 
 @EACH
 def test_one_broken_table_hides_no_other(
-    lake: SparkLake,
-    namespace: str,
-    findings: Callable[..., dict[str, Any]],
-    monkeypatch: pytest.MonkeyPatch,
+    lake: SparkLake, namespace: str, findings: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What cannot be opened is wrong by its name, and the next table is looked at."""
     frame = lake.to_frame(pa.table({"id": [1]}))

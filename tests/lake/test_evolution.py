@@ -44,10 +44,7 @@ def test_new_columns_are_added_and_older_rows_are_null_there(
     second = b'{"n": 5000000000, "s": {"x": 2, "y": "z"}, "extra": "e"}'
     ingest(writers, [b"", second], skip=1, **later)
     found = spark.table(f"{namespace}.orders").orderBy("offset").collect()
-    assert [(r.n, r.s.x, r.s.y, r.extra) for r in found] == [
-        (1, 1, None, None),
-        (5_000_000_000, 2, "z", "e"),
-    ]
+    assert [(r.n, r.s.x, r.s.y, r.extra) for r in found] == [(1, 1, None, None), (5_000_000_000, 2, "z", "e")]
     assert any("s.y string; extra string" in line for line in caplog.messages)
 
 
@@ -65,9 +62,7 @@ def test_without_evolve_a_new_column_is_an_error_that_tells_of_it(
     assert table.count() == 1
 
 
-@pytest.mark.parametrize(
-    ("first", "second"), [("n STRING", "n STRUCT<x: INT>"), ("n INT", "n DOUBLE")]
-)
+@pytest.mark.parametrize(("first", "second"), [("n STRING", "n STRUCT<x: INT>"), ("n INT", "n DOUBLE")])
 def test_a_type_that_cannot_evolve_is_an_error(
     writers: Make, spark: Any, namespace: str, first: str, second: str
 ) -> None:
@@ -78,9 +73,7 @@ def test_a_type_that_cannot_evolve_is_an_error(
     assert spark.table(f"{namespace}.orders").count() == 1
 
 
-def test_dead_letter_tables_of_before_get_the_headers(
-    writers: Make, spark: Any, namespace: str
-) -> None:
+def test_dead_letter_tables_of_before_get_the_headers(writers: Make, spark: Any, namespace: str) -> None:
     """They are the sink's own, so a column that a release adds is added without being asked."""
     schema = json("n INT")
     ingest(writers, [b"bad"], **schema)
@@ -96,9 +89,7 @@ def test_a_table_changed_by_hand_between_flushes_is_noticed(
 ) -> None:
     """An added column is null; a dropped one comes back, or is the error that names it."""
     table = f"{namespace}.orders"
-    consumer, writer = writers(
-        {P0: [b'{"n": 1}'] * 3}, **json("n INT", lake_schema_evolution=evolve)
-    )
+    consumer, writer = writers({P0: [b'{"n": 1}'] * 3}, **json("n INT", lake_schema_evolution=evolve))
     consumer.join(writer, P0)
     writer.write(consumer.consume(1))
     writer.flush()
@@ -171,9 +162,7 @@ def test_writers_that_race_for_a_column_both_get_their_rows_in(
     assert spark.table(table).count() == 4
 
 
-def test_tables_are_partitioned_as_the_setting_says(
-    writers: Make, spark: Any, namespace: str
-) -> None:
+def test_tables_are_partitioned_as_the_setting_says(writers: Make, spark: Any, namespace: str) -> None:
     """The own table by the rule, a fan-out table only if it is named."""
 
     def transform(frame: Any) -> dict[str, Any]:
@@ -193,9 +182,7 @@ def test_tables_are_partitioned_as_the_setting_says(
     assert "partition" not in spark.table(f"{namespace}.other.files").columns
 
 
-@pytest.mark.parametrize(
-    ("rule", "told"), [("country", "no column country"), ("day(n)", r"day\(n\)")]
-)
+@pytest.mark.parametrize(("rule", "told"), [("country", "no column country"), ("day(n)", r"day\(n\)")])
 def test_a_partitioning_that_cannot_be_is_a_bad_setting(
     writers: Make, lake: IcebergLake, namespace: str, rule: str, told: str
 ) -> None:

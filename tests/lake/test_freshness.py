@@ -38,9 +38,9 @@ class Reader:
 
     def look(self) -> None:
         found = self._lake.open_table(self.table)
-        marks = (
-            found.read_offsets().offsets if found is not None else CommittedOffsets()
-        ).groups.get(self._group, {})
+        marks = (found.read_offsets().offsets if found is not None else CommittedOffsets()).groups.get(
+            self._group, {}
+        )
         now = monotonic()
         for number, times in enumerate(self.seen):
             end = marks.get(TopicPartition(self.topic, number), 0)
@@ -74,12 +74,7 @@ def names(group: str) -> dict[str, str]:
 
 @pytest.fixture
 def reading(
-    bootstrap: str,
-    group: str,
-    names: dict[str, str],
-    lake: SparkLake,
-    warehouse: Path,
-    reader: Reader,
+    bootstrap: str, group: str, names: dict[str, str], lake: SparkLake, warehouse: Path, reader: Reader
 ) -> Iterator[None]:
     """What is written is brought into the table, in batches that are longer than the goal."""
     settings = {
@@ -93,9 +88,7 @@ def reading(
         "batch.max.age": f"{BATCH:g} s",
     }
     stop = Event()
-    thread = Thread(
-        target=ingest.run_ingest, args=(ingest.parse_ingest_settings(settings), lake, stop)
-    )
+    thread = Thread(target=ingest.run_ingest, args=(ingest.parse_ingest_settings(settings), lake, stop))
     thread.start()
     yield
     stop.set()
@@ -134,10 +127,7 @@ def steered(
 
 @pytest.mark.usefixtures("reading")
 def test_a_freshness_goal_is_kept_for_readers_of_the_table(
-    bootstrap: str,
-    reader: Reader,
-    steered: Callable[[], None],
-    capsys: pytest.CaptureFixture[str],
+    bootstrap: str, reader: Reader, steered: Callable[[], None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Batches that are too long miss it; the plan shortens them, and p99 is below it from then."""
     with steady(bootstrap, reader.topic, PARTITIONS, unit=100) as producer:

@@ -252,11 +252,7 @@ def test_the_marker_of_a_transaction_is_no_gap(rig: Rig) -> None:
     """Neither are the records of one that was called off, which nobody is to read."""
     producer = Producer({"bootstrap.servers": rig.bootstrap, "transactional.id": rig.topic})
     producer.init_transactions(30)
-    for end in (
-        producer.commit_transaction,
-        producer.abort_transaction,
-        producer.commit_transaction,
-    ):
+    for end in (producer.commit_transaction, producer.abort_transaction, producer.commit_transaction):
         producer.begin_transaction()
         for _ in range(3):
             producer.produce(rig.topic, b"x", partition=0)
@@ -279,9 +275,7 @@ def test_every_table_of_a_topic_has_its_own_gap(rig: Rig) -> None:
     rig.produce(10)
     rig.expire(15)
     rig.ingest(20, **{"lake.transform": split})
-    assert (
-        rig.missing(name="own") == rig.missing(name="low") == MissingOffsets((OffsetGap(10, 15),))
-    )
+    assert rig.missing(name="own") == rig.missing(name="low") == MissingOffsets((OffsetGap(10, 15),))
     assert (rig.mark(name="low"), rig.rows(name="low")) == (20, list(range(10)))
     assert rig.lake.open_table(rig.table("none")) is None
     assert rig.lost() == 5

@@ -51,9 +51,7 @@ def test_a_lake_of_delta_tables_is_known_by_its_folder(delta: DeltaLake, tmp_pat
     lake = DeltaLake(delta.spark, hadoop_path(str(tmp_path)))
     frame = delta.spark.range(3).coalesce(1)
     table = lake.create_table("here.things", frame)
-    table.commit(
-        table.stage_rows(frame, "a"), CommittedOffsets({"g": {P0: 3}}), table.read_offsets()
-    )
+    table.commit(table.stage_rows(frame, "a"), CommittedOffsets({"g": {P0: 3}}), table.read_offsets())
     command = [sys.executable, "-m", "trimtab.cli", "tables", "--warehouse", str(tmp_path)]
     done = subprocess.run([*command, "--format", "json"], capture_output=True, check=True)
     (found,) = json.loads(done.stdout)["tables"]

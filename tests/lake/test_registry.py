@@ -21,10 +21,7 @@ from google.protobuf.message_factory import GetMessageClass
 from trimtab.assignor.model import TopicPartition
 from trimtab.common.errors import SettingError
 from trimtab.consumer_sdk.errors import SchemaRegistryUnavailableError, TableSchemaMismatchError
-from trimtab.consumer_sdk.lake.decoding.registry_decoders import (
-    MAX_UNKNOWN_SCHEMAS,
-    RegistryDecoder,
-)
+from trimtab.consumer_sdk.lake.decoding.registry_decoders import MAX_UNKNOWN_SCHEMAS, RegistryDecoder
 from trimtab.consumer_sdk.lake.decoding.schema_registry import SchemaRegistry
 from trimtab.consumer_sdk.lake.schema.record_columns import build_record_batch
 from trimtab.consumer_sdk.lake.settings import parse_lake_config
@@ -35,10 +32,7 @@ Make = Callable[..., Any]
 ORDER: dict[str, Any] = {
     "type": "record",
     "name": "Order",
-    "fields": [
-        {"name": "id", "type": "int"},
-        {"name": "note", "type": ["null", "string"], "default": None},
-    ],
+    "fields": [{"name": "id", "type": "int"}, {"name": "note", "type": ["null", "string"], "default": None}],
 }
 
 
@@ -62,11 +56,7 @@ def split(registry: Any, fakes: Any) -> Callable[..., Any]:
         decoder = RegistryDecoder(SchemaRegistry({"url": registry.url} | config), kind)
         messages = [fakes.Message(P0, at, value) for at, value in enumerate(values)]
         found = decoder.decode_batch(pa.Table.from_batches([build_record_batch(P0, messages)]))
-        bad = (
-            []
-            if found.dead_letters is None
-            else found.dead_letters.select(["offset", "error"]).to_pylist()
-        )
+        bad = [] if found.dead_letters is None else found.dead_letters.select(["offset", "error"]).to_pylist()
         return found.rows.select(found.rows.column_names[7:]).to_pylist(), [
             (row["offset"], row["error"]) for row in bad
         ]
@@ -79,10 +69,7 @@ EVERY_TYPE = fields(
     {"name": "offset", "type": "int"},
     {"name": "day", "type": {"type": "int", "logicalType": "date"}},
     {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
-    {
-        "name": "price",
-        "type": {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2},
-    },
+    {"name": "price", "type": {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}},
     {"name": "kind", "type": {"type": "enum", "name": "Kind", "symbols": ["A", "B"]}},
     {"name": "again", "type": "Kind"},
     {"name": "tags", "type": {"type": "array", "items": "string"}},
@@ -96,10 +83,7 @@ EVERY_TYPE = fields(
                 "name": "Inner",
                 "fields": [
                     {"name": "x", "type": "double"},
-                    {
-                        "name": "parts",
-                        "type": {"type": "array", "items": {"type": "map", "values": "int"}},
-                    },
+                    {"name": "parts", "type": {"type": "array", "items": {"type": "map", "values": "int"}}},
                 ],
             },
         ],
@@ -153,10 +137,7 @@ def test_schemas_of_a_batch_are_united(registry: Any, split: Any) -> None:
     old = fields(
         {"name": "id", "type": "int"},
         {"name": "gone", "type": "string"},
-        {
-            "name": "in",
-            "type": {"type": "record", "name": "In", "fields": [{"name": "x", "type": "int"}]},
-        },
+        {"name": "in", "type": {"type": "record", "name": "In", "fields": [{"name": "x", "type": "int"}]}},
     )
     new = fields(
         {"name": "id", "type": "long"},
@@ -165,10 +146,7 @@ def test_schemas_of_a_batch_are_united(registry: Any, split: Any) -> None:
             "type": {
                 "type": "record",
                 "name": "In",
-                "fields": [
-                    {"name": "x", "type": "int"},
-                    {"name": "y", "type": "string", "default": "-"},
-                ],
+                "fields": [{"name": "x", "type": "int"}, {"name": "y", "type": "string", "default": "-"}],
             },
         },
         {"name": "added", "type": "double", "default": 1.0},
@@ -263,9 +241,7 @@ def test_referenced_schemas_are_fetched_and_kept(registry: Any, split: Any) -> N
         "fields": [{"name": "zip", "type": "string"}],
     }
     registry.add("address", address)
-    schema = fields(
-        {"name": "home", "type": "shop.Address"}, {"name": "work", "type": "shop.Address"}
-    )
+    schema = fields({"name": "home", "type": "shop.Address"}, {"name": "work", "type": "shop.Address"})
     refers = [{"name": "shop.Address", "subject": "address", "version": 1}]
     number = registry.add("orders-value", schema, refers=refers)
     whole = fields({"name": "home", "type": address}, {"name": "work", "type": "shop.Address"})
@@ -336,11 +312,7 @@ def every_kind() -> FileDescriptorProto:
     kind.value.add(name="A", number=0)
     kind.value.add(name="B", number=1)
     order.field.add(
-        name="kind",
-        number=8,
-        type=Field.TYPE_ENUM,
-        type_name=".shop.Order.Kind",
-        label=Field.LABEL_OPTIONAL,
+        name="kind", number=8, type=Field.TYPE_ENUM, type_name=".shop.Order.Kind", label=Field.LABEL_OPTIONAL
     )
     order.field.add(name="tags", number=9, type=Field.TYPE_STRING, label=Field.LABEL_REPEATED)
     entry = order.nested_type.add(name="MoreEntry")
@@ -370,17 +342,13 @@ def test_protobuf_becomes_typed_columns(registry: Any, split: Any) -> None:
     """Presence, enums, repeated fields, maps, unsigned numbers, Google's types, other messages."""
     file = every_kind()
     prefix = register(registry, file)
-    full = message(file)(
-        id=1, big=2**64 - 1, raw=b"\xff", kind=1, tags=["a"], more={"k": 3}, note=""
-    )
+    full = message(file)(id=1, big=2**64 - 1, raw=b"\xff", kind=1, tags=["a"], more={"k": 3}, note="")
     full.at.FromMilliseconds(1_700_000_000_123)
     full.maybe.value = "m"
     full.other.o = "o"
     full.self.id = 9
     empty = message(file)(kind=7)
-    (one, two), bad = split(
-        [prefix + ORDER_PATH + m.SerializeToString() for m in (full, empty)], "protobuf"
-    )
+    (one, two), bad = split([prefix + ORDER_PATH + m.SerializeToString() for m in (full, empty)], "protobuf")
     assert bad == []
     assert one.pop("at").isoformat() == "2023-11-14T22:13:20.123000+00:00"
     assert json.loads(one.pop("self")) == {"id": "9"}
@@ -479,12 +447,7 @@ def test_a_registry_that_gives_no_answer_is_told_without_secrets(registry: Any) 
 )
 def test_bad_settings_of_the_registry_are_named(change: dict[str, Any], told: str) -> None:
     """Before anything starts, and without showing what may be secret."""
-    good = {
-        "group.id": "g",
-        "enable.auto.commit": False,
-        "lake.warehouse": "/x",
-        "lake.decoder": "avro",
-    }
+    good = {"group.id": "g", "enable.auto.commit": False, "lake.warehouse": "/x", "lake.decoder": "avro"}
     with pytest.raises(SettingError, match=told) as caught:
         parse_lake_config(good | change)
     assert "hush" not in str(caught.value)
@@ -528,12 +491,7 @@ def test_avro_lands_in_a_table_and_evolves_with_its_schemas(
                         {"name": "n", "type": "int"},
                         {
                             "name": "d",
-                            "type": {
-                                "type": "bytes",
-                                "logicalType": "decimal",
-                                "precision": 9,
-                                "scale": 2,
-                            },
+                            "type": {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2},
                         },
                     ],
                 },
@@ -545,11 +503,7 @@ def test_avro_lands_in_a_table_and_evolves_with_its_schemas(
         P0: [
             avro(first, ORDER, {"id": 1, "note": None}),
             b"bad",
-            avro(
-                second,
-                new,
-                {"id": 2, "note": "n", "at": 1, "lines": [{"n": 1, "d": Decimal("1.50")}]},
-            ),
+            avro(second, new, {"id": 2, "note": "n", "at": 1, "lines": [{"n": 1, "d": Decimal("1.50")}]}),
             None,
         ]
     }
@@ -578,11 +532,7 @@ def test_a_registry_that_is_down_is_waited_for(
     """Nothing is lost and nothing becomes a dead letter; the log says what is waited for."""
     number = registry.add("s", ORDER)
     registry.down = True
-    config = {
-        "lake_decoder": "avro",
-        "schema_registry_url": registry.url,
-        "lake_flush_timeout": "120 s",
-    }
+    config = {"lake_decoder": "avro", "schema_registry_url": registry.url, "lake_flush_timeout": "120 s"}
     consumer, writer = writers({P0: [avro(number, ORDER, {"id": 1, "note": None})] * 3}, **config)
     consumer.join(writer, P0)
 

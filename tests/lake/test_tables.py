@@ -11,11 +11,7 @@ import pytest
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.common.errors import SettingError
-from trimtab.consumer_sdk.errors import (
-    CommittedOffsetsLostError,
-    TableSchemaMismatchError,
-    TransformError,
-)
+from trimtab.consumer_sdk.errors import CommittedOffsetsLostError, TableSchemaMismatchError, TransformError
 from trimtab.consumer_sdk.lake.decoding.spark_decoders import decode_values
 from trimtab.consumer_sdk.lake.formats.delta.table import DeltaLake
 from trimtab.consumer_sdk.lake.lake import SparkLake
@@ -35,8 +31,7 @@ Read = Callable[[str], list[Any]]
 def expire(spark: Any, table: str) -> None:
     """Keep the newest snapshot only."""
     spark.sql(
-        f"CALL trimtab.system.expire_snapshots(table => '{table}', older_than => now(), "
-        "retain_last => 1)"
+        f"CALL trimtab.system.expire_snapshots(table => '{table}', older_than => now(), retain_last => 1)"
     )
 
 
@@ -101,14 +96,10 @@ def test_json_becomes_columns(writers: Make, spark: Any, namespace: str) -> None
         (b"}", "not one JSON value"),
     ],
 )
-def test_every_kind_of_misfit_is_told_apart(
-    lake: SparkLake, fakes: Any, value: bytes, reason: str
-) -> None:
+def test_every_kind_of_misfit_is_told_apart(lake: SparkLake, fakes: Any, value: bytes, reason: str) -> None:
     """A value that is not one JSON object that fits the schema is a dead letter with its reason."""
 
-    batch = build_record_batch(
-        P0, [fakes.Message(P0, 0, value), fakes.Message(P0, 1, b'{"id": 2}')]
-    )
+    batch = build_record_batch(P0, [fakes.Message(P0, 0, value), fakes.Message(P0, 1, b'{"id": 2}')])
     decoded = decode_values(lake.to_frame(pa.Table.from_batches([batch])), JSON["lake_schema"])
     assert [r.id for r in decoded.rows.collect()] == [2]
     assert decoded.dead_letters is not None
@@ -136,9 +127,7 @@ def test_no_dead_letters_no_table(writers: Make, lake: SparkLake, namespace: str
     assert lake.open_table(f"{namespace}.orders_dead_letter") is None
 
 
-def test_a_decoded_column_does_not_hide_a_record_column(
-    writers: Make, spark: Any, namespace: str
-) -> None:
+def test_a_decoded_column_does_not_hide_a_record_column(writers: Make, spark: Any, namespace: str) -> None:
     """A field with the name of a record column gets a name of its own."""
     ingest(writers, [b'{"offset": 9}'], lake_decoder="json", lake_schema="offset INT")
     (row,) = spark.table(f"{namespace}.orders").collect()

@@ -79,9 +79,7 @@ def log(config: dict[str, Any]) -> Iterator[BrokerTopicLog]:
 
 
 @pytest.fixture
-def judge(
-    lake: SparkLake, config: dict[str, Any], log: BrokerTopicLog
-) -> Callable[[], TableVerification]:
+def judge(lake: SparkLake, config: dict[str, Any], log: BrokerTopicLog) -> Callable[[], TableVerification]:
     """Verify the own table, every row against the broker."""
 
     def run() -> TableVerification:
@@ -165,14 +163,10 @@ def test_the_command_passes_sound_tables(
     frame = lake.to_frame(pa.table({"id": [1, 2]}))
     table = lake.create_table(f"{namespace}.ids", frame)
     table.commit(
-        table.stage_rows(frame, "ids"),
-        CommittedOffsets({"g": {produced[0]: COUNT}}),
-        table.read_offsets(),
+        table.stage_rows(frame, "ids"), CommittedOffsets({"g": {produced[0]: COUNT}}), table.read_offsets()
     )
     own, ids = config["lake.tables"][produced[0].topic], f"{namespace}.ids"
-    code, told = command(
-        "verify", ids, own, "--strict", "--against-broker", "all", "--format", "json"
-    )
+    code, told = command("verify", ids, own, "--strict", "--against-broker", "all", "--format", "json")
     assert code == 0
     answer = json.loads(told)
     first, second = answer["tables"]
@@ -183,10 +177,7 @@ def test_the_command_passes_sound_tables(
 
 @EACH
 def test_the_commands_verify_compact_and_expire(
-    keep: Callable[..., None],
-    produced: Any,
-    config: dict[str, Any],
-    command: Callable[..., tuple[int, str]],
+    keep: Callable[..., None], produced: Any, config: dict[str, Any], command: Callable[..., tuple[int, str]]
 ) -> None:
     """What is wrong ends with 1 and says what to do, also behind a compaction and an expiry."""
     name = config["lake.tables"][produced[0].topic]

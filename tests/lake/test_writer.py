@@ -9,11 +9,7 @@ import pytest
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk.consumer.offset_reset import OffsetReset
-from trimtab.consumer_sdk.errors import (
-    OffsetRegressionError,
-    OffsetsExpiredError,
-    TableNameCollisionError,
-)
+from trimtab.consumer_sdk.errors import OffsetRegressionError, OffsetsExpiredError, TableNameCollisionError
 from trimtab.consumer_sdk.lake.lake import SparkLake
 
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
@@ -223,9 +219,7 @@ def test_a_revocation_drops_what_is_far_from_full(
     assert rows(f"{namespace}.orders") == [("orders", 1, n) for n in range(10)]
 
 
-def test_a_revocation_brings_in_what_is_nearly_full(
-    writers: Make, rows: Read, namespace: str
-) -> None:
+def test_a_revocation_brings_in_what_is_nearly_full(writers: Make, rows: Read, namespace: str) -> None:
     """A batch that is at least four fifths full is flushed.
 
     And Kafka knows before the partition goes.
@@ -239,9 +233,7 @@ def test_a_revocation_brings_in_what_is_nearly_full(
     assert consumer.committed == {P0: 1000}
 
 
-def test_a_revocation_waits_for_what_is_being_staged(
-    writers: Make, rows: Read, namespace: str
-) -> None:
+def test_a_revocation_waits_for_what_is_being_staged(writers: Make, rows: Read, namespace: str) -> None:
     """A batch under way is in the table before the partition goes."""
     gate = Gate("staged")
     consumer, writer = writers({P0: values(10)}, crash=gate)
@@ -269,9 +261,7 @@ def test_a_lost_partition_is_called_off(writers: Make, lake: SparkLake, namespac
     assert consumer.committed == {}
 
 
-def test_slow_storage_pushes_back_and_serves_callbacks(
-    writers: Make, rows: Read, namespace: str
-) -> None:
+def test_slow_storage_pushes_back_and_serves_callbacks(writers: Make, rows: Read, namespace: str) -> None:
     """While a batch is stuck, no more than the next one is taken in.
 
     And a rebalance is still answered.
@@ -291,9 +281,7 @@ def test_slow_storage_pushes_back_and_serves_callbacks(
     assert rows(f"{namespace}.orders") == [("orders", 0, n) for n in range(2000)]
 
 
-def test_a_topic_made_anew_is_not_dropped_in_silence(
-    writers: Make, rows: Read, namespace: str
-) -> None:
+def test_a_topic_made_anew_is_not_dropped_in_silence(writers: Make, rows: Read, namespace: str) -> None:
     """Offsets below the mark stop their partition; what the others bring still lands."""
     consumer, writer = writers({P0: values(10)})
     consumer.join(writer, P0)

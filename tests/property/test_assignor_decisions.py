@@ -48,9 +48,7 @@ class Situation:
 
 @st.composite
 def situations(draw: st.DrawFn, heuristics: tuple[str, ...] = list_heuristics()) -> Situation:
-    partitions = tuple(
-        TopicPartition(t, p) for t in TOPICS for p in range(draw(st.integers(0, 6), label=t))
-    )
+    partitions = tuple(TopicPartition(t, p) for t in TOPICS for p in range(draw(st.integers(0, 6), label=t)))
     members = tuple(
         Member(
             id=f"m{n}",
@@ -65,9 +63,7 @@ def situations(draw: st.DrawFn, heuristics: tuple[str, ...] = list_heuristics())
     known = draw(st.lists(speeds, min_size=len(partitions), max_size=len(partitions)))
     lags = draw(st.lists(st.integers(0, 50), min_size=len(partitions), max_size=len(partitions)))
     return Situation(
-        ConsumerGroup(
-            members, partitions, {p: draw(anybody) for p in partitions if draw(st.booleans())}
-        ),
+        ConsumerGroup(members, partitions, {p: draw(anybody) for p in partitions if draw(st.booleans())}),
         Load(dict(zip(partitions, known, strict=True)), dict(zip(partitions, lags, strict=True))),
         PlacementPolicy(
             heuristic=draw(st.sampled_from(heuristics)),
@@ -98,9 +94,7 @@ def weights(situation: Situation) -> Mapping[TopicPartition, float]:
 
 def joined(situation: Situation, plan: PlacementPlan) -> Situation:
     """Let the members that a plan adds join, under ids that sort last."""
-    names_last = {
-        name: f"n{int(name[1:]):03}" if name.startswith("+") else name for name in plan.assignment
-    }
+    names_last = {name: f"n{int(name[1:]):03}" if name.startswith("+") else name for name in plan.assignment}
     added = [name for name in plan.assignment if name.startswith("+")]
     fresh = tuple(Member(names_last[name], frozenset(TOPICS)) for name in added)
     owners = {p: names_last[m] for m, held in plan.assignment.items() for p in held}
@@ -114,9 +108,7 @@ def test_every_partition_has_exactly_one_owner_who_subscribes(situation: Situati
     plan = decided(situation)
     held = Counter(p for partitions in plan.assignment.values() for p in partitions)
     able = eligible(situation.group)
-    read = {
-        p for p in situation.group.partitions if any(p.topic in m.topics for m in able.values())
-    }
+    read = {p for p in situation.group.partitions if any(p.topic in m.topics for m in able.values())}
     assert held == Counter(read)
     assert set(plan.unassigned) == set(situation.group.partitions) - read
     for member, partitions in plan.assignment.items():
@@ -222,9 +214,7 @@ def test_sticky_moves_no_more_than_balance_asks(situation: Situation) -> None:
     assume(members)
     situation = replace(situation, group=replace(situation.group, members=members))
     able = eligible(situation.group)
-    had = sorted(
-        Counter(o for o in situation.group.owners.values() if o in able).values(), reverse=True
-    )
+    had = sorted(Counter(o for o in situation.group.owners.values() if o in able).values(), reverse=True)
     share, larger = divmod(len(situation.group.partitions), len(able))
     fair = [share + (n < larger) for n in range(len(able))]
     excess = sum(max(0, n - f) for n, f in zip(had, fair, strict=False))
@@ -280,9 +270,7 @@ def shuffled(situation: Situation, chance: random.Random) -> Situation:
 @given(situations(COUNTING))
 def test_heuristics_leave_their_problem_alone(situation: Situation) -> None:
     """A heuristic writes to none of the arrays that it is given."""
-    problem = build_problem(
-        situation.group, situation.load, situation.policy, open_mode=True
-    ).problem
+    problem = build_problem(situation.group, situation.load, situation.policy, open_mode=True).problem
     arrays = (problem.weight, problem.owner, problem.topic, problem.capacity, problem.subscribed)
     before = [np.copy(a) for a in arrays]
     get_heuristic(situation.policy.heuristic).pack(problem)

@@ -13,11 +13,7 @@ from trimtab.assignor import UNASSIGNED, PackingProblem, get_heuristic, r_score
 from trimtab.assignor.analysis.certificate import certify_decision, certify_moves
 from trimtab.assignor.analysis.certificate.column_generation import search_bounds
 from trimtab.assignor.analysis.certificate.consumer_kinds import build_consumer_kinds, unit_capacity
-from trimtab.assignor.analysis.certificate.master_program import (
-    MasterPrices,
-    MasterProgram,
-    PackingColumn,
-)
+from trimtab.assignor.analysis.certificate.master_program import MasterPrices, MasterProgram, PackingColumn
 from trimtab.assignor.model import IntArray
 from trimtab.assignor.open_mode import pack_open_mode
 from trimtab.assignor.packing import CAPACITY_TOLERANCE
@@ -34,13 +30,9 @@ costs = st.sampled_from([0.0, 0.03, 0.5, 1.0, 3.0])
 def problems(draw: st.DrawFn, weights: st.SearchStrategy[float] = loads) -> PackingProblem:
     partitions, members = draw(st.integers(0, 6)), draw(st.integers(0, 3))
     numbers = st.lists(st.integers(0, 1), min_size=partitions, max_size=partitions)
-    owners = st.lists(
-        st.integers(UNASSIGNED, members - 1), min_size=partitions, max_size=partitions
-    )
+    owners = st.lists(st.integers(UNASSIGNED, members - 1), min_size=partitions, max_size=partitions)
     topic = np.array(draw(numbers), dtype=np.int32)
-    reads = np.array(
-        [[draw(st.sampled_from([True, True, False])) for _ in range(members)] for _ in "ab"]
-    )
+    reads = np.array([[draw(st.sampled_from([True, True, False])) for _ in range(members)] for _ in "ab"])
     subscribed = reads.reshape(2, members).astype(np.bool_)
     owner = np.array(draw(owners), dtype=np.int32)
     may = [o == UNASSIGNED or subscribed[t, o] for t, o in zip(topic, owner, strict=True)]
@@ -97,9 +89,7 @@ def plenty() -> float:
 
 
 @given(problems(), costs, st.sampled_from(["mbf", "mwf", "bfd", "nf"]))
-def test_no_packing_costs_less_than_the_bound(
-    problem: PackingProblem, cost: float, name: str
-) -> None:
+def test_no_packing_costs_less_than_the_bound(problem: PackingProblem, cost: float, name: str) -> None:
     """The bound is at most the optimum, that is at most what is known, and the gap covers it."""
     bins = pack_open_mode(get_heuristic(name), problem)
     made = certify_decision(problem, bins, moves_cost=cost, left=plenty)
@@ -136,10 +126,7 @@ def test_a_complete_bound_is_the_linear_program_s(problem: PackingProblem, cost:
     items = np.arange(len(problem.weight), dtype=np.int32)
     sets = [np.array(c) for n in items for c in combinations(items, int(n) + 1)]
     master.add_columns(
-        PackingColumn(k, s)
-        for k in range(len(kinds.max_uses))
-        for s in sets
-        if kinds.can_hold(k, s)
+        PackingColumn(k, s) for k in range(len(kinds.max_uses)) for s in sets if kinds.can_hold(k, s)
     )
     exact = master.solve_relaxation(60.0)
     assert exact is not None
@@ -149,9 +136,7 @@ def test_a_complete_bound_is_the_linear_program_s(problem: PackingProblem, cost:
 
 
 @given(problems(), costs, st.integers(0, 6))
-def test_a_bound_cut_short_is_still_a_bound(
-    problem: PackingProblem, cost: float, looks: int
-) -> None:
+def test_a_bound_cut_short_is_still_a_bound(problem: PackingProblem, cost: float, looks: int) -> None:
     """Time that is over after any number of looks at the clock weakens the bound, no more."""
     ticks = iter(range(looks, -(10**6), -1))
     bins = pack_open_mode(get_heuristic("mbf"), problem)

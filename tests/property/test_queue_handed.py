@@ -52,9 +52,7 @@ def test_each_acknowledgement_is_told_once_and_nothing_else(
         if step != SWEEP:
             place = step % len(where)
             first = where[place] not in said
-            assert handed[place].ack() is (
-                SettlementResult.DONE if first else SettlementResult.REPEATED
-            )
+            assert handed[place].ack() is (SettlementResult.DONE if first else SettlementResult.REPEATED)
             said.add(where[place])
             assert [message.settled for message in handed] == [at in said for at in where]
             continue
@@ -74,15 +72,8 @@ def test_what_is_not_acknowledged_is_told_as_it_was_said() -> None:
     assert handed[2].extend(20) is SettlementResult.DONE
     heard.at = 12.0
     assert handed[1].ack() is SettlementResult.LATE
-    assert [message.ack() for message in handed][1:] == [
-        SettlementResult.REPEATED,
-        SettlementResult.DONE,
-    ]
-    assert [(offset, late) for offset, _, late in heard.noted] == [
-        (5, False),
-        (7, False),
-        (6, True),
-    ]
+    assert [message.ack() for message in handed][1:] == [SettlementResult.REPEATED, SettlementResult.DONE]
+    assert [(offset, late) for offset, _, late in heard.noted] == [(5, False), (7, False), (6, True)]
     assert handed.pop_acknowledged() == {0: ((6, 7),)}
     assert handed[-1].offset == 7
     assert [message.offset for message in handed[1:]] == [6, 7]

@@ -15,12 +15,7 @@ def test_keys_keep_their_order_and_no_commit_is_ahead(
     *, keys: list[bytes | None], strict: bool, data: st.DataObject
 ) -> None:
     """Each message is delivered once, one per key at a time; no commit is ahead."""
-    ordering, in_flight, done, order = (
-        KeyOrdering[int](strict),
-        list[int](),
-        set[int](),
-        list[int](),
-    )
+    ordering, in_flight, done, order = (KeyOrdering[int](strict), list[int](), set[int](), list[int]())
     left = list(enumerate(keys))
     while left or len(ordering):
         step = data.draw(st.sampled_from(["add", "take", "finish"]))
@@ -39,9 +34,7 @@ def test_keys_keep_their_order_and_no_commit_is_ahead(
         assert len(busy) == len(set(busy))
         finished = set(order) if strict else done
         read = len(keys) - len(left)
-        assert ordering.committable_offset == min(
-            set(range(read)) - finished, default=ordering.end_offset
-        )
+        assert ordering.committable_offset == min(set(range(read)) - finished, default=ordering.end_offset)
         assert ordering.in_flight_count == len(in_flight)
     assert sorted(order) == list(range(len(keys)))
     for key in KEYS[1:]:

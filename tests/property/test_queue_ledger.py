@@ -54,9 +54,7 @@ def logs(draw: st.DrawFn) -> list[tuple[int, int, Marker]]:
     appended, log = 1000, list[tuple[int, int, Marker]]()
     for at in range(draw(st.integers(0, 25))):
         appended += draw(st.one_of(st.integers(0, 20), st.integers(-60, 20)))
-        kind = draw(
-            st.sampled_from([*MarkerKind, MarkerKind.START, MarkerKind.START, MarkerKind.END])
-        )
+        kind = draw(st.sampled_from([*MarkerKind, MarkerKind.START, MarkerKind.START, MarkerKind.END]))
         of = draw(st.sets(st.integers(0, MESSAGES), max_size=5))
         ms = draw(st.integers(0, 40)) if kind is not MarkerKind.END else 0
         marker = Marker(kind, to_ranges(of), ms, draw(st.integers(1, 3)))
@@ -72,9 +70,7 @@ def read(log: Sequence[tuple[int, int, Marker]]) -> RedeliveryState:
 
 
 @given(logs())
-def test_open_and_due_messages_equal_the_model(
-    log: list[tuple[int, int, Marker]],
-) -> None:
+def test_open_and_due_messages_equal_the_model(log: list[tuple[int, int, Marker]]) -> None:
     """Exactly the open messages past their deadline are due, with delivery number and kind."""
     state, model = read(log), build_model(log)
     assert len(state) == len(model)
@@ -119,9 +115,7 @@ def test_no_message_is_due_before_its_timeout(
 
 
 @given(logs(), st.data())
-def test_a_takeover_has_no_later_deadlines(
-    log: list[tuple[int, int, Marker]], data: st.DataObject
-) -> None:
+def test_a_takeover_has_no_later_deadlines(log: list[tuple[int, int, Marker]], data: st.DataObject) -> None:
     """After a restart a message is due at the same time or sooner."""
     state = read(log)
     committed = read(log[: data.draw(st.integers(0, len(log)))]).safe_offset
@@ -178,9 +172,7 @@ STEPS = st.tuples(st.sampled_from(["put", "cut"]), st.integers(0, 30), st.intege
 
 
 @given(st.lists(STEPS))
-def test_a_range_belongs_to_its_last_owner(
-    steps: list[tuple[str, int, int]],
-) -> None:
+def test_a_range_belongs_to_its_last_owner(steps: list[tuple[str, int, int]]) -> None:
     """The map equals a dictionary from offsets to owners."""
     ranges, expected = OffsetRangeMap[int](), dict[int, int]()
     for owner, (what, first, length) in enumerate(steps):

@@ -89,16 +89,12 @@ def _cost(problem: PackingProblem, bins: IntArray, costs: RackCosts) -> float:
 
 def _every(problem: PackingProblem) -> Iterator[IntArray]:
     """Every assignment that subscriptions allow."""
-    readers = [
-        np.flatnonzero(problem.subscribed[t]).tolist() or [UNASSIGNED] for t in problem.topic
-    ]
+    readers = [np.flatnonzero(problem.subscribed[t]).tolist() or [UNASSIGNED] for t in problem.topic]
     for bins in itertools.product(*readers):
         yield np.array(bins, dtype=np.int32)
 
 
-COSTS = st.sampled_from(
-    [RackCosts(), RackCosts(1, 10), RackCosts(1, 1), RackCosts(0, 1), RackCosts(3, 0)]
-)
+COSTS = st.sampled_from([RackCosts(), RackCosts(1, 10), RackCosts(1, 1), RackCosts(0, 1), RackCosts(3, 0)])
 
 
 @given(problems(), COSTS, st.booleans())
@@ -154,9 +150,7 @@ def klein(problem: PackingProblem, bins: IntArray, costs: RackCosts) -> IntArray
             bins[one] = taker
 
 
-def _residual(
-    problem: PackingProblem, bins: IntArray, costs: RackCosts
-) -> tuple[FloatArray, IntArray]:
+def _residual(problem: PackingProblem, bins: IntArray, costs: RackCosts) -> tuple[FloatArray, IntArray]:
     """Return what passing one on costs, (M + 1, M + 1), and which of the giver's it is."""
     members = len(problem.capacity)
     price = np.full((members + 1, members + 1), np.inf)

@@ -96,9 +96,7 @@ def tail(z: float) -> float:
 
 
 def capacity_of(problem: PackingProblem, number: int) -> float:
-    return float(
-        [*problem.capacity, *[problem.new_member_capacity or 0] * len(problem.weight)][number]
-    )
+    return float([*problem.capacity, *[problem.new_member_capacity or 0] * len(problem.weight)][number])
 
 
 def overfull(problem: PackingProblem, bins: IntArray) -> list[int]:
@@ -116,9 +114,7 @@ presets = st.sampled_from(sorted(STEADY_PRESETS))
 
 
 @given(problems(), presets)
-def test_no_bin_is_overfull_unless_one_partition_is_larger(
-    problem: PackingProblem, preset: str
-) -> None:
+def test_no_bin_is_overfull_unless_one_partition_is_larger(problem: PackingProblem, preset: str) -> None:
     """In open mode everything is placed, and only a partition > C may overfill, alone."""
     bins = run_heuristic(get_heuristic(f"steady:{preset}"), problem)
     assert (bins != UNASSIGNED).all()
@@ -151,9 +147,7 @@ def test_every_move_has_a_reason(problem: PackingProblem, preset: str) -> None:
 
 
 @given(problems(), presets, st.randoms(use_true_random=False))
-def test_renaming_members_changes_nothing(
-    problem: PackingProblem, preset: str, random: Random
-) -> None:
+def test_renaming_members_changes_nothing(problem: PackingProblem, preset: str, random: Random) -> None:
     """The same partitions end up together, and stay with the same owner."""
     members = len(problem.capacity)
     entry = get_heuristic(f"steady:{preset}")

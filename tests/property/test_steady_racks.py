@@ -6,12 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trimtab.assignor.heuristics.steady.pack import (
-    MOVE_BASE_LOAD,
-    _build_bins,
-    balance_load,
-    pack_steady,
-)
+from trimtab.assignor.heuristics.steady.pack import MOVE_BASE_LOAD, _build_bins, balance_load, pack_steady
 from trimtab.assignor.heuristics.steady.params import STEADY_PRESETS, SteadyParams
 from trimtab.assignor.heuristics.steady.rack_affinity import improve_rack_affinity
 from trimtab.assignor.model import FloatArray, IntArray, PackingProblem, RackTopology

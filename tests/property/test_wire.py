@@ -7,10 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kafka.protocol.consumer.metadata import (
-    ConsumerProtocolAssignment,
-    ConsumerProtocolSubscription,
-)
+from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 
 from trimtab.assignor.clients.leader_plugin import decode_subscriptions
 from trimtab.assignor.model import UNASSIGNED
@@ -82,19 +79,15 @@ def test_assignments_are_written_as_kafka_python_writes_them(
     sizes: dict[str, int], members: int, data: st.DataObject
 ) -> None:
     """Equal bytes for the same topics and numbers, members without any included."""
-    universe = PartitionIndex.from_numbers(
-        {t: np.arange(n, dtype=np.int32) for t, n in sizes.items()}
-    )
+    universe = PartitionIndex.from_numbers({t: np.arange(n, dtype=np.int32) for t, n in sizes.items()})
     owner = np.array(
-        [data.draw(st.integers(UNASSIGNED, members - 1)) for _ in range(len(universe))],
-        dtype=np.int32,
+        [data.draw(st.integers(UNASSIGNED, members - 1)) for _ in range(len(universe))], dtype=np.int32
     )
     user_data = [data.draw(st.binary(max_size=5)) for _ in range(members)]
     for version in (0, 1, 3):
         written = encode_assignments(universe, owner, user_data, version)
         assert written == [
-            _theirs(universe, owner, member, user_data[member], version)
-            for member in range(members)
+            _theirs(universe, owner, member, user_data[member], version) for member in range(members)
         ]
 
 
@@ -116,9 +109,7 @@ def _theirs(
     return bytes(assignment.encode())
 
 
-def test_a_member_whose_bytes_are_no_subscription_is_given_nothing(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_a_member_whose_bytes_are_no_subscription_is_given_nothing(caplog: pytest.LogCaptureFixture) -> None:
     """It subscribes to nothing, the log names it, and the others are heard."""
     good = ConsumerProtocolSubscription(version=0, topics=["t"], user_data=b"").encode()
     read = decode_subscriptions({"bad": b"\x00\x01\x00\x00\x00\x07", "good": good})

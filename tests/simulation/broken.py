@@ -87,15 +87,9 @@ def stopped_before_drained() -> AbstractContextManager[Any]:
 
     def stop(turn: Any) -> decide.DecisionStep | None:
         names = turn.model.draining
-        return (
-            decide.DecisionStep(ScalingAction.STOP, ("at once",), stop_names=names)
-            if names
-            else None
-        )
+        return decide.DecisionStep(ScalingAction.STOP, ("at once",), stop_names=names) if names else None
 
-    rules = tuple(
-        stop if rule is decide._stop_drained_replicas else rule for rule in decide.DECISION_RULES
-    )
+    rules = tuple(stop if rule is decide._stop_drained_replicas else rule for rule in decide.DECISION_RULES)
     return mock.patch.object(decide, "DECISION_RULES", rules)
 
 
@@ -120,9 +114,9 @@ def read_on_after_leaving() -> AbstractContextManager[Any]:
     """Keep the old lease after leaving the group."""
 
     def may_read(self: Any) -> bool:
-        known = self._lease.renew_by_heartbeat(
-            *coordinator.read_heartbeat_times(self.client)
-        ).renew(self._assignor.joined_at)
+        known = self._lease.renew_by_heartbeat(*coordinator.read_heartbeat_times(self.client)).renew(
+            self._assignor.joined_at
+        )
         return bool(known.is_valid(self._clock.monotonic()))
 
     return mock.patch.object(member.GroupMember, "holds_lease", may_read)

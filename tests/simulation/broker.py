@@ -98,9 +98,7 @@ class Watchers:
     """Who is told what the group does: the invariants."""
 
     assigned: Callable[["Group", Mapping[str, bytes]], None] = lambda _group, _given: None
-    committed: Callable[[str, TopicPartition, int], None] = lambda _member, _partition, _offset: (
-        None
-    )
+    committed: Callable[[str, TopicPartition, int], None] = lambda _member, _partition, _offset: None
     told: Callable[[str], None] = lambda _text: None
 
 
@@ -115,9 +113,7 @@ class Group:
     state: str = EMPTY
     generation: int = 0
     leader: str = ""
-    members: dict[str, SimulatedGroupMember] = field(
-        default_factory=dict[str, SimulatedGroupMember]
-    )
+    members: dict[str, SimulatedGroupMember] = field(default_factory=dict[str, SimulatedGroupMember])
     pending: set[str] = field(default_factory=set[str])
     offsets: dict[TopicPartition, tuple[int, str]] = field(
         default_factory=dict[TopicPartition, tuple[int, str]]
@@ -155,9 +151,7 @@ class Group:
         known.subscription, known.joining = subscription, respond
         self._prepare(f"{client} joins")
 
-    def sync(
-        self, member: str, generation: int, given: Mapping[str, bytes] | None, respond: Respond
-    ) -> None:
+    def sync(self, member: str, generation: int, given: Mapping[str, bytes] | None, respond: Respond) -> None:
         """Bring the leader's assignments, or ask for one's own."""
         known = self.members.get(member)
         error = self._wrong(known, generation)
@@ -211,9 +205,7 @@ class Group:
         known.heard = self.hub.now
         self.store(member, offsets, respond)
 
-    def store(
-        self, member: str, offsets: Mapping[TopicPartition, tuple[int, str]], respond: Respond
-    ) -> None:
+    def store(self, member: str, offsets: Mapping[TopicPartition, tuple[int, str]], respond: Respond) -> None:
         """Take offsets unseen, as those of a consumer that is in no group."""
         for partition, (offset, _) in sorted(offsets.items()):
             self.watchers.committed(member, partition, offset)

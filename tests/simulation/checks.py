@@ -49,9 +49,7 @@ class Checks:
     reader: dict[TopicPartition, tuple[str, int]] = field(
         default_factory=dict[TopicPartition, tuple[str, int]]
     )
-    past: set[tuple[TopicPartition, str, int]] = field(
-        default_factory=set[tuple[TopicPartition, str, int]]
-    )
+    past: set[tuple[TopicPartition, str, int]] = field(default_factory=set[tuple[TopicPartition, str, int]])
     stints: dict[tuple[TopicPartition, str], int] = field(
         default_factory=dict[tuple[TopicPartition, str], int]
     )
@@ -74,8 +72,7 @@ class Checks:
         for partition, mark in before.items():
             if after.get(partition, -1) < mark:
                 self.fail(
-                    f"{content.name}: the mark of {partition} went back from {mark} to "
-                    f"{after.get(partition)}"
+                    f"{content.name}: the mark of {partition} went back from {mark} to {after.get(partition)}"
                 )
         self._gaps(content, snapshot)
         for partition, mark in after.items():
@@ -131,9 +128,7 @@ class Checks:
                 and not content.seen[partition, offset]
                 and not any(first <= offset < end for first, end in chain(*lacks))
             ):
-                self.fail(
-                    f"{content.name}: lost: {partition} offset {offset}, the mark is {end} now"
-                )
+                self.fail(f"{content.name}: lost: {partition} offset {offset}, the mark is {end} now")
 
     def _between(self, partition: TopicPartition, start: int, end: int) -> Sequence[int]:
         offsets = self.log.sorted[partition]
@@ -166,9 +161,7 @@ class Checks:
     def committed(self, member: str, partition: TopicPartition, offset: int) -> None:
         """Look at an offset that the group accepts."""
         if self.given.get(partition) != member:
-            self.fail(
-                f"{member} committed {partition}, which was given to {self.given.get(partition)}"
-            )
+            self.fail(f"{member} committed {partition}, which was given to {self.given.get(partition)}")
         mark = self.marks(partition)
         if mark is None or offset > mark:
             self.fail(f"{member} committed {partition} up to {offset}, its table is at {mark}")

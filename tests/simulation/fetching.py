@@ -127,8 +127,7 @@ class Fetcher:
             raise KafkaException(KafkaError(KafkaError._TRANSPORT)) from None
         found = ((raw, *known.get(_key(raw), (OFFSET_INVALID, ""))) for raw in partitions)
         return [
-            RawPartition(raw.topic, raw.partition, offset, note.rstrip("\0"))
-            for raw, offset, note in found
+            RawPartition(raw.topic, raw.partition, offset, note.rstrip("\0")) for raw, offset, note in found
         ]
 
     def consume(self, count: int, timeout: float = 0) -> list[Message]:

@@ -300,9 +300,7 @@ class History:
             reached = self.group.offsets.get(partition, (0, ""))[0]
             behind = self.log.ends[partition] - max(reached, self.log.lows[partition])
             speeds[partition] = PartitionLoad(
-                bytes_per_s=rate if known else None,
-                backlog_bytes=behind * RECORD,
-                backlog_records=behind,
+                bytes_per_s=rate if known else None, backlog_bytes=behind * RECORD, backlog_records=behind
             )
         return speeds
 

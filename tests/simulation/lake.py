@@ -14,11 +14,7 @@ from pyspark.sql import DataFrame
 
 from simulation import green
 from trimtab.assignor.model import TopicPartition
-from trimtab.consumer_sdk.errors import (
-    CommitConflictError,
-    LakeUnavailableError,
-    TableSchemaMismatchError,
-)
+from trimtab.consumer_sdk.errors import CommitConflictError, LakeUnavailableError, TableSchemaMismatchError
 from trimtab.consumer_sdk.lake.offsets.offset_gaps import TableGaps
 from trimtab.consumer_sdk.lake.offsets.table_offsets import CommittedOffsets
 from trimtab.consumer_sdk.lake.ports import Records, StagedFiles, VersionedOffsets
@@ -76,9 +72,7 @@ class Content:
     columns: frozenset[str] = frozenset(COLUMNS)
     snapshots: list[Snapshot] = field(default_factory=lambda: [Snapshot("", CommittedOffsets())])
     staged: dict[str, tuple[Row, ...]] = field(default_factory=dict[str, tuple[Row, ...]])
-    seen: Counter[tuple[TopicPartition, int]] = field(
-        default_factory=Counter[tuple[TopicPartition, int]]
-    )
+    seen: Counter[tuple[TopicPartition, int]] = field(default_factory=Counter[tuple[TopicPartition, int]])
 
     @property
     def marks(self) -> CommittedOffsets:
@@ -185,11 +179,7 @@ class Table:
         self.content.staged.pop(staged.attempt, None)
 
     def _land(
-        self,
-        staged: StagedFiles,
-        marks: CommittedOffsets,
-        seen: VersionedOffsets,
-        gaps: TableGaps | None,
+        self, staged: StagedFiles, marks: CommittedOffsets, seen: VersionedOffsets, gaps: TableGaps | None
     ) -> bool:
         if self.content.marks.encode() != seen.version:
             return False

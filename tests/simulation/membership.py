@@ -138,9 +138,7 @@ class Called:
 class Manager:
     """Runs things soon."""
 
-    def call_soon(
-        self, function: Callable[..., Coroutine[Any, Any, Any]], *arguments: Any
-    ) -> Called:
+    def call_soon(self, function: Callable[..., Coroutine[Any, Any, Any]], *arguments: Any) -> Called:
         called = Called()
         green.process().start(lambda: called.run(function(*arguments)))
         return called
@@ -228,9 +226,7 @@ class StandInCoordinator(ConsumerCoordinator):  # type: ignore[misc] # kafka-pyt
         member = self._generation.member_id
         if self.state != UNJOINED and member:
             with suppress(Unreachable):
-                self._at.network.call(
-                    lambda respond: self._at.group.leave(member, respond), twice=False
-                )
+                self._at.network.call(lambda respond: self._at.group.leave(member, respond), twice=False)
         self.reset_generation()
 
     def close(self) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -300,8 +296,7 @@ class StandInCoordinator(ConsumerCoordinator):  # type: ignore[misc] # kafka-pyt
         at, settings, member = self._at, self._settings, self._generation.member_id
         subscription = self._assignor.metadata(self._subscription.subscription).encode()
         answer = self._ask(
-            lambda respond: at.group.join(member, settings.name, subscription, respond),
-            twice=False,
+            lambda respond: at.group.join(member, settings.name, subscription, respond), twice=False
         )
         if answer.error == broker.MEMBER_ID_REQUIRED:
             self.reset_generation(answer.member)
@@ -330,8 +325,7 @@ class StandInCoordinator(ConsumerCoordinator):  # type: ignore[misc] # kafka-pyt
     def _sync(self, joined: Answer, given: dict[str, bytes] | None) -> bytes:
         group = self._at.group
         answer = self._ask(
-            lambda respond: group.sync(joined.member, joined.generation, given, respond),
-            twice=False,
+            lambda respond: group.sync(joined.member, joined.generation, given, respond), twice=False
         )
         if answer.error is None:
             return answer.assignment
@@ -399,9 +393,7 @@ class StandInCoordinator(ConsumerCoordinator):  # type: ignore[misc] # kafka-pyt
 
     async def _send_heartbeat_request(self) -> None:
         at = self._generation
-        answer = self._ask(
-            lambda respond: self._at.group.heartbeat(at.member_id, at.generation_id, respond)
-        )
+        answer = self._ask(lambda respond: self._at.group.heartbeat(at.member_id, at.generation_id, respond))
         if answer.error is None:
             return
         if answer.error == broker.REBALANCING:
@@ -438,8 +430,7 @@ class StandInCoordinator(ConsumerCoordinator):  # type: ignore[misc] # kafka-pyt
             raise RebalanceInProgressError("the client rejoins")
         generation = self._generation
         positions = {
-            broker.TopicPartition(p.topic, p.partition): (at.offset, at.metadata)
-            for p, at in offsets.items()
+            broker.TopicPartition(p.topic, p.partition): (at.offset, at.metadata) for p, at in offsets.items()
         }
         answer = self._ask(
             lambda respond: self._at.group.commit(
@@ -469,12 +460,8 @@ class SimulatedCoordinator(MemberCoordinator, StandInCoordinator):
 class Client:
     """`kafka.KafkaConsumer`, as far as `GroupMember` and `membership.coordinator` use it."""
 
-    def __init__(
-        self, cluster: Cluster, settings: ClientSettings, assignor: Any, listener: Any
-    ) -> None:
-        self._coordinator = SimulatedCoordinator(
-            listener, assignor.name, cluster, settings, assignor
-        )
+    def __init__(self, cluster: Cluster, settings: ClientSettings, assignor: Any, listener: Any) -> None:
+        self._coordinator = SimulatedCoordinator(listener, assignor.name, cluster, settings, assignor)
         self._cluster = self._coordinator._metadata
         self._net = Net()
         self._manager = Manager()

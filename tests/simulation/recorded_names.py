@@ -16,14 +16,7 @@ from trimtab.assignor.analysis.streams.stream import WriteRateStream
 from trimtab.assignor.clients.leader_plugin import decode_subscriptions, lead_group
 from trimtab.assignor.decisions import place_partitions, size_group
 from trimtab.assignor.heuristics.registry import get_heuristic, list_heuristics
-from trimtab.assignor.model import (
-    ConsumerGroup,
-    Load,
-    Member,
-    Move,
-    PlacementPolicy,
-    TopicPartition,
-)
+from trimtab.assignor.model import ConsumerGroup, Load, Member, Move, PlacementPolicy, TopicPartition
 from trimtab.assignor.racks.replica_racks import ReplicaRacks
 from trimtab.assignor.rebalance.leader import LeaderView
 from trimtab.assignor.rebalance.user_data import MemberUserData
@@ -33,17 +26,8 @@ from trimtab.common.control_topics.write_rates import PartitionLoad, TopicWriteR
 from trimtab.sidecar.decision.decide import make_decision, record_execution
 from trimtab.sidecar.decision.decision import ScalingAction, ScalingDecision
 from trimtab.sidecar.decision.fallback import FallbackBehavior, FallbackPolicy
-from trimtab.sidecar.decision.hpa_behavior import (
-    Direction,
-    ScalingPolicy,
-    ScalingRules,
-    SelectPolicy,
-)
-from trimtab.sidecar.decision.scaling_policy import (
-    AutoscalingPolicy,
-    CapacityBounds,
-    DecisionMemory,
-)
+from trimtab.sidecar.decision.hpa_behavior import Direction, ScalingPolicy, ScalingRules, SelectPolicy
+from trimtab.sidecar.decision.scaling_policy import AutoscalingPolicy, CapacityBounds, DecisionMemory
 from trimtab.sidecar.decision.schedule import CronPeriod
 from trimtab.sidecar.measurement.observation import (
     ExternalScaling,
@@ -282,12 +266,7 @@ def written() -> dict[str, str]:
     """Return values of the control topics and of the group protocol as they are written."""
     plan = GroupPlan("g", 3, 1e9, 2, "mbf", 100.0)
     full = replace(
-        plan,
-        headroom=0.9,
-        draining=("a",),
-        reasons=("why",),
-        capacities={"b": 5.0},
-        batch_max_age_s=7.5,
+        plan, headroom=0.9, draining=("a",), reasons=("why",), capacities={"b": 5.0}, batch_max_age_s=7.5
     )
     speeds = {1: PartitionLoad(1.0, 2.0, 3.0, 4, 5.0, 6.0), 0: PartitionLoad()}
     values = {
@@ -320,11 +299,7 @@ STATES: Final = {
     "unknown": GroupState.UNKNOWN,
 }
 WAYS: Final = {"out": Direction.UP, "in": Direction.DOWN}
-SELECTS: Final = {
-    "max": SelectPolicy.MAX,
-    "min": SelectPolicy.MIN,
-    "disabled": SelectPolicy.DISABLED,
-}
+SELECTS: Final = {"max": SelectPolicy.MAX, "min": SelectPolicy.MIN, "disabled": SelectPolicy.DISABLED}
 USES: Final = {
     "current": FallbackBehavior.CURRENT,
     "static": FallbackBehavior.STATIC,
@@ -409,9 +384,7 @@ class Steered:
             asked = RequestedReplicas(count, "somebody", at, ours, traced)
         pods = None
         if seen.pods is not None:
-            pods = tuple(
-                ReplicaInstance(name, alive, at, last) for name, alive, at, last in seen.pods
-            )
+            pods = tuple(ReplicaInstance(name, alive, at, last) for name, alive, at, last in seen.pods)
         queue = seen.queue
         return Observation(
             add_needed_rates(speeds, policy.catch_up, policy.usable_capacity),

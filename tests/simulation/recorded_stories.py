@@ -68,9 +68,7 @@ class World:
         events = [(w, a) for first, last, w, a in story.happens if first <= number <= last]
         settings = replace(story.settings, **dict(a for w, a in events if w == "settings"))
         self._befall(events, now)
-        rates = {
-            p: round(self._load(number) * s * self._wobble(), 3) for p, s in self.shares.items()
-        }
+        rates = {p: round(self._load(number) * s * self._wobble(), 3) for p, s in self.shares.items()}
         readers = [n for n in self.alive() if self.pods[n][1] <= now - 2 * STEP]
         self._rebalance(readers)
         consumed = self._consume(rates, readers)
@@ -150,9 +148,7 @@ class World:
             self.backlog[p] = max(0.0, round(self.backlog[p] + STEP * (rates[p] - consumed[p]), 3))
         return {p: round(rate, 3) for p, rate in consumed.items()}
 
-    def _seen(
-        self, rates: dict[Name, float], readers: list[str], consumed: dict[Name, float]
-    ) -> Seen:
+    def _seen(self, rates: dict[Name, float], readers: list[str], consumed: dict[Name, float]) -> Seen:
         state = "rebalancing" if self.busy else "stable"
         where = {n: RACKS[int(n[1:]) % 3] if self.story.racks else None for n in readers}
         held = {n: tuple(p for p in self.what if self.owner.get(p) == n) for n in readers}
@@ -199,9 +195,7 @@ DOWN: Final = ((0, 420.0), (15, 420.0), (35, 60.0))
 HILL: Final = ((0, 100.0), (20, 480.0), (30, 480.0), (45, 90.0))
 SAW: Final = tuple((10 * n, 320.0 if n % 2 else 180.0) for n in range(8))
 CAREFUL: Final = Settings(
-    out=((2, 60.0, False), (50, 120.0, True)),
-    out_rest=("min", 30.0, 0.1),
-    back_rest=("max", 90, 0.2),
+    out=((2, 60.0, False), (50, 120.0, True)), out_rest=("min", 30.0, 0.1), back_rest=("max", 90, 0.2)
 )
 SLOW_SINK: Final = Story(flat(300.0), whole=150.0, turns=110)
 
@@ -222,9 +216,7 @@ STORIES: Final[Mapping[str, Story]] = {
     "hill, racks": Story(HILL, Settings("rack-aware"), racks=True, seed=9, turns=50),
     "hill, rack cost": Story(HILL, Settings("steady:rack_cost=0.5"), racks=True, seed=10, turns=50),
     "saw": Story(SAW, seed=11, turns=80),
-    "saw, wide bands": Story(
-        SAW, Settings(out_rest=("max", 0, 0.5), back_rest=("max", 30, 0.5)), pods=3
-    ),
+    "saw, wide bands": Story(SAW, Settings(out_rest=("max", 0, 0.5), back_rest=("max", 30, 0.5)), pods=3),
     "many": Story(
         ((0, 900.0), (30, 1900.0), (50, 700.0)),
         Settings("steady", high=30, out=((100, 15.0, True), (4, 15.0, False))),
@@ -233,9 +225,7 @@ STORIES: Final[Mapping[str, Story]] = {
         turns=60,
         seed=12,
     ),
-    "pauses": Story(
-        HILL, happens=((5, 24, "see", ("pause", "out")), (40, 55, "see", ("pause", "all")))
-    ),
+    "pauses": Story(HILL, happens=((5, 24, "see", ("pause", "out")), (40, 55, "see", ("pause", "all")))),
     "paused by settings": Story(HILL, Settings(still=("in",))),
     "schedule, more": Story(flat(60.0), Settings(periods=night(4, None)), turns=80),
     "schedule, fewer": Story(flat(420.0), Settings(periods=night(None, 2)), pods=5, turns=80),
@@ -243,9 +233,7 @@ STORIES: Final[Mapping[str, Story]] = {
     "partly dark": Story(HILL, happens=((10, 20, "dark", 3), (40, 60, "dark", 1))),
     "dark, current": Story(UP, happens=((12, 40, "dark", 12),)),
     "dark, static": Story(UP, Settings(dark=("static", 4, 3)), ((12, 40, "dark", 12),)),
-    "dark, if higher": Story(
-        DOWN, Settings(dark=("if higher", 3, 5)), ((12, 40, "dark", 12),), pods=4
-    ),
+    "dark, if higher": Story(DOWN, Settings(dark=("if higher", 3, 5)), ((12, 40, "dark", 12),), pods=4),
     "expired": Story(flat(150.0), happens=((10, 30, "no backlog", 5),)),
     "blind": Story(
         HILL,
@@ -256,12 +244,8 @@ STORIES: Final[Mapping[str, Story]] = {
             (40, 47, "see", ("state", "rebalancing")),
         ),
     ),
-    "deaths": Story(
-        flat(250.0), happens=tuple((n, n, "die", n) for n in (8, 12, 13, 14, 22, 40)), pods=3
-    ),
-    "deaths while draining": Story(
-        DOWN, happens=((30, 30, "die", 0), (33, 33, "die", 1)), pods=5, slow=5
-    ),
+    "deaths": Story(flat(250.0), happens=tuple((n, n, "die", n) for n in (8, 12, 13, 14, 22, 40)), pods=3),
+    "deaths while draining": Story(DOWN, happens=((30, 30, "die", 0), (33, 33, "die", 1)), pods=5, slow=5),
     "no starts": Story(UP, Settings(grace=60.0), ((20, 40, "no starts", None),)),
     "others come": Story(flat(150.0), happens=((10, 10, "come", 2), (30, 30, "come", 6)), turns=80),
     "followed": Story(
@@ -274,9 +258,7 @@ STORIES: Final[Mapping[str, Story]] = {
         ),
         turns=75,
     ),
-    "restart": Story(
-        flat(250.0), happens=((8, 45, "see", ("restart", ("w00", "w01", "w02"))),), pods=3
-    ),
+    "restart": Story(flat(250.0), happens=((8, 45, "see", ("restart", ("w00", "w01", "w02"))),), pods=3),
     "restart, deaths": Story(
         flat(250.0),
         happens=((8, 50, "see", ("restart", ("w00", "w01"))), (9, 9, "die", 3), (12, 12, "die", 3)),
@@ -284,9 +266,7 @@ STORIES: Final[Mapping[str, Story]] = {
         slow=1,
     ),
     "stranger": Story(DOWN, happens=((20, 40, "stranger", None),), pods=4),
-    "stuck": Story(
-        flat(200.0), happens=((15, 45, "see", ("stuck", (("t", 0), ("t", 5)))),), sink=60.0
-    ),
+    "stuck": Story(flat(200.0), happens=((15, 45, "see", ("stuck", (("t", 0), ("t", 5)))),), sink=60.0),
     "advice": Story(HILL, Settings(advice=True), ((15, 15, "come", 2), (30, 30, "die", 0))),
     "to zero and back": Story(
         ((0, 80.0), (5, 80.0), (6, 0.0), (45, 0.0), (46, 40.0)), Settings(low=0), turns=80
@@ -361,7 +341,4 @@ def rough(seed: int) -> Story:
 
 
 # Rough stories 3, 5 and 6 were recorded with `external-scaling: contest`, which is gone.
-ALL: Final = {
-    **STORIES,
-    **{f"rough {n}": rough(500 + n) for n in range(12) if n not in {3, 5, 6}},
-}
+ALL: Final = {**STORIES, **{f"rough {n}": rough(500 + n) for n in range(12) if n not in {3, 5, 6}}}

@@ -17,12 +17,7 @@ from trimtab.common.control_topics.write_rates import TopicWriteRates as Speeds
 from trimtab.sidecar.control_loop import ControlLoop, LoopCollaborators
 from trimtab.sidecar.errors import BrokerTimeoutError
 from trimtab.sidecar.measurement.group_monitor import GroupMeasurement
-from trimtab.sidecar.measurement.observation import (
-    GroupState,
-    ObservedGroup,
-    ObservedMember,
-    ReplicaInstance,
-)
+from trimtab.sidecar.measurement.observation import GroupState, ObservedGroup, ObservedMember, ReplicaInstance
 from trimtab.sidecar.reporting.iteration_report import Reporter
 from trimtab.sidecar.settings.settings import SidecarSettings
 
@@ -64,8 +59,7 @@ class Board:
 
     def publish(self, values: Iterable[GroupPlan | Speeds]) -> None:
         records = [
-            Record(PLAN_TOPIC if isinstance(v, GroupPlan) else WRITE_RATE_TOPIC, v.encode())
-            for v in values
+            Record(PLAN_TOPIC if isinstance(v, GroupPlan) else WRITE_RATE_TOPIC, v.encode()) for v in values
         ]
         _asked(self._at, lambda: self._control.extend(records))
 
@@ -99,9 +93,7 @@ class Watch:
 
 def described(group: broker.Group) -> ObservedGroup:
     """Return the group as the admin client would."""
-    readers = [
-        ObservedMember(name, client, _partitions(data)) for name, client, data in group.described()
-    ]
+    readers = [ObservedMember(name, client, _partitions(data)) for name, client, data in group.described()]
     return ObservedGroup(STATES[group.state], tuple(sorted(readers, key=lambda r: r.id)))
 
 
@@ -143,10 +135,7 @@ class Target:
 
 
 def run(
-    settings: SidecarSettings,
-    parts: tuple[Watch, Board, Target],
-    reporter: Reporter,
-    clock: green.Clock,
+    settings: SidecarSettings, parts: tuple[Watch, Board, Target], reporter: Reporter, clock: green.Clock
 ) -> None:
     """Run the product's own loop until the process is killed."""
     watch, board, target = parts

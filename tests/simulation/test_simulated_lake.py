@@ -48,12 +48,7 @@ def _given(hub: green.Hub, promise: Callable[..., None]) -> dict[str, Any]:
         return lake.to_frame(pa.Table.from_pylist(offsets, schema=RECORD_SCHEMA))
 
     wanted = inspect.signature(promise).parameters
-    given: dict[str, Any] = {
-        "formats": lake,
-        "namespace": "n",
-        "frame": frame,
-        "count": _count,
-    }
+    given: dict[str, Any] = {"formats": lake, "namespace": "n", "frame": frame, "count": _count}
     if "table" in wanted:
         given["table"] = lake.create_table("n.t", frame(0))
     return {name: given[name] for name in wanted}

@@ -64,9 +64,7 @@ class Following(ControlTopicReader):
         taken = 0
         while not self._closing.is_set():
             try:
-                found = host.cluster.network.call(
-                    lambda respond, taken=taken: respond(host.control[taken:])
-                )
+                found = host.cluster.network.call(lambda respond, taken=taken: respond(host.control[taken:]))
             except Unreachable:
                 found = []
             else:

@@ -93,11 +93,7 @@ def certify_decision(
 
 
 def certify_decisions(
-    problem: PackingProblem,
-    decisions: Mapping[str, IntArray],
-    *,
-    moves_cost: float,
-    left: SecondsLeft,
+    problem: PackingProblem, decisions: Mapping[str, IntArray], *, moves_cost: float, left: SecondsLeft
 ) -> dict[str, Certificate]:
     """Certify several decisions of one problem in one search. Raises as `certify_decision`."""
     _check_inputs(problem, decisions.values(), moves_cost)
@@ -128,21 +124,15 @@ def certify_moves(problem: PackingProblem, bins: IntArray, *, left: SecondsLeft)
     packings = [bins, *_iter_start_packings(problem)]
     found = _search_with_margin(kinds, MasterPrices(0.0, most), packings, left)
     known = (
-        _score_moves(problem, b)
-        for b in packings
-        if _is_feasible(kinds, b) and _count_consumers(b) <= most
+        _score_moves(problem, b) for b in packings if _is_feasible(kinds, b) and _count_consumers(b) <= most
     )
     best = min([*known, found.best_known])
     bounds = CostBounds(found.lower_bound, best, found.complete)
     return _build_certificate(_score_moves(problem, bins), bounds, kinds, bins)
 
 
-def _build_certificate(
-    value: float, found: CostBounds, kinds: ConsumerKinds, bins: IntArray
-) -> Certificate:
-    return Certificate(
-        value, found.lower_bound, found.best_known, found.complete, _is_feasible(kinds, bins)
-    )
+def _build_certificate(value: float, found: CostBounds, kinds: ConsumerKinds, bins: IntArray) -> Certificate:
+    return Certificate(value, found.lower_bound, found.best_known, found.complete, _is_feasible(kinds, bins))
 
 
 def _search_with_margin(
@@ -150,9 +140,7 @@ def _search_with_margin(
 ) -> CostBounds:
     if not len(kinds.weight):
         return CostBounds(0.0, 0.0, complete=True)
-    found = search_bounds(
-        kinds, prices, (c for b in packings for c in columns_of_packing(kinds, b)), left
-    )
+    found = search_bounds(kinds, prices, (c for b in packings for c in columns_of_packing(kinds, b)), left)
     return CostBounds(found.lower_bound * (1 - FLOAT_TOLERANCE), found.best_known, found.complete)
 
 
@@ -172,9 +160,7 @@ def _score_moves(problem: PackingProblem, bins: IntArray) -> float:
 
 def _is_feasible(kinds: ConsumerKinds, bins: IntArray) -> bool:
     """Return whether all partitions are assigned and every consumer holds its load."""
-    return bool((bins != UNASSIGNED).all()) and len(
-        columns_of_packing(kinds, bins)
-    ) == _count_consumers(bins)
+    return bool((bins != UNASSIGNED).all()) and len(columns_of_packing(kinds, bins)) == _count_consumers(bins)
 
 
 def _bound_consumer_count(problem: PackingProblem) -> int:
@@ -183,20 +169,14 @@ def _bound_consumer_count(problem: PackingProblem) -> int:
     return lower_bound(problem.weight, max(spare, float(problem.capacity.max(initial=0.0))))
 
 
-def _check_inputs(
-    problem: PackingProblem, decisions: Iterable[IntArray], moves_cost: float
-) -> None:
+def _check_inputs(problem: PackingProblem, decisions: Iterable[IntArray], moves_cost: float) -> None:
     """Raise InvalidProblemError for an invalid number."""
     _check_values("load", problem.weight, above=-math.inf)
     _check_values("capacity", problem.capacity, above=0.0)
     if problem.new_member_capacity is None and not len(problem.capacity):
-        raise InvalidProblemError(
-            "there is no consumer, and none may be added: nothing can be certified"
-        )
+        raise InvalidProblemError("there is no consumer, and none may be added: nothing can be certified")
     if problem.new_member_capacity is not None:
-        _check_values(
-            "capacity of added consumers", np.array([problem.new_member_capacity]), above=0.0
-        )
+        _check_values("capacity of added consumers", np.array([problem.new_member_capacity]), above=0.0)
     _check_values("cost of moves", np.array([moves_cost]), above=-math.inf)
     for bins in decisions:
         if bins.shape != problem.weight.shape:

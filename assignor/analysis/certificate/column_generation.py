@@ -76,11 +76,7 @@ def _generate_columns(
     # Duals jump between rounds, so a moving mean is priced; if that finds no column, the duals are.
     duals = master.solve_relaxation(left())
     while duals is not None and left() > 0:
-        worth = (
-            duals.worth
-            if mean is None
-            else DUAL_SMOOTHING * mean + (1 - DUAL_SMOOTHING) * duals.worth
-        )
+        worth = duals.worth if mean is None else DUAL_SMOOTHING * mean + (1 - DUAL_SMOOTHING) * duals.worth
         sets = price_sets(replace(duals, worth=worth))
         if sets is None:
             return True
@@ -123,9 +119,7 @@ class _FinePricing:
     def __call__(self, at: DualPrices) -> Sequence[PricedSet] | None:
         sets = list(self._knapsacks.best_sets(at.worth))
         earned = np.array([found.profit for found in sets])
-        self.lower_bound = max(
-            self.lower_bound, lagrangian_bound(self._kinds, self._prices, at, earned)
-        )
+        self.lower_bound = max(self.lower_bound, lagrangian_bound(self._kinds, self._prices, at, earned))
         return None if self.lower_bound >= at.objective * (1 - COMPLETENESS_TOLERANCE) else sets
 
 
@@ -150,8 +144,7 @@ def columns_of_packing(kinds: ConsumerKinds, bins: IntArray) -> list[PackingColu
     columns: list[PackingColumn] = []
     for number in np.unique(bins[bins >= 0]).tolist():
         column = PackingColumn(
-            int(kinds.kind_of_member[min(number, members)]),
-            np.flatnonzero(bins == number).astype(np.int32),
+            int(kinds.kind_of_member[min(number, members)]), np.flatnonzero(bins == number).astype(np.int32)
         )
         if column.kind >= 0 and kinds.can_hold(*column):
             columns.append(column)

@@ -44,9 +44,7 @@ def build_consumer_kinds(problem: PackingProblem, per_move: float) -> ConsumerKi
         kind[consumers] = number
     capacity, reads = _list_consumers(problem)
     firsts = [consumers[0] for consumers in groups]
-    away = (problem.owner != UNASSIGNED) & (
-        problem.owner != np.array(firsts, dtype=np.int32)[:, None]
-    )
+    away = (problem.owner != UNASSIGNED) & (problem.owner != np.array(firsts, dtype=np.int32)[:, None])
     added = len(problem.capacity)
     return ConsumerKinds(
         weight=problem.weight,

@@ -72,10 +72,7 @@ class MasterProgram:
         fresh = [c for c in columns if len(c.items) and self._register_column(c)]
         if fresh:
             last = self._partitions + len(self._kinds.max_uses)
-            entries = [
-                np.append(c.items, (self._partitions + c.kind, last)).astype(np.int32)
-                for c in fresh
-            ]
+            entries = [np.append(c.items, (self._partitions + c.kind, last)).astype(np.int32) for c in fresh]
             self._append_columns([self.column_cost(c) for c in fresh], entries)
             self._columns += fresh
         return len(fresh)
@@ -89,10 +86,7 @@ class MasterProgram:
         """Return whether adding the column lowers the linear program's value."""
         paid = float(duals.worth[column.items].sum())
         use = float(duals.kind_price[column.kind])
-        return (
-            self.column_cost(column) + use + duals.consumer_count_price - paid
-            < -REDUCED_COST_TOLERANCE
-        )
+        return self.column_cost(column) + use + duals.consumer_count_price - paid < -REDUCED_COST_TOLERANCE
 
     def solve_relaxation(self, seconds: float) -> DualPrices | None:
         """Solve the linear program; return None on timeout."""
@@ -112,9 +106,7 @@ class MasterProgram:
 
         No column can be added afterwards.
         """
-        self._forbid_columns(
-            [n for n, c in enumerate(self._columns) if not self._kinds.can_hold(*c)]
-        )
+        self._forbid_columns([n for n, c in enumerate(self._columns) if not self._kinds.can_hold(*c)])
         count = self._partitions + len(self._columns)
         whole = np.full(count, HighsVarType.kInteger)
         self._highs.changeColsIntegrality(count, np.arange(count, dtype=np.int32), whole)
@@ -122,17 +114,13 @@ class MasterProgram:
         self._run_solver(seconds)
         # The solver's own objective is right up to its tolerances only.
         used = np.array(self._highs.getSolution().col_value[self._partitions :])
-        return self._packing_cost(
-            [self._columns[n] for n in np.flatnonzero(used > CHOSEN_COLUMN_THRESHOLD)]
-        )
+        return self._packing_cost([self._columns[n] for n in np.flatnonzero(used > CHOSEN_COLUMN_THRESHOLD)])
 
     def _forbid_columns(self, columns: list[int]) -> None:
         """Fix the artificial columns and these columns at 0."""
         forbidden = [*range(self._partitions), *(self._partitions + n for n in columns)]
         zeros = np.zeros(len(forbidden))
-        self._highs.changeColsBounds(
-            len(forbidden), np.array(forbidden, dtype=np.int32), zeros, zeros
-        )
+        self._highs.changeColsBounds(len(forbidden), np.array(forbidden, dtype=np.int32), zeros, zeros)
 
     def _packing_cost(self, chosen: Sequence[PackingColumn]) -> float:
         """Return the cost of these columns, each partition in the cheapest one, or inf.
@@ -166,12 +154,8 @@ class MasterProgram:
     def _add_artificial_columns(self) -> None:
         """Add a column for each partition alone, at a cost above that of any packing."""
         partitions = self._partitions
-        cost = (
-            1.0 + partitions * self._prices.per_consumer + self._kinds.move_cost.max(axis=0).sum()
-        )
-        self._append_columns(
-            [cost] * partitions, [np.array([p], dtype=np.int32) for p in range(partitions)]
-        )
+        cost = 1.0 + partitions * self._prices.per_consumer + self._kinds.move_cost.max(axis=0).sum()
+        self._append_columns([cost] * partitions, [np.array([p], dtype=np.int32) for p in range(partitions)])
 
     def _append_columns(self, costs: list[float], entries: list[IntArray]) -> None:
         starts = np.cumsum([0, *(len(e) for e in entries[:-1])]).astype(np.int32)
@@ -179,14 +163,7 @@ class MasterProgram:
         count = len(costs)
         free = np.full(count, kHighsInf)
         self._highs.addCols(
-            count,
-            np.array(costs),
-            np.zeros(count),
-            free,
-            len(index),
-            starts,
-            index,
-            np.ones(len(index)),
+            count, np.array(costs), np.zeros(count), free, len(index), starts, index, np.ones(len(index))
         )
 
     def _run_solver(self, seconds: float) -> bool:

@@ -125,9 +125,7 @@ class Knapsacks:
             np.maximum(candidate, table[size:], out=table[size:])
             yield _TableInsertion(item, size, taken)
 
-    def _trace_best_set(
-        self, kind: int, table: FloatArray, path: tuple[_TableInsertion, ...]
-    ) -> PricedSet:
+    def _trace_best_set(self, kind: int, table: FloatArray, path: tuple[_TableInsertion, ...]) -> PricedSet:
         """Return the best set of the table."""
         room = self._capacity_steps[kind]
         profit = float(table[room])

@@ -1,11 +1,7 @@
 """Simulation of heuristics on streams of write rates, with backlogs and pauses. Pure."""
 
 from trimtab.assignor.analysis.simulation.closed_loop import SimulationRun, run_simulation
-from trimtab.assignor.analysis.simulation.comparison import (
-    PairComparison,
-    compare_pair,
-    summarize_runs,
-)
+from trimtab.assignor.analysis.simulation.comparison import PairComparison, compare_pair, summarize_runs
 from trimtab.assignor.analysis.simulation.contenders import (
     Contender,
     default_contender_names,

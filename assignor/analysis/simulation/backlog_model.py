@@ -76,21 +76,15 @@ class PartitionBacklogs:
             open_ = (owner != UNASSIGNED) & ~(paused & (start < self._setup.pause))
             self._read_partitions(owner, open_, begin + end, end - start)
             after = self._read - self._written_at(begin + end - self._setup.late)
-            late += (
-                rate * (end - start) * _fraction_below_zero(behind, after, self._written[self._now])
-            )
+            late += rate * (end - start) * _fraction_below_zero(behind, after, self._written[self._now])
             behind = after
         return late
 
-    def _read_partitions(
-        self, owner: IntArray, open_: BoolArray, at: float, seconds: float
-    ) -> None:
+    def _read_partitions(self, owner: IntArray, open_: BoolArray, at: float, seconds: float) -> None:
         """Read the open partitions for `seconds`, at most the bytes written until `at`."""
         if open_.any():
             unread = np.maximum(self._written_at(at)[open_] - self._read[open_], 0.0)
-            self._read[open_] += share_capacity(
-                owner[open_], unread, self._setup.capacity * seconds
-            )
+            self._read[open_] += share_capacity(owner[open_], unread, self._setup.capacity * seconds)
 
     def _written_at(self, at: float) -> FloatArray:
         """Return A(at) in bytes, (P,); 0 before time 0."""

@@ -64,9 +64,7 @@ class _TickEffects(NamedTuple):
     worst_lag: float = 0.0
 
 
-def run_simulation(
-    contender: Contender, stream: WriteRateStream, setup: SimulationSetup
-) -> SimulationRun:
+def run_simulation(contender: Contender, stream: WriteRateStream, setup: SimulationSetup) -> SimulationRun:
     """Simulate a contender on a stream. Raises BrokenHeuristicError for a broken heuristic."""
     queues = PartitionBacklogs(stream.rates, setup)
     decided: list[_DecisionEffects] = []
@@ -76,9 +74,7 @@ def run_simulation(
     for tick, after in enumerate(decisions):
         speeds = np.nan_to_num(stream.rates[tick], nan=0.0)
         changed = find_moved(before.owner, after.owner) & (after.owner != UNASSIGNED)
-        decided.append(
-            _measure_decision(before, after, changed, speeds / setup.capacity, first=tick == 0)
-        )
+        decided.append(_measure_decision(before, after, changed, speeds / setup.capacity, first=tick == 0))
         if tick + 1 < len(stream.rates):
             paused = np.full_like(changed, decided[-1].rebalanced) if contender.eager else changed
             following = np.nan_to_num(stream.rates[tick + 1], nan=0.0)
@@ -91,18 +87,11 @@ def run_simulation(
 
 
 def _empty_decision(partitions: int) -> SimulatedDecision:
-    return SimulatedDecision(
-        np.full(partitions, UNASSIGNED, dtype=np.int32), np.empty(0, dtype=np.int32)
-    )
+    return SimulatedDecision(np.full(partitions, UNASSIGNED, dtype=np.int32), np.empty(0, dtype=np.int32))
 
 
 def _measure_decision(
-    before: SimulatedDecision,
-    after: SimulatedDecision,
-    changed: BoolArray,
-    share: FloatArray,
-    *,
-    first: bool,
+    before: SimulatedDecision, after: SimulatedDecision, changed: BoolArray, share: FloatArray, *, first: bool
 ) -> _DecisionEffects:
     """Return the figures of a decision; `share` (P,) is the write rates in capacities."""
     started = 0 if first else len(np.setdiff1d(after.members, before.members, assume_unique=True))

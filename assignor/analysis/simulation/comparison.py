@@ -4,11 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from trimtab.assignor.analysis.simulation.closed_loop import SimulationRun
-from trimtab.assignor.analysis.simulation.metrics import (
-    RunSummary,
-    average_summaries,
-    summarize_run,
-)
+from trimtab.assignor.analysis.simulation.metrics import RunSummary, average_summaries, summarize_run
 from trimtab.assignor.analysis.simulation.setup import SimulationSetup
 from trimtab.assignor.packing import CAPACITY_TOLERANCE
 from trimtab.assignor.score import cardinal_bin_score
@@ -38,15 +34,11 @@ def summarize_runs(
 
     CBS is relative to the fewest bins of those that pack by capacity; `bounds` (N,) are L2's.
     """
-    scores = cardinal_bin_score(
-        {n: r.consumers.tolist() for n, r in runs.items() if r.packs_by_capacity}
-    )
+    scores = cardinal_bin_score({n: r.consumers.tolist() for n, r in runs.items() if r.packs_by_capacity})
     return {n: summarize_run(run, setup, bounds, scores.get(n)) for n, run in runs.items()}
 
 
-def compare_pair(
-    name: str, baseline: str, streams: Sequence[Mapping[str, RunSummary]]
-) -> PairComparison:
+def compare_pair(name: str, baseline: str, streams: Sequence[Mapping[str, RunSummary]]) -> PairComparison:
     """Compare two contenders by R at no higher CBS."""
     pairs = [(s[name], s[baseline]) for s in streams]
     ours, theirs = (average_summaries(side).mean_r for side in zip(*pairs, strict=True))
@@ -57,9 +49,7 @@ def compare_pair(
         baseline=baseline,
         r_ratio=ours / theirs if theirs else None,
         cbs_no_higher=None if None in fits else fits.count(True),
-        better_streams=None
-        if None in fits
-        else [*zip(fits, less, strict=True)].count((True, True)),
+        better_streams=None if None in fits else [*zip(fits, less, strict=True)].count((True, True)),
         streams=len(pairs),
     )
 

@@ -83,15 +83,9 @@ def parse_contender(name: str) -> Contender:
         return Contender(name, RANGE_ASSIGNOR)
     if base != KEDA_CONTENDER:
         return Contender(name, _lookup_heuristic(name))
-    known = {
-        "": RANGE_ASSIGNOR,
-        RANGE_ASSIGNOR.name: RANGE_ASSIGNOR,
-        "sticky": get_heuristic("sticky"),
-    }
+    known = {"": RANGE_ASSIGNOR, RANGE_ASSIGNOR.name: RANGE_ASSIGNOR, "sticky": get_heuristic("sticky")}
     if below not in known:
-        raise UnknownHeuristicError(
-            f"preset {below!r} of keda is not known; there is: range, sticky"
-        )
+        raise UnknownHeuristicError(f"preset {below!r} of keda is not known; there is: range, sticky")
     return Contender(name, known[below], autoscaled=True)
 
 
@@ -128,13 +122,7 @@ def parse_contenders(requested: Iterable[str]) -> tuple[Contender, ...]:
             for n in list_heuristics()
             if not get_heuristic(n).packs_by_capacity and is_installed(get_heuristic(n))
         )
-        names = (
-            *default_contender_names(),
-            *others,
-            RANGE_ASSIGNOR.name,
-            "keda:range",
-            "keda:sticky",
-        )
+        names = (*default_contender_names(), *others, RANGE_ASSIGNOR.name, "keda:range", "keda:sticky")
     return tuple(parse_contender(name) for name in dict.fromkeys(names))
 
 

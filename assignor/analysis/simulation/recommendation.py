@@ -33,9 +33,7 @@ class SettingRecommendation:
     reason: str
 
 
-def recommend_setting(
-    candidates: Sequence[SettingCandidate], limit: float
-) -> SettingRecommendation | None:
+def recommend_setting(candidates: Sequence[SettingCandidate], limit: float) -> SettingRecommendation | None:
     """Return the cheapest candidate within `limit` (late traffic in percent), None without any.
 
     If none keeps the limit, it is the one with the least late traffic.
@@ -59,16 +57,10 @@ def consumer_hour_decimals(hours: float) -> int:
 
 
 def _candidate_rank(one: SettingCandidate) -> tuple[float, float, bool]:
-    return (
-        one.summary.late_percent,
-        one.summary.consumer_hours,
-        one.name not in DEFAULT_SETTING_NAMES,
-    )
+    return (one.summary.late_percent, one.summary.consumer_hours, one.name not in DEFAULT_SETTING_NAMES)
 
 
-def _recommend_least_late(
-    candidates: Sequence[SettingCandidate], limit: float
-) -> SettingRecommendation:
+def _recommend_least_late(candidates: Sequence[SettingCandidate], limit: float) -> SettingRecommendation:
     chosen = min(candidates, key=_candidate_rank)
     late, hours = chosen.summary.late_percent, _format_consumer_hours(chosen)
     if len(candidates) == 1:

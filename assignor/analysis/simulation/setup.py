@@ -37,10 +37,6 @@ class SimulationSetup:
         for name in ("pause", "commit"):
             value = getattr(self, name)
             if not (math.isfinite(value) and value >= 0):
-                raise InvalidProblemError(
-                    f"{name} is {value} s; it must be a finite number from 0 on"
-                )
+                raise InvalidProblemError(f"{name} is {value} s; it must be a finite number from 0 on")
         if not 0 < self.headroom <= 1:
-            raise InvalidProblemError(
-                f"headroom is {self.headroom}; it must be above 0 and at most 1"
-            )
+            raise InvalidProblemError(f"headroom is {self.headroom}; it must be above 0 and at most 1")

@@ -50,9 +50,7 @@ class RandomWalk:
         top = np.full(self.partitions, self.capacity)
         start = rng.uniform(0, self.capacity, self.partitions)
         limit = top if self.clamped else np.full_like(top, math.inf)
-        return _build_stream(
-            "walk", _walk_at_random(rng, start, self.delta / 100 * top, limit, self.ticks)
-        )
+        return _build_stream("walk", _walk_at_random(rng, start, self.delta / 100 * top, limit, self.ticks))
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,9 +107,7 @@ class FlashCrowd:
     def generate_stream(self, rng: np.random.Generator) -> WriteRateStream:
         """Return the stream. Raises InvalidStreamError for an invalid shape."""
         _check_shape("flash crowd", self, at_least_0=("share", "noise"))
-        calm = rng.uniform(0, self.quiet * self.capacity, self.partitions) * _noise_factors(
-            rng, self
-        )
+        calm = rng.uniform(0, self.quiet * self.capacity, self.partitions) * _noise_factors(rng, self)
         crowded = np.zeros(calm.shape, dtype=np.bool_)
         for begin in np.flatnonzero(rng.random(self.ticks) * self.every < 1).tolist():
             crowded[begin : begin + self.length] |= rng.random(self.partitions) < self.share
@@ -175,14 +171,11 @@ def _build_stream(topic: str, speeds: FloatArray) -> WriteRateStream:
 
 
 def _check_shape(
-    what: str,
-    shape: "RandomWalk | ZipfLoad | FlashCrowd | OversizeLoad",
-    at_least_0: tuple[str, ...],
+    what: str, shape: "RandomWalk | ZipfLoad | FlashCrowd | OversizeLoad", at_least_0: tuple[str, ...]
 ) -> None:
     if shape.partitions < 1 or shape.ticks < 1:
         raise InvalidStreamError(
-            f"a {what} of {shape.partitions} partitions and {shape.ticks} ticks; "
-            "both must be at least 1"
+            f"a {what} of {shape.partitions} partitions and {shape.ticks} ticks; both must be at least 1"
         )
     for name in (field.name for field in fields(shape) if field.name != "clamped"):
         value: float = getattr(shape, name)

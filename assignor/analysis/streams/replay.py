@@ -24,10 +24,7 @@ class ReplayTick:
 
 
 def replay_stream(
-    entry: Heuristic,
-    stream: WriteRateStream,
-    capacity: float,
-    lags: Callable[[], FloatArray] | None = None,
+    entry: Heuristic, stream: WriteRateStream, capacity: float, lags: Callable[[], FloatArray] | None = None
 ) -> Iterator[ReplayTick]:
     """Yield the decision of every tick; `capacity` in bytes/s is that of every consumer.
 

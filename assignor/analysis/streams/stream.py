@@ -38,15 +38,11 @@ def parse_stream(text: str | bytes) -> WriteRateStream:
     except ValueError as error:
         raise InvalidStreamError(f"the stream is not JSON: {error}") from error
     if not isinstance(ticks, list) or not ticks:
-        raise InvalidStreamError(
-            'the stream must be a list of ticks, each {"topic": {"partition": bytes/s}}'
-        )
+        raise InvalidStreamError('the stream must be a list of ticks, each {"topic": {"partition": bytes/s}}')
     rows = [_parse_tick(number, tick) for number, tick in enumerate(ticks)]
     partitions = sorted(set[TopicPartition]().union(*rows))
     speeds = [[row.get(p, math.nan) for p in partitions] for row in rows]
-    return WriteRateStream(
-        tuple(partitions), np.array(speeds, dtype=np.float64).reshape(len(rows), -1)
-    )
+    return WriteRateStream(tuple(partitions), np.array(speeds, dtype=np.float64).reshape(len(rows), -1))
 
 
 def format_stream(stream: WriteRateStream) -> str:
@@ -68,9 +64,7 @@ def _reject_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(body) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise InvalidStreamError(
-            f"a topic or partition is twice in one tick: {twice!r}; leave one out"
-        )
+        raise InvalidStreamError(f"a topic or partition is twice in one tick: {twice!r}; leave one out")
     return body
 
 
@@ -84,8 +78,7 @@ def _parse_tick(number: int, tick: Any) -> dict[TopicPartition, float]:
     for topic, partitions in tick.items():
         if not isinstance(partitions, dict):
             raise InvalidStreamError(
-                f"{where}, topic {topic!r}: {_shorten_json(partitions)} must be "
-                '{"partition": bytes/s}'
+                f'{where}, topic {topic!r}: {_shorten_json(partitions)} must be {{"partition": bytes/s}}'
             )
         for partition, speed in partitions.items():
             name = TopicPartition(topic, _parse_partition(f"{where}, topic {topic!r}", partition))
@@ -114,8 +107,7 @@ def _parse_write_rate(where: str, speed: Any) -> float:
         )
     if speed > MAX_BYTES_PER_S:
         raise InvalidStreamError(
-            f"{where}: speed {_shorten_json(speed)} is above {MAX_BYTES_PER_S:g} bytes/s; "
-            "correct it"
+            f"{where}: speed {_shorten_json(speed)} is above {MAX_BYTES_PER_S:g} bytes/s; correct it"
         )
     return float(speed)
 

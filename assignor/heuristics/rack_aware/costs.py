@@ -30,9 +30,7 @@ class PartitionCosts:
     def total_cost(self, problem: PackingProblem, bins: IntArray) -> float:
         """Return the total cost of the bins (P,)."""
         moves = (bins != UNASSIGNED) & (bins != problem.owner)
-        return float(
-            self.cross_rack[self.racks.find_cross_rack(bins)].sum() + self.move[moves].sum()
-        )
+        return float(self.cross_rack[self.racks.find_cross_rack(bins)].sum() + self.move[moves].sum())
 
 
 def price_partitions(problem: PackingProblem, costs: RackCosts) -> PartitionCosts:

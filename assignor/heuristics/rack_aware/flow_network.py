@@ -37,11 +37,7 @@ class Arcs(NamedTuple):
 
     @classmethod
     def from_columns(
-        cls,
-        tail: LongArray,
-        head: LongArray,
-        capacity: LongArray | int = 1,
-        cost: FloatArray | float = 0.0,
+        cls, tail: LongArray, head: LongArray, capacity: LongArray | int = 1, cost: FloatArray | float = 0.0
     ) -> "Arcs":
         """Build arcs; a number as capacity or cost applies to all."""
         return cls(
@@ -79,16 +75,12 @@ def build_network(
         layout=nodes,
         item_arcs=_arcs_from_items(problem, partition_costs, nodes),
         hub_arcs=_arcs_from_hubs(partition_costs, nodes),
-        member_arcs=_arcs_to_members(nodes, seats).concat_arcs(
-            _arcs_to_end(nodes, members, partition_costs)
-        ),
+        member_arcs=_arcs_to_members(nodes, seats).concat_arcs(_arcs_to_end(nodes, members, partition_costs)),
         supply=_compute_supply(nodes, seats, members),
     )
 
 
-def _arcs_from_items(
-    problem: PackingProblem, partition_costs: PartitionCosts, nodes: FlowLayout
-) -> Arcs:
+def _arcs_from_items(problem: PackingProblem, partition_costs: PartitionCosts, nodes: FlowLayout) -> Arcs:
     """Return the arcs to "anywhere", to near racks, and to the owners (rule 1)."""
     remote = partition_costs.racks.remote[nodes.items]
     cross_rack, move = partition_costs.cross_rack[nodes.items], partition_costs.move[nodes.items]
@@ -103,9 +95,7 @@ def _arcs_from_items(
     read = np.flatnonzero((owner != UNASSIGNED) & nodes.readers[nodes.kind, owner])
     crosses = partition_costs.racks.find_cross_rack(problem.owner)[nodes.items]
     home = Arcs.from_columns(
-        read,
-        nodes.seat[nodes.kind[read], owner[read]],
-        cost=np.where(crosses, cross_rack, 0.0)[read],
+        read, nodes.seat[nodes.kind[read], owner[read]], cost=np.where(crosses, cross_rack, 0.0)[read]
     )
     return anywhere.concat_arcs(near, home)
 
@@ -116,9 +106,7 @@ def _arcs_from_hubs(partition_costs: PartitionCosts, nodes: FlowLayout) -> Arcs:
     near = Arcs.from_columns(
         nodes.hub_node(kind, partition_costs.racks.member_rack[member]), seat, everything
     )
-    return near.concat_arcs(
-        Arcs.from_columns(nodes.hub_node(kind, nodes.rack_count), seat, everything)
-    )
+    return near.concat_arcs(Arcs.from_columns(nodes.hub_node(kind, nodes.rack_count), seat, everything))
 
 
 def _arcs_to_members(nodes: FlowLayout, seats: CountLimits) -> Arcs:
@@ -126,9 +114,7 @@ def _arcs_to_members(nodes: FlowLayout, seats: CountLimits) -> Arcs:
     member = np.broadcast_to(
         nodes.first_member + np.arange(nodes.topic_seats.shape[1]), nodes.topic_seats.shape
     )
-    return Arcs.from_columns(
-        nodes.topic_seats.ravel(), member.ravel(), (seats.most - seats.least).ravel()
-    )
+    return Arcs.from_columns(nodes.topic_seats.ravel(), member.ravel(), (seats.most - seats.least).ravel())
 
 
 def _arcs_to_end(nodes: FlowLayout, members: CountLimits, partition_costs: PartitionCosts) -> Arcs:
@@ -141,9 +127,7 @@ def _arcs_to_end(nodes: FlowLayout, members: CountLimits, partition_costs: Parti
     # More than a swap along a chain of seats can save.
     step = (min(len(nodes.items), nodes.first_hub - nodes.first_member) + 1) * highest
     cost = step * (rank - rank.min(initial=0))
-    return Arcs.from_columns(
-        nodes.first_member + member, np.full(len(member), nodes.end_node), cost=cost
-    )
+    return Arcs.from_columns(nodes.first_member + member, np.full(len(member), nodes.end_node), cost=cost)
 
 
 def _compute_supply(nodes: FlowLayout, seats: CountLimits, members: CountLimits) -> LongArray:

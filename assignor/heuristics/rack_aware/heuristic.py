@@ -37,9 +37,7 @@ def place_rack_aware(problem: PackingProblem, costs: RackCosts, *, per_topic: bo
     return problem.owner if _is_current_best(problem, best, costs, per_topic=per_topic) else best
 
 
-def _is_current_best(
-    problem: PackingProblem, best: IntArray, costs: RackCosts, *, per_topic: bool
-) -> bool:
+def _is_current_best(problem: PackingProblem, best: IntArray, costs: RackCosts, *, per_topic: bool) -> bool:
     """Return whether the current owners are as even and as cheap as the best (rule 3)."""
     owner = problem.owner
     owned = owner != UNASSIGNED
@@ -49,9 +47,7 @@ def _is_current_best(
         return False
     if _measure_unevenness(problem, owner) != _measure_unevenness(problem, best):
         return False
-    if per_topic and not compute_topic_limits(problem).allow_counts(
-        _count_by_topic(problem, owner)
-    ):
+    if per_topic and not compute_topic_limits(problem).allow_counts(_count_by_topic(problem, owner)):
         return False
     price = price_partitions(problem, costs)
     least = price.total_cost(problem, best)

@@ -20,9 +20,7 @@ MAX_SOLVER_COST: Final = 2.0**60
 """Limit of cost times nodes: the solver multiplies them in 64 bits."""
 
 
-def find_cheapest_assignment(
-    problem: PackingProblem, costs: RackCosts, *, per_topic: bool
-) -> IntArray:
+def find_cheapest_assignment(problem: PackingProblem, costs: RackCosts, *, per_topic: bool) -> IntArray:
     """Return the member of each partition (P,) of a closed problem, UNASSIGNED without a reader.
 
     Counts are as even as possible, with `per_topic` those of each topic first, at the least cost.
@@ -57,9 +55,7 @@ def _scale_costs(cost: FloatArray, flow_network: FlowNetwork) -> LongArray:
     """Return costs as integers."""
     partition = float(flow_network.item_arcs.cost.max(initial=0.0)) or 1.0
     anything = float(cost.max(initial=0.0)) or 1.0
-    steps = min(
-        MAX_COST_STEPS / partition, MAX_SOLVER_COST / (len(flow_network.supply) + 1) / anything
-    )
+    steps = min(MAX_COST_STEPS / partition, MAX_SOLVER_COST / (len(flow_network.supply) + 1) / anything)
     counted: LongArray = np.rint(cost * steps).astype(np.int64)
     return counted
 
@@ -72,8 +68,7 @@ def _read_assignment(flow_network: FlowNetwork, flows: LongArray) -> IntArray:
     goes[flow_network.item_arcs.tail[taken]] = flow_network.item_arcs.head[taken]
     reader = members[goes]
     given = flows[
-        len(flow_network.item_arcs.tail) : len(flow_network.item_arcs.tail)
-        + len(flow_network.hub_arcs.tail)
+        len(flow_network.item_arcs.tail) : len(flow_network.item_arcs.tail) + len(flow_network.hub_arcs.tail)
     ]
     places = np.lexsort((flow_network.hub_arcs.head, flow_network.hub_arcs.tail))
     # Items of one hub are alike to the flow, so its seats take them in order.

@@ -62,11 +62,7 @@ def relabel_bins(problem: PackingProblem, bins: IntArray) -> IntArray:
     ]
     taken: set[int] = set()
     for _, number, member in sorted(claims):
-        if (
-            member in empty
-            and number not in taken
-            and _may_take_bin(problem, bins == number, member)
-        ):
+        if member in empty and number not in taken and _may_take_bin(problem, bins == number, member):
             bins[bins == number] = member
             empty.remove(member)
             taken.add(number)

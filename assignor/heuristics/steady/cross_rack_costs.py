@@ -19,9 +19,7 @@ class CrossRackCosts:
     cross_rack_cost: FloatArray  # (P, R + 2)
 
 
-def compute_cross_rack_costs(
-    problem: PackingProblem, cost_per_byte: float
-) -> CrossRackCosts | None:
+def compute_cross_rack_costs(problem: PackingProblem, cost_per_byte: float) -> CrossRackCosts | None:
     """Return the costs at `cost_per_byte` consumers per byte/s; None if all are 0."""
     if problem.racks is None or cost_per_byte == 0 or not problem.racks.remote.any():
         return None

@@ -39,9 +39,7 @@ def compute_fair_shares(problem: PackingProblem) -> FloatArray:
     return shares
 
 
-def _pour_load(
-    load: float, poured: FloatArray, capacity: FloatArray, readers: BoolArray
-) -> FloatArray:
+def _pour_load(load: float, poured: FloatArray, capacity: FloatArray, readers: BoolArray) -> FloatArray:
     """Return the load that each vessel gets, lowest levels first; `poured` is in them already."""
     order = np.flatnonzero(readers)
     order = order[np.argsort(poured[order] / capacity[order], kind="stable")]

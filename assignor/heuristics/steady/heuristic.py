@@ -22,9 +22,7 @@ def _build_heuristic(params: SteadyParams) -> Heuristic:
         pack=partial(pack_steady, params=params),
         summary="few consumers and few moves, now and at the next tick; presets weigh the two",
         source="Trimtab: repair, ejection chains and large neighbourhood search",
-        presets={
-            name: partial(pack_steady, params=known) for name, known in STEADY_PRESETS.items()
-        },
+        presets={name: partial(pack_steady, params=known) for name, known in STEADY_PRESETS.items()},
         make_tuned=lambda move_cost: partial(pack_steady, params=params_for_move_cost(move_cost)),
         balance_load=partial(balance_load, params=params),
         settings={"rack_cost": SteadyParams(0, 0).rack_cost},
@@ -34,9 +32,7 @@ def _build_heuristic(params: SteadyParams) -> Heuristic:
 
 
 def _make_variant(preset: str, settings: Mapping[str, float]) -> Heuristic:
-    return _build_heuristic(
-        replace(resolve_params(preset), rack_cost=settings.get("rack_cost", 0.0))
-    )
+    return _build_heuristic(replace(resolve_params(preset), rack_cost=settings.get("rack_cost", 0.0)))
 
 
 STEADY: Final = _build_heuristic(STEADY_PRESETS[DEFAULT_PRESET])

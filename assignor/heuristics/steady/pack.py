@@ -23,10 +23,7 @@ from trimtab.assignor.heuristics.steady.candidates import (
     release_underfilled,
 )
 from trimtab.assignor.heuristics.steady.close_bins import close_bins
-from trimtab.assignor.heuristics.steady.cross_rack_costs import (
-    CrossRackCosts,
-    compute_cross_rack_costs,
-)
+from trimtab.assignor.heuristics.steady.cross_rack_costs import CrossRackCosts, compute_cross_rack_costs
 from trimtab.assignor.heuristics.steady.evict import evict_overload
 from trimtab.assignor.heuristics.steady.fair_shares import compute_fair_shares
 from trimtab.assignor.heuristics.steady.neighbourhood_search import search_neighbourhoods
@@ -114,9 +111,7 @@ def _pack_open(problem: PackingProblem, params: SteadyParams) -> IntArray:
     return relabel_bins(problem, best.copy_placement())
 
 
-def balance_load(
-    problem: PackingProblem, params: SteadyParams = STEADY_PRESETS[DEFAULT_PRESET]
-) -> IntArray:
+def balance_load(problem: PackingProblem, params: SteadyParams = STEADY_PRESETS[DEFAULT_PRESET]) -> IntArray:
     """Return the member of each partition, shape (P,), at about equal load ÷ fair share.
 
     Every topic of the closed problem needs a reader. Fair shares are `compute_fair_shares`; only
@@ -165,11 +160,7 @@ def _find_kept_bins(problem: PackingProblem, params: SteadyParams) -> IntArray:
 
 
 def _build_candidate(
-    problem: PackingProblem,
-    params: SteadyParams,
-    kept: IntArray,
-    release_threshold: float,
-    max_fill: float,
+    problem: PackingProblem, params: SteadyParams, kept: IntArray, release_threshold: float, max_fill: float
 ) -> Bins:
     bins = _build_bins(problem, params)
     bins.reset_placement(kept)
@@ -188,9 +179,7 @@ class _ObjectiveCosts(NamedTuple):
 
 def _compute_costs(problem: PackingProblem, params: SteadyParams) -> _ObjectiveCosts:
     scale = (
-        float(problem.capacity.mean())
-        if problem.new_member_capacity is None
-        else problem.new_member_capacity
+        float(problem.capacity.mean()) if problem.new_member_capacity is None else problem.new_member_capacity
     )
     price = params.move_cost / scale
     return _ObjectiveCosts(

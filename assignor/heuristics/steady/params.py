@@ -34,9 +34,7 @@ STEADY_PRESETS: Final[Mapping[str, SteadyParams]] = MappingProxyType(
         "tight": SteadyParams(0.08, 0.3, search_tries=1500),
         "balanced": SteadyParams(0.5, 0.7),
         "calm": SteadyParams(1.25, 1.05),
-        "lexicographic": SteadyParams(
-            0.03, 0.0, search_tries=2000, improved_candidates=2, close_tries=60
-        ),
+        "lexicographic": SteadyParams(0.03, 0.0, search_tries=2000, improved_candidates=2, close_tries=60),
     }
 )
 

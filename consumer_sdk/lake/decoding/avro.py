@@ -61,10 +61,7 @@ _LOGICAL_TYPES: Final = {
     ("long", "local-timestamp-micros"): DecodedColumn(pa.timestamp("us")),
     ("long", "local-timestamp-nanos"): DecodedColumn(pa.timestamp("us"), _nanos_to_micros),
 }
-_WIDENED_UNIONS: Final = {
-    frozenset({"int", "long"}): "long",
-    frozenset({"float", "double"}): "double",
-}
+_WIDENED_UNIONS: Final = {frozenset({"int", "long"}): "long", frozenset({"float", "double"}): "double"}
 _MAX_DECIMAL_DIGITS: Final = 38
 _LOGICAL_TYPE_KEY: Final = "trimtab.logicalType"
 
@@ -78,9 +75,7 @@ def create_avro_reader(text: str, references: Mapping[str, str]) -> ValueReader:
         named = {name: _strip_logical_types(json.loads(body)) for name, body in references.items()}
         schema = load_schema(
             _ROOT_NAME,
-            repo=_ReferenceRepository(
-                {**named, _ROOT_NAME: _strip_logical_types(json.loads(text))}
-            ),
+            repo=_ReferenceRepository({**named, _ROOT_NAME: _strip_logical_types(json.loads(text))}),
         )
     except (SchemaParseException, SchemaRepositoryError, ValueError, KeyError) as error:
         raise UnusableSchemaError(f"the schema cannot be parsed: {error}") from error
@@ -123,9 +118,7 @@ class _AvroColumnBuilder:
         """Return a record's column; `enclosing`: the names of the records that it is in."""
         self._named[schema["name"]] = schema
         inside = enclosing | {schema["name"]}
-        fields = {
-            field["name"]: self.build_column(field["type"], inside) for field in schema["fields"]
-        }
+        fields = {field["name"]: self.build_column(field["type"], inside) for field in schema["fields"]}
         if not fields:
             return JSON_TEXT_COLUMN
         converts = [(name, c.convert) for name, c in fields.items() if c.convert is not None]
@@ -141,9 +134,7 @@ class _AvroColumnBuilder:
         kind = schema["type"]
         if not isinstance(kind, str):
             return self.build_column(kind, enclosing)
-        return self._build_complex(kind, schema, enclosing) or self._build_simple(
-            kind, schema, enclosing
-        )
+        return self._build_complex(kind, schema, enclosing) or self._build_simple(kind, schema, enclosing)
 
     def _build_complex(
         self, kind: str, schema: AvroSchema, enclosing: frozenset[str]
@@ -156,9 +147,7 @@ class _AvroColumnBuilder:
             return _map_column(self.build_column(schema["values"], enclosing))
         return None
 
-    def _build_simple(
-        self, kind: str, schema: AvroSchema, enclosing: frozenset[str]
-    ) -> DecodedColumn:
+    def _build_simple(self, kind: str, schema: AvroSchema, enclosing: frozenset[str]) -> DecodedColumn:
         if kind in ("enum", "fixed"):
             self._named[schema["name"]] = schema
         if schema.get("logicalType") == "decimal":
@@ -170,15 +159,9 @@ class _AvroColumnBuilder:
     def _build_named(self, name: str, enclosing: frozenset[str]) -> DecodedColumn:
         if name in _PRIMITIVE_TYPES:
             return DecodedColumn(_PRIMITIVE_TYPES[name])
-        return (
-            JSON_TEXT_COLUMN
-            if name in enclosing
-            else self.build_column(self._named[name], enclosing)
-        )
+        return JSON_TEXT_COLUMN if name in enclosing else self.build_column(self._named[name], enclosing)
 
-    def _build_union(
-        self, branches: Sequence[AvroSchema], enclosing: frozenset[str]
-    ) -> DecodedColumn:
+    def _build_union(self, branches: Sequence[AvroSchema], enclosing: frozenset[str]) -> DecodedColumn:
         some = [branch for branch in branches if branch != "null"]
         if len(some) == 1:
             return self.build_column(some[0], enclosing)
@@ -195,10 +178,7 @@ def _strip_logical_types(schema: AvroSchema) -> AvroSchema:
         return [_strip_logical_types(branch) for branch in schema]
     if not isinstance(schema, dict):
         return schema
-    plain = {
-        k: _strip_logical_types(v) if k in ("type", "items", "values") else v
-        for k, v in schema.items()
-    }
+    plain = {k: _strip_logical_types(v) if k in ("type", "items", "values") else v for k, v in schema.items()}
     if "fields" in plain:
         plain["fields"] = [_strip_logical_types(field) for field in plain["fields"]]
     logical = plain.get("logicalType")

@@ -33,9 +33,7 @@ from trimtab.consumer_sdk.lake.decoding.value_reader import (
 )
 
 _VALUE_FILE: Final = "trimtab/value.proto"
-_GOOGLE_MODULES: Final = (
-    "any api duration empty field_mask source_context struct timestamp type wrappers"
-)
+_GOOGLE_MODULES: Final = "any api duration empty field_mask source_context struct timestamp type wrappers"
 _GOOGLE_FILES: Final = {
     module.DESCRIPTOR.name: module.DESCRIPTOR
     for module in (import_module(f"google.protobuf.{name}_pb2") for name in _GOOGLE_MODULES.split())
@@ -61,14 +59,10 @@ _WRAPPER_MESSAGES: Final = frozenset(
     message.full_name
     for message in _GOOGLE_FILES["google/protobuf/wrappers.proto"].message_types_by_name.values()
 )
-_JSON_MESSAGES: Final = frozenset(
-    f"google.protobuf.{name}" for name in ("Struct", "Value", "ListValue")
-)
+_JSON_MESSAGES: Final = frozenset(f"google.protobuf.{name}" for name in ("Struct", "Value", "ListValue"))
 
 
-def create_protobuf_reader(
-    text: str, references: Mapping[str, str], path: tuple[int, ...]
-) -> ValueReader:
+def create_protobuf_reader(text: str, references: Mapping[str, str], path: tuple[int, ...]) -> ValueReader:
     """Return what reads the message at `path`; the texts are descriptors in base64, by file name.
 
     Raises UnusableSchemaError.
@@ -84,9 +78,7 @@ def create_protobuf_reader(
     kind = GetMessageClass(found)
     column = _message_column(found, frozenset())
     if column.convert is None or not pa.types.is_struct(column.type):
-        raise UnusableSchemaError(
-            f"the message {found.full_name} has no fields, so it has no columns"
-        )
+        raise UnusableSchemaError(f"the message {found.full_name} has no fields, so it has no columns")
     get = column.convert
 
     def read(data: bytes) -> DecodedRow:
@@ -109,10 +101,7 @@ def _parse_descriptor(name: str, body: str) -> FileDescriptorProto:
 
 
 def _add_with_imports(
-    pool: DescriptorPool,
-    file: FileDescriptorProto,
-    files: Mapping[str, FileDescriptorProto],
-    added: set[str],
+    pool: DescriptorPool, file: FileDescriptorProto, files: Mapping[str, FileDescriptorProto], added: set[str]
 ) -> None:
     """Add a file to a pool, what it imports first."""
     if file.name in added:
@@ -124,9 +113,7 @@ def _add_with_imports(
             wanted = FileDescriptorProto()
             _GOOGLE_FILES[name].CopyToProto(wanted)
         if wanted is None:
-            raise UnusableSchemaError(
-                f"its schema imports {name}, which is not among its references"
-            )
+            raise UnusableSchemaError(f"its schema imports {name}, which is not among its references")
         _add_with_imports(pool, wanted, files, added)
     pool.Add(file)  # pyright: ignore[reportUnknownMemberType]
 
@@ -173,9 +160,7 @@ def _field_column(field: FieldDescriptor, enclosing: frozenset[str]) -> DecodedC
         return DecodedColumn(pa.list_(value.type), _list_converter(name, convert))
     if field.has_presence:
         return DecodedColumn(value.type, _optional_converter(name, convert or _keep_value))
-    return DecodedColumn(
-        value.type, attrgetter(name) if convert is None else _field_converter(name, convert)
-    )
+    return DecodedColumn(value.type, attrgetter(name) if convert is None else _field_converter(name, convert))
 
 
 def _map_column(field: FieldDescriptor, enclosing: frozenset[str]) -> DecodedColumn:

@@ -21,11 +21,7 @@ import pyarrow as pa
 
 from trimtab.consumer_sdk.errors import TableSchemaMismatchError
 from trimtab.consumer_sdk.lake.decoding.schema_registry import SchemaRegistry
-from trimtab.consumer_sdk.lake.decoding.value_reader import (
-    DecodedRow,
-    UnusableSchemaError,
-    ValueReader,
-)
+from trimtab.consumer_sdk.lake.decoding.value_reader import DecodedRow, UnusableSchemaError, ValueReader
 from trimtab.consumer_sdk.lake.decoding.wire_format import (
     SchemaHeader,
     WireFormatError,
@@ -68,26 +64,19 @@ class RegistryDecoder:
         """Decode a batch. Raises SchemaRegistryUnavailableError, TableSchemaMismatchError."""
         prefix = read_avro_prefix if self.kind == AVRO_DECODER else read_protobuf_prefix
         pieces = records.to_batches(max_chunksize=DECODING_CHUNK_ROWS)
-        found = self._resolve_readers(
-            {p for piece in pieces for p in _iterate_prefixes(piece, prefix)}
-        )
+        found = self._resolve_readers({p for piece in pieces for p in _iterate_prefixes(piece, prefix)})
         schema = _unify_columns({p: r for p, r in found.items() if isinstance(r, ValueReader)})
-        decoded = [
-            _DecodingChunk(piece, prefix, found, schema).decode_records() for piece in pieces
-        ]
+        decoded = [_DecodingChunk(piece, prefix, found, schema).decode_records() for piece in pieces]
         bad = [wrong for _, wrong in decoded if wrong is not None]
         return DecodedRecords(
-            pa.Table.from_batches([good for good, _ in decoded]),
-            pa.Table.from_batches(bad) if bad else None,
+            pa.Table.from_batches([good for good, _ in decoded]), pa.Table.from_batches(bad) if bad else None
         )
 
     def _resolve_readers(self, prefixes: set[bytes]) -> dict[bytes, ReaderOrError]:
         found: dict[bytes, ReaderOrError] = {}
         unknown = 0
         for prefix in sorted(prefixes):
-            found[prefix] = self._resolve_reader(
-                prefix, query_registry=unknown < MAX_UNKNOWN_SCHEMAS
-            )
+            found[prefix] = self._resolve_reader(prefix, query_registry=unknown < MAX_UNKNOWN_SCHEMAS)
             unknown += isinstance(found[prefix], UnusableSchemaError)
         return found
 
@@ -97,9 +86,7 @@ class RegistryDecoder:
             return known
         wanted = parse_schema_header(prefix)
         try:
-            made = self._readers[prefix] = self._create_reader(
-                wanted, query_registry=query_registry
-            )
+            made = self._readers[prefix] = self._create_reader(wanted, query_registry=query_registry)
         except UnusableSchemaError as error:
             return UnusableSchemaError(f"schema id {wanted.schema_id}: {error}")
         return made
@@ -116,9 +103,7 @@ class RegistryDecoder:
             raise UnusableSchemaError(f"it is {schema.kind}, and lake.decoder is {self.kind}")
         if self.kind == AVRO_DECODER:
             return avro.create_avro_reader(schema.text, schema.references)
-        return protobuf.create_protobuf_reader(
-            schema.text, schema.references, schema_header.message_path
-        )
+        return protobuf.create_protobuf_reader(schema.text, schema.references, schema_header.message_path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,9 +152,7 @@ class _DecodingChunk:
     def _build_rows(self, struct: Any, errors: dict[int, str]) -> RecordBatch:
         columns = [*self.records.columns, *struct.flatten()]
         decoded = [column.with_name(column_name(column.name)) for column in self.schema]
-        whole = pa.RecordBatch.from_arrays(
-            columns, schema=pa.schema([*self.records.schema, *decoded])
-        )
+        whole = pa.RecordBatch.from_arrays(columns, schema=pa.schema([*self.records.schema, *decoded]))
         if not errors:
             return whole
         return whole.filter(pa.array([at not in errors for at in range(whole.num_rows)]))
@@ -182,9 +165,7 @@ class _DecodingChunk:
         return self.records.take(pa.array(order)).append_column("error", told)
 
 
-def _iterate_prefixes(
-    records: RecordBatch, read_prefix: Callable[[bytes], bytes]
-) -> Iterator[bytes]:
+def _iterate_prefixes(records: RecordBatch, read_prefix: Callable[[bytes], bytes]) -> Iterator[bytes]:
     for value in records.column("value").to_pylist():
         if value is not None:
             try:

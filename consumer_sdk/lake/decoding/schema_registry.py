@@ -80,9 +80,7 @@ class SchemaRegistry:
     def _fetch_references(self, schema: Any, form: str | None, references: dict[str, str]) -> None:
         for reference in schema.references or ():
             if reference.name not in references:
-                found = self._call_client(
-                    "get_version", reference.subject, reference.version, fmt=form
-                )
+                found = self._call_client("get_version", reference.subject, reference.version, fmt=form)
                 references[reference.name] = found.schema.schema_str or ""
                 self._fetch_references(found.schema, form, references)
 

@@ -96,10 +96,7 @@ def _rejection_reason(text: Column, ddl: str) -> Column:
     return (
         sql.when(sql.col("value").isNull(), sql.lit(None))
         .when(~sql.is_valid_utf8(text), sql.lit("not UTF-8"))
-        .when(
-            sql.ltrim(text).startswith("{") & (plain | one),
-            fits.otherwise(_misfit_reason(one, short)),
-        )
+        .when(sql.ltrim(text).startswith("{") & (plain | one), fits.otherwise(_misfit_reason(one, short)))
         .otherwise(sql.when(one, sql.lit("not a JSON object")).otherwise(sql.lit(_NOT_JSON_REASON)))
     )
 
@@ -125,10 +122,7 @@ def _misfit_reason(single_value: Column, ddl: str) -> Column:
 
 
 def _is_unparsed() -> Column:
-    return (
-        sql.col(_PARSED_COLUMN).isNull()
-        | sql.col(f"{_PARSED_COLUMN}.{_CORRUPT_COLUMN}").isNotNull()
-    )
+    return sql.col(_PARSED_COLUMN).isNull() | sql.col(f"{_PARSED_COLUMN}.{_CORRUPT_COLUMN}").isNotNull()
 
 
 def _parsed_field(name: str) -> Column:

@@ -69,11 +69,7 @@ class SessionRequirements:
 
 def resolve_requirements(config: SessionConfig) -> SessionRequirements:
     """Return the requirements of a configuration's table format. Raises SettingError."""
-    return (
-        _delta_requirements(config)
-        if config.format == DELTA_FORMAT
-        else _iceberg_requirements(config)
-    )
+    return _delta_requirements(config) if config.format == DELTA_FORMAT else _iceberg_requirements(config)
 
 
 def local_folder(warehouse: str) -> Path | None:

@@ -87,9 +87,7 @@ class _FencedCommit:
             self.lost_races += 1
             self.backoff.wait_after_race(self.lost_races)
         except LakeUnavailableError as error:
-            log.warning(
-                "%s: %s; checking the table again, no record is lost", self.table.name, error
-            )
+            log.warning("%s: %s; checking the table again, no record is lost", self.table.name, error)
             self.outages += 1
             self.backoff.wait_after_outage(self.outages)
         return None
@@ -100,11 +98,7 @@ class _FencedCommit:
         # A committed attempt has moved its own offsets: without conflicts, skip the history.
         if conflicts:
             committed = self.table.has_committed(self.staged.attempt)
-            return (
-                CommitSucceeded(self.lost_races)
-                if committed
-                else CommitFenced(conflicts, self.unanswered)
-            )
+            return CommitSucceeded(self.lost_races) if committed else CommitFenced(conflicts, self.unanswered)
         new_gaps = gaps_before(self.spans)
         gaps = self.table.read_gaps().with_group_gaps(self.group, new_gaps) if new_gaps else None
         offsets = current.offsets.advanced_by(self.group, self.spans)

@@ -29,9 +29,7 @@ def encode_groups(
     return json.dumps({"v": OFFSET_CODEC_VERSION, "groups": encoded}, separators=(",", ":"))
 
 
-def decode_groups(
-    text: str, decode_value: Callable[[Any], T]
-) -> dict[str, dict[TopicPartition, T]]:
+def decode_groups(text: str, decode_value: Callable[[Any], T]) -> dict[str, dict[TopicPartition, T]]:
     """Parse JSON; `decode_value` reads a JSON value. Raises OFFSET_DECODE_ERRORS."""
     body = json.loads(text)
     if body["v"] != OFFSET_CODEC_VERSION:

@@ -59,8 +59,7 @@ class MissingOffsets:
         merged = merge_gaps((*self.ranges, *gaps))
         dropped = merged[:-MAX_TRACKED_RANGES]
         return MissingOffsets(
-            merged[-MAX_TRACKED_RANGES:],
-            self.untracked_count + sum(gap.offset_count for gap in dropped),
+            merged[-MAX_TRACKED_RANGES:], self.untracked_count + sum(gap.offset_count for gap in dropped)
         )
 
 
@@ -76,9 +75,7 @@ class TableGaps:
         """Return the missing offsets of a partition; empty if no gap is recorded."""
         return self.groups.get(group, {}).get(partition, MissingOffsets())
 
-    def with_group_gaps(
-        self, group: str, found: Mapping[TopicPartition, Iterable[OffsetGap]]
-    ) -> "TableGaps":
+    def with_group_gaps(self, group: str, found: Mapping[TopicPartition, Iterable[OffsetGap]]) -> "TableGaps":
         """Return this with a group's new gaps."""
         mine = {p: self.missing_offsets(group, p).with_gaps(gaps) for p, gaps in found.items()}
         return TableGaps({**self.groups, group: {**self.groups.get(group, {}), **mine}})
@@ -118,9 +115,7 @@ def clip_gaps(gaps: Iterable[OffsetGap], committed: int | None) -> tuple[OffsetG
     """Return the parts of gaps at or above an offset (rule 3); all of them for None."""
     if committed is None:
         return tuple(gaps)
-    return tuple(
-        OffsetGap(max(gap.first, committed), gap.next) for gap in gaps if gap.next > committed
-    )
+    return tuple(OffsetGap(max(gap.first, committed), gap.next) for gap in gaps if gap.next > committed)
 
 
 def skip_gaps(gaps: Iterable[OffsetGap], offset: int | None) -> int | None:

@@ -81,9 +81,7 @@ class CommittedOffsets:
             if (actual := self.next_offset(group, p)) != span.expected
         )
 
-    def advanced_by(
-        self, group: str, spans: Mapping[TopicPartition, OffsetSpan]
-    ) -> "CommittedOffsets":
+    def advanced_by(self, group: str, spans: Mapping[TopicPartition, OffsetSpan]) -> "CommittedOffsets":
         """Return the offsets after these spans (rule 2)."""
         mine = dict(self.groups.get(group, {}))
         for partition, span in spans.items():
@@ -120,9 +118,7 @@ def trim_spans(
     return trimmed
 
 
-def gaps_before(
-    spans: Mapping[TopicPartition, OffsetSpan],
-) -> dict[TopicPartition, tuple[OffsetGap, ...]]:
+def gaps_before(spans: Mapping[TopicPartition, OffsetSpan]) -> dict[TopicPartition, tuple[OffsetGap, ...]]:
     """Return the gaps of these spans by partition, without empty ones."""
     return {partition: span.gaps for partition, span in spans.items() if span.gaps}
 

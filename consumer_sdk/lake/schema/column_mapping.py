@@ -67,9 +67,7 @@ def to_nullable_schema(spark: SparkSession, schema: StructType) -> Any:
 def make_optional(kind: DataType) -> DataType:
     """Return the type with optional fields, array elements and map values."""
     if isinstance(kind, StructType):
-        return StructType(
-            [StructField(f.name, make_optional(f.dataType), nullable=True) for f in kind]
-        )
+        return StructType([StructField(f.name, make_optional(f.dataType), nullable=True) for f in kind])
     if isinstance(kind, ArrayType):
         return ArrayType(make_optional(kind.elementType), containsNull=True)
     if isinstance(kind, MapType):
@@ -77,9 +75,7 @@ def make_optional(kind: DataType) -> DataType:
     return kind
 
 
-def _build_mismatch(
-    table: str, extra: list[StructField], required: list[str]
-) -> TableSchemaMismatchError:
+def _build_mismatch(table: str, extra: list[StructField], required: list[str]) -> TableSchemaMismatchError:
     add = ", ".join(f"{column.name} {column.dataType.simpleString()}" for column in extra)
     told = [
         f"it has no column for {add} "

@@ -90,8 +90,7 @@ def _parse_spec(rule: Any) -> PartitionSpec:
         found = _PARTITION_FIELD.match(text, at)
         if found is None:
             raise SettingError(
-                f"{PARTITION_SETTING}: {text!r} is not a list of partition fields; "
-                f"{_PARTITION_ADVICE}"
+                f"{PARTITION_SETTING}: {text!r} is not a list of partition fields; {_PARTITION_ADVICE}"
             )
         parts.append(_parse_field(found, text))
         at = found.end()
@@ -107,7 +106,6 @@ def _parse_field(match: "re.Match[str]", text: str) -> PartitionField:
     fits = transform in (TIME_TRANSFORMS if width is None else WIDTH_TRANSFORMS) and width != "0"
     if not fits:
         raise SettingError(
-            f"{PARTITION_SETTING}: {match[0].strip(' ,')!r} in {text!r} is no rule; "
-            f"{_PARTITION_ADVICE}"
+            f"{PARTITION_SETTING}: {match[0].strip(' ,')!r} in {text!r} is no rule; {_PARTITION_ADVICE}"
         )
     return PartitionField(transform, match["of"], None if width is None else int(width))

@@ -43,9 +43,7 @@ def column_name(field: str) -> str:
     return f"value_{field}" if field.lower() in RECORD_COLUMNS else field
 
 
-def group_by_partition(
-    messages: Iterable[ConsumedMessage],
-) -> dict[TopicPartition, list[ConsumedMessage]]:
+def group_by_partition(messages: Iterable[ConsumedMessage]) -> dict[TopicPartition, list[ConsumedMessage]]:
     """Return records by partition, in their order."""
     runs: dict[tuple[Any, Any], list[ConsumedMessage]] = {}
     for message in messages:
@@ -58,9 +56,7 @@ def message_offsets(messages: Sequence[ConsumedMessage]) -> list[int]:
     return [message.offset() for message in messages]
 
 
-def build_record_batch(
-    partition: TopicPartition, messages: Sequence[ConsumedMessage]
-) -> RecordBatch:
+def build_record_batch(partition: TopicPartition, messages: Sequence[ConsumedMessage]) -> RecordBatch:
     """Return the record columns of one partition's messages."""
     count = len(messages)
     columns = [
@@ -86,9 +82,7 @@ def select_from_offsets(records: Records, first_offsets: Mapping[TopicPartition,
         strict=True,
     )
     beyond = 1 << 63
-    mask = [
-        offset >= first_offsets.get(TopicPartition(t, p), beyond) for t, p, offset in partitions
-    ]
+    mask = [offset >= first_offsets.get(TopicPartition(t, p), beyond) for t, p, offset in partitions]
     return records.filter(pa.array(mask))
 
 
@@ -99,9 +93,7 @@ def _build_timestamps(stamps: Sequence[tuple[int, int]]) -> Any:
         return pa.array([ms * 1000 if known else None for known, ms in stamps], kind)
     except OverflowError:
         # A producer wrote nanoseconds as milliseconds. Rare, so the range is checked only here.
-        fits = [
-            ms * 1000 if known and abs(ms) <= _MAX_TIMESTAMP_MS else None for known, ms in stamps
-        ]
+        fits = [ms * 1000 if known and abs(ms) <= _MAX_TIMESTAMP_MS else None for known, ms in stamps]
         return pa.array(fits, kind)
 
 

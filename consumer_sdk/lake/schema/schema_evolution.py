@@ -58,9 +58,7 @@ def find_column_changes(table: StructType, rows: StructType) -> tuple[ColumnChan
     return tuple(_compare_structs((), table, rows))
 
 
-def _compare_structs(
-    path: ColumnPath, table: StructType, rows: StructType
-) -> Iterator[ColumnChange]:
+def _compare_structs(path: ColumnPath, table: StructType, rows: StructType) -> Iterator[ColumnChange]:
     have: dict[str, StructField] = {column.name.lower(): column for column in table}
     for column in rows:
         found = have.get(column.name.lower())

@@ -55,22 +55,10 @@ _JVM_GONE: Final = (
 _RESTART_ADVICE: Final = "nothing was written and no offset moved: start this process again"
 
 _ERROR_RULES: Final[tuple[tuple[Callable[[str, str], Any], type[TrimtabError], str], ...]] = (
-    (
-        lambda _, message: _DISK_FULL.search(message),
-        DiskFullError,
-        "the storage is full, make room",
-    ),
-    (
-        lambda name, _: _OUTCOME_UNKNOWN.search(name),
-        LakeUnavailableError,
-        "the outcome is unknown",
-    ),
+    (lambda _, message: _DISK_FULL.search(message), DiskFullError, "the storage is full, make room"),
+    (lambda name, _: _OUTCOME_UNKNOWN.search(name), LakeUnavailableError, "the outcome is unknown"),
     (lambda name, _: _COMMIT_RACED.search(name), CommitConflictError, "another writer was faster"),
-    (
-        lambda _, message: _COMMIT_FENCED.search(message),
-        CommitConflictError,
-        "another writer was faster",
-    ),
+    (lambda _, message: _COMMIT_FENCED.search(message), CommitConflictError, "another writer was faster"),
     (
         lambda _, message: _CONSTRAINT_VIOLATED.search(message),
         TableSchemaMismatchError,

@@ -17,9 +17,7 @@ class JvmStderr:
         self._held: list[bytes] | None = []
         self._lock = threading.Lock()
         # A daemon: the JVM closes its end only after the interpreter has exited.
-        self._thread = threading.Thread(
-            target=self._forward, name="trimtab-jvm-stderr", daemon=True
-        )
+        self._thread = threading.Thread(target=self._forward, name="trimtab-jvm-stderr", daemon=True)
         self._thread.start()
 
     def close_write_end(self) -> None:

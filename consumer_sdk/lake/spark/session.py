@@ -56,10 +56,7 @@ appender.stderr.target = SYSTEM_ERR
 appender.stderr.layout.type = PatternLayout
 appender.stderr.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n
 """
-_LOCAL_DRIVER_SETTINGS: Final = {
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.host": "127.0.0.1",
-}
+_LOCAL_DRIVER_SETTINGS: Final = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
 
 
 def build_session_settings(config: SessionConfig, jars: Sequence[Path]) -> dict[str, str]:
@@ -75,9 +72,7 @@ def build_session_settings(config: SessionConfig, jars: Sequence[Path]) -> dict[
     }
 
 
-def start_session(
-    config: SessionConfig, progress: Callable[[str], None] | None = None
-) -> SparkSession:
+def start_session(config: SessionConfig, progress: Callable[[str], None] | None = None) -> SparkSession:
     """Start a session and its callback server.
 
     Raises JavaNotFoundError, UnsupportedJavaError, SparkSessionError if the JVM does not start or a
@@ -206,9 +201,7 @@ def _create_warehouse_folder(config: SessionConfig) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise SettingError(
-            f"lake.warehouse: the folder {folder} cannot be created: {error}"
-        ) from error
+        raise SettingError(f"lake.warehouse: the folder {folder} cannot be created: {error}") from error
 
 
 def _check_probe_class(spark: SparkSession, requirements: SessionRequirements) -> None:
@@ -217,8 +210,7 @@ def _check_probe_class(spark: SparkSession, requirements: SessionRequirements) -
         java_packages(spark).py4j.reflection.ReflectionUtil.classForName(requirements.probe_class)
     except Py4JError as error:
         settings = " ".join(
-            f"{name}={'…' if is_secret(name) else value}"
-            for name, value in requirements.settings.items()
+            f"{name}={'…' if is_secret(name) else value}" for name, value in requirements.settings.items()
         )
         raise SparkSessionError(
             f"the Spark session of this process does not have {requirements.probe_class}: stop it "

@@ -10,11 +10,7 @@ from trimtab.consumer_sdk.lake import settings as lake_config
 from trimtab.consumer_sdk.lake.lake import SparkLake, StoredTable
 from trimtab.consumer_sdk.lake.offsets.offset_gaps import OffsetGap
 from trimtab.consumer_sdk.lake.offsets.table_offsets import CommittedOffsets
-from trimtab.consumer_sdk.lake.schema.table_names import (
-    DEAD_LETTER_SUFFIX,
-    TableNames,
-    dead_letter_table,
-)
+from trimtab.consumer_sdk.lake.schema.table_names import DEAD_LETTER_SUFFIX, TableNames, dead_letter_table
 from trimtab.consumer_sdk.lake.verify import table_verification
 from trimtab.consumer_sdk.lake.verify.table_rows import SparkTableRows, find_missing_coordinates
 from trimtab.consumer_sdk.lake.verify.table_verification import (
@@ -93,14 +89,8 @@ class LakeVerification:
         gaps = table.read_gaps()
 
         def recorded(where: TopicPartition) -> Iterable[OffsetGap]:
-            return [
-                gap for group in gaps.groups for gap in gaps.missing_offsets(group, where).ranges
-            ]
+            return [gap for group in gaps.groups for gap in gaps.missing_offsets(group, where).ranges]
 
         rows = SparkTableRows(self.lake.spark, [name, *([letters] if beside else [])])
-        asked = VerificationRequest(
-            name, kind, rows, marks, lambda: table.read_offsets().offsets, recorded
-        )
-        return table_verification.verify_table(
-            asked, self.topic_log, self.sampler, self.report_progress
-        )
+        asked = VerificationRequest(name, kind, rows, marks, lambda: table.read_offsets().offsets, recorded)
+        return table_verification.verify_table(asked, self.topic_log, self.sampler, self.report_progress)

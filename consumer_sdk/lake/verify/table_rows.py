@@ -16,10 +16,7 @@ from trimtab.consumer_sdk.lake.dead_letters import REPLAY_HEADER_PREFIX
 from trimtab.consumer_sdk.lake.offsets.offset_gaps import OffsetGap
 from trimtab.consumer_sdk.lake.ports import Records
 from trimtab.consumer_sdk.lake.spark import jvm_errors
-from trimtab.consumer_sdk.lake.verify.table_verification import (
-    MAX_FAULT_EXAMPLES,
-    PartitionRowStats,
-)
+from trimtab.consumer_sdk.lake.verify.table_verification import MAX_FAULT_EXAMPLES, PartitionRowStats
 
 PARTITION_COLUMNS: Final = ("topic", "partition")
 COORDINATE_COLUMNS: Final = (*PARTITION_COLUMNS, "offset")
@@ -111,14 +108,11 @@ class SparkTableRows:
         for frame in (f for f in self._frames if "headers" in f.columns):
             header = sql.col("headers")
             asked = [
-                header[REPLAY_HEADER_PREFIX + name].cast("string").alias(name)
-                for name in COORDINATE_COLUMNS
+                header[REPLAY_HEADER_PREFIX + name].cast("string").alias(name) for name in COORDINATE_COLUMNS
             ]
             with jvm_errors.translate_errors(f"table {self._name}"):
                 found += (
-                    frame.where(header[f"{REPLAY_HEADER_PREFIX}topic"].isNotNull())
-                    .select(*asked)
-                    .collect()
+                    frame.where(header[f"{REPLAY_HEADER_PREFIX}topic"].isNotNull()).select(*asked).collect()
                 )
         return found
 
@@ -129,11 +123,5 @@ class SparkTableRows:
     def _count_with_examples(self, rows: DataFrame, total: Column) -> tuple[int, list[int]]:
         with jvm_errors.translate_errors(f"table {self._name}"):
             (count,) = rows.agg(total).collect()[0]
-            some = (
-                rows.select("offset")
-                .distinct()
-                .orderBy("offset")
-                .limit(MAX_FAULT_EXAMPLES)
-                .collect()
-            )
+            some = rows.select("offset").distinct().orderBy("offset").limit(MAX_FAULT_EXAMPLES).collect()
         return int(count), [row.offset for row in some]

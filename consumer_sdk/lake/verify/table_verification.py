@@ -183,9 +183,7 @@ class TableVerification:
     @property
     def faults(self) -> tuple[str, ...]:
         """Names of the faults, in the order of `FAULT_ADVICE`."""
-        return tuple(
-            name for name in FAULT_ADVICE if any(name in p.faults for p in self.partitions)
-        )
+        return tuple(name for name in FAULT_ADVICE if any(name in p.faults for p in self.partitions))
 
     def is_bad(self, *, strict: bool) -> bool:
         """Return whether the table has faults; `strict` includes unknown offsets."""
@@ -245,16 +243,13 @@ def verify_table(
     after = request.reread_offsets()
     known = {p for partitions in request.offsets.groups.values() for p in partitions}
     found = [
-        _PartitionVerifier(request, log, after, where, facts.get(where))
-        for where in sorted({*known, *facts})
+        _PartitionVerifier(request, log, after, where, facts.get(where)) for where in sorted({*known, *facts})
     ]
     for judge in found:
         judge.check_bounds()
     if log is not None and sampler is not None and request.kind.unchanged:
         _compare_with_log(request.name, found, log, sampler, report_progress)
-    return TableVerification(
-        request.name, request.kind.name, tuple(judge.result for judge in found)
-    )
+    return TableVerification(request.name, request.kind.name, tuple(judge.result for judge in found))
 
 
 def _compare_with_log(
@@ -302,9 +297,7 @@ class _PartitionVerifier:
         if self._log_range is not None:
             seen.log_start, seen.log_end = self._log_range
         if facts is None:
-            if (
-                self._request.kind.complete and self._offset_before
-            ):  # the record below the mark had a row
+            if self._request.kind.complete and self._offset_before:  # the record below the mark had a row
                 self._check_holes(
                     PartitionRowStats(0, 0, self._offset_before - 1, self._offset_before - 2, -1)
                 )
@@ -313,9 +306,7 @@ class _PartitionVerifier:
         if self._request.kind.unchanged and facts.rows > facts.distinct:
             seen.add_fault("duplicated", *rows.count_surplus(self._where, max(1, self._copies)))
         if facts.last_own >= (self._offset_after or 0):
-            seen.add_fault(
-                "beyond_committed", *rows.count_beyond(self._where, self._offset_after or 0)
-            )
+            seen.add_fault("beyond_committed", *rows.count_beyond(self._where, self._offset_after or 0))
         if self._log_range is not None and facts.last_own >= self._log_range.next:
             seen.add_fault("beyond_end", *rows.count_beyond(self._where, self._log_range.next))
         if self._request.kind.complete:
@@ -359,15 +350,11 @@ class _PartitionVerifier:
         for cluster in cluster_gaps(holes, MAX_CLUSTER_DISTANCE, MAX_READ_OFFSETS):
             if self._topic_log is None:
                 return
-            held = self._topic_log.read_records(
-                self._where, OffsetGap(cluster[0].first, cluster[-1].next)
-            )
+            held = self._topic_log.read_records(self._where, OffsetGap(cluster[0].first, cluster[-1].next))
             self._note_missing(select_inside(held.column("offset").to_numpy(), cluster))
 
     def _note_missing(self, offsets: Sequence[int]) -> None:
-        known = self._missing_offsets | set(
-            select_inside(np.array(offsets, np.int64), self._recorded_gaps)
-        )
+        known = self._missing_offsets | set(select_inside(np.array(offsets, np.int64), self._recorded_gaps))
         fresh = [offset for offset in offsets if offset not in known]
         if fresh:
             again = self._request.rows.replayed_offsets(self._where)

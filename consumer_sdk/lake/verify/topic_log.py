@@ -88,13 +88,9 @@ class BrokerTopicLog:
             silent = 0 if messages else silent + 1
             if silent * FETCH_TIMEOUT_S > BROKER_SILENCE_TIMEOUT_S:
                 raise BrokerUnreachableError(self._bootstrap)
-            records = [
-                m for m in messages if m.error() is None and _message_offset(m) < offsets.next
-            ]
+            records = [m for m in messages if m.error() is None and _message_offset(m) < offsets.next]
             if records:
-                batches.append(
-                    record_columns.build_record_batch(where, records).select(LOG_COLUMNS)
-                )
+                batches.append(record_columns.build_record_batch(where, records).select(LOG_COLUMNS))
             if _has_reached(messages, offsets.next):
                 break
         self._consumer.unassign()

@@ -98,13 +98,9 @@ class BatchBuffer:
 
     def find_due_table(self, now: float, max_age_s: float | None = None) -> str | None:
         """Return the table to flush now, if any (rule 1); `max_age_s` may lower the limit."""
-        max_age = (
-            self._limits.max_age_s if max_age_s is None else min(max_age_s, self._limits.max_age_s)
-        )
+        max_age = self._limits.max_age_s if max_age_s is None else min(max_age_s, self._limits.max_age_s)
         memory_full = self._buffered_bytes >= self._limits.memory_bytes
-        sizes = sorted(
-            ((buffer.bytes, table) for table, buffer in self._buffers.items()), reverse=True
-        )
+        sizes = sorted(((buffer.bytes, table) for table, buffer in self._buffers.items()), reverse=True)
         for size, table in sizes:
             aged = now - self._buffers[table].opened_at >= max_age
             if memory_full or size >= self._limits.batch_bytes or aged:

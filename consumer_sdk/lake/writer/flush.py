@@ -18,11 +18,7 @@ from typing import TypeAlias
 import pyarrow as pa
 
 from trimtab.assignor.model import TopicPartition
-from trimtab.consumer_sdk.lake.offsets.fenced_commit import (
-    CommitFenced,
-    CommitSucceeded,
-    commit_fenced,
-)
+from trimtab.consumer_sdk.lake.offsets.fenced_commit import CommitFenced, CommitSucceeded, commit_fenced
 from trimtab.consumer_sdk.lake.offsets.table_offsets import (
     CommittedOffsets,
     OffsetConflict,
@@ -113,15 +109,11 @@ class BatchFlusher:
         projected = self._project_records(batch.table, batch.records, backoff)
         if table is None:
             columns_of = (
-                self.lake.to_frame(batch.records)
-                if projected.topic_table is None
-                else projected.topic_table
+                self.lake.to_frame(batch.records) if projected.topic_table is None else projected.topic_table
             )
             partition_spec = self.partitioning.spec_for(batch.table, is_topic_table=True)
             table = self._create_table(batch.table, columns_of, partition_spec, backoff)
-        staged = self._stage_rows(
-            table, projected.topic_table, backoff, evolves_schema=self.evolves_schema
-        )
+        staged = self._stage_rows(table, projected.topic_table, backoff, evolves_schema=self.evolves_schema)
         return self._commit_tables(batch, table, staged, projected, backoff)
 
     def _commit_tables(
@@ -207,9 +199,7 @@ class BatchFlusher:
         records = record_columns.select_from_offsets(batch.records, firsts)
         return self._project_records(batch.table, records, backoff).side_tables.get(name)
 
-    def _project_records(
-        self, table: str, records: Records, backoff: RetryBackoff
-    ) -> ProjectedRows:
+    def _project_records(self, table: str, records: Records, backoff: RetryBackoff) -> ProjectedRows:
         projection = self.projection_for(table)
         return backoff.retry_until_cancelled(
             f"decoding for {table}", lambda: projection.project_records(records, self.lake.to_frame)
@@ -244,9 +234,7 @@ class BatchFlusher:
             f"staging for {table.name}", lambda: table.stage_rows(frame, self.new_attempt_id())
         )
 
-    def _refuse_batch(
-        self, batch: FlushBatch, conflicts: tuple[OffsetConflict, ...]
-    ) -> BatchRefused:
+    def _refuse_batch(self, batch: FlushBatch, conflicts: tuple[OffsetConflict, ...]) -> BatchRefused:
         offsets = {p: span.expected for p, span in batch.spans.items()}
         offsets.update({conflict.partition: conflict.actual for conflict in conflicts})
         return BatchRefused(batch, offsets, conflicts)

@@ -42,9 +42,7 @@ class InFlightFlush:
 class FlushThread:
     """Runs one flush at a time."""
 
-    def __init__(
-        self, run: Callable[[FlushBatch, RetryBackoff], FlushOutcome], rng: random.Random
-    ) -> None:
+    def __init__(self, run: Callable[[FlushBatch, RetryBackoff], FlushOutcome], rng: random.Random) -> None:
         self._run = run
         self._rng = rng
         self._pending: SimpleQueue[InFlightFlush | None] = SimpleQueue()
@@ -57,9 +55,7 @@ class FlushThread:
         self._pending.put(flight)
         if self._thread is None:
             # A daemon, unlike ThreadPoolExecutor's: hanging storage must not block the exit.
-            self._thread = threading.Thread(
-                target=self._run_flushes, name="trimtab-flush", daemon=True
-            )
+            self._thread = threading.Thread(target=self._run_flushes, name="trimtab-flush", daemon=True)
             self._thread.start()
         return flight
 

@@ -34,12 +34,7 @@ from typing import Final
 from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk.consumer.offset_reset import OFFSET_RESET_SETTING, OffsetReset
 from trimtab.consumer_sdk.errors import OffsetRegressionError, OffsetsExpiredError
-from trimtab.consumer_sdk.lake.offsets.offset_gaps import (
-    OffsetGap,
-    clip_gaps,
-    merge_gaps,
-    skip_gaps,
-)
+from trimtab.consumer_sdk.lake.offsets.offset_gaps import OffsetGap, clip_gaps, merge_gaps, skip_gaps
 from trimtab.consumer_sdk.lake.offsets.table_offsets import OffsetSpan
 
 log = logging.getLogger("trimtab.lake")
@@ -154,9 +149,7 @@ class PositionTracker:
             position.submitted = following
         return spans
 
-    def confirm_committed(
-        self, spans: Mapping[TopicPartition, OffsetSpan]
-    ) -> dict[TopicPartition, int]:
+    def confirm_committed(self, spans: Mapping[TopicPartition, OffsetSpan]) -> dict[TopicPartition, int]:
         """Record a committed batch; return the new offsets of the partitions still owned."""
         offsets = {p: span.next for p, span in spans.items() if p in self._owned}
         for partition, offset in offsets.items():
@@ -166,9 +159,7 @@ class PositionTracker:
         return offsets
 
     def rewind_partitions(
-        self,
-        spans: Mapping[TopicPartition, OffsetSpan],
-        offsets: Mapping[TopicPartition, int | None],
+        self, spans: Mapping[TopicPartition, OffsetSpan], offsets: Mapping[TopicPartition, int | None]
     ) -> dict[TopicPartition, int]:
         """Move to the table's offsets (rule 3); return where to read on, owned partitions only."""
         seeks: dict[TopicPartition, int] = {}
@@ -179,9 +170,7 @@ class PositionTracker:
             committed = offsets.get(partition)
             position.committed = position.submitted = committed
             restart = _first_not_none(committed, position.start, spans[partition].first)
-            seeks[partition] = position.next = _first_not_none(
-                skip_gaps(position.pending_gaps, restart)
-            )
+            seeks[partition] = position.next = _first_not_none(skip_gaps(position.pending_gaps, restart))
         return seeks
 
     def committed_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:

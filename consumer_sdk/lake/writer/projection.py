@@ -35,9 +35,7 @@ class ProjectedRows:
     def remaining_tables(self, records: int, rows: int) -> list[tuple[str, DataFrame]]:
         """Return the side tables to write, by name, after staging `rows` of `records`."""
         # Rows = records leaves no dead letters: their frame need not be computed.
-        return (
-            [] if self.one_row_per_record and records == rows else sorted(self.side_tables.items())
-        )
+        return [] if self.one_row_per_record and records == rows else sorted(self.side_tables.items())
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +58,7 @@ class TableProjection:
         frames = self._apply_transform(decoded.rows)
         if decoded.dead_letters is not None:
             frames[dead_letter_table(self.table)] = decoded.dead_letters
-        return ProjectedRows(
-            frames.pop(self.table, None), frames, one_row_per_record=self.transform is None
-        )
+        return ProjectedRows(frames.pop(self.table, None), frames, one_row_per_record=self.transform is None)
 
     def _apply_transform(self, decoded: DataFrame) -> dict[str, DataFrame]:
         if self.transform is None:
@@ -70,9 +66,7 @@ class TableProjection:
         result = self._call_transform(decoded)
         if isinstance(result, DataFrame):
             return {self.table: result}
-        if not isinstance(result, Mapping) or not all(
-            isinstance(f, DataFrame) for f in result.values()
-        ):
+        if not isinstance(result, Mapping) or not all(isinstance(f, DataFrame) for f in result.values()):
             raise TransformError(
                 f"table {self.table}: the transform returned {type(result).__name__}; it "
                 "must return a DataFrame, or a dict of table name → DataFrame"
@@ -89,9 +83,7 @@ class TableProjection:
             line = str(error).strip().splitlines()[0]
             raise TransformError(f"table {self.table}: the transform failed: {line}") from error
         except jvm_errors.JVM_ERRORS as error:
-            raise jvm_errors.to_trimtab_error(
-                error, f"table {self.table}: the transform"
-            ) from error
+            raise jvm_errors.to_trimtab_error(error, f"table {self.table}: the transform") from error
         except Exception as error:
             raise TransformError(
                 f"table {self.table}: the transform failed: {type(error).__name__}: {error}"

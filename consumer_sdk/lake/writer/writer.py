@@ -43,31 +43,17 @@ from trimtab.assignor.model import TopicPartition
 from trimtab.common.clock import Clock, SystemClock
 from trimtab.common.errors import TrimtabError
 from trimtab.common.units import format_bytes
-from trimtab.consumer_sdk.errors import (
-    LakeUnavailableError,
-    OffsetRegressionError,
-    OffsetsExpiredError,
-)
+from trimtab.consumer_sdk.errors import LakeUnavailableError, OffsetRegressionError, OffsetsExpiredError
 from trimtab.consumer_sdk.lake.decoding.topic_decoders import TopicDecoders
 from trimtab.consumer_sdk.lake.metrics import LakeMetrics
 from trimtab.consumer_sdk.lake.offsets.table_offsets import CommittedOffsets, describe_conflicts
-from trimtab.consumer_sdk.lake.ports import (
-    ConsumedMessage,
-    Lake,
-    RecordConsumer,
-    new_attempt_id,
-)
+from trimtab.consumer_sdk.lake.ports import ConsumedMessage, Lake, RecordConsumer, new_attempt_id
 from trimtab.consumer_sdk.lake.retry import RetryBackoff, bound_by_deadline
 from trimtab.consumer_sdk.lake.schema import record_columns
 from trimtab.consumer_sdk.lake.settings import LakeConfig, SessionConfig, parse_lake_config
 from trimtab.consumer_sdk.lake.writer.batches import BatchBuffer, RecordRun
 from trimtab.consumer_sdk.lake.writer.consumer_events import drop_error_events
-from trimtab.consumer_sdk.lake.writer.flush import (
-    BatchCommitted,
-    BatchFlusher,
-    BatchRefused,
-    FlushBatch,
-)
+from trimtab.consumer_sdk.lake.writer.flush import BatchCommitted, BatchFlusher, BatchRefused, FlushBatch
 from trimtab.consumer_sdk.lake.writer.flush_metrics import with_flush_metrics
 from trimtab.consumer_sdk.lake.writer.flush_thread import FlushThread, InFlightFlush
 from trimtab.consumer_sdk.lake.writer.partition_positions import PositionTracker
@@ -131,9 +117,7 @@ class LakeWriter:
 
     # -- the loop ---------------------------------------------------------------------------------
 
-    def write(
-        self, messages: Sequence[ConsumedMessage], *, stop: threading.Event | None = None
-    ) -> None:
+    def write(self, messages: Sequence[ConsumedMessage], *, stop: threading.Event | None = None) -> None:
         """Buffer records and flush the tables that are due.
 
         Call it with an empty list too: batches become due by age. While the memory is full, it
@@ -148,9 +132,7 @@ class LakeWriter:
             with self._halt_on_offset_error(reset.partition):
                 self._positions.record_reset(reset)
         now = self._clock.monotonic()
-        for partition, run in record_columns.group_by_partition(
-            drop_error_events(messages)
-        ).items():
+        for partition, run in record_columns.group_by_partition(drop_error_events(messages)).items():
             self._buffer_run(partition, run, now)
         self._advance_flushes()
         # A lake that is away keeps the memory full; only close() bounds the wait for it.
@@ -261,9 +243,7 @@ class LakeWriter:
 
     # -- buffering --------------------------------------------------------------------------------
 
-    def _buffer_run(
-        self, partition: TopicPartition, messages: list[ConsumedMessage], now: float
-    ) -> None:
+    def _buffer_run(self, partition: TopicPartition, messages: list[ConsumedMessage], now: float) -> None:
         offsets = record_columns.message_offsets(messages)
         reread_offset = self._positions.find_reread_offset(partition, offsets)
         if reread_offset is not None:
@@ -294,9 +274,7 @@ class LakeWriter:
     def _drop_partitions(self, partitions: set[TopicPartition]) -> None:
         """Drop the records and the errors of these partitions."""
         self._buffer.drop_partitions(partitions)
-        self._halted_partitions = {
-            p: e for p, e in self._halted_partitions.items() if p not in partitions
-        }
+        self._halted_partitions = {p: e for p, e in self._halted_partitions.items() if p not in partitions}
 
     def _read_topic_offsets(self, topic: str) -> CommittedOffsets:
         """Return the offsets of a topic's table; register the topic.
@@ -316,17 +294,13 @@ class LakeWriter:
         )
         # Other processes may write topics into this table that map to the same name.
         others = {
-            t
-            for t in offsets.topics_of(self._config.group)
-            if self._config.table_names.table_for(t) == table
+            t for t in offsets.topics_of(self._config.group) if self._config.table_names.table_for(t) == table
         }
         self._config.table_names.check_collisions({*self._tables_by_topic, *others})
         return offsets
 
     def _create_projection(self, table: str) -> TableProjection:
-        topics = sorted(
-            topic for topic, name in tuple(self._tables_by_topic.items()) if name == table
-        )
+        topics = sorted(topic for topic, name in tuple(self._tables_by_topic.items()) if name == table)
         return TableProjection(table, self._decoders.decoder_for(topics[0]), self._config.transform)
 
     # -- flushing ---------------------------------------------------------------------------------
@@ -371,15 +345,9 @@ class LakeWriter:
     def _confirm_commit(self, outcome: BatchCommitted, seconds: float) -> None:
         for written in outcome.table_writes:
             log.info(
-                "%s: %d rows, %s in %.2f s",
-                written.table,
-                written.rows,
-                format_bytes(written.bytes),
-                seconds,
+                "%s: %d rows, %s in %.2f s", written.table, written.rows, format_bytes(written.bytes), seconds
             )
-        self._commit_to_kafka(
-            self._positions.confirm_committed(outcome.batch.spans), asynchronous=True
-        )
+        self._commit_to_kafka(self._positions.confirm_committed(outcome.batch.spans), asynchronous=True)
 
     def _rewind_refused(self) -> None:
         """Continue refused partitions from the table's offsets (rules 4 and 7)."""
@@ -426,10 +394,7 @@ class LakeWriter:
             return
         self._closed = True
         if unwritten := self._positions.unwritten_ranges():
-            log.warning(
-                "records given up, for the next owner to read again: %s",
-                _format_ranges(unwritten),
-            )
+            log.warning("records given up, for the next owner to read again: %s", _format_ranges(unwritten))
         # Without a flight, the revocation on closing the consumer waits for no flush.
         flight, self._in_flight = self._in_flight, None
         if flight is not None:
@@ -443,15 +408,11 @@ class LakeWriter:
         if self._owns_lake:
             self._lake.close()
 
-    def _commit_to_kafka(
-        self, committed: Mapping[TopicPartition, int], *, asynchronous: bool
-    ) -> None:
+    def _commit_to_kafka(self, committed: Mapping[TopicPartition, int], *, asynchronous: bool) -> None:
         """Commit the table's offsets to Kafka (rule 5)."""
         if not committed:
             return
-        offsets = [
-            RawPartition(*partition, offset) for partition, offset in sorted(committed.items())
-        ]
+        offsets = [RawPartition(*partition, offset) for partition, offset in sorted(committed.items())]
         try:
             self._consumer.commit(offsets=offsets, asynchronous=asynchronous)
         except KafkaException as error:

@@ -67,9 +67,7 @@ class DeliveredBatch(Sequence[QueueMessage]):
         self._extended_deadlines: dict[int, float] = {}
         self._states = bytearray(len(raw_messages))
         self._offsets = [raw.offset() or 0 for raw in raw_messages]
-        self._partition_runs = list(
-            _split_by_partition([raw.partition() or 0 for raw in raw_messages])
-        )
+        self._partition_runs = list(_split_by_partition([raw.partition() or 0 for raw in raw_messages]))
 
     def __len__(self) -> int:
         return len(self._raw_messages)
@@ -83,9 +81,7 @@ class DeliveredBatch(Sequence[QueueMessage]):
             return [self[i] for i in range(*index.indices(len(self)))]
         i = range(len(self))[index]
         deadline = self._extended_deadlines.get(i, self._deadline)
-        return QueueMessage(
-            self._raw_messages[i], self._deliveries[i], deadline, self, self._states, i
-        )
+        return QueueMessage(self._raw_messages[i], self._deliveries[i], deadline, self, self._states, i)
 
     def __iter__(self) -> Iterator[QueueMessage]:
         if self._extended_deadlines:

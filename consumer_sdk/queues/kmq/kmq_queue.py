@@ -51,22 +51,15 @@ class KmqQueue:
     Raises SettingError, QueueTopicMismatchError, MissingAclError, BrokerUnreachableError.
     """
 
-    def __init__(
-        self, topic: str, config: Mapping[str, Any], *, clock: Clock | None = None
-    ) -> None:
+    def __init__(self, topic: str, config: Mapping[str, Any], *, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
         self._settings = parse_queue_settings(topic, config)
         topics.prepare_queue_topics(
-            topics.create_admin_client(self._settings),
-            self._settings,
-            self._clock,
-            with_markers=True,
+            topics.create_admin_client(self._settings), self._settings, self._clock, with_markers=True
         )
         self._consumer = Consumer(self._settings.consumer_config, clock=self._clock)
         self._producer = DurableProducer(self._settings.client_config, self._clock)
-        self._marker_writer = MarkerWriter(
-            self._settings.markers_topic, self._producer, self._clock
-        )
+        self._marker_writer = MarkerWriter(self._settings.markers_topic, self._producer, self._clock)
         self._closed = False
         with close_on_error(self):
             self._consumer.subscribe([topic])
@@ -156,6 +149,4 @@ class KmqQueue:
         """Commit after the last offset of each partition; return False if out of the group."""
         topic = self._settings.topic
         offsets = [RawPartition(topic, p, offset + 1) for p, offset in last_offsets.items()]
-        return commit_if_member(
-            topic, lambda: self._consumer.commit(offsets=offsets, asynchronous=False)
-        )
+        return commit_if_member(topic, lambda: self._consumer.commit(offsets=offsets, asynchronous=False))

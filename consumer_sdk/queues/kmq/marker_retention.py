@@ -66,11 +66,7 @@ class MarkerRetention:
 
     def _on_deletion_failed(self, error: KafkaException) -> None:
         if error.args[0].code() != KafkaError.TOPIC_AUTHORIZATION_FAILED:
-            log.info(
-                "settled markers of %s were not deleted: %s",
-                self._markers_topic,
-                error.args[0].str(),
-            )
+            log.info("settled markers of %s were not deleted: %s", self._markers_topic, error.args[0].str())
         elif self._allowed:  # log it once, not for each partition
             self._allowed = False
             log.warning(

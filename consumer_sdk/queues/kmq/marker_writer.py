@@ -12,19 +12,9 @@ from threading import Event, Lock, Thread
 from typing import Final, TypeAlias, TypeVar
 
 from trimtab.common.clock import Clock
-from trimtab.consumer_sdk.queues.durable_producer import (
-    DurableProducer,
-    ProducerRecord,
-    log_unwritten_marker,
-)
+from trimtab.consumer_sdk.queues.durable_producer import DurableProducer, ProducerRecord, log_unwritten_marker
 from trimtab.consumer_sdk.queues.kmq.delivered_batch import DeliveredBatch
-from trimtab.consumer_sdk.queues.kmq.markers import (
-    Marker,
-    MarkerKind,
-    OffsetRanges,
-    merge_ranges,
-    to_ranges,
-)
+from trimtab.consumer_sdk.queues.kmq.markers import Marker, MarkerKind, OffsetRanges, merge_ranges, to_ranges
 from trimtab.consumer_sdk.queues.message import QueueMessage
 from trimtab.consumer_sdk.queues.settlement import ACK_REQUEST, SettlementAction, SettlementRequest
 
@@ -62,9 +52,7 @@ class MarkerWriter:
         self._closing = Event()
         self._write_lock = Lock()
         self._any_refused = False  # since the last flush
-        self._thread = Thread(
-            target=self._write_until_closed, name="trimtab-marker-writer", daemon=True
-        )
+        self._thread = Thread(target=self._write_until_closed, name="trimtab-marker-writer", daemon=True)
         self._thread.start()
 
     def on_acknowledged(self, batch: DeliveredBatch) -> None:
@@ -150,10 +138,7 @@ def build_markers(
             )
             for (partition, request), offsets in groups.items()
         ),
-        *(
-            (partition, Marker(MarkerKind.END, merge_ranges(ranges)))
-            for partition, ranges in ended.items()
-        ),
+        *((partition, Marker(MarkerKind.END, merge_ranges(ranges))) for partition, ranges in ended.items()),
     ]
 
 

@@ -48,12 +48,7 @@ class Marker:
         """Return the record's value, without empty fields."""
         # Short names: start markers are written for every batch.
         body: dict[str, Any] = {"v": MARKER_VERSION, "k": self.kind.value, "r": self.ranges}
-        optional = {
-            "ms": self.delay_ms,
-            "n": self.delivery,
-            "why": self.reason,
-            "by": self.tracker_token,
-        }
+        optional = {"ms": self.delay_ms, "n": self.delivery, "why": self.reason, "by": self.tracker_token}
         body.update({name: value for name, value in optional.items() if value})
         return json.dumps(body, separators=(",", ":")).encode()
 

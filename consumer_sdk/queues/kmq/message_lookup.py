@@ -82,9 +82,7 @@ class MessageLookup:
         """Close the client."""
         self._client.close()
 
-    def _read_run(
-        self, partition: int, run: Sequence[int], result: LookupResult, deadline: float
-    ) -> None:
+    def _read_run(self, partition: int, run: Sequence[int], result: LookupResult, deadline: float) -> None:
         missing = set(run)
         self._client.assign([RawPartition(self._topic, partition, run[0])])
         while missing and self._clock.monotonic() < deadline:

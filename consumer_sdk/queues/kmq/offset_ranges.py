@@ -25,9 +25,7 @@ class OffsetRangeMap(Generic[OwnerT]):
     def find_owned(self, first: int, last: int) -> list[tuple[int, int, OwnerT]]:
         """Return the owned parts of a range as (first, last, owner), ascending."""
         overlap = self._overlapping_slice(first, last)
-        entries = zip(
-            self._firsts[overlap], self._lasts[overlap], self._owners[overlap], strict=True
-        )
+        entries = zip(self._firsts[overlap], self._lasts[overlap], self._owners[overlap], strict=True)
         return [(max(first, begin), min(last, end), owner) for begin, end, owner in entries]
 
     def remove_range(self, first: int, last: int) -> list[tuple[int, int, OwnerT]]:

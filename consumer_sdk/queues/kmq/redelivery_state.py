@@ -60,9 +60,7 @@ class RedeliveryState:
     broker_time_ms: int = 0
     next_offset: int = 0
     returned_count: int = 0  # open messages that were retried or rejected, so not in flight
-    _open_ranges: OffsetRangeMap[_OpenMessages] = field(
-        default_factory=OffsetRangeMap[_OpenMessages]
-    )
+    _open_ranges: OffsetRangeMap[_OpenMessages] = field(default_factory=OffsetRangeMap[_OpenMessages])
     _deadlines: list[tuple[int, int, _OpenMessages]] = field(
         default_factory=list[tuple[int, int, _OpenMessages]]
     )
@@ -98,16 +96,12 @@ class RedeliveryState:
                 if ranges:
                     self._open_by_start_marker[offset] = count_offsets(ranges)
                 self._add_open(
-                    _OpenMessages(
-                        offset, deadline, marker.delivery, MarkerKind.START, TIMEOUT_REASON, ranges
-                    )
+                    _OpenMessages(offset, deadline, marker.delivery, MarkerKind.START, TIMEOUT_REASON, ranges)
                 )
             case MarkerKind.EXTEND:
                 self._move_deadline(ranges, deadline, MarkerKind.START, TIMEOUT_REASON)
             case MarkerKind.RETRY | MarkerKind.REJECT:
-                self._move_deadline(
-                    ranges, deadline, marker.kind, marker.reason or marker.kind.value
-                )
+                self._move_deadline(ranges, deadline, marker.kind, marker.reason or marker.kind.value)
             case MarkerKind.END:
                 self._close_ranges(ranges)
             case MarkerKind.TICK:
@@ -156,9 +150,7 @@ class RedeliveryState:
         self._heap_sequence += 1
         heappush(self._deadlines, (deadline_ms, self._heap_sequence, opened))
 
-    def _move_deadline(
-        self, ranges: OffsetRanges, deadline_ms: int, kind: MarkerKind, reason: str
-    ) -> None:
+    def _move_deadline(self, ranges: OffsetRanges, deadline_ms: int, kind: MarkerKind, reason: str) -> None:
         """Move the deadline of open messages; an extension skips retried and rejected ones."""
         groups: dict[int, tuple[_OpenMessages, list[tuple[int, int]]]] = {}
         for begin, end in ranges:
@@ -169,12 +161,7 @@ class RedeliveryState:
             self._subtract_open(group, count_offsets(moved))
             self._add_open(
                 _OpenMessages(
-                    group.start_marker_offset,
-                    deadline_ms,
-                    group.delivery,
-                    kind,
-                    reason,
-                    tuple(moved),
+                    group.start_marker_offset, deadline_ms, group.delivery, kind, reason, tuple(moved)
                 )
             )
 

@@ -97,9 +97,7 @@ class _TrackedPartition:
         if not self.caught_up:
             return ""
         returned = self.redelivery.returned_count
-        return OpenMessages(
-            self.redelivery.next_offset, len(self.redelivery) - returned, returned
-        ).encode()
+        return OpenMessages(self.redelivery.next_offset, len(self.redelivery) - returned, returned).encode()
 
 
 class RedeliveryTracker:
@@ -125,11 +123,7 @@ class RedeliveryTracker:
         self._marker_retention = MarkerRetention(client, settings.markers_topic, self._clock)
         self._message_lookup = MessageLookup(settings.topic, settings.client_config, self._clock)
         self._producer = DurableProducer(settings.client_config, self._clock)
-        config = {
-            **MARKER_FETCH_CONFIG,
-            **settings.consumer_config,
-            "group.id": settings.tracker_group,
-        }
+        config = {**MARKER_FETCH_CONFIG, **settings.consumer_config, "group.id": settings.tracker_group}
         self._consumer = Consumer({**config, "auto.offset.reset": "earliest"}, clock=self._clock)
 
     def run(self, stop: Event) -> None:
@@ -244,9 +238,7 @@ class RedeliveryTracker:
         try:
             marker = decode_marker(raw.value() or b"")
         except InvalidPayloadError as error:
-            log.warning(
-                "%s, partition %s, offset %s: %s", raw.topic(), raw.partition(), offset, error
-            )
+            log.warning("%s, partition %s, offset %s: %s", raw.topic(), raw.partition(), offset, error)
             marker = Marker(MarkerKind.TICK)  # its append time is valid all the same
         tracked.redelivery.apply_marker(offset, appended_ms, marker)
         tracked.read_at = self._clock.monotonic()
@@ -256,9 +248,7 @@ class RedeliveryTracker:
     def _send_tick_if_due(self, partition: int, tracked: _TrackedPartition) -> None:
         """Write a tick after an assignment and when a deadline has passed (rules 1 and 2)."""
         now, state = self._clock.monotonic(), tracked.redelivery
-        if now < tracked.ticked_at + (
-            TICK_INTERVAL_S if tracked.caught_up else TRACKER_COMMIT_INTERVAL_S
-        ):
+        if now < tracked.ticked_at + (TICK_INTERVAL_S if tracked.caught_up else TRACKER_COMMIT_INTERVAL_S):
             return
         if tracked.caught_up:
             if state.next_deadline_ms is None or state.next_deadline_ms <= state.broker_time_ms:
@@ -274,15 +264,11 @@ class RedeliveryTracker:
     # -- writing ----------------------------------------------------------------------------------
 
     def _redeliver_due(self, partition: int, tracked: _TrackedPartition) -> None:
-        due = sorted(
-            tracked.redelivery.pop_due(MAX_REDELIVERIES_PER_WRITE), key=attrgetter("offset")
-        )
+        due = sorted(tracked.redelivery.pop_due(MAX_REDELIVERIES_PER_WRITE), key=attrgetter("offset"))
         if not due:
             return
         try:
-            result = self._message_lookup.read_messages(
-                partition, [message.offset for message in due]
-            )
+            result = self._message_lookup.read_messages(partition, [message.offset for message in due])
         except KafkaException as error:
             log.warning("%s-%d: %s; retrying", self._settings.topic, partition, error)
             tracked.redelivery.postpone_due(due, REDELIVERY_RETRY_MS)
@@ -290,10 +276,7 @@ class RedeliveryTracker:
         readable = [message for message in due if message.offset in result.messages]
         deleted = [message for message in due if message.offset in result.deleted]
         self._write_redeliveries(
-            partition,
-            tracked,
-            readable,
-            lambda m: self._build_redelivery(m, partition, result.messages),
+            partition, tracked, readable, lambda m: self._build_redelivery(m, partition, result.messages)
         )
         self._write_redeliveries(
             partition,
@@ -302,16 +285,12 @@ class RedeliveryTracker:
             lambda m: self._build_lost_letter(m, partition, redelivery_decision.EXPIRED_REASON),
         )
         known = result.messages.keys() | result.deleted
-        tracked.redelivery.postpone_due(
-            [m for m in due if m.offset not in known], REDELIVERY_RETRY_MS
-        )
+        tracked.redelivery.postpone_due([m for m in due if m.offset not in known], REDELIVERY_RETRY_MS)
 
     def _build_redelivery(
         self, due: DueMessage, partition: int, messages: Mapping[int, Message]
     ) -> ProducerRecord:
-        return redelivery_decision.build_redelivery(
-            due, messages[due.offset], partition, self._settings
-        )
+        return redelivery_decision.build_redelivery(due, messages[due.offset], partition, self._settings)
 
     def _build_lost_letter(self, due: DueMessage, partition: int, reason: str) -> ProducerRecord:
         log.error("%s-%d, offset %d: %s", self._settings.topic, partition, due.offset, reason)
@@ -341,9 +320,7 @@ class RedeliveryTracker:
             self.counts.failed += len(failed)
             reason = next(iter(failed.values()))
             log.warning("%d messages were not redelivered: %s; retrying", len(failed), reason)
-            tracked.redelivery.postpone_due(
-                [messages[index] for index in failed], REDELIVERY_RETRY_MS
-            )
+            tracked.redelivery.postpone_due([messages[index] for index in failed], REDELIVERY_RETRY_MS)
         stored = [index for index in range(len(records)) if index not in failed]
         redelivered = sum(records[index].topic == self._settings.topic for index in stored)
         self.counts.redelivered += redelivered

@@ -76,16 +76,11 @@ class OrderedQueue:
 
     notify_on_ack = True
 
-    def __init__(
-        self, topic: str, config: Mapping[str, Any], *, clock: Clock | None = None
-    ) -> None:
+    def __init__(self, topic: str, config: Mapping[str, Any], *, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
         self._settings = parse_queue_settings(topic, config)
         topics.prepare_queue_topics(
-            topics.create_admin_client(self._settings),
-            self._settings,
-            self._clock,
-            with_markers=False,
+            topics.create_admin_client(self._settings), self._settings, self._clock, with_markers=False
         )
         self._producer = DurableProducer(self._settings.client_config, self._clock)
         self._orderings: dict[int, KeyOrdering[Message]] = {}
@@ -136,10 +131,7 @@ class OrderedQueue:
         return (
             stored
             and committed
-            and all(
-                settlement.request.action is SettlementAction.RETRY
-                for *_, settlement in self._scheduled
-            )
+            and all(settlement.request.action is SettlementAction.RETRY for *_, settlement in self._scheduled)
         )
 
     def close(self) -> None:
@@ -164,9 +156,7 @@ class OrderedQueue:
             left = deadline - self._clock.monotonic()
             if messages or left <= 0:
                 break
-            self._read_messages(
-                max_messages, min(left, IN_FLIGHT_POLL_SLICE_S if self._in_flight else left)
-            )
+            self._read_messages(max_messages, min(left, IN_FLIGHT_POLL_SLICE_S if self._in_flight else left))
         if not messages:
             return []
         return messages if self._commit_before_delivery(messages) else []
@@ -272,9 +262,7 @@ class OrderedQueue:
 
     def _schedule_settlement(self, settlement: _PendingSettlement, seconds: float) -> None:
         self._heap_sequence += 1
-        heappush(
-            self._scheduled, (self._clock.monotonic() + seconds, self._heap_sequence, settlement)
-        )
+        heappush(self._scheduled, (self._clock.monotonic() + seconds, self._heap_sequence, settlement))
 
     def _finish_message(self, message: QueueMessage) -> None:
         self._in_flight.pop(message).finish_message(message.offset)
@@ -298,9 +286,7 @@ class OrderedQueue:
         self, message: QueueMessage, reason: str, record: ProducerRecord, failure: str
     ) -> None:
         if not failure:
-            self._settlements.append(
-                _PendingSettlement(message, SettlementRequest(SettlementAction.ACK))
-            )
+            self._settlements.append(_PendingSettlement(message, SettlementRequest(SettlementAction.ACK)))
         elif failure == TOO_LARGE_REASON:
             # A delivery report's callback must not write and wait: `_process_settlements` does.
             self._oversized.append((message, reason, record))
@@ -365,9 +351,7 @@ class OrderedQueue:
             self._committed_offsets.pop(p.partition, None)
             self._paused_partitions.discard(p.partition)
         self._in_flight = {
-            message: ordering
-            for message, ordering in self._in_flight.items()
-            if ordering not in dropped
+            message: ordering for message, ordering in self._in_flight.items() if ordering not in dropped
         }
         self._due_retries = deque(m for m in self._due_retries if m in self._in_flight)
 
@@ -388,9 +372,7 @@ class OrderedQueue:
     def _commit_finished(self, partitions: Iterable[int], *, wait: bool = False) -> None:
         committable = {p: self._orderings[p].committable_offset for p in partitions}
         advanced = {
-            p: offset
-            for p, offset in committable.items()
-            if offset > self._committed_offsets.get(p, 0)
+            p: offset for p, offset in committable.items() if offset > self._committed_offsets.get(p, 0)
         }
         if not advanced:
             return

@@ -4,12 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from kafka import KafkaAdminClient
-from kafka.errors import (
-    AuthorizationError,
-    IncompatibleBrokerVersion,
-    KafkaError,
-    UnsupportedVersionError,
-)
+from kafka.errors import AuthorizationError, IncompatibleBrokerVersion, KafkaError, UnsupportedVersionError
 
 from trimtab.common.errors import ShareGroupsUnsupportedError
 from trimtab.common.kafka_security import connection
@@ -29,10 +24,7 @@ def require_share_groups(config: Mapping[str, Any]) -> int:
     BrokerUnreachableError for transient failures, and KafkaError for others.
     """
     bootstrap = str(config["bootstrap.servers"])
-    options = {
-        "bootstrap_servers": bootstrap.split(","),
-        **connection.to_kafka_python_config(config),
-    }
+    options = {"bootstrap_servers": bootstrap.split(","), **connection.to_kafka_python_config(config)}
     try:
         client = _ADMIN_CLIENT(**options)
         try:

@@ -63,11 +63,7 @@ _RESOURCE_TYPE: Any = _GROUP_CONFIG_API.ConfigResource.Type
 
 
 def configure_share_group(
-    client: AdminClient,
-    settings: QueueSettings,
-    given: Mapping[str, Any],
-    version: int,
-    clock: Clock,
+    client: AdminClient, settings: QueueSettings, given: Mapping[str, Any], version: int, clock: Clock
 ) -> float:
     """Set the given settings on the group; return its lock duration in seconds.
 
@@ -77,9 +73,7 @@ def configure_share_group(
     """
     current = _describe_configs(client, settings, _RESOURCE_TYPE.GROUP, settings.group)
     desired = {
-        LOCK_DURATION_CONFIG: round(settings.timeout * 1000)
-        if names.TIMEOUT_SETTING in given
-        else None,
+        LOCK_DURATION_CONFIG: round(settings.timeout * 1000) if names.TIMEOUT_SETTING in given else None,
         DELIVERY_LIMIT_CONFIG: given.get(names.MAX_DELIVERIES_SETTING),
         SHARE_OFFSET_RESET_CONFIG: given.get("auto.offset.reset"),
         **_prepare_dead_letters(
@@ -101,16 +95,13 @@ def require_group_access(client: AdminClient, settings: QueueSettings) -> None:
     """Raise MissingAclError without the right to describe the group, which Read includes."""
     # librdkafka's consumer reports a missing right as an unavailable coordinator, for ever.
     groups = [ConsumerGroupTopicPartitions(settings.group)]
-    (answer,) = client.list_consumer_group_offsets(
-        groups, request_timeout=SHARE_ADMIN_TIMEOUT_S
-    ).values()
+    (answer,) = client.list_consumer_group_offsets(groups, request_timeout=SHARE_ADMIN_TIMEOUT_S).values()
     try:
         answer.result(SHARE_ADMIN_TIMEOUT_S + 1)
     except KafkaException as error:
         if error.args[0].code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
             raise MissingAclError(
-                f"not authorized to join share group {settings.group!r}: grant Read on group "
-                f"{settings.group}"
+                f"not authorized to join share group {settings.group!r}: grant Read on group {settings.group}"
             ) from error
 
 
@@ -153,13 +144,9 @@ def _prepare_dead_letters(
         return {}
     if not settings.dead_letter_topic:
         return {DEAD_LETTER_TOPIC_CONFIG: ""}
-    name = prefix_dead_letter_topic(
-        given, settings.dead_letter_topic, _read_topic_prefix(client, settings)
-    )
+    name = prefix_dead_letter_topic(given, settings.dead_letter_topic, _read_topic_prefix(client, settings))
     _ensure_dead_letter_topic(client, settings, name)
-    topics.prepare_queue_topics(
-        client, replace(settings, dead_letter_topic=name), clock, with_markers=False
-    )
+    topics.prepare_queue_topics(client, replace(settings, dead_letter_topic=name), clock, with_markers=False)
     return {DEAD_LETTER_TOPIC_CONFIG: name, DEAD_LETTER_COPY_CONFIG: "true"}
 
 
@@ -200,9 +187,7 @@ def _create_dead_letter_topic(client: AdminClient, settings: QueueSettings, name
             raise
 
 
-def _describe_configs(
-    client: AdminClient, settings: QueueSettings, kind: Any, name: str
-) -> dict[str, str]:
+def _describe_configs(client: AdminClient, settings: QueueSettings, kind: Any, name: str) -> dict[str, str]:
     on = "the cluster" if kind is _RESOURCE_TYPE.BROKER else f"{kind.name.lower()} {name!r}"
     with _convert_admin_errors(settings, f"DescribeConfigs on {on}"):
         (answer,) = client.describe_configs(
@@ -211,9 +196,7 @@ def _describe_configs(
         return {name: entry.value for name, entry in answer.result(SHARE_ADMIN_TIMEOUT_S).items()}
 
 
-def _alter_group_configs(
-    client: AdminClient, settings: QueueSettings, changed: Mapping[str, str]
-) -> None:
+def _alter_group_configs(client: AdminClient, settings: QueueSettings, changed: Mapping[str, str]) -> None:
     operation = _GROUP_CONFIG_API.AlterConfigOpType.SET
     entries = [
         _GROUP_CONFIG_API.ConfigEntry(name, value, incremental_operation=operation)
@@ -243,7 +226,6 @@ def _convert_admin_errors(settings: QueueSettings, right: str) -> Generator[None
             ) from error
         if cause.code() in UNSUPPORTED_ERRORS:
             raise ShareGroupsUnsupportedError(
-                f"the broker does not accept settings of share group {settings.group!r}: "
-                f"{cause.str()}"
+                f"the broker does not accept settings of share group {settings.group!r}: {cause.str()}"
             ) from error
         raise

@@ -70,18 +70,14 @@ class ShareQueue:
 
     notify_on_ack = True
 
-    def __init__(
-        self, topic: str, config: Mapping[str, Any], *, clock: Clock | None = None
-    ) -> None:
+    def __init__(self, topic: str, config: Mapping[str, Any], *, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
         self._settings = parse_queue_settings(topic, config)
         client = topics.create_admin_client(self._settings)
         topics.require_topic(client, self._settings)
         require_group_access(client, self._settings)
         version = require_share_groups(self._settings.client_config)
-        self._lock_duration_s = configure_share_group(
-            client, self._settings, config, version, self._clock
-        )
+        self._lock_duration_s = configure_share_group(client, self._settings, config, version, self._clock)
         self._consumer: Any = None  # created by the first `receive`, which sets the batch size
         self._undelivered: deque[Message] = deque()  # fetched, not delivered yet
         self._errors: deque[KafkaError] = deque()
@@ -119,9 +115,7 @@ class ShareQueue:
                 "message at once. Call retry() without a delay, or use 'kmq'"
             )
         if late:
-            log.warning(
-                "%r was settled after its lock expired; raise %s", message, LOCK_DURATION_CONFIG
-            )
+            log.warning("%r was settled after its lock expired; raise %s", message, LOCK_DURATION_CONFIG)
         self._settlements.append(_QueuedSettlement(message, request))
 
     def flush(self, timeout: float = 30.0) -> bool:

@@ -24,12 +24,7 @@ from trimtab.assignor.heuristics.registry import get_heuristic
 from trimtab.common.choices import QueueKind
 from trimtab.common.clock import Clock
 from trimtab.common.control_topics.write_rates import PartitionLoad
-from trimtab.common.errors import (
-    PeerError,
-    SaslAuthenticationError,
-    SettingError,
-    TlsHandshakeError,
-)
+from trimtab.common.errors import PeerError, SaslAuthenticationError, SettingError, TlsHandshakeError
 from trimtab.common.kafka_security.preflight import diagnose_connection
 from trimtab.common.kmq_offset_metadata import tracker_group
 from trimtab.sidecar.diagnostics.doctor.checks import (
@@ -49,11 +44,7 @@ from trimtab.sidecar.diagnostics.doctor.queue_checks import (
     check_trackers,
 )
 from trimtab.sidecar.diagnostics.doctor.rack_checks import check_racks, check_replica_selectors
-from trimtab.sidecar.kafka.broker_client import (
-    BrokerClient,
-    format_kafka_error,
-    is_authorization_error,
-)
+from trimtab.sidecar.kafka.broker_client import BrokerClient, format_kafka_error, is_authorization_error
 from trimtab.sidecar.kafka.control_topic_store import CONTROL_TOPIC_PARTITIONS, ControlTopicStore
 from trimtab.sidecar.kafka.share_groups.share_group import ShareGroupClient, refuse_share_group
 from trimtab.sidecar.measurement.cross_rack import compute_cross_rack_traffic
@@ -94,9 +85,7 @@ class BrokerChecks:
         """
         s = self._settings
         try:
-            cluster: Any = self._await_result(
-                self._admin.describe_cluster(request_timeout=s.timeout)
-            )
+            cluster: Any = self._await_result(self._admin.describe_cluster(request_timeout=s.timeout))
         except KafkaException as error:
             diagnose_connection(s.client_config, timeout=s.timeout)
             return _report_unreachable(
@@ -143,21 +132,15 @@ class BrokerChecks:
         except SettingError as error:
             yield Finding(f"group {name}", FindingLevel.WRONG, str(error), "mend queue, or group")
 
-    def _check_group_state(
-        self, name: str, group: BrokerClient | ShareGroupClient
-    ) -> Iterable[Finding]:
+    def _check_group_state(self, name: str, group: BrokerClient | ShareGroupClient) -> Iterable[Finding]:
         refused = self._explain_refused_offsets(name)
         if refused is not None:
-            yield Finding(
-                f"group {name}", FindingLevel.WRONG, refused, f"grant Describe on group {name}"
-            )
+            yield Finding(f"group {name}", FindingLevel.WRONG, refused, f"grant Describe on group {name}")
             return
         view, trouble = group.describe_group()
         commits = group.fetch_group_commits()
         for text in (*trouble, *commits.trouble):
-            yield Finding(
-                f"group {name}", FindingLevel.WRONG, text, "ask again; see the brokers' log"
-            )
+            yield Finding(f"group {name}", FindingLevel.WRONG, text, "ask again; see the brokers' log")
         if trouble or commits.trouble:
             return
         if not view.members and not commits.offsets:
@@ -192,14 +175,8 @@ class BrokerChecks:
             said, _, cure = self._brokers.explain_missing_topic(name).partition(": ")
             yield Finding("topics", FindingLevel.WRONG, said, cure or "make it, or mend its name")
         if not self._settings.topics:
-            read = {
-                p.topic
-                for r in self._brokers.describe_group()[0].members
-                for p in r.owned_partitions
-            }
-            wanted = frozenset(
-                read or {p.topic for p in self._brokers.fetch_group_commits().offsets}
-            )
+            read = {p.topic for r in self._brokers.describe_group()[0].members for p in r.owned_partitions}
+            wanted = frozenset(read or {p.topic for p in self._brokers.fetch_group_commits().offsets})
         reads = self._settings.source == "offsets"
         needed = ("Describe", "Read") if reads else ("Describe",)
         for topic in sorted(wanted):
@@ -221,35 +198,24 @@ class BrokerChecks:
             yield check_markers_topic(
                 s.markers_topic, markers.partitions, count, self._fetch_config(s.markers_topic)
             )
-            yield check_rights(
-                f"topic {s.markers_topic}", ("Describe",), markers.allowed_operations
-            )
+            yield check_rights(f"topic {s.markers_topic}", ("Describe",), markers.allowed_operations)
         else:
             yield markers or check_markers_topic(s.markers_topic, None, None, {})
         trackers = tracker_group(s.group)
         refused = self._explain_refused_offsets(trackers)
         if refused is not None:
-            yield Finding(
-                TRACKERS_CHECK, FindingLevel.WRONG, refused, f"grant Describe on group {trackers}"
-            )
+            yield Finding(TRACKERS_CHECK, FindingLevel.WRONG, refused, f"grant Describe on group {trackers}")
             return
         try:
-            yield check_trackers(
-                self._count_topic_readers(trackers, s.markers_topic), s.topics[0], s.group
-            )
+            yield check_trackers(self._count_topic_readers(trackers, s.markers_topic), s.topics[0], s.group)
         except KafkaException as error:
             yield Finding(
-                TRACKERS_CHECK,
-                FindingLevel.WRONG,
-                f"not told: {format_kafka_error(error)}",
-                "ask again",
+                TRACKERS_CHECK, FindingLevel.WRONG, f"not told: {format_kafka_error(error)}", "ask again"
             )
 
     def _count_topic_readers(self, group: str, topic: str) -> int:
         """Return how many of a group read a topic. Raises KafkaException."""
-        asked = self._admin.describe_consumer_groups(
-            [group], request_timeout=self._settings.timeout
-        )
+        asked = self._admin.describe_consumer_groups([group], request_timeout=self._settings.timeout)
         try:
             found: Any = self._await_result(asked[group])
         except KafkaException as error:
@@ -265,9 +231,7 @@ class BrokerChecks:
         readers = self._brokers.describe_group()[0].members
         read = {p.topic for reader in readers for p in reader.owned_partitions}
         speeds = {
-            p: PartitionLoad()
-            for p in self._brokers.fetch_cluster_metadata().leaders
-            if p.topic in read
+            p: PartitionLoad() for p in self._brokers.fetch_cluster_metadata().leaders if p.topic in read
         }
         racks, _ = self._brokers.fetch_replica_racks(speeds)
         crossing = compute_cross_rack_traffic(readers, speeds, racks)
@@ -290,9 +254,7 @@ class BrokerChecks:
                 yield described
             elif described is None:
                 yield Finding(
-                    f"control topic {topic}",
-                    FindingLevel.NOTE,
-                    "not there; the first sidecar makes it",
+                    f"control topic {topic}", FindingLevel.NOTE, "not there; the first sidecar makes it"
                 )
             else:
                 config = self._fetch_config(topic)
@@ -306,9 +268,7 @@ class BrokerChecks:
             speeds = self._control_topics.read_write_rates()
         except PeerError as error:
             said, _, cure = str(error).partition("; grant ")
-            yield Finding(
-                "plan", FindingLevel.WRONG, said, f"grant {cure}" if cure else "ask again"
-            )
+            yield Finding("plan", FindingLevel.WRONG, said, f"grant {cure}" if cure else "ask again")
             return
         now = self._clock.wall()
         last = next(reversed(records), None)
@@ -326,9 +286,7 @@ class BrokerChecks:
             protocol, seats = self._fetch_members()
         except KafkaException:
             return  # the group is wrong, which was said
-        yield check_plan_followed(
-            plan, protocol, seats, self._brokers.fetch_cluster_metadata().leaders, now
-        )
+        yield check_plan_followed(plan, protocol, seats, self._brokers.fetch_cluster_metadata().leaders, now)
 
     def _describe_topic(self, topic: str) -> TopicDescription | Finding | None:
         """Return what the broker tells of a topic; None where there is none."""
@@ -341,22 +299,16 @@ class BrokerChecks:
         except KafkaException as error:
             if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
                 return None
-            do = (
-                f"grant Describe on topic {topic}" if is_authorization_error(error) else "ask again"
-            )
+            do = f"grant Describe on topic {topic}" if is_authorization_error(error) else "ask again"
             return Finding(f"topic {topic}", FindingLevel.WRONG, format_kafka_error(error), do)
         operations = found.authorized_operations
-        allowed = (
-            None if operations is None else frozenset(_format_operation(o) for o in operations)
-        )
+        allowed = None if operations is None else frozenset(_format_operation(o) for o in operations)
         return TopicDescription(len(found.partitions), allowed)
 
     def _check_topic_creatable(self, topic: str) -> Finding:
         """Ask whether the sidecar may make a topic, as it does at its start; none is made."""
         new = NewTopic(topic, CONTROL_TOPIC_PARTITIONS, self._settings.replication_factor)
-        asked = self._admin.create_topics(
-            [new], validate_only=True, request_timeout=self._settings.timeout
-        )
+        asked = self._admin.create_topics([new], validate_only=True, request_timeout=self._settings.timeout)
         part = f"making {topic}"
         try:
             self._await_result(asked[topic])
@@ -404,9 +356,7 @@ class BrokerChecks:
         group = next((g for g in groups if g.id == name), None)
         if group is None:
             return "", {}
-        return group.protocol, {
-            m.id: MemberMetadata(m.metadata, m.assignment) for m in group.members
-        }
+        return group.protocol, {m.id: MemberMetadata(m.metadata, m.assignment) for m in group.members}
 
     def _await_result(self, future: "Future[Any]") -> Any:
         try:

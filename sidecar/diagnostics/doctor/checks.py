@@ -80,9 +80,7 @@ def check_rights(resource: str, needed: Sequence[str], allowed: Collection[str] 
     missing = [operation for operation in needed if operation not in allowed]
     if missing:
         named = " and ".join(missing)
-        return Finding(
-            part, FindingLevel.WRONG, f"{named} not allowed", f"grant {named} on {resource}"
-        )
+        return Finding(part, FindingLevel.WRONG, f"{named} not allowed", f"grant {named} on {resource}")
     return Finding(part, FindingLevel.OK, f"{' and '.join(needed)} allowed")
 
 
@@ -102,8 +100,7 @@ def check_control_topic(topic: str, partitions: int, policy: str | None) -> Find
         return Finding(
             part,
             FindingLevel.NOTE,
-            "one partition; DescribeConfigs is not allowed, so "
-            "whether it is compacted is not known",
+            "one partition; DescribeConfigs is not allowed, so whether it is compacted is not known",
         )
     return Finding(part, FindingLevel.OK, "compacted, one partition")
 
@@ -184,9 +181,7 @@ def check_plan_followed(
     """Judge whether what the members were given was decided by the plan in force."""
     nothing = _explain_not_followable(plan, protocol, members)
     if nothing is not None or plan is None:
-        return nothing or Finding(
-            PLAN_FOLLOWED_CHECK, FindingLevel.NOTE, "there is no plan to follow"
-        )
+        return nothing or Finding(PLAN_FOLLOWED_CHECK, FindingLevel.NOTE, "there is no plan to follow")
     try:
         told, wanted = (
             _decode_member_decisions(members),
@@ -201,15 +196,11 @@ def check_plan_followed(
         )
     if told == {wanted}:
         return Finding(
-            PLAN_FOLLOWED_CHECK,
-            FindingLevel.OK,
-            f"all {len(members)} have what epoch {plan.epoch} decided",
+            PLAN_FOLLOWED_CHECK, FindingLevel.OK, f"all {len(members)} have what epoch {plan.epoch} decided"
         )
     if now - plan.time < PLAN_PROPAGATION_S:
         return Finding(
-            PLAN_FOLLOWED_CHECK,
-            FindingLevel.NOTE,
-            f"epoch {plan.epoch} is new; ask again in a moment",
+            PLAN_FOLLOWED_CHECK, FindingLevel.NOTE, f"epoch {plan.epoch} is new; ask again in a moment"
         )
     return Finding(
         PLAN_FOLLOWED_CHECK,
@@ -235,9 +226,7 @@ def _explain_not_followable(
             "can be measured, but not placed or drained",
         )
     if not all(seat.assignment for seat in members.values()):
-        return Finding(
-            PLAN_FOLLOWED_CHECK, FindingLevel.NOTE, "the group rebalances; ask again in a moment"
-        )
+        return Finding(PLAN_FOLLOWED_CHECK, FindingLevel.NOTE, "the group rebalances; ask again in a moment")
     return None
 
 
@@ -263,11 +252,7 @@ def check_replica_count(
         return ()
     if not requested.is_requester_known and min_replicas == 0:
         said = f"{workload} has 0 replicas, and Kubernetes does not tell who set them"
-        return (
-            Finding(
-                "paused", FindingLevel.NOTE, f"{said}; the sidecar's verdict says what it makes"
-            ),
-        )
+        return (Finding("paused", FindingLevel.NOTE, f"{said}; the sidecar's verdict says what it makes"),)
     return (
         Finding(
             "paused",
@@ -296,9 +281,7 @@ def check_access(verb: str, resource: str, *, allowed: bool) -> Finding:
 def _decode_member_decisions(members: Mapping[str, MemberMetadata]) -> set[str]:
     """Return the decisions that the members were told of."""
     given = (ConsumerProtocolAssignment.decode(s.assignment) for s in members.values())
-    return {
-        AssignmentUserData.decode(assignment.user_data).decision_fingerprint for assignment in given
-    }
+    return {AssignmentUserData.decode(assignment.user_data).decision_fingerprint for assignment in given}
 
 
 def _compute_expected_decision(

@@ -13,20 +13,13 @@ from trimtab.sidecar.diagnostics.doctor.checks import (
     check_replica_count,
 )
 from trimtab.sidecar.settings.settings import SidecarSettings
-from trimtab.sidecar.targets.kubernetes.api_client import (
-    KubernetesApi,
-    ScaleTargetRef,
-    resolve_namespace,
-)
+from trimtab.sidecar.targets.kubernetes.api_client import KubernetesApi, ScaleTargetRef, resolve_namespace
 from trimtab.sidecar.targets.kubernetes.workload import PAUSE_ANNOTATION, WorkloadKind
 
 AccessRight: TypeAlias = tuple[str, str, str, str]
 """API group, resource, verb, and the name of the object that it is about; "" for any."""
 
-COMMON_RIGHTS: Final[tuple[AccessRight, ...]] = (
-    ("", "pods", "list", ""),
-    ("", "events", "create", ""),
-)
+COMMON_RIGHTS: Final[tuple[AccessRight, ...]] = (("", "pods", "list", ""), ("", "events", "create", ""))
 DEPLOYMENT_RIGHTS: Final[tuple[AccessRight, ...]] = (
     ("apps", "replicasets", "list", ""),
     ("", "pods", "patch", ""),
@@ -42,12 +35,7 @@ def list_needed_rights(
     if scale:
         own = (*own, ("apps", f"{whole}/scale", "update", scale_target.name))
     more = DEPLOYMENT_RIGHTS if scale_target.kind is WorkloadKind.DEPLOYMENT else ()
-    return (
-        *own,
-        *COMMON_RIGHTS,
-        *more,
-        *(_list_lease_rights(scale_target.lease_name) if elect else ()),
-    )
+    return (*own, *COMMON_RIGHTS, *more, *(_list_lease_rights(scale_target.lease_name) if elect else ()))
 
 
 def run_kubernetes_checks(settings: SidecarSettings) -> Iterable[Finding]:
@@ -65,23 +53,16 @@ def run_kubernetes_checks(settings: SidecarSettings) -> Iterable[Finding]:
                 allowed = api.is_allowed(verb, group, resource, of)
                 yield check_access(verb, resource, allowed=allowed)
             found = api.fetch_snapshot()
-            yield Finding(
-                "workload", FindingLevel.OK, f"{place} in {where}: {len(found.pods)} pods"
-            )
+            yield Finding("workload", FindingLevel.OK, f"{place} in {where}: {len(found.pods)} pods")
             pause = found.workload.paused_direction
             ways = ("scale-down", "scale-up") if pause == "all" else (pause,) if pause else ()
             end = f"kubectl annotate {settings.workload} {PAUSE_ANNOTATION}-"
             yield from check_pause(f"the annotation {PAUSE_ANNOTATION}", ways, end)
             if scale or settings.min:  # KEDA sets 0 where it may
-                yield from check_replica_count(
-                    settings.workload, found.workload.requested, settings.min
-                )
+                yield from check_replica_count(settings.workload, found.workload.requested, settings.min)
         except PeerError as error:
             yield Finding(
-                "workload",
-                FindingLevel.WRONG,
-                str(error),
-                "see docs/kubernetes.md for what it needs",
+                "workload", FindingLevel.WRONG, str(error), "see docs/kubernetes.md for what it needs"
             )
 
 

@@ -21,8 +21,7 @@ def check_markers_topic(
             part,
             FindingLevel.WRONG,
             f"it has {partitions} partitions, the messages have {messages}: no worker starts",
-            f"kafka-topics --alter --topic {topic} --partitions {messages}, or add some to the "
-            "messages",
+            f"kafka-topics --alter --topic {topic} --partitions {messages}, or add some to the messages",
         )
     time = config.get(TIMESTAMP_TYPE_CONFIG)
     if time not in {None, "LogAppendTime"}:
@@ -30,8 +29,7 @@ def check_markers_topic(
             part,
             FindingLevel.WRONG,
             f"{TIMESTAMP_TYPE_CONFIG} is {time}: no worker starts, since clocks would decide",
-            f"kafka-configs --alter --topic {topic} --add-config "
-            f"{TIMESTAMP_TYPE_CONFIG}=LogAppendTime",
+            f"kafka-configs --alter --topic {topic} --add-config {TIMESTAMP_TYPE_CONFIG}=LogAppendTime",
         )
     return Finding(part, FindingLevel.OK, f"{partitions} partitions")
 

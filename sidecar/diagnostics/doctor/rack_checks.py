@@ -25,9 +25,7 @@ def check_racks(crossing: CrossRackTraffic | None, *, is_rack_aware: bool) -> It
         )
     elif crossing is not None:
         said = (f"partitions read from other racks: {crossing.partitions}", *crossing.notes)
-        yield Finding(
-            RACKS_CHECK, FindingLevel.NOTE if crossing.notes else FindingLevel.OK, "; ".join(said)
-        )
+        yield Finding(RACKS_CHECK, FindingLevel.NOTE if crossing.notes else FindingLevel.OK, "; ".join(said))
 
 
 def check_replica_selectors(selectors: Mapping[int, str | None], *, is_rack_aware: bool) -> Finding:
@@ -45,8 +43,6 @@ def check_replica_selectors(selectors: Mapping[int, str | None], *, is_rack_awar
         )
     if None in selectors.values():
         return Finding(
-            part,
-            FindingLevel.NOTE,
-            "DescribeConfigs is not allowed, so whether brokers do it is unknown",
+            part, FindingLevel.NOTE, "DescribeConfigs is not allowed, so whether brokers do it is unknown"
         )
     return Finding(part, FindingLevel.OK, "every broker has a replica.selector.class")

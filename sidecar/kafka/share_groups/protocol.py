@@ -55,9 +55,7 @@ def describe_share_group_offsets(client: Any, group: str) -> Any:
     also of a single partition: without it the others look like all that there is.
     """
     made: Any = DescribeShareGroupOffsetsRequest
-    told = _send_to_coordinator(
-        client, group, made(asked=[made.AskedGroup(group=group, topics=None)])
-    )
+    told = _send_to_coordinator(client, group, made(asked=[made.AskedGroup(group=group, topics=None)]))
     _raise_for_error_code(told)
     for topic in told.topics:
         for partition in topic.partitions:

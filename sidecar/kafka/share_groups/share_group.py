@@ -30,9 +30,7 @@ from trimtab.sidecar.settings.settings import SidecarSettings
 log = logging.getLogger("trimtab.sidecar")
 
 T = TypeVar("T")
-_UNTYPED_ADMIN_CLIENT: Any = (
-    KafkaAdminClient  # its methods come from mix-ins that checkers do not see
-)
+_UNTYPED_ADMIN_CLIENT: Any = KafkaAdminClient  # its methods come from mix-ins that checkers do not see
 SHARE_GROUP_TYPE: Final = "share"
 
 
@@ -61,9 +59,7 @@ class ShareGroupClient:
     def describe_group(self) -> tuple[ObservedGroup, tuple[str, ...]]:
         """Return the group as its coordinator describes it, and what was wrong."""
         try:
-            told = self._request_with_retry(
-                lambda client: protocol.describe_share_group(client, self._group)
-            )
+            told = self._request_with_retry(lambda client: protocol.describe_share_group(client, self._group))
         except (KafkaError, SettingError) as error:
             return ObservedGroup(is_share_group=True), (self._format_error(error),)
         if told is None:

@@ -18,10 +18,7 @@ from trimtab.sidecar.measurement.observation import RequestedReplicas
 from trimtab.sidecar.settings.settings import SidecarSettings
 from trimtab.sidecar.targets.keda.replica_count import KedaReplicaCount
 from trimtab.sidecar.targets.keda.scaler_responses import StalenessLimits
-from trimtab.sidecar.targets.keda.scaler_service import (
-    ExternalScalerService,
-    make_server_credentials,
-)
+from trimtab.sidecar.targets.keda.scaler_service import ExternalScalerService, make_server_credentials
 from trimtab.sidecar.targets.keda.trigger_metadata import ScaledGroup
 from trimtab.sidecar.targets.kubernetes.api_client import KubernetesApi, ScaleTargetRef
 from trimtab.sidecar.targets.kubernetes.factory import connect_workload_target
@@ -37,9 +34,7 @@ ITERATION_DELAY_LIMIT_S: Final = 30.0
 class KedaWorkloadApi(KubernetesApi):
     """Workload API that reports replica counts to KEDA instead of writing them."""
 
-    def __init__(
-        self, scale_target: ScaleTargetRef, timeout: float, replica_count: KedaReplicaCount
-    ) -> None:
+    def __init__(self, scale_target: ScaleTargetRef, timeout: float, replica_count: KedaReplicaCount) -> None:
         super().__init__(scale_target, timeout)
         self._replica_count = replica_count
 
@@ -50,9 +45,7 @@ class KedaWorkloadApi(KubernetesApi):
         """
         snapshot = super().fetch_snapshot()
         workload = snapshot.workload
-        count = compute_reported_replicas(
-            snapshot, self._replica_count.get_or_adopt(workload.replicas)
-        )
+        count = compute_reported_replicas(snapshot, self._replica_count.get_or_adopt(workload.replicas))
         self._replica_count.set_replicas(count)
         at = workload.requested.requested_at
         requested = RequestedReplicas(count, "KEDA", at, is_ours=True)
@@ -92,16 +85,13 @@ def load_tls_credentials(settings: SidecarSettings) -> ServerCredentials | None:
     return None
 
 
-def connect_keda_target(
-    settings: SidecarSettings, clock: Clock, stack: ExitStack
-) -> ConnectedTarget:
+def connect_keda_target(settings: SidecarSettings, clock: Clock, stack: ExitStack) -> ConnectedTarget:
     """Connect to Kubernetes and start the KEDA service; register cleanup of both on `stack`.
 
     Raises SidecarSettingError, StartupError, KubernetesRejectedError.
     """
     replica_count = KedaReplicaCount(
-        StalenessLimits(settings.fallback_after, ITERATION_DELAY_LIMIT_S + 3 * settings.interval),
-        clock,
+        StalenessLimits(settings.fallback_after, ITERATION_DELAY_LIMIT_S + 3 * settings.interval), clock
     )
 
     def open_keda_api(scale_target: ScaleTargetRef, timeout: float) -> KubernetesApi:

@@ -63,9 +63,7 @@ class KedaReplicaCount:
         while (shown := self._wait_for_change(keep_watching, shown=shown)) is not None:
             yield shown
 
-    def _wait_for_change(
-        self, keep_watching: Callable[[], bool], *, shown: bool | None
-    ) -> bool | None:
+    def _wait_for_change(self, keep_watching: Callable[[], bool], *, shown: bool | None) -> bool | None:
         """Wait for a value other than `shown`; return None when watching ends."""
         with self._changed:
             while keep_watching():

@@ -52,10 +52,7 @@ class KeepaliveSettings:
     def grpc_options(self) -> tuple[tuple[str, int], ...]:
         """Return the gRPC channel options."""
         return (
-            (
-                "grpc.http2.min_ping_interval_without_data_ms",
-                int(self.min_client_ping_interval * 1000),
-            ),
+            ("grpc.http2.min_ping_interval_without_data_ms", int(self.min_client_ping_interval * 1000)),
             ("grpc.keepalive_time_ms", int(self.ping_interval * 1000)),
             ("grpc.keepalive_timeout_ms", int(self.ping_timeout * 1000)),
             ("grpc.http2.ping_timeout_ms", int(self.ping_timeout * 1000)),  # the longer wins
@@ -161,14 +158,10 @@ class ExternalScalerService:
             message = f"unknown metric {request.metricName!r}; use {KEDA_METRIC_NAME!r}"
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, message)
         count = self._get_replicas(context)
-        value = proto.MetricValue(
-            metricName=KEDA_METRIC_NAME, metricValue=count, metricValueFloat=count
-        )
+        value = proto.MetricValue(metricName=KEDA_METRIC_NAME, metricValue=count, metricValueFloat=count)
         return proto.GetMetricsResponse(metricValues=[value])
 
-    def _check_trigger(
-        self, scaled_object: proto.ScaledObjectRef, context: grpc.ServicerContext
-    ) -> None:
+    def _check_trigger(self, scaled_object: proto.ScaledObjectRef, context: grpc.ServicerContext) -> None:
         try:
             check_trigger_metadata(scaled_object.scalerMetadata, self._scaled_group)
         except TriggerMismatchError as error:
@@ -194,9 +187,7 @@ class ExternalScalerService:
             self._stream_slots.release()
 
 
-def make_server_credentials(
-    certificate: Path, key: Path, client_ca: Path | None
-) -> grpc.ServerCredentials:
+def make_server_credentials(certificate: Path, key: Path, client_ca: Path | None) -> grpc.ServerCredentials:
     """Return TLS credentials; with a `client_ca` KEDA must present a client certificate.
 
     Raises SettingError.
@@ -230,8 +221,6 @@ def _serialize_message(message: Any) -> bytes:
 
 def _build_metric_spec() -> proto.GetMetricSpecResponse:
     spec = proto.MetricSpec(
-        metricName=KEDA_METRIC_NAME,
-        targetSize=METRIC_PER_REPLICA,
-        targetSizeFloat=float(METRIC_PER_REPLICA),
+        metricName=KEDA_METRIC_NAME, targetSize=METRIC_PER_REPLICA, targetSizeFloat=float(METRIC_PER_REPLICA)
     )
     return proto.GetMetricSpecResponse(metricSpecs=[spec])

@@ -30,9 +30,7 @@ LAG_SCALING_KEYS: Final = frozenset(
 )
 """Keys by which the kafka scaler derives a count from lag."""
 
-BROKER_CONNECTION_KEYS: Final = frozenset(
-    {"awsRegion", "sasl", "saslTokenProvider", "tls", "version"}
-)
+BROKER_CONNECTION_KEYS: Final = frozenset({"awsRegion", "sasl", "saslTokenProvider", "tls", "version"})
 """Keys by which the kafka scaler connects to the brokers."""
 
 FROM_ENV_SUFFIX: Final = "FromEnv"
@@ -59,9 +57,7 @@ def check_trigger_metadata(metadata: Mapping[str, str], scaled_group: ScaledGrou
     """Raise TriggerMismatchError with all mismatches."""
     given = {name.removesuffix(FROM_ENV_SUFFIX): value for name, value in metadata.items()}
     problems = [
-        text
-        for name in sorted(given)
-        if (text := _explain_mismatch(name, given[name], scaled_group))
+        text for name in sorted(given) if (text := _explain_mismatch(name, given[name], scaled_group))
     ]
     if problems:
         raise TriggerMismatchError("; ".join(problems))

@@ -18,11 +18,7 @@ from kubernetes.client.exceptions import ApiException
 from kubernetes.config.config_exception import ConfigException
 from urllib3.exceptions import HTTPError
 
-from trimtab.sidecar.errors import (
-    KubernetesRejectedError,
-    KubernetesUnavailableError,
-    SidecarSettingError,
-)
+from trimtab.sidecar.errors import KubernetesRejectedError, KubernetesUnavailableError, SidecarSettingError
 from trimtab.sidecar.targets.kubernetes.workload import (
     FIELD_MANAGER,
     WorkloadKind,
@@ -104,9 +100,7 @@ class KubernetesApi:
         selector = {"label_selector": ",".join(f"{k}={v}" for k, v in sorted(labels.items()))}
         owners, versions = [body["metadata"]["uid"]], 1
         if kind is WorkloadKind.DEPLOYMENT:
-            sets = self._list_resources(
-                "replicasets", self._apps.list_namespaced_replica_set, selector
-            )
+            sets = self._list_resources("replicasets", self._apps.list_namespaced_replica_set, selector)
             ours = [s for s in sets if get_controller_uid(s) == body["metadata"]["uid"]]
             owners = [s["metadata"]["uid"] for s in ours]
             versions = sum(1 for s in ours if s["spec"].get("replicas"))
@@ -194,13 +188,7 @@ class KubernetesApi:
         account may create. Raises KubernetesUnavailableError, KubernetesRejectedError.
         """
         whole, _, part = resource.partition("/")
-        access = {
-            "verb": verb,
-            "group": group,
-            "resource": whole,
-            "subresource": part,
-            "name": name,
-        }
+        access = {"verb": verb, "group": group, "resource": whole, "subresource": part, "name": name}
         body = {
             "apiVersion": "authorization.k8s.io/v1",
             "kind": "SelfSubjectAccessReview",
@@ -278,9 +266,7 @@ def _connect_client(kubeconfig: Path | None) -> Any:
         if kubeconfig is None and SERVICE_ACCOUNT_DIR.is_dir():
             _KUBE_CONFIG.load_incluster_config(client_configuration=made)
         else:
-            _KUBE_CONFIG.load_kube_config(
-                _format_kubeconfig_path(kubeconfig), client_configuration=made
-            )
+            _KUBE_CONFIG.load_kube_config(_format_kubeconfig_path(kubeconfig), client_configuration=made)
     except (ConfigException, OSError) as error:
         raise SidecarSettingError(
             f"no Kubernetes API server is configured: {_shorten_error(error)}; run in a pod with "
@@ -298,9 +284,7 @@ def _translate_api_error(error: ApiException, what: str) -> Exception:
     if status == HTTP_CONFLICT:
         return ResourceConflictError(what)
     if not status or status == HTTP_TOO_MANY_REQUESTS or status >= HTTP_SERVER_ERROR:
-        return KubernetesUnavailableError(
-            f"the Kubernetes API server could not {what}: {status} {message}"
-        )
+        return KubernetesUnavailableError(f"the Kubernetes API server could not {what}: {status} {message}")
     if status in (401, 403):
         return KubernetesRejectedError(
             f"not allowed to {what}: {message}; add this verb to the sidecar's role", status

@@ -11,11 +11,7 @@ from trimtab.common.clock import Clock
 from trimtab.sidecar.errors import KubernetesRejectedError, KubernetesUnavailableError
 from trimtab.sidecar.leadership.leader_election import Leadership, SoleLeader
 from trimtab.sidecar.settings.settings import SidecarSettings
-from trimtab.sidecar.targets.kubernetes.api_client import (
-    KubernetesApi,
-    ScaleTargetRef,
-    resolve_namespace,
-)
+from trimtab.sidecar.targets.kubernetes.api_client import KubernetesApi, ScaleTargetRef, resolve_namespace
 from trimtab.sidecar.targets.kubernetes.kubernetes_target import KubernetesTarget
 from trimtab.sidecar.targets.kubernetes.lease_lock import LeaseElection
 from trimtab.sidecar.targets.kubernetes.scaling_events import KubernetesEventReporter
@@ -48,9 +44,7 @@ def connect_workload_target(
     assert settings.workload is not None, "settings check that these targets have a workload"
     kind, _, name = settings.workload.partition("/")
     where = settings.namespace or resolve_namespace(settings.kubeconfig)
-    api = open_api(
-        ScaleTargetRef(WorkloadKind(kind), name, where, settings.kubeconfig), settings.timeout
-    )
+    api = open_api(ScaleTargetRef(WorkloadKind(kind), name, where, settings.kubeconfig), settings.timeout)
     stack.callback(api.close)
     try:
         api.fetch_snapshot()
@@ -62,16 +56,9 @@ def connect_workload_target(
             raise
         log.warning("%s; scaling is suspended until then", error)
     leadership = _start_election(settings, api, clock, stack)
-    target = KubernetesTarget(
-        api,
-        clock,
-        leadership=leadership,
-        controller_timeout=controller_timeout,
-    )
+    target = KubernetesTarget(api, clock, leadership=leadership, controller_timeout=controller_timeout)
     lease = (
-        f"lease {api.cluster_id} {where}/{api.scale_target.lease_name}"
-        if settings.leader_election
-        else ""
+        f"lease {api.cluster_id} {where}/{api.scale_target.lease_name}" if settings.leader_election else ""
     )
     return ConnectedTarget(
         target, target.read_external_scaling, leadership, (KubernetesEventReporter(api),), lease

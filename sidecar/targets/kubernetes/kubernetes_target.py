@@ -14,11 +14,7 @@ from typing import Final, TypeVar
 from trimtab.common.clock import Clock
 from trimtab.sidecar.errors import KubernetesUnavailableError, ScalingPostponedError
 from trimtab.sidecar.leadership.leader_election import Leadership, SoleLeader, require_leadership
-from trimtab.sidecar.measurement.observation import (
-    ExternalScaling,
-    ReplicaInstance,
-    RequestedReplicas,
-)
+from trimtab.sidecar.measurement.observation import ExternalScaling, ReplicaInstance, RequestedReplicas
 from trimtab.sidecar.targets.kubernetes.api_client import KubernetesApi, ResourceConflictError
 from trimtab.sidecar.targets.kubernetes.api_outage import ApiOutage
 from trimtab.sidecar.targets.kubernetes.workload import (
@@ -82,9 +78,7 @@ class KubernetesTarget:
         self._listed_pods = frozenset(staying)
         w = snapshot.workload
         self._requested = self._date_requested_replicas(w.requested)
-        self._external_scaling = ExternalScaling(
-            self._requested, w.paused_direction, snapshot.trouble
-        )
+        self._external_scaling = ExternalScaling(self._requested, w.paused_direction, snapshot.trouble)
         ordered = w.kind is WorkloadKind.STATEFULSET
         return tuple(
             ReplicaInstance(p.name, p.name in staying, p.started_at, p.ordinal if ordered else 0)
@@ -145,8 +139,7 @@ class KubernetesTarget:
         now = self._clock.wall()
         is_dated = before is None and requested.requested_at + API_TIMESTAMP_RESOLUTION_S < now
         return replace(
-            requested,
-            requested_at=requested.requested_at + API_TIMESTAMP_RESOLUTION_S if is_dated else now,
+            requested, requested_at=requested.requested_at + API_TIMESTAMP_RESOLUTION_S if is_dated else now
         )
 
     def _scale_up_to(self, desired: int) -> None:
@@ -186,9 +179,7 @@ class KubernetesTarget:
 
     def _set_replicas(self, snapshot: WorkloadSnapshot, count: int) -> None:
         require_leadership(self._leadership)
-        self._call_noting_outage(
-            lambda: self._api.set_replicas(count, snapshot.workload.resource_version)
-        )
+        self._call_noting_outage(lambda: self._api.set_replicas(count, snapshot.workload.resource_version))
 
     def _mark_for_deletion(self, snapshot: WorkloadSnapshot, name: str) -> bool:
         """Make a pod the cheapest to delete; return False if it already was."""
@@ -210,10 +201,7 @@ class KubernetesTarget:
             if pod.is_marked and pod.name != except_pod:
                 self._annotate_pod(
                     pod.name,
-                    {
-                        DELETION_COST_ANNOTATION: pod.previous_cost or None,
-                        PREVIOUS_COST_ANNOTATION: None,
-                    },
+                    {DELETION_COST_ANNOTATION: pod.previous_cost or None, PREVIOUS_COST_ANNOTATION: None},
                 )
 
     def _annotate_pod(self, pod: str, annotations: Mapping[str, str | None]) -> None:

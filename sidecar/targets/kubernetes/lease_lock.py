@@ -104,11 +104,7 @@ class LeaseElection:
         if silent > self._hang_timeout:
             self._candidate = self._candidate.step_down()
             if record is not None and record.holder_identity == self._candidate.identity:
-                log.error(
-                    "lease %s: released: the control loop hangs for %.0f s",
-                    self._lease_name,
-                    silent,
-                )
+                log.error("lease %s: released: the control loop hangs for %.0f s", self._lease_name, silent)
                 self._write_lease("")
             return
         if not self._candidate.can_acquire(now):
@@ -125,9 +121,7 @@ class LeaseElection:
         Raises ResourceConflictError, KubernetesUnavailableError, KubernetesRejectedError.
         """
         now = datetime.fromtimestamp(self._clock.wall(), UTC).strftime(LEASE_TIME_FORMAT)
-        before: dict[str, Any] = (
-            {} if self._lease_body is None else self._lease_body.get("spec") or {}
-        )
+        before: dict[str, Any] = {} if self._lease_body is None else self._lease_body.get("spec") or {}
         changes = int(before.get("leaseTransitions") or 0)
         spec: dict[str, Any] = {
             "holderIdentity": holder or None,  # the API rejects an empty string
@@ -156,7 +150,5 @@ def _parse_lease(body: dict[str, Any]) -> LeaseRecord:
     spec = body.get("spec") or {}
     version = body["metadata"]["resourceVersion"]
     return LeaseRecord(
-        spec.get("holderIdentity") or "",
-        version,
-        float(spec.get("leaseDurationSeconds") or LEASE_DURATION_S),
+        spec.get("holderIdentity") or "", version, float(spec.get("leaseDurationSeconds") or LEASE_DURATION_S)
     )

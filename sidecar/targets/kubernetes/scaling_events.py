@@ -45,8 +45,6 @@ class KubernetesEventReporter:
             if self._workload_uid is None:
                 self._workload_uid = self._api.fetch_snapshot().workload.uid
             message = join_reasons(report.decision.reasons, failure)
-            self._api.create_event(
-                self._workload_uid, reason, message, at, is_warning=bool(failure)
-            )
+            self._api.create_event(self._workload_uid, reason, message, at, is_warning=bool(failure))
         except (PeerError, ResourceConflictError) as error:
             log.warning("event %s could not be created: %s", reason, error)

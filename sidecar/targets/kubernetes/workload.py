@@ -150,9 +150,7 @@ def compute_count_without(snapshot: WorkloadSnapshot, name: str) -> int | None:
     return len(staying) - 1
 
 
-def parse_workload(
-    kind: WorkloadKind, body: Mapping[str, Any], *, active_versions: int = 1
-) -> Workload:
+def parse_workload(kind: WorkloadKind, body: Mapping[str, Any], *, active_versions: int = 1) -> Workload:
     """Parse a workload; `active_versions` is the number of its versions with replicas."""
     metadata, spec = body["metadata"], body["spec"]
     annotation = (metadata.get("annotations") or {}).get(PAUSE_ANNOTATION)
@@ -160,9 +158,7 @@ def parse_workload(
     trouble = list(_list_replica_failures(kind, body))
     if annotation is not None and annotation.lower() not in PAUSE_VALUES:
         known = ", ".join(PAUSE_VALUES)
-        trouble.append(
-            f"annotation {PAUSE_ANNOTATION}={annotation!r} is none of {known}; treated as all"
-        )
+        trouble.append(f"annotation {PAUSE_ANNOTATION}={annotation!r} is none of {known}; treated as all")
     return Workload(
         kind=kind,
         name=metadata["name"],

@@ -76,9 +76,7 @@ class ProcessTarget:
         with translate_state_dir_errors(self._state_dir):
             for worker in self._load_workers():
                 if worker.is_alive:
-                    replicas.append(
-                        ReplicaInstance(worker.name, alive=True, started_at=worker.started)
-                    )
+                    replicas.append(ReplicaInstance(worker.name, alive=True, started_at=worker.started))
                 else:
                     self._note_worker_exit(worker)
                     self._get_worker_file(worker.name).unlink(missing_ok=True)
@@ -111,9 +109,7 @@ class ProcessTarget:
             with suppress(ProcessLookupError):
                 os.kill(worker.pid, signal.SIGTERM)
             # saved after the signal: a crash in between repeats SIGTERM, but never skips it
-            self._save_worker(
-                WorkerRecord(worker.name, worker.started, worker.pid, worker.ticks, now)
-            )
+            self._save_worker(WorkerRecord(worker.name, worker.started, worker.pid, worker.ticks, now))
         elif now - worker.stopping > self._stop_timeout:
             with suppress(ProcessLookupError):
                 os.killpg(worker.pid, signal.SIGKILL)  # it leads its session
@@ -131,9 +127,7 @@ class ProcessTarget:
         self._save_worker(WorkerRecord(name, self._clock.wall(), child.pid, ticks))
         return name
 
-    def _spawn_process(
-        self, name: str, command: Sequence[str], log: IO[bytes]
-    ) -> subprocess.Popen[bytes]:
+    def _spawn_process(self, name: str, command: Sequence[str], log: IO[bytes]) -> subprocess.Popen[bytes]:
         try:
             return subprocess.Popen(  # noqa: S603 - the operator's own command
                 command,
@@ -145,9 +139,7 @@ class ProcessTarget:
             )
         except OSError as error:
             self._get_worker_file(name).unlink(missing_ok=True)
-            raise StartupError(
-                f"{command[0]}: {error.strerror}; correct the worker command"
-            ) from error
+            raise StartupError(f"{command[0]}: {error.strerror}; correct the worker command") from error
 
     def read_external_scaling(self) -> ExternalScaling:
         """Report the last unexpected worker exit for `EXIT_REPORT_PERIOD_S` seconds."""
@@ -187,9 +179,7 @@ class ProcessTarget:
         except (ValueError, TypeError):  # truncated by a crash; the file name has the worker's name
             worker = WorkerRecord(file.stem, self._clock.wall())
         if worker.pid is None:
-            pid = find_marked_process(
-                f"{WORKER_ENV_VARIABLE}={self._format_worker_mark(worker.name)}"
-            )
+            pid = find_marked_process(f"{WORKER_ENV_VARIABLE}={self._format_worker_mark(worker.name)}")
             if pid is not None:
                 worker = WorkerRecord(worker.name, worker.started, pid, read_start_ticks(pid))
                 self._save_worker(worker)

@@ -132,9 +132,7 @@ def test_spreading_keeps_what_is_nearly_as_good() -> None:
 
 def test_spreading_leaves_nobody_idle() -> None:
     """Where best fit would pair four partitions on two of three members, all three get some."""
-    plan = place_partitions(
-        ConsumerGroup(members("a", "b", "c"), parts(4)), load(*[10.0] * 4), SPREAD
-    )
+    plan = place_partitions(ConsumerGroup(members("a", "b", "c"), parts(4)), load(*[10.0] * 4), SPREAD)
     assert sorted(len(held) for held in plan.assignment.values()) == [1, 1, 2]
 
 
@@ -202,9 +200,7 @@ def test_unknown_speeds_fall_back_to_the_mean_of_the_topic() -> None:
 
 def test_partitions_without_a_reader_are_listed() -> None:
     """A topic to which nobody subscribes is left out, and the plan says so."""
-    plan = place_partitions(
-        ConsumerGroup(members("a"), (*parts(1), *parts(2, "x"))), load(1), SPREAD
-    )
+    plan = place_partitions(ConsumerGroup(members("a"), (*parts(1), *parts(2, "x"))), load(1), SPREAD)
     assert plan.unassigned == parts(2, "x")
     assert "no member subscribes to x-0, x-1" in plan.notes
 
@@ -228,9 +224,7 @@ def test_all_draining_members_go_on_reading() -> None:
 
 def test_sizing_adds_what_is_missing() -> None:
     """Load above the members' capacities asks for new ones, "+1" and so on."""
-    plan = size_group(
-        ConsumerGroup(members("a"), parts(3), owned("a", "a", "a")), load(90, 80, 70), PACKED
-    )
+    plan = size_group(ConsumerGroup(members("a"), parts(3), owned("a", "a", "a")), load(90, 80, 70), PACKED)
     assert plan.consumers == 3
     assert shares(plan) == {"+1": [1], "+2": [2], "a": [0]}
 
@@ -263,8 +257,7 @@ def test_sizing_without_a_count_keeps_who_holds_most() -> None:
 def test_sizing_without_a_count_keeps_a_reader_of_every_topic() -> None:
     """Though one member could carry the load, the only subscriber of another topic stays too."""
     group = ConsumerGroup(
-        (Member("a", frozenset({"t"})), Member("b", frozenset({"u"}))),
-        (*parts(2), *parts(1, "u")),
+        (Member("a", frozenset({"t"})), Member("b", frozenset({"u"}))), (*parts(2), *parts(1, "u"))
     )
     plan = size_group(group, load(1, 1), replace(SPREAD, heuristic="sticky"))
     assert plan.assignment == {"a": parts(2), "b": parts(1, "u")}
@@ -274,54 +267,24 @@ def test_sizing_without_a_count_keeps_a_reader_of_every_topic() -> None:
     ("group", "given", "policy", "said"),
     [
         (ConsumerGroup(members("a", "a"), ()), Load(), SPREAD, "member 'a' is there twice"),
-        (
-            ConsumerGroup(members("a"), parts(1)),
-            load(-1),
-            SPREAD,
-            "write rate of t-0 is -1 bytes/s",
-        ),
-        (
-            ConsumerGroup(members("a"), parts(1)),
-            load(float("nan")),
-            SPREAD,
-            "write rate of t-0 is nan",
-        ),
-        (
-            ConsumerGroup(members("a"), parts(1)),
-            load(float("inf")),
-            SPREAD,
-            "write rate of t-0 is inf",
-        ),
+        (ConsumerGroup(members("a"), parts(1)), load(-1), SPREAD, "write rate of t-0 is -1 bytes/s"),
+        (ConsumerGroup(members("a"), parts(1)), load(float("nan")), SPREAD, "write rate of t-0 is nan"),
+        (ConsumerGroup(members("a"), parts(1)), load(float("inf")), SPREAD, "write rate of t-0 is inf"),
         (
             ConsumerGroup((Member("a", frozenset(), capacity=0.0),), ()),
             Load(),
             SPREAD,
             "capacity of member 'a' is 0.0",
         ),
-        (
-            ConsumerGroup((), ()),
-            Load(),
-            PlacementPolicy(capacity=-1.0),
-            "capacity of the policy is -1.0",
-        ),
+        (ConsumerGroup((), ()), Load(), PlacementPolicy(capacity=-1.0), "capacity of the policy is -1.0"),
         (
             ConsumerGroup((), ()),
             Load(),
             PlacementPolicy(capacity=float("nan")),
             "capacity of the policy is nan",
         ),
-        (
-            ConsumerGroup((), ()),
-            Load(),
-            PlacementPolicy(headroom=0.0),
-            "headroom 0.0 must be above 0",
-        ),
-        (
-            ConsumerGroup((), ()),
-            Load(),
-            PlacementPolicy(headroom=1.1),
-            "headroom 1.1 must be above 0",
-        ),
+        (ConsumerGroup((), ()), Load(), PlacementPolicy(headroom=0.0), "headroom 0.0 must be above 0"),
+        (ConsumerGroup((), ()), Load(), PlacementPolicy(headroom=1.1), "headroom 1.1 must be above 0"),
         (
             ConsumerGroup((), ()),
             Load(),

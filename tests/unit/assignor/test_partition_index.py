@@ -18,9 +18,7 @@ from trimtab.assignor.partition_index import NOT_INDEXED, OwnedPartitions, Parti
 from trimtab.assignor.rebalance.user_data import group_by_topic
 from trimtab.common.errors import InvalidProblemError
 
-partitions = st.frozensets(
-    st.builds(TopicPartition, st.sampled_from(["a", "b", "c"]), st.integers(0, 9))
-)
+partitions = st.frozensets(st.builds(TopicPartition, st.sampled_from(["a", "b", "c"]), st.integers(0, 9)))
 
 
 @given(partitions, st.lists(partitions, max_size=3))
@@ -37,9 +35,7 @@ def test_what_is_held_is_found_by_name(
     member, index = universe.locate_owned(
         [OwnedPartitions.from_grouped(group_by_topic(names)) for names in held]
     )
-    found = [
-        (m, universe.partition_at(i)) for m, i in zip(member.tolist(), index.tolist(), strict=True)
-    ]
+    found = [(m, universe.partition_at(i)) for m, i in zip(member.tolist(), index.tolist(), strict=True)]
     assert found == [(m, p) for m, names in enumerate(held) for p in sorted(names & there)]
 
 
@@ -57,10 +53,7 @@ def test_numbers_may_come_in_any_order_and_twice() -> None:
 def test_measured_values_are_a_mapping_and_an_array() -> None:
     """By name an unknown value is None, in the array it is NaN; strangers are passed over."""
     measured = PartitionMeasurements(
-        {
-            "t": TopicMeasurements.from_values({1: 5.0, 0: None}),
-            "x": TopicMeasurements.from_values({0: 1.0}),
-        }
+        {"t": TopicMeasurements.from_values({1: 5.0, 0: None}), "x": TopicMeasurements.from_values({0: 1.0})}
     )
     names = [TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)]
     assert dict(measured) == dict(measured.iter_items())
@@ -69,10 +62,7 @@ def test_measured_values_are_a_mapping_and_an_array() -> None:
     with pytest.raises(KeyError):
         measured[TopicPartition("t", 7)]
     universe = PartitionIndex.from_partitions(names)
-    by_array, by_name = (
-        align_write_rates(measured, universe),
-        align_write_rates(dict(measured), universe),
-    )
+    by_array, by_name = (align_write_rates(measured, universe), align_write_rates(dict(measured), universe))
     np.testing.assert_array_equal(by_array, [math.nan, 5.0, math.nan])
     np.testing.assert_array_equal(by_array, by_name)
     np.testing.assert_array_equal(align_lags(measured, universe), [0, 5, 0])
@@ -84,6 +74,5 @@ def test_measured_speeds_that_make_no_sense_are_named(speed: float) -> None:
     universe = PartitionIndex.from_partitions([TopicPartition("t", 0), TopicPartition("t", 1)])
     with pytest.raises(InvalidProblemError, match="write rate of t-1 is"):
         align_write_rates(
-            PartitionMeasurements({"t": TopicMeasurements.from_values({0: 1.0, 1: speed})}),
-            universe,
+            PartitionMeasurements({"t": TopicMeasurements.from_values({0: 1.0, 1: speed})}), universe
         )

@@ -32,9 +32,7 @@ def test_the_last_line_has_the_figures(said: tuple[list[str], bytes]) -> None:
     peers = ("trimtab", "trimtab_sticky", "trimtab_plugin")
     java = ("java_range", "java_sticky", "java_cooperative_sticky")
     for scene in found.values():
-        assert all(
-            scene[f"{name}{end}"] > 0 for name in peers + java for end in ("_ms", "_wire_ms")
-        )
+        assert all(scene[f"{name}{end}"] > 0 for name in peers + java for end in ("_ms", "_wire_ms"))
         assert scene["java_cooperative_sticky_second_ms"] > 0
 
 

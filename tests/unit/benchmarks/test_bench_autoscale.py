@@ -36,9 +36,7 @@ def test_the_load_is_the_same_for_everybody(module: ModuleType) -> None:
     assert load.max() <= 850.0
     least = made.needed(load, 1000.0)
     assert len(least) == len(load) == 100
-    assert all(
-        count >= total / 1000.0 for count, total in zip(least, load.sum(axis=1), strict=True)
-    )
+    assert all(count >= total / 1000.0 for count, total in zip(least, load.sum(axis=1), strict=True))
     assert least[0] == least[-1] == 2
     assert max(least) in (6, 7)
 

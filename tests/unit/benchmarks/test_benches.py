@@ -14,10 +14,7 @@ BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
 def said(name: str, *arguments: object) -> Any:
     """Run a bench, and return what its last line says."""
     done = subprocess.run(
-        [sys.executable, BENCHMARKS / name, *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        check=False,
+        [sys.executable, BENCHMARKS / name, *map(str, arguments)], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1].removeprefix("RESULT "))

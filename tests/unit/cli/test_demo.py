@@ -56,12 +56,7 @@ def test_load_goes_up_then_down(seconds: float) -> None:
     top = levels.index(max(levels))
     assert levels[: top + 1] == sorted(levels[: top + 1])
     assert levels[top:] == sorted(levels[top:], reverse=True)
-    assert (
-        levels[0]
-        == levels[-1]
-        < levels[top]
-        == pytest.approx(script.peak_load * DEMO_CONSUMER_CAPACITY)
-    )
+    assert levels[0] == levels[-1] < levels[top] == pytest.approx(script.peak_load * DEMO_CONSUMER_CAPACITY)
 
 
 def test_partitions_walk_and_make_up_the_level() -> None:
@@ -159,18 +154,13 @@ def test_no_records_prove_nothing() -> None:
 
 def test_fault_of_the_producers_is_kept() -> None:
     """What the producers complain of is part of the proof."""
-    assert not prove_delivery(
-        {ORDERS: DATA}, {ORDERS: 2}, {ORDERS: TOLD}, ["no answer"]
-    ).is_exactly_once
+    assert not prove_delivery({ORDERS: DATA}, {ORDERS: 2}, {ORDERS: TOLD}, ["no answer"]).is_exactly_once
 
 
 def test_bar_is_as_wide_as_the_load() -> None:
     """A bar of 40 columns is one capacity: a partition at half of it takes 20, the rest is dots."""
     text = render_consumer_bar(
-        [ORDERS, CLICKS],
-        [DEMO_CONSUMER_CAPACITY / 2, DEMO_CONSUMER_CAPACITY / 4],
-        DemoScenario(),
-        40,
+        [ORDERS, CLICKS], [DEMO_CONSUMER_CAPACITY / 2, DEMO_CONSUMER_CAPACITY / 4], DemoScenario(), 40
     )
     assert text.plain == "0".ljust(20) + "3".ljust(10) + "·" * 10
     overfull = render_consumer_bar(
@@ -189,19 +179,13 @@ def test_spark_shows_the_shape() -> None:
 def story() -> DemoHistory:
     """Two looks and two events."""
     numbers = ObservedNumbers(
-        write_rate=150e3,
-        backlog_bytes=2e6,
-        running_replicas=3,
-        planned_replicas=3,
-        desired_replicas=3,
+        write_rate=150e3, backlog_bytes=2e6, running_replicas=3, planned_replicas=3, desired_replicas=3
     )
     owned = {"worker-1": (ORDERS,), "worker-2": (CLICKS,)}
     speeds = {ORDERS: 60e3, CLICKS: 90e3}
     moments = [
         DemoSnapshot(1.0, {"worker-1": (CLICKS, ORDERS)}, speeds),
-        DemoSnapshot(
-            2.0, owned, speeds, ("worker-2",), numbers, 90e3, handovers=2, handover_seconds=0.4
-        ),
+        DemoSnapshot(2.0, owned, speeds, ("worker-2",), numbers, 90e3, handovers=2, handover_seconds=0.4),
     ]
     events = [(1.5, "scale-up", "1 -> 3: why"), (1.8, "killed", "worker-9 (SIGKILL)")]
     return DemoHistory(moments, events, "the load follows its script")
@@ -222,8 +206,7 @@ def test_frame_shows_consumers_load_and_decisions(story: DemoHistory) -> None:
 def test_line_is_one_line(story: DemoHistory) -> None:
     """Without a terminal a look is one plain line."""
     assert format_line(story) == (
-        "[   2 s] 2 consumers read, 3 run, 3 desired; writing 150.0 kB/s, backlog 2.0 MB, "
-        "2 handovers"
+        "[   2 s] 2 consumers read, 3 run, 3 desired; writing 150.0 kB/s, backlog 2.0 MB, 2 handovers"
     )
 
 
@@ -237,9 +220,7 @@ def test_picture_is_drawn(story: DemoHistory, tmp_path: Path) -> None:
 def test_configurations_are_valid(tmp_path: Path) -> None:
     """What the demo writes for workers and sidecar passes their own checks, blanks in paths too."""
     script, client = DemoScenario(prefix="x-"), {"bootstrap.servers": "127.0.0.1:1"}
-    worker: dict[str, Any] = processes.ingest_settings(
-        script, client, "g", tmp_path / "a b", "-Dx=y"
-    )
+    worker: dict[str, Any] = processes.ingest_settings(script, client, "g", tmp_path / "a b", "-Dx=y")
     checked = ingest.parse_ingest_settings(worker)
     assert (checked.throttle, checked.topics) == (DEMO_CONSUMER_CAPACITY, script.topics)
     assert checked.lake.table_names.table_for("x-orders") == "demo.orders"
@@ -264,9 +245,9 @@ def test_a_secured_broker_is_written_by_reference(tmp_path: Path) -> None:
     processes.DemoProcesses(out, SystemClock()).write_configs(worker, steering)
     assert "hunter2" not in "".join(file.read_text() for file in out.iterdir())
     assert (
-        ingest.parse_ingest_settings(
-            config_file.load_config_file(out / "ingest.yaml")
-        ).consumer_config["sasl.password"]
+        ingest.parse_ingest_settings(config_file.load_config_file(out / "ingest.yaml")).consumer_config[
+            "sasl.password"
+        ]
         == "hunter2"
     )
     loaded = sidecar.load_settings(out / "sidecar.yaml", {})
@@ -274,9 +255,7 @@ def test_a_secured_broker_is_written_by_reference(tmp_path: Path) -> None:
     assert main(["demo", "--kafka", "security.protocol=SSL"]) == 2
 
 
-def test_without_an_archive_workers_still_start(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_an_archive_workers_still_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where no class archive can be kept, there is none, and the JVM gets its plain options."""
     (tmp_path / "file").touch()
     monkeypatch.setenv("TRIMTAB_CACHE", str(tmp_path / "file"))

@@ -43,9 +43,7 @@ def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(command.COMMANDS))
-def test_every_command_has_help_with_an_example(
-    name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_command_has_help_with_an_example(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     """`trimtab COMMAND --help` shows an example of that command."""
     assert command.main([name, "--help"]) == 0
     assert f"trimtab {name}" in capsys.readouterr().out.partition("example:")[2]
@@ -70,9 +68,7 @@ def test_missing_package_breaks_only_its_command(
     assert "tables" in capsys.readouterr().out
 
 
-def test_missing_extra_says_how_to_install_it(
-    fake: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_missing_extra_says_how_to_install_it(fake: Any, capsys: pytest.CaptureFixture[str]) -> None:
     """An optional package that is not installed is named, with the pip command."""
     fake(raising(ModuleNotFoundError("No module named 'pyspark'", name="pyspark.sql")))
     assert command.main(["heuristics"]) == 1
@@ -121,9 +117,7 @@ def test_kafka_s_error_says_what_to_check(
     assert (code, line[:20], "Is the broker running" in line) == (1, "trimtab: Kafka fails", True)
 
 
-def test_kafka_s_error_names_the_bootstrap_of_the_command_line(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_kafka_s_error_names_the_bootstrap_of_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
     """The address that was typed is in the message."""
     error = kafka.errors.KafkaConnectionError("no brokers")
     for words in (["plan", "--bootstrap", "there:9092"], ["plan", "--bootstrap=there:9092"]):
@@ -148,9 +142,6 @@ def test_a_bug_is_not_hidden(fake: Any) -> None:
 def test_module_runs_as_the_command() -> None:
     """`python -m trimtab.cli` is the same command."""
     ran = subprocess.run(
-        [sys.executable, "-m", "trimtab.cli", "heuristics"],
-        check=False,
-        capture_output=True,
-        text=True,
+        [sys.executable, "-m", "trimtab.cli", "heuristics"], check=False, capture_output=True, text=True
     )
     assert (ran.returncode, "mbf" in ran.stdout.split()) == (0, True)

@@ -90,9 +90,7 @@ def test_a_partition_beyond_a_consumer_is_told(plan: Any) -> None:
         (("--heuristic", "mwf,"), "a name in a list of heuristics is empty"),
     ],
 )
-def test_an_option_that_would_change_nothing_is_refused(
-    plan: Any, words: tuple[str, ...], said: str
-) -> None:
+def test_an_option_that_would_change_nothing_is_refused(plan: Any, words: tuple[str, ...], said: str) -> None:
     """What cannot be meant is named before anything is measured."""
     code, out, err = plan(found(*SPEEDS), *words)
     assert (code, out) == (2, "")

@@ -7,12 +7,7 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from trimtab.assignor import (
-    InvalidStreamError,
-    SettingError,
-    UnknownHeuristicError,
-    list_heuristics,
-)
+from trimtab.assignor import InvalidStreamError, SettingError, UnknownHeuristicError, list_heuristics
 from trimtab.assignor.analysis.simulation import default_contender_names
 from trimtab.cli.heuristics.options import COMMAND as HEURISTICS
 from trimtab.cli.simulate.run import simulate

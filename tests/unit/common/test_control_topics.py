@@ -31,9 +31,7 @@ def test_values_round_trip() -> None:
 def test_invalid_rates_are_refused(field: str, speed: object) -> None:
     """Negative, NaN, infinite or non-numeric values are named with topic, partition and field."""
     body = changed(RATES.encode(), partitions={"7": {field: speed}})
-    with pytest.raises(
-        InvalidPayloadError, match=f"{field} of t-7 is .*; it must be a finite number"
-    ):
+    with pytest.raises(InvalidPayloadError, match=f"{field} of t-7 is .*; it must be a finite number"):
         TopicWriteRates.decode(body)
 
 
@@ -100,9 +98,7 @@ def test_readers_of_two_versions_read_each_other(monkeypatch: pytest.MonkeyPatch
         assert GroupPlan.decode(value) == PLAN
 
 
-@pytest.mark.parametrize(
-    "fields", [{"v": None}, {"v": "1"}, {"v": True}, {"min_reader_version": "x"}]
-)
+@pytest.mark.parametrize("fields", [{"v": None}, {"v": "1"}, {"v": True}, {"min_reader_version": "x"}])
 def test_a_value_without_a_version_is_refused(fields: dict[str, Any]) -> None:
     """The error says that the version is missing."""
     with pytest.raises(InvalidPayloadError, match="no JSON object with a version"):

@@ -86,9 +86,7 @@ def test_the_web_page_requires_its_token_except_for_probes(pem: Path) -> None:
 def test_the_web_page_serves_tls(pem: Path) -> None:
     """With a certificate plain text gets no answer, and a silent client blocks no other."""
     page = SidecarWebServer("g", SystemClock(), 30.0)
-    port = page.start(
-        "127.0.0.1", 0, load_access_policy(pem / "server.crt", pem / "server.key", None)
-    )
+    port = page.start("127.0.0.1", 0, load_access_policy(pem / "server.crt", pem / "server.key", None))
     silent = HTTPConnection("127.0.0.1", port, timeout=10)
     silent.connect()
     try:
@@ -144,9 +142,7 @@ def test_a_token_needs_the_bearer_scheme(pem: Path, header: str | None, may: boo
         ((None, None, "empty"), "is empty"),
     ],
 )
-def test_invalid_access_files_are_refused(
-    pem: Path, files: tuple[str | None, ...], said: str
-) -> None:
+def test_invalid_access_files_are_refused(pem: Path, files: tuple[str | None, ...], said: str) -> None:
     """Before anything is served."""
     (pem / "empty").write_text("\n")
     with pytest.raises(SettingError, match=said):
@@ -192,8 +188,7 @@ def scaler(given: Any) -> Iterator[int]:
     """Run KEDA's service with credentials; gives its port."""
     settings = load_settings(None, GOOD)
     service = ExternalScalerService(
-        KedaReplicaCount(StalenessLimits(3, 30.0), SystemClock()),
-        ScaledGroup.from_settings(settings),
+        KedaReplicaCount(StalenessLimits(3, 30.0), SystemClock()), ScaledGroup.from_settings(settings)
     )
     try:
         yield service.start("127.0.0.1", 0, given)
@@ -256,9 +251,7 @@ def test_the_images_health_check_needs_no_token(pem: Path, name: str, *, encrypt
     """The command in the Dockerfile passes with TLS and a token, and fails without a server."""
     (command,) = re.findall(rf" AS {name}\n(?:(?!FROM).*\n)*HEALTHCHECK .* CMD (.*)", IMAGES)
     files = (pem / "server.crt", pem / "server.key") if encrypted else (None, None)
-    with serve_metrics(
-        LakeMetrics(), "127.0.0.1", 0, load_access_policy(*files, pem / "token")
-    ) as url:
+    with serve_metrics(LakeMetrics(), "127.0.0.1", 0, load_access_policy(*files, pem / "token")) as url:
         assert checked(json.loads(command), url.replace("metrics", "healthz")) == 0
         assert checked(json.loads(command), url) == 1
     assert checked(json.loads(command), url) == 1

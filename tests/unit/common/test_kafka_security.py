@@ -55,10 +55,7 @@ def pem(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "ssl.key.password and ssl.key.pem given, but no certificate",
         ),
         ({**LOGIN, "ssl.cipher.suites": "none-such"}, "OpenSSL knows none"),
-        (
-            {**SASL, "sasl.mechanism": "OAUTHBEARER", "oauth_cb": "no.such:thing"},
-            'write "module:function"',
-        ),
+        ({**SASL, "sasl.mechanism": "OAUTHBEARER", "oauth_cb": "no.such:thing"}, 'write "module:function"'),
     ],
 )
 def test_ignored_settings_are_refused(wrong: dict[str, Any], said: str) -> None:
@@ -182,9 +179,7 @@ def test_a_failed_callback_is_named(answer: Any, said: str) -> None:
     assert "hunter2" not in str(caught.value)
 
 
-def test_one_bad_certificate_does_not_block_other_brokers(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_one_bad_certificate_does_not_block_other_brokers(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first broker's error is raised only if every reachable broker fails the handshake."""
     there: set[str] = {"good"}
 
@@ -245,9 +240,7 @@ def test_a_closed_connection_is_retried(tmp_path: Path, hangs_up: int) -> None:
         "security.protocol": "SSL",
         "ssl.ca.location": str(tmp_path / "ca.crt"),
     }
-    refusal = pytest.raises(
-        TlsHandshakeError, match=r"closed the connection 3 times.*write PLAINTEXT"
-    )
+    refusal = pytest.raises(TlsHandshakeError, match=r"closed the connection 3 times.*write PLAINTEXT")
     try:
         with refusal if hangs_up == preflight.HANDSHAKE_ATTEMPTS else nullcontext():
             preflight.check_connection(config, clock=clock)

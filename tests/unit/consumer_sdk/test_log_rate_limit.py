@@ -4,11 +4,7 @@ import logging
 
 from ticking import Ticking
 
-from trimtab.consumer_sdk.log_rate_limit import (
-    LOG_REPEAT_INTERVAL_S,
-    MAX_REMEMBERED_LINES,
-    RateLimitFilter,
-)
+from trimtab.consumer_sdk.log_rate_limit import LOG_REPEAT_INTERVAL_S, MAX_REMEMBERED_LINES, RateLimitFilter
 
 
 def line(text: str) -> logging.LogRecord:

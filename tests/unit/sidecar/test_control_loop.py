@@ -72,8 +72,7 @@ class Simulated:
             nothing = {p: PartitionLoad() for p in PARTITIONS}
             return GroupMeasurement(nothing, ObservedGroup(), {}, ("nobody answers",))
         speeds = {
-            p: PartitionLoad(s, backlog_records=None if s is None else 0)
-            for p, s in self.speeds.items()
+            p: PartitionLoad(s, backlog_records=None if s is None else 0) for p, s in self.speeds.items()
         }
         return GroupMeasurement(speeds, self.describe_group(), {}, ())
 
@@ -121,13 +120,10 @@ class Simulated:
             return
         self._cause = cause
         members = tuple(
-            Member(m, frozenset({"t"}), instance=m, draining=m in plan.draining)
-            for m in sorted(self.members)
+            Member(m, frozenset({"t"}), instance=m, draining=m in plan.draining) for m in sorted(self.members)
         )
         policy = PlacementPolicy(plan.heuristic, plan.capacity, plan.headroom, consolidate=True)
-        made = place_partitions(
-            ConsumerGroup(members, PARTITIONS, self.owners), Load(self.speeds), policy
-        )
+        made = place_partitions(ConsumerGroup(members, PARTITIONS, self.owners), Load(self.speeds), policy)
         self._moving = {m.partition: m.target for m in made.moves}
         for partition in self._moving:
             self.owners.pop(partition, None)
@@ -150,9 +146,7 @@ def settings(**more: Any) -> SidecarSettings:
     return load_settings(None, {**values, **more})
 
 
-def start(
-    world: Simulated, reports: list[IterationReport] | None = None, **more: Any
-) -> ControlLoop:
+def start(world: Simulated, reports: list[IterationReport] | None = None, **more: Any) -> ControlLoop:
     reporters = () if reports is None else (reports.append,)
     return ControlLoop(
         settings(**more), LoopCollaborators(world, world, world.target, reporters), world.clock
@@ -395,9 +389,7 @@ def test_rolling_restart_replaces_everyone(world: Simulated, tmp_path: Any) -> N
     assert not (tmp_path / "restart.json").exists()
 
 
-def test_a_surge_that_cannot_start_is_asked_for_ever_more_slowly(
-    world: Simulated, tmp_path: Path
-) -> None:
+def test_a_surge_that_cannot_start_is_asked_for_ever_more_slowly(world: Simulated, tmp_path: Path) -> None:
     """A restart whose new replica cannot be started does not try in every turn."""
     loop = start(world, state_dir=tmp_path)
     turns(world, loop, 15)
@@ -421,9 +413,7 @@ def processes(world: Simulated, tmp_path: Path) -> Iterator[ProcessTarget]:
 def survive(world: Simulated, target: ProcessTarget) -> list[IterationReport]:
     """Run ten turns on real processes, whose state folder somebody has spoilt."""
     reports: list[IterationReport] = []
-    loop = ControlLoop(
-        settings(), LoopCollaborators(world, world, target, (reports.append,)), world.clock
-    )
+    loop = ControlLoop(settings(), LoopCollaborators(world, world, target, (reports.append,)), world.clock)
     for _ in range(10):
         loop.run_iteration()
         world.clock.sleep(2)
@@ -529,10 +519,7 @@ def test_whatever_happens(events: list[tuple[str, int, int]]) -> None:
 @given(st.lists(EVENTS, max_size=40))
 def test_whatever_happens_where_none_need_run(events: list[tuple[str, int, int]]) -> None:
     """The same holds with a minimum of 0, and nobody is stopped who owns what is written to."""
-    steps = [
-        {"type": "percent", "value": 100, "period": 6},
-        {"type": "pods", "value": 1, "period": 4},
-    ]
+    steps = [{"type": "percent", "value": 100, "period": 6}, {"type": "pods", "value": 1, "period": 4}]
     go_through(events, min=0, topics="t", idle_after=10, scale_up_policies=steps)
 
 

@@ -30,19 +30,10 @@ _MAX_BOUND_CHARS: Final = 32
 """Characters of a text that Delta keeps as a bound."""
 
 _UNSUPPORTED_PROPERTIES: Final = ("delta.constraints.", "delta.columnMapping.mode")
-_COLUMN_RULE_PROPERTIES: Final = (
-    "delta.generationExpression",
-    "delta.identity.start",
-    "delta.invariants",
-)
+_COLUMN_RULE_PROPERTIES: Final = ("delta.generationExpression", "delta.identity.start", "delta.invariants")
 """Properties of columns that a writer has to act upon."""
 
-_BOUNDED_TYPES: Final = (
-    kinds.is_signed_integer,
-    kinds.is_date,
-    kinds.is_string,
-    kinds.is_timestamp,
-)
+_BOUNDED_TYPES: Final = (kinds.is_signed_integer, kinds.is_date, kinds.is_string, kinds.is_timestamp)
 
 
 def write_data_file(
@@ -91,10 +82,7 @@ def check_writable(name: str, schema: DeltaSchema, settings: Iterable[str]) -> N
     reasons = (
         (schema.partition_columns, "is partitioned"),
         (acting, f"has rules for {', '.join(acting)}"),
-        (
-            any(s.startswith(_UNSUPPORTED_PROPERTIES) for s in settings),
-            "has constraints or maps its columns",
-        ),
+        (any(s.startswith(_UNSUPPORTED_PROPERTIES) for s in settings), "has constraints or maps its columns"),
     )
     parquet_writer.refuse_table(name, reasons)
 
@@ -112,12 +100,7 @@ def collect_statistics(rows: Records) -> dict[str, Any]:
         bounds = _column_bounds(column)
         if bounds is not None:
             least[name], greatest[name] = bounds
-    return {
-        "numRecords": rows.num_rows,
-        "minValues": least,
-        "maxValues": greatest,
-        "nullCount": nulls,
-    }
+    return {"numRecords": rows.num_rows, "minValues": least, "maxValues": greatest, "nullCount": nulls}
 
 
 def _column_bounds(column: Any) -> tuple[Any, Any] | None:
@@ -131,9 +114,7 @@ def _column_bounds(column: Any) -> tuple[Any, Any] | None:
     except OverflowError:  # a date before the year 1 or after 9999: Python has none
         return None
     return (
-        (_encode_bound(bounds[0]), _encode_bound(bounds[1]))
-        if all(map(_is_storable_bound, bounds))
-        else None
+        (_encode_bound(bounds[0]), _encode_bound(bounds[1])) if all(map(_is_storable_bound, bounds)) else None
     )
 
 

@@ -29,11 +29,7 @@ from pyspark.sql.types import (
 from trimtab.common.errors import SettingError
 from trimtab.consumer_sdk.errors import TableSchemaMismatchError
 from trimtab.consumer_sdk.lake.schema import column_mapping
-from trimtab.consumer_sdk.lake.schema.partition_spec import (
-    PARTITION_SETTING,
-    PartitionField,
-    PartitionSpec,
-)
+from trimtab.consumer_sdk.lake.schema.partition_spec import PARTITION_SETTING, PartitionField, PartitionSpec
 from trimtab.consumer_sdk.lake.schema.schema_evolution import ColumnChange
 
 GENERATION_PROPERTY: Final = "delta.generationExpression"
@@ -74,9 +70,7 @@ def build_columns(rows: StructType, partition_spec: PartitionSpec) -> tuple[Stru
 
     Raises SettingError for a rule that Delta has no column for.
     """
-    columns = [
-        StructField(c.name, column_mapping.make_optional(c.dataType), nullable=True) for c in rows
-    ]
+    columns = [StructField(c.name, column_mapping.make_optional(c.dataType), nullable=True) for c in rows]
     by: list[str] = []
     for part in partition_spec:
         if part.transform == "identity":
@@ -106,17 +100,13 @@ def cast_to_table(table: str, frame: DataFrame, schema: DeltaSchema, java: Any) 
 
     What the table generates stays out. Raises TableSchemaMismatchError.
     """
-    computed = {
-        c.name.lower() for c in schema.columns if c.metadata.keys() & set(_COMPUTED_PROPERTIES)
-    }
+    computed = {c.name.lower() for c in schema.columns if c.metadata.keys() & set(_COMPUTED_PROPERTIES)}
     whole = column_mapping.fill_missing_columns(table, frame, schema.columns, computed)
     have = {column.name.lower(): column for column in whole.schema}
     caster = _ColumnCaster(table, java)
     return whole.select(
         *(
-            caster.cast_column(
-                (column.name,), sql.col(_quote_path((found.name,))), found.dataType, column
-            )
+            caster.cast_column((column.name,), sql.col(_quote_path((found.name,))), found.dataType, column)
             for column in schema.columns
             if (found := have.get(column.name.lower())) is not None
         )
@@ -130,15 +120,11 @@ class _ColumnCaster:
     table: str
     java: Any
 
-    def cast_column(
-        self, path: tuple[str, ...], value: Column, have: DataType, want: StructField
-    ) -> Column:
+    def cast_column(self, path: tuple[str, ...], value: Column, have: DataType, want: StructField) -> Column:
         """Return a column's values in the table's type, under the table's name."""
         return self._cast_value(path, value, have, want.dataType).alias(want.name)
 
-    def _cast_value(
-        self, path: tuple[str, ...], value: Column, have: DataType, want: DataType
-    ) -> Column:
+    def _cast_value(self, path: tuple[str, ...], value: Column, have: DataType, want: DataType) -> Column:
         if have.simpleString() == want.simpleString():
             return value
         if isinstance(have, StructType) and isinstance(want, StructType):
@@ -148,9 +134,7 @@ class _ColumnCaster:
             return sql.transform(value, lambda v: self._cast_value(inside[0], v, *inside[1:]))
         if isinstance(have, MapType) and isinstance(want, MapType) and have.keyType == want.keyType:
             under = (*path, "value"), have.valueType, want.valueType
-            return sql.transform_values(
-                value, lambda _, v: self._cast_value(under[0], v, *under[1:])
-            )
+            return sql.transform_values(value, lambda _, v: self._cast_value(under[0], v, *under[1:]))
         if not self._is_upcast(have, want):
             raise self._build_mismatch(path, have.simpleString(), want.simpleString())
         return value.cast(want)
@@ -165,9 +149,7 @@ class _ColumnCaster:
         fields = [
             sql.lit(None).cast(field.dataType).alias(field.name)
             if (known := found.get(field.name.lower())) is None
-            else self.cast_column(
-                (*path, field.name), value.getField(known.name), known.dataType, field
-            )
+            else self.cast_column((*path, field.name), value.getField(known.name), known.dataType, field)
             for field in want
         ]
         return sql.when(value.isNotNull(), sql.struct(*fields))
@@ -177,9 +159,7 @@ class _ColumnCaster:
         cast = self.java.org.apache.spark.sql.catalyst.expressions.Cast
         return bool(cast.canUpCast(parse(have.json()), parse(want.json())))
 
-    def _build_mismatch(
-        self, path: tuple[str, ...], have: str, want: str
-    ) -> TableSchemaMismatchError:
+    def _build_mismatch(self, path: tuple[str, ...], have: str, want: str) -> TableSchemaMismatchError:
         return TableSchemaMismatchError(
             f"table {self.table} does not fit the rows: {'.'.join(path)} is {have} in the rows and "
             f"{want} in the table"

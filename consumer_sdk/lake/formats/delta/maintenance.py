@@ -54,9 +54,7 @@ class DeltaMaintenance:
         self._open_table(table)
         least = DEFAULT_TARGET_BYTES if target is None else target
         with jvm_errors.translate_errors(f"table {table}: plan of a compaction"):
-            files = DataFrame(
-                self._delta_log(table).unsafeVolatileSnapshot().allFiles(), self._spark
-            )
+            files = DataFrame(self._delta_log(table).unsafeVolatileSnapshot().allFiles(), self._spark)
             small = files.where(f"size < {least}").groupBy(sql.to_json("partitionValues"))
             found = small.agg(sql.count("*").alias("files"), sql.sum("size").alias("bytes"))
             rows = found.where("files > 1").collect()
@@ -66,14 +64,9 @@ class DeltaMaintenance:
         """Rewrite small files in one version."""
         self._open_table(table)
         sizes = (
-            {}
-            if target is None
-            else {MAX_FILE_SIZE_SETTING: str(target), MIN_FILE_SIZE_SETTING: str(target)}
+            {} if target is None else {MAX_FILE_SIZE_SETTING: str(target), MIN_FILE_SIZE_SETTING: str(target)}
         )
-        with (
-            jvm_errors.translate_errors(f"table {table}: OPTIMIZE"),
-            _override_settings(self._spark, sizes),
-        ):
+        with jvm_errors.translate_errors(f"table {table}: OPTIMIZE"), _override_settings(self._spark, sizes):
             (row,) = self._spark.sql(f"OPTIMIZE {table}").collect()
         done = row.metrics
         old = FileTotals(done.numFilesRemoved, done.filesRemoved.totalSize or 0)

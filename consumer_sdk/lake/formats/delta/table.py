@@ -32,13 +32,8 @@ from trimtab.consumer_sdk.errors import (
     LakeUnavailableError,
     TableSchemaMismatchError,
 )
-from trimtab.consumer_sdk.lake.formats.delta import (
-    arrow_files,
-    link_log_store,
-)
-from trimtab.consumer_sdk.lake.formats.delta import (
-    columns as delta_columns,
-)
+from trimtab.consumer_sdk.lake.formats.delta import arrow_files, link_log_store
+from trimtab.consumer_sdk.lake.formats.delta import columns as delta_columns
 from trimtab.consumer_sdk.lake.lake import SparkLake
 from trimtab.consumer_sdk.lake.offsets.offset_gaps import GAPS_PROPERTY, TableGaps
 from trimtab.consumer_sdk.lake.offsets.table_offsets import CommittedOffsets
@@ -73,12 +68,7 @@ class DeltaLake(SparkLake):
     """
 
     def __init__(
-        self,
-        spark: SparkSession,
-        warehouse: str,
-        *,
-        owns_session: bool = False,
-        arrow: bool = False,
+        self, spark: SparkSession, warehouse: str, *, owns_session: bool = False, arrow: bool = False
     ) -> None:
         super().__init__(spark, owns_session=owns_session, arrow=arrow)
         self._warehouse = warehouse.rstrip("/")
@@ -86,9 +76,7 @@ class DeltaLake(SparkLake):
         try:
             link_log_store.install_log_store(java(spark))
         except jvm_errors.JVM_ERRORS as error:
-            raise jvm_errors.to_trimtab_error(
-                error, "Delta's log store for local folders"
-            ) from error
+            raise jvm_errors.to_trimtab_error(error, "Delta's log store for local folders") from error
 
     def open_table(self, name: str) -> "DeltaTable | None":
         """Return a table, None where there is none. Raises LakeUnavailableError, SettingError."""
@@ -101,9 +89,7 @@ class DeltaLake(SparkLake):
             raise jvm_errors.to_trimtab_error(error, f"table {name}") from error
         return table
 
-    def create_table(
-        self, name: str, frame: Frame, partition_spec: PartitionSpec = ()
-    ) -> "DeltaTable":
+    def create_table(self, name: str, frame: Frame, partition_spec: PartitionSpec = ()) -> "DeltaTable":
         """Return the table of that name, made with the frame's columns if it is missing.
 
         Raises SettingError for a partitioning that the columns or Delta do not allow.
@@ -171,9 +157,7 @@ class DeltaLake(SparkLake):
         return found <= {"_delta_log"} or self.open_table(name) is not None
 
     def _create_at_path(self, path: str, rows: StructType, partition_spec: PartitionSpec) -> None:
-        maker = java(self.spark).io.delta.tables.DeltaTable.createIfNotExists(
-            java_session(self.spark)
-        )
+        maker = java(self.spark).io.delta.tables.DeltaTable.createIfNotExists(java_session(self.spark))
         whole, by = delta_columns.build_columns(rows, partition_spec)
         parsed = java(self.spark).org.apache.spark.sql.types.DataType.fromJson(whole.json())
         maker = maker.location(path).addColumns(parsed)
@@ -263,9 +247,7 @@ class DeltaTable:
         """
         try:
             metadata = self._update_snapshot().metadata()
-            needed = find_column_changes(
-                delta_columns.read_schema(metadata).columns, spark_schema_of(frame)
-            )
+            needed = find_column_changes(delta_columns.read_schema(metadata).columns, spark_schema_of(frame))
             for statement in delta_columns.build_alter_clauses(needed, metadata):
                 self._alter_table(statement)
                 log.info("%s: %s", self.name, statement)
@@ -279,13 +261,9 @@ class DeltaTable:
         """
         try:
             in_spark = isinstance(frame, DataFrame)
-            shape, files = (self._stage_with_spark if in_spark else self._stage_with_arrow)(
-                frame, attempt
-            )
+            shape, files = (self._stage_with_spark if in_spark else self._stage_with_arrow)(frame, attempt)
         except jvm_errors.JVM_ERRORS as error:
-            raise explain_mismatch(
-                jvm_errors.to_trimtab_error(error, f"table {self.name}")
-            ) from error
+            raise explain_mismatch(jvm_errors.to_trimtab_error(error, f"table {self.name}")) from error
         self._staged_schema = shape
         adds = [json.loads(file)["add"] for file in files]
         rows = sum(map(_count_rows, adds))
@@ -348,9 +326,7 @@ class DeltaTable:
         written = writer.writeFiles(java_frame(fitted))
         return shape, tuple(str(written.apply(n).json()) for n in range(written.size()))
 
-    def _stage_with_arrow(
-        self, rows: Records, attempt: str
-    ) -> tuple[delta_columns.DeltaSchema, AddActions]:
+    def _stage_with_arrow(self, rows: Records, attempt: str) -> tuple[delta_columns.DeltaSchema, AddActions]:
         metadata = self._update_snapshot().metadata()
         shape = delta_columns.read_schema(metadata)
         arrow_files.check_writable(self.name, shape, _property_names(metadata))
@@ -390,17 +366,11 @@ class DeltaTable:
             groups.setdefault(unquote(group), {})[where] = int(offset)
         return CommittedOffsets(groups).encode() if groups else ""
 
-    def _check_unchanged(
-        self, snapshot: Any, staged: StagedFiles, expected: VersionedOffsets
-    ) -> None:
+    def _check_unchanged(self, snapshot: Any, staged: StagedFiles, expected: VersionedOffsets) -> None:
         if self._read_snapshot_offsets(snapshot) != expected.version:
             raise CommitConflictError(f"table {self.name}: another writer was faster")
         now = delta_columns.read_schema(snapshot.metadata())
-        if (
-            staged.files
-            and self._staged_schema is not None
-            and not self._staged_schema.fits_table(now)
-        ):
+        if staged.files and self._staged_schema is not None and not self._staged_schema.fits_table(now):
             raise TableSchemaMismatchError(
                 f"table {self.name}: its columns or its partitioning were changed while a batch "
                 "was on its way. Nothing was written and no offset moved: start this process again"
@@ -422,9 +392,7 @@ class DeltaTable:
         root, none = java(self._spark), self._scala_none
         append = root.org.apache.spark.sql.SaveMode.Append
         note = root.scala.Option.apply(attempt)
-        return self._delta.DeltaOperations.Write(
-            append, none, none, note, none, none, none, none, none
-        )
+        return self._delta.DeltaOperations.Write(append, none, none, note, none, none, none, none, none)
 
     def _list_commits(self, first: int) -> Iterator[Any]:
         """Return the paths of the commits from a version on that the log still keeps."""
@@ -441,9 +409,7 @@ class DeltaTable:
 
 def _is_table_dropped(error: BaseException) -> bool:
     """Whether the error says that the table's folder is gone: then it holds nothing."""
-    return any(
-        "_delta_log does not exist" in message for _, message in jvm_errors.java_causes(error)
-    )
+    return any("_delta_log does not exist" in message for _, message in jvm_errors.java_causes(error))
 
 
 def _is_folder_occupied(error: BaseException) -> bool:

@@ -44,9 +44,7 @@ _LEVELLED_CODECS: Final = ("brotli", "gzip", "zstd")
 """The codecs that have levels."""
 
 
-def write_data_file(
-    table: Any, name: str, rows: Records, attempt: str, root: Any
-) -> tuple[Any, ...]:
+def write_data_file(table: Any, name: str, rows: Records, attempt: str, root: Any) -> tuple[Any, ...]:
     """Write rows as a data file; return Iceberg's `DataFile` of it, nothing where there are none.
 
     `table` is Iceberg's own object, `root` the JVM's packages. Raises TableSchemaMismatchError,
@@ -127,9 +125,7 @@ def _parse_field(field: dict[str, Any]) -> Any:
 
 
 def _build_field(name: str, kind: Any, number: int, *, required: bool) -> Any:
-    return pa.field(
-        name, _arrow_type(kind), nullable=not required, metadata={_FIELD_ID_KEY: str(number)}
-    )
+    return pa.field(name, _arrow_type(kind), nullable=not required, metadata={_FIELD_ID_KEY: str(number)})
 
 
 def _arrow_type(kind: Any) -> ArrowType:

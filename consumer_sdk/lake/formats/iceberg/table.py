@@ -66,12 +66,7 @@ class IcebergLake(SparkLake):
     """Tables of one Iceberg catalog of a Spark session."""
 
     def __init__(
-        self,
-        spark: SparkSession,
-        catalog: str,
-        *,
-        owns_session: bool = False,
-        arrow: bool = False,
+        self, spark: SparkSession, catalog: str, *, owns_session: bool = False, arrow: bool = False
     ) -> None:
         super().__init__(spark, owns_session=owns_session, arrow=arrow)
         self.catalog_name = catalog
@@ -93,9 +88,7 @@ class IcebergLake(SparkLake):
                 return None
             raise jvm_errors.to_trimtab_error(error, f"table {name}") from error
 
-    def create_table(
-        self, name: str, frame: Frame, partition_spec: PartitionSpec = ()
-    ) -> "IcebergTable":
+    def create_table(self, name: str, frame: Frame, partition_spec: PartitionSpec = ()) -> "IcebergTable":
         """Return the table of that name, made with the frame's columns if it is missing.
 
         Raises SettingError for a partitioning that the columns do not allow.
@@ -108,9 +101,7 @@ class IcebergLake(SparkLake):
             log.info("%s: created with %s", name, spark_schema_of(frame).simpleString())
         except jvm_errors.JVM_ERRORS as error:
             if not any("AlreadyExists" in cause for cause, _ in jvm_errors.java_causes(error)):
-                raise jvm_errors.to_trimtab_error(
-                    error, f"table {name} cannot be created"
-                ) from error
+                raise jvm_errors.to_trimtab_error(error, f"table {name} cannot be created") from error
         made = self.open_table(name)
         if made is None:
             raise LakeUnavailableError(f"table {name} was created and dropped again; find out why")
@@ -119,9 +110,7 @@ class IcebergLake(SparkLake):
     def list_tables(self) -> list[str]:
         """Return the names of all tables, sorted."""
         try:
-            found = [
-                t for space in self._walk_namespaces() for t in self._catalog.listTables(space)
-            ]
+            found = [t for space in self._walk_namespaces() for t in self._catalog.listTables(space)]
         except jvm_errors.JVM_ERRORS as error:
             raise jvm_errors.to_trimtab_error(error, f"catalog {self.catalog_name}") from error
         return sorted(str(table.toString()) for table in found)
@@ -130,25 +119,19 @@ class IcebergLake(SparkLake):
         """Return a table with the frame's columns in a local folder, outside the catalog."""
         iceberg = java(self.spark).org.apache.iceberg
         try:
-            tables = iceberg.hadoop.HadoopTables(
-                java_session(self.spark).sessionState().newHadoopConf()
-            )
+            tables = iceberg.hadoop.HadoopTables(java_session(self.spark).sessionState().newHadoopConf())
             schema = self._to_iceberg_schema(spark_schema_of(frame))
             return IcebergTable(folder, tables.create(schema, folder), self._staging_writer)
         except jvm_errors.JVM_ERRORS as error:
             raise jvm_errors.to_trimtab_error(error, f"table {folder}") from error
 
-    def _create_in_catalog(
-        self, name: str, rows: StructType, partition_spec: PartitionSpec
-    ) -> None:
+    def _create_in_catalog(self, name: str, rows: StructType, partition_spec: PartitionSpec) -> None:
         check_partition_columns(name, partition_spec, rows.names)
         schema = self._to_iceberg_schema(rows)
         spec = self._build_partition_spec(name, schema, partition_spec)
         namespace = name.rpartition(".")[0]
         self.spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {self.catalog_name}.{namespace}")
-        self._catalog.createTable(
-            self._table_identifier(name), schema, spec, ICEBERG_TABLE_DEFAULTS
-        )
+        self._catalog.createTable(self._table_identifier(name), schema, spec, ICEBERG_TABLE_DEFAULTS)
 
     def _build_partition_spec(self, name: str, schema: Any, partition_spec: PartitionSpec) -> Any:
         spec = java(self.spark).org.apache.iceberg.PartitionSpec.builderFor(schema)
@@ -217,9 +200,7 @@ class IcebergTable:
     def has_committed(self, attempt: str) -> bool:
         """Return whether an attempt's commit is among the snapshots."""
         try:
-            return any(
-                _summary_value(s, ATTEMPT_PROPERTY) == attempt for s in self.walk_ancestors()
-            )
+            return any(_summary_value(s, ATTEMPT_PROPERTY) == attempt for s in self.walk_ancestors())
         except jvm_errors.JVM_ERRORS as error:
             raise jvm_errors.to_trimtab_error(error, f"table {self.name}") from error
 
@@ -249,9 +230,7 @@ class IcebergTable:
             rows = sum(int(file.recordCount()) for file in files)
             size = sum(int(file.fileSizeInBytes()) for file in files)
         except jvm_errors.JVM_ERRORS as error:
-            raise explain_mismatch(
-                jvm_errors.to_trimtab_error(error, f"table {self.name}")
-            ) from error
+            raise explain_mismatch(jvm_errors.to_trimtab_error(error, f"table {self.name}")) from error
         return StagedFiles(attempt, files, rows, size)
 
     def commit(
@@ -298,9 +277,7 @@ class IcebergTable:
         """Return rows, files and bytes of the current snapshot's summary."""
         current = self.java_table.currentSnapshot()
         keys = {"rows": "total-records", "files": "total-data-files", "bytes": "total-files-size"}
-        found = {
-            k: _summary_value(current, v) if current is not None else None for k, v in keys.items()
-        }
+        found = {k: _summary_value(current, v) if current is not None else None for k, v in keys.items()}
         return {name: int(value or 0) for name, value in found.items()}
 
     def _newest_offsets(self) -> str:
@@ -370,9 +347,7 @@ class _StagingWriter:
         whole = fill_missing_columns(name, frame, self.staged_schema(table))
         self._cache.add(attempt, table)
         try:
-            whole.writeTo(f"{STAGING_CATALOG}.`{attempt}`").option(
-                "fanout-enabled", "true"
-            ).append()
+            whole.writeTo(f"{STAGING_CATALOG}.`{attempt}`").option("fanout-enabled", "true").append()
             return tuple(self._coordinator.fetchNewFiles(table, attempt))
         finally:
             self._clear_attempt(table, attempt)

@@ -6,13 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from trimtab.assignor import (
-    InvalidProblemError,
-    PackingProblem,
-    RandomWalk,
-    get_heuristic,
-    replay_stream,
-)
+from trimtab.assignor import InvalidProblemError, PackingProblem, RandomWalk, get_heuristic, replay_stream
 from trimtab.assignor.analysis.certificate import certify_decision, certify_moves, start_countdown
 from trimtab.assignor.analysis.certificate.consumer_kinds import build_consumer_kinds
 from trimtab.assignor.analysis.certificate.pricing import Knapsacks
@@ -88,9 +82,7 @@ def test_the_time_limit_holds() -> None:
 
 def test_free_moves_give_whole_consumers() -> None:
     """Where moves cost nothing the bound is rounded up to a number of consumers."""
-    made = certify_decision(
-        problem(60, 60, 60), np.arange(3, dtype=np.int32), moves_cost=0.0, left=plenty
-    )
+    made = certify_decision(problem(60, 60, 60), np.arange(3, dtype=np.int32), moves_cost=0.0, left=plenty)
     assert (made.lower_bound, made.best_known, made.gap) == (3, 3, 0)
 
 

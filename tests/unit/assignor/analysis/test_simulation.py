@@ -175,9 +175,7 @@ def test_the_autoscaler_looks_every_15_seconds() -> None:
 def test_contenders_have_names() -> None:
     """Every heuristic, presets each, and the three that Kafka users have; others are refused."""
     everybody = [c.name for c in parse_contenders(["all"])]
-    assert {*default_contender_names(), "sticky", "lag-aware", "range", "keda:sticky"} < set(
-        everybody
-    )
+    assert {*default_contender_names(), "sticky", "lag-aware", "range", "keda:sticky"} < set(everybody)
     assert [c.name for c in parse_contenders(())] == list(default_contender_names())
     assert not parse_contender("range").is_trimtab_setting
     assert parse_contender("keda").eager
@@ -195,18 +193,14 @@ def test_decisions_see_the_backlog_that_they_made() -> None:
         return np.zeros(len(problem.lag), dtype=np.int32)
 
     run_simulation(
-        Contender("look", Heuristic("look", look, "", "")),
-        stream([0], [200], [0]),
-        SimulationSetup(),
+        Contender("look", Heuristic("look", look, "", "")), stream([0], [200], [0]), SimulationSetup()
     )
     assert seen == [[0], [pytest.approx(3000)], [pytest.approx(0)]]
 
 
 def test_a_decision_meets_the_next_speeds() -> None:
     """Overload, lateness and the pause of a move show at the tick after the decision."""
-    run = run_simulation(
-        parse_contender("mbf"), stream([60, 30], [60, 60], [60, 60]), SimulationSetup()
-    )
+    run = run_simulation(parse_contender("mbf"), stream([60, 30], [60, 60], [60, 60]), SimulationSetup())
     assert run.consumers.tolist() == [1, 2, 2]
     assert run.moved.tolist() == [0, 1, 0]
     assert run.r_score.tolist() == [0, 0.6, 0]
@@ -235,18 +229,14 @@ def test_late_traffic_on_the_papers_walk() -> None:
     """Tight packing is late, loose packing is not: the figures of docs/simulate.md hold."""
     walk = RandomWalk(15).generate_stream(np.random.default_rng(11))
     late = {
-        name: summarize_runs({name: run}, SimulationSetup(), lower_bounds(walk, 100.0))[
-            name
-        ].late_percent
+        name: summarize_runs({name: run}, SimulationSetup(), lower_bounds(walk, 100.0))[name].late_percent
         for name in ("bfd", "mwf")
         for run in [run_simulation(parse_contender(name), walk, SimulationSetup())]
     }
     assert late == {"bfd": pytest.approx(33.3, abs=0.5), "mwf": pytest.approx(2.37, abs=0.1)}
 
 
-def summary(
-    r: float = 1.0, cbs: float | None = 0.0, hours: float = 1.0, late: float = 0.0
-) -> RunSummary:
+def summary(r: float = 1.0, cbs: float | None = 0.0, hours: float = 1.0, late: float = 0.0) -> RunSummary:
     return RunSummary(cbs, r, 0, 0, None, hours, late, 0, 0, 0, 0, 0, late)
 
 
@@ -312,24 +302,15 @@ def test_few_hours_have_more_digits(hours: float, said: str) -> None:
 
 def test_cores_change_no_figure() -> None:
     """Two processes give what one gives, in the order that was asked for."""
-    streams = [
-        RandomWalk(15, 20, 20).generate_stream(np.random.default_rng(seed)) for seed in (1, 2)
-    ]
-    jobs = [
-        SimulationJob(n, name, share)
-        for name in ("mbf", "keda")
-        for share in (1, 0.9)
-        for n in (0, 1)
-    ]
+    streams = [RandomWalk(15, 20, 20).generate_stream(np.random.default_rng(seed)) for seed in (1, 2)]
+    jobs = [SimulationJob(n, name, share) for name in ("mbf", "keda") for share in (1, 0.9) for n in (0, 1)]
     one = run_jobs(jobs, streams, SimulationSetup(), 1, lambda _: None)
     told: list[SimulationJob] = []
     two = run_jobs(jobs, streams, SimulationSetup(), 2, told.append)
     assert list(one) == list(two) == jobs
     assert sorted(told) == sorted(jobs)
     for job in jobs:
-        assert all(
-            np.array_equal(a, b) for a, b in zip(figures(one[job]), figures(two[job]), strict=True)
-        )
+        assert all(np.array_equal(a, b) for a, b in zip(figures(one[job]), figures(two[job]), strict=True))
 
 
 def figures(run: object) -> list[FloatArray]:

@@ -28,15 +28,9 @@ from trimtab.cli.simulate.run import DEFAULT_SEED
 
 
 def walk(
-    seed: int = 0,
-    delta: float = 15,
-    ticks: int = 500,
-    partitions: int = 200,
-    capacity: float = 100.0,
+    seed: int = 0, delta: float = 15, ticks: int = 500, partitions: int = 200, capacity: float = 100.0
 ) -> WriteRateStream:
-    return RandomWalk(delta, partitions, ticks, capacity).generate_stream(
-        np.random.default_rng(seed)
-    )
+    return RandomWalk(delta, partitions, ticks, capacity).generate_stream(np.random.default_rng(seed))
 
 
 def test_a_walk_is_the_papers() -> None:
@@ -87,9 +81,7 @@ def test_a_stream_survives_its_file() -> None:
 
 def test_partitions_may_come_and_go() -> None:
     """A partition that is missing at a tick is away then, and its owner is forgotten."""
-    text = (
-        '[{"a": {"0": 60, "1": 60}}, {"a": {"1": 50}, "b": {"10": 40}}, {"a": {"0": 30, "1": 50}}]'
-    )
+    text = '[{"a": {"0": 60, "1": 60}}, {"a": {"1": 50}, "b": {"10": 40}}, {"a": {"0": 30, "1": 50}}]'
     stream = parse_stream(text)
     assert [str(p) for p in stream.partitions] == ["a-0", "a-1", "b-10"]
     assert json.loads(format_stream(stream)) == json.loads(text)
@@ -189,9 +181,7 @@ def test_a_settling_heuristic_rests_when_speeds_rest(name: str) -> None:
 
 def test_non_counting_heuristics_get_load_over_capacity() -> None:
     """In a replay sticky has the load ÷ capacity, rounded up, consumers."""
-    stream = WriteRateStream(
-        (TopicPartition("a", 0), TopicPartition("a", 1)), np.array([[70.0, 60.0]])
-    )
+    stream = WriteRateStream((TopicPartition("a", 0), TopicPartition("a", 1)), np.array([[70.0, 60.0]]))
     assert next(replay_stream(get_heuristic("sticky"), stream, 100.0)).consumers == 2
 
 
@@ -227,9 +217,7 @@ def test_the_published_scores_are_reproduced(delta: float) -> None:
     Streams differ: docs/heuristics.md gives the spread between seeds.
     """
     stream = walk(DEFAULT_SEED, delta)
-    runs = {
-        name: list(replay_stream(get_heuristic(name), stream, 100.0)) for name in PUBLISHED[delta]
-    }
+    runs = {name: list(replay_stream(get_heuristic(name), stream, 100.0)) for name in PUBLISHED[delta]}
     excess = cardinal_bin_score({n: [t.consumers for t in ticks] for n, ticks in runs.items()})
     for name, (cbs, mean_r) in PUBLISHED[delta].items():
         assert 100 * excess[name] == pytest.approx(cbs, abs=0.5)
@@ -237,9 +225,7 @@ def test_the_published_scores_are_reproduced(delta: float) -> None:
 
 
 @pytest.mark.parametrize("generator", [ZipfLoad, FlashCrowd, OversizeLoad])
-def test_generators_make_what_they_say(
-    generator: type[ZipfLoad | FlashCrowd | OversizeLoad],
-) -> None:
+def test_generators_make_what_they_say(generator: type[ZipfLoad | FlashCrowd | OversizeLoad]) -> None:
     """200 partitions of 500 ticks, seeded, that need 45 to 85 consumers on average."""
     speeds = generator().generate_stream(np.random.default_rng(1)).rates
     assert speeds.shape == (500, 200)

@@ -6,12 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from trimtab.assignor.clients.leader_plugin import (
-    MAX_LOGGED_MOVES,
-    index_partitions,
-    lead_group,
-    log_round,
-)
+from trimtab.assignor.clients.leader_plugin import MAX_LOGGED_MOVES, index_partitions, lead_group, log_round
 from trimtab.assignor.model import Load, PlacementPolicy, TopicPartition
 from trimtab.assignor.partition_index import OwnedPartitions
 from trimtab.assignor.rebalance.consumer_protocol import MemberSubscription
@@ -57,10 +52,7 @@ def test_a_completed_decision_logs_nothing(caplog: pytest.LogCaptureFixture) -> 
 def test_a_topic_missing_in_the_metadata_stays_with_its_owners() -> None:
     """Its owned partitions are kept, unless the leader subscribes to it: then it is deleted."""
     owned = OwnedPartitions.from_grouped([("new", [4, 2]), ("old", [0])])
-    members = {
-        "a": MemberSubscription(("new", "old"), owned=owned),
-        "b": MemberSubscription(("new",)),
-    }
+    members = {"a": MemberSubscription(("new", "old"), owned=owned), "b": MemberSubscription(("new",))}
     known = {"new": None, "old": None}
     universe = index_partitions(members, known, {"old"})
     assert universe.list_partitions() == [TopicPartition("new", 2), TopicPartition("new", 4)]

@@ -27,9 +27,7 @@ WALK = ("simulate", "--random-walk", "5", "--ticks", "9", "--partitions", "9", "
 def example(monkeypatch: pytest.MonkeyPatch) -> None:
     """Register the example as "round-robin"."""
     monkeypatch.syspath_prepend(str(EXAMPLES))
-    found = EntryPoints(
-        [EntryPoint("round-robin", "own_heuristic:ROUND_ROBIN", registry.ENTRY_POINT_GROUP)],
-    )
+    found = EntryPoints([EntryPoint("round-robin", "own_heuristic:ROUND_ROBIN", registry.ENTRY_POINT_GROUP)])
     monkeypatch.setattr(registry, "entry_points", lambda group: found.select(group=group))
 
 

@@ -38,9 +38,7 @@ def members(*racks: str | None) -> tuple[Member, ...]:
     return tuple(Member(f"m{i}", TOPIC, rack=rack) for i, rack in enumerate(racks))
 
 
-def group(
-    there: tuple[Member, ...], *replicas: tuple[str | None, ...], owners: str = ""
-) -> ConsumerGroup:
+def group(there: tuple[Member, ...], *replicas: tuple[str | None, ...], owners: str = "") -> ConsumerGroup:
     """One partition for each set of racks; `owners` are the digits of their members."""
     names = tuple(TopicPartition("t", n) for n in range(len(replicas)))
     owned = {name: f"m{digit}" for name, digit in zip(names, owners, strict=False)}
@@ -59,9 +57,7 @@ def speeds(*of: float) -> Load:
 
 def test_everybody_reads_in_its_own_rack() -> None:
     """Counts are even, and nothing crosses racks where that can be."""
-    plan = place_partitions(
-        group(members("a", "b"), ("b",), ("a",), ("b", "c"), ("a",)), Load(), AWARE
-    )
+    plan = place_partitions(group(members("a", "b"), ("b",), ("a",), ("b", "c"), ("a",)), Load(), AWARE)
     assert readers(plan) == "1010"
     assert plan.cross_rack_load == 0
     assert not [note for note in plan.notes if "rack" in note]
@@ -71,9 +67,7 @@ def test_a_partition_moves_to_its_rack_and_says_so() -> None:
     """The reason names both racks, by the names that people know."""
     plan = place_partitions(group(members("a", "b"), ("b",), ("a",), owners="01"), Load(), AWARE)
     assert readers(plan) == "10"
-    assert plan.moves[0].reason == (
-        "rack-aware: a replica is in rack b of m1, none in rack a of m0"
-    )
+    assert plan.moves[0].reason == ("rack-aware: a replica is in rack b of m1, none in rack a of m0")
 
 
 def test_traffic_is_worth_a_move_by_its_cost() -> None:
@@ -136,9 +130,7 @@ def test_no_rack_at_all_is_told() -> None:
     there = ConsumerGroup(members(None, None), tuple(TopicPartition("t", n) for n in range(4)))
     plan = place_partitions(there, Load(), AWARE)
     assert sorted(map(len, plan.assignment.values())) == [2, 2]
-    assert (
-        "unknown rack of m0, m1 (client.rack): their reads do not count as cross-rack" in plan.notes
-    )
+    assert "unknown rack of m0, m1 (client.rack): their reads do not count as cross-rack" in plan.notes
 
 
 def test_what_no_care_can_help_is_named() -> None:
@@ -160,9 +152,7 @@ def test_a_member_in_a_rack_without_brokers_is_far_from_all() -> None:
 
 def test_racks_are_looked_up_by_partition() -> None:
     """Numbers with gaps, topics without an answer, racks of brokers that nobody consumes in."""
-    universe = PartitionIndex.from_partitions(
-        [TopicPartition("t", 3), TopicPartition("t", 7), ("u", 0)]
-    )  # type: ignore[list-item]
+    universe = PartitionIndex.from_partitions([TopicPartition("t", 3), TopicPartition("t", 7), ("u", 0)])  # type: ignore[list-item]
     found = ReplicaRacks.from_topics(universe, {"t": {7: ["b", "a"], 3: ["b", None]}})
     assert found.racks == ("a", "b")
     assert found.known.tolist() == [False, True, False]
@@ -186,9 +176,7 @@ def test_steady_weighs_racks_only_when_told() -> None:
     assert (len(plan.moves), plan.cross_rack_load) == (16, 0)
     half = place_partitions(there, load, PlacementPolicy("steady:rack_cost=0.1", 100.0))
     assert len(half.moves) == 0
-    packed = place_partitions(
-        there, load, PlacementPolicy("steady:rack_cost=2", 100.0, consolidate=True)
-    )
+    packed = place_partitions(there, load, PlacementPolicy("steady:rack_cost=2", 100.0, consolidate=True))
     assert packed.cross_rack_load == 0
 
 
@@ -253,9 +241,7 @@ def test_a_wrong_setting_is_named(name: str, said: str) -> None:
 def test_a_missing_solver_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """Settings are refused before anything connects, and a plan's wish says what to install."""
     monkeypatch.setattr(registry, "find_spec", lambda _: None)
-    with pytest.raises(
-        BrokenHeuristicError, match=r"needs ortools.* pip install 'trimtab\[racks\]'"
-    ):
+    with pytest.raises(BrokenHeuristicError, match=r"needs ortools.* pip install 'trimtab\[racks\]'"):
         parse_own_policy("rack-aware:balance_subtopology", None)
     assert parse_own_policy("rack-aware:none", None)
     assert get_heuristic("rack-aware").dependency == HeuristicDependency("ortools", "racks")

@@ -53,9 +53,7 @@ def failing(_problem: PackingProblem) -> IntArray:
     raise ZeroDivisionError("no bins")
 
 
-WITH_PRESETS = Heuristic(
-    "as-its-author-calls-it", all_to_the_last, "x", "y", presets={"calm": regardless}
-)
+WITH_PRESETS = Heuristic("as-its-author-calls-it", all_to_the_last, "x", "y", presets={"calm": regardless})
 NOT_A_FUNCTION = 3
 
 
@@ -93,9 +91,7 @@ def decide(heuristic: str) -> dict[str, int]:
 def test_built_in_names() -> None:
     """The names of the issue are there, in the order of their sources."""
     assert list_heuristics() == ("steady", *PAPER, "lag-aware", "sticky", "rack-aware")
-    assert all(
-        get_heuristic(name).summary and get_heuristic(name).source for name in list_heuristics()
-    )
+    assert all(get_heuristic(name).summary and get_heuristic(name).source for name in list_heuristics())
 
 
 def test_promises() -> None:
@@ -117,10 +113,7 @@ def test_promises() -> None:
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        (
-            "stikcy",
-            "heuristic 'stikcy' is not known; did you mean 'sticky'\\? there is: steady, nf,",
-        ),
+        ("stikcy", "heuristic 'stikcy' is not known; did you mean 'sticky'\\? there is: steady, nf,"),
         ("mfb", "did you mean 'mbf'"),
         ("lagaware", "did you mean 'lag-aware'"),
         ("", "heuristic '' is not known; there is: steady"),
@@ -164,9 +157,7 @@ def test_a_broken_third_party_hurts_nobody_else() -> None:
     assert get_heuristic("mbf").source.startswith("Kafka Consumer Group Autoscaler")
     with pytest.raises(BrokenHeuristicError, match=r"'no_such_package\.heuristic:pack' cannot be"):
         get_heuristic("broken")
-    with pytest.raises(
-        BrokenHeuristicError, match="gives int; it must give a Heuristic or a function"
-    ):
+    with pytest.raises(BrokenHeuristicError, match="gives int; it must give a Heuristic or a function"):
         get_heuristic("NOT-A-FUNCTION")
 
 

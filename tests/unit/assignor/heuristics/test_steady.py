@@ -8,11 +8,7 @@ from trimtab.assignor.analysis.streams.generators import RandomWalk
 from trimtab.assignor.analysis.streams.replay import ReplayTick, replay_stream
 from trimtab.assignor.heuristics.heuristic import run_heuristic
 from trimtab.assignor.heuristics.steady.bin_names import relabel_bins
-from trimtab.assignor.heuristics.steady.params import (
-    STEADY_PRESETS,
-    params_for_move_cost,
-    resolve_params,
-)
+from trimtab.assignor.heuristics.steady.params import STEADY_PRESETS, params_for_move_cost, resolve_params
 from trimtab.assignor.model import UNASSIGNED, PackingProblem
 
 NOBODY_THERE = ConsumerGroup((), ())
@@ -44,9 +40,7 @@ def means(done: list[ReplayTick]) -> tuple[float, float]:
         ("lexicographic", 25, 17.60, 105.08),
     ],
 )
-def test_no_change_makes_it_worse(
-    preset: str, delta: float, r_score: float, consumers: float
-) -> None:
+def test_no_change_makes_it_worse(preset: str, delta: float, r_score: float, consumers: float) -> None:
     """On a fixed stream R stays within 5 % of what it was, consumers within half a percent."""
     found_r, found_consumers = means(ticks(f"steady:{preset}", delta, seed=7, count=60))
     assert found_r <= 1.05 * r_score
@@ -54,9 +48,7 @@ def test_no_change_makes_it_worse(
 
 
 @pytest.mark.parametrize("delta", [5.0, 15.0, 25.0])
-@pytest.mark.parametrize(
-    ("preset", "rival"), [("tight", "mbfp"), ("balanced", "mbf"), ("calm", "mwf")]
-)
+@pytest.mark.parametrize(("preset", "rival"), [("tight", "mbfp"), ("balanced", "mbf"), ("calm", "mwf")])
 def test_each_preset_beats_its_rival_of_the_paper(preset: str, rival: str, delta: float) -> None:
     """Less load moved with no more consumers, on a stream that it was not tuned on."""
     ours = means(ticks(f"steady:{preset}", delta, seed=1234, count=80))

@@ -10,12 +10,7 @@ from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
 
 from trimtab.assignor.heuristics import registry
 from trimtab.assignor.model import Load, PlacementPolicy, TopicPartition
-from trimtab.assignor.rebalance.leader import (
-    JoinedMember,
-    LeaderView,
-    RebalanceRound,
-    assign_round_by_name,
-)
+from trimtab.assignor.rebalance.leader import JoinedMember, LeaderView, RebalanceRound, assign_round_by_name
 from trimtab.assignor.rebalance.user_data import AssignmentUserData, MemberUserData
 from trimtab.common.control_topics.plan import GroupPlan
 
@@ -31,9 +26,7 @@ class Group:
         self.data = {name: MemberUserData(instance=name) for name in names}
         self.generation = 0
 
-    def round(
-        self, view: LeaderView = BLIND, policy: PlacementPolicy | None = None
-    ) -> RebalanceRound:
+    def round(self, view: LeaderView = BLIND, policy: PlacementPolicy | None = None) -> RebalanceRound:
         joined = [
             JoinedMember(n, frozenset({"t"}), self.data[n], self.owned[n], self.generation)
             for n in self.owned
@@ -43,9 +36,7 @@ class Group:
             self.owned[name] = outcome.member_assignments[name].assigned
             told = outcome.build_user_data(name)
             self.data[name] = MemberUserData(
-                instance=name,
-                decision_fingerprint=told.decision_fingerprint,
-                promised=told.promised,
+                instance=name, decision_fingerprint=told.decision_fingerprint, promised=told.promised
             )
         self.generation += 1
         return outcome
@@ -70,9 +61,7 @@ def test_the_second_round_completes_the_first() -> None:
     first = group.round()
     assert first.is_new_decision
     assert len(group.everything()) < len(PARTITIONS)
-    promised = {
-        n: first.member_assignments[n].assigned | first.member_assignments[n].promised for n in "ab"
-    }
+    promised = {n: first.member_assignments[n].assigned | first.member_assignments[n].promised for n in "ab"}
     second = group.round()
     assert not second.is_new_decision
     assert group.owned == promised
@@ -115,9 +104,7 @@ def test_a_round_in_between_keeps_the_promise() -> None:
     st.integers(1, 5),
     st.lists(st.floats(0, 200), min_size=8, max_size=8),
 )
-def test_nothing_moves_when_nothing_changed(
-    heuristic: str, members: int, speeds: list[float]
-) -> None:
+def test_nothing_moves_when_nothing_changed(heuristic: str, members: int, speeds: list[float]) -> None:
     """Further rounds without a cause move nothing, whatever the heuristic and the speeds now."""
     group = Group(*(f"m{n}" for n in range(members)))
     policy = PlacementPolicy(heuristic=heuristic, capacity=100.0)

@@ -8,9 +8,7 @@ from trimtab.assignor.model import TopicPartition
 from trimtab.assignor.rebalance.user_data import AssignmentUserData, MemberUserData, group_by_topic
 from trimtab.common.errors import InvalidPayloadError
 
-partitions = st.frozensets(
-    st.builds(TopicPartition, st.sampled_from(["a", "b.c", "ü"]), st.integers(0, 99))
-)
+partitions = st.frozensets(st.builds(TopicPartition, st.sampled_from(["a", "b.c", "ü"]), st.integers(0, 99)))
 grouped = partitions.map(group_by_topic)
 
 

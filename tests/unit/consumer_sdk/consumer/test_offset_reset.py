@@ -72,12 +72,7 @@ def resets(data: Data, policy: str) -> OffsetResetHandler:
 @pytest.mark.parametrize(("text", "offset"), [(CUT, OFFSET_INVALID), (NO_EPOCH, 100)])
 @pytest.mark.parametrize(("policy", "first"), [("earliest", 40), ("latest", None)])
 def test_a_truncated_log_is_a_regression_whatever_its_watermarks(
-    high: int,
-    text: str,
-    offset: int,
-    policy: str,
-    first: int | None,
-    caplog: pytest.LogCaptureFixture,
+    high: int, text: str, offset: int, policy: str, first: int | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     """With or without an offset in the event, shorter or grown again: logged in one line."""
     data = Data(high)
@@ -93,9 +88,7 @@ def test_a_truncated_log_is_a_regression_whatever_its_watermarks(
     assert "retention" not in line
 
 
-def test_a_group_without_an_offset_starts_silently(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_a_group_without_an_offset_starts_silently(caplog: pytest.LogCaptureFixture) -> None:
     """Code and missing offset are those of a truncation; only the text differs."""
     data = Data(250, OFFSET_INVALID)
     begins = resets(data, "earliest")
@@ -106,9 +99,7 @@ def test_a_group_without_an_offset_starts_silently(
     assert caplog.messages == []
 
 
-def test_a_truncation_is_logged_before_any_record_was_returned(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_a_truncation_is_logged_before_any_record_was_returned(caplog: pytest.LogCaptureFixture) -> None:
     """Without an offset it is still not mistaken for a group without a commit."""
     cut = resets(Data(250, OFFSET_INVALID), "latest")
     cut.handle_reset_events([event(CUT)])
@@ -164,9 +155,7 @@ def test_a_shorter_log_does_not_suggest_a_longer_retention(
     data = Data(90)
     shorter = resets(data, policy)
     with caplog.at_level(logging.WARNING):
-        shorter.handle_reset_events(
-            [event("fetch failed: Broker: Offset out of range (broker 1)", 100)]
-        )
+        shorter.handle_reset_events([event("fetch failed: Broker: Offset out of range (broker 1)", 100)])
     (line,) = caplog.messages
     assert words in line
     assert "offset 100 is gone, the log ends at 90" in line

@@ -50,9 +50,7 @@ def test_librdkafka_checks_its_own_values() -> None:
 
 def test_reconnect_backoff_reaches_both_planes() -> None:
     """A member that reconnects long after its broker returned is removed from the group."""
-    settings = parse_consumer_settings(
-        {**GOOD, "reconnect.backoff.ms": 50, "reconnect.backoff.max.ms": 500}
-    )
+    settings = parse_consumer_settings({**GOOD, "reconnect.backoff.ms": 50, "reconnect.backoff.max.ms": 500})
     assert settings.librdkafka_config["reconnect.backoff.max.ms"] == 500
     assert settings.kafka_python_config["reconnect_backoff_ms"] == 50
     assert settings.kafka_python_config["reconnect_backoff_max_ms"] == 500
@@ -96,9 +94,7 @@ def test_tokens_reach_both_planes() -> None:
 
 def test_the_data_plane_never_joins_or_commits() -> None:
     """librdkafka gets no setting that would let it act for the group."""
-    settings = parse_consumer_settings(
-        {**GOOD, "enable.auto.commit": True, "group.instance.id": "static-1"}
-    )
+    settings = parse_consumer_settings({**GOOD, "enable.auto.commit": True, "group.instance.id": "static-1"})
     assert settings.librdkafka_config["enable.auto.commit"] is False
     assert settings.librdkafka_config["enable.auto.offset.store"] is False
     assert "group.instance.id" not in settings.librdkafka_config
@@ -140,7 +136,4 @@ def test_the_instance_name_has_an_order_of_sources(
 ) -> None:
     """The setting precedes the client id, which precedes the environment."""
     assert parse_consumer_settings({**GOOD, **config}, environ).instance == instance
-    assert (
-        parse_consumer_settings({**GOOD, **config}, environ).kafka_python_config["client_id"]
-        == instance
-    )
+    assert parse_consumer_settings({**GOOD, **config}, environ).kafka_python_config["client_id"] == instance

@@ -73,9 +73,7 @@ def left(cache: Path) -> list[str]:
     return sorted(p.name for p in (cache / "jars").iterdir() if p.suffix != ".lock")
 
 
-def test_second_time_needs_neither_network_nor_java(
-    ivy: Ivy, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_second_time_needs_neither_network_nor_java(ivy: Ivy, monkeypatch: pytest.MonkeyPatch) -> None:
     """Downloaded JARs are returned without starting a process."""
     first = jars.fetch_jars("example", COORDINATES)
     monkeypatch.setenv("JAVA_HOME", "/nowhere")
@@ -140,9 +138,7 @@ def test_a_failed_attempt_is_retried(ivy: Ivy) -> None:
 def test_without_pyspark(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without pyspark the error gives the pip command."""
     monkeypatch.setattr(jars.importlib.util, "find_spec", lambda _: None)
-    with pytest.raises(
-        MissingExtraError, match=r"pyspark is not installed.*pip install 'trimtab\[lake"
-    ):
+    with pytest.raises(MissingExtraError, match=r"pyspark is not installed.*pip install 'trimtab\[lake"):
         jars.fetch_jars("example", COORDINATES)
 
 

@@ -61,9 +61,7 @@ def run(keeper: FakeMaintenance, pace: RetryBackoff) -> CompactionResult:
     return compact_table(keeper, "lake.orders", None, pace)  # type: ignore[arg-type]
 
 
-def test_a_lost_race_is_tried_again_and_told(
-    pace: RetryBackoff, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_lost_race_is_tried_again_and_told(pace: RetryBackoff, caplog: pytest.LogCaptureFixture) -> None:
     """The log and the result say so, and the marks are seen to in the end."""
     caplog.set_level(logging.INFO, "trimtab.lake")
     keeper = FakeMaintenance(RewriteRound(FileTotals(7, 70), 1), races=2)
@@ -76,8 +74,7 @@ def test_races_are_not_run_for_ever(pace: RetryBackoff) -> None:
     """After so many the error says what to do."""
     keeper = FakeMaintenance(RewriteRound(FileTotals(7, 70), 1), races=MAX_LOST_RACES)
     with pytest.raises(
-        CommitConflictError,
-        match=f"writers were faster {MAX_LOST_RACES} times; the table is intact",
+        CommitConflictError, match=f"writers were faster {MAX_LOST_RACES} times; the table is intact"
     ):
         run(keeper, pace)
 

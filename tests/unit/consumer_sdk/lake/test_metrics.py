@@ -13,12 +13,7 @@ from trimtab.consumer_sdk.lake import ingest
 from trimtab.consumer_sdk.lake.metrics import LakeMetrics, VectorHistogram, serve_metrics
 from trimtab.consumer_sdk.lake.retry import RetryBackoff
 from trimtab.consumer_sdk.lake.schema.record_columns import RECORD_SCHEMA
-from trimtab.consumer_sdk.lake.writer.flush import (
-    BatchCommitted,
-    BatchRefused,
-    FlushBatch,
-    TableWrite,
-)
+from trimtab.consumer_sdk.lake.writer.flush import BatchCommitted, BatchRefused, FlushBatch, TableWrite
 from trimtab.consumer_sdk.lake.writer.flush_metrics import record_ages, with_flush_metrics
 
 LAKE = {"group.id": "g", "lake.warehouse": "lake", "topics": ["t"], "bootstrap.servers": "x:1"}

@@ -92,10 +92,7 @@ def test_topics_of_one_table_need_one_schema() -> None:
 
 def test_names_of_others_are_left_alone() -> None:
     """The flat configuration may hold the consumer's settings too."""
-    assert (
-        parse_lake_config(GOOD | {"bootstrap.servers": "x", "trimtab.capacity": "1 MB/s"}).group
-        == "g"
-    )
+    assert parse_lake_config(GOOD | {"bootstrap.servers": "x", "trimtab.capacity": "1 MB/s"}).group == "g"
 
 
 @pytest.mark.parametrize(

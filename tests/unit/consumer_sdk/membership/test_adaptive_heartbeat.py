@@ -15,9 +15,7 @@ from trimtab.consumer_sdk.membership.coordinator import AdaptiveHeartbeat
 
 def beats(usual_ms: int, count: int) -> list[float]:
     """Return the heartbeat intervals (ms) after a round that another one follows."""
-    heartbeat = AdaptiveHeartbeat(
-        Heartbeat(heartbeat_interval_ms=usual_ms, session_timeout_ms=45_000)
-    )
+    heartbeat = AdaptiveHeartbeat(Heartbeat(heartbeat_interval_ms=usual_ms, session_timeout_ms=45_000))
     heartbeat.shorten_interval()
     intervals: list[float] = []
     for _ in range(count):
@@ -66,12 +64,7 @@ class Data:
 
 
 @pytest.mark.parametrize(
-    ("reads", "begun", "asked"),
-    [
-        (("a",), ("a",), []),
-        (("a",), ("b",), ["b"]),
-        ((), ("a", "b"), [None]),
-    ],
+    ("reads", "begun", "asked"), [(("a",), ("a",), []), (("a",), ("b",), ["b"]), ((), ("a", "b"), [None])]
 )
 def test_the_leaders_of_a_new_topic_are_known_before_it_starts(
     reads: tuple[str, ...], begun: tuple[str, ...], asked: list[str | None]
@@ -93,6 +86,4 @@ def test_partitions_start_without_metadata() -> None:
     """Silent brokers delay nothing."""
     data: Any = Data(silent=True)
     warm_up_connections(data, ["a"])
-    assert [
-        p.topic for p in resolve_start_offsets(data, PartitionState(), [TopicPartition("a", 0)])
-    ] == ["a"]
+    assert [p.topic for p in resolve_start_offsets(data, PartitionState(), [TopicPartition("a", 0)])] == ["a"]

@@ -22,9 +22,7 @@ def test_an_unanswered_heartbeat_renews_nothing() -> None:
 
 
 @given(times, times, times, times)
-def test_a_lease_never_outlives_the_session(
-    contact: float, sent: float, received: float, now: float
-) -> None:
+def test_a_lease_never_outlives_the_session(contact: float, sent: float, received: float, now: float) -> None:
     """A valid lease always has a contact within the session timeout."""
     lease = Lease(10.0, contact).renew_by_heartbeat(sent, received)
     newest = max(contact, sent if received >= sent else contact)

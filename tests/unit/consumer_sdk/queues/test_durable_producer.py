@@ -52,12 +52,8 @@ def test_only_what_is_too_large_by_itself_is_shortened() -> None:
 
 def test_what_fails_otherwise_is_not_shortened() -> None:
     """No answer, also to the shorter record, is told of the place; it is tried again as a whole."""
-    answers = iter(
-        [{0: "away", 2: TOO_LARGE_REASON}, {0: TOO_LARGE_REASON}, {0: "no answer in time"}]
-    )
-    written, failed = write_or_shorten(
-        lambda _: next(answers), [of(1), of(2), of(3)], lambda _: of(0)
-    )
+    answers = iter([{0: "away", 2: TOO_LARGE_REASON}, {0: TOO_LARGE_REASON}, {0: "no answer in time"}])
+    written, failed = write_or_shorten(lambda _: next(answers), [of(1), of(2), of(3)], lambda _: of(0))
     assert (written, failed) == ([of(1), of(2), of(0)], {0: "away", 2: "no answer in time"})
 
 
@@ -65,9 +61,7 @@ def test_the_dead_letter_of_what_is_too_large_says_why_and_where_it_stands() -> 
     """The reason it was given up for comes first, if there is one."""
     found = parse_queue_settings("orders", {"bootstrap.servers": "localhost:1", "group.id": "g"})
     again = DueMessage(7, 1, MarkerKind.RETRY, "retry", 0)
-    assert redelivery_decision.too_large_reason(again, found).startswith(
-        "cannot be delivered again"
-    )
+    assert redelivery_decision.too_large_reason(again, found).startswith("cannot be delivered again")
     reason = redelivery_decision.too_large_reason(
         DueMessage(7, 1, MarkerKind.REJECT, "no such customer", 0), found
     )

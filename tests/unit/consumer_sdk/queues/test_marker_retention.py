@@ -9,10 +9,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import TopicPartition as RawPartition
 from ticking import Ticking
 
-from trimtab.consumer_sdk.queues.kmq.marker_retention import (
-    MARKER_DELETION_INTERVAL_S,
-    MarkerRetention,
-)
+from trimtab.consumer_sdk.queues.kmq.marker_retention import MARKER_DELETION_INTERVAL_S, MarkerRetention
 
 
 class Client:

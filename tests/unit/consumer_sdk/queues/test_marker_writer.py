@@ -11,11 +11,7 @@ from confluent_kafka import Message
 from trimtab.common.clock import SystemClock
 from trimtab.consumer_sdk.errors import InvalidDelayError
 from trimtab.consumer_sdk.queues import Retry, queue_worker
-from trimtab.consumer_sdk.queues.durable_producer import (
-    DeliveryCallback,
-    DurableProducer,
-    ProducerRecord,
-)
+from trimtab.consumer_sdk.queues.durable_producer import DeliveryCallback, DurableProducer, ProducerRecord
 from trimtab.consumer_sdk.queues.kmq.delivered_batch import DeliveredBatch
 from trimtab.consumer_sdk.queues.kmq.marker_writer import MarkerWriter, build_markers
 from trimtab.consumer_sdk.queues.kmq.markers import Marker, MarkerKind, OffsetRanges, decode_marker
@@ -78,9 +74,7 @@ def raws(partition: int = 0) -> list[Message]:
     return [Message(topic="t", partition=partition, offset=at, value=b"x") for at in range(3)]
 
 
-def test_flush_reports_a_refused_marker_once(
-    writer: MarkerWriter, collector: MarkerCollector
-) -> None:
+def test_flush_reports_a_refused_marker_once(writer: MarkerWriter, collector: MarkerCollector) -> None:
     """A refused marker makes one flush return False."""
     collector.refusing = "not allowed"
     batch(writer)[0].reject("no")
@@ -121,10 +115,7 @@ def test_any_reason_is_stored_as_text(
 
 
 def test_a_marker_that_cannot_be_written_stops_no_other(
-    writer: MarkerWriter,
-    collector: MarkerCollector,
-    eventually: Eventually,
-    caplog: pytest.LogCaptureFixture,
+    writer: MarkerWriter, collector: MarkerCollector, eventually: Eventually, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It is logged, and the thread writes the other markers, now and later."""
     batch(writer, partition=1)[0].retry()

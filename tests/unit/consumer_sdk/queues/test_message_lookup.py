@@ -59,27 +59,21 @@ def open_lookup(broker: Broker, monkeypatch: pytest.MonkeyPatch, **config: str) 
     return MessageLookup("orders", config, SystemClock())
 
 
-def test_an_offset_beyond_the_known_end_is_not_deleted(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_offset_beyond_the_known_end_is_not_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
     """At the end only passed offsets are deleted; the others stay unknown."""
     broker = Broker((3, 10), {5: [Event(5), Event(8, EOF)]})
     result = open_lookup(broker, monkeypatch).read_messages(0, [1, 5, 6, 8, 9])
     assert (set(result.messages), result.deleted) == ({5}, {1, 6})
 
 
-def test_a_passed_offset_is_deleted(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_passed_offset_is_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
     """The next message, or the end, shows what compaction deleted."""
     broker = Broker((0, 9), {1: [Event(4), Event(5)]})
     result = open_lookup(broker, monkeypatch).read_messages(0, [1, 2, 5])
     assert (set(result.messages), result.deleted) == ({5}, {1, 2})
 
 
-def test_lookups_read_from_leaders_only(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_lookups_read_from_leaders_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """A follower's end may lag: the tracker's rack is left out."""
     broker = Broker((0, 0), {})
     open_lookup(broker, monkeypatch, **{"client.rack": "a", "client.id": "me"})

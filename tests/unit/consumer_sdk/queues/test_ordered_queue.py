@@ -130,9 +130,7 @@ def letters() -> Letters:
 
 
 @pytest.fixture
-def opened(
-    monkeypatch: pytest.MonkeyPatch, clock: HandClock, group: Group, letters: Letters
-) -> Opened:
+def opened(monkeypatch: pytest.MonkeyPatch, clock: HandClock, group: Group, letters: Letters) -> Opened:
     """Return what opens a queue on them."""
     for name in ("create_admin_client", "prepare_queue_topics"):
         monkeypatch.setattr(ordered_queue.topics, name, Mock())
@@ -164,9 +162,7 @@ def test_a_dead_letter_that_is_refused_is_tried_again_and_holds_no_receive_up(
     assert set(group.committed) == {1}
 
 
-def test_flush_waits_for_the_commit_and_tells_where_it_was_refused(
-    opened: Opened, group: Group
-) -> None:
+def test_flush_waits_for_the_commit_and_tells_where_it_was_refused(opened: Opened, group: Group) -> None:
     """A group that went on without us is no success, nor is a coordinator that is away."""
     group.log = [b"done"]
     queue = opened({})

@@ -19,9 +19,7 @@ def test_names_of_topics_follow_from_topic_and_group() -> None:
     found = parse_queue_settings("orders", PLAIN)
     assert (found.markers_topic, found.dead_letter_topic) == ("orders.g.markers", "orders.g.dead")
     assert found.tracker_group == "g-redeliver"
-    assert (
-        parse_queue_settings("orders", {**PLAIN, "trimtab.queue.markers": "m"}).markers_topic == "m"
-    )
+    assert parse_queue_settings("orders", {**PLAIN, "trimtab.queue.markers": "m"}).markers_topic == "m"
 
 
 @pytest.mark.parametrize(

@@ -70,9 +70,7 @@ def event(code: int) -> Mock:
     return Mock(error=lambda: KafkaError(code))
 
 
-def test_an_error_among_messages_is_raised_when_they_are_handed_out(
-    polled: list[Sequence[Any]],
-) -> None:
+def test_an_error_among_messages_is_raised_when_they_are_handed_out(polled: list[Sequence[Any]]) -> None:
     """None before or behind it is lost; one that passes by itself has a name."""
     one, two = raw(1), raw(2)
     refused = event(KafkaError.TOPIC_AUTHORIZATION_FAILED)
@@ -159,11 +157,7 @@ def broker(code: int | None = None, **found: str) -> AdminClient:
     [
         (KafkaError._TIMED_OUT, BrokerUnreachableError, "nowhere:1"),
         (KafkaError.COORDINATOR_NOT_AVAILABLE, BrokerUnreachableError, "nowhere:1"),
-        (
-            KafkaError.GROUP_AUTHORIZATION_FAILED,
-            MissingAclError,
-            "grant DescribeConfigs on group 'g'",
-        ),
+        (KafkaError.GROUP_AUTHORIZATION_FAILED, MissingAclError, "grant DescribeConfigs on group 'g'"),
         (KafkaError.INVALID_REQUEST, ShareGroupsUnsupportedError, "does not accept settings"),
         (KafkaError.UNSUPPORTED_VERSION, ShareGroupsUnsupportedError, "does not accept settings"),
         (KafkaError.UNKNOWN, KafkaException, "UNKNOWN"),
@@ -172,16 +166,13 @@ def broker(code: int | None = None, **found: str) -> AdminClient:
 def test_refusals_are_told_apart(code: int, error: type[Exception], match: str) -> None:
     """Only what the broker does not know is said to be missing."""
     with pytest.raises(error, match=match):
-        configure_share_group(
-            broker(code), parse_queue_settings("t", CONFIG), CONFIG, 1, SystemClock()
-        )
+        configure_share_group(broker(code), parse_queue_settings("t", CONFIG), CONFIG, 1, SystemClock())
 
 
 def test_dead_letters_that_no_broker_writes_are_refused_if_asked_for() -> None:
     """Who does not ask for them gets the queue without; the version stands in the message."""
     assert (
-        configure_share_group(broker(), parse_queue_settings("t", CONFIG), CONFIG, 1, SystemClock())
-        == 15.0
+        configure_share_group(broker(), parse_queue_settings("t", CONFIG), CONFIG, 1, SystemClock()) == 15.0
     )
     given = {**CONFIG, "trimtab.queue.dead.letter": "dlq.t"}
     with pytest.raises(UnsupportedQueueOperationError, match=r"share\.version=2.*it is 1.*kmq"):

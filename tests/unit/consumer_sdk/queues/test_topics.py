@@ -28,18 +28,11 @@ def cluster(**partitions: int) -> AdminClient:
 
 def test_dead_letters_with_fewer_partitions_are_named() -> None:
     """Dead letters of the missing partitions could never be stored."""
-    with pytest.raises(
-        QueueTopicMismatchError, match=r"'orders.g.dead' has 1 partitions .* has 2.*--alter"
-    ):
+    with pytest.raises(QueueTopicMismatchError, match=r"'orders.g.dead' has 1 partitions .* has 2.*--alter"):
         prepare_queue_topics(cluster(messages=2, dead=1), QUEUE, SystemClock(), with_markers=False)
 
 
 @pytest.mark.parametrize("dead", [2, 3])
 def test_dead_letters_may_have_more_partitions(dead: int) -> None:
     """A topic shared by several queues has the partitions of the largest."""
-    assert (
-        prepare_queue_topics(
-            cluster(messages=2, dead=dead), QUEUE, SystemClock(), with_markers=False
-        )
-        == 2
-    )
+    assert prepare_queue_topics(cluster(messages=2, dead=dead), QUEUE, SystemClock(), with_markers=False) == 2

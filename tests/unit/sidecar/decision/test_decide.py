@@ -52,9 +52,7 @@ class World:
     def seen(self) -> Observation:
         every = [*self.reads.values(), self.unread or {}]
         speeds = {
-            TopicPartition("t", n): PartitionLoad(bytes_per_s=s)
-            for reads in every
-            for n, s in reads.items()
+            TopicPartition("t", n): PartitionLoad(bytes_per_s=s) for reads in every for n, s in reads.items()
         }
         readers = tuple(
             ObservedMember(f"id-{name}", name, frozenset(TopicPartition("t", n) for n in reads))
@@ -63,11 +61,7 @@ class World:
         ours = [*(n for n in self.reads if n not in self.strangers), *self.starting]
         replicas = tuple(ReplicaInstance(n, alive=True, started_at=NOW - 5) for n in sorted(ours))
         return Observation(
-            speeds,
-            ObservedGroup(self.state, readers),
-            replicas,
-            self.plan,
-            pending_restarts=self.restart,
+            speeds, ObservedGroup(self.state, readers), replicas, self.plan, pending_restarts=self.restart
         )
 
 
@@ -81,10 +75,7 @@ def judge(
 EVEN = World({"a": {0: 40, 1: 40}, "b": {2: 40, 3: 40}})
 BUSY = World({"a": {0: 60, 1: 60, 2: 60}, "b": {3: 60, 4: 60}})
 IDLE = World({"a": {0: 10, 1: 10}, "b": {2: 5, 3: 5}})
-DRAINING = replace(
-    World({"a": {0: 10}, "b": {1: 10}, "c": {2: 10}}),
-    plan=replace(PLAN, draining=("c",)),
-)
+DRAINING = replace(World({"a": {0: 10}, "b": {1: 10}, "c": {2: 10}}), plan=replace(PLAN, draining=("c",)))
 DRAINED = replace(DRAINING, reads={"a": {0: 10, 2: 10}, "b": {1: 10}, "c": {}})
 
 
@@ -154,10 +145,7 @@ def test_scale_out_keeps_the_epoch() -> None:
 
 def test_scale_out_is_bounded_by_step_and_limit() -> None:
     """Neither the step nor the upper limit is exceeded."""
-    assert (
-        judge(BUSY, replace(POLICY, scale_up=ScalingRules((ScalingPolicy(1),)))).replicas_to_start
-        == 1
-    )
+    assert judge(BUSY, replace(POLICY, scale_up=ScalingRules((ScalingPolicy(1),)))).replicas_to_start == 1
     assert judge(BUSY, replace(POLICY, max_replicas=3)).replicas_to_start == 1
     assert judge(BUSY, replace(POLICY, max_replicas=2)).action is not ScalingAction.SCALE_UP
 
@@ -180,9 +168,7 @@ def test_scale_out_takes_the_lowest_wish_of_its_window() -> None:
         judge(
             BUSY,
             policy,
-            DecisionMemory(
-                (TimestampedRecommendation(NOW - 40, 2), TimestampedRecommendation(NOW - 20, 5))
-            ),
+            DecisionMemory((TimestampedRecommendation(NOW - 40, 2), TimestampedRecommendation(NOW - 20, 5))),
         ).replicas_to_start
         == 3
     )
@@ -340,11 +326,7 @@ def test_the_dead_are_replaced_at_once() -> None:
     """A missing replica is started without windows or cooldown, in blindness too."""
     dead = World({"a": {0: None}}, unread={1: None})
     verdict = judge(dead, memory=DecisionMemory(last_change=NOW - 1))
-    assert (verdict.action, verdict.replicas_to_start, verdict.plan) == (
-        ScalingAction.REPLACE,
-        1,
-        None,
-    )
+    assert (verdict.action, verdict.replicas_to_start, verdict.plan) == (ScalingAction.REPLACE, 1, None)
 
 
 def test_those_that_keep_dying_are_replaced_ever_more_slowly() -> None:
@@ -412,18 +394,14 @@ def test_an_overfull_consumer_gets_a_better_placement() -> None:
     assert (verdict.action, verdict.replicas_to_start) == (ScalingAction.PLACE, 0)
     assert verdict.plan is not None
     assert (verdict.plan.epoch, verdict.plan.replicas) == (8, 2)
-    assert (
-        judge(OVERFULL, memory=replace(SETTLED, last_change=NOW - 1)).action is ScalingAction.HOLD
-    )
+    assert judge(OVERFULL, memory=replace(SETTLED, last_change=NOW - 1)).action is ScalingAction.HOLD
 
 
 def test_a_placement_is_not_asked_for_twice() -> None:
     """Where the leader kept the placement when asked, it is not asked again for a while."""
     asked = record_execution(judge(OVERFULL), OVERFULL.seen(), SETTLED, NOW - 40)
     assert judge(OVERFULL, memory=asked).action is ScalingAction.HOLD
-    assert (
-        judge(OVERFULL, memory=replace(asked, last_change=NOW - 61)).action is ScalingAction.PLACE
-    )
+    assert judge(OVERFULL, memory=replace(asked, last_change=NOW - 61)).action is ScalingAction.PLACE
 
 
 def test_a_partition_larger_than_a_consumer_moves_nothing() -> None:

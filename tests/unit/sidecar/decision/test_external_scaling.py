@@ -40,9 +40,7 @@ def observed(
     """A group at rest in which each name but the idle ones reads one partition."""
     busy = [n for n in names if n not in idle]
     owned = dict(zip(busy, partitions(len(busy)), strict=True))
-    readers = tuple(
-        ObservedMember(f"id-{n}", n, frozenset({owned[n]} if n in owned else ())) for n in names
-    )
+    readers = tuple(ObservedMember(f"id-{n}", n, frozenset({owned[n]} if n in owned else ())) for n in names)
     replicas = tuple(
         ReplicaInstance(n, alive=True, started_at=NOW - 500, ordinal=i if ordered else 0)
         for i, n in enumerate(names)
@@ -109,9 +107,7 @@ def test_zero_is_a_pause() -> None:
     assert "kubectl set 0 replicas" in verdict.reasons[0]
 
 
-@pytest.mark.parametrize(
-    ("planned", "action"), [(0, ScalingAction.SCALE_UP), (2, ScalingAction.HOLD)]
-)
+@pytest.mark.parametrize(("planned", "action"), [(0, ScalingAction.SCALE_UP), (2, ScalingAction.HOLD)])
 def test_a_zero_that_nobody_is_known_to_have_set_is_ours_where_it_is_planned(
     planned: int, action: ScalingAction
 ) -> None:
@@ -163,9 +159,7 @@ def test_what_the_target_withholds_is_not_waited_for() -> None:
 
 def test_a_count_that_is_withheld_is_given_up_when_it_is_wanted_no_more() -> None:
     """The plan comes down to what is wanted or exists, and nobody is drained for it."""
-    quick = replace(
-        policy(), scale_down=ScalingRules((ScalingPolicy(1),), stabilization_window=60.0)
-    )
+    quick = replace(policy(), scale_down=ScalingRules((ScalingPolicy(1),), stabilization_window=60.0))
     ours = ExternalScaling(RequestedReplicas(5, "KEDA", NOW - 100, is_ours=True))
     seen = observed("a", "b", plan=plan(5), outside=ours)
     _, memory = make_decision(seen, quick, DecisionMemory(), NOW)
@@ -197,9 +191,7 @@ def test_the_last_is_drained_where_the_target_has_an_order() -> None:
     """Only the highest ordinal may be drained, though another one would cost less to move."""
     seen = observed("a", "b", "c", plan=plan(3), speed=5.0, idle=("a",), ordered=True)
     long_ago = DecisionMemory(recommendations=())
-    relaxed = AutoscalingPolicy(
-        placement=PlacementPolicy(MBF, 100.0, 1.0, consolidate=True), max_replicas=2
-    )
+    relaxed = AutoscalingPolicy(placement=PlacementPolicy(MBF, 100.0, 1.0, consolidate=True), max_replicas=2)
     verdict, _ = make_decision(seen, relaxed, long_ago, NOW)
     assert verdict.plan is not None
     assert verdict.plan.draining == ("c",)

@@ -55,26 +55,17 @@ def test_changes_of_both_directions_count() -> None:
 
 def test_a_limit_takes_nothing_back() -> None:
     """Where a person added more than a policy allows, the count stays."""
-    assert (
-        calculate_scale_up_limit(ScalingRules((PODS,)), 20, (ScaleEvent(NOW - 5, 15),), NOW) == 20
-    )
-    assert (
-        calculate_scale_down_limit(ScalingRules((PODS,)), 2, (ScaleEvent(NOW - 5, -9),), NOW) == 2
-    )
+    assert calculate_scale_up_limit(ScalingRules((PODS,)), 20, (ScaleEvent(NOW - 5, 15),), NOW) == 20
+    assert calculate_scale_down_limit(ScalingRules((PODS,)), 2, (ScaleEvent(NOW - 5, -9),), NOW) == 2
 
 
 def test_changes_from_the_future_do_not_count() -> None:
     """A clock that was set back does not stop scaling."""
-    assert (
-        calculate_scale_up_limit(ScalingRules((PODS,)), 8, (ScaleEvent(NOW + 9e6, 4),), NOW) == 12
-    )
+    assert calculate_scale_up_limit(ScalingRules((PODS,)), 8, (ScaleEvent(NOW + 9e6, 4),), NOW) == 12
 
 
 def test_without_a_period_each_turn_counts_anew() -> None:
     """`scale-up-policies: 4` bounds a turn; what came before makes no difference."""
     assert (
-        calculate_scale_up_limit(
-            ScalingRules((ScalingPolicy(4),)), 8, (ScaleEvent(NOW - 1, 4),), NOW
-        )
-        == 12
+        calculate_scale_up_limit(ScalingRules((ScalingPolicy(4),)), 8, (ScaleEvent(NOW - 1, 4),), NOW) == 12
     )

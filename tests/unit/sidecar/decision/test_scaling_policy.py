@@ -130,9 +130,7 @@ def test_changes_are_recorded_when_they_are_made() -> None:
 
 def test_a_disabled_direction_holds() -> None:
     """`select: disabled` forbids one direction and says so; the other goes on."""
-    policy = replace(
-        POLICY, scale_down=replace(POLICY.scale_down, select_policy=SelectPolicy.DISABLED)
-    )
+    policy = replace(POLICY, scale_down=replace(POLICY.scale_down, select_policy=SelectPolicy.DISABLED))
     assert "scale-down-policies is disabled" in judge(QUIET, policy).format_line()
     assert judge(BUSY, policy).action is ScalingAction.SCALE_UP
 
@@ -149,9 +147,7 @@ def test_a_disabled_direction_holds() -> None:
 def test_what_is_paused_is_not_scaled(pause: str, out: ScalingAction, back: ScalingAction) -> None:
     """By the target's annotation or by a setting; the verdict says by which."""
     said = ExternalScaling(paused_direction=pause)
-    policy = replace(
-        POLICY, paused_directions=frozenset(w for w in Direction if pause in (w, "all"))
-    )
+    policy = replace(POLICY, paused_directions=frozenset(w for w in Direction if pause in (w, "all")))
     for world, action in ((BUSY, out), (QUIET, back)):
         by_target, by_setting = judge(replace(world, outside=said)), judge(world, policy)
         assert (by_target.action, by_setting.action) == (action, action)
@@ -200,9 +196,7 @@ def dark_turns(policy: AutoscalingPolicy, count: int) -> ScalingDecision:
         (FallbackPolicy(FallbackBehavior.CURRENT_IF_HIGHER, 1, 3), 50, ScalingAction.HOLD),
     ],
 )
-def test_fallback_when_measuring_fails(
-    fallback: FallbackPolicy, turns: int, action: ScalingAction
-) -> None:
+def test_fallback_when_measuring_fails(fallback: FallbackPolicy, turns: int, action: ScalingAction) -> None:
     """After so many turns in the dark the count is what was asked for; else nothing is scaled."""
     verdict = dark_turns(replace(POLICY, fallback=fallback), turns)
     assert verdict.action is action
@@ -251,9 +245,7 @@ def test_the_last_replica_goes_when_nothing_is_to_be_read_for_long_enough() -> N
         (replace(STILL, reads={"a": {0: 0.0, 1: 0.1}}), ZERO, SINCE),
     ],
 )
-def test_the_last_replica_stays(
-    world: World, policy: AutoscalingPolicy, memory: DecisionMemory
-) -> None:
+def test_the_last_replica_stays(world: World, policy: AutoscalingPolicy, memory: DecisionMemory) -> None:
     """With a minimum of 1, before the time is over, or with anything written or waiting."""
     assert judge(world, policy, memory).action is ScalingAction.HOLD
 
@@ -330,10 +322,7 @@ def wider(consumed: float) -> World:
 
 
 GREW = replace(
-    CALM,
-    scale_up_evaluation=ScaleUpEvaluation(
-        NOW - 100, 2, 150.0, joined_at=NOW - 61, joined_replicas=4
-    ),
+    CALM, scale_up_evaluation=ScaleUpEvaluation(NOW - 100, 2, 150.0, joined_at=NOW - 61, joined_replicas=4)
 )
 
 
@@ -371,9 +360,7 @@ def test_growth_without_effect_stops_growing_and_says_so() -> None:
         (replace(wider(25.0), consumed={}), GREW),
     ],
 )
-def test_growth_that_helped_or_cannot_be_judged_goes_on(
-    world: World, memory: DecisionMemory
-) -> None:
+def test_growth_that_helped_or_cannot_be_judged_goes_on(world: World, memory: DecisionMemory) -> None:
     """More is consumed, the window is not over, or consumption is not known."""
     assert judge(world, POLICY, memory).action is ScalingAction.SCALE_UP
 
@@ -429,9 +416,7 @@ def counts(sink: float, turns: int, policy: AutoscalingPolicy) -> list[int]:
         waiting = max(0.0, waiting + 10 * (300 - total))
         reads = {w: dict.fromkeys(range(n, 12, len(names)), 25.0) for n, w in enumerate(names)}
         each = range(12)
-        world = World(
-            reads, dict.fromkeys(each, waiting / 12), dict.fromkeys(each, total / 12), plan
-        )
+        world = World(reads, dict.fromkeys(each, waiting / 12), dict.fromkeys(each, total / 12), plan)
         seen = world.seen()
         verdict, memory = make_decision(seen, policy, memory, now, "g")
         memory = record_execution(verdict, seen, memory, now)
@@ -443,10 +428,7 @@ def counts(sink: float, turns: int, policy: AutoscalingPolicy) -> list[int]:
 def test_a_slow_sink_does_not_drive_replicas_to_the_maximum() -> None:
     """Growing stops after the steps of one window, is tried again, and goes on where it helps."""
     policy = replace(
-        POLICY,
-        max_replicas=12,
-        scale_up=ScalingRules((ScalingPolicy(1),)),
-        scale_up_evaluation_retry=600,
+        POLICY, max_replicas=12, scale_up=ScalingRules((ScalingPolicy(1),)), scale_up_evaluation_retry=600
     )
     slow = counts(150.0, 100, policy)
     assert slow[20] == slow[70] <= 6
@@ -465,9 +447,7 @@ def test_a_goal_that_is_missed_shortens_batches_and_then_scales_what_is_late() -
     old = World({"a": {0: 30, 1: 30}, "b": {2: 30}}, waits=dict.fromkeys(range(3), 2700.0))
     seen = replace(
         old.seen(),
-        write_rates=add_needed_rates(
-            old.seen().write_rates, policy.catch_up, policy.usable_capacity
-        ),
+        write_rates=add_needed_rates(old.seen().write_rates, policy.catch_up, policy.usable_capacity),
     )
     verdict = judge(seen, policy, memory)
     assert verdict.action is ScalingAction.ADOPT
@@ -536,9 +516,7 @@ def test_learned_capacities_are_published_and_counted_with() -> None:
 def test_false_lag_from_expired_offsets_does_not_drive_replicas_up() -> None:
     """A backlog that is not known weighs nothing: only what is written counts."""
     seen = QUIET.seen()
-    expired = {
-        p: PartitionLoad(s.bytes_per_s, s.records_per_s) for p, s in seen.write_rates.items()
-    }
+    expired = {p: PartitionLoad(s.bytes_per_s, s.records_per_s) for p, s in seen.write_rates.items()}
     assert judge(replace(seen, write_rates=expired)).action is not ScalingAction.SCALE_UP
 
 
@@ -556,9 +534,7 @@ def test_a_pod_that_never_comes_does_not_bring_another_one() -> None:
     pending = ReplicaInstance("b", alive=True, started_at=NOW - 5000)
     seen = replace(world.seen(), replicas=(*(world.seen().replicas or ()), pending))
     assert (
-        judge(
-            seen, memory=replace(CALM, recommendations=(TimestampedRecommendation(NOW - 50, 2),))
-        ).action
+        judge(seen, memory=replace(CALM, recommendations=(TimestampedRecommendation(NOW - 50, 2),))).action
         is ScalingAction.HOLD
     )
     verdict = judge(seen)

@@ -7,11 +7,7 @@ import pytest
 
 from trimtab.sidecar.decision.hpa_behavior import Direction
 from trimtab.sidecar.decision.scaling_policy import AutoscalingPolicy
-from trimtab.sidecar.decision.schedule import (
-    CronPeriod,
-    explain_invalid_cron,
-    resolve_scheduled_limits,
-)
+from trimtab.sidecar.decision.schedule import CronPeriod, explain_invalid_cron, resolve_scheduled_limits
 
 ROME = "Europe/Rome"
 OFFICE = CronPeriod("0 8 * * 1-5", "0 18 * * 1-5", ROME, min_replicas=4)
@@ -48,9 +44,7 @@ def test_a_time_zone_is_not_another() -> None:
 
 def test_a_night_spans_midnight() -> None:
     """An end that is earlier in the day than the start is the next day's."""
-    night = CronPeriod(
-        "0 22 * * *", "0 6 * * *", ROME, paused_directions=frozenset({Direction.DOWN})
-    )
+    night = CronPeriod("0 22 * * *", "0 6 * * *", ROME, paused_directions=frozenset({Direction.DOWN}))
     assert night.is_active(at("2026-11-20 23:00:00"))
     assert night.is_active(at("2026-11-21 05:59:00"))
     assert not night.is_active(at("2026-11-21 06:00:00"))
@@ -70,26 +64,14 @@ def test_of_several_periods_the_highest_least_and_lowest_most_hold() -> None:
     time = at("2026-11-20 12:00:00")
     noon = CronPeriod("0 11 * * *", "0 14 * * *", ROME, min_replicas=6, max_replicas=8)
     close = CronPeriod(
-        "0 12 * * *",
-        "0 13 * * *",
-        ROME,
-        max_replicas=3,
-        paused_directions=frozenset({Direction.UP}),
+        "0 12 * * *", "0 13 * * *", ROME, max_replicas=3, paused_directions=frozenset({Direction.UP})
     )
     found = resolve_scheduled_limits((OFFICE, noon, close), time)
-    assert (found.min_replicas, found.max_replicas, found.paused_directions) == (
-        6,
-        3,
-        {Direction.UP},
-    )
+    assert (found.min_replicas, found.max_replicas, found.paused_directions) == (6, 3, {Direction.UP})
     policy = AutoscalingPolicy(
         min_replicas=1, max_replicas=10, schedule=(OFFICE, noon, close)
     ).apply_schedule(time)
-    assert (policy.min_replicas, policy.max_replicas, policy.paused_directions) == (
-        3,
-        3,
-        {Direction.UP},
-    )
+    assert (policy.min_replicas, policy.max_replicas, policy.paused_directions) == (3, 3, {Direction.UP})
 
 
 def test_outside_of_its_periods_the_settings_hold() -> None:

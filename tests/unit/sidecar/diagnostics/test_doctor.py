@@ -51,26 +51,13 @@ NOW = 10_000.0
 PLAN = GroupPlan("g", 4, NOW - 100, 2, "steady", 100.0, 0.9)
 PARTITIONS = tuple(TopicPartition("t", n) for n in range(4))
 LAST = DecisionRecord(
-    "g",
-    1,
-    900.0,
-    NOW - 5,
-    1,
-    10.0,
-    4,
-    ScalingAction.HOLD,
-    ("2 is right",),
-    DecisionMetrics(),
-    100.0,
-    0.9,
+    "g", 1, 900.0, NOW - 5, 1, 10.0, 4, ScalingAction.HOLD, ("2 is right",), DecisionMetrics(), 100.0, 0.9
 )
 
 
 def test_rights_that_are_missing_are_named() -> None:
     """Each operation that is needed is looked for; who does not tell is not accused."""
-    assert (
-        check_rights("topic t", ("Describe", "Read"), {"Read", "Describe"}).level is FindingLevel.OK
-    )
+    assert check_rights("topic t", ("Describe", "Read"), {"Read", "Describe"}).level is FindingLevel.OK
     assert check_rights("topic t", ("Read",), None).level is FindingLevel.NOTE
     wrong = check_rights("topic t", ("Describe", "Read", "Write"), {"Describe"})
     assert wrong.level is FindingLevel.WRONG
@@ -87,9 +74,7 @@ def test_rights_that_are_missing_are_named() -> None:
         (1, None, FindingLevel.NOTE),
     ],
 )
-def test_control_topics_are_compacted(
-    partitions: int, policy: str | None, level: FindingLevel
-) -> None:
+def test_control_topics_are_compacted(partitions: int, policy: str | None, level: FindingLevel) -> None:
     """What deletes is wrong; more than one partition only costs."""
     assert check_control_topic("c", partitions, policy).level is level
 
@@ -112,12 +97,7 @@ def test_a_clock_that_is_behind_is_noticed() -> None:
         (None, None, FindingLevel.NOTE, "nothing steers"),
         (None, PLAN, FindingLevel.WRONG, "no verdict"),
         (replace(LAST, until=NOW - 600), PLAN, FindingLevel.WRONG, "silent for 10 min"),
-        (
-            replace(LAST, trouble=("broker 2 is away",)),
-            PLAN,
-            FindingLevel.WRONG,
-            "broker 2 is away",
-        ),
+        (replace(LAST, trouble=("broker 2 is away",)), PLAN, FindingLevel.WRONG, "broker 2 is away"),
     ],
 )
 def test_a_sidecar_is_at_work_or_not(
@@ -132,12 +112,8 @@ def test_a_sidecar_is_at_work_or_not(
 
 def seats(plan: GroupPlan | None) -> dict[str, MemberMetadata]:
     """Two members as a leader with this plan left them."""
-    joined = [
-        JoinedMember(f"id{n}", frozenset({"t"}), MemberUserData(instance=f"w{n}")) for n in range(2)
-    ]
-    given = assign_round_by_name(
-        joined, PARTITIONS, LeaderView(Load(), plan), PlacementPolicy()
-    ).encode()
+    joined = [JoinedMember(f"id{n}", frozenset({"t"}), MemberUserData(instance=f"w{n}")) for n in range(2)]
+    given = assign_round_by_name(joined, PARTITIONS, LeaderView(Load(), plan), PlacementPolicy()).encode()
     return {
         j.id: MemberMetadata(
             ConsumerProtocolSubscription(
@@ -154,9 +130,7 @@ def test_who_follows_the_plan() -> None:
     found = check_plan_followed(PLAN, ASSIGNOR_NAME, seats(PLAN), PARTITIONS, NOW)
     assert (found.level, found.says) == (FindingLevel.OK, "all 2 have what epoch 4 decided")
     other = [*PARTITIONS, TopicPartition("else", 0)]
-    assert (
-        check_plan_followed(PLAN, ASSIGNOR_NAME, seats(PLAN), other, NOW).level is FindingLevel.OK
-    )
+    assert check_plan_followed(PLAN, ASSIGNOR_NAME, seats(PLAN), other, NOW).level is FindingLevel.OK
 
 
 def test_who_does_not_follow_the_plan() -> None:
@@ -166,30 +140,17 @@ def test_who_does_not_follow_the_plan() -> None:
         assert found.level is FindingLevel.WRONG
         assert "trimtab.plan.topic" in found.do
     new = replace(PLAN, time=NOW - PLAN_PROPAGATION_S + 1)
-    assert (
-        check_plan_followed(new, ASSIGNOR_NAME, seats(None), PARTITIONS, NOW).level
-        is FindingLevel.NOTE
-    )
+    assert check_plan_followed(new, ASSIGNOR_NAME, seats(None), PARTITIONS, NOW).level is FindingLevel.NOTE
 
 
 def test_who_cannot_follow_a_plan() -> None:
     """Members with another assignor; without a plan or members there is nothing to follow."""
-    assert (
-        check_plan_followed(PLAN, "range", seats(PLAN), PARTITIONS, NOW).level is FindingLevel.WRONG
-    )
-    assert (
-        check_plan_followed(None, "range", seats(None), PARTITIONS, NOW).level is FindingLevel.NOTE
-    )
-    assert (
-        check_plan_followed(None, ASSIGNOR_NAME, seats(None), PARTITIONS, NOW).level
-        is FindingLevel.NOTE
-    )
+    assert check_plan_followed(PLAN, "range", seats(PLAN), PARTITIONS, NOW).level is FindingLevel.WRONG
+    assert check_plan_followed(None, "range", seats(None), PARTITIONS, NOW).level is FindingLevel.NOTE
+    assert check_plan_followed(None, ASSIGNOR_NAME, seats(None), PARTITIONS, NOW).level is FindingLevel.NOTE
     assert check_plan_followed(PLAN, ASSIGNOR_NAME, {}, PARTITIONS, NOW).level is FindingLevel.NOTE
     waiting = {**seats(PLAN), "id9": MemberMetadata(b"", b"")}
-    assert (
-        check_plan_followed(PLAN, ASSIGNOR_NAME, waiting, PARTITIONS, NOW).level
-        is FindingLevel.NOTE
-    )
+    assert check_plan_followed(PLAN, ASSIGNOR_NAME, waiting, PARTITIONS, NOW).level is FindingLevel.NOTE
 
 
 def test_settings_of_consumers_and_sidecar_must_agree() -> None:
@@ -214,20 +175,11 @@ def test_kubernetes_rights_are_those_of_the_documented_role() -> None:
     }
     place = ScaleTargetRef(WorkloadKind.DEPLOYMENT, "lake", "default")
     assert {right[:3] for right in list_needed_rights(place, elect=True)} == role
-    assert {of for _, _, _, of in list_needed_rights(place, elect=True)} == {
-        "",
-        "lake",
-        place.lease_name,
-    }
+    assert {of for _, _, _, of in list_needed_rights(place, elect=True)} == {"", "lake", place.lease_name}
     with_keda = list_needed_rights(place, elect=True, scale=False)
     assert role - {right[:3] for right in with_keda} == {("apps", "deployments/scale", "update")}
     assert (
-        len(
-            list_needed_rights(
-                ScaleTargetRef(WorkloadKind.STATEFULSET, "lake", "default"), elect=False
-            )
-        )
-        == 4
+        len(list_needed_rights(ScaleTargetRef(WorkloadKind.STATEFULSET, "lake", "default"), elect=False)) == 4
     )
     assert check_access("list", "pods", allowed=True).level is FindingLevel.OK
     assert "role" in check_access("list", "pods", allowed=False).do
@@ -272,9 +224,7 @@ def test_the_same_as_json(doctor: Any) -> None:
 
 def test_a_pause_is_a_warning() -> None:
     """Somebody wanted it, so the doctor does not fail; but it does not say that all is well."""
-    found = check_pause(
-        "the annotation trimtab.io/pause", ["scale-up", "scale-down"], "take it away"
-    )
+    found = check_pause("the annotation trimtab.io/pause", ["scale-up", "scale-down"], "take it away")
     assert [f.level for f in found] == [FindingLevel.WARNING]
     assert "scale-down and scale-up is paused by the annotation" in found[0].says
     assert not has_failed_checks(found)
@@ -312,13 +262,7 @@ def test_a_workload_at_zero_is_a_warning(asked: RequestedReplicas, least: int, t
 def test_a_pause_by_the_settings_is_found() -> None:
     """What the sidecar's own settings or the schedule pause is told, too."""
     entry = {"start": "0 0 1 1 *", "end": "* * * * *", "pause": "scale-up"}
-    given = {
-        "bootstrap": "b:1",
-        "group": "g",
-        "capacity": 1,
-        "pause": "scale-down",
-        "schedule": [entry],
-    }
+    given = {"bootstrap": "b:1", "group": "g", "capacity": 1, "pause": "scale-down", "schedule": [entry]}
     found = [f.says for f in check_paused_scaling(load_settings(None, given), NOW)]
     assert found == [
         "scale-down is paused by the settings", "scale-up is paused by the schedule",

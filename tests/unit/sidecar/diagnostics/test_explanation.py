@@ -53,12 +53,7 @@ STARTED = record(
     expected_moves=(RecordedMove("t", 1, "w1", "+1", 40.0, "w1 would be at 120% of its capacity"),),
 )
 MOVED = record(
-    2,
-    NOW - 50,
-    seen=(RecordedMove("t", 1, "w1", "w3", 40.0),),
-    seen_count=1,
-    seen_rate=40.0,
-    turns=2,
+    2, NOW - 50, seen=(RecordedMove("t", 1, "w1", "w3", 40.0),), seen_count=1, seen_rate=40.0, turns=2
 )
 HELD = record(3, NOW - 5, until=NOW - 5)
 KEPT = (STARTED, MOVED, HELD)
@@ -104,20 +99,14 @@ def test_more_than_the_sum_is_said_to_be_so() -> None:
     """Partitions are not cut, so more consumers may be needed than the sum of the load tells."""
     assert "The load needs 4: partitions" in count(
         record(
-            1,
-            NOW,
-            metrics=replace(
-                NUMBERS, recommended_replicas=4, desired_replicas=4, planned_replicas=4
-            ),
+            1, NOW, metrics=replace(NUMBERS, recommended_replicas=4, desired_replicas=4, planned_replicas=4)
         )
     )
 
 
 def test_what_is_not_known_is_said() -> None:
     """Without a write speed there is no sum; an old verdict does not pass for a new one."""
-    blind = replace(
-        NUMBERS, needed_rate=None, write_rate=None, running_replicas=None, max_fill=None
-    )
+    blind = replace(NUMBERS, needed_rate=None, write_rate=None, running_replicas=None, max_fill=None)
     said = count(record(1, NOW - 600, metrics=blind))
     assert "The load is unknown" in said
     assert "? replicas running" in said
@@ -224,9 +213,7 @@ def said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
 
     def call(kept: tuple[DecisionRecord, ...], *words: str) -> tuple[int, str, str]:
         found = group()
-        seen = LiveGroupSnapshot(
-            NOW, found.group, found.write_rates, SOURCE_PUBLISHED, found.plan, kept
-        )
+        seen = LiveGroupSnapshot(NOW, found.group, found.write_rates, SOURCE_PUBLISHED, found.plan, kept)
         monkeypatch.setattr("trimtab.cli.explain.run._read_snapshot", lambda _: seen)
         code = main(["explain", "--bootstrap", "nowhere:1", "--group", "g", *words])
         told = capsys.readouterr()

@@ -47,10 +47,7 @@ def record(until: float = NOW, **given: Any) -> DecisionRecord:
 
 def seen(**given: Any) -> LiveGroupSnapshot:
     """Two members, "b" of them draining; a partition of which nothing is known, and one unread."""
-    readers = (
-        ObservedMember("1", "a", frozenset(P[:2])),
-        ObservedMember("2", "b", frozenset(P[2:3])),
-    )
+    readers = (ObservedMember("1", "a", frozenset(P[:2])), ObservedMember("2", "b", frozenset(P[2:3])))
     speeds = {
         P[0]: PartitionLoad(10.0, backlog_bytes=100.0, required_bytes_per_s=30.0),
         P[1]: PartitionLoad(),
@@ -58,12 +55,7 @@ def seen(**given: Any) -> LiveGroupSnapshot:
         P[3]: PartitionLoad(5.0),
     }
     group = ObservedGroup(GroupState.STABLE, readers)
-    body: dict[str, Any] = {
-        "group": group,
-        "write_rates": speeds,
-        "plan": PLAN,
-        "rate_source": "given",
-    }
+    body: dict[str, Any] = {"group": group, "write_rates": speeds, "plan": PLAN, "rate_source": "given"}
     return LiveGroupSnapshot(**{"time": NOW, "decisions": (record(),), **body, **given})
 
 
@@ -103,9 +95,7 @@ def test_who_left_without_being_asked_is_dead() -> None:
 
 def test_nobody_is_dead_where_nobody_tells() -> None:
     """A coordinator that does not answer says nothing about the consumers."""
-    assert (
-        build_group_status(seen(group=ObservedGroup(), known_consumers=frozenset({"d"}))).rows == ()
-    )
+    assert build_group_status(seen(group=ObservedGroup(), known_consumers=frozenset({"d"}))).rows == ()
 
 
 def test_an_old_verdict_does_not_steer() -> None:
@@ -113,10 +103,7 @@ def test_an_old_verdict_does_not_steer() -> None:
     made = build_group_status(seen(decisions=(record(NOW - 30.0 - SILENCE_GRACE_S - 1),)))
     assert not made.steered
     assert made.wanted is None
-    assert (
-        "its sidecar has been silent for 46 s; the plan of epoch 3 stays in force"
-        in made.steering_summary
-    )
+    assert "its sidecar has been silent for 46 s; the plan of epoch 3 stays in force" in made.steering_summary
     assert ConsumerState.DEAD not in states(made).values()
     assert build_group_status(seen(decisions=(record(NOW - 30.0 - SILENCE_GRACE_S),))).steered
 
@@ -125,14 +112,10 @@ def test_the_table_says_who_steers_and_who_ended() -> None:
     """The author of the last verdict is named; one that said that it ends steers nothing."""
     by = SidecarIdentity("id", "node-1", 7, 1.7e9, 2)
     steered = build_group_status(seen(decisions=(record(NOW - 3.0, by=by),)))
-    assert steered.steering_summary.startswith(
-        "node-1 (pid 7, since 2023-11-14 22:13:20 UTC) steers; "
-    )
+    assert steered.steering_summary.startswith("node-1 (pid 7, since 2023-11-14 22:13:20 UTC) steers; ")
     left = build_group_status(seen(decisions=(record(NOW - 3.0, by=by, ended=True),)))
     assert not left.steered
-    assert (
-        "node-1 (pid 7, since 2023-11-14 22:13:20 UTC) has ended 3 s ago" in left.steering_summary
-    )
+    assert "node-1 (pid 7, since 2023-11-14 22:13:20 UTC) has ended 3 s ago" in left.steering_summary
 
 
 def test_without_a_sidecar_it_says_so() -> None:
@@ -160,8 +143,7 @@ def test_the_heading_has_the_figures() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "said"),
-    [(-3, "0 s"), (25, "25 s"), (180, "3 min"), (9000, "2.5 h"), (400_000, "5 days")],
+    ("seconds", "said"), [(-3, "0 s"), (25, "25 s"), (180, "3 min"), (9000, "2.5 h"), (400_000, "5 days")]
 )
 def test_times_as_people_say_them(seconds: float, said: str) -> None:
     """Seconds, minutes, hours or days."""
@@ -241,9 +223,7 @@ def test_a_group_without_a_trace_is_a_named_error(shown: Any) -> None:
 
 def test_no_broker_is_one_line(shown: Any) -> None:
     """Where nobody answers there is no table, but what to check."""
-    code, out, err = shown(
-        seen(group=ObservedGroup(), trouble=("no Kafka broker answers at x",)), "--once"
-    )
+    code, out, err = shown(seen(group=ObservedGroup(), trouble=("no Kafka broker answers at x",)), "--once")
     assert (code, out) == (1, "")
     assert "no Kafka broker answers" in err
 
@@ -273,9 +253,7 @@ def test_eighty_columns_hold_names_and_figures() -> None:
 def test_while_nobody_answers_the_last_values_stand() -> None:
     """They are told to be old, and since when the broker is away, never shown as zeros."""
     good = build_group_status(seen())
-    nothing = LiveGroupSnapshot(
-        NOW + 5, ObservedGroup(), {}, "measured here", trouble=("no broker answers",)
-    )
+    nothing = LiveGroupSnapshot(NOW + 5, ObservedGroup(), {}, "measured here", trouble=("no broker answers",))
     away = keep_last_status(
         keep_last_status(good, build_group_status(nothing)),
         build_group_status(replace(nothing, time=NOW + 9)),
@@ -293,9 +271,7 @@ def test_while_nobody_answers_the_last_values_stand() -> None:
 
 def test_no_trace_of_a_group_is_said() -> None:
     """A wrong name is told instead of an empty table."""
-    made = build_group_status(
-        LiveGroupSnapshot(NOW, ObservedGroup(GroupState.EMPTY), {}, "measured here")
-    )
+    made = build_group_status(LiveGroupSnapshot(NOW, ObservedGroup(GroupState.EMPTY), {}, "measured here"))
     assert made.is_absent
     assert "there is no group 'g'" in printed(made)
     assert not build_group_status(seen()).is_absent

@@ -14,7 +14,5 @@ def test_nobody_at_the_address_names_the_address() -> None:
     flags = {"bootstrap": nobody, "group": "g", "capacity": 100, "target": "none", "timeout": 0.5}
     settings = load_settings(None, flags)
     board = ControlTopicStore(settings, AdminClient({**settings.client_config, "log_level": 0}))
-    with pytest.raises(
-        BrokerTimeoutError, match=rf"answers at {nobody} .*is it running.*--bootstrap"
-    ):
+    with pytest.raises(BrokerTimeoutError, match=rf"answers at {nobody} .*is it running.*--bootstrap"):
         board.read_plan()

@@ -17,8 +17,7 @@ from trimtab.sidecar.measurement.observation import GroupState
 from trimtab.sidecar.settings.settings import load_settings
 
 SETTINGS = load_settings(
-    None,
-    {"bootstrap": "b:1", "group": "billing", "capacity": 1, "queue": "share", "topics": "orders"},
+    None, {"bootstrap": "b:1", "group": "billing", "capacity": 1, "queue": "share", "topics": "orders"}
 )
 LOADING = 14
 NONE_SUCH = 69
@@ -74,9 +73,7 @@ class Coordinator:
             topic.ToldPartition(number=n, start=3, lag=n, error_code=code, error_text=None)
             for n, code in enumerate(self.errors)
         ]
-        told = answer.ToldGroup(
-            group="billing", topics=[topic(topic="orders", partitions=partitions)]
-        )
+        told = answer.ToldGroup(group="billing", topics=[topic(topic="orders", partitions=partitions)])
         return answer(told=[told])
 
 

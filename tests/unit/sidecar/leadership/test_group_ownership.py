@@ -23,20 +23,7 @@ SILENCE = 45.0  # three intervals of 10 s, and 15 s
 
 def verdict(by: SidecarIdentity | None, until: float, **more: Any) -> DecisionRecord:
     return DecisionRecord(
-        "g",
-        1,
-        until,
-        until,
-        1,
-        10.0,
-        1,
-        ScalingAction.HOLD,
-        (),
-        DecisionMetrics(),
-        1.0,
-        1.0,
-        by=by,
-        **more,
+        "g", 1, until, until, 1, 10.0, 1, ScalingAction.HOLD, (), DecisionMetrics(), 1.0, 1.0, by=by, **more
     )
 
 
@@ -194,9 +181,7 @@ def test_the_lock_of_a_state_folder_is_an_id(tmp_path: Path) -> None:
     def named(lease: str = "", state: Path | None = None) -> str:
         given = {"bootstrap": "b:1", "group": "g", "capacity": 100}
         worker = {"target": "process", "worker-command": ["w", "{instance}"], "state-dir": state}
-        return build_author(
-            load_settings(None, {**given, **(worker if state else {})}), clock, lease
-        ).id
+        return build_author(load_settings(None, {**given, **(worker if state else {})}), clock, lease).id
 
     first, other = named(state=one), named(state=two)
     clock.sleep(1)

@@ -79,10 +79,7 @@ class World:
 @given(
     steps=st.lists(
         st.tuples(
-            st.sampled_from(["one", "two", "three"]),
-            st.floats(0.0, 8.0),
-            st.booleans(),
-            st.floats(0.0, 3.0),
+            st.sampled_from(["one", "two", "three"]), st.floats(0.0, 8.0), st.booleans(), st.floats(0.0, 3.0)
         ),
         max_size=60,
     ),

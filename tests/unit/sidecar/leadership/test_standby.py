@@ -51,14 +51,10 @@ class World:
     reports: list[IterationReport] = field(default_factory=list)
 
     def measure(self) -> GroupMeasurement:
-        return GroupMeasurement(
-            {PARTITION: PartitionLoad(bytes_per_s=250.0)}, self.describe_group(), {}, ()
-        )
+        return GroupMeasurement({PARTITION: PartitionLoad(bytes_per_s=250.0)}, self.describe_group(), {}, ())
 
     def describe_group(self) -> ObservedGroup:
-        return ObservedGroup(
-            GroupState.STABLE, (ObservedMember("id", "worker-1", frozenset({PARTITION})),)
-        )
+        return ObservedGroup(GroupState.STABLE, (ObservedMember("id", "worker-1", frozenset({PARTITION})),))
 
     def read_plan(self) -> GroupPlan | None:
         self.read += 1

@@ -35,11 +35,7 @@ from trimtab.sidecar.measurement.observation import (
     ObservedMember,
     ReplicaInstance,
 )
-from trimtab.sidecar.reporting.decision_record import (
-    DecisionRecord,
-    RecordTerms,
-    build_decision_record,
-)
+from trimtab.sidecar.reporting.decision_record import DecisionRecord, RecordTerms, build_decision_record
 from trimtab.sidecar.reporting.iteration_report import IterationReport
 
 NOW = 1000.0
@@ -56,9 +52,7 @@ HEURISTICS = ("rack-aware", "rack-aware:balance_subtopology", "steady:rack_cost=
 def readers(*racks: str | None) -> tuple[ObservedMember, ...]:
     """Members w0, w1, … in these racks, with as many partitions each, so that some cross."""
     held = (frozenset(P[n * 3 : n * 3 + 3]) for n in range(len(racks)))
-    return tuple(
-        ObservedMember(f"id{n}", f"w{n}", next(held), rack) for n, rack in enumerate(racks)
-    )
+    return tuple(ObservedMember(f"id{n}", f"w{n}", next(held), rack) for n, rack in enumerate(racks))
 
 
 def observed(heuristic: str, there: tuple[ObservedMember, ...]) -> Observation:
@@ -84,13 +78,10 @@ def test_it_places_as_the_leader_would(heuristic: str, racks: str) -> None:
     ours = build_group_model(seen, AutoscalingPolicy(policy), seen.plan).plan_without(())
     data = {r.instance: MemberUserData(instance=r.instance, rack=r.rack) for r in there}
     joined = [
-        JoinedMember(r.instance, frozenset({"t"}), data[r.instance], r.owned_partitions, 1)
-        for r in there
+        JoinedMember(r.instance, frozenset({"t"}), data[r.instance], r.owned_partitions, 1) for r in there
     ]
     load = Load({p: s.weight for p, s in SPEEDS.items()})
-    view = LeaderView(
-        load, seen.plan, lambda universe: ReplicaRacks.from_partitions(universe, NEAR)
-    )
+    view = LeaderView(load, seen.plan, lambda universe: ReplicaRacks.from_partitions(universe, NEAR))
     theirs = assign_round_by_name(joined, P, view, policy).member_assignments
     assert {name: frozenset(mine) for name, mine in ours.assignment.items()} == {
         name: share.assigned | share.promised for name, share in theirs.items()
@@ -106,10 +97,10 @@ def test_what_crosses_is_a_figure_of_the_verdict() -> None:
     verdict = judged("steady", readers("a", "a", "a"))
     crossing = sum(SPEEDS[p].weight or 0.0 for p in P if "a" not in NEAR[p])
     assert verdict.metrics.cross_rack_rate == pytest.approx(crossing)
-    assert (
-        verdict.metrics.partitions_without_local_replica,
-        verdict.metrics.racks_without_consumer,
-    ) == (3, 2)
+    assert (verdict.metrics.partitions_without_local_replica, verdict.metrics.racks_without_consumer) == (
+        3,
+        2,
+    )
     assert f"{crossing:.0f} B/s across racks" in verdict.format_line()
     assert not any("rack" in reason for reason in verdict.reasons)
 
@@ -127,10 +118,7 @@ def test_a_heuristic_that_weighs_racks_says_what_cannot_be_helped() -> None:
 def test_where_nobody_says_a_rack_nothing_is_told() -> None:
     """No figure, rather than none that crosses."""
     verdict = judged("steady", readers(None, None, None))
-    assert (verdict.metrics.cross_rack_rate, verdict.metrics.partitions_without_local_replica) == (
-        None,
-        None,
-    )
+    assert (verdict.metrics.cross_rack_rate, verdict.metrics.partitions_without_local_replica) == (None, None)
     assert "across racks" not in verdict.format_line()
     assert compute_cross_rack_traffic(readers(None), SPEEDS, NEAR) is None
 
@@ -188,9 +176,7 @@ def test_explain_tells_what_crosses() -> None:
 
 
 def survey(*racks: str | None) -> GroupBaseline:
-    return GroupBaseline(
-        ObservedGroup(GroupState.STABLE, readers(*racks)), SPEEDS, "given", None, NEAR
-    )
+    return GroupBaseline(ObservedGroup(GroupState.STABLE, readers(*racks)), SPEEDS, "given", None, NEAR)
 
 
 def test_plan_compares_what_would_cross() -> None:
@@ -228,9 +214,7 @@ def test_plan_prints_what_crosses(plan: Any) -> None:
     assert body["heuristics"]["rack-aware"]["crossing"] == 0
 
 
-def test_plan_goes_without_what_is_not_installed(
-    plan: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_plan_goes_without_what_is_not_installed(plan: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where OR-tools is missing, rack-aware is left out unless it is asked for by name."""
     assert "rack-aware" in json.loads(plan(survey("a"), "--format", "json"))["heuristics"]
     monkeypatch.setattr(registry, "find_spec", lambda _: None)

@@ -53,10 +53,7 @@ def test_what_is_written_most_counts_most() -> None:
     assert sorted(seen.ages)[98] < 7
 
 
-@pytest.mark.parametrize(
-    "speed",
-    [PartitionLoad(), PartitionLoad(0.0, 0.0, 0.0, 7), PartitionLoad(1.0, 1.0)],
-)
+@pytest.mark.parametrize("speed", [PartitionLoad(), PartitionLoad(0.0, 0.0, 0.0, 7), PartitionLoad(1.0, 1.0)])
 def test_what_is_not_known_or_not_written_has_no_age(speed: PartitionLoad) -> None:
     """Neither an unknown backlog nor one that nobody adds to is a sample."""
     assert sample_ages(0.0, {TopicPartition("t", 0): speed}) is None
@@ -72,9 +69,7 @@ def test_what_is_not_known_or_not_written_has_no_age(speed: PartitionLoad) -> No
         (FreshnessEstimate(60.0, 28.0, 32.0), "a flush alone takes 28 s, check the sink"),
     ],
 )
-def test_a_goal_that_is_missed_is_told_with_what_to_do(
-    found: FreshnessEstimate, said: str | None
-) -> None:
+def test_a_goal_that_is_missed_is_told_with_what_to_do(found: FreshnessEstimate, said: str | None) -> None:
     """Shorter batches where they would do, the sink where not; nothing where it is kept."""
     told = found.describe_slo_miss(30.0)
     assert (told is None) if said is None else (told is not None and told.endswith(said))

@@ -64,9 +64,7 @@ def monitor(monkeypatch: pytest.MonkeyPatch, slow: Slow) -> GroupMonitor:
     monitor.close()
     monkeypatch.setattr(monitor, "_brokers", slow)
     monkeypatch.setattr(
-        monitor,
-        "_sampler",
-        SimpleNamespace(sample_record_sizes=slow.sample_record_sizes, denied_topics=()),
+        monitor, "_sampler", SimpleNamespace(sample_record_sizes=slow.sample_record_sizes, denied_topics=())
     )
     return monitor
 

@@ -27,12 +27,7 @@ def gauge() -> LoadEstimator:
 
 
 def turns(
-    gauge: LoadEstimator,
-    begin: int,
-    count: int,
-    reader: str = "one",
-    *,
-    moving: Iterable[object] = (),
+    gauge: LoadEstimator, begin: int, count: int, reader: str = "one", *, moving: Iterable[object] = ()
 ) -> LoadEstimate:
     """Let both be written, and one member read both but commit only what is `moving`."""
     group = ObservedGroup(GroupState.STABLE, (ObservedMember(reader, reader, frozenset({A, B})),))
@@ -69,10 +64,7 @@ def test_a_new_reader_has_its_time(gauge: LoadEstimator) -> None:
     assert turns(gauge, 9, 6, "two").stuck_partitions == frozenset()
     assert turns(gauge, 15, 1, "two").stuck_partitions == {A, B}
     nobody = OffsetReadings((A, B), {A: 9000, B: 9000}, {A: 0, B: 0}, {A: 0, B: 0})
-    assert (
-        gauge.estimate_load(200.0, nobody, ObservedGroup(GroupState.EMPTY)).stuck_partitions
-        == frozenset()
-    )
+    assert gauge.estimate_load(200.0, nobody, ObservedGroup(GroupState.EMPTY)).stuck_partitions == frozenset()
 
 
 def test_a_quiet_partition_is_not_stuck_by_its_first_record(gauge: LoadEstimator) -> None:

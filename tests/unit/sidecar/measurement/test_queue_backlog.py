@@ -20,11 +20,7 @@ from trimtab.sidecar.decision.scaling_policy import (
     DecisionMemory,
     TimestampedRecommendation,
 )
-from trimtab.sidecar.diagnostics.explanation import (
-    build_explanation,
-    explain_count,
-    explain_placement,
-)
+from trimtab.sidecar.diagnostics.explanation import build_explanation, explain_count, explain_placement
 from trimtab.sidecar.diagnostics.group_status import LiveGroupSnapshot, build_group_status
 from trimtab.sidecar.measurement.observation import (
     GroupState,
@@ -40,11 +36,7 @@ from trimtab.sidecar.measurement.queue_backlog import (
     decode_in_flight,
 )
 from trimtab.sidecar.measurement.write_rate import OffsetReadings, SlidingWindow, WriteRateMeter
-from trimtab.sidecar.reporting.decision_record import (
-    DecisionRecord,
-    RecordTerms,
-    build_decision_record,
-)
+from trimtab.sidecar.reporting.decision_record import DecisionRecord, RecordTerms, build_decision_record
 from trimtab.sidecar.reporting.iteration_report import IterationReport
 from trimtab.sidecar.settings.settings import load_settings
 
@@ -75,9 +67,7 @@ def shared(
     speed = PartitionLoad(rate, rate, float(waiting or 0), waiting, rate)
     return Observation(
         {P: speed},
-        ObservedGroup(
-            state, tuple(ObservedMember(f"id-{n}", n) for n in names), is_share_group=True
-        ),
+        ObservedGroup(state, tuple(ObservedMember(f"id-{n}", n) for n in names), is_share_group=True),
         tuple(ReplicaInstance(n, alive=True, started_at=float(i)) for i, n in enumerate(names)),
         GroupPlan("g", 7, NOW - 500, workers - len(draining), "steady", 100.0, 1.0, draining),
         queue=QueueBacklog(QueueKind.SHARE, waiting),
@@ -137,11 +127,7 @@ def test_a_share_group_of_which_no_speed_is_known_keeps_its_count() -> None:
 @pytest.mark.parametrize(
     ("note", "end", "found"),
     [
-        (
-            None,
-            0,
-            InFlightMessages(OpenMessages(0, 0, 0), is_exact=True),
-        ),  # nothing was ever handed out
+        (None, 0, InFlightMessages(OpenMessages(0, 0, 0), is_exact=True)),  # nothing was ever handed out
         (None, 4, InFlightMessages()),
         ('{"released":1.5}', 4, InFlightMessages()),
         (OpenMessages(4, 2, 1).encode(), 4, InFlightMessages(OpenMessages(4, 2, 1), is_exact=True)),
@@ -242,9 +228,7 @@ def test_a_share_group_has_no_placement_to_explain() -> None:
 def test_every_worker_of_a_share_group_is_shown_with_its_part() -> None:
     """None owns a partition, and none is unread."""
     seen = shared(90.0, 3)
-    made = build_group_status(
-        LiveGroupSnapshot(NOW, seen.group, seen.write_rates, "given", seen.plan)
-    )
+    made = build_group_status(LiveGroupSnapshot(NOW, seen.group, seen.write_rates, "given", seen.plan))
     assert made.unread == 0
     assert [(r.name, r.load.needed) for r in made.rows] == [("w0", 30), ("w1", 30), ("w2", 30)]
 
@@ -270,7 +254,4 @@ def test_settings_of_queues_that_cannot_be(given: dict[str, Any], says: str) -> 
 def test_where_a_queue_begins(kind: str, reset: str) -> None:
     """As `open_queue` has it: kmq at the earliest message, share as the broker's group has it."""
     assert load_settings(None, {**GIVEN, "queue": kind, "topics": "a"}).offset_reset == reset
-    assert (
-        load_settings(None, {**GIVEN, "queue": kind, "topics": "a"}).markers_topic
-        == "a.billing.markers"
-    )
+    assert load_settings(None, {**GIVEN, "queue": kind, "topics": "a"}).markers_topic == "a.billing.markers"

@@ -22,9 +22,7 @@ from trimtab.sidecar.measurement.write_rate import (
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
 
 
-def window(
-    *readings: tuple[float, int | None], length: float = 30.0, least: float = 4.0
-) -> SlidingWindow:
+def window(*readings: tuple[float, int | None], length: float = 30.0, least: float = 4.0) -> SlidingWindow:
     filled = SlidingWindow(length, least)
     for time, value in readings:
         filled = filled.add_sample(CounterSample(time, {} if value is None else {A: value}))
@@ -74,10 +72,7 @@ def test_a_window_with_a_grain_stays_small() -> None:
     assert filled.compute_rates([A]) == {A: 7.0}
 
 
-@given(
-    st.lists(st.integers(0, 1000), min_size=2, max_size=40),
-    st.integers(1, 50),
-)
+@given(st.lists(st.integers(0, 1000), min_size=2, max_size=40), st.integers(1, 50))
 def test_rate_of_a_growing_log(growth: list[int], step: int) -> None:
     """Of a log that only grows, the rate lies between the slowest and the fastest step."""
     total, filled = 0, SlidingWindow(1e9, 0.5)
@@ -92,11 +87,7 @@ def test_rate_of_a_growing_log(growth: list[int], step: int) -> None:
 
 def test_sizes_are_weighted_means() -> None:
     """Newer samples pull the mean, and an unseen partition takes its topic's."""
-    sizes = (
-        RecordSizes(smoothing_factor=0.5)
-        .update_means({A: [100, 300]})
-        .update_means({A: [400], B: []})
-    )
+    sizes = RecordSizes(smoothing_factor=0.5).update_means({A: [100, 300]}).update_means({A: [400], B: []})
     other = TopicPartition("clicks", 0)
     assert sizes.estimate_sizes([A, B, other]) == {A: 300.0, B: 300.0}
 
@@ -134,9 +125,7 @@ def test_offsets_need_a_size_only_for_records() -> None:
     """No records are no bytes; records of an unseen size are unknown bytes."""
     meter = WriteRateMeter(SlidingWindow(30, 1))
     still = meter.add_readings(0, readings()).add_readings(2, readings())
-    assert still.measure_partitions(readings(committed_offsets={A: 100}))[A] == PartitionLoad(
-        0.0, 0.0, 0, 0
-    )
+    assert still.measure_partitions(readings(committed_offsets={A: 100}))[A] == PartitionLoad(0.0, 0.0, 0, 0)
     moving = still.add_readings(4, readings(end_offsets={A: 200}))
     measured = moving.measure_partitions(readings(end_offsets={A: 200}))[A]
     assert (measured.bytes_per_s, measured.records_per_s) == (None, 25.0)
@@ -174,17 +163,13 @@ def test_needed(speed: PartitionLoad, rate: float | None) -> None:
 
 def look(end: int, committed: int | None) -> OffsetReadings:
     offsets = {} if committed is None else {A: committed}
-    return OffsetReadings(
-        (A,), end_offsets={A: end}, beginning_offsets={A: 0}, committed_offsets=offsets
-    )
+    return OffsetReadings((A,), end_offsets={A: end}, beginning_offsets={A: 0}, committed_offsets=offsets)
 
 
 def metered(*looks: tuple[int, int | None]) -> tuple[WriteRateMeter, OffsetReadings]:
     """A meter of 10-byte records after looks ten seconds apart: end and commit."""
     meter = WriteRateMeter(
-        SlidingWindow(30, 10),
-        commit_window=SlidingWindow(60, 30),
-        record_sizes=RecordSizes(means={A: 10.0}),
+        SlidingWindow(30, 10), commit_window=SlidingWindow(60, 30), record_sizes=RecordSizes(means={A: 10.0})
     )
     for second, seen in enumerate(looks):
         meter = meter.add_readings(10.0 * second, look(*seen))

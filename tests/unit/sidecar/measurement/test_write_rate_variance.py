@@ -47,9 +47,7 @@ def test_overlapping_windows_are_not_compared() -> None:
 def test_partitions_come_and_go() -> None:
     """A new partition gets the mean of the others; one that is away is forgotten."""
     swings = (
-        WriteRateVariance(30.0)
-        .add_write_rates(0.0, speeds(a=50.0))
-        .add_write_rates(30.0, speeds(a=60.0))
+        WriteRateVariance(30.0).add_write_rates(0.0, speeds(a=50.0)).add_write_rates(30.0, speeds(a=60.0))
     )
     assert deviation(swings, b=5.0, a=60.0) == [pytest.approx(10.0)] * 2
     gone = swings.add_write_rates(60.0, speeds(b=5.0)).add_write_rates(90.0, speeds(a=500.0, b=5.0))
@@ -59,8 +57,6 @@ def test_partitions_come_and_go() -> None:
 def test_blindness_takes_nothing_in() -> None:
     """While no speed is known, what was learned stays."""
     swings = (
-        WriteRateVariance(30.0)
-        .add_write_rates(0.0, speeds(a=50.0))
-        .add_write_rates(30.0, speeds(a=60.0))
+        WriteRateVariance(30.0).add_write_rates(0.0, speeds(a=50.0)).add_write_rates(30.0, speeds(a=60.0))
     )
     assert swings.add_write_rates(60.0, speeds(a=None)) is swings

@@ -22,22 +22,12 @@ from trimtab.sidecar.measurement.observation import (
     ReplicaInstance,
 )
 from trimtab.sidecar.reporting import certifier
-from trimtab.sidecar.reporting.certifier import (
-    MAX_CERTIFIED_PARTITIONS,
-    DecisionCertifier,
-    TimedCertificate,
-)
+from trimtab.sidecar.reporting.certifier import MAX_CERTIFIED_PARTITIONS, DecisionCertifier, TimedCertificate
 from trimtab.sidecar.reporting.iteration_report import IterationReport
 from trimtab.sidecar.reporting.web_server import SidecarWebServer
 from trimtab.sidecar.settings.settings import SidecarSettings, load_settings
 
-GIVEN = {
-    "bootstrap": "nowhere:1",
-    "group": "g",
-    "capacity": 100.0,
-    "headroom": 1.0,
-    "heuristic": "mbf",
-}
+GIVEN = {"bootstrap": "nowhere:1", "group": "g", "capacity": 100.0, "headroom": 1.0, "heuristic": "mbf"}
 
 
 def settings(**more: Any) -> SidecarSettings:

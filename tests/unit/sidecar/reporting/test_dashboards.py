@@ -129,9 +129,7 @@ def test_an_alert_says_what_and_what_to_do(rule: dict[str, Any]) -> None:
 def test_every_metric_is_shown() -> None:
     """The dashboard or an alert uses each metric, but for what is shown in bytes already."""
     shown = {family(name) for _, text in expressions() for name in used(text)[0]}
-    assert {family(name) for name in exported()} - shown == {
-        "trimtab_write_rate_records_per_second"
-    }
+    assert {family(name) for name in exported()} - shown == {"trimtab_write_rate_records_per_second"}
 
 
 def test_one_that_stands_by_counts_for_nothing() -> None:

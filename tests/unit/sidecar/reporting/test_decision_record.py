@@ -63,9 +63,7 @@ def scaled_out() -> IterationReport:
     """A turn that starts two replicas, from which a move is expected."""
     plan = GroupPlan("g", 8, 100.0, 5, "steady", 100.0, draining=("x",))
     moves = (Move(A, "a", "+1", 40.0, "a is too full"),)
-    numbers = DecisionMetrics(
-        needed_rate=200.0, planned_replicas=3, desired_replicas=5, r_score=0.4, moves=1
-    )
+    numbers = DecisionMetrics(needed_rate=200.0, planned_replicas=3, desired_replicas=5, r_score=0.4, moves=1)
     verdict = ScalingDecision(
         ScalingAction.SCALE_UP, ("3 -> 5: needed",), numbers, plan, 2, expected_moves=moves
     )
@@ -133,9 +131,7 @@ def test_what_says_something_else_is_another_record(other: DecisionRecord) -> No
 
 def test_moves_add_up_and_only_the_first_are_named() -> None:
     """A record stays small however much moves; all are counted, with what they weigh."""
-    made = merge_decision_record(
-        merge_decision_record(None, record(moved=MAX_LISTED_MOVES)), record(moved=5)
-    )
+    made = merge_decision_record(merge_decision_record(None, record(moved=MAX_LISTED_MOVES)), record(moved=5))
     assert (len(made.seen), made.seen_count) == (MAX_LISTED_MOVES, MAX_LISTED_MOVES + 5)
     assert made.seen_rate == pytest.approx(10.0 * (MAX_LISTED_MOVES + 5))
 
@@ -240,9 +236,7 @@ def test_what_is_wrong_is_said_once(
     assert said == ["decisions are not recorded; scaling continues: not allowed"]
 
 
-def test_who_stands_by_keeps_nothing(
-    recorder: DecisionRecorder, archive: Archive, eventually: Any
-) -> None:
+def test_who_stands_by_keeps_nothing(recorder: DecisionRecorder, archive: Archive, eventually: Any) -> None:
     """A sidecar that takes over reads what the leader before it kept, and goes on from there."""
     recorder(report(1.0))
     eventually(lambda: len(archive.kept) == 1)
@@ -264,9 +258,7 @@ def test_who_ends_says_so(recorder: DecisionRecorder, archive: Archive, eventual
     assert (made.by, end.key) == (ME, made.key)
 
 
-def test_who_stood_by_ends_in_silence(
-    recorder: DecisionRecorder, archive: Archive, eventually: Any
-) -> None:
+def test_who_stood_by_ends_in_silence(recorder: DecisionRecorder, archive: Archive, eventually: Any) -> None:
     """The verdict of another one that leads is not marked as ended."""
     recorder(report(1.0))
     eventually(lambda: archive.kept)

@@ -8,12 +8,7 @@ from typing import Any
 import pytest
 
 from trimtab.common.errors import SettingError
-from trimtab.sidecar.decision.hpa_behavior import (
-    Direction,
-    ScalingPolicy,
-    ScalingRules,
-    SelectPolicy,
-)
+from trimtab.sidecar.decision.hpa_behavior import Direction, ScalingPolicy, ScalingRules, SelectPolicy
 from trimtab.sidecar.errors import SidecarSettingError
 from trimtab.sidecar.kafka.broker_client import BrokerClient
 from trimtab.sidecar.measurement.write_rate import CatchUpPolicy
@@ -28,9 +23,7 @@ PROCESS = {"target": "process", "worker-command": ["w", "{instance}"], "state-di
 
 def test_units_and_defaults() -> None:
     """Rates and durations come as people write them, and every default is there."""
-    settings = load_settings(
-        None, {**GOOD, "window": "1 min", "interval": "500 ms", "topics": "a, b"}
-    )
+    settings = load_settings(None, {**GOOD, "window": "1 min", "interval": "500 ms", "topics": "a, b"})
     assert (settings.capacity, settings.window, settings.interval) == (2.3e6, 60.0, 0.5)
     assert settings.topics == ("a", "b")
     assert (settings.min, settings.max, settings.target) == (1, 10, "none")
@@ -45,9 +38,7 @@ def test_a_pattern_is_one_topic() -> None:
 def test_flags_win_over_the_file(tmp_path: Path) -> None:
     """The file's values stand where no flag is given; librdkafka's settings are joined."""
     file = tmp_path / "sidecar.yaml"
-    file.write_text(
-        "bootstrap: file:1\ngroup: g\ncapacity: 1 MB/s\nmax: 3\nkafka: {client.rack: me, a: 1}\n"
-    )
+    file.write_text("bootstrap: file:1\ngroup: g\ncapacity: 1 MB/s\nmax: 3\nkafka: {client.rack: me, a: 1}\n")
     settings = load_settings(file, {"bootstrap": "flag:1", "max": None, "kafka": {"a": 2}})
     assert (settings.bootstrap, settings.max) == ("flag:1", 3)
     assert settings.kafka == {"client.rack": "me", "a": 2}
@@ -59,27 +50,20 @@ def test_a_move_is_paid_for_in_time_of_a_consumer() -> None:
     assert settings.autoscaling_policy.placement.heuristic == "steady:0.5"
     assert settings.move_cost_weight == 0.5
     assert (
-        load_settings(None, {**GOOD, "heuristic": "steady:calm"}).move_cost_weight
-        > settings.move_cost_weight
+        load_settings(None, {**GOOD, "heuristic": "steady:calm"}).move_cost_weight > settings.move_cost_weight
     )
 
 
 def test_steps_and_bands_are_short_or_in_full() -> None:
     """A number is a step of each turn; policies, and bands by direction, are what the HPA has."""
-    short = load_settings(
-        None, {**GOOD, "scale-up-policies": 2, "tolerance": 0.2}
-    ).autoscaling_policy
+    short = load_settings(None, {**GOOD, "scale-up-policies": 2, "tolerance": 0.2}).autoscaling_policy
     assert short.scale_up == ScalingRules((ScalingPolicy(2),), tolerance=0.2)
-    assert short.scale_down == ScalingRules(
-        (ScalingPolicy(1),), stabilization_window=120.0, tolerance=0.2
-    )
+    assert short.scale_down == ScalingRules((ScalingPolicy(1),), stabilization_window=120.0, tolerance=0.2)
     percent = {"type": "percent", "value": 100, "period": "1 min"}
     listed = load_settings(
         None, {**GOOD, "scale-up-policies": [percent], "tolerance": {"scale-up": 0.05}}
     ).autoscaling_policy
-    assert listed.scale_up == ScalingRules(
-        (ScalingPolicy(100, 60.0, is_percent=True),), tolerance=0.05
-    )
+    assert listed.scale_up == ScalingRules((ScalingPolicy(100, 60.0, is_percent=True),), tolerance=0.05)
     assert listed.scale_down.tolerance == 0.1
     whole = {"select": "min", "policies": [percent]}
     assert (
@@ -96,13 +80,7 @@ def test_a_goal_makes_late_what_is_older_than_it_allows(tmp_path: Path) -> None:
     assert (policy.freshness_slo, policy.catch_up) == (40.0, CatchUpPolicy(40.0, 36.0))
     worker = tmp_path / "ingest.yaml"
     worker.write_text("batch.max.age: 36 s\n")
-    given = {
-        **GOOD,
-        "freshness-slo": FRESH,
-        "target": "process",
-        "state-dir": "s",
-        "worker-config": worker,
-    }
+    given = {**GOOD, "freshness-slo": FRESH, "target": "process", "state-dir": "s", "worker-config": worker}
     with pytest.raises(SettingError, match=r"batch\.max\.age=36 s alone misses freshness-slo=40 s"):
         load_settings(None, given)
 
@@ -111,27 +89,18 @@ def test_a_schedule_is_read() -> None:
     """Cron lines with their time zone, limits and pauses."""
     entry = {**PERIOD, "min": 4, "pause": "scale-down"}
     (period,) = load_settings(None, {**GOOD, "schedule": [entry]}).autoscaling_policy.schedule
-    assert (period.min_replicas, period.max_replicas, period.paused_directions) == (
-        4,
-        None,
-        {Direction.DOWN},
-    )
+    assert (period.min_replicas, period.max_replicas, period.paused_directions) == (4, None, {Direction.DOWN})
     assert period.timezone == "Europe/Rome"
 
 
 def test_consumption_is_measured_over_several_windows_and_batches() -> None:
     """Unless it is said otherwise."""
     assert (
-        load_settings(
-            None, {**GOOD, "backlog-grace": "1 min"}
-        ).autoscaling_policy.scale_up_evaluation_window
+        load_settings(None, {**GOOD, "backlog-grace": "1 min"}).autoscaling_policy.scale_up_evaluation_window
         == 240
     )
     assert (
-        load_settings(
-            None, {**GOOD, "window": "1 min"}
-        ).autoscaling_policy.scale_up_evaluation_window
-        == 240
+        load_settings(None, {**GOOD, "window": "1 min"}).autoscaling_policy.scale_up_evaluation_window == 240
     )
     assert (
         load_settings(
@@ -157,10 +126,7 @@ def test_consumption_is_measured_over_several_windows_and_batches() -> None:
         ({"tolerance": {"scale-up": 0.1, "scale-down": 1}}, "tolerance (scale-down)=1"),
         ({"tolerance": {"up": 0.1}}, "tolerance.up"),
         ({"scale-up-policies": []}, "scale-up-policies has no policies"),
-        (
-            {"scale-up-policies": {"policies": [{"type": "pod", "value": 1, "period": 9}]}},
-            "policies.0.type",
-        ),
+        ({"scale-up-policies": {"policies": [{"type": "pod", "value": 1, "period": 9}]}}, "policies.0.type"),
         (
             {"scale-down-policies": [{"type": "pods", "value": 1, "period": "1 h"}]},
             "period of 3600 s is above",
@@ -182,26 +148,11 @@ def test_consumption_is_measured_over_several_windows_and_batches() -> None:
             {"fallback": "static", "fallback-replicas": 2, "fallback-after": 1},
             "fallback-after=1 iterations of interval=10 s",
         ),
-        (
-            {"scale-up-evaluation-window": "20 s"},
-            "scale-up-evaluation-window=20 s is less than window=30 s",
-        ),
-        (
-            {"backlog-grace": "1 min", "scale-up-evaluation-window": "1 min"},
-            "twice backlog-grace=60 s",
-        ),
-        (
-            {"freshness-slo": "p95-freshness 3 s"},
-            "freshness-slo: 'p95-freshness 3 s' is not understood",
-        ),
-        (
-            {"freshness-slo": FRESH, "catch-up-time": 9},
-            "catch-up-time given, but freshness-slo sets them",
-        ),
-        (
-            {"freshness-slo": "p99-freshness 15 s"},
-            "freshness-slo=15 s is less than twice interval=10 s",
-        ),
+        ({"scale-up-evaluation-window": "20 s"}, "scale-up-evaluation-window=20 s is less than window=30 s"),
+        ({"backlog-grace": "1 min", "scale-up-evaluation-window": "1 min"}, "twice backlog-grace=60 s"),
+        ({"freshness-slo": "p95-freshness 3 s"}, "freshness-slo: 'p95-freshness 3 s' is not understood"),
+        ({"freshness-slo": FRESH, "catch-up-time": 9}, "catch-up-time given, but freshness-slo sets them"),
+        ({"freshness-slo": "p99-freshness 15 s"}, "freshness-slo=15 s is less than twice interval=10 s"),
         (
             {"freshness-slo": FRESH, "scale-up-evaluation-window": 0},
             "freshness-slo needs a scale-up-evaluation-window above 0",
@@ -250,8 +201,7 @@ def test_missing_settings_are_named(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
-    [("a: [", "line 1"), ("- a\n", "not a mapping"), (None, "No such file")],
+    ("text", "said"), [("a: [", "line 1"), ("- a\n", "not a mapping"), (None, "No such file")]
 )
 def test_bad_files_are_named(tmp_path: Path, text: str | None, said: str) -> None:
     """A file that is missing, no YAML or no mapping is refused with its name."""
@@ -300,20 +250,12 @@ def test_secrets_stay_secret(tmp_path: Path) -> None:
         ("workload", "${file:FILE}", None),
         ("topics", ["orders", 3], None),
         ("heuristic", "${env:PRIVATE}", "${env:PRIVATE}"),
-        (
-            "freshness-slo",
-            "p99 ${env:PRIVATE}",
-            "freshness-slo: 'p99 ${env:PRIVATE}' is not understood",
-        ),
+        ("freshness-slo", "p99 ${env:PRIVATE}", "freshness-slo: 'p99 ${env:PRIVATE}' is not understood"),
         ("schedule", [{"start": "${file:FILE}", "end": "* * * * *", "min": 1}], "${file:"),
     ],
 )
 def test_a_reference_is_shown_as_it_was_written(
-    setting: str,
-    value: object,
-    shown: str | None,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    setting: str, value: object, shown: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever is wrong with a setting, what its reference stands for stays unsaid."""
     file = tmp_path / "secret"
@@ -337,21 +279,12 @@ def test_a_reference_is_shown_as_it_was_written(
         ({**KEDA, "workload": "lake"}, "workload: write deployment/NAME or statefulset/NAME"),
         ({"min": "two"}, "min: write a whole number, like 3"),
         ({"headroom": "lots"}, "headroom: write a number, like 0.9"),
-        (
-            {"scale-up-policies": "fast"},
-            "scale-up-policies: write a number of replicas, like 4, or policies",
-        ),
+        ({"scale-up-policies": "fast"}, "scale-up-policies: write a number of replicas, like 4, or policies"),
         ({"tolerance": "x"}, "tolerance: write a fraction, like 0.1"),
         ({"dry-run": "maybe"}, "dry-run: write true or false"),
         ({"kafka": {"a": [1]}}, "kafka.a: write text, a number, or true or false"),
-        (
-            {"target": "k8s"},
-            "target: 'k8s' is not one of the choices; write 'none', 'process', 'kubern",
-        ),
-        (
-            {"queue": "kqm"},
-            "queue: 'kqm' is not one of the choices; write 'kmq', 'ordered' or 'share'",
-        ),
+        ({"target": "k8s"}, "target: 'k8s' is not one of the choices; write 'none', 'process', 'kubern"),
+        ({"queue": "kqm"}, "queue: 'kqm' is not one of the choices; write 'kmq', 'ordered' or 'share'"),
         ({"topics": "orders,"}, "topics: a name is empty in 'orders,'"),
         ({"topics": ""}, "topics: a name is empty"),
         ({"state-dir": 3}, "state-dir: write a path"),

@@ -19,12 +19,7 @@ from trimtab.sidecar.targets.keda.scaler_responses import (
     require_replica_count,
 )
 from trimtab.sidecar.targets.keda.trigger_metadata import ScaledGroup, check_trigger_metadata
-from trimtab.sidecar.targets.kubernetes.workload import (
-    Pod,
-    Workload,
-    WorkloadKind,
-    WorkloadSnapshot,
-)
+from trimtab.sidecar.targets.kubernetes.workload import Pod, Workload, WorkloadKind, WorkloadSnapshot
 
 PATIENCE = StalenessLimits(blind_iterations=3, silent_seconds=60.0)
 BUSY = PartitionLoad(bytes_per_s=50.0, records_per_s=1.0, backlog_records=3)
@@ -33,13 +28,9 @@ UNKNOWN = PartitionLoad()
 STEERED = ScaledGroup("a:9092,b:9092", "lake", ("orders", "clicks"), "earliest")
 
 
-def report(
-    speed: PartitionLoad = BUSY, *, running: int | None = 2, leading: bool = True
-) -> IterationReport:
+def report(speed: PartitionLoad = BUSY, *, running: int | None = 2, leading: bool = True) -> IterationReport:
     """A turn; `running` of None is one that was blind."""
-    verdict = ScalingDecision(
-        ScalingAction.HOLD, ("so it is",), DecisionMetrics(running_replicas=running)
-    )
+    verdict = ScalingDecision(ScalingAction.HOLD, ("so it is",), DecisionMetrics(running_replicas=running))
     return IterationReport(
         time=0.0,
         decision=verdict,
@@ -67,9 +58,7 @@ def test_the_count_is_what_the_target_was_asked_for() -> None:
 
 
 @pytest.mark.parametrize(
-    "standing",
-    [turned(), turned(report(running=None))],
-    ids=["no turn", "only a blind one"],
+    "standing", [turned(), turned(report(running=None))], ids=["no turn", "only a blind one"]
 )
 def test_nothing_is_answered_at_first(standing: ScalerState) -> None:
     """Before a turn has known everything there is no answer, whatever count was found."""
@@ -81,9 +70,7 @@ def test_blind_turns_leave_the_count_for_a_while() -> None:
     """Two blind turns change nothing; the third in a row ends the answers and says why."""
     blind = report(running=None)
     assert require_replica_count(turned(report(), blind, blind), PATIENCE, 21.0) == 2
-    assert (
-        require_replica_count(turned(report(), blind, blind, report(), blind), PATIENCE, 41.0) == 2
-    )
+    assert require_replica_count(turned(report(), blind, blind, report(), blind), PATIENCE, 41.0) == 2
     with pytest.raises(ReplicaCountUnavailableError, match="so it is"):
         require_replica_count(turned(report(), blind, blind, blind), PATIENCE, 31.0)
 
@@ -164,9 +151,7 @@ def test_other_triggers_are_refused_by_name(metadata: dict[str, str], said: str)
 def test_what_the_sidecar_was_not_told_is_not_compared() -> None:
     """Without topics in its settings it takes what the group reads, so any will do."""
     given = {"bootstrap": "b:1", "group": "g", "capacity": "1 MB/s", "target": "keda"}
-    steered = ScaledGroup.from_settings(
-        load_settings(None, {**given, "workload": "deployment/lake"})
-    )
+    steered = ScaledGroup.from_settings(load_settings(None, {**given, "workload": "deployment/lake"}))
     assert steered == ScaledGroup("b:1", "g", (), "latest")
     check_trigger_metadata({"topic": "whatever"}, steered)
 

@@ -28,9 +28,7 @@ class Refusing:
 
 def start(error: Exception) -> Any:
     given = {"bootstrap": "b:1", "group": "g", "capacity": 1, "target": "kubernetes"}
-    settings = load_settings(
-        None, {**given, "workload": "deployment/lake", "leader-election": False}
-    )
+    settings = load_settings(None, {**given, "workload": "deployment/lake", "leader-election": False})
 
     def opened(place: ScaleTargetRef, _: float) -> Any:
         return Refusing(place, error)
@@ -47,9 +45,7 @@ def start(error: Exception) -> Any:
         KubernetesUnavailableError("no answer"),
     ],
 )
-def test_what_may_be_mended_is_waited_for(
-    error: Exception, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_what_may_be_mended_is_waited_for(error: Exception, caplog: pytest.LogCaptureFixture) -> None:
     """A right that is missing, as a server that is away: said, and each turn asks again."""
     steering = start(error)
     assert str(error) in caplog.text

@@ -23,18 +23,14 @@ class Told:
     def fetch_snapshot(self) -> Any:
         return SimpleNamespace(workload=SimpleNamespace(uid="u"))
 
-    def create_event(
-        self, uid: str, reason: str, message: str, timestamp: str, *, is_warning: bool
-    ) -> None:
+    def create_event(self, uid: str, reason: str, message: str, timestamp: str, *, is_warning: bool) -> None:
         assert (uid, timestamp) == ("u", "2023-11-14T22:13:20Z")
         if self.refuses:
             raise KubernetesRejectedError("not allowed to create events")
         self.events.append((reason, message, is_warning))
 
 
-def turn(
-    events: KubernetesEventReporter, action: ScalingAction, *reasons: str, failure: str = ""
-) -> None:
+def turn(events: KubernetesEventReporter, action: ScalingAction, *reasons: str, failure: str = "") -> None:
     verdict = ScalingDecision(action, reasons, DecisionMetrics(), failure=failure)
     events(
         IterationReport(

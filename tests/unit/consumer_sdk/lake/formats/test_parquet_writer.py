@@ -13,11 +13,7 @@ import pytest
 from py4j.protocol import Py4JError
 from pyspark.sql.types import LongType, StructField, StructType
 
-from trimtab.consumer_sdk.errors import (
-    DiskFullError,
-    LakeUnavailableError,
-    TableSchemaMismatchError,
-)
+from trimtab.consumer_sdk.errors import DiskFullError, LakeUnavailableError, TableSchemaMismatchError
 from trimtab.consumer_sdk.lake.formats import parquet_writer
 from trimtab.consumer_sdk.lake.formats.delta.arrow_files import collect_statistics
 from trimtab.consumer_sdk.lake.formats.delta.arrow_files import write_data_file as write_delta
@@ -80,9 +76,7 @@ def test_a_time_beyond_microseconds_is_a_mismatch_by_name() -> None:
 def test_a_null_where_a_nested_field_is_required_is_a_mismatch_by_name(tmp_path: Path) -> None:
     """In a struct Arrow says so while it casts, in a list while it writes."""
     need = pa.field("n", pa.int64(), nullable=False)
-    one = pa.table(
-        {"one": [{"n": None}]}, schema=pa.schema([("one", pa.struct([("n", pa.int64())]))])
-    )
+    one = pa.table({"one": [{"n": None}]}, schema=pa.schema([("one", pa.struct([("n", pa.int64())]))]))
     with pytest.raises(TableSchemaMismatchError, match=rf"its column one .*{ADVICE}"):
         parquet_writer.fit_to_schema("t", one, pa.schema([("one", pa.struct([need]))]))
     many = pa.table({"many": pa.array([[None]], pa.list_(pa.int64()))})
@@ -94,8 +88,7 @@ def test_a_null_where_a_nested_field_is_required_is_a_mismatch_by_name(tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("day", "told"),
-    [(-719_162, "0001-01-01"), (-354_286, "0999-12-31"), (2_932_896, "9999-12-31")],
+    ("day", "told"), [(-719_162, "0001-01-01"), (-354_286, "0999-12-31"), (2_932_896, "9999-12-31")]
 )
 def test_bounds_have_years_of_four_digits(day: int, told: str) -> None:
     """Dates and times alike, from the year 1 on; times to the millisecond."""
@@ -136,17 +129,13 @@ def iceberg_java() -> Any:
     parser = SimpleNamespace(toJson=lambda _: json.dumps({"fields": fields}))
     hadoop = SimpleNamespace(fs=SimpleNamespace(Path=path_of))
     iceberg = SimpleNamespace(SchemaParser=parser)
-    return SimpleNamespace(
-        org=SimpleNamespace(apache=SimpleNamespace(hadoop=hadoop, iceberg=iceberg))
-    )
+    return SimpleNamespace(org=SimpleNamespace(apache=SimpleNamespace(hadoop=hadoop, iceberg=iceberg)))
 
 
 @pytest.mark.parametrize(
     ("codec", "level"), [("lzo", "3"), ("bz2", "1"), ("no", "1"), ("gzip", "100"), ("zstd", "high")]
 )
-def test_a_codec_that_arrow_lacks_is_a_mismatch_by_name(
-    tmp_path: Path, codec: str, level: str
-) -> None:
+def test_a_codec_that_arrow_lacks_is_a_mismatch_by_name(tmp_path: Path, codec: str, level: str) -> None:
     """It would be tried again for ever if it counted as the storage's word."""
     wanted = {"write.parquet.compression-codec": codec, "write.parquet.compression-level": level}
     table = iceberg_table(tmp_path, [], **wanted)
@@ -167,9 +156,7 @@ def test_an_iceberg_file_without_metrics_does_not_stay(tmp_path: Path) -> None:
 def test_a_delta_file_without_a_status_does_not_stay(tmp_path: Path) -> None:
     """Its size is not known, so there is no action that names it."""
     place = tmp_path / "a.parquet"
-    system = SimpleNamespace(
-        getFileStatus=raising(Py4JError("away")), delete=lambda *_: place.unlink()
-    )
+    system = SimpleNamespace(getFileStatus=raising(Py4JError("away")), delete=lambda *_: place.unlink())
     path = path_of(str(place))
     path.getFileSystem = lambda _: system
     log = SimpleNamespace(dataPath=lambda: None, newDeltaHadoopConf=lambda: None)

@@ -9,11 +9,7 @@ import pytest
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk.errors import CommitConflictError, LakeUnavailableError
-from trimtab.consumer_sdk.lake.offsets.fenced_commit import (
-    CommitFenced,
-    CommitSucceeded,
-    commit_fenced,
-)
+from trimtab.consumer_sdk.lake.offsets.fenced_commit import CommitFenced, CommitSucceeded, commit_fenced
 from trimtab.consumer_sdk.lake.offsets.offset_gaps import MissingOffsets, OffsetGap, TableGaps
 from trimtab.consumer_sdk.lake.offsets.table_offsets import CommittedOffsets, OffsetSpan
 from trimtab.consumer_sdk.lake.ports import StagedFiles, VersionedOffsets
@@ -171,9 +167,7 @@ def test_a_call_off_after_away_and_raced_is_unsure(pace: RetryBackoff) -> None:
 
 def test_a_gap_goes_with_the_records_behind_it_and_once(pace: RetryBackoff) -> None:
     """A table that has gaps keeps them; a race in between, or a lost answer, doubles none."""
-    table = Table(
-        ["race", "lost answer"], lacks=TableGaps().with_group_gaps("h", {P: [OffsetGap(0, 3)]})
-    )
+    table = Table(["race", "lost answer"], lacks=TableGaps().with_group_gaps("h", {P: [OffsetGap(0, 3)]}))
     spans = {P: OffsetSpan(10, 14, 20, (OffsetGap(10, 14),)), Q: OffsetSpan(None, 0, 2)}
     assert commit_fenced(table, StagedFiles("x"), "g", spans, pace) == CommitSucceeded(lost_races=1)
     assert table.lacks.groups == {

@@ -38,9 +38,7 @@ def test_merging_keeps_every_offset_and_nothing_else(found: list[OffsetGap]) -> 
 @given(st.lists(gaps), st.integers(0, 220))
 def test_a_mark_cuts_gaps_off(found: list[OffsetGap], mark: int) -> None:
     """What lies below a mark is no gap of that table; reading goes on behind a gap."""
-    assert offsets(clip_gaps(merge_gaps(found), mark)) == {
-        n for n in offsets(tuple(found)) if n >= mark
-    }
+    assert offsets(clip_gaps(merge_gaps(found), mark)) == {n for n in offsets(tuple(found)) if n >= mark}
     reached = skip_gaps(merge_gaps(found), mark)
     assert reached not in offsets(tuple(found))
 
@@ -51,9 +49,7 @@ def test_a_table_remembers_the_newest_and_counts_the_rest() -> None:
     for n in range(MAX_TRACKED_RANGES + 30):
         known = known.with_gaps([OffsetGap(10 * n, 10 * n + 3)])
     assert len(known.ranges) == MAX_TRACKED_RANGES
-    assert known.ranges[-1] == OffsetGap(
-        10 * (MAX_TRACKED_RANGES + 29), 10 * (MAX_TRACKED_RANGES + 29) + 3
-    )
+    assert known.ranges[-1] == OffsetGap(10 * (MAX_TRACKED_RANGES + 29), 10 * (MAX_TRACKED_RANGES + 29) + 3)
     assert (known.untracked_count, known.offset_count) == (90, 3 * (MAX_TRACKED_RANGES + 30))
 
 

@@ -15,9 +15,7 @@ from trimtab.consumer_sdk.lake.schema.partition_spec import (
 
 def test_every_transform_is_read() -> None:
     """Spaces, letters' case and nested columns do not matter; what is read can be shown again."""
-    parts = parse_partitioning(
-        "topic, Day( timestamp ),bucket(16,id) , truncate(4, a.b)"
-    ).topic_tables
+    parts = parse_partitioning("topic, Day( timestamp ),bucket(16,id) , truncate(4, a.b)").topic_tables
     assert parts == (
         PartitionField("identity", "topic"),
         PartitionField("day", "timestamp"),
@@ -25,25 +23,12 @@ def test_every_transform_is_read() -> None:
         PartitionField("truncate", "a.b", 4),
     )
     assert ", ".join(map(str, parts)) == "topic, day(timestamp), bucket(16, id), truncate(4, a.b)"
-    assert parse_partitioning("identity(topic)").topic_tables == (
-        PartitionField("identity", "topic"),
-    )
+    assert parse_partitioning("identity(topic)").topic_tables == (PartitionField("identity", "topic"),)
 
 
 @pytest.mark.parametrize(
     "rule",
-    [
-        "",
-        "day()",
-        "day(3, at)",
-        "bucket(id)",
-        "bucket(0, id)",
-        "week(at)",
-        "a b",
-        "day(at",
-        "a-b",
-        "a,,b",
-    ],
+    ["", "day()", "day(3, at)", "bucket(id)", "bucket(0, id)", "week(at)", "a b", "day(at", "a-b", "a,,b"],
 )
 def test_what_is_no_rule_is_named(rule: Any) -> None:
     """The error shows the rule and how to write one."""
@@ -55,9 +40,7 @@ def test_one_rule_is_for_own_tables_a_mapping_for_those_it_names() -> None:
     """Fan-out and dead-letter tables are partitioned only where somebody said so."""
     assert parse_partitioning(None) == PartitioningRules()
     everywhere = parse_partitioning("topic")
-    assert everywhere.spec_for("lake.a", is_topic_table=True) == (
-        PartitionField("identity", "topic"),
-    )
+    assert everywhere.spec_for("lake.a", is_topic_table=True) == (PartitionField("identity", "topic"),)
     assert everywhere.spec_for("lake.b", is_topic_table=False) == ()
     named = parse_partitioning({"lake.b": "hour(timestamp)"})
     assert named.spec_for("lake.a", is_topic_table=True) == ()
@@ -72,6 +55,4 @@ def test_a_column_that_the_rows_lack_is_named() -> None:
         "lake.t", parse_partitioning("day(TIMESTAMP), a.b").topic_tables, ["timestamp", "a"]
     )
     with pytest.raises(SettingError, match=r"lake\.t .*country.*a, timestamp"):
-        check_partition_columns(
-            "lake.t", parse_partitioning("country").topic_tables, ["timestamp", "a"]
-        )
+        check_partition_columns("lake.t", parse_partitioning("country").topic_tables, ["timestamp", "a"])

@@ -51,9 +51,7 @@ class Message:
 )
 def test_bytes_come_through_with_their_nulls(values: list[bytes | None]) -> None:
     """Empty values are not null, and what is null stays so; the batch is valid Arrow."""
-    batch = record_columns.build_record_batch(
-        P, [Message(n, value) for n, value in enumerate(values)]
-    )
+    batch = record_columns.build_record_batch(P, [Message(n, value) for n, value in enumerate(values)])
     batch.validate(full=True)
     assert batch.column("value").to_pylist() == values
     assert batch.column("key").to_pylist() == [v and v[:1] for v in values]
@@ -72,9 +70,7 @@ def test_more_than_one_array_holds_is_left_to_arrow(monkeypatch: pytest.MonkeyPa
 def test_a_timestamp_beyond_microseconds_is_null(absurd: int) -> None:
     """One message with nanoseconds for milliseconds; those around it keep their times."""
     stamps = [(1, 1), (1, absurd), (0, absurd), (2, LAST), (1, -LAST), (0, -1)]
-    batch = record_columns.build_record_batch(
-        P, [Message(n, None, stamp) for n, stamp in enumerate(stamps)]
-    )
+    batch = record_columns.build_record_batch(P, [Message(n, None, stamp) for n, stamp in enumerate(stamps)])
     batch.validate(full=True)
     known = batch.column("timestamp").cast(pa.int64()).to_pylist()
     last = LAST * 1000

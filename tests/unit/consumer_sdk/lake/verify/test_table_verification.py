@@ -134,9 +134,7 @@ def test_a_row_twice_is_told() -> None:
     """One too many, unless a second group brings its own."""
     assert judged(FakeTableRows([*ALL, 4]), FakeTopicLog(ALL)).duplicated == 1
     assert judged(FakeTableRows([*ALL, *ALL]), FakeTopicLog(ALL), groups=("g", "h")).faults == ()
-    assert (
-        judged(FakeTableRows([*ALL, *ALL, 4]), FakeTopicLog(ALL), groups=("g", "h")).duplicated == 1
-    )
+    assert judged(FakeTableRows([*ALL, *ALL, 4]), FakeTopicLog(ALL), groups=("g", "h")).duplicated == 1
 
 
 @pytest.mark.parametrize("gone", [1, 5, END - 1])
@@ -144,11 +142,7 @@ def test_a_record_without_a_row_is_missing(gone: int) -> None:
     """In the middle and below the mark, with or without comparing; once only."""
     for lots in (None, sample_everything(100)):
         found = judged(FakeTableRows(but(gone)), FakeTopicLog(ALL), lots=lots)
-        assert (found.faults, found.missing, found.examples) == (
-            ("missing",),
-            1,
-            {"missing": [gone]},
-        )
+        assert (found.faults, found.missing, found.examples) == (("missing",), 1, {"missing": [gone]})
 
 
 def test_a_hole_of_the_log_itself_is_none() -> None:
@@ -159,13 +153,9 @@ def test_a_hole_of_the_log_itself_is_none() -> None:
 
 
 @pytest.mark.parametrize("lots", [None, sample_everything(3)])
-def test_recorded_gaps_are_not_missing_though_the_broker_has_them(
-    lots: RangeSampler | None,
-) -> None:
+def test_recorded_gaps_are_not_missing_though_the_broker_has_them(lots: RangeSampler | None) -> None:
     """With auto.offset.reset=latest what was skipped is still there; next to it one is missing."""
-    found = judged(
-        FakeTableRows(but(3, 4, 6)), FakeTopicLog(ALL), gaps=[OffsetGap(3, 5)], lots=lots
-    )
+    found = judged(FakeTableRows(but(3, 4, 6)), FakeTopicLog(ALL), gaps=[OffsetGap(3, 5)], lots=lots)
     assert (found.examples, found.recorded_gaps) == ({"missing": [6]}, 2)
 
 
@@ -193,18 +183,16 @@ def test_rows_beyond_the_mark_and_the_end_are_told() -> None:
     """The sink wrote neither."""
     found = judged(FakeTableRows([*ALL, END]), FakeTopicLog(ALL, end=END))
     assert (found.faults, found.beyond_committed) == (("beyond_committed", "beyond_end"), 1)
-    assert judged(FakeTableRows([*ALL, END]), FakeTopicLog(ALL, end=END + 5)).faults == (
-        "beyond_committed",
-    )
+    assert judged(FakeTableRows([*ALL, END]), FakeTopicLog(ALL, end=END + 5)).faults == ("beyond_committed",)
 
 
 def test_side_tables_and_letters_may_lack_rows() -> None:
     """Dead letters stand once each; behind a transform rows may be many."""
     assert judged(FakeTableRows([3, 7]), FakeTopicLog(ALL), kind=DEAD_LETTER_TABLE).faults == ()
     assert judged(FakeTableRows([3, 3]), FakeTopicLog(ALL), kind=DEAD_LETTER_TABLE).duplicated == 1
-    assert judged(
-        FakeTableRows([3, 3, END + 1]), FakeTopicLog(ALL, end=99), kind=DERIVED_TABLE
-    ).faults == ("beyond_committed",)
+    assert judged(FakeTableRows([3, 3, END + 1]), FakeTopicLog(ALL, end=99), kind=DERIVED_TABLE).faults == (
+        "beyond_committed",
+    )
 
 
 def test_behind_a_transform_nothing_is_compared() -> None:
@@ -226,11 +214,7 @@ def test_changed_coordinates_are_found() -> None:
     rows[0]["timestamp"] += 1
     rows[1]["key"] = b"other"
     rows[2]["key"] = None
-    assert find_different_offsets(pa.Table.from_pylist(rows, schema=SCHEMA), records(ALL)) == [
-        1,
-        2,
-        3,
-    ]
+    assert find_different_offsets(pa.Table.from_pylist(rows, schema=SCHEMA), records(ALL)) == [1, 2, 3]
     assert find_different_offsets(records([1]).select(["offset"]), records(ALL)) == []
 
 
@@ -274,9 +258,7 @@ def test_known_gaps_are_taken_out_of_holes() -> None:
         OffsetGap(0, 2),
         OffsetGap(4, 8),
     )
-    assert subtract_gaps([OffsetGap(0, 3), OffsetGap(5, 6)], [OffsetGap(0, 3)]) == (
-        OffsetGap(5, 6),
-    )
+    assert subtract_gaps([OffsetGap(0, 3), OffsetGap(5, 6)], [OffsetGap(0, 3)]) == (OffsetGap(5, 6),)
 
 
 def test_the_configuration_says_what_a_table_is() -> None:
@@ -332,9 +314,7 @@ def test_the_reader_connects_as_the_ingest_does() -> None:
         "socket.timeout.ms": 9000,
         "isolation.level": "read_uncommitted",
     }
-    found = topic_log.build_reader_settings(
-        connected | {"group.id": "g", "session.timeout.ms": 9000}
-    )
+    found = topic_log.build_reader_settings(connected | {"group.id": "g", "session.timeout.ms": 9000})
     assert found.items() >= connected.items()
     assert found["group.id"] != "g"
     assert "session.timeout.ms" not in found

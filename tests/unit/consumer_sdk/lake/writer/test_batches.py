@@ -12,9 +12,7 @@ SIZE = 800
 
 def run(partition: TopicPartition, first: int, rows: int = 100) -> RecordRun:
     offsets = pa.array(range(first, first + rows), pa.int64())
-    return RecordRun(
-        partition, first, first + rows, pa.RecordBatch.from_arrays([offsets], ["offset"])
-    )
+    return RecordRun(partition, first, first + rows, pa.RecordBatch.from_arrays([offsets], ["offset"]))
 
 
 @pytest.fixture

@@ -80,9 +80,7 @@ class Lake:
         assert name == self.table.name
         return self.table
 
-    def create_table(
-        self, name: str, frame: Frame, partition_spec: PartitionSpec = ()
-    ) -> LakeTable:
+    def create_table(self, name: str, frame: Frame, partition_spec: PartitionSpec = ()) -> LakeTable:
         raise AssertionError(name, frame, partition_spec)
 
     def close(self) -> None: ...
@@ -99,15 +97,10 @@ class Hasty(RetryBackoff):
 
 @pytest.mark.parametrize(
     ("answer", "deleted"),
-    [
-        (lambda: LakeUnavailableError("no answer"), []),
-        (lambda: CommitConflictError("raced"), ["x"]),
-    ],
+    [(lambda: LakeUnavailableError("no answer"), []), (lambda: CommitConflictError("raced"), ["x"])],
     ids=["no answer, and the history was cut", "a lost race"],
 )
-def test_files_of_an_unanswered_commit_stay(
-    answer: Callable[[], Exception], deleted: list[str]
-) -> None:
+def test_files_of_an_unanswered_commit_stay(answer: Callable[[], Exception], deleted: list[str]) -> None:
     """The marks say that the batch is no longer due; only an answer says that the files are free.
 
     Iceberg's own expiry may take the snapshot that would have told.

@@ -35,9 +35,7 @@ def test_a_partition_that_the_table_does_not_know_expects_nothing() -> None:
     assert positions.chain_spans({P: (40, 42)}) == {P: OffsetSpan(None, 40, 42)}
 
 
-@pytest.mark.parametrize(
-    ("first", "reset", "lines"), [(40, False, 1), (0, False, 0), (40, True, 0)]
-)
+@pytest.mark.parametrize(("first", "reset", "lines"), [(40, False, 1), (0, False, 0), (40, True, 0)])
 def test_a_new_table_of_a_group_that_stands_further_on_is_told(
     caplog: pytest.LogCaptureFixture, first: int, *, reset: bool, lines: int
 ) -> None:
@@ -93,16 +91,12 @@ def test_what_was_skipped_goes_with_the_records_behind_it(positions: PositionTra
     positions.record_reset(expired(102, 150))
     assert positions.chain_spans({P: (100, 102)}) == {P: OffsetSpan(100, 100, 102)}
     assert positions.accept_run(P, [150, 151]) == 0
-    assert positions.chain_spans({P: (150, 152)}) == {
-        P: OffsetSpan(102, 150, 152, (OffsetGap(102, 150),))
-    }
+    assert positions.chain_spans({P: (150, 152)}) == {P: OffsetSpan(102, 150, 152, (OffsetGap(102, 150),))}
     positions.accept_run(P, [152])
     assert positions.chain_spans({P: (152, 153)}) == {P: OffsetSpan(152, 152, 153)}
 
 
-def test_a_skip_right_after_an_assignment_is_not_asked_for_again(
-    positions: PositionTracker,
-) -> None:
+def test_a_skip_right_after_an_assignment_is_not_asked_for_again(positions: PositionTracker) -> None:
     """The consumer has said why the first record is another one; so it is the one expected."""
     positions.record_reset(expired(100, 150))
     assert positions.find_reread_offset(P, [150]) is None
@@ -116,9 +110,7 @@ def test_a_gap_of_a_refused_batch_is_told_again(positions: PositionTracker) -> N
     spans = positions.chain_spans({P: (150, 151)})
     assert positions.rewind_partitions(spans, {P: 120}) == {P: 150}
     positions.accept_run(P, [150])
-    assert positions.chain_spans({P: (150, 151)}) == {
-        P: OffsetSpan(120, 150, 151, (OffsetGap(120, 150),))
-    }
+    assert positions.chain_spans({P: (150, 151)}) == {P: OffsetSpan(120, 150, 151, (OffsetGap(120, 150),))}
     positions.confirm_committed({P: OffsetSpan(120, 150, 151)})
     positions.accept_run(P, [151])
     assert positions.chain_spans({P: (151, 152)}) == {P: OffsetSpan(151, 151, 152)}
@@ -133,9 +125,7 @@ def test_a_log_that_ends_below_what_was_read_is_an_error(positions: PositionTrac
     positions.record_reset(shorter)
     positions.accept_run(P, [0, 1])
     with pytest.raises(OffsetRegressionError, match="offset 2 is gone, the log ends at 1"):
-        positions.record_reset(
-            OffsetReset(P, 2, 0, 1, 0)
-        )  # what waits to be written is something, too
+        positions.record_reset(OffsetReset(P, 2, 0, 1, 0))  # what waits to be written is something, too
     assert positions.chain_spans({P: (0, 2)}) == {P: OffsetSpan(None, 0, 2)}
 
 

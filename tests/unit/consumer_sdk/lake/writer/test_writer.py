@@ -105,9 +105,7 @@ def test_a_reset_to_the_end_is_told_for_partitions_with_a_mark(
     assert all("a-0" in line for line in told)
 
 
-def test_a_lake_that_hangs_does_not_hang_the_writers_end(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_a_lake_that_hangs_does_not_hang_the_writers_end(caplog: pytest.LogCaptureFixture) -> None:
     """The end comes after lake.flush.timeout, and the log says what hangs."""
     begun, released = threading.Event(), threading.Event()
 
