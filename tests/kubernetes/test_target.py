@@ -378,7 +378,7 @@ def test_a_count_that_the_cluster_does_not_take_is_named_and_asked_for_again(
         for _ in range(2):
             with pytest.raises(KubernetesRejectedError, match="at most 2 replicas") as refused:
                 target.add_replicas(1)
-            assert "refuses to update deployments/scale in namespace default" in str(refused.value)
+            assert "refused to update deployments/scale in namespace default" in str(refused.value)
             assert (refused.value.status, refused.value.retryable) == (422, True)
             assert alive(target) == pods
         after = cluster.apps.read_namespaced_deployment(name, NAMESPACE).metadata
