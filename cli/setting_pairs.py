@@ -1,4 +1,4 @@
-"""Settings of the command line as name=value pairs: `--set`, `--kafka`, `--shape`."""
+"""Lists on the command line: `--set`, `--kafka` and `--shape` name=value, and names of heuristics."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -12,16 +12,25 @@ _PAIR_EXAMPLES: Final = {"--kafka": "security.protocol=SSL", "--set": "scale-up-
 
 
 def parse_pairs(flag: str, pairs: Sequence[str] | None, example: str = "") -> dict[str, Any]:
-    """Return name=value pairs, values read as YAML. Raises SettingError, without the value."""
+    """Return name=value pairs, values read as YAML. Raises SettingError."""
     parsed: dict[str, Any] = {}
     for pair in pairs or ():
         name, equals, value = pair.partition("=")
-        if not equals or not name.strip():
+        if not equals or not (name := name.strip()):
+            # without the text: it may be a secret that was given without its name
             example = example or _PAIR_EXAMPLES.get(flag, "name=1")
             raise SettingError(f'{flag} needs name=value, like "{example}"')
-        reject_secret_argument(flag, name.strip(), value)
+        reject_secret_argument(flag, name, value)
         try:
-            parsed[name.strip()] = yaml.safe_load(value)
+            parsed[name] = yaml.safe_load(value)
         except yaml.YAMLError:
-            raise SettingError(f"{flag} {name.strip()}: the value is not YAML") from None
+            raise SettingError(f"{flag} {name}: the value is not YAML") from None  # its text shows the value
     return parsed
+
+
+def split_names(given: Sequence[str] | None) -> list[str]:
+    """Return comma-separated names. Raises SettingError for an empty one."""
+    names = [name.strip() for text in given or () for name in text.split(",")]
+    if "" in names:
+        raise SettingError("a name in a list of heuristics is empty; leave out the comma")
+    return names

@@ -1,7 +1,6 @@
 """Command-line options as one value, and commands whose implementation loads when they run.
 
-A command declares its options in `options.py`, which imports nothing heavy, so that `--help` is
-quick; `run.py` imports what it needs at its top and is loaded when the command runs:
+A command declares its options in `options.py`; `run.py` has its implementation:
 
     class TopOptions(GroupOptions, run="trimtab.cli.top.run:top", settings=("topics", "capacity")):
         '''The help text.'''
@@ -10,9 +9,8 @@ quick; `run.py` imports what it needs at its top and is loaded when the command 
 
     COMMAND = build_command(TopOptions)
 
-Each name in `settings` becomes an option of the sidecar's settings, with the model's description
-and default as help. `run` is called with one TopOptions, whose `flags` maps the names of the
-settings that were given to their text; the settings model parses them.
+Each name in `settings` becomes an option of the sidecar's settings. `run` is called with one
+TopOptions.
 """
 
 import dataclasses
@@ -52,15 +50,17 @@ _METAVARS: Final[Mapping[Any, str]] = {Duration: "TIME", ByteRate: "RATE", int: 
 class CommandOptions:
     """Base of the options of one command; a subclass becomes a frozen dataclass."""
 
-    flags: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    run_target: ClassVar[str] = ""
+    flags: Mapping[str, Any] = dataclasses.field(
+        default_factory=dict
+    )  # as text: the settings model parses it
+    given: frozenset[str] = frozenset()  # options on the command line, defaults excluded
+    run_target: ClassVar[str] = ""  # "module:function"
     setting_names: ClassVar[Sequence[str]] = ()
-    setting_notes: ClassVar[Mapping[str, str]] = {}
+    setting_notes: ClassVar[Mapping[str, str]] = {}  # help texts that replace the settings model's
 
     def __init_subclass__(
         cls, *, run: str = "", settings: Sequence[str] = (), notes: Mapping[str, str] | None = None
     ) -> None:
-        """Take the implementation ("module:function") and the settings that are options."""
         super().__init_subclass__()
         cls.run_target = run or cls.run_target
         cls.setting_names = (*cls.setting_names, *settings)
@@ -77,12 +77,17 @@ class GroupOptions(CommandOptions, settings=("bootstrap", "group")):
     kafka: KafkaPairs = None
 
 
+_BASE_FIELDS: Final = frozenset(field.name for field in dataclasses.fields(CommandOptions))
+
+
 def build_command(options: type[CommandOptions]) -> Callable[..., None]:
     """Return the function that typer makes a command of."""
     settings = {one.name: one for one in list_settings(SidecarOptions)}
     flags = [_build_flag(settings[name], options.setting_notes.get(name)) for name in options.setting_names]
-    parameters = [*flags, *_list_own_parameters(options)]
+    context = _build_parameter("ctx", typer.Context, inspect.Parameter.empty)
+    parameters = [context, *flags, *_list_own_parameters(options)]
     command: Any = partial(_run_command, options)
+    # typer reads name, help and options from these, as from any function
     command.__name__ = options.run_target.partition(":")[2]
     command.__doc__ = inspect.getdoc(options)
     command.__signature__ = inspect.Signature(parameters)
@@ -90,31 +95,33 @@ def build_command(options: type[CommandOptions]) -> Callable[..., None]:
     return command  # type: ignore[no-any-return]
 
 
-def _run_command(options: type[CommandOptions], **values: Any) -> None:
-    own = {field.name for field in dataclasses.fields(options)}
-    # a switch that was left alone is False, and must not win over the file
-    flags = {
-        name.replace("_", "-"): value
-        for name, value in values.items()
-        if name not in own and value is not None and value is not False
-    }
+def _run_command(options: type[CommandOptions], ctx: typer.Context, **values: Any) -> None:
+    own = {name: values.pop(name) for name in _list_own_fields(options)}
+    given = frozenset(name for name in (*own, *values) if _is_given(ctx, name))
+    # only flags on the command line: the default of a switch (False) must not win over the file
+    flags = {name.replace("_", "-"): value for name, value in values.items() if name in given}
     module, _, function = options.run_target.partition(":")
-    run = getattr(importlib.import_module(module), function)
-    run(options(flags=flags, **{name: values[name] for name in own if name in values}))
+    run = getattr(importlib.import_module(module), function)  # only now, so that --help stays quick
+    run(options(flags=flags, given=given, **own))
+
+
+def _is_given(ctx: typer.Context, name: str) -> bool:
+    source = ctx.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
+
+
+def _list_own_fields(options: type[CommandOptions]) -> "dict[str, dataclasses.Field[Any]]":
+    return {field.name: field for field in dataclasses.fields(options) if field.name not in _BASE_FIELDS}
 
 
 def _list_own_parameters(options: type[CommandOptions]) -> list[inspect.Parameter]:
     hints = get_type_hints(options, include_extras=True)
-    return [
-        _build_parameter(field.name, hints[field.name], _get_default(field))
-        for field in dataclasses.fields(options)
-        if field.name != "flags"
-    ]
+    fields = _list_own_fields(options).items()
+    return [_build_parameter(name, hints[name], _get_default(field)) for name, field in fields]
 
 
 def _get_default(field: "dataclasses.Field[Any]") -> Any:
-    is_required = field.default is dataclasses.MISSING
-    return inspect.Parameter.empty if is_required else field.default
+    return inspect.Parameter.empty if field.default is dataclasses.MISSING else field.default
 
 
 def _build_flag(setting: Setting, note: str | None) -> inspect.Parameter:
@@ -126,8 +133,8 @@ def _build_flag(setting: Setting, note: str | None) -> inspect.Parameter:
 
 
 def _build_parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:
-    kind = inspect.Parameter.KEYWORD_ONLY
-    return inspect.Parameter(name, kind, annotation=annotation, default=default)
+    # keyword-only: an option without a default may follow one that has a default
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default)
 
 
 def _get_flag_type(annotation: Any) -> tuple[Any, str | None]:

@@ -16,7 +16,7 @@ from trimtab.assignor.heuristics.registry import get_heuristic, is_installed, li
 from trimtab.cli.group_settings import load_group_settings
 from trimtab.cli.output_formats import PrintFormat
 from trimtab.cli.plan.options import PlanOptions
-from trimtab.cli.simulate.run import split_names
+from trimtab.cli.setting_pairs import split_names
 from trimtab.common.clock import SystemClock
 from trimtab.common.errors import SettingError
 from trimtab.common.units import format_bytes, format_rate, parse_seconds
@@ -178,7 +178,7 @@ def _build_plan_body(
         "capacity": settings.capacity,
         "headroom": settings.headroom,
         "speeds": baseline.rate_source,
-        "crossing_bytes_per_s": None if now is None else now.load,
+        "cross_rack_bytes_per_s": None if now is None else now.load,
         "notes": (
             *describe_oversized_partitions(baseline, settings.autoscaling_policy.placement),
             *(() if now is None else now.notes),
@@ -203,7 +203,7 @@ def _print_outcomes(
     console, body = Console(), _build_plan_body(baseline, settings, outcomes, None)
     console.print(_format_heading(body), highlight=False)
     table = Table("heuristic")
-    racked = body["crossing_bytes_per_s"] is not None
+    racked = body["cross_rack_bytes_per_s"] is not None
     optional = [*(["across racks"] if racked else ()), *(["above the optimum"] if certified else ())]
     for column in ("consumers", "moves", "R-score", "fullest", *optional):
         table.add_column(column, justify="right", no_wrap=True)
@@ -213,7 +213,7 @@ def _print_outcomes(
     for row in outcomes:
         figures = [str(row.consumers), str(row.moves), f"{row.r_score:.2f}", f"{row.fill:.0%}"]
         if racked:
-            figures.append(format_rate(row.crossing))
+            figures.append(format_rate(row.cross_rack_bytes_per_s))
         if certified:
             figures.append(_format_gap(certified.by_name[row.heuristic]))
         reason = "\n".join(row.reasons[:1])
@@ -228,7 +228,7 @@ def _print_outcomes(
 
 def _format_heading(body: Mapping[str, Any]) -> str:
 
-    crossing = body["crossing_bytes_per_s"]
+    crossing = body["cross_rack_bytes_per_s"]
     racks = "" if crossing is None else f", {format_rate(crossing)} across racks"
     return (
         f"group {body['group']} ({body['state']}): {body['members']} members, "

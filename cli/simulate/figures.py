@@ -1,19 +1,22 @@
-"""Plots of a report as SVG that inherits its colours from the page, for light and dark mode.
+"""Plots of a report as SVG that inherits its colours from the page, for light and dark mode."""
 
-matplotlib draws with stand-in colours, which become CSS variables afterwards. Text stays text.
-"""
-
-from collections.abc import Mapping, Sequence
-from contextlib import closing
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from io import StringIO
 from typing import Any, Final, NamedTuple, cast
 
+import matplotlib as mpl
 import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, NullLocator, StrMethodFormatter
+from matplotlib.transforms import Bbox
 
 from trimtab.assignor.analysis.simulation import RunSummary, SimulationRun, parse_contender
 from trimtab.assignor.model import FloatArray
 from trimtab.cli.simulate.findings import SimulationFindings
 
+# stand-in colours: the finished SVG has CSS variables in their place
 INK: Final = "#010101"
 MUTED: Final = "#020202"
 GRID: Final = "#030303"
@@ -26,11 +29,9 @@ CSS_VARIABLES: Final[Mapping[str, str]] = {
     AREA: "var(--area)",
     **{colour: f"var(--series-{n})" for n, colour in enumerate(SERIES_COLOURS, start=1)},
 }
-SERIES_DASHES: Final = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
-"""Markers tell series apart without colours."""
-
+SERIES_DASHES: Final = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))  # for readers who see no colours
 MATPLOTLIB_STYLE: Final[Mapping[str, Any]] = {
-    "svg.fonttype": "none",
+    "svg.fonttype": "none",  # text stays text: searchable, and in the page's font
     "svg.hashsalt": "trimtab",  # equal figures give equal bytes
     "font.size": 10,
     "text.color": INK,
@@ -55,7 +56,7 @@ MATPLOTLIB_STYLE: Final[Mapping[str, Any]] = {
 }
 PERCENT_TICKS: Final = (0, 0.1, 1, 10, 100)
 LAG_TICKS_S: Final = (0, 1, 10, 60, 600, 3600, 36000)
-MOVING_MEAN_TICKS: Final = 10  # ticks of a moving mean
+MOVING_MEAN_TICKS: Final = 10
 LABEL_OFFSETS: Final = tuple(
     (across, up) for up in (0, 9, -9, 18, -18, 27, -27) for across in (7, -7, 0) if across or up
 )
@@ -72,6 +73,7 @@ class CostPoint(NamedTuple):
 
 def select_highlights(findings: SimulationFindings) -> list[str]:
     """Return the highlighted heuristics: recommended, Pareto front, best of the others."""
+    # at most five: people do not tell more colours apart
     dots = [CostPoint(n, s.consumer_hours, s.late_percent) for n, s in findings.mean_summaries.items()]
     packers = [d for d in dots if findings.mean_summaries[d.name].cbs_percent is not None]
     theirs = sorted((d for d in dots if not parse_contender(d.name).is_trimtab_setting), key=lambda d: d.y)
@@ -93,8 +95,7 @@ def pareto_front(dots: Sequence[CostPoint]) -> list[CostPoint]:
 
 def draw_trade_off(findings: SimulationFindings, shown: Sequence[str]) -> str:
     """Plot consumers against moved load and late traffic."""
-    with closing(_SvgFigure(1, 2, (11, 4.6))) as sheet:
-        left, right = sheet.axes
+    with _open_figure(1, 2, (11, 4.6)) as (figure, (left, right)):
         packers = {n: s for n, s in findings.mean_summaries.items() if s.cbs_percent is not None}
         left.set_title("Moved load against consumers")
         left.set_ylabel("mean R (consumers' worth moved a tick)")
@@ -103,22 +104,21 @@ def draw_trade_off(findings: SimulationFindings, shown: Sequence[str]) -> str:
         right.set_title("Late traffic against consumer-hours")
         right.set_yscale("symlog", linthresh=0.1)
         right.set_ylabel("late traffic, %")
-        _set_axis_ticks(right.yaxis, PERCENT_TICKS)
+        _set_ticks(right.yaxis, PERCENT_TICKS)
         hours = [CostPoint(n, s.consumer_hours, s.late_percent) for n, s in findings.mean_summaries.items()]
         _draw_headrooms(right, findings, shown)
         _draw_points(right, hours, shown)
         right.set_xlabel("consumer-hours")
         right.axhline(findings.late_limit_percent, color=INK, linestyle=":", linewidth=1)
-        return sheet.to_svg()
+        return _to_svg(figure)
 
 
 def draw_late_traffic(findings: SimulationFindings, shown: Sequence[str]) -> str:
     """Plot late traffic as bars, ascending."""
     rows = sorted(findings.mean_summaries.items(), key=lambda item: -item[1].late_percent)
-    with closing(_SvgFigure(1, 1, (11, 1.2 + 0.27 * len(rows)))) as sheet:
-        (ax,) = sheet.axes
+    with _open_figure(1, 1, (11, 1.2 + 0.27 * len(rows))) as (figure, (ax,)):
         shares = [s.late_percent for _, s in rows]
-        colours = [_series_colour(name, shown) for name, _ in rows]
+        colours = [_colour(name, shown) for name, _ in rows]
         bars = ax.barh([n for n, _ in rows], shares, color=colours, height=0.72)
         ax.bar_label(bars, [f"{share:.2f} %" for share in shares], padding=4)
         ax.axvline(findings.late_limit_percent, color=INK, linestyle=":", linewidth=1)
@@ -126,20 +126,19 @@ def draw_late_traffic(findings: SimulationFindings, shown: Sequence[str]) -> str
         ax.grid(axis="y", visible=False)
         ax.set_xlim(0, max(*shares, findings.late_limit_percent, 0.1) * 1.1)
         ax.margins(y=0.02)
-        return sheet.to_svg()
+        return _to_svg(figure)
 
 
 def draw_timeline(findings: SimulationFindings, shown: Sequence[str]) -> str:
     """Plot consumers, moved load and lag of the first stream over time."""
-    runs: Mapping[str, SimulationRun] = findings.runs[0]
+    runs: Mapping[str, SimulationRun] = findings.runs[0]  # a mean over streams would hide each one's peaks
     load = np.nansum(findings.streams[0].rates, axis=1) / findings.setup.capacity
     hours = np.arange(len(load)) * findings.setup.tick / 3600
-    with closing(_SvgFigure(3, 1, (11, 8.2))) as sheet:
-        top, middle, bottom = sheet.axes
+    with _open_figure(3, 1, (11, 8.2)) as (figure, (top, middle, bottom)):
         top.fill_between(hours, load, color=AREA, linewidth=0, label="load ÷ capacity")
         for name in shown:
             run = runs[name]
-            look: dict[str, Any] = {"color": _series_colour(name, shown), "linewidth": 1.4}
+            look: dict[str, Any] = {"color": _colour(name, shown), "linewidth": 1.4}
             look["linestyle"] = SERIES_DASHES[shown.index(name)]
             top.step(hours, run.consumers, where="post", label=name, **look)
             middle.plot(hours, moving_mean(run.r_score), **look)
@@ -150,15 +149,15 @@ def draw_timeline(findings: SimulationFindings, shown: Sequence[str]) -> str:
         middle.set_ylabel("R (consumers' worth)")
         bottom.set_title(f"Lag of what arrives, mean of {MOVING_MEAN_TICKS} ticks")
         bottom.set_yscale("symlog", linthresh=1)
-        _set_axis_ticks(bottom.yaxis, LAG_TICKS_S)
+        _set_ticks(bottom.yaxis, LAG_TICKS_S)
         bottom.set_ylabel("lag, seconds")
         bottom.axhline(findings.setup.late, color=INK, linestyle=":", linewidth=1)
         bottom.set_xlabel("hours")
-        for ax in sheet.axes:
+        for ax in (top, middle, bottom):
             ax.set_ylim(bottom=0)
             ax.margins(x=0)
-        sheet.figure.legend(*top.get_legend_handles_labels(), loc="outside upper left", ncols=6)
-        return sheet.to_svg()
+        figure.legend(*top.get_legend_handles_labels(), loc="outside upper left", ncols=6)
+        return _to_svg(figure)
 
 
 def moving_mean(values: FloatArray) -> FloatArray:
@@ -170,114 +169,93 @@ def moving_mean(values: FloatArray) -> FloatArray:
     return mean
 
 
-class _SvgFigure:
-    """A matplotlib figure under construction. Raises ModuleNotFoundError without matplotlib."""
+@contextmanager
+def _open_figure(rows: int, columns: int, size: tuple[float, float]) -> Generator[tuple[Figure, Any]]:
+    """Give a figure and its axes; the style holds within the block only."""
+    with mpl.rc_context(cast("Any", MATPLOTLIB_STYLE)):
+        figure = Figure(figsize=size, layout="constrained")  # not pyplot, which keeps figures open
+        FigureCanvasAgg(figure)  # labels are placed by their rendered size
+        yield figure, figure.subplots(rows, columns, squeeze=False, sharex=columns == 1).flat
 
-    def __init__(self, rows: int, columns: int, size: tuple[float, float]) -> None:
-        import matplotlib as mpl  # noqa: PLC0415 - an optional extra, and slow to load
 
-        mpl.use("Agg")
-        from matplotlib import pyplot as plt  # noqa: PLC0415 - after the choice of the backend
-
-        self._style: Any = mpl.rc_context(cast("Any", MATPLOTLIB_STYLE))
-        self._style.__enter__()
-        self._close = plt.close
-        self.figure, axes = plt.subplots(
-            rows, columns, figsize=size, layout="constrained", squeeze=False, sharex=columns == 1
-        )
-        self.axes: list[Any] = list(axes.flat)
-
-    def to_svg(self) -> str:
-        """Return the figure as an SVG element that inherits the page's colours."""
-        text = StringIO()
-        self.figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
-        drawn = text.getvalue()
-        drawn = drawn[drawn.index("<svg") :]
-        for colour, variable in CSS_VARIABLES.items():
-            drawn = drawn.replace(colour, variable)
-        return drawn
-
-    def close(self) -> None:
-        """Close the figure."""
-        self._close(self.figure)
-        self._style.__exit__(None, None, None)
+def _to_svg(figure: Figure) -> str:
+    text = StringIO()
+    # without date and version: equal figures give equal bytes
+    figure.savefig(text, format="svg", metadata=cast("Any", {"Date": None, "Creator": None}))
+    drawn = text.getvalue()
+    drawn = drawn[drawn.index("<svg") :]  # the XML header has no place within HTML
+    for colour, variable in CSS_VARIABLES.items():
+        drawn = drawn.replace(colour, variable)
+    return drawn
 
 
 def _draw_points(ax: Any, dots: Sequence[CostPoint], shown: Sequence[str]) -> None:
-    """Plot labelled heuristics and a line along the Pareto front."""
     best = pareto_front(dots)
     ax.plot([d.x for d in best], [d.y for d in best], color=GRID, linewidth=2, zorder=1)
     for dot in dots:
         marker = "o" if parse_contender(dot.name).is_trimtab_setting else "X"
-        ax.scatter(dot.x, dot.y, s=42, color=_series_colour(dot.name, shown), marker=marker, zorder=3)
+        ax.scatter(dot.x, dot.y, s=42, color=_colour(dot.name, shown), marker=marker, zorder=3)
     ax.margins(0.12)
-    _label_points(ax, dots)
+    _label(ax, dots)
 
 
 def _draw_headrooms(ax: Any, findings: SimulationFindings, shown: Sequence[str]) -> None:
-    """Plot the highlighted heuristics at other headrooms."""
     for name in shown:
         tried = [c.summary for c in findings.candidates if c.name == name]
         if len(tried) > 1:
             xs, ys = [s.consumer_hours for s in tried], [s.late_percent for s in tried]
-            look = {"color": _series_colour(name, shown), "linewidth": 0.9, "alpha": 0.8}
+            look = {"color": _colour(name, shown), "linewidth": 0.9, "alpha": 0.8}
             ax.plot(xs, ys, marker=".", markersize=4, zorder=2, **look)
 
 
-def _label_points(ax: Any, dots: Sequence[CostPoint]) -> None:
+def _label(ax: Any, dots: Sequence[CostPoint]) -> None:
     """Place each label beside its point without overlaps."""
-    ax.figure.canvas.draw()
+    ax.figure.canvas.draw()  # fixes the transforms that the next lines use
     renderer = ax.figure.canvas.get_renderer()
-    taken = [_box_around(ax.transData.transform((d.x, d.y)), 4) for d in dots]
+    taken = [_box(ax.transData.transform((d.x, d.y)), 4) for d in dots]
     for dot in sorted(dots, key=lambda d: (d.x, d.y)):
         text = ax.annotate(
             dot.name, (dot.x, dot.y), xytext=LABEL_OFFSETS[0], textcoords="offset points", fontsize=8.5
         )
-        boxes = {side: _place_label(text, side).get_window_extent(renderer) for side in LABEL_OFFSETS}
-        side = min(LABEL_OFFSETS, key=lambda s: _count_overlaps(boxes[s], taken, ax.bbox))
-        _place_label(text, side)
+        boxes = {side: _place(text, side).get_window_extent(renderer) for side in LABEL_OFFSETS}
+        side = min(LABEL_OFFSETS, key=lambda s: _overlaps(boxes[s], taken, ax.bbox))
+        _place(text, side)
         taken.append(boxes[side])
 
 
-def _place_label(text: Any, side: tuple[int, int]) -> Any:
+def _place(text: Any, side: tuple[int, int]) -> Any:
     across = {1: "left", 0: "center", -1: "right"}[int(np.sign(side[0]))]
     text.set(position=side, horizontalalignment=across, verticalalignment="center")
     return text
 
 
-def _count_overlaps(box: Any, taken: Sequence[Any], frame: Any) -> int:
-    """Return the number of collisions of a label; leaving the frame counts as three."""
+def _overlaps(box: Any, taken: Sequence[Any], frame: Any) -> int:
     outside = bool(box.x0 < frame.x0 or box.x1 > frame.x1)
-    return sum(bool(box.overlaps(other)) for other in taken) + 3 * outside
+    return sum(bool(box.overlaps(other)) for other in taken) + 3 * outside  # a cut label is the worst
 
 
-def _box_around(point: Any, radius: float) -> Any:
-    from matplotlib.transforms import Bbox  # noqa: PLC0415 - loaded by now
-
+def _box(point: Any, radius: float) -> Any:
     x, y = point
     return Bbox.from_extents(x - radius, y - radius, x + radius, y + radius)
 
 
-def _set_axis_ticks(axis: Any, ticks: Sequence[float]) -> None:
-    """Set ticks with readable labels."""
-    from matplotlib.ticker import FixedLocator, NullLocator, StrMethodFormatter  # noqa: PLC0415 - late
-
+def _set_ticks(axis: Any, ticks: Sequence[float]) -> None:
     axis.set_major_locator(FixedLocator(list(ticks)))
     axis.set_minor_locator(NullLocator())
-    axis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    axis.set_major_formatter(StrMethodFormatter("{x:g}"))  # a log axis would write 10⁻¹
 
 
-def _series_colour(name: str, shown: Sequence[str]) -> str:
+def _colour(name: str, shown: Sequence[str]) -> str:
     return SERIES_COLOURS[shown.index(name)] if name in shown else MUTED
 
 
 def describe_timeline(findings: SimulationFindings, shown: Sequence[str]) -> str:
     """Return the alternative text of the timelines."""
 
-    def describe_run(name: str, summary: RunSummary) -> str:
+    def describe(name: str, summary: RunSummary) -> str:
         return (
             f"{name}: {summary.mean_consumers:.0f} consumers on average, "
             f"R {summary.mean_r:.1f} a tick, mean lag {summary.mean_lag_s:.1f} s"
         )
 
-    return "; ".join(describe_run(name, findings.mean_summaries[name]) for name in shown)
+    return "; ".join(describe(name, findings.mean_summaries[name]) for name in shown)

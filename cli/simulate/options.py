@@ -1,131 +1,105 @@
-"""Options of `trimtab simulate`."""
+"""The options of `trimtab simulate`."""
 
+from functools import partial
 from pathlib import Path
-from typing import Annotated, TypeAlias
+from typing import Annotated, Final
 
 import typer
 
 from trimtab.cli.output_formats import PrintFormat
+from trimtab.cli.settings_options import CommandOptions, build_command
 
-GENERATED_PANEL: str = "Made-up streams"
-CONSUMERS_PANEL: str = "Consumers"
-RESULT_PANEL: str = "Result"
+DEFAULT_SEED: Final = 11
+
+_stream_option = partial(typer.Option, rich_help_panel="Generated streams")
+_consumer_option = partial(typer.Option, rich_help_panel="Consumers")
+_result_option = partial(typer.Option, rich_help_panel="Result")
 
 
-MoreHeuristicNames: TypeAlias = Annotated[
-    list[str] | None, typer.Argument(help="More heuristics, after --heuristic.", metavar="NAME")
-]
-StreamPath: TypeAlias = Annotated[
-    Path | None,
-    typer.Option(help='JSON list of ticks, each {"topic": {"partition": bytes/s}}; "-" is standard input.'),
-]
-HeuristicNames: TypeAlias = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="NAME",
-        help="Repeat it, or list names; by default all that can count. Besides those of `trimtab "
-        'heuristics`: range, keda, keda:sticky; "all" is everybody.',
-    ),
-]
-RandomWalkStep: TypeAlias = Annotated[
-    float | None,
-    typer.Option(
-        metavar="δ",
-        help="Random walk: the largest step, in percent of the capacity.",
-        rich_help_panel=GENERATED_PANEL,
-    ),
-]
-ZipfFlag: TypeAlias = Annotated[
-    bool, typer.Option("--zipf", help="Skewed, with a daily wave.", rich_help_panel=GENERATED_PANEL)
-]
-FlashCrowdFlag: TypeAlias = Annotated[
-    bool,
-    typer.Option(
-        "--flash-crowd",
-        help="Now and then some partitions write several times as much.",
-        rich_help_panel=GENERATED_PANEL,
-    ),
-]
-OversizeFlag: TypeAlias = Annotated[
-    bool,
-    typer.Option("--oversize", help="Partitions of up to 2.5 capacities.", rich_help_panel=GENERATED_PANEL),
-]
-ShapeValues: TypeAlias = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="name=value",
-        help="Of --zipf, --flash-crowd or --oversize, as exponent=0.9.",
-        rich_help_panel=GENERATED_PANEL,
-    ),
-]
-PartitionCount: TypeAlias = Annotated[int, typer.Option(min=1, rich_help_panel=GENERATED_PANEL)]
-TickCount: TypeAlias = Annotated[int, typer.Option(min=1, rich_help_panel=GENERATED_PANEL)]
-Seed: TypeAlias = Annotated[int, typer.Option(min=0, help="The first one.", rich_help_panel=GENERATED_PANEL)]
-Seeds: TypeAlias = Annotated[
-    int, typer.Option(min=1, help="So many streams.", rich_help_panel=GENERATED_PANEL)
-]
-Unclamped: TypeAlias = Annotated[
-    bool,
-    typer.Option("--unclamped", help="Let speeds grow beyond the capacity.", rich_help_panel=GENERATED_PANEL),
-]
-Save: TypeAlias = Annotated[
-    Path | None, typer.Option(help="Write the (first) stream to this file.", rich_help_panel=GENERATED_PANEL)
-]
-SimulatedCapacity: TypeAlias = Annotated[
-    str | None,
-    typer.Option(
-        help='Of one consumer: "2.3 MB/s"; 100 for a made-up stream.', rich_help_panel=CONSUMERS_PANEL
-    ),
-]
-HeadroomShare: TypeAlias = Annotated[
-    float, typer.Option(help="Share of it that a heuristic fills.", rich_help_panel=CONSUMERS_PANEL)
-]
-TickLength: TypeAlias = Annotated[
-    str, typer.Option(help="What a tick of the stream lasts.", rich_help_panel=CONSUMERS_PANEL)
-]
-Pause: TypeAlias = Annotated[
-    str, typer.Option(help="A moved partition is not read for so long.", rich_help_panel=CONSUMERS_PANEL)
-]
-LateAfter: TypeAlias = Annotated[
-    str,
-    typer.Option(help="Bytes are late behind ones that have waited longer.", rich_help_panel=CONSUMERS_PANEL),
-]
-LagThreshold: TypeAlias = Annotated[
-    str,
-    typer.Option(
-        "--lag-threshold",
-        help="Of keda: lag that one replica may have, in seconds of its capacity.",
-        rich_help_panel=CONSUMERS_PANEL,
-    ),
-]
-BaselineNames: TypeAlias = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="NAME",
-        help="Compare R with these at equal or lower CBS; several streams: mwf, mbf, mbfp.",
-        rich_help_panel=RESULT_PANEL,
-    ),
-]
-Recommend: TypeAlias = Annotated[
-    bool,
-    typer.Option(
-        "--recommend",
-        help="Try headrooms from 0.7 to 1 and say which setting to take.",
-        rich_help_panel=RESULT_PANEL,
-    ),
-]
-LateLimit: TypeAlias = Annotated[
-    float,
-    typer.Option(
-        min=0, max=100, help="Percent of late traffic that is all right.", rich_help_panel=RESULT_PANEL
-    ),
-]
-FindingsFormat: TypeAlias = Annotated[
-    PrintFormat, typer.Option("--format", help="How to print it.", rich_help_panel=RESULT_PANEL)
-]
-HtmlReport: TypeAlias = Annotated[
-    Path | None, typer.Option(help="Write a report with plots here.", rich_help_panel=RESULT_PANEL)
-]
-CoreCount: TypeAlias = Annotated[
-    int | None, typer.Option(min=1, help="Cores to use; all.", rich_help_panel=RESULT_PANEL)
-]
+class SimulateOptions(CommandOptions, run="trimtab.cli.simulate.run:simulate"):
+    """Replay a stream of write rates through heuristics and compare cost, lag and lateness.
+
+    For example:
+
+        trimtab simulate --random-walk 15
+
+        trimtab simulate --random-walk 5 --seeds 10 --heuristic mbf --heuristic bfd
+
+        trimtab simulate --stream mine.json --capacity "2.3 MB/s" --recommend --html report.html
+    """
+
+    more: Annotated[
+        list[str] | None, typer.Argument(help="More heuristics, after --heuristic.", metavar="NAME")
+    ] = None
+    stream: Annotated[
+        Path | None,
+        typer.Option(
+            help='JSON list of ticks, each {"topic": {"partition": bytes/s}}; "-" is standard input.'
+        ),
+    ] = None
+    heuristic: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="Heuristic; repeat it, or list names (default: all that recommend a replica count). "
+            'Also "all", and range, keda and keda:sticky, which are no settings of Trimtab.',
+        ),
+    ] = None
+    random_walk: Annotated[
+        float | None,
+        _stream_option(metavar="δ", help="Random walk: largest step, in percent of the capacity."),
+    ] = None
+    zipf: Annotated[bool, _stream_option("--zipf", help="Skewed, with a daily wave.")] = False
+    flash_crowd: Annotated[
+        bool, _stream_option("--flash-crowd", help="Some partitions write several times as much at times.")
+    ] = False
+    oversize: Annotated[bool, _stream_option("--oversize", help="Partitions of up to 2.5 capacities.")] = (
+        False
+    )
+    shape: Annotated[
+        list[str] | None,
+        _stream_option(
+            metavar="name=value", help="Shape of --zipf, --flash-crowd or --oversize, as exponent=0.9."
+        ),
+    ] = None
+    partitions: Annotated[int, _stream_option(min=1, help="Number of partitions.")] = 200
+    ticks: Annotated[int, _stream_option(min=1, help="Length of a stream in ticks.")] = 500
+    seed: Annotated[int, _stream_option(min=0, help="Seed of the first stream.")] = DEFAULT_SEED
+    seeds: Annotated[int, _stream_option(min=1, help="Number of streams.")] = 1
+    unclamped: Annotated[bool, _stream_option("--unclamped", help="Let write rates exceed the capacity.")] = (
+        False
+    )
+    save: Annotated[Path | None, _stream_option(help="Write the (first) stream to this file.")] = None
+    capacity: Annotated[
+        str | None,
+        _consumer_option(help='Throughput of one consumer: "2.3 MB/s" (default 100 for generated streams).'),
+    ] = None
+    headroom: Annotated[float, _consumer_option(help="Fraction of --capacity to fill.")] = 1.0
+    tick: Annotated[str, _consumer_option(help="Length of a tick of the stream.")] = "30 s"
+    pause: Annotated[str, _consumer_option(help="Time for which a moved partition is not read.")] = "3 s"
+    late: Annotated[
+        str, _consumer_option(help="Wait of a partition's oldest unread byte that makes new bytes late.")
+    ] = "10 s"
+    lag_threshold: Annotated[
+        str, _consumer_option(help="keda's lag threshold for one replica, in seconds of its capacity.")
+    ] = "5 s"
+    against: Annotated[
+        list[str] | None,
+        _result_option(
+            metavar="NAME",
+            help="Compare R with these heuristics at equal or lower CBS (default for several "
+            "streams: mwf, mbf, mbfp).",
+        ),
+    ] = None
+    recommend: Annotated[
+        bool, _result_option("--recommend", help="Try headrooms from 0.7 to 1 and recommend a setting.")
+    ] = False
+    late_limit: Annotated[
+        float, _result_option(min=0, max=100, help="Acceptable late traffic in percent.")
+    ] = 1.0
+    output: Annotated[PrintFormat, _result_option("--format", help="Output format.")] = PrintFormat.TEXT
+    html: Annotated[Path | None, _result_option(help="Write a report with plots to this file.")] = None
+    jobs: Annotated[int | None, _result_option(min=1, help="Processor cores to use (default all).")] = None
+
+
+COMMAND = build_command(SimulateOptions)

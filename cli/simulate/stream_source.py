@@ -1,112 +1,64 @@
-"""Source of a simulation's streams: a file, or a generator with seeds."""
+"""The streams of a simulation: read from a file, or generated from seeds."""
 
 import math
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+import numpy as np
+
+from trimtab.assignor.analysis.streams.generators import (
+    FlashCrowd,
+    OversizeLoad,
+    RandomWalk,
+    StreamGenerator,
+    ZipfLoad,
+)
+from trimtab.assignor.analysis.streams.stream import MAX_BYTES_PER_S, WriteRateStream, parse_stream
+from trimtab.cli.setting_pairs import parse_pairs
+from trimtab.cli.simulate.options import SimulateOptions
 from trimtab.common.errors import InvalidStreamError, SettingError
 from trimtab.common.units import parse_rate
 
-if TYPE_CHECKING:
-    from trimtab.assignor.analysis.streams.generators import StreamGenerator
-    from trimtab.assignor.analysis.streams.stream import WriteRateStream
-
-GENERATED_STREAM_CAPACITY: Final = "100"
-"""Capacity of a consumer for generated streams: rates are percentages of it."""
-
+GENERATED_STREAM_CAPACITY: Final = "100"  # so that generated rates are percentages of a consumer
 MIN_CAPACITY_BYTES_PER_S: Final = 1e-3
-"""Least accepted capacity in bytes/s."""
-
 STDIN_PATH: Final = Path("-")
-"""File name of standard input."""
-
 COMMON_GENERATOR_FIELDS: Final = frozenset({"partitions", "ticks", "capacity", "clamped", "delta"})
-"""Generator fields with their own option; δ of an oversize walk is a shape."""
+"""Generator fields that are no part of `--shape`."""
 
 
-@dataclass(frozen=True, slots=True)
-class StreamSource:
-    """Stream options of the command line; exactly one of the first five is set."""
+def describe_source(options: SimulateOptions) -> str:
+    """Return the title of the streams."""
+    if options.stream is not None:
+        return f"stream {'from standard input' if options.stream == STDIN_PATH else options.stream.name}"
+    if options.random_walk is not None:
+        return f"random walk, δ = {options.random_walk:g} %"
+    if options.oversize:
+        return "oversize partitions"
+    return "Zipf with a daily wave" if options.zipf else "flash crowds"
 
-    file: Path | None = None
-    delta: float | None = None
-    zipf: bool = False
-    flash_crowd: bool = False
-    oversize: bool = False
-    partitions: int = 200
-    ticks: int = 500
-    seed: int = 0
-    seeds: int = 1
-    clamped: bool = True
-    shape: Mapping[str, Any] | None = None
 
-    @property
-    def title(self) -> str:
-        """Return a readable description."""
-        if self.file is not None:
-            return f"stream {'from standard input' if self.file == STDIN_PATH else self.file.name}"
-        if self.delta is not None:
-            return f"random walk, δ = {self.delta:g} %"
-        kind = "Zipf with a daily wave" if self.zipf else "flash crowds"
-        return "oversize partitions" if self.oversize else kind
-
-    def parse_capacity(self, text: str | None) -> float:
-        """Return the capacity in bytes/s; checks that there is exactly one source."""
-        sources = {
-            "--stream": self.file is not None,
-            "--random-walk": self.delta is not None,
-            "--zipf": self.zipf,
-            "--flash-crowd": self.flash_crowd,
-            "--oversize": self.oversize,
-        }
-        given = [flag for flag, is_given in sources.items() if is_given]
-        if len(given) != 1:
-            what = f"{' and '.join(given)} are given" if given else "no stream is given"
-            raise SettingError(
-                f"{what}; say where the speeds come from: either --stream FILE or --random-walk δ "
-                "or --zipf or --flash-crowd or --oversize"
-            )
-        if self.file is not None and text is None:
-            raise SettingError('--stream needs the capacity of a consumer: --capacity "2.3 MB/s"')
-        return _parse_capacity(text or GENERATED_STREAM_CAPACITY)
-
-    def load_streams(self, capacity: float) -> list["WriteRateStream"]:
-        """Return the streams, one per seed. Raises InvalidStreamError, SettingError."""
-        if self.file is not None:
-            return [_load_stream(self.file)]
-        import numpy as np  # noqa: PLC0415 - slow to load
-
-        generator = self._create_generator(capacity)
-        seeds = range(self.seed, self.seed + self.seeds)
-        return [generator.generate_stream(np.random.default_rng(seed)) for seed in seeds]
-
-    def _create_generator(self, capacity: float) -> "StreamGenerator":
-        from trimtab.assignor.analysis.streams.generators import (  # noqa: PLC0415 - numpy is slow to load
-            FlashCrowd,
-            OversizeLoad,
-            RandomWalk,
-            ZipfLoad,
+def parse_capacity(options: SimulateOptions) -> float:
+    """Return the capacity in bytes/s. Raises SettingError, also unless there is exactly one source."""
+    sources = {
+        "--stream": options.stream is not None,
+        "--random-walk": options.random_walk is not None,
+        "--zipf": options.zipf,
+        "--flash-crowd": options.flash_crowd,
+        "--oversize": options.oversize,
+    }
+    given = [flag for flag, is_given in sources.items() if is_given]
+    if len(given) != 1:
+        problem = f"{' and '.join(given)} are given" if given else "no stream is given"
+        raise SettingError(
+            f"{problem}; say where the speeds come from: either --stream FILE or --random-walk δ "
+            "or --zipf or --flash-crowd or --oversize"
         )
-
-        common = (self.partitions, self.ticks, capacity, self.clamped)
-        if self.delta is not None:
-            _reject_shape(self.shape or {})
-            return RandomWalk(self.delta, *common)
-        kind = ZipfLoad if self.zipf else FlashCrowd if self.flash_crowd else OversizeLoad
-        known = {f.name: f.type for f in fields(kind) if f.name not in COMMON_GENERATOR_FIELDS}
-        if kind is OversizeLoad:
-            known["delta"] = float
-        shape: dict[str, Any] = {n: _parse_shape_value(n, v, known) for n, v in (self.shape or {}).items()}
-        return kind(*common, **shape)
-
-
-def _parse_capacity(text: str) -> float:
-    """Return the capacity in bytes/s. Raises SettingError."""
-    from trimtab.assignor.analysis.streams.stream import MAX_BYTES_PER_S  # noqa: PLC0415 - numpy is slow to load
-
+    if options.stream is not None and options.capacity is None:
+        raise SettingError('--stream needs the capacity of a consumer: --capacity "2.3 MB/s"')
+    text = options.capacity or GENERATED_STREAM_CAPACITY
     rate = parse_rate(text, "--capacity")
     if rate <= 0:
         raise SettingError(f"--capacity {text!r} must be above 0")
@@ -117,36 +69,47 @@ def _parse_capacity(text: str) -> float:
     return rate
 
 
-def read_stream_file(file: Path) -> bytes:
-    """Return the content of a stream file. Raises SettingError."""
-    if file == STDIN_PATH:
-        return sys.stdin.buffer.read()
+def load_streams(options: SimulateOptions, capacity: float) -> list[WriteRateStream]:
+    """Return the streams, one per seed. Raises InvalidStreamError, SettingError."""
+    if options.stream is not None:
+        return [_load_stream(options.stream)]
+    generator = _create_generator(options, capacity)
+    seeds = range(options.seed, options.seed + options.seeds)
+    return [generator.generate_stream(np.random.default_rng(seed)) for seed in seeds]
+
+
+def _create_generator(options: SimulateOptions, capacity: float) -> StreamGenerator:
+    given = parse_pairs("--shape", options.shape)
+    common = (options.partitions, options.ticks, capacity, not options.unclamped)
+    if options.random_walk is not None:
+        if given:
+            raise SettingError(f"--shape {next(iter(given))}: a random walk's only shape is its δ")
+        return RandomWalk(options.random_walk, *common)
+    kind = ZipfLoad if options.zipf else FlashCrowd if options.flash_crowd else OversizeLoad
+    known = {f.name: f.type for f in fields(kind) if f.name not in COMMON_GENERATOR_FIELDS}
+    if kind is OversizeLoad:
+        known["delta"] = float  # only a random walk has an option for its δ
+    shape: dict[str, Any] = {name: _parse_shape(name, value, known) for name, value in given.items()}
+    return kind(*common, **shape)
+
+
+def _load_stream(file: Path) -> WriteRateStream:
     try:
-        return file.read_bytes()
+        content = sys.stdin.buffer.read() if file == STDIN_PATH else file.read_bytes()
     except OSError as error:
         raise SettingError(f"--stream: {file} cannot be read: {error.strerror}") from error
-
-
-def _load_stream(file: Path) -> "WriteRateStream":
-    from trimtab.assignor.analysis.streams.stream import parse_stream  # noqa: PLC0415 - numpy is slow to load
-
-    stream = parse_stream(read_stream_file(file))
+    stream = parse_stream(content)
     if not stream.partitions:
         raise InvalidStreamError(f"--stream: {file} names no partition in any tick; nothing to simulate")
     return stream
 
 
-def _reject_shape(shape: Mapping[str, Any]) -> None:
-    if shape:
-        raise SettingError(f"--shape {next(iter(shape))}: a random walk's only shape is its δ")
-
-
-def _parse_shape_value(name: str, value: Any, known: Mapping[str, Any]) -> float | int:
+def _parse_shape(name: str, value: Any, known: Mapping[str, Any]) -> float | int:
     if name not in known:
         raise SettingError(f"--shape {name} is not known; there is: {', '.join(known)}")
     whole = known[name] is int
     if isinstance(value, bool) or not isinstance(value, int if whole else int | float):
         raise SettingError(f"--shape {name}={value!r} must be a {'whole ' * whole}number")
-    if not math.isfinite(value):
+    if not math.isfinite(value):  # YAML reads .nan and .inf
         raise SettingError(f"--shape {name}={value!r} must be a finite number")
     return value

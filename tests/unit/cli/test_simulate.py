@@ -10,12 +10,12 @@ from typer.testing import CliRunner, Result
 from trimtab.assignor import InvalidStreamError, SettingError, UnknownHeuristicError, list_heuristics
 from trimtab.assignor.analysis.simulation import default_contender_names
 from trimtab.cli.heuristics.options import COMMAND as HEURISTICS
-from trimtab.cli.simulate.run import simulate
+from trimtab.cli.simulate.options import COMMAND as SIMULATE
 
 STREAM = '[{"a": {"0": 60, "1": 50}}, {"a": {"0": 40, "1": 50}}]'
 
 app = typer.Typer()
-app.command()(simulate)
+app.command("simulate")(SIMULATE)
 app.command("heuristics")(HEURISTICS)
 
 
@@ -173,7 +173,7 @@ def test_a_saved_walk_replays_to_the_same_end(tmp_path: Path) -> None:
         (("--zipf", "--html", "no/such/folder/x"), "--html: no/such/folder/x cannot be written"),
         (
             ("--stream", "x", "--capacity", "1", "--seeds", "2", "--unclamped"),
-            "only a made-up stream has --seeds, --unclamped; leave out --stream",
+            "only a generated stream has --seeds, --unclamped; leave out --stream",
         ),
     ],
 )

@@ -24,7 +24,7 @@ from trimtab.assignor import (
 )
 from trimtab.assignor.analysis.streams.replay import lower_bounds
 from trimtab.assignor.analysis.streams.stream import format_stream, parse_stream
-from trimtab.cli.simulate.run import DEFAULT_SEED
+from trimtab.cli.simulate.options import DEFAULT_SEED
 
 
 def walk(
