@@ -61,7 +61,8 @@ from trimtab.sidecar.decision.decision_context import (
     DecisionStep,
     adopt_count,
     drain_replicas,
-    next_plan,
+    hold,
+    start_epoch,
 )
 from trimtab.sidecar.decision.external_scaling import (
     count_without_surge,
@@ -92,12 +93,11 @@ from trimtab.sidecar.decision.scaling_rules import (
 from trimtab.sidecar.measurement.freshness import estimate_freshness, update_batch_max_age
 from trimtab.sidecar.measurement.observation import GroupState, Observation
 
+# A replica that dies right after its start would be replaced in every iteration: the pause doubles
+# from initial to max, and a replacement older than the reset no longer counts.
 RESTART_BACKOFF_INITIAL_S: Final = 5.0
 RESTART_BACKOFF_MAX_S: Final = 120.0
-"""Seconds before a replica that keeps dying is replaced: doubles from initial to max."""
-
 RESTART_BACKOFF_RESET_S: Final = 300.0
-"""Seconds after which a replacement no longer counts towards the backoff."""
 
 
 def make_decision(
@@ -105,38 +105,41 @@ def make_decision(
 ) -> tuple[ScalingDecision, DecisionMemory]:
     """Return the decision on an observation, and the memory updated with that observation.
 
-    `now` is seconds since the epoch; `group` names the group in its first plan. The memory does not
-    record the decision as executed; see `record_execution`.
+    `now` is seconds since the epoch; `group` names the group in its first plan.
     """
+    # The loop may discard the decision when it observes again, so the memory does not count it as
+    # executed yet: `record_execution` does.
     policy = policy.apply_schedule(now)
     blind = _explain_blindness(observation)
     if blind is not None:
-        return ScalingDecision(
-            ScalingAction.HOLD, blind, compute_totals(observation)
-        ), _record_blind_iteration(observation, policy, memory, now)
+        decision = ScalingDecision(ScalingAction.HOLD, blind, compute_totals(observation))
+        return decision, _record_blind_iteration(observation, policy, memory, now)
     if observation.plan is None:
         return _announce_first_plan(observation, policy, now, group), memory
     model = build_group_model(observation, policy, observation.plan)
-    sizing, memory = recommend_replicas(model, memory, now)
-    context = DecisionContext(model, sizing, memory, now)
+    recommendation, memory = recommend_replicas(model, memory, now)
+    context = DecisionContext(model, recommendation, memory, now)
     step = next(step for rule in DECISION_RULES if (step := rule(context)) is not None)
     crossing = model.compute_cross_rack_traffic()
-    metrics = _build_metrics(context, step, crossing)
     shortfall = _explain_missing_replicas(context)
-    unmet = () if shortfall is None else (shortfall, *observation.trouble[:1])
-    cross_rack = crossing.notes if crossing is not None and model.weighs_racks() else ()
-    limits = (
+    reasons = (
+        *step.reasons,
+        *(() if shortfall is None else (shortfall, *observation.trouble[:1])),
+        *recommendation.warnings,
         *model.describe_oversized_partitions(),
-        *model.describe_partition_limit(sizing.recommended),
+        *model.describe_partition_limit(recommendation.recommended),
         *model.describe_stuck_partitions(),
-        *cross_rack,
+        *(crossing.notes if crossing is not None and model.weighs_racks() else ()),
     )
-    reasons = (*step.reasons, *unmet, *sizing.warnings, *limits)
-    expected = select_largest_moves(step.expected_plan)
-    decision = ScalingDecision(
-        step.action, reasons, metrics, step.plan, step.start_count, step.stop_names, expected
-    )
-    return decision, memory
+    return ScalingDecision(
+        step.action,
+        reasons,
+        _build_metrics(context, step, crossing),
+        step.plan,
+        step.start_count,
+        step.stop_names,
+        select_largest_moves(step.expected_plan),
+    ), memory
 
 
 def record_execution(
@@ -148,30 +151,22 @@ def record_execution(
             recent = (t for t in memory.replacements if t >= now - RESTART_BACKOFF_RESET_S)
             return replace(memory, replacements=(*recent, now))
         case ScalingAction.STOP if set(decision.replicas_to_stop) & set(observation.pending_restarts):
-            # The replacement reads already: do not slow a long rolling restart down.
+            # The replacement reads already: the backoff must not slow a long rolling restart down.
             return replace(memory, replacements=())
         case ScalingAction.ADOPT_EXTERNAL if decision.plan is not None:
-            return replace(
-                memory,
-                last_change=now,
-                recommendations=(TimestampedRecommendation(now, decision.plan.replicas),),
-            )
+            adopted = TimestampedRecommendation(now, decision.plan.replicas)  # windows start anew
+            return replace(memory, last_change=now, recommendations=(adopted,))
         case ScalingAction.PLACE:
             placed = frozenset((p, r.instance) for r in observation.group.members for p in r.owned_partitions)
             return replace(memory, last_change=now, last_placement=placed)
         case ScalingAction.HOLD | ScalingAction.ANNOUNCE | ScalingAction.ADOPT | ScalingAction.STOP:
             return memory
         case _:
-            memory = memory.record_scaling(now, _count_replica_change(decision, observation))
+            plan, before = decision.plan, observation.plan
+            change = 0 if plan is None or before is None else plan.replicas - before.replicas
+            memory = memory.record_scaling(now, change)
             starts = decision.action is ScalingAction.SCALE_UP
             return begin_scale_up_evaluation(decision, observation, memory, now) if starts else memory
-
-
-def _count_replica_change(decision: ScalingDecision, observation: Observation) -> int:
-    """Return the change of planned replicas; negative for fewer."""
-    if decision.plan is None or observation.plan is None:
-        return 0
-    return decision.plan.replicas - observation.plan.replicas
 
 
 def _explain_blindness(observation: Observation) -> tuple[str, ...] | None:
@@ -187,17 +182,16 @@ def _explain_blindness(observation: Observation) -> tuple[str, ...] | None:
 def _record_blind_iteration(
     observation: Observation, policy: AutoscalingPolicy, memory: DecisionMemory, now: float
 ) -> DecisionMemory:
-    """Record the current count as the recommendation of an iteration without data."""
     if observation.plan is None:
         return memory
+    # The current count fills the windows, so that one blind iteration neither lowers nor raises them.
     count = policy.clamp_replicas(observation.plan.replicas)
     memory = prepare_recommendations(memory, policy, count, now)
-    recommendations = (*memory.recommendations, TimestampedRecommendation(now, count))
     return replace(
         memory,
-        recommendations=recommendations,
+        recommendations=(*memory.recommendations, TimestampedRecommendation(now, count)),
         unknown_iterations=memory.unknown_iterations + 1,
-        idle_since=None,
+        idle_since=None,  # records may have come unseen
     )
 
 
@@ -206,153 +200,123 @@ def _announce_first_plan(
 ) -> ScalingDecision:
     running = sum(i.alive for i in observation.replicas or ())
     count = running if policy.advisory else policy.clamp_replicas(running)
-    base = GroupPlan(group, 0, now, count, "", 0.0)
     reasons = (f"first plan of this group, with {count} replicas ({running} running)",)
-    plan = next_plan(base, policy, now, reasons)
-    return ScalingDecision(
-        ScalingAction.ANNOUNCE, reasons, replace(compute_totals(observation), running_replicas=running), plan
-    )
+    plan = start_epoch(GroupPlan(group, 0, now, count, "", 0.0, reasons=reasons), policy)
+    metrics = replace(compute_totals(observation), running_replicas=running)
+    return ScalingDecision(ScalingAction.ANNOUNCE, reasons, metrics, plan)
 
 
 def _announce_settings(context: DecisionContext) -> DecisionStep | None:
-    plan, desired = context.plan, context.model.policy.placement
-    changed = [
-        f"{name} {old} -> {new}"
-        for name, old, new in (
-            ("heuristic", plan.heuristic, desired.heuristic),
-            ("headroom", plan.headroom, desired.headroom),
-        )
-        if old != new
-    ]
+    plan, desired = context.plan, context.policy.placement
+    changed: list[str] = []
+    if plan.heuristic != desired.heuristic:
+        changed.append(f"heuristic {plan.heuristic} -> {desired.heuristic}")
+    if plan.headroom != desired.headroom:
+        changed.append(f"headroom {plan.headroom} -> {desired.headroom}")
     if plan.capacity != desired.capacity:
-        rates = f"{format_rate(plan.capacity)} -> {format_rate(desired.capacity)}"
-        changed.append(f"capacity {rates}")
-    if plan.capacities and context.model.policy.learned_capacity_bounds is None:
+        changed.append(f"capacity {format_rate(plan.capacity)} -> {format_rate(desired.capacity)}")
+    if plan.capacities and context.policy.learned_capacity_bounds is None:
         changed.append("capacities are no longer learned")
     if not changed:
         return None
-    reasons = ("settings changed: " + ", ".join(changed),)
-    return DecisionStep(
-        ScalingAction.ANNOUNCE, reasons, next_plan(plan, context.model.policy, context.now, reasons)
-    )
+    reason = "settings changed: " + ", ".join(changed)
+    return DecisionStep(ScalingAction.ANNOUNCE, (reason,), context.next_plan(reason))
 
 
 def _announce_batch_max_age(context: DecisionContext) -> DecisionStep | None:
-    """Publish the maximum batch age before replicas are added to meet the freshness SLO."""
-    slo, current = context.model.policy.freshness_slo, context.plan.batch_max_age_s
+    # Before any rule that adds replicas: shorter batches may already meet the freshness SLO.
+    slo, current = context.policy.freshness_slo, context.plan.batch_max_age_s
     batch = update_batch_max_age(current, estimate_freshness(context.memory.age_samples), slo)
     if batch == current:
         return None
     reason = "no freshness SLO is set: consumers use their own batch.max.age"
     if batch is not None and slo is not None:
         reason = f"batches limited to {batch:.1f} s, for a p99 freshness of {slo:g} s"
-    plan = replace(context.plan, batch_max_age_s=batch, time=context.now, reasons=(reason,))
-    return DecisionStep(ScalingAction.ADOPT, (reason,), plan)  # same epoch: nothing moves
+    return DecisionStep(ScalingAction.ADOPT, (reason,), context.amend_plan(reason, batch_max_age_s=batch))
 
 
 def _adopt_advisory_count(context: DecisionContext) -> DecisionStep | None:
     count = len(context.model.active)
-    if not context.model.policy.advisory or count == context.plan.replicas:
+    if not context.policy.advisory or count == context.plan.replicas:
         return None
     return adopt_count(context, count, f"{count} running; the count is not managed here")
 
 
 def _stop_drained_replicas(context: DecisionContext) -> DecisionStep | None:
-    if (
-        context.model.observation.group.is_share_group
-        and not context.model.active
-        and not context.plan.replicas
-    ):
+    model, shared = context.model, context.observation.group.is_share_group
+    if shared and not model.active and not context.plan.replicas:
         return None  # `stop_last_replicas` first checks that the queue is still empty
-    ordinals = context.model.map_ordinals()
-    busy = [
-        ordinals[n]
-        for n in context.model.running
-        if n in context.model.active or context.model.owned_partitions(n)
-    ]
-    free = sorted(
-        (n for n in context.model.draining if not context.model.owned_partitions(n)),
-        key=lambda n: -ordinals[n],
-    )
-    drained = tuple(n for n in free if ordinals[n] >= max(busy, default=0))
-    if not drained or context.model.explain_instability() is not None:
+    ordinals = model.map_ordinals()
+    owning = {n for n in model.running if model.owned_partitions(n)}
+    busy = max((ordinals[n] for n in {*model.active, *owning}), default=0)
+    # A StatefulSet removes its highest ordinal: a busy replica above blocks the ones below it.
+    free = sorted((n for n in model.draining if n not in owning), key=lambda n: -ordinals[n])
+    drained = tuple(n for n in free if ordinals[n] >= busy)
+    if not drained or model.explain_instability() is not None:
         return None
     names = " and ".join(drained)
     why = f"{names} own nothing, the group is stable"
-    if context.model.observation.group.is_share_group:
+    if shared:
         why = f"{names} can stop: they finish their messages, or the broker redelivers them"
     return DecisionStep(ScalingAction.STOP, (why,), stop_names=drained)
 
 
 def _forget_stopped_replicas(context: DecisionContext) -> DecisionStep | None:
-    known = {*context.model.running, *(r.instance for r in context.model.observation.group.members)}
+    # A replica that died stays a member, and an owner, until its session times out.
+    known = {*context.model.running, *(r.instance for r in context.observation.group.members)}
     gone = tuple(n for n in context.plan.draining if n not in known)
     if not gone:
         return None
     left = tuple(n for n in context.plan.draining if n in known)
-    reasons = (f"{' and '.join(gone)} stopped",)
-    return DecisionStep(
-        ScalingAction.ADOPT, reasons, replace(context.plan, draining=left, time=context.now, reasons=reasons)
-    )
+    reason = f"{' and '.join(gone)} stopped"
+    return DecisionStep(ScalingAction.ADOPT, (reason,), context.amend_plan(reason, draining=left))
 
 
 def _handle_external_scaling(context: DecisionContext) -> DecisionStep | None:
     pause, request = explain_external_pause(context.model), find_external_request(context.model)
     if pause is not None:
-        return DecisionStep(ScalingAction.HOLD, (pause,))
+        return hold(pause)
     if request is None:
         return None
     reason = f"{request.requested_by} set {request.count} replicas, adopted"
-    base = replace(context.plan, replicas=request.count, draining=(), time=context.now, reasons=(reason,))
-    plan = next_plan(base, context.model.policy, context.now, (reason,)) if context.model.draining else base
+    # Ending a drain gives partitions back, which takes a rebalance; a count alone does not.
+    make = context.next_plan if context.model.draining else context.amend_plan
+    plan = make(reason, replicas=request.count, draining=())
     return DecisionStep(ScalingAction.ADOPT_EXTERNAL, (reason,), plan)
 
 
 def _cancel_drain(context: DecisionContext) -> DecisionStep | None:
-    short = context.plan.replicas - len(context.model.active)
-    more = (
-        0
-        if context.model.explain_pause(Direction.UP)
-        else context.recommendation.desired - context.plan.replicas
-    )
-    count = min(len(context.model.draining), max(0, more) + max(0, short))
-    if count <= 0 or context.model.policy.advisory:
+    model, plan, desired = context.model, context.plan, context.recommendation.desired
+    short = plan.replicas - len(model.active)
+    more = 0 if model.explain_pause(Direction.UP) else desired - plan.replicas
+    count = min(len(model.draining), max(0, more) + max(0, short))
+    if count <= 0 or context.policy.advisory:
         return None
-    ordinals = context.model.map_ordinals()
-    order = sorted(
-        context.model.draining, key=lambda n: (ordinals[n], -len(context.model.owned_partitions(n)), n)
-    )
+    ordinals = model.map_ordinals()
+    # Targets remove the highest ordinal first; the fullest replica has the fewest partitions to regain.
+    order = sorted(model.draining, key=lambda n: (ordinals[n], -len(model.owned_partitions(n)), n))
     keep = order[:count]
-    why = f"{short} died" if short > 0 else f"{context.recommendation.desired} desired again"
-    reasons = (f"{' and '.join(keep)} kept: {why} while draining",)
-    left = tuple(n for n in context.plan.draining if n not in keep)
-    replicas = min(
-        len(context.model.active) + count, max(context.recommendation.desired, context.plan.replicas)
-    )
-    base = replace(context.plan, draining=left, replicas=replicas)
-    return DecisionStep(
-        ScalingAction.CANCEL_DRAIN, reasons, next_plan(base, context.model.policy, context.now, reasons)
-    )
+    why = f"{short} died" if short > 0 else f"{desired} desired again"
+    reason = f"{' and '.join(keep)} kept: {why} while draining"
+    left = tuple(n for n in plan.draining if n not in keep)
+    replicas = min(len(model.active) + count, max(desired, plan.replicas))
+    next_plan = context.next_plan(reason, draining=left, replicas=replicas)
+    return DecisionStep(ScalingAction.CANCEL_DRAIN, (reason,), next_plan)
 
 
 def _retry_drain(context: DecisionContext) -> DecisionStep | None:
-    busy = tuple(n for n in context.model.draining if context.model.owned_partitions(n))
-    if not context.model.draining:
+    model = context.model
+    if not model.draining:
         return None
-    waited = context.memory.seconds_since_change(context.now)
-    if busy and waited >= context.model.policy.drain_retry:
-        owned = len(context.model.owned_partitions(busy[0]))
-        reasons = (f"{busy[0]} still owns {owned} partitions, drain retried",)
-        return DecisionStep(
-            ScalingAction.RETRY_DRAIN,
-            reasons,
-            next_plan(context.plan, context.model.policy, context.now, reasons),
-        )
-    if busy:
-        left = sum(len(context.model.owned_partitions(n)) for n in busy)
-        return DecisionStep(ScalingAction.HOLD, (f"{' and '.join(busy)} draining, {left} partitions left",))
-    reason = context.model.explain_instability() or "about to stop"
-    return DecisionStep(ScalingAction.HOLD, (f"{' and '.join(context.model.draining)} drained; {reason}",))
+    busy = tuple(n for n in model.draining if model.owned_partitions(n))
+    if not busy:
+        drained = " and ".join(model.draining)
+        return hold(f"{drained} drained; {model.explain_instability() or 'about to stop'}")
+    if context.memory.seconds_since_change(context.now) < context.policy.drain_retry:
+        left = sum(len(model.owned_partitions(n)) for n in busy)
+        return hold(f"{' and '.join(busy)} draining, {left} partitions left")
+    reason = f"{busy[0]} still owns {len(model.owned_partitions(busy[0]))} partitions, drain retried"
+    return DecisionStep(ScalingAction.RETRY_DRAIN, (reason,), context.next_plan(reason))
 
 
 def _replace_missing_replicas(context: DecisionContext) -> DecisionStep | None:
@@ -363,92 +327,77 @@ def _replace_missing_replicas(context: DecisionContext) -> DecisionStep | None:
     what = f"{running} of {context.plan.replicas} running"
     if is_target_starting(context.model):
         return _await_target(context, what)
-    pause = _back_off(context, what)
-    if pause is not None:
-        return pause
-    return DecisionStep(ScalingAction.REPLACE, (what,), start_count=missing)
+    return _back_off(context, what) or DecisionStep(ScalingAction.REPLACE, (what,), start_count=missing)
 
 
 def _await_target(context: DecisionContext, reason: str) -> DecisionStep | None:
     """Wait for replicas the target starts; after the startup timeout, use those that run."""
     if _explain_missing_replicas(context) is None:
-        return DecisionStep(
-            ScalingAction.HOLD,
-            (reason, "the target is starting the others", *context.model.observation.trouble[:1]),
-        )
+        return hold(reason, "the target is starting the others", *context.observation.trouble[:1])
     enough = max(context.recommendation.desired, len(context.model.active))
-    return (
-        adopt_count(context, enough, f"{enough} are sufficient") if enough < context.plan.replicas else None
-    )
+    if enough >= context.plan.replicas:
+        return None
+    return adopt_count(context, enough, f"{enough} are sufficient")
 
 
 def _explain_missing_replicas(context: DecisionContext) -> str | None:
     """Return why the target runs fewer replicas than requested; None if it does not."""
-    running, planned, timeout = (
-        len(context.model.active),
-        context.plan.replicas,
-        context.model.policy.startup_timeout,
-    )
-    since = context.memory.short_since
+    timeout, since = context.policy.startup_timeout, context.memory.short_since
     if since is None or context.now - since < timeout or not is_target_starting(context.model):
         return None
     return (
-        f"{running} of {planned} running, the target has not started the others within "
-        f"{timeout:g} s: check its own limits (maxReplicaCount, a quota) and the nodes"
+        f"{len(context.model.active)} of {context.plan.replicas} running, the target has not started "
+        f"the others within {timeout:g} s: check its own limits (maxReplicaCount, a quota) and the nodes"
     )
 
 
 def _back_off(context: DecisionContext, reason: str) -> DecisionStep | None:
     """Return a step that waits before the next start; None if the backoff is over."""
-    recent = [
-        t for t in context.memory.replacements if context.now - RESTART_BACKOFF_RESET_S <= t <= context.now
-    ]
+    now = context.now  # an entry in its future is from before the clock was set back
+    recent = [t for t in context.memory.replacements if now - RESTART_BACKOFF_RESET_S <= t <= now]
     if not recent:
         return None
     pause = min(RESTART_BACKOFF_MAX_S, RESTART_BACKOFF_INITIAL_S * 2 ** (len(recent) - 1))
-    left = pause - (context.now - recent[-1])
+    left = pause - (now - recent[-1])
     if left <= 0:
         return None
-    again = (
-        f"{len(recent)} replacements in the last {RESTART_BACKOFF_RESET_S:.0f} s, the next in {left:.0f} s"
-    )
-    return DecisionStep(ScalingAction.HOLD, (reason, again, "check the logs of the replicas"))
+    period = f"in the last {RESTART_BACKOFF_RESET_S:.0f} s"
+    again = f"{len(recent)} replacements {period}, the next in {left:.0f} s"
+    return hold(reason, again, "check the logs of the replicas")
 
 
 def _adopt_surplus_replicas(context: DecisionContext) -> DecisionStep | None:
     running = count_without_surge(context.model)
-    if running <= context.plan.replicas or context.model.observation.pending_restarts:
-        return None
+    if running <= context.plan.replicas or context.observation.pending_restarts:
+        return None  # the extra replica of a restart is no surplus
     return adopt_count(context, running, f"{running} running, {context.plan.replicas} planned")
 
 
 def _continue_restart(context: DecisionContext) -> DecisionStep | None:
-    old = tuple(n for n in context.model.active if n in context.model.observation.pending_restarts)
+    model = context.model
+    old = tuple(n for n in model.active if n in context.observation.pending_restarts)
     if not old:
         return None
-    if len(context.model.active) <= context.plan.replicas:
+    if len(model.active) <= context.plan.replicas:
         step = DecisionStep(ScalingAction.SURGE, (f"one extra replica to replace {old[0]}",), start_count=1)
         return _back_off(context, f"restart of {old[0]} waits") or step
-    absent = tuple(n for n in context.model.active if n not in context.model.members and n not in old)
-    waits = f"{absent[0]} has not joined yet" if absent else context.model.explain_instability()
+    absent = tuple(n for n in model.active if n not in model.members and n not in old)
+    waits = f"{absent[0]} has not joined yet" if absent else model.explain_instability()
     if waits is not None:
-        return DecisionStep(ScalingAction.HOLD, (f"restart of {old[0]} waits", waits))
+        return hold(f"restart of {old[0]} waits", waits)
     return drain_replicas(context, old[:1], context.plan.replicas, f"{old[0]} is being replaced")
 
 
 def _hold_replicas(context: DecisionContext) -> DecisionStep:
-    sizing = context.recommendation
-    if sizing.hold_reasons:
-        return DecisionStep(
-            ScalingAction.HOLD, (*sizing.hold_reasons, *context.model.observation.trouble[:1])
-        )
-    if sizing.bounded != sizing.desired:
-        return DecisionStep(
-            ScalingAction.HOLD, (f"{sizing.bounded} recommended, but not for the whole stabilization window",)
-        )
-    return DecisionStep(ScalingAction.HOLD, (f"{context.plan.replicas} is the desired count",))
+    recommendation = context.recommendation
+    if recommendation.hold_reasons:
+        return hold(*recommendation.hold_reasons, *context.observation.trouble[:1])
+    if recommendation.bounded != recommendation.desired:
+        return hold(f"{recommendation.bounded} recommended, but not for the whole stabilization window")
+    return hold(f"{context.plan.replicas} is the desired count")
 
 
+# In the order of the rules above: the first that returns a step decides.
 DECISION_RULES: Final[Sequence[Callable[[DecisionContext], DecisionStep | None]]] = (
     _announce_settings,
     _announce_batch_max_age,
@@ -473,23 +422,19 @@ DECISION_RULES: Final[Sequence[Callable[[DecisionContext], DecisionStep | None]]
 def _build_metrics(
     context: DecisionContext, step: DecisionStep, crossing: CrossRackTraffic | None
 ) -> DecisionMetrics:
-    observation, catch_up, slo = (
-        context.model.observation,
-        context.model.policy.catch_up,
-        context.model.policy.freshness_slo,
-    )
-    estimate = estimate_freshness(context.memory.age_samples)
+    model, catch_up, slo = context.model, context.policy.catch_up, context.policy.freshness_slo
+    freshness = estimate_freshness(context.memory.age_samples)
     return replace(
-        compute_totals(observation),
-        overdue_backlog_bytes=sum_overdue_backlog(observation, catch_up),
-        consumption_rate=sum_consumption_rates(observation, catch_up),
-        p99_freshness_s=None if estimate is None else estimate.p99,
-        max_batch_s=None if estimate is None or slo is None else estimate.compute_max_batch_age(slo),
-        running_replicas=len(context.model.active),
+        compute_totals(context.observation),
+        overdue_backlog_bytes=sum_overdue_backlog(context.observation, catch_up),
+        consumption_rate=sum_consumption_rates(context.observation, catch_up),
+        p99_freshness_s=None if freshness is None else freshness.p99,
+        max_batch_s=None if freshness is None or slo is None else freshness.compute_max_batch_age(slo),
+        running_replicas=len(model.active),
         planned_replicas=context.plan.replicas,
         recommended_replicas=context.recommendation.recommended,
         desired_replicas=context.recommendation.desired,
-        max_fill=context.model.compute_max_fill(),
+        max_fill=model.compute_max_fill(),
         r_score=0.0 if step.expected_plan is None else step.expected_plan.r_score,
         moves=0 if step.expected_plan is None else len(step.expected_plan.moves),
         cross_rack_rate=None if crossing is None else crossing.load,

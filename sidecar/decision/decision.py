@@ -11,8 +11,7 @@ from trimtab.common.units import format_bytes, format_count, format_rate
 from trimtab.sidecar.measurement.observation import Observation
 from trimtab.sidecar.measurement.queue_backlog import QueueBacklog
 
-MAX_LISTED_MOVES: Final = 20
-"""Moves listed one by one in a decision; the others are only counted."""
+MAX_LISTED_MOVES: Final = 20  # moves listed one by one in a decision; the others are only counted
 
 
 class ScalingAction(StrEnum):

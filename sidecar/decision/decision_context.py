@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from trimtab.assignor.model import PlacementPlan
 from trimtab.common.control_topics.plan import GroupPlan
@@ -9,72 +10,90 @@ from trimtab.sidecar.decision.decision import ScalingAction
 from trimtab.sidecar.decision.group_model import GroupModel
 from trimtab.sidecar.decision.recommendation import ReplicaRecommendation
 from trimtab.sidecar.decision.scaling_policy import AutoscalingPolicy, DecisionMemory
+from trimtab.sidecar.measurement.observation import Observation
 
 
 @dataclass(frozen=True, slots=True)
 class DecisionContext:
-    """Input of a decision rule; `now` is seconds since the epoch."""
+    """Input of a decision rule."""
 
     model: GroupModel
     recommendation: ReplicaRecommendation
     memory: DecisionMemory
-    now: float
+    now: float  # seconds since the epoch
 
     @property
     def plan(self) -> GroupPlan:
-        """Return the plan in force."""
+        """Plan in force."""
         return self.model.plan
+
+    @property
+    def policy(self) -> AutoscalingPolicy:
+        """Policy in force at `now`."""
+        return self.model.policy
+
+    @property
+    def observation(self) -> Observation:
+        """Observation to decide on."""
+        return self.model.observation
 
     def explain_cooldown(self) -> str | None:
         """Return how long the cooldown still lasts; None if it is over."""
-        left = self.model.policy.cooldown - self.memory.seconds_since_change(self.now)
+        left = self.policy.cooldown - self.memory.seconds_since_change(self.now)
         return f"cooldown for another {left:.0f} s" if left > 0 else None
+
+    def amend_plan(self, reason: str, **changes: Any) -> GroupPlan:
+        """Return the plan in force with `changes`, in the same epoch."""
+        # Only a new epoch makes the leader rebalance, so this plan moves nothing.
+        return replace(self.plan, time=self.now, reasons=(reason,), **changes)
+
+    def next_plan(self, reason: str, **changes: Any) -> GroupPlan:
+        """Return the plan in force with `changes` and the settings in force, in the next epoch."""
+        return start_epoch(self.amend_plan(reason, **changes), self.policy)
 
 
 @dataclass(frozen=True, slots=True)
 class DecisionStep:
-    """Output of a decision rule; `expected_plan` is the placement the leader should make."""
+    """Output of a decision rule."""
 
     action: ScalingAction
     reasons: tuple[str, ...]
     plan: GroupPlan | None = None
     start_count: int = 0
     stop_names: tuple[str, ...] = ()
-    expected_plan: PlacementPlan | None = None
+    expected_plan: PlacementPlan | None = None  # the placement that the leader should make
 
 
-def next_plan(plan: GroupPlan, policy: AutoscalingPolicy, now: float, reasons: tuple[str, ...]) -> GroupPlan:
-    """Return the plan in the next epoch, with the settings in force."""
+def hold(*reasons: str) -> DecisionStep:
+    """Return a step that changes nothing."""
+    return DecisionStep(ScalingAction.HOLD, reasons)
+
+
+def start_epoch(plan: GroupPlan, policy: AutoscalingPolicy) -> GroupPlan:
+    """Return the plan in its next epoch, with the settings in force."""
     return replace(
         plan,
         epoch=plan.epoch + 1,
-        time=now,
         heuristic=policy.placement.heuristic,
         capacity=policy.placement.capacity,
         headroom=policy.placement.headroom,
         capacities=plan.capacities if policy.learned_capacity_bounds else {},
-        reasons=reasons,
     )
 
 
 def adopt_count(context: DecisionContext, count: int, reason: str) -> DecisionStep:
     """Record the observed count in the plan, in the same epoch."""
-    plan = replace(context.plan, replicas=count, time=context.now, reasons=(reason,))
-    return DecisionStep(ScalingAction.ADOPT, (reason,), plan)
+    return DecisionStep(ScalingAction.ADOPT, (reason,), context.amend_plan(reason, replicas=count))
 
 
 def drain_replicas(
     context: DecisionContext, names: Sequence[str], replicas: int, reason: str
 ) -> DecisionStep:
     """Drain `names`, which leaves `replicas`; new epoch unless they own nothing."""
-    base = replace(context.plan, replicas=replicas, draining=(*context.plan.draining, *names))
-    plan = next_plan(base, context.model.policy, context.now, (reason,))
-    if not any(context.model.owned_partitions(name) for name in names):
-        plan = replace(plan, epoch=context.plan.epoch)  # no partition to hand over
-    shared = context.model.observation.group.is_share_group
-    return DecisionStep(
-        ScalingAction.DRAIN,
-        (reason,),
-        plan,
-        expected_plan=None if shared else context.model.plan_without(names),
-    )
+    # Replicas without partitions have nothing to hand over: a rebalance would only cost time.
+    owning = any(context.model.owned_partitions(name) for name in names)
+    make = context.next_plan if owning else context.amend_plan
+    plan = make(reason, replicas=replicas, draining=(*context.plan.draining, *names))
+    shared = context.observation.group.is_share_group
+    expected = None if shared else context.model.plan_without(names)
+    return DecisionStep(ScalingAction.DRAIN, (reason,), plan, expected_plan=expected)

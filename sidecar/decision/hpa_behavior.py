@@ -20,8 +20,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-MAX_POLICY_PERIOD_S: Final = 1800.0
-"""Seconds; the limit of the HPA."""
+MAX_POLICY_PERIOD_S: Final = 1800.0  # seconds; the limit of the HPA
 
 
 class Direction(StrEnum):

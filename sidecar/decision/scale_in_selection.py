@@ -9,11 +9,9 @@ from typing import Final
 
 from trimtab.sidecar.decision.group_model import GroupModel, compute_overflow, sum_rates
 
-MAX_DRAIN_CANDIDATES: Final = 8
-"""Least loaded candidates for which a placement is computed."""
+MAX_DRAIN_CANDIDATES: Final = 8  # least loaded candidates for which a placement is computed
 
-OVERLOAD_SLACK: Final = 1e-6
-"""Relative overload that counts as none: float sums are inexact."""
+OVERLOAD_SLACK: Final = 1e-6  # relative overload that counts as none: float sums are inexact
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -21,14 +21,11 @@ from trimtab.sidecar.decision.scaling_policy import DecisionMemory, ScaleUpEvalu
 from trimtab.sidecar.measurement.observation import Observation
 from trimtab.sidecar.measurement.write_rate import CatchUpPolicy, compute_overdue_bytes
 
-MIN_GAIN_SHARE: Final = 0.1
-"""Share of the expected gain that counts as effective."""
+MIN_GAIN_SHARE: Final = 0.1  # share of the expected gain that counts as effective
 
-MIN_GROWTH_FACTOR: Final = 1.5
-"""Growth of the count below which no evaluation is possible."""
+MIN_GROWTH_FACTOR: Final = 1.5  # growth of the count below which no evaluation is possible
 
-MAX_EVALUATION_WINDOWS: Final = 3.0
-"""Windows after which a pending evaluation is dropped."""
+MAX_EVALUATION_WINDOWS: Final = 3.0  # windows after which a pending evaluation is dropped
 
 
 def sum_overdue_backlog(observation: Observation, catch_up: CatchUpPolicy) -> float | None:

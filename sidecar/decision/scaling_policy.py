@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from typing import Final
 
 from trimtab.assignor.model import PlacementPolicy, TopicPartition
-from trimtab.sidecar.decision.fallback import FallbackPolicy
 from trimtab.sidecar.decision.hpa_behavior import (
     MAX_POLICY_PERIOD_S,
     Direction,
@@ -18,8 +18,35 @@ from trimtab.sidecar.measurement.freshness import AgeSample
 from trimtab.sidecar.measurement.write_rate import CatchUpPolicy
 
 DEFAULT_SCALE_UP: Final = ScalingRules((ScalingPolicy(4),))
+# Removing a consumer too early costs two rebalances, so scale-in waits as long as the HPA does.
 DEFAULT_SCALE_DOWN: Final = ScalingRules((ScalingPolicy(1),), stabilization_window=300.0)
-"""Scaling rules without settings."""
+
+
+class FallbackBehavior(StrEnum):
+    """Replica count to recommend when measuring fails, as KEDA's `fallback`."""
+
+    CURRENT = "current"
+    STATIC = "static"
+    CURRENT_IF_HIGHER = "current-if-higher"
+
+
+@dataclass(frozen=True, slots=True)
+class FallbackPolicy:
+    """Applies once no write rate was known in `failure_threshold` iterations in a row."""
+
+    behavior: FallbackBehavior = FallbackBehavior.CURRENT
+    replicas: int = 0
+    failure_threshold: int = 3
+
+    def resolve_replicas(self, current: int) -> int:
+        """Return the recommended count while `current` replicas are planned."""
+        match self.behavior:
+            case FallbackBehavior.CURRENT:
+                return current
+            case FallbackBehavior.STATIC:
+                return self.replicas
+            case FallbackBehavior.CURRENT_IF_HIGHER:
+                return max(current, self.replicas)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,14 +59,7 @@ class CapacityBounds:
 
 @dataclass(frozen=True, slots=True)
 class AutoscalingPolicy:
-    """Policy of the operator; times in seconds.
-
-    `freshness_slo` is the desired p99 freshness, None for none. With `min_replicas` 0 the last
-    replica stops after `idle_after` without records. Consumption is measured over
-    `scale_up_evaluation_window` before and after a scale-up; without effect, scale-up is suspended
-    for `scale_up_evaluation_retry`. `learned_capacity_bounds` is None if capacities are not
-    learned. With `advisory` the target cannot be scaled, and the observed count is recorded.
-    """
+    """Policy of the operator; times in seconds."""
 
     placement: PlacementPolicy = field(default_factory=PlacementPolicy)
     min_replicas: int = 1
@@ -50,15 +70,15 @@ class AutoscalingPolicy:
     paused_directions: frozenset[Direction] = frozenset()
     schedule: tuple[CronPeriod, ...] = ()
     fallback: FallbackPolicy = field(default_factory=FallbackPolicy)
-    freshness_slo: float | None = None
-    idle_after: float = 300.0
-    scale_up_evaluation_window: float = 120.0
-    scale_up_evaluation_retry: float = 600.0
-    learned_capacity_bounds: CapacityBounds | None = None
+    freshness_slo: float | None = None  # desired p99 of produced to committed
+    idle_after: float = 300.0  # without records, until the last replica stops; with `min_replicas` 0
+    scale_up_evaluation_window: float = 120.0  # of consumption, before and after a scale-up
+    scale_up_evaluation_retry: float = 600.0  # suspension after a scale-up without effect
+    learned_capacity_bounds: CapacityBounds | None = None  # None: capacities are not learned
     drain_retry: float = 60.0
     startup_timeout: float = 120.0
     catch_up: CatchUpPolicy = field(default_factory=CatchUpPolicy)
-    advisory: bool = False
+    advisory: bool = False  # the target cannot be scaled: the observed count is recorded
 
     @property
     def usable_capacity(self) -> float:
@@ -76,13 +96,10 @@ class AutoscalingPolicy:
         limits = resolve_scheduled_limits(self.schedule, now)
         most = self.max_replicas if limits.max_replicas is None else limits.max_replicas
         least = self.min_replicas if limits.min_replicas is None else limits.min_replicas
-        return replace(
-            self,
-            min_replicas=min(least, most),
-            max_replicas=most,
-            paused_directions=self.paused_directions | limits.paused_directions,
-            schedule=(),
-        )
+        paused = self.paused_directions | limits.paused_directions
+        # A scheduled maximum may be below the minimum of the settings: the maximum wins.
+        least = min(least, most)
+        return replace(self, min_replicas=least, max_replicas=most, paused_directions=paused, schedule=())
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,16 +112,13 @@ class TimestampedRecommendation:
 
 @dataclass(frozen=True, slots=True)
 class ScaleUpEvaluation:
-    """A scale-up under evaluation: replicas and group consumption in bytes/s before it.
-
-    `joined_replicas` had joined at `joined_at`.
-    """
+    """A scale-up under evaluation, with the state before it."""
 
     time: float
     replicas: int
-    consumption_rate: float
+    consumption_rate: float  # of the group, bytes/s
     joined_at: float = 0.0
-    joined_replicas: int = 0
+    joined_replicas: int = 0  # had joined at `joined_at`
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,33 +143,25 @@ class DecisionMemory:
 
     All of it may be lost: the sidecar is then more cautious for a while, except that policies with
     a period forget their `scale_events`, as in the HPA.
-
-    `replacements` are starts of replicas for dead ones and during a restart; `short_since` is since
-    when fewer replicas run than planned. `last_placement` is the placement at the last request for
-    a better one. `unknown_iterations` counts consecutive iterations without a known write rate.
-    `idle_since` is since when nothing was written or waiting. `age_samples` are recent ages of
-    waiting records. `learned_capacities` are bytes/s by instance.
     """
 
     recommendations: tuple[TimestampedRecommendation, ...] = ()
     last_change: float | None = None
     scale_events: tuple[ScaleEvent, ...] = ()
-    replacements: tuple[float, ...] = ()
-    short_since: float | None = None
-    last_placement: frozenset[tuple[TopicPartition, str]] = frozenset()
-    unknown_iterations: int = 0
-    idle_since: float | None = None
-    age_samples: tuple[AgeSample, ...] = ()
+    replacements: tuple[float, ...] = ()  # starts of replicas for dead ones, and during a restart
+    short_since: float | None = None  # since when fewer replicas run than planned
+    last_placement: frozenset[tuple[TopicPartition, str]] = frozenset()  # when a better one was requested
+    unknown_iterations: int = 0  # in a row, without a known write rate
+    idle_since: float | None = None  # since when nothing was written or waiting
+    age_samples: tuple[AgeSample, ...] = ()  # recent ages of waiting records
     scale_up_evaluation: ScaleUpEvaluation | None = None
     scale_up_suspension: ScaleUpSuspension | None = None
     saturated: Mapping[str, SaturatedConsumer] = field(default_factory=dict[str, SaturatedConsumer])
-    learned_capacities: Mapping[str, float] = field(default_factory=dict[str, float])
+    learned_capacities: Mapping[str, float] = field(default_factory=dict[str, float])  # bytes/s by instance
 
     def keep_recent_recommendations(self, now: float, horizon: float) -> "DecisionMemory":
-        """Drop recommendations older than `horizon` seconds, or from the future.
-
-        Future ones occur when the clock is set back.
-        """
+        """Drop recommendations older than `horizon` seconds, or from the future."""
+        # Those from the future were made before the clock was set back.
         kept = tuple(w for w in self.recommendations if now - horizon <= w.time <= now)
         return replace(self, recommendations=kept)
 

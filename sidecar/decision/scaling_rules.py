@@ -1,11 +1,10 @@
 """Decision rules that change replica count or placement by load; `decide` orders them."""
 
-from dataclasses import replace
 from typing import Final
 
 from trimtab.common.units import format_rate
 from trimtab.sidecar.decision.decision import ScalingAction, compute_totals
-from trimtab.sidecar.decision.decision_context import DecisionContext, DecisionStep, drain_replicas, next_plan
+from trimtab.sidecar.decision.decision_context import DecisionContext, DecisionStep, drain_replicas, hold
 from trimtab.sidecar.decision.group_model import compute_overflow
 from trimtab.sidecar.decision.hpa_behavior import (
     Direction,
@@ -16,11 +15,9 @@ from trimtab.sidecar.decision.hpa_behavior import (
 from trimtab.sidecar.decision.scale_in_selection import select_victims
 from trimtab.sidecar.decision.scale_to_zero import is_active, is_idle
 
+# Every new placement interrupts reading: it must reduce the overload by this share of a consumer.
 MIN_OVERLOAD_GAIN: Final = 0.05
-"""Share of a consumer's capacity by which a new placement must reduce the overload."""
-
-CAPACITY_TOLERANCE: Final = 0.2
-"""Relative change of a learned capacity that is published."""
+CAPACITY_TOLERANCE: Final = 0.2  # relative change of a learned capacity that is worth a rebalance
 
 
 def scale_up(context: DecisionContext) -> DecisionStep | None:
@@ -28,7 +25,7 @@ def scale_up(context: DecisionContext) -> DecisionStep | None:
     planned, desired = context.plan.replicas, context.recommendation.desired
     if desired <= planned:
         return None
-    rules = context.model.policy.scale_up
+    rules = context.policy.scale_up
     limit = calculate_scale_up_limit(rules, planned, context.memory.scale_events, context.now)
     if planned == 0 and rules.select_policy is not SelectPolicy.DISABLED:
         limit = max(1, limit)  # a percentage of 0 replicas is 0
@@ -37,24 +34,12 @@ def scale_up(context: DecisionContext) -> DecisionStep | None:
     if blocker is None and count <= planned:
         blocker = _explain_policy_limit(rules.select_policy, "scale-up-policies")
     if blocker is not None:
-        return DecisionStep(ScalingAction.HOLD, (f"{desired} desired", blocker))
-    why = _describe_demand(context) if planned else _explain_first_replica(context)
-    reasons = (f"{planned} -> {count}: {why}",)
-    plan = replace(context.plan, replicas=count, time=context.now, reasons=reasons)
+        return hold(f"{desired} desired", blocker)
+    reason = f"{planned} -> {count}: {_describe_demand(context)}"
+    plan = context.amend_plan(reason, replicas=count)  # the new member's join starts the rebalance
     add = max(0, count - len(context.model.active))
-    return DecisionStep(
-        ScalingAction.SCALE_UP,
-        reasons,
-        plan,
-        start_count=add,
-        expected_plan=context.recommendation.expected_plan,
-    )
-
-
-def _explain_first_replica(context: DecisionContext) -> str:
-    if is_active(context.model.observation.write_rates):
-        return "records to read"
-    return f"no records known, but min is {context.model.policy.min_replicas}"
+    expected = context.recommendation.expected_plan
+    return DecisionStep(ScalingAction.SCALE_UP, (reason,), plan, add, expected_plan=expected)
 
 
 def scale_down(context: DecisionContext) -> DecisionStep | None:
@@ -62,40 +47,32 @@ def scale_down(context: DecisionContext) -> DecisionStep | None:
     planned, desired = context.plan.replicas, context.recommendation.desired
     if desired >= planned:
         return None
-    rules = context.model.policy.scale_down
+    rules, model = context.policy.scale_down, context.model
     count = max(desired, calculate_scale_down_limit(rules, planned, context.memory.scale_events, context.now))
-    blocker = (
-        context.model.explain_pause(Direction.DOWN)
-        or context.explain_cooldown()
-        or context.model.explain_instability()
-    )
+    blocker = model.explain_pause(Direction.DOWN) or context.explain_cooldown() or model.explain_instability()
     if blocker is None and count >= planned:
         blocker = _explain_policy_limit(rules.select_policy, "scale-down-policies")
     if blocker is not None:
-        return DecisionStep(ScalingAction.HOLD, (f"{desired} desired", blocker))
+        return hold(f"{desired} desired", blocker)
     if count == 0:
         return _drain_last_replicas(context)
-    victims = select_victims(
-        context.model, planned - count, forced=planned > context.model.policy.max_replicas
-    )
+    victims = select_victims(model, planned - count, forced=planned > context.policy.max_replicas)
     if not victims:
-        return DecisionStep(
-            ScalingAction.HOLD, (f"{desired} desired", "the others cannot take over the load of any replica")
-        )
+        return hold(f"{desired} desired", "the others cannot take over the load of any replica")
     left = planned - len(victims)
-    cheap = "newest" if context.model.observation.group.is_share_group else "cheapest to move"
+    cheap = "newest" if context.observation.group.is_share_group else "cheapest to move"
     why = f"{planned} -> {left}: {_describe_demand(context)}; {' and '.join(victims)} {cheap}"
     return drain_replicas(context, victims, left, why)
 
 
 def _drain_last_replicas(context: DecisionContext) -> DecisionStep:
-    """Drain the last replicas in the same epoch: their partitions get no new owner."""
     since = context.memory.idle_since
     idle = 0.0 if since is None else context.now - since
-    why = f"{context.plan.replicas} -> 0: nothing written or waiting for {idle:.0f} s"
+    reason = f"{context.plan.replicas} -> 0: nothing written or waiting for {idle:.0f} s"
     draining = (*context.plan.draining, *context.model.active)
-    plan = replace(context.plan, replicas=0, draining=draining, time=context.now, reasons=(why,))
-    return DecisionStep(ScalingAction.DRAIN, (why,), plan)
+    # Same epoch: no replica is left to take the partitions, so there is nothing to rebalance.
+    plan = context.amend_plan(reason, replicas=0, draining=draining)
+    return DecisionStep(ScalingAction.DRAIN, (reason,), plan)
 
 
 def stop_last_replicas(context: DecisionContext) -> DecisionStep | None:
@@ -103,69 +80,60 @@ def stop_last_replicas(context: DecisionContext) -> DecisionStep | None:
     last = context.model.draining
     if context.plan.replicas or context.model.active or not last or context.recommendation.desired:
         return None
-    if not is_idle(context.model.observation.write_rates):
-        return DecisionStep(ScalingAction.HOLD, ("unknown whether there are records to read",))
-    return DecisionStep(
-        ScalingAction.STOP, (f"nothing to read, {' and '.join(last)} can stop",), stop_names=last
-    )
+    if not is_idle(context.observation.write_rates):
+        return hold("unknown whether there are records to read")
+    reason = f"nothing to read, {' and '.join(last)} can stop"
+    return DecisionStep(ScalingAction.STOP, (reason,), stop_names=last)
 
 
 def publish_learned_capacities(context: DecisionContext) -> DecisionStep | None:
     """Publish learned capacities that differ enough from those in force."""
-    default, published = context.model.policy.placement.capacity, context.plan.capacities
+    default, published = context.policy.placement.capacity, context.plan.capacities
     learned = {n: c for n, c in context.memory.learned_capacities.items() if n in context.model.active}
     changed = {
         n: c for n, c in learned.items() if abs(c / published.get(n, default) - 1) >= CAPACITY_TOLERANCE
     }
-    if (
-        not changed
-        or context.explain_cooldown() is not None
-        or context.model.explain_instability() is not None
-    ):
+    if not changed or context.explain_cooldown() or context.model.explain_instability():
         return None
     listed = ", ".join(f"{name} {format_rate(rate)}" for name, rate in sorted(changed.items()))
-    reasons = (f"learned while behind: {listed}",)
-    base = replace(context.plan, capacities=dict(sorted(learned.items())))
-    return DecisionStep(
-        ScalingAction.PLACE, reasons, next_plan(base, context.model.policy, context.now, reasons)
-    )
+    reason = f"learned while behind: {listed}"
+    plan = context.next_plan(reason, capacities=dict(sorted(learned.items())))
+    return DecisionStep(ScalingAction.PLACE, (reason,), plan)
 
 
 def request_placement(context: DecisionContext) -> DecisionStep | None:
     """Request a new placement if the current one overfills a consumer and a better one exists."""
-    before, capacity = context.model.compute_overflow(), context.model.policy.placement.capacity
-    if before <= 0 or context.model.unknown_partitions:
+    model, before = context.model, context.model.compute_overflow()
+    if before <= 0 or model.unknown_partitions:
         return None
-    pending = context.model.find_unjoined_replicas(context.now)
-    blocker = context.explain_cooldown() or context.model.explain_instability()
+    pending = model.find_unjoined_replicas(context.now)  # their join makes a new placement anyway
+    blocker = context.explain_cooldown() or model.explain_instability()
     if pending:
         blocker = f"{pending[0]} has not joined yet"
     what = f"{format_rate(before)} above capacity in the current placement"
     if blocker is not None:
-        return DecisionStep(ScalingAction.HOLD, (what, blocker))
-    requested_recently = context.memory.seconds_since_change(context.now) < context.model.policy.drain_retry
-    if requested_recently and context.model.capture_placement() == context.memory.last_placement:
-        return DecisionStep(ScalingAction.HOLD, (what, "the leader kept it on request"))
-    better = context.model.plan_without(())
-    after = compute_overflow(better.assignment, context.model.build_load(), context.model.capacity_of)
-    if before - after < MIN_OVERLOAD_GAIN * capacity:
-        return DecisionStep(ScalingAction.HOLD, (what, "no better placement found"))
-    reasons = (f"{what}, {format_rate(after)} in a better one",)
-    plan = next_plan(context.plan, context.model.policy, context.now, reasons)
-    return DecisionStep(ScalingAction.PLACE, reasons, plan, expected_plan=better)
+        return hold(what, blocker)
+    recent = context.memory.seconds_since_change(context.now) < context.policy.drain_retry
+    if recent and model.capture_placement() == context.memory.last_placement:
+        return hold(what, "the leader kept it on request")
+    better = model.plan_without(())
+    after = compute_overflow(better.assignment, model.build_load(), model.capacity_of)
+    if before - after < MIN_OVERLOAD_GAIN * context.policy.placement.capacity:
+        return hold(what, "no better placement found")
+    reason = f"{what}, {format_rate(after)} in a better one"
+    return DecisionStep(ScalingAction.PLACE, (reason,), context.next_plan(reason), expected_plan=better)
 
 
 def _explain_policy_limit(select: SelectPolicy, setting: str) -> str:
-    if select is SelectPolicy.DISABLED:
-        return f"{setting} is disabled"
-    return f"{setting} allows no more in its period"
+    disabled = select is SelectPolicy.DISABLED
+    return f"{setting} is disabled" if disabled else f"{setting} allows no more in its period"
 
 
 def _describe_demand(context: DecisionContext) -> str:
-    needed, room = (
-        compute_totals(context.model.observation).needed_rate,
-        context.model.policy.usable_capacity,
-    )
+    policy, needed = context.policy, compute_totals(context.observation).needed_rate
+    if not context.plan.replicas:
+        active = is_active(context.observation.write_rates)
+        return "records to read" if active else f"no records known, but min is {policy.min_replicas}"
     if needed is None:
-        return f"at least {context.model.policy.min_replicas}; the load is not known yet"
-    return f"needed {format_rate(needed)} at {format_rate(room)} a consumer"
+        return f"at least {policy.min_replicas}; the load is not known yet"
+    return f"needed {format_rate(needed)} at {format_rate(policy.usable_capacity)} a consumer"

@@ -21,17 +21,13 @@ import numpy as np
 from trimtab.assignor.model import TopicPartition
 from trimtab.common.control_topics.write_rates import PartitionLoad
 
-SLO_MARGIN: Final = 0.1
-"""Share of the SLO kept as a margin."""
+SLO_MARGIN: Final = 0.1  # share of the SLO kept as a margin
 
-AGE_QUANTILES: Final = 100
-"""Quantiles kept of each sample."""
+AGE_QUANTILES: Final = 100  # quantiles kept of each sample
 
-BATCH_AGE_TOLERANCE: Final = 0.2
-"""Relative change of the batch age that is published."""
+BATCH_AGE_TOLERANCE: Final = 0.2  # relative change of the batch age that is published
 
-MIN_AGE_SAMPLES: Final = 3
-"""Samples below which no estimate is made."""
+MIN_AGE_SAMPLES: Final = 3  # samples below which no estimate is made
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,8 +23,8 @@ from trimtab.sidecar.settings.settings import SidecarSettings
 
 T = TypeVar("T")
 
+# Seconds for which a topic read by the group belongs to it without a current owner
 TOPIC_GRACE_PERIOD_S: Final = 60.0
-"""Seconds for which a topic read by the group belongs to it without a current owner."""
 
 
 @dataclass(frozen=True, slots=True)

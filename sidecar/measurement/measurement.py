@@ -24,8 +24,7 @@ from trimtab.sidecar.measurement.write_rate import (
 from trimtab.sidecar.measurement.write_rate_variance import WriteRateVariance
 from trimtab.sidecar.settings.settings import SidecarSettings
 
-COMMIT_SAMPLES: Final = 12
-"""Commit readings kept per consumption window."""
+COMMIT_SAMPLES: Final = 12  # commit readings kept per consumption window
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,8 @@ from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.write_rates import PartitionLoad
 from trimtab.sidecar.measurement.queue_backlog import QueueBacklog
 
+# Racks of the replicas of each partition; None for a broker without a rack
 ReplicaRacks: TypeAlias = Mapping[TopicPartition, tuple[str | None, ...]]
-"""Racks of the replicas of each partition; None for a broker without a rack."""
 
 
 class GroupState(StrEnum):

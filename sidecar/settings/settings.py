@@ -24,8 +24,7 @@ from trimtab.common.kafka_security.secrets import mask_secrets_in_errors, resolv
 from trimtab.common.kmq_offset_metadata import markers_topic
 from trimtab.common.settings_model import validate_settings
 from trimtab.common.units import parse_seconds
-from trimtab.sidecar.decision.fallback import FallbackPolicy
-from trimtab.sidecar.decision.scaling_policy import AutoscalingPolicy, CapacityBounds
+from trimtab.sidecar.decision.scaling_policy import AutoscalingPolicy, CapacityBounds, FallbackPolicy
 from trimtab.sidecar.errors import SidecarSettingError
 from trimtab.sidecar.measurement.freshness import SLO_MARGIN
 from trimtab.sidecar.measurement.write_rate import CatchUpPolicy

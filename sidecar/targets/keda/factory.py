@@ -27,8 +27,8 @@ from trimtab.sidecar.targets.replica_target import ConnectedTarget
 
 log = logging.getLogger("trimtab.sidecar")
 
+# Seconds without an iteration, beyond three intervals, until requests are UNAVAILABLE
 ITERATION_DELAY_LIMIT_S: Final = 30.0
-"""Seconds without an iteration, beyond three intervals, until requests are UNAVAILABLE."""
 
 
 class KedaWorkloadApi(KubernetesApi):

@@ -20,11 +20,9 @@ from trimtab.sidecar.decision.scale_to_zero import is_idle
 from trimtab.sidecar.errors import ReplicaCountUnavailableError
 from trimtab.sidecar.reporting.iteration_report import IterationReport
 
-KEDA_METRIC_NAME: Final = "trimtab-replicas"
-"""Name of the only metric, the desired number of replicas."""
+KEDA_METRIC_NAME: Final = "trimtab-replicas"  # name of the only metric, the desired number of replicas
 
-METRIC_PER_REPLICA: Final = 1
-"""Target value of the metric per replica."""
+METRIC_PER_REPLICA: Final = 1  # target value of the metric per replica
 
 
 @dataclass(frozen=True, slots=True)

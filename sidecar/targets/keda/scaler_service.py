@@ -32,8 +32,7 @@ MAX_OPEN_STREAMS: Final = 16
 """Maximum concurrent streams. KEDA opens two per ScaledObject and replaces lost ones; each stream
 occupies a thread for as long as KEDA listens, and as many threads serve unary calls."""
 
-STOP_GRACE_PERIOD_S: Final = 1.0
-"""Seconds that open calls may take to end when the service stops."""
+STOP_GRACE_PERIOD_S: Final = 1.0  # seconds that open calls may take to end when the service stops
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,10 @@ from trimtab.common.suggestions import suggest_name
 from trimtab.sidecar.errors import TriggerMismatchError
 from trimtab.sidecar.settings.settings import SidecarSettings
 
+# Keys that KEDA itself reads: the connection to this service
 KEDA_KEYS: Final = frozenset({"scalerAddress", "enableTLS", "unsafeSsl"})
-"""Keys that KEDA itself reads: the connection to this service."""
 
+# Keys by which the kafka scaler derives a count from lag
 LAG_SCALING_KEYS: Final = frozenset(
     {
         "activationLagThreshold",
@@ -28,13 +29,11 @@ LAG_SCALING_KEYS: Final = frozenset(
         "scaleToZeroOnInvalidOffset",
     }
 )
-"""Keys by which the kafka scaler derives a count from lag."""
 
+# Keys by which the kafka scaler connects to the brokers
 BROKER_CONNECTION_KEYS: Final = frozenset({"awsRegion", "sasl", "saslTokenProvider", "tls", "version"})
-"""Keys by which the kafka scaler connects to the brokers."""
 
-FROM_ENV_SUFFIX: Final = "FromEnv"
-"""Suffix of keys whose value KEDA takes from the workload's environment."""
+FROM_ENV_SUFFIX: Final = "FromEnv"  # suffix of keys whose value KEDA takes from the workload's environment
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,8 +34,7 @@ HTTP_CONFLICT: Final = 409
 HTTP_NOT_FOUND: Final = 404
 HTTP_TOO_MANY_REQUESTS: Final = 429
 HTTP_SERVER_ERROR: Final = 500
-MAX_EVENT_MESSAGE_CHARS: Final = 1000
-"""Maximum length of an event message; the API accepts 1,024 characters."""
+MAX_EVENT_MESSAGE_CHARS: Final = 1000  # maximum length of an event message; the API accepts 1,024 characters
 
 
 class ResourceConflictError(Exception):

@@ -20,14 +20,14 @@ from trimtab.sidecar.targets.replica_target import ConnectedTarget
 
 log = logging.getLogger("trimtab.sidecar")
 
+# HTTP statuses of missing authentication or authorization
 UNAUTHORIZED_STATUSES: Final = frozenset({401, 403})
-"""HTTP statuses of missing authentication or authorization."""
 
+# Seconds to wait for the Kubernetes controllers to act on a new replica count
 CONTROLLER_TIMEOUT_S: Final = 5.0
-"""Seconds to wait for the Kubernetes controllers to act on a new replica count."""
 
+# Intervals without an iteration, each with two timed-out calls, after which a loop hangs
 HANG_INTERVALS: Final = 2
-"""Intervals without an iteration, each with two timed-out calls, after which a loop hangs."""
 
 
 def connect_workload_target(

@@ -28,17 +28,15 @@ from trimtab.sidecar.targets.kubernetes.workload import (
 
 T = TypeVar("T")
 
+# Attempts of a read-modify-write before a concurrent change postpones the scaling
 MAX_CONFLICT_RETRIES: Final = 5
-"""Attempts of a read-modify-write before a concurrent change postpones the scaling."""
 
-DELETION_COST_DELAY_S: Final = 1.0
-"""Seconds from setting the deletion cost to lowering the count."""
+DELETION_COST_DELAY_S: Final = 1.0  # seconds from setting the deletion cost to lowering the count
 
+# Seconds by which API timestamps may be too early: they are truncated to whole seconds
 API_TIMESTAMP_RESOLUTION_S: Final = 1.0
-"""Seconds by which API timestamps may be too early: they are truncated to whole seconds."""
 
-WORKLOAD_POLL_INTERVAL_S: Final = 0.2
-"""Seconds between two reads while waiting for the controller."""
+WORKLOAD_POLL_INTERVAL_S: Final = 0.2  # seconds between two reads while waiting for the controller
 
 
 class KubernetesTarget:

@@ -12,6 +12,7 @@ from trimtab.sidecar.targets.kubernetes.api_client import KubernetesApi, Resourc
 
 log = logging.getLogger("trimtab.sidecar")
 
+# Event reason of each reported action; other actions create no event
 EVENT_REASON_BY_ACTION: Final[Mapping[ScalingAction, str]] = {
     ScalingAction.SCALE_UP: "ScaledUp",
     ScalingAction.REPLACE: "Replaced",
@@ -22,7 +23,6 @@ EVENT_REASON_BY_ACTION: Final[Mapping[ScalingAction, str]] = {
     ScalingAction.ADOPT_EXTERNAL: "AdoptedExternalScaling",
     ScalingAction.PLACE: "Rebalanced",
 }
-"""Event reason of each reported action; other actions create no event."""
 
 
 class KubernetesEventReporter:

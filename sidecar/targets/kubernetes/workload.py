@@ -19,8 +19,7 @@ from typing import Any, Final
 from trimtab.sidecar.errors import ScalingPostponedError
 from trimtab.sidecar.measurement.observation import RequestedReplicas
 
-FIELD_MANAGER: Final = "trimtab"
-"""Field manager of our writes in `managedFields`."""
+FIELD_MANAGER: Final = "trimtab"  # field manager of our writes in `managedFields`
 
 DELETION_COST_ANNOTATION: Final = "controller.kubernetes.io/pod-deletion-cost"
 PREVIOUS_COST_ANNOTATION: Final = "trimtab.io/pod-deletion-cost-before"
@@ -31,8 +30,7 @@ PAUSE_VALUES: Final[Mapping[str, str]] = {
     "all": "all",
     "true": "all",
 }
-LOWEST_DELETION_COST: Final = -(2**31)
-"""Lowest deletion cost: costs are 32-bit integers."""
+LOWEST_DELETION_COST: Final = -(2**31)  # lowest deletion cost: costs are 32-bit integers
 
 FAILED_WAITING_REASONS: Final = frozenset(
     {"CrashLoopBackOff", "CreateContainerConfigError", "ErrImagePull", "ImagePullBackOff"}

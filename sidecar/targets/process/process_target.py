@@ -23,8 +23,7 @@ from trimtab.sidecar.targets.process.state_dir import translate_state_dir_errors
 
 WORKER_ENV_VARIABLE: Final = "TRIMTAB_WORKER"
 
-EXIT_REPORT_PERIOD_S: Final = 300.0
-"""Seconds for which an unexpected worker exit is reported."""
+EXIT_REPORT_PERIOD_S: Final = 300.0  # seconds for which an unexpected worker exit is reported
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,6 @@ from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.write_rates import PartitionLoad
 from trimtab.sidecar.decision.decide import make_decision, record_execution
 from trimtab.sidecar.decision.decision import ScalingAction, ScalingDecision
-from trimtab.sidecar.decision.fallback import FallbackBehavior, FallbackPolicy
 from trimtab.sidecar.decision.hpa_behavior import (
     Direction,
     ScaleEvent,
@@ -23,6 +22,8 @@ from trimtab.sidecar.decision.scaling_policy import (
     AutoscalingPolicy,
     CapacityBounds,
     DecisionMemory,
+    FallbackBehavior,
+    FallbackPolicy,
     SaturatedConsumer,
     ScaleUpEvaluation,
     TimestampedRecommendation,
