@@ -26,7 +26,7 @@ from rich.console import Console
 from rich.table import Table
 
 from trimtab.assignor import ConsumerGroup, Load, Member, PlacementPolicy, TopicPartition, place_partitions
-from trimtab.cli.broker.run import EmbeddedBroker
+from trimtab.cli.broker.embedded_broker import EmbeddedBroker
 from trimtab.consumer_sdk import Consumer
 
 RACKS = ("a", "b", "c")

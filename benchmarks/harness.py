@@ -15,7 +15,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from trimtab.cli.broker import broker_config
-from trimtab.cli.broker.run import EmbeddedBroker
+from trimtab.cli.broker.embedded_broker import EmbeddedBroker
 from trimtab.consumer_sdk.java.jars import fetch_jars
 from trimtab.consumer_sdk.java.java_runtime import require_java
 

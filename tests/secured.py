@@ -24,7 +24,7 @@ from confluent_kafka.admin import (
 )
 
 from cluster import keys
-from trimtab.cli.broker.run import EmbeddedBroker
+from trimtab.cli.broker.embedded_broker import EmbeddedBroker
 
 PASSWORD = "hunter2-and-a-half"  # noqa: S105 - a test value
 USERS = ("limited", "admin")

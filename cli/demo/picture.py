@@ -12,7 +12,7 @@ EVENT_COLOURS: Final = {"killed": "tab:red", "restart": "tab:purple"}
 """Marked events and their colours."""
 
 
-def save_picture(story: DemoHistory, title: str, file: Path) -> None:
+def save_picture(history: DemoHistory, title: str, file: Path) -> None:
     """Save the plot as PNG. Raises ModuleNotFoundError without matplotlib."""
     import matplotlib as mpl  # noqa: PLC0415 - an optional extra, and slow to load
 
@@ -22,14 +22,14 @@ def save_picture(story: DemoHistory, title: str, file: Path) -> None:
     figure, axes = plt.subplots(
         4, 1, sharex=True, figsize=(10, 9), height_ratios=[3, 3, 2, 2], layout="constrained"
     )
-    moments = story.snapshots
-    times = [m.at for m in moments]
-    _plot_replicas(axes[0], times, moments)
-    _plot_load(axes[1], times, moments)
-    _plot_backlog(axes[2], times, moments)
-    _plot_moves(axes[3], moments)
+    snapshots = history.snapshots
+    times = [m.at for m in snapshots]
+    _plot_replicas(axes[0], times, snapshots)
+    _plot_load(axes[1], times, snapshots)
+    _plot_backlog(axes[2], times, snapshots)
+    _plot_moves(axes[3], snapshots)
     for ax in axes:
-        _mark_events(ax, story, named=ax is axes[0])
+        _mark_events(ax, history, named=ax is axes[0])
         ax.grid(alpha=0.3)
         ax.margins(x=0.01)
     axes[-1].set_xlabel("seconds")
@@ -38,10 +38,10 @@ def save_picture(story: DemoHistory, title: str, file: Path) -> None:
     plt.close(figure)
 
 
-def _plot_replicas(ax: Any, times: Sequence[float], moments: Sequence[DemoSnapshot]) -> None:
-    desired = [m.numbers.desired_replicas or 0 for m in moments]
+def _plot_replicas(ax: Any, times: Sequence[float], snapshots: Sequence[DemoSnapshot]) -> None:
+    desired = [m.numbers.desired_replicas or 0 for m in snapshots]
     ax.step(times, desired, where="post", color="tab:gray", linestyle="--", label="desired")
-    readers = [m.reader_count for m in moments]
+    readers = [m.reader_count for m in snapshots]
     ax.step(times, readers, where="post", color="tab:blue", linewidth=2, label="reading")
     ax.set_ylabel("consumers")
     ax.yaxis.get_major_locator().set_params(integer=True)
@@ -49,32 +49,32 @@ def _plot_replicas(ax: Any, times: Sequence[float], moments: Sequence[DemoSnapsh
     ax.legend(loc="upper left")
 
 
-def _plot_load(ax: Any, times: Sequence[float], moments: Sequence[DemoSnapshot]) -> None:
-    capacity = [m.reader_count * DEMO_CONSUMER_CAPACITY / 1e6 for m in moments]
+def _plot_load(ax: Any, times: Sequence[float], snapshots: Sequence[DemoSnapshot]) -> None:
+    capacity = [m.reader_count * DEMO_CONSUMER_CAPACITY / 1e6 for m in snapshots]
     ax.fill_between(times, capacity, step="post", color="tab:blue", alpha=0.15, label="capacity")
-    written = [(m.numbers.write_rate or 0.0) / 1e6 for m in moments]
+    written = [(m.numbers.write_rate or 0.0) / 1e6 for m in snapshots]
     ax.plot(times, written, color="tab:orange", linewidth=2, label="write speed")
     ax.set_ylabel("MB/s")
     ax.set_ylim(bottom=0)
     ax.legend(loc="upper left")
 
 
-def _plot_backlog(ax: Any, times: Sequence[float], moments: Sequence[DemoSnapshot]) -> None:
-    backlog = [(m.numbers.backlog_bytes or 0.0) / 1e6 for m in moments]
+def _plot_backlog(ax: Any, times: Sequence[float], snapshots: Sequence[DemoSnapshot]) -> None:
+    backlog = [(m.numbers.backlog_bytes or 0.0) / 1e6 for m in snapshots]
     ax.fill_between(times, backlog, color="tab:green", alpha=0.4)
     ax.set_ylabel("backlog, MB")
     ax.set_ylim(bottom=0)
 
 
-def _plot_moves(ax: Any, moments: Sequence[DemoSnapshot]) -> None:
-    moved = [(m.at, m.r_score) for m in moments if m.moved_bytes_per_s]
+def _plot_moves(ax: Any, snapshots: Sequence[DemoSnapshot]) -> None:
+    moved = [(m.at, m.r_score) for m in snapshots if m.moved_bytes_per_s]
     ax.bar([at for at, _ in moved], [r for _, r in moved], width=1.5, color="tab:brown")
     ax.set_ylabel("R-score")
     ax.set_ylim(bottom=0)
 
 
-def _mark_events(ax: Any, story: DemoHistory, *, named: bool) -> None:
-    for at, what, _ in story.events:
+def _mark_events(ax: Any, history: DemoHistory, *, named: bool) -> None:
+    for at, what, _ in history.events:
         if what in EVENT_COLOURS:
             ax.axvline(at, color=EVENT_COLOURS[what], linestyle=":", linewidth=1.5)
             if named:

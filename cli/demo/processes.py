@@ -41,7 +41,7 @@ KILL_TIMEOUT_S: Final = 10.0
 
 
 def ingest_settings(
-    script: DemoScenario, client: Mapping[str, Any], group: str, out: Path, java_options: str
+    scenario: DemoScenario, client: Mapping[str, Any], group: str, out: Path, java_options: str
 ) -> dict[str, Any]:
     """Return the workers' configuration: small JVMs, throttled to the capacity of one consumer."""
     rate = f"{DEMO_CONSUMER_CAPACITY:.0f} B/s"
@@ -50,12 +50,12 @@ def ingest_settings(
         "group.id": group,
         "session.timeout.ms": 6000,
         **FETCH_QUEUE_SETTINGS,
-        "topics": list(script.topics),
+        "topics": list(scenario.topics),
         "trimtab.capacity": rate,
         "trimtab.throttle": rate,
-        "lake.format": script.format,
+        "lake.format": scenario.format,
         "lake.warehouse": str(out / "lake"),
-        "lake.tables": {topic: table_name(script, topic) for topic in script.topics},
+        "lake.tables": {topic: table_name(scenario, topic) for topic in scenario.topics},
         "batch.bytes": f"{4000 * RECORD_BYTES} B",
         "batch.max.age": "6 s",
         "spark.master": "local[1]",
@@ -65,20 +65,20 @@ def ingest_settings(
     }
 
 
-def table_name(script: DemoScenario, topic: str) -> str:
+def table_name(scenario: DemoScenario, topic: str) -> str:
     """Return the table of a topic."""
-    return f"demo.{topic.removeprefix(script.prefix)}"
+    return f"demo.{topic.removeprefix(scenario.prefix)}"
 
 
 def sidecar_settings(
-    script: DemoScenario, client: Mapping[str, Any], group: str, out: Path
+    scenario: DemoScenario, client: Mapping[str, Any], group: str, out: Path
 ) -> dict[str, Any]:
     """Return the sidecar's configuration, with short windows for a short demo."""
     return {
         "bootstrap": client["bootstrap.servers"],
         "kafka": {n: value for n, value in client.items() if n != "bootstrap.servers"},
         "group": group,
-        "topics": list(script.topics),
+        "topics": list(scenario.topics),
         "capacity": f"{DEMO_CONSUMER_CAPACITY:.0f} B/s",
         "headroom": 0.8,
         "interval": "1 s",

@@ -34,7 +34,7 @@ class DemoProducers:
     """Produces along the scenario from `start` to `stop`."""
 
     client: Mapping[str, Any]
-    script: DemoScenario
+    scenario: DemoScenario
     clock: Clock
     tally: dict[TopicPartition, PartitionTally] = field(default_factory=dict[TopicPartition, PartitionTally])
     faults: list[str] = field(default_factory=list[str])
@@ -43,7 +43,7 @@ class DemoProducers:
 
     def start(self) -> None:
         """Start to produce on a separate thread."""
-        self.tally = {p: PartitionTally() for p in self.script.partitions}
+        self.tally = {p: PartitionTally() for p in self.scenario.partitions}
         self._thread = Thread(target=self._run_thread, name="demo-producers", daemon=True)
         self._thread.start()
 
@@ -68,13 +68,13 @@ class DemoProducers:
 
     def _produce_load(self) -> None:
         settings = {**self.client, "enable.idempotence": True, "linger.ms": 20}
-        by_topic = {topic: Producer(settings) for topic in self.script.topics}
-        pace = RecordPacer(self.script.write_rates(), self.clock.monotonic())
-        rng = random.Random(self.script.seed)  # noqa: S311 - filler, no secret
-        sequences = dict.fromkeys(self.script.partitions, 0)
+        by_topic = {topic: Producer(settings) for topic in self.scenario.topics}
+        pace = RecordPacer(self.scenario.write_rates(), self.clock.monotonic())
+        rng = random.Random(self.scenario.seed)  # noqa: S311 - filler, no secret
+        sequences = dict.fromkeys(self.scenario.partitions, 0)
         while not self._stopping.wait(PRODUCE_INTERVAL_S):
             due = pace.due_records(self.clock.monotonic())
-            for where, count in zip(self.script.partitions, due, strict=True):
+            for where, count in zip(self.scenario.partitions, due, strict=True):
                 for _ in range(count):
                     record = payload.make_record(where, sequences[where], RECORD_BYTES, rng)
                     self._send_record(by_topic[where.topic], where, sequences[where], record)
@@ -96,7 +96,7 @@ class DemoProducers:
                 producer.produce(
                     where.topic, record.value, record.key, where.partition, on_delivery=on_delivery
                 )
-            except BufferError:  # the broker is slower than the script: wait for room
+            except BufferError:  # the broker is slower than the scenario: wait for room
                 producer.poll(PRODUCE_INTERVAL_S)
             else:
                 return

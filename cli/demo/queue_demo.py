@@ -6,7 +6,6 @@ must have been handled or rejected.
 """
 
 import json
-import os
 import secrets
 import subprocess
 import sys
@@ -18,17 +17,11 @@ from threading import Event, Thread
 from typing import Any, Final
 
 import typer
-from confluent_kafka import KafkaException, Producer
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
+from confluent_kafka import Producer
 
-from trimtab.cli.broker.embedded_broker import EmbeddedBroker
+from trimtab.cli.demo.broker_setup import connect_broker, create_topics
 from trimtab.cli.errors import DemoFailedError
 from trimtab.common.clock import Clock, SystemClock
-from trimtab.common.kafka_security import connection
-from trimtab.common.kafka_security.preflight import check_connection
-from trimtab.common.kafka_security.secrets import resolve_secrets
-from trimtab.consumer_sdk.errors import BrokerUnreachableError
 from trimtab.consumer_sdk.queues.durable_producer import QUIET_LOG_LEVEL
 from trimtab.consumer_sdk.queues.kmq.redelivery_tracker import RedeliveryTracker
 from trimtab.consumer_sdk.queues.settings import parse_queue_settings
@@ -36,35 +29,19 @@ from trimtab.consumer_sdk.queues.settings import parse_queue_settings
 QUEUE_PARTITIONS: Final = 4
 WORKER_COUNT: Final = 3
 MESSAGES_PER_S: Final = 200
-"""Messages/s."""
-
 WRITE_DURATION_S: Final = 12
-"""Seconds of producing."""
-
+# time until a dead worker's message is redelivered; a broker's locks last at least 15 s
 DEMO_QUEUE_TIMEOUTS: Final[Mapping[str, str]] = {"kmq": "5 s", "share": "15 s"}
-"""Time until redelivery of a dead worker's message; a broker's locks last at least 15 s."""
-
-SESSION_TIMEOUT_S: Final = 6
-"""Session timeout of a dead worker's partitions; the least that brokers allow."""
-
+SESSION_TIMEOUT_S: Final = 6  # the shortest that brokers allow by default
 RECOVERY_NOTES: Final[Mapping[str, str]] = {
     "kmq": f"its partitions wait {SESSION_TIMEOUT_S} s for its session, its messages "
     f"{DEMO_QUEUE_TIMEOUTS['kmq']} more",
     "share": f"its messages wait until the broker notices, or {DEMO_QUEUE_TIMEOUTS['share']} for locks",
 }
-
 FIRST_MESSAGE_TIMEOUT_S: Final = 90.0
-"""Deadline for the first handled message."""
-
-ALL_HANDLED_TIMEOUT_S: Final = 90.0
-"""Deadline for all messages, after the last one is produced."""
-
-CREATE_TOPIC_TIMEOUT_S: Final = 10.0
-"""Deadline for the first answer of the brokers."""
-
+ALL_HANDLED_TIMEOUT_S: Final = 90.0  # from the last message produced
 DEMO_POLL_INTERVAL_S: Final = 0.1
 PROGRESS_LINE_INTERVAL_S: Final = 2.0
-"""Seconds between two progress lines."""
 
 
 class QueueWorkers:
@@ -79,13 +56,14 @@ class QueueWorkers:
 
     def start_worker(self) -> None:
         """Start another worker."""
+        # a file of its own for each worker: a killed one leaves at most a last line without its end
         file = str(self._folder / f"worker-{self._started}")
         command = [sys.executable, "-m", "trimtab.cli.demo.queue_worker", *self._arguments, file]
         started = subprocess.Popen(  # noqa: S603 - our own program
             command, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL
         )
         assert started.stdin is not None
-        started.stdin.write(self._config)  # not a word of the command, which anybody can list
+        started.stdin.write(self._config)  # not an argument: any user can list those
         started.stdin.flush()
         self._processes.append(started)
         self._started += 1
@@ -114,17 +92,13 @@ class QueueWorkers:
 def run_queue_demo(kind: str, broker_settings: Mapping[str, Any]) -> bool:
     """Run the demo; return whether every message was handled.
 
-    Raises DemoFailedError, BrokerUnreachableError.
-
-    `broker_settings` are connection settings; if empty, an embedded broker is started.
+    `broker_settings` are connection settings; if empty, an embedded broker is started. Raises
+    DemoFailedError, BrokerUnreachableError.
     """
     clock, topic = SystemClock(), f"demo-queue-{secrets.token_hex(3)}"
     typer.echo(f"{kind}: {'checking' if broker_settings else 'starting'} the broker")
     with ExitStack() as stack:
-        written = broker_settings or {"bootstrap.servers": stack.enter_context(EmbeddedBroker()).bootstrap}
-        client = connection.to_librdkafka_config(resolve_secrets(written, os.environ))
-        connection.check_settings(client)
-        check_connection(client)
+        written, client = connect_broker(broker_settings, stack)
         config = {
             **written,
             "group.id": topic,
@@ -133,44 +107,30 @@ def run_queue_demo(kind: str, broker_settings: Mapping[str, Any]) -> bool:
         }
         if kind == "kmq":
             config["session.timeout.ms"] = SESSION_TIMEOUT_S * 1000
-        _create_topic(client, topic)
-        if kind == "kmq":
+        create_topics(client, [topic], QUEUE_PARTITIONS)
+        if kind == "kmq":  # the brokers themselves redeliver messages of a share group
             _run_tracker(topic, config, stack)
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="trimtab-queue-")))
         workers = QueueWorkers(kind, topic, config, folder)
         stack.callback(workers.stop)
         for _ in range(WORKER_COUNT):
             workers.start_worker()
-        typer.echo(
-            f"{kind}: {WORKER_COUNT} workers start; then {MESSAGES_PER_S} messages/s for {WRITE_DURATION_S} s"
-        )
+        load = f"{MESSAGES_PER_S} messages/s for {WRITE_DURATION_S} s"
+        typer.echo(f"{kind}: {WORKER_COUNT} workers start; then {load}")
         return _report_handled(workers, _write_messages(client, topic, workers, clock), kind, clock)
 
 
-def _create_topic(client: Mapping[str, Any], topic: str) -> None:
-    admin = AdminClient({**client, "log_level": QUIET_LOG_LEVEL})
-    try:
-        made = admin.create_topics(
-            [NewTopic(topic, QUEUE_PARTITIONS)], request_timeout=CREATE_TOPIC_TIMEOUT_S
-        )
-        made[topic].result()
-    except KafkaException as error:
-        if error.args[0].code() in (-195, -185):
-            raise BrokerUnreachableError(str(client["bootstrap.servers"])) from error
-        raise DemoFailedError(f"the topic cannot be created: {error.args[0].str()}") from error
-
-
 def _run_tracker(topic: str, config: Mapping[str, Any], stack: ExitStack) -> None:
-    """Run kmq's redelivery tracker until the stack unwinds."""
     stop, tracker = Event(), RedeliveryTracker(parse_queue_settings(topic, config))
     thread = Thread(target=tracker.run, args=(stop,), name="trimtab-redeliver")
     thread.start()
     stack.callback(thread.join)
-    stack.callback(stop.set)
+    stack.callback(stop.set)  # callbacks run in reverse: set, then join
 
 
 def _write_messages(client: Mapping[str, Any], topic: str, workers: QueueWorkers, clock: Clock) -> int:
     """Produce messages and kill a worker meanwhile; return the number produced."""
+    # the rate starts with the first handled message: joining the group takes seconds
     producer = Producer({**client, "log_level": QUIET_LOG_LEVEL})
     producer.produce(topic, b"0", partition=0)
     producer.flush(FIRST_MESSAGE_TIMEOUT_S)
@@ -197,7 +157,6 @@ def _write_messages(client: Mapping[str, Any], topic: str, workers: QueueWorkers
 
 
 def _report_handled(workers: QueueWorkers, written: int, kind: str, clock: Clock) -> bool:
-    """Wait for all messages, print the result and return whether all were handled."""
     typer.echo(f"all {written} produced; after a kill {RECOVERY_NOTES[kind]}")
     _wait_until_handled(workers, written, ALL_HANDLED_TIMEOUT_S, clock)
     handled = workers.read_handled()
@@ -212,7 +171,6 @@ def _report_handled(workers: QueueWorkers, written: int, kind: str, clock: Clock
 
 
 def _wait_until_handled(workers: QueueWorkers, count: int, seconds: float, clock: Clock) -> None:
-    """Wait until `count` messages are handled or the time is over."""
     begin = clock.monotonic()
     line = PROGRESS_LINE_INTERVAL_S
     while (done := len(workers.read_handled())) < count and (at := clock.monotonic() - begin) < seconds:

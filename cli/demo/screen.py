@@ -15,10 +15,10 @@ PLAIN_LINE_INTERVAL_S: Final = 5.0  # seconds between two plain lines
 class DemoScreen:
     """Displays the demo for the length of a `with` block."""
 
-    def __init__(self, script: DemoScenario, story: DemoHistory) -> None:
+    def __init__(self, scenario: DemoScenario, history: DemoHistory) -> None:
         self.console = Console()
-        self._script = script
-        self._story = story
+        self._scenario = scenario
+        self._history = history
         self._live: Live | None = None
         self._printed_events = 0  # events
         self._next_line_at = 0.0
@@ -47,12 +47,12 @@ class DemoScreen:
     def refresh(self) -> None:
         """Update the display."""
         if self._live is not None:
-            self._live.update(render_frame(self._story, self._script, self.console.width))
+            self._live.update(render_frame(self._history, self._scenario, self.console.width))
             return
-        for at, what, words in self._story.events[self._printed_events :]:
+        for at, what, words in self._history.events[self._printed_events :]:
             self.print_line(f"[{at:4.0f} s]   {what}: {words}")
-        self._printed_events = len(self._story.events)
-        now = self._story.snapshots[-1].at
+        self._printed_events = len(self._history.events)
+        now = self._history.snapshots[-1].at
         if now < self._next_line_at - PLAIN_LINE_INTERVAL_S or now >= self._next_line_at:
-            self.print_line(format_line(self._story))
+            self.print_line(format_line(self._history))
             self._next_line_at = now + PLAIN_LINE_INTERVAL_S

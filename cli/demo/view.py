@@ -45,39 +45,41 @@ class DemoHistory:
         self.events.append((at, what, text))
 
 
-def render_frame(story: DemoHistory, script: DemoScenario, width: int) -> RenderableType:
+def render_frame(history: DemoHistory, scenario: DemoScenario, width: int) -> RenderableType:
     """Render the last snapshot for a terminal of `width` columns."""
-    moment = story.snapshots[-1] if story.snapshots else DemoSnapshot(0.0)
+    snapshot = history.snapshots[-1] if history.snapshots else DemoSnapshot(0.0)
     return Group(
-        _render_headline(story, script, moment),
-        Panel(_render_consumers(moment, script, max(20, width - 40)), title="consumers", title_align="left"),
-        Panel(_render_load(story, moment), title="load", title_align="left"),
-        Panel(_render_events(story), title="decisions and events", title_align="left"),
+        _render_headline(history, scenario, snapshot),
+        Panel(
+            _render_consumers(snapshot, scenario, max(20, width - 40)), title="consumers", title_align="left"
+        ),
+        Panel(_render_load(history, snapshot), title="load", title_align="left"),
+        Panel(_render_events(history), title="decisions and events", title_align="left"),
     )
 
 
-def format_line(story: DemoHistory) -> str:
+def format_line(history: DemoHistory) -> str:
     """Format the last snapshot as one line."""
-    moment = story.snapshots[-1]
-    numbers = moment.numbers
+    snapshot = history.snapshots[-1]
+    numbers = snapshot.numbers
     return (
-        f"[{moment.at:4.0f} s] {moment.reader_count} consumers read, "
+        f"[{snapshot.at:4.0f} s] {snapshot.reader_count} consumers read, "
         f"{format_count(numbers.running_replicas)} run, "
         f"{format_count(numbers.desired_replicas)} desired; "
         f"writing {format_rate(numbers.write_rate)}, "
         f"backlog {format_bytes(numbers.backlog_bytes)}, "
-        f"{moment.handovers} handovers"
+        f"{snapshot.handovers} handovers"
     )
 
 
 def render_consumer_bar(
-    owned: Sequence[TopicPartition], rates: Sequence[float], script: DemoScenario, width: int
+    owned: Sequence[TopicPartition], rates: Sequence[float], scenario: DemoScenario, width: int
 ) -> Text:
     """Render a consumer's partitions as coloured bars; `width` columns are its capacity."""
     ends = [round(total / DEMO_CONSUMER_CAPACITY * width) for total in accumulate(rates)]
     text = Text(no_wrap=True, overflow="crop")
     for where, start, end in zip(owned, [0, *ends], ends, strict=False):
-        shades = TOPIC_COLOURS[script.topics.index(where.topic)]
+        shades = TOPIC_COLOURS[scenario.topics.index(where.topic)]
         label = str(where.partition) if end > start else ""
         text.append(label.ljust(end - start), style=f"bold white on {shades[where.partition % 2]}")
     text.truncate(width)
@@ -93,63 +95,63 @@ def format_sparkline(values: Sequence[float]) -> str:
     )
 
 
-def _render_headline(story: DemoHistory, script: DemoScenario, moment: DemoSnapshot) -> Text:
+def _render_headline(history: DemoHistory, scenario: DemoScenario, snapshot: DemoSnapshot) -> Text:
     text = Text(" trimtab demo ", style="bold reverse")
-    text.append(f"  {moment.at:3.0f} of {script.duration_s:.0f} s  ", style="not reverse")
-    text.append(story.phase, style="italic not reverse")
+    text.append(f"  {snapshot.at:3.0f} of {scenario.duration_s:.0f} s  ", style="not reverse")
+    text.append(history.phase, style="italic not reverse")
     for i, topic in enumerate(TOPIC_SHARES):
         text.append(f"  {topic} ", style="not reverse")
         text.append("  ", style=f"on {TOPIC_COLOURS[i][0]} not reverse")
     return text
 
 
-def _render_consumers(moment: DemoSnapshot, script: DemoScenario, width: int) -> RenderableType:
+def _render_consumers(snapshot: DemoSnapshot, scenario: DemoScenario, width: int) -> RenderableType:
     table = Table.grid(padding=(0, 1))
-    for name, owned in moment.owned.items():
-        rates = [moment.write_rates.get(p, 0.0) for p in owned]
+    for name, owned in snapshot.owned.items():
+        rates = [snapshot.write_rates.get(p, 0.0) for p in owned]
         table.add_row(
             name,
-            render_consumer_bar(owned, rates, script, width),
+            render_consumer_bar(owned, rates, scenario, width),
             f"{sum(rates) / DEMO_CONSUMER_CAPACITY:4.0%}",
-            _render_state(name, moment),
+            _render_state(name, snapshot),
         )
-    waiting = (moment.numbers.running_replicas or 0) + len(moment.draining) - len(moment.owned)
+    waiting = (snapshot.numbers.running_replicas or 0) + len(snapshot.draining) - len(snapshot.owned)
     for _ in range(max(0, waiting)):
         table.add_row(Text("…", style="dim"), Text("its Spark session starts", style="dim"), "", "")
     return table
 
 
-def _render_state(name: str, moment: DemoSnapshot) -> Text:
-    if name in moment.draining:
+def _render_state(name: str, snapshot: DemoSnapshot) -> Text:
+    if name in snapshot.draining:
         return Text("draining", style="yellow")
-    count = len(moment.owned[name])
+    count = len(snapshot.owned[name])
     return Text(f"{count} partition{'s' if count != 1 else ''}", style="dim")
 
 
-def _render_load(story: DemoHistory, moment: DemoSnapshot) -> RenderableType:
-    numbers = moment.numbers
+def _render_load(history: DemoHistory, snapshot: DemoSnapshot) -> RenderableType:
+    numbers = snapshot.numbers
     table = Table.grid(padding=(0, 1))
-    table.add_row("writing", format_rate(numbers.write_rate), _render_history(story, "write_rate"))
+    table.add_row("writing", format_rate(numbers.write_rate), _render_history(history, "write_rate"))
     backlog = format_bytes(numbers.backlog_bytes)
-    table.add_row("backlog", backlog, _render_history(story, "backlog_bytes"))
+    table.add_row("backlog", backlog, _render_history(history, "backlog_bytes"))
     running, desired = numbers.running_replicas, numbers.desired_replicas
     replicas = f"{format_count(running)} run, {format_count(desired)} desired"
-    table.add_row("replicas", replicas, _render_history(story, "running_replicas"))
-    mean = moment.handover_seconds / moment.handovers if moment.handovers else 0.0
-    words = f"{moment.handovers}, {1000 * mean:.0f} ms in the mean" if moment.handovers else "none"
+    table.add_row("replicas", replicas, _render_history(history, "running_replicas"))
+    mean = snapshot.handover_seconds / snapshot.handovers if snapshot.handovers else 0.0
+    words = f"{snapshot.handovers}, {1000 * mean:.0f} ms in the mean" if snapshot.handovers else "none"
     table.add_row("handovers", words, "")
     return table
 
 
-def _render_history(story: DemoHistory, name: str) -> Text:
-    values = [getattr(moment.numbers, name) or 0.0 for moment in story.snapshots]
+def _render_history(history: DemoHistory, name: str) -> Text:
+    values = [getattr(snapshot.numbers, name) or 0.0 for snapshot in history.snapshots]
     step = max(1, len(values) // SPARK_WIDTH + 1)
     return Text(format_sparkline(values[::step]), style="cyan")
 
 
-def _render_events(story: DemoHistory) -> RenderableType:
+def _render_events(history: DemoHistory) -> RenderableType:
     table = Table.grid(padding=(0, 1))
-    for at, what, words in sorted(story.events)[-MAX_EVENTS_SHOWN:]:
+    for at, what, words in sorted(history.events)[-MAX_EVENTS_SHOWN:]:
         style = "bold red" if what == "killed" else "bold"
         table.add_row(Text(f"{at:4.0f} s", style="dim"), Text(what, style=style), Text(words))
     return table

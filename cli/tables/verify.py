@@ -1,120 +1,80 @@
 """`trimtab tables verify`: check that each record is in its table once, as on the broker."""
 
+import json
+import random
 import sys
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
-from enum import StrEnum
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from dataclasses import asdict
+from typing import Any, Final
 
 import typer
+from rich.console import Console
+from rich.progress import Progress
 
 from trimtab.cli.lake_session import load_lake_settings, open_lake_session, select_tables
-from trimtab.cli.output_formats import FormatOption, PrintFormat, print_table
+from trimtab.cli.output_formats import PrintFormat, print_table
+from trimtab.cli.tables.options import BrokerComparison, VerifyOptions
+from trimtab.consumer_sdk.lake.verify.lake_verification import LakeVerification, TableKindRules
+from trimtab.consumer_sdk.lake.verify.table_verification import (
+    FAULT_ADVICE,
+    MAX_READ_OFFSETS,
+    UNKNOWN_ADVICE,
+    PartitionVerification,
+    RangeSampler,
+    TableVerification,
+    sample_everything,
+    sample_windows,
+)
+from trimtab.consumer_sdk.lake.verify.topic_log import BrokerTopicLog, build_reader_settings
 
-if TYPE_CHECKING:
-    from trimtab.consumer_sdk.lake.verify.table_verification import (
-        PartitionVerification,
-        RangeSampler,
-        TableVerification,
-    )
-    from trimtab.consumer_sdk.lake.verify.topic_log import BrokerTopicLog
-
-
-SAMPLE_WINDOWS: Final = 10
+SAMPLE_WINDOWS: Final = 10  # per partition
 SAMPLE_WINDOW_OFFSETS: Final = 500
-"""Windows of a partition in a sample, and offsets of one."""
 
 
-class BrokerComparison(StrEnum):
-    """Extent of the comparison with the broker."""
-
-    NO = "no"
-    SAMPLE = "sample"
-    ALL = "all"
-
-
-def verify(
-    tables: Annotated[
-        list[str] | None, typer.Argument(help="Tables, like lake.orders; default: all.")
-    ] = None,
-    *,
-    config: Annotated[Path, typer.Option("--config", "-c", help="The configuration of trimtab ingest.")],
-    against_broker: Annotated[
-        BrokerComparison,
-        typer.Option(
-            help="Compare timestamp and key with the records on the broker: of all rows, of a "
-            "sample, or not at all."
-        ),
-    ] = BrokerComparison.SAMPLE,
-    strict: Annotated[bool, typer.Option("--strict", help="Count unknown offsets as faults.")] = False,
-    output: FormatOption = PrintFormat.TEXT,
-) -> None:
-    """Check every row for duplicates, missing records and unexpected rows.
-
-    A hole in the offsets is a fault if Kafka has a record there. Dead letters count as rows, and
-    tables record what retention deleted before it was read. Writers may run meanwhile. Exits with
-    1 if it finds faults. For example:
-
-        trimtab tables verify --config ingest.yaml
-
-        trimtab tables verify lake.orders --config ingest.yaml --against-broker all --format json
-    """
-    from trimtab.consumer_sdk.lake.verify.lake_verification import (  # noqa: PLC0415 - pyspark is slow to load
-        LakeVerification,
-        TableKindRules,
-    )
-
-    whole = load_lake_settings(config, None)
-    rules, lots = TableKindRules.from_config(whole), _create_range_sampler(against_broker)
+def verify(options: VerifyOptions) -> None:
+    """Verify the tables and print the result. Raises SettingError; typer.Exit if there are faults."""
+    config = load_lake_settings(options.config, None)
+    rules, sampler = TableKindRules.from_config(config), _create_sampler(options.against_broker)
     with (
-        _open_broker_log(whole, against_broker) as log,
-        open_lake_session(whole) as lake,
-        _show_progress() as tell,
+        _open_broker_log(config, options.against_broker) as log,
+        open_lake_session(config) as lake,
+        _show_progress() as progress,
     ):
-        _use_all_cores(lake.spark, whole)
-        work = LakeVerification(lake, rules, log, lots, tell)
-        found = list(work.run(select_tables(lake, tables)))
-    bad = any(table.is_bad(strict=strict) for table in found)
-    if output is PrintFormat.JSON:
-        _print_json(found, ok=not bad)
+        _use_all_cores(lake.spark, config)
+        work = LakeVerification(lake, rules, log, sampler, progress)
+        results = list(work.run(select_tables(lake, options.tables)))
+    bad = any(table.is_bad(strict=options.strict) for table in results)
+    if options.output is PrintFormat.JSON:
+        typer.echo(json.dumps({"ok": not bad, "tables": [asdict(v) for v in results]}, indent=2))
     else:
-        _print_verification(found)
+        _print_results(results)
     if bad:
         raise typer.Exit(1)
 
 
-def _create_range_sampler(comparison: BrokerComparison) -> "RangeSampler | None":
-    from random import Random  # noqa: PLC0415 - keeps --help fast
-
-    from trimtab.consumer_sdk.lake.verify.table_verification import (  # noqa: PLC0415 - as above
-        MAX_READ_OFFSETS,
-        sample_everything,
-        sample_windows,
-    )
-
+def _create_sampler(comparison: BrokerComparison) -> RangeSampler | None:
     if comparison is BrokerComparison.SAMPLE:
-        return sample_windows(SAMPLE_WINDOWS, SAMPLE_WINDOW_OFFSETS, Random().randrange)  # noqa: S311 - not a secret
+        # unseeded, so that repeated runs look at other offsets
+        draw = random.Random().randrange  # noqa: S311 - not a secret
+        return sample_windows(SAMPLE_WINDOWS, SAMPLE_WINDOW_OFFSETS, draw)
     return sample_everything(MAX_READ_OFFSETS) if comparison is BrokerComparison.ALL else None
 
 
 def _use_all_cores(spark: Any, config: Mapping[str, Any]) -> None:
-    """Sort rows on all cores unless the configuration sets the number of shuffle partitions."""
     name = "spark.sql.shuffle.partitions"
-    if name not in config:
+    if name not in config:  # a session for writers has one: their batches are small, whole tables are not
         spark.conf.set(name, spark.sparkContext.defaultParallelism)
 
 
 @contextmanager
 def _open_broker_log(
     config: Mapping[str, Any], comparison: BrokerComparison
-) -> "Generator[BrokerTopicLog | None, None, None]":
-    from trimtab.consumer_sdk.lake.verify import topic_log  # noqa: PLC0415 - keeps --help fast
-
+) -> Generator[BrokerTopicLog | None, None, None]:
     if comparison is BrokerComparison.NO:
         yield None
         return
-    log = topic_log.BrokerTopicLog(topic_log.build_reader_settings(config))
+    log = BrokerTopicLog(build_reader_settings(config))
     try:
         yield log
     finally:
@@ -123,64 +83,46 @@ def _open_broker_log(
 
 @contextmanager
 def _show_progress() -> Generator[Callable[[str, int, int], None], None, None]:
-    """Show a progress bar on a terminal."""
-    from rich.console import Console  # noqa: PLC0415 - keeps --help fast
-    from rich.progress import Progress  # noqa: PLC0415 - keeps --help fast
-
-    console = Console(file=sys.stderr)
+    console = Console(file=sys.stderr)  # standard output holds the result alone, for a pipe
     with Progress(console=console, disable=not console.is_terminal, transient=True) as bar:
-        bars = {"": bar.add_task("counting rows", total=None)}
+        tasks = {"": bar.add_task("counting rows", total=None)}
 
-        def tell(table: str, done: int, total: int) -> None:
-            if table not in bars:
-                bars[table] = bar.add_task(f"{table}: comparing", total=total)
-            bar.update(bars[table], completed=done, total=total)
+        def update(table: str, done: int, total: int) -> None:
+            if table not in tasks:
+                tasks[table] = bar.add_task(f"{table}: comparing", total=total)
+            bar.update(tasks[table], completed=done, total=total)
 
-        yield tell
-
-
-def _print_json(found: "list[TableVerification]", *, ok: bool) -> None:
-    import json  # noqa: PLC0415 - keeps --help fast
-    from dataclasses import asdict  # noqa: PLC0415 - keeps --help fast
-
-    typer.echo(json.dumps({"ok": ok, "tables": [asdict(v) for v in found]}, indent=2))
+        yield update
 
 
-def _print_verification(found: "list[TableVerification]") -> None:
-    from trimtab.consumer_sdk.lake.verify.table_verification import FAULT_ADVICE, UNKNOWN_ADVICE  # noqa: PLC0415 - as above
-
+def _print_results(results: list[TableVerification]) -> None:
     rows: list[tuple[str, ...]] = []
-    for table in found:
+    for table in results:
         for part in table.partitions:
             place = (part.topic, str(part.partition), f"{part.rows:,}")
-            offset = _format_offset(part.committed_offset)
-            result = (f"{part.compared:,}", _describe_partition(part))
-            rows.append((table.table, table.kind, *place, offset, *result))
+            offset = "none" if part.committed_offset is None else f"{part.committed_offset:,}"
+            rows.append((table.table, table.kind, *place, offset, f"{part.compared:,}", _describe(part)))
         if not table.partitions:
             note = "; ".join(table.notes) or "nothing to verify"
             rows.append((table.table, table.kind, *[""] * 5, note))
     headings = ["table", "kind", "topic", "partition", "rows", "committed", "compared", "result"]
     print_table(headings, rows)
-    sorts = {sort for table in found for sort in table.faults}
-    for sort in (sort for sort in FAULT_ADVICE if sort in sorts):
-        typer.echo(f"{sort.replace('_', ' ')}: {FAULT_ADVICE[sort]}")
-    if any(part.unknown for table in found for part in table.partitions):
+    faults = {fault for table in results for fault in table.faults}
+    for fault in (fault for fault in FAULT_ADVICE if fault in faults):
+        typer.echo(f"{fault.replace('_', ' ')}: {FAULT_ADVICE[fault]}")
+    if any(part.unknown for table in results for part in table.partitions):
         typer.echo(f"unknown: {UNKNOWN_ADVICE}")
 
 
-def _format_offset(mark: int | None) -> str:
-    return "none" if mark is None else f"{mark:,}"
+def _describe(part: PartitionVerification) -> str:
+    notes = [_describe_fault(part, fault) for fault in part.faults]
+    notes += [f"{part.unknown:,} unknown"] if part.unknown else []
+    notes += [f"{part.recorded_gaps:,} recorded as lost to retention"] if part.recorded_gaps else []
+    return "; ".join(notes) or "ok"
 
 
-def _describe_partition(part: "PartitionVerification") -> str:
-    told = [_describe_fault(part, sort) for sort in part.faults]
-    told += [f"{part.unknown:,} unknown"] if part.unknown else []
-    told += [f"{part.recorded_gaps:,} recorded as lost to retention"] if part.recorded_gaps else []
-    return "; ".join(told) or "ok"
-
-
-def _describe_fault(part: "PartitionVerification", sort: str) -> str:
-    count, some = getattr(part, sort), part.examples.get(sort, [])
+def _describe_fault(part: PartitionVerification, fault: str) -> str:
+    count, some = getattr(part, fault), part.examples.get(fault, [])
     more = ", …" if count > len(some) else ""
     where = f" at {', '.join(map(str, some))}{more}" if some else ""
-    return f"{count:,} {sort.replace('_', ' ')}{where}"
+    return f"{count:,} {fault.replace('_', ' ')}{where}"

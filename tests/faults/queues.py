@@ -32,7 +32,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from faults import queue_processes
-from trimtab.cli.broker.run import EmbeddedBroker
+from trimtab.cli.broker.embedded_broker import EmbeddedBroker
 
 TOPIC = "work"
 PARTITIONS = 6

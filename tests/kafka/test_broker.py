@@ -12,14 +12,14 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from trimtab.cli.broker.run import EmbeddedBroker
+from trimtab.cli.broker.embedded_broker import EmbeddedBroker
 from trimtab.cli.errors import BrokerDataInUseError, EmbeddedBrokerError, PortInUseError
 from trimtab.common.errors import SettingError
 
 PARENT = """
 import sys
 from trimtab.common.errors import SettingError
-from trimtab.cli.broker.run import EmbeddedBroker
+from trimtab.cli.broker.embedded_broker import EmbeddedBroker
 with EmbeddedBroker() as broker:
     print(broker.pid, broker.port, broker.folder, flush=True)
     sys.stdin.read()

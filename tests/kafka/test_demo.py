@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
 
 def start(bootstrap: str, out: Path) -> "subprocess.Popen[str]":
-    """Start a show as short as it may be."""
+    """Start a demo of the minimum duration."""
     command = [sys.executable, "-m", "trimtab.cli", "demo", "--bootstrap", bootstrap]
     return subprocess.Popen(
         [*command, "--out", str(out)],
@@ -27,7 +27,7 @@ def start(bootstrap: str, out: Path) -> "subprocess.Popen[str]":
 
 
 def left(out: Path) -> list[str]:
-    """Command lines of processes that work for this show."""
+    """Command lines of processes that work for this demo."""
     found: list[str] = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
@@ -39,13 +39,13 @@ def left(out: Path) -> list[str]:
     return found
 
 
-def test_a_short_show(bootstrap: str, tmp_path: Path, admin: Any) -> None:
+def test_short_demo(bootstrap: str, tmp_path: Path, admin: Any) -> None:
     """It ends with the verdict and exit 0; killed, restarted and pictured; nothing runs on."""
     before = set(admin.list_topics(timeout=10).topics)
-    with start(bootstrap, tmp_path) as show:
-        said, _ = show.communicate(timeout=280)
+    with start(bootstrap, tmp_path) as demo:
+        said, _ = demo.communicate(timeout=280)
     lines = said.splitlines()
-    assert show.returncode == 0, said
+    assert demo.returncode == 0, said
     assert re.fullmatch(r"exactly once: \d{4,} records, 0 lost, 0 duplicated", lines[-1]), said
     assert re.search(r"killed: worker-\d+ with \d+ partitions", said)
     assert re.search(r"restart: worker-\d+.* replaced", said)
@@ -58,11 +58,11 @@ def test_a_short_show(bootstrap: str, tmp_path: Path, admin: Any) -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_interrupted(bootstrap: str, tmp_path: Path, number: int, eventually: Callable[..., None]) -> None:
     """Ctrl-C and SIGTERM end it with 130 and without a trace, while a consumer is being started."""
-    with start(bootstrap, tmp_path) as show:
+    with start(bootstrap, tmp_path) as demo:
         eventually(lambda: any("ingest" in words for words in left(tmp_path)), timeout=120)
-        show.send_signal(number)
-        said, _ = show.communicate(timeout=60)
-    assert show.returncode == 130, said
+        demo.send_signal(number)
+        said, _ = demo.communicate(timeout=60)
+    assert demo.returncode == 130, said
     assert "Traceback" not in said
     assert left(tmp_path) == []
     assert not (tmp_path / "tmp").exists()
@@ -70,17 +70,17 @@ def test_interrupted(bootstrap: str, tmp_path: Path, number: int, eventually: Ca
 
 def test_no_broker(tmp_path: Path) -> None:
     """A broker that is not there is one clear message and exit 1."""
-    with start("127.0.0.1:1", tmp_path) as show:
-        said, _ = show.communicate(timeout=120)
-    assert show.returncode == 1
+    with start("127.0.0.1:1", tmp_path) as demo:
+        said, _ = demo.communicate(timeout=120)
+    assert demo.returncode == 1
     assert "trimtab: no Kafka broker answers at 127.0.0.1:1" in said
     assert "Traceback" not in said
 
 
 def test_other_people_s_folder_is_not_emptied(tmp_path: Path) -> None:
-    """A folder with files that no show has made is left alone, and named."""
+    """A folder with files that no demo has made is left alone, and named."""
     (tmp_path / "lake").mkdir()
-    with start("127.0.0.1:1", tmp_path) as show:
-        said, _ = show.communicate(timeout=60)
-    assert (show.returncode, (tmp_path / "lake").exists()) == (2, True)
+    with start("127.0.0.1:1", tmp_path) as demo:
+        said, _ = demo.communicate(timeout=60)
+    assert (demo.returncode, (tmp_path / "lake").exists()) == (2, True)
     assert "has files that are not of a demo" in said.replace("\n", " ")

@@ -19,7 +19,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from trimtab.cli.broker.run import EmbeddedBroker
+from trimtab.cli.broker.embedded_broker import EmbeddedBroker
 from trimtab.common.clock import SystemClock
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.write_rates import TopicWriteRates
@@ -102,7 +102,7 @@ def given_of(bootstrap: str, group: str, topic: str) -> dict[str, Any]:
 
 
 def wrong(found: list[Finding]) -> dict[str, str]:
-    return {f.part: f.do for f in found if f.level is FindingLevel.WRONG}
+    return {f.check: f.remedy for f in found if f.level is FindingLevel.FAILED}
 
 
 def test_missing_rights_are_named_until_none_is_missing(
@@ -111,7 +111,7 @@ def test_missing_rights_are_named_until_none_is_missing(
     """Without ACLs everything is refused and said to be; with those it names, all is well."""
     refused = wrong(run_broker_checks(limited, SystemClock()))
     assert refused["group g"] == "grant Describe on group g"
-    assert refused["making trimtab.decisions"] == "grant Create on topic trimtab.decisions"
+    assert refused["creation of trimtab.decisions"] == "grant Create on topic trimtab.decisions"
     assert "topics" in refused
     for right in RIGHTS:
         grant(right)
@@ -121,12 +121,12 @@ def test_missing_rights_are_named_until_none_is_missing(
     eventually(lambda: _levels(limited)["control topic trimtab.decisions"] is FindingLevel.OK, 60)
     levels = _levels(limited)
     assert levels["rights on topic data"] is FindingLevel.OK
-    assert levels["sidecar's clock"] is FindingLevel.OK
-    assert FindingLevel.WRONG not in levels.values()
+    assert levels["sidecar clock"] is FindingLevel.OK
+    assert FindingLevel.FAILED not in levels.values()
 
 
 def _levels(settings: SidecarSettings) -> dict[str, FindingLevel]:
-    return {f.part: f.level for f in run_broker_checks(settings, SystemClock())}
+    return {f.check: f.level for f in run_broker_checks(settings, SystemClock())}
 
 
 def _committed(bootstrap: str) -> None:
@@ -164,7 +164,7 @@ def test_a_share_group_is_looked_at_as_one(
     def said(settings: SidecarSettings) -> str:
         parts = (f"group {group}", PLAN_FOLLOWED_CHECK)
         found = run_broker_checks(settings, SystemClock())
-        return "; ".join(f.says for f in found if f.part in parts)
+        return "; ".join(f.message for f in found if f.check in parts)
 
     with open_queue("share", name, kafka) as queue:
         eventually(lambda: queue.receive(1, 0.2) or ", 1 members" in said(shared))
@@ -180,15 +180,15 @@ def test_of_a_kmq_queue_markers_and_trackers_are_looked_at(
     settings = load_settings(None, {**given_of(bootstrap, group, name), "queue": "kmq"})
     kafka = {"bootstrap.servers": bootstrap, "group.id": group}
     before = run_broker_checks(settings, SystemClock())
-    assert any(f.says == "not there; the first worker makes it" for f in before)
+    assert any(f.message == "missing; the first worker creates it" for f in before)
     assert f"trimtab redeliver --topic {name} --group {group}" in wrong(before)["trackers"]
     stop = Event()
     tracker = Thread(target=RedeliveryTracker(queue_settings(name, kafka)).run, args=(stop,))
     tracker.start()
     try:
         eventually(lambda: "trackers" not in wrong(run_broker_checks(settings, SystemClock())))
-        after = {f.part: f for f in run_broker_checks(settings, SystemClock())}
-        assert after[f"markers topic {name}.{group}.markers"].says == "2 partitions"
+        after = {f.check: f for f in run_broker_checks(settings, SystemClock())}
+        assert after[f"markers topic {name}.{group}.markers"].message == "2 partitions"
     finally:
         stop.set()
         tracker.join()
@@ -210,6 +210,6 @@ def test_nobody_there_is_one_finding(group: str) -> None:
         [*command, "--group", group], capture_output=True, text=True, timeout=60, check=False
     )
     assert ran.returncode == 1
-    assert "WRONG    brokers: none answers at 127.0.0.1:1" in ran.stdout
-    assert "skipped  everything else" in ran.stdout
+    assert "FAILED   brokers: no broker responds at 127.0.0.1:1" in ran.stdout
+    assert "skipped  other checks" in ran.stdout
     assert "Traceback" not in ran.stderr

@@ -18,7 +18,7 @@ from kafka import KafkaConsumer
 from kafka import TopicPartition as ClientPartition
 
 from trimtab.assignor.clients import aiokafka, kafka_python
-from trimtab.cli.broker.run import EmbeddedBroker
+from trimtab.cli.broker.embedded_broker import EmbeddedBroker
 from trimtab.cli.main import main
 from trimtab.consumer_sdk import Consumer
 

@@ -7,7 +7,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from kafka import KafkaAdminClient
 
-from trimtab.cli.broker.run import EmbeddedBroker
+from trimtab.cli.broker.embedded_broker import EmbeddedBroker
 from trimtab.common.errors import ShareGroupsUnsupportedError
 from trimtab.common.share_group_support import SHARE_VERSION_FEATURE
 from trimtab.consumer_sdk.queues import open_queue

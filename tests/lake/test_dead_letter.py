@@ -7,7 +7,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
 from trimtab.assignor.model import TopicPartition as Partition
-from trimtab.cli.dead_letter import run
+from trimtab.cli.dead_letter import options
 from trimtab.cli.main import main
 from trimtab.common.errors import SettingError
 from trimtab.consumer_sdk.errors import DeadLetterReplayError
@@ -221,4 +221,4 @@ def test_the_command_lists_tries_and_sends(  # noqa: PLR0913, PLR0917 - fixtures
     assert main(words) == 0
     assert f"{table}: 4 records sent and deleted" in capsys.readouterr().out
     assert main(["dead-letter", "list"]) == 2
-    assert run.dead_letter.info.no_args_is_help
+    assert options.COMMAND.info.no_args_is_help

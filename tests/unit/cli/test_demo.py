@@ -1,4 +1,4 @@
-"""The demo's pure parts: the script, the records, the pace, the proof, and what is shown."""
+"""The demo's pure parts: the scenario, the records, the pace, the proof, and what is shown."""
 
 import json
 import os
@@ -51,24 +51,24 @@ TOLD = PartitionTally(records=2, checksums=30)
 @pytest.mark.parametrize("seconds", [20.0, 60.0, 160.0])
 def test_load_goes_up_then_down(seconds: float) -> None:
     """The load climbs to its peak, stays, and comes down to where it began."""
-    script = DemoScenario(seconds)
-    levels = [script.load_at(seconds * i / 100) for i in range(101)]
+    scenario = DemoScenario(seconds)
+    levels = [scenario.load_at(seconds * i / 100) for i in range(101)]
     top = levels.index(max(levels))
     assert levels[: top + 1] == sorted(levels[: top + 1])
     assert levels[top:] == sorted(levels[top:], reverse=True)
-    assert levels[0] == levels[-1] < levels[top] == pytest.approx(script.peak_load * DEMO_CONSUMER_CAPACITY)
+    assert levels[0] == levels[-1] < levels[top] == pytest.approx(scenario.peak_load * DEMO_CONSUMER_CAPACITY)
 
 
 def test_partitions_walk_and_make_up_the_level() -> None:
-    """Partitions together are as fast as the script says, topics by their shares."""
-    script = DemoScenario()
-    speeds = script.write_rates()
-    levels = [script.load_at(float(tick)) for tick in range(len(speeds))]
+    """Partitions together are as fast as the scenario says, topics by their shares."""
+    scenario = DemoScenario()
+    speeds = scenario.write_rates()
+    levels = [scenario.load_at(float(tick)) for tick in range(len(speeds))]
     assert speeds.shape == (len(levels), PARTITIONS_PER_TOPIC * len(TOPIC_SHARES))
     assert speeds.sum(axis=1).tolist() == pytest.approx(levels)
     assert speeds.max() < DEMO_CONSUMER_CAPACITY  # no partition is more than a consumer can read
     by_topic = dict.fromkeys(TOPIC_SHARES, 0.0)
-    for where, total in zip(script.partitions, speeds.sum(axis=0).tolist(), strict=True):
+    for where, total in zip(scenario.partitions, speeds.sum(axis=0).tolist(), strict=True):
         by_topic[where.topic] += total
     assert sorted(by_topic, key=lambda t: by_topic[t], reverse=True) == list(TOPIC_SHARES)
 
@@ -90,8 +90,8 @@ def test_record_says_who_it_is_and_checks_itself() -> None:
 
 def test_pace_follows_the_speeds() -> None:
     """Over time as many records are due as the speeds ask for, whatever the slices."""
-    script = DemoScenario(20)
-    speeds = script.write_rates()
+    scenario = DemoScenario(20)
+    speeds = scenario.write_rates()
     pace = RecordPacer(speeds, 100.0)
     due = [0] * speeds.shape[1]
     for step in range(1, 401):
@@ -176,26 +176,26 @@ def test_spark_shows_the_shape() -> None:
 
 
 @pytest.fixture
-def story() -> DemoHistory:
+def history() -> DemoHistory:
     """Two looks and two events."""
     numbers = ObservedNumbers(
         write_rate=150e3, backlog_bytes=2e6, running_replicas=3, planned_replicas=3, desired_replicas=3
     )
     owned = {"worker-1": (ORDERS,), "worker-2": (CLICKS,)}
     speeds = {ORDERS: 60e3, CLICKS: 90e3}
-    moments = [
+    snapshots = [
         DemoSnapshot(1.0, {"worker-1": (CLICKS, ORDERS)}, speeds),
         DemoSnapshot(2.0, owned, speeds, ("worker-2",), numbers, 90e3, handovers=2, handover_seconds=0.4),
     ]
     events = [(1.5, "scale-up", "1 -> 3: why"), (1.8, "killed", "worker-9 (SIGKILL)")]
-    return DemoHistory(moments, events, "the load follows its script")
+    return DemoHistory(snapshots, events, "the load follows the scenario")
 
 
-def test_frame_shows_consumers_load_and_decisions(story: DemoHistory) -> None:
+def test_frame_shows_consumers_load_and_decisions(history: DemoHistory) -> None:
     """The picture names consumers, who drains, who still starts, figures and reasons."""
     console = Console(width=100)
     with console.capture() as captured:
-        console.print(render_frame(story, DemoScenario(), 100))
+        console.print(render_frame(history, DemoScenario(), 100))
     text = captured.get()
     for words in ("worker-1", "draining", "its Spark session starts", "150.0 kB/s", "2.0 MB"):
         assert words in text
@@ -203,29 +203,29 @@ def test_frame_shows_consumers_load_and_decisions(story: DemoHistory) -> None:
     assert "1 -> 3: why" in text
 
 
-def test_line_is_one_line(story: DemoHistory) -> None:
+def test_line_is_one_line(history: DemoHistory) -> None:
     """Without a terminal a look is one plain line."""
-    assert format_line(story) == (
+    assert format_line(history) == (
         "[   2 s] 2 consumers read, 3 run, 3 desired; writing 150.0 kB/s, backlog 2.0 MB, 2 handovers"
     )
 
 
-def test_picture_is_drawn(story: DemoHistory, tmp_path: Path) -> None:
+def test_picture_is_drawn(history: DemoHistory, tmp_path: Path) -> None:
     """The picture is a PNG file."""
-    story.add_event(1.9, "restart", "all")
-    save_picture(story, "a title", tmp_path / "demo.png")
+    history.add_event(1.9, "restart", "all")
+    save_picture(history, "a title", tmp_path / "demo.png")
     assert (tmp_path / "demo.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_configurations_are_valid(tmp_path: Path) -> None:
     """What the demo writes for workers and sidecar passes their own checks, blanks in paths too."""
-    script, client = DemoScenario(prefix="x-"), {"bootstrap.servers": "127.0.0.1:1"}
-    worker: dict[str, Any] = processes.ingest_settings(script, client, "g", tmp_path / "a b", "-Dx=y")
+    scenario, client = DemoScenario(prefix="x-"), {"bootstrap.servers": "127.0.0.1:1"}
+    worker: dict[str, Any] = processes.ingest_settings(scenario, client, "g", tmp_path / "a b", "-Dx=y")
     checked = ingest.parse_ingest_settings(worker)
-    assert (checked.throttle, checked.topics) == (DEMO_CONSUMER_CAPACITY, script.topics)
+    assert (checked.throttle, checked.topics) == (DEMO_CONSUMER_CAPACITY, scenario.topics)
     assert checked.lake.table_names.table_for("x-orders") == "demo.orders"
     (tmp_path / "ingest.yaml").write_text(yaml.safe_dump(worker))
-    loaded = sidecar.load_settings(None, processes.sidecar_settings(script, client, "g", tmp_path))
+    loaded = sidecar.load_settings(None, processes.sidecar_settings(scenario, client, "g", tmp_path))
     assert loaded.capacity == DEMO_CONSUMER_CAPACITY
 
 
@@ -239,9 +239,9 @@ def test_a_secured_broker_is_written_by_reference(tmp_path: Path) -> None:
     }  # fmt: skip
     out = tmp_path / "out"
     out.mkdir()
-    script = DemoScenario(prefix="x-")
-    worker = processes.ingest_settings(script, client, "g", out, "-Dx=y")
-    steering = processes.sidecar_settings(script, client, "g", out)
+    scenario = DemoScenario(prefix="x-")
+    worker = processes.ingest_settings(scenario, client, "g", out, "-Dx=y")
+    steering = processes.sidecar_settings(scenario, client, "g", out)
     processes.DemoProcesses(out, SystemClock()).write_configs(worker, steering)
     assert "hunter2" not in "".join(file.read_text() for file in out.iterdir())
     assert (

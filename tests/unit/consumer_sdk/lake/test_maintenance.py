@@ -120,8 +120,8 @@ def test_a_table_that_fails_does_not_stop_the_others(
 
     monkeypatch.setattr(maintenance, "load_lake_settings", lambda *_: {})
     monkeypatch.setattr(maintenance, "open_lake_session", nullcontext)
-    monkeypatch.setattr(maintenance, "_create_maintenance", lambda _: None)
-    monkeypatch.setattr(maintenance, "_select_written_tables", lambda *_: ["lake.bad", "lake.good"])
+    monkeypatch.setattr(maintenance, "create_maintenance", lambda _: None)
+    monkeypatch.setattr(maintenance, "_select_written", lambda *_: ["lake.bad", "lake.good"])
     monkeypatch.setattr(care, f"{command}_table", work)
     assert main(["tables", command]) == 1
     told = capsys.readouterr()
