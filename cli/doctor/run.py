@@ -28,11 +28,11 @@ LEVEL_LABELS: Final = {
     "ok": "ok     ",
     "note": "note   ",
     "warning": "WARNING",
-    "wrong": "WRONG  ",
+    "failed": "FAILED ",
     "skipped": "skipped",
 }
 LEVEL_COLOURS: Final = {
-    "wrong": typer.colors.RED,
+    "failed": typer.colors.RED,
     "note": typer.colors.YELLOW,
     "warning": typer.colors.YELLOW,
 }
@@ -51,7 +51,7 @@ def doctor(options: DoctorOptions) -> None:
         findings += [*_check_consumer_file(options.ingest, settings), *_check_tables(options.ingest)]
     has_failed = has_failed_checks(findings)
     if options.output is PrintFormat.JSON:
-        body = {"group": settings.group, "wrong": has_failed, "findings": findings}
+        body = {"group": settings.group, "failed": has_failed, "findings": findings}
         typer.echo(json.dumps(body, default=asdict, indent=2))
     else:
         _print_findings(findings)
@@ -61,8 +61,8 @@ def doctor(options: DoctorOptions) -> None:
 
 def format_finding(finding: Finding) -> list[str]:
     """Return a finding as it is printed: what was found and, below it, what to do."""
-    said = [f"{LEVEL_LABELS[finding.level.value]}  {finding.part}: {finding.says}"]
-    return [*said, f"         -> {finding.do}"] if finding.do else said
+    said = [f"{LEVEL_LABELS[finding.level.value]}  {finding.check}: {finding.message}"]
+    return [*said, f"         -> {finding.remedy}"] if finding.remedy else said
 
 
 def _print_findings(findings: Sequence[Finding]) -> None:
@@ -75,7 +75,7 @@ def _print_findings(findings: Sequence[Finding]) -> None:
 
 def format_summary(findings: Sequence[Finding]) -> str:
     """Return the last line: how much is wrong, and what else is to be known."""
-    count = sum(found.level.value == "wrong" for found in findings)
+    count = sum(found.level.value == "failed" for found in findings)
     warnings = sum(found.level.value == "warning" for found in findings)
     more = f"{warnings} warning{'' if warnings == 1 else 's'}" if warnings else ""
     if count:
@@ -92,7 +92,7 @@ def _check_kubernetes(settings: SidecarSettings) -> Iterable[Finding]:
         return (
             Finding(
                 "Kubernetes",
-                FindingLevel.WRONG,
+                FindingLevel.FAILED,
                 "its client is not installed here",
                 "pip install 'trimtab[kubernetes]'",
             ),
@@ -106,7 +106,7 @@ def _check_kubernetes(settings: SidecarSettings) -> Iterable[Finding]:
     try:
         return tuple(run_kubernetes_checks(settings))
     except TrimtabError as error:
-        return (Finding("Kubernetes", FindingLevel.WRONG, str(error), "mend what it names"),)
+        return (Finding("Kubernetes", FindingLevel.FAILED, str(error), "mend what it names"),)
 
 
 def check_paused_scaling(settings: SidecarSettings, now: float) -> Iterable[Finding]:
@@ -144,7 +144,7 @@ def check_consumer_settings(
     return [
         Finding(
             "settings of the consumers",
-            FindingLevel.WRONG,
+            FindingLevel.FAILED,
             f"{name} is {given.get(name)!r} there, {sidecar_settings[name]!r} at the sidecar",
             "let the two be the same",
         )
@@ -161,7 +161,7 @@ def _check_tables(ingest: Path) -> Iterable[Finding]:
             found.append(Finding("catalog", FindingLevel.OK, f"{len(names)} tables"))
             found += [_check_table(lake, name) for name in names]
     except TrimtabError as error:
-        found.append(Finding("tables", FindingLevel.WRONG, str(error), "mend what it names"))
+        found.append(Finding("tables", FindingLevel.FAILED, str(error), "mend what it names"))
     return found
 
 
@@ -174,5 +174,5 @@ def _check_table(lake: "SparkLake", name: str) -> Finding:
             return Finding(part, FindingLevel.NOTE, "it went away meanwhile")
         groups = sorted(table.read_offsets().offsets.groups)
     except TrimtabError as error:
-        return Finding(part, FindingLevel.WRONG, str(error), "mend what it names")
+        return Finding(part, FindingLevel.FAILED, str(error), "mend what it names")
     return Finding(part, FindingLevel.OK, f"offsets of {', '.join(groups) or 'no group'}")

@@ -73,12 +73,12 @@ def format_explanation(
     explanation: Explanation, alternatives: Sequence[AlternativeCount], now: float
 ) -> list[str]:
     """Return the lines that a person reads; `now` is seconds since the epoch."""
-    lines = [f"group {explanation.verdict.group}, {_format_local_time(now)}", "", "Why this count", ""]
+    lines = [f"group {explanation.decision.group}, {_format_local_time(now)}", "", "Why this count", ""]
     lines += [f"  {text}" for text in explain_count(explanation, now)]
     lines += ["", "Why this placement", ""]
     lines += [f"  {text}" for text in explain_placement(explanation, now)]
     if alternatives:
-        running = explanation.verdict.metrics.running_replicas or 0
+        running = explanation.decision.metrics.running_replicas or 0
         lines += ["", "Other counts, now", ""]
         lines += [f"  {text}" for text in explain_alternatives(alternatives, running)]
     if explanation.history:

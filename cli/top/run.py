@@ -135,7 +135,7 @@ def _create_console() -> Console:
 
 def build_status_body(status: GroupStatus, group: str) -> dict[str, Any]:
     """Return a frame as JSON has it: rates in bytes/s, None where unknown."""
-    return {"group": group, **asdict(status), "steering": status.steering_summary}
+    return {"group": group, **asdict(status), "sidecar_status": status.sidecar_summary}
 
 
 def build_status_table(status: GroupStatus, group: str) -> RenderableType:
@@ -146,29 +146,29 @@ def build_status_table(status: GroupStatus, group: str) -> RenderableType:
     for column in FIGURE_COLUMNS:
         shown.add_column(column, justify="right", no_wrap=True)
     shown.add_column("state", no_wrap=True)
-    for row in status.rows:
+    for row in status.consumers:
         state = Text(row.state.value, style=STATE_COLOURS[row.state.value])
         shown.add_row(Text(row.name), *map(Text, format_figures(row)), state)
-    notes = () if status.crossing is None else status.crossing.notes
+    notes = () if status.cross_rack_traffic is None else status.cross_rack_traffic.notes
     trouble = [Text(text, style="red") for text in (*explain_absence(status, group), *status.trouble)]
     if status.is_unreachable or status.is_absent:
         return Together(*trouble)
     below = [*map(Text, notes), *trouble]
-    return Together(Text(format_heading(status, group)), Text(status.steering_summary), shown, *below)
+    return Together(Text(format_heading(status, group)), Text(status.sidecar_summary), shown, *below)
 
 
 def explain_absence(status: GroupStatus, group: str) -> tuple[str, ...]:
     """Tell that nobody answers, and of when the figures are; or that there is no such group."""
     if status.is_absent:
         return (str(GroupNotFoundError(group)),)
-    if status.away is None:
+    if status.unreachable_since is None:
         return ()
     seen = (
         "nothing was seen before"
         if status.is_unreachable
         else f"last seen at {_format_local_clock(status.time)}"
     )
-    return (f"broker away since {_format_local_clock(status.away)}, {seen}",)
+    return (f"broker away since {_format_local_clock(status.unreachable_since)}, {seen}",)
 
 
 def _format_local_clock(seconds: float) -> str:
@@ -179,11 +179,11 @@ def format_figures(consumer: ConsumerStatus) -> tuple[str, ...]:
     """Return a consumer's figures as they are shown; "?" for what is not known."""
     if consumer.state.value == "dead":
         return ("-",) * len(FIGURE_COLUMNS)
-    unknown = f" ({consumer.load.unknown} ?)" if consumer.load.unknown else ""
+    unknown = f" ({consumer.load.unknown_partitions} ?)" if consumer.load.unknown_partitions else ""
     return (
         f"{consumer.load.partitions}{unknown}",
-        format_rate(consumer.load.written),
-        format_rate(consumer.load.needed),
+        format_rate(consumer.load.write_rate),
+        format_rate(consumer.load.needed_rate),
         format_rate(consumer.capacity),
         "?" if consumer.fill is None else f"{consumer.fill:.0%}",
         format_bytes(consumer.load.backlog),
@@ -192,16 +192,16 @@ def format_figures(consumer: ConsumerStatus) -> tuple[str, ...]:
 
 def format_heading(status: GroupStatus, group: str) -> str:
     """Return the line that sums a group up."""
-    planned, wanted = format_count(status.planned), format_count(status.wanted)
+    planned, wanted = format_count(status.planned), format_count(status.desired)
     counts = f"{status.running} running, {planned} planned, {wanted} desired"
-    unread = f", {status.unread} of them unread" if status.unread else ""
-    unknown = f", {status.load.unknown} unknown" if status.load.unknown else ""
-    racks = "" if status.crossing is None else f", {format_rate(status.crossing.load)} across racks"
-    queued = f", {status.queued}" if status.queued else ""
+    unread = f", {status.unowned_partitions} of them unread" if status.unowned_partitions else ""
+    unknown = f", {status.total_load.unknown_partitions} unknown" if status.total_load.unknown_partitions else ""
+    racks = "" if status.cross_rack_traffic is None else f", {format_rate(status.cross_rack_traffic.load)} across racks"
+    queued = f", {status.queue_summary}" if status.queue_summary else ""
     return (
         f"{_format_local_clock(status.time)} group {group} ({status.state}): {counts}; "
-        f"{status.load.partitions} partitions{unread}{unknown}; "
-        f"writing {format_rate(status.load.written)}, "
-        f"needed {format_rate(status.load.needed)}{racks}, "
-        f"backlog {format_bytes(status.load.backlog)}{queued} ({status.source})"
+        f"{status.total_load.partitions} partitions{unread}{unknown}; "
+        f"writing {format_rate(status.total_load.write_rate)}, "
+        f"needed {format_rate(status.total_load.needed_rate)}{racks}, "
+        f"backlog {format_bytes(status.total_load.backlog)}{queued} ({status.rate_source})"
     )

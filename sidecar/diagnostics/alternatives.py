@@ -60,9 +60,9 @@ def _evaluate_plan(at: GroupModel, plan: PlacementPlan, count: int) -> Alternati
     before = {p: name for name in at.running for p in at.owned_partitions(name)}
     moves = [m for m in plan.moves if before.get(m.partition) is not None]
     return AlternativeCount(
-        count=count,
+        consumers=count,
         moves=len(moves),
-        moved=sum(m.write_rate for m in moves),
+        moved_bytes_per_s=sum(m.write_rate for m in moves),
         r_score=plan.r_score,
         fill=plan.fill,
         fits=plan.fill <= at.policy.placement.headroom * (1 + OVERLOAD_SLACK),

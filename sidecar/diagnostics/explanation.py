@@ -45,20 +45,20 @@ class Explanation:
     last.
     """
 
-    verdict: DecisionRecord
-    acted: DecisionRecord | None
-    asked: DecisionRecord | None
-    moved: DecisionRecord | None
+    decision: DecisionRecord
+    last_change: DecisionRecord | None
+    last_plan_with_moves: DecisionRecord | None
+    last_observed_moves: DecisionRecord | None
     history: tuple[DecisionRecord, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class AlternativeCount:
-    """Cost of another replica count now; `moved` is the moved load in bytes/s."""
+    """Cost of another replica count now; `moved_bytes_per_s` is the moved load in bytes/s."""
 
-    count: int
+    consumers: int
     moves: int
-    moved: float
+    moved_bytes_per_s: float
     r_score: float
     fill: float
     fits: bool
@@ -76,12 +76,12 @@ def build_explanation(
         return None
     acted = [r for r in begun if r.action is not ScalingAction.HOLD]
     asked = [r for r in begun if r.expected_moves]
-    moved = [r for r in begun if r.seen_count]
+    moved = [r for r in begun if r.observed_move_count]
     return Explanation(
-        verdict=begun[-1],
-        acted=acted[-1] if acted else None,
-        asked=asked[-1] if asked else None,
-        moved=moved[-1] if moved else None,
+        decision=begun[-1],
+        last_change=acted[-1] if acted else None,
+        last_plan_with_moves=asked[-1] if asked else None,
+        last_observed_moves=moved[-1] if moved else None,
         history=tuple(begun[-number:]) if number else (),
     )
 
@@ -90,12 +90,12 @@ def build_explanation_body(
     explanation: Explanation, alternatives: Iterable[AlternativeCount]
 ) -> dict[str, Any]:
     """Return the JSON form of an explanation: seconds, bytes and bytes/s, None if unknown."""
-    return {**asdict(explanation), "others": [asdict(other) for other in alternatives]}
+    return {**asdict(explanation), "alternatives": [asdict(other) for other in alternatives]}
 
 
 def explain_count(explanation: Explanation, now: float) -> tuple[str, ...]:
     """Explain the replica count, one sentence per item."""
-    last, acted = explanation.verdict, explanation.acted
+    last, acted = explanation.decision, explanation.last_change
     lines = [_describe_replicas(last, now), *_describe_load(last), *_describe_constraints(last)]
     if last.action is ScalingAction.HOLD:
         lines.append(f"Last decision: no change: {join_reasons(last.reasons, last.failure)}.")
@@ -104,20 +104,20 @@ def explain_count(explanation: Explanation, now: float) -> tuple[str, ...]:
         lines.append(
             f"{when} {SENTENCE_BY_ACTION[acted.action]}: {join_reasons(acted.reasons, acted.failure)}."
         )
-    author = "a sidecar" if last.by is None else str(last.by)
+    author = "a sidecar" if last.author is None else str(last.author)
     if is_fresh(last, now):
         lines.append(f"Active sidecar: {author}.")
     else:
-        ended = f"; {author} has ended" if last.ended else ""
+        ended = f"; {author} has ended" if last.is_final else ""
         lines.append(f"No decision for {format_age(now - last.until)}: no sidecar is active{ended}.")
     return tuple(lines)
 
 
 def explain_placement(explanation: Explanation, now: float) -> tuple[str, ...]:
     """Explain the placement: the moves, their reasons and their cost."""
-    if explanation.verdict.metrics.queue_kind == QueueKind.SHARE:
+    if explanation.decision.metrics.queue_kind == QueueKind.SHARE:
         return ("The broker delivers messages of every partition to every worker: no placement.",)
-    asked, moved, lines = explanation.asked, explanation.moved, list[str]()
+    asked, moved, lines = explanation.last_plan_with_moves, explanation.last_observed_moves, list[str]()
     if asked is not None:
         n = asked.metrics
         lines.append(
@@ -127,22 +127,22 @@ def explain_placement(explanation: Explanation, now: float) -> tuple[str, ...]:
         )
         lines += _format_moves(asked.expected_moves, n.moves)
     if moved is not None:
-        cost = f", R {moved.seen_rate / moved.capacity:.2f}" if moved.capacity else ""
+        cost = f", R {moved.observed_move_bytes_per_s / moved.capacity:.2f}" if moved.capacity else ""
         lines.append(
-            f"{_format_partition_count(moved.seen_count)} moved since "
+            f"{_format_partition_count(moved.observed_move_count)} moved since "
             f"{format_age(now - moved.time)} ago: "
-            f"{format_rate(moved.seen_rate)} in total{cost}."
+            f"{format_rate(moved.observed_move_bytes_per_s)} in total{cost}."
         )
-        lines += _format_moves(moved.seen, moved.seen_count)
-    lines += _describe_racks(explanation.verdict)
+        lines += _format_moves(moved.observed_moves, moved.observed_move_count)
+    lines += _describe_racks(explanation.decision)
     return tuple(lines) or ("No recorded decision moved a partition.",)
 
 
 def explain_alternatives(alternatives: Iterable[AlternativeCount], current: int) -> tuple[str, ...]:
     """Describe the cost of other counts; `current` is the present count."""
     return tuple(
-        f"{other.count} ({'one fewer' if other.count < current else 'one more'}): "
-        f"{_format_partition_count(other.moves)} would move, {format_rate(other.moved)}, "
+        f"{other.consumers} ({'one fewer' if other.consumers < current else 'one more'}): "
+        f"{_format_partition_count(other.moves)} would move, {format_rate(other.moved_bytes_per_s)}, "
         f"R {other.r_score:.2f}; "
         f"maximum fill {other.fill:.0%}{'' if other.fits else ', which is too high'}."
         for other in alternatives
@@ -152,8 +152,10 @@ def explain_alternatives(alternatives: Iterable[AlternativeCount], current: int)
 def format_decision_line(record: DecisionRecord) -> str:
     """Return a decision of the history in one line, without its time."""
     n = record.metrics
-    iterations = f", {record.turns} iterations" if record.turns > 1 else ""
-    moves = f", {_format_partition_count(record.seen_count)} moved" if record.seen_count else ""
+    iterations = f", {record.iterations} iterations" if record.iterations > 1 else ""
+    moves = (
+        f", {_format_partition_count(record.observed_move_count)} moved" if record.observed_move_count else ""
+    )
     return (
         f"{record.action}: {join_reasons(record.reasons, record.failure)} ({n.replica_summary}; "
         f"needed {format_rate(n.needed_rate)}{moves}{iterations})"
@@ -229,7 +231,7 @@ def _format_moves(moves: Sequence[RecordedMove], count: int) -> Iterable[str]:
         why = f": {move.reason}" if move.reason else ""
         yield (
             f"  {move.topic}-{move.partition} {move.source or 'unassigned'} -> {move.target} "
-            f"({format_rate(move.speed)}){why}"
+            f"({format_rate(move.load_bytes_per_s)}){why}"
         )
     if count > MAX_EXPLAINED_MOVES:
         yield f"  and {count - min(MAX_EXPLAINED_MOVES, len(moves))} more"

@@ -1,11 +1,10 @@
-"""Status of a group at one moment: totals and one row per consumer. Pure.
+"""Status of a group at one moment: totals, and one entry per consumer. Pure.
 
-- An unknown value is None, never 0. A sum covers the known values and is None without any.
-- A consumer is "draining" if the current plan drains it, "running" if it is a group member, "dead"
-  if the last fresh decision or an earlier snapshot had it and no plan drained it. The broker
-  reports a death after the session timeout.
-- While no broker responds the last status stays, with the start of the outage (`keep_last_status`).
-- A decision is fresh for three intervals plus `SILENCE_GRACE_S`; then no sidecar is active.
+1. An unknown value is None, never 0. A sum covers the known values; without any it is None.
+2. A consumer is "draining" if the current plan drains it, "running" if it is a group member, "dead"
+   if the last fresh decision or an earlier snapshot had it and no plan drained it.
+3. While no broker responds the last status stays, with the start of the outage.
+4. A decision is fresh for three intervals plus `SILENCE_GRACE_S`; then no sidecar is active.
 """
 
 from collections.abc import Iterable, Mapping
@@ -21,12 +20,8 @@ from trimtab.sidecar.measurement.cross_rack import compute_cross_rack_traffic
 from trimtab.sidecar.measurement.observation import GroupState, ObservedGroup, ReplicaRacks
 from trimtab.sidecar.reporting.decision_record import DecisionRecord
 
-SILENCE_GRACE_S: Final = 15.0
-"""Seconds beyond three intervals after which a sidecar counts as silent."""
-
-
-RECENT_DECISION_COUNT: Final = 8
-"""Recent decisions that are searched for drained and stopped consumers."""
+SILENCE_GRACE_S: Final = 15.0  # beyond three intervals: a slow iteration is not an outage
+RECENT_DECISION_COUNT: Final = 8  # a drain spans several decisions, and the plan forgets it at its end
 
 
 class ConsumerState(StrEnum):
@@ -34,16 +29,12 @@ class ConsumerState(StrEnum):
 
     RUNNING = "running"
     DRAINING = "draining"
-    DEAD = "dead"
+    DEAD = "dead"  # known a session timeout late: until then the broker lists it as a member
 
 
 @dataclass(frozen=True, slots=True)
 class LiveGroupSnapshot:
-    """A group at `time` (seconds since the epoch); `decisions` end with the newest.
-
-    `known_consumers` are the consumers of earlier snapshots. `capacity` (bytes/s) is used without a
-    plan; None if it is not set.
-    """
+    """A group at `time` (seconds since the epoch); `decisions` end with the newest."""
 
     time: float
     group: ObservedGroup
@@ -52,30 +43,30 @@ class LiveGroupSnapshot:
     plan: GroupPlan | None = None
     decisions: tuple[DecisionRecord, ...] = ()
     trouble: tuple[str, ...] = ()
-    known_consumers: frozenset[str] = frozenset()
-    capacity: float | None = None
+    known_consumers: frozenset[str] = frozenset()  # of earlier snapshots
+    capacity: float | None = None  # bytes/s, used without a plan
     replica_racks: ReplicaRacks = field(default_factory=dict[TopicPartition, tuple[str | None, ...]])
 
 
 @dataclass(frozen=True, slots=True)
 class LoadSummary:
-    """Written and needed bytes/s, backlog bytes, and the number of partitions of unknown load."""
+    """Write rate and needed rate in bytes/s, and backlog in bytes."""
 
     partitions: int
-    unknown: int
-    written: float | None
-    needed: float | None
+    unknown_partitions: int
+    write_rate: float | None
+    needed_rate: float | None
     backlog: float | None
 
     def divide_by(self, number: int) -> "LoadSummary":
         """Return the equal share of each of `number` consumers of a share group."""
-        whole = (self.written, self.needed, self.backlog)
+        whole = (self.write_rate, self.needed_rate, self.backlog)
         return LoadSummary(0, 0, *(None if rate is None else rate / max(1, number) for rate in whole))
 
 
 @dataclass(frozen=True, slots=True)
 class ConsumerStatus:
-    """One consumer; `fill` is its needed rate / capacity."""
+    """One consumer; `fill` is its needed rate ÷ capacity."""
 
     name: str
     state: ConsumerState
@@ -86,63 +77,59 @@ class ConsumerStatus:
 
 @dataclass(frozen=True, slots=True)
 class GroupStatus:
-    """The group; `unread` partitions have no owner, `age` is the decision's age in seconds.
-
-    `crossing` is None if no consumer reports its rack. `queued` summarizes the messages of a queue.
-    `by` is the author of the last decision, `ended` is true if it has shut down. `away` is the
-    start of a broker outage (seconds since the epoch); all other values are as of `time`.
-    """
+    """Totals of the group and its consumers, as of `time` (seconds since the epoch)."""
 
     time: float
     state: GroupState
-    source: str
-    rows: tuple[ConsumerStatus, ...]
-    load: LoadSummary
-    unread: int
+    rate_source: str
+    consumers: tuple[ConsumerStatus, ...]
+    total_load: LoadSummary
+    unowned_partitions: int
     running: int
     planned: int | None
-    wanted: int | None
+    desired: int | None
     epoch: int | None
-    verdict: str | None
-    age: float | None
-    steered: bool
-    ended: bool
-    by: str | None
+    last_decision: str | None
+    decision_age_seconds: float | None
+    is_managed: bool  # by an active sidecar
+    sidecar_ended: bool
+    sidecar: str | None  # author of the last decision
     trouble: tuple[str, ...]
-    crossing: CrossRackTraffic | None
-    queued: str | None = None
-    away: float | None = None
+    cross_rack_traffic: CrossRackTraffic | None  # None if no consumer reports its rack
+    queue_summary: str | None = None
+    unreachable_since: float | None = None  # start of a broker outage, seconds since the epoch
 
     @property
     def is_unreachable(self) -> bool:
         """Whether no broker responded."""
-        return self.state is GroupState.UNKNOWN and not self.load.partitions and bool(self.trouble)
+        return self.state is GroupState.UNKNOWN and not self.total_load.partitions and bool(self.trouble)
 
     @property
     def is_absent(self) -> bool:
         """Whether the group has no member, commit, plan or decision."""
-        there = self.rows or self.load.partitions or self.state is not GroupState.EMPTY
-        return not there and self.planned is None and self.age is None
+        exists = self.consumers or self.total_load.partitions or self.state is not GroupState.EMPTY
+        return not exists and self.planned is None and self.decision_age_seconds is None
 
     @property
-    def steering_summary(self) -> str:
+    def sidecar_summary(self) -> str:
         """The active sidecar and its last decision, in one sentence."""
-        if self.age is None and self.planned is None:
-            return "nothing steers this group: no plan and no verdict; `trimtab sidecar` would"
+        age = self.decision_age_seconds
         plan = "" if self.epoch is None else f"; the plan of epoch {self.epoch} stays in force"
-        if self.age is None:
-            return f"nothing steers this group now: no sidecar left a verdict{plan}"
-        if not self.steered:
-            how = "ended" if self.ended else "been silent for"
-            left = f"{self.by or 'its sidecar'} has {how} {format_age(self.age)}"
-            return f"nothing steers this group now: {left}{' ago' if self.ended else ''}{plan}"
-        by = "" if self.by is None else f"{self.by} steers; "
-        return f"{by}verdict {format_age(self.age)} ago: {self.verdict}"
+        if age is None and self.planned is None:
+            return "no sidecar manages this group: no plan, no decision; start `trimtab sidecar`"
+        if age is None:
+            return f"no sidecar manages this group now: the decision topic holds no decision of it{plan}"
+        if not self.is_managed:
+            sidecar = self.sidecar or "its sidecar"
+            end = f"ended {format_age(age)} ago" if self.sidecar_ended else f"silent for {format_age(age)}"
+            return f"no sidecar manages this group now: {sidecar}, {end}{plan}"
+        manager = "" if self.sidecar is None else f"managed by {self.sidecar}; "
+        return f"{manager}decision {format_age(age)} ago: {self.last_decision}"
 
 
 def is_fresh(record: DecisionRecord, now: float) -> bool:
-    """Tell whether the author of this decision counts as active."""
-    return not record.ended and now - record.until <= compute_silence_timeout(record.interval)
+    """Return whether the author of this decision counts as active."""
+    return not record.is_final and now - record.until <= compute_silence_timeout(record.interval)
 
 
 def compute_silence_timeout(interval: float) -> float:
@@ -165,74 +152,70 @@ def keep_last_status(previous: GroupStatus | None, new: GroupStatus) -> GroupSta
     if not new.is_unreachable:
         return new
     if previous is None:
-        return replace(new, away=new.time)
-    away = new.time if previous.away is None else previous.away
-    return replace(previous, away=away, trouble=new.trouble)
+        return replace(new, unreachable_since=new.time)
+    since = new.time if previous.unreachable_since is None else previous.unreachable_since
+    return replace(previous, unreachable_since=since, trouble=new.trouble)
 
 
 def build_group_status(snapshot: LiveGroupSnapshot) -> GroupStatus:
     """Return the status of a snapshot."""
-    plan, last = snapshot.plan, next(reversed(snapshot.decisions), None)
-    steered = last is not None and is_fresh(last, snapshot.time)
-    rows = tuple(_list_consumer_statuses(snapshot, last if steered else None))
-    read = {p for reader in snapshot.group.members for p in reader.owned_partitions}
+    plan, group, rates = snapshot.plan, snapshot.group, snapshot.write_rates
+    last = next(reversed(snapshot.decisions), None)
+    current = last if last is not None and is_fresh(last, snapshot.time) else None
+    consumers = tuple(_list_consumers(snapshot, current))
+    owned = {p for member in group.members for p in member.owned_partitions}
     return GroupStatus(
         time=snapshot.time,
-        state=snapshot.group.state,
-        source=snapshot.rate_source,
-        rows=rows,
-        load=_summarize_load(snapshot.write_rates, snapshot),
-        unread=0 if snapshot.group.is_share_group else sum(p not in read for p in snapshot.write_rates),
-        running=sum(row.state is ConsumerState.RUNNING for row in rows),
+        state=group.state,
+        rate_source=snapshot.rate_source,
+        consumers=consumers,
+        total_load=_sum_load(rates, snapshot),
+        # members of a share group own nothing: the broker delivers record by record
+        unowned_partitions=0 if group.is_share_group else sum(p not in owned for p in rates),
+        running=sum(c.state is ConsumerState.RUNNING for c in consumers),
         planned=None if plan is None else plan.replicas,
-        wanted=last.metrics.desired_replicas if steered and last is not None else None,
+        desired=None if current is None else current.metrics.desired_replicas,
         epoch=None if plan is None else plan.epoch,
-        verdict=None if last is None else f"{last.action}: {'; '.join(last.reasons)}",
-        age=None if last is None else snapshot.time - last.until,
-        steered=steered,
-        ended=last is not None and last.ended,
-        by=None if last is None or last.by is None else str(last.by),
+        last_decision=None if last is None else f"{last.action}: {'; '.join(last.reasons)}",
+        decision_age_seconds=None if last is None else snapshot.time - last.until,
+        is_managed=current is not None,
+        sidecar_ended=last is not None and last.is_final,
+        sidecar=None if last is None or last.author is None else str(last.author),
         trouble=snapshot.trouble,
-        crossing=compute_cross_rack_traffic(
-            snapshot.group.members, snapshot.write_rates, snapshot.replica_racks
-        ),
-        queued=last.metrics.queue_summary if steered and last is not None else None,
+        cross_rack_traffic=compute_cross_rack_traffic(group.members, rates, snapshot.replica_racks),
+        queue_summary=None if current is None else current.metrics.queue_summary,
     )
 
 
-def _list_consumer_statuses(
-    snapshot: LiveGroupSnapshot, last_decision: DecisionRecord | None
-) -> Iterable[ConsumerStatus]:
+def _list_consumers(snapshot: LiveGroupSnapshot, current: DecisionRecord | None) -> Iterable[ConsumerStatus]:
     draining = frozenset[str]() if snapshot.plan is None else frozenset(snapshot.plan.draining)
-    held: dict[str, frozenset[TopicPartition]] = {}
-    for reader in snapshot.group.members:
-        name = reader.instance or reader.id
-        held[name] = held.get(name, frozenset()) | reader.owned_partitions
-    gone = set(snapshot.known_consumers)
-    if last_decision is not None:
-        sent = {
-            name
-            for r in snapshot.decisions[-RECENT_DECISION_COUNT:]
-            for name in (*r.draining, *r.replicas_to_stop)
-        }
-        gone |= last_decision.consumers.keys() - sent
-    if snapshot.group.state is GroupState.UNKNOWN:
-        gone = set()  # without a member list no consumer can be declared dead
-    share = (
-        _summarize_load(snapshot.write_rates, snapshot).divide_by(len(held))
-        if snapshot.group.is_share_group
-        else None
-    )
-    for name in sorted(held.keys() | (gone - draining)):
-        if name not in held:
-            yield ConsumerStatus(
-                name, ConsumerState.DEAD, _summarize_load((), snapshot), _get_capacity(snapshot, name), None
-            )
+    owned: dict[str, frozenset[TopicPartition]] = {}
+    for member in snapshot.group.members:
+        name = member.instance or member.id
+        owned[name] = owned.get(name, frozenset()) | member.owned_partitions
+    for name in sorted(owned.keys() | (_list_expected(snapshot, current) - draining)):
+        capacity = _get_capacity(snapshot, name)
+        if name not in owned:
+            yield ConsumerStatus(name, ConsumerState.DEAD, _sum_load((), snapshot), capacity, None)
             continue
+        if snapshot.group.is_share_group:
+            load = _sum_load(snapshot.write_rates, snapshot).divide_by(len(owned))
+        else:
+            load = _sum_load(owned[name], snapshot)
         state = ConsumerState.DRAINING if name in draining else ConsumerState.RUNNING
-        load, capacity = (share or _summarize_load(held[name], snapshot), _get_capacity(snapshot, name))
-        fill = None if capacity is None or load.needed is None else load.needed / capacity
+        fill = None if capacity is None or load.needed_rate is None else load.needed_rate / capacity
         yield ConsumerStatus(name, state, load, capacity, fill)
+
+
+def _list_expected(snapshot: LiveGroupSnapshot, current: DecisionRecord | None) -> set[str]:
+    if snapshot.group.state is GroupState.UNKNOWN:
+        return set()  # without a member list no consumer can be declared dead
+    expected = set(snapshot.known_consumers)
+    if current is not None:
+        recent = snapshot.decisions[-RECENT_DECISION_COUNT:]
+        removed = {name for r in recent for name in (*r.draining, *r.replicas_to_stop)}
+        expected |= current.partitions_by_instance.keys() - removed
+    return expected
 
 
 def _get_capacity(snapshot: LiveGroupSnapshot, name: str) -> float | None:
@@ -241,20 +224,17 @@ def _get_capacity(snapshot: LiveGroupSnapshot, name: str) -> float | None:
     return snapshot.plan.capacities.get(name, snapshot.plan.capacity)
 
 
-def _summarize_load(partitions: Iterable[TopicPartition], snapshot: LiveGroupSnapshot) -> LoadSummary:
-    speeds = [snapshot.write_rates.get(p, PartitionLoad()) for p in partitions]
-    written = [s.bytes_per_s for s in speeds if s.bytes_per_s is not None]
-    needed = [s.weight for s in speeds if s.weight is not None]
-    backlog = [s.backlog_bytes for s in speeds if s.backlog_bytes is not None]
+def _sum_load(partitions: Iterable[TopicPartition], snapshot: LiveGroupSnapshot) -> LoadSummary:
+    loads = [snapshot.write_rates.get(p, PartitionLoad()) for p in partitions]
     return LoadSummary(
-        partitions=len(speeds),
-        unknown=sum(s.weight is None for s in speeds),
-        written=_sum_known(written, speeds),
-        needed=_sum_known(needed, speeds),
-        backlog=_sum_known(backlog, speeds),
+        partitions=len(loads),
+        unknown_partitions=sum(load.weight is None for load in loads),
+        write_rate=_sum_known([load.bytes_per_s for load in loads]),
+        needed_rate=_sum_known([load.weight for load in loads]),
+        backlog=_sum_known([load.backlog_bytes for load in loads]),
     )
 
 
-def _sum_known(known: list[float], rates: list[PartitionLoad]) -> float | None:
-    """Return the sum of the known values; 0 without partitions, None if all are unknown."""
-    return sum(known) if known or not rates else None
+def _sum_known(values: list[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known or not values else None

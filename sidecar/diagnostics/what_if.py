@@ -54,19 +54,15 @@ class GroupBaseline:
 
 @dataclass(frozen=True, slots=True)
 class HeuristicOutcome:
-    """Result of one heuristic; rates and `notes` as in `PlacementPlan`.
-
-    `crossing` is the cross-rack traffic in bytes/s, for rack-aware and other heuristics alike; None
-    if no member reports its rack. `reasons` are the reasons of the first moves.
-    """
+    """Result of one heuristic, in the units of `PlacementPlan`."""
 
     heuristic: str
     consumers: int
     moves: int
     r_score: float
     fill: float
-    crossing: float | None
-    reasons: tuple[str, ...]
+    cross_rack_bytes_per_s: float | None  # None if no member reports its rack
+    reasons: tuple[str, ...]  # of the first moves
     notes: tuple[str, ...]
 
 

@@ -21,8 +21,8 @@ from dataclasses import dataclass, field, replace
 from trimtab.sidecar.diagnostics.group_status import compute_silence_timeout
 from trimtab.sidecar.reporting.decision_record import DecisionRecord, SidecarIdentity
 
+# Author of decisions without one
 UNNAMED_AUTHOR = SidecarIdentity("", "a sidecar of an older version", 0, 0.0)
-"""Author of decisions without one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,14 +51,14 @@ class GroupOwnership:
         """Add decisions published since the last read; `wall` is seconds since the epoch."""
         peers, highest, heard = dict(self.peers), self.highest_generation, False
         for record in records:
-            author = record.by or UNNAMED_AUTHOR
+            author = record.author or UNNAMED_AUTHOR
             highest = max(highest, author.generation)
             if author.id == self.own_author.id:
                 continue
             age = 0.0 if self.has_listened else max(0.0, wall - record.until)
             peers[author.id] = PeerSidecar(author, now - age, compute_silence_timeout(record.interval))
             heard = True
-            if record.ended:
+            if record.is_final:
                 del peers[author.id]
         return replace(self, peers=peers, highest_generation=highest, has_listened=True, peer_heard=heard)
 

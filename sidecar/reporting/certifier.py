@@ -30,12 +30,12 @@ CERTIFIER_CLOSE_TIMEOUT_S: Final = 2.0
 
 @dataclass(frozen=True, slots=True)
 class TimedCertificate:
-    """A certificate with its time (seconds since the epoch) and duration (`seconds`)."""
+    """A certificate with its time (seconds since the epoch) and duration (`elapsed_seconds`)."""
 
     time: float
     heuristic: str
-    moves_cost: float
-    seconds: float
+    move_cost: float
+    elapsed_seconds: float
     certificate: Certificate
 
 

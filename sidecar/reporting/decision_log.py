@@ -87,7 +87,7 @@ class DecisionRecorder:
             while self._queue:
                 self._process_record(self._queue.popleft())
         if self._last_is_known and self._last_record is not None:
-            self._write_record(replace(self._last_record, ended=True))
+            self._write_record(replace(self._last_record, is_final=True))
 
     def _process_record(self, record: DecisionRecord | None) -> None:
         if record is None:

@@ -1,12 +1,11 @@
 """Records of the decision topic: the last decisions of each group, as versioned JSON.
 
-- A group has `RECORD_SLOTS` keys used as a ring, so the compacted topic stays bounded.
-- Consecutive iterations with the same decision and reasons (ignoring figures) are one record with
-  the newest figures, from `time` until `until`. So idle days do not evict past changes.
-- An observed move belongs to the iteration that saw it, possibly later than the decision that
-  expected it. The first `MAX_LISTED_MOVES` are listed, the others only counted.
-- A record names its author, so a second active sidecar is detected (`group_ownership`). A sidecar
-  that shuts down rewrites its last record with `ended`.
+1. A group has `RECORD_SLOTS` keys, used as a ring.
+2. Consecutive iterations with the same decision and reasons (ignoring figures) are one record with
+   the newest figures, from `time` until `until`.
+3. An observed move belongs to the iteration that observed it, possibly later than the decision that
+   expected it. The first `MAX_LISTED_MOVES` are listed, the others counted.
+4. A record names its author. A sidecar that shuts down rewrites its last record as final.
 """
 
 import json
@@ -28,94 +27,83 @@ from trimtab.common.errors import InvalidPayloadError
 from trimtab.sidecar.decision.decision import MAX_LISTED_MOVES, DecisionMetrics, ScalingAction
 from trimtab.sidecar.reporting.iteration_report import IterationReport
 
-RECORD_SLOTS: Final = 128
+RECORD_SLOTS: Final = 128  # keys of a group: the compacted topic stays bounded
 FIGURE_PATTERN: Final = re.compile(r"\d[\d.]*( ?[kMGT]?B(/s)?\b)?")
 MAX_RECORDED_TROUBLE: Final = 3
-CHECKED_FIGURES: Final = ("number", "time", "until", "turns", "interval", "epoch")
+CHECKED_FIGURES: Final = ("number", "time", "until", "iterations", "interval", "epoch")
 """Fields that readers compute with; a record with any other value in them is skipped."""
 
 
 @dataclass(frozen=True, slots=True)
 class SidecarIdentity:
-    """The author of a decision; `since` is its start time in seconds since the epoch.
+    """The author of a decision; `started_at` is in seconds since the epoch."""
 
-    Sidecars excluded from each other by a lease or a state directory lock share an `id`.
-    `generation` increases with each sidecar that takes over the group; 0 means inactive.
-    """
-
-    id: str
+    id: str  # shared by sidecars that a lease or a state directory lock excludes from each other
     host: str
     pid: int
-    since: float
-    generation: int = 0
+    started_at: float
+    generation: int = 0  # increases with each takeover of the group; 0: inactive
 
     def __str__(self) -> str:
         """Return host, pid and start time."""
-        since = datetime.fromtimestamp(self.since, UTC)
-        return f"{self.host} (pid {self.pid}, since {since:%F %T} UTC)"
+        started_at = datetime.fromtimestamp(self.started_at, UTC)
+        return f"{self.host} (pid {self.pid}, since {started_at:%F %T} UTC)"
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedMove:
-    """An observed or expected move of a partition; `speed` is its load in bytes/s."""
+    """An observed or expected move of a partition."""
 
     topic: str
     partition: int
     source: str | None
     target: str
-    speed: float | None
+    load_bytes_per_s: float | None
     reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class DecisionRecord:
-    """A verdict that stood from `time` until `until` (seconds since the epoch), for `turns` turns.
-
-    Readers hear again within `interval` seconds; `capacity` (bytes/s) and `headroom` are what a
-    consumer could take; `replicas` is the count of the plan that the verdict published, None where
-    it published none; `consumers` are the partitions of each instance. `expected` are the moves
-    that the verdict asks for, `seen` those that were seen, of which there were `seen_count` with
-    `seen_rate` bytes/s. `by` is who left it, None where an older version did not say.
-    """
+    """A decision repeated by `iterations` iterations, from `time` until `until` (epoch seconds)."""
 
     group: str
     number: int
     time: float
     until: float
-    turns: int
-    interval: float
+    iterations: int
+    interval: float  # readers derive the author's silence timeout from it
     epoch: int
     action: ScalingAction
     reasons: tuple[str, ...]
     metrics: DecisionMetrics
-    capacity: float
+    capacity: float  # bytes/s of one consumer
     headroom: float
-    replicas: int | None = None
+    replicas: int | None = None  # of the published plan; None without one
     draining: tuple[str, ...] = ()
     replicas_to_start: int = 0
     replicas_to_stop: tuple[str, ...] = ()
     expected_moves: tuple[RecordedMove, ...] = ()
-    seen: tuple[RecordedMove, ...] = ()
-    seen_count: int = 0
-    seen_rate: float = 0.0
-    consumers: Mapping[str, int] = field(default_factory=dict[str, int])
+    observed_moves: tuple[RecordedMove, ...] = ()
+    observed_move_count: int = 0
+    observed_move_bytes_per_s: float = 0.0
+    partitions_by_instance: Mapping[str, int] = field(default_factory=dict[str, int])
     trouble: tuple[str, ...] = ()
-    by: SidecarIdentity | None = None
-    ended: bool = False
+    author: SidecarIdentity | None = None
+    is_final: bool = False
     failure: str = ""
 
     @property
     def key(self) -> str:
-        """Key of the record in the verdict topic."""
+        """Key of the record in the decision topic."""
         return json.dumps([self.group, self.number % RECORD_SLOTS])
 
     @property
     def usable_capacity(self) -> float:
-        """Bytes/s that a consumer was to be filled with at most."""
+        """Maximum planned load of a consumer in bytes/s."""
         return self.capacity * self.headroom
 
     def encode(self) -> bytes:
-        """Return the record's value; equal values give equal bytes."""
+        """Return the record's value; equal records give equal bytes."""
         return encode_control_value(asdict(self))
 
     @classmethod
@@ -125,8 +113,9 @@ class DecisionRecord:
         try:
             body["action"] = ScalingAction(body["action"])
             body["metrics"] = build_dataclass(DecisionMetrics, body["metrics"])
-            body["by"] = build_dataclass(SidecarIdentity, body["by"]) if body.get("by") else None
-            for name in ("expected_moves", "seen"):
+            author = body.get("author")
+            body["author"] = build_dataclass(SidecarIdentity, author) if author else None
+            for name in ("expected_moves", "observed_moves"):
                 body[name] = tuple(build_dataclass(RecordedMove, move) for move in body[name])
             for name in ("reasons", "draining", "replicas_to_stop", "trouble"):
                 body[name] = tuple(body[name])
@@ -141,7 +130,7 @@ class DecisionRecord:
 
 @dataclass(frozen=True, slots=True)
 class RecordTerms:
-    """What stays the same from record to record: whose they are, and under which settings."""
+    """Fields common to all records of a sidecar, under the record's own names."""
 
     group: str
     interval: float
@@ -153,36 +142,37 @@ def build_decision_record(
     report: IterationReport, terms: RecordTerms, author: SidecarIdentity | None = None
 ) -> DecisionRecord:
     """Return the record of one iteration, without a number."""
-    verdict, plan = report.decision, report.decision.plan
-    seen = tuple(
-        RecordedMove(*c.partition, c.source, c.target, _get_partition_weight(report, c.partition))
-        for c in report.observed_moves
-    )
+    decision, plan = report.decision, report.decision.plan
+    observed = [
+        RecordedMove(*move.partition, move.source, move.target, _get_load(report, move.partition))
+        for move in report.observed_moves
+    ]
+    expected = [
+        RecordedMove(*move.partition, move.source, move.target, move.write_rate, move.reason)
+        for move in decision.expected_moves
+    ]
     return DecisionRecord(
         **asdict(terms),
         number=0,
         time=report.time,
         until=report.time,
-        turns=1,
+        iterations=1,
         epoch=report.epoch,
-        action=verdict.action,
-        reasons=verdict.reasons,
-        metrics=verdict.metrics,
+        action=decision.action,
+        reasons=decision.reasons,
+        metrics=decision.metrics,
         replicas=None if plan is None else plan.replicas,
         draining=() if plan is None else plan.draining,
-        replicas_to_start=verdict.replicas_to_start,
-        replicas_to_stop=verdict.replicas_to_stop,
-        expected_moves=tuple(
-            RecordedMove(*m.partition, m.source, m.target, m.write_rate, m.reason)
-            for m in verdict.expected_moves
-        ),
-        seen=seen[:MAX_LISTED_MOVES],
-        seen_count=len(seen),
-        seen_rate=sum(m.speed or 0.0 for m in seen),
-        consumers={r.instance or r.id: len(r.owned_partitions) for r in report.members},
+        replicas_to_start=decision.replicas_to_start,
+        replicas_to_stop=decision.replicas_to_stop,
+        expected_moves=tuple(expected),
+        observed_moves=tuple(observed[:MAX_LISTED_MOVES]),
+        observed_move_count=len(observed),
+        observed_move_bytes_per_s=sum(move.load_bytes_per_s or 0.0 for move in observed),
+        partitions_by_instance={m.instance or m.id: len(m.owned_partitions) for m in report.members},
         trouble=report.trouble[:MAX_RECORDED_TROUBLE],
-        by=author,
-        failure=verdict.failure,
+        author=author,
+        failure=decision.failure,
     )
 
 
@@ -196,27 +186,25 @@ def merge_decision_record(previous: DecisionRecord | None, new: DecisionRecord) 
         new,
         number=previous.number,
         time=previous.time,
-        turns=previous.turns + 1,
+        iterations=previous.iterations + 1,
         expected_moves=new.expected_moves or previous.expected_moves,
-        seen=(*previous.seen, *new.seen)[:MAX_LISTED_MOVES],
-        seen_count=previous.seen_count + new.seen_count,
-        seen_rate=previous.seen_rate + new.seen_rate,
+        observed_moves=(*previous.observed_moves, *new.observed_moves)[:MAX_LISTED_MOVES],
+        observed_move_count=previous.observed_move_count + new.observed_move_count,
+        observed_move_bytes_per_s=previous.observed_move_bytes_per_s + new.observed_move_bytes_per_s,
     )
 
 
-def _get_partition_weight(report: IterationReport, partition: TopicPartition) -> float | None:
-    speed = report.write_rates.get(partition)
-    return None if speed is None else speed.weight
+def _get_load(report: IterationReport, partition: TopicPartition) -> float | None:
+    load = report.write_rates.get(partition)
+    return None if load is None else load.weight
 
 
 def _get_comparison_key(record: DecisionRecord) -> tuple[object, ...]:
-    n = record.metrics
-    asked = (
-        record.action,
-        record.replicas,
-        record.draining,
-        record.replicas_to_start,
-        record.replicas_to_stop,
+    # figures change with every measurement; without them idle days are one record, not a full ring
+    texts = tuple(FIGURE_PATTERN.sub("#", reason) for reason in (*record.reasons, record.failure))
+    metrics = record.metrics
+    return (
+        (record.action, record.replicas, record.draining, record.replicas_to_start, record.replicas_to_stop),
+        (metrics.planned_replicas, metrics.desired_replicas, record.capacity, record.headroom),
+        (texts, record.author),
     )
-    words = tuple(FIGURE_PATTERN.sub("#", reason) for reason in (*record.reasons, record.failure))
-    return (asked, n.planned_replicas, n.desired_replicas, record.capacity, record.headroom, words, record.by)

@@ -81,7 +81,7 @@ CERTIFICATE_GAUGES: Final = (
     ("gap", "trimtab_optimality_gap_ratio", "How far above the optimum the decision is, at most"),
     ("value", "trimtab_decision_cost", "Consumers + moves-cost x R of the decision"),
     ("lower_bound", "trimtab_optimum_lower_bound", "What no decision costs less than"),
-    ("seconds", "trimtab_certificate_seconds", "Time that the newest certificate took"),
+    ("elapsed_seconds", "trimtab_certificate_seconds", "Time that the newest certificate took"),
 )
 """Figure of a certificate, metric, help."""
 
@@ -193,7 +193,7 @@ class SidecarMetrics(Collector):
         made = report.certificate
         if made is None:
             return
-        figures = {**made.certificate.to_json_dict(), "seconds": made.seconds}
+        figures = {**made.certificate.to_json_dict(), "elapsed_seconds": made.elapsed_seconds}
         for attribute, name, text in CERTIFICATE_GAUGES:
             value = figures[attribute]
             family = GaugeMetricFamily(name, text, labels=["group"])

@@ -163,8 +163,8 @@ def test_plain_text_to_tls_is_named(broker: Secured) -> None:
     bootstrap = broker.broker.listener_address("SECURE")
     given = {"bootstrap": bootstrap, "group": "seen", "capacity": "1 MB/s", "timeout": "1 s"}
     found = run_broker_checks(load_settings(None, given), SystemClock())
-    assert (found[0].level, found[0].part) == (FindingLevel.WRONG, "brokers")
-    assert "speaks TLS, but security.protocol=PLAINTEXT" in found[0].says
+    assert (found[0].level, found[0].check) == (FindingLevel.FAILED, "brokers")
+    assert "speaks TLS, but security.protocol=PLAINTEXT" in found[0].message
 
 
 @pytest.mark.parametrize("off", ["ssl.endpoint.identification.algorithm",

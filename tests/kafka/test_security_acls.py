@@ -172,7 +172,7 @@ def test_a_sidecar_needs_no_more(broker: Secured, granted: Any, eventually: Any)
 
 def _wrong(broker: Secured) -> dict[str, str]:
     found = run_broker_checks(sidecar(broker), SystemClock())
-    return {f.part: f.do for f in found if f.level is FindingLevel.WRONG and f.part != "sidecar"}
+    return {f.check: f.remedy for f in found if f.level is FindingLevel.FAILED and f.check != "sidecar"}
 
 
 NAMED = {"create": "Create", "read": "Read", "write": "Write", "describe": "Describe"}

@@ -85,9 +85,9 @@ def test_a_group_is_shown_with_and_without_a_sidecar(
     eventually(lambda: all(w.owned for w in workers))
 
     alone = asked("top", "--once", "--window", "2 s")
-    assert alone["steering"].startswith("nothing steers this group")
-    assert {row["name"]: row["state"] for row in alone["rows"]} == {"one": "running", "two": "running"}
-    assert sum(row["load"]["partitions"] for row in alone["rows"]) == PARTITIONS
+    assert alone["sidecar_status"].startswith("no sidecar manages this group")
+    assert {row["name"]: row["state"] for row in alone["consumers"]} == {"one": "running", "two": "running"}
+    assert sum(row["load"]["partitions"] for row in alone["consumers"]) == PARTITIONS
     assert asked("explain") is None
 
     sidecar()
@@ -97,33 +97,33 @@ def test_a_group_is_shown_with_and_without_a_sidecar(
     leaves.stop()  # what it read must go to the other, however the two shared
     eventually(lambda: stays in _targets(asked("explain")), 100)
     found = asked("explain", "-n", "3")
-    assert found["verdict"]["consumers"] == {stays: PARTITIONS}
+    assert found["decision"]["partitions_by_instance"] == {stays: PARTITIONS}
     assert found["history"]
 
     steered = asked("top", "--once")
-    assert steered["steered"]
+    assert steered["is_managed"]
     assert (steered["running"], steered["planned"]) == (1, 1)
-    assert steered["source"] == "published by a sidecar"
-    assert all(row["capacity"] == 10_000 for row in steered["rows"])
+    assert steered["rate_source"] == "published by a sidecar"
+    assert all(row["capacity"] == 10_000 for row in steered["consumers"])
     eventually(lambda: _well(asked("doctor")), 100)
 
 
 def _reads(told: Any) -> int:
     """Return how many partitions the last verdict knew to be read."""
-    return 0 if told is None else sum(told["verdict"]["consumers"].values())
+    return 0 if told is None else sum(told["decision"]["partitions_by_instance"].values())
 
 
 def _targets(told: Any) -> set[str]:
     """Return whom the moves that were seen last went to."""
-    moved = None if told is None else told["moved"]
-    return set() if moved is None else {move["target"] for move in moved["seen"]}
+    moved = None if told is None else told["last_observed_moves"]
+    return set() if moved is None else {move["target"] for move in moved["observed_moves"]}
 
 
 def _well(told: Any) -> bool:
     """Tell whether a doctor found nothing wrong, and that the consumers follow the plan."""
     if told is None:
         return False
-    levels = {found["part"]: found["level"] for found in told["findings"]}
+    levels = {found["check"]: found["level"] for found in told["findings"]}
     return levels["consumers follow the plan"] == "ok" and levels["sidecar"] == "ok"
 
 

@@ -242,7 +242,7 @@ def test_each_right_is_needed(
     with pytest.raises(KubernetesRejectedError, match=f"not allowed to {verb} {resource}") as refused:
         everything(cluster, config)
     assert refused.value.status == FORBIDDEN
-    wrong = [f.says for f in doctored(config) if f.level is FindingLevel.WRONG]
+    wrong = [f.message for f in doctored(config) if f.level is FindingLevel.FAILED]
     assert wrong[0] == f"{verb} {resource} not allowed"
     assert all(f"{verb} {resource}" in text for text in wrong)
 
@@ -251,14 +251,14 @@ def test_the_role_does(cluster: Cluster, own: Path, eventually: Eventually) -> N
     """With the deployed role and its own token a sidecar can do all it does; the doctor agrees."""
     eventually(lambda: ready(cluster, "consumer"), 60)
     everything(cluster, own)
-    assert [f.says for f in doctored(own) if f.level is not FindingLevel.OK] == []
+    assert [f.message for f in doctored(own) if f.level is not FindingLevel.OK] == []
 
 
 @pytest.mark.parametrize("target", ["kubernetes", "keda"])
 def test_the_doctor_asks_for_what_the_target_needs(account: Callable[[list[Any]], Path], target: str) -> None:
     """Who has KEDA scale needs one right less, and is not told that it is missing."""
     config = account(ROLE["rules"][1:])
-    wrong = [f.says for f in doctored(config, target) if f.level is FindingLevel.WRONG]
+    wrong = [f.message for f in doctored(config, target) if f.level is FindingLevel.FAILED]
     assert wrong == (["update deployments/scale not allowed"] if target == "kubernetes" else [])
 
 

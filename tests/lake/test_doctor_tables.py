@@ -42,7 +42,7 @@ def findings(
         file.write_text(yaml.safe_dump({**given, **place, **more}))
         words = ["--bootstrap", bootstrap, "--group", "g", "--ingest", str(file)]
         main(["doctor", *words, "--format", "json"])
-        return {f["part"]: f for f in json.loads(capsys.readouterr().out)["findings"]}
+        return {f["check"]: f for f in json.loads(capsys.readouterr().out)["findings"]}
 
     return run
 
@@ -58,10 +58,10 @@ def test_each_table_tells_whose_offsets_it_holds(
     table.commit(table.stage_rows(frame, "a"), marks, table.read_offsets())
     found = findings("g")
     said = found[f"table {namespace}.orders"]
-    assert (said["level"], said["says"]) == ("ok", "offsets of lake-group")
+    assert (said["level"], said["message"]) == ("ok", "offsets of lake-group")
     assert found["catalog"]["level"] == "ok"
     assert found["settings of the consumers"]["level"] == "ok"
-    assert findings("another")["settings of the consumers"]["level"] == "wrong"
+    assert findings("another")["settings of the consumers"]["level"] == "failed"
 
 
 @EACH
@@ -71,8 +71,8 @@ def test_a_lake_that_is_not_there_is_a_finding(
     """A warehouse that nobody has made is wrong, and no traceback."""
     del lake
     found = findings("g", **{"lake.warehouse": str(tmp_path / "nowhere")})
-    assert found["tables"]["level"] == "wrong"
-    assert "nowhere" in found["tables"]["says"]
+    assert found["tables"]["level"] == "failed"
+    assert "nowhere" in found["tables"]["message"]
 
 
 @EACH
@@ -92,5 +92,5 @@ def test_one_broken_table_hides_no_other(
 
     monkeypatch.setattr(type(lake), "open_table", failing)
     found = findings("g")
-    assert found[f"table {namespace}.broken"]["level"] == "wrong"
+    assert found[f"table {namespace}.broken"]["level"] == "failed"
     assert found[f"table {namespace}.sound"]["level"] == "ok"

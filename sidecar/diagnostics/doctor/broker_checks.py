@@ -1,8 +1,4 @@
-"""Asks the brokers what `trimtab doctor` judges; changes nothing.
-
-Whether something may be made is asked by a request that is validated only; what else is allowed the
-brokers tell themselves (KIP-430), or by the authorization error of the call that is needed.
-"""
+"""Checks of `trimtab doctor` that query the brokers. They change nothing."""
 
 import importlib.metadata
 import socket
@@ -37,6 +33,9 @@ from trimtab.sidecar.diagnostics.doctor.checks import (
     check_plan_followed,
     check_rights,
     check_sidecar_clock,
+    failed,
+    noted,
+    passed,
 )
 from trimtab.sidecar.diagnostics.doctor.queue_checks import (
     TRACKERS_CHECK,
@@ -56,20 +55,19 @@ CONFIG_RESOURCE: Final[Any] = _UNTYPED_ADMIN_SPECS.ConfigResource
 TOPIC_RESOURCE_TYPE: Final[Any] = _UNTYPED_ADMIN_SPECS.ResourceType.TOPIC
 BROKER_RESOURCE_TYPE: Final[Any] = _UNTYPED_ADMIN_SPECS.ResourceType.BROKER
 MAX_TIMESTAMP_SPEC: Final[Any] = _UNTYPED_ADMIN_SPECS.OffsetSpec.max_timestamp()
-CLIENT_TIMEOUT_GRACE_S: Final = 1.0
-"""Seconds to wait for librdkafka's own timeout to be reported."""
+CLIENT_TIMEOUT_GRACE_S: Final = 1.0  # librdkafka reports its own timeout late, but with a better text
 
 
 @dataclass(frozen=True, slots=True)
 class TopicDescription:
-    """A topic: its number of partitions, and the operations that are allowed, None if not told."""
+    """A topic's partition count, and its allowed operations (None if not reported)."""
 
     partitions: int
     allowed_operations: frozenset[str] | None
 
 
 class BrokerChecks:
-    """One look at everything that a sidecar needs of the brokers."""
+    """Checks of the brokers, the group, its topics, and the control topics."""
 
     def __init__(self, settings: SidecarSettings, clock: Clock, brokers: BrokerClient) -> None:
         self._settings = settings
@@ -79,107 +77,99 @@ class BrokerChecks:
         self._control_topics = ControlTopicStore(settings, brokers.admin)
 
     def run_checks(self) -> list[Finding]:
-        """Look at the brokers first; where none answers nothing else can be told.
+        """Run all checks; only the first if no broker responds.
 
         Raises SaslAuthenticationError, TlsHandshakeError.
         """
         s = self._settings
         try:
-            cluster: Any = self._await_result(self._admin.describe_cluster(request_timeout=s.timeout))
+            cluster: Any = self._await(self._admin.describe_cluster(request_timeout=s.timeout))
         except KafkaException as error:
             diagnose_connection(s.client_config, timeout=s.timeout)
             return _report_unreachable(
-                f"none answers at {s.bootstrap}: {format_kafka_error(error)}",
-                "check that one runs, the address, the firewall, security.protocol and login",
+                f"no broker responds at {s.bootstrap}: {format_kafka_error(error)}",
+                "check that a broker is running, its address, the firewall, security.protocol and the login",
             )
-        looks = (
+        checks = (
             self._check_nodes(cluster.nodes),
             self._check_group(),
             self._check_topics(),
             self._check_racks(cluster.nodes),
             self._check_queue(),
             self._check_control_topics(),
+            self._check_plan(),
         )
-        return [*chain.from_iterable(looks), *self._check_plan()]
+        return [*chain.from_iterable(checks)]
 
     def _check_nodes(self, nodes: Iterable[Any]) -> Iterable[Finding]:
-        timeout, there = self._settings.timeout, list(nodes)
-        away = [node for node in there if not _can_connect(node.host, node.port, timeout)]
-        if away:
-            named = ", ".join(f"{node.host}:{node.port}" for node in away)
-            yield Finding(
-                "brokers",
-                FindingLevel.WRONG,
-                f"told to be there, but not to be reached: {named}",
-                "check advertised.listeners of the brokers, name resolution and the firewall",
-            )
+        # clients connect to advertised.listeners, which may differ from the bootstrap address
+        timeout, nodes = self._settings.timeout, list(nodes)
+        unreachable = [n for n in nodes if not _can_connect(n.host, n.port, timeout)]
+        if unreachable:
+            addresses = ", ".join(f"{node.host}:{node.port}" for node in unreachable)
+            remedy = "check advertised.listeners of the brokers, name resolution and the firewall"
+            yield failed("brokers", f"listed in the metadata, but unreachable: {addresses}", remedy)
         else:
-            yield Finding("brokers", FindingLevel.OK, f"{len(there)} reached")
-        ours = importlib.metadata.version("trimtab")
-        library = confluent_kafka.libversion()[0]
-        yield Finding("versions", FindingLevel.OK, f"trimtab {ours}, librdkafka {library}")
+            yield passed("brokers", f"{len(nodes)} reached")
+        version, library = importlib.metadata.version("trimtab"), confluent_kafka.libversion()[0]
+        yield passed("versions", f"trimtab {version}, librdkafka {library}")
 
     def _check_group(self) -> Iterable[Finding]:
-        """Look at the group as what it is to be: a consumer group, or a share group."""
         name = self._settings.group
         try:
             if self._settings.queue is not QueueKind.SHARE:
                 refuse_share_group(self._settings)
                 yield from self._check_group_state(name, self._brokers)
                 return
-            with closing(ShareGroupClient(self._settings, self._clock)) as shared:
-                yield from self._check_group_state(name, shared)
+            with closing(ShareGroupClient(self._settings, self._clock)) as client:
+                yield from self._check_group_state(name, client)
         except SettingError as error:
-            yield Finding(f"group {name}", FindingLevel.WRONG, str(error), "mend queue, or group")
+            yield failed(f"group {name}", str(error), "correct queue, or group")
 
-    def _check_group_state(self, name: str, group: BrokerClient | ShareGroupClient) -> Iterable[Finding]:
-        refused = self._explain_refused_offsets(name)
-        if refused is not None:
-            yield Finding(f"group {name}", FindingLevel.WRONG, refused, f"grant Describe on group {name}")
+    def _check_group_state(self, name: str, client: BrokerClient | ShareGroupClient) -> Iterable[Finding]:
+        check = f"group {name}"
+        refusal = self._explain_refused_offsets(name)
+        if refusal is not None:
+            yield failed(check, refusal, f"grant Describe on group {name}")
             return
-        view, trouble = group.describe_group()
-        commits = group.fetch_group_commits()
-        for text in (*trouble, *commits.trouble):
-            yield Finding(f"group {name}", FindingLevel.WRONG, text, "ask again; see the brokers' log")
+        group, trouble = client.describe_group()
+        commits = client.fetch_group_commits()
         if trouble or commits.trouble:
-            return
-        if not view.members and not commits.offsets:
-            yield Finding(
-                f"group {name}",
-                FindingLevel.NOTE if self._settings.topics else FindingLevel.WRONG,
-                "nobody is in it and it never committed",
-                "check its name, start a consumer, or name its topics",
-            )
-            return
-        state = f"{view.state}, {len(view.members)} members, {len(commits.offsets)} commits"
-        yield Finding(f"group {name}", FindingLevel.OK, state)
+            for text in (*trouble, *commits.trouble):
+                yield failed(check, text, "run the doctor again; read the brokers' logs")
+        elif group.members or commits.offsets:
+            counts = f"{len(group.members)} members, {len(commits.offsets)} commits"
+            yield passed(check, f"{group.state}, {counts}")
+        else:
+            # with topics given the group may start later
+            level = FindingLevel.NOTE if self._settings.topics else FindingLevel.FAILED
+            remedy = "check the group's name, start a consumer, or set topics"
+            yield Finding(check, level, "no members and no commits", remedy)
 
     def _explain_refused_offsets(self, group: str) -> str | None:
-        """Tell why a group's offsets may not be asked for; None where they may.
-
-        A group that may not be described is not listed, as one that does not exist.
-        """
+        # A broker hides a group without Describe from list_groups, as if it did not exist; only
+        # OffsetFetch reports the authorization error.
         s = self._settings
-        own = {"group.id": group, "enable.auto.commit": False}
-        with closing(Consumer({**s.client_config, **own})) as reader:
+        config = {**s.client_config, "group.id": group, "enable.auto.commit": False}
+        with closing(Consumer(config)) as consumer:
             try:
-                reader.committed([RawPartition(s.plan_topic, 0)], timeout=s.timeout)
+                consumer.committed([RawPartition(s.plan_topic, 0)], timeout=s.timeout)
             except KafkaException as error:
-                return f"its offsets are not told: {format_kafka_error(error)}"
+                return f"committed offsets are unreadable: {format_kafka_error(error)}"
         return None
 
     def _check_topics(self) -> Iterable[Finding]:
-        there = {p.topic for p in self._brokers.fetch_cluster_metadata().leaders}
-        wanted, missing = match_topics(self._settings.topics, there)
+        s, existing = self._settings, {p.topic for p in self._brokers.fetch_cluster_metadata().leaders}
+        topics, missing = match_topics(s.topics, existing)
         for name in missing:
-            said, _, cure = self._brokers.explain_missing_topic(name).partition(": ")
-            yield Finding("topics", FindingLevel.WRONG, said, cure or "make it, or mend its name")
-        if not self._settings.topics:
-            read = {p.topic for r in self._brokers.describe_group()[0].members for p in r.owned_partitions}
-            wanted = frozenset(read or {p.topic for p in self._brokers.fetch_group_commits().offsets})
-        reads = self._settings.source == "offsets"
-        needed = ("Describe", "Read") if reads else ("Describe",)
-        for topic in sorted(wanted):
+            message, _, remedy = self._brokers.explain_missing_topic(name).partition(": ")
+            yield failed("topics", message, remedy or "create it, or correct its name")
+        if not s.topics:
+            owned = {p.topic for m in self._brokers.describe_group()[0].members for p in m.owned_partitions}
+            topics = frozenset(owned or {p.topic for p in self._brokers.fetch_group_commits().offsets})
+        # source=offsets samples records for their sizes
+        needed = ("Describe", "Read") if s.source == "offsets" else ("Describe",)
+        for topic in sorted(topics):
             described = self._describe_topic(topic)
             if isinstance(described, Finding):
                 yield described
@@ -187,59 +177,50 @@ class BrokerChecks:
                 yield check_rights(f"topic {topic}", needed, described.allowed_operations)
 
     def _check_queue(self) -> Iterable[Finding]:
-        """Look at what a `kmq` queue has beside its topic: the markers, and the trackers."""
         s = self._settings
         if s.queue is not QueueKind.KMQ:
-            return
-        markers = self._describe_topic(s.markers_topic)
+            return  # only kmq has topics and processes of its own
+        topic, markers = s.markers_topic, self._describe_topic(s.markers_topic)
         if isinstance(markers, TopicDescription):
             messages = self._describe_topic(s.topics[0])
             count = messages.partitions if isinstance(messages, TopicDescription) else None
-            yield check_markers_topic(
-                s.markers_topic, markers.partitions, count, self._fetch_config(s.markers_topic)
-            )
-            yield check_rights(f"topic {s.markers_topic}", ("Describe",), markers.allowed_operations)
+            yield check_markers_topic(topic, markers.partitions, count, self._fetch_config(topic))
+            yield check_rights(f"topic {topic}", ("Describe",), markers.allowed_operations)
         else:
-            yield markers or check_markers_topic(s.markers_topic, None, None, {})
-        trackers = tracker_group(s.group)
-        refused = self._explain_refused_offsets(trackers)
-        if refused is not None:
-            yield Finding(TRACKERS_CHECK, FindingLevel.WRONG, refused, f"grant Describe on group {trackers}")
+            yield markers or check_markers_topic(topic, None, None, {})
+        group = tracker_group(s.group)
+        refusal = self._explain_refused_offsets(group)
+        if refusal is not None:
+            yield failed(TRACKERS_CHECK, refusal, f"grant Describe on group {group}")
             return
         try:
-            yield check_trackers(self._count_topic_readers(trackers, s.markers_topic), s.topics[0], s.group)
+            yield check_trackers(self._count_readers(group, topic), s.topics[0], s.group)
         except KafkaException as error:
-            yield Finding(
-                TRACKERS_CHECK, FindingLevel.WRONG, f"not told: {format_kafka_error(error)}", "ask again"
-            )
+            yield failed(TRACKERS_CHECK, f"unknown: {format_kafka_error(error)}", "run the doctor again")
 
-    def _count_topic_readers(self, group: str, topic: str) -> int:
-        """Return how many of a group read a topic. Raises KafkaException."""
-        asked = self._admin.describe_consumer_groups([group], request_timeout=self._settings.timeout)
+    def _count_readers(self, group: str, topic: str) -> int:
+        futures = self._admin.describe_consumer_groups([group], request_timeout=self._settings.timeout)
         try:
-            found: Any = self._await_result(asked[group])
+            description: Any = self._await(futures[group])
         except KafkaException as error:
             if error.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:
                 return 0
             raise
-        read = [{p.topic for p in m.assignment.topic_partitions} for m in found.members]
-        return sum(topic in topics for topics in read)
+        return sum(any(p.topic == topic for p in m.assignment.topic_partitions) for m in description.members)
 
     def _check_racks(self, nodes: Iterable[Any]) -> Iterable[Finding]:
-        """Look at racks where a consumer says its own, or the heuristic weighs them."""
-        weighed = get_heuristic(self._settings.effective_heuristic).weighs_racks
-        readers = self._brokers.describe_group()[0].members
-        read = {p.topic for reader in readers for p in reader.owned_partitions}
-        speeds = {
-            p: PartitionLoad() for p in self._brokers.fetch_cluster_metadata().leaders if p.topic in read
-        }
-        racks, _ = self._brokers.fetch_replica_racks(speeds)
-        crossing = compute_cross_rack_traffic(readers, speeds, racks)
-        if readers:
-            yield from check_racks(crossing, is_rack_aware=weighed)
-        if crossing is not None:
+        is_rack_aware = get_heuristic(self._settings.effective_heuristic).weighs_racks
+        members = self._brokers.describe_group()[0].members
+        topics = {p.topic for member in members for p in member.owned_partitions}
+        leaders = self._brokers.fetch_cluster_metadata().leaders
+        loads = {p: PartitionLoad() for p in leaders if p.topic in topics}
+        racks, _ = self._brokers.fetch_replica_racks(loads)
+        traffic = compute_cross_rack_traffic(members, loads, racks)
+        if members:
+            yield from check_racks(traffic, is_rack_aware=is_rack_aware)
+        if traffic is not None:
             selectors = {node.id: self._fetch_replica_selector(node.id) for node in nodes}
-            yield check_replica_selectors(selectors, is_rack_aware=weighed)
+            yield check_replica_selectors(selectors, is_rack_aware=is_rack_aware)
 
     def _fetch_replica_selector(self, broker: int) -> str | None:
         config = self._fetch_config(str(broker), BROKER_RESOURCE_TYPE)
@@ -253,104 +234,103 @@ class BrokerChecks:
             if isinstance(described, Finding):
                 yield described
             elif described is None:
-                yield Finding(
-                    f"control topic {topic}", FindingLevel.NOTE, "not there; the first sidecar makes it"
-                )
+                yield noted(f"control topic {topic}", "missing; the first sidecar creates it")
             else:
-                config = self._fetch_config(topic)
-                yield check_control_topic(topic, described.partitions, config.get("cleanup.policy"))
+                policy = self._fetch_config(topic).get("cleanup.policy")
+                yield check_control_topic(topic, described.partitions, policy)
                 needed = ("Describe", "Read", "Write")
                 yield check_rights(f"topic {topic}", needed, described.allowed_operations)
 
     def _check_plan(self) -> Iterable[Finding]:
         try:
             plan, records = self._control_topics.read_plan(), self._control_topics.read_decisions()
-            speeds = self._control_topics.read_write_rates()
+            rates = self._control_topics.read_write_rates()
         except PeerError as error:
-            said, _, cure = str(error).partition("; grant ")
-            yield Finding("plan", FindingLevel.WRONG, said, f"grant {cure}" if cure else "ask again")
+            message, _, right = str(error).partition("; grant ")
+            yield failed("plan", message, f"grant {right}" if right else "run the doctor again")
             return
-        now = self._clock.wall()
-        last = next(reversed(records), None)
-        told = {f"speeds of {topic}": s.time for topic, s in speeds.items()}
-        told |= {} if last is None else {"the last verdict": last.until}
-        appended = self._fetch_last_append_time() if last is not None else None
-        told |= {} if appended is None else {"the broker": appended}
-        yield check_clock(now, told)
+        now, last = self._clock.wall(), next(reversed(records), None)
+        times = {f"the write rates of {topic}": r.time for topic, r in rates.items()}
+        appended = None
+        if last is not None:
+            times["the last decision"] = last.until
+            appended = self._fetch_last_append_time()
+        if appended is not None:
+            times["the broker"] = appended
+        yield check_clock(now, times)
         if last is not None and appended is not None:
             yield check_sidecar_clock(last.until, appended)
         yield check_last_decision(last, plan, now)
         if self._settings.queue is QueueKind.SHARE:
-            return  # the broker alone says who gets what
+            return  # the broker distributes the records itself
         try:
-            protocol, seats = self._fetch_members()
+            protocol, members = self._fetch_members()
         except KafkaException:
-            return  # the group is wrong, which was said
-        yield check_plan_followed(plan, protocol, seats, self._brokers.fetch_cluster_metadata().leaders, now)
+            return  # reported by the check of the group
+        leaders = self._brokers.fetch_cluster_metadata().leaders
+        yield check_plan_followed(plan, protocol, members, leaders, now)
 
     def _describe_topic(self, topic: str) -> TopicDescription | Finding | None:
-        """Return what the broker tells of a topic; None where there is none."""
-        wanted = TopicCollection([topic])
-        asked = self._admin.describe_topics(
-            wanted, include_authorized_operations=True, request_timeout=self._settings.timeout
+        """Return a finding if the request fails, None if the topic does not exist."""
+        futures = self._admin.describe_topics(
+            TopicCollection([topic]),
+            include_authorized_operations=True,  # KIP-430: the brokers report our rights
+            request_timeout=self._settings.timeout,
         )
         try:
-            found: Any = self._await_result(asked[topic])
+            described: Any = self._await(futures[topic])
         except KafkaException as error:
             if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
                 return None
-            do = f"grant Describe on topic {topic}" if is_authorization_error(error) else "ask again"
-            return Finding(f"topic {topic}", FindingLevel.WRONG, format_kafka_error(error), do)
-        operations = found.authorized_operations
-        allowed = None if operations is None else frozenset(_format_operation(o) for o in operations)
-        return TopicDescription(len(found.partitions), allowed)
+            denied = is_authorization_error(error)
+            remedy = f"grant Describe on topic {topic}" if denied else "run the doctor again"
+            return failed(f"topic {topic}", format_kafka_error(error), remedy)
+        operations = described.authorized_operations
+        # as Kafka's tools write them: DESCRIBE_CONFIGS is DescribeConfigs
+        names = None if operations is None else frozenset(o.name.title().replace("_", "") for o in operations)
+        return TopicDescription(len(described.partitions), names)
 
     def _check_topic_creatable(self, topic: str) -> Finding:
-        """Ask whether the sidecar may make a topic, as it does at its start; none is made."""
+        check, timeout = f"creation of {topic}", self._settings.timeout
         new = NewTopic(topic, CONTROL_TOPIC_PARTITIONS, self._settings.replication_factor)
-        asked = self._admin.create_topics([new], validate_only=True, request_timeout=self._settings.timeout)
-        part = f"making {topic}"
+        # validate_only: the brokers check rights and replication factor, and create nothing
+        futures = self._admin.create_topics([new], validate_only=True, request_timeout=timeout)
         try:
-            self._await_result(asked[topic])
+            self._await(futures[topic])
         except KafkaException as error:
-            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                do = (
-                    f"grant Create on topic {topic}"
-                    if is_authorization_error(error)
-                    else "mend what it names"
-                )
-                return Finding(part, FindingLevel.WRONG, format_kafka_error(error), do)
-            return Finding(part, FindingLevel.OK, "it is there")
-        return Finding(part, FindingLevel.OK, "allowed")
+            if error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
+                return passed(check, "it exists")
+            denied = is_authorization_error(error)
+            remedy = f"grant Create on topic {topic}" if denied else "correct what the broker reports"
+            return failed(check, format_kafka_error(error), remedy)
+        return passed(check, "allowed")
 
     def _fetch_config(self, name: str, kind: Any = TOPIC_RESOURCE_TYPE) -> Mapping[str, str | None]:
-        """Return a topic's (or broker's) configuration; nothing where that is not allowed."""
+        """Return the configuration of a topic or broker; empty if it is not readable."""
         resource = CONFIG_RESOURCE(kind, name)
-        asked = self._admin.describe_configs([resource], request_timeout=self._settings.timeout)
+        futures = self._admin.describe_configs([resource], request_timeout=self._settings.timeout)
         try:
-            found: Any = self._await_result(asked[resource])
+            entries: Any = self._await(futures[resource])
         except KafkaException:
             return {}
-        return {name: entry.value for name, entry in found.items()}
+        return {name: entry.value for name, entry in entries.items()}
 
     def _fetch_last_append_time(self) -> float | None:
-        """Return when the broker took the newest verdict, where it is the broker that says so."""
-        topic = self._settings.decision_topic
+        topic, timeout = self._settings.decision_topic, self._settings.timeout
         if self._fetch_config(topic).get("message.timestamp.type") != "LogAppendTime":
-            return None
+            return None  # then the timestamp is the writer's, not the broker's
         partition = RawPartition(topic, 0)
-        asked = self._admin.list_offsets(
-            {partition: MAX_TIMESTAMP_SPEC}, request_timeout=self._settings.timeout
-        )
+        futures = self._admin.list_offsets({partition: MAX_TIMESTAMP_SPEC}, request_timeout=timeout)
         try:
-            found: Any = self._await_result(asked[partition])
+            newest: Any = self._await(futures[partition])
         except KafkaException:
             return None
-        return found.timestamp / 1000 if found.timestamp > 0 else None
+        return newest.timestamp / 1000 if newest.timestamp > 0 else None
 
     def _fetch_members(self) -> tuple[str, dict[str, MemberMetadata]]:
-        """Return the group's assignor and members; by the older call, as `brokers` does."""
+        """Return the group's assignor and members."""
         name, timeout = self._settings.group, self._settings.timeout
+        # deprecated, but the newer call is unsafe (see broker_client) and hides the metadata bytes
         with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
             groups: list[Any] = self._admin.list_groups(name, timeout=timeout)
         group = next((g for g in groups if g.id == name), None)
@@ -358,7 +338,7 @@ class BrokerChecks:
             return "", {}
         return group.protocol, {m.id: MemberMetadata(m.metadata, m.assignment) for m in group.members}
 
-    def _await_result(self, future: "Future[Any]") -> Any:
+    def _await(self, future: "Future[Any]") -> Any:
         try:
             return future.result(timeout=self._settings.timeout + CLIENT_TIMEOUT_GRACE_S)
         except FutureTimeout:
@@ -366,21 +346,19 @@ class BrokerChecks:
 
 
 def run_broker_checks(settings: SidecarSettings, clock: Clock) -> list[Finding]:
-    """Return what is found of the brokers, the group, the topics and the sidecar."""
+    """Return the findings of all checks that query the brokers."""
     try:
         brokers = BrokerClient(settings.client_config, settings.group, settings.timeout, clock)
         with closing(brokers):
             return BrokerChecks(settings, clock, brokers).run_checks()
     except (SaslAuthenticationError, TlsHandshakeError) as error:
-        said, _, cure = str(error).rpartition("; ")
-        return _report_unreachable(said, cure)
+        message, _, remedy = str(error).rpartition("; ")
+        return _report_unreachable(message, remedy)
 
 
-def _report_unreachable(says: str, do: str) -> list[Finding]:
-    return [
-        Finding("brokers", FindingLevel.WRONG, says, do),
-        Finding("everything else", FindingLevel.SKIPPED, "nothing can be told without a broker"),
-    ]
+def _report_unreachable(message: str, remedy: str) -> list[Finding]:
+    skipped = Finding("other checks", FindingLevel.SKIPPED, "they need a broker")
+    return [failed("brokers", message, remedy), skipped]
 
 
 def _can_connect(host: str, port: int, timeout: float) -> bool:
@@ -389,8 +367,3 @@ def _can_connect(host: str, port: int, timeout: float) -> bool:
             return True
     except OSError:
         return False
-
-
-def _format_operation(operation: Any) -> str:
-    """Return an operation as Kafka's tools write it: "DescribeConfigs"."""
-    return "".join(word.capitalize() for word in operation.name.split("_"))

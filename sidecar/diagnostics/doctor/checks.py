@@ -1,7 +1,7 @@
-"""Findings of `trimtab doctor` and the checks that produce them. Pure.
+"""Findings of `trimtab doctor`, and the checks of control topics, clocks, sidecar and plan. Pure.
 
 Levels: `ok`; `note` (acceptable for now, or undecidable); `warning` (intended by an operator, but
-scaling is restricted); `wrong` (with a remedy); `skipped` (an earlier check failed). Only `wrong`
+scaling is restricted); `failed` (with a remedy); `skipped` (an earlier check failed). Only `failed`
 makes the command fail.
 """
 
@@ -26,17 +26,10 @@ from trimtab.sidecar.diagnostics.group_status import format_age, is_fresh
 from trimtab.sidecar.measurement.observation import RequestedReplicas
 from trimtab.sidecar.reporting.decision_record import DecisionRecord
 
-ASSIGNOR_NAME: Final = "trimtab"
-"""Name of the assignor in the group protocol."""
-
+ASSIGNOR_NAME: Final = "trimtab"  # the assignor's name in the group protocol
 PLAN_FOLLOWED_CHECK: Final = "consumers follow the plan"
-"""Name of the part that `check_plan_followed` judges."""
-
-PLAN_PROPAGATION_S: Final = 30.0
-"""Seconds for which a plan may not have reached everybody."""
-
-MAX_CLOCK_SKEW_S: Final = 5.0
-"""Seconds by which clocks may differ."""
+PLAN_PROPAGATION_S: Final = 30.0  # consumers read the plan topic and rebalance within this time
+MAX_CLOCK_SKEW_S: Final = 5.0  # below it the age of a decision is still right to an interval
 
 
 class FindingLevel(StrEnum):
@@ -45,18 +38,18 @@ class FindingLevel(StrEnum):
     OK = "ok"
     NOTE = "note"
     WARNING = "warning"
-    WRONG = "wrong"
+    FAILED = "failed"
     SKIPPED = "skipped"
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Result of checking `part`, with the remedy in `do` if one is needed."""
+    """Result of one check; `remedy` is empty if none is needed."""
 
-    part: str
+    check: str
     level: FindingLevel
-    says: str
-    do: str = ""
+    message: str
+    remedy: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,108 +60,105 @@ class MemberMetadata:
     assignment: bytes
 
 
+def passed(check: str, message: str) -> Finding:
+    """Return a finding that needs no action."""
+    return Finding(check, FindingLevel.OK, message)
+
+
+def noted(check: str, message: str) -> Finding:
+    """Return a finding that is acceptable for now, or undecidable."""
+    return Finding(check, FindingLevel.NOTE, message)
+
+
+def failed(check: str, message: str, remedy: str) -> Finding:
+    """Return a finding that makes the command fail."""
+    return Finding(check, FindingLevel.FAILED, message, remedy)
+
+
 def has_failed_checks(findings: Iterable[Finding]) -> bool:
-    """Tell whether any check failed."""
-    return any(finding.level is FindingLevel.WRONG for finding in findings)
+    """Return whether any check failed."""
+    return any(finding.level is FindingLevel.FAILED for finding in findings)
 
 
 def check_rights(resource: str, needed: Sequence[str], allowed: Collection[str] | None) -> Finding:
-    """Judge the operations that are allowed on something, None where nobody tells."""
-    part = f"rights on {resource}"
+    """Check the allowed operations on a resource; None if the broker does not report them."""
+    check = f"rights on {resource}"
     if allowed is None:
-        return Finding(part, FindingLevel.NOTE, "the broker does not tell what is allowed")
-    missing = [operation for operation in needed if operation not in allowed]
+        return noted(check, "the broker does not report the allowed operations")
+    missing = " and ".join(operation for operation in needed if operation not in allowed)
     if missing:
-        named = " and ".join(missing)
-        return Finding(part, FindingLevel.WRONG, f"{named} not allowed", f"grant {named} on {resource}")
-    return Finding(part, FindingLevel.OK, f"{' and '.join(needed)} allowed")
+        return failed(check, f"{missing} not allowed", f"grant {missing} on {resource}")
+    return passed(check, f"{' and '.join(needed)} allowed")
 
 
 def check_control_topic(topic: str, partitions: int, policy: str | None) -> Finding:
-    """Judge the shape of a control topic; `policy` is its cleanup.policy, None if not told."""
-    part = f"control topic {topic}"
+    """Check a control topic; `policy` is its cleanup.policy, None if it is not readable."""
+    check = f"control topic {topic}"
     if policy is not None and policy != "compact":
-        return Finding(
-            part,
-            FindingLevel.WRONG,
-            f"cleanup.policy is {policy}: what is in force may be deleted",
+        return failed(
+            check,
+            f"cleanup.policy is {policy}: the current value of a key may be deleted",
             f"kafka-configs --alter --topic {topic} --add-config cleanup.policy=compact",
         )
     if partitions != 1:
-        return Finding(part, FindingLevel.NOTE, f"{partitions} partitions, where one would do")
+        return noted(check, f"{partitions} partitions; one is enough")
     if policy is None:
-        return Finding(
-            part,
-            FindingLevel.NOTE,
-            "one partition; DescribeConfigs is not allowed, so whether it is compacted is not known",
-        )
-    return Finding(part, FindingLevel.OK, "compacted, one partition")
+        return noted(check, "one partition; its cleanup.policy is unknown: DescribeConfigs is not allowed")
+    return passed(check, "compacted, one partition")
 
 
 def check_clock(now: float, reported_times: Mapping[str, float]) -> Finding:
-    """Judge our clock by times (seconds since the epoch) at which others say things happened."""
-    ahead = {who: at - now for who, at in reported_times.items() if at - now > MAX_CLOCK_SKEW_S}
+    """Check this machine's clock against times (seconds since the epoch) of past events."""
     if not reported_times:
-        return Finding("clocks", FindingLevel.NOTE, "nobody has told a time yet")
-    if ahead:
-        who, by = max(ahead.items(), key=lambda item: item[1])
-        return Finding(
+        return noted("clocks", "no timestamp to compare with yet")
+    # only a clock behind is detectable: an event in the past may just be old
+    source, latest = max(reported_times.items(), key=lambda item: item[1])
+    if latest - now > MAX_CLOCK_SKEW_S:
+        return failed(
             "clocks",
-            FindingLevel.WRONG,
-            f"{who} is {format_age(by)} ahead of this machine",
-            "let NTP set both clocks; ages of speeds and verdicts are wrong till then",
+            f"{source} is {format_age(latest - now)} ahead of this machine",
+            "synchronize both clocks by NTP; until then ages of write rates and decisions are wrong",
         )
-    return Finding(
-        "clocks", FindingLevel.OK, f"{' and '.join(sorted(reported_times))}: nobody is ahead of us"
-    )
+    return passed("clocks", f"this machine is not behind {' and '.join(sorted(reported_times))}")
 
 
 def check_sidecar_clock(until: float, appended: float) -> Finding:
-    """Judge the sidecar's clock: when it decided, and when the broker took the newest verdict.
-
-    That may be another group's, which came later; so only a clock that is ahead can be told.
-    """
+    """Check the time of the last decision against the broker's append time of the newest record."""
+    # the newest record may be another group's, and later: only a clock ahead is detectable
     ahead = until - appended
     if ahead > MAX_CLOCK_SKEW_S:
-        return Finding(
-            "sidecar's clock",
-            FindingLevel.WRONG,
-            f"it is {format_age(ahead)} ahead of the broker's",
-            "let NTP set both clocks",
-        )
-    return Finding("sidecar's clock", FindingLevel.OK, "not ahead of the broker's")
+        message = f"{format_age(ahead)} ahead of the broker's clock"
+        return failed("sidecar clock", message, "synchronize both clocks by NTP")
+    return passed("sidecar clock", "not ahead of the broker's clock")
 
 
 def check_last_decision(last: DecisionRecord | None, plan: GroupPlan | None, now: float) -> Finding:
-    """Judge whether a sidecar is at work."""
-    part = "sidecar"
+    """Check whether a sidecar manages the group, by its last decision."""
+    check = "sidecar"
     if last is None and plan is None:
-        return Finding(part, FindingLevel.NOTE, "nothing steers this group: no plan and no verdict")
+        return noted(check, "no sidecar manages this group: no plan, no decision")
     if last is None:
-        return Finding(
-            part,
-            FindingLevel.WRONG,
-            "there is a plan, but no verdict",
-            "start the sidecar; if it runs, its log says why verdicts are not kept",
+        return failed(
+            check,
+            "a plan exists, but no decision",
+            "start the sidecar; if it is running, its log says why it records no decisions",
         )
-    said = f"{last.action}: {'; '.join(last.reasons)}"
-    age, by = format_age(now - last.until), last.by or "a sidecar"
+    decision = f"{last.action}: {'; '.join(last.reasons)}"
+    age, sidecar = format_age(now - last.until), last.author or "the sidecar"
     if not is_fresh(last, now):
-        how = f"ended {age} ago" if last.ended else f"has been silent for {age}"
-        return Finding(
-            part,
-            FindingLevel.WRONG,
-            f"{by} {how}; its last verdict was {said}",
-            "start it again, or look into its log: the plan stays, but nobody adapts it",
+        end = f"ended {age} ago" if last.is_final else f"has been silent for {age}"
+        return failed(
+            check,
+            f"{sidecar} {end}; its last decision was {decision}",
+            "start it again, or read its log; until then the plan stays as it is",
         )
     if last.trouble:
-        return Finding(
-            part,
-            FindingLevel.WRONG,
-            f"verdict {age} ago, with trouble: {'; '.join(last.trouble)}",
-            "see to what it names; while it lasts the sidecar holds what it cannot know",
+        return failed(
+            check,
+            f"decision {age} ago, with trouble: {'; '.join(last.trouble)}",
+            "fix the reported trouble; until then the sidecar changes nothing that depends on it",
         )
-    return Finding(part, FindingLevel.OK, f"{by} steers; verdict {age} ago: {said}")
+    return passed(check, f"managed by {sidecar}; decision {age} ago: {decision}")
 
 
 def check_plan_followed(
@@ -178,120 +168,91 @@ def check_plan_followed(
     partitions: Iterable[TopicPartition],
     now: float,
 ) -> Finding:
-    """Judge whether what the members were given was decided by the plan in force."""
-    nothing = _explain_not_followable(plan, protocol, members)
-    if nothing is not None or plan is None:
-        return nothing or Finding(PLAN_FOLLOWED_CHECK, FindingLevel.NOTE, "there is no plan to follow")
+    """Check whether the members' assignment was computed from the current plan."""
+    check = PLAN_FOLLOWED_CHECK
+    finding = _check_prerequisites(plan, protocol, members)
+    if finding is not None or plan is None:
+        return finding or noted(check, "no plan exists")
     try:
-        told, wanted = (
-            _decode_member_decisions(members),
-            _compute_expected_decision(plan, members, partitions),
-        )
+        decisions = _decode_fingerprints(members)
+        expected = _compute_fingerprint(plan, members, partitions)
     except InvalidPayloadError as error:
-        return Finding(
-            PLAN_FOLLOWED_CHECK,
-            FindingLevel.WRONG,
-            f"a member's data cannot be read: {error}",
-            "upgrade this machine",
-        )
-    if told == {wanted}:
-        return Finding(
-            PLAN_FOLLOWED_CHECK, FindingLevel.OK, f"all {len(members)} have what epoch {plan.epoch} decided"
-        )
+        return failed(check, f"unreadable member metadata: {error}", "upgrade trimtab on this machine")
+    if decisions == {expected}:
+        return passed(check, f"all {len(members)} members have the assignment of epoch {plan.epoch}")
     if now - plan.time < PLAN_PROPAGATION_S:
-        return Finding(
-            PLAN_FOLLOWED_CHECK, FindingLevel.NOTE, f"epoch {plan.epoch} is new; ask again in a moment"
-        )
-    return Finding(
-        PLAN_FOLLOWED_CHECK,
-        FindingLevel.WRONG,
-        f"what they read was not decided by epoch {plan.epoch}",
-        "let trimtab.plan.topic of the consumers be plan-topic of the sidecar, and grant them Read "
-        "on it; while the group rebalances, ask again",
+        return noted(check, f"epoch {plan.epoch} is new; run the doctor again in {PLAN_PROPAGATION_S:.0f} s")
+    return failed(
+        check,
+        f"the assignment was not computed from epoch {plan.epoch}",
+        "set the consumers' trimtab.plan.topic to the sidecar's plan-topic and grant them Read on it; "
+        "if the group is rebalancing, run the doctor again",
     )
 
 
-def _explain_not_followable(
+def _check_prerequisites(
     plan: GroupPlan | None, protocol: str, members: Mapping[str, MemberMetadata]
 ) -> Finding | None:
-    """Return why nobody can follow a plan; None where everybody could."""
+    check = PLAN_FOLLOWED_CHECK
     if not members:
-        return Finding(PLAN_FOLLOWED_CHECK, FindingLevel.NOTE, "the group has no members")
+        return noted(check, "the group has no members")
     if protocol != ASSIGNOR_NAME:
-        return Finding(
-            PLAN_FOLLOWED_CHECK,
-            FindingLevel.WRONG if plan else FindingLevel.NOTE,
-            f"the members agreed on the assignor {protocol or '?'!r}",
-            "use trimtab.consumer_sdk.Consumer or a plugin in all of them; till then the group "
-            "can be measured, but not placed or drained",
+        level = FindingLevel.FAILED if plan else FindingLevel.NOTE
+        remedy = (
+            "use trimtab.consumer_sdk.Consumer or the assignor plugin in every consumer; without it "
+            "the sidecar measures the group, but cannot place partitions or drain consumers"
         )
-    if not all(seat.assignment for seat in members.values()):
-        return Finding(PLAN_FOLLOWED_CHECK, FindingLevel.NOTE, "the group rebalances; ask again in a moment")
+        return Finding(check, level, f"the members use the assignor {protocol or '?'!r}", remedy)
+    if not all(member.assignment for member in members.values()):
+        return noted(check, "the group is rebalancing; run the doctor again")
     return None
 
 
-def check_pause(by: str, paused: Collection[str], end: str) -> tuple[Finding, ...]:
-    """Judge directions ("scale-up", "scale-down") in which nobody scales because `by` says so.
-
-    `end` ends it.
-    """
+def check_pause(source: str, paused: Collection[str], remedy: str) -> tuple[Finding, ...]:
+    """Check the directions ("scale-up", "scale-down") paused by a source."""
     if not paused:
         return ()
-    named = " and ".join(sorted(paused))
-    return (Finding("paused", FindingLevel.WARNING, f"{named} is paused by {by}", end),)
+    message = f"{' and '.join(sorted(paused))} is paused by {source}"
+    return (Finding("paused", FindingLevel.WARNING, message, remedy),)
 
 
 def check_replica_count(
     workload: str, requested: RequestedReplicas, min_replicas: int
 ) -> tuple[Finding, ...]:
-    """Judge a count of 0.
-
-    `min_replicas` is the setting `min`, with which none may be as it should.
-    """
+    """Check for a replica count of 0 that neither `min` allows nor the sidecar has set."""
     if requested.count or (requested.is_ours and min_replicas == 0):
         return ()
     if not requested.is_requester_known and min_replicas == 0:
-        said = f"{workload} has 0 replicas, and Kubernetes does not tell who set them"
-        return (Finding("paused", FindingLevel.NOTE, f"{said}; the sidecar's verdict says what it makes"),)
-    return (
-        Finding(
-            "paused",
-            FindingLevel.WARNING,
-            f"{workload} has 0 replicas, set by {requested.requested_by}: nothing is started "
-            "until somebody sets "
-            "another count",
-            f"kubectl scale {workload} --replicas={max(1, min_replicas)}",
-        ),
-    )
+        # the sidecar itself may have set it
+        message = f"{workload} has 0 replicas, requested by an unknown client; see the sidecar's decision"
+        return (noted("paused", message),)
+    message = f"{workload} has 0 replicas, set by {requested.requested_by}; the sidecar keeps that count"
+    remedy = f"kubectl scale {workload} --replicas={max(1, min_replicas)}"
+    return (Finding("paused", FindingLevel.WARNING, message, remedy),)
 
 
 def check_access(verb: str, resource: str, *, allowed: bool) -> Finding:
-    """Judge a verb on a Kubernetes resource."""
-    part = "Kubernetes rights"
+    """Check a verb on a Kubernetes resource."""
+    check = "Kubernetes rights"
     if allowed:
-        return Finding(part, FindingLevel.OK, f"{verb} {resource} allowed")
-    return Finding(
-        part,
-        FindingLevel.WRONG,
-        f"{verb} {resource} not allowed",
-        f"give the sidecar's role {verb} on {resource} (docs/kubernetes.md has the least role)",
-    )
+        return passed(check, f"{verb} {resource} allowed")
+    remedy = f"allow {verb} on {resource} in the sidecar's role; docs/kubernetes.md has the least role"
+    return failed(check, f"{verb} {resource} not allowed", remedy)
 
 
-def _decode_member_decisions(members: Mapping[str, MemberMetadata]) -> set[str]:
-    """Return the decisions that the members were told of."""
-    given = (ConsumerProtocolAssignment.decode(s.assignment) for s in members.values())
-    return {AssignmentUserData.decode(assignment.user_data).decision_fingerprint for assignment in given}
+def _decode_fingerprints(members: Mapping[str, MemberMetadata]) -> set[str]:
+    assignments = (ConsumerProtocolAssignment.decode(m.assignment) for m in members.values())
+    return {AssignmentUserData.decode(a.user_data).decision_fingerprint for a in assignments}
 
 
-def _compute_expected_decision(
+def _compute_fingerprint(
     plan: GroupPlan, members: Mapping[str, MemberMetadata], partitions: Iterable[TopicPartition]
 ) -> str:
-    """Return the decision that a leader comes to with this plan, these members and partitions."""
-    subscriptions = decode_subscriptions({name: s.subscription for name, s in members.items()})
+    # as the group's leader computes it: from the same subscriptions, partitions and plan
+    subscriptions = decode_subscriptions({name: m.subscription for name, m in members.items()})
     topics = subscribed_topics(subscriptions)
-    universe = PartitionIndex.from_partitions(p for p in partitions if p.topic in topics)
+    index = PartitionIndex.from_partitions(p for p in partitions if p.topic in topics)
     data = {name: MemberUserData.decode(s.user_data) for name, s in subscriptions.items()}
-    roll = snapshot_from_subscriptions(subscriptions, data, universe)
+    group = snapshot_from_subscriptions(subscriptions, data, index)
     policy = PlacementPolicy(plan.heuristic, plan.capacity, plan.headroom)
-    return compute_decision_fingerprint(roll.resolve_members(plan), universe, plan, policy)
+    return compute_decision_fingerprint(group.resolve_members(plan), index, plan, policy)

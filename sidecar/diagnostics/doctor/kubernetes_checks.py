@@ -1,4 +1,4 @@
-"""Asks a Kubernetes API server what `trimtab doctor` judges; changes nothing."""
+"""Checks of `trimtab doctor` that query the Kubernetes API server. They change nothing."""
 
 from collections.abc import Iterable
 from contextlib import closing
@@ -7,69 +7,62 @@ from typing import Final, TypeAlias
 from trimtab.common.errors import PeerError
 from trimtab.sidecar.diagnostics.doctor.checks import (
     Finding,
-    FindingLevel,
     check_access,
     check_pause,
     check_replica_count,
+    failed,
+    passed,
 )
 from trimtab.sidecar.settings.settings import SidecarSettings
 from trimtab.sidecar.targets.kubernetes.api_client import KubernetesApi, ScaleTargetRef, resolve_namespace
 from trimtab.sidecar.targets.kubernetes.workload import PAUSE_ANNOTATION, WorkloadKind
 
 AccessRight: TypeAlias = tuple[str, str, str, str]
-"""API group, resource, verb, and the name of the object that it is about; "" for any."""
+"""API group, resource, verb and object name; "" for any object."""
 
 COMMON_RIGHTS: Final[tuple[AccessRight, ...]] = (("", "pods", "list", ""), ("", "events", "create", ""))
 DEPLOYMENT_RIGHTS: Final[tuple[AccessRight, ...]] = (
     ("apps", "replicasets", "list", ""),
-    ("", "pods", "patch", ""),
+    ("", "pods", "patch", ""),  # pod-deletion-cost selects the victim; a StatefulSet removes the last pod
 )
+LEASES: Final = ("coordination.k8s.io", "leases")
 
 
-def list_needed_rights(
-    scale_target: ScaleTargetRef, *, elect: bool, scale: bool = True
-) -> tuple[AccessRight, ...]:
-    """Return each right that the sidecar needs; who does not `scale` itself has KEDA do it."""
-    whole = f"{scale_target.kind}s"
-    own: tuple[AccessRight, ...] = (("apps", whole, "get", scale_target.name),)
+def list_needed_rights(target: ScaleTargetRef, *, elect: bool, scale: bool = True) -> tuple[AccessRight, ...]:
+    """Return the rights of a sidecar that elects a leader, and scales the workload itself."""
+    workload = f"{target.kind}s"
+    rights: list[AccessRight] = [("apps", workload, "get", target.name), *COMMON_RIGHTS]
     if scale:
-        own = (*own, ("apps", f"{whole}/scale", "update", scale_target.name))
-    more = DEPLOYMENT_RIGHTS if scale_target.kind is WorkloadKind.DEPLOYMENT else ()
-    return (*own, *COMMON_RIGHTS, *more, *(_list_lease_rights(scale_target.lease_name) if elect else ()))
+        rights.append(("apps", f"{workload}/scale", "update", target.name))
+    if target.kind is WorkloadKind.DEPLOYMENT:
+        rights += DEPLOYMENT_RIGHTS
+    if elect:
+        rights.append((*LEASES, "create", ""))  # RBAC cannot restrict create to a name
+        rights += [(*LEASES, verb, target.lease_name) for verb in ("get", "update")]
+    return tuple(rights)
 
 
 def run_kubernetes_checks(settings: SidecarSettings) -> Iterable[Finding]:
-    """Return what is found of the workload and of our rights. Raises SidecarSettingError."""
+    """Yield the findings about the sidecar's rights and the workload. Raises SidecarSettingError."""
     assert settings.workload is not None, "settings check that these targets have a workload"
     kind, _, name = settings.workload.partition("/")
-    where = settings.namespace or resolve_namespace(settings.kubeconfig)
-    place = ScaleTargetRef(WorkloadKind(kind), name, where, settings.kubeconfig)
+    namespace = settings.namespace or resolve_namespace(settings.kubeconfig)
+    target = ScaleTargetRef(WorkloadKind(kind), name, namespace, settings.kubeconfig)
     scale = settings.target == "kubernetes"
-    with closing(KubernetesApi(place, settings.timeout)) as api:
+    with closing(KubernetesApi(target, settings.timeout)) as api:
         try:
             for group, resource, verb, of in list_needed_rights(
-                place, elect=settings.leader_election, scale=scale
+                target, elect=settings.leader_election, scale=scale
             ):
-                allowed = api.is_allowed(verb, group, resource, of)
-                yield check_access(verb, resource, allowed=allowed)
-            found = api.fetch_snapshot()
-            yield Finding("workload", FindingLevel.OK, f"{place} in {where}: {len(found.pods)} pods")
-            pause = found.workload.paused_direction
-            ways = ("scale-down", "scale-up") if pause == "all" else (pause,) if pause else ()
-            end = f"kubectl annotate {settings.workload} {PAUSE_ANNOTATION}-"
-            yield from check_pause(f"the annotation {PAUSE_ANNOTATION}", ways, end)
-            if scale or settings.min:  # KEDA sets 0 where it may
-                yield from check_replica_count(settings.workload, found.workload.requested, settings.min)
+                yield check_access(verb, resource, allowed=api.is_allowed(verb, group, resource, of))
+            snapshot = api.fetch_snapshot()
+            workload = snapshot.workload
+            yield passed("workload", f"{target} in {namespace}: {len(snapshot.pods)} pods")
+            pause = workload.paused_direction
+            paused = ("scale-down", "scale-up") if pause == "all" else (pause,) if pause else ()
+            remedy = f"kubectl annotate {settings.workload} {PAUSE_ANNOTATION}-"
+            yield from check_pause(f"the annotation {PAUSE_ANNOTATION}", paused, remedy)
+            if scale or settings.min:  # with min=0 KEDA itself sets 0
+                yield from check_replica_count(settings.workload, workload.requested, settings.min)
         except PeerError as error:
-            yield Finding(
-                "workload", FindingLevel.WRONG, str(error), "see docs/kubernetes.md for what it needs"
-            )
-
-
-def _list_lease_rights(lease: str) -> tuple[AccessRight, ...]:
-    group, resource = "coordination.k8s.io", "leases"
-    return (
-        (group, resource, "create", ""),  # nothing that is made has a name yet
-        (group, resource, "get", lease),
-        (group, resource, "update", lease),
-    )
+            yield failed("workload", str(error), "see docs/kubernetes.md for the requirements")

@@ -1,9 +1,9 @@
-"""How `trimtab doctor` judges a `kmq` queue: its markers, and the trackers that read them. Pure."""
+"""Checks of a `kmq` queue's markers topic and redelivery trackers. Pure."""
 
 from collections.abc import Mapping
 from typing import Final
 
-from trimtab.sidecar.diagnostics.doctor.checks import Finding, FindingLevel
+from trimtab.sidecar.diagnostics.doctor.checks import Finding, failed, noted, passed
 
 TIMESTAMP_TYPE_CONFIG: Final = "message.timestamp.type"
 TRACKERS_CHECK: Final = "trackers"
@@ -12,35 +12,34 @@ TRACKERS_CHECK: Final = "trackers"
 def check_markers_topic(
     topic: str, partitions: int | None, messages: int | None, config: Mapping[str, str | None]
 ) -> Finding:
-    """Judge the markers topic by its partitions and the messages'; None where a topic is away."""
-    part = f"markers topic {topic}"
+    """Check the partition counts of markers and messages (None if a topic is missing), and the config."""
+    check = f"markers topic {topic}"
     if partitions is None:
-        return Finding(part, FindingLevel.NOTE, "not there; the first worker makes it")
+        return noted(check, "missing; the first worker creates it")
+    # a message's markers are in the partition of the same number
     if messages is not None and partitions != messages:
-        return Finding(
-            part,
-            FindingLevel.WRONG,
-            f"it has {partitions} partitions, the messages have {messages}: no worker starts",
-            f"kafka-topics --alter --topic {topic} --partitions {messages}, or add some to the messages",
+        return failed(
+            check,
+            f"{partitions} partitions, but the messages have {messages}: workers refuse to start",
+            f"kafka-topics --alter --topic {topic} --partitions {messages}, or extend the messages",
         )
-    time = config.get(TIMESTAMP_TYPE_CONFIG)
-    if time not in {None, "LogAppendTime"}:
-        return Finding(
-            part,
-            FindingLevel.WRONG,
-            f"{TIMESTAMP_TYPE_CONFIG} is {time}: no worker starts, since clocks would decide",
+    # with CreateTime the workers' clocks would decide when a message is redelivered
+    timestamp_type = config.get(TIMESTAMP_TYPE_CONFIG)
+    if timestamp_type not in {None, "LogAppendTime"}:
+        return failed(
+            check,
+            f"{TIMESTAMP_TYPE_CONFIG} is {timestamp_type}: workers refuse to start",
             f"kafka-configs --alter --topic {topic} --add-config {TIMESTAMP_TYPE_CONFIG}=LogAppendTime",
         )
-    return Finding(part, FindingLevel.OK, f"{partitions} partitions")
+    return passed(check, f"{partitions} partitions")
 
 
 def check_trackers(running: int, topic: str, group: str) -> Finding:
-    """Judge how many trackers run."""
-    if not running:
-        return Finding(
-            TRACKERS_CHECK,
-            FindingLevel.WRONG,
-            "none runs: what nobody settles does not come back, and the last worker stays",
-            f"start trimtab redeliver --topic {topic} --group {group}, with the workers' settings",
-        )
-    return Finding(TRACKERS_CHECK, FindingLevel.OK, f"{running} run")
+    """Check the number of running trackers."""
+    if running:
+        return passed(TRACKERS_CHECK, f"{running} running")
+    return failed(
+        TRACKERS_CHECK,
+        "none is running: unsettled messages are not redelivered, and the last worker is never stopped",
+        f"start trimtab redeliver --topic {topic} --group {group}, with the workers' settings",
+    )

@@ -60,16 +60,16 @@ def test_rights_that_are_missing_are_named() -> None:
     assert check_rights("topic t", ("Describe", "Read"), {"Read", "Describe"}).level is FindingLevel.OK
     assert check_rights("topic t", ("Read",), None).level is FindingLevel.NOTE
     wrong = check_rights("topic t", ("Describe", "Read", "Write"), {"Describe"})
-    assert wrong.level is FindingLevel.WRONG
-    assert wrong.do == "grant Read and Write on topic t"
+    assert wrong.level is FindingLevel.FAILED
+    assert wrong.remedy == "grant Read and Write on topic t"
 
 
 @pytest.mark.parametrize(
     ("partitions", "policy", "level"),
     [
         (1, "compact", FindingLevel.OK),
-        (1, "delete", FindingLevel.WRONG),
-        (1, "compact,delete", FindingLevel.WRONG),
+        (1, "delete", FindingLevel.FAILED),
+        (1, "compact,delete", FindingLevel.FAILED),
         (3, "compact", FindingLevel.NOTE),
         (1, None, FindingLevel.NOTE),
     ],
@@ -83,21 +83,21 @@ def test_a_clock_that_is_behind_is_noticed() -> None:
     """Who says that something happened in our future has another clock."""
     assert check_clock(NOW, {"a": NOW - 50, "b": NOW + MAX_CLOCK_SKEW_S}).level is FindingLevel.OK
     wrong = check_clock(NOW, {"a": NOW + 7, "b": NOW + 30})
-    assert (wrong.level, wrong.says) == (FindingLevel.WRONG, "b is 30 s ahead of this machine")
+    assert (wrong.level, wrong.message) == (FindingLevel.FAILED, "b is 30 s ahead of this machine")
     assert check_clock(NOW, {}).level is FindingLevel.NOTE
     assert check_sidecar_clock(NOW, NOW + 2).level is FindingLevel.OK
-    assert check_sidecar_clock(NOW + 20, NOW).level is FindingLevel.WRONG
+    assert check_sidecar_clock(NOW + 20, NOW).level is FindingLevel.FAILED
     assert check_sidecar_clock(NOW - 20, NOW).level is FindingLevel.OK  # another group's came since
 
 
 @pytest.mark.parametrize(
     ("last", "plan", "level", "says"),
     [
-        (LAST, PLAN, FindingLevel.OK, "verdict 5 s ago: hold: 2 is right"),
-        (None, None, FindingLevel.NOTE, "nothing steers"),
-        (None, PLAN, FindingLevel.WRONG, "no verdict"),
-        (replace(LAST, until=NOW - 600), PLAN, FindingLevel.WRONG, "silent for 10 min"),
-        (replace(LAST, trouble=("broker 2 is away",)), PLAN, FindingLevel.WRONG, "broker 2 is away"),
+        (LAST, PLAN, FindingLevel.OK, "decision 5 s ago: hold: 2 is right"),
+        (None, None, FindingLevel.NOTE, "no sidecar manages"),
+        (None, PLAN, FindingLevel.FAILED, "no decision"),
+        (replace(LAST, until=NOW - 600), PLAN, FindingLevel.FAILED, "silent for 10 min"),
+        (replace(LAST, trouble=("broker 2 is away",)), PLAN, FindingLevel.FAILED, "broker 2 is away"),
     ],
 )
 def test_a_sidecar_is_at_work_or_not(
@@ -106,8 +106,8 @@ def test_a_sidecar_is_at_work_or_not(
     """By its last verdict: fresh, silent, in trouble, or never there."""
     found = check_last_decision(last, plan, NOW)
     assert found.level is level
-    assert says in found.says
-    assert bool(found.do) == (level is FindingLevel.WRONG)
+    assert says in found.message
+    assert bool(found.remedy) == (level is FindingLevel.FAILED)
 
 
 def seats(plan: GroupPlan | None) -> dict[str, MemberMetadata]:
@@ -128,7 +128,7 @@ def seats(plan: GroupPlan | None) -> dict[str, MemberMetadata]:
 def test_who_follows_the_plan() -> None:
     """What the members were given belongs to the plan in force, whatever was drained since."""
     found = check_plan_followed(PLAN, ASSIGNOR_NAME, seats(PLAN), PARTITIONS, NOW)
-    assert (found.level, found.says) == (FindingLevel.OK, "all 2 have what epoch 4 decided")
+    assert (found.level, found.message) == (FindingLevel.OK, "all 2 members have the assignment of epoch 4")
     other = [*PARTITIONS, TopicPartition("else", 0)]
     assert check_plan_followed(PLAN, ASSIGNOR_NAME, seats(PLAN), other, NOW).level is FindingLevel.OK
 
@@ -137,15 +137,15 @@ def test_who_does_not_follow_the_plan() -> None:
     """Another epoch, or no plan at the leader, is told; not while the plan is only just made."""
     for theirs in (None, replace(PLAN, epoch=3)):
         found = check_plan_followed(PLAN, ASSIGNOR_NAME, seats(theirs), PARTITIONS, NOW)
-        assert found.level is FindingLevel.WRONG
-        assert "trimtab.plan.topic" in found.do
+        assert found.level is FindingLevel.FAILED
+        assert "trimtab.plan.topic" in found.remedy
     new = replace(PLAN, time=NOW - PLAN_PROPAGATION_S + 1)
     assert check_plan_followed(new, ASSIGNOR_NAME, seats(None), PARTITIONS, NOW).level is FindingLevel.NOTE
 
 
 def test_who_cannot_follow_a_plan() -> None:
     """Members with another assignor; without a plan or members there is nothing to follow."""
-    assert check_plan_followed(PLAN, "range", seats(PLAN), PARTITIONS, NOW).level is FindingLevel.WRONG
+    assert check_plan_followed(PLAN, "range", seats(PLAN), PARTITIONS, NOW).level is FindingLevel.FAILED
     assert check_plan_followed(None, "range", seats(None), PARTITIONS, NOW).level is FindingLevel.NOTE
     assert check_plan_followed(None, ASSIGNOR_NAME, seats(None), PARTITIONS, NOW).level is FindingLevel.NOTE
     assert check_plan_followed(PLAN, ASSIGNOR_NAME, {}, PARTITIONS, NOW).level is FindingLevel.NOTE
@@ -158,7 +158,7 @@ def test_settings_of_consumers_and_sidecar_must_agree() -> None:
     ours = {"group.id": "g", "trimtab.plan.topic": "trimtab.plans"}
     assert [f.level for f in check_consumer_settings({"group.id": "g"}, ours)] == [FindingLevel.OK]
     (wrong,) = check_consumer_settings({"group.id": "g"}, {**ours, "trimtab.plan.topic": "mine"})
-    assert (wrong.level, "'mine' at the sidecar" in wrong.says) == (FindingLevel.WRONG, True)
+    assert (wrong.level, "'mine' at the sidecar" in wrong.message) == (FindingLevel.FAILED, True)
 
 
 def test_kubernetes_rights_are_those_of_the_documented_role() -> None:
@@ -182,11 +182,11 @@ def test_kubernetes_rights_are_those_of_the_documented_role() -> None:
         len(list_needed_rights(ScaleTargetRef(WorkloadKind.STATEFULSET, "lake", "default"), elect=False)) == 4
     )
     assert check_access("list", "pods", allowed=True).level is FindingLevel.OK
-    assert "role" in check_access("list", "pods", allowed=False).do
+    assert "role" in check_access("list", "pods", allowed=False).remedy
 
 
 OK = Finding("brokers", FindingLevel.OK, "1 reached")
-BAD = Finding("topic t", FindingLevel.WRONG, "Read not allowed", "grant Read on topic t")
+BAD = Finding("topic t", FindingLevel.FAILED, "Read not allowed", "grant Read on topic t")
 
 
 @pytest.fixture
@@ -207,7 +207,7 @@ def test_what_is_wrong_is_printed_with_what_to_do(doctor: Any) -> None:
     assert format_finding(OK) == ["ok       brokers: 1 reached"]
     code, out = doctor([OK, BAD])
     assert code == 1
-    assert "WRONG    topic t: Read not allowed\n         -> grant Read on topic t\n" in out
+    assert "FAILED   topic t: Read not allowed\n         -> grant Read on topic t\n" in out
     assert "1 of 2 checks found something wrong" in out
     code, out = doctor([OK])
     assert code == 0
@@ -218,15 +218,15 @@ def test_the_same_as_json(doctor: Any) -> None:
     """Findings as values, and whether anything is wrong."""
     code, out = doctor([OK, BAD], "--format", "json")
     body = json.loads(out)
-    assert (code, body["wrong"], body["group"]) == (1, True, "g")
-    assert body["findings"][1]["do"] == "grant Read on topic t"
+    assert (code, body["failed"], body["group"]) == (1, True, "g")
+    assert body["findings"][1]["remedy"] == "grant Read on topic t"
 
 
 def test_a_pause_is_a_warning() -> None:
     """Somebody wanted it, so the doctor does not fail; but it does not say that all is well."""
     found = check_pause("the annotation trimtab.io/pause", ["scale-up", "scale-down"], "take it away")
     assert [f.level for f in found] == [FindingLevel.WARNING]
-    assert "scale-down and scale-up is paused by the annotation" in found[0].says
+    assert "scale-down and scale-up is paused by the annotation" in found[0].message
     assert not has_failed_checks(found)
     assert format_summary(found) == "nothing is wrong, but 1 warning"
     assert check_pause("the settings", [], "") == ()
@@ -237,7 +237,7 @@ def test_a_zero_that_nobody_is_known_to_have_set_is_a_note() -> None:
     """It may be the sidecar's own, where it may go to zero at all; else it is somebody's."""
     unknown = RequestedReplicas(0, "somebody", 1.0, is_ours=False, is_requester_known=False)
     (found,) = check_replica_count("deployment/lake", unknown, 0)
-    assert (found.level, found.do) == (FindingLevel.NOTE, "")
+    assert (found.level, found.remedy) == (FindingLevel.NOTE, "")
     (found,) = check_replica_count("deployment/lake", unknown, 1)
     assert found.level is FindingLevel.WARNING
 
@@ -255,15 +255,15 @@ def test_a_workload_at_zero_is_a_warning(asked: RequestedReplicas, least: int, t
     """Zero that somebody else set holds the group until another count is set; ours is idle."""
     found = check_replica_count("deployment/lake", asked, least)
     assert [f.level for f in found] == [FindingLevel.WARNING] * told
-    assert all("set by kubectl" in f.says for f in found)
-    assert all(f.do == f"kubectl scale deployment/lake --replicas={max(1, least)}" for f in found)
+    assert all("set by kubectl" in f.message for f in found)
+    assert all(f.remedy == f"kubectl scale deployment/lake --replicas={max(1, least)}" for f in found)
 
 
 def test_a_pause_by_the_settings_is_found() -> None:
     """What the sidecar's own settings or the schedule pause is told, too."""
     entry = {"start": "0 0 1 1 *", "end": "* * * * *", "pause": "scale-up"}
     given = {"bootstrap": "b:1", "group": "g", "capacity": 1, "pause": "scale-down", "schedule": [entry]}
-    found = [f.says for f in check_paused_scaling(load_settings(None, given), NOW)]
+    found = [f.message for f in check_paused_scaling(load_settings(None, given), NOW)]
     assert found == [
         "scale-down is paused by the settings", "scale-up is paused by the schedule",
     ]  # fmt: skip

@@ -37,7 +37,7 @@ NUMBERS = DecisionMetrics(
 
 def record(number: int, time: float, **given: Any) -> DecisionRecord:
     body: dict[str, Any] = {
-        "group": "g", "number": number, "time": time, "until": time, "turns": 1, "interval": 10.0,
+        "group": "g", "number": number, "time": time, "until": time, "iterations": 1, "interval": 10.0,
         "epoch": 4, "action": ScalingAction.HOLD, "reasons": ("3 is right",), "metrics": NUMBERS,
         "capacity": 100.0, "headroom": 0.9,
     }  # fmt: skip
@@ -53,7 +53,12 @@ STARTED = record(
     expected_moves=(RecordedMove("t", 1, "w1", "+1", 40.0, "w1 would be at 120% of its capacity"),),
 )
 MOVED = record(
-    2, NOW - 50, seen=(RecordedMove("t", 1, "w1", "w3", 40.0),), seen_count=1, seen_rate=40.0, turns=2
+    2,
+    NOW - 50,
+    observed_moves=(RecordedMove("t", 1, "w1", "w3", 40.0),),
+    observed_move_count=1,
+    observed_move_bytes_per_s=40.0,
+    iterations=2,
 )
 HELD = record(3, NOW - 5, until=NOW - 5)
 KEPT = (STARTED, MOVED, HELD)
@@ -133,7 +138,7 @@ def test_a_time_picks_the_verdict_of_then() -> None:
     """As of a time counts what had begun by then; before the first verdict there is nothing."""
     found = build_explanation(KEPT, NOW - 55, 5)
     assert found is not None
-    assert found.verdict == STARTED
+    assert found.decision == STARTED
     assert found.history == (STARTED,)
     assert build_explanation(KEPT, NOW - 61, 0) is None
     assert build_explanation((), None, 0) is None
@@ -170,8 +175,8 @@ def group(*, draining: tuple[str, ...] = (), speed: float = 30.0) -> GroupBaseli
 def test_other_counts_are_placed_as_the_leader_would() -> None:
     """One fewer moves what it read and is too full; with less load it fits; one more fits."""
     fewer, more = compute_alternatives(group())
-    assert (fewer.count, fewer.moves, fewer.fill, fewer.fits) == (1, 2, pytest.approx(1.2), False)
-    assert (more.count, more.fits) == (3, True)
+    assert (fewer.consumers, fewer.moves, fewer.fill, fewer.fits) == (1, 2, pytest.approx(1.2), False)
+    assert (more.consumers, more.fits) == (3, True)
     assert compute_alternatives(group(speed=20.0))[0].fits
 
 
@@ -235,10 +240,10 @@ def test_the_command_as_json(said: Any) -> None:
     code, out, _ = said(KEPT, "--format", "json")
     body = json.loads(out)
     assert code == 0
-    assert (body["verdict"]["action"], body["acted"]["action"]) == ("hold", "scale-up")
-    assert [other["count"] for other in body["others"]] == [1, 3]
+    assert (body["decision"]["action"], body["last_change"]["action"]) == ("hold", "scale-up")
+    assert [other["consumers"] for other in body["alternatives"]] == [1, 3]
     at = datetime.fromtimestamp(NOW - 55, UTC).isoformat()
-    assert json.loads(said(KEPT, "--format", "json", "--at", at)[1])["others"] == []
+    assert json.loads(said(KEPT, "--format", "json", "--at", at)[1])["alternatives"] == []
 
 
 def test_nothing_kept_is_an_error_that_helps(said: Any) -> None:

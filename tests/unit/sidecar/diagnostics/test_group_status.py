@@ -37,10 +37,10 @@ NOW = 1000.0
 
 def record(until: float = NOW, **given: Any) -> DecisionRecord:
     body: dict[str, Any] = {
-        "group": "g", "number": 1, "time": 900.0, "until": until, "turns": 1, "interval": 10.0,
+        "group": "g", "number": 1, "time": 900.0, "until": until, "iterations": 1, "interval": 10.0,
         "epoch": 3, "action": ScalingAction.HOLD, "reasons": ("2 is right",),
         "metrics": DecisionMetrics(desired_replicas=2), "capacity": 100.0, "headroom": 0.9,
-        "consumers": {"a": 2, "b": 1, "c": 0},
+        "partitions_by_instance": {"a": 2, "b": 1, "c": 0},
     }  # fmt: skip
     return DecisionRecord(**{**body, **given})
 
@@ -60,14 +60,19 @@ def seen(**given: Any) -> LiveGroupSnapshot:
 
 
 def states(made: GroupStatus) -> dict[str, ConsumerState]:
-    return {row.name: row.state for row in made.rows}
+    return {row.name: row.state for row in made.consumers}
 
 
 def test_a_row_for_each_consumer() -> None:
     """Sums over what is known, capacity as learned, fill of the needed rate."""
     made = build_group_status(seen())
-    a, b = made.rows[0], made.rows[1]
-    assert (a.load.partitions, a.load.unknown, a.load.written, a.load.backlog) == (2, 1, 10, 100)
+    a, b = made.consumers[0], made.consumers[1]
+    assert (a.load.partitions, a.load.unknown_partitions, a.load.write_rate, a.load.backlog) == (
+        2,
+        1,
+        10,
+        100,
+    )
     assert (a.capacity, a.fill) == (50.0, pytest.approx(0.6))
     assert (b.capacity, b.fill, b.state) == (100.0, pytest.approx(0.2), ConsumerState.DRAINING)
 
@@ -75,9 +80,13 @@ def test_a_row_for_each_consumer() -> None:
 def test_the_group_in_a_line() -> None:
     """Counts of the plan and the verdict, and what nobody reads."""
     made = build_group_status(seen())
-    assert (made.running, made.planned, made.wanted, made.unread) == (1, 2, 2, 1)
-    assert (made.load.partitions, made.load.unknown, made.load.needed) == (4, 1, 55.0)
-    assert made.steering_summary == "verdict 0 s ago: hold: 2 is right"
+    assert (made.running, made.planned, made.desired, made.unowned_partitions) == (1, 2, 2, 1)
+    assert (made.total_load.partitions, made.total_load.unknown_partitions, made.total_load.needed_rate) == (
+        4,
+        1,
+        55.0,
+    )
+    assert made.sidecar_summary == "decision 0 s ago: hold: 2 is right"
 
 
 def test_who_left_without_being_asked_is_dead() -> None:
@@ -95,43 +104,43 @@ def test_who_left_without_being_asked_is_dead() -> None:
 
 def test_nobody_is_dead_where_nobody_tells() -> None:
     """A coordinator that does not answer says nothing about the consumers."""
-    assert build_group_status(seen(group=ObservedGroup(), known_consumers=frozenset({"d"}))).rows == ()
+    assert build_group_status(seen(group=ObservedGroup(), known_consumers=frozenset({"d"}))).consumers == ()
 
 
 def test_an_old_verdict_does_not_steer() -> None:
     """After three intervals and a grace the plan stands alone, and its dead are not known."""
     made = build_group_status(seen(decisions=(record(NOW - 30.0 - SILENCE_GRACE_S - 1),)))
-    assert not made.steered
-    assert made.wanted is None
-    assert "its sidecar has been silent for 46 s; the plan of epoch 3 stays in force" in made.steering_summary
+    assert not made.is_managed
+    assert made.desired is None
+    assert "its sidecar, silent for 46 s; the plan of epoch 3 stays in force" in made.sidecar_summary
     assert ConsumerState.DEAD not in states(made).values()
-    assert build_group_status(seen(decisions=(record(NOW - 30.0 - SILENCE_GRACE_S),))).steered
+    assert build_group_status(seen(decisions=(record(NOW - 30.0 - SILENCE_GRACE_S),))).is_managed
 
 
 def test_the_table_says_who_steers_and_who_ended() -> None:
     """The author of the last verdict is named; one that said that it ends steers nothing."""
     by = SidecarIdentity("id", "node-1", 7, 1.7e9, 2)
-    steered = build_group_status(seen(decisions=(record(NOW - 3.0, by=by),)))
-    assert steered.steering_summary.startswith("node-1 (pid 7, since 2023-11-14 22:13:20 UTC) steers; ")
-    left = build_group_status(seen(decisions=(record(NOW - 3.0, by=by, ended=True),)))
-    assert not left.steered
-    assert "node-1 (pid 7, since 2023-11-14 22:13:20 UTC) has ended 3 s ago" in left.steering_summary
+    steered = build_group_status(seen(decisions=(record(NOW - 3.0, author=by),)))
+    assert steered.sidecar_summary.startswith("managed by node-1 (pid 7, since 2023-11-14 22:13:20 UTC); ")
+    left = build_group_status(seen(decisions=(record(NOW - 3.0, author=by, is_final=True),)))
+    assert not left.is_managed
+    assert "node-1 (pid 7, since 2023-11-14 22:13:20 UTC), ended 3 s ago" in left.sidecar_summary
 
 
 def test_without_a_sidecar_it_says_so() -> None:
     """No plan, no verdict: the table stands, with the capacity that was given, if any."""
     made = build_group_status(seen(plan=None, decisions=(), capacity=40.0))
-    assert made.steering_summary.startswith("nothing steers this group: no plan and no verdict")
-    assert made.rows[0].fill == pytest.approx(0.75)
+    assert made.sidecar_summary.startswith("no sidecar manages this group: no plan, no decision")
+    assert made.consumers[0].fill == pytest.approx(0.75)
     assert set(states(made).values()) == {ConsumerState.RUNNING}
-    assert build_group_status(seen(plan=None, decisions=())).rows[0].fill is None
+    assert build_group_status(seen(plan=None, decisions=())).consumers[0].fill is None
 
 
 def test_the_unknown_is_a_question_mark() -> None:
     """What is not known is shown as such, never as 0; who is dead has no figures."""
     made = build_group_status(seen(plan=None, write_rates={}))
-    assert run.format_figures(made.rows[0]) == ("2 (2 ?)", "?", "?", "?", "?", "?")
-    dead = next(row for row in build_group_status(seen()).rows if row.state is ConsumerState.DEAD)
+    assert run.format_figures(made.consumers[0]) == ("2 (2 ?)", "?", "?", "?", "?", "?")
+    dead = next(row for row in build_group_status(seen()).consumers if row.state is ConsumerState.DEAD)
     assert set(run.format_figures(dead)) == {"-"}
 
 
@@ -182,7 +191,7 @@ def test_one_table(shown: Any) -> None:
     """--once prints who steers and a row for each consumer."""
     code, out, _ = shown(seen(), "--once")
     assert code == 0
-    assert "verdict 0 s ago: hold: 2 is right" in out
+    assert "decision 0 s ago: hold: 2 is right" in out
     assert [word for word in ("draining", "running", "dead") if word not in out] == []
 
 
@@ -191,8 +200,8 @@ def test_one_json(shown: Any) -> None:
     code, out, _ = shown(seen(), "--once", "--format", "json")
     body = json.loads(out)
     assert code == 0
-    assert (body["group"], body["planned"], body["steered"]) == ("g", 2, True)
-    assert body["rows"][0]["fill"] == pytest.approx(0.6)
+    assert (body["group"], body["planned"], body["is_managed"]) == ("g", 2, True)
+    assert body["consumers"][0]["fill"] == pytest.approx(0.6)
 
 
 def test_live_until_it_is_ended(shown: Any) -> None:
@@ -258,7 +267,7 @@ def test_while_nobody_answers_the_last_values_stand() -> None:
         keep_last_status(good, build_group_status(nothing)),
         build_group_status(replace(nothing, time=NOW + 9)),
     )
-    assert (away.rows, away.time, away.away) == (good.rows, NOW, NOW + 5)
+    assert (away.consumers, away.time, away.unreachable_since) == (good.consumers, NOW, NOW + 5)
     said = printed(away)
     assert re.search(r"broker away since \S+, last seen at ", said)
     assert "no broker answers" in said
@@ -266,7 +275,7 @@ def test_while_nobody_answers_the_last_values_stand() -> None:
     first = printed(keep_last_status(None, build_group_status(nothing)))
     assert "nothing was seen before" in first
     assert "0 B/s" not in first
-    assert keep_last_status(away, good).away is None
+    assert keep_last_status(away, good).unreachable_since is None
 
 
 def test_no_trace_of_a_group_is_said() -> None:

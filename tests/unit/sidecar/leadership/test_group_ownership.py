@@ -23,7 +23,7 @@ SILENCE = 45.0  # three intervals of 10 s, and 15 s
 
 def verdict(by: SidecarIdentity | None, until: float, **more: Any) -> DecisionRecord:
     return DecisionRecord(
-        "g", 1, until, until, 1, 10.0, 1, ScalingAction.HOLD, (), DecisionMetrics(), 1.0, 1.0, by=by, **more
+        "g", 1, until, until, 1, 10.0, 1, ScalingAction.HOLD, (), DecisionMetrics(), 1.0, 1.0, author=by, **more
     )
 
 
@@ -109,7 +109,7 @@ def test_an_end_that_was_said_is_no_silence(topic: Topic, clock: Ticking) -> Non
     first, second = Sidecar(topic, "a", clock), Sidecar(topic, "b", clock)
     first.turn()
     assert not second.turn()
-    topic.left.append(replace(topic.left[-1], ended=True))
+    topic.left.append(replace(topic.left[-1], is_final=True))
     assert second.turn()
 
 

@@ -154,9 +154,9 @@ def test_top_has_it_in_the_heading_and_below() -> None:
     """What crosses is live, and the notes say why it does."""
     group = ObservedGroup(GroupState.STABLE, readers("a", "b", None))
     made = build_group_status(LiveGroupSnapshot(NOW, group, SPEEDS, "given", replica_racks=NEAR))
-    assert made.crossing is not None
-    assert made.crossing.racks_without_members == ("c",)
-    assert made.crossing.notes[0].startswith("unknown rack of w2")
+    assert made.cross_rack_traffic is not None
+    assert made.cross_rack_traffic.racks_without_members == ("c",)
+    assert made.cross_rack_traffic.notes[0].startswith("unknown rack of w2")
 
 
 def test_explain_tells_what_crosses() -> None:
@@ -183,10 +183,10 @@ def test_plan_compares_what_would_cross() -> None:
     """Of those, too, that do not weigh it."""
     policy = PlacementPolicy("steady", 100.0)
     blind, aware = evaluate_heuristics(survey("b", "c", "a"), ["steady", "rack-aware"], policy, 3)
-    assert blind.crossing is not None
-    assert blind.crossing > 0
-    assert aware.crossing == 0
-    assert evaluate_heuristics(survey(None, None, None), ["steady"], policy, 3)[0].crossing is None
+    assert blind.cross_rack_bytes_per_s is not None
+    assert blind.cross_rack_bytes_per_s > 0
+    assert aware.cross_rack_bytes_per_s == 0
+    assert evaluate_heuristics(survey(None, None, None), ["steady"], policy, 3)[0].cross_rack_bytes_per_s is None
 
 
 @pytest.fixture
@@ -210,8 +210,8 @@ def test_plan_prints_what_crosses(plan: Any) -> None:
     assert "replicas are in b, c, but no member is" in told
     assert "across racks" not in plan(survey(None, None, None), "--heuristic", "sticky")
     body = json.loads(plan(survey("b", "c", "a"), "--heuristic", "rack-aware", "--format", "json"))
-    assert body["crossing_bytes_per_s"] > 0
-    assert body["heuristics"]["rack-aware"]["crossing"] == 0
+    assert body["cross_rack_bytes_per_s"] > 0
+    assert body["heuristics"]["rack-aware"]["cross_rack_bytes_per_s"] == 0
 
 
 def test_plan_goes_without_what_is_not_installed(plan: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -228,10 +228,10 @@ def test_the_doctor_judges_racks() -> None:
     """Nothing where nobody asks; wrong where a heuristic weighs what nobody says."""
     assert not list(check_racks(None, is_rack_aware=False))
     (found,) = check_racks(None, is_rack_aware=True)
-    assert (found.level, found.do[:15]) == (FindingLevel.WRONG, "set client.rack")
+    assert (found.level, found.remedy[:15]) == (FindingLevel.FAILED, "set client.rack")
     (found,) = check_racks(FAR, is_rack_aware=True)
     assert found.level is FindingLevel.NOTE
-    assert found.says == f"partitions read from other racks: 2; {FAR.notes[0]}"
+    assert found.message == f"partitions read from other racks: 2; {FAR.notes[0]}"
     (found,) = check_racks(replace(FAR, notes=()), is_rack_aware=False)
     assert found.level is FindingLevel.OK
 
@@ -240,7 +240,7 @@ def test_the_doctor_judges_racks() -> None:
     ("selectors", "weighed", "level"),
     [
         ({1: "x", 2: "x"}, True, FindingLevel.OK),
-        ({1: "x", 2: ""}, True, FindingLevel.WRONG),
+        ({1: "x", 2: ""}, True, FindingLevel.FAILED),
         ({1: "x", 2: ""}, False, FindingLevel.NOTE),
         ({1: "x", 2: None}, True, FindingLevel.NOTE),
     ],

@@ -229,8 +229,8 @@ def test_every_worker_of_a_share_group_is_shown_with_its_part() -> None:
     """None owns a partition, and none is unread."""
     seen = shared(90.0, 3)
     made = build_group_status(LiveGroupSnapshot(NOW, seen.group, seen.write_rates, "given", seen.plan))
-    assert made.unread == 0
-    assert [(r.name, r.load.needed) for r in made.rows] == [("w0", 30), ("w1", 30), ("w2", 30)]
+    assert made.unowned_partitions == 0
+    assert [(r.name, r.load.needed_rate) for r in made.consumers] == [("w0", 30), ("w1", 30), ("w2", 30)]
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,7 @@ def certified() -> TimedCertificate:
 def test_what_the_heuristic_wants_is_certified() -> None:
     """The certificate is complete, and says by which heuristic and price."""
     made = certified()
-    assert (made.moves_cost, made.heuristic) == (0.5, settings().heuristic)
+    assert (made.move_cost, made.heuristic) == (0.5, settings().heuristic)
     assert made.certificate.complete
     assert 2 <= made.certificate.lower_bound <= made.certificate.value
 

@@ -87,8 +87,8 @@ def test_a_record_holds_what_was_asked_and_seen() -> None:
         ("x",),
         2,
     )
-    assert [(m.source, m.target, m.speed) for m in made.expected_moves] == [("a", "+1", 40.0)]
-    assert made.consumers == {"a": 1, "b": 0}
+    assert [(m.source, m.target, m.load_bytes_per_s) for m in made.expected_moves] == [("a", "+1", 40.0)]
+    assert made.partitions_by_instance == {"a": 1, "b": 0}
     assert made.usable_capacity == pytest.approx(90.0)
 
 
@@ -107,7 +107,7 @@ def test_turns_that_say_the_same_are_one_record() -> None:
     """Figures may differ; the first time stays, the newest numbers and reasons count."""
     one = merge_decision_record(None, record(100.0, "cooldown for another 25 s; needed 1.2 MB/s"))
     two = merge_decision_record(one, record(110.0, "cooldown for another 15 s; needed 900 kB/s"))
-    assert (two.number, two.time, two.until, two.turns) == (one.number, 100.0, 110.0, 2)
+    assert (two.number, two.time, two.until, two.iterations) == (one.number, 100.0, 110.0, 2)
     assert two.reasons == ("cooldown for another 15 s; needed 900 kB/s",)
     assert two.key == one.key
 
@@ -120,7 +120,7 @@ def test_turns_that_say_the_same_are_one_record() -> None:
         replace(record(110.0), metrics=DecisionMetrics(planned_replicas=3, desired_replicas=4)),
         replace(record(110.0), draining=("a",)),
         replace(record(110.0), replicas=4),
-        replace(record(110.0), by=ME),
+        replace(record(110.0), author=ME),
     ],
 )
 def test_what_says_something_else_is_another_record(other: DecisionRecord) -> None:
@@ -132,8 +132,8 @@ def test_what_says_something_else_is_another_record(other: DecisionRecord) -> No
 def test_moves_add_up_and_only_the_first_are_named() -> None:
     """A record stays small however much moves; all are counted, with what they weigh."""
     made = merge_decision_record(merge_decision_record(None, record(moved=MAX_LISTED_MOVES)), record(moved=5))
-    assert (len(made.seen), made.seen_count) == (MAX_LISTED_MOVES, MAX_LISTED_MOVES + 5)
-    assert made.seen_rate == pytest.approx(10.0 * (MAX_LISTED_MOVES + 5))
+    assert (len(made.observed_moves), made.observed_move_count) == (MAX_LISTED_MOVES, MAX_LISTED_MOVES + 5)
+    assert made.observed_move_bytes_per_s == pytest.approx(10.0 * (MAX_LISTED_MOVES + 5))
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_moves_add_up_and_only_the_first_are_named() -> None:
         lambda body: body.pop("metrics"),
         lambda body: body.update(action="dance"),
         lambda body: body.update(v=99),
-        lambda body: body.update(seen=[{"x": 1}]),
+        lambda body: body.update(observed_moves=[{"x": 1}]),
         lambda body: body.update(number="1"),
         lambda body: body.update(group=["g"]),
     ],
@@ -159,7 +159,7 @@ def test_unknown_fields_of_a_record_are_ignored() -> None:
     """A record of a later sidecar, with fields added in it and in its parts, is read."""
     made = build_decision_record(scaled_out(), TERMS, ME)
     body = json.loads(made.encode())
-    for part in (body, body["metrics"], body["by"], *body["expected_moves"]):
+    for part in (body, body["metrics"], body["author"], *body["expected_moves"]):
         part["added"] = 1
     assert made.expected_moves
     assert DecisionRecord.decode(json.dumps(body).encode()) == made
@@ -254,8 +254,8 @@ def test_who_ends_says_so(recorder: DecisionRecorder, archive: Archive, eventual
     eventually(lambda: archive.kept)
     recorder.close()
     (made, end) = archive.kept
-    assert end == replace(made, ended=True)
-    assert (made.by, end.key) == (ME, made.key)
+    assert end == replace(made, is_final=True)
+    assert (made.author, end.key) == (ME, made.key)
 
 
 def test_who_stood_by_ends_in_silence(recorder: DecisionRecorder, archive: Archive, eventually: Any) -> None:
@@ -264,4 +264,4 @@ def test_who_stood_by_ends_in_silence(recorder: DecisionRecorder, archive: Archi
     eventually(lambda: archive.kept)
     recorder(replace(report(2.0), is_leader=False))
     recorder.close()
-    assert [r.ended for r in archive.kept] == [False]
+    assert [r.is_final for r in archive.kept] == [False]
