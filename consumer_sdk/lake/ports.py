@@ -14,11 +14,8 @@ from trimtab.consumer_sdk.lake.offsets.offset_gaps import TableGaps
 from trimtab.consumer_sdk.lake.offsets.table_offsets import CommittedOffsets
 from trimtab.consumer_sdk.lake.schema.partition_spec import PartitionSpec
 
-Records: TypeAlias = Any
-"""A pyarrow Table with the record columns; Any: pyarrow ships no types."""
-
-Frame: TypeAlias = Any
-"""A Spark DataFrame, or an Arrow table of rows (`lake.file.writer: arrow`)."""
+Records: TypeAlias = Any  # a pyarrow Table with the record columns; pyarrow ships no types
+Frame: TypeAlias = Any  # a Spark DataFrame, or an Arrow table of rows (`lake.file.writer: arrow`)
 
 
 class ConsumedMessage(Protocol):
@@ -36,39 +33,25 @@ class ConsumedMessage(Protocol):
 
 
 class RecordConsumer(Protocol):
-    """Used methods of `trimtab.consumer_sdk.Consumer`."""
+    """Used methods of `trimtab.consumer_sdk.Consumer`, which documents them."""
 
-    def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Any]:
-        """Return records; `num_messages=0` serves callbacks only."""
-        ...
-
-    def incremental_assign(self, partitions: Sequence[Any]) -> None:
-        """Start reading at these offsets."""
-        ...
-
-    def incremental_unassign(self, partitions: Sequence[Any]) -> None:
-        """Stop reading these partitions and drop their fetched records."""
-        ...
-
-    def pop_offset_resets(self) -> list[OffsetReset]:
-        """Return the offset resets since the last call."""
-        ...
-
-    def batch_max_age_s(self) -> float | None:
-        """Return the limit of a batch's age in seconds, None for the configured one."""
-        ...
-
-    def commit(self, *, offsets: Sequence[Any], asynchronous: bool = True) -> Any:
-        """Commit offsets to Kafka."""
-        ...
+    # `num_messages=0` serves rebalance callbacks only.
+    def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Any]: ...  # noqa: D102
+    def incremental_assign(self, partitions: Sequence[Any]) -> None: ...  # noqa: D102
+    # Also drops records that librdkafka has fetched in advance.
+    def incremental_unassign(self, partitions: Sequence[Any]) -> None: ...  # noqa: D102
+    def pop_offset_resets(self) -> list[OffsetReset]: ...  # noqa: D102
+    # None: the configured `batch.max.age` applies; the plan's freshness SLO may lower it.
+    def batch_max_age_s(self) -> float | None: ...  # noqa: D102
+    def commit(self, *, offsets: Sequence[Any], asynchronous: bool = True) -> Any: ...  # noqa: D102
 
 
 @dataclass(frozen=True, slots=True)
 class StagedFiles:
-    """Data files of one attempt, not yet visible; `files` are handles of the table format."""
+    """Data files of one attempt, not yet visible."""
 
     attempt: str
-    files: tuple[Any, ...] = ()
+    files: tuple[Any, ...] = ()  # handles of the table format
     rows: int = 0
     bytes: int = 0
 
@@ -80,10 +63,15 @@ def new_attempt_id() -> str:
 
 @dataclass(frozen=True, slots=True)
 class VersionedOffsets:
-    """A table's offsets as read, and their encoded version for comparison."""
+    """A table's offsets as read."""
 
     offsets: CommittedOffsets
-    version: str
+    version: str  # the encoded offsets, which the fence compares byte for byte
+
+    @classmethod
+    def decode(cls, text: str, where: str) -> "VersionedOffsets":
+        """Parse the offsets of table `where`, "" for none. Raises CommittedOffsetsLostError."""
+        return cls(CommittedOffsets.decode(text, where) if text else CommittedOffsets(), text)
 
 
 class LakeTable(Protocol):

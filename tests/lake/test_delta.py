@@ -229,7 +229,7 @@ def test_what_delta_cannot_do_is_a_bad_setting(
     delta: DeltaLake, frame: Callable[[int], Any], namespace: str
 ) -> None:
     """Buckets, and names of three parts, are told in words."""
-    with pytest.raises(SettingError, match=r"not partitioned by bucket\(4, topic\)"):
+    with pytest.raises(SettingError, match=r"cannot partition by bucket\(4, topic\)"):
         delta.create_table(f"{namespace}.t", frame(0), (PartitionField("bucket", "topic", 4),))
     with pytest.raises(SettingError, match="two parts"):
         delta.open_table(f"{namespace}.x.t")

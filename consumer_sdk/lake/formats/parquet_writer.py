@@ -1,14 +1,13 @@
-"""Arrow tables to Parquet files: the lane that writes a batch's data files without a Spark job.
+"""Arrow tables to Parquet files, written in this process instead of by a Spark job.
 
-The rules, the same for every table format, and those that Spark's writers go by:
+Rules of every table format, like those of Spark's writers:
 
-1. A file has all of the table's columns, found by name; what the rows lack is null.
-2. A value takes a column's type only where that never changes it: a longer integer, a double, a
-   decimal of more digits, a finer time. All else is TableSchemaMismatchError.
+1. A file has all of the table's columns, matched by name; columns missing in the rows are null.
+2. A value takes a column's type only if that never changes it: a longer integer, a double, a decimal
+   with more digits, a finer time. Everything else is TableSchemaMismatchError.
 3. A column that the table requires has a value in every row.
-4. A file of this machine is written in its place; one of another storage is written here first and
-   handed to the table's own client of that storage. Half a file does not stay, nor does a whole one
-   that cannot be named to the table.
+4. A local file is written in place; a file of another storage is written to a temporary folder and
+   uploaded with the table's client of that storage. After a failure no file is left.
 """
 
 import errno
@@ -32,26 +31,23 @@ from trimtab.consumer_sdk.lake.spark.jvm_errors import JVM_ERRORS
 
 log = logging.getLogger("trimtab.lake")
 
-ArrowSchema: TypeAlias = Any
-"""A pyarrow schema; Any, because pyarrow ships no types."""
-
+ArrowSchema: TypeAlias = Any  # pyarrow ships no types
 ArrowType: TypeAlias = Any
-"""A pyarrow data type."""
 
 SPARK_WRITER_ADVICE: Final = "set lake.file.writer=spark"
 _DISK_FULL_ERRNOS: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+# Without pa.ArrowMemoryError, which is no mismatch.
 _ARROW_VALUE_ERRORS: Final = (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError)
-"""What Arrow raises for values; not what it raises for memory."""
-
-_TIME_UNITS: Final = ("s", "ms", "us", "ns")
+_TIME_UNITS: Final = ("s", "ms", "us", "ns")  # coarse to fine
+_NOTHING_WRITTEN: Final = "Nothing was written and no offset moved"
 
 
 @dataclass(frozen=True, slots=True)
 class ParquetCodec:
-    """How a file is compressed, in Parquet's names; `level` None for the codec's own default."""
+    """Compression of a file, in Parquet's names."""
 
     name: str
-    level: int | None = None
+    level: int | None = None  # None: the codec's default
 
 
 def refuse_table(table: str, reasons: Iterable[tuple[object, str]]) -> None:
@@ -60,8 +56,7 @@ def refuse_table(table: str, reasons: Iterable[tuple[object, str]]) -> None:
         if holds:
             raise TableSchemaMismatchError(
                 f"table {table} {what}, and lake.file.writer=arrow writes plain Parquet files of "
-                f"tables without partitions: {SPARK_WRITER_ADVICE}. Nothing was written and no "
-                "offset moved"
+                f"tables without partitions: {SPARK_WRITER_ADVICE}. {_NOTHING_WRITTEN}"
             )
 
 
@@ -87,40 +82,36 @@ def write_parquet(table: str, rows: Records, target: "ParquetTarget", codec: Par
         "compression": codec.name,
         "compression_level": codec.level,
         "store_decimal_as_integer": True,  # as Spark's writer
-        "store_schema": False,
-        "use_dictionary": _dictionary_columns(rows.schema),
+        "store_schema": False,  # Arrow's copy of the schema, which no reader of a table uses
+        # Keys and values seldom repeat: a dictionary of bytes would be built and dropped again.
+        "use_dictionary": [field.name for field in rows.schema if not kinds.is_binary(field.type)],
     }
     place = target.path
     try:
         with target.writable_path() as path:
-            place = path
+            place = path  # a full disk is reported with the temporary path, a failed upload is not
             pq.write_table(rows, path, **options)
             place = target.path
     except _ARROW_VALUE_ERRORS as error:
         raise TableSchemaMismatchError(
             f"table {table} cannot be written from these rows: {error}: {SPARK_WRITER_ADVICE}. "
-            "Nothing was written and no offset moved"
+            f"{_NOTHING_WRITTEN}"
         ) from error
     except OSError as error:
         place = error.filename or place
         if error.errno in _DISK_FULL_ERRNOS:
-            told = f"{place}: the storage is full, make room: {error}"
-            raise DiskFullError(told) from error
+            raise DiskFullError(f"{place}: the storage is full, make room: {error}") from error
         raise LakeUnavailableError(f"{place}: cannot be written: {error}") from error
 
 
 @dataclass(frozen=True, slots=True)
 class ParquetTarget:
-    """Where a file goes.
-
-    `path` is Hadoop's, `open_stream` opens a stream in the JVM, whose packages are `root`, and
-    `delete_file` deletes it.
-    """
+    """Destination of a file, in Hadoop's terms."""
 
     path: Any
-    open_stream: Callable[[], Any]
+    open_stream: Callable[[], Any]  # in the JVM
     delete_file: Callable[[], object]
-    root: Any
+    root: Any  # the JVM's packages
 
     @contextmanager
     def writable_path(self) -> Generator[str, None, None]:
@@ -145,13 +136,13 @@ class ParquetTarget:
 
     @contextmanager
     def delete_on_failure(self) -> Generator[None, None, None]:
-        """Delete the file if what is done meanwhile fails: no table would ever name it."""
+        """Delete the file if the block fails: no table would reference it."""
         try:
             yield
         except BaseException:
             try:
                 self.delete_file()
-            except JVM_ERRORS as error:  # logged only: it must not hide what led here
+            except JVM_ERRORS as error:  # logged only: raising it would hide the first error
                 log.warning("%s stays until orphans are removed: %s", self.path, error)
             raise
 
@@ -165,30 +156,24 @@ def _write_in_place(path: Path) -> Generator[str, None, None]:
         raise
 
 
-def _dictionary_columns(schema: ArrowSchema) -> list[str]:
-    """Return the columns that are worth a dictionary: bytes seldom come twice."""
-    return [field.name for field in schema if not kinds.is_binary(field.type)]
-
-
 def _cast_column(table: str, field: Any, values: Any) -> Any:
-    """Return a column's values in the table's type."""
     _check_type_fits((field.name,), table, values.type, field.type)
     if not field.nullable and values.null_count:
         raise TableSchemaMismatchError(
             f"table {table}: its column {field.name} is required, and {values.null_count} rows "
-            "have no value for it. Nothing was written and no offset moved"
+            f"have no value for it. {_NOTHING_WRITTEN}"
         )
     try:
         return values if values.type == field.type else values.cast(field.type)
-    except _ARROW_VALUE_ERRORS as error:
+    except _ARROW_VALUE_ERRORS as error:  # e.g. milliseconds beyond the range of microseconds
         raise TableSchemaMismatchError(
             f"table {table}: its column {field.name} does not take the values of these rows: "
-            f"{error}: {SPARK_WRITER_ADVICE}. Nothing was written and no offset moved"
+            f"{error}: {SPARK_WRITER_ADVICE}. {_NOTHING_WRITTEN}"
         ) from error
 
 
 def _check_type_fits(path: tuple[str, ...], table: str, have: ArrowType, want: ArrowType) -> None:
-    """Raise TableSchemaMismatchError unless values of one type fit into the other (rule 2)."""
+    """Raise TableSchemaMismatchError unless every value of one type fits the other (rule 2)."""
     if have == want or kinds.is_null(have):
         return
     if kinds.is_struct(have) and kinds.is_struct(want):
@@ -207,12 +192,11 @@ def _check_type_fits(path: tuple[str, ...], table: str, have: ArrowType, want: A
 
 
 def _is_widening(have: ArrowType, want: ArrowType) -> bool:
-    """Whether every value of one type is one of the other, which has more."""
     if kinds.is_signed_integer(have) and kinds.is_signed_integer(want):
         return bool(have.bit_width <= want.bit_width)
     if kinds.is_decimal(have) and kinds.is_decimal(want):
-        whole = want.precision - want.scale >= have.precision - have.scale
-        return bool(whole and want.scale >= have.scale)
+        digits = want.precision - want.scale >= have.precision - have.scale  # before the point
+        return bool(digits and want.scale >= have.scale)
     if kinds.is_timestamp(have) and kinds.is_timestamp(want):
         return _TIME_UNITS.index(have.unit) <= _TIME_UNITS.index(want.unit)
     return bool(kinds.is_float32(have) and kinds.is_float64(want))

@@ -1,8 +1,7 @@
 """Requirements of a table format on the Spark session: jars, settings, a class to probe.
 
-Iceberg tables live in a catalog. Without `lake.catalog.*` it is the embedded one: Iceberg's JDBC
-catalog in an SQLite file of the warehouse folder, in WAL mode with a busy timeout, so that several
-processes can share it.
+Iceberg tables live in a catalog: that of `lake.catalog.*`, else an embedded one, Iceberg's JDBC
+catalog in an SQLite file of the warehouse folder.
 
 Delta tables are folders without a catalog: "shop.orders" is folder shop/orders of the warehouse.
 Spark's session catalog, in memory, gives an opened table its name in SQL.
@@ -21,10 +20,9 @@ from trimtab.consumer_sdk.lake.settings import DELTA_FORMAT, SessionConfig
 ICEBERG_JAR: Final = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.11.0"
 SQLITE_JAR: Final = "org.xerial:sqlite-jdbc:3.50.3.0"
 DELTA_JAR: Final = "io.delta:delta-spark_4.1_2.13:4.4.0"
-STAGING_CATALOG: Final = "trimtab_staging"
-"""Catalog in Spark that writes files without committing them (`iceberg.table`)."""
-
+STAGING_CATALOG: Final = "trimtab_staging"  # writes files without committing them (`iceberg.table`)
 _SQLITE_BUSY_TIMEOUT_MS: Final = 15_000
+# Dependencies of Delta that Spark provides: 80 MB, and other versions would conflict.
 _PROVIDED_BY_SPARK: Final = (
     "com.fasterxml.jackson.core:*",
     "com.fasterxml.jackson.datatype:*",
@@ -41,8 +39,6 @@ _PROVIDED_BY_SPARK: Final = (
     "org.slf4j:*",
     "org.xerial.snappy:*",
 )
-"""Dependencies of Delta that Spark provides: 80 MB, and other versions would conflict."""
-
 _DELTA_SETTINGS: Final = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
@@ -54,16 +50,16 @@ _DELTA_SETTINGS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class SessionRequirements:
-    """Jars and settings of a session; `probe_class` exists in this format's jars only."""
+    """Jars and settings of a session."""
 
     name: str
-    coordinates: tuple[str, ...]
+    coordinates: tuple[str, ...]  # of Maven
     settings: Mapping[str, str]
-    probe_class: str
+    probe_class: str  # exists in this format's jars only
     excludes: Sequence[str] = ()
 
     def fetch_jars(self, progress: Callable[[str], None] | None = None) -> tuple[Path, ...]:
-        """Return the jars, from the cache or downloaded. Raises JarsUnavailableError."""
+        """Return the jars; download missing ones. Raises JarsUnavailableError."""
         return fetch_jars(self.name, self.coordinates, excludes=self.excludes, progress=progress)
 
 
@@ -95,7 +91,7 @@ def _iceberg_requirements(config: SessionConfig) -> SessionRequirements:
     catalog = dict(config.catalog) or _embedded_catalog(str(config.warehouse))
     if config.warehouse is not None:
         catalog.setdefault("warehouse", _warehouse_uri(config.warehouse))
-    catalog.setdefault("cache-enabled", "false")  # offsets must be current
+    catalog.setdefault("cache-enabled", "false")  # the fence compares with current offsets
     prefix = f"spark.sql.catalog.{config.catalog_name}"
     settings = {
         prefix: "org.apache.iceberg.spark.SparkCatalog",
@@ -114,6 +110,7 @@ def _embedded_catalog(warehouse: str) -> dict[str, str]:
             f"lake.warehouse={warehouse} is not a local folder, which the embedded catalog needs; "
             "describe a catalog with lake.catalog.type, lake.catalog.uri and so on"
         )
+    # WAL and the timeout let several processes share the file; a commit must survive a power cut.
     options = f"busy_timeout={_SQLITE_BUSY_TIMEOUT_MS}&journal_mode=WAL&synchronous=FULL"
     return {"type": "jdbc", "uri": f"jdbc:sqlite:{folder / 'catalog.db'}?{options}"}
 

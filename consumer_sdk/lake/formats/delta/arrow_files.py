@@ -1,9 +1,4 @@
-"""Writes data files of a Delta table from Arrow, and the `add` action of each.
-
-The action has the statistics that Delta skips files by, of top-level columns: minimum and maximum
-of integers, dates, timestamps and short texts, and null counts. Omitted statistics (floats, which
-may be NaN; long texts; years outside 1 to 9999; nested columns) only make readers skip less.
-"""
+"""Data files of a Delta table written from Arrow, and the `add` action of each."""
 
 import json
 from collections.abc import Iterable
@@ -23,29 +18,25 @@ from trimtab.consumer_sdk.lake.formats.parquet_writer import SPARK_WRITER_ADVICE
 from trimtab.consumer_sdk.lake.ports import Records
 
 _DELTA_CODEC: Final = ParquetCodec("zstd")
-_INDEXED_COLUMNS: Final = 32
-"""Delta keeps statistics of so many columns, from the first on."""
-
-_MAX_BOUND_CHARS: Final = 32
-"""Characters of a text that Delta keeps as a bound."""
-
+_INDEXED_COLUMNS: Final = 32  # Delta's own writer collects statistics of the first 32 columns
+_MAX_BOUND_CHARS: Final = 32  # Delta truncates longer texts; we omit them
 _UNSUPPORTED_PROPERTIES: Final = ("delta.constraints.", "delta.columnMapping.mode")
+# Column properties that a writer must evaluate for each row.
 _COLUMN_RULE_PROPERTIES: Final = ("delta.generationExpression", "delta.identity.start", "delta.invariants")
-"""Properties of columns that a writer has to act upon."""
-
+# Floats have no bounds: NaN would make them wrong.
 _BOUNDED_TYPES: Final = (kinds.is_signed_integer, kinds.is_date, kinds.is_string, kinds.is_timestamp)
 
 
 def write_data_file(
     log: Any, name: str, schema: DeltaSchema, rows: Records, attempt: str, root: Any
 ) -> tuple[str, ...]:
-    """Write rows as a data file; return its `add` action in JSON, nothing where there are no rows.
+    """Write rows as a data file; return its `add` action in JSON, () without rows.
 
     `log` is Delta's own object, `root` the JVM's packages. Raises TableSchemaMismatchError,
     DiskFullError, LakeUnavailableError, and exceptions of the JVM.
     """
-    whole = parquet_writer.fit_to_schema(name, rows, _arrow_schema(name, schema))
-    if whole.num_rows == 0:
+    fitted = parquet_writer.fit_to_schema(name, rows, _arrow_schema(name, schema))
+    if fitted.num_rows == 0:
         return ()
     file = f"{attempt}.parquet"
     path = root.org.apache.hadoop.fs.Path(log.dataPath(), file)
@@ -56,14 +47,14 @@ def write_data_file(
         delete_file=lambda: system.delete(path, False),  # noqa: FBT003 - Hadoop's signature
         root=root,
     )
-    parquet_writer.write_parquet(name, whole, target, _DELTA_CODEC)
+    parquet_writer.write_parquet(name, fitted, target, _DELTA_CODEC)
     with target.delete_on_failure():
-        return (_build_add_action(file, system.getFileStatus(path), whole),)
+        return (_build_add_action(file, system.getFileStatus(path), fitted),)
 
 
 def _build_add_action(file: str, status: Any, rows: Records) -> str:
     add = {
-        "path": quote(file),
+        "path": quote(file),  # a URI by the protocol
         "partitionValues": {},
         "size": int(status.getLen()),
         "modificationTime": int(status.getModificationTime()),
@@ -73,22 +64,28 @@ def _build_add_action(file: str, status: Any, rows: Records) -> str:
     return json.dumps({"add": add})
 
 
-def check_writable(name: str, schema: DeltaSchema, settings: Iterable[str]) -> None:
-    """Raise TableSchemaMismatchError for a table whose writers must do more than write rows.
+def check_writable(name: str, schema: DeltaSchema, properties: Iterable[str]) -> None:
+    """Raise TableSchemaMismatchError for a table that plain Parquet files do not suit.
 
-    `settings` are the names of the table's properties.
+    `properties` are the names of the table's properties.
     """
-    acting = [c.name for c in schema.columns if c.metadata.keys() & set(_COLUMN_RULE_PROPERTIES)]
+    ruled = [c.name for c in schema.columns if c.metadata.keys() & set(_COLUMN_RULE_PROPERTIES)]
     reasons = (
         (schema.partition_columns, "is partitioned"),
-        (acting, f"has rules for {', '.join(acting)}"),
-        (any(s.startswith(_UNSUPPORTED_PROPERTIES) for s in settings), "has constraints or maps its columns"),
+        (ruled, f"has rules for {', '.join(ruled)}"),
+        (
+            any(p.startswith(_UNSUPPORTED_PROPERTIES) for p in properties),
+            "has constraints or maps its columns",
+        ),
     )
     parquet_writer.refuse_table(name, reasons)
 
 
 def collect_statistics(rows: Records) -> dict[str, Any]:
-    """Return a file's statistics as the Delta protocol words them."""
+    """Return a file's statistics, in the Delta protocol's names.
+
+    Omitted ones only make readers skip less.
+    """
     least: dict[str, Any] = {}
     greatest: dict[str, Any] = {}
     nulls: dict[str, int] = {}
@@ -104,32 +101,29 @@ def collect_statistics(rows: Records) -> dict[str, Any]:
 
 
 def _column_bounds(column: Any) -> tuple[Any, Any] | None:
-    """Return the least and the greatest value, None where Delta gets none."""
-    kind = column.type
-    if not any(is_kind(kind) for is_kind in _BOUNDED_TYPES):
+    if not any(is_kind(column.type) for is_kind in _BOUNDED_TYPES):
         return None
     found = pc.call_function("min_max", [column])
     try:
         bounds = found["min"].as_py(), found["max"].as_py()
-    except OverflowError:  # a date before the year 1 or after 9999: Python has none
+    except OverflowError:  # a date outside the years 1 to 9999, which Python lacks
         return None
-    return (
-        (_encode_bound(bounds[0]), _encode_bound(bounds[1])) if all(map(_is_storable_bound, bounds)) else None
-    )
+    if not all(map(_is_storable_bound, bounds)):
+        return None
+    return _encode_bound(bounds[0]), _encode_bound(bounds[1])
 
 
 def _is_storable_bound(bound: Any) -> bool:
-    """Whether a bound can stand there: not a long text, nor a time without a zone."""
     if isinstance(bound, str):
         return len(bound) <= _MAX_BOUND_CHARS
     if isinstance(bound, datetime):
-        return bound.tzinfo is not None
+        return bound.tzinfo is not None  # the protocol's bounds are instants
     return bound is not None
 
 
 def _encode_bound(bound: Any) -> Any:
-    """Return a bound as it stands in JSON; times in milliseconds, which readers know of."""
     if isinstance(bound, datetime):
+        # The protocol truncates to milliseconds; readers allow for the rest in the maximum.
         return bound.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
     return bound.isoformat() if isinstance(bound, date) else bound
 
@@ -138,8 +132,8 @@ def _arrow_schema(name: str, schema: DeltaSchema) -> Any:
     try:
         return to_arrow_schema(schema.columns)
     except PySparkException as error:
-        told = str(error).strip().splitlines()[0]
+        problem = str(error).strip().splitlines()[0]
         raise TableSchemaMismatchError(
-            f"table {name} has a column that lake.file.writer=arrow does not write: {told}: "
+            f"table {name} has a column that lake.file.writer=arrow does not write: {problem}: "
             f"{SPARK_WRITER_ADVICE}"
         ) from error

@@ -3,9 +3,6 @@
 Delta's transaction writes values in the types of the frame, so the rules of an INSERT are applied
 here: a value takes the column's type if that never changes it (Spark's STRICT store assignment),
 struct fields match by name, and everything else is TableSchemaMismatchError.
-
-Delta partitions by columns only. A time transform becomes a generated column, which Delta fills and
-uses to prune filters on the time itself.
 """
 
 import json
@@ -35,78 +32,77 @@ from trimtab.consumer_sdk.lake.schema.schema_evolution import ColumnChange
 GENERATION_PROPERTY: Final = "delta.generationExpression"
 TYPE_WIDENING_PROPERTY: Final = "delta.enableTypeWidening"
 _COMPUTED_PROPERTIES: Final = (GENERATION_PROPERTY, "delta.identity.start")
+# Delta partitions by columns only: a time transform becomes a generated column. Of these expressions
+# Delta derives partition filters from filters on the time itself.
 _TIME_COLUMNS: Final[dict[str, tuple[DataType, str]]] = {
     "year": (IntegerType(), "YEAR({})"),
     "month": (StringType(), "DATE_FORMAT({}, 'yyyy-MM')"),
     "day": (DateType(), "CAST({} AS DATE)"),
     "hour": (StringType(), "DATE_FORMAT({}, 'yyyy-MM-dd-HH')"),
 }
-"""Type and expression of the column that a time is partitioned by: those that Delta prunes with."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeltaSchema:
-    """Columns of a table, and the names of those that it is partitioned by."""
+    """Columns of a table, and the names of its partition columns."""
 
     columns: StructType
     partition_columns: tuple[str, ...]
 
     def fits_table(self, later: "DeltaSchema") -> bool:
-        """Whether files that were written for this shape fit the table as it is later."""
+        """Return whether files staged with this schema fit the later one."""
         types = {column.name: column.dataType for column in later.columns}
+        # Columns added since are no obstacle: readers take null for a column that a file lacks.
         kept = all(types.get(column.name) == column.dataType for column in self.columns)
         return kept and self.partition_columns == later.partition_columns
 
 
 def read_schema(metadata: Any) -> DeltaSchema:
-    """Return the shape of a table; `metadata` is Delta's own object."""
+    """Return a table's schema; `metadata` is Delta's own object."""
     columns = StructType.fromJson(json.loads(str(metadata.schemaString())))
-    by = metadata.partitionColumns()
-    return DeltaSchema(columns, tuple(str(by.apply(n)) for n in range(by.size())))
+    names = metadata.partitionColumns()
+    return DeltaSchema(columns, tuple(str(names.apply(n)) for n in range(names.size())))
 
 
 def build_columns(rows: StructType, partition_spec: PartitionSpec) -> tuple[StructType, list[str]]:
-    """Return the columns of a table for these rows, all optional, and those to partition by.
+    """Return the columns of a new table, all optional, and the names of its partition columns.
 
-    Raises SettingError for a rule that Delta has no column for.
+    Raises SettingError for a transform that Delta does not support.
     """
+    # Optional: a later batch may lack a value of any column.
     columns = [StructField(c.name, column_mapping.make_optional(c.dataType), nullable=True) for c in rows]
-    by: list[str] = []
+    names: list[str] = []
     for part in partition_spec:
         if part.transform == "identity":
-            by.append(part.column)
+            names.append(part.column)
         else:
-            made = _generated_column(part)
-            columns.append(made)
-            by.append(made.name)
-    return StructType(columns), by
+            columns.append(_generated_column(part))
+            names.append(columns[-1].name)
+    return StructType(columns), names
 
 
-def build_alter_clauses(needed: Sequence[ColumnChange], metadata: Any) -> Iterator[str]:
-    """Return the ALTER TABLE clauses that bring a table to these changes.
-
-    A type is widened only where the table allows it; where not, staging tells of the mismatch.
-    """
-    added = [f"{_quote_path(c.path)} {c.type.simpleString()}" for c in needed if not c.widens]
+def build_alter_clauses(changes: Sequence[ColumnChange], metadata: Any) -> Iterator[str]:
+    """Yield the ALTER TABLE clauses for these changes."""
+    added = [f"{_quote_path(c.path)} {c.type.simpleString()}" for c in changes if not c.widens]
     if added:
         yield f"ADD COLUMNS ({', '.join(added)})"
+    # Without the property, staging raises the mismatch: type widening raises the table's protocol
+    # version, which is the owner's decision.
     if metadata.configuration().contains(TYPE_WIDENING_PROPERTY):
-        for change in (c for c in needed if c.widens):
+        for change in (c for c in changes if c.widens):
             yield f"ALTER COLUMN {_quote_path(change.path)} TYPE {change.type.simpleString()}"
 
 
 def cast_to_table(table: str, frame: DataFrame, schema: DeltaSchema, java: Any) -> DataFrame:
-    """Return the frame with the table's columns in the table's types, by name.
-
-    What the table generates stays out. Raises TableSchemaMismatchError.
-    """
+    """Return the frame with the table's columns and types, by name. Raises TableSchemaMismatchError."""
+    # Rows may lack these: Delta computes them.
     computed = {c.name.lower() for c in schema.columns if c.metadata.keys() & set(_COMPUTED_PROPERTIES)}
-    whole = column_mapping.fill_missing_columns(table, frame, schema.columns, computed)
-    have = {column.name.lower(): column for column in whole.schema}
+    rows = column_mapping.fill_missing_columns(table, frame, schema.columns, computed)
+    have = {column.name.lower(): column for column in rows.schema}
     caster = _ColumnCaster(table, java)
-    return whole.select(
+    return rows.select(
         *(
-            caster.cast_column((column.name,), sql.col(_quote_path((found.name,))), found.dataType, column)
+            caster.cast((column.name,), sql.col(_quote_path((found.name,))), found.dataType, column)
             for column in schema.columns
             if (found := have.get(column.name.lower())) is not None
         )
@@ -115,26 +111,23 @@ def cast_to_table(table: str, frame: DataFrame, schema: DeltaSchema, java: Any) 
 
 @dataclass(frozen=True, slots=True)
 class _ColumnCaster:
-    """Brings values into a table's types; `java` is the JVM's packages."""
-
     table: str
-    java: Any
+    java: Any  # the JVM's packages
 
-    def cast_column(self, path: tuple[str, ...], value: Column, have: DataType, want: StructField) -> Column:
-        """Return a column's values in the table's type, under the table's name."""
+    def cast(self, path: tuple[str, ...], value: Column, have: DataType, want: StructField) -> Column:
         return self._cast_value(path, value, have, want.dataType).alias(want.name)
 
     def _cast_value(self, path: tuple[str, ...], value: Column, have: DataType, want: DataType) -> Column:
-        if have.simpleString() == want.simpleString():
+        if have.simpleString() == want.simpleString():  # the types themselves also compare nullability
             return value
         if isinstance(have, StructType) and isinstance(want, StructType):
             return self._cast_struct(path, value, have, want)
         if isinstance(have, ArrayType) and isinstance(want, ArrayType):
-            inside = (*path, "element"), have.elementType, want.elementType
-            return sql.transform(value, lambda v: self._cast_value(inside[0], v, *inside[1:]))
+            types = have.elementType, want.elementType
+            return sql.transform(value, lambda v: self._cast_value((*path, "element"), v, *types))
         if isinstance(have, MapType) and isinstance(want, MapType) and have.keyType == want.keyType:
-            under = (*path, "value"), have.valueType, want.valueType
-            return sql.transform_values(value, lambda _, v: self._cast_value(under[0], v, *under[1:]))
+            types = have.valueType, want.valueType
+            return sql.transform_values(value, lambda _, v: self._cast_value((*path, "value"), v, *types))
         if not self._is_upcast(have, want):
             raise self._build_mismatch(path, have.simpleString(), want.simpleString())
         return value.cast(want)
@@ -143,15 +136,15 @@ class _ColumnCaster:
         self, path: tuple[str, ...], value: Column, have: StructType, want: StructType
     ) -> Column:
         found = {field.name.lower(): field for field in have}
-        extra = found.keys() - {field.name.lower() for field in want}
-        if extra:
+        if extra := found.keys() - {field.name.lower() for field in want}:
             raise self._build_mismatch((*path, min(extra)), "a field", "missing")
         fields = [
             sql.lit(None).cast(field.dataType).alias(field.name)
             if (known := found.get(field.name.lower())) is None
-            else self.cast_column((*path, field.name), value.getField(known.name), known.dataType, field)
+            else self.cast((*path, field.name), value.getField(known.name), known.dataType, field)
             for field in want
         ]
+        # Without the condition, a null struct would become a struct of nulls.
         return sql.when(value.isNotNull(), sql.struct(*fields))
 
     def _is_upcast(self, have: DataType, want: DataType) -> bool:
@@ -170,16 +163,12 @@ def _generated_column(part: PartitionField) -> StructField:
     found = _TIME_COLUMNS.get(part.transform)
     if found is None:
         raise SettingError(
-            f"{PARTITION_SETTING}: Delta tables are not partitioned by {part}; write a column, or "
+            f"{PARTITION_SETTING}: Delta cannot partition by {part}; write a column, or "
             "year, month, day, hour(column)"
         )
     kind, expression = found
-    return StructField(
-        f"{part.column}_{part.transform}",
-        kind,
-        nullable=True,
-        metadata={GENERATION_PROPERTY: expression.format(_quote_path((part.column,)))},
-    )
+    metadata = {GENERATION_PROPERTY: expression.format(_quote_path((part.column,)))}
+    return StructField(f"{part.column}_{part.transform}", kind, nullable=True, metadata=metadata)
 
 
 def _quote_path(path: Sequence[str]) -> str:

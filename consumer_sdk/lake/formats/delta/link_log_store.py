@@ -1,9 +1,4 @@
-"""Delta's log store for local folders, compiled into the session's JVM.
-
-Concurrent writers of one Delta table need a storage that grants a commit's name to one of them.
-Delta's store for local paths renames, and a rename replaces an existing file; `LinkLogStore.java`
-links instead. It serves the scheme `file` only; `spark.delta.logStore.*` settings take precedence.
-"""
+"""Delta's log store for local folders, compiled into the session's JVM."""
 
 import tempfile
 from importlib.resources import files
@@ -13,7 +8,7 @@ from typing import Any, Final
 from trimtab.consumer_sdk.lake.spark import jvm_errors
 
 LOG_STORE_CLASS: Final = "trimtab.LinkLogStore"
-LOG_STORE_SETTING: Final = "spark.delta.logStore.file.impl"
+LOG_STORE_SETTING: Final = "spark.delta.logStore.file.impl"  # of the scheme `file` only
 _LOG_STORE_SOURCE: Final = "LinkLogStore.java"
 
 
@@ -22,6 +17,8 @@ def install_log_store(root: Any) -> None:
 
     `root` is the JVM's packages; call it before the first access to a Delta table.
     """
+    # Concurrent writers need a storage that grants a commit's name to one of them. Delta's store for
+    # local paths renames, and a rename replaces an existing file; ours links, which fails instead.
     load_log_store(root)
     settings = root.org.apache.spark.SparkEnv.get().conf()
     if settings.getOption(LOG_STORE_SETTING).isEmpty():
@@ -39,7 +36,7 @@ def load_log_store(root: Any) -> None:
         file.parent.mkdir()
         file.write_bytes(bytes(compiler.getBytecodes()[LOG_STORE_CLASS]))
         loader.addURL(root.java.net.URL(f"{Path(folder).as_uri()}/"))
-        loader.loadClass(LOG_STORE_CLASS)  # before the folder is deleted
+        loader.loadClass(LOG_STORE_CLASS)  # while the folder exists
 
 
 def compile_log_store(root: Any, loader: Any) -> Any:

@@ -1,9 +1,9 @@
-"""Care of Delta tables, by OPTIMIZE, a checkpoint and VACUUM.
+"""Maintenance of Delta tables with OPTIMIZE, a checkpoint and VACUUM.
 
-Marks are part of every version's state, so none of this can lose them. Versions go by age alone:
-VACUUM deletes the files that no version younger than the age names, staged ones that were never
-committed among them, and the log is cleaned as the table's own `delta.logRetentionDuration` says
-(30 days unless it was changed), which happens when a checkpoint is written.
+Every version contains all offsets, so none of these can lose them. Versions expire by age only.
+VACUUM deletes the files that no version younger than the age references, including staged files
+that were never committed. Writing a checkpoint cleans the log of versions older than the table's
+`delta.logRetentionDuration` (30 days by default).
 """
 
 import math
@@ -33,31 +33,26 @@ MAX_FILE_SIZE_SETTING: Final = "spark.databricks.delta.optimize.maxFileSize"
 MIN_FILE_SIZE_SETTING: Final = "spark.databricks.delta.optimize.minFileSize"
 RETENTION_CHECK_SETTING: Final = "spark.databricks.delta.retentionDurationCheck.enabled"
 IGNORE_WINDOW_SETTING: Final = "spark.databricks.delta.vacuum.retentionWindowIgnore.enabled"
-"""Delta 4.4 takes no age but 0 from VACUUM, unless it is told to."""
-
 LISTING_PARALLELISM_SETTING: Final = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
-"""Tasks that VACUUM lists a folder with: 10,000 unless it is told."""
-
-DEFAULT_TARGET_BYTES: Final = 1 << 30
-"""Delta's own."""
+DEFAULT_TARGET_BYTES: Final = 1 << 30  # Delta's default
 
 
 class DeltaMaintenance:
-    """Takes care of the Delta tables below one folder."""
+    """Maintenance of the Delta tables below one folder."""
 
     def __init__(self, lake: DeltaLake) -> None:
         self._lake = lake
         self._spark = lake.spark
 
     def plan_compaction(self, table: str, target: int | None) -> FileTotals:
-        """Return the files that OPTIMIZE would rewrite: partitions with more than one small one."""
+        """Return the files that OPTIMIZE would rewrite."""
         self._open_table(table)
-        least = DEFAULT_TARGET_BYTES if target is None else target
+        small_below = DEFAULT_TARGET_BYTES if target is None else target
         with jvm_errors.translate_errors(f"table {table}: plan of a compaction"):
             files = DataFrame(self._delta_log(table).unsafeVolatileSnapshot().allFiles(), self._spark)
-            small = files.where(f"size < {least}").groupBy(sql.to_json("partitionValues"))
-            found = small.agg(sql.count("*").alias("files"), sql.sum("size").alias("bytes"))
-            rows = found.where("files > 1").collect()
+            small = files.where(f"size < {small_below}").groupBy(sql.to_json("partitionValues"))
+            sums = small.agg(sql.count("*").alias("files"), sql.sum("size").alias("bytes"))
+            rows = sums.where("files > 1").collect()  # OPTIMIZE leaves a partition's only small file alone
         return FileTotals(sum(row.files for row in rows), sum(row.bytes for row in rows))
 
     def rewrite_small_files(self, table: str, target: int | None) -> RewriteRound:
@@ -68,41 +63,41 @@ class DeltaMaintenance:
         )
         with jvm_errors.translate_errors(f"table {table}: OPTIMIZE"), _override_settings(self._spark, sizes):
             (row,) = self._spark.sql(f"OPTIMIZE {table}").collect()
-        done = row.metrics
-        old = FileTotals(done.numFilesRemoved, done.filesRemoved.totalSize or 0)
-        return RewriteRound(old, done.numFilesAdded)
+        old = FileTotals(row.metrics.numFilesRemoved, row.metrics.filesRemoved.totalSize or 0)
+        return RewriteRound(old, row.metrics.numFilesAdded)
 
     def preserve_offsets(self, table: str, since: float | None = None) -> None:
-        """Nothing is to be done: every version has all marks."""
+        """Do nothing: every version contains all offsets."""
 
     def expire_versions(self, table: str, policy: ExpiryPolicy, now: float) -> ExpiryResult:
-        """Clean the log, and delete files that no version younger than the ages names.
+        """Clean the log; delete files that no version younger than the ages references.
 
-        Raises SettingError for a number of versions: Delta goes by age.
+        Raises SettingError for a number of versions: Delta expires by age.
         """
-        del now  # VACUUM asks its own clock
+        del now  # VACUUM uses the JVM's clock
         if policy.min_versions is not None:
             raise SettingError("--min-versions is for Iceberg: Delta expires versions by age only")
-        found = self._open_table(table)
+        opened = self._open_table(table)
+        # VACUUM has one age for both, in whole hours: the longer one, rounded up.
         hours = math.ceil(max(policy.version_age_s, policy.orphan_age_s) / SECONDS_PER_HOUR)
         with (
             jvm_errors.translate_errors(f"table {table}: VACUUM"),
             _override_settings(self._spark, self._vacuum_settings()),
         ):
-            before = found.count_snapshots()
+            before = opened.count_snapshots()
             self._delta_log(table).checkpoint()
-            after = found.count_snapshots()
+            after = opened.count_snapshots()
             vacuum = f"VACUUM {table} RETAIN {hours} HOURS"
-            files = self._spark.sql(f"{vacuum} DRY RUN").count()
+            files = self._spark.sql(f"{vacuum} DRY RUN").count()  # VACUUM itself reports no number
             self._spark.sql(vacuum)
         return ExpiryResult(table, max(0, before - after), files, None)
 
     def _vacuum_settings(self) -> dict[str, str]:
-        tasks = str(self._spark.sparkContext.defaultParallelism)
         return {
-            RETENTION_CHECK_SETTING: "false",
-            IGNORE_WINDOW_SETTING: "false",
-            LISTING_PARALLELISM_SETTING: tasks,
+            RETENTION_CHECK_SETTING: "false",  # `ExpiryPolicy.check_ages` has the limits
+            IGNORE_WINDOW_SETTING: "false",  # else VACUUM of Delta 4.4 accepts no age but 0
+            # Spark lists a folder with up to 10,000 tasks by default.
+            LISTING_PARALLELISM_SETTING: str(self._spark.sparkContext.defaultParallelism),
         }
 
     def _delta_log(self, name: str) -> Any:
@@ -117,7 +112,6 @@ class DeltaMaintenance:
 
 @contextmanager
 def _override_settings(spark: Any, settings: Mapping[str, str]) -> Generator[None, None, None]:
-    """Give the session these settings while the block runs."""
     before = {name: spark.conf.get(name, None) for name in settings}
     for name, value in settings.items():
         spark.conf.set(name, value)

@@ -1,9 +1,4 @@
-"""An Iceberg table's data files written from Arrow: columns with field ids, metrics, `DataFile`.
-
-Readers find the columns of an Iceberg file by their ids, so the Parquet columns carry them, those
-inside of structs, lists and maps too. The metrics (bounds, counts) are taken from the file's footer
-by Iceberg itself, as the table's `write.metadata.metrics.*` say.
-"""
+"""Data files of an Iceberg table written from Arrow: field ids, metrics, `DataFile`."""
 
 import json
 import re
@@ -22,6 +17,7 @@ from trimtab.consumer_sdk.lake.formats.parquet_writer import (
 )
 from trimtab.consumer_sdk.lake.ports import Records
 
+# Iceberg finds the columns of a file by field id, not by name: nested ones carry theirs, too.
 _FIELD_ID_KEY: Final = b"PARQUET:field_id"
 _ARROW_TYPES: Final = {
     "binary": pa.binary(),
@@ -41,11 +37,10 @@ _CODEC_PROPERTY: Final = "write.parquet.compression-codec"
 _LEVEL_PROPERTY: Final = "write.parquet.compression-level"
 _SUPPORTED_CODECS: Final = ("brotli", "gzip", "lz4", "lz4_raw", "snappy", "zstd")
 _LEVELLED_CODECS: Final = ("brotli", "gzip", "zstd")
-"""The codecs that have levels."""
 
 
 def write_data_file(table: Any, name: str, rows: Records, attempt: str, root: Any) -> tuple[Any, ...]:
-    """Write rows as a data file; return Iceberg's `DataFile` of it, nothing where there are none.
+    """Write rows as a data file; return Iceberg's `DataFile` of it, () without rows.
 
     `table` is Iceberg's own object, `root` the JVM's packages. Raises TableSchemaMismatchError,
     DiskFullError, LakeUnavailableError, and exceptions of the JVM.
@@ -54,29 +49,29 @@ def write_data_file(table: Any, name: str, rows: Records, attempt: str, root: An
     _check_writable(name, table, properties)
     codec = _resolve_codec(name, properties)
     iceberg = root.org.apache.iceberg
-    whole = parquet_writer.fit_to_schema(
-        name, rows, build_arrow_schema(name, iceberg.SchemaParser.toJson(table.schema()))
-    )
-    if whole.num_rows == 0:
+    schema = build_arrow_schema(name, iceberg.SchemaParser.toJson(table.schema()))
+    fitted = parquet_writer.fit_to_schema(name, rows, schema)
+    if fitted.num_rows == 0:
         return ()
-    place = table.locationProvider().newDataLocation(f"{attempt}.parquet")
+    location = table.locationProvider().newDataLocation(f"{attempt}.parquet")
     io = table.io()
-    path = root.org.apache.hadoop.fs.Path(place)
-    opened = io.newOutputFile(place).create
-    target = parquet_writer.ParquetTarget(path, opened, lambda: io.deleteFile(place), root)
-    parquet_writer.write_parquet(name, whole, target, codec)
+    path = root.org.apache.hadoop.fs.Path(location)
+    create = io.newOutputFile(location).create
+    target = parquet_writer.ParquetTarget(path, create, lambda: io.deleteFile(location), root)
+    parquet_writer.write_parquet(name, fitted, target, codec)
     with target.delete_on_failure():
-        file = io.newInputFile(place)
+        file = io.newInputFile(location)
+        builder = iceberg.DataFiles.builder(table.spec()).withInputFile(file).withFormat("parquet")
+        # Iceberg reads bounds and counts from the footer, as the table's write.metadata.metrics.* say.
         config = iceberg.MetricsConfig.forTable(table)
-        made = iceberg.DataFiles.builder(table.spec()).withInputFile(file).withFormat("parquet")
         metrics = iceberg.parquet.ParquetUtil.fileMetrics(file, config)
-        return (made.withMetrics(metrics).build(),)
+        return (builder.withMetrics(metrics).build(),)
 
 
 def build_arrow_schema(name: str, text: Any) -> ArrowSchema:
-    """Return the pyarrow schema of a table's, which is given as Iceberg's JSON.
+    """Return the pyarrow schema of a table's schema in Iceberg's JSON.
 
-    Raises TableSchemaMismatchError for a type that this lane does not write.
+    Raises TableSchemaMismatchError for an unsupported type.
     """
     try:
         return pa.schema(list(map(_parse_field, json.loads(str(text))["fields"])))
@@ -88,33 +83,34 @@ def build_arrow_schema(name: str, text: Any) -> ArrowSchema:
 
 
 class _UnsupportedTypeError(Exception):
-    """A type that is not written here."""
+    """A type without an Arrow equivalent here."""
 
 
 def _check_writable(name: str, table: Any, properties: dict[str, str]) -> None:
-    """Raise TableSchemaMismatchError for a table whose files must be more than these are."""
+    not_parquet = properties.get("write.format.default", "parquet") != "parquet"
     reasons = (
         (table.spec().isPartitioned(), "is partitioned"),
-        (properties.get("write.format.default", "parquet") != "parquet", "is not kept in Parquet"),
+        (not_parquet, "is not kept in Parquet"),
         ("encryption.key-id" in properties, "is encrypted"),
     )
     parquet_writer.refuse_table(name, reasons)
 
 
 def _resolve_codec(name: str, properties: dict[str, str]) -> ParquetCodec:
-    """Return the table's codec. Raises TableSchemaMismatchError for an unsupported one."""
-    found = properties.get(_CODEC_PROPERTY, "zstd").lower()
-    if found == "uncompressed":
+    codec = properties.get(_CODEC_PROPERTY, "zstd").lower()  # Iceberg's default
+    if codec == "uncompressed":
         return ParquetCodec("none")
-    level = properties.get(_LEVEL_PROPERTY) if found in _LEVELLED_CODECS else None
-    if found in _SUPPORTED_CODECS:
-        with suppress(OSError, ValueError, pa.ArrowException):  # each library has its own word
-            codec = ParquetCodec(found, int(level) if level else None)
-            pa.Codec(found, compression_level=codec.level)
-            return codec
-    told = f"{_CODEC_PROPERTY}={found}" + (f" and {_LEVEL_PROPERTY}={level}" if level else "")
+    # Iceberg ignores the level of a codec without levels; Arrow would reject it.
+    level = properties.get(_LEVEL_PROPERTY) if codec in _LEVELLED_CODECS else None
+    if codec in _SUPPORTED_CODECS:
+        # Checked before the write, where it would pass for an outage and be retried for ever.
+        with suppress(OSError, ValueError, pa.ArrowException):  # codecs differ in what they raise
+            resolved = ParquetCodec(codec, int(level) if level else None)
+            pa.Codec(codec, compression_level=resolved.level)
+            return resolved
+    given = f"{_CODEC_PROPERTY}={codec}" + (f" and {_LEVEL_PROPERTY}={level}" if level else "")
     raise TableSchemaMismatchError(
-        f"table {name} has {told}, which lake.file.writer=arrow does not write: choose another of "
+        f"table {name} has {given}, which lake.file.writer=arrow does not write: choose another of "
         f"{', '.join(_SUPPORTED_CODECS)}, or {SPARK_WRITER_ADVICE}. "
         "Nothing was written and no offset moved"
     )

@@ -1,8 +1,8 @@
-"""Care of Iceberg tables, by Iceberg's own procedures.
+"""Maintenance of Iceberg tables with Iceberg's own procedures.
 
-A compaction's snapshot has no marks, and expiry may take the last one that has: see rule 1 of
-`care`. Expiry goes by age, so marks that stand in a snapshot younger than the age are safe, also
-from a compaction that commits while the snapshots are being counted.
+A compaction's snapshot has no offsets, and expiry may remove the last snapshot with offsets: see
+rule 1 of `maintenance`. Expiry goes by age, so offsets in a snapshot younger than the age are safe,
+even from a compaction that commits while the snapshots are being counted.
 """
 
 from collections.abc import Mapping
@@ -27,23 +27,20 @@ from trimtab.consumer_sdk.lake.spark.session import java_packages as java
 
 
 class IcebergMaintenance:
-    """Takes care of the tables of an Iceberg catalog."""
+    """Maintenance of the tables of an Iceberg catalog."""
 
     def __init__(self, lake: IcebergLake) -> None:
         self._lake = lake
 
     def plan_compaction(self, table: str, target: int | None) -> FileTotals:
-        """Return what Iceberg's planner would rewrite. Raises LakeUnavailableError."""
-        found = self._open_table(table)
-        if found.java_table.currentSnapshot() is None:
+        """Return the files that Iceberg's planner would rewrite."""
+        java_table = self._open_table(table).java_table
+        if java_table.currentSnapshot() is None:  # Iceberg's planner requires a snapshot
             return FileTotals()
         with jvm_errors.translate_errors(f"table {table}: plan of a compaction"):
-            planner = java(self._lake.spark).org.apache.iceberg.actions.BinPackRewriteFilePlanner(
-                found.java_table
-            )
+            planner = java(self._lake.spark).org.apache.iceberg.actions.BinPackRewriteFilePlanner(java_table)
             planner.init(_rewrite_options(target))
-            groups = planner.plan().groups().iterator()
-            return _sum_files(groups)
+            return _sum_files(planner.plan().groups().iterator())
 
     def rewrite_small_files(self, table: str, target: int | None) -> RewriteRound:
         """Rewrite small files in one snapshot."""
@@ -53,30 +50,30 @@ class IcebergMaintenance:
         return RewriteRound(old, row.added_data_files_count)
 
     def preserve_offsets(self, table: str, since: float | None = None) -> None:
-        """Commit the marks once more where they stand in too old a snapshot."""
-        found = self._open_table(table)
+        """Commit the offsets again if the snapshot that has them is too old."""
+        opened = self._open_table(table)
         with jvm_errors.translate_errors(f"table {table}"):
-            if not _are_offsets_at_risk(found, since):
+            if not _are_offsets_at_risk(opened, since):
                 return
         try:
-            recommit_offsets(found)
-        except CommittedOffsetsLostError as error:  # of a table that is not ours, or lost already
+            recommit_offsets(opened)
+        except CommittedOffsetsLostError as error:  # not our table, or lost already: go on
             log.warning("%s", error)
 
     def expire_versions(self, table: str, policy: ExpiryPolicy, now: float) -> ExpiryResult:
-        """Expire snapshots, delete what only they named, then what nobody ever named."""
-        found = self._open_table(table)
-        before, files = found.count_snapshots(), 0
-        if _has_expirable_snapshot(found.java_table, now - policy.version_age_s):
+        """Expire snapshots and the files that only they reference; then remove orphan files."""
+        opened = self._open_table(table)
+        before, files = opened.count_snapshots(), 0
+        time = now - policy.version_age_s
+        if _has_expirable_snapshot(opened.java_table, time):  # else the procedure's Spark jobs are wasted
             keep = 1 if policy.min_versions is None else policy.min_versions
-            until = _older_than_argument(now - policy.version_age_s)
-            row = self._call_for_row("expire_snapshots", table, f"{until}, retain_last => {keep}")
-            files = sum(count or 0 for count in row)
+            arguments = f"{_older_than_argument(time)}, retain_last => {keep}"
+            files = sum(count or 0 for count in self._call_for_row("expire_snapshots", table, arguments))
         after = self._open_table(table).count_snapshots()
-        gone = self._call_procedure(
-            "remove_orphan_files", table, _older_than_argument(now - policy.orphan_age_s)
-        )
-        return ExpiryResult(table, max(0, before - after), files, len(gone))
+        older_than = _older_than_argument(now - policy.orphan_age_s)
+        orphans = self._call_procedure("remove_orphan_files", table, older_than)
+        # A writer may have committed meanwhile, so that there are more snapshots than before.
+        return ExpiryResult(table, max(0, before - after), files, len(orphans))
 
     def _open_table(self, name: str) -> IcebergTable:
         return require_table(self._lake.open_table(name), name)
@@ -93,8 +90,8 @@ class IcebergMaintenance:
 
 
 def _rewrite_options(target: int | None) -> Mapping[str, str]:
-    asked = {"max-files-to-rewrite": str(MAX_FILES_PER_ROUND)}
-    return asked if target is None else asked | {"target-file-size-bytes": str(target)}
+    options = {"max-files-to-rewrite": str(MAX_FILES_PER_ROUND)}
+    return options if target is None else options | {"target-file-size-bytes": str(target)}
 
 
 def _sum_files(groups: Any) -> FileTotals:
@@ -107,7 +104,6 @@ def _sum_files(groups: Any) -> FileTotals:
 
 
 def _has_expirable_snapshot(table: Any, time: float) -> bool:
-    """Whether there is a snapshot to expire: an old one besides the current one."""
     current = table.currentSnapshot()
     return any(
         snapshot.timestampMillis() < time * 1000 and snapshot.snapshotId() != current.snapshotId()
@@ -116,15 +112,13 @@ def _has_expirable_snapshot(table: Any, time: float) -> bool:
 
 
 def _are_offsets_at_risk(table: IcebergTable, since: float | None) -> bool:
-    """Whether the newest snapshot with marks is not the current one, or is too old.
-
-    Only ancestors of the current one count: marks that were rolled back are no longer the table's.
-    """
+    """Return whether the newest snapshot with offsets is not the current one, or is too old."""
     current = table.java_table.currentSnapshot()
     if current is None:
         return False
     if since is None:
         return current.summary().get(OFFSETS_PROPERTY) is None
+    # Only ancestors of the current snapshot: offsets that were rolled back are no longer the table's.
     kept = [s for s in table.walk_ancestors() if s.timestampMillis() >= since * 1000]
     return _has_expirable_snapshot(table.java_table, since) and all(
         s.summary().get(OFFSETS_PROPERTY) is None for s in kept

@@ -1,14 +1,12 @@
 """Iceberg tables: staged by Iceberg's Spark writer, committed by its public API with our fence.
 
 *Stage.* A Spark job writes data files through Iceberg's catalog for rewriting tables
-(`SparkRewriteTableCatalog`): the writer of an INSERT (partitioning, sort order, file sizes, field
-ids, column metrics, table properties), but a coordinator in the driver collects the files instead
-of a snapshot. With `lake.file.writer: arrow` no job runs (`arrow_files`).
+(`SparkRewriteTableCatalog`); a coordinator in the driver collects them instead of committing a
+snapshot. With `lake.file.writer: arrow` no job runs (`arrow_files`).
 
 *Commit.* `newAppend().appendFile(…).set(offsets).validateWith(validator)`. Iceberg calls the
 validator with the ancestors of the snapshot that the commit would follow. It refuses unless the
-newest offsets there equal the expected ones, byte for byte, also when a table's
-`commit.retry.num-retries` makes Iceberg retry.
+newest offsets there equal the expected ones, byte for byte.
 """
 
 import json
@@ -70,60 +68,53 @@ class IcebergLake(SparkLake):
     ) -> None:
         super().__init__(spark, owns_session=owns_session, arrow=arrow)
         self.catalog_name = catalog
-        try:
+        with jvm_errors.translate_errors(f"catalog {catalog}"):
             tools = java(spark).org.apache.iceberg.spark.Spark3Util
             self._catalog = tools.loadIcebergCatalog(java_session(spark), catalog)
             self._staging_writer = _StagingWriter(spark)
-        except jvm_errors.JVM_ERRORS as error:
-            raise jvm_errors.to_trimtab_error(error, f"catalog {catalog}") from error
 
     def open_table(self, name: str) -> "IcebergTable | None":
-        """Return a table, None where there is none. Raises LakeUnavailableError."""
+        """Return a table, None if it does not exist."""
         try:
-            return IcebergTable(
-                name, self._catalog.loadTable(self._table_identifier(name)), self._staging_writer
-            )
+            table = self._catalog.loadTable(self._table_identifier(name))
+            return IcebergTable(name, table, self._staging_writer)
         except jvm_errors.JVM_ERRORS as error:
             if jvm_errors.is_table_missing(error):
                 return None
             raise jvm_errors.to_trimtab_error(error, f"table {name}") from error
 
     def create_table(self, name: str, frame: Frame, partition_spec: PartitionSpec = ()) -> "IcebergTable":
-        """Return the table of that name, made with the frame's columns if it is missing.
+        """Return the table; create it with the frame's columns if it does not exist.
 
         Raises SettingError for a partitioning that the columns do not allow.
         """
-        found = self.open_table(name)
-        if found is not None:
-            return found
+        if (table := self.open_table(name)) is not None:
+            return table
         try:
             self._create_in_catalog(name, spark_schema_of(frame), partition_spec)
             log.info("%s: created with %s", name, spark_schema_of(frame).simpleString())
         except jvm_errors.JVM_ERRORS as error:
+            # Another writer may create the table first.
             if not any("AlreadyExists" in cause for cause, _ in jvm_errors.java_causes(error)):
                 raise jvm_errors.to_trimtab_error(error, f"table {name} cannot be created") from error
-        made = self.open_table(name)
-        if made is None:
-            raise LakeUnavailableError(f"table {name} was created and dropped again; find out why")
-        return made
+        table = self.open_table(name)
+        if table is None:
+            raise LakeUnavailableError(f"table {name} was dropped after its creation; find out what drops it")
+        return table
 
     def list_tables(self) -> list[str]:
         """Return the names of all tables, sorted."""
-        try:
-            found = [t for space in self._walk_namespaces() for t in self._catalog.listTables(space)]
-        except jvm_errors.JVM_ERRORS as error:
-            raise jvm_errors.to_trimtab_error(error, f"catalog {self.catalog_name}") from error
-        return sorted(str(table.toString()) for table in found)
+        with jvm_errors.translate_errors(f"catalog {self.catalog_name}"):
+            tables = [t for space in self._walk_namespaces() for t in self._catalog.listTables(space)]
+            return sorted(str(table.toString()) for table in tables)
 
     def create_scratch_table(self, folder: str, frame: Frame) -> "IcebergTable":
         """Return a table with the frame's columns in a local folder, outside the catalog."""
         iceberg = java(self.spark).org.apache.iceberg
-        try:
+        with jvm_errors.translate_errors(f"table {folder}"):
             tables = iceberg.hadoop.HadoopTables(java_session(self.spark).sessionState().newHadoopConf())
             schema = self._to_iceberg_schema(spark_schema_of(frame))
             return IcebergTable(folder, tables.create(schema, folder), self._staging_writer)
-        except jvm_errors.JVM_ERRORS as error:
-            raise jvm_errors.to_trimtab_error(error, f"table {folder}") from error
 
     def _create_in_catalog(self, name: str, rows: StructType, partition_spec: PartitionSpec) -> None:
         check_partition_columns(name, partition_spec, rows.names)
@@ -135,17 +126,16 @@ class IcebergLake(SparkLake):
 
     def _build_partition_spec(self, name: str, schema: Any, partition_spec: PartitionSpec) -> Any:
         spec = java(self.spark).org.apache.iceberg.PartitionSpec.builderFor(schema)
-        spec.caseSensitive(False)  # noqa: FBT003 - Iceberg's signature
+        spec.caseSensitive(False)  # noqa: FBT003 - Iceberg's signature; Spark SQL ignores case, too
         try:
             for part in partition_spec:
                 width = () if part.width is None else (part.width,)
                 getattr(spec, part.transform)(part.column, *width)
             return spec.build()
         except jvm_errors.JVM_ERRORS as error:
-            told = jvm_errors.to_trimtab_error(
-                error, f"{PARTITION_SETTING}: table {name}: {', '.join(map(str, partition_spec))}"
-            )
-            raise SettingError(str(told)) from error
+            # Iceberg refuses a transform that does not suit the column's type: the setting is wrong.
+            where = f"{PARTITION_SETTING}: table {name}: {', '.join(map(str, partition_spec))}"
+            raise SettingError(str(jvm_errors.to_trimtab_error(error, where))) from error
 
     def _to_iceberg_schema(self, rows: StructType) -> Any:
         struct = to_nullable_schema(self.spark, rows)
@@ -171,59 +161,39 @@ class IcebergTable:
         self._staging_writer = staging
 
     def read_offsets(self) -> VersionedOffsets:
-        """Return the offsets of the newest snapshot with offsets.
-
-        Raises CommittedOffsetsLostError, LakeUnavailableError.
-        """
+        """Return the offsets of the newest snapshot with offsets."""
         try:
             self.java_table.refresh()
             text = self._newest_offsets()
         except jvm_errors.JVM_ERRORS as error:
-            if jvm_errors.is_table_missing(error):  # dropped meanwhile: it has no offsets
+            if jvm_errors.is_table_missing(error):  # a table dropped meanwhile has no offsets
                 return VersionedOffsets(CommittedOffsets(), "")
             raise jvm_errors.to_trimtab_error(error, f"table {self.name}") from error
-        return VersionedOffsets(
-            CommittedOffsets.decode(text, self.name) if text else CommittedOffsets(), text
-        )
+        return VersionedOffsets.decode(text, self.name)
 
     def read_gaps(self) -> TableGaps:
-        """Return the gaps as of the last refresh.
-
-        Raises CommittedOffsetsLostError, LakeUnavailableError.
-        """
-        try:
-            text = self.java_table.properties().get(GAPS_PROPERTY)
-        except jvm_errors.JVM_ERRORS as error:
-            raise jvm_errors.to_trimtab_error(error, f"table {self.name}") from error
-        return TableGaps.decode(text, self.name)
+        """Return the gaps as of the last refresh."""
+        with jvm_errors.translate_errors(f"table {self.name}"):
+            return TableGaps.decode(self.java_table.properties().get(GAPS_PROPERTY), self.name)
 
     def has_committed(self, attempt: str) -> bool:
         """Return whether an attempt's commit is among the snapshots."""
-        try:
+        with jvm_errors.translate_errors(f"table {self.name}"):
             return any(_summary_value(s, ATTEMPT_PROPERTY) == attempt for s in self.walk_ancestors())
-        except jvm_errors.JVM_ERRORS as error:
-            raise jvm_errors.to_trimtab_error(error, f"table {self.name}") from error
 
     def evolve_schema(self, frame: Frame) -> None:
-        """Add a frame's missing columns to the table in one commit.
-
-        Raises CommitConflictError, LakeUnavailableError.
-        """
-        try:
+        """Add a frame's missing columns to the table in one commit. Raises CommitConflictError."""
+        with jvm_errors.translate_errors(f"table {self.name}: new columns"):
             self.java_table.refresh()
-            needed = find_column_changes(
-                self._staging_writer.staged_schema(self.java_table), spark_schema_of(frame)
-            )
-            if needed:
-                self._staging_writer.apply_changes(self.java_table, needed)
-                log.info("%s: new columns: %s", self.name, "; ".join(map(str, needed)))
-        except jvm_errors.JVM_ERRORS as error:
-            raise jvm_errors.to_trimtab_error(error, f"table {self.name}: new columns") from error
+            columns = self._staging_writer.staged_schema(self.java_table)
+            if changes := find_column_changes(columns, spark_schema_of(frame)):
+                self._staging_writer.apply_changes(self.java_table, changes)
+                log.info("%s: new columns: %s", self.name, "; ".join(map(str, changes)))
 
     def stage_rows(self, frame: Frame, attempt: str) -> StagedFiles:
         """Write a frame's rows as data files.
 
-        Raises TableSchemaMismatchError, TransformError, DiskFullError, LakeUnavailableError.
+        Raises TableSchemaMismatchError, TransformError, DiskFullError.
         """
         try:
             files = self._staging_writer.write_files(self.name, self.java_table, frame, attempt)
@@ -244,19 +214,19 @@ class IcebergTable:
 
         Raises CommitConflictError, LakeUnavailableError (outcome unknown).
         """
-        try:
-            change = None if gaps is None else self.java_table.newTransaction()
-            if change is not None and gaps is not None:
-                change.updateProperties().set(GAPS_PROPERTY, gaps.encode()).commit()
-            append = (change or self.java_table).newAppend()
+        with jvm_errors.translate_errors(f"table {self.name}: commit"):
+            # Gaps are a table property, which an append cannot set: one transaction commits both.
+            transaction = None if gaps is None else self.java_table.newTransaction()
+            if transaction is not None and gaps is not None:
+                transaction.updateProperties().set(GAPS_PROPERTY, gaps.encode()).commit()
+            append = (transaction or self.java_table).newAppend()
             for file in staged.files:
                 append.appendFile(file)
             append.set(OFFSETS_PROPERTY, offsets.encode()).set(ATTEMPT_PROPERTY, staged.attempt)
+            # Validated again on each retry, which `commit.retry.num-retries` of a table may cause.
             append.validateWith(_OffsetsValidator(expected.version)).commit()
-            if change is not None:
-                change.commitTransaction()
-        except jvm_errors.JVM_ERRORS as error:
-            raise jvm_errors.to_trimtab_error(error, f"table {self.name}: commit") from error
+            if transaction is not None:
+                transaction.commitTransaction()
 
     def delete_staged_files(self, staged: StagedFiles) -> None:
         """Delete data files that will not be committed; failures are logged only."""
@@ -264,10 +234,9 @@ class IcebergTable:
             for file in staged.files:
                 self.java_table.io().deleteFile(file.location())
         except jvm_errors.JVM_ERRORS as error:
-            told = jvm_errors.to_trimtab_error(
-                error, f"table {self.name}: files of a dropped attempt are left behind"
-            )
-            log.warning("%s; trimtab tables expire removes them", told)
+            where = f"table {self.name}: files of an abandoned attempt are left behind"
+            problem = jvm_errors.to_trimtab_error(error, where)
+            log.warning("%s; trimtab tables expire removes them", problem)
 
     def count_snapshots(self) -> int:
         """Return the number of snapshots."""
@@ -277,17 +246,17 @@ class IcebergTable:
         """Return rows, files and bytes of the current snapshot's summary."""
         current = self.java_table.currentSnapshot()
         keys = {"rows": "total-records", "files": "total-data-files", "bytes": "total-files-size"}
-        found = {k: _summary_value(current, v) if current is not None else None for k, v in keys.items()}
-        return {name: int(value or 0) for name, value in found.items()}
+        return {k: int((current and _summary_value(current, key)) or 0) for k, key in keys.items()}
 
     def _newest_offsets(self) -> str:
         oldest = None
-        for snapshot in self.walk_ancestors():
-            marks = _summary_value(snapshot, OFFSETS_PROPERTY)
-            if marks is not None:
-                return marks
+        for snapshot in self.walk_ancestors():  # snapshots of compactions and deletions have no offsets
+            offsets = _summary_value(snapshot, OFFSETS_PROPERTY)
+            if offsets is not None:
+                return offsets
             oldest = snapshot
         given = self.java_table.properties().get(OFFSETS_PROPERTY)
+        # A parent that is not kept may have had offsets: starting without them would write rows twice.
         if given is None and oldest is not None and oldest.parentId() is not None:
             raise CommittedOffsetsLostError(
                 f"table {self.name}: the snapshots with {OFFSETS_PROPERTY} have expired, so its "
@@ -297,9 +266,9 @@ class IcebergTable:
         return str(given or "")
 
     def walk_ancestors(self) -> Iterator[Any]:
-        """Yield snapshots from the newest to the oldest kept one; a dropped table has none."""
-        known = self.java_table.operations().current()
-        snapshot = None if known is None else self.java_table.currentSnapshot()
+        """Yield the kept snapshots, newest first; a dropped table has none."""
+        metadata = self.java_table.operations().current()
+        snapshot = None if metadata is None else self.java_table.currentSnapshot()
         while snapshot is not None:
             yield snapshot
             parent = snapshot.parentId()
@@ -307,7 +276,7 @@ class IcebergTable:
 
 
 class _StagingWriter:
-    """Iceberg's rewrite machinery, the one place that touches it."""
+    """Iceberg's catalog and coordinator for rewriting tables."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
@@ -318,15 +287,16 @@ class _StagingWriter:
     def staged_schema(self, table: Any) -> StructType:
         """Return the columns that a staged frame must have."""
         schema = table.schema()
+        # The rewriting catalog also expects the columns of row lineage (format version 3).
         if self._iceberg.TableUtil.supportsRowLineage(table):
             schema = self._iceberg.MetadataColumns.schemaWithRowLineage(schema)
         struct = self._iceberg.spark.SparkSchemaUtil.convert(schema)
-        return StructType.fromJson(_parse_json(struct.json()))
+        return StructType.fromJson(json.loads(str(struct.json())))
 
-    def apply_changes(self, table: Any, needed: Sequence[ColumnChange]) -> None:
-        """Change a table's columns, in one commit."""
+    def apply_changes(self, table: Any, changes: Sequence[ColumnChange]) -> None:
+        """Change a table's columns in one commit."""
         update = table.updateSchema().caseSensitive(False)  # noqa: FBT003 - Iceberg's signature
-        for change in needed:
+        for change in changes:
             kind = self._to_iceberg_type(change.type)
             if change.widens:
                 update.updateColumn(change.name, kind.asPrimitiveType())
@@ -341,13 +311,14 @@ class _StagingWriter:
         return self._iceberg.spark.SparkSchemaUtil.convert(struct).columns().get(0).type()
 
     def write_files(self, name: str, table: Any, frame: Frame, attempt: str) -> tuple[Any, ...]:
-        """Write a frame by a Spark job, an Arrow table here, and return the data files."""
+        """Write a frame with a Spark job, an Arrow table in this process; return the data files."""
         if not isinstance(frame, DataFrame):
             return arrow_files.write_data_file(table, name, frame, attempt, java(self._spark))
-        whole = fill_missing_columns(name, frame, self.staged_schema(table))
-        self._cache.add(attempt, table)
+        rows = fill_missing_columns(name, frame, self.staged_schema(table))
+        self._cache.add(attempt, table)  # the rewriting catalog finds a table under its attempt
         try:
-            whole.writeTo(f"{STAGING_CATALOG}.`{attempt}`").option("fanout-enabled", "true").append()
+            # Fanout keeps one file per partition open, so that Spark need not sort the rows by partition.
+            rows.writeTo(f"{STAGING_CATALOG}.`{attempt}`").option("fanout-enabled", "true").append()
             return tuple(self._coordinator.fetchNewFiles(table, attempt))
         finally:
             self._clear_attempt(table, attempt)
@@ -357,17 +328,14 @@ class _StagingWriter:
             self._cache.remove(attempt)
             self._coordinator.clearRewrite(table, attempt)
         except (Py4JError, PySparkException, OSError) as error:
-            log.debug("staging of %s was not tidied up: %s", attempt, error)
+            log.debug("staging of %s was not cleaned up: %s", attempt, error)
 
 
 class _OffsetsValidator:
-    """Called back from the JVM in the middle of a commit.
-
-    May the snapshot be added on top of these ancestors?
-    """
+    """Iceberg calls it back from the JVM within a commit."""
 
     class Java:
-        """What py4j needs to know."""
+        """Interfaces for py4j."""
 
         implements: Final = ["org.apache.iceberg.SnapshotAncestryValidator"]
 
@@ -375,16 +343,16 @@ class _OffsetsValidator:
         self._expected = expected
 
     def validate(self, ancestors: Any) -> bool:
-        """Whether the newest marks are, to the letter, those that were seen."""
+        """Return whether the newest offsets equal the expected ones, byte for byte."""
         snapshots = ancestors.iterator()
         while snapshots.hasNext():
-            marks = _summary_value(snapshots.next(), OFFSETS_PROPERTY)
-            if marks is not None:
-                return marks == self._expected
-        return True
+            offsets = _summary_value(snapshots.next(), OFFSETS_PROPERTY)
+            if offsets is not None:
+                return offsets == self._expected
+        return True  # no ancestor has offsets: this is the table's first commit with offsets
 
     def errorMessage(self) -> str:  # noqa: N802 - Iceberg's name
-        """Say why it was refused."""
+        """Return the reason of a refusal."""
         return "the table's trimtab.offsets changed after they were read"
 
 
@@ -394,14 +362,8 @@ def _summary_value(snapshot: Any, key: str) -> str | None:
 
 
 def _call_static_get(spark: SparkSession, name: str) -> Any:
-    """Call a class's static get(); py4j alone stumbles over an instance method of the same name."""
-    root = java(spark)
-    method = root.py4j.reflection.ReflectionUtil.classForName(name).getMethod(
-        "get", py4j_gateway(spark).new_array(root.java.lang.Class, 0)
-    )
-    return method.invoke(None, py4j_gateway(spark).new_array(root.java.lang.Object, 0))
-
-
-def _parse_json(text: Any) -> dict[str, Any]:
-    body: dict[str, Any] = json.loads(str(text))
-    return body
+    # Reflection: py4j takes the instance method of the same name for the static one.
+    root, gateway = java(spark), py4j_gateway(spark)
+    cls = root.py4j.reflection.ReflectionUtil.classForName(name)
+    method = cls.getMethod("get", gateway.new_array(root.java.lang.Class, 0))
+    return method.invoke(None, gateway.new_array(root.java.lang.Object, 0))
