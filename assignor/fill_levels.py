@@ -1,6 +1,7 @@
 """Fill level and partition count of each member before and after a decision."""
 
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
@@ -8,8 +9,7 @@ from trimtab.assignor.model import UNASSIGNED, BoolArray, FloatArray, IntArray, 
 from trimtab.assignor.packing import CAPACITY_TOLERANCE, sum_loads
 from trimtab.assignor.problem import IndexedProblem, member_capacity
 
-ADDED_MEMBER = -2
-"""`PlacementDecision.target` of partitions that go to a member to be added."""
+ADDED_MEMBER: Final = -2  # `PlacementDecision.target` of partitions of a member to be added
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -22,20 +22,16 @@ class FillLevels:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlacementDecision:
-    """Bins of an indexed problem; N counts its M members and the members to be added.
-
-    `before` counts only partitions whose owner may keep them. `is_spread` tells that the load was
-    spread over all members instead of packed.
-    """
+    """Bins of an indexed problem; N counts its M members and the members to be added."""
 
     indexed: IndexedProblem
     policy: PlacementPolicy
     bins: IntArray  # (P,)
     names: tuple[str, ...]  # (N,) ids; those added are called "+1", "+2" and so on
     capacity: FloatArray  # (N,) bytes/s, before headroom
-    before: FillLevels
+    before: FillLevels  # only of partitions that their owner may keep
     after: FillLevels
-    is_spread: bool
+    is_spread: bool  # over all members, instead of packed
 
     def find_overfull(self, levels: FillLevels) -> BoolArray:
         """Return which of the N members exceed their headroom."""
@@ -46,12 +42,12 @@ class PlacementDecision:
         eligible = self.indexed.eligible
         if number >= len(eligible):
             return self.names[number]
-        return self.indexed.indexed_group.members[eligible[number]].instance or self.names[number]
+        return self.indexed.group.members[eligible[number]].instance or self.names[number]
 
     @property
     def source(self) -> IntArray:
         """Current owner of each item (P,), in the numbers of `IndexedGroup.owner`."""
-        return self.indexed.indexed_group.owner[self.indexed.item]
+        return self.indexed.group.owner[self.indexed.item]
 
     @property
     def target(self) -> IntArray:
@@ -72,18 +68,18 @@ class PlacementDecision:
         """R-score: moved load ÷ the policy's capacity (equation 10 of the paper)."""
         source = self.source
         moved = (source != self.target) & (source != UNASSIGNED)
-        moved &= source < len(self.indexed.indexed_group.members)  # a departed owner reads no more
+        moved &= source < len(self.indexed.group.members)  # a departed owner reads no more
         return float(self.indexed.problem.weight[moved].sum()) / self.policy.capacity
 
 
 def evaluate_placement(
     indexed: IndexedProblem, policy: PlacementPolicy, bins: IntArray, *, is_spread: bool = False
 ) -> PlacementDecision:
-    """Return the decision of these bins; bins of added members are renumbered without gaps."""
+    """Return the decision of these bins."""
     members = indexed.members
     added, position = np.unique(bins[bins >= len(members)], return_inverse=True)
     bins = bins.copy()
-    bins[bins >= len(members)] = len(members) + position
+    bins[bins >= len(members)] = len(members) + position  # a heuristic may leave gaps
     own = [member_capacity(m, policy) for m in members]
     capacity = np.array([*own, *([policy.capacity] * len(added))], dtype=np.float64)
     weight = indexed.problem.weight

@@ -1,7 +1,6 @@
 """Write rates and lags in arrays by topic, which a rebalance reads without dictionary look-ups.
 
-`PartitionMeasurements` is a mapping by name with a fast path, `align_to_index`. Unknown values are
-NaN in arrays and None by name.
+Unknown values are NaN in arrays and None by name.
 """
 
 import math
@@ -30,10 +29,10 @@ class TopicMeasurements(NamedTuple):
 
 
 class PartitionMeasurements(Mapping[TopicPartition, float | None]):
-    """A value per partition, by topic. Do not write to the arrays afterwards."""
+    """A value per partition, by topic; a rebalance calls `align_to_index` instead of `[]`."""
 
     def __init__(self, topics: Mapping[str, TopicMeasurements]) -> None:
-        self._topics = topics
+        self._topics = topics  # not copied: do not write to the arrays afterwards
 
     def __getitem__(self, partition: TopicPartition) -> float | None:
         number, value = self._topics[partition.topic]
@@ -50,7 +49,7 @@ class PartitionMeasurements(Mapping[TopicPartition, float | None]):
         return sum(len(number) for number, _ in self._topics.values())
 
     def iter_items(self) -> Iterator[tuple[TopicPartition, float | None]]:
-        """Yield all items without a search for each."""
+        """Yield all items in one pass; `items` of a Mapping searches for each."""
         values = chain.from_iterable(value.tolist() for _, value in self._topics.values())
         return zip(self, map(_none_if_nan, values), strict=True)
 
@@ -60,9 +59,8 @@ class PartitionMeasurements(Mapping[TopicPartition, float | None]):
         index = {topic: i for i, topic in enumerate(partition_index.topics)}
         for topic, (number, value) in self._topics.items():
             if topic in index:
-                place = partition_index.find_indexes(
-                    np.full(len(number), index[topic], dtype=np.int32), number
-                )
+                topics = np.full(len(number), index[topic], dtype=np.int32)
+                place = partition_index.find_indexes(topics, number)
                 here = place != NOT_INDEXED
                 aligned[place[here]] = value[here]
         return aligned
@@ -75,33 +73,15 @@ def align_write_rates(
 
     Raises InvalidProblemError for a rate that is negative, infinite or, given by name, NaN.
     """
-    if isinstance(write_rates, PartitionMeasurements):
-        column = write_rates.align_to_index(partition_index)
-        wrong = np.isinf(column) | (column < 0)
-    elif not write_rates:
-        return np.full(len(partition_index), np.nan)
-    else:
-        given = [write_rates.get(name) for name in partition_index.list_partitions()]
-        column = np.array([math.nan if s is None else s for s in given], dtype=np.float64)
-        unknown = np.array([s is None for s in given], dtype=np.bool_)
-        wrong = ~unknown & ~((column >= 0) & np.isfinite(column))
-    for item in np.flatnonzero(wrong).tolist():
-        name = partition_index.partition_at(item)
-        raise InvalidProblemError(
-            f"write rate of {name} is {write_rates[name]} bytes/s; "
-            "it must be finite and not negative, or None if unknown"
-        )
-    return column
+    rate = _align(write_rates, partition_index)
+    _check_range("write rate", rate, write_rates, partition_index)
+    return rate
 
 
 def align_lags(lags: Mapping[TopicPartition, float | None], partition_index: PartitionIndex) -> FloatArray:
     """Return the lag of each partition in records; 0 if unknown or negative."""
-    if not lags:
-        return np.zeros(len(partition_index))
-    if isinstance(lags, PartitionMeasurements):
-        return np.nan_to_num(np.maximum(lags.align_to_index(partition_index), 0))
-    known = [lags.get(name) or 0 for name in partition_index.list_partitions()]
-    return np.maximum(np.array(known, dtype=np.float64), 0)
+    # A committed offset may be ahead of an end offset that was read before it.
+    return np.nan_to_num(np.maximum(_align(lags, partition_index), 0), posinf=np.inf)
 
 
 def align_deviations(
@@ -111,19 +91,34 @@ def align_deviations(
 
     Raises InvalidProblemError for a deviation that is negative or infinite.
     """
-    if isinstance(deviations, PartitionMeasurements):
-        column = np.nan_to_num(deviations.align_to_index(partition_index), posinf=math.inf)
-    elif not deviations:
-        return np.zeros(len(partition_index))
-    else:
-        given = [deviations.get(name) or 0.0 for name in partition_index.list_partitions()]
-        column = np.array(given, dtype=np.float64)
-    for item in np.flatnonzero(~((column >= 0) & np.isfinite(column))).tolist():
+    deviation = _align(deviations, partition_index)
+    _check_range("deviation", deviation, deviations, partition_index)
+    return np.nan_to_num(deviation)
+
+
+def _align(values: Mapping[TopicPartition, float | None], partition_index: PartitionIndex) -> FloatArray:
+    if isinstance(values, PartitionMeasurements):
+        return values.align_to_index(partition_index)
+    if not values:
+        return np.full(len(partition_index), np.nan)
+    given = map(values.get, partition_index.list_partitions())
+    # None is unknown by name; NaN is a fault of the caller, which -inf brings to `_check_range`.
+    numbers = (math.nan if v is None else -math.inf if math.isnan(v) else v for v in given)
+    return np.fromiter(numbers, dtype=np.float64, count=len(partition_index))
+
+
+def _check_range(
+    label: str,
+    column: FloatArray,
+    given: Mapping[TopicPartition, float | None],
+    partition_index: PartitionIndex,
+) -> None:
+    for item in np.flatnonzero(np.isinf(column) | (column < 0)).tolist():
+        name = partition_index.partition_at(item)
         raise InvalidProblemError(
-            f"deviation of {partition_index.partition_at(item)} is {column[item]} bytes/s; "
+            f"{label} of {name} is {given[name]} bytes/s; "
             "it must be finite and not negative, or None if unknown"
         )
-    return column
 
 
 def _none_if_nan(value: float) -> float | None:

@@ -1,25 +1,23 @@
 """Reasons of moves and notes on plans, as text with figures."""
 
 from collections.abc import Iterable, Sequence
-from typing import overload
+from typing import Final, overload
 
 import numpy as np
 
 from trimtab.assignor.fill_levels import PlacementDecision
-from trimtab.assignor.model import UNASSIGNED, IntArray, Member, Move
+from trimtab.assignor.model import UNASSIGNED, IntArray, Move
 from trimtab.assignor.problem import IndexedGroup
 from trimtab.assignor.racks.rack_warnings import explain_rack_move, list_rack_warnings
 from trimtab.common.units import format_name_list, format_rate
 
-MAX_NAMES_IN_NOTE = 3
+MAX_NAMES_IN_NOTE: Final = 3  # a note is one line of a log
 
 
 class DecidedMoves(Sequence[Move]):
-    """The changes of owner in a decision, sorted by partition; each is described on access.
+    """The changes of owner in a decision, sorted by partition."""
 
-    `Move.source` is None for an owner that has left the group.
-    """
-
+    # Described on access: a leader logs 20 of up to 100,000 moves.
     def __init__(self, decision: PlacementDecision, items: IntArray | None = None) -> None:
         self._decision = decision
         if items is None:
@@ -52,42 +50,30 @@ class DecidedMoves(Sequence[Move]):
 
 
 def _describe_move(decision: PlacementDecision, item: int) -> Move:
-    group = decision.indexed.indexed_group
+    group = decision.indexed.group
     partition = group.partition_index.partition_at(int(decision.indexed.item[item]))
     owner = int(group.owner[decision.indexed.item[item]])
-    member = group.members[owner] if 0 <= owner < len(group.members) else None
+    source, target = int(decision.indexed.problem.owner[item]), int(decision.bins[item])
+    if source == UNASSIGNED:  # the owner, if any, could not keep it
+        fill = decision.after.fill[target]
+        why = _explain_forced_move(group, owner, partition.topic)
+        reason = f"{why}; {decision.display_name(target)} comes to {fill:.0%} of its capacity"
+    else:
+        why = explain_rack_move(decision, item) or _explain_chosen_move(decision, source, target)
+        reason = f"{decision.policy.heuristic}: {why}"
     return Move(
         partition=partition,
-        source=member.id if member else None,
-        target=decision.names[decision.bins[item]],
+        source=group.members[owner].id if 0 <= owner < len(group.members) else None,
+        target=decision.names[target],
         write_rate=float(decision.indexed.problem.weight[item]),
-        reason=_explain_move(
-            decision, item, _explain_forced_move(partition.topic, _find_owner_name(group, owner), member)
-        ),
+        reason=reason,
     )
-
-
-def _find_owner_name(indexed_group: IndexedGroup, owner: int) -> str | None:
-    if owner == UNASSIGNED:
-        return None
-    count = len(indexed_group.members)
-    return indexed_group.members[owner].id if owner < count else indexed_group.departed_owners[owner - count]
-
-
-def _explain_move(decision: PlacementDecision, item: int, forced: str) -> str:
-    """Return why the item moves; `forced` applies if its owner could not keep it."""
-    source, target = int(decision.indexed.problem.owner[item]), int(decision.bins[item])
-    if source == UNASSIGNED:
-        fill = decision.after.fill[target]
-        return f"{forced}; {decision.display_name(target)} comes to {fill:.0%} of its capacity"
-    why = explain_rack_move(decision, item) or _explain_chosen_move(decision, source, target)
-    return f"{decision.policy.heuristic}: {why}"
 
 
 def list_plan_notes(decision: PlacementDecision) -> tuple[str, ...]:
     """Return the notes on the plan as a whole."""
-    notes = [*decision.indexed.notes]
-    group, unassigned = decision.indexed.indexed_group, decision.indexed.unassigned.tolist()
+    notes = [*_note_unknown_rates(decision)]
+    group, unassigned = decision.indexed.group, decision.indexed.unassigned.tolist()
     if not group.members and len(group.partition_index):
         notes.append("the group has no members: nothing can be read")
     elif unassigned:
@@ -103,12 +89,22 @@ def list_plan_notes(decision: PlacementDecision) -> tuple[str, ...]:
     )
 
 
-def _explain_forced_move(topic: str, owner: str | None, member: Member | None) -> str:
-    """Return why the owner could not keep a partition of the topic."""
-    if owner is None:
+def _note_unknown_rates(decision: PlacementDecision) -> Iterable[str]:
+    measured = decision.indexed.measured
+    missing = int((~measured).sum())
+    if missing and missing == len(measured):
+        yield "no write rate is known: every partition weighs the same"
+    elif missing:
+        count = f"{missing} of {len(measured)}"
+        yield f"no write rate of {count} partitions: their topic's mean, else the overall, serves"
+
+
+def _explain_forced_move(group: IndexedGroup, owner: int, topic: str) -> str:
+    if owner == UNASSIGNED:
         return "it had no reader"
-    if member is None:
-        return f"its owner {owner} left"
+    if owner >= len(group.members):
+        return f"its owner {group.departed_owners[owner - len(group.members)]} left"
+    member = group.members[owner]
     name = member.instance or member.id
     if topic not in member.topics:
         return f"{name} no longer subscribes to {topic}"
@@ -116,7 +112,6 @@ def _explain_forced_move(topic: str, owner: str | None, member: Member | None) -
 
 
 def _explain_chosen_move(decision: PlacementDecision, source: int, target: int) -> str:
-    """Return why a partition moves that could have stayed."""
     before, after = decision.before.fill, decision.after.fill
     giver, taker = decision.display_name(source), decision.display_name(target)
     if decision.find_overfull(decision.before)[source]:
@@ -141,27 +136,23 @@ def _explain_chosen_move(decision: PlacementDecision, source: int, target: int) 
 
 
 def _note_oversized_partitions(decision: PlacementDecision) -> Iterable[str]:
-    """Name the partitions larger than any placement allows."""
-    weight, partition_index = (
-        decision.indexed.problem.weight,
-        decision.indexed.indexed_group.partition_index,
-    )
+    weight, index = decision.indexed.problem.weight, decision.indexed.group.partition_index
     limit = (decision.capacity * decision.policy.headroom)[decision.bins]
+    # An estimated weight is the topic's mean: no reason to split a key.
     large = np.flatnonzero((weight > limit) & decision.indexed.measured).tolist()
     for item in large[:MAX_NAMES_IN_NOTE]:
-        name = partition_index.partition_at(int(decision.indexed.item[item]))
+        name = index.partition_at(int(decision.indexed.item[item]))
+        reader = decision.display_name(int(decision.bins[item]))
         yield (
-            f"{name} writes {format_rate(weight[item])}, more than "
-            f"{decision.display_name(int(decision.bins[item]))} may take "
-            f"({format_rate(limit[item])}): "
-            "split the key or raise the capacity"
+            f"{name} writes {format_rate(weight[item])}, more than {reader} may take "
+            f"({format_rate(limit[item])}): split the key or raise the capacity"
         )
     if len(large) > MAX_NAMES_IN_NOTE:
         yield f"and {len(large) - MAX_NAMES_IN_NOTE} more oversized partitions"
 
 
 def _note_overload(decision: PlacementDecision) -> Iterable[str]:
-    """Name the overloaded members, except those with a single oversized partition."""
+    # A member with one oversized partition has a note of its own.
     over = decision.find_overfull(decision.after) & (decision.after.count > 1)
     if over.any():
         fill = decision.after.fill

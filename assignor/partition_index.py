@@ -1,8 +1,4 @@
-"""Partitions as dense integers, sorted by topic and number.
-
-`PartitionIndex` numbers the partitions of a decision from 0 to P-1, so arrays over partitions need
-no names. `OwnedPartitions` holds the partitions one member claims, by topic name.
-"""
+"""Partitions as dense integers, sorted by topic and number, so that arrays over them need no names."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,15 +7,14 @@ from typing import Final
 
 import numpy as np
 
-from trimtab.assignor.model import UNASSIGNED, IntArray, TopicPartition
+from trimtab.assignor.model import UNASSIGNED, IntArray, LongArray, TopicPartition
 
-NOT_INDEXED: Final = -1
-"""Index of a topic or partition outside the `PartitionIndex`."""
+NOT_INDEXED: Final = -1  # index of a topic or partition outside the `PartitionIndex`
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OwnedPartitions:
-    """Partitions by name in arrays: E topics, the k-th with `counts[k]` of the N numbers."""
+    """Partitions that a member claims: E topics, the k-th with `counts[k]` of the N numbers."""
 
     topics: tuple[str, ...] = ()  # (E,) in any order, with repeats
     counts: tuple[int, ...] = ()  # (E,)
@@ -37,7 +32,7 @@ class OwnedPartitions:
         )
 
     def numbers_of_topic(self, topic: str) -> IntArray:
-        """Return the partition numbers of one topic."""
+        """Return the partition numbers of one topic, in the member's order."""
         of_topic = np.repeat([t == topic for t in self.topics], self.counts).astype(np.bool_)
         return self.number[of_topic]
 
@@ -57,17 +52,12 @@ class PartitionIndex:
         topics = tuple(sorted(topic for topic, found in numbers.items() if len(found)))
         columns = [_sort_unique(numbers[topic]) for topic in topics]
         sizes = np.array([0, *map(len, columns)], dtype=np.int32)
-        nothing = np.empty(0, dtype=np.int32)
-        return cls(
-            topics,
-            np.cumsum(sizes, dtype=np.int32),
-            np.repeat(np.arange(len(topics), dtype=np.int32), sizes[1:]),
-            np.concatenate([nothing, *columns]),
-        )
+        topic = np.repeat(np.arange(len(topics), dtype=np.int32), sizes[1:])
+        return cls(topics, np.cumsum(sizes, dtype=np.int32), topic, _concatenate(columns))
 
     @classmethod
     def from_partitions(cls, partitions: Iterable[TopicPartition]) -> "PartitionIndex":
-        """Build from partition names, in any order."""
+        """Build from partitions by name, in any order."""
         numbers: dict[str, list[int]] = {}
         for topic, number in partitions:
             numbers.setdefault(topic, []).append(number)
@@ -104,15 +94,14 @@ class PartitionIndex:
         topic = [index.get(t, NOT_INDEXED) for owned in owned_by_member for t in owned.topics]
         counts = [count for owned in owned_by_member for count in owned.counts]
         sizes = [len(owned.number) for owned in owned_by_member]
-        number = np.concatenate([np.empty(0, dtype=np.int32), *(owned.number for owned in owned_by_member)])
+        number = _concatenate([owned.number for owned in owned_by_member])
         found = self.find_indexes(np.repeat(np.array(topic, dtype=np.int32), counts), number)
         here = found != NOT_INDEXED
         return np.repeat(np.arange(len(owned_by_member), dtype=np.int32), sizes)[here], found[here]
 
     def _search_sparse(self, topic: IntArray, number: IntArray) -> IntArray:
         """Find partitions that follow a gap, or are absent, by binary search."""
-        keys = _build_sort_key(self.topic, self.number)
-        sought = _build_sort_key(topic, number)
+        keys, sought = _sort_key(self.topic, self.number), _sort_key(topic, number)
         place = np.minimum(np.searchsorted(keys, sought), len(keys) - 1)
         return np.where(keys[place] == sought, place, NOT_INDEXED).astype(np.int32)
 
@@ -125,10 +114,13 @@ def index_owners(member: IntArray, partition: IntArray, size: int) -> IntArray:
 
 
 def _sort_unique(numbers: IntArray) -> IntArray:
-    """Return the numbers sorted, without repeats."""
     # Clients list partitions in order: a check is cheaper than a sort.
     return numbers if (np.diff(numbers) > 0).all() else np.unique(numbers)
 
 
-def _build_sort_key(topic: IntArray, number: IntArray) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+def _concatenate(columns: Sequence[IntArray]) -> IntArray:
+    return np.concatenate([np.empty(0, dtype=np.int32), *columns])  # numpy refuses an empty list
+
+
+def _sort_key(topic: IntArray, number: IntArray) -> LongArray:
     return (topic.astype(np.int64) << 32) + number

@@ -3,9 +3,6 @@
 Members are numbered by id, partitions by topic and number, so the order of the input does not
 matter. A draining member is not numbered. If all members drain and none may be added, they count as
 not draining.
-
-An `IndexedGroup` is a group in numbers. A rebalance builds it from the members' subscriptions
-without partition names, `index_group` from a `ConsumerGroup`.
 """
 
 import math
@@ -36,17 +33,13 @@ from trimtab.common.errors import InvalidProblemError
 
 @dataclass(frozen=True, slots=True, eq=False)
 class IndexedGroup:
-    """Members, partitions and owners of a group in arrays: P partitions, M members.
-
-    `owner` is an index into `members`, UNASSIGNED, or M + i for the i-th of `departed_owners`.
-    `replica_racks` is None if unknown.
-    """
+    """Members, partitions and owners of a group in arrays: P partitions, M members."""
 
     members: tuple[Member, ...]  # (M,) sorted by id
     partition_index: PartitionIndex  # P partitions
-    owner: IntArray  # (P,)
-    departed_owners: tuple[str, ...] = ()
-    replica_racks: ReplicaRacks | None = None
+    owner: IntArray  # (P,) index of a member, UNASSIGNED, or M + i for the i-th departed owner
+    departed_owners: tuple[str, ...] = ()  # kept for the reasons of moves
+    replica_racks: ReplicaRacks | None = None  # None if unknown
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,46 +47,41 @@ class IndexedProblem:
     """A `PackingProblem` with the mapping back to the group it was built from."""
 
     problem: PackingProblem
-    indexed_group: IndexedGroup
+    group: IndexedGroup
     eligible: IntArray  # group index of each of the problem's members
     item: IntArray  # group index of each of the problem's partitions
     unassigned: IntArray  # group indexes of the partitions without a subscriber
     measured: BoolArray  # (items,) whether the write rate is measured
-    notes: tuple[str, ...]
 
     @property
     def partitions(self) -> tuple[TopicPartition, ...]:
         """The problem's partitions by name; slow for many partitions."""
-        names = self.indexed_group.partition_index.list_partitions()
+        names = self.group.partition_index.list_partitions()
         return tuple(names[p] for p in self.item.tolist())
 
     @property
     def members(self) -> tuple[Member, ...]:
         """The problem's members, in its order."""
-        return tuple(self.indexed_group.members[m] for m in self.eligible.tolist())
+        return tuple(self.group.members[m] for m in self.eligible.tolist())
 
 
 def index_group(group: ConsumerGroup) -> IndexedGroup:
-    """Convert a group into arrays. Raises InvalidProblemError for a duplicate member id."""
+    """Convert a group into arrays."""
     members = tuple(sorted(group.members, key=lambda m: m.id))
-    _check_unique_ids(members)
-    partition_index = PartitionIndex.from_partitions(set(group.partitions))
+    index = PartitionIndex.from_partitions(set(group.partitions))
     number = {m.id: i for i, m in enumerate(members)}
     departed = tuple(sorted(set(group.owners.values()) - set(number)))
     number |= {name: len(members) + i for i, name in enumerate(departed)}
-    owners = (group.owners.get(name) for name in partition_index.list_partitions()) if group.owners else ()
-    owner = np.full(len(partition_index), UNASSIGNED, dtype=np.int32)
-    for item, name in enumerate(owners):
-        if name is not None:
-            owner[item] = number[name]
-    replicas = (
-        ReplicaRacks.from_partitions(partition_index, group.replica_racks) if group.replica_racks else None
-    )
-    return IndexedGroup(members, partition_index, owner, departed, replicas)
+    owner = np.full(len(index), UNASSIGNED, dtype=np.int32)
+    for item, name in enumerate(index.list_partitions() if group.owners else ()):
+        if name in group.owners:
+            owner[item] = number[group.owners[name]]
+    racks = ReplicaRacks.from_partitions(index, group.replica_racks) if group.replica_racks else None
+    return IndexedGroup(members, index, owner, departed, racks)
 
 
 def build_problem(
-    group: ConsumerGroup | IndexedGroup,
+    group: IndexedGroup,
     load: Load,
     policy: PlacementPolicy,
     *,
@@ -105,42 +93,33 @@ def build_problem(
     With `weigh_racks` it has the rack topology. Raises InvalidProblemError for duplicate member ids
     and for invalid write rates, deviations, capacities or headroom.
     """
-    indexed_group = index_group(group) if isinstance(group, ConsumerGroup) else group
-    _check_members_and_policy(indexed_group.members, policy)
-    partition_index = indexed_group.partition_index
-    if weigh_racks and indexed_group.replica_racks is None and not open_mode:
-        indexed_group = replace(indexed_group, replica_racks=ReplicaRacks.from_topics(partition_index, {}))
-    eligible = _select_eligible(indexed_group.members, open_mode=open_mode)
-    members = [indexed_group.members[m] for m in eligible.tolist()]
-    reads = subscription_matrix(partition_index.topics, [m.topics for m in members])
-    topic_is_read = np.array([open_mode or row.any() for row in reads], dtype=np.bool_)
-    is_read = topic_is_read[partition_index.topic]
-    item = np.flatnonzero(is_read).astype(np.int32)
-    weight, known = _fill_unknown_weights(
-        partition_index, align_write_rates(load.write_rates, partition_index)
-    )
-    reads = reads[topic_is_read]
-    topic = (np.cumsum(topic_is_read, dtype=np.int32) - 1)[partition_index.topic[item]]
+    _check_inputs(group.members, policy)
+    index = group.partition_index
+    if weigh_racks and group.replica_racks is None and not open_mode:
+        group = replace(group, replica_racks=ReplicaRacks.from_topics(index, {}))
+    eligible = _select_eligible(group.members, open_mode=open_mode)
+    members = [group.members[m] for m in eligible.tolist()]
+    reads = subscription_matrix(index.topics, [m.topics for m in members])
+    is_read: BoolArray = np.logical_or(reads.any(axis=1), open_mode)  # an added member reads every topic
+    item = np.flatnonzero(is_read[index.topic]).astype(np.int32)
+    weight, known = _fill_unknown_weights(index, align_write_rates(load.write_rates, index))
+    reads = reads[is_read]
+    topic = (np.cumsum(is_read, dtype=np.int32) - 1)[index.topic[item]]
+    variance = align_deviations(load.deviations, index)[item] ** 2
+    racks = group.replica_racks if weigh_racks else None
     problem = PackingProblem(
         weight=weight[item],
-        owner=_index_owners(indexed_group, eligible, item, reads, topic),
-        topic=topic.astype(np.int32),
-        lag=align_lags(load.lags, partition_index)[item],
+        owner=_index_owners(group, eligible, item, reads, topic),
+        topic=topic,
+        lag=align_lags(load.lags, index)[item],
         capacity=np.array([member_capacity(m, policy) * policy.headroom for m in members]),
         subscribed=reads,
         new_member_capacity=policy.capacity * policy.headroom if open_mode else None,
-        forecast=RateForecast(
-            np.zeros(len(item)), align_deviations(load.deviations, partition_index)[item] ** 2
-        ),
-        racks=build_rack_topology(members, indexed_group.replica_racks, item)
-        if weigh_racks and indexed_group.replica_racks
-        else None,
+        forecast=RateForecast(np.zeros(len(item)), variance),
+        racks=None if racks is None else build_rack_topology(members, racks, item),
     )
-    unassigned = np.flatnonzero(~is_read).astype(np.int32)
-    known = known[item]
-    return IndexedProblem(
-        problem, indexed_group, eligible, item, unassigned, known, _note_unknown_rates(known)
-    )
+    unread = np.flatnonzero(~is_read[index.topic]).astype(np.int32)
+    return IndexedProblem(problem, group, eligible, item, unread, known[item])
 
 
 def member_capacity(member: Member, policy: PlacementPolicy) -> float:
@@ -148,21 +127,16 @@ def member_capacity(member: Member, policy: PlacementPolicy) -> float:
     return policy.capacity if member.capacity is None else member.capacity
 
 
-def _check_members_and_policy(members: Sequence[Member], policy: PlacementPolicy) -> None:
-    """Raise InvalidProblemError for invalid members or an invalid policy."""
-    _check_unique_ids(members)
+def _check_inputs(members: Sequence[Member], policy: PlacementPolicy) -> None:
+    twice = next((a.id for a, b in pairwise(members) if a.id == b.id), None)
+    if twice is not None:
+        raise InvalidProblemError(f"member {twice!r} is there twice; member ids must differ")
     for member in members:
         if member.capacity is not None:
             _check_positive(f"capacity of member {member.id!r}", member.capacity)
     _check_positive("capacity of the policy", policy.capacity)
     if not 0 < policy.headroom <= 1:
         raise InvalidProblemError(f"headroom {policy.headroom} must be above 0 and at most 1")
-
-
-def _check_unique_ids(members: Sequence[Member]) -> None:
-    twice = next((a.id for a, b in pairwise(members) if a.id == b.id), None)
-    if twice is not None:
-        raise InvalidProblemError(f"member {twice!r} is there twice; member ids must differ")
 
 
 def _check_positive(label: str, value: float) -> None:
@@ -176,17 +150,15 @@ def _select_eligible(members: Sequence[Member], *, open_mode: bool) -> IntArray:
 
 
 def _index_owners(
-    indexed_group: IndexedGroup, eligible: IntArray, item: IntArray, subscription: BoolArray, topic: IntArray
+    group: IndexedGroup, eligible: IntArray, item: IntArray, reads: BoolArray, topic: IntArray
 ) -> IntArray:
     """Return each partition's owner; UNASSIGNED if it left, drains or no longer subscribes."""
-    number = np.full(
-        len(indexed_group.members) + len(indexed_group.departed_owners) + 1, UNASSIGNED, dtype=np.int32
-    )
+    number = np.full(len(group.members) + len(group.departed_owners) + 1, UNASSIGNED, dtype=np.int32)
     number[eligible] = np.arange(len(eligible), dtype=np.int32)
-    owner = number[indexed_group.owner[item]]  # UNASSIGNED (-1) picks the last entry
-    reads = owner != UNASSIGNED
-    reads[reads] = subscription[topic[reads], owner[reads]]
-    return np.where(reads, owner, UNASSIGNED).astype(np.int32)
+    owner = number[group.owner[item]]  # UNASSIGNED (-1) picks the last entry
+    keeps = owner != UNASSIGNED
+    keeps[keeps] = reads[topic[keeps], owner[keeps]]
+    return np.where(keeps, owner, UNASSIGNED).astype(np.int32)
 
 
 def subscription_matrix(topics: Sequence[str], subscriptions: Sequence[frozenset[str]]) -> BoolArray:
@@ -199,30 +171,14 @@ def subscription_matrix(topics: Sequence[str], subscriptions: Sequence[frozenset
     return matrix
 
 
-def _fill_unknown_weights(
-    partition_index: PartitionIndex, write_rate: FloatArray
-) -> tuple[FloatArray, BoolArray]:
-    """Return the weights and which of them are measured.
-
-    An unknown weight is the mean of its topic, else the mean of all, else 1.
-    """
-    # Not 0: an unknown topic among busy ones would weigh nothing and end up on one member.
-    known = ~np.isnan(write_rate)
+def _fill_unknown_weights(index: PartitionIndex, rate: FloatArray) -> tuple[FloatArray, BoolArray]:
+    """Return the weights, and which of them are measured."""
+    known = ~np.isnan(rate)
     if known.all():
-        return write_rate, known
-    overall = float(write_rate[known].mean()) if known.any() else 1.0
-    mean = np.full(len(partition_index.topics), overall)
-    measured = np.bincount(partition_index.topic[known], minlength=len(mean))
-    total = np.bincount(partition_index.topic[known], write_rate[known], minlength=len(mean))
+        return rate, known
+    # Not 0: an unknown topic among busy ones would weigh nothing and end up on one member.
+    mean = np.full(len(index.topics), float(rate[known].mean()) if known.any() else 1.0)
+    measured = np.bincount(index.topic[known], minlength=len(mean))
+    total = np.bincount(index.topic[known], rate[known], minlength=len(mean))
     np.divide(total, measured, out=mean, where=measured > 0)
-    return np.where(known, write_rate, mean[partition_index.topic]), known
-
-
-def _note_unknown_rates(measured: BoolArray) -> tuple[str, ...]:
-    missing = int((~measured).sum())
-    if not missing:
-        return ()
-    if missing == len(measured):
-        return ("no write rate is known: every partition weighs the same",)
-    count = f"{missing} of {len(measured)}"
-    return (f"no write rate of {count} partitions: their topic's mean, else the overall, serves",)
+    return np.where(known, rate, mean[index.topic]), known

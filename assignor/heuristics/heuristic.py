@@ -9,13 +9,11 @@ import numpy as np
 from trimtab.assignor.model import UNASSIGNED, IntArray, PackingProblem
 from trimtab.common.errors import BrokenHeuristicError, TrimtabError
 
+# Returns the bin of each partition, shape (P,). Bins 0..M-1 are the members. In open mode
+# (`problem.new_member_capacity` is set) bins from M on are members to be added, which subscribe to
+# every topic; use the lowest numbers first. In closed mode a partition that fits nowhere gets
+# UNASSIGNED. Do not write to the problem's arrays: the next heuristic may get them.
 PackFunction: TypeAlias = Callable[[PackingProblem], IntArray]
-"""Returns the bin of each partition, shape (P,).
-
-Bins 0..M-1 are the members. In open mode (`problem.new_member_capacity` is set) bins from M on are
-members to be added, which subscribe to every topic; use the lowest numbers first. In closed mode a
-partition that fits nowhere gets `UNASSIGNED`. Do not write to the problem's arrays.
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +24,7 @@ class HeuristicDependency:
     extra: str
 
     def explain_missing(self, name: str) -> str:
-        """Return the error text for a missing package."""
+        """Return the error text of the heuristic `name` without the package."""
         return (
             f"heuristic {name!r} needs {self.package}, which is not installed; "
             f"pip install 'trimtab[{self.extra}]', or choose another one"
@@ -35,29 +33,22 @@ class HeuristicDependency:
 
 @dataclass(frozen=True, slots=True)
 class Heuristic:
-    """A heuristic and its properties.
-
-    `idempotent`: applied to its own output it moves nothing. `packs_by_capacity`: it decides the
-    number of consumers; others only place. `presets` are variants, chosen as "name:preset";
-    `make_tuned` builds a variant of a number, chosen as "name:0.7". `balance_load` spreads a closed
-    problem's load over all members; without it the heuristic packs at the smallest capacity that
-    holds everything. `settings` are numbers with defaults, given after the name or preset;
-    `make_variant` builds a variant of a preset (or number, or "") and settings. `weighs_racks`:
-    `PackingProblem.racks` is set. `dependency` is a package it needs.
-    """
+    """A heuristic and its properties."""
 
     name: str
     pack: PackFunction
     summary: str
     source: str
-    idempotent: bool = False
-    packs_by_capacity: bool = True
-    presets: Mapping[str, PackFunction] = field(default_factory=dict[str, PackFunction])
-    make_tuned: Callable[[float], PackFunction] | None = None
+    idempotent: bool = False  # applied to its own output it moves nothing
+    packs_by_capacity: bool = True  # it decides the number of consumers; others only place
+    presets: Mapping[str, PackFunction] = field(default_factory=dict[str, PackFunction])  # "name:preset"
+    make_tuned: Callable[[float], PackFunction] | None = None  # builds the variant "name:0.7"
+    # Spreads a closed problem over all members; None: pack at the least capacity that holds it all.
     balance_load: PackFunction | None = None
-    settings: Mapping[str, float] = field(default_factory=dict[str, float])
+    settings: Mapping[str, float] = field(default_factory=dict[str, float])  # with their defaults
+    # Builds a variant of a preset, a number or "", and settings.
     make_variant: "Callable[[str, Mapping[str, float]], Heuristic] | None" = None
-    weighs_racks: bool = False
+    weighs_racks: bool = False  # it needs `PackingProblem.racks`
     dependency: HeuristicDependency | None = None
 
 
@@ -78,7 +69,6 @@ def run_heuristic(entry: Heuristic, problem: PackingProblem) -> IntArray:
 
 
 def _find_fault(bins: IntArray, problem: PackingProblem) -> str:
-    """Return what is wrong with the bins, or "" if they are valid."""
     items, members = len(problem.weight), len(problem.capacity)
     if bins.shape != (items,):
         return f"gave {bins.shape} bins for {items} partitions"

@@ -9,10 +9,10 @@ from trimtab.common.errors import UnknownHeuristicError
 
 @dataclass(frozen=True, slots=True)
 class HeuristicSpec:
-    """A heuristic's name, its preset or number as text ("" for none), and settings."""
+    """A parsed heuristic name."""
 
     base: str
-    preset: str = ""
+    preset: str = ""  # or a number, as text
     settings: Mapping[str, float] = field(default_factory=dict[str, float])
 
 

@@ -1,11 +1,11 @@
 """Heuristics by name: built-in ones and third-party ones from an entry-point group.
 
-An entry point names a `Heuristic`, or a function from `PackingProblem` to bins. It is loaded on
-first use, so a broken one does not affect the others.
+An entry point names a `Heuristic`, or a function from `PackingProblem` to bins.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
+from functools import lru_cache
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 from typing import Final, cast
@@ -34,6 +34,7 @@ def list_heuristics() -> tuple[str, ...]:
     return (*_BUILT_IN_HEURISTICS, *sorted(_find_entry_points()))
 
 
+@lru_cache  # one decision of the sidecar asks many times; an entry point costs a scan of all packages
 def get_heuristic(name: str) -> Heuristic:
     """Return the heuristic of "name", "name:preset", "name:0.7" or "name:preset:setting=0.5".
 
@@ -79,8 +80,8 @@ def is_installed(entry: Heuristic) -> bool:
 
 
 def _explain_unknown(label: str, given: str, known: Iterable[str]) -> str:
-    known = tuple(known)
-    given = given.lower()
+    known, given = tuple(known), given.lower()
+    # To difflib "mfb" is as near to "mwf" as to "mbf"; swapped letters are the likelier error.
     swapped = [name for name in known if sorted(name) == sorted(given)]
     hint = suggest_name(swapped[0] if swapped else given, known, cutoff=0.3) or ";"
     return f"{label} is not known{hint} there is: {', '.join(known) or 'none'}"
@@ -95,7 +96,7 @@ def _load_entry_point(name: str) -> Heuristic | None:
     if entry_point is None:
         return None
     try:
-        loaded: object = entry_point.load()
+        loaded: object = entry_point.load()  # on first use: a broken one does not affect the others
     except Exception as error:  # a third party's import may raise anything
         raise BrokenHeuristicError(
             f"heuristic {name!r}: entry point {entry_point.value!r} cannot be loaded: {error!r}; "
@@ -104,13 +105,9 @@ def _load_entry_point(name: str) -> Heuristic | None:
     if isinstance(loaded, Heuristic):
         return replace(loaded, name=name)
     if callable(loaded):
-        return _wrap_function(name, entry_point.value, cast("PackFunction", loaded))
+        summary = (loaded.__doc__ or "").strip().partition("\n")[0]
+        return Heuristic(name, cast("PackFunction", loaded), summary or "no summary", entry_point.value)
     raise BrokenHeuristicError(
         f"heuristic {name!r}: its entry point {entry_point.value!r} gives {type(loaded).__name__}; "
         "it must give a Heuristic or a function from PackingProblem to bins"
     )
-
-
-def _wrap_function(name: str, origin: str, pack: Callable[..., object]) -> Heuristic:
-    summary = (pack.__doc__ or "").strip().partition("\n")[0]
-    return Heuristic(name, cast("PackFunction", pack), summary or "no summary", origin)

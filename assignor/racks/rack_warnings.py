@@ -12,12 +12,12 @@ from trimtab.assignor.problem import IndexedProblem
 from trimtab.assignor.racks.replica_racks import ReplicaRacks
 from trimtab.common.units import format_name_list
 
-MAX_NAMES_IN_WARNING: Final = 3
+MAX_NAMES_IN_WARNING: Final = 3  # a warning is one line of a log
 
 
 def list_rack_warnings(indexed: IndexedProblem) -> Iterator[str]:
     """Yield the warnings; none if the heuristic does not weigh racks."""
-    racks, replicas = indexed.problem.racks, indexed.indexed_group.replica_racks
+    racks, replicas = indexed.problem.racks, indexed.group.replica_racks
     if racks is None or replicas is None or not len(indexed.item):
         return
     missing = [m.instance or m.id for m in indexed.members if not m.rack]
@@ -26,9 +26,9 @@ def list_rack_warnings(indexed: IndexedProblem) -> Iterator[str]:
         yield f"unknown rack of {names} (client.rack): their reads do not count as cross-rack"
     unknown = np.flatnonzero(~replicas.known[indexed.item])
     if unknown.size:
+        names = _join_partition_names(indexed, unknown)
         yield (
-            "unknown rack of brokers with replicas of "
-            f"{_join_partition_names(indexed, unknown)} (broker.rack): "
+            f"unknown rack of brokers with replicas of {names} (broker.rack): "
             "reads of them do not count as cross-rack"
         )
     yield from _warn_unmatched_racks(indexed, replicas)
@@ -39,21 +39,21 @@ def list_rack_warnings(indexed: IndexedProblem) -> Iterator[str]:
 
 def find_racks_without_members(indexed: IndexedProblem) -> tuple[str, ...]:
     """Return the racks with replicas but without a member."""
-    replicas = indexed.indexed_group.replica_racks
+    replicas = indexed.group.replica_racks
     occupied = {m.rack for m in indexed.members}
     return () if replicas is None else tuple(r for r in replicas.racks if r not in occupied)
 
 
 def find_without_local_replica(racks: RackTopology) -> NDArray[np.intp]:
-    """Return the partitions remote from every member; none if a member's rack is unknown."""
+    """Return the partitions remote from every member."""
     unknown = racks.remote.shape[1] - 1
-    if not unknown or (racks.member_rack == unknown).any():
+    if not unknown or (racks.member_rack == unknown).any():  # that member may be near all of them
         return np.zeros(0, dtype=np.intp)
     return np.flatnonzero(racks.remote[:, :unknown].all(axis=1))
 
 
 def _warn_unmatched_racks(indexed: IndexedProblem, replica_racks: ReplicaRacks) -> Iterator[str]:
-    """Name racks with replicas only, or with members only: these may be misspelt."""
+    # A rack on one side only is often a misspelt one.
     vacant = find_racks_without_members(indexed)
     if vacant:
         names = format_name_list(vacant[:MAX_NAMES_IN_WARNING], len(vacant))
@@ -68,8 +68,8 @@ def _warn_unmatched_racks(indexed: IndexedProblem, replica_racks: ReplicaRacks) 
 
 
 def _join_partition_names(indexed: IndexedProblem, items: NDArray[np.intp]) -> str:
-    partition_index = indexed.indexed_group.partition_index
-    shown = [str(partition_index.partition_at(int(indexed.item[i]))) for i in items[:MAX_NAMES_IN_WARNING]]
+    index = indexed.group.partition_index
+    shown = [str(index.partition_at(int(indexed.item[i]))) for i in items[:MAX_NAMES_IN_WARNING]]
     return format_name_list(shown, len(items))
 
 

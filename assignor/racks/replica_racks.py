@@ -1,8 +1,4 @@
-"""Racks of the replicas, in arrays over the partitions of a `PartitionIndex`.
-
-The racks of a partition are known only if every broker with a replica has a `broker.rack`. A
-partition with unknown racks is remote from no member.
-"""
+"""Racks of the replicas, in arrays over the partitions of a `PartitionIndex`."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,8 +9,8 @@ import numpy as np
 from trimtab.assignor.model import BoolArray, IntArray, Member, RackTopology, TopicPartition
 from trimtab.assignor.partition_index import PartitionIndex
 
+# Racks of the replicas by partition number of one topic; None for a broker without a rack.
 RacksByPartition: TypeAlias = Mapping[int, Collection[str | None]]
-"""Racks of the replicas by partition number of one topic; None for a broker without a rack."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -23,7 +19,7 @@ class ReplicaRacks:
 
     racks: tuple[str, ...]  # (R,) sorted
     has_replica: BoolArray  # (P, R)
-    known: BoolArray  # (P,) whether the racks of all replicas are known
+    known: BoolArray  # (P,) every broker with a replica has a `broker.rack`
 
     @classmethod
     def from_topics(
@@ -35,11 +31,8 @@ class ReplicaRacks:
         kind = np.zeros(len(partition_index), dtype=np.int32)
         for index, topic in enumerate(partition_index.topics):
             start, end = partition_index.start[index : index + 2].tolist()
-            racks = topics.get(topic, {})
-            numbers = partition_index.number[start:end].tolist()
-            kind[start:end] = [
-                kinds.setdefault(tuple(racks.get(number, ())), len(kinds)) for number in numbers
-            ]
+            racks, numbers = topics.get(topic, {}), partition_index.number[start:end].tolist()
+            kind[start:end] = [kinds.setdefault(tuple(racks.get(n, ())), len(kinds)) for n in numbers]
         return cls._from_rack_sets(list(kinds), kind)
 
     @classmethod
@@ -74,7 +67,7 @@ def build_rack_topology(
     number = {name: i for i, name in enumerate(names)}
     column = {name: i for i, name in enumerate(replica_racks.racks)}
     remote = np.zeros((len(item), len(names) + 1), dtype=np.bool_)
-    remote[:, :-1] = replica_racks.known[item, None]
+    remote[:, :-1] = replica_racks.known[item, None]  # an unknown rack may be the member's
     for name, i in number.items():
         if name in column:
             remote[:, i] &= ~replica_racks.has_replica[item, column[name]]

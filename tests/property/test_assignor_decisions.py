@@ -23,7 +23,7 @@ from trimtab.assignor import (
     place_partitions,
     size_group,
 )
-from trimtab.assignor.problem import build_problem
+from trimtab.assignor.problem import build_problem, index_group
 
 TOPICS = ("a", "b", "c")
 COUNTING = tuple(n for n in list_heuristics() if get_heuristic(n).packs_by_capacity)
@@ -88,7 +88,7 @@ def eligible(group: ConsumerGroup) -> dict[str, Member]:
 
 
 def weights(situation: Situation) -> Mapping[TopicPartition, float]:
-    framed = build_problem(situation.group, situation.load, situation.policy, open_mode=True)
+    framed = build_problem(index_group(situation.group), situation.load, situation.policy, open_mode=True)
     return dict(zip(framed.partitions, framed.problem.weight.tolist(), strict=True))
 
 
@@ -144,7 +144,7 @@ def test_no_member_is_overfull_unless_it_must(situation: Situation) -> None:
     for something at the capacities as they are, and then the plan says that there is an overload.
     """
     situation = replace(situation, policy=replace(situation.policy, consolidate=True))
-    framed = build_problem(situation.group, situation.load, situation.policy)
+    framed = build_problem(index_group(situation.group), situation.load, situation.policy)
     assume(framed.measured.any())
     plan, weight = decided(situation), weights(situation)
     left_out = (get_heuristic(situation.policy.heuristic).pack(framed.problem) == UNASSIGNED).any()
@@ -171,7 +171,7 @@ def test_settling_heuristics_move_nothing_when_nothing_changed(situation: Situat
     if get_heuristic(situation.policy.heuristic).packs_by_capacity:
         assert not sized(joined(situation, sized(situation))).moves
     situation = replace(situation, policy=replace(situation.policy, consolidate=True))
-    framed = build_problem(situation.group, situation.load, situation.policy)
+    framed = build_problem(index_group(situation.group), situation.load, situation.policy)
     assume(framed.measured.any())
     assume(not (get_heuristic(situation.policy.heuristic).pack(framed.problem) == UNASSIGNED).any())
     assert not decided(situation.with_owners(decided(situation))).moves
@@ -270,7 +270,9 @@ def shuffled(situation: Situation, chance: random.Random) -> Situation:
 @given(situations(COUNTING))
 def test_heuristics_leave_their_problem_alone(situation: Situation) -> None:
     """A heuristic writes to none of the arrays that it is given."""
-    problem = build_problem(situation.group, situation.load, situation.policy, open_mode=True).problem
+    problem = build_problem(
+        index_group(situation.group), situation.load, situation.policy, open_mode=True
+    ).problem
     arrays = (problem.weight, problem.owner, problem.topic, problem.capacity, problem.subscribed)
     before = [np.copy(a) for a in arrays]
     get_heuristic(situation.policy.heuristic).pack(problem)

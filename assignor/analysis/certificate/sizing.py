@@ -7,7 +7,7 @@ from trimtab.assignor.analysis.certificate.column_generation import SecondsLeft
 from trimtab.assignor.heuristics.registry import get_heuristic
 from trimtab.assignor.model import ConsumerGroup, IntArray, Load, PlacementPolicy
 from trimtab.assignor.open_mode import pack_open_mode
-from trimtab.assignor.problem import build_problem
+from trimtab.assignor.problem import build_problem, index_group
 
 
 def certify_sizes(
@@ -22,10 +22,11 @@ def certify_sizes(
     A consumer's worth of load is its capacity times the headroom. Raises InvalidProblemError,
     UnknownHeuristicError, BrokenHeuristicError.
     """
-    problem = build_problem(*situation, open_mode=True).problem
+    group, load, policy = index_group(situation[0]), *situation[1:]
+    problem = build_problem(group, load, policy, open_mode=True).problem
     decisions: dict[str, IntArray] = {}
     for name in heuristics:
         entry = get_heuristic(name)
-        indexed = build_problem(*situation, open_mode=True, weigh_racks=entry.weighs_racks)
+        indexed = build_problem(group, load, policy, open_mode=True, weigh_racks=entry.weighs_racks)
         decisions[name] = pack_open_mode(entry, indexed.problem)
     return certify_decisions(problem, decisions, moves_cost=moves_cost, left=left)

@@ -29,6 +29,7 @@ def example(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(EXAMPLES))
     found = EntryPoints([EntryPoint("round-robin", "own_heuristic:ROUND_ROBIN", registry.ENTRY_POINT_GROUP)])
     monkeypatch.setattr(registry, "entry_points", lambda group: found.select(group=group))
+    registry.get_heuristic.cache_clear()
 
 
 def simulated(capsys: pytest.CaptureFixture[str], *names: str) -> Any:

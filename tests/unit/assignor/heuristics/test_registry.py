@@ -77,6 +77,7 @@ def third_parties(monkeypatch: pytest.MonkeyPatch) -> None:
     shadow = EntryPoint("mbf", "no_such_package.heuristic:pack", registry.ENTRY_POINT_GROUP)
     found = EntryPoints((*here, broken, shadow))
     monkeypatch.setattr(registry, "entry_points", lambda group: found.select(group=group))
+    registry.get_heuristic.cache_clear()
 
 
 def decide(heuristic: str) -> dict[str, int]:
