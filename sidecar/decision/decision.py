@@ -33,40 +33,28 @@ class ScalingAction(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DecisionMetrics:
-    """Inputs and outcome of a decision; None where unknown.
-
-    Rates are bytes/s, `backlog_bytes` is bytes, `*_s` are seconds. `overdue_backlog_bytes` has
-    waited longer than the backlog grace; `consumption_rate` is None if it is unknown for an overdue
-    partition. `p99_freshness_s` estimates the time from produced to committed, `max_batch_s` is the
-    batch age the freshness SLO allows. `running_replicas` are live and not draining,
-    `recommended_replicas` follow from the load alone, `desired_replicas` from tolerance, limits and
-    windows too. `max_fill` is the fullest consumer's needed rate / capacity; `r_score` and `moves`
-    are the expected cost of the decision. `cross_rack_rate` is the part of `needed_rate` read from
-    other racks, `partitions_without_local_replica` have no replica in a consumer's rack,
-    `racks_without_consumer` have replicas only: None if no consumer reports its rack. The
-    `queue_*` message counts are those of `QueueBacklog`; `queue_kind` is None without a queue.
-    """
+    """Inputs and outcome of a decision; None where unknown. Rates are bytes/s."""
 
     write_rate: float | None = None
     needed_rate: float | None = None
     backlog_bytes: float | None = None
-    overdue_backlog_bytes: float | None = None
-    consumption_rate: float | None = None
-    p99_freshness_s: float | None = None
-    max_batch_s: float | None = None
+    overdue_backlog_bytes: float | None = None  # waiting longer than the backlog grace
+    consumption_rate: float | None = None  # None if it is unknown for an overdue partition
+    p99_freshness_s: float | None = None  # estimated time from produced to committed
+    max_batch_s: float | None = None  # batch age that the freshness SLO allows
     unknown_partitions: int = 0
     partitions: int = 0
-    running_replicas: int | None = None
+    running_replicas: int | None = None  # live and not draining
     planned_replicas: int | None = None
-    recommended_replicas: int | None = None
-    desired_replicas: int | None = None
-    max_fill: float | None = None
-    r_score: float = 0.0
+    recommended_replicas: int | None = None  # by the load alone
+    desired_replicas: int | None = None  # after tolerance, limits and windows
+    max_fill: float | None = None  # needed rate / capacity of the fullest consumer
+    r_score: float = 0.0  # expected, as are the moves
     moves: int = 0
-    cross_rack_rate: float | None = None
-    partitions_without_local_replica: int | None = None
-    racks_without_consumer: int | None = None
-    queue_kind: str | None = None
+    cross_rack_rate: float | None = None  # part of `needed_rate`; None if no consumer reports its rack
+    partitions_without_local_replica: int | None = None  # none in any consumer's rack
+    racks_without_consumer: int | None = None  # racks that have replicas only
+    queue_kind: str | None = None  # None without a queue; the counts are those of `QueueBacklog`
     queue_waiting: int | None = None
     queue_in_flight: int | None = None
     queue_awaiting_redelivery: int | None = None
@@ -76,14 +64,8 @@ class DecisionMetrics:
         """Return "3 messages waiting, …"; None without a queue."""
         if self.queue_kind is None:
             return None
-        return str(
-            QueueBacklog(
-                QueueKind(self.queue_kind),
-                self.queue_waiting,
-                self.queue_in_flight,
-                self.queue_awaiting_redelivery,
-            )
-        )
+        counts = (self.queue_waiting, self.queue_in_flight, self.queue_awaiting_redelivery)
+        return str(QueueBacklog(QueueKind(self.queue_kind), *counts))
 
     @property
     def replica_summary(self) -> str:
@@ -94,11 +76,7 @@ class DecisionMetrics:
 
 @dataclass(frozen=True, slots=True)
 class ScalingDecision:
-    """A decision: publish `plan` if set, start `replicas_to_start`, stop `replicas_to_stop`.
-
-    `expected_moves` are the largest moves expected from the leader. `failure` is why the decision
-    could not be executed, empty if it was.
-    """
+    """A decision: publish `plan` if set, start `replicas_to_start`, stop `replicas_to_stop`."""
 
     action: ScalingAction
     reasons: tuple[str, ...]
@@ -106,12 +84,12 @@ class ScalingDecision:
     plan: GroupPlan | None = None
     replicas_to_start: int = 0
     replicas_to_stop: tuple[str, ...] = ()
-    expected_moves: tuple[Move, ...] = ()
-    failure: str = ""
+    expected_moves: tuple[Move, ...] = ()  # the largest ones that the leader should make
+    failure: str = ""  # why the decision could not be executed
 
     def agrees_with(self, other: "ScalingDecision") -> bool:
         """Return whether both decisions act alike; metrics and reasons may differ."""
-        return _decision_key(self) == _decision_key(other)
+        return _action_key(self) == _action_key(other)
 
     def format_line(self) -> str:
         """Return the decision as one log line."""
@@ -124,12 +102,11 @@ class ScalingDecision:
         load += f", {n.queue_summary}" if n.queue_summary else ""
         reading = "" if n.consumption_rate is None else f", consuming {format_rate(n.consumption_rate)}"
         crossing = "" if n.cross_rack_rate is None else f", {format_rate(n.cross_rack_rate)} across racks"
-        unknown = (
-            f", {n.unknown_partitions} of {n.partitions} partitions unknown" if n.unknown_partitions else ""
-        )
+        unknown = n.unknown_partitions
+        missing = f", {unknown} of {n.partitions} partitions unknown" if unknown else ""
         cost = f", R {n.r_score:.2f}, {n.moves} moves" if n.moves else ""
         epoch = f", epoch {self.plan.epoch}" if self.plan else ""
-        figures = f"{n.replica_summary}; {load}{reading}{crossing}{unknown}{cost}{epoch}"
+        figures = f"{n.replica_summary}; {load}{reading}{crossing}{missing}{cost}{epoch}"
         return f"{self.action}: {join_reasons(self.reasons, self.failure)} ({figures})"
 
 
@@ -163,7 +140,7 @@ def compute_totals(observation: Observation) -> DecisionMetrics:
     )
 
 
-def _decision_key(decision: ScalingDecision) -> tuple[object, ...]:
-    plan = decision.plan
+def _action_key(decision: ScalingDecision) -> tuple[object, ...]:
+    plan = decision.plan  # without reasons, time and capacities, which differ from read to read
     planned = None if plan is None else (plan.epoch, plan.replicas, plan.draining)
     return decision.action, planned, decision.replicas_to_start, decision.replicas_to_stop

@@ -15,7 +15,7 @@ Source of rules 1 to 4: `calculateScaleUpLimitWithScalingRules` and
 where percentages are floats and 10 % more than 100 are 111; here they are exact.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -43,21 +43,18 @@ class ScalingPolicy:
     """Allows a change by `value` replicas, or percent, within `period` seconds."""
 
     value: int
-    period: float = 0.0
+    period: float = 0.0  # 0: each iteration (rule 5)
     is_percent: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class ScalingRules:
-    """Rules of one direction; `stabilization_window` is in seconds.
-
-    `tolerance` is the share by which the load must differ from what the current count handles.
-    """
+    """Rules of one direction."""
 
     policies: tuple[ScalingPolicy, ...] = ()
     select_policy: SelectPolicy = SelectPolicy.MAX
-    stabilization_window: float = 0.0
-    tolerance: float = 0.1
+    stabilization_window: float = 0.0  # seconds
+    tolerance: float = 0.1  # share by which the load must differ from what the current count handles
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +71,9 @@ def calculate_scale_up_limit(
     """Return the maximum count after scaling up from `count`."""
     if rules.select_policy is SelectPolicy.DISABLED:
         return count
-    starts = _period_start_replicas(rules, count, tuple(changes), now)
-    allowed = [s + (-(-s * p.value // 100) if p.is_percent else p.value) for p, s in starts]
-    return max(count, min(allowed) if rules.select_policy is SelectPolicy.MIN else max(allowed))
+    allowed = [start + change for start, change in _resolve_policies(rules, count, changes, now)]
+    limit = min(allowed) if rules.select_policy is SelectPolicy.MIN else max(allowed)
+    return max(count, limit)  # rule 4
 
 
 def calculate_scale_down_limit(
@@ -85,17 +82,16 @@ def calculate_scale_down_limit(
     """Return the minimum count after scaling down from `count`."""
     if rules.select_policy is SelectPolicy.DISABLED:
         return count
-    starts = _period_start_replicas(rules, count, tuple(changes), now)
-    allowed = [s - (-(-s * p.value // 100) if p.is_percent else p.value) for p, s in starts]
-    chosen = max(allowed) if rules.select_policy is SelectPolicy.MIN else min(allowed)
-    return max(0, min(count, chosen))
+    allowed = [start - change for start, change in _resolve_policies(rules, count, changes, now)]
+    limit = max(allowed) if rules.select_policy is SelectPolicy.MIN else min(allowed)
+    return max(0, min(count, limit))
 
 
-def _period_start_replicas(
-    rules: ScalingRules, count: int, changes: tuple[ScaleEvent, ...], now: float
-) -> list[tuple[ScalingPolicy, int]]:
-    """Return each policy with the replica count at the start of its period."""
-    return [
-        (p, count - sum(c.replica_change for c in changes if now - p.period < c.time <= now))
-        for p in rules.policies
-    ]
+def _resolve_policies(
+    rules: ScalingRules, count: int, changes: Iterable[ScaleEvent], now: float
+) -> Iterator[tuple[int, int]]:
+    """Yield the replicas at the start of each policy's period, and the change it allows."""
+    changes = tuple(changes)
+    for p in rules.policies:
+        start = count - sum(c.replica_change for c in changes if now - p.period < c.time <= now)
+        yield start, -(-start * p.value // 100) if p.is_percent else p.value  # -(-a // b) rounds up

@@ -11,13 +11,14 @@ from dataclasses import replace
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.sidecar.decision.group_model import GroupModel
-from trimtab.sidecar.decision.scaling_policy import DecisionMemory, SaturatedConsumer
+from trimtab.sidecar.decision.scaling_policy import CapacityBounds, DecisionMemory, SaturatedConsumer
 from trimtab.sidecar.measurement.write_rate import compute_overdue_bytes
 
 
 def update_learned_capacities(model: GroupModel, memory: DecisionMemory, now: float) -> DecisionMemory:
     """Return the memory with the capacities learned in this iteration."""
-    if model.policy.learned_capacity_bounds is None:
+    bounds, configured = model.policy.learned_capacity_bounds, model.policy.placement.capacity
+    if bounds is None:
         return memory
     saturated: dict[str, SaturatedConsumer] = {}
     learned = {name: c for name, c in memory.learned_capacities.items() if name in model.running}
@@ -26,26 +27,24 @@ def update_learned_capacities(model: GroupModel, memory: DecisionMemory, now: fl
         if not _is_saturated(model, owned):
             continue
         last = memory.saturated.get(name)
-        saturated[name] = (
-            last if last is not None and last.owned_partitions == owned else SaturatedConsumer(now, owned)
-        )
-        if now - saturated[name].since >= model.policy.scale_up_evaluation_window:
-            learned[name] = _clamp_capacity(model, sum(model.observation.consumption_rates[p] for p in owned))
+        if last is None or last.owned_partitions != owned:
+            last = SaturatedConsumer(now, owned)  # other partitions may be read at another rate
+        saturated[name] = last
+        if now - last.since >= model.policy.scale_up_evaluation_window:
+            rate = sum(model.observation.consumption_rates[p] for p in owned)
+            learned[name] = _clamp(rate, bounds, configured)
     return replace(memory, saturated=saturated, learned_capacities=learned)
 
 
 def _is_saturated(model: GroupModel, owned: frozenset[TopicPartition]) -> bool:
-    """Return whether the owner of these partitions is saturated (rule 1)."""
     loads = {p: model.observation.write_rates[p] for p in owned if p in model.observation.write_rates}
     if len(loads) < len(owned) or any(p not in model.observation.consumption_rates for p in owned):
-        return False
+        return False  # an unknown partition may be the one that keeps the consumer idle
     if model.observation.stuck_partitions & owned:
         return False  # a stuck consumer shows less than its capacity
     overdue = {p: compute_overdue_bytes(s, model.policy.catch_up) for p, s in loads.items()}
     return any(overdue.values()) and all(overdue[p] or s.bytes_per_s == 0 for p, s in loads.items())
 
 
-def _clamp_capacity(model: GroupModel, rate: float) -> float:
-    configured, bounds = model.policy.placement.capacity, model.policy.learned_capacity_bounds
-    assert bounds is not None, "called only if capacities are learned"
+def _clamp(rate: float, bounds: CapacityBounds, configured: float) -> float:
     return min(max(rate, bounds.min_share * configured), bounds.max_share * configured)

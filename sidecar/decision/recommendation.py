@@ -43,17 +43,14 @@ REPLICA_EPSILON: Final = 1e-6  # share of a worker that rounding up ignores: flo
 
 @dataclass(frozen=True, slots=True)
 class ReplicaRecommendation:
-    """Counts: `recommended` by load, `bounded` by tolerance and limits, `desired` after windows.
+    """Replica counts, from the load alone to the one to scale to."""
 
-    `hold_reasons` explain why a change was held back; `warnings` belong to every decision.
-    """
-
-    recommended: int | None
-    bounded: int
-    desired: int
+    recommended: int | None  # by load; None if it is unknown
+    bounded: int  # after tolerance and limits
+    desired: int  # after the stabilization windows
     expected_plan: PlacementPlan | None
-    hold_reasons: tuple[str, ...] = ()
-    warnings: tuple[str, ...] = ()
+    hold_reasons: tuple[str, ...] = ()  # why a change is held back
+    warnings: tuple[str, ...] = ()  # shown with every decision
 
 
 def recommend_replicas(
@@ -61,18 +58,18 @@ def recommend_replicas(
 ) -> tuple[ReplicaRecommendation, DecisionMemory]:
     """Return the recommendation, and the memory with it added."""
     current = model.policy.clamp_replicas(model.plan.replicas)
-    expected = _compute_expected_plan(model)
-    recommended = _recommend_from_load(model, expected)
+    expected, recommended = _recommend(model)
     memory = _record_iteration(model, memory, now, is_load_known=recommended is not None)
     bounded, notes = _apply_tolerance(model, current, recommended, memory.unknown_iterations)
     memory = prepare_recommendations(memory, model.policy, current, now)
-    memory = replace(
-        memory, recommendations=(*memory.recommendations, TimestampedRecommendation(now, bounded))
-    )
-    desired = _stabilize_recommendation(memory, model.policy, current, now)
-    sizing = ReplicaRecommendation(recommended, bounded, desired, expected, notes)
-    sizing = _apply_scale_to_zero(model, _apply_suspension(model, sizing, memory, now), memory, now)
-    return _add_slo_warning(model, sizing, memory), memory
+    newest = TimestampedRecommendation(now, bounded)
+    memory = replace(memory, recommendations=(*memory.recommendations, newest))
+    desired = _stabilize(memory, model.policy, current, now)
+    recommendation = ReplicaRecommendation(recommended, bounded, desired, expected, notes)
+    # Scale to zero comes last: windows and a suspension hold back neither an idle group nor a new record.
+    recommendation = _apply_suspension(model, recommendation, memory, now)
+    recommendation = _apply_scale_to_zero(model, recommendation, memory, now)
+    return _add_slo_warning(model, recommendation, memory), memory
 
 
 def prepare_recommendations(
@@ -81,54 +78,43 @@ def prepare_recommendations(
     """Drop recommendations that no window needs; an empty memory starts with `count`."""
     if not memory.recommendations:
         return replace(memory, recommendations=(TimestampedRecommendation(now, count),))
-    return memory.keep_recent_recommendations(
-        now, max(policy.scale_up.stabilization_window, policy.scale_down.stabilization_window)
-    )
+    horizon = max(policy.scale_up.stabilization_window, policy.scale_down.stabilization_window)
+    return memory.keep_recent_recommendations(now, horizon)
 
 
 def _record_iteration(
     model: GroupModel, memory: DecisionMemory, now: float, *, is_load_known: bool
 ) -> DecisionMemory:
-    """Update idle time, scale-up evaluation and learned capacities."""
-    since = memory.idle_since if memory.idle_since is not None and memory.idle_since <= now else now
+    idle, lacking = is_idle(model.observation.write_rates), len(model.active) < model.plan.replicas
     memory = replace(
         memory,
         unknown_iterations=0 if is_load_known else memory.unknown_iterations + 1,
-        idle_since=since if is_idle(model.observation.write_rates) else None,
-    )
-    short = now if memory.short_since is None or memory.short_since > now else memory.short_since
-    lacking = len(model.active) < model.plan.replicas
-    memory = replace(
-        memory, age_samples=_append_age_sample(model, memory, now), short_since=short if lacking else None
+        idle_since=_start_time(memory.idle_since, now) if idle else None,
+        short_since=_start_time(memory.short_since, now) if lacking else None,
+        age_samples=_append_age_sample(model, memory, now),
     )
     return update_learned_capacities(model, evaluate_scale_up(model, memory, now), now)
 
 
+def _start_time(since: float | None, now: float) -> float:
+    return now if since is None or since > now else since  # later than now: the clock was set back
+
+
 def _append_age_sample(model: GroupModel, memory: DecisionMemory, now: float) -> tuple[AgeSample, ...]:
-    """Append the ages of the waiting records; drop samples outside the evaluation window."""
-    since = now - model.policy.scale_up_evaluation_window
-    kept = tuple(seen for seen in memory.age_samples if since < seen.time <= now)
-    new = sample_ages(now, model.observation.write_rates) if model.policy.scale_up_evaluation_window else None
+    window = model.policy.scale_up_evaluation_window
+    kept = tuple(seen for seen in memory.age_samples if now - window < seen.time <= now)
+    new = sample_ages(now, model.observation.write_rates) if window else None
     return kept if new is None else (*kept, new)
 
 
-def _compute_expected_plan(model: GroupModel) -> PlacementPlan | None:
-    """Return the placement of the recommended count; None without load or placement."""
-    if _is_load_unknown(model) or model.observation.group.is_share_group:
-        return None
-    return _size_group(model, 1.0)
-
-
-def _is_load_unknown(model: GroupModel) -> bool:
-    return not model.observation.write_rates or len(model.unknown_partitions) == len(
-        model.observation.write_rates
-    )
-
-
-def _recommend_from_load(model: GroupModel, expected: PlacementPlan | None) -> int | None:
-    if expected is not None:
-        return expected.consumers
-    return None if _is_load_unknown(model) else _count_needed_replicas(model, 1.0)
+def _recommend(model: GroupModel) -> tuple[PlacementPlan | None, int | None]:
+    """Return the placement of the recommended count, and the count (rule 1)."""
+    if len(model.unknown_partitions) == len(model.observation.write_rates):
+        return None, None
+    if model.observation.group.is_share_group:
+        return None, _count_needed_replicas(model, 1.0)
+    expected = _size_group(model, 1.0)
+    return expected, expected.consumers
 
 
 def _count_needed_replicas(model: GroupModel, share: float) -> int:
@@ -142,6 +128,7 @@ def _count_needed_replicas(model: GroupModel, share: float) -> int:
 def _size_group(model: GroupModel, share: float) -> PlacementPlan:
     policy = model.policy.placement
     policy = replace(policy, headroom=min(1.0, policy.headroom * share))
+    # Unknown partitions weigh nothing here: an estimate must not add replicas (rule 3).
     return size_group(model.build_group(with_draining=False), model.build_load(unknown_as_zero=True), policy)
 
 
@@ -151,19 +138,17 @@ def _apply_tolerance(
     """Apply rules 2, 3, 5 and the limits; return the count and why it was held back."""
     if recommended is None:
         return _apply_fallback(model.policy, current, unknown_iterations)
-    desired = model.policy.clamp_replicas(recommended)
+    clamp, desired = model.policy.clamp_replicas, model.policy.clamp_replicas(recommended)
+    if desired == current:
+        return current, ()
+    within = (f"{desired} is within the tolerance",)
     if desired > current:
-        tolerance = model.policy.scale_up.tolerance
-        fits = model.policy.clamp_replicas(_count_needed_replicas(model, 1 + tolerance)) <= current
-        return (current, (f"{desired} is within the tolerance",)) if fits else (desired, ())
-    if desired < current and model.unknown_partitions:
+        fits = clamp(_count_needed_replicas(model, 1 + model.policy.scale_up.tolerance)) <= current
+        return (current, within) if fits else (desired, ())
+    if model.unknown_partitions:
         return current, (f"{len(model.unknown_partitions)} partitions are unknown: no scale-down",)
-    if desired < current:
-        tolerance = model.policy.scale_down.tolerance
-        careful = max(desired, model.policy.clamp_replicas(_count_needed_replicas(model, 1 - tolerance)))
-        held = careful >= current
-        return min(current, careful), (f"{desired} is within the tolerance",) if held else ()
-    return current, ()
+    careful = max(desired, clamp(_count_needed_replicas(model, 1 - model.policy.scale_down.tolerance)))
+    return min(current, careful), within if careful >= current else ()
 
 
 def _apply_fallback(
@@ -177,11 +162,8 @@ def _apply_fallback(
     return count, (f"{reason}: fallback {fallback.behavior}, {count} replicas",)
 
 
-def _stabilize_recommendation(
-    memory: DecisionMemory, policy: AutoscalingPolicy, current: int, now: float
-) -> int:
-    """Bound the current count by both windows (rule 4); the newest is in each."""
-    *before, newest = memory.recommendations
+def _stabilize(memory: DecisionMemory, policy: AutoscalingPolicy, current: int, now: float) -> int:
+    *before, newest = memory.recommendations  # the newest is in each window, even in one of 0 s
     up = [w.replicas for w in before if w.time > now - policy.scale_up.stabilization_window]
     down = [w.replicas for w in before if w.time > now - policy.scale_down.stabilization_window]
     lowest, highest = min([*up, newest.replicas]), max([*down, newest.replicas])
@@ -191,8 +173,7 @@ def _stabilize_recommendation(
 def _apply_suspension(
     model: GroupModel, recommendation: ReplicaRecommendation, memory: DecisionMemory, now: float
 ) -> ReplicaRecommendation:
-    """Cap the recommendation while scale-up is suspended (rule 6)."""
-    suspension, most = (memory.scale_up_suspension, max(model.plan.replicas, model.policy.min_replicas))
+    suspension, most = memory.scale_up_suspension, max(model.plan.replicas, model.policy.min_replicas)
     if suspension is None or recommendation.desired <= most:
         return recommendation
     warning = f"{suspension.reason}; retried in {suspension.until - now:.0f} s"
@@ -202,9 +183,8 @@ def _apply_suspension(
 def _add_slo_warning(
     model: GroupModel, recommendation: ReplicaRecommendation, memory: DecisionMemory
 ) -> ReplicaRecommendation:
-    """Add a warning if the freshness SLO is missed."""
-    slo, estimate = model.policy.freshness_slo, estimate_freshness(memory.age_samples)
-    miss = None if slo is None or estimate is None else estimate.describe_slo_miss(slo)
+    slo, freshness = model.policy.freshness_slo, estimate_freshness(memory.age_samples)
+    miss = None if slo is None or freshness is None else freshness.describe_slo_miss(slo)
     return (
         recommendation if miss is None else replace(recommendation, warnings=(*recommendation.warnings, miss))
     )
@@ -213,7 +193,6 @@ def _add_slo_warning(
 def _apply_scale_to_zero(
     model: GroupModel, recommendation: ReplicaRecommendation, memory: DecisionMemory, now: float
 ) -> ReplicaRecommendation:
-    """Apply scale to zero (rule 7)."""
     if model.policy.min_replicas or model.plan.replicas > 1:
         return recommendation
     if not model.plan.replicas:
@@ -231,9 +210,7 @@ def _scale_from_zero(model: GroupModel, recommendation: ReplicaRecommendation) -
     if is_active(model.observation.write_rates):
         count = max(1, recommendation.bounded)
         return replace(recommendation, bounded=count, desired=count)
-    fallen_back = recommendation.recommended is None and recommendation.desired > 0
-    if fallen_back:
-        return recommendation
-    return replace(
-        recommendation, bounded=0, desired=0, hold_reasons=recommendation.hold_reasons or ("nothing to read",)
-    )
+    if recommendation.recommended is None and recommendation.desired > 0:
+        return recommendation  # the fallback applies
+    reasons = recommendation.hold_reasons or ("nothing to read",)
+    return replace(recommendation, bounded=0, desired=0, hold_reasons=reasons)

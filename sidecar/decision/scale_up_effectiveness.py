@@ -2,8 +2,8 @@
 
 1. A scale-up of a group that is behind is recorded with the group's consumption before it.
 2. Once the new consumers have joined and the count grew by at least half, consumption is measured
-   over a whole window and compared; smaller growth drowns in the noise of commits. Further steps in
-   that time are not recorded, but their consumption counts.
+   over a whole window and compared. Further steps in that time
+   are not recorded, but their consumption counts.
 3. The scale-up was effective if the group is no longer behind, or consumption rose by at least a
    tenth of what the added consumers would add at the previous rate per consumer.
 4. Otherwise scale-up is suspended for `scale_up_evaluation_retry` seconds. `min` still applies.
@@ -22,17 +22,13 @@ from trimtab.sidecar.measurement.observation import Observation
 from trimtab.sidecar.measurement.write_rate import CatchUpPolicy, compute_overdue_bytes
 
 MIN_GAIN_SHARE: Final = 0.1  # share of the expected gain that counts as effective
-
-MIN_GROWTH_FACTOR: Final = 1.5  # growth of the count below which no evaluation is possible
-
+MIN_GROWTH_FACTOR: Final = 1.5  # smaller growth drowns in the noise of commits
 MAX_EVALUATION_WINDOWS: Final = 3.0  # windows after which a pending evaluation is dropped
 
 
 def sum_overdue_backlog(observation: Observation, catch_up: CatchUpPolicy) -> float | None:
-    """Return the overdue bytes of the group; None if unknown for all partitions.
-
-    Stuck partitions do not count: more consumers would not catch up on them.
-    """
+    """Return the overdue bytes of the group; None if unknown for all partitions."""
+    # Stuck partitions do not count: more consumers would not catch up on them.
     counted = (s for p, s in observation.write_rates.items() if p not in observation.stuck_partitions)
     known = [w for s in counted if (w := compute_overdue_bytes(s, catch_up)) is not None]
     return sum(known) if known else None
@@ -55,9 +51,8 @@ def begin_scale_up_evaluation(
         return memory
     if not metrics.consumption_rate or not metrics.overdue_backlog_bytes:
         return memory
-    return replace(
-        memory, scale_up_evaluation=ScaleUpEvaluation(now, before.replicas, metrics.consumption_rate)
-    )
+    evaluation = ScaleUpEvaluation(now, before.replicas, metrics.consumption_rate)
+    return replace(memory, scale_up_evaluation=evaluation)
 
 
 def evaluate_scale_up(model: GroupModel, memory: DecisionMemory, now: float) -> DecisionMemory:
@@ -68,33 +63,25 @@ def evaluate_scale_up(model: GroupModel, memory: DecisionMemory, now: float) -> 
     if evaluation is None:
         return memory
     if not window or now - evaluation.time > MAX_EVALUATION_WINDOWS * window + model.policy.startup_timeout:
-        return replace(memory, scale_up_evaluation=None)
+        return replace(memory, scale_up_evaluation=None)  # rule 5
     if evaluation.joined_replicas < MIN_GROWTH_FACTOR * evaluation.replicas:
+        # The window starts once the new consumers read: a rebalance would look like no effect.
         joined = not model.find_unjoined_replicas(now) and model.explain_instability() is None
         count = min(model.plan.replicas, len(model.active)) if joined else 0
         return replace(memory, scale_up_evaluation=replace(evaluation, joined_at=now, joined_replicas=count))
-    if (
-        now - evaluation.joined_at < window
-        or sum_consumption_rates(model.observation, model.policy.catch_up) is None
-    ):
+    after = sum_consumption_rates(model.observation, model.policy.catch_up)
+    if now - evaluation.joined_at < window or after is None:
         return memory
-    return replace(
-        memory,
-        scale_up_evaluation=None,
-        scale_up_suspension=_suspend_scale_up(model, evaluation, now) or memory.scale_up_suspension,
-    )
+    suspension = _suspend_if_useless(model, evaluation, after, now) or memory.scale_up_suspension
+    return replace(memory, scale_up_evaluation=None, scale_up_suspension=suspension)
 
 
-def _suspend_scale_up(
-    model: GroupModel, evaluation: ScaleUpEvaluation, now: float
+def _suspend_if_useless(
+    model: GroupModel, evaluation: ScaleUpEvaluation, after: float, now: float
 ) -> ScaleUpSuspension | None:
-    after, before = (
-        sum_consumption_rates(model.observation, model.policy.catch_up),
-        evaluation.consumption_rate,
-    )
-    if after is None or not sum_overdue_backlog(model.observation, model.policy.catch_up):
-        return None
-    if after > before * (1 + MIN_GAIN_SHARE * (evaluation.joined_replicas / evaluation.replicas - 1)):
+    before, growth = evaluation.consumption_rate, evaluation.joined_replicas / evaluation.replicas
+    caught_up = not sum_overdue_backlog(model.observation, model.policy.catch_up)
+    if caught_up or after > before * (1 + MIN_GAIN_SHARE * (growth - 1)):  # rule 3
         return None
     reason = (
         f"{evaluation.joined_replicas} consumers read no more than {evaluation.replicas} "

@@ -1,8 +1,7 @@
 """Scheduled limits and pauses: cron lines in a time zone.
 
-A period lasts from `start` to the next `end` and is active while the next end precedes the next
-start (as in KEDA's cron scaler), so it needs no memory. Cron lines, also across clock changes, are
-those of Debian's cron (cronsim).
+A period lasts from `start` to the next `end`. Cron lines, also across clock changes, are those of
+Debian's cron (cronsim).
 
 Of several active periods the highest minimum and the lowest maximum apply, and every paused
 direction is paused; if minimum and maximum contradict, the maximum wins.
@@ -21,7 +20,7 @@ from trimtab.sidecar.decision.hpa_behavior import Direction
 
 @dataclass(frozen=True, slots=True)
 class CronPeriod:
-    """A recurring period; a limit of None keeps that of the settings."""
+    """A recurring period; a limit of None keeps the one of the settings."""
 
     start: str
     end: str
@@ -33,6 +32,7 @@ class CronPeriod:
     def is_active(self, now: float) -> bool:
         """Return whether the period is active; `now` is seconds since the epoch."""
         local = datetime.fromtimestamp(now, ZoneInfo(self.timezone))
+        # As KEDA's cron scaler does: the next end before the next start needs no memory of the last one.
         return _next_occurrence(self.end, local) < _next_occurrence(self.start, local)
 
 
@@ -65,6 +65,5 @@ def explain_invalid_cron(line: str) -> str | None:
 
 
 def _next_occurrence(line: str, after: datetime) -> float:
-    """Return the next occurrence in seconds since the epoch; infinite if there is none."""
     occurrence = next(CronSim(line, after), None)
-    return inf if occurrence is None else occurrence.timestamp()
+    return inf if occurrence is None else occurrence.timestamp()  # 30 February
