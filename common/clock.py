@@ -12,21 +12,21 @@ class Clock(Protocol):
         ...
 
     def wall(self) -> float:
-        """Return seconds since the epoch; may jump."""
+        """Return seconds since the epoch; jumps when the machine's clock is set."""
         ...
 
     def sleep(self, seconds: float) -> None:
         """Block for `seconds`."""
-        ...
 
 
 class SystemClock:
     """Clock of the machine."""
 
+    # the builtin itself: consumers read it for each batch
     monotonic = staticmethod(time.monotonic)  # noqa: TID251 - the one allowed use
 
     def wall(self) -> float:
-        """Return seconds since the epoch; may jump."""
+        """Return seconds since the epoch."""
         return time.time()  # noqa: TID251 - the one allowed use
 
     def sleep(self, seconds: float) -> None:

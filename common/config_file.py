@@ -24,6 +24,7 @@ def read_config_file(path: Path) -> dict[str, Any]:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f" at line {mark.line + 1}" if mark else ""
+        # without YAML's own message, which quotes the line: it may hold a secret
         raise SettingError(f"the configuration {path} is not YAML{line}") from None
     if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):
         raise SettingError(f'the configuration {path} must be one flat mapping, like "group.id: lake"')

@@ -2,8 +2,8 @@
 
 1. An endpoint binds to loopback by default.
 2. With a token, every path but the public ones requires `Authorization: Bearer TOKEN`.
-3. Health and readiness are public: kubelet probes carry no token, and the answers hold no secret.
-4. Each request runs in its own thread, TLS handshake included, within a timeout.
+3. Health and readiness are public.
+4. Each request runs in its own thread, within a timeout.
 """
 
 import hmac
@@ -21,18 +21,18 @@ from typing import Any, Final, TypeAlias
 from trimtab.common.errors import SettingError
 from trimtab.common.kafka_security.tls import create_server_context
 
-HttpResponse: TypeAlias = tuple[int, str, bytes]
-"""Status, content type, body."""
+HttpResponse: TypeAlias = tuple[int, str, bytes]  # status, content type, body
 
 HTTP_OK: Final = 200
 HTTP_UNAUTHORIZED: Final = 401
 HTTP_NOT_FOUND: Final = 404
 HTTP_SERVICE_UNAVAILABLE: Final = 503
-HTTP_REQUEST_TIMEOUT_S: Final = 10.0
+HTTP_REQUEST_TIMEOUT_S: Final = 10.0  # bounds a silent client's thread, TLS handshake included
 
 METRICS_PATH: Final = "/metrics"
 HEALTH_PATH: Final = "/healthz"
 READINESS_PATH: Final = "/readyz"
+# kubelet probes carry no token, and the answers hold no secret
 PUBLIC_PATHS: Final = frozenset({HEALTH_PATH, READINESS_PATH})
 
 BEARER_SCHEME: Final = "bearer"
@@ -43,7 +43,7 @@ class AccessPolicy:
     """Requirements of an endpoint: TLS, a token, both or none."""
 
     tls_context: ssl.SSLContext | None = None
-    token: str | None = field(default=None, repr=False)
+    token: str | None = field(default=None, repr=False)  # settings are logged with their repr
 
     @property
     def scheme(self) -> str:
@@ -102,7 +102,7 @@ class HttpEndpoint:
 
     def start(self, host: str, port: int, access_policy: AccessPolicy, thread_name: str) -> int:
         """Start to serve; return the port (a free one if `port` is 0). Raises OSError."""
-        self._server = create_http_server((host, port), self.handle_path, access_policy)
+        self._server = EndpointServer((host, port), self.handle_path, access_policy)
         self._thread = Thread(target=self._server.serve_forever, name=thread_name, daemon=True)
         self._thread.start()
         return int(self._server.server_address[1])
@@ -125,19 +125,13 @@ def build_json_response(body: Any) -> HttpResponse:
     return HTTP_OK, "application/json", json.dumps(body, default=str).encode()
 
 
-def create_http_server(
-    address: tuple[str, int], respond: Callable[[str], HttpResponse], access_policy: AccessPolicy
-) -> ThreadingHTTPServer:
-    """Return a bound server; `respond` maps a path to its response. Raises OSError."""
-    return _EndpointServer(address, respond, access_policy)
-
-
-class _EndpointServer(ThreadingHTTPServer):
-    daemon_threads = True
+class EndpointServer(ThreadingHTTPServer):
+    """A bound server; `respond` maps a path to its response. Raises OSError."""
 
     def __init__(
         self, address: tuple[str, int], respond: Callable[[str], HttpResponse], access_policy: AccessPolicy
     ) -> None:
+        # socketserver knows IPv4 only, unless the family is set before it binds
         self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         self.respond = respond
         self.access_policy = access_policy
@@ -149,23 +143,22 @@ class _EndpointServer(ThreadingHTTPServer):
             )
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Log nothing: failed handshakes and closed connections are the client's affair."""
+        """Log nothing: a failed handshake or a closed connection is the client's error."""
 
 
 class _RequestHandler(BaseHTTPRequestHandler):
-    server: _EndpointServer  # pyright: ignore[reportIncompatibleVariableOverride]
+    server: EndpointServer  # pyright: ignore[reportIncompatibleVariableOverride]
     timeout = HTTP_REQUEST_TIMEOUT_S
 
     def do_GET(self) -> None:
         path = self.path.partition("?")[0]
-        allowed = path in PUBLIC_PATHS or self.server.access_policy.is_authorized(
-            self.headers.get("Authorization")
-        )
-        response = self.server.respond(path) if allowed else _build_unauthorized_response()
-        status, content_type, body = response
+        header = self.headers.get("Authorization")
+        allowed = path in PUBLIC_PATHS or self.server.access_policy.is_authorized(header)
+        denial = build_text_response(HTTP_UNAUTHORIZED, "a token is required")
+        status, content_type, body = self.server.respond(path) if allowed else denial
         self.send_response(status)
         if not allowed:
-            self.send_header("WWW-Authenticate", "Bearer")
+            self.send_header("WWW-Authenticate", "Bearer")  # required with a 401 by RFC 9110
         self.send_header("Content-Type", content_type)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
@@ -175,13 +168,9 @@ class _RequestHandler(BaseHTTPRequestHandler):
         """Log nothing: scrapes and probes come every few seconds."""
 
 
-def _build_unauthorized_response() -> HttpResponse:
-    return build_text_response(HTTP_UNAUTHORIZED, "a token is required")
-
-
 def _read_token_file(file: Path) -> str:
     try:
-        token = file.read_text().strip()
+        token = file.read_text().strip()  # editors end a file with a newline
     except (OSError, UnicodeDecodeError):
         raise SettingError(f"token file {file} cannot be read; give a text file") from None
     if not token:

@@ -1,7 +1,7 @@
 """Commit metadata of a `kmq` queue's trackers, and the names of their topic and group.
 
-A tracker commits the marker offset that it still needs. The metadata of that commit counts the open
-messages, so the sidecar reads progress and queue depth with one OffsetFetch, as of the commit.
+A tracker commits the marker offset that it still needs. The commit's metadata counts the open
+messages, so that one OffsetFetch gives the sidecar progress and queue depth as of one moment.
 """
 
 import json
@@ -28,8 +28,8 @@ class OpenMessages:
 
 def decode_open_messages(metadata: str) -> OpenMessages | None:
     """Decode commit metadata; None if another program wrote it."""
-    with suppress(ValueError, TypeError):
-        counts = OpenMessages(**json.loads(metadata.rstrip("\0")))
+    with suppress(ValueError, TypeError):  # any client may commit in this group, with any metadata
+        counts = OpenMessages(**json.loads(metadata.rstrip("\0")))  # confluent-kafka needs the NUL
         if all(type(number) is int and number >= 0 for number in asdict(counts).values()):
             return counts
     return None

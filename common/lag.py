@@ -9,5 +9,5 @@ def compute_lag(end: int, committed: int | None, beginning: int, *, from_beginni
     """
     if committed is None:
         return max(0, end - beginning) if from_beginning else 0
-    # Retention may have deleted the records after the commit: they cannot be consumed any more.
+    # retention may have deleted records after the commit, which then cannot be consumed
     return max(0, end - max(committed, beginning))

@@ -10,16 +10,13 @@ A model lists its settings once, each with a type, a default and a description:
         max_deliveries: int = setting("Deliveries before a message is given up.", default=5)
 
 Settings are written `scale-up-policies` and `trimtab.queue.max.deliveries`: the prefix and the
-field's name with the separator in place of "_"; `setting(..., name="lake.file.writer")` wins. A
-trailing "_" is dropped, so a field may be called `in_`. Models are frozen dataclasses: construct
-them directly from Python values, or validate what people write:
+field's name with the separator in place of "_"; `setting(..., name="lake.file.writer")` wins.
+Construct a model directly from Python values, or validate the text of a file or command line:
 
     settings = validate_settings(TopicSettings, {"capacity": "2.3 MB/s"})   # raises SettingError
 
-`validate_settings` collects every problem into one SettingError. `find_problems` of a model adds
-checks that need several settings; it does no I/O. `list_settings` and `render_settings_table`
-describe a model for `--help` and the docs. `make docs` rewrites each block of a page between
-`<!-- settings:begin MODULE:CLASS -->` and `<!-- settings:end -->`; a test compares them.
+`make docs` rewrites each block of a page between `<!-- settings:begin MODULE:CLASS -->` and
+`<!-- settings:end -->`; a test compares them.
 
 Value types: Duration (seconds), ByteRate (bytes/s), ByteSize (bytes), TopicList, `Literal`, enums,
 `Path`, numbers, text, and other models. `Parsed` makes further types that have a short form.
@@ -52,6 +49,7 @@ if TYPE_CHECKING:
 
 NO_DEFAULT_TEXT: Final = "–"  # noqa: RUF001 - the dash of the docs' tables
 
+# by the first word of pydantic's error type
 _TYPE_DESCRIPTIONS: Final[Mapping[str, str]] = {
     "bool": "true or false",
     "dataclass": "a mapping of names to values",
@@ -63,13 +61,12 @@ _TYPE_DESCRIPTIONS: Final[Mapping[str, str]] = {
     "string": "text; put it into quotes",
     "tuple": "a list",
 }
-"""What to write, by the first word of pydantic's error type."""
 
 _SHAPE_ERRORS: Final = frozenset({"dataclass_type", "tuple_type", "string_pattern_mismatch"})
 _CHOICE_ERRORS: Final = frozenset({"enum", "literal_error"})
 _SCALAR_TYPES: Final = frozenset({"str", "int", "float", "bool"})
 _NAME_CUTOFF: Final = 0.5
-_VALUE: Final = "value"
+_VALUE: Final = "value"  # the name in errors of `units`; the setting's own name replaces it
 
 
 def setting(  # noqa: PLR0913 - a declaration, all but one by keyword
@@ -85,18 +82,12 @@ def setting(  # noqa: PLR0913 - a declaration, all but one by keyword
     """Return a field of a SettingsModel; without a default the setting is required.
 
     `default_text` describes a default of None ("the brokers' default"), `example` completes "write"
-    in errors ('names with commas, like "a,b"'). The value of a secret is never shown.
+    in errors ('names with commas, like "a,b"').
     """
-    metadata = {
-        "description": description,
-        "name": name,
-        "default_text": default_text,
-        "example": example,
-        "secret": secret,
-    }
-    if default_factory is not dataclasses.MISSING:
-        return dataclasses.field(default_factory=default_factory, metadata=metadata, repr=not secret)
-    return dataclasses.field(default=default, metadata=metadata, repr=not secret)
+    texts = {"description": description, "name": name, "default_text": default_text, "example": example}
+    field: Any = dataclasses.field  # dataclasses' overloads know one of the two defaults at a time
+    defaults = {"default": default, "default_factory": default_factory}
+    return field(**defaults, metadata={**texts, "secret": secret}, repr=not secret)
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(setting,))
@@ -111,7 +102,6 @@ class SettingsModel:
     def __init_subclass__(
         cls, *, owner: str | None = None, prefix: str | None = None, separator: str | None = None
     ) -> None:
-        """Take the names' form and make the class a dataclass."""
         super().__init_subclass__()
         cls.setting_owner = cls.setting_owner if owner is None else owner
         cls._prefix = cls._prefix if prefix is None else prefix
@@ -122,13 +112,14 @@ class SettingsModel:
 
     @classmethod
     def get_setting_name(cls, field_name: str) -> str:
-        """Return how people write the setting of a field."""
+        """Return the setting's name in files and on the command line."""
         field = cls.__dataclass_fields__[field_name]  # type: ignore[attr-defined]
+        # a trailing "_" is for names that Python reserves: `in_`
         derived = cls._prefix + field_name.rstrip("_").replace("_", cls._separator)
         return field.metadata.get("name") or derived
 
     def find_problems(self, given: Collection[str]) -> Iterable[str]:
-        """Yield contradictions between settings; `given` are the names that were set."""
+        """Yield contradictions between settings, without I/O; `given` are the names that were set."""
         del given
         return ()
 
@@ -138,14 +129,10 @@ SettingsT = TypeVar("SettingsT", bound=SettingsModel)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Parsed:
-    """Annotation of a type that people write in a short form.
+    """Annotation of a type that has a short form in text."""
 
-    `parse` turns what was written into the type's input and raises SettingError or ValueError;
-    `render` turns a value back into what people write.
-    """
-
-    parse: Callable[[Any], Any]
-    render: Callable[[Any], str] = str
+    parse: Callable[[Any], Any]  # from the short form; raises SettingError or ValueError
+    render: Callable[[Any], str] = str  # to the short form
 
     def __get_pydantic_core_schema__(self, source: Any, handler: "GetCoreSchemaHandler") -> "CoreSchema":
         """Parse before pydantic checks the type."""
@@ -162,7 +149,7 @@ class Parsed:
 
 
 def parse_topic_list(value: Any) -> Any:
-    """Return names of "a,b", or the one pattern of "^a.*"; a list as it is."""
+    """Return the names in "a,b", or the one pattern "^a.*" (librdkafka's); a list as it is."""
     if not isinstance(value, str):
         return value
     names = (value,) if value.startswith("^") else re.split(r"\s*,\s*", value.strip())
@@ -202,17 +189,13 @@ TopicList = Annotated[tuple[str, ...], Parsed(parse_topic_list, ",".join)]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Setting:
-    """Description of one setting.
-
-    `default` is its text, None if the setting is required; `default_is_value` tells whether people
-    may write that text as the value.
-    """
+    """Description of one setting."""
 
     name: str
     field_name: str
     annotation: Any
-    default: str | None
-    default_is_value: bool
+    default: str | None  # as text; None if the setting is required
+    default_is_value: bool  # whether that text is a valid value
     description: str
     example: str | None
     secret: bool
@@ -251,9 +234,9 @@ def validate_settings(
     owner: str | None = None,
     also_known: Collection[str] = (),
 ) -> SettingsT:
-    """Return the settings of `values`, which has the names that people write.
+    """Return the settings of `values`, by their written names; names in `also_known` are ignored.
 
-    Names in `also_known` are accepted and left alone. Raises SettingError, with all problems.
+    Raises one SettingError with all problems.
     """
     owner, settings = owner or model.setting_owner, list_settings(model)
     names = [one.name for one in settings]
@@ -270,6 +253,7 @@ def validate_settings(
     except ValidationError as error:
         by_name = {one.name: one for one in settings}
         problems = (_explain_error(problem, by_name, owner) for problem in error.errors())
+        # each once: a union has an error per member; not `from error`, which shows values
         raise SettingError("; ".join(dict.fromkeys(problems))) from None
     contradictions = list(valid.find_problems(own.keys()))
     if contradictions:
@@ -284,7 +268,7 @@ def explain_unknown_name(name: str, known: Collection[str], owner: str) -> str:
     return f"{name!r} is not a setting of {owner}{hint}"
 
 
-@cache
+@cache  # building a model's validator takes milliseconds
 def _get_adapter(model: Any) -> "TypeAdapter[Any]":
     from pydantic import TypeAdapter  # noqa: PLC0415 - --help does without
 
@@ -292,7 +276,6 @@ def _get_adapter(model: Any) -> "TypeAdapter[Any]":
 
 
 def _explain_error(problem: "ErrorDetails", settings: Mapping[str, Setting], owner: str) -> str:
-    """Return what to write in place of a value that pydantic refused."""
     place, kind = [str(part) for part in problem["loc"]], problem["type"]
     name, top = ".".join(place), settings[place[0]]
     if kind == "missing":
@@ -328,19 +311,17 @@ def _format_hint(top: Setting) -> str:
 def _render_default(field: "dataclasses.Field[Any]", annotation: Any) -> str | None:
     if field.metadata.get("default_text") is not None:
         return str(field.metadata["default_text"])
-    if field.default is not dataclasses.MISSING:
-        return render_value(field.default, annotation)
     if field.default_factory is not dataclasses.MISSING:
         return render_value(field.default_factory(), annotation)
-    return None
+    return None if field.default is dataclasses.MISSING else render_value(field.default, annotation)
 
 
 def render_value(value: Any, annotation: Any) -> str:
-    """Return a value as people write it; a dash for None and empty collections."""
+    """Return a value in its written form; a dash for None and empty collections."""
     if value is None or value in ((), {}, ""):
         return NO_DEFAULT_TEXT
     if isinstance(value, bool):
-        return str(value).lower()
+        return str(value).lower()  # YAML's true, not Python's True
     parsed = next(_find_parsed(annotation), None)
     if parsed is not None:
         return parsed.render(value)
@@ -348,9 +329,8 @@ def render_value(value: Any, annotation: Any) -> str:
 
 
 def _find_parsed(annotation: Any) -> Iterator[Parsed]:
-    """Yield the annotation's Parsed, also from inside `X | None`."""
     yield from (one for one in getattr(annotation, "__metadata__", ()) if isinstance(one, Parsed))
-    for part in get_args(annotation):
+    for part in get_args(annotation):  # also from inside `X | None`
         if get_args(part):
             yield from _find_parsed(part)
 

@@ -17,6 +17,7 @@ def explain_missing_share_groups(features: Mapping[str, Mapping[str, Any]], wher
             f"the brokers at {where} have no share groups: Kafka 4.2 and later have them; upgrade "
             "them, or use a queue of kind 'kmq', which any broker serves"
         )
+    # a cluster that was upgraded keeps a feature at its old level until kafka-features.sh raises it (KIP-584)
     if feature.get("finalized", (0, 0))[1] < 1:
         return (
             f"the brokers at {where} have share groups switched off ({SHARE_VERSION_FEATURE}=0): "

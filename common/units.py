@@ -12,33 +12,24 @@ from trimtab.common.errors import SettingError
 
 UNKNOWN: Final = "?"
 _QUANTITY_PATTERN: Final = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)\s*([A-Za-z/]*)\s*")
-_BYTES_PER_UNIT: Final = {
-    "": 1.0,
-    "b": 1.0,
-    "kb": 1e3,
-    "mb": 1e6,
-    "gb": 1e9,
-    "tb": 1e12,
-    "kib": 1024.0,
-    "mib": 1024.0**2,
-    "gib": 1024.0**3,
-}
+_DECIMAL_UNITS: Final = {"": 1.0, "b": 1.0, "kb": 1e3, "mb": 1e6, "gb": 1e9, "tb": 1e12}
+_BYTES_PER_UNIT: Final = _DECIMAL_UNITS | {"kib": 1024.0, "mib": 1024.0**2, "gib": 1024.0**3}
 _SECONDS_PER_UNIT: Final = {"": 1.0, "s": 1.0, "ms": 1e-3, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 def parse_bytes(text: str | float, name: str = "size") -> int:
     """Return bytes for "64 MB". Raises SettingError with the name of the setting."""
-    return int(_parse_quantity(str(text), _BYTES_PER_UNIT, name, '"64 MB"'))
+    return int(_parse(str(text), _BYTES_PER_UNIT, name, '"64 MB"'))
 
 
 def parse_rate(text: str | float, name: str = "rate") -> float:
     """Return bytes/s for "2.3 MB/s". Raises SettingError with the name of the setting."""
-    return _parse_quantity(re.sub(r"/\s*s(ec)?\s*$", "", str(text)), _BYTES_PER_UNIT, name, '"2.3 MB/s"')
+    return _parse(re.sub(r"/\s*s(ec)?\s*$", "", str(text)), _BYTES_PER_UNIT, name, '"2.3 MB/s"')
 
 
 def parse_seconds(text: str | float, name: str = "duration") -> float:
     """Return seconds for "10 s". Raises SettingError with the name of the setting."""
-    return _parse_quantity(str(text), _SECONDS_PER_UNIT, name, '"10 s"')
+    return _parse(str(text), _SECONDS_PER_UNIT, name, '"10 s"')
 
 
 def format_bytes(size: float | None) -> str:
@@ -61,12 +52,12 @@ def format_count(count: int | None) -> str:
     return UNKNOWN if count is None else str(count)
 
 
-def _parse_quantity(text: str, units: dict[str, float], name: str, example: str) -> float:
+def _parse(text: str, units: dict[str, float], name: str, example: str) -> float:
     match = _QUANTITY_PATTERN.fullmatch(text)
-    factor = units.get(match.group(2).lower()) if match else None
+    factor = units.get(match[2].lower()) if match else None  # people write "mb", too
     if match is None or factor is None:
         raise SettingError(f"{name}: {text!r} is not understood; write it like {example}")
-    return float(match.group(1)) * factor
+    return float(match[1]) * factor
 
 
 def format_name_list(shown: Sequence[str], count: int) -> str:

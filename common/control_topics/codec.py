@@ -18,13 +18,13 @@ from typing import Any, Final, TypeVar, cast
 from trimtab.common.errors import InvalidPayloadError
 
 CONTROL_VALUE_VERSION: Final = 1
-SHOWN_BYTES: Final = 80
+SHOWN_BYTES: Final = 80  # of a value in an error: enough to recognize its writer
 ValueT = TypeVar("ValueT")
 
 
 def encode_control_value(body: Mapping[str, Any]) -> bytes:
     """Return the record value of `body`; equal bodies give equal bytes."""
-    # An added optional field keeps the version. A change that old readers would misread raises it.
+    # an added optional field keeps the version; a change that old readers would misread raises it
     versioned = {"v": CONTROL_VALUE_VERSION, **body}
     return json.dumps(versioned, sort_keys=True, separators=(",", ":")).encode()
 
@@ -36,7 +36,7 @@ def decode_control_value(value: bytes, name: str) -> dict[str, Any]:
     """
     try:
         body: Any = json.loads(value)
-    except (ValueError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # json recurses into "[[[[..."
         raise InvalidPayloadError(f"{name}: not JSON: {value[:SHOWN_BYTES]!r}") from error
     if not isinstance(body, dict) or not _has_versions(body):
         raise InvalidPayloadError(f"{name}: no JSON object with a version: {value[:SHOWN_BYTES]!r}")
@@ -51,18 +51,15 @@ def decode_control_value(value: bytes, name: str) -> dict[str, Any]:
 
 
 def build_dataclass(value_class: type[ValueT], body: Mapping[str, Any]) -> ValueT:
-    """Build a dataclass from the fields of `body` that it has.
-
-    Raises TypeError or AttributeError if a field is missing or `body` is no mapping.
-    """
+    """Build a dataclass from the fields of `body` that it has. Raises TypeError, AttributeError."""
     known = _list_field_names(cast("Hashable", value_class))
     return value_class(**{name: value for name, value in body.items() if name in known})
 
 
 def check_non_negative(name: str, value: Any) -> None:
     """Raise InvalidPayloadError unless `value` is a finite number >= 0."""
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not (number and 0 <= value < math.inf):
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not (is_number and 0 <= value < math.inf):  # json reads NaN and Infinity
         raise InvalidPayloadError(f"{name} is {value!r}; it must be a finite number from 0 on")
 
 
@@ -78,6 +75,6 @@ def _has_versions(body: Mapping[str, Any]) -> bool:
     return type(body.get("v")) is int and type(body.get("min_reader_version", 1)) is int
 
 
-@cache
+@cache  # a topic of 10,000 partitions has as many values of one class
 def _list_field_names(value_class: Any) -> frozenset[str]:
     return frozenset(field.name for field in fields(value_class))

@@ -16,24 +16,19 @@ from trimtab.common.errors import InvalidPayloadError
 
 @dataclass(frozen=True, slots=True)
 class GroupPlan:
-    """Decision of the sidecar for a group, valid from `time` (seconds since the epoch).
-
-    `epoch` grows by one with each decision; the group's leader then starts a rebalance. `capacity`
-    is in bytes/s; `capacities` overrides it by instance. `draining` holds instance names.
-    `batch_max_age_s` limits how long a sink collects a batch; None keeps the sink's own setting.
-    """
+    """Decision of the sidecar for a group."""
 
     group: str
-    epoch: int
-    time: float
+    epoch: int  # grows by one with each decision, on which the group's leader starts a rebalance
+    time: float  # seconds since the epoch
     replicas: int
     heuristic: str
-    capacity: float
+    capacity: float  # of one consumer, bytes/s
     headroom: float = 1.0
-    draining: tuple[str, ...] = ()
+    draining: tuple[str, ...] = ()  # instance names
     reasons: tuple[str, ...] = ()
-    capacities: Mapping[str, float] = field(default_factory=dict[str, float])
-    batch_max_age_s: float | None = None
+    capacities: Mapping[str, float] = field(default_factory=dict[str, float])  # by instance, learned
+    batch_max_age_s: float | None = None  # limit for a sink; None keeps the sink's own setting
 
     @property
     def key(self) -> str:
@@ -41,8 +36,9 @@ class GroupPlan:
         return self.group
 
     def encode(self) -> bytes:
-        """Return the record value; equal values give equal bytes. Unset options are left out."""
+        """Return the record value; equal values give equal bytes."""
         body = asdict(self)
+        # an unset option is left out, as in plans of versions that lack it
         if not self.capacities:
             del body["capacities"]
         if self.batch_max_age_s is None:
@@ -54,7 +50,7 @@ class GroupPlan:
         """Read a record value. Raises InvalidPayloadError."""
         body = decode_control_value(value, "plan")
         try:
-            body["draining"] = tuple(body.get("draining", ()))
+            body["draining"] = tuple(body.get("draining", ()))  # JSON has lists, a frozen plan tuples
             body["reasons"] = tuple(body.get("reasons", ()))
             body["capacities"] = dict(body.get("capacities", {}))
             plan = build_dataclass(cls, body)
@@ -65,6 +61,7 @@ class GroupPlan:
 
 
 def _check_plan(plan: GroupPlan) -> None:
+    # one bad figure would fail later, within a rebalance of the whole group
     check_text("group or heuristic of a plan", plan.group, plan.heuristic)
     check_text(f"draining or reason of the plan for {plan.group}", *plan.draining, *plan.reasons)
     for name in ("epoch", "time", "replicas", "capacity", "headroom"):

@@ -2,11 +2,9 @@
 
 from typing import Final
 
+# key: group and topic; value: TopicWriteRates; the paper's monitor.writeSpeed
 WRITE_RATE_TOPIC: Final = "trimtab.write-rates"
-"""Key: group and topic; value: `TopicWriteRates`. The paper's `monitor.writeSpeed`."""
-
+# key: group; value: GroupPlan; the paper's consumer.metadata
 PLAN_TOPIC: Final = "trimtab.plans"
-"""Key: group; value: `GroupPlan`. The paper's `consumer.metadata`."""
-
+# key: group and slot; value: DecisionRecord; not in the paper
 DECISION_TOPIC: Final = "trimtab.decisions"
-"""Key: group and slot; value: `DecisionRecord`. Not in the paper."""

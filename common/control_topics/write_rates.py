@@ -17,18 +17,14 @@ from trimtab.common.errors import InvalidPayloadError
 
 @dataclass(frozen=True, slots=True)
 class PartitionLoad:
-    """Measurement of one partition; None where unknown.
-
-    `required_bytes_per_s` is the write rate plus the partition's share of catching up.
-    `stddev_bytes_per_s` is the standard deviation of the write rate between decisions.
-    """
+    """Measurement of one partition; None where unknown."""
 
     bytes_per_s: float | None = None
     records_per_s: float | None = None
     backlog_bytes: float | None = None
     backlog_records: int | None = None
-    required_bytes_per_s: float | None = None
-    stddev_bytes_per_s: float | None = None
+    required_bytes_per_s: float | None = None  # write rate plus the partition's share of catching up
+    stddev_bytes_per_s: float | None = None  # of the write rate between decisions
 
     @property
     def weight(self) -> float | None:
@@ -38,11 +34,11 @@ class PartitionLoad:
 
 @dataclass(frozen=True, slots=True)
 class TopicWriteRates:
-    """Write rates of one topic, measured over `window` seconds up to `time` (epoch seconds)."""
+    """Write rates of one topic, measured over `window` seconds up to `time`."""
 
     group: str
     topic: str
-    time: float
+    time: float  # seconds since the epoch
     window: float
     source: str
     partitions: Mapping[int, PartitionLoad]
@@ -50,7 +46,7 @@ class TopicWriteRates:
     @property
     def key(self) -> str:
         """Record key."""
-        return json.dumps([self.group, self.topic])
+        return json.dumps([self.group, self.topic])  # both names may hold any separator
 
     def encode(self) -> bytes:
         """Return the record value; equal values give equal bytes."""

@@ -1,7 +1,6 @@
 """Connection settings of librdkafka: validation and translation for kafka-python.
 
-A setting that one of the two clients would ignore silently is rejected by name: SASL or TLS
-settings without the protocol, and key stores that only one of them can read.
+A setting that one of the two clients would ignore silently is rejected by name.
 """
 
 from collections.abc import Mapping
@@ -10,45 +9,18 @@ from typing import Any, Final
 from trimtab.common.errors import SettingError
 from trimtab.common.kafka_security import log_redaction, tls, tokens
 
+# valid for consumers, producers and admin clients alike: librdkafka warns of any other
 CONNECTION_PREFIXES: Final = (
-    "api.version.",
-    "bootstrap.servers",
-    "broker.",
-    "client.",
-    "enable.sasl.",
-    "enable.ssl.",
-    "https.",
-    "metadata.broker.list",
-    "oauth_cb",
-    "reconnect.",
-    "sasl.",
-    "security.",
-    "socket.",
-    "ssl.",
+    *("api.version.", "bootstrap.servers", "broker.", "client.", "enable.sasl.", "enable.ssl.", "https."),
+    *("metadata.broker.list", "oauth_cb", "reconnect.", "sasl.", "security.", "socket.", "ssl."),
 )
-"""Prefixes of connection settings, valid for consumers, producers and admin clients."""
-
 SECURITY_SETTINGS: Final = frozenset(
     {
-        "enable.ssl.certificate.verification",
-        "oauth_cb",
-        "sasl.kerberos.service.name",
-        "sasl.mechanism",
-        "sasl.mechanisms",
-        "sasl.oauthbearer.config",
-        "sasl.password",
-        "sasl.username",
-        "security.protocol",
-        "ssl.ca.location",
-        "ssl.ca.pem",
-        "ssl.certificate.location",
-        "ssl.certificate.pem",
-        "ssl.cipher.suites",
-        "ssl.crl.location",
-        "ssl.endpoint.identification.algorithm",
-        "ssl.key.location",
-        "ssl.key.password",
-        "ssl.key.pem",
+        *("security.protocol", "enable.ssl.certificate.verification", "oauth_cb"),
+        *("sasl.kerberos.service.name", "sasl.mechanism", "sasl.mechanisms", "sasl.oauthbearer.config"),
+        *("sasl.username", "sasl.password", "ssl.ca.location", "ssl.ca.pem", "ssl.crl.location"),
+        *("ssl.certificate.location", "ssl.certificate.pem", "ssl.cipher.suites"),
+        *("ssl.endpoint.identification.algorithm", "ssl.key.location", "ssl.key.password", "ssl.key.pem"),
     }
 )
 """TLS and SASL settings that both clients support."""
@@ -80,8 +52,8 @@ UNSUPPORTED_SETTINGS: Final[Mapping[str, str]] = {
 """Rejected settings, and what to write instead."""
 
 SECURITY_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+# accepted without TLS: many write out librdkafka's default
 _HARMLESS_TLS_SETTINGS: Final = frozenset({"ssl.endpoint.identification.algorithm"})
-"""Accepted without TLS: librdkafka's default, without effect there."""
 
 
 def security_protocol(config: Mapping[str, Any]) -> str:
@@ -91,7 +63,7 @@ def security_protocol(config: Mapping[str, Any]) -> str:
 
 def sasl_mechanism(config: Mapping[str, Any]) -> str | None:
     """Return the SASL mechanism in capitals; None if unset."""
-    mechanism = config.get("sasl.mechanism") or config.get("sasl.mechanisms")
+    mechanism = config.get("sasl.mechanism") or config.get("sasl.mechanisms")  # librdkafka's alias
     return None if mechanism is None else str(mechanism).upper()
 
 
@@ -119,14 +91,13 @@ def check_settings(config: Mapping[str, Any]) -> None:
         _check_sasl_settings(config)
     if protocol.endswith("SSL"):
         _check_pem_settings(config)
-        tls.create_client_context(config)  # fails here on a missing file or invalid PEM
+        tls.create_client_context(config)  # a missing file fails here, not at the first connection
 
 
 def _check_pem_settings(config: Mapping[str, Any]) -> None:
-    """Raise SettingError for PEM settings without effect, or on which the clients differ."""
-    for what in ("ssl.ca", "ssl.certificate", "ssl.key"):
-        if config.get(f"{what}.pem") and config.get(f"{what}.location"):
-            raise SettingError(f"{what}.pem and {what}.location are both given; leave one of the two out")
+    for name in ("ssl.ca", "ssl.certificate", "ssl.key"):
+        if config.get(f"{name}.pem") and config.get(f"{name}.location"):
+            raise SettingError(f"{name}.pem and {name}.location are both given; leave one of the two out")
     unused = sorted(name for name in config if name.startswith("ssl.key."))
     if unused and not tls.has_client_certificate(config):
         raise SettingError(
@@ -172,7 +143,7 @@ def to_kafka_python_config(config: Mapping[str, Any]) -> dict[str, Any]:
         translated["ssl_context"] = tls.create_client_context(config)
     if not protocol.startswith("SASL_"):
         return translated
-    log_redaction.redact_sasl_logs()
+    log_redaction.redact_sasl_logs()  # before kafka-python can log its first request
     translated["sasl_mechanism"] = sasl_mechanism(config)
     for ours, theirs in (
         ("sasl.username", "sasl_plain_username"),

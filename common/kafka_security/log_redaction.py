@@ -10,7 +10,7 @@ _SASL_LOG_LINE: Final = re.compile(r"Sasl\w*Request|Send: ")
 
 class _SaslLogFilter(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
-        """Return whether to log a record: not SASL requests, not raw bytes."""
+        # SASL requests, and "Send: " with the raw bytes of any request
         return record.levelno > logging.DEBUG or not _SASL_LOG_LINE.search(record.getMessage())
 
 

@@ -1,11 +1,8 @@
 """Preflight check of a broker connection: names a refused login or TLS error within seconds.
 
-1. TLS is tried with Python's `ssl`, which tells an expired certificate from an untrusted one; the
-   login with librdkafka, which passes on the broker's own words.
-2. A broker that is unreachable or slow raises nothing: the clients retry and report it.
-3. A connection closed during the handshake is retried: the broker may be starting. If it stays so,
-   the error names both causes, a listener without TLS and a broker that is not ready.
-4. The check passes if one of the bootstrap brokers passes.
+1. A broker that is unreachable or slow raises nothing: the clients retry and report it.
+2. A connection closed during the handshake is retried: the broker may be starting.
+3. The check passes if one of the bootstrap brokers passes.
 """
 
 import socket
@@ -27,8 +24,8 @@ HANDSHAKE_ATTEMPTS: Final = 3
 HANDSHAKE_RETRY_DELAY_S: Final = 0.5
 DEFAULT_KAFKA_PORT: Final = 9092
 
+# ApiVersions v0, which needs no login: size, API key, API version, correlation id, no client id
 API_VERSIONS_REQUEST: Final = struct.pack(">ihhih", 10, 18, 0, 1, -1)
-"""ApiVersions v0: size, API key, API version, correlation id, no client id. Needs no login."""
 
 _LOGIN_ERROR_CODES: Final = frozenset(
     {
@@ -60,19 +57,20 @@ def check_connection(
 def diagnose_connection(config: Mapping[str, Any], *, timeout: float = PREFLIGHT_TIMEOUT_S) -> None:
     """Check a connection on which no broker answered; also detects a TLS listener.
 
-    Raises SaslAuthenticationError, TlsHandshakeError. Not part of `check_connection`, since the
-    handshake leaves an error in the log of a listener without TLS.
+    Raises SaslAuthenticationError, TlsHandshakeError.
     """
     check_connection(config, timeout=timeout)
+    # no part of check_connection: it leaves an error in the log of a listener without TLS
     if not connection.security_protocol(config).endswith("SSL"):
-        for address in _parse_bootstrap_addresses(config):
+        for address in _parse_addresses(config):
             _reject_tls_listener(config, address, timeout)
 
 
-def _parse_bootstrap_addresses(config: Mapping[str, Any]) -> list[tuple[str, int]]:
+def _parse_addresses(config: Mapping[str, Any]) -> list[tuple[str, int]]:
     servers = str(config.get("bootstrap.servers") or config.get("metadata.broker.list") or "")
     addresses: list[tuple[str, int]] = []
     for server in servers.split(","):
+        # librdkafka takes "SSL://host:port" and "[::1]:port", too
         host, _, port = server.strip().rpartition("://")[2].rpartition(":")
         has_port = bool(host) and port.isdecimal()
         addresses.append((host.strip("[]"), int(port)) if has_port else (server, DEFAULT_KAFKA_PORT))
@@ -80,17 +78,14 @@ def _parse_bootstrap_addresses(config: Mapping[str, Any]) -> list[tuple[str, int
 
 
 def _find_reachable_broker(config: Mapping[str, Any], timeout: float, clock: Clock) -> tuple[str, int] | None:
-    """Return the first broker that accepts the connection; None if none is reachable.
-
-    Raises the first broker's TlsHandshakeError if none accepts.
-    """
+    """Return the first broker that accepts the connection; None if none is reachable."""
     refused: TlsHandshakeError | None = None
-    for address in _parse_bootstrap_addresses(config):
+    for address in _parse_addresses(config):
         try:
             if _connect_with_retries(config, address, timeout, clock):
                 return address
         except TlsHandshakeError as error:
-            refused = refused or error
+            refused = refused or error  # one bad certificate: the clients use the other brokers
     if refused is not None:
         raise refused
     return None
@@ -99,10 +94,7 @@ def _find_reachable_broker(config: Mapping[str, Any], timeout: float, clock: Clo
 def _connect_with_retries(
     config: Mapping[str, Any], address: tuple[str, int], timeout: float, clock: Clock
 ) -> bool:
-    """Connect, with TLS if configured; return whether the broker is reachable.
-
-    Raises TlsHandshakeError.
-    """
+    """Return whether the broker is reachable. Raises TlsHandshakeError."""
     uses_tls = connection.security_protocol(config).endswith("SSL")
     for attempt in range(HANDSHAKE_ATTEMPTS):
         if attempt:
@@ -114,12 +106,13 @@ def _connect_with_retries(
         try:
             with plain:
                 if uses_tls:
-                    # In TLS 1.3 the broker rejects a client certificate after the handshake, so
-                    # only the answer to a request proves that the certificate is accepted.
+                    # Python's ssl, unlike librdkafka, tells an expired certificate from an untrusted
+                    # one; in TLS 1.3 the broker rejects ours after the handshake, so only the
+                    # answer to a request proves that it is accepted
                     context = tls.create_client_context(config)
-                    _perform_tls_handshake(plain, context, address, API_VERSIONS_REQUEST)
+                    _shake_hands(plain, context, address, API_VERSIONS_REQUEST)
         except (ssl.SSLEOFError, ssl.SSLZeroReturnError, ConnectionError):
-            continue
+            continue  # a starting broker, a listener without TLS, or a proxy: all look the same
         except ssl.SSLError as error:
             raise TlsHandshakeError(_describe_tls_error(error, address, config)) from None
         except OSError:
@@ -132,13 +125,10 @@ def _connect_with_retries(
     )
 
 
-def _perform_tls_handshake(
+def _shake_hands(
     plain: socket.socket, context: ssl.SSLContext, address: tuple[str, int], request: bytes = b""
 ) -> None:
-    """Perform the handshake; with a request wait for the first byte of the answer.
-
-    Raises OSError.
-    """
+    """Perform the handshake; with a request wait for the first byte of the answer."""
     with context.wrap_socket(plain, server_hostname=address[0]) as encrypted:
         if request:
             encrypted.sendall(request)
@@ -147,13 +137,12 @@ def _perform_tls_handshake(
 
 
 def _reject_tls_listener(config: Mapping[str, Any], address: tuple[str, int], timeout: float) -> None:
-    """Raise TlsHandshakeError if a listener that is configured without TLS speaks it."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE  # detects TLS only, sends no data
     try:
         with socket.create_connection(address, timeout) as plain:
-            _perform_tls_handshake(plain, context, address)
+            _shake_hands(plain, context, address)
     except OSError:
         return
     raise TlsHandshakeError(
@@ -169,6 +158,7 @@ def _describe_tls_error(error: ssl.SSLError, address: tuple[str, int], config: M
         remedy = _suggest_trust(reason, config)
         return f"the certificate of {broker} is not trusted: {reason}; {remedy}"
     reason = (error.reason or type(error).__name__).lower().replace("_", " ")
+    # "tlsv13 alert certificate required", "sslv3 alert bad certificate", "tlsv1 alert unknown ca"
     if "alert" in reason and ("certificate" in reason or "unknown ca" in reason):
         verb = "refuses" if tls.has_client_certificate(config) else "asks for"
         return (
@@ -179,7 +169,7 @@ def _describe_tls_error(error: ssl.SSLError, address: tuple[str, int], config: M
 
 
 def _suggest_trust(reason: str, config: Mapping[str, Any]) -> str:
-    if "ismatch" in reason:
+    if "ismatch" in reason:  # "Hostname mismatch" and "IP address mismatch"
         return "connect by a name that it holds, or give the broker one that holds this name"
     if "expired" in reason:
         return "renew it on the broker, and check this machine's clock"
@@ -201,13 +191,13 @@ def _attempt_login(config: Mapping[str, Any], address: tuple[str, int], timeout:
         oauth_config = str(config.get("sasl.oauthbearer.config", ""))
         tokens.fetch_token(tokens.load_token_callback(callback), oauth_config, clock.wall())
     errors: list[KafkaError] = []
-    client_config = {
-        **connection.extract_connection_settings(config),
-        "log_level": 0,
-        "error_cb": errors.append,
-    }
+    shared = connection.extract_connection_settings(config)
     try:
-        client = AdminClient(connection.to_librdkafka_config(client_config))
+        # librdkafka, unlike kafka-python, passes on the broker's reason; it reports a refused login
+        # to the callback only, and retries for ever
+        client = AdminClient(
+            connection.to_librdkafka_config({**shared, "log_level": 0, "error_cb": errors.append})
+        )
     except KafkaException:
         return  # the caller's own client reports the setting that librdkafka rejects
     deadline = clock.monotonic() + timeout
@@ -215,7 +205,7 @@ def _attempt_login(config: Mapping[str, Any], address: tuple[str, int], timeout:
         try:
             client.list_topics(timeout=LOGIN_POLL_S)
         except KafkaException:
-            client.poll(0)
+            client.poll(0)  # runs the callback
         else:
             return
         for error in errors:
@@ -224,6 +214,7 @@ def _attempt_login(config: Mapping[str, Any], address: tuple[str, int], timeout:
 
 
 def _describe_login_error(config: Mapping[str, Any], address: tuple[str, int], error: KafkaError) -> str:
+    # librdkafka puts the address before the broker's reason, and "(after 12ms in state …)" after it
     reason = error.str().partition(": ")[2].partition(" (after ")[0]
     user = f" as {config['sasl.username']!r}" if "sasl.username" in config else ""
     uses_callback = connection.sasl_mechanism(config) == "OAUTHBEARER"

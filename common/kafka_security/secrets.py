@@ -2,8 +2,7 @@
 
 1. A reference may be part of any text, also inside lists and mappings.
 2. It is resolved once, when the configuration is read.
-3. One newline at the end of a file is not part of the secret.
-4. Errors show the setting and the reference, never the secret; validate resolved settings within
+3. Errors show the setting and the reference, never the secret; validate resolved settings within
    `mask_secrets_in_errors`.
 """
 
@@ -21,6 +20,7 @@ _SECRET_NAME: Final = re.compile(
     r"|account[.]key|sasl[.]oauthbearer[.]config",
     re.IGNORECASE,
 )
+# ssl.key.location and sasl.oauthbearer.token.endpoint.url name a place, not a secret
 _LOCATION_NAME: Final = re.compile(r"[.-](file|location|endpoint[.]url)$")
 
 
@@ -38,6 +38,7 @@ def mask_secrets_in_errors(config: Mapping[str, Any], environ: Mapping[str, str]
     try:
         yield
     except SettingError as error:
+        # masked here: checks show values, and do not know which of them came from a secret
         error.args = (_mask_secrets(str(error), config, environ),)
         raise
 
@@ -50,7 +51,7 @@ def is_secret(name: str) -> bool:
 def reject_secret_argument(flag: str, name: str, value: str) -> None:
     """Raise SettingError for a secret on a command line."""
     if is_secret(name) and SECRET_REFERENCE.sub("", value):
-        # Every user of the machine can read command lines (ps, /proc).
+        # every user of the machine can read command lines (ps, /proc)
         raise SettingError(
             f"{flag} {name}: a command line is visible to other users; write "
             f"{name}='${{file:PATH}}' or '${{env:NAME}}', or put it into the file of --config"
@@ -59,7 +60,7 @@ def reject_secret_argument(flag: str, name: str, value: str) -> None:
 
 def _resolve_value(name: str, value: Any, environ: Mapping[str, str]) -> Any:
     if isinstance(value, str):
-        return SECRET_REFERENCE.sub(_make_replacer(name, environ), value)
+        return SECRET_REFERENCE.sub(_reader(name, environ), value)
     if isinstance(value, Mapping):
         return {key: _resolve_value(f"{name}.{key}", each, environ) for key, each in value.items()}
     if isinstance(value, list):
@@ -67,30 +68,28 @@ def _resolve_value(name: str, value: Any, environ: Mapping[str, str]) -> Any:
     return value
 
 
-def _iter_reference_texts(value: Any) -> Iterable[str]:
-    """Yield the texts that contain references."""
+def _iter_references(value: Any) -> Iterable[str]:
     if isinstance(value, str):
         yield from (value,) if SECRET_REFERENCE.search(value) else ()
     elif isinstance(value, Mapping | list):
         for each in value.values() if isinstance(value, Mapping) else value:
-            yield from _iter_reference_texts(each)
+            yield from _iter_references(each)
 
 
 def _mask_secrets(text: str, config: Mapping[str, Any], environ: Mapping[str, str]) -> str:
-    """Return a text with resolved secrets turned back into their references."""
     references: dict[str, str] = {}
-    for each in _iter_reference_texts(config):
+    for each in _iter_references(config):
         for part in (each, *(match[0] for match in SECRET_REFERENCE.finditer(each))):
-            with suppress(SettingError):
+            with suppress(SettingError):  # a reference that did not resolve left nothing to mask
                 references[_resolve_value("", part, environ)] = part
-    # Longest first: one secret may contain another. Whole words: "1" must not mask digits.
+    # longest first: one secret may contain another; whole words: "1" must not mask digits
     for secret in sorted(filter(None, references), key=len, reverse=True):
         whole_word = rf"(?<!\w){re.escape(secret)}(?!\w)"
         text = re.sub(whole_word, references[secret].replace("\\", r"\\"), text)
     return text
 
 
-def _make_replacer(name: str, environ: Mapping[str, str]) -> Callable[[re.Match[str]], str]:
+def _reader(name: str, environ: Mapping[str, str]) -> Callable[[re.Match[str]], str]:
     def read_secret(reference: re.Match[str]) -> str:
         kind, source = reference.groups()
         if kind == "file":
@@ -104,8 +103,8 @@ def _make_replacer(name: str, environ: Mapping[str, str]) -> Callable[[re.Match[
 
 def _read_secret_file(name: str, file: Path) -> str:
     try:
-        return file.read_text().removesuffix("\n")
+        return file.read_text().removesuffix("\n")  # which editors add; any other is the secret's
     except OSError as error:
         raise SettingError(f"{name}: {file} cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError:
+    except UnicodeDecodeError:  # its text shows the bytes
         raise SettingError(f"{name}: {file} is not text") from None

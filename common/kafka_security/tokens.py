@@ -1,8 +1,7 @@
 """SASL OAUTHBEARER tokens from the application's `oauth_cb`, for both Kafka clients.
 
 `oauth_cb` is confluent-kafka's callback: it takes `sasl.oauthbearer.config` and returns the token
-and its expiry in seconds since the epoch, optionally followed by principal and extensions. In a
-file it is written "module:function".
+and its expiry in seconds since the epoch, optionally followed by principal and extensions.
 """
 
 import importlib
@@ -19,18 +18,15 @@ from trimtab.common.errors import SaslAuthenticationError, SettingError
 TokenCallback: TypeAlias = Callable[[str], tuple[Any, ...]]
 
 OAUTH_CALLBACK_SETTING: Final = "oauth_cb"
-TOKEN_RENEWAL_MARGIN_S: Final = 30.0
-"""New connections stop using a token this long before it expires."""
-
-EXTENSIONS_INDEX: Final = 3
-"""Index of the extensions in the callback's result."""
+TOKEN_RENEWAL_MARGIN_S: Final = 30.0  # a token must not expire between here and the broker's check
+EXTENSIONS_INDEX: Final = 3  # in the callback's result
 
 
 def load_token_callback(setting: Any) -> TokenCallback:
     """Return the function of a setting: a callable or "module:function". Raises SettingError."""
     if callable(setting):
         return cast("TokenCallback", setting)
-    module, _, name = str(setting).partition(":")
+    module, _, name = str(setting).partition(":")  # YAML holds no function
     try:
         callback: Any = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
@@ -49,7 +45,7 @@ def fetch_token(token_callback: TokenCallback, config: str, now: float) -> tuple
         answer = token_callback(config)
         end = float(answer[1])
     except Exception as error:  # noqa: BLE001 - application code
-        kind = type(error).__name__  # its text may hold the credentials
+        kind = type(error).__name__  # the error's text may hold credentials
         raise SaslAuthenticationError(
             f"{OAUTH_CALLBACK_SETTING} gives no token ({kind}); it must return (token, seconds "
             "since the epoch)"
@@ -74,13 +70,12 @@ class CachedTokenProvider(AbstractTokenProvider):  # type: ignore[misc] # kafka-
     def token(self) -> str:  # pyright: ignore[reportIncompatibleMethodOverride] # as above
         """Return a valid token. Raises SaslAuthenticationError."""
         now = self._clock.wall()
-        # kafka-python asks for every connection, on the heartbeat thread; librdkafka caches itself.
+        # kafka-python asks for each connection, on the heartbeat thread; librdkafka caches by itself
         if float(self._cached_token[1]) - TOKEN_RENEWAL_MARGIN_S <= now:
             self._cached_token = fetch_token(self._token_callback, self._config, now)
         return str(self._cached_token[0])
 
     def extensions(self) -> dict[str, str]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Return the SASL extensions that came with the token."""
-        held = self._cached_token
-        given: Mapping[str, str] = held[EXTENSIONS_INDEX] if len(held) > EXTENSIONS_INDEX else {}
+        """Return the SASL extensions that came with the token (KIP-342)."""
+        given: Mapping[str, str] | None = next(iter(self._cached_token[EXTENSIONS_INDEX:]), None)
         return dict(given or {})

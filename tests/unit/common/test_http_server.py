@@ -19,7 +19,7 @@ import pytest
 from cluster import keys
 from trimtab.common.clock import SystemClock
 from trimtab.common.errors import SettingError
-from trimtab.common.http_server import create_http_server, load_access_policy
+from trimtab.common.http_server import EndpointServer, load_access_policy
 from trimtab.consumer_sdk.lake import ingest
 from trimtab.consumer_sdk.lake.metrics import LakeMetrics, serve_metrics
 from trimtab.sidecar.reporting.web_server import SidecarWebServer
@@ -167,7 +167,7 @@ def test_an_exposed_endpoint_is_warned_of(pem: Path, host: str, token: bool, war
 
 def test_ipv6_is_served() -> None:
     """The IPv6 loopback works like the IPv4 one."""
-    server = create_http_server(
+    server = EndpointServer(
         ("::1", 0), lambda path: (200, "text/plain", path.encode()), load_access_policy(*[None] * 3)
     )
     thread = Thread(target=server.serve_forever)
