@@ -9,7 +9,7 @@ import numpy as np
 
 from trimtab.assignor.heuristics import registry
 from trimtab.assignor.model import IntArray, PlacementPolicy
-from trimtab.assignor.move_reasons import DecidedMoves
+from trimtab.assignor.move_reasons import DecidedMoves, list_plan_notes
 from trimtab.assignor.partition_index import PartitionIndex
 from trimtab.assignor.racks.replica_racks import ReplicaRacks
 from trimtab.assignor.rebalance.consumer_protocol import MemberSubscription, SubscriptionDecoder
@@ -140,21 +140,21 @@ def decode_assignment_data(user_data: bytes | None) -> AssignmentUserData:
 
 def log_round(outcome: RebalanceRound) -> None:
     """Log a new decision: its notes and its largest moves with reasons (at DEBUG all moves)."""
-    moves = outcome.moves
-    if not isinstance(moves, DecidedMoves):
+    decision = outcome.placement_decision
+    if decision is None:
         return
-    crossing = outcome.cross_rack_load
+    moves, crossing = DecidedMoves(decision), decision.cross_rack_load
     log.info(
         "decision %s: %d moves, R %.2f%s",
         outcome.decision_fingerprint,
         len(moves),
-        outcome.r_score,
+        decision.r_score,
         "" if crossing is None else f", {format_rate(crossing)} crosses racks",
     )
-    for note in outcome.notes:
+    for note in list_plan_notes(decision):
         log.warning("%s", note)
     if not log.isEnabledFor(logging.INFO):
-        return
+        return  # a move's reason takes longer to write than the move to decide
     shown = moves.select_largest(len(moves) if log.isEnabledFor(logging.DEBUG) else MAX_LOGGED_MOVES)
     for move in shown:
         log.info(

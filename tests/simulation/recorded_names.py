@@ -246,15 +246,9 @@ def led(raw: Mapping[str, bytes], told: Told) -> tuple[dict[str, bytes], list[An
     own = PlacementPolicy(told.heuristic, 100.0)
     round_ = lead_group(decode_subscriptions(raw), topics, tuple(topics), view, own)
     eager = [[name, data.hex()] for name, data in sorted(round_.encode(eager=True).items())]
-    moves = moves_of(round_.moves)
-    rest = [
-        round_.decision_fingerprint,
-        round_.is_new_decision,
-        moves,
-        round_.r_score,
-        round_.cross_rack_load,
-        eager,
-    ]
+    made = round_.placement_decision
+    r, crossing = (0.0, None) if made is None else (made.r_score, made.cross_rack_load)
+    rest = [round_.decision_fingerprint, made is not None, moves_of(round_.moves), r, crossing, eager]
     return round_.encode(), rest
 
 

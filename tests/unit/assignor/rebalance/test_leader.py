@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
+from named_rounds import JoinedMember, assign_by_name, assignments, sent_user_data
 
 from trimtab.assignor.heuristics import registry
 from trimtab.assignor.model import Load, PlacementPolicy, TopicPartition
-from trimtab.assignor.rebalance.leader import JoinedMember, LeaderView, RebalanceRound, assign_round_by_name
+from trimtab.assignor.rebalance.leader import LeaderView, RebalanceRound
 from trimtab.assignor.rebalance.user_data import AssignmentUserData, MemberUserData
 from trimtab.common.control_topics.plan import GroupPlan
 
@@ -31,10 +32,10 @@ class Group:
             JoinedMember(n, frozenset({"t"}), self.data[n], self.owned[n], self.generation)
             for n in self.owned
         ]
-        outcome = assign_round_by_name(joined, PARTITIONS, view, policy or PlacementPolicy())
+        outcome = assign_by_name(joined, PARTITIONS, view, policy or PlacementPolicy())
         for name in self.owned:
-            self.owned[name] = outcome.member_assignments[name].assigned
-            told = outcome.build_user_data(name)
+            self.owned[name] = assignments(outcome)[name].assigned
+            told = sent_user_data(outcome, name)
             self.data[name] = MemberUserData(
                 instance=name, decision_fingerprint=told.decision_fingerprint, promised=told.promised
             )
@@ -61,7 +62,7 @@ def test_the_second_round_completes_the_first() -> None:
     first = group.round()
     assert first.is_new_decision
     assert len(group.everything()) < len(PARTITIONS)
-    promised = {n: first.member_assignments[n].assigned | first.member_assignments[n].promised for n in "ab"}
+    promised = {n: assignments(first)[n].assigned | assignments(first)[n].promised for n in "ab"}
     second = group.round()
     assert not second.is_new_decision
     assert group.owned == promised
@@ -80,7 +81,7 @@ def test_everybody_is_told_whether_another_round_follows() -> None:
             for sent in outcome.encode().values()
         ]
         assert {data.round_follows for data in told} == {more}
-        assert told == [outcome.build_user_data(name) for name in "ab"]
+        assert told == [sent_user_data(outcome, name) for name in "ab"]
 
 
 def test_a_round_in_between_keeps_the_promise() -> None:
@@ -90,11 +91,11 @@ def test_a_round_in_between_keeps_the_promise() -> None:
     group.join("b")
     held = group.owned["a"]
     first = group.round()
-    target = first.member_assignments["b"].assigned | first.member_assignments["b"].promised
+    target = assignments(first)["b"].assigned | assignments(first)["b"].promised
     group.owned["a"] = held  # the old owner is still flushing
     again = group.round()
     assert not again.is_new_decision
-    assert again.member_assignments["b"].promised == target
+    assert assignments(again)["b"].promised == target
     group.round()
     assert group.owned["b"] == target
 
@@ -171,8 +172,8 @@ def test_members_of_another_assignor_are_taken_as_they_are() -> None:
     """In a rolling upgrade members without user data keep what they own."""
     owned = {"a": frozenset(PARTITIONS[:4]), "b": frozenset(PARTITIONS[4:])}
     joined = [JoinedMember(n, frozenset({"t"}), MemberUserData(), owned[n], 3) for n in "ab"]
-    outcome = assign_round_by_name(joined, PARTITIONS, BLIND, PlacementPolicy(heuristic="sticky"))
-    assert {n: outcome.member_assignments[n].assigned for n in "ab"} == owned
+    outcome = assign_by_name(joined, PARTITIONS, BLIND, PlacementPolicy(heuristic="sticky"))
+    assert {n: assignments(outcome)[n].assigned for n in "ab"} == owned
 
 
 @pytest.mark.parametrize(
@@ -189,7 +190,7 @@ def test_other_partitions_are_a_cause(partitions: list[TopicPartition]) -> None:
     """One more, one less, another number or another topic: the decision is another one."""
     joined = [JoinedMember("a", frozenset("tu"), MemberUserData())]
     causes = [
-        assign_round_by_name(joined, p, BLIND, PlacementPolicy()).decision_fingerprint
+        assign_by_name(joined, p, BLIND, PlacementPolicy()).decision_fingerprint
         for p in (PARTITIONS, partitions)
     ]
     assert causes[0] != causes[1]
@@ -198,7 +199,7 @@ def test_other_partitions_are_a_cause(partitions: list[TopicPartition]) -> None:
 def test_the_order_of_members_is_no_cause() -> None:
     """A digest is the same in whatever order members, topics and partitions come."""
     joined = [JoinedMember(n, frozenset("tu"), MemberUserData(capacity=5.0)) for n in "ab"]
-    one = assign_round_by_name(joined, PARTITIONS, BLIND, PlacementPolicy())
-    other = assign_round_by_name(joined[::-1], PARTITIONS[::-1], BLIND, PlacementPolicy())
+    one = assign_by_name(joined, PARTITIONS, BLIND, PlacementPolicy())
+    other = assign_by_name(joined[::-1], PARTITIONS[::-1], BLIND, PlacementPolicy())
     assert one.decision_fingerprint == other.decision_fingerprint
-    assert one.member_assignments == other.member_assignments
+    assert assignments(one) == assignments(other)

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 import yaml
 from kafka.protocol.consumer.metadata import ConsumerProtocolSubscription
+from named_rounds import JoinedMember, assign_by_name
 
 from trimtab.assignor.model import Load, PlacementPolicy, TopicPartition
-from trimtab.assignor.rebalance.leader import JoinedMember, LeaderView, assign_round_by_name
+from trimtab.assignor.rebalance.leader import LeaderView
 from trimtab.assignor.rebalance.user_data import MemberUserData
 from trimtab.cli.doctor.run import (
     check_consumer_settings,
@@ -113,7 +114,7 @@ def test_a_sidecar_is_at_work_or_not(
 def seats(plan: GroupPlan | None) -> dict[str, MemberMetadata]:
     """Two members as a leader with this plan left them."""
     joined = [JoinedMember(f"id{n}", frozenset({"t"}), MemberUserData(instance=f"w{n}")) for n in range(2)]
-    given = assign_round_by_name(joined, PARTITIONS, LeaderView(Load(), plan), PlacementPolicy()).encode()
+    given = assign_by_name(joined, PARTITIONS, LeaderView(Load(), plan), PlacementPolicy()).encode()
     return {
         j.id: MemberMetadata(
             ConsumerProtocolSubscription(

@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 from kafka.protocol.consumer.metadata import ConsumerProtocolSubscription
+from named_rounds import JoinedMember, assign_by_name, assignments
 
 from trimtab.assignor.heuristics import registry
 from trimtab.assignor.model import Load, PlacementPolicy, TopicPartition
 from trimtab.assignor.racks.cross_rack_traffic import CrossRackTraffic
 from trimtab.assignor.racks.replica_racks import ReplicaRacks
 from trimtab.assignor.rebalance.consumer_protocol import SubscriptionDecoder
-from trimtab.assignor.rebalance.leader import JoinedMember, LeaderView, assign_round_by_name
+from trimtab.assignor.rebalance.leader import LeaderView
 from trimtab.assignor.rebalance.user_data import MemberUserData
 from trimtab.cli.main import main
 from trimtab.common.control_topics.plan import GroupPlan
@@ -82,7 +83,7 @@ def test_it_places_as_the_leader_would(heuristic: str, racks: str) -> None:
     ]
     load = Load({p: s.weight for p, s in SPEEDS.items()})
     view = LeaderView(load, seen.plan, lambda universe: ReplicaRacks.from_partitions(universe, NEAR))
-    theirs = assign_round_by_name(joined, P, view, policy).member_assignments
+    theirs = assignments(assign_by_name(joined, P, view, policy))
     assert {name: frozenset(mine) for name, mine in ours.assignment.items()} == {
         name: share.assigned | share.promised for name, share in theirs.items()
     }
@@ -186,7 +187,9 @@ def test_plan_compares_what_would_cross() -> None:
     assert blind.cross_rack_bytes_per_s is not None
     assert blind.cross_rack_bytes_per_s > 0
     assert aware.cross_rack_bytes_per_s == 0
-    assert evaluate_heuristics(survey(None, None, None), ["steady"], policy, 3)[0].cross_rack_bytes_per_s is None
+    assert (
+        evaluate_heuristics(survey(None, None, None), ["steady"], policy, 3)[0].cross_rack_bytes_per_s is None
+    )
 
 
 @pytest.fixture
