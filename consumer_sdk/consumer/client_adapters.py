@@ -1,6 +1,6 @@
 """Converts partitions, messages and errors between the two Kafka clients."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from confluent_kafka import Consumer as DataConsumer
@@ -12,6 +12,7 @@ from kafka.errors import KafkaError as KafkaPythonError
 from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk.errors import InvalidSettingError
 from trimtab.consumer_sdk.log_rate_limit import LIBRDKAFKA_LOGGER
+from trimtab.consumer_sdk.membership.events import CommitPosition
 
 
 def to_confluent_error(error: Exception) -> KafkaError:
@@ -42,6 +43,11 @@ def offsets_to_commit(
     if message is not None:
         return {partition_of(message): int(message.offset() or 0) + 1}
     return {to_partition(p): p.offset for p in offsets or ()}
+
+
+def to_raw_offsets(positions: Mapping[TopicPartition, CommitPosition]) -> list[RawPartition]:
+    """Return committed positions as confluent-kafka does."""
+    return [RawPartition(*p, at.offset) for p, at in positions.items()]
 
 
 def to_partition(partition: RawPartition) -> TopicPartition:

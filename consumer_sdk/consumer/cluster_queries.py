@@ -1,4 +1,4 @@
-"""Queries to the cluster through a consumer, with confluent-kafka's results."""
+"""Queries of a consumer to its cluster and group, with confluent-kafka's results."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,11 +11,23 @@ from trimtab.consumer_sdk.membership.member import GroupMember
 
 
 class ClusterQueries:
-    """Methods of `Consumer` that need no membership."""
+    """Methods of `Consumer` that neither read nor commit."""
 
     _data_plane: DataConsumer
     _offset_resets: OffsetResetHandler
     _member: GroupMember | None
+
+    def assignment(self) -> list[RawPartition]:
+        """Return the partitions that are being read."""
+        return list(self._data_plane.assignment())
+
+    def memberid(self) -> str | None:
+        """Return the member id assigned by the broker; None before the first join."""
+        return (self._member.member_id or None) if self._member else None
+
+    def generation_id(self) -> int:
+        """Return the last known generation of the group; -1 outside the group."""
+        return self._member.generation_id if self._member else -1
 
     def committed(self, partitions: Sequence[RawPartition], timeout: float = 10) -> list[RawPartition]:
         """Return the group's committed offsets."""
@@ -27,11 +39,7 @@ class ClusterQueries:
 
     def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any:
         """Return the cluster's metadata."""
-        return (
-            self._data_plane.list_topics(topic, timeout)
-            if topic
-            else self._data_plane.list_topics(timeout=timeout)
-        )
+        return self._data_plane.list_topics(topic or None, timeout)
 
     def get_watermark_offsets(self, partition: RawPartition, timeout: float = 10) -> tuple[int, int]:
         """Return the low and high watermark of a partition."""
@@ -43,9 +51,9 @@ class ClusterQueries:
         return self._offset_resets.pop_resets()
 
     def batch_max_age_s(self) -> float | None:
-        """Return the plan's `batch_max_age_s`, in seconds; None without a plan or a value."""
-        plan = None if self._member is None else self._member.plan
-        return None if plan is None else plan.batch_max_age_s
+        """Return the plan's `batch_max_age_s`; None without a plan or a value."""
+        plan = self._member.plan if self._member else None
+        return plan.batch_max_age_s if plan else None
 
     def offsets_for_times(
         self, partitions: Sequence[RawPartition], timeout: float = 10

@@ -36,6 +36,7 @@ from trimtab.consumer_sdk.consumer.client_adapters import (
     partition_of,
     to_confluent_error,
     to_partition,
+    to_raw_offsets,
 )
 from trimtab.consumer_sdk.consumer.cluster_queries import ClusterQueries
 from trimtab.consumer_sdk.consumer.fetch_control import (
@@ -63,11 +64,8 @@ log = logging.getLogger("trimtab.consumer_sdk")
 
 RebalanceCallback: TypeAlias = Callable[["Consumer", list[RawPartition]], Any]
 
-POLL_SLICE_S: Final = 0.02
-"""Seconds of one wait for records: the delay of an event while the application waits."""
-
-REBALANCE_POLL_SLICE_S: Final = 0.004
-"""Seconds of one wait during a rebalance, whose end adds and removes partitions."""
+POLL_SLICE_S: Final = 0.02  # also the delay of a member's event while the application waits
+REBALANCE_POLL_SLICE_S: Final = 0.004  # shorter, since the end of a rebalance adds and removes partitions
 
 
 class Consumer(ClusterQueries):
@@ -83,13 +81,12 @@ class Consumer(ClusterQueries):
         self._settings = parse_consumer_settings(config)
         self._data_plane = create_data_plane({**self._settings.librdkafka_config, **REPORTING_CONFIG})
         self._offset_resets = OffsetResetHandler(self._data_plane, self._settings.librdkafka_config)
-        self._partition_state = PartitionState()
+        self._partitions = PartitionState()
         self._member: GroupMember | None = None
         self._callbacks: dict[str, RebalanceCallback | None] = {}
         self._assigned_in_callback: list[RawPartition] | None = None
         self._suspended = False
-        # False until partitions were read under a lease: before, its absence is no news.
-        self._lease_changes_logged = False
+        self._lease_changes_logged = False  # before the first read the absence of a lease is no news
         self._closed = False
         self._failure: TrimtabError | None = None
         self._next_auto_commit_at = self._clock.monotonic() + self._settings.auto_commit_interval
@@ -178,46 +175,52 @@ class Consumer(ClusterQueries):
         _NO_OFFSET if there is nothing to commit.
         """
         self._check_not_closed()
-        positions = self._partition_state.build_positions(self._resolve_offsets(message, offsets), offsets)
+        if message is None and offsets is None:
+            selected = self._committable_offsets()
+        else:
+            selected = self._require_owned(offsets_to_commit(message, offsets))
+        positions = self._partitions.build_positions(selected, offsets)
         if not positions:
             raise KafkaException(KafkaError(KafkaError._NO_OFFSET))  # noqa: SLF001 - its public name
+        member, epoch = self._require_member(), self._partitions.membership_epoch
         if asynchronous:
-            self._require_member().commit_async(positions, self._partition_state.membership_epoch)
+            member.commit_async(positions, epoch)
             return None
-        self._commit_sync(positions)
-        return [RawPartition(*p, at.offset) for p, at in positions.items()]
+        try:
+            member.commit(positions, epoch, timeout=30)
+        except KafkaPythonError as error:
+            raise KafkaException(to_confluent_error(error)) from error
+        self._partitions.on_committed(positions)
+        return to_raw_offsets(positions)
 
     def store_offsets(
         self, message: Message | None = None, offsets: Sequence[RawPartition] | None = None
     ) -> None:
         """Store offsets for the next commit; needs enable.auto.offset.store=false."""
         if self._settings.auto_offset_store:
-            raise KafkaException(KafkaError(KafkaError._INVALID_ARG, _STORE_HINT))  # noqa: SLF001
-        self._partition_state.stored_offsets.update(self._require_owned(offsets_to_commit(message, offsets)))
+            hint = "store_offsets() needs enable.auto.offset.store=false"
+            raise KafkaException(KafkaError(KafkaError._INVALID_ARG, hint))  # noqa: SLF001
+        self._partitions.stored_offsets.update(self._require_owned(offsets_to_commit(message, offsets)))
 
     def seek(self, partition: RawPartition) -> None:
         """Continue at another offset and drop the stored one."""
         # A stored offset from before the seek would commit past records still to be read.
-        self._partition_state.stored_offsets.pop(to_partition(partition), None)
+        self._partitions.stored_offsets.pop(to_partition(partition), None)
         self._data_plane.seek(partition)
 
     # -- partitions -------------------------------------------------------------------------------
-
-    def assignment(self) -> list[RawPartition]:
-        """Return the partitions that are being read."""
-        return list(self._data_plane.assignment())
 
     def assign(self, partitions: Sequence[RawPartition]) -> None:
         """Inside `on_assign`: start at these offsets; without a subscription: read these only."""
         if self._member is None:
             self._data_plane.assign(list(partitions))
-            self._partition_state.add_owned(to_partition(p) for p in partitions)
+            self._partitions.add_owned(to_partition(p) for p in partitions)
             return
         self.incremental_assign(partitions)
 
     def incremental_assign(self, partitions: Sequence[RawPartition]) -> None:
         """Inside `on_assign`: start to read at these offsets."""
-        owned = [p for p in partitions if to_partition(p) in self._partition_state.owned]
+        owned = [p for p in partitions if to_partition(p) in self._partitions.owned]
         self._data_plane.incremental_assign(owned)
         if self._assigned_in_callback is not None:
             self._assigned_in_callback += owned
@@ -226,7 +229,7 @@ class Consumer(ClusterQueries):
         """Stop reading; has no effect with a subscription, whose revocations stop it first."""
         if self._member is None:
             self._data_plane.unassign()
-            self._partition_state = PartitionState()
+            self._partitions = PartitionState()
 
     def incremental_unassign(self, partitions: Sequence[RawPartition]) -> None:
         """Stop reading these partitions, unless their revocation has stopped them already."""
@@ -234,22 +237,14 @@ class Consumer(ClusterQueries):
 
     def pause(self, partitions: Sequence[RawPartition]) -> None:
         """Return no records of these partitions until `resume`."""
-        self._partition_state.paused |= {to_partition(p) for p in partitions}
+        self._partitions.paused |= {to_partition(p) for p in partitions}
         self._data_plane.pause(list(partitions))
 
     def resume(self, partitions: Sequence[RawPartition]) -> None:
         """Return records of these partitions again."""
-        self._partition_state.paused -= {to_partition(p) for p in partitions}
+        self._partitions.paused -= {to_partition(p) for p in partitions}
         if not self._suspended:  # else the renewed lease resumes them
             self._data_plane.resume(list(partitions))
-
-    def memberid(self) -> str | None:
-        """Return the member id assigned by the broker; None before the first join."""
-        return (self._member.member_id or None) if self._member else None
-
-    def generation_id(self) -> int:
-        """Return the last known generation of the group; -1 outside the group."""
-        return self._member.generation_id if self._member else -1
 
     # -- inside -----------------------------------------------------------------------------------
 
@@ -263,61 +258,54 @@ class Consumer(ClusterQueries):
         return self._member
 
     def _apply_lease(self) -> bool:
-        """Pause all partitions while the lease is over; return whether it holds."""
-        if self._member is None:
-            return bool(self._partition_state.owned)
+        if self._member is None:  # assign() without a subscription: no other reader, no lease
+            return bool(self._partitions.owned)
         holds = self._member.holds_lease()
         if holds == self._suspended:
             self._suspended = not holds
-            affected = [RawPartition(*p) for p in self._partition_state.owned - self._partition_state.paused]
+            affected = [RawPartition(*p) for p in self._partitions.owned - self._partitions.paused]
             # The end of a lease without partitions, as before the first join, is no news.
             if affected and self._lease_changes_logged:
                 log.warning("the group's coordinator %s", "answers again" if holds else _COORDINATOR_SILENT)
             self._lease_changes_logged &= bool(affected)
+            # Paused, not unassigned: a renewed lease continues at the same positions.
             (self._data_plane.resume if holds else self._data_plane.pause)(affected)
         self._lease_changes_logged |= holds
         return holds
 
     def _recheck_lease(self) -> bool:
-        """Return whether the lease still holds and no loss is pending."""
         # The process may have been frozen since the check before the fetch.
         pending = () if self._member is None else tuple(self._member.inbox)
-        return self._apply_lease() and not any(
-            isinstance(e, PartitionsLost | MembershipEnded) for e in pending
-        )
+        lost = any(isinstance(event, PartitionsLost | MembershipEnded) for event in pending)
+        return self._apply_lease() and not lost
 
     def _collect_messages(self, max_messages: int, deadline: float) -> list[Message]:
-        """Fetch in slices until `deadline`, `max_messages`, or an event of the member."""
         messages: list[Message] = []
         # Callbacks run only while `messages` is empty: they could release its partitions.
         while not messages or self._member is None or not self._member.inbox:
             if not messages:
                 self._serve_member_events()
             left, missing = deadline - self._clock.monotonic(), max_messages - len(messages)
+            rebalancing = self._member is not None and self._member.is_rebalancing
+            wait = min(left, REBALANCE_POLL_SLICE_S if rebalancing else POLL_SLICE_S)
             if missing > 0 and self._apply_lease():
-                messages += self._fetch_messages(missing, max(0.0, min(left, self._poll_slice_s())))
+                messages += self._fetch_messages(missing, max(0.0, wait))
             elif left > 0:
-                self._clock.sleep(min(left, self._poll_slice_s()))
+                self._clock.sleep(wait)
             if left <= 0 or (max_messages and len(messages) >= max_messages):
                 break
         return messages
 
-    def _poll_slice_s(self) -> float:
-        rebalancing = self._member is not None and self._member.is_rebalancing
-        return REBALANCE_POLL_SLICE_S if rebalancing else POLL_SLICE_S
-
     def _fetch_messages(self, max_messages: int, timeout: float) -> list[Message]:
-        messages = self._offset_resets.handle_reset_events(
-            self._data_plane.consume(max_messages, timeout=timeout)
-        )
-        if self._partition_state.released_at:  # a handover is open; else skip the loop
+        fetched = self._data_plane.consume(max_messages, timeout=timeout)
+        messages = self._offset_resets.handle_reset_events(fetched)
+        if self._partitions.released_at:  # a handover is open; else skip the loop
             wall = self._clock.wall()
             for message in (m for m in messages if m.error() is None):
-                self._partition_state.record_first_read(partition_of(message), wall)
+                self._partitions.record_first_read(partition_of(message), wall)
         return messages
 
     def _serve_member_events(self) -> None:
-        """Handle all events of the member in order; commit if an automatic commit is due."""
         if self._member is None:
             return
         self._member.record_poll()  # before the events, whose callbacks may take long
@@ -329,13 +317,13 @@ class Consumer(ClusterQueries):
         now = self._clock.monotonic()
         if self._settings.auto_commit and now >= self._next_auto_commit_at:
             self._next_auto_commit_at = now + self._settings.auto_commit_interval
-            if positions := self._partition_state.build_positions(self._committable_offsets()):
-                self._member.commit_async(positions, self._partition_state.membership_epoch)
+            if positions := self._partitions.build_positions(self._committable_offsets()):
+                self._member.commit_async(positions, self._partitions.membership_epoch)
 
     def _handle_event(self, event: MembershipEvent) -> None:
         match event:
             case PartitionsAssigned(partitions, epoch):
-                self._partition_state.membership_epoch = epoch
+                self._partitions.membership_epoch = epoch
                 self._on_assigned(partitions)
             case PartitionsRevoked(partitions, released):
                 try:
@@ -348,14 +336,13 @@ class Consumer(ClusterQueries):
                 self._on_committed(positions, error)
             case MembershipEnded(error):
                 self._failure = error
-                self._on_lost(frozenset(self._partition_state.owned))
+                self._on_lost(frozenset(self._partitions.owned))
 
     def _on_assigned(self, partitions: frozenset[TopicPartition]) -> None:
-        added = partitions - self._partition_state.owned
-        self._partition_state.add_owned(added)
-        starts = resolve_start_offsets(
-            self._data_plane, self._partition_state, added, self._offset_resets.default_offset
-        )
+        added = partitions - self._partitions.owned
+        self._partitions.add_owned(added)
+        default = self._offset_resets.default_offset
+        starts = resolve_start_offsets(self._data_plane, self._partitions, added, default)
         self._assigned_in_callback = []
         try:
             self._run_callback("assign", added)
@@ -369,96 +356,76 @@ class Consumer(ClusterQueries):
     def _on_revoked(self, partitions: frozenset[TopicPartition]) -> None:
         offsets = {p: o for p, o in self._committable_offsets().items() if p in partitions}
         # Kept for commits inside on_revoke: librdkafka drops positions when fetching stops.
-        self._partition_state.revoking_offsets = dict(offsets)
+        self._partitions.revoking_offsets = dict(offsets)
         stop_fetching(self._data_plane, partitions)  # first: the callback sees a fixed position
         try:
             self._run_callback("revoke", partitions)
         finally:
             last = offsets if self._settings.auto_commit else {}
-            committed = {p: o for p, o in self._partition_state.committed_offsets.items() if p in partitions}
-            self._partition_state.remove_partitions(partitions)
+            committed = {p: o for p, o in self._partitions.committed_offsets.items() if p in partitions}
+            self._partitions.remove_partitions(partitions)
             # Committed offsets, too: their metadata must carry the release time.
             self._commit_released({**committed, **last})
 
     def _commit_released(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Commit offsets with the release time; if it fails, the next owner repeats records."""
         if not offsets:
             return
         last = build_final_commit(offsets, self._clock.wall())
         try:
-            self._require_member().commit(last, self._partition_state.membership_epoch, timeout=5)
-        except KafkaPythonError as error:
+            self._require_member().commit(last, self._partitions.membership_epoch, timeout=5)
+        except KafkaPythonError as error:  # the next owner repeats records; none is lost
             log.warning("the last commit of %d partitions failed: %s", len(offsets), error)
 
     def _on_lost(self, partitions: frozenset[TopicPartition]) -> None:
-        lost = partitions & self._partition_state.owned
+        lost = partitions & self._partitions.owned
         if not lost:
             return
         log.warning("lost %s: the group removed this consumer", ", ".join(map(str, sorted(lost))))
         stop_fetching(self._data_plane, lost)
-        self._partition_state.remove_partitions(lost)
+        self._partitions.remove_partitions(lost)
         self._run_callback("lost", lost)
 
     def _on_committed(
         self, positions: Mapping[TopicPartition, CommitPosition], error: Exception | None
     ) -> None:
         if error is None:
-            self._partition_state.on_committed(positions)
+            self._partitions.on_committed(positions)
         else:
             retriable = getattr(error, "retriable", False)
             transient = retriable or isinstance(error, RebalanceInProgressError)
-            log.log(
-                # The next automatic commit repeats it, and warns if the error persists.
-                logging.DEBUG if transient and self._settings.auto_commit else logging.WARNING,
-                "commit of %d partitions failed: %s",
-                len(positions),
-                error,
-            )
+            # The next automatic commit repeats it, and warns if the error persists.
+            level = logging.DEBUG if transient and self._settings.auto_commit else logging.WARNING
+            log.log(level, "commit of %d partitions failed: %s", len(positions), error)
         if self._settings.on_commit is not None:
             raw_error = None if error is None else to_confluent_error(error)
-            self._settings.on_commit(raw_error, [RawPartition(*p, at.offset) for p, at in positions.items()])
+            self._settings.on_commit(raw_error, to_raw_offsets(positions))
 
     def _run_callback(self, name: str, partitions: Iterable[TopicPartition]) -> None:
         callback = self._callbacks.get(name)
         if callback is not None:
             callback(self, [RawPartition(*p) for p in sorted(partitions)])
 
-    def _commit_sync(self, positions: Mapping[TopicPartition, CommitPosition]) -> None:
-        try:
-            self._require_member().commit(positions, self._partition_state.membership_epoch, timeout=30)
-        except KafkaPythonError as error:
-            raise KafkaException(to_confluent_error(error)) from error
-        self._partition_state.on_committed(positions)
-
-    def _resolve_offsets(
-        self, message: Message | None, offsets: Sequence[RawPartition] | None
-    ) -> dict[TopicPartition, int]:
-        if message is None and offsets is None:
-            return self._committable_offsets()
-        return self._require_owned(offsets_to_commit(message, offsets))
-
     def _require_owned(self, offsets: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
         # A commit of a partition that another member owns would rewind that member.
-        if foreign := sorted(offsets.keys() - self._partition_state.owned):
+        if foreign := sorted(offsets.keys() - self._partitions.owned):
             names = ", ".join(map(str, foreign))
             raise KafkaException(KafkaError(KafkaError._ASSIGNMENT_LOST, f"not owned: {names}"))  # noqa: SLF001
         return offsets
 
     def _committable_offsets(self) -> dict[TopicPartition, int]:
-        """Return the offsets of a commit without arguments: the stored ones, or the positions."""
         if not self._settings.auto_offset_store:
-            return dict(self._partition_state.stored_offsets)
-        positions = self._data_plane.position([RawPartition(*p) for p in self._partition_state.owned])
+            return dict(self._partitions.stored_offsets)
+        positions = self._data_plane.position([RawPartition(*p) for p in self._partitions.owned])
         offsets = {to_partition(p): p.offset for p in positions if p.offset >= 0}
         # Inside on_revoke librdkafka has no position any more; use the one from before.
-        return {**self._partition_state.revoking_offsets, **offsets}
+        return {**self._partitions.revoking_offsets, **offsets}
 
     def _leave_group(self) -> None:
         member = self._member
         if member is None:
             return
         member.stop()
-        # The listener waits for our acknowledgement of the revocation, so keep serving the inbox.
+        # The listener waits for our acknowledgement of the revocation, so serve the inbox until then.
         failures: list[Exception] = []
         while not member.is_stopped or member.inbox:
             while member.inbox:
@@ -466,11 +433,10 @@ class Consumer(ClusterQueries):
                     self._handle_event(member.inbox.popleft())
                 except Exception as error:  # noqa: BLE001 - a failed callback must not keep us in the group
                     failures.append(error)
-            self._clock.sleep(POLL_SLICE_S / 4)
+            self._clock.sleep(POLL_SLICE_S / 4)  # every handover at a shutdown waits for it
         self._member = None
         if failures:
             raise failures[0]
 
 
 _COORDINATOR_SILENT: Final = "has not answered for a session timeout: returning no records until it answers"
-_STORE_HINT: Final = "store_offsets() needs enable.auto.offset.store=false"

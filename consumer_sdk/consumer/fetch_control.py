@@ -14,21 +14,19 @@ from trimtab.consumer_sdk.consumer.partition_state import PartitionState
 
 log = logging.getLogger("trimtab.consumer_sdk")
 
-METADATA_TIMEOUT_S: Final = 2.0
-"""Seconds to wait for metadata before partitions start without it."""
-
-COMMITTED_TIMEOUT_S: Final = 5.0
-"""Seconds to wait for committed offsets."""
+METADATA_TIMEOUT_S: Final = 2.0  # then partitions start without it: librdkafka looks it up itself
+COMMITTED_TIMEOUT_S: Final = 5.0  # then librdkafka fetches the committed offsets itself
 
 
 def resolve_start_offsets(
     data_plane: DataConsumer,
-    partition_state: PartitionState,
+    state: PartitionState,
     partitions: Iterable[TopicPartition],
-    default_offset: int = OFFSET_INVALID,
+    default: int = OFFSET_INVALID,
 ) -> list[RawPartition]:
-    """Return the partitions with their committed offsets, or with `default_offset`."""
-    requested = [RawPartition(*p) for p in sorted(partitions)]
+    """Return the partitions with their committed offsets, or with `default`."""
+    ordered = sorted(partitions)
+    requested = [RawPartition(*p) for p in ordered]
     _prefetch_leaders(data_plane, {p.topic for p in requested})
     try:
         fetched = data_plane.committed(requested, timeout=COMMITTED_TIMEOUT_S) if requested else []
@@ -36,19 +34,20 @@ def resolve_start_offsets(
         log.warning("committed offsets: %s; librdkafka will retry", error)
         return requested
     for partition in fetched:
-        partition_state.record_release_time(to_partition(partition), partition.metadata)
+        state.record_release_time(to_partition(partition), partition.metadata)
     offsets = {to_partition(p): p.offset for p in fetched if p.error is None}
     committed = {p: offset for p, offset in offsets.items() if offset >= 0}
-    partition_state.committed_offsets.update(committed)
-    starts = {**dict.fromkeys(offsets, default_offset), **committed}
-    return [RawPartition(*to_partition(p), starts.get(to_partition(p), OFFSET_INVALID)) for p in requested]
+    state.committed_offsets.update(committed)
+    # OFFSET_INVALID, not `default`, where the query failed: librdkafka queries it again.
+    missing = {p: default if p in offsets else OFFSET_INVALID for p in ordered}
+    return [RawPartition(*p, offset) for p, offset in {**missing, **committed}.items()]
 
 
 def warm_up_connections(data_plane: DataConsumer, topics: Iterable[str]) -> None:
     """Connect to the brokers and the coordinator while the group is being joined."""
+    # The first partitions would wait for the connections otherwise, and no other member reads them.
     names = sorted(t for t in topics if not t.startswith("^"))
     _prefetch_leaders(data_plane, set(names))
-    # The first partitions would wait for the connection otherwise, and no other member reads them.
     try:
         if names:
             data_plane.committed([RawPartition(names[0], 0)], timeout=METADATA_TIMEOUT_S)
@@ -57,7 +56,6 @@ def warm_up_connections(data_plane: DataConsumer, topics: Iterable[str]) -> None
 
 
 def _prefetch_leaders(data_plane: DataConsumer, topics: set[str]) -> None:
-    """Load the metadata of topics that librdkafka does not read yet."""
     # librdkafka looks up unknown leaders once a second only, and fetches nothing meanwhile.
     unknown = sorted(topics - {p.topic for p in data_plane.assignment()})
     try:

@@ -17,7 +17,7 @@ Runs on the application's thread, between two fetches.
 
 import logging
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from operator import methodcaller
 from typing import Any, Final
@@ -33,22 +33,13 @@ from trimtab.consumer_sdk.errors import InvalidSettingError
 log = logging.getLogger("trimtab.consumer_sdk")
 
 OFFSET_RESET_SETTING: Final = "auto.offset.reset"
+# In place of the application's setting: reset events instead of silent resets.
 REPORTING_CONFIG: Final = {OFFSET_RESET_SETTING: "error"}
-"""Configuration of librdkafka in place of the application's setting."""
-
-WATERMARK_TIMEOUT_S: Final = 5.0
-"""Seconds that a query for a log's watermarks may take."""
-
-MAX_KEPT_RESETS: Final = 100_000
-"""Resets to keep if the application never calls `pop_offset_resets`."""
-
+WATERMARK_TIMEOUT_S: Final = 5.0  # between two fetches, so a silent broker delays the other partitions by it
+MAX_KEPT_RESETS: Final = 100_000  # bounds the memory of an application that never calls `pop_offset_resets`
+# The only sign of a detected truncation: its event has the code of every reset (librdkafka 2.15 and
+# 2.16: rd_kafka_offset_reset and rd_kafka_toppar_handle_OffsetForLeaderEpoch in rdkafka_offset.c).
 _TRUNCATION_TEXT: Final = KafkaError(KafkaError._LOG_TRUNCATION).str()  # noqa: SLF001 - its public name
-"""Text in librdkafka's event of a detected truncation, with or without an offset.
-
-The event has the code of every reset (librdkafka 2.15 and 2.16: rd_kafka_offset_reset and
-rd_kafka_toppar_handle_OffsetForLeaderEpoch in rdkafka_offset.c).
-"""
-
 _GET_ERROR: Final = methodcaller("error")
 _POLICY_OFFSETS: Final = {
     **dict.fromkeys(("smallest", "earliest", "beginning"), OFFSET_BEGINNING),
@@ -59,39 +50,33 @@ _POLICY_OFFSETS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class OffsetReset:
-    """Reset of a partition whose log holds offsets from `log_start_offset` to `log_end_offset`.
-
-    `requested_offset` is None if the group has no committed offset, or at a truncation before any
-    record was returned. `resume_offset` is None if reading stopped. `truncated` means that the log
-    was cut below `requested_offset`; it may have grown since.
-    """
+    """Reset of a partition whose log holds offsets from `log_start_offset` to `log_end_offset`."""
 
     partition: TopicPartition
-    requested_offset: int | None
+    requested_offset: int | None  # None: nothing committed, or truncated before the first record was returned
     log_start_offset: int
     log_end_offset: int
-    resume_offset: int | None
-    truncated: bool = False
+    resume_offset: int | None  # None: reading stopped
+    truncated: bool = False  # cut below `requested_offset`; it may have grown since
 
     @property
     def is_regression(self) -> bool:
         """Whether records that were read are no longer in the log."""
-        return self.truncated or (
-            self.requested_offset is not None and self.requested_offset > self.log_end_offset
-        )
+        return self.truncated or (self.requested_offset or 0) > self.log_end_offset
 
     @property
     def skipped_offsets(self) -> int:
         """Number of offsets that will never be read."""
-        return (
-            max(0, (self.resume_offset or 0) - self.requested_offset)
-            if self.requested_offset is not None
-            else 0
-        )
+        requested, resume = self.requested_offset, self.resume_offset or 0
+        return 0 if requested is None else max(0, resume - requested)
 
     def __str__(self) -> str:
         if self.truncated:
-            read = "what was read" if self.requested_offset is None else f"offset {self.requested_offset}"
+            read = (
+                "the records read so far"
+                if self.requested_offset is None
+                else f"offset {self.requested_offset}"
+            )
             return (
                 f"{self.partition}: its log was truncated below {read}, and holds "
                 f"{self.log_start_offset} to {self.log_end_offset - 1} now: records that were read "
@@ -113,17 +98,13 @@ class OffsetReset:
 
 
 class OffsetResetHandler:
-    """Handles the resets of one consumer.
-
-    `default_offset` is the start of a partition without a committed offset. Raises
-    InvalidSettingError for an unknown policy.
-    """
+    """Handles the resets of one consumer. Raises InvalidSettingError for an unknown policy."""
 
     def __init__(self, data_plane: DataConsumer, settings: Mapping[str, Any]) -> None:
         policy = str(settings.get(OFFSET_RESET_SETTING, "latest"))
         if policy not in _POLICY_OFFSETS:
             raise InvalidSettingError(f"{OFFSET_RESET_SETTING}={policy!r}: write earliest, latest or error")
-        self.default_offset = _POLICY_OFFSETS[policy]
+        self.default_offset = _POLICY_OFFSETS[policy]  # of a partition without a committed offset
         self._data_plane = data_plane
         self._unreported: deque[OffsetReset] = deque(maxlen=MAX_KEPT_RESETS)
         self._pending_events: list[Message] = []
@@ -142,7 +123,7 @@ class OffsetResetHandler:
             return messages
         return [message for message in messages if not self._handle_event(message)]
 
-    def _handle_event(self, message: Message) -> bool:
+    def _handle_event(self, message: Message) -> bool:  # False: pass it to the application
         error = message.error()
         if error is None or error.code() != KafkaError._AUTO_OFFSET_RESET:  # noqa: SLF001 - its public name
             return False
@@ -164,26 +145,18 @@ class OffsetResetHandler:
         return True
 
     def _classify_event(self, partition: TopicPartition, event: Message) -> OffsetReset | None:
-        """Return the reset for an event; None if the offset is in range after all (rule 1)."""
         requested, truncated = event.offset(), _is_truncation(event)
-        if truncated and requested is None:
-            requested = self._consumed_position(partition)
-        watermarks: Sequence[int] = self._data_plane.get_watermark_offsets(
-            RawPartition(*partition), timeout=WATERMARK_TIMEOUT_S
-        )
-        low, high = watermarks
+        raw = RawPartition(*partition)
+        if truncated and requested is None:  # the offset after the last returned record
+            (position,) = self._data_plane.position([raw])
+            requested = int(position.offset) if position.offset >= 0 else None
+        low, high = self._data_plane.get_watermark_offsets(raw, timeout=WATERMARK_TIMEOUT_S)
         if not truncated and requested is not None and low <= requested <= high:
-            return None
+            return None  # in range after all (rule 1)
         resume = {OFFSET_BEGINNING: low, OFFSET_END: high}.get(self.default_offset)
         return OffsetReset(partition, requested, low, high, resume, truncated)
 
-    def _consumed_position(self, partition: TopicPartition) -> int | None:
-        """Return the offset after the last returned record; None before the first."""
-        (position,) = self._data_plane.position([RawPartition(*partition)])
-        return int(position.offset) if position.offset >= 0 else None
-
     def _retry_event(self, partition: TopicPartition, event: Message) -> None:
-        """Handle the event again later."""
         # librdkafka repeats an event if the offset is requested again, except a truncation: a log
         # that has grown past the cut would be read as if nothing had happened.
         if _is_truncation(event):
@@ -192,15 +165,17 @@ class OffsetResetHandler:
             self._resume_at(partition, event.offset())
 
     def _pop_pending_events(self) -> list[Message]:
-        """Remove and return the pending truncations of partitions that are still assigned."""
-        assigned = {to_partition(p) for p in self._data_plane.assignment()}
+        # A partition revoked meanwhile belongs to another member now.
+        assigned = self._assigned_partitions()
         events, self._pending_events = self._pending_events, []
         return [event for event in events if partition_of(event) in assigned]
 
+    def _assigned_partitions(self) -> set[TopicPartition]:
+        return {to_partition(p) for p in self._data_plane.assignment()}
+
     def _resume_at(self, partition: TopicPartition, offset: int | None) -> None:
-        """Resume the partition at `offset`."""
         # Not by seek(), which fails on a partition that librdkafka has stopped fetching.
-        if partition in {to_partition(p) for p in self._data_plane.assignment()}:
+        if partition in self._assigned_partitions():
             self._data_plane.incremental_unassign([RawPartition(*partition)])
             start = OFFSET_INVALID if offset is None else offset
             self._data_plane.incremental_assign([RawPartition(*partition, start)])
@@ -216,19 +191,13 @@ def _log_reset(reset: OffsetReset) -> None:
         log.warning("%s; going on at offset %d. %s", reset, reset.resume_offset, _describe_skipped(reset))
     elif reset.requested_offset is not None:
         skipped = reset.skipped_offsets - (reset.log_start_offset - reset.requested_offset)
-        log.warning(
-            "%s; going on at offset %d%s. Give the topic a longer retention (retention.ms, "
-            "retention.bytes) or read it sooner",
-            reset,
-            reset.resume_offset,
-            f", which skips up to {skipped} more that still exist ({OFFSET_RESET_SETTING}=latest)"
-            if skipped > 0
-            else "",
-        )
+        more = f", which skips up to {skipped} more that still exist ({OFFSET_RESET_SETTING}=latest)"
+        advice = "Give the topic a longer retention (retention.ms, retention.bytes) or read it sooner"
+        where = f"{reset.resume_offset}{more if skipped > 0 else ''}"
+        log.warning("%s; going on at offset %s. %s", reset, where, advice)
 
 
 def _describe_skipped(reset: OffsetReset) -> str:
-    """Return what a reset of a regressed log skips, and what to do about it."""
     available = (reset.resume_offset or 0) - reset.log_start_offset
     skips = (
         f"That skips up to {available} records that the log holds now "
@@ -236,6 +205,5 @@ def _describe_skipped(reset: OffsetReset) -> str:
         if available
         else "Nothing of the new log is skipped"
     )
-    if not reset.truncated:
-        return skips
-    return f"{skips}. Keep replicas that lag from leading (unclean.leader.election.enable=false)"
+    advice = ". Keep replicas that lag from leading (unclean.leader.election.enable=false)"
+    return skips + (advice if reset.truncated else "")

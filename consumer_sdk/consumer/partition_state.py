@@ -16,23 +16,20 @@ from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk.consumer.client_adapters import to_partition
 from trimtab.consumer_sdk.membership.events import CommitPosition
 
-COMMIT_METADATA_TERMINATOR: Final = "\0"
-"""Ends commit metadata, since confluent-kafka reads past its end."""
+COMMIT_METADATA_TERMINATOR: Final = "\0"  # confluent-kafka reads past the end of commit metadata
 
 
 @dataclass(slots=True)
 class PartitionState:
-    """Partitions of one consumer; offsets are those of the next record to read.
+    """Partitions of one consumer; offsets are those of the next record to read."""
 
-    `membership_epoch` is the membership that they belong to; each lost membership starts a new one.
-    """
-
-    membership_epoch: int = 0
+    membership_epoch: int = 0  # of the owned partitions; each lost membership starts a new one
     owned: set[TopicPartition] = field(default_factory=set[TopicPartition])
     paused: set[TopicPartition] = field(default_factory=set[TopicPartition])
     stored_offsets: dict[TopicPartition, int] = field(default_factory=dict[TopicPartition, int])
     committed_offsets: dict[TopicPartition, int] = field(default_factory=dict[TopicPartition, int])
     released_at: dict[TopicPartition, float] = field(default_factory=dict[TopicPartition, float])
+    # Positions before a revocation, for commits inside on_revoke.
     revoking_offsets: dict[TopicPartition, int] = field(default_factory=dict[TopicPartition, int])
     commit_metadata: dict[TopicPartition, str] = field(default_factory=dict[TopicPartition, str])
 
@@ -45,15 +42,11 @@ class PartitionState:
         removed = set(partitions)
         self.owned -= removed
         self.paused -= removed
-        for values in (
-            self.stored_offsets,
-            self.committed_offsets,
-            self.released_at,
-            self.commit_metadata,
-            self.revoking_offsets,
-        ):
-            for partition in removed:
-                values.pop(partition, None)
+        for partition in removed:
+            for offsets in (self.stored_offsets, self.committed_offsets, self.revoking_offsets):
+                offsets.pop(partition, None)
+            self.released_at.pop(partition, None)
+            self.commit_metadata.pop(partition, None)
 
     def record_release_time(self, partition: TopicPartition, metadata: str | None) -> None:
         """Store the previous owner's release time, from the metadata of its last commit."""
@@ -70,23 +63,17 @@ class PartitionState:
         if released is not None:
             # The two times are from two machines, whose clocks may differ.
             handover = round(max(0.0, wall_time - released), 3)
-            self.commit_metadata[partition] = _encode_commit_metadata(
-                handover=handover, at=round(wall_time, 3)
-            )
+            self.commit_metadata[partition] = _encode_metadata(handover=handover, at=round(wall_time, 3))
 
     def build_positions(
         self, offsets: Mapping[TopicPartition, int], requested: Sequence[RawPartition] | None = None
     ) -> dict[TopicPartition, CommitPosition]:
         """Return positions to commit, with the given metadata or else the handover."""
         given = {
-            to_partition(p): f"{p.metadata}{COMMIT_METADATA_TERMINATOR}"
-            for p in requested or ()
-            if p.metadata
+            to_partition(p): p.metadata + COMMIT_METADATA_TERMINATOR for p in requested or () if p.metadata
         }
-        return {
-            p: CommitPosition(offset, given.get(p) or self.commit_metadata.get(p, ""))
-            for p, offset in offsets.items()
-        }
+        metadata = {**self.commit_metadata, **given}
+        return {p: CommitPosition(offset, metadata.get(p, "")) for p, offset in offsets.items()}
 
     def on_committed(self, positions: Mapping[TopicPartition, CommitPosition]) -> None:
         """Store the offsets that the broker has committed."""
@@ -100,9 +87,9 @@ def build_final_commit(
     offsets: Mapping[TopicPartition, int], wall_time: float
 ) -> dict[TopicPartition, CommitPosition]:
     """Return the positions of the last commit before a release, with the release time."""
-    metadata = _encode_commit_metadata(released=round(wall_time, 3))
+    metadata = _encode_metadata(released=round(wall_time, 3))
     return {partition: CommitPosition(offset, metadata) for partition, offset in offsets.items()}
 
 
-def _encode_commit_metadata(**facts: float) -> str:
+def _encode_metadata(**facts: float) -> str:  # the keywords are the names that the sidecar reads
     return json.dumps(facts) + COMMIT_METADATA_TERMINATOR

@@ -2,6 +2,7 @@
 
 from typing import Final
 
+# Librdkafka's names and kafka-python's; `kafka_security.connection` translates TLS and SASL.
 SHARED_SETTINGS: Final[dict[str, str]] = {
     "bootstrap.servers": "bootstrap_servers",
     "metadata.broker.list": "bootstrap_servers",
@@ -17,7 +18,6 @@ SHARED_SETTINGS: Final[dict[str, str]] = {
     "reconnect.backoff.max.ms": "reconnect_backoff_max_ms",
     "retry.backoff.ms": "retry_backoff_ms",
 }
-"""librdkafka's names and kafka-python's; `kafka_security.connection` translates TLS and SASL."""
 
 LIBRDKAFKA_SETTINGS: Final = frozenset(
     {

@@ -1,4 +1,4 @@
-"""Consumer settings: librdkafka's names for what both planes share, `trimtab.*` for our own.
+"""Consumer settings: librdkafka's names for settings of both planes, `trimtab.*` for our own.
 
 `parse_consumer_settings` validates them before any connection is made. librdkafka checks the values
 of its remaining settings itself. Secrets may be references (`common.kafka_security.secrets`).
@@ -135,10 +135,7 @@ class ConsumerOptions(SettingsModel, owner="this consumer", separator="."):
 
 @dataclass(frozen=True, slots=True)
 class ConsumerSettings:
-    """Validated settings; durations in seconds, `capacity` in bytes/s.
-
-    `librdkafka_config` goes to librdkafka, `kafka_python_config` to kafka-python.
-    """
+    """Validated settings; durations in seconds, `capacity` in bytes/s."""
 
     group: str
     bootstrap: str
@@ -155,7 +152,7 @@ class ConsumerSettings:
     auto_commit: bool
     auto_offset_store: bool
     auto_commit_interval: float
-    upgrading: bool
+    upgrading: bool  # from cooperative-sticky, member by member
     librdkafka_config: dict[str, Any]
     kafka_python_config: dict[str, Any]
     on_commit: Callable[..., Any] | None = None
@@ -178,12 +175,12 @@ def _parse_resolved(config: ConsumerConfig, environ: Mapping[str, str]) -> Consu
     fields = {one.name: one.field_name for one in list_settings(ConsumerOptions)}
     _check_names(config, fields)
     connection.check_settings(config)
-    options = validate_settings(
-        ConsumerOptions, {name: value for name, value in config.items() if name in fields}
-    )
+    own = {name: value for name, value in config.items() if name in fields}
+    options = validate_settings(ConsumerOptions, own)
     # Here instead of in find_problems, since it has an error class of its own.
     registry.get_installed_heuristic(options.trimtab_heuristic)
     typed = {name: getattr(options, field) for name, field in fields.items()}
+    # With our defaults, which differ from librdkafka's in part.
     complete = {**config, **{name: value for name, value in typed.items() if value is not None}}
     instance = str(
         options.trimtab_instance
@@ -217,39 +214,30 @@ def _parse_resolved(config: ConsumerConfig, environ: Mapping[str, str]) -> Consu
 
 def _check_names(config: ConsumerConfig, own_names: Iterable[str]) -> None:
     known = {*own_names, *SHARED_SETTINGS, *LIBRDKAFKA_SETTINGS, *connection.SECURITY_SETTINGS}
-    # check_settings explains the unsupported ones; librdkafka loads its plugins under any name
-    accepted = {*known, *connection.UNSUPPORTED_SETTINGS}
+    accepted = {*known, *connection.UNSUPPORTED_SETTINGS}  # check_settings explains these
     for name in config:
+        # librdkafka loads its plugins under any name.
         if name not in accepted and not name.startswith("plugin."):
             hint = suggest_name(name, known)
             raise SettingError(f"{name!r} is not a setting of this consumer{hint}")
 
 
 def _build_librdkafka_config(config: ConsumerConfig, instance: str) -> dict[str, Any]:
-    """Return librdkafka's part of the configuration."""
-    ours = {"partition.assignment.strategy", "heartbeat.interval.ms", "group.protocol", "on_commit"}
-    ours |= {"group.instance.id", "enable.auto.commit", "enable.auto.offset.store"}
-    kept = {
-        name: value for name, value in config.items() if not name.startswith("trimtab.") and name not in ours
-    }
-    return {
-        "client.id": instance,
-        **connection.to_librdkafka_config(kept),
-        # The data plane never joins and never commits: only the member knows the generation.
-        "enable.auto.commit": False,
-        "enable.auto.offset.store": False,
-    }
+    # The data plane never joins and never commits: only the member knows the generation.
+    fixed = {"enable.auto.commit": False, "enable.auto.offset.store": False}
+    dropped = {"partition.assignment.strategy", "heartbeat.interval.ms", "group.protocol", "on_commit"}
+    dropped |= {name for name in config if name.startswith("trimtab.")} | {"group.instance.id"}
+    kept = {name: value for name, value in config.items() if name not in dropped}
+    return {"client.id": instance, **connection.to_librdkafka_config(kept), **fixed}
 
 
 def _build_kafka_python_config(config: ConsumerConfig, instance: str) -> dict[str, Any]:
-    """Return kafka-python's part of the configuration, under its own names."""
-    renamed = ((SHARED_SETTINGS.get(name), value) for name, value in config.items() if value is not None)
-    translated = {name: value for name, value in renamed if name is not None}
+    shared = {ours: config[name] for name, ours in SHARED_SETTINGS.items() if config.get(name) is not None}
     # librdkafka accepts "1000"; kafka-python compares numbers.
-    for name in [n for n in translated if n.endswith("_ms")]:
-        translated[name] = int(float(translated[name]))
+    numbers = {name: int(float(value)) for name, value in shared.items() if name.endswith("_ms")}
     return {
-        **translated,
+        **shared,
+        **numbers,
         **connection.to_kafka_python_config(config),
         "bootstrap_servers": str(config["bootstrap.servers"]).split(","),
         "client_id": instance,

@@ -1,8 +1,6 @@
 """Reads the newest plan of the group and the newest write rates from the control topics.
 
-Every member reads them, since any member may become the leader. A missing topic (no sidecar) is
-looked up again at intervals. A value that cannot be decoded is skipped; the previous one stays in
-force.
+Every member reads them, since any member may become the leader.
 """
 
 import logging
@@ -30,23 +28,13 @@ from trimtab.consumer_sdk.membership.group_lag import measure_lags
 log = logging.getLogger("trimtab.consumer_sdk")
 
 LAG_AWARE_HEURISTIC: Final = "lag-aware"
-APPLICATION_CALLBACK_SETTINGS: Final = {
-    "stats_cb",
-    "error_cb",
-    "throttle_cb",
-    "logger",
-    "statistics.interval.ms",
-}
-"""Settings whose callbacks must run on the application's thread."""
+# Their callbacks must run on the application's thread.
+APPLICATION_CALLBACK_SETTINGS: Final = {"stats_cb", "error_cb", "throttle_cb", "statistics.interval.ms"}
 
-CONTROL_TOPIC_LOOKUP_INTERVAL_S: Final = 5.0
-"""Seconds between lookups of a missing control topic, and between measurements of lag."""
-
-CONTROL_TOPIC_POLL_S: Final = 0.1
-"""Seconds of one iteration: the delay of a new plan."""
-
+CONTROL_TOPIC_LOOKUP_INTERVAL_S: Final = 5.0  # of a missing control topic, and between measurements of lag
+CONTROL_TOPIC_POLL_S: Final = 0.1  # also the delay of a new plan
+# Librdkafka's close (2.16) was seen to spin for ever after its broker had gone.
 CONTROL_CLIENT_CLOSE_TIMEOUT_S: Final = 5.0
-"""Seconds that the client may take to close."""
 
 
 class ControlTopicReader:
@@ -83,7 +71,6 @@ class ControlTopicReader:
         """End the thread; abandon it if its client does not close in time."""
         self._closing.set()
         if self._thread.is_alive():
-            # librdkafka's close (2.16) was seen to spin for ever after its broker had gone.
             self._thread.join(CONTROL_CLIENT_CLOSE_TIMEOUT_S)
 
     def build_leader_view(self) -> LeaderView:
@@ -93,7 +80,7 @@ class ControlTopicReader:
         newest = {t: s for t, s in tuple(self._write_rates.items()) if s.time >= horizon}
         write_rates = PartitionMeasurements({topic: s.write_rate for topic, s in newest.items()})
         lags = PartitionMeasurements({topic: s.lag for topic, s in newest.items()})
-        # What the sidecar published is newer than what this member measured.
+        # The sidecar's lags are newer than this member's own.
         all_lags = {**self._lags, **dict(lags.iter_items())} if self._lags else lags
         deviations = PartitionMeasurements({topic: s.deviation for topic, s in newest.items()})
         return LeaderView(Load(write_rates, all_lags, deviations), self.plan)
@@ -104,28 +91,25 @@ class ControlTopicReader:
         if value is None:  # a tombstone: the previous value stays in force
             return
         try:
-            if message.topic() == self._settings.plan_topic:
-                self._apply_plan(GroupPlan.decode(value))
-            else:
-                self._apply_write_rates(TopicWriteRates.decode(value))
-        except InvalidPayloadError as error:
+            self._apply_value(message.topic(), value)
+        except InvalidPayloadError as error:  # the previous value stays in force
             log.warning("%s, offset %s: skipped: %s", message.topic(), message.offset(), error)
 
-    def _apply_plan(self, plan: GroupPlan) -> None:
-        if plan.group == self._settings.group:
-            self.plan = plan
-
-    def _apply_write_rates(self, write_rates: TopicWriteRates) -> None:
-        if write_rates.group == self._settings.group:
-            self._write_rates[write_rates.topic] = _build_topic_measurement(write_rates)
+    def _apply_value(self, topic: str | None, value: bytes) -> None:
+        # One topic holds the values of all groups.
+        if topic == self._settings.plan_topic:
+            plan = GroupPlan.decode(value)
+            if plan.group == self._settings.group:
+                self.plan = plan
+        else:
+            rates = TopicWriteRates.decode(value)
+            if rates.group == self._settings.group:
+                self._write_rates[rates.topic] = _to_measurement(rates)
 
     def _read_topics(self) -> None:
-        config = {
-            k: v
-            for k, v in self._settings.librdkafka_config.items()
-            if k not in APPLICATION_CALLBACK_SETTINGS
-        }
-        consumer = DataConsumer({**config, "logger": LIBRDKAFKA_LOGGER, "enable.partition.eof": True})
+        config = self._settings.librdkafka_config
+        own = {name: value for name, value in config.items() if name not in APPLICATION_CALLBACK_SETTINGS}
+        consumer = DataConsumer({**own, "logger": LIBRDKAFKA_LOGGER, "enable.partition.eof": True})
         try:
             while not self._closing.is_set():
                 self._try_iteration(consumer)
@@ -140,6 +124,7 @@ class ControlTopicReader:
             self._closing.wait(CONTROL_TOPIC_POLL_S)
 
     def _run_iteration(self, consumer: DataConsumer) -> None:
+        # A missing topic may still be created: the sidecar creates it when it starts.
         if (self._missing_topics or self._lag_topics) and self._clock.monotonic() >= self._next_lookup_at:
             self._look_up_topics(consumer)
         if not consumer.assignment():
@@ -172,36 +157,28 @@ class ControlTopicReader:
         self._next_lookup_at = self._clock.monotonic() + CONTROL_TOPIC_LOOKUP_INTERVAL_S
 
     def _log_denied_topics(self, topics: set[str]) -> None:
-        """Log once that a control topic cannot be read: without it no plan is followed."""
-        for topic in sorted(topics - self._denied_topics):
+        for topic in sorted(topics - self._denied_topics):  # each topic once
             log.warning(
-                "no permission to read control topic %s, so the sidecar's plans or write rates "
-                "are ignored; grant Read on topic %s",
+                "no permission to read control topic %s, so the sidecar's plans or write rates are ignored; "
+                "grant Read on topic %s",
                 topic,
                 topic,
             )
         self._denied_topics |= topics
 
     def _measure_lags(self, consumer: DataConsumer) -> None:
-        reset = str(self._settings.librdkafka_config.get("auto.offset.reset", "latest"))
+        config = self._settings.librdkafka_config
+        # The lag of a partition without a commit depends on where the group would start.
+        from_beginning = config.get("auto.offset.reset", "latest") in ("earliest", "smallest", "beginning")
         try:
-            self._lags = measure_lags(
-                consumer,
-                AdminClient(
-                    {
-                        **connection.extract_connection_settings(self._settings.librdkafka_config),
-                        "log_level": 2,
-                    }
-                ),
-                self._lag_topics,
-                from_beginning=reset in ("earliest", "smallest", "beginning"),
-            )
+            admin = AdminClient({**connection.extract_connection_settings(config), "log_level": 2})
+            self._lags = measure_lags(consumer, admin, self._lag_topics, from_beginning=from_beginning)
         except KafkaException as error:
             log.warning("measuring lag failed, using the previous values: %s", error)
 
 
 class _TopicMeasurement(NamedTuple):
-    """Newest measurement of one topic, in arrays as a rebalance needs them."""
+    """Newest measurement of one topic; arrays, since a leader computes on thousands of partitions."""
 
     time: float
     write_rate: TopicMeasurements
@@ -209,20 +186,19 @@ class _TopicMeasurement(NamedTuple):
     deviation: TopicMeasurements
 
 
-def _build_topic_measurement(write_rates: TopicWriteRates) -> _TopicMeasurement:
-    write_rate = {n: s.weight for n, s in write_rates.partitions.items()}
-    lag = {n: s.backlog_records for n, s in write_rates.partitions.items()}
-    deviation = {n: s.stddev_bytes_per_s for n, s in write_rates.partitions.items()}
+def _to_measurement(rates: TopicWriteRates) -> _TopicMeasurement:
+    partitions = rates.partitions.items()
+    lag = {n: s.backlog_records for n, s in partitions if s.backlog_records is not None}
     return _TopicMeasurement(
-        write_rates.time,
-        TopicMeasurements.from_values(write_rate),
-        TopicMeasurements.from_values({n: v for n, v in lag.items() if v is not None}),
-        TopicMeasurements.from_values(deviation),
+        rates.time,
+        TopicMeasurements.from_values({n: s.weight for n, s in partitions}),
+        TopicMeasurements.from_values(lag),
+        TopicMeasurements.from_values({n: s.stddev_bytes_per_s for n, s in partitions}),
     )
 
 
 def _list_control_partitions(consumer: DataConsumer, topics: set[str]) -> tuple[list[RawPartition], set[str]]:
-    """Return the topics' partitions, and the topics that this client has no permission to read."""
+    """Return the topics' partitions, and the topics without permission to read."""
     found: list[RawPartition] = []
     denied: set[str] = set()
     # One by one: without a name list_topics returns the metadata of the whole cluster.

@@ -37,17 +37,10 @@ from trimtab.assignor.model import TopicPartition
 from trimtab.assignor.rebalance.consumer_protocol import MemberSubscription
 from trimtab.consumer_sdk.membership.events import CommitPosition
 
-COORDINATOR_LOOKUP_TIMEOUT_MS: Final = 5_000
-"""Milliseconds that a commit may spend on finding the group's coordinator."""
-
-FIRST_HEARTBEAT_MS: Final = 10
-"""Milliseconds from a join to the first heartbeat: the shortest time that a revocation takes."""
-
-HEARTBEAT_INTERVAL_GROWTH: Final = 1.3
-"""Factor from one heartbeat interval to the next, up to heartbeat.interval.ms."""
-
-LEAVE_TIMEOUT_MS: Final = 2_000
-"""Milliseconds to wait for the answer to a LeaveGroup request."""
+COORDINATOR_LOOKUP_TIMEOUT_MS: Final = 5_000  # of a commit that has to find the group's coordinator first
+FIRST_HEARTBEAT_MS: Final = 10  # after a join: the shortest time that a revocation takes
+HEARTBEAT_INTERVAL_GROWTH: Final = 1.3  # per heartbeat, until heartbeat.interval.ms is reached
+LEAVE_TIMEOUT_MS: Final = 2_000  # without an answer the session timeout removes the member
 
 
 class HeartbeatTimes(NamedTuple):
@@ -58,12 +51,11 @@ class HeartbeatTimes(NamedTuple):
 
 
 class AdaptiveHeartbeat(Heartbeat):  # type: ignore[misc] # kafka-python has no types
-    """Heartbeat whose interval can be shortened; it then grows back to `heartbeat.interval.ms`.
+    """Heartbeat whose interval can be shortened; it then grows back to `heartbeat.interval.ms`."""
 
-    Members learn of the second round of a cooperative move (KIP-429) from a heartbeat. With the
-    shortened interval they wait at most a third of the revocation's duration instead of a whole
-    interval, at the cost of about twelve requests per member and move.
-    """
+    # Members learn of the second round of a cooperative move (KIP-429) from a heartbeat. With the shortened
+    # interval they wait at most a third of the revocation's duration instead of a whole interval, at the
+    # cost of about twelve requests per member and move.
 
     def __init__(self, configured: Heartbeat) -> None:
         super().__init__(**configured.config)
@@ -84,25 +76,16 @@ class AdaptiveHeartbeat(Heartbeat):  # type: ignore[misc] # kafka-python has no 
 class MembershipListener:
     """Callbacks of the coordinator; all run on kafka-python's I/O thread."""
 
-    on_stable_heartbeat: Callable[[float], None]
-    """A heartbeat found no rebalance; takes the time at which it was sent."""
-
-    on_leaving: Callable[[], None]
-    """The member, or kafka-python itself, is about to leave the group."""
-
-    on_lost: Callable[[], None]
-    """The membership ended; the rebalance listener is called later."""
-
-    on_rejoin_needed: Callable[[], None]
-    """A heartbeat failed, or found a rebalance."""
-
-    on_fenced: Callable[[], None]
-    """Another consumer took the `group.instance.id` (KIP-345); `on_rejoin_needed` follows."""
+    on_stable_heartbeat: Callable[[float], None]  # a heartbeat, sent at this time, found no rebalance
+    on_leaving: Callable[[], None]  # the member, or kafka-python itself, is about to leave the group
+    on_lost: Callable[[], None]  # the membership ended; the rebalance listener is called later
+    on_rejoin_needed: Callable[[], None]  # a heartbeat failed, or found a rebalance
+    on_fenced: Callable[[], None]  # another consumer took the group.instance.id; `on_rejoin_needed` follows
 
 
 @dataclass
 class RawSubscriptions:
-    """Stand-in for all members of a round, as one member in kafka-python's sense."""
+    """All members of a round, in the shape of one member of kafka-python."""
 
     subscriptions: Mapping[str, MemberSubscription]
     metadata: Any  # their topics, encoded as kafka-python expects a subscription
@@ -119,13 +102,12 @@ class MemberCoordinator(ConsumerCoordinator):  # type: ignore[misc] # kafka-pyth
         self.heartbeat: Any = AdaptiveHeartbeat(self.heartbeat)
 
     async def _send_heartbeat_request(self) -> None:
-        # The lease needs the send time of each answered heartbeat. KIP-345: where another consumer
-        # took our group.instance.id, kafka-python only stops heartbeating. Reset the generation, so
-        # that partitions count as lost and no commit is tried.
-        sent_at = self.heartbeat.last_send
+        sent_at = self.heartbeat.last_send  # the lease counts from here, not from the answer
         try:
             await super()._send_heartbeat_request()  # pyright: ignore[reportAttributeAccessIssue]
         except FencedInstanceIdError:
+            # kafka-python only stops heartbeating. Reset the generation, so that partitions count as lost
+            # and no commit is tried (KIP-345).
             self.reset_generation()
             self._membership_listener.on_fenced()
             self._membership_listener.on_rejoin_needed()
@@ -156,11 +138,10 @@ class MemberCoordinator(ConsumerCoordinator):  # type: ignore[misc] # kafka-pyth
         if protocol != self._raw_protocol:
             return super()._perform_assignment(leader_id, protocol, members)  # pyright: ignore[reportAttributeAccessIssue]
         subscriptions = decode_subscriptions({m.member_id: bytes(m.metadata) for m in members})
-        topics = ConsumerProtocolSubscription(
-            version=0, topics=sorted(subscribed_topics(subscriptions)), user_data=b""
-        )
-        everyone = RawSubscriptions(subscriptions, topics.encode())
-        return super()._perform_assignment(leader_id, protocol, [everyone])  # pyright: ignore[reportAttributeAccessIssue]
+        topics = sorted(subscribed_topics(subscriptions))
+        metadata = ConsumerProtocolSubscription(version=0, topics=topics, user_data=b"").encode()
+        everyone = [RawSubscriptions(subscriptions, metadata)]
+        return super()._perform_assignment(leader_id, protocol, everyone)  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def create_member_client(
@@ -168,7 +149,7 @@ def create_member_client(
 ) -> Any:
     """Return a KafkaConsumer that joins by a `MemberCoordinator`; the first assignor is ours.
 
-    Raises KafkaTimeoutError and KafkaConnectionError when no broker answers.
+    Raises KafkaTimeoutError and KafkaConnectionError if no broker answers.
     """
     client = KafkaConsumer(**config, partition_assignment_strategy=list(assignors))
     client._net.run(_replace_coordinator, client, assignors[0].name, listener)  # pyright: ignore[reportAttributeAccessIssue]
@@ -314,10 +295,6 @@ async def _send_commit(
         raise IllegalGenerationError("the partitions were lost before this commit")
     # Nothing else runs on this thread before the request is made, so that the request carries the
     # generation that `still_owned` checked.
-    await coordinator._send_offset_commit_request(_to_kafka_python_offsets(offsets))
-
-
-def _to_kafka_python_offsets(
-    offsets: Mapping[TopicPartition, CommitPosition],
-) -> dict[KafkaPartition, OffsetAndMetadata]:
-    return {KafkaPartition(*p): OffsetAndMetadata(at.offset, at.metadata, -1) for p, at in offsets.items()}
+    await coordinator._send_offset_commit_request(
+        {KafkaPartition(*p): OffsetAndMetadata(at.offset, at.metadata, -1) for p, at in offsets.items()}
+    )

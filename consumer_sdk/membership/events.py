@@ -12,21 +12,18 @@ PartitionSet: TypeAlias = frozenset[TopicPartition]
 
 @dataclass(frozen=True, slots=True)
 class PartitionsAssigned:
-    """The member owns the partitions from now on; no other member reads them.
-
-    `membership_epoch` counts earlier losses: partitions of an earlier epoch are no longer owned.
-    """
+    """The member owns the partitions from now on; no other member reads them."""
 
     partitions: PartitionSet
-    membership_epoch: int = 0
+    membership_epoch: int = 0  # lost memberships so far: partitions of an earlier one are not owned
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionsRevoked:
-    """The partitions must be released; the next owner waits until `released` is set."""
+    """The partitions must be released."""
 
     partitions: PartitionSet
-    released: Event = field(default_factory=Event)
+    released: Event = field(default_factory=Event)  # the next owner waits for it
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +35,7 @@ class PartitionsLost:
 
 @dataclass(frozen=True, slots=True)
 class CommitCompleted:
-    """An asynchronous commit ended; `error` is None if it succeeded."""
+    """An asynchronous commit succeeded, or failed with `error`."""
 
     offsets: "dict[TopicPartition, CommitPosition]"
     error: Exception | None

@@ -14,8 +14,7 @@ from trimtab.common.lag import compute_lag
 
 _LAG_ADMIN_API: Final[Any] = admin_api  # its OffsetSpec is neither typed nor declared as exported
 
-LAG_QUERY_TIMEOUT_S: Final = 5.0
-"""Seconds that one request to the brokers may take."""
+LAG_QUERY_TIMEOUT_S: Final = 5.0  # of each of the four requests
 
 
 def measure_lags(
@@ -31,11 +30,9 @@ def measure_lags(
     ends = _list_offsets(admin, partitions, _LAG_ADMIN_API.OffsetSpec.latest())
     beginnings = _list_offsets(admin, partitions, _LAG_ADMIN_API.OffsetSpec.earliest())
     requested = [RawPartition(*p) for p in partitions]
-    committed = {
-        # librdkafka marks a partition without a commit by a negative offset.
-        TopicPartition(p.topic, p.partition): p.offset if p.offset >= 0 else None
-        for p in consumer.committed(requested, timeout=LAG_QUERY_TIMEOUT_S)
-    }
+    fetched = consumer.committed(requested, timeout=LAG_QUERY_TIMEOUT_S)
+    # librdkafka marks a partition without a commit by a negative offset.
+    committed = {TopicPartition(p.topic, p.partition): p.offset for p in fetched if p.offset >= 0}
     return {
         p: compute_lag(ends[p], committed.get(p), beginnings[p], from_beginning=from_beginning)
         for p in partitions
@@ -47,13 +44,9 @@ def _list_partitions(admin: AdminClient, topics: Sequence[str]) -> list[TopicPar
     return sorted(
         TopicPartition(name, number)
         for name, topic in existing.items()
-        if any(_topic_matches(pattern, name) for pattern in topics)
+        if any(re.match(p, name) if p.startswith("^") else p == name for p in topics)
         for number in topic.partitions
     )
-
-
-def _topic_matches(pattern: str, name: str) -> bool:
-    return bool(re.match(pattern, name)) if pattern.startswith("^") else pattern == name
 
 
 def _list_offsets(

@@ -14,16 +14,15 @@ that: it starts when the last heartbeat without a rebalance, or the last join, w
 from dataclasses import dataclass, replace
 from typing import Final
 
-LEASE_MARGIN: Final = 0.1
-"""Fraction of the timeout kept in reserve, for the way to the broker and the time to react."""
+LEASE_MARGIN: Final = 0.1  # fraction of the timeout, for the way to the broker and the time to react
 
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """Last contact with the broker, in monotonic seconds, and its timeout in seconds."""
+    """Right to hand out records, until `timeout` seconds after the last contact with the broker."""
 
     timeout: float
-    last_contact: float
+    last_contact: float  # in monotonic seconds
 
     def renew_by_heartbeat(self, sent_at: float, received_at: float) -> "Lease":
         """Return the lease renewed by a heartbeat; an unanswered heartbeat renews nothing."""

@@ -63,29 +63,14 @@ from trimtab.consumer_sdk.membership.plan_follower import PlanFollower
 
 log = logging.getLogger("trimtab.consumer_sdk")
 
-MEMBER_ITERATION_S: Final = 0.05
-"""Seconds of one iteration of the member's loop: the delay of a new plan or of a stop."""
-
-JOIN_ITERATION_S: Final = 0.001
-"""Seconds of one iteration while a join is due."""
-
-JOIN_STEP_TIMEOUT_S: Final = 1.0
-"""Seconds of one step of a join; a join never ends in less than a metadata update takes."""
-
-CONTROL_TOPICS_READ_TIMEOUT_S: Final = 3.0
-"""Seconds that the first join waits for the control topics, which hold its load and plan."""
-
-BOOTSTRAP_TIMEOUT_MS: Final = 10_000
-"""Milliseconds that the first connection may take."""
-
-RECONNECT_DELAY_S: Final = 0.5
-"""Seconds between attempts while no broker answers."""
-
-MISSING_TOPIC_LOOKUP_INTERVAL_S: Final = 1.0
-"""Seconds between lookups of subscribed topics that do not exist."""
-
-RELEASE_POLL_INTERVAL_S: Final = 0.002
-"""Seconds between checks for the application's acknowledgement; part of every handover."""
+MEMBER_ITERATION_S: Final = 0.05  # also the delay of a new plan or of a stop
+JOIN_ITERATION_S: Final = 0.001  # while a join is due
+JOIN_STEP_TIMEOUT_S: Final = 1.0  # a join never ends in less than a metadata update takes
+CONTROL_TOPICS_READ_TIMEOUT_S: Final = 3.0  # delays the first join, which needs the load and plan in them
+BOOTSTRAP_TIMEOUT_MS: Final = 10_000  # of the first connection
+RECONNECT_DELAY_S: Final = 0.5  # between attempts while no broker answers
+MISSING_TOPIC_LOOKUP_INTERVAL_S: Final = 1.0  # of subscribed topics that do not exist yet
+RELEASE_POLL_INTERVAL_S: Final = 0.002  # part of every handover
 
 
 class GroupMember:
@@ -157,12 +142,12 @@ class GroupMember:
 
     def holds_lease(self) -> bool:
         """Return whether records may be handed out."""
-        # Two leases: by the session timeout, and by the rebalance timeout (see `lease`).
-        lease = self._lease.renew_by_heartbeat(*coordinator.read_heartbeat_times(self.client))
-        self._lease = lease.renew(self._assignor.joined_at)
-        round_ = Lease(self._settings.max_poll_interval, max(self._last_stable_at, self._assignor.joined_at))
-        now = self._clock.monotonic()
-        return self._lease.last_contact > self._lost_at and self._lease.is_valid(now) and round_.is_valid(now)
+        now, joined_at = self._clock.monotonic(), self._assignor.joined_at
+        session = self._lease.renew_by_heartbeat(*coordinator.read_heartbeat_times(self.client))
+        session = self._lease = session.renew(joined_at)
+        # The second lease of `lease`: heartbeats are answered during a rebalance, too.
+        rebalance = Lease(self._settings.max_poll_interval, max(self._last_stable_at, joined_at))
+        return session.last_contact > self._lost_at and session.is_valid(now) and rebalance.is_valid(now)
 
     @property
     def is_rebalancing(self) -> bool:
@@ -235,7 +220,7 @@ class GroupMember:
         try:
             self._run_iteration()
         except KafkaPythonError as error:
-            if not _is_retriable(error):
+            if not error.retriable:  # an unreachable broker is retriable: it may return
                 raise
             log.warning("group %s: %s; retrying", self._settings.group, _describe_error(error))
             self._closing.wait(RECONNECT_DELAY_S)
@@ -243,13 +228,11 @@ class GroupMember:
     def _run_iteration(self) -> None:
         if self._fenced.is_set():  # rule 5: joining would fence the other consumer in turn
             raise FencedInstanceIdError
-        overdue = self._clock.monotonic() - self._last_poll_at > self._settings.max_poll_interval
+        limit, group = self._settings.max_poll_interval, self._settings.group
+        overdue = self._clock.monotonic() - self._last_poll_at > limit
         if overdue and not self._poll_overdue:
-            log.warning(
-                "no poll for %.1f s (max.poll.interval.ms): leaving group %s until the next poll",
-                self._settings.max_poll_interval,
-                self._settings.group,
-            )
+            text = "no poll for %.1f s (max.poll.interval.ms): leaving group %s until the next poll"
+            log.warning(text, limit, group)
             coordinator.leave_group(self.client, "max.poll.interval.ms exceeded")
         self._poll_overdue = overdue
         if not overdue:
@@ -282,9 +265,8 @@ class GroupMember:
             self._rejoin_requested.set()
 
     def _is_leading(self) -> bool:
-        """Return whether this member is, or may be, the leader."""
-        # A static leader that returned is not told that it leads: KIP-814 needs JoinGroup 9, and
-        # kafka-python speaks 7.
+        # The broker does not tell a returned static member that it leads: KIP-814 needs JoinGroup 9, and
+        # kafka-python speaks 7 (rule 5).
         returned = self._settings.is_static and self._assignor.assignment_count == 1
         return returned or coordinator.is_leader(self.client)
 
@@ -302,8 +284,7 @@ class GroupMember:
         self._last_stable_at = sent_at
 
     def _on_leaving(self) -> None:
-        # Ends the lease before other members read; the next join starts a new one.
-        self._lost_at = inf
+        self._lost_at = inf  # ends the lease before other members read; `_on_lost` follows
 
     def _on_lost(self) -> None:
         self._lost_at = self._clock.monotonic()
@@ -326,19 +307,16 @@ class GroupMember:
 
 
 class _TimedAssignor(TrimtabAssignor):
-    """TrimtabAssignor that records the times of joins and assignments.
-
-    `joined_at` is the send time of the last answered JoinGroup, `assigned_at` the time of the last
-    of `assignment_count` assignments. `shorten_heartbeats` is called if another round follows.
-    """
+    """TrimtabAssignor that records the times of joins and assignments."""
 
     def __init__(self, clock: Clock, *settings: Any, **more: Any) -> None:
         super().__init__(*settings, **more)
         self._clock = clock
-        self._join_sent_at = self.joined_at = clock.monotonic()
+        self._join_sent_at = clock.monotonic()
+        self.joined_at = self._join_sent_at  # send time of the last answered JoinGroup
         self.assigned_at = -inf
         self.assignment_count = 0
-        self.shorten_heartbeats: Callable[[], None] = lambda: None
+        self.shorten_heartbeats: Callable[[], None] = lambda: None  # called if another round follows
 
     def metadata(self, topics: Iterable[str]) -> Any:
         """Record the time; called just before each JoinGroup is sent."""
@@ -375,7 +353,7 @@ class _RebalanceListener(AsyncConsumerRebalanceListener):  # type: ignore[misc] 
         if not event.partitions:
             return
         self._member.inbox.append(event)  # served by poll(), consume() or close()
-        # A coroutine, not a blocking wait: heartbeats continue on this thread (rule 2).
+        # A coroutine instead of a blocking wait: heartbeats continue on this thread (rule 2).
         while not event.released.is_set():
             await coordinator.sleep_on_event_loop(self._member.client, RELEASE_POLL_INTERVAL_S)
 
@@ -396,17 +374,10 @@ def build_topic_pattern(topics: Sequence[str]) -> str | None:
 def _connect_member(
     settings: ConsumerSettings, assignor: TrimtabAssignor, listener: coordinator.MembershipListener
 ) -> Any:
-    """Return kafka-python's client of the member.
-
-    Raises BrokerUnreachableError, SaslAuthenticationError, TlsHandshakeError.
-    """
     # The group elects a protocol that all members list, so both are listed during an upgrade.
     older = [CooperativeStickyAssignor()] if settings.upgrading else []
-    config = {
-        **settings.kafka_python_config,
-        "enable_auto_commit": False,
-        "bootstrap_timeout_ms": BOOTSTRAP_TIMEOUT_MS,
-    }
+    fixed = {"enable_auto_commit": False, "bootstrap_timeout_ms": BOOTSTRAP_TIMEOUT_MS}
+    config = {**settings.kafka_python_config, **fixed}
     # kafka-python retries a rejected login until its timeout, without a reason.
     check_connection(settings.librdkafka_config)
     try:
@@ -416,14 +387,8 @@ def _connect_member(
         raise BrokerUnreachableError(settings.bootstrap) from error
 
 
-def _is_retriable(error: KafkaPythonError) -> bool:
-    """Return whether a retry can succeed; unreachable brokers may return."""
-    return bool(error.retriable) or isinstance(error, KafkaConnectionError)
-
-
 def _describe_error(error: Exception) -> str:
-    text = str(error)
-    kind = type(error).__name__
+    text, kind = str(error), type(error).__name__
     return text if text.startswith(kind) else f"{kind}: {text}".rstrip(": ")
 
 

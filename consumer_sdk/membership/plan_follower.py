@@ -14,8 +14,7 @@ from typing import Final
 
 from trimtab.common.control_topics.plan import GroupPlan
 
-MEMBER_WAIT_TIMEOUT_S: Final = 60.0
-"""Seconds that a new epoch waits for members, while pods pull images, start and join."""
+MEMBER_WAIT_TIMEOUT_S: Final = 60.0  # for pods that pull images, start and join
 
 
 @dataclass(slots=True)
@@ -23,13 +22,9 @@ class PlanFollower:
     """Epochs of the followed and of the awaited plan; 0 without a plan."""
 
     followed_epoch: int = 0
-    group_size: int = 0
-    """Members in the last round led by this member; 0 before the first."""
-
-    awaited_epoch: int = 0
-    """Epoch of the plan that waits for members."""
-
-    awaited_since: float = 0.0
+    group_size: int = 0  # members in the last round led by this member; 0 before the first
+    awaited_epoch: int = 0  # of the plan that waits for members
+    awaited_since: float = 0.0  # in seconds
 
     def adopt_existing_plan(self, plan: GroupPlan) -> None:
         """Follow a plan that was in force before this member joined."""
@@ -41,7 +36,7 @@ class PlanFollower:
         self.group_size = members
 
     def follow_if_due(self, plan: GroupPlan, now: float) -> bool:
-        """Return whether the plan needs a rebalance at `now` (seconds); if so, follow it."""
+        """Return whether the plan needs a rebalance at `now`; if so, follow it."""
         if plan.epoch == self.followed_epoch or self._waits_for_members(plan, now):
             return False
         self.followed_epoch = plan.epoch

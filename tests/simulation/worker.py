@@ -91,7 +91,7 @@ class Watched(Consumer):
 
     def owned(self) -> frozenset[TopicPartition]:
         """Return the partitions that this consumer considers owned."""
-        return frozenset(self._partition_state.owned)
+        return frozenset(self._partitions.owned)
 
     def reads(self) -> bool:
         """Return whether records would be returned now."""
@@ -103,7 +103,7 @@ class Watched(Consumer):
         return member.holds_lease()
 
     def _on_assigned(self, partitions: frozenset[TopicPartition]) -> None:
-        self._worker.observer.took(self._worker, partitions - self._partition_state.owned)
+        self._worker.observer.took(self._worker, partitions - self._partitions.owned)
         super()._on_assigned(partitions)
 
 

@@ -105,7 +105,7 @@ def test_a_truncation_is_logged_before_any_record_was_returned(caplog: pytest.Lo
     cut.handle_reset_events([event(CUT)])
     (reset,) = cut.pop_resets()
     assert (reset.requested_offset, reset.is_regression, reset.skipped_offsets) == (None, True, 0)
-    assert "its log was truncated below what was read" in caplog.text
+    assert "its log was truncated below the records read so far" in caplog.text
 
 
 def test_error_gives_a_truncation_to_the_application() -> None:
