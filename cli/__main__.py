@@ -6,7 +6,7 @@ import sys
 def run() -> int:
     """Run the command; return its exit code."""
     try:
-        from trimtab.cli.main import main  # noqa: PLC0415 - Ctrl-C may come while it loads
+        from trimtab.cli.main import main  # noqa: PLC0415 - Ctrl-C may arrive while it loads
 
         return main()
     except KeyboardInterrupt:

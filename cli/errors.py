@@ -1,15 +1,15 @@
 """Errors of the command, on the two branches of `trimtab.common.errors`.
 
 CallerError
-├── NoDecisionsError           no verdict of a group is kept that could explain it
-├── GroupNotFoundError         there is no trace of the group that is asked for
+├── NoDecisionsError           no decision on the group is kept
+├── GroupNotFoundError         the group has no members, commits, plan or decisions
 └── SettingError
     ├── PortInUseError         another process listens on the port (exit code 2)
-    └── BrokerDataInUseError   another broker works with this data folder (exit code 2)
+    └── BrokerDataInUseError   another broker uses this data folder (exit code 2)
 PeerError
-├── EmbeddedBrokerError        the embedded broker did not start, or ended by itself
+├── EmbeddedBrokerError        the embedded broker did not start, or crashed
 ├── SimulationWorkerLostError  a process of a simulation was killed
-└── DemoFailedError            the demo could not be played to its end
+└── DemoFailedError            the demo failed
 """
 
 from collections.abc import Iterable
@@ -19,21 +19,17 @@ from trimtab.common.errors import CallerError, PeerError, SettingError
 
 
 class NoDecisionsError(CallerError):
-    """No verdict of a group is kept that could explain it."""
+    """No decision on the group is kept."""
 
 
 class GroupNotFoundError(CallerError):
-    """There is no trace of the group: no member, no commit, no plan, no verdict.
-
-    `trouble` is what else was found to be wrong, a topic that does not exist for example.
-    """
+    """The group has no members, commits, plan or decisions; `trouble` lists other problems."""
 
     def __init__(self, group: str, trouble: Iterable[str] = ()) -> None:
         also = "".join(f"; {one}" for one in trouble)
         super().__init__(
-            f"there is no group {group!r}: no member, no commit, no plan and no verdict{also}; is "
-            "its name right (kafka-groups.sh --list names them all)? A share group is looked at "
-            "with queue: share in --config"
+            f"there is no group {group!r}: no member, no commit, no plan and no decision{also}; is "
+            "its name right (kafka-groups.sh --list)? For a share group, set queue: share in --config"
         )
         self.group = group
 
@@ -50,31 +46,31 @@ class PortInUseError(SettingError):
 
 
 class BrokerDataInUseError(SettingError):
-    """Another broker works with this data folder."""
+    """Another broker uses this data folder."""
 
     def __init__(self, folder: Path) -> None:
-        super().__init__(f"another broker works with {folder}: stop it, or choose another folder")
+        super().__init__(f"another broker uses {folder}: stop it, or choose another folder")
         self.folder = folder
 
 
 class EmbeddedBrokerError(PeerError):
-    """The embedded broker did not start, or ended by itself; `log` holds its last lines."""
+    """The embedded broker did not start, or crashed; `log` holds its last lines."""
 
     def __init__(self, failure: str, log: str) -> None:
-        super().__init__(f"{failure}; the broker's last words:\n{log or '(nothing)'}")
+        super().__init__(f"{failure}; the end of its log:\n{log or '(empty)'}")
         self.log = log
 
 
 class SimulationWorkerLostError(PeerError):
-    """A process of a simulation was killed; `cores` is how many there were."""
+    """A process of a simulation was killed; `cores` is the number of processes."""
 
     def __init__(self, cores: int) -> None:
         super().__init__(
-            f"one of {cores} simulating processes was killed, perhaps for want of memory; "
+            f"one of {cores} simulation processes was killed, perhaps because memory ran out; "
             "try --jobs 1, or fewer ticks or partitions"
         )
         self.cores = cores
 
 
 class DemoFailedError(PeerError):
-    """The demo could not be played to its end."""
+    """The demo failed."""

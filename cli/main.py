@@ -1,8 +1,4 @@
-"""The `trimtab` command: runs a subcommand and turns foreseen failures into one message.
-
-Only the chosen subcommand's module is imported, so that `trimtab --help` is quick and a missing
-optional package breaks no other subcommand.
-"""
+"""The `trimtab` command: runs a subcommand and prints an expected failure as one message."""
 
 import importlib
 import importlib.metadata
@@ -10,11 +6,15 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
+from itertools import pairwise
 from types import MappingProxyType
 from typing import Annotated, Any, Final
 
 import typer
 
+from trimtab.common.errors import TrimtabError
+
+# the summaries of `trimtab --help`, which imports no subcommand
 COMMANDS: Final[Mapping[str, str]] = MappingProxyType(
     {
         "demo": "Run producers, a scaled group and Iceberg tables, and prove exactly once.",
@@ -35,19 +35,10 @@ COMMANDS: Final[Mapping[str, str]] = MappingProxyType(
 )
 
 EXTRA_BY_PACKAGE: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "aiokafka": "aiokafka",
-        "fastavro": "registry",
-        "google": "registry",
-        "highspy": "certify",
-        "httpx2": "registry",
-        "matplotlib": "plot",
-        "pyspark": "lake",
-    }
+    {"aiokafka": "aiokafka", "highspy": "certify", "matplotlib": "plot", "pyspark": "lake"}
+    | dict.fromkeys(("fastavro", "google", "httpx2"), "registry")  # google.protobuf
 )
-"""The extra that installs each optional package."""
-
-EXIT_INTERRUPTED: Final = 130
+EXIT_INTERRUPTED: Final = 130  # 128 + SIGINT, as in a shell
 HELP_EPILOG: Final = "`trimtab COMMAND --help` shows the options of a command, with examples."
 
 
@@ -69,9 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _explain_error(error: Exception, words: Sequence[str]) -> tuple[str, int] | None:
-    """Return message and exit code of a foreseen failure, None for a bug."""
-    from trimtab.common.errors import TrimtabError  # noqa: PLC0415 - its package loads numpy
-
+    """Return message and exit code of an expected failure, None for a bug."""
     if isinstance(error, TrimtabError):
         return str(error), error.exit_code
     if isinstance(error, ModuleNotFoundError):
@@ -85,13 +74,14 @@ def _build_app(subcommand: str | None) -> typer.Typer:
     app = typer.Typer(
         rich_markup_mode="markdown",
         no_args_is_help=True,
-        pretty_exceptions_enable=False,
+        pretty_exceptions_enable=False,  # they show local variables, secrets among them
         context_settings={"help_option_names": ["-h", "--help"]},
         epilog=HELP_EPILOG,
     )
     app.callback()(_root_command)
     for name, summary in COMMANDS.items():
-        found = _load_subcommand(name) if name == subcommand else _placeholder_command
+        # the others stay unloaded: --help is quick, and a missing package breaks only its own command
+        found = _load_subcommand(name) if name == subcommand else _placeholder
         if isinstance(found, typer.Typer):
             app.add_typer(found, name=name)
         else:
@@ -99,8 +89,8 @@ def _build_app(subcommand: str | None) -> typer.Typer:
     return app
 
 
-def _print_version(asked: bool) -> None:  # noqa: FBT001 - typer gives it by place
-    if asked:
+def _print_version(requested: bool) -> None:  # noqa: FBT001 - typer passes it by position
+    if requested:
         typer.echo(f"trimtab {importlib.metadata.version('trimtab')}")
         raise typer.Exit
 
@@ -123,19 +113,17 @@ def _root_command(
     """
 
 
-def _placeholder_command() -> None:
-    """Stand in the list of commands for one that was not chosen."""
+def _placeholder() -> None: ...
 
 
 def _find_subcommand(words: Sequence[str]) -> str | None:
-    """Return the chosen subcommand; during completion from the shell's words."""
+    # during completion the command has no arguments; the shell's words are in the environment
     typed = os.environ.get("_TYPER_COMPLETE_ARGS") or os.environ.get("COMP_WORDS") or ""
     first = next((word for word in [*words, *typed.split()[1:]] if not word.startswith("-")), None)
     return first if first in COMMANDS else None
 
 
 def _load_subcommand(name: str) -> Callable[..., Any] | typer.Typer:
-    """Return a subcommand: a function, or an app with subcommands of its own."""
     package = name.replace("-", "_")
     # options.py is light; run.py then loads when the command runs, not for its --help
     if find_spec(f"trimtab.cli.{package}.options") is not None:
@@ -147,34 +135,25 @@ def _load_subcommand(name: str) -> Callable[..., Any] | typer.Typer:
 
 
 def _explain_missing_package(error: ModuleNotFoundError) -> tuple[str, int] | None:
-    """Return the error of an optional package that is not installed."""
     package = (error.name or "").partition(".")[0]
     extra = EXTRA_BY_PACKAGE.get(package)
     if extra is None:
-        return None
-    message = f"this needs {package}, which is not installed: pip install 'trimtab[{extra}]'"
-    return message, 1
+        return None  # a bug, which keeps its traceback
+    return f"this needs {package}, which is not installed: pip install 'trimtab[{extra}]'", 1
 
 
 def _explain_kafka_error(error: Exception, words: Sequence[str]) -> str | None:
-    """Return a message for an error of a Kafka client, None for any other."""
+    # by the module's name: importing three clients would take longer than most commands
     kind = type(error).__module__.partition(".")[0]
     if kind not in {"cimpl", "confluent_kafka", "kafka", "aiokafka"}:
         return None
-    where = _find_bootstrap_option(words)
+    following = dict(pairwise(words))
+    equals = [word.partition("=")[2] for word in words if word.startswith("--bootstrap=")]
+    where = following.get("--bootstrap") or following.get("-b") or "".join(equals[:1])
     return (
         f"Kafka{f' at {where}' if where else ''} fails: {error or type(error).__name__}. "
         "Is the broker running, is its address right, and do security settings and rights fit?"
     )
-
-
-def _find_bootstrap_option(words: Sequence[str]) -> str | None:
-    for word, following in zip(words, [*words[1:], ""], strict=True):
-        if word in {"--bootstrap", "-b"}:
-            return following
-        if word.startswith("--bootstrap="):
-            return word.partition("=")[2]
-    return None
 
 
 def _print_error(message: str, code: int) -> int:

@@ -1,4 +1,4 @@
-"""How commands print what they found: `--format`, the same everywhere."""
+"""Output of commands: `--format`, and tables."""
 
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
@@ -11,13 +11,13 @@ from rich.table import Table
 
 
 class PrintFormat(StrEnum):
-    """For people, or for programs."""
+    """Format for people, or for programs."""
 
     TEXT = "text"
     JSON = "json"
 
 
-FormatOption: TypeAlias = Annotated[PrintFormat, typer.Option("--format", help="How to print it.")]
+FormatOption: TypeAlias = Annotated[PrintFormat, typer.Option("--format", help="Output format.")]
 
 
 def print_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
@@ -26,6 +26,6 @@ def print_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     for row in rows:
         table.add_row(*row)
     console = Console()
-    # Measured without a limit: rich would cut cells to the terminal's width, 80 in a pipe.
+    # measured without a limit: rich would cut cells to the terminal's width, 80 in a pipe
     options = console.options.update(max_width=10_000)
     Console(width=Measurement.get(console, options, table).maximum).print(table)

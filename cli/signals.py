@@ -1,32 +1,31 @@
-"""Waits and requests that a signal ends at once."""
+"""Waits and requests that end at once on a signal."""
 
 import os
 import select
 import signal
 from collections.abc import Callable
+from concurrent.futures import Future
 from threading import Event, Thread
 from typing import Final, TypeVar
 
 T = TypeVar("T")
 
 SIGNAL_WAIT_S: Final = 3600.0
-SIGNAL_POLL_INTERVAL_S: Final = 0.05
-"""Seconds between two looks whether a question is answered."""
+SIGNAL_POLL_INTERVAL_S: Final = 0.05  # between two checks whether a request has ended
 
 STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
 def install_signal_waiter() -> Callable[[float], bool]:
     """Return `wait(seconds)`, which returns True once SIGTERM or SIGINT has arrived."""
-    # the handler only writes to a pipe: it takes no lock that the interrupted code may hold
     reading, writing = os.pipe()
-    os.set_blocking(writing, False)
+    os.set_blocking(writing, False)  # a full pipe has a signal in it already
 
-    def note(*_: object) -> None:
-        os.write(writing, b"!")
+    def handle(*_: object) -> None:
+        os.write(writing, b"!")  # takes no lock, which the interrupted code may hold
 
     for number in STOP_SIGNALS:
-        signal.signal(number, note)
+        signal.signal(number, handle)
 
     def wait(seconds: float) -> bool:
         ready, _, _ = select.select([reading], [], [], seconds)
@@ -37,16 +36,15 @@ def install_signal_waiter() -> Callable[[float], bool]:
 
 def stop_on_signals(stop: Event) -> None:
     """Set the event on SIGTERM or SIGINT."""
-    # on a thread: a handler could wait for ever for the event's lock, which the code that it
-    # interrupts may hold
     wait = install_signal_waiter()
-    Thread(target=_set_after_signal, args=(stop, wait), name="trimtab-signals", daemon=True).start()
 
+    def watch() -> None:
+        while not wait(SIGNAL_WAIT_S):
+            pass
+        stop.set()
 
-def _set_after_signal(stop: Event, wait: Callable[[float], bool]) -> None:
-    while not wait(SIGNAL_WAIT_S):
-        pass
-    stop.set()
+    # on a thread: set() takes the event's lock, which the code under a handler may hold
+    Thread(target=watch, name="trimtab-signals", daemon=True).start()
 
 
 def run_interruptible(request: Callable[[], T], wait: Callable[[float], bool]) -> T:
@@ -55,21 +53,18 @@ def run_interruptible(request: Callable[[], T], wait: Callable[[float], bool]) -
     Raises the errors of `request`, and SystemExit after a signal; the request may still be
     running then.
     """
-    # a client library that waits for a broker cannot be interrupted
-    answers: list[T] = []
-    errors: list[BaseException] = []
+    result: Future[T] = Future()
 
-    def work() -> None:
+    def run() -> None:
         try:
-            answers.append(request())
-        except BaseException as error:  # noqa: BLE001 - it is raised where it was asked for
-            errors.append(error)
+            result.set_result(request())
+        except BaseException as error:  # noqa: BLE001 - the caller's thread raises it
+            result.set_exception(error)
 
-    thread = Thread(target=work, name="trimtab-request", daemon=True)
-    thread.start()
-    while thread.is_alive():
+    # a client library that waits for a broker cannot be interrupted; a daemon does not keep the
+    # process alive, unlike the threads of an executor
+    Thread(target=run, name="trimtab-request", daemon=True).start()
+    while not result.done():
         if wait(SIGNAL_POLL_INTERVAL_S):
             raise SystemExit(0)
-    for error in errors:
-        raise error
-    return answers[0]
+    return result.result()
